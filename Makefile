@@ -1,0 +1,49 @@
+# Each target does its own set-up: Python 3.11 to 3.14 and make are all that must be there before.
+# The end-to-end tests also need Go, to build kube-apiserver once per user (about ten minutes); without it they are
+# skipped, and with E2E=required they fail.
+
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' 2>/dev/null && echo $$p && break; done)
+BIN := .venv/bin
+INSTALLED := .venv/.installed-$(shell cat requirements/test.txt pyproject.toml | cksum | cut -d' ' -f1)
+
+.PHONY: help venv demo test unit e2e check format lock
+
+help: ## this list
+	@grep -hE '^[a-z0-9]+:.*##' Makefile | sed 's/:.*##/\t/'
+
+$(INSTALLED):
+	@test -n "$(PYTHON)" || { echo "Kubestow needs Python 3.11 to 3.14; found none. Set PYTHON=/path/to/python" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/test.txt
+	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@rm -f .venv/.installed-* && touch $@
+
+venv: $(INSTALLED) ## the virtual environment in .venv, from the locked requirements
+
+demo: $(INSTALLED) ## the real daemon places the pods of examples/demo.yaml on an embedded cluster
+	$(BIN)/kubestow simulate examples/demo.yaml
+
+test: unit e2e ## all tests
+
+unit: $(INSTALLED) ## the tests that need nothing but Python
+	$(BIN)/python -m pytest tests/unit tests/integration
+
+e2e: $(INSTALLED) ## the tests against a real kube-apiserver
+	$(BIN)/python -m tests.e2e.controlplane.build
+	$(BIN)/python -m pytest tests/contract tests/e2e
+
+check: $(INSTALLED) ## format, lint, types, architecture
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+format: $(INSTALLED) ## let ruff write what it can
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lock: ## write requirements/ anew from pyproject.toml; needs uv
+	for lock in "runtime" "test --group dev"; do set -- $$lock; \
+	uv pip compile pyproject.toml $${2:+$$2 $$3} --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --custom-compile-command "make lock" --upgrade -q -o requirements/$$1.txt; done

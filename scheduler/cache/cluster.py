@@ -1,0 +1,182 @@
+"""Pods on nodes: everybody's bound pods, our own assumed ones, and overlays that undo themselves.
+
+The laws of docs/spec/core.md §2.1 and §2.2. An assumption never expires by time: the pod's own events, a failed binding,
+or its deletion end it. Where upstream exits ("cache is corrupted") this heals: the newest object wins, and it is counted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from scheduler.cache.nodes import Nodes
+from scheduler.core.decode import Broken
+from scheduler.core.node import Node
+from scheduler.core.podinfo import PodInfo
+
+
+class AssumptionError(Exception):
+    """The caller's picture of a pod is wrong: it is already in the cache, or not assumed there."""
+
+
+@dataclass(slots=True)
+class _Held:
+    info: PodInfo
+    is_assumed: bool
+
+
+class Cluster:
+    """The cache of nodes and pods. Plain calls, no locks: the scheduling loop is the only writer."""
+
+    def __init__(self) -> None:
+        self.nodes = Nodes()
+        self.healed = 0
+        """Times an event contradicted the cache and the cache was put right."""
+        self._versions: dict[str, int] = {}
+        self._last_version = 0
+        self._pods: dict[str, _Held] = {}
+        self._assumed: set[str] = set()
+        self._broken: dict[str, Broken] = {}
+
+    # -- nodes -----------------------------------------------------------------------------------------------------
+
+    def set_node(self, node: Node) -> None:
+        """A node was added or changed."""
+        self._disturb(node.metadata.name)
+        self.nodes.set_node(node)
+
+    def remove_node(self, name: str) -> None:
+        """A node is gone (or became unreadable); pods on it stay counted until their own deletions arrive."""
+        self._disturb(name)
+        self.nodes.remove_node(name)
+        if self.nodes.slot(name) is None:
+            self._versions.pop(name, None)
+
+    def version(self, name: str) -> int:
+        """Changes when anybody but our own assumptions changed the node: what was decided may no longer hold."""
+        return self._versions.get(name, 0)
+
+    # -- pods as the API server has them -----------------------------------------------------------------------------
+
+    def add_pod(self, info: PodInfo) -> None:
+        """A bound pod was seen: confirms our assumption, or corrects it when the real node differs."""
+        held = self._pods.get(info.uid)
+        if held is None:
+            self._disturb(info.node_name)
+            self._place(info, is_assumed=False)
+            return
+        self._assumed.discard(info.uid)
+        if not held.is_assumed:
+            self.healed += held.info.node_name != info.node_name
+        self._replace(held, info)
+
+    def update_pod(self, info: PodInfo) -> None:
+        """A bound pod changed. Unknown or moved pods are put right."""
+        held = self._pods.get(info.uid)
+        if held is None or held.info.node_name != info.node_name:
+            self.healed += 1
+        self.add_pod(info)
+
+    def remove_pod(self, uid: str) -> PodInfo | None:
+        """A pod is gone or finished: frees the place of the *cached* copy, which is returned."""
+        held = self._pods.pop(uid, None)
+        if held is None:
+            return None
+        self._assumed.discard(uid)
+        self.nodes.remove_pod(held.info.node_name, uid)
+        return held.info
+
+    def add_broken(self, broken: Broken) -> None:
+        """A pod that could not be read: its node takes no pods. What was known of it before is dropped."""
+        self.remove_broken(broken.metadata.uid or broken.key)
+        self.remove_pod(broken.metadata.uid)
+        if broken.node_name:
+            uid = broken.metadata.uid or broken.key
+            self._broken[uid] = broken
+            self._disturb(broken.node_name)
+            self.nodes.add_unreadable(broken.node_name, uid)
+
+    def remove_broken(self, uid: str) -> None:
+        """The unreadable pod is gone or readable now; unknown ones are nothing."""
+        broken = self._broken.pop(uid, None)
+        if broken is not None:
+            self.nodes.remove_unreadable(broken.node_name, uid)
+
+    # -- our own assumptions -----------------------------------------------------------------------------------------
+
+    def assume(self, info: PodInfo) -> None:
+        """Count a pod (its nodeName set by `placed`) before the API server knows. Raises AssumptionError if known."""
+        if info.uid in self._pods:
+            raise AssumptionError(f"pod {info.key} ({info.uid}) is in the cache, so can't be assumed")
+        self._place(info, is_assumed=True)
+        self._assumed.add(info.uid)
+
+    def forget(self, info: PodInfo) -> None:
+        """Undo `assume`. Raises AssumptionError if the pod is not assumed on that node (state unchanged)."""
+        held = self._pods.get(info.uid)
+        if held is None or not held.is_assumed or held.info.node_name != info.node_name:
+            raise AssumptionError(f"pod {info.key} ({info.uid}) wasn't assumed so cannot be forgotten")
+        self.remove_pod(info.uid)
+
+    def is_assumed(self, uid: str) -> bool:
+        """Whether the pod counts only because we said so."""
+        return uid in self._assumed
+
+    def get(self, uid: str) -> PodInfo | None:
+        """The cached copy: bound or assumed."""
+        held = self._pods.get(uid)
+        return held.info if held else None
+
+    # -- overlays ----------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def trial(self, *, add: Iterable[tuple[PodInfo, str]] = (), remove: Iterable[PodInfo] = ()) -> Iterator[None]:
+        """Columns and indexes as if these pods came (to a node) and left; leaving the block undoes it, in reverse.
+
+        Cost grows with the pods named, never with the cluster. Unknown pods in `remove` are skipped.
+        """
+        with contextlib.ExitStack() as undo:
+            for info in remove:
+                taken = self.nodes.remove_pod(info.node_name, info.uid)
+                if taken is not None:
+                    undo.callback(self.nodes.add_pod, info.node_name, taken)
+            for info, node_name in add:
+                self.nodes.add_pod(node_name, info)
+                undo.callback(self.nodes.remove_pod, node_name, info.uid)
+            yield
+
+    # -- counting ----------------------------------------------------------------------------------------------------
+
+    def sizes(self) -> dict[str, int]:
+        """For scheduler_cache_size: nodes, pods, assumed_pods."""
+        return {"nodes": len(self.nodes), "pods": len(self._pods), "assumed_pods": len(self._assumed)}
+
+    def pods(self) -> Iterator[PodInfo]:
+        """Every pod in the cache, assumed ones included, in no order."""
+        return (held.info for held in self._pods.values())
+
+    def assumed(self) -> Iterator[PodInfo]:
+        """Pods we assumed and the watch has not confirmed."""
+        return (self._pods[uid].info for uid in self._assumed)
+
+    def broken(self) -> Iterator[Broken]:
+        """Bound pods that could not be read."""
+        return iter(self._broken.values())
+
+    def _place(self, info: PodInfo, *, is_assumed: bool) -> None:
+        self._pods[info.uid] = _Held(info, is_assumed)
+        self.nodes.add_pod(info.node_name, info)
+
+    def _replace(self, held: _Held, info: PodInfo) -> None:
+        old = held.info
+        held.info, held.is_assumed = info, False
+        if old.node_name == info.node_name and self.nodes.replace_pod(info.node_name, info):
+            return
+        self._disturb(info.node_name)
+        self.nodes.remove_pod(old.node_name, info.uid)
+        self.nodes.add_pod(info.node_name, info)
+
+    def _disturb(self, name: str) -> None:
+        self._last_version += 1
+        self._versions[name] = self._last_version

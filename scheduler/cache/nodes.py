@@ -1,0 +1,334 @@
+"""Nodes as slots with NumPy columns (architecture D2).
+
+A node keeps its slot while it, or a pod on it, is known; a pod added or removed touches a few entries, never a scan.
+Readers take columns and sets as they are between two events; nobody but `Cluster` changes them.
+Matrices are indexed `[row, slot]`; row numbers come from `row(resource)`: cpu in milli-CPU, everything else in units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from scheduler.cache.labels import LabelIndex
+from scheduler.cache.ports import PortIndex
+from scheduler.core.node import Node, Taint
+from scheduler.core.nodeset import EMPTY, NodeSet
+from scheduler.core.podinfo import PodInfo, Requests, allocatable
+
+PODS: Final = "pods"
+CPU_ROW: Final = 0
+MEMORY_ROW: Final = 1
+_FIRST_ROWS: Final = ("cpu", "memory", "ephemeral-storage")
+_LOG_MAX: Final = 65_536
+
+Matrix = npt.NDArray[np.int64]
+
+
+class Nodes:
+    """The columns. Everything public is for reading."""
+
+    def __init__(self, *, capacity: int = 64) -> None:
+        self.capacity = capacity
+        self.present: NodeSet = EMPTY
+        """Slots with a Node object: what upstream would have in its snapshot."""
+        self.unreadable: NodeSet = EMPTY
+        """Slots that hold a pod we cannot read: they take no pods."""
+        self.unschedulable: NodeSet = EMPTY
+        self.taints: dict[tuple[Taint, ...], NodeSet] = {}
+        """Nodes by their whole list of taints, untainted ones left out."""
+        self.labels = LabelIndex()
+        self.ports = PortIndex()
+        self.allocatable: Matrix = np.zeros((8, capacity), dtype=np.int64)
+        self.requested: Matrix = np.zeros((8, capacity), dtype=np.int64)
+        self.non_zero: Matrix = np.zeros((2, capacity), dtype=np.int64)
+        """Requests as the scoring strategies count them (cpu, memory; docs/spec/core.md §A.2)."""
+        self.pod_count = np.zeros(capacity, dtype=np.int64)
+        self.allowed_pods = np.zeros(capacity, dtype=np.int64)
+        self.object_generation = 0
+        """Changes when a node appears, vanishes, or its labels, taints or cordon change."""
+        self._rows: dict[str, int] = {name: row for row, name in enumerate(_FIRST_ROWS)}
+        self._objects: list[Node | None] = [None] * capacity
+        self._names: list[str] = [""] * capacity
+        self._pods: list[dict[str, PodInfo]] = [{} for _ in range(capacity)]
+        self._slots: dict[str, int] = {}
+        self._free = list(range(capacity - 1, -1, -1))
+        self._unreadable_pods: dict[int, set[str]] = {}
+        self._log: list[int] = []
+        self._log_start = 0
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return self.present.bit_count()
+
+    def slot(self, name: str) -> int | None:
+        """The slot of a node that exists or still holds pods."""
+        return self._slots.get(name)
+
+    def name(self, slot: int) -> str:
+        """The node's name; "" for a free slot."""
+        return self._names[slot]
+
+    def node(self, slot: int) -> Node | None:
+        """The Node object; None for a ghost or a free slot."""
+        return self._objects[slot]
+
+    def pods(self, slot: int) -> Mapping[str, PodInfo]:
+        """Pods on the node by uid, assumed ones included. A live view: do not keep it."""
+        return self._pods[slot]
+
+    def view(self, slot: int) -> NodeView:
+        """The node as a plugin's one-node form sees it."""
+        return NodeView(self, slot)
+
+    def by_name(self, names: Iterable[str]) -> NodeSet:
+        """The present nodes among these names."""
+        out = EMPTY
+        for name in names:
+            slot = self._slots.get(name)
+            if slot is not None:
+                out |= 1 << slot
+        return out & self.present
+
+    def row(self, resource: str) -> int:
+        """The row of a resource in `allocatable` and `requested`; made, all zero, when first asked for."""
+        row = self._rows.get(resource)
+        if row is None:
+            row = self._rows[resource] = len(self._rows)
+            if row == self.allocatable.shape[0]:
+                self.allocatable = np.vstack((self.allocatable, np.zeros_like(self.allocatable)))
+                self.requested = np.vstack((self.requested, np.zeros_like(self.requested)))
+        return row
+
+    def resources(self) -> Mapping[str, int]:
+        """Every resource seen so far and its row."""
+        return self._rows
+
+    @property
+    def position(self) -> int:
+        """Where the log of changed columns stands now; give it to `changed_since` later."""
+        return self._log_start + len(self._log)
+
+    def changed_since(self, position: int) -> list[int] | None:
+        """Slots whose columns changed since then (with repeats); None when that is too long ago to tell."""
+        behind = position - self._log_start
+        return None if behind < 0 else self._log[behind:]
+
+    # -- changing: Cluster only ------------------------------------------------------------------------------------
+
+    def set_node(self, node: Node) -> int:
+        """Add or replace a Node object; returns its slot. Pods that came first are already counted there."""
+        slot = self._slot_for(node.metadata.name)
+        old = self._objects[slot]
+        self._objects[slot] = node
+        if old is None or old.metadata.labels != node.metadata.labels:
+            self._relabel(slot, old, node)
+        if old is None or old.spec != node.spec:
+            self._respec(slot, old, node)
+        if old is None or old.status.allocatable != node.status.allocatable:
+            self._reallocate(slot, node)
+        self.present |= 1 << slot
+        return slot
+
+    def remove_node(self, name: str) -> None:
+        """Forget the Node object; the slot stays while pods are on it (a ghost)."""
+        slot = self._slots.get(name)
+        if slot is None or self._objects[slot] is None:
+            return
+        node = self._objects[slot]
+        assert node is not None
+        self._objects[slot] = None
+        self._relabel(slot, node, None)
+        self._respec(slot, node, None)
+        self.allocatable[:, slot] = 0
+        self.allowed_pods[slot] = 0
+        self.present &= ~(1 << slot)
+        self._touch(slot)
+        self._release(slot)
+
+    def add_pod(self, name: str, info: PodInfo) -> int:
+        """Count a pod on a node, whether or not the node is known yet; returns the slot."""
+        slot = self._slot_for(name)
+        self._pods[slot][info.uid] = info
+        self._count(slot, info.requests, 1)
+        self.non_zero[0, slot] += info.non_zero_milli_cpu
+        self.non_zero[1, slot] += info.non_zero_memory_bytes
+        if info.host_ports:
+            self.ports.add(slot, info.host_ports)
+        return slot
+
+    def remove_pod(self, name: str, uid: str) -> PodInfo | None:
+        """Stop counting a pod; the slot is freed with its last pod if the node is gone."""
+        slot = self._slots.get(name)
+        info = self._pods[slot].pop(uid, None) if slot is not None else None
+        if info is None or slot is None:
+            return None
+        self._count(slot, info.requests, -1)
+        self.non_zero[0, slot] -= info.non_zero_milli_cpu
+        self.non_zero[1, slot] -= info.non_zero_memory_bytes
+        if info.host_ports:
+            self.ports.remove(slot, info.host_ports)
+        self._release(slot)
+        return info
+
+    def replace_pod(self, name: str, info: PodInfo) -> bool:
+        """Put a newer object in an equal one's place without touching a column; False if the columns would change."""
+        slot = self._slots.get(name)
+        old = self._pods[slot].get(info.uid) if slot is not None else None
+        if slot is None or old is None or old.requests != info.requests or old.host_ports != info.host_ports:
+            return False
+        if (old.non_zero_milli_cpu, old.non_zero_memory_bytes) != (info.non_zero_milli_cpu, info.non_zero_memory_bytes):
+            return False
+        self._pods[slot][info.uid] = info
+        return True
+
+    def add_unreadable(self, name: str, uid: str) -> None:
+        """A pod that could not be decoded is bound here: the node takes no pods until it is gone."""
+        slot = self._slot_for(name)
+        self._unreadable_pods.setdefault(slot, set()).add(uid)
+        self.unreadable |= 1 << slot
+        self._touch(slot)
+
+    def remove_unreadable(self, name: str, uid: str) -> None:
+        """The unreadable pod is gone, or readable now."""
+        slot = self._slots.get(name)
+        uids = self._unreadable_pods.get(slot, set()) if slot is not None else set()
+        uids.discard(uid)
+        if slot is not None and not uids:
+            self._unreadable_pods.pop(slot, None)
+            self.unreadable &= ~(1 << slot)
+            self._touch(slot)
+            self._release(slot)
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _slot_for(self, name: str) -> int:
+        slot = self._slots.get(name)
+        if slot is None:
+            if not self._free:
+                self._grow()
+            slot = self._slots[name] = self._free.pop()
+            self._names[slot] = name
+        return slot
+
+    def _release(self, slot: int) -> None:
+        if self._objects[slot] is None and not self._pods[slot] and slot not in self._unreadable_pods:
+            del self._slots[self._names[slot]]
+            self._names[slot] = ""
+            self._free.append(slot)
+
+    def _count(self, slot: int, requests: Requests, sign: int) -> None:
+        requested, rows = self.requested, self._rows
+        for resource, amount in requests.items():
+            row = rows.get(resource)
+            if row is None:
+                row = self.row(resource)
+                requested = self.requested
+            requested[row, slot] += sign * amount
+        self.pod_count[slot] += sign
+        self._touch(slot)
+
+    def _relabel(self, slot: int, old: Node | None, new: Node | None) -> None:
+        if old is not None:
+            self.labels.remove(slot, old.metadata.labels)
+        if new is not None:
+            self.labels.add(slot, new.metadata.labels)
+        self.object_generation += 1
+
+    def _respec(self, slot: int, old: Node | None, new: Node | None) -> None:
+        bit = 1 << slot
+        if old is not None and old.spec.taints:
+            left = self.taints[old.spec.taints] & ~bit
+            if left:
+                self.taints[old.spec.taints] = left
+            else:
+                del self.taints[old.spec.taints]
+        if new is not None and new.spec.taints:
+            self.taints[new.spec.taints] = self.taints.get(new.spec.taints, EMPTY) | bit
+        if new is not None and new.spec.unschedulable:
+            self.unschedulable |= bit
+        else:
+            self.unschedulable &= ~bit
+        self.object_generation += 1
+
+    def _reallocate(self, slot: int, node: Node) -> None:
+        amounts = allocatable(node.status.allocatable)
+        self.allowed_pods[slot] = amounts.pop(PODS, 0)
+        rows = {self.row(resource): amount for resource, amount in amounts.items()}
+        self.allocatable[:, slot] = 0
+        for row, amount in rows.items():
+            self.allocatable[row, slot] = amount
+        self._touch(slot)
+
+    def _touch(self, slot: int) -> None:
+        self._log.append(slot)
+        if len(self._log) > _LOG_MAX:
+            drop = _LOG_MAX // 2
+            del self._log[:drop]
+            self._log_start += drop
+
+    def _grow(self) -> None:
+        old = self.capacity
+        self.capacity = old * 2
+        wide = np.zeros((self.allocatable.shape[0], old), dtype=np.int64)
+        self.allocatable = np.hstack((self.allocatable, wide))
+        self.requested = np.hstack((self.requested, wide))
+        self.non_zero = np.hstack((self.non_zero, np.zeros((2, old), dtype=np.int64)))
+        self.pod_count = np.concatenate((self.pod_count, np.zeros(old, dtype=np.int64)))
+        self.allowed_pods = np.concatenate((self.allowed_pods, np.zeros(old, dtype=np.int64)))
+        self._objects += [None] * old
+        self._names += [""] * old
+        self._pods += [{} for _ in range(old)]
+        self._free = list(range(self.capacity - 1, old - 1, -1))
+
+
+class NodeView:
+    """One node, for plugins in the one-node form and for explanations. Reads the columns when asked."""
+
+    __slots__ = ("_nodes", "slot")
+
+    def __init__(self, nodes: Nodes, slot: int) -> None:
+        self._nodes = nodes
+        self.slot = slot
+
+    @property
+    def name(self) -> str:
+        """The node's name."""
+        return self._nodes.name(self.slot)
+
+    @property
+    def node(self) -> Node:
+        """The Node object; raises LookupError for a node that is gone."""
+        node = self._nodes.node(self.slot)
+        if node is None:
+            raise LookupError(self.name)
+        return node
+
+    @property
+    def pods(self) -> Mapping[str, PodInfo]:
+        """Pods on the node by uid."""
+        return self._nodes.pods(self.slot)
+
+    @property
+    def pod_count(self) -> int:
+        """How many pods count against `allowed_pods`."""
+        return int(self._nodes.pod_count[self.slot])
+
+    @property
+    def allowed_pods(self) -> int:
+        """`status.allocatable.pods`."""
+        return int(self._nodes.allowed_pods[self.slot])
+
+    def allocatable(self, resource: str) -> int:
+        """Milli-CPU for cpu, units otherwise."""
+        row = self._nodes.resources().get(resource)
+        return 0 if row is None else int(self._nodes.allocatable[row, self.slot])
+
+    def requested(self, resource: str) -> int:
+        """Sum over the pods on the node, assumed ones included."""
+        row = self._nodes.resources().get(resource)
+        return 0 if row is None else int(self._nodes.requested[row, self.slot])

@@ -1,0 +1,177 @@
+"""Plugin arguments, typed, with upstream v1.36's defaults (docs/spec/core.md §6.4).
+
+`plugin` is the name under which `pluginConfig` carries them, the kind is `<plugin>Args`. Values are valid by
+construction when they come from `scheduler.config.load`; building one by hand checks nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final, TypeAlias
+
+KUBE_SCHEDULER_V1: Final = "kubescheduler.config.k8s.io/v1"
+KUBESTOW_V1ALPHA1: Final = "kubestow.dev/v1alpha1"
+
+
+@dataclass(frozen=True, slots=True)
+class ShapePoint:
+    """A point of a piecewise linear curve: at `utilization` percent the score is `score`, 0..10."""
+
+    utilization: int
+    score: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceWeight:
+    """How much a resource counts, 1..100."""
+
+    name: str
+    weight: int = 1
+
+
+CPU_AND_MEMORY: Final = (ResourceWeight("cpu"), ResourceWeight("memory"))
+
+
+@dataclass(frozen=True, slots=True)
+class ScoringStrategy:
+    """`type` is LeastAllocated, MostAllocated or RequestedToCapacityRatio; only the last has a `shape`."""
+
+    type: str = "LeastAllocated"
+    resources: tuple[ResourceWeight, ...] = CPU_AND_MEMORY
+    shape: tuple[ShapePoint, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DefaultConstraint:
+    """A spread constraint for pods that have none. The selector is deduced for each pod; None is upstream's default."""
+
+    max_skew: int
+    topology_key: str
+    when_unsatisfiable: str
+    min_domains: int | None = None
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
+    match_label_keys: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DefaultPreemptionArgs:
+    """How many candidate nodes a preemption looks at: the larger of a share of all nodes and a number."""
+
+    plugin: ClassVar[str] = "DefaultPreemption"
+    min_candidate_nodes_percentage: int = 10
+    min_candidate_nodes_absolute: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class InterPodAffinityArgs:
+    """Weight of existing pods' required affinity when scoring, 0..100."""
+
+    plugin: ClassVar[str] = "InterPodAffinity"
+    hard_pod_affinity_weight: int = 1
+    ignore_preferred_terms_of_existing_pods: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAffinityArgs:
+    """`added_affinity` is a v1.NodeAffinity as the file has it, checked: every pod of the profile gets it as well."""
+
+    plugin: ClassVar[str] = "NodeAffinity"
+    added_affinity: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeResourcesFitArgs:
+    """Extended resources that are not checked (names, and groups such as `example.com`), and how fit is scored."""
+
+    plugin: ClassVar[str] = "NodeResourcesFit"
+    ignored_resources: tuple[str, ...] = ()
+    ignored_resource_groups: tuple[str, ...] = ()
+    scoring_strategy: ScoringStrategy = field(default_factory=ScoringStrategy)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeResourcesBalancedAllocationArgs:
+    """The resources whose use should be even; each weight is 1."""
+
+    plugin: ClassVar[str] = "NodeResourcesBalancedAllocation"
+    resources: tuple[ResourceWeight, ...] = CPU_AND_MEMORY
+
+
+@dataclass(frozen=True, slots=True)
+class PodTopologySpreadArgs:
+    """`defaulting_type` System: built-in constraints, and the list is empty. List: the list, which may be empty."""
+
+    plugin: ClassVar[str] = "PodTopologySpread"
+    default_constraints: tuple[DefaultConstraint, ...] = ()
+    defaulting_type: str = "System"
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeBindingArgs:
+    """Time limit for binding a pod's volumes, 0 = do not wait. `shape` is empty while StorageCapacityScoring is off."""
+
+    plugin: ClassVar[str] = "VolumeBinding"
+    bind_timeout_s: float = 600.0
+    shape: tuple[ShapePoint, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DynamicResourcesArgs:
+    """Time for one node's device search (0 = no limit), and for devices to become ready before binding."""
+
+    plugin: ClassVar[str] = "DynamicResources"
+    filter_timeout_s: float = 10.0
+    binding_timeout_s: float = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class KubestowArgs:
+    """What we do otherwise than upstream, per profile; `parity` turns all of it to upstream's behaviour.
+
+    Not a plugin: a `pluginConfig` entry of this name is where the v1 schema leaves room.
+    """
+
+    plugin: ClassVar[str] = "Kubestow"
+    parity: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RawArgs:
+    """Arguments of a plugin that is not ours, unread. `path` is where they stand, for the plugin's own errors."""
+
+    value: Any = None
+    path: str = field(default="", compare=False)
+
+
+KnownArgs: TypeAlias = (
+    DefaultPreemptionArgs
+    | InterPodAffinityArgs
+    | NodeAffinityArgs
+    | NodeResourcesFitArgs
+    | NodeResourcesBalancedAllocationArgs
+    | PodTopologySpreadArgs
+    | VolumeBindingArgs
+    | DynamicResourcesArgs
+    | KubestowArgs
+)
+
+CAPACITY_SHAPE: Final = (ShapePoint(0, 10), ShapePoint(100, 0))
+"""VolumeBinding's shape when StorageCapacityScoring is on and the file gives none: most free space wins."""
+
+
+def default_args(*, capacity_scoring: bool = False) -> dict[str, KnownArgs]:
+    """The arguments of every plugin that has some, by plugin name, as if the file had none."""
+    kinds: tuple[KnownArgs, ...] = (
+        DefaultPreemptionArgs(),
+        InterPodAffinityArgs(),
+        NodeAffinityArgs(),
+        NodeResourcesFitArgs(),
+        NodeResourcesBalancedAllocationArgs(),
+        PodTopologySpreadArgs(),
+        VolumeBindingArgs(shape=CAPACITY_SHAPE if capacity_scoring else ()),
+        DynamicResourcesArgs(),
+        KubestowArgs(),
+    )
+    return {args.plugin: args for args in kinds}

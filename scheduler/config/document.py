@@ -1,0 +1,172 @@
+"""YAML or JSON text → plain values, with the line of every field; strict where YAML invites mistakes.
+
+Refused: duplicate keys, more than one document, aliases that contain themselves, tags. The words that YAML 1.1
+takes for booleans (yes, no, on, off, y, n) are refused unless quoted: half of all readers take them for text.
+A number is what JSON calls a number; `010`, `1_000` and `1:30` are texts. Knows nothing of the schema.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import yaml
+
+from scheduler.config.errors import ConfigError, ConfigErrors, Findings, below
+
+_MAX_NODES: Final = 100_000
+_TAG: Final = "tag:yaml.org,2002:"
+_WORD: Final = "tag:kubestow.dev,word"
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """`lines` maps the path of each field and list item to its line, counted from 1."""
+
+    value: Any
+    lines: dict[str, int]
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.2's core types, and the dangerous words of 1.1 told apart."""
+
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}
+
+
+for _tag, _form, _first in (
+    (_TAG + "null", r"(?:~|null|Null|NULL|)$", ["~", "n", "N", ""]),
+    (_TAG + "bool", r"(?:true|True|TRUE|false|False|FALSE)$", list("tTfF")),
+    (_TAG + "int", r"[-+]?(?:0|[1-9][0-9]{0,40})$", list("-+0123456789")),
+    (_TAG + "float", r"[-+]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?$", list("-+.0123456789")),
+    (_TAG + "merge", r"<<$", ["<"]),
+    (_WORD, r"(?:y|Y|yes|Yes|YES|n|N|no|No|NO|on|On|ON|off|Off|OFF)$", list("yYnNoO")),
+):
+    _Loader.add_implicit_resolver(_tag, re.compile(_form), _first)
+
+
+def read_document(text: str) -> Document:
+    """Raises ConfigErrors: a syntax error alone, or every duplicate and refused word at once. None for an empty text."""
+    try:
+        nodes = list(yaml.compose_all(_untabbed(text), Loader=_Loader))
+    except yaml.MarkedYAMLError as broken:
+        raise ConfigErrors([_syntax_error(broken)]) from broken
+    except yaml.YAMLError as broken:
+        raise ConfigErrors([ConfigError("", f"is not YAML: {' '.join(str(broken).split())}")]) from broken
+    except RecursionError:
+        raise ConfigErrors([ConfigError("", "is nested too deeply")]) from None
+    if len(nodes) > 1:
+        line = nodes[1].start_mark.line + 1
+        raise ConfigErrors([ConfigError("", f"a second document starts in line {line}; one is expected", line=line)])
+    walk = _Walk()
+    value = walk.value(nodes[0], "") if nodes else None
+    findings = Findings(walk.lines)
+    for path, message in walk.mistakes:
+        findings.error(path, message)
+    findings.raise_any()
+    return Document(value, walk.lines)
+
+
+def _untabbed(text: str) -> str:
+    """JSON may be indented with tabs, YAML may not. A tab inside a JSON string is always escaped."""
+    if "\t" not in text or not text.lstrip().startswith("{"):
+        return text
+    try:
+        json.loads(text)
+    except ValueError:
+        return text
+    return text.replace("\t", " ")
+
+
+def _syntax_error(broken: yaml.MarkedYAMLError) -> ConfigError:
+    mark = broken.problem_mark or broken.context_mark
+    what = ", ".join(part for part in (broken.context, broken.problem) if part)
+    if mark is None:
+        return ConfigError("", f"is not YAML: {what}")
+    return ConfigError(f"line {mark.line + 1}, column {mark.column + 1}", f"is not YAML: {what}", line=mark.line + 1)
+
+
+class _Walk:
+    def __init__(self) -> None:
+        self.lines: dict[str, int] = {}
+        self.mistakes: list[tuple[str, str]] = []
+        self._open: set[int] = set()
+        self._seen = 0
+
+    def value(self, node: yaml.Node, path: str) -> Any:
+        """The node as plain value; None where a mistake was noted."""
+        self._seen += 1
+        if self._seen > _MAX_NODES:
+            raise ConfigErrors([ConfigError("", f"has more than {_MAX_NODES} values")])
+        self.lines.setdefault(path, node.start_mark.line + 1)
+        if isinstance(node, yaml.ScalarNode):
+            return self._scalar(node, path)
+        if id(node) in self._open:
+            self.mistakes.append((path, "is an alias of something that contains it"))
+            return None
+        self._open.add(id(node))
+        try:
+            return self._collection(node, path)
+        finally:
+            self._open.discard(id(node))
+
+    def _collection(self, node: yaml.Node, path: str) -> Any:
+        if isinstance(node, yaml.SequenceNode) and node.tag == _TAG + "seq":
+            return [self.value(item, below(path, at)) for at, item in enumerate(node.value)]
+        if isinstance(node, yaml.MappingNode) and node.tag == _TAG + "map":
+            return self._mapping(node, path)
+        self.mistakes.append((path, f"has the YAML tag {node.tag}, which means nothing here"))
+        return None
+
+    def _scalar(self, node: yaml.ScalarNode, path: str) -> Any:
+        match node.tag.removeprefix(_TAG):
+            case "str" | "merge":
+                return node.value
+            case "null":
+                return None
+            case "bool":
+                return node.value.lower() == "true"
+            case "int":
+                return int(node.value)
+            case "float":
+                return float(node.value)
+            case "tag:kubestow.dev,word":
+                self.mistakes.append(
+                    (
+                        path,
+                        f"the bare word {node.value} is a boolean to some YAML readers: write true or false, or quote it",
+                    )
+                )
+            case tag:
+                self.mistakes.append((path, f"has the YAML tag {tag}, which means nothing here"))
+        return None
+
+    def _mapping(self, node: yaml.MappingNode, path: str) -> dict[str, Any]:
+        own: dict[str, Any] = {}
+        merged: dict[str, Any] = {}
+        for key, child in node.value:
+            if key.tag == _TAG + "merge":
+                for name, value in self._merged(child, path):
+                    merged.setdefault(name, value)
+                continue
+            if not isinstance(key, yaml.ScalarNode):
+                self.mistakes.append((path, "a key must be a word"))
+                continue
+            at = below(path, key.value)
+            if key.value in own:
+                self.mistakes.append((at, f"duplicate key in line {key.start_mark.line + 1}"))
+                continue
+            self.lines.setdefault(at, key.start_mark.line + 1)
+            own[key.value] = self.value(child, at)
+        return {**merged, **own}
+
+    def _merged(self, node: yaml.Node, path: str) -> Iterator[tuple[str, Any]]:
+        """`<<: *defaults` or `<<: [*a, *b]`: what comes first wins, the mapping's own keys over all."""
+        for source in node.value if isinstance(node, yaml.SequenceNode) else [node]:
+            value = self.value(source, path)
+            if isinstance(value, dict):
+                yield from value.items()
+            else:
+                self.mistakes.append((path, "<< must be followed by mappings"))

@@ -1,0 +1,63 @@
+"""What is wrong with a configuration, and where: `profiles[0].schedulerName: is required`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+_LAST_STEP: Final = re.compile(r"(\.[^.\[\]]+|\[[^\]]*\]|^[^.\[\]]+)$")
+_PLAIN_KEY: Final = re.compile(r"[A-Za-z_$][\w$-]*")
+
+
+class ConfigError(ValueError):
+    """One mistake. `path` is the field as the file spells it, `line` its line (from 1), 0 when there is none."""
+
+    def __init__(self, path: str, message: str, *, line: int = 0) -> None:
+        super().__init__(f"{path}: {message}" if path else message)
+        self.path = path
+        self.message = message
+        self.line = line
+
+
+class ConfigErrors(ConfigError):
+    """Every mistake that was found, in document order; as text one per line. Never empty."""
+
+    def __init__(self, errors: Sequence[ConfigError]) -> None:
+        first = errors[0]
+        super().__init__(first.path, first.message, line=first.line)
+        self.errors = tuple(errors)
+
+    def __str__(self) -> str:
+        return "\n".join(str(error) for error in self.errors)
+
+
+class Findings:
+    """Collects mistakes, and fields that are accepted but have no effect, while a document is read."""
+
+    def __init__(self, lines: Mapping[str, int] | None = None) -> None:
+        self.errors: list[ConfigError] = []
+        self.ignored: list[str] = []
+        self._lines = lines or {}
+
+    def error(self, path: str, message: str) -> None:
+        """Note a mistake and go on."""
+        self.errors.append(ConfigError(path, message, line=self._line(path)))
+
+    def raise_any(self) -> None:
+        """Raises ConfigErrors if there was a mistake."""
+        if self.errors:
+            raise ConfigErrors(sorted(self.errors, key=lambda error: error.line))
+
+    def _line(self, path: str) -> int:
+        """Where the field stands, or the nearest thing around it: a missing field has no line of its own."""
+        while path and path not in self._lines:
+            path = _LAST_STEP.sub("", path)
+        return self._lines.get(path, 0)
+
+
+def below(path: str, step: str | int) -> str:
+    """The path of a field, a list item, or a key that is not a plain word: `a.b`, `a[0]`, `a[example.com/b]`."""
+    if isinstance(step, int) or not _PLAIN_KEY.fullmatch(step):
+        return f"{path}[{step}]"
+    return f"{path}.{step}" if path else step

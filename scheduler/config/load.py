@@ -1,0 +1,120 @@
+"""A configuration file → Configuration, or every mistake in it with its path.
+
+Accepts the documents that kube-scheduler v1.36 accepts (docs/spec/core.md §6), but: leader election and extenders
+are refused until they exist, and the name `default-scheduler` unless it is allowed. A file without `profiles` gets
+our one default profile, `kubestow`. Does not know which plugins are built: `plugins.resolve` needs the registry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+from pathlib import Path
+from typing import Any
+
+from scheduler.config.args import KUBE_SCHEDULER_V1
+from scheduler.config.document import read_document
+from scheduler.config.errors import ConfigError, ConfigErrors, Findings
+from scheduler.config.fields import INT64_MAX, Fields, shown
+from scheduler.config.profiles import read_profiles
+from scheduler.config.sections import read_client_connection, read_extenders, read_leader_election
+from scheduler.config.types import Configuration
+
+KIND = "KubeSchedulerConfiguration"
+
+
+def default() -> Configuration:
+    """What runs without a file: one profile, `kubestow`."""
+    return Configuration()
+
+
+def load(
+    path: str | Path, *, allow_default_scheduler: bool = False, feature_gates: AbstractSet[str] = frozenset()
+) -> Configuration:
+    """Reads a file. Raises ConfigErrors, also when it cannot be read."""
+    try:
+        text = Path(path).read_text(encoding="utf-8-sig")
+    except OSError as unreadable:
+        raise ConfigErrors([ConfigError(str(path), f"cannot be read: {unreadable.strerror}")]) from unreadable
+    except UnicodeDecodeError as garbled:
+        raise ConfigErrors([ConfigError(str(path), f"is not UTF-8: byte {garbled.start}")]) from garbled
+    return parse(text, source=str(path), allow_default_scheduler=allow_default_scheduler, feature_gates=feature_gates)
+
+
+def parse(
+    text: str,
+    *,
+    source: str,
+    allow_default_scheduler: bool = False,
+    feature_gates: AbstractSet[str] = frozenset(),
+) -> Configuration:
+    """YAML or JSON text. `source` names it where a mistake has no path. The gate we know is StorageCapacityScoring.
+
+    Raises ConfigErrors with every mistake in document order; a syntax error or a wrong version stands alone.
+    """
+    try:
+        document = read_document(text)
+    except ConfigErrors as broken:
+        raise ConfigErrors([_named(error, source) for error in broken.errors]) from broken
+    findings = Findings(document.lines)
+    _check_version(document.value, source=source)
+    with Fields(document.value, "", findings) as fields:
+        fields.raw("apiVersion")
+        fields.raw("kind")
+        configuration = _configuration(
+            fields,
+            allow_default_scheduler=allow_default_scheduler,
+            capacity_scoring="StorageCapacityScoring" in feature_gates,
+        )
+    findings.raise_any()
+    return configuration
+
+
+def check(path: str | Path, *, allow_default_scheduler: bool = False) -> list[str]:
+    """The mistakes in a file, one text each; empty when it is good. Plugin names are not looked at."""
+    try:
+        load(path, allow_default_scheduler=allow_default_scheduler)
+    except ConfigErrors as broken:
+        return [str(error) for error in broken.errors]
+    return []
+
+
+def _named(error: ConfigError, source: str) -> ConfigError:
+    return error if error.path else ConfigError(source, error.message, line=error.line)
+
+
+def _check_version(value: Any, *, source: str) -> None:
+    """Another version or kind has other fields: its mistakes would only distract."""
+    if not isinstance(value, dict):
+        raise ConfigErrors([ConfigError(source, f"must be a {KIND}, got {shown(value)}")])
+    for field, wanted in (("apiVersion", KUBE_SCHEDULER_V1), ("kind", KIND)):
+        given = value.get(field)
+        if given is None:
+            raise ConfigErrors([ConfigError(field, f"is required: {wanted}")])
+        if given != wanted:
+            raise ConfigErrors([ConfigError(field, f"must be {wanted}, got {shown(given)}")])
+
+
+def _configuration(fields: Fields, *, allow_default_scheduler: bool, capacity_scoring: bool) -> Configuration:
+    initial_s = fields.integer("podInitialBackoffSeconds", 1, low=1, high=INT64_MAX)
+    longest_s = fields.integer("podMaxBackoffSeconds", 10, high=INT64_MAX)
+    if longest_s < initial_s:
+        fields.error("podMaxBackoffSeconds", f"must be >= podInitialBackoffSeconds ({initial_s}), got {longest_s}")
+    fields.boolean("enableContentionProfiling", True)
+    fields.integer("percentageOfPlacementsToScore", None, low=0, high=100)
+    for name in ("enableContentionProfiling", "parallelism", "percentageOfPlacementsToScore"):
+        fields.no_effect(name)
+    return Configuration(
+        parallelism=fields.integer("parallelism", 16, low=1),
+        client_connection=read_client_connection(fields.child("clientConnection")),
+        leader_election=read_leader_election(fields.child("leaderElection")),
+        percentage_of_nodes_to_score=fields.integer("percentageOfNodesToScore", None, low=0, high=100),
+        pod_initial_backoff_s=float(initial_s),
+        pod_max_backoff_s=float(longest_s),
+        profiles=read_profiles(
+            fields, allow_default_scheduler=allow_default_scheduler, capacity_scoring=capacity_scoring
+        ),
+        extenders=read_extenders(fields),
+        delay_cache_until_active=fields.boolean("delayCacheUntilActive", False),
+        enable_profiling=fields.boolean("enableProfiling", True),
+        ignored=tuple(sorted(fields.findings.ignored)),
+    )

@@ -1,0 +1,200 @@
+"""Which plugins run at which point, in which order: the resolution of docs/spec/core.md §6.3, exactly.
+
+Pure: what a plugin implements is told by the caller (`implements`), since only the framework knows the classes.
+The default list is kube-scheduler v1.36's with its feature gates at their defaults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set as AbstractSet
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from scheduler.config.args import KubestowArgs
+from scheduler.config.errors import Findings, below
+from scheduler.config.fields import INT64_MAX, suggestion
+from scheduler.config.types import PluginRef, PluginSet, Profile
+
+Implements: TypeAlias = Mapping[str, AbstractSet[str]]
+"""Plugin name → the points it implements, in the file's spelling. A name that is missing is not built."""
+
+MULTI_POINT: Final = "multiPoint"
+POINTS: Final = (
+    "preEnqueue",
+    "queueSort",
+    "preFilter",
+    "filter",
+    "postFilter",
+    "preScore",
+    "score",
+    "reserve",
+    "permit",
+    "preBind",
+    "bind",
+    "postBind",
+)
+LATER_POINTS: Final = ("placementGenerate", "placementScore")
+"""Points of v1.36's schema for pod groups. Accepted where they enable nothing."""
+
+DEFAULT_PLUGINS: Final = (
+    PluginRef("SchedulingGates"),
+    PluginRef("PrioritySort"),
+    PluginRef("NodeUnschedulable"),
+    PluginRef("NodeName"),
+    PluginRef("TaintToleration", 3),
+    PluginRef("NodeAffinity", 2),
+    PluginRef("NodePorts"),
+    PluginRef("NodeResourcesFit", 1),
+    PluginRef("VolumeRestrictions"),
+    PluginRef("NodeVolumeLimits"),
+    PluginRef("VolumeBinding"),
+    PluginRef("VolumeZone"),
+    PluginRef("PodTopologySpread", 2),
+    PluginRef("InterPodAffinity", 2),
+    # Before DefaultPreemption: freeing an idle claim is tried before evicting a pod.
+    PluginRef("DynamicResources", 2),
+    PluginRef("DefaultPreemption"),
+    PluginRef("NodeResourcesBalancedAllocation", 1),
+    PluginRef("ImageLocality", 1),
+    PluginRef("DefaultBinder"),
+    PluginRef("NodeDeclaredFeatures"),
+)
+KNOWN_NAMES: Final = frozenset(
+    {ref.name for ref in DEFAULT_PLUGINS} | {"GangScheduling", "TopologyPlacementGenerator", "PodGroupPodsCount"}
+)
+"""Every plugin of kube-scheduler v1.36, built here or not."""
+
+REMOVED_NAMES: Final = frozenset({"AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits"})
+"""Plugins that v1 no longer has."""
+
+_MAX_NODE_SCORE: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """One list per point of POINTS, in order of call; at `score` every weight is at least 1, elsewhere 0.
+
+    `absent`: plugins that upstream runs by default here and that are not built, in order.
+    """
+
+    points: Mapping[str, tuple[PluginRef, ...]]
+    absent: tuple[str, ...] = ()
+
+
+def resolve(
+    plugins: Mapping[str, PluginSet],
+    *,
+    implements: Implements,
+    default: Sequence[PluginRef] = DEFAULT_PLUGINS,
+    path: str = "plugins",
+) -> Resolved:
+    """A profile's plugin sets → ordered lists. Raises ConfigErrors with every mistake, under `path`."""
+    findings = Findings()
+    check_sets(plugins, path=path, findings=findings)
+    _check_names(plugins, implements=implements, path=path, findings=findings)
+    findings.raise_any()
+
+    wanted = merge(default, plugins.get(MULTI_POINT, PluginSet()))
+    absent = tuple(ref.name for ref in wanted if ref.name not in implements)
+    multi = [ref for ref in wanted if ref.name in implements]
+    points = {point: _expand(point, multi, plugins.get(point, PluginSet()), implements=implements) for point in POINTS}
+
+    if len(points["queueSort"]) != 1:
+        names = ", ".join(ref.name for ref in points["queueSort"]) or "none"
+        findings.error(below(path, "queueSort"), f"exactly one plugin is needed, got {names}")
+    if not points["bind"]:
+        findings.error(below(path, "bind"), "at least one plugin is needed")
+    if sum(ref.weight for ref in points["score"]) * _MAX_NODE_SCORE > INT64_MAX:
+        findings.error(below(path, "score"), "the sum of all weights is too large: a total score could overflow")
+    findings.raise_any()
+    return Resolved(points, absent)
+
+
+def merge(default: Sequence[PluginRef], given: PluginSet) -> tuple[PluginRef, ...]:
+    """Step 1: defaults that are not disabled, each replaced in place if listed again, then what is new, in order."""
+    again = {ref.name: ref for ref in given.enabled}
+    kept = [] if "*" in given.disabled else [ref for ref in default if ref.name not in given.disabled]
+    replaced = {ref.name for ref in kept}
+    return (
+        *(again.get(ref.name, ref) for ref in kept),
+        *(ref for ref in given.enabled if ref.name not in replaced),
+    )
+
+
+def _expand(
+    point: str, multi: Sequence[PluginRef], here: PluginSet, *, implements: Implements
+) -> tuple[PluginRef, ...]:
+    """Step 2: listed at the point and in multiPoint; only in multiPoint; only at the point.
+
+    A plugin that the point both disables and enables counts as listed only at the point.
+    """
+    offered = [] if "*" in here.disabled else [ref for ref in multi if ref.name not in here.disabled]
+    offered = [ref for ref in offered if point in implements[ref.name]]
+    in_multi, at_point = {ref.name for ref in offered}, {ref.name for ref in here.enabled}
+    ordered = (
+        *(ref for ref in here.enabled if ref.name in in_multi),
+        *(ref for ref in offered if ref.name not in at_point),
+        *(ref for ref in here.enabled if ref.name not in in_multi),
+    )
+    if point == "score":
+        return tuple(PluginRef(ref.name, ref.weight or 1) for ref in ordered)
+    return tuple(PluginRef(ref.name) for ref in ordered)
+
+
+def check_sets(plugins: Mapping[str, PluginSet], *, path: str, findings: Findings) -> None:
+    """The mistakes that can be seen without knowing what is built: `*`, doubles and removed names among the enabled."""
+    for point, given in plugins.items():
+        seen: dict[str, int] = {}
+        for at, ref in enumerate(given.enabled):
+            where = f"{path}.{point}.enabled[{at}].name"
+            if ref.name == "*":
+                findings.error(where, '"*" has a meaning only in disabled')
+            elif ref.name in REMOVED_NAMES:
+                findings.error(where, f'plugin "{ref.name}" was removed in v1')
+            elif ref.name in seen:
+                findings.error(where, f'plugin "{ref.name}" is already enabled by enabled[{seen[ref.name]}]')
+            seen.setdefault(ref.name, at)
+
+
+def _check_names(plugins: Mapping[str, PluginSet], *, implements: Implements, path: str, findings: Findings) -> None:
+    for point, given in plugins.items():
+        for at, ref in enumerate(given.enabled):
+            where = f"{path}.{point}.enabled[{at}].name"
+            if ref.name == "*" or ref.name in REMOVED_NAMES:
+                continue
+            if ref.name not in implements:
+                findings.error(where, _missing(ref.name, implements))
+            elif point != MULTI_POINT and point not in implements[ref.name]:
+                findings.error(where, f'plugin "{ref.name}" does not implement {point}')
+        for at, name in enumerate(given.disabled):
+            if name != "*" and name not in implements and name not in KNOWN_NAMES | REMOVED_NAMES:
+                findings.error(f"{path}.{point}.disabled[{at}].name", _missing(name, implements))
+
+
+def _missing(name: str, implements: Implements) -> str:
+    if name in KNOWN_NAMES:
+        return f'plugin "{name}" is not available in this version'
+    return f'unknown plugin "{name}"{suggestion(name, sorted({*implements, *KNOWN_NAMES}))}'
+
+
+def check_args_have_plugins(profile: Profile, implements: Implements) -> None:
+    """Raises ConfigErrors where pluginConfig names a plugin that is neither upstream's nor registered."""
+    findings = Findings()
+    for at, name in enumerate(profile.args):  # given ones come first, in the file's order
+        if name not in implements and name not in KNOWN_NAMES and name != KubestowArgs.plugin:
+            findings.error(f"{profile.path}.pluginConfig[{at}].name", _missing(name, implements))
+    findings.raise_any()
+
+
+def check_common_queue_sort(resolved: Sequence[tuple[Profile, Resolved]]) -> None:
+    """One queue serves all profiles: raises ConfigErrors unless they sort it by the same plugin and arguments."""
+    findings = Findings()
+    for profile, lists in resolved[1:]:
+        first_profile, first = resolved[0]
+        name, wanted = lists.points["queueSort"][0].name, first.points["queueSort"][0].name
+        where = f"{profile.path}.plugins.queueSort"
+        if name != wanted:
+            findings.error(where, f"must be the same for all profiles: {name} here, {wanted} in {first_profile.path}")
+        elif profile.args.get(name) != first_profile.args.get(name):
+            findings.error(f"{profile.path}.pluginConfig", f"the args of {name} must be the same for all profiles")
+    findings.raise_any()

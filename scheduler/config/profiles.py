@@ -1,0 +1,115 @@
+"""Reads `profiles` (docs/spec/core.md §6.2): names, plugin sets as written, arguments; and what must be alike in all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from scheduler.config.args import KnownArgs, RawArgs, default_args
+from scheduler.config.errors import Findings, below
+from scheduler.config.fields import Fields, shown
+from scheduler.config.plugins import KNOWN_NAMES, LATER_POINTS, MULTI_POINT, POINTS, REMOVED_NAMES, check_sets
+from scheduler.config.read_args import read_args
+from scheduler.config.types import OUR_NAME, PluginRef, PluginSet, Profile
+
+DEFAULT_SCHEDULER: Final = "default-scheduler"
+
+
+def read_profiles(
+    fields: Fields, *, allow_default_scheduler: bool = False, capacity_scoring: bool = False
+) -> tuple[Profile, ...]:
+    """Without `profiles`, or with an empty list, one of our own with every default."""
+    items = fields.children("profiles")
+    if not items:
+        return (Profile(OUR_NAME, args=default_args(capacity_scoring=capacity_scoring)),)
+    profiles = tuple(_profile(item, alone=len(items) == 1, capacity_scoring=capacity_scoring) for item in items)
+    findings = fields.findings
+    named: dict[str, str] = {}
+    for item, profile in zip(items, profiles):
+        where = below(item.path, "schedulerName")
+        name = profile.scheduler_name
+        if name == DEFAULT_SCHEDULER and not allow_default_scheduler:
+            missing = "" if item.has("schedulerName") else "is required: without it the profile is "
+            findings.error(where, f"{missing}{DEFAULT_SCHEDULER}, whose pods belong to the cluster's own scheduler")
+        elif not name:
+            findings.error(where, "is required when there are several profiles")
+        elif name in named:
+            findings.error(where, f"{shown(name)} is already the name of {named[name]}")
+        named.setdefault(name, item.path)
+    _check_queue_sort(profiles, findings)
+    return profiles
+
+
+def _profile(fields: Fields, *, alone: bool, capacity_scoring: bool) -> Profile:
+    with fields:
+        name = fields.text("schedulerName")
+        if alone and not fields.has("schedulerName"):
+            name = DEFAULT_SCHEDULER
+        with fields.child("plugins") as sets:
+            plugins = {point: found for point in (MULTI_POINT, *POINTS) if (found := _set(sets, point)) != PluginSet()}
+            for point in LATER_POINTS:
+                if _set(sets, point).enabled:
+                    sets.error(point, f"{point} is not available in this version")
+        check_sets(plugins, path=fields.at("plugins"), findings=fields.findings)
+        return Profile(
+            scheduler_name=name,
+            percentage_of_nodes_to_score=fields.integer("percentageOfNodesToScore", None, low=0, high=100),
+            plugins=plugins,
+            args=_plugin_config(fields, capacity_scoring=capacity_scoring),
+            path=fields.path,
+        )
+
+
+def _set(fields: Fields, point: str) -> PluginSet:
+    enabled, disabled = [], []
+    with fields.child(point) as given:
+        for item in given.children("enabled"):
+            with item:
+                enabled.append(PluginRef(item.required("name"), item.integer("weight", 0, low=0)))
+        for item in given.children("disabled"):
+            with item:
+                disabled.append(item.required("name"))
+                item.integer("weight", 0)
+    return PluginSet(tuple(enabled), tuple(disabled))
+
+
+def _plugin_config(fields: Fields, *, capacity_scoring: bool) -> dict[str, KnownArgs | RawArgs]:
+    """What is given, in the file's order, then the defaults of what is not."""
+    found: dict[str, KnownArgs | RawArgs] = {}
+    for item in fields.children("pluginConfig"):
+        with item:
+            name, value = item.required("name"), item.raw("args")
+            if name in found:
+                item.error("name", f"{shown(name)} has an entry already")
+                continue
+            if name in REMOVED_NAMES:
+                item.error("name", f'plugin "{name}" was removed in v1')
+                continue
+            path = item.at("args")
+            known = read_args(name, value, path, findings=fields.findings, capacity_scoring=capacity_scoring)
+            if known is None and name in KNOWN_NAMES:
+                item.no_effect("args")
+            found[name] = known or RawArgs(value, path)
+    for name, args in default_args(capacity_scoring=capacity_scoring).items():
+        found.setdefault(name, args)
+    return found
+
+
+def _check_queue_sort(profiles: Sequence[Profile], findings: Findings) -> None:
+    """One queue serves all profiles. What multiPoint does to its order is seen once the plugins are known."""
+    first = profiles[0]
+    canon = first.plugins.get("queueSort", PluginSet())
+    if len(canon.enabled) > 1:
+        findings.error(f"{first.path}.plugins.queueSort.enabled", "only one plugin can sort the queue")
+    for profile in profiles[1:]:
+        if profile.plugins.get("queueSort", PluginSet()) != canon:
+            findings.error(f"{profile.path}.plugins.queueSort", "must be the same for all profiles")
+        for ref in canon.enabled[:1]:
+            if _given(profile, ref.name) != _given(first, ref.name):
+                findings.error(
+                    f"{profile.path}.pluginConfig", f"the args of {ref.name} must be the same for all profiles"
+                )
+
+
+def _given(profile: Profile, name: str) -> Any:
+    return profile.args.get(name)

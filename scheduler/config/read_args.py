@@ -1,0 +1,231 @@
+"""Reads and checks the `args` of one pluginConfig entry (docs/spec/core.md §6.4).
+
+Upstream checks NodeResourcesFit only when the plugin is built; here everything is checked at load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from scheduler.config.args import (
+    CAPACITY_SHAPE,
+    CPU_AND_MEMORY,
+    KUBE_SCHEDULER_V1,
+    KUBESTOW_V1ALPHA1,
+    DefaultConstraint,
+    DefaultPreemptionArgs,
+    DynamicResourcesArgs,
+    InterPodAffinityArgs,
+    KnownArgs,
+    KubestowArgs,
+    NodeAffinityArgs,
+    NodeResourcesBalancedAllocationArgs,
+    NodeResourcesFitArgs,
+    PodTopologySpreadArgs,
+    ResourceWeight,
+    ScoringStrategy,
+    ShapePoint,
+    VolumeBindingArgs,
+)
+from scheduler.config.errors import Findings
+from scheduler.config.fields import INT64_MAX, Fields, shown
+from scheduler.config.names import qualified_name_problem
+from scheduler.config.read_affinity import read_node_affinity
+
+STRATEGIES: Final = ("LeastAllocated", "MostAllocated", "RequestedToCapacityRatio")
+RATIO: Final = "RequestedToCapacityRatio"
+
+
+def read_args(name: str, value: Any, path: str, *, findings: Findings, capacity_scoring: bool) -> KnownArgs | None:
+    """The typed arguments of plugin `name`; None if it is not one of those that have arguments of ours."""
+    reader = _READERS.get(name)
+    if reader is None:
+        return None
+    with Fields(value, path, findings) as fields:
+        version = KUBESTOW_V1ALPHA1 if name == KubestowArgs.plugin else KUBE_SCHEDULER_V1
+        for field, wanted in (("apiVersion", version), ("kind", f"{name}Args")):
+            given = fields.text(field, wanted)
+            if given != wanted:
+                fields.error(field, f"must be {wanted}, got {shown(given)}")
+        if name == VolumeBindingArgs.plugin:
+            return _volume_binding(fields, capacity_scoring=capacity_scoring)
+        return reader(fields)
+
+
+def _default_preemption(fields: Fields) -> DefaultPreemptionArgs:
+    percentage = fields.integer("minCandidateNodesPercentage", 10, low=0, high=100)
+    absolute = fields.integer("minCandidateNodesAbsolute", 100, low=0)
+    if percentage == 0 and absolute == 0:
+        fields.error("minCandidateNodesPercentage", "cannot be 0 at the same time as minCandidateNodesAbsolute")
+    return DefaultPreemptionArgs(percentage, absolute)
+
+
+def _inter_pod_affinity(fields: Fields) -> InterPodAffinityArgs:
+    return InterPodAffinityArgs(
+        hard_pod_affinity_weight=fields.integer("hardPodAffinityWeight", 1, low=0, high=100),
+        ignore_preferred_terms_of_existing_pods=fields.boolean("ignorePreferredTermsOfExistingPods", False),
+    )
+
+
+def _node_affinity(fields: Fields) -> NodeAffinityArgs:
+    if not fields.has("addedAffinity"):
+        fields.raw("addedAffinity")
+        return NodeAffinityArgs()
+    return NodeAffinityArgs(added_affinity=read_node_affinity(fields.child("addedAffinity")))
+
+
+def _node_resources_fit(fields: Fields) -> NodeResourcesFitArgs:
+    resources, groups = fields.texts("ignoredResources"), fields.texts("ignoredResourceGroups")
+    for name, given in (("ignoredResources", resources), ("ignoredResourceGroups", groups)):
+        for item in given:
+            grouped = name == "ignoredResourceGroups" and "/" in item
+            problem = "a group has no '/'" if grouped else qualified_name_problem(item)
+            if problem:
+                fields.error(name, f"{problem}, got {shown(item)}")
+    with fields.child("scoringStrategy") as strategy:
+        return NodeResourcesFitArgs(resources, groups, _scoring_strategy(strategy))
+
+
+def _scoring_strategy(fields: Fields) -> ScoringStrategy:
+    kind = fields.choice("type", "LeastAllocated", STRATEGIES)
+    resources = _resources(fields, high=100)
+    given = fields.has(_RATIO_FIELD)
+    shape: tuple[ShapePoint, ...] = ()
+    with fields.child(_RATIO_FIELD) as ratio:
+        if given or kind == RATIO:
+            shape = _shape(ratio)
+    if given and kind != RATIO:
+        fields.error(_RATIO_FIELD, f"must be absent when type is not {RATIO}")
+    return ScoringStrategy(kind, resources, shape)
+
+
+def _balanced_allocation(fields: Fields) -> NodeResourcesBalancedAllocationArgs:
+    resources = _resources(fields, high=1)
+    seen: set[str] = set()
+    for at, resource in enumerate(resources):
+        if resource.name in seen:
+            fields.error(f"resources[{at}].name", f"{shown(resource.name)} is listed twice")
+        seen.add(resource.name)
+    return NodeResourcesBalancedAllocationArgs(resources)
+
+
+def _resources(fields: Fields, *, high: int) -> tuple[ResourceWeight, ...]:
+    """Weight 0 means 1, an empty list the default, as upstream."""
+    found = []
+    for item in fields.children("resources"):
+        with item:
+            name = item.required("name")
+            problem = qualified_name_problem(name) if name else ""
+            if problem:
+                item.error("name", f"{problem}, got {shown(name)}")
+            weight = item.integer("weight", 1, low=-INT64_MAX, high=INT64_MAX)
+            if not 0 <= weight <= high:
+                item.error("weight", f"must be {f'between 1 and {high}' if high > 1 else '1'}, got {weight}")
+            found.append(ResourceWeight(name, weight or 1))
+    return tuple(found) or CPU_AND_MEMORY
+
+
+def _shape(fields: Fields) -> tuple[ShapePoint, ...]:
+    """At least one point, utilization 0..100 strictly increasing (told once), score 0..10."""
+    points: list[ShapePoint] = []
+    told = False
+    for item in fields.children("shape"):
+        with item:
+            utilization = item.integer("utilization", 0, low=0, high=100)
+            if not told and points and utilization <= points[-1].utilization and item.has("utilization"):
+                item.error("utilization", f"must be greater than the one before, got {utilization}")
+                told = True
+            points.append(ShapePoint(utilization, item.integer("score", 0, low=0, high=10)))
+    if not points:
+        fields.error("shape", "at least one point must be specified")
+    return tuple(points)
+
+
+def _pod_topology_spread(fields: Fields) -> PodTopologySpreadArgs:
+    kind = fields.choice("defaultingType", "System", ("System", "List"))
+    constraints = tuple(_constraint(item) for item in fields.children("defaultConstraints"))
+    if kind == "System" and constraints:
+        fields.error("defaultingType", "must be List when defaultConstraints are given, got System")
+    seen: set[tuple[str, str]] = set()
+    for at, constraint in enumerate(constraints):
+        pair = (constraint.topology_key, constraint.when_unsatisfiable)
+        if pair in seen:
+            fields.error(f"defaultConstraints[{at}]", f"{pair[0]} with {pair[1]} is listed twice")
+        seen.add(pair)
+    return PodTopologySpreadArgs(constraints, kind)
+
+
+def _constraint(fields: Fields) -> DefaultConstraint:
+    with fields:
+        if fields.raw("labelSelector") is not None:
+            fields.error("labelSelector", "a default constraint has no selector: it is deduced for each pod")
+        if not fields.has("maxSkew"):
+            fields.error("maxSkew", "is required")
+        key = fields.required("topologyKey")
+        for name, given in (("topologyKey", (key,) if key else ()), ("matchLabelKeys", fields.texts("matchLabelKeys"))):
+            for item in given:
+                problem = qualified_name_problem(item)
+                if problem:
+                    fields.error(name, f"{problem}, got {shown(item)}")
+        action = fields.choice("whenUnsatisfiable", "", ("DoNotSchedule", "ScheduleAnyway"))
+        least = fields.integer("minDomains", None, low=1)
+        if least is not None and action == "ScheduleAnyway":
+            fields.error("minDomains", "can only be given with whenUnsatisfiable DoNotSchedule")
+        return DefaultConstraint(
+            max_skew=fields.integer("maxSkew", 1, low=1),
+            topology_key=key,
+            when_unsatisfiable=action,
+            min_domains=least,
+            node_affinity_policy=_policy(fields, "nodeAffinityPolicy"),
+            node_taints_policy=_policy(fields, "nodeTaintsPolicy"),
+            match_label_keys=fields.texts("matchLabelKeys"),
+        )
+
+
+def _policy(fields: Fields, name: str) -> str | None:
+    if not fields.has(name):
+        fields.raw(name)
+        return None
+    return fields.choice(name, "Honor", ("Honor", "Ignore"))
+
+
+def _volume_binding(fields: Fields, *, capacity_scoring: bool = False) -> VolumeBindingArgs:
+    timeout_s = float(fields.integer("bindTimeoutSeconds", 600, low=0, high=INT64_MAX))
+    if not fields.has("shape"):
+        fields.raw("shape")
+        return VolumeBindingArgs(timeout_s, CAPACITY_SHAPE if capacity_scoring else ())
+    if not capacity_scoring:
+        fields.raw("shape")
+        fields.error("shape", "needs the feature gate StorageCapacityScoring, which is off")
+        return VolumeBindingArgs(timeout_s)
+    if fields.raw("shape") == []:
+        return VolumeBindingArgs(timeout_s, CAPACITY_SHAPE)
+    return VolumeBindingArgs(timeout_s, _shape(fields))
+
+
+def _dynamic_resources(fields: Fields) -> DynamicResourcesArgs:
+    args = DynamicResourcesArgs(fields.seconds("filterTimeout", 10.0), fields.seconds("bindingTimeout", 600.0))
+    if args.filter_timeout_s < 0:
+        fields.error("filterTimeout", f"must be >= 0s, got {fields.text('filterTimeout')}")
+    if args.binding_timeout_s < 1:
+        fields.error("bindingTimeout", f"must be at least 1s, got {fields.text('bindingTimeout')}")
+    return args
+
+
+def _kubestow(fields: Fields) -> KubestowArgs:
+    return KubestowArgs(parity=fields.boolean("parity", False))
+
+
+_RATIO_FIELD: Final = "requestedToCapacityRatio"
+_READERS: Final[Mapping[str, Callable[[Fields], KnownArgs]]] = {
+    DefaultPreemptionArgs.plugin: _default_preemption,
+    InterPodAffinityArgs.plugin: _inter_pod_affinity,
+    NodeAffinityArgs.plugin: _node_affinity,
+    NodeResourcesFitArgs.plugin: _node_resources_fit,
+    NodeResourcesBalancedAllocationArgs.plugin: _balanced_allocation,
+    PodTopologySpreadArgs.plugin: _pod_topology_spread,
+    VolumeBindingArgs.plugin: _volume_binding,
+    DynamicResourcesArgs.plugin: _dynamic_resources,
+    KubestowArgs.plugin: _kubestow,
+}

@@ -1,0 +1,139 @@
+"""Reads the sections of a configuration that are not profiles: client, leader election, extenders (§6.1, §6.5)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from scheduler.config.fields import INT64_MAX, Fields, shown
+from scheduler.config.names import extended_resource_problem
+from scheduler.config.types import ClientConnection, Extender, ExtenderTls, LeaderElection, ManagedResource
+
+_JITTER: Final = 1.2
+"""Upstream's leader election waits up to this much longer than the retry period."""
+
+
+def read_client_connection(fields: Fields) -> ClientConnection:
+    """qps and burst 0 mean the default, as upstream."""
+    with fields:
+        for name in ("acceptContentTypes", "contentType"):  # we speak JSON, whatever is asked for
+            fields.text(name)
+            fields.no_effect(name)
+        default = ClientConnection()
+        return ClientConnection(
+            kubeconfig=fields.text("kubeconfig"),
+            qps=fields.number("qps", default.qps) or default.qps,
+            burst=fields.integer("burst", default.burst, low=0) or default.burst,
+        )
+
+
+def read_leader_election(fields: Fields) -> LeaderElection:
+    """Empty texts and 0s mean the default, as upstream. Times are checked unless election is explicitly off.
+
+    Left out means off for now, though upstream elects by default: a file that relies on it must say so and is refused.
+    """
+    with fields:
+        default = LeaderElection()
+        wanted = fields.boolean("leaderElect", None)
+        election = LeaderElection(
+            leader_elect=False,
+            lease_duration_s=fields.seconds("leaseDuration", 0.0) or default.lease_duration_s,
+            renew_deadline_s=fields.seconds("renewDeadline", 0.0) or default.renew_deadline_s,
+            retry_period_s=fields.seconds("retryPeriod", 0.0) or default.retry_period_s,
+            resource_lock=fields.text("resourceLock") or default.resource_lock,
+            resource_name=fields.text("resourceName") or default.resource_name,
+            resource_namespace=fields.text("resourceNamespace") or default.resource_namespace,
+        )
+        if (election.resource_name, election.resource_namespace) == ("kube-scheduler", "kube-system"):
+            fields.error("resourceName", "kube-scheduler in kube-system is the cluster's own scheduler's lease")
+        if wanted is not False:
+            _check_election(election, fields)
+        if wanted:
+            fields.error("leaderElect", "leader election is not available in this version")
+        return election
+
+
+def _check_election(election: LeaderElection, fields: Fields) -> None:
+    if election.resource_lock != "leases":
+        fields.error("resourceLock", f"must be leases, got {shown(election.resource_lock)}")
+    times = {
+        "leaseDuration": election.lease_duration_s,
+        "renewDeadline": election.renew_deadline_s,
+        "retryPeriod": election.retry_period_s,
+    }
+    negative = [name for name, time_s in times.items() if time_s < 0]
+    for name in negative:
+        fields.error(name, f"must be > 0s, got {fields.text(name)}")
+    if negative:
+        return
+    if election.lease_duration_s <= election.renew_deadline_s:
+        fields.error("leaseDuration", "must be greater than renewDeadline")
+    if election.renew_deadline_s <= election.retry_period_s * _JITTER:
+        fields.error("renewDeadline", f"must be greater than {_JITTER} times retryPeriod")
+
+
+def read_extenders(fields: Fields) -> tuple[Extender, ...]:
+    """Checks them fully; then says that they are not available, if there are any."""
+    extenders = []
+    managed: dict[str, str] = {}
+    binder = ""
+    for item in fields.children("extenders"):
+        with item:
+            extender = _extender(item)
+        if extender.prioritize_verb and extender.weight <= 0:
+            item.error("weight", f"must be > 0 with a prioritizeVerb, got {extender.weight}")
+        if extender.bind_verb:
+            if binder:
+                item.error("bindVerb", f"only one extender can bind, and {binder} does")
+            binder = binder or item.path
+        for at, resource in enumerate(extender.managed_resources):
+            name = f"managedResources[{at}].name"
+            problem = extended_resource_problem(resource.name) if resource.name else ""
+            if problem:
+                item.error(name, f"{problem}, got {shown(resource.name)}")
+            elif resource.name in managed:
+                item.error(name, f"{shown(resource.name)} is already managed by {managed[resource.name]}")
+            managed.setdefault(resource.name, item.path)
+        extenders.append(extender)
+    if extenders:
+        fields.error("extenders", "extenders are not available in this version")
+    return tuple(extenders)
+
+
+def _extender(fields: Fields) -> Extender:
+    resources = []
+    for item in fields.children("managedResources"):
+        with item:
+            resources.append(ManagedResource(item.required("name"), item.boolean("ignoredByScheduler", False)))
+    timeout_s = fields.seconds("httpTimeout", 0.0)
+    if timeout_s < 0:
+        fields.error("httpTimeout", f"must be >= 0s, got {fields.text('httpTimeout')}")
+    return Extender(
+        url_prefix=fields.text("urlPrefix"),
+        filter_verb=fields.text("filterVerb"),
+        preempt_verb=fields.text("preemptVerb"),
+        prioritize_verb=fields.text("prioritizeVerb"),
+        weight=fields.integer("weight", 0, high=INT64_MAX),
+        bind_verb=fields.text("bindVerb"),
+        enable_https=fields.boolean("enableHTTPS", False),
+        tls=_tls(fields),
+        http_timeout_s=timeout_s or Extender().http_timeout_s,
+        node_cache_capable=fields.boolean("nodeCacheCapable", False),
+        managed_resources=tuple(resources),
+        ignorable=fields.boolean("ignorable", False),
+    )
+
+
+def _tls(fields: Fields) -> ExtenderTls | None:
+    given = fields.has("tlsConfig")
+    with fields.child("tlsConfig") as tls:
+        found = ExtenderTls(
+            insecure=tls.boolean("insecure", False),
+            server_name=tls.text("serverName"),
+            cert_file=tls.text("certFile"),
+            key_file=tls.text("keyFile"),
+            ca_file=tls.text("caFile"),
+            cert_data=tls.data("certData"),
+            key_data=tls.data("keyData"),
+            ca_data=tls.data("caData"),
+        )
+    return found if given else None

@@ -1,0 +1,137 @@
+"""A configuration as the rest of the program sees it: frozen, typed, defaults filled in, units in the names.
+
+Rules: docs/spec/core.md §6.1, §6.2, §6.5. `scheduler.config.load` makes these; nothing here checks anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from scheduler.config.args import KnownArgs, RawArgs, default_args
+
+A = TypeVar("A", bound=KnownArgs)
+
+OUR_NAME: Final = "kubestow"
+"""The profile's and the lease's name when the file says nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientConnection:
+    """How to reach the API server. `qps` limits writes and reads of one client; negative: no limit."""
+
+    kubeconfig: str = ""
+    qps: float = 50.0
+    burst: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderElection:
+    """The lease. Upstream's default is to elect; here election is off until the file can switch it on."""
+
+    leader_elect: bool = False
+    lease_duration_s: float = 15.0
+    renew_deadline_s: float = 10.0
+    retry_period_s: float = 2.0
+    resource_lock: str = "leases"
+    resource_name: str = OUR_NAME
+    resource_namespace: str = "kube-system"
+
+
+@dataclass(frozen=True, slots=True)
+class PluginRef:
+    """A plugin by name. `weight` matters for scores: 0 means not given."""
+
+    name: str
+    weight: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PluginSet:
+    """What a profile says about one point; `*` in `disabled` means every default."""
+
+    enabled: tuple[PluginRef, ...] = ()
+    disabled: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """One schedulerName and its plugins.
+
+    `plugins` holds the sets as written, for the points the file names; `plugins.resolve` makes lists of them.
+    `args` has an entry for every plugin with arguments of ours, given or default, and the raw ones of others.
+    `percentage_of_nodes_to_score` is None when the global one counts; 0 means all nodes.
+    """
+
+    scheduler_name: str
+    percentage_of_nodes_to_score: int | None = None
+    plugins: Mapping[str, PluginSet] = field(default_factory=dict)
+    args: Mapping[str, KnownArgs | RawArgs] = field(default_factory=default_args)
+    path: str = field(default="profiles[0]", compare=False)
+
+    def args_for(self, kind: type[A]) -> A:
+        """The arguments of this type: `profile.args_for(NodeResourcesFitArgs)`."""
+        found = self.args.get(kind.plugin)
+        return found if isinstance(found, kind) else kind()
+
+
+@dataclass(frozen=True, slots=True)
+class ManagedResource:
+    """An extended resource that an extender answers for."""
+
+    name: str
+    ignored_by_scheduler: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ExtenderTls:
+    """How to trust an extender and be trusted by it. Data fields win over files; keys are not printed."""
+
+    insecure: bool = False
+    server_name: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+    ca_file: str = ""
+    cert_data: bytes = field(default=b"", repr=False)
+    key_data: bytes = field(default=b"", repr=False)
+    ca_data: bytes = field(default=b"", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Extender:
+    """A scheduler extender's address and abilities; an empty verb means it does not do that."""
+
+    url_prefix: str = ""
+    filter_verb: str = ""
+    preempt_verb: str = ""
+    prioritize_verb: str = ""
+    weight: int = 0
+    bind_verb: str = ""
+    enable_https: bool = False
+    tls: ExtenderTls | None = None
+    http_timeout_s: float = 5.0
+    node_cache_capable: bool = False
+    managed_resources: tuple[ManagedResource, ...] = ()
+    ignorable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """A whole KubeSchedulerConfiguration.
+
+    `percentage_of_nodes_to_score` None or 0: all nodes. `ignored` names the fields of the file that are accepted
+    and have no effect; say so once.
+    """
+
+    parallelism: int = 16
+    client_connection: ClientConnection = field(default_factory=ClientConnection)
+    leader_election: LeaderElection = field(default_factory=LeaderElection)
+    percentage_of_nodes_to_score: int | None = None
+    pod_initial_backoff_s: float = 1.0
+    pod_max_backoff_s: float = 10.0
+    profiles: tuple[Profile, ...] = field(default_factory=lambda: (Profile(OUR_NAME),))
+    extenders: tuple[Extender, ...] = ()
+    delay_cache_until_active: bool = False
+    enable_profiling: bool = True
+    ignored: tuple[str, ...] = field(default=(), compare=False)

@@ -1,0 +1,135 @@
+"""Bytes → frozen objects, one object at a time.
+
+A broken object becomes a `Broken` that names the object and the field; it never stops the others (architecture D5).
+Null where Go would write an empty list or map is accepted: `"taints": null` means none.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from scheduler.core.meta import Frozen, Metadata
+from scheduler.core.quantity import Quantity, parse
+
+T = TypeVar("T")
+
+
+class Broken(Frozen):
+    """An object of a watched kind that could not be read. Stands where the object would stand.
+
+    `node_name` is where a pod is bound: such a node takes no pods, since what is on it cannot be known.
+    """
+
+    kind: str
+    metadata: Metadata
+    why: str
+    node_name: str = ""
+    scheduler_name: str = ""
+
+    @property
+    def key(self) -> str:
+        """As the object's own key."""
+        return self.metadata.key
+
+
+class _Where(Frozen):
+    node_name: Any = ""
+    scheduler_name: Any = ""
+
+
+class _Outline(Frozen):
+    metadata: Metadata = Metadata()
+    spec: _Where | None = None
+
+
+class _Bare(Frozen):
+    name: Any = ""
+    namespace: Any = ""
+    uid: Any = ""
+    resource_version: Any = ""
+
+
+class _Rest(Frozen):
+    metadata: _Bare | None = None
+    spec: Any = None
+
+
+def _hook(wanted: type, raw: Any) -> Any:
+    if wanted is Quantity:
+        return parse(raw)
+    raise TypeError(f"cannot decode {wanted!r}")
+
+
+class ObjectDecoder(Generic[T]):
+    """Decodes one kind. `decode` costs some 5–15 µs for a pod of 4 KB."""
+
+    def __init__(self, kind: str, typ: type[T]) -> None:
+        self.kind = kind
+        self._decoder = msgspec.json.Decoder(typ, dec_hook=_hook)
+        self._lenient = msgspec.json.Decoder()
+        self._outline = msgspec.json.Decoder(_Outline)
+        self._rest = msgspec.json.Decoder(_Rest)
+        self._typ = typ
+
+    def decode(self, raw: bytes | msgspec.Raw) -> T | Broken:
+        """The object, or a `Broken` naming it and the field (`$.spec.containers[0].resources.requests[...]`)."""
+        try:
+            return self._decoder.decode(raw)
+        except (msgspec.DecodeError, ValueError) as first:
+            return self._without_nulls(raw, first)
+
+    def _without_nulls(self, raw: bytes | msgspec.Raw, first: Exception) -> T | Broken:
+        try:
+            return msgspec.convert(_strip_nulls(self._lenient.decode(raw)), self._typ, dec_hook=_hook)
+        except (msgspec.DecodeError, ValueError):
+            return self.outline(raw, str(first))
+
+    def outline(self, raw: bytes | msgspec.Raw, why: str) -> Broken:
+        """What can still be told of an unreadable object: its name, uid and node where they are readable."""
+        try:
+            seen = self._outline.decode(raw)
+            where = seen.spec or _Where()
+            return Broken(
+                kind=self.kind,
+                metadata=seen.metadata,
+                why=why,
+                node_name=_text(where.node_name),
+                scheduler_name=_text(where.scheduler_name),
+            )
+        except (msgspec.DecodeError, ValueError):
+            return self._barely(raw, why)
+
+    def _barely(self, raw: bytes | msgspec.Raw, why: str) -> Broken:
+        try:
+            rest = self._rest.decode(raw)
+        except (msgspec.DecodeError, ValueError):
+            return Broken(kind=self.kind, metadata=Metadata(), why=why)
+        bare = rest.metadata or _Bare()
+        texts = {k: _text(getattr(bare, k)) for k in ("name", "namespace", "uid", "resource_version")}
+        spec = rest.spec if isinstance(rest.spec, dict) else {}
+        return Broken(
+            kind=self.kind,
+            metadata=Metadata(**texts),
+            why=why,
+            node_name=_text(spec.get("nodeName")),
+            scheduler_name=_text(spec.get("schedulerName")),
+        )
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _strip_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _strip_nulls(v) for k, v in value.items() if v is not None}
+    if isinstance(value, list):
+        return [_strip_nulls(v) for v in value]
+    return value
+
+
+def from_manifest(typ: type[T], manifest: Any) -> T:
+    """A plain dict → frozen object; raises msgspec.ValidationError naming the field. For builders and tests."""
+    return msgspec.convert(_strip_nulls(manifest), typ, dec_hook=_hook)

@@ -1,0 +1,124 @@
+"""Cluster events: what changed, in the terms that wake waiting pods (docs/spec/core.md §1.10, §4.4)."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Final
+
+
+class Action(enum.IntFlag):
+    """What happened to an object. The bit order is part of the registration rule: see `Registered.matches`."""
+
+    ADD = 1
+    DELETE = 1 << 1
+    UPDATE_NODE_ALLOCATABLE = 1 << 2
+    UPDATE_NODE_LABEL = 1 << 3
+    UPDATE_NODE_TAINT = 1 << 4
+    UPDATE_NODE_CONDITION = 1 << 5
+    UPDATE_NODE_ANNOTATION = 1 << 6
+    UPDATE_NODE_DECLARED_FEATURE = 1 << 7
+    UPDATE_POD_LABEL = 1 << 8
+    UPDATE_POD_SCALE_DOWN = 1 << 9
+    UPDATE_POD_TOLERATION = 1 << 10
+    UPDATE_POD_SCHEDULING_GATES_ELIMINATED = 1 << 11
+    UPDATE_POD_GENERATED_RESOURCE_CLAIM = 1 << 12
+    UPDATE_OTHER = 1 << 13
+    """A change that no specific bit names. A plugin gets it only if it registered all of UPDATE."""
+
+
+UPDATE: Final = (
+    Action.UPDATE_NODE_ALLOCATABLE
+    | Action.UPDATE_NODE_LABEL
+    | Action.UPDATE_NODE_TAINT
+    | Action.UPDATE_NODE_CONDITION
+    | Action.UPDATE_NODE_ANNOTATION
+    | Action.UPDATE_NODE_DECLARED_FEATURE
+    | Action.UPDATE_POD_LABEL
+    | Action.UPDATE_POD_SCALE_DOWN
+    | Action.UPDATE_POD_TOLERATION
+    | Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED
+    | Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM
+    | Action.UPDATE_OTHER
+)
+ALL: Final = UPDATE | Action.ADD | Action.DELETE
+
+
+class Resource(enum.StrEnum):
+    """What an event is about; `value` is the text that metrics print."""
+
+    POD = "Pod"
+    """As a registration: every pod event. Never emitted."""
+    ASSIGNED_POD = "AssignedPod"
+    UNSCHEDULABLE_POD = "UnschedulablePod"
+    NODE = "Node"
+    PERSISTENT_VOLUME = "PersistentVolume"
+    PERSISTENT_VOLUME_CLAIM = "PersistentVolumeClaim"
+    CSI_NODE = "storage.k8s.io/CSINode"
+    CSI_DRIVER = "storage.k8s.io/CSIDriver"
+    CSI_STORAGE_CAPACITY = "storage.k8s.io/CSIStorageCapacity"
+    STORAGE_CLASS = "storage.k8s.io/StorageClass"
+    VOLUME_ATTACHMENT = "storage.k8s.io/VolumeAttachment"
+    RESOURCE_CLAIM = "resource.k8s.io/ResourceClaim"
+    RESOURCE_SLICE = "resource.k8s.io/ResourceSlice"
+    DEVICE_CLASS = "resource.k8s.io/DeviceClass"
+    WILDCARD = "*"
+
+
+_WORDS: Final = {
+    Action.ADD: "Add",
+    Action.DELETE: "Delete",
+    Action.UPDATE_NODE_ALLOCATABLE: "UpdateNodeAllocatable",
+    Action.UPDATE_NODE_LABEL: "UpdateNodeLabel",
+    Action.UPDATE_NODE_TAINT: "UpdateNodeTaint",
+    Action.UPDATE_NODE_CONDITION: "UpdateNodeCondition",
+    Action.UPDATE_NODE_ANNOTATION: "UpdateNodeAnnotation",
+    Action.UPDATE_NODE_DECLARED_FEATURE: "UpdateNodeDeclaredFeature",
+    Action.UPDATE_POD_LABEL: "UpdatePodLabel",
+    Action.UPDATE_POD_SCALE_DOWN: "UpdatePodScaleDown",
+    Action.UPDATE_POD_TOLERATION: "UpdatePodToleration",
+    Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED: "UpdatePodSchedulingGatesEliminated",
+    Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM: "UpdatePodGeneratedResourceClaim",
+    UPDATE: "Update",
+    ALL: "All",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterEvent:
+    """Something that happened, or (as a registration) something worth being told of."""
+
+    resource: Resource
+    action: Action
+    custom_label: str = ""
+
+    @property
+    def label(self) -> str:
+        """As metrics print it: `NodeAdd`, `AssignedPodDelete`, or the custom label."""
+        return self.custom_label or f"{self.resource.value}{_WORDS.get(self.action, 'Update')}"
+
+    @property
+    def is_wildcard(self) -> bool:
+        """Flushes and forced activations: no registration is asked."""
+        return self.resource is Resource.WILDCARD
+
+    def wants(self, event: ClusterEvent) -> bool:
+        """As a registration: whether it covers this incoming event.
+
+        The resource matches and the action bits intersect, and every incoming bit is one that was registered: a
+        generic Update does not trigger a plugin that registered one specific bit.
+        """
+        if self.resource is Resource.WILDCARD and self.action == ALL:
+            return True
+        pods = {Resource.ASSIGNED_POD, Resource.UNSCHEDULABLE_POD}
+        same = self.resource is event.resource or (self.resource is Resource.POD and event.resource in pods)
+        return same and bool(self.action & event.action) and event.action <= self.action
+
+
+ANYTHING: Final = ClusterEvent(Resource.WILDCARD, ALL)
+ASSIGNED_POD_ADD: Final = ClusterEvent(Resource.ASSIGNED_POD, Action.ADD)
+ASSIGNED_POD_DELETE: Final = ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE)
+NODE_ADD: Final = ClusterEvent(Resource.NODE, Action.ADD)
+NODE_DELETE: Final = ClusterEvent(Resource.NODE, Action.DELETE)
+UNSCHEDULABLE_TIMEOUT: Final = ClusterEvent(Resource.WILDCARD, ALL, "UnschedulableTimeout")
+FORCE_ACTIVATE: Final = ClusterEvent(Resource.WILDCARD, ALL, "ForceActivate")

@@ -1,0 +1,48 @@
+"""The frozen base of every cached object and the metadata they share (architecture D5).
+
+Structs hold only the fields that Kubestow reads; unknown fields are skipped, because servers are newer than we are.
+`gc=False` is safe: decoded JSON cannot contain a cycle, and it keeps fifty thousand pods out of the collector's way.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+Labels: TypeAlias = dict[str, str]
+Key: TypeAlias = str
+"""`namespace/name`, or `name` for cluster-scoped kinds."""
+
+
+class Frozen(msgspec.Struct, frozen=True, rename="camel", gc=False, omit_defaults=True):
+    """Decoded API data. Never changed after decoding; `msgspec.structs.replace` makes a changed copy."""
+
+
+class OwnerReference(Frozen):
+    """Who made this object."""
+
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool = False
+
+
+class Metadata(Frozen):
+    """`metadata`. `resource_version` is opaque: equal or not."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    labels: Labels = {}
+    annotations: Labels = {}
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    owner_references: tuple[OwnerReference, ...] = ()
+
+    @property
+    def key(self) -> Key:
+        """`namespace/name`, or the bare name of a cluster-scoped object."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name

@@ -1,0 +1,57 @@
+"""Nodes, as decoded."""
+
+from __future__ import annotations
+
+from scheduler.core.meta import Frozen, Metadata
+from scheduler.core.pod import ResourceMap
+
+
+class Taint(Frozen):
+    """`spec.taints[]`. Hashable: nodes are grouped by their taints."""
+
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class NodeSpec(Frozen):
+    """What administrators set."""
+
+    unschedulable: bool = False
+    taints: tuple[Taint, ...] = ()
+
+
+class NodeCondition(Frozen):
+    """Only type and status: timestamps change with every heartbeat and mean nothing to us."""
+
+    type: str = ""
+    status: str = ""
+
+
+class ContainerImage(Frozen):
+    """An image the node has pulled."""
+
+    names: tuple[str, ...] = ()
+    size_bytes: int = 0
+
+
+class NodeStatus(Frozen):
+    """What the kubelet reports."""
+
+    allocatable: ResourceMap = {}
+    conditions: tuple[NodeCondition, ...] = ()
+    images: tuple[ContainerImage, ...] = ()
+    declared_features: tuple[str, ...] = ()
+
+
+class Node(Frozen):
+    """A node as the API server has it."""
+
+    metadata: Metadata
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+    @property
+    def key(self) -> str:
+        """The node's name."""
+        return self.metadata.name

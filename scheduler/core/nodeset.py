@@ -1,0 +1,51 @@
+"""Sets of node slots, each held in one Python int (architecture D2).
+
+Bit *i* is slot *i* of `cache.nodes`. And, or and "and not" on 5 000 nodes take well under a microsecond,
+`bit_count()` counts. Everything here is O(slots / 8) at worst.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+NodeSet: TypeAlias = int
+Mask: TypeAlias = npt.NDArray[np.bool_]
+Slots: TypeAlias = npt.NDArray[np.intp]
+
+EMPTY: NodeSet = 0
+
+
+def of(slots: Iterable[int]) -> NodeSet:
+    """The set holding exactly these slots."""
+    out = 0
+    for slot in slots:
+        out |= 1 << slot
+    return out
+
+
+def each(nodes: NodeSet) -> Iterator[int]:
+    """Slots in ascending order. O(members) for small sets; use `slots` for whole clusters."""
+    while nodes:
+        low = nodes & -nodes
+        yield low.bit_length() - 1
+        nodes ^= low
+
+
+def from_mask(mask: Mask) -> NodeSet:
+    """Boolean column → set; True at index i puts slot i in."""
+    return int.from_bytes(np.packbits(mask, bitorder="little").tobytes(), "little")
+
+
+def to_mask(nodes: NodeSet, size: int) -> Mask:
+    """Set → boolean column of `size` entries (a fresh array)."""
+    raw = np.frombuffer(nodes.to_bytes((size + 7) // 8, "little"), dtype=np.uint8)
+    return np.unpackbits(raw, count=size, bitorder="little").view(np.bool_)
+
+
+def slots(nodes: NodeSet, size: int) -> Slots:
+    """Set → ascending array of slot numbers."""
+    return np.flatnonzero(to_mask(nodes, size))

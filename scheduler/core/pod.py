@@ -1,0 +1,256 @@
+"""Pods, as decoded: the fields that scheduling reads (docs/spec/core.md §A, §4.4, §5)."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import msgspec
+
+from scheduler.core.labels import LabelSelector
+from scheduler.core.meta import Frozen, Metadata
+from scheduler.core.quantity import Quantity
+
+ResourceMap: TypeAlias = dict[str, Quantity]
+
+
+class ResourceRequirements(Frozen):
+    """Requests; limits are never looked at (the API server has defaulted requests from them)."""
+
+    requests: ResourceMap = {}
+
+
+class ContainerPort(Frozen):
+    """A port a container asks of its node when `host_port` > 0."""
+
+    container_port: int = 0
+    host_port: int = 0
+    protocol: str = "TCP"
+    host_ip: str = msgspec.field(default="", name="hostIP")
+
+
+class Container(Frozen):
+    """A container or init container; `restart_policy == "Always"` makes an init container a sidecar."""
+
+    name: str = ""
+    image: str = ""
+    resources: ResourceRequirements = ResourceRequirements()
+    ports: tuple[ContainerPort, ...] = ()
+    restart_policy: str | None = None
+
+
+class Toleration(Frozen):
+    """`spec.tolerations[]`."""
+
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class NodeSelectorRequirement(Frozen):
+    """One expression over a node's labels or fields; a broken one makes its term match nothing, as upstream."""
+
+    key: str = ""
+    operator: str = ""
+    values: tuple[str, ...] = ()
+
+
+class NodeSelectorTerm(Frozen):
+    """All must hold; an empty term matches nothing."""
+
+    match_expressions: tuple[NodeSelectorRequirement, ...] = ()
+    match_fields: tuple[NodeSelectorRequirement, ...] = ()
+
+
+class NodeSelector(Frozen):
+    """Any term may hold."""
+
+    node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
+
+
+class PreferredSchedulingTerm(Frozen):
+    """A wish with a weight of 1–100."""
+
+    weight: int = 0
+    preference: NodeSelectorTerm = NodeSelectorTerm()
+
+
+class NodeAffinity(Frozen):
+    """Required terms (hard) and preferred terms (score)."""
+
+    required: NodeSelector | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
+    preferred: tuple[PreferredSchedulingTerm, ...] = msgspec.field(
+        default=(), name="preferredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class PodAffinityTerm(Frozen):
+    """Which pods, over which topology."""
+
+    topology_key: str = ""
+    label_selector: LabelSelector | None = None
+    namespaces: tuple[str, ...] = ()
+    namespace_selector: LabelSelector | None = None
+
+
+class WeightedPodAffinityTerm(Frozen):
+    """A wish about other pods."""
+
+    weight: int = 0
+    pod_affinity_term: PodAffinityTerm = PodAffinityTerm()
+
+
+class PodAffinity(Frozen):
+    """Pod affinity or anti-affinity."""
+
+    required: tuple[PodAffinityTerm, ...] = msgspec.field(
+        default=(), name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    preferred: tuple[WeightedPodAffinityTerm, ...] = msgspec.field(
+        default=(), name="preferredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class Affinity(Frozen):
+    """`spec.affinity`."""
+
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class TopologySpreadConstraint(Frozen):
+    """`spec.topologySpreadConstraints[]`."""
+
+    max_skew: int = 1
+    topology_key: str = ""
+    when_unsatisfiable: str = "DoNotSchedule"
+    label_selector: LabelSelector | None = None
+    min_domains: int | None = None
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
+    match_label_keys: tuple[str, ...] = ()
+
+
+class SchedulingGate(Frozen):
+    """A reason not to try yet."""
+
+    name: str = ""
+
+
+class ClaimVolumeSource(Frozen):
+    """`persistentVolumeClaim` of a pod volume."""
+
+    claim_name: str = ""
+    read_only: bool = False
+
+
+class Volume(Frozen):
+    """A pod volume. Inline sources are kept as they came (their keys matter to volume plugins); None where absent."""
+
+    name: str = ""
+    persistent_volume_claim: ClaimVolumeSource | None = None
+    ephemeral: dict[str, Any] | None = None
+
+
+class PodResourceClaim(Frozen):
+    """`spec.resourceClaims[]`."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
+class SchedulingGroup(Frozen):
+    """`spec.schedulingGroup` (gang scheduling)."""
+
+    pod_group_name: str | None = None
+
+
+class PodSpec(Frozen):
+    """What the pod asks for."""
+
+    node_name: str = ""
+    scheduler_name: str = ""
+    priority: int | None = None
+    preemption_policy: str | None = None
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    resources: ResourceRequirements = ResourceRequirements()
+    overhead: ResourceMap = {}
+    node_selector: dict[str, str] = {}
+    affinity: Affinity | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    topology_spread_constraints: tuple[TopologySpreadConstraint, ...] = ()
+    scheduling_gates: tuple[SchedulingGate, ...] = ()
+    volumes: tuple[Volume, ...] = ()
+    resource_claims: tuple[PodResourceClaim, ...] = ()
+    scheduling_group: SchedulingGroup | None = None
+    host_network: bool = False
+
+
+class PodCondition(Frozen):
+    """`status.conditions[]`."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    observed_generation: int = 0
+
+
+class ContainerStatus(Frozen):
+    """What in-place resize reports: allocated, and actuated in `resources`."""
+
+    name: str = ""
+    allocated_resources: ResourceMap | None = None
+    resources: ResourceRequirements | None = None
+
+
+class ResourceClaimStatus(Frozen):
+    """`status.resourceClaimStatuses[]`."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
+
+
+class PodStatus(Frozen):
+    """What has happened to the pod."""
+
+    phase: str = ""
+    reason: str = ""
+    start_time: str | None = None
+    nominated_node_name: str = ""
+    conditions: tuple[PodCondition, ...] = ()
+    container_statuses: tuple[ContainerStatus, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
+    allocated_resources: ResourceMap | None = None
+    resources: ResourceRequirements | None = None
+    resource_claim_statuses: tuple[ResourceClaimStatus, ...] = ()
+
+
+class Pod(Frozen):
+    """A pod as the API server has it."""
+
+    metadata: Metadata
+    spec: PodSpec
+    status: PodStatus = PodStatus()
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`."""
+        return self.metadata.key
+
+    @property
+    def priority(self) -> int:
+        """`spec.priority`, 0 when unset (docs/spec/core.md §A.5)."""
+        return self.spec.priority or 0
+
+    @property
+    def is_terminal(self) -> bool:
+        """Finished: holds no place any more."""
+        return self.status.phase in {"Succeeded", "Failed"}
+
+    def condition(self, type_: str) -> PodCondition | None:
+        """The condition of this type, if there is one."""
+        return next((c for c in self.status.conditions if c.type == type_), None)

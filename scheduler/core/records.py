@@ -1,0 +1,57 @@
+"""What one attempt decided, and why: event, condition, metrics and /debug print from it (architecture D8)."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRecord:
+    """Nodes that one plugin refused for the same reasons; `examples` are up to five of their names."""
+
+    plugin: str
+    code: str
+    reasons: tuple[str, ...]
+    nodes: int
+    examples: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeScore:
+    """A node that was scored: weighted parts by plugin, and their sum."""
+
+    node: str
+    total: int
+    parts: dict[str, int]
+
+
+@dataclass(slots=True)
+class DecisionRecord:
+    """One attempt. Filled as the attempt goes on; `result` and what follows change once more when binding ends.
+
+    `result` is `scheduled`, `unschedulable` or `error`, or `binding` while the background half runs.
+    """
+
+    pod: str
+    uid: str
+    profile: str
+    attempt: int
+    started_wall: float
+    """Seconds since the epoch."""
+    result: str = ""
+    node: str = ""
+    message: str = ""
+    node_count: int = 0
+    feasible_count: int = 0
+    groups: tuple[GroupRecord, ...] = ()
+    scores: tuple[NodeScore, ...] = ()
+    cycle_s: float = 0.0
+    """Time spent deciding."""
+    binding_s: float = 0.0
+    """Time from the decision to the binding's outcome."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return dataclasses.asdict(self)

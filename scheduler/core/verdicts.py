@@ -1,0 +1,86 @@
+"""What an extension point can answer.
+
+An ordinary no is a value, not an exception: small, hashable, nothing mutable, so that the equal refusals of
+five thousand nodes are one object and counting them is counting bits (architecture D2, docs/spec/core.md §3.2).
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from scheduler.core.nodeset import NodeSet
+
+
+class Code(enum.Enum):
+    """Upstream's status codes; `value` is the text upstream prints in metrics labels."""
+
+    SUCCESS = "Success"
+    ERROR = "Error"
+    UNSCHEDULABLE = "Unschedulable"
+    """Rejected; evicting pods from this node could help."""
+    UNRESOLVABLE = "UnschedulableAndUnresolvable"
+    """Rejected; evicting pods from this node cannot help."""
+    PENDING = "Pending"
+    """Rejected, waiting for something outside; a hint skips the back-off."""
+    WAIT = "Wait"
+    SKIP = "Skip"
+
+    @property
+    def is_rejection(self) -> bool:
+        """An answer about the pod, as opposed to a failure of ours."""
+        return self in _REJECTIONS
+
+
+_REJECTIONS: Final = frozenset({Code.UNSCHEDULABLE, Code.UNRESOLVABLE, Code.PENDING})
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """Why a plugin said no (or, with `Code.ERROR`, failed). Equal refusals of many nodes are one object."""
+
+    plugin: str
+    code: Code
+    reasons: tuple[str, ...]
+
+    @property
+    def message(self) -> str:
+        """The reasons as upstream prints them."""
+        return ", ".join(self.reasons)
+
+
+Groups: TypeAlias = dict[Rejection, NodeSet]
+"""What a filter returns: who is out, and why. Sets must be disjoint; nodes in none passed."""
+
+
+class Skip(enum.Enum):
+    """PreFilter, PreScore, Bind, PreBindPreFlight: this plugin has nothing to do for this pod."""
+
+    SKIP = "Skip"
+
+
+SKIP: Final = Skip.SKIP
+
+
+@dataclass(frozen=True, slots=True)
+class Narrow:
+    """PreFilter: only these nodes can hold the pod (names; unknown names are fine)."""
+
+    node_names: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Permit: hold the pod until allowed, rejected, or `timeout_s` has passed (at most 15 min)."""
+
+    timeout_s: float
+
+
+class AttemptError(Exception):
+    """An extension point failed for this pod: the attempt ends with SchedulerError and error back-off."""
+
+    def __init__(self, message: str, *, plugin: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.plugin = plugin

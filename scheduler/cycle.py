@@ -1,0 +1,344 @@
+"""One attempt: prefilter → filter → score → verify → reserve → permit.
+
+A decision reads the cache and returns a value; nothing here waits or writes to the cluster. `attempt` is a generator
+only so that a long attempt can give the event loop a turn (architecture D1): between `yield`s no cache or queue change
+is applied, because those wait in the inbox.
+
+Rules: docs/spec/core.md §3.1–§3.6. What differs on purpose: all nodes are looked at unless percentageOfNodesToScore is
+set, and an Error that upstream would meet on a node that is never verified is not raised (architecture D3).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from scheduler.cache.cluster import AssumptionError, Cluster
+from scheduler.core import nodeset
+from scheduler.core.clock import Clock
+from scheduler.core.fiterror import NO_NODES, Diagnosis, one_node
+from scheduler.core.nodeset import NodeSet
+from scheduler.core.podinfo import PodInfo, placed
+from scheduler.core.records import DecisionRecord, GroupRecord, NodeScore
+from scheduler.core.verdicts import AttemptError, Code, Groups, Rejection, Wait
+from scheduler.framework.profile import Profile
+from scheduler.framework.runner import PreFiltered, Runner, Scored
+from scheduler.framework.state import CycleState
+from scheduler.obs.metrics import Metrics
+
+TURN_S: Final = 0.005
+_RECORDED_EXAMPLES: Final = 5
+
+
+@dataclass(slots=True)
+class Placed:
+    """A node was chosen, the pod is assumed there and everything is reserved. `waits` hold it until allowed."""
+
+    state: CycleState
+    profile: Profile
+    assumed: PodInfo
+    waits: dict[str, Wait]
+    record: DecisionRecord
+
+
+@dataclass(slots=True)
+class Unfit:
+    """No node takes the pod; nothing is held. `nominate`: "" clears a nomination, None leaves it alone."""
+
+    diagnosis: Diagnosis
+    message: str
+    nominate: str | None
+    record: DecisionRecord
+
+
+@dataclass(slots=True)
+class Broke:
+    """The attempt failed for a reason of ours; nothing is held."""
+
+    message: str
+    record: DecisionRecord
+
+
+Outcome: TypeAlias = Placed | Unfit | Broke
+
+
+class Cycle:
+    """Decides for one pod at a time. Single owner: the scheduling loop."""
+
+    def __init__(
+        self,
+        runners: Mapping[str, Runner],
+        cluster: Cluster,
+        *,
+        clock: Clock,
+        chance: random.Random,
+        metrics: Metrics,
+    ) -> None:
+        self._runners = runners
+        self._cluster = cluster
+        self._clock = clock
+        self._chance = chance
+        self._metrics = metrics
+        self._next_start = 0
+
+    def attempt(self, pod: PodInfo, attempts: int) -> Generator[None, None, Outcome]:
+        """Try to place the pod. Yields only when more than 5 ms have passed since the last turn."""
+        runner = self._runners[pod.pod.spec.scheduler_name]
+        started = self._clock.now()
+        record = DecisionRecord(
+            pod=pod.key, uid=pod.uid, profile=runner.profile.name, attempt=attempts, started_wall=self._clock.wall()
+        )
+        state = CycleState()
+        try:
+            found = yield from self._find(runner, state, pod, record)
+            if isinstance(found, Unfit):
+                return found
+            return self._hold(runner, state, placed(pod, self._cluster.nodes.name(found)), record)
+        except AttemptError as error:
+            return self._broke(record, error.message)
+        except AssumptionError as error:
+            return self._broke(record, str(error))
+        finally:
+            record.cycle_s = self._clock.now() - started
+            self._metrics.algorithm(record.cycle_s)
+
+    # -- finding a node ----------------------------------------------------------------------------------------------
+
+    def _find(
+        self, runner: Runner, state: CycleState, pod: PodInfo, record: DecisionRecord
+    ) -> Generator[None, None, int | Unfit]:
+        nodes = self._cluster.nodes
+        record.node_count = len(nodes)
+        if not record.node_count:
+            return _unfit(Diagnosis(0), NO_NODES, record, nominate="")
+        began = self._clock.now()
+        pre = runner.pre_filter(state, pod)
+        self._point("PreFilter", pre.rejection, runner, began)
+        if pre.rejection is not None:
+            return self._no_node(runner, state, pod, self._refused_before(pre, record.node_count), record)
+        if (slot := self._nominated(runner, state, pod, pre)) is not None:
+            return slot
+        began = self._clock.now()
+        feasible, groups = runner.filter(state, pod, pre.nodes, exact=runner.exact)
+        self._point("Filter", None if feasible else next(iter(groups), None), runner, began)
+        feasible = self._sample(runner.profile, feasible)
+        slot = yield from self._best(runner, state, pod, feasible, record)
+        if slot is not None:
+            return slot
+        if feasible:
+            # Verify refused every node: rebuild the reasons in plugin order, as upstream would have met them.
+            _, groups = runner.filter(state, pod, pre.nodes, exact=True)
+        return self._no_node(runner, state, pod, self._refused(pre, groups, record.node_count), record)
+
+    def _nominated(self, runner: Runner, state: CycleState, pod: PodInfo, pre: PreFiltered) -> int | None:
+        """The nominated node alone, if the pod still fits there: no scoring (§3.3 step 3)."""
+        name = pod.pod.status.nominated_node_name
+        slot = self._cluster.nodes.slot(name) if name else None
+        if slot is None or not self._cluster.nodes.present >> slot & 1:
+            return None
+        passed, _ = runner.filter(state, pod, 1 << slot, exact=True)
+        return slot if passed else None
+
+    def _best(
+        self, runner: Runner, state: CycleState, pod: PodInfo, feasible: NodeSet, record: DecisionRecord
+    ) -> Generator[None, None, int | None]:
+        """Verify in descending score until one node holds."""
+        record.feasible_count = feasible.bit_count()
+        if not feasible:
+            return None
+        scored: Scored | None = None
+        turn = self._clock.now()
+        while feasible:
+            if feasible & (feasible - 1) == 0 and scored is None:
+                slot = feasible.bit_length() - 1
+            else:
+                began = self._clock.now()
+                scored = runner.score(state, pod, feasible) if scored is None else runner.rescore(state, pod, feasible)
+                self._point("Score", None, runner, began)
+                slot = self._choose(scored, feasible)
+            if runner.exact or runner.verify(state, pod, slot) is None:
+                if scored is not None:
+                    record.scores = self._score_rows(scored, feasible, slot)
+                return slot
+            feasible &= ~(1 << slot)
+            if self._clock.now() - turn > TURN_S:
+                yield
+                turn = self._clock.now()
+        return None
+
+    def _choose(self, scored: Scored, feasible: NodeSet) -> int:
+        """Uniformly among the best (§3.6 step 8)."""
+        slots = nodeset.slots(feasible, self._cluster.nodes.capacity)
+        totals = scored.total[slots]
+        ties = slots[totals == totals.max()]
+        return int(ties[0] if len(ties) == 1 else ties[self._chance.randrange(len(ties))])
+
+    def _sample(self, profile: Profile, feasible: NodeSet) -> NodeSet:
+        """An explicit percentageOfNodesToScore: the first that many feasible nodes, round robin (§3.3 step 5)."""
+        percentage = profile.percentage_of_nodes_to_score
+        everything = len(self._cluster.nodes)
+        if not percentage or percentage >= 100 or everything < 100:
+            return feasible
+        wanted = max(everything * percentage // 100, 100)
+        if feasible.bit_count() <= wanted:
+            return feasible
+        slots = nodeset.slots(feasible, self._cluster.nodes.capacity)
+        start = int(np.searchsorted(slots, self._next_start))
+        chosen = np.concatenate((slots[start:], slots[:start]))[:wanted]
+        self._next_start = int(chosen[-1]) + 1
+        mask = np.zeros(self._cluster.nodes.capacity, dtype=np.bool_)
+        mask[chosen] = True
+        return nodeset.from_mask(mask)
+
+    # -- no node -----------------------------------------------------------------------------------------------------
+
+    def _refused_before(self, pre: PreFiltered, node_count: int) -> Diagnosis:
+        assert pre.rejection is not None
+        diagnosis = Diagnosis(
+            node_count, absent=pre.rejection, absent_count=node_count, pre_filter_message=pre.rejection.message
+        )
+        diagnosis.refuse(pre.rejection)
+        diagnosis.unschedulable_plugins.update(pre.restricting)
+        return diagnosis
+
+    def _refused(self, pre: PreFiltered, groups: Groups, node_count: int) -> Diagnosis:
+        diagnosis = Diagnosis(node_count, groups, pre.absent, node_count - pre.nodes.bit_count())
+        for rejection in groups:
+            diagnosis.refuse(rejection)
+        diagnosis.unschedulable_plugins.update(pre.restricting)
+        return diagnosis
+
+    def _no_node(
+        self, runner: Runner, state: CycleState, pod: PodInfo, diagnosis: Diagnosis, record: DecisionRecord
+    ) -> Unfit:
+        nominate: str | None = None
+        messages: list[str] = []
+        began = self._clock.now()
+        for plugin in runner.profile.post_filter:
+            answer = plugin.post_filter(state, pod, self._with_absent(diagnosis))
+            if not isinstance(answer, Rejection):
+                nominate = answer.nominated_node_name
+                messages = [answer.message] if answer.message else []
+                break
+            if answer.message:
+                messages.append(answer.message)
+            if answer.code is Code.UNRESOLVABLE:
+                break
+            if answer.code is not Code.UNSCHEDULABLE:
+                raise AttemptError(f'running PostFilter plugin "{plugin.name}": {answer.message}', plugin=plugin.name)
+        if runner.profile.post_filter:
+            self._metrics.point("PostFilter", Code.SUCCESS.value, runner.profile.name, self._clock.now() - began)
+        diagnosis.post_filter_message = ", ".join(messages)
+        record.groups = self._group_rows(diagnosis)
+        return _unfit(diagnosis, diagnosis.message(), record, nominate=nominate)
+
+    def _with_absent(self, diagnosis: Diagnosis) -> Groups:
+        """Every node's verdict, those that no filter looked at included."""
+        if diagnosis.absent is None:
+            return diagnosis.groups
+        seen = nodeset.EMPTY
+        for nodes in diagnosis.groups.values():
+            seen |= nodes
+        return {**diagnosis.groups, diagnosis.absent: self._cluster.nodes.present & ~seen}
+
+    # -- holding what was found --------------------------------------------------------------------------------------
+
+    def _hold(self, runner: Runner, state: CycleState, assumed: PodInfo, record: DecisionRecord) -> Outcome:
+        """Assume, reserve, permit; whatever fails, nothing stays held."""
+        profile, node_name = runner.profile, assumed.node_name
+        self._cluster.assume(assumed)
+        record.node = node_name
+        waits: dict[str, Wait] = {}
+        try:
+            no = self._reserve(runner, state, assumed) or self._permit(runner, state, assumed, waits)
+        except AttemptError:
+            self._release(profile, state, assumed)
+            raise
+        if no is None:
+            record.result = "binding"
+            return Placed(state, profile, assumed, waits, record)
+        self._release(profile, state, assumed)
+        if not no.code.is_rejection:
+            return self._broke(record, no.message)
+        diagnosis = one_node(no)
+        record.groups = (GroupRecord(no.plugin, no.code.value, no.reasons, 1, (node_name,)),)
+        return _unfit(diagnosis, diagnosis.message(), record, nominate="")
+
+    def _reserve(self, runner: Runner, state: CycleState, assumed: PodInfo) -> Rejection | None:
+        began = self._clock.now()
+        no: Rejection | None = None
+        for plugin in runner.profile.reserve:
+            no = plugin.reserve(state, assumed, assumed.node_name)
+            if no is not None:
+                break
+        if runner.profile.reserve:
+            self._point("Reserve", no, runner, began)
+        return no
+
+    def _permit(self, runner: Runner, state: CycleState, assumed: PodInfo, waits: dict[str, Wait]) -> Rejection | None:
+        began = self._clock.now()
+        for plugin in runner.profile.permit:
+            answer = plugin.permit(state, assumed, assumed.node_name)
+            if isinstance(answer, Wait):
+                waits[plugin.name] = answer
+            elif answer is not None:
+                self._point("Permit", answer, runner, began)
+                return answer
+        if runner.profile.permit:
+            self._point("Permit", None, runner, began)
+        return None
+
+    def _release(self, profile: Profile, state: CycleState, assumed: PodInfo) -> None:
+        for plugin in reversed(profile.reserve):
+            plugin.unreserve(state, assumed, assumed.node_name)
+        self._cluster.forget(assumed)
+
+    # -- records -----------------------------------------------------------------------------------------------------
+
+    def _broke(self, record: DecisionRecord, message: str) -> Broke:
+        record.result, record.message = "error", message
+        return Broke(message, record)
+
+    def _point(self, point: str, no: Rejection | None, runner: Runner, began: float) -> None:
+        status = Code.SUCCESS if no is None else no.code
+        self._metrics.point(point, status.value, runner.profile.name, self._clock.now() - began)
+
+    def _score_rows(self, scored: Scored, feasible: NodeSet, chosen: int) -> tuple[NodeScore, ...]:
+        """The chosen node; the runners-up cost a sort and are left to `explain`."""
+        name = self._cluster.nodes.name(chosen)
+        parts = {plugin: int(column[chosen]) for plugin, column in scored.parts.items()}
+        return (NodeScore(name, int(scored.total[chosen]), parts),)
+
+    def _group_rows(self, diagnosis: Diagnosis) -> tuple[GroupRecord, ...]:
+        rows = []
+        for rejection, nodes in self._with_absent(diagnosis).items():
+            examples = []
+            for slot in nodeset.each(nodes):
+                examples.append(self._cluster.nodes.name(slot))
+                if len(examples) == _RECORDED_EXAMPLES:
+                    break
+            rows.append(
+                GroupRecord(
+                    rejection.plugin, rejection.code.value, rejection.reasons, nodes.bit_count(), tuple(examples)
+                )
+            )
+        return tuple(rows)
+
+
+def run(attempt: Generator[None, None, Outcome]) -> Outcome:
+    """Drive an attempt to its end without giving turns: for tests, what-if and benchmarks."""
+    while True:
+        try:
+            next(attempt)
+        except StopIteration as done:
+            outcome: Outcome = done.value
+            return outcome
+
+
+def _unfit(diagnosis: Diagnosis, message: str, record: DecisionRecord, *, nominate: str | None) -> Unfit:
+    record.result, record.message = "unschedulable", message
+    return Unfit(diagnosis, message, nominate, record)

@@ -1,0 +1,181 @@
+"""The extension points: upstream's, for all nodes at once, plus Verify (docs/spec/core.md §3.2, architecture D2, D3).
+
+A plugin is a plain class with a `name` and any of these methods; no base class. Nothing here may wait except
+Permit's outcome, PreBind, Bind and PostBind. Raising `AttemptError` ends the attempt with SchedulerError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from scheduler.cache.nodes import NodeView
+from scheduler.core.nodeset import NodeSet
+from scheduler.core.podinfo import PodInfo
+from scheduler.core.verdicts import Groups, Narrow, Rejection, Skip, Wait
+from scheduler.framework.hints import EventHint
+from scheduler.framework.state import CycleState
+
+Scores: TypeAlias = npt.NDArray[np.int64]
+"""One value per slot (length `nodes.capacity`); slots outside the candidate set are ignored."""
+
+MAX_NODE_SCORE = 100
+
+
+class Plugin(Protocol):
+    """What every plugin has."""
+
+    @property
+    def name(self) -> str:
+        """As configurations, messages and metrics call it."""
+
+
+@runtime_checkable
+class PreEnqueuePlugin(Plugin, Protocol):
+    """May keep a pod out of the queue. Called with the pod alone."""
+
+    def pre_enqueue(self, pod: PodInfo) -> Rejection | None: ...
+
+
+@runtime_checkable
+class QueueSortPlugin(Plugin, Protocol):
+    """Order of the active queue: smaller first. `queued_at` is when the pod was last put into the queue."""
+
+    def sort_key(self, pod: PodInfo, queued_at: float) -> tuple[float, ...]: ...
+
+
+@runtime_checkable
+class EnqueueExtensions(Plugin, Protocol):
+    """Which events can help. A rejecting plugin without this is registered for everything."""
+
+    def events_to_register(self) -> Sequence[EventHint]: ...
+
+
+@runtime_checkable
+class PreFilterPlugin(Plugin, Protocol):
+    """Once per attempt. `nodes` is every node there is. None means: go on with all of them."""
+
+    def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Narrow | Rejection | Skip | None: ...
+
+
+@runtime_checkable
+class PreFilterExtensions(Plugin, Protocol):
+    """Adjust PreFilter state as `other` appears on or leaves a node; columns have been changed already."""
+
+    def add_pod(self, state: CycleState, pod: PodInfo, other: PodInfo, slot: int) -> None: ...
+
+    def remove_pod(self, state: CycleState, pod: PodInfo, other: PodInfo, slot: int) -> None: ...
+
+
+@runtime_checkable
+class FilterPlugin(Plugin, Protocol):
+    """Called once with all candidates. Must not wait, write, or keep what it is given."""
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups: ...
+
+
+@runtime_checkable
+class FilterOnePlugin(Plugin, Protocol):
+    """The same for one node, for plugin authors; the runner maps it over the candidates (some µs a node)."""
+
+    def filter_one(self, state: CycleState, pod: PodInfo, node: NodeView) -> Rejection | None: ...
+
+
+@runtime_checkable
+class VerifyPlugin(Plugin, Protocol):
+    """The exact answer for one node, where `filter` gave only a necessary condition. Asked for the best node first."""
+
+    def verify(self, state: CycleState, pod: PodInfo, slot: int) -> Rejection | None: ...
+
+
+@runtime_checkable
+class PostFilterPlugin(Plugin, Protocol):
+    """Called when no node fits, with the verdict per group."""
+
+    def post_filter(self, state: CycleState, pod: PodInfo, refused: Groups) -> PostFilterResult | Rejection: ...
+
+
+class PostFilterResult(Protocol):
+    """A way out was found; `nominated_node_name` is where the pod may fit once the way is clear ("" clears)."""
+
+    @property
+    def nominated_node_name(self) -> str: ...
+
+    @property
+    def message(self) -> str: ...
+
+
+@runtime_checkable
+class PreScorePlugin(Plugin, Protocol):
+    """Once per attempt, with the feasible nodes; Skip leaves the plugin out of scoring."""
+
+    def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Skip | None: ...
+
+
+@runtime_checkable
+class ScorePlugin(Plugin, Protocol):
+    """Raw scores for all nodes at once. The returned column is not changed by the caller."""
+
+    def score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Scores: ...
+
+
+@runtime_checkable
+class ScoreOnePlugin(Plugin, Protocol):
+    """The same for one node, for plugin authors."""
+
+    def score_one(self, state: CycleState, pod: PodInfo, node: NodeView) -> int: ...
+
+
+@runtime_checkable
+class NormalizeScorePlugin(Plugin, Protocol):
+    """Raw scores → 0..100. `slots` are the candidates' slot numbers; returns a new full-length column."""
+
+    def normalize_score(
+        self, state: CycleState, pod: PodInfo, scores: Scores, slots: npt.NDArray[np.intp]
+    ) -> Scores: ...
+
+
+@runtime_checkable
+class ReservePlugin(Plugin, Protocol):
+    """Take what the pod needs on the node. `unreserve` is idempotent and is called even if `reserve` said no."""
+
+    def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Rejection | None: ...
+
+    def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None: ...
+
+
+@runtime_checkable
+class PermitPlugin(Plugin, Protocol):
+    """Last word before binding: None allows, a rejection refuses, Wait holds the pod."""
+
+    def permit(self, state: CycleState, pod: PodInfo, node_name: str) -> Wait | Rejection | None: ...
+
+
+@runtime_checkable
+class PreBindPlugin(Plugin, Protocol):
+    """Work that must be done before the pod is bound. Cancelling acts between writes, never inside one.
+
+    `pre_bind_pre_flight` says Skip when there is nothing to do for this pod. `pre_bind` may raise `AttemptError`.
+    Plugins with `pre_bind_parallel = True` may run beside each other.
+    """
+
+    def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node_name: str) -> Rejection | Skip | None: ...
+
+    async def pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Rejection | None: ...
+
+
+@runtime_checkable
+class BindPlugin(Plugin, Protocol):
+    """Bind the pod; Skip asks the next binder. Raises `scheduler.core.errors.ApiError` types."""
+
+    async def bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Rejection | Skip | None: ...
+
+
+@runtime_checkable
+class PostBindPlugin(Plugin, Protocol):
+    """Told after the pod was bound."""
+
+    def post_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> None: ...

@@ -1,0 +1,56 @@
+"""What decisions may ask of the world, as Protocols; `app` plugs in the real things (architecture, law 1)."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from scheduler.cache.cluster import Cluster
+from scheduler.core.clock import Clock
+from scheduler.core.decode import Broken
+from scheduler.core.pod import Pod, PodCondition
+
+
+class Writer(Protocol):
+    """The cluster's write side. Every call raises the types of `scheduler.core.errors`."""
+
+    async def bind(self, pod: Pod, node_name: str) -> None:
+        """Bind with the pod's uid as precondition. `Ambiguous` means: read the pod before deciding anything."""
+
+    async def patch_pod_status(
+        self, pod: Pod, *, condition: PodCondition | None, nominated_node_name: str | None
+    ) -> None:
+        """Set one condition and/or the nomination ("" clears, None leaves alone)."""
+
+    async def read_pod(self, namespace: str, name: str) -> Pod | Broken | None:
+        """The newest state; None when the pod is gone."""
+
+
+class Recorder(Protocol):
+    """Events for users. Never blocks, never raises, may drop."""
+
+    def event(  # noqa: PLR0913 (an event has that many parts)
+        self,
+        pod: Pod,
+        *,
+        controller: str,
+        type_: str,
+        reason: str,
+        action: str,
+        note: str,
+        related: Pod | None = None,
+    ) -> None:
+        """`controller` is the profile's schedulerName; `note` is cut to 1024 bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """Given to every plugin's constructor beside its arguments."""
+
+    cluster: Cluster
+    writer: Writer
+    recorder: Recorder
+    clock: Clock
+    scheduler_name: str
+    chance: random.Random = field(default_factory=random.Random)

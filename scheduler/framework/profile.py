@@ -1,0 +1,203 @@
+"""Configuration → the plugins of one scheduler name, in order, bound to their extension points.
+
+Which points a plugin serves follows from the methods it has (docs/spec/core.md §6.3 for the order).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from scheduler.cache.nodes import Nodes
+from scheduler.config.plugins import DEFAULT_PLUGINS, resolve
+from scheduler.config.types import Profile as ProfileConfig
+from scheduler.core import nodeset
+from scheduler.core.events import ANYTHING
+from scheduler.core.nodeset import NodeSet
+from scheduler.core.podinfo import PodInfo
+from scheduler.core.verdicts import Groups, Rejection
+from scheduler.framework import points
+from scheduler.framework.hints import EventHint
+from scheduler.framework.points import Scores
+from scheduler.framework.ports import Handle
+from scheduler.framework.state import CycleState
+
+Factory: TypeAlias = Callable[[Any, Handle], points.Plugin]
+
+METHODS: Final[Mapping[str, tuple[str, ...]]] = {
+    "preEnqueue": ("pre_enqueue",),
+    "queueSort": ("sort_key",),
+    "preFilter": ("pre_filter",),
+    "filter": ("filter", "filter_one"),
+    "postFilter": ("post_filter",),
+    "preScore": ("pre_score",),
+    "score": ("score", "score_one"),
+    "reserve": ("reserve",),
+    "permit": ("permit",),
+    "preBind": ("pre_bind",),
+    "bind": ("bind",),
+    "postBind": ("post_bind",),
+}
+"""Extension point as configurations call it → the methods that serve it."""
+
+ALWAYS_ON: Final = "UnsupportedFeatures"
+"""Refuses what this version cannot judge; no configuration switches it off."""
+
+_REJECTING: Final = ("preEnqueue", "preFilter", "filter", "reserve", "permit")
+
+
+@dataclass(frozen=True, slots=True)
+class BoundFilter:
+    """A Filter plugin in its whole-set form, and its Verify if it has one."""
+
+    name: str
+    filter: Callable[[CycleState, PodInfo, NodeSet], Groups]
+    verify: Callable[[CycleState, PodInfo, int], Rejection | None] | None
+
+
+@dataclass(frozen=True, slots=True)
+class BoundScore:
+    """A Score plugin in its whole-set form, with its weight."""
+
+    name: str
+    weight: int
+    score: Callable[[CycleState, PodInfo, NodeSet], Scores]
+    normalize: Callable[[CycleState, PodInfo, Scores, npt.NDArray[np.intp]], Scores] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """The plugins of one scheduler name. Order within each point is the order of calls."""
+
+    name: str
+    percentage_of_nodes_to_score: int | None
+    pre_enqueue: tuple[points.PreEnqueuePlugin, ...]
+    queue_sort: points.QueueSortPlugin
+    pre_filter: tuple[points.PreFilterPlugin, ...]
+    pre_filter_extensions: tuple[points.PreFilterExtensions, ...]
+    filter: tuple[BoundFilter, ...]
+    post_filter: tuple[points.PostFilterPlugin, ...]
+    pre_score: tuple[points.PreScorePlugin, ...]
+    score: tuple[BoundScore, ...]
+    reserve: tuple[points.ReservePlugin, ...]
+    permit: tuple[points.PermitPlugin, ...]
+    pre_bind: tuple[points.PreBindPlugin, ...]
+    bind: tuple[points.BindPlugin, ...]
+    post_bind: tuple[points.PostBindPlugin, ...]
+    hints: Mapping[str, tuple[EventHint, ...]]
+    absent: tuple[str, ...]
+    """Upstream's default plugins that this version does not have."""
+
+    def plugins(self) -> Mapping[str, list[str]]:
+        """Point → plugin names, for `check-config` and /configz."""
+        out = {
+            "preEnqueue": [p.name for p in self.pre_enqueue],
+            "queueSort": [self.queue_sort.name],
+            "preFilter": [p.name for p in self.pre_filter],
+            "filter": [p.name for p in self.filter],
+            "postFilter": [p.name for p in self.post_filter],
+            "preScore": [p.name for p in self.pre_score],
+            "score": [f"{p.name}:{p.weight}" for p in self.score],
+            "reserve": [p.name for p in self.reserve],
+            "permit": [p.name for p in self.permit],
+            "preBind": [p.name for p in self.pre_bind],
+            "bind": [p.name for p in self.bind],
+            "postBind": [p.name for p in self.post_bind],
+        }
+        return {point: names for point, names in out.items() if names}
+
+
+def served_points(plugin: object) -> frozenset[str]:
+    """The extension points a plugin (instance or class) serves."""
+    return frozenset(
+        point for point, methods in METHODS.items() if any(callable(getattr(plugin, m, None)) for m in methods)
+    )
+
+
+def build(
+    config: ProfileConfig, registry: Mapping[str, Factory], handle: Handle, *, percentage: int | None = None
+) -> Profile:
+    """Make every plugin the profile names and bind it. Raises ConfigErrors naming the paths.
+
+    `percentage` is the global percentageOfNodesToScore, for a profile without its own.
+    """
+    named = {ALWAYS_ON, *(ref.name for ref in DEFAULT_PLUGINS)}
+    for chosen in config.plugins.values():
+        named.update(ref.name for ref in chosen.enabled)
+    made = {name: factory(config.args.get(name), handle) for name, factory in registry.items() if name in named}
+    implements = {name: served_points(plugin) for name, plugin in made.items() if name != ALWAYS_ON}
+    resolved = resolve(config.plugins, implements=implements, path=f"{config.path}.plugins")
+    nodes = handle.cluster.nodes
+
+    def at(point: str) -> list[Any]:
+        chosen = [made[ref.name] for ref in resolved.points.get(point, ())]
+        guard = made.get(ALWAYS_ON)
+        return [guard, *chosen] if guard is not None and point in served_points(guard) else chosen
+
+    weights = {ref.name: ref.weight for ref in resolved.points.get("score", ())}
+    pre_filter = tuple(at("preFilter"))
+    own = config.percentage_of_nodes_to_score
+    return Profile(
+        name=config.scheduler_name,
+        percentage_of_nodes_to_score=percentage if own is None else own,
+        pre_enqueue=tuple(at("preEnqueue")),
+        queue_sort=cast("points.QueueSortPlugin", at("queueSort")[0]),
+        pre_filter=pre_filter,
+        pre_filter_extensions=tuple(p for p in pre_filter if isinstance(p, points.PreFilterExtensions)),
+        filter=tuple(_bound_filter(p, nodes) for p in at("filter")),
+        post_filter=tuple(at("postFilter")),
+        pre_score=tuple(at("preScore")),
+        score=tuple(_bound_score(p, weights[p.name], nodes) for p in at("score")),
+        reserve=tuple(at("reserve")),
+        permit=tuple(at("permit")),
+        pre_bind=tuple(at("preBind")),
+        bind=tuple(at("bind")),
+        post_bind=tuple(at("postBind")),
+        hints=_hints({p.name: p for point in _REJECTING for p in at(point)}),
+        absent=resolved.absent,
+    )
+
+
+def _hints(rejecting: Mapping[str, object]) -> Mapping[str, tuple[EventHint, ...]]:
+    return {
+        name: tuple(plugin.events_to_register())
+        if isinstance(plugin, points.EnqueueExtensions)
+        else (EventHint(ANYTHING),)
+        for name, plugin in rejecting.items()
+    }
+
+
+def _bound_filter(plugin: Any, nodes: Nodes) -> BoundFilter:
+    verify = plugin.verify if isinstance(plugin, points.VerifyPlugin) else None
+    if isinstance(plugin, points.FilterPlugin):
+        return BoundFilter(plugin.name, plugin.filter, verify)
+    one = cast("points.FilterOnePlugin", plugin)
+
+    def filter_each(state: CycleState, pod: PodInfo, candidates: NodeSet) -> Groups:
+        groups: Groups = {}
+        for slot in nodeset.each(candidates):
+            no = one.filter_one(state, pod, nodes.view(slot))
+            if no is not None:
+                groups[no] = groups.get(no, nodeset.EMPTY) | 1 << slot
+        return groups
+
+    return BoundFilter(one.name, filter_each, verify)
+
+
+def _bound_score(plugin: Any, weight: int, nodes: Nodes) -> BoundScore:
+    normalize = plugin.normalize_score if isinstance(plugin, points.NormalizeScorePlugin) else None
+    if isinstance(plugin, points.ScorePlugin):
+        return BoundScore(plugin.name, weight, plugin.score, normalize)
+    one = cast("points.ScoreOnePlugin", plugin)
+
+    def score_each(state: CycleState, pod: PodInfo, candidates: NodeSet) -> Scores:
+        column = np.zeros(nodes.capacity, dtype=np.int64)
+        for slot in nodeset.each(candidates):
+            column[slot] = one.score_one(state, pod, nodes.view(slot))
+        return column
+
+    return BoundScore(one.name, weight, score_each, normalize)

@@ -1,0 +1,235 @@
+"""Runs a profile's plugins at the points of one attempt, and combines their answers as upstream does.
+
+The table of combinations is docs/spec/core.md §3.2; filtering with nominated pods §3.5; scoring §3.6.
+Plain calls throughout. Errors of a plugin leave as `AttemptError`, which costs the pod one attempt.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from scheduler.cache.cluster import Cluster
+from scheduler.core import nodeset
+from scheduler.core.nodeset import EMPTY, NodeSet
+from scheduler.core.podinfo import PodInfo
+from scheduler.core.verdicts import AttemptError, Code, Groups, Narrow, Rejection, Skip
+from scheduler.framework.points import MAX_NODE_SCORE, Scores
+from scheduler.framework.profile import BoundFilter, BoundScore, Profile
+from scheduler.framework.state import CycleState
+
+UNREADABLE = Rejection("", Code.UNRESOLVABLE, ("node(s) had pods that could not be read",))
+
+
+class Nominations(Protocol):
+    """Pods that are about to take a place they do not hold yet."""
+
+    def nodes(self) -> tuple[str, ...]:
+        """Names of nodes with at least one nominated pod."""
+
+    def for_node(self, name: str) -> tuple[PodInfo, ...]:
+        """Pods nominated to this node, foreign ones included."""
+
+
+@dataclass(slots=True)
+class PreFiltered:
+    """What PreFilter left. `rejection` ends the search; `absent` is the verdict on nodes it narrowed away."""
+
+    nodes: NodeSet
+    rejection: Rejection | None = None
+    absent: Rejection | None = None
+    restricting: tuple[str, ...] = ()
+    """Plugins that narrowed the nodes: they count as having rejected the pod."""
+
+
+@dataclass(slots=True)
+class Scored:
+    """Totals as a full-length column, and each plugin's weighted part, for the record."""
+
+    total: Scores
+    parts: dict[str, Scores]
+
+
+class Runner:
+    """One profile on one cluster."""
+
+    def __init__(self, profile: Profile, cluster: Cluster, nominations: Nominations, *, exact: bool = False) -> None:
+        self.profile = profile
+        self._cluster = cluster
+        self._nodes = cluster.nodes
+        self._nominations = nominations
+        self.exact = exact
+        """Verify every node before scoring (parity)."""
+
+    # -- PreFilter ---------------------------------------------------------------------------------------------------
+
+    def pre_filter(self, state: CycleState, pod: PodInfo) -> PreFiltered:
+        """All PreFilter plugins in order; node restrictions are intersected."""
+        everything = self._nodes.present
+        names: frozenset[str] | None = None
+        restricting: list[str] = []
+        remembered: Rejection | None = None
+        for plugin in self.profile.pre_filter:
+            answer = plugin.pre_filter(state, pod, everything)
+            match answer:
+                case None:
+                    continue
+                case Skip():
+                    state.skip_filter.add(plugin.name)
+                case Rejection(code=Code.UNRESOLVABLE | Code.PENDING):
+                    return PreFiltered(EMPTY, answer)
+                case Rejection(code=Code.UNSCHEDULABLE):
+                    remembered = answer
+                case Rejection():
+                    raise AttemptError(
+                        f'running PreFilter plugin "{plugin.name}": {answer.message}', plugin=plugin.name
+                    )
+                case Narrow(node_names=allowed):
+                    names = allowed if names is None else names & allowed
+                    restricting.append(plugin.name)
+                    if not names:
+                        return PreFiltered(EMPTY, _nowhere(restricting), restricting=tuple(restricting))
+        if remembered is not None:
+            return PreFiltered(EMPTY, remembered)
+        if names is None:
+            return PreFiltered(everything)
+        text = f"node(s) didn't satisfy plugin(s) [{' '.join(sorted(restricting))}]"
+        absent = Rejection("", Code.UNRESOLVABLE, (text,))
+        return PreFiltered(self._nodes.by_name(names), absent=absent, restricting=tuple(restricting))
+
+    # -- Filter ------------------------------------------------------------------------------------------------------
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet, *, exact: bool) -> tuple[NodeSet, Groups]:
+        """The nodes that pass, and who refused the others. `exact` runs Verify right behind its plugin's Filter.
+
+        Nodes with nominated pods of equal or higher priority must pass with those pods counted, and without (§3.5).
+        """
+        groups: Groups = {}
+        unreadable = nodes & self._nodes.unreadable
+        if unreadable:
+            groups[UNREADABLE] = unreadable
+            nodes &= ~unreadable
+        refused = self._with_nominated(state, pod, nodes, groups, exact=exact)
+        return self._one_pass(state, pod, nodes & ~refused, groups, exact=exact), groups
+
+    def verify(self, state: CycleState, pod: PodInfo, slot: int) -> Rejection | None:
+        """The exact answer of every deferred plugin for one node."""
+        for bound in self.profile.filter:
+            if bound.verify is not None and bound.name not in state.skip_filter:
+                no = bound.verify(state, pod, slot)
+                if no is not None:
+                    return _checked(no, bound)
+        return None
+
+    def check_node(self, pod: PodInfo, slot: int, state: CycleState) -> Rejection | None:
+        """Filter and Verify for one node against the cache as it is now, for the second look before Bind (D7)."""
+        passed, groups = self.filter(state, pod, 1 << slot, exact=True)
+        return None if passed else next(iter(groups), UNREADABLE)
+
+    def _with_nominated(
+        self, state: CycleState, pod: PodInfo, nodes: NodeSet, groups: Groups, *, exact: bool
+    ) -> NodeSet:
+        refused = EMPTY
+        for name in self._nominations.nodes():
+            slot = self._nodes.slot(name)
+            if slot is None or not nodes >> slot & 1:
+                continue
+            ahead = [
+                other
+                for other in self._nominations.for_node(name)
+                if other.priority >= pod.priority and other.uid != pod.uid and self._cluster.get(other.uid) is None
+            ]
+            if not ahead:
+                continue
+            with self._cluster.trial(add=[(other, name) for other in ahead]):
+                trial = state.clone()
+                for plugin in self.profile.pre_filter_extensions:
+                    if plugin.name not in state.skip_filter:
+                        for other in ahead:
+                            plugin.add_pod(trial, pod, other, slot)
+                if not self._one_pass(trial, pod, 1 << slot, groups, exact=exact):
+                    refused |= 1 << slot
+        return refused
+
+    def _one_pass(self, state: CycleState, pod: PodInfo, nodes: NodeSet, groups: Groups, *, exact: bool) -> NodeSet:
+        for bound in self.profile.filter:
+            if not nodes:
+                break
+            if bound.name in state.skip_filter:
+                continue
+            for rejection, out in bound.filter(state, pod, nodes).items():
+                if out:
+                    _checked(rejection, bound)
+                    groups[rejection] = groups.get(rejection, EMPTY) | out
+                    nodes &= ~out
+            if exact and bound.verify is not None:
+                nodes = self._verify_all(bound, state, pod, nodes, groups)
+        return nodes
+
+    def _verify_all(
+        self, bound: BoundFilter, state: CycleState, pod: PodInfo, nodes: NodeSet, groups: Groups
+    ) -> NodeSet:
+        assert bound.verify is not None
+        for slot in nodeset.each(nodes):
+            no = bound.verify(state, pod, slot)
+            if no is not None:
+                _checked(no, bound)
+                groups[no] = groups.get(no, EMPTY) | 1 << slot
+                nodes &= ~(1 << slot)
+        return nodes
+
+    # -- Score -------------------------------------------------------------------------------------------------------
+
+    def score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Scored:
+        """PreScore, Score, NormalizeScore and weights over the feasible nodes."""
+        for plugin in self.profile.pre_score:
+            if plugin.pre_score(state, pod, nodes) is not None:
+                state.skip_score.add(plugin.name)
+        return self.rescore(state, pod, nodes)
+
+    def rescore(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Scored:
+        """Score again after a node left the set (PreScore has run): normalisation may shift."""
+        slots = nodeset.slots(nodes, self._nodes.capacity)
+        total: Scores = np.zeros(self._nodes.capacity, dtype=np.int64)
+        parts: dict[str, Scores] = {}
+        for bound in self.profile.score:
+            if bound.name in state.skip_score:
+                continue
+            column = bound.score(state, pod, nodes)
+            if bound.normalize is not None:
+                column = bound.normalize(state, pod, column, slots)
+            _in_range(bound, column, slots)
+            part = column if bound.weight == 1 else column * bound.weight
+            total = total + part
+            parts[bound.name] = part
+        return Scored(total, parts)
+
+
+def _checked(rejection: Rejection, bound: BoundFilter) -> Rejection:
+    if not rejection.code.is_rejection:
+        raise AttemptError(f'running "{bound.name}" filter plugin: {rejection.message}', plugin=bound.name)
+    return rejection
+
+
+def _in_range(bound: BoundScore, column: Scores, slots: npt.NDArray[np.intp]) -> None:
+    if column.min() >= 0 and column.max() <= MAX_NODE_SCORE:
+        return
+    wrong = column[slots]
+    wrong = wrong[(wrong < 0) | (wrong > MAX_NODE_SCORE)]
+    if wrong.size:
+        raise AttemptError(
+            f'plugin "{bound.name}" returns an invalid score {wrong[0]}, '
+            f"it should in the range of [0, {MAX_NODE_SCORE}] after normalizing",
+            plugin=bound.name,
+        )
+
+
+def _nowhere(restricting: list[str]) -> Rejection:
+    if len(restricting) == 1:
+        text = f"node(s) didn't satisfy plugin {restricting[0]}"
+    else:
+        text = f"node(s) didn't satisfy plugin(s) [{' '.join(sorted(restricting))}] simultaneously"
+    return Rejection(restricting[-1], Code.UNRESOLVABLE, (text,))

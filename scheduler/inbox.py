@@ -1,0 +1,72 @@
+"""The one door through which cache and queue change (architecture D1).
+
+Watch batches, outcomes of bindings and wake-ups are put here from anywhere on the event loop; the scheduling loop applies
+them between attempts. So an attempt that gives the event loop a turn still sees one unchanged state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Callable
+
+import structlog
+
+from scheduler.core.clock import Clock
+
+_log = structlog.get_logger(__name__)
+
+
+class Inbox:
+    """First in, first out. `put` never blocks and never runs the change itself."""
+
+    def __init__(self) -> None:
+        self._changes: deque[Callable[[], None]] = deque()
+        self._news = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._changes)
+
+    def put(self, change: Callable[[], None]) -> None:
+        """Apply `change` before the next attempt."""
+        self._changes.append(change)
+        self._news.set()
+
+    def wake(self) -> None:
+        """Something may be ready: end a `wait` without a change."""
+        self._news.set()
+
+    def apply(self) -> int:
+        """Run what has arrived, in order; returns how many. One failing change is logged and costs only itself."""
+        applied = 0
+        while self._changes:
+            change = self._changes.popleft()
+            applied += 1
+            try:
+                change()
+            except Exception:  # noqa: BLE001 (one broken change must not stop the loop that all pods depend on)
+                _log.exception("a change could not be applied", change=getattr(change, "__qualname__", repr(change)))
+        return applied
+
+    async def wait(self, clock: Clock, limit_s: float | None) -> None:
+        """Return when something was put or woken, or `limit_s` has passed. Changes put before are not lost."""
+        if self._news.is_set() or (limit_s is not None and limit_s <= 0):
+            self._news.clear()
+            return
+        if limit_s is None:
+            await self._news.wait()
+        else:
+            await self._first(clock, limit_s)
+        self._news.clear()
+
+    async def _first(self, clock: Clock, limit_s: float) -> None:
+        waits = {asyncio.ensure_future(self._news.wait()), asyncio.ensure_future(clock.sleep(limit_s))}
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+            for wait in waits:
+                with contextlib.suppress(asyncio.CancelledError):
+                    await wait

@@ -1,0 +1,233 @@
+"""Batches of deltas → cache and queue, and the cluster events that wake waiting pods.
+
+The tables of docs/spec/core.md §4.2–§4.4 and §1.12, §1.13. Called from the inbox, between attempts. An object that could
+not be read is logged once, kept out of decisions, and stops nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+import structlog
+
+from scheduler.core.decode import Broken
+from scheduler.core.deltas import Delta
+from scheduler.core.events import (
+    ASSIGNED_POD_ADD,
+    ASSIGNED_POD_DELETE,
+    NODE_ADD,
+    NODE_DELETE,
+    Action,
+    ClusterEvent,
+    Resource,
+)
+from scheduler.core.node import Node
+from scheduler.core.pod import Pod, PodSpec
+from scheduler.core.podinfo import PodInfo, pod_info
+from scheduler.failure import SCHEDULER_ERROR, Failures
+from scheduler.shared import Shared
+
+_log = structlog.get_logger(__name__)
+
+
+class PermitHolds(Protocol):
+    """The part of the binder that a deletion concerns."""
+
+    def is_waiting(self, uid: str) -> bool:
+        """Whether Permit holds the pod."""
+
+    def reject(self, uid: str, plugin: str, message: str) -> None:
+        """Stop holding it; its binding undoes everything."""
+
+
+class Intake:
+    """Applies what the reflectors saw."""
+
+    def __init__(self, shared: Shared, failures: Failures, holds: PermitHolds) -> None:
+        self._cluster = shared.cluster
+        self._queue = shared.queue
+        self._pending = shared.pending
+        self._clock = shared.clock
+        self._metrics = shared.metrics
+        self._failures = failures
+        self._holds = holds
+
+    # -- nodes -------------------------------------------------------------------------------------------------------
+
+    def nodes(self, deltas: Iterable[Delta[Node]]) -> None:
+        """One batch from the node reflector."""
+        for delta in deltas:
+            old = delta.old if isinstance(delta.old, Node) else None
+            if isinstance(delta.new, Node):
+                self._cluster.set_node(delta.new)
+                for event in (NODE_ADD,) if old is None else node_changes(old, delta.new):
+                    self._move(event, old, delta.new)
+                continue
+            if isinstance(delta.new, Broken):
+                _log.error("node could not be read and is left out", node=delta.new.key, error=delta.new.why)
+            if old is not None:
+                self._move(NODE_DELETE, old, None)
+                self._cluster.remove_node(old.metadata.name)
+
+    # -- pods --------------------------------------------------------------------------------------------------------
+
+    def pods(self, deltas: Iterable[Delta[Pod]]) -> None:
+        """One batch from the pod reflector: bound pods of everybody, unbound ones of ours, nominations of others."""
+        for delta in deltas:
+            if isinstance(delta.old, Broken):
+                self._cluster.remove_broken(delta.old.metadata.uid or delta.old.key)
+            old = delta.old if isinstance(delta.old, Pod) else None
+            match delta.new:
+                case Pod() if not delta.new.is_terminal:
+                    self._pod(old, delta.new)
+                case Broken():
+                    self._broken(old, delta.new)
+                case _:
+                    if old is not None:
+                        self._gone(old)
+
+    def _pod(self, old: Pod | None, new: Pod) -> None:
+        if new.spec.node_name:
+            self._bound(old, new)
+        elif self._queue.owns(new):
+            self._ours(new)
+        elif new.status.nominated_node_name or (old is not None and old.status.nominated_node_name):
+            self._foreign(new)
+
+    def _bound(self, old: Pod | None, new: Pod) -> None:
+        info = pod_info(new)
+        before = self._cluster.get(info.uid)
+        was_ours = self._pending.pop(info.key)
+        if old is not None and old.spec.node_name and before is not None:
+            self._cluster.update_pod(info)
+            for event in pod_changes(before, info):
+                self._move(event, before, info)
+            return
+        elsewhere = before is not None and before.node_name != info.node_name
+        self._cluster.add_pod(info)
+        self._queue.nominator.delete(info)
+        self._queue.nominator.remove_foreign(info.uid)
+        if was_ours is not None or self._queue.owns(new):
+            self._queue.observed_bound(info)
+            self._failures.forget(info.uid)
+        if elsewhere:
+            self._move(ASSIGNED_POD_DELETE, before, None)
+        self._move(ASSIGNED_POD_ADD, None, info)
+
+    def _ours(self, new: Pod) -> None:
+        info = pod_info(new)
+        before = self._pending.get(info.key)
+        self._pending.set(info)
+        if before is None:
+            if not self._cluster.is_assumed(info.uid):
+                self._queue.add(info)
+            return
+        if before.pod.metadata.resource_version == new.metadata.resource_version:
+            return
+        if self._cluster.is_assumed(info.uid):
+            if new.metadata.deletion_timestamp and not before.pod.metadata.deletion_timestamp:
+                self._assumed_deleted(info.uid)
+            return
+        self._queue.update(before, info)
+
+    def _foreign(self, new: Pod) -> None:
+        if new.status.nominated_node_name:
+            self._queue.nominator.add_foreign(pod_info(new), new.status.nominated_node_name)
+        else:
+            self._queue.nominator.remove_foreign(new.metadata.uid)
+
+    def _gone(self, old: Pod) -> None:
+        """Deleted, or finished: its place is free, or it need not be tried any more."""
+        uid = old.metadata.uid
+        self._queue.nominator.remove_foreign(uid)
+        self._failures.forget(uid)
+        waiting = self._pending.pop(old.key)
+        if waiting is not None and waiting.uid == uid:
+            if self._cluster.is_assumed(uid):
+                self._assumed_deleted(uid)
+            self._queue.delete(waiting)
+            return
+        if waiting is not None:
+            self._pending.set(waiting)
+        held = self._cluster.remove_pod(uid)
+        if held is not None:
+            self._move(ASSIGNED_POD_DELETE, held, None)
+
+    def _assumed_deleted(self, uid: str) -> None:
+        """§4.3: a pod that is being deleted gives its assumed place back at once; its binding will fail harmlessly."""
+        assumed = self._cluster.get(uid)
+        if assumed is None:
+            return
+        if self._holds.is_waiting(uid):
+            self._holds.reject(uid, "", "pod is being deleted")
+            return
+        self._cluster.forget(assumed)
+        self._move(ASSIGNED_POD_DELETE, assumed, None)
+
+    def _broken(self, old: Pod | None, new: Broken) -> None:
+        _log.error("pod could not be read", pod=new.key, node=new.node_name, error=new.why)
+        if old is not None and not new.node_name:
+            self._gone(old)
+        self._pending.pop(new.key)
+        self._cluster.add_broken(new)
+        shown = Pod(metadata=new.metadata, spec=PodSpec(scheduler_name=new.scheduler_name))
+        if not new.node_name and self._queue.owns(shown):
+            self._failures.report(shown, SCHEDULER_ERROR, f"pod cannot be read: {new.why}", None)
+
+    def _move(self, event: ClusterEvent, old: object, new: object) -> None:
+        began = self._clock.now()
+        self._queue.move_all(event, old, new)
+        self._metrics.event_handled(event.label, self._clock.now() - began)
+
+
+def node_changes(old: Node, new: Node) -> list[ClusterEvent]:
+    """One event per changed property; a heartbeat changes none (§4.2)."""
+    actions = []
+    if old.spec.taints != new.spec.taints or (old.spec.unschedulable and not new.spec.unschedulable):
+        actions.append(Action.UPDATE_NODE_TAINT)
+    if old.status.allocatable != new.status.allocatable:
+        actions.append(Action.UPDATE_NODE_ALLOCATABLE)
+    if old.metadata.labels != new.metadata.labels:
+        actions.append(Action.UPDATE_NODE_LABEL)
+    if old.status.conditions != new.status.conditions:
+        actions.append(Action.UPDATE_NODE_CONDITION)
+    if old.metadata.annotations != new.metadata.annotations:
+        actions.append(Action.UPDATE_NODE_ANNOTATION)
+    if old.status.declared_features != new.status.declared_features:
+        actions.append(Action.UPDATE_NODE_DECLARED_FEATURE)
+    return [ClusterEvent(Resource.NODE, action) for action in actions]
+
+
+def pod_changes(old: PodInfo, new: PodInfo) -> list[ClusterEvent]:
+    """One event per changed property, or one generic update (§4.4)."""
+    resource = Resource.ASSIGNED_POD if new.node_name else Resource.UNSCHEDULABLE_POD
+    checks: tuple[tuple[Callable[[PodInfo, PodInfo], bool], Action], ...] = (
+        (_labels_differ, Action.UPDATE_POD_LABEL),
+        (_requests_shrank, Action.UPDATE_POD_SCALE_DOWN),
+        (_gates_eliminated, Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED),
+        (_tolerations_differ, Action.UPDATE_POD_TOLERATION),
+        (_claims_differ, Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM),
+    )
+    events = [ClusterEvent(resource, action) for differs, action in checks if differs(old, new)]
+    return events or [ClusterEvent(resource, Action.UPDATE_OTHER)]
+
+
+def _labels_differ(old: PodInfo, new: PodInfo) -> bool:
+    return old.pod.metadata.labels != new.pod.metadata.labels
+
+
+def _requests_shrank(old: PodInfo, new: PodInfo) -> bool:
+    return any(new.requests.get(name, 0) < amount for name, amount in old.requests.items())
+
+
+def _gates_eliminated(old: PodInfo, new: PodInfo) -> bool:
+    return bool(old.pod.spec.scheduling_gates) and not new.pod.spec.scheduling_gates
+
+
+def _tolerations_differ(old: PodInfo, new: PodInfo) -> bool:
+    return len(old.pod.spec.tolerations) != len(new.pod.spec.tolerations)
+
+
+def _claims_differ(old: PodInfo, new: PodInfo) -> bool:
+    return old.pod.status.resource_claim_statuses != new.pod.status.resource_claim_statuses

@@ -1,0 +1,155 @@
+"""The scheduling loop: apply what arrived, pop, attempt, hand over. The single owner of cache and queue."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+import structlog
+
+from scheduler.binding import Binder, Binding
+from scheduler.core.podinfo import PodInfo
+from scheduler.core.records import DecisionRecord
+from scheduler.cycle import TURN_S, Broke, Cycle, Outcome, Placed, Unfit
+from scheduler.failure import Failures
+from scheduler.framework.profile import Profile
+from scheduler.insight.records import DecisionRecords
+from scheduler.queue import QueuedPod
+from scheduler.shared import Shared
+
+_log = structlog.get_logger(__name__)
+
+MAX_BINDINGS: Final = 192
+"""Attempts pause while this many bindings are under way: a decision should be young when it is written."""
+
+
+class SchedulingLoop:
+    """`run` until `stop`. Every collaborator comes by constructor; tests drive `step`."""
+
+    def __init__(
+        self,
+        shared: Shared,
+        cycle: Cycle,
+        *,
+        binder: Binder,
+        failures: Failures,
+        profiles: Mapping[str, Profile],
+        records: DecisionRecords,
+    ) -> None:
+        self._inbox = shared.inbox
+        self._queue = shared.queue
+        self._cluster = shared.cluster
+        self._recorder = shared.recorder
+        self._clock = shared.clock
+        self._cycle = cycle
+        self._binder = binder
+        self._failures = failures
+        self._profiles = profiles
+        self._records = records
+        self._is_stopping = False
+        self.beat = self._clock.now()
+        """When the loop last came around; /livez reads it."""
+
+    def stop(self) -> None:
+        """Pop nothing more; `run` returns after the attempt under way."""
+        self._is_stopping = True
+        self._inbox.wake()
+
+    async def run(self) -> None:
+        """Attempt pods as they become ready, giving the event loop a turn at least every 5 ms or so."""
+        while not self._is_stopping:
+            if not await self.step():
+                await self._inbox.wait(self._clock, self._idle_limit_s())
+            else:
+                await asyncio.sleep(0)
+        self._inbox.apply()
+
+    async def step(self) -> bool:
+        """Apply what arrived, then attempt pods for one turn; False when there is nothing to do now."""
+        self._inbox.apply()
+        self.beat = began = self._clock.now()
+        self._queue.tick()
+        worked = False
+        while not self._is_stopping and self._binder.in_flight < MAX_BINDINGS:
+            queued = self._queue.pop()
+            if queued is None:
+                break
+            worked = True
+            await self._try(queued)
+            self._inbox.apply()
+            if self._clock.now() - began > TURN_S:
+                break
+        return worked or bool(len(self._inbox))
+
+    def _idle_limit_s(self) -> float | None:
+        deadline = self._queue.next_deadline()
+        limit_s = 1.0 if deadline is None else min(1.0, max(0.0, deadline - self._clock.now()))
+        return limit_s if limit_s > 0 else 0.001
+
+    async def _try(self, queued: QueuedPod) -> None:
+        popped_at = self._clock.now()
+        pod = queued.info
+        if self._is_skipped(pod):
+            return
+        try:
+            attempt = self._cycle.attempt(pod, queued.attempts)
+            outcome: Outcome | None = None
+            while outcome is None:
+                try:
+                    next(attempt)
+                except StopIteration as done:
+                    outcome = done.value
+                else:
+                    await asyncio.sleep(0)
+        except Exception as error:  # noqa: BLE001 (one of the two places: an unforeseen failure costs this pod one attempt)
+            _log.exception("attempt failed", pod=pod.key)
+            record = DecisionRecord(
+                pod.key, pod.uid, pod.pod.spec.scheduler_name, queued.attempts, self._clock.wall(), result="error"
+            )
+            outcome = Broke(repr(error), record)
+        self._records.add(outcome.record)
+        self._settle(queued, outcome, popped_at)
+
+    def _settle(self, queued: QueuedPod, outcome: Outcome, popped_at: float) -> None:
+        took_s = self._clock.now() - popped_at
+        match outcome:
+            case Placed():
+                self._queue.nominator.delete(outcome.assumed)
+                self._binder.start(
+                    Binding(
+                        queued=queued,
+                        assumed=outcome.assumed,
+                        state=outcome.state,
+                        profile=outcome.profile,
+                        waits=outcome.waits,
+                        record=outcome.record,
+                        popped_at=popped_at,
+                        node_version=self._cluster.version(outcome.assumed.node_name),
+                    )
+                )
+            case Unfit():
+                self._failures.unfit(
+                    queued, outcome.diagnosis, message=outcome.message, nominate=outcome.nominate, took_s=took_s
+                )
+            case Broke():
+                self._failures.error(queued, message=outcome.message, took_s=took_s)
+
+    def _is_skipped(self, pod: PodInfo) -> bool:
+        """§3.1 step 2: deleted, assumed or unknown pods are dropped without an attempt."""
+        name = pod.pod.spec.scheduler_name
+        if pod.pod.metadata.deletion_timestamp is not None:
+            self._recorder.event(
+                pod.pod,
+                controller=name,
+                type_="Warning",
+                reason="FailedScheduling",
+                action="Scheduling",
+                note=f"skip schedule deleting pod: {pod.key}",
+            )
+        elif self._cluster.get(pod.uid) is None and name in self._profiles:
+            return False
+        elif name not in self._profiles:
+            _log.error("no profile for a queued pod", pod=pod.key, scheduler=name)
+        self._queue.done(pod.uid)
+        return True

@@ -1,0 +1,35 @@
+"""What every test may rely on.
+
+How tests import: pytest runs with `--import-mode=importlib` and `pythonpath = ["."]`, and `tests/` has no
+`__init__.py` anywhere. So each test file has its own full name (two `test_queue.py` in two rooms are fine), and
+what tests share is imported absolutely, by its place in the repository:
+
+    from tests.e2e.controlplane.harness import ControlPlane
+
+Fixtures of one directory come from its `conftest.py`; a directory that wants those of another asks for the thing
+itself (the harness), not for the other's conftest. pytest must be started in the repository's root.
+
+Tests that need a real API server carry the marker `e2e`, and get its binaries by
+`tests.e2e.controlplane.gate.binaries_or_skip`.
+"""
+
+import pytest
+
+from tests.e2e.controlplane.build import BuildFailed, Unavailable, binaries, is_built
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Build the control plane before the first test that needs it: within a test, the test's timeout would end it."""
+    if session.config.option.collectonly or not any(item.get_closest_marker("e2e") for item in session.items):
+        return
+    if is_built():
+        return
+    terminal = session.config.pluginmanager.get_plugin("terminalreporter")
+    if terminal is not None:
+        terminal.write_line("building the control plane for the e2e tests, some ten minutes once ...")
+    try:
+        binaries()
+    except Unavailable:
+        return  # each test that needs it says so
+    except BuildFailed as why:
+        pytest.exit(str(why), returncode=1)

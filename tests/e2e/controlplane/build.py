@@ -1,0 +1,141 @@
+"""Where the control plane's binaries come from.
+
+In this order: the directory `KUBEBUILDER_ASSETS` if it holds what is asked for; a per-user cache keyed by everything
+that decides the result (both modules' go.mod, go.sum and tools.go, and the flags below); `go build` into that cache,
+which takes some ten minutes once. Parallel runs build once: the others wait for the lock.
+
+`python -m tests.e2e.controlplane.build` does it ahead of the tests and says what it does.
+"""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+VERSION = "v1.36.3"
+NAMES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
+CORE_NAMES = ("etcd", "kube-apiserver")  # what other people's KUBEBUILDER_ASSETS hold
+
+_HERE = Path(__file__).parent
+_KEY_FILES = tuple(
+    _HERE / module / name for module in ("kubernetes", "etcd") for name in ("go.mod", "go.sum", "tools.go")
+)
+_LINKED = "k8s.io/component-base/version"
+# Without the version strings, feature gates take the wrong defaults.
+_LDFLAGS = f"-s -w -X {_LINKED}.gitVersion={VERSION} -X {_LINKED}.gitMajor=1 -X {_LINKED}.gitMinor=36"
+_BUILDS = (
+    ("etcd", ("go.etcd.io/etcd/server/v3",), ("-o", "etcd")),
+    (
+        "kubernetes",
+        tuple(f"k8s.io/kubernetes/cmd/{name}" for name in NAMES[1:]),
+        ("-trimpath", "-ldflags", _LDFLAGS, "-o", "./"),
+    ),
+)
+
+
+class Unavailable(Exception):
+    """There are no binaries and no Go to build them with. The message is one line for the user."""
+
+
+class BuildFailed(Exception):
+    """Go is there, but did not build. The message ends with its last words."""
+
+
+def binaries(*names: str) -> Path:
+    """The directory that holds the named binaries (all four if none is named); builds them if need be.
+
+    Costs nothing if they exist, minutes of all cores if they do not.
+    """
+    wanted = names or NAMES
+    if assets := os.environ.get("KUBEBUILDER_ASSETS"):
+        if _complete(Path(assets), wanted):
+            return Path(assets)
+        print(f"KUBEBUILDER_ASSETS={assets} lacks some of {', '.join(wanted)}: not used", file=sys.stderr)  # noqa: T201
+    place = cache_directory()
+    if not _complete(place, NAMES):
+        with _locked(place.parent):
+            if not _complete(place, NAMES):
+                _build_into(place)
+    return place
+
+
+def is_built() -> bool:
+    """Whether `binaries()` would answer at once."""
+    assets = os.environ.get("KUBEBUILDER_ASSETS")
+    return (assets is not None and _complete(Path(assets), NAMES)) or _complete(cache_directory(), NAMES)
+
+
+def cache_directory() -> Path:
+    """Where this revision's binaries are kept, whether they exist or not."""
+    key = hashlib.sha256(repr(_BUILDS).encode())
+    for file in _KEY_FILES:
+        key.update(file.read_bytes())
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return home / "kubestow" / "controlplane" / key.hexdigest()[:16]
+
+
+def _complete(place: Path, names: tuple[str, ...]) -> bool:
+    return all(os.access(place / name, os.X_OK) for name in names)
+
+
+def _go() -> str:
+    found = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
+    if found is None:
+        msg = "no control plane: KUBEBUILDER_ASSETS is not set and Go is not installed to build kube-apiserver with"
+        raise Unavailable(msg)
+    return found
+
+
+def _build_into(place: Path) -> None:
+    """Build beside the place and rename, so that it is either absent or complete."""
+    go = _go()
+    with tempfile.TemporaryDirectory(prefix=".building-", dir=place.parent) as scratch:
+        built = Path(scratch, "bin")
+        built.mkdir()
+        for module, packages, (*flags, output) in _BUILDS:
+            command = [
+                go,
+                "-C",
+                str(_HERE / module),
+                "build",
+                *flags,
+                f"{built}/{output.removeprefix('./')}",
+                *packages,
+            ]
+            ran = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+            if ran.returncode:
+                msg = f"{' '.join(command)}\n{ran.stderr[-4000:]}"
+                raise BuildFailed(msg)
+        if place.exists():  # left incomplete by a hand: it is in the way of the rename
+            shutil.rmtree(place)
+        built.rename(place)
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def main() -> int:
+    """Build now if need be. 1 if there is nothing to build with and `E2E=required` asks for it, else 0."""
+    if not is_built():
+        print(f"control plane {VERSION}: building once, some ten minutes ...", file=sys.stderr, flush=True)  # noqa: T201
+    try:
+        print(f"control plane {VERSION}: {binaries()}", file=sys.stderr)  # noqa: T201
+    except Unavailable as why:
+        print(why, file=sys.stderr)  # noqa: T201
+        return 1 if os.environ.get("E2E") == "required" else 0
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,18 @@
+"""What a test does that needs the control plane where there is none: it is skipped, unless `E2E=required`."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.controlplane.build import Unavailable, binaries
+
+
+def binaries_or_skip(*names: str) -> Path:
+    """`binaries()`; without Go the asking test is skipped with one line, or fails if `E2E=required`."""
+    try:
+        return binaries(*names)
+    except Unavailable as why:
+        if os.environ.get("E2E") == "required":
+            pytest.fail(f"E2E=required, but {why}", pytrace=False)
+        pytest.skip(str(why))

@@ -1,0 +1,115 @@
+"""Server processes that cannot outlive us.
+
+All processes of a `Group` share one process group, led by a watchdog that reads a pipe from us. When the pipe closes,
+because we stopped the group or because we were killed, the watchdog kills everybody in it.
+"""
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+_WATCHDOG = "import os, signal, sys; sys.stdin.buffer.read(); os.killpg(0, signal.SIGKILL)"
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+class Died(Exception):
+    """A server ended though it was needed. The message carries the end of its log."""
+
+
+class Server:
+    """One running process and its log file."""
+
+    def __init__(self, name: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
+        self.name = name
+        self.log = log
+        self._process = process
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    def check(self) -> None:
+        """Raise `Died` if it has ended."""
+        if not self.is_running():
+            msg = f"{self.name} ended with {self._process.returncode}; the end of {self.log}:\n{self.tail()}"
+            raise Died(msg)
+
+    def tail(self, lines: int = 25) -> str:
+        """The last lines it wrote."""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+    def cpu_s(self) -> float:
+        """User and system time it has used so far, all threads; Linux only."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+
+    def rss_bytes(self) -> int:
+        """Resident memory now; Linux only."""
+        return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * _PAGE_BYTES
+
+    def terminate(self, within_s: float) -> None:
+        """SIGTERM, and SIGKILL if that is not enough. Blocks until it is gone."""
+        self._process.terminate()
+        try:
+            self._process.wait(within_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def kill(self) -> None:
+        """SIGKILL. Blocks until it is gone."""
+        self._process.kill()
+        self._process.wait()
+
+
+class Group:
+    """Servers that live and die together."""
+
+    def __init__(self, logs: Path) -> None:
+        self._logs = logs
+        self._servers: list[Server] = []
+        self._watchdog = subprocess.Popen(
+            [sys.executable, "-S", "-E", "-c", _WATCHDOG], stdin=subprocess.PIPE, process_group=0
+        )
+
+    def start(self, name: str, command: Sequence[str]) -> Server:
+        """Start a server with its output appended to `<logs>/<name>.log`. Does not wait for anything."""
+        path = self._logs / f"{name}.log"
+        with path.open("ab") as log:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=self._logs,
+                process_group=self._watchdog.pid,
+            )
+        server = Server(name, process, path)
+        self._servers.append(server)
+        return server
+
+    def stop(self) -> None:
+        """Kill everybody and collect them. Idempotent."""
+        if self._watchdog.stdin is not None:
+            self._watchdog.stdin.close()
+        self._watchdog.wait()
+        for server in self._servers:
+            server.kill()
+        self._servers.clear()
+
+
+def free_port() -> int:
+    """A loopback port that nobody listens on at this moment; somebody may be faster, so be ready to try another."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+def was_refused_its_port(server: Server) -> bool:
+    """Whether it ended because somebody else was faster."""
+    return not server.is_running() and "address already in use" in server.tail(200)

@@ -1,0 +1,61 @@
+"""Where the control plane's binaries come from, without building any."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.controlplane import build
+from tests.e2e.controlplane.gate import binaries_or_skip
+
+
+@pytest.fixture(autouse=True)
+def nothing_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """An empty cache, no assets, no Go."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
+    monkeypatch.setattr("shutil.which", lambda *_, **__: None)
+
+
+def fill(place: Path, *names: str) -> Path:
+    place.mkdir(parents=True)
+    for name in names:
+        (place / name).touch(0o755)
+    return place
+
+
+def test_without_go_there_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test that needs a control plane is skipped, and the reason names both ways to get one."""
+    monkeypatch.delenv("E2E", raising=False)
+
+    with pytest.raises(pytest.skip.Exception, match=r"^no control plane: KUBEBUILDER_ASSETS .* Go is not installed"):
+        binaries_or_skip()
+    assert build.main() == 0
+
+
+def test_required_means_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With E2E=required the same lack fails the test and the build command."""
+    monkeypatch.setenv("E2E", "required")
+
+    with pytest.raises(pytest.fail.Exception, match="E2E=required, but no control plane"):
+        binaries_or_skip()
+    assert build.main() == 1
+
+
+def test_assets_come_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """KUBEBUILDER_ASSETS wins over the cache if it holds what is asked for, and else does not count."""
+    cached = fill(build.cache_directory(), *build.NAMES)
+    assets = fill(tmp_path / "assets", *build.CORE_NAMES)
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(assets))
+
+    assert build.binaries(*build.CORE_NAMES) == assets
+    assert build.binaries() == cached
+
+
+def test_the_cache_is_keyed_by_what_is_built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Another go.mod is another directory."""
+    before = build.cache_directory()
+    changed = tmp_path / "go.mod"
+    changed.write_text("module other\n")
+    monkeypatch.setattr(build, "_KEY_FILES", (changed,))
+
+    assert build.cache_directory() != before
