@@ -10,9 +10,9 @@ import base64
 import binascii
 import difflib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from scheduler.config.durations import parse_duration_s
 from scheduler.config.errors import Findings, below
@@ -36,7 +36,7 @@ class Fields:
             findings.error(path, f"must be a mapping, got {shown(value)}")
         self._names = list(value) if isinstance(value, dict) else []
 
-    def __enter__(self) -> Fields:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, _e: BaseException | None, _t: TracebackType | None) -> None:
@@ -78,11 +78,14 @@ class Fields:
         self.error(name, f"must be a string, got {shown(value)}")
         return default
 
-    def required(self, name: str) -> str:
-        """A string that must be there and not be empty."""
+    def required(self, name: str, problem_of: Callable[[str], str] | None = None) -> str:
+        """A string that must be there and not be empty; `problem_of` says what is wrong with it, "" for nothing."""
         if self._value.get(name, "") == "":
             self.error(name, "is required")
-        return self.text(name)
+        value = self.text(name)
+        if value:
+            self._judge(self.at(name), value, problem_of)
+        return value
 
     def choice(self, name: str, default: str, allowed: Sequence[str]) -> str:
         """One of the allowed words; "" counts as absent when there is a default."""
@@ -93,7 +96,7 @@ class Fields:
         return value
 
     def boolean(self, name: str, default: D) -> bool | D:
-        """true or false and nothing else."""
+        """A boolean: true or false and nothing else."""
         value = self.raw(name)
         if value is None:
             return default
@@ -145,14 +148,16 @@ class Fields:
             self.error(name, "must be base64")
             return b""
 
-    def texts(self, name: str) -> tuple[str, ...]:
-        """A list of strings."""
+    def texts(self, name: str, problem_of: Callable[[str], str] | None = None) -> tuple[str, ...]:
+        """A list of strings; `problem_of` judges each."""
         kept = []
         for at, item in enumerate(self._list(name)):
+            path = below(self.at(name), at)
             if isinstance(item, str):
                 kept.append(item)
+                self._judge(path, item, problem_of)
             else:
-                self.findings.error(below(self.at(name), at), f"must be a string, got {shown(item)}")
+                self.findings.error(path, f"must be a string, got {shown(item)}")
         return tuple(kept)
 
     def child(self, name: str) -> Fields:
@@ -168,6 +173,11 @@ class Fields:
                 self.findings.error(path, "must be a mapping, got null")
             found.append(Fields(item, path, self.findings))
         return found
+
+    def _judge(self, path: str, value: str, problem_of: Callable[[str], str] | None) -> None:
+        problem = problem_of(value) if problem_of else ""
+        if problem:
+            self.findings.error(path, f"{problem}, got {shown(value)}")
 
     def _list(self, name: str) -> list[Any]:
         value = self.raw(name)

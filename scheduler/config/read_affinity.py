@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from scheduler.config.errors import below
-from scheduler.config.fields import Fields, shown
+from scheduler.config.fields import Fields
 from scheduler.config.names import label_value_problem, qualified_name_problem
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -50,10 +49,8 @@ def _term(term: Fields) -> None:
 
 
 def _label_requirement(fields: Fields) -> None:
-    key, values = fields.required("key"), fields.texts("values")
-    problem = qualified_name_problem(key) if key else ""
-    if problem:
-        fields.error("key", f"{problem}, got {shown(key)}")
+    fields.required("key", qualified_name_problem)
+    values = fields.texts("values", label_value_problem)
     match fields.choice("operator", "", _FOR_LABELS):
         case "In" | "NotIn" if not values:
             fields.error("values", "must not be empty for the operators In and NotIn")
@@ -61,15 +58,10 @@ def _label_requirement(fields: Fields) -> None:
             fields.error("values", "must be empty for the operators Exists and DoesNotExist")
         case "Gt" | "Lt" if len(values) != 1 or not _whole(values[0]):
             fields.error("values", "must be one integer, as text, for the operators Gt and Lt")
-    for at, value in enumerate(values):
-        problem = label_value_problem(value)
-        if problem:
-            fields.error(below("values", at), f"{problem}, got {shown(value)}")
 
 
 def _field_requirement(fields: Fields) -> None:
-    if fields.required("key") not in {"metadata.name", ""}:
-        fields.error("key", f"must be metadata.name, got {shown(fields.text('key'))}")
+    fields.required("key", lambda key: "" if key == "metadata.name" else "must be metadata.name")
     fields.choice("operator", "", _FOR_FIELDS)
     if len(fields.texts("values")) != 1:
         fields.error("values", "must have one element")

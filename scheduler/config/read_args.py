@@ -76,15 +76,14 @@ def _node_affinity(fields: Fields) -> NodeAffinityArgs:
 
 
 def _node_resources_fit(fields: Fields) -> NodeResourcesFitArgs:
-    resources, groups = fields.texts("ignoredResources"), fields.texts("ignoredResourceGroups")
-    for name, given in (("ignoredResources", resources), ("ignoredResourceGroups", groups)):
-        for item in given:
-            grouped = name == "ignoredResourceGroups" and "/" in item
-            problem = "a group has no '/'" if grouped else qualified_name_problem(item)
-            if problem:
-                fields.error(name, f"{problem}, got {shown(item)}")
+    resources = fields.texts("ignoredResources", qualified_name_problem)
+    groups = fields.texts("ignoredResourceGroups", _group_problem)
     with fields.child("scoringStrategy") as strategy:
         return NodeResourcesFitArgs(resources, groups, _scoring_strategy(strategy))
+
+
+def _group_problem(group: str) -> str:
+    return "must not contain '/'" if "/" in group else qualified_name_problem(group)
 
 
 def _scoring_strategy(fields: Fields) -> ScoringStrategy:
@@ -115,10 +114,7 @@ def _resources(fields: Fields, *, high: int) -> tuple[ResourceWeight, ...]:
     found = []
     for item in fields.children("resources"):
         with item:
-            name = item.required("name")
-            problem = qualified_name_problem(name) if name else ""
-            if problem:
-                item.error("name", f"{problem}, got {shown(name)}")
+            name = item.required("name", qualified_name_problem)
             weight = item.integer("weight", 1, low=-INT64_MAX, high=INT64_MAX)
             if not 0 <= weight <= high:
                 item.error("weight", f"must be {f'between 1 and {high}' if high > 1 else '1'}, got {weight}")
@@ -162,24 +158,18 @@ def _constraint(fields: Fields) -> DefaultConstraint:
             fields.error("labelSelector", "a default constraint has no selector: it is deduced for each pod")
         if not fields.has("maxSkew"):
             fields.error("maxSkew", "is required")
-        key = fields.required("topologyKey")
-        for name, given in (("topologyKey", (key,) if key else ()), ("matchLabelKeys", fields.texts("matchLabelKeys"))):
-            for item in given:
-                problem = qualified_name_problem(item)
-                if problem:
-                    fields.error(name, f"{problem}, got {shown(item)}")
         action = fields.choice("whenUnsatisfiable", "", ("DoNotSchedule", "ScheduleAnyway"))
         least = fields.integer("minDomains", None, low=1)
         if least is not None and action == "ScheduleAnyway":
             fields.error("minDomains", "can only be given with whenUnsatisfiable DoNotSchedule")
         return DefaultConstraint(
             max_skew=fields.integer("maxSkew", 1, low=1),
-            topology_key=key,
+            topology_key=fields.required("topologyKey", qualified_name_problem),
             when_unsatisfiable=action,
             min_domains=least,
             node_affinity_policy=_policy(fields, "nodeAffinityPolicy"),
             node_taints_policy=_policy(fields, "nodeTaintsPolicy"),
-            match_label_keys=fields.texts("matchLabelKeys"),
+            match_label_keys=fields.texts("matchLabelKeys", qualified_name_problem),
         )
 
 

@@ -13,7 +13,7 @@ _JITTER: Final = 1.2
 
 
 def read_client_connection(fields: Fields) -> ClientConnection:
-    """qps and burst 0 mean the default, as upstream."""
+    """A qps or burst of 0 means the default, as upstream."""
     with fields:
         for name in ("acceptContentTypes", "contentType"):  # we speak JSON, whatever is asked for
             fields.text(name)
@@ -87,10 +87,7 @@ def read_extenders(fields: Fields) -> tuple[Extender, ...]:
             binder = binder or item.path
         for at, resource in enumerate(extender.managed_resources):
             name = f"managedResources[{at}].name"
-            problem = extended_resource_problem(resource.name) if resource.name else ""
-            if problem:
-                item.error(name, f"{problem}, got {shown(resource.name)}")
-            elif resource.name in managed:
+            if resource.name in managed:
                 item.error(name, f"{shown(resource.name)} is already managed by {managed[resource.name]}")
             managed.setdefault(resource.name, item.path)
         extenders.append(extender)
@@ -103,7 +100,11 @@ def _extender(fields: Fields) -> Extender:
     resources = []
     for item in fields.children("managedResources"):
         with item:
-            resources.append(ManagedResource(item.required("name"), item.boolean("ignoredByScheduler", False)))
+            resources.append(
+                ManagedResource(
+                    item.required("name", extended_resource_problem), item.boolean("ignoredByScheduler", False)
+                )
+            )
     timeout_s = fields.seconds("httpTimeout", 0.0)
     if timeout_s < 0:
         fields.error("httpTimeout", f"must be >= 0s, got {fields.text('httpTimeout')}")

@@ -1,0 +1,87 @@
+"""kube-scheduler, the floor client and Kubestow in turn on the same real control plane.
+
+    python -m benchmarks.head_to_head basic --nodes 1000 --pods 2000
+
+Each round has a fresh etcd and kube-apiserver; within it the competitors take turns, first another one in each round.
+Raw results go to benchmarks/results/ as JSON lines. Figures of different machines or hours do not compare, ratios within
+one call do.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from benchmarks import load
+from benchmarks.competitors import COMPETITORS, Limits
+from benchmarks.run import Offer, Result, Run
+from benchmarks.summary import show
+from benchmarks.workload import Workload
+from tests.e2e.controlplane.harness import ControlPlane
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.head_to_head", description=__doc__)
+    parser.add_argument("workload", choices=["basic"], help="basic: plain pods with cpu and memory requests")
+    parser.add_argument("--nodes", type=int, default=1000)
+    parser.add_argument("--pods", type=int, default=2000, help="counted ones; 50 more come first to warm up")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--shapes", type=int, default=1, help="different requests, labels and selectors among the pods")
+    parser.add_argument("--mode", choices=["backlog", "rate"], default="backlog")
+    parser.add_argument("--rate", type=float, default=100, help="pods per second in rate mode")
+    parser.add_argument("--only", default="kube,floor,ours", help="comma-separated competitors")
+    parser.add_argument("--qps", type=float, default=5000, help="client limit of every competitor, also the burst")
+    parser.add_argument("--out", type=Path, help="JSON lines are appended here instead")
+    return parser.parse_args(argv)
+
+
+async def measure(arguments: argparse.Namespace, out: Path) -> list[Result]:
+    """All rounds; each result is written as soon as it is there."""
+    workload = Workload(arguments.workload, arguments.nodes, arguments.pods, arguments.shapes)
+    offer = Offer(arguments.rate if arguments.mode == "rate" else None)
+    limits = Limits(arguments.qps, int(arguments.qps))
+    names = arguments.only.split(",")
+    results = []
+    for number in range(arguments.rounds):
+        turn = number % len(names)
+        async with ControlPlane(high_load=True) as plane, plane.client() as http:
+            await load.create_nodes(http, workload)
+            run = Run(plane, workload, offer, limits=limits)
+            for name in names[turn:] + names[:turn]:
+                await load.delete_pods(http)
+                result = await run.measure(COMPETITORS[name], number)
+                results.append(result)
+                with out.open("a") as lines:
+                    lines.write(json.dumps({"at": time.time(), **asdict(result)}) + "\n")
+                print(_told(result), file=sys.stderr, flush=True)
+    return results
+
+
+def _told(result: Result) -> str:
+    return (
+        f"round {result.round} {result.competitor}: {result.bound} pods in {result.seconds:.1f} s, "
+        f"{result.pods_per_s:.0f} pods/s, {result.cpu_ms_per_pod:.2f} ms CPU per pod, "
+        f"{result.scheduled_events} Scheduled events"
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit 1 if a competitor did not bind every pod."""
+    arguments = _arguments(argv)
+    RESULTS.mkdir(exist_ok=True)
+    out = arguments.out or RESULTS / f"{time.strftime('%Y%m%dT%H%M%S')}-{arguments.workload}.jsonl"
+    results = asyncio.run(measure(arguments, out))
+    title = f"{arguments.workload}: {arguments.pods} pods in {arguments.shapes} shapes on {arguments.nodes} nodes"
+    show(results, f"{title}, {arguments.mode}, median of {arguments.rounds}")
+    print(f"raw results: {out}")
+    return 0 if all(result.bound >= arguments.pods for result in results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

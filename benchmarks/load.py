@@ -1,0 +1,93 @@
+"""Fills and empties the cluster: many requests in flight, each repeated while the server asks for patience."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
+
+from aiohttp import ClientSession
+
+from benchmarks.workload import NAMESPACE, Workload
+
+CREATORS = 30
+PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+_JSON = {"Content-Type": "application/json"}
+
+
+async def spread(work: Iterable[Callable[[], Awaitable[None]]], workers: int = CREATORS) -> None:
+    """Run the calls, `workers` at a time; the first failure ends all."""
+    rest = iter(work)
+
+    async def worker() -> None:
+        for call in rest:
+            await call()
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(workers):
+            group.create_task(worker())
+
+
+async def post(http: ClientSession, path: str, body: bytes) -> None:
+    """Create one object; one that exists already is as good."""
+    while True:
+        async with http.post(path, data=body, headers=_JSON) as answer:
+            text = await answer.text()
+            if answer.status == 429:
+                await asyncio.sleep(float(answer.headers.get("Retry-After", "1")))
+                continue
+            if answer.status not in {201, 409}:
+                raise RuntimeError(f"POST {path}: {answer.status} {text[:500]}")
+            return
+
+
+async def create_nodes(http: ClientSession, workload: Workload) -> None:
+    """The namespace and all nodes."""
+    namespace = f'{{"apiVersion": "v1", "kind": "Namespace", "metadata": {{"name": "{NAMESPACE}"}}}}'
+    await post(http, "/api/v1/namespaces", namespace.encode())
+    await spread(partial(post, http, "/api/v1/nodes", workload.node_body(index)) for index in range(workload.nodes))
+
+
+async def create_pods(http: ClientSession, bodies: Sequence[bytes]) -> None:
+    await spread(partial(post, http, PODS, body) for body in bodies)
+
+
+async def create_at_rate(http: ClientSession, bodies: Sequence[bytes], *, per_s: float) -> list[float]:
+    """Create the pods at a fixed rate, whatever the server's latency; answers when each was sent (time.monotonic)."""
+    sent: list[float] = []
+    start = time.monotonic()
+    async with asyncio.TaskGroup() as group:
+        for index, body in enumerate(bodies):
+            await asyncio.sleep(max(0.0, start + index / per_s - time.monotonic()))
+            sent.append(time.monotonic())
+            group.create_task(post(http, PODS, body))
+    return sent
+
+
+async def delete_pods(http: ClientSession) -> None:
+    """Delete every pod of the namespace at once and wait until all are gone."""
+    while names := await _names(http):
+        await spread(partial(_delete, http, name) for name in names)
+
+
+async def _names(http: ClientSession) -> list[str]:
+    kind = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+    async with http.get(PODS, headers={"Accept": kind}) as answer:
+        answer.raise_for_status()
+        return [item["metadata"]["name"] for item in (await answer.json())["items"] or ()]
+
+
+async def _delete(http: ClientSession, name: str) -> None:
+    async with http.delete(f"{PODS}/{name}", params={"gracePeriodSeconds": "0"}) as answer:
+        await answer.read()
+        if answer.status not in {200, 404, 409, 429}:
+            raise RuntimeError(f"DELETE {name}: {answer.status}")
+
+
+async def count_scheduled_events(http: ClientSession, prefix: str) -> int:
+    """How many pods with this name prefix got their Scheduled event."""
+    path = f"/apis/events.k8s.io/v1/namespaces/{NAMESPACE}/events"
+    kind = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+    async with http.get(path, params={"fieldSelector": "reason=Scheduled"}, headers={"Accept": kind}) as answer:
+        answer.raise_for_status()
+        items = (await answer.json())["items"] or ()
+    return sum(item["metadata"]["name"].startswith(prefix) for item in items)

@@ -1,0 +1,117 @@
+"""Rows and ratios from raw results: medians over the rounds of one call, never absolute times as a pass mark."""
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.run import Result
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Medians of one competitor."""
+
+    name: str
+    rounds: int
+    bound: float
+    pods_per_s: float
+    cpu_ms_per_pod: float
+    apiserver_ms_per_pod: float
+    peak_mib: float
+    start_s: float
+    latency_p50_ms: float | None
+    latency_p99_ms: float | None
+
+
+def rows(results: Sequence[Result]) -> dict[str, Row]:
+    """By competitor, in the order of first appearance."""
+    names = dict.fromkeys(result.competitor for result in results)
+    return {name: _row(name, [result for result in results if result.competitor == name]) for name in names}
+
+
+def _row(name: str, own: Sequence[Result]) -> Row:
+    def median(value: Callable[[Result], float | None]) -> float | None:
+        values = [v for v in map(value, own) if v is not None]
+        return statistics.median(values) if values else None
+
+    return Row(
+        name=name,
+        rounds=len(own),
+        bound=median(lambda r: r.bound) or 0,
+        pods_per_s=median(lambda r: r.pods_per_s) or 0,
+        cpu_ms_per_pod=median(lambda r: r.cpu_ms_per_pod) or 0,
+        apiserver_ms_per_pod=median(lambda r: r.apiserver_ms_per_pod) or 0,
+        peak_mib=(median(lambda r: r.peak_bytes) or 0) / 2**20,
+        start_s=median(lambda r: r.start_s) or 0,
+        latency_p50_ms=median(lambda r: None if r.latency_p50_s is None else 1000 * r.latency_p50_s),
+        latency_p99_ms=median(lambda r: None if r.latency_p99_s is None else 1000 * r.latency_p99_s),
+    )
+
+
+def ratios(by_name: Mapping[str, Row]) -> list[str]:
+    """Ours (or the floor, when ours is not in the run) to the others; a floor slower than ours is void."""
+    lines = []
+    ours, kube, floor = (by_name.get(name) for name in ("ours", "kube", "floor"))
+    if ours and kube:
+        lines.append(
+            f"ours/kube: {_ratio(ours.pods_per_s, kube.pods_per_s)} pods/s, {_cpu_ratio(ours, kube)} CPU per pod"
+        )
+    if ours and floor:
+        is_void = floor.pods_per_s < ours.pods_per_s
+        word = " (void: the floor is below ours)" if is_void else ""
+        lines.append(
+            f"ours/floor: {_ratio(ours.pods_per_s, floor.pods_per_s)} pods/s{word}, {_cpu_ratio(ours, floor)} CPU per pod"
+        )
+    if floor and kube:
+        lines.append(
+            f"floor/kube: {_ratio(floor.pods_per_s, kube.pods_per_s)} pods/s, {_cpu_ratio(floor, kube)} CPU per pod"
+        )
+    return lines
+
+
+def _ratio(one: float, other: float) -> str:
+    return f"{one / other:.2f}" if other else "-"
+
+
+def _cpu_ratio(one: Row, other: Row) -> str:
+    return _ratio(one.cpu_ms_per_pod, other.cpu_ms_per_pod)
+
+
+def show(results: Sequence[Result], title: str) -> None:
+    """A table for people and one plain line per competitor and ratio for everything else."""
+    by_name = rows(results)
+    table = Table(title=title)
+    has_latency = any(row.latency_p99_ms is not None for row in by_name.values())
+    columns = ["scheduler", "rounds", "pods", "pods/s", "CPU ms/pod", "apiserver ms/pod", "peak MiB", "start s"]
+    for column in [*columns, *(["p50 ms", "p99 ms"] if has_latency else [])]:
+        table.add_column(column, justify="left" if column == "scheduler" else "right")
+    for row in by_name.values():
+        table.add_row(*_cells(row, has_latency=has_latency))
+    console = Console()
+    console.width = max(console.width, 120)  # into a file: no narrower than the table
+    console.print(table)
+    for row in by_name.values():
+        print(
+            " ".join(f"{c}={v}" for c, v in zip([c.replace(" ", "_") for c in columns], _cells(row, has_latency=False)))
+        )
+    for line in ratios(by_name):
+        print(line)
+
+
+def _cells(row: Row, *, has_latency: bool) -> list[str]:
+    cells = [
+        row.name,
+        str(row.rounds),
+        f"{row.bound:.0f}",
+        f"{row.pods_per_s:.0f}",
+        f"{row.cpu_ms_per_pod:.2f}",
+        f"{row.apiserver_ms_per_pod:.2f}",
+        f"{row.peak_mib:.0f}",
+        f"{row.start_s:.1f}",
+    ]
+    if has_latency:
+        cells += [f"{value:.1f}" if value is not None else "-" for value in (row.latency_p50_ms, row.latency_p99_ms)]
+    return cells

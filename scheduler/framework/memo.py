@@ -1,0 +1,129 @@
+"""Answers that depend only on a pod's shape, kept while the nodes they are about stay the same (architecture D2).
+
+Two kinds of freshness: `ByObjects` follows node objects (labels, taints, cordon), `BySlots` follows the columns and
+refreshes just the slots that changed. Both forget the shape that was asked for longest ago. Neither knows what it keeps.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Generic, Protocol, TypeAlias, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from scheduler.cache.nodes import Nodes
+from scheduler.framework.points import Scores
+
+T = TypeVar("T")
+
+Index: TypeAlias = slice | npt.NDArray[np.intp]
+"""Which slots of a column: a leading slice, or an array of slot numbers."""
+
+_FEW = 8
+"""Up to so many slots plain integers are faster than arrays."""
+
+
+class ByObjects(Generic[T]):
+    """Shape → answer; everything is dropped when any node object changes in a way that matters, or columns grow."""
+
+    def __init__(self, nodes: Nodes, *, size: int = 1024) -> None:
+        self._nodes = nodes
+        self._size = size
+        self._known: OrderedDict[Hashable, T] = OrderedDict()
+        self._seen = (-1, -1)
+
+    def get(self, shape: Hashable, make: Callable[[], T]) -> T:
+        """The answer for this shape; `make` is called if it is not known for the nodes as they are."""
+        now = (self._nodes.object_generation, self._nodes.capacity)
+        if now != self._seen:
+            self._known.clear()
+            self._seen = now
+        known = self._known.get(shape)
+        if known is not None:
+            self._known.move_to_end(shape)
+            return known
+        made = self._known[shape] = make()
+        if len(self._known) > self._size:
+            self._known.popitem(last=False)
+        return made
+
+
+class Refreshable(Protocol):
+    """A value per slot that can be brought up to date slot by slot."""
+
+    def refresh(self, slots: set[int]) -> None:
+        """These slots' columns changed."""
+
+
+R = TypeVar("R", bound=Refreshable)
+
+
+class _Kept(Generic[R]):
+    __slots__ = ("capacity", "position", "value")
+
+    def __init__(self, value: R, *, position: int, capacity: int) -> None:
+        self.value = value
+        self.position = position
+        self.capacity = capacity
+
+
+class BySlots(Generic[R]):
+    """Shape → a value with an entry per slot, refreshed from the log of changed columns.
+
+    A value is good until the next `get` of the same shape, which may change it in place. Trials go through the log
+    like every change, so what is read inside one is right, and right again after it.
+    """
+
+    def __init__(self, nodes: Nodes, *, size: int = 256) -> None:
+        self._nodes = nodes
+        self._size = size
+        self._known: OrderedDict[Hashable, _Kept[R]] = OrderedDict()
+
+    def get(self, shape: Hashable, make: Callable[[], R]) -> R:
+        """The value for this shape, true of the columns as they are now.
+
+        Costs a look-up if nothing changed, some µs per changed slot, and `make` if too much did.
+        """
+        nodes = self._nodes
+        kept = self._known.get(shape)
+        if kept is not None and kept.capacity == nodes.capacity:
+            behind = nodes.position - kept.position
+            if not behind:
+                self._known.move_to_end(shape)
+                return kept.value
+            changed = nodes.changed_since(kept.position) if behind <= nodes.capacity // 8 else None
+            if changed is not None:
+                kept.value.refresh(set(changed))
+                kept.position = nodes.position
+                self._known.move_to_end(shape)
+                return kept.value
+        value = make()
+        self._known[shape] = _Kept(value, position=nodes.position, capacity=nodes.capacity)
+        self._known.move_to_end(shape)
+        if len(self._known) > self._size:
+            self._known.popitem(last=False)
+        return value
+
+
+class ScoreColumn:
+    """A score per slot. `many` gives the scores of an index of slots, `one` the same for a single slot."""
+
+    __slots__ = ("_many", "_one", "column")
+
+    def __init__(self, nodes: Nodes, *, many: Callable[[Index], Scores], one: Callable[[int], int]) -> None:
+        self._many = many
+        self._one = one
+        self.column: Scores = np.zeros(nodes.capacity, dtype=np.int64)
+        top = nodes.present.bit_length()
+        self.column[:top] = many(slice(top))
+
+    def refresh(self, slots: set[int]) -> None:
+        """Score these slots again."""
+        if len(slots) <= _FEW:
+            for slot in slots:
+                self.column[slot] = self._one(slot)
+        else:
+            index = np.fromiter(slots, dtype=np.intp, count=len(slots))
+            self.column[index] = self._many(index)

@@ -1,0 +1,80 @@
+"""What several scoring plugins share: normalisation, and the resources of a pod beside those of the nodes.
+
+Rules: docs/spec/core.md §3.6 (normalisation), §5.5 (which amounts count for which resource).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from scheduler.cache.nodes import CPU_ROW, MEMORY_ROW, Matrix, Nodes
+from scheduler.core.podinfo import CPU, MEMORY, PodInfo
+from scheduler.core.resources import NATIVE, is_scalar
+from scheduler.framework.memo import Index
+from scheduler.framework.points import MAX_NODE_SCORE, Scores
+
+_NON_ZERO_ROWS: Final = {CPU: CPU_ROW, MEMORY: MEMORY_ROW}
+
+
+def default_normalize(scores: Scores, slots: npt.NDArray[np.intp], *, reverse: bool = False) -> Scores:
+    """Stretch to 0..100 by the highest score among `slots`; `reverse` turns it round. Other slots mean nothing.
+
+    If the highest is 0 everybody keeps 0, or gets 100 when reversed.
+    """
+    highest = int(scores[slots].max()) if slots.size else 0
+    if highest <= 0:
+        return np.full_like(scores, MAX_NODE_SCORE) if reverse else scores
+    # Slots outside the candidates may hold more than the highest; cut, they stay in the range that is checked.
+    stretched = np.minimum(scores * MAX_NODE_SCORE // highest, MAX_NODE_SCORE)
+    return MAX_NODE_SCORE - stretched if reverse else stretched
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """One configured resource, and how much of it the pod asks for."""
+
+    resource: str
+    amount: int
+    weight: int
+    non_zero_row: int | None = None
+    """The row of `nodes.non_zero` that counts what is used; None: `nodes.requested`."""
+
+    def columns(self, nodes: Nodes, index: Index) -> tuple[Matrix, Matrix] | None:
+        """Allocatable and used of these slots; None for a resource that no node and no pod has named."""
+        row = nodes.resources().get(self.resource)
+        if row is None:
+            return None
+        used = nodes.requested[row] if self.non_zero_row is None else nodes.non_zero[self.non_zero_row]
+        return nodes.allocatable[row][index], used[index]
+
+    def of(self, nodes: Nodes, slot: int) -> tuple[int, int]:
+        """The same for one slot, as plain integers."""
+        row = nodes.resources().get(self.resource)
+        if row is None:
+            return 0, 0
+        if self.non_zero_row is None:
+            return nodes.allocatable.item(row, slot), nodes.requested.item(row, slot)
+        return nodes.allocatable.item(row, slot), nodes.non_zero.item(self.non_zero_row, slot)
+
+
+def demands(pod: PodInfo, resources: Iterable[tuple[str, int]], *, non_zero: bool) -> tuple[Demand, ...]:
+    """What a pod asks of `(resource, weight)` pairs.
+
+    A scalar resource that the pod does not request is left out. `non_zero`: cpu and memory as §A.2 counts them,
+    for the pod and for the nodes.
+    """
+    out = []
+    for name, weight in resources:
+        if non_zero and name in _NON_ZERO_ROWS:
+            amount = pod.non_zero_milli_cpu if name == CPU else pod.non_zero_memory_bytes
+            out.append(Demand(name, amount, weight, _NON_ZERO_ROWS[name]))
+            continue
+        amount = pod.requests.get(name, 0)
+        if name in NATIVE or (amount and is_scalar(name)):
+            out.append(Demand(name, amount, weight))
+    return tuple(out)

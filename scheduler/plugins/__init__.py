@@ -1,0 +1,64 @@
+"""The plugins this version has: ours, and those that installed distributions offer as entry points.
+
+A plugin knows nothing of the others; what two of them need lives in `core`, `cache` or `framework`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import metadata
+from typing import Final
+
+from scheduler.framework.profile import Factory
+from scheduler.plugins.defaultbinder import DefaultBinder
+from scheduler.plugins.nodeaffinity import NodeAffinity
+from scheduler.plugins.nodename import NodeName
+from scheduler.plugins.nodeports import NodePorts
+from scheduler.plugins.noderesourcesbalancedallocation import NodeResourcesBalancedAllocation
+from scheduler.plugins.noderesourcesfit import NodeResourcesFit
+from scheduler.plugins.nodeunschedulable import NodeUnschedulable
+from scheduler.plugins.prioritysort import PrioritySort
+from scheduler.plugins.schedulinggates import SchedulingGates
+from scheduler.plugins.tainttoleration import TaintToleration
+from scheduler.plugins.unsupported import UnsupportedFeatures
+
+GROUP: Final = "kubestow.plugins"
+"""Entry point group: the name is the plugin's, the object a `Factory`."""
+
+BUILT_IN: Final[Mapping[str, Factory]] = {
+    SchedulingGates.name: SchedulingGates,
+    PrioritySort.name: PrioritySort,
+    NodeUnschedulable.name: NodeUnschedulable,
+    NodeName.name: NodeName,
+    TaintToleration.name: TaintToleration,
+    NodeAffinity.name: NodeAffinity,
+    NodePorts.name: NodePorts,
+    NodeResourcesFit.name: NodeResourcesFit,
+    NodeResourcesBalancedAllocation.name: NodeResourcesBalancedAllocation,
+    DefaultBinder.name: DefaultBinder,
+    UnsupportedFeatures.name: UnsupportedFeatures,
+}
+
+
+class PluginClash(Exception):
+    """Two things want the same plugin name. The message names both."""
+
+
+def registry() -> Mapping[str, Factory]:
+    """Plugin name → factory. Imports every installed plugin; an import that fails leaves as it is.
+
+    Raises PluginClash if an entry point takes the name of a built-in or of another entry point.
+    """
+    found = dict(BUILT_IN)
+    origin = {name: f"the built-in {_place(factory)}" for name, factory in BUILT_IN.items()}
+    for entry in metadata.entry_points(group=GROUP):
+        here = f'"{entry.value}"' + (f" of {entry.dist.name}" if entry.dist else "")
+        if entry.name in origin:
+            raise PluginClash(f'plugin "{entry.name}" is both {origin[entry.name]} and {here}')
+        origin[entry.name] = here
+        found[entry.name] = entry.load()
+    return found
+
+
+def _place(factory: Factory) -> str:
+    return f'"{factory.__module__}:{getattr(factory, "__qualname__", factory)}"'

@@ -1,0 +1,22 @@
+"""DefaultBinder: writes the binding (docs/spec/core.md §5.12, §3.12)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from scheduler.core.podinfo import PodInfo
+from scheduler.framework.ports import Handle
+from scheduler.framework.state import CycleState
+
+
+class DefaultBinder:
+    """Bind."""
+
+    name: Final = "DefaultBinder"
+
+    def __init__(self, args: object, handle: Handle) -> None:
+        self._writer = handle.writer
+
+    async def bind(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
+        """One write with the pod's uid as precondition; its errors are the types of `scheduler.core.errors`."""
+        await self._writer.bind(pod.pod, node_name)

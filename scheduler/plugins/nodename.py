@@ -1,0 +1,35 @@
+"""NodeName: a pod that names its node goes there or nowhere (docs/spec/core.md §5.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from scheduler.core.events import NODE_ADD
+from scheduler.core.nodeset import NodeSet
+from scheduler.core.podinfo import PodInfo
+from scheduler.core.verdicts import Code, Groups, Rejection
+from scheduler.framework.hints import EventHint
+from scheduler.framework.ports import Handle
+from scheduler.framework.state import CycleState
+
+
+class NodeName:
+    """Filter. Queued pods never name a node; what-if questions may."""
+
+    name: Final = "NodeName"
+    _no: Final = Rejection(name, Code.UNRESOLVABLE, ("node(s) didn't match the requested node name",))
+
+    def __init__(self, args: object, handle: Handle) -> None:
+        self._nodes = handle.cluster.nodes
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups:
+        """All but the named node are out."""
+        if not pod.node_name:
+            return {}
+        out = nodes & ~self._nodes.by_name((pod.node_name,))
+        return {self._no: out} if out else {}
+
+    def events_to_register(self) -> Sequence[EventHint]:
+        """The node may have come."""
+        return (EventHint(NODE_ADD),)

@@ -1,0 +1,54 @@
+"""NodePorts: a host port can be taken once per node (docs/spec/core.md §5.10, §A.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from scheduler.core.events import NODE_ADD, Action, ClusterEvent, Resource
+from scheduler.core.nodeset import NodeSet
+from scheduler.core.podinfo import ANY_IP, HostPort, PodInfo
+from scheduler.core.verdicts import SKIP, Code, Groups, Rejection, Skip
+from scheduler.framework.hints import EventHint, Hint
+from scheduler.framework.ports import Handle
+from scheduler.framework.shapes import by_host_ports
+from scheduler.framework.state import CycleState
+
+_POD_GONE: Final = ClusterEvent(Resource.POD, Action.DELETE)
+
+
+class NodePorts:
+    """PreFilter, Filter."""
+
+    name: Final = "NodePorts"
+    _no: Final = Rejection(
+        name, Code.UNSCHEDULABLE, ("node(s) didn't have free ports for the requested pod ports",)
+    )
+
+    def __init__(self, args: object, handle: Handle) -> None:
+        self._ports = handle.cluster.nodes.ports
+
+    def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Skip | None:
+        """Skip for pods without host ports."""
+        return None if pod.host_ports else SKIP
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups:
+        """Nodes where any wanted port is taken are out."""
+        out = nodes & self._ports.conflicts(pod.host_ports)
+        return {self._no: out} if out else {}
+
+    def events_to_register(self) -> Sequence[EventHint]:
+        """A node came, or a pod went that held (or was to hold) a wanted port."""
+        return (EventHint(_POD_GONE, _after_pod_gone, by_host_ports), EventHint(NODE_ADD))
+
+
+def _after_pod_gone(pod: PodInfo, old: PodInfo | None, new: PodInfo | None) -> Hint:
+    if old is None or not (old.node_name or old.pod.status.nominated_node_name):
+        return Hint.SKIP
+    clash = any(_clash(wanted, held) for wanted in pod.host_ports for held in old.host_ports)
+    return Hint.QUEUE if clash else Hint.SKIP
+
+
+def _clash(one: HostPort, other: HostPort) -> bool:
+    same = (one.protocol, one.port) == (other.protocol, other.port)
+    return same and (one.ip == other.ip or ANY_IP in {one.ip, other.ip})

@@ -1,0 +1,52 @@
+"""NodeUnschedulable: cordoned nodes take only pods that tolerate the cordon (docs/spec/core.md §5.1, §5.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from scheduler.core.events import Action, ClusterEvent, Resource
+from scheduler.core.node import Node
+from scheduler.core.nodeset import NodeSet
+from scheduler.core.placement import UNSCHEDULABLE_TAINT, tolerated
+from scheduler.core.podinfo import PodInfo
+from scheduler.core.verdicts import Code, Groups, Rejection
+from scheduler.framework.hints import EventHint, Hint
+from scheduler.framework.ports import Handle
+from scheduler.framework.shapes import everyone
+from scheduler.framework.state import CycleState
+
+_NODE: Final = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT)
+_TOLERATION: Final = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_TOLERATION)
+
+
+class NodeUnschedulable:
+    """Filter."""
+
+    name: Final = "NodeUnschedulable"
+    _no: Final = Rejection(name, Code.UNRESOLVABLE, ("node(s) were unschedulable",))
+
+    def __init__(self, args: object, handle: Handle) -> None:
+        self._nodes = handle.cluster.nodes
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups:
+        """Cordoned nodes are out unless the pod tolerates `node.kubernetes.io/unschedulable:NoSchedule`."""
+        out = nodes & self._nodes.unschedulable
+        if not out or tolerated(pod.pod.spec.tolerations, UNSCHEDULABLE_TAINT):
+            return {}
+        return {self._no: out}
+
+    def events_to_register(self) -> Sequence[EventHint]:
+        """A node came or was uncordoned; the pod itself tolerates the cordon now."""
+        return (EventHint(_NODE, _after_node, everyone), EventHint(_TOLERATION, _after_toleration))
+
+
+def _after_node(pod: PodInfo, old: Node | None, new: Node | None) -> Hint:
+    opened = new is not None and not new.spec.unschedulable and (old is None or old.spec.unschedulable)
+    return Hint.QUEUE if opened else Hint.SKIP
+
+
+def _after_toleration(pod: PodInfo, old: PodInfo | None, new: PodInfo | None) -> Hint:
+    if new is None or new.uid != pod.uid:
+        return Hint.SKIP
+    return Hint.QUEUE if tolerated(new.pod.spec.tolerations, UNSCHEDULABLE_TAINT) else Hint.SKIP

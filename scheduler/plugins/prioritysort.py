@@ -1,0 +1,21 @@
+"""PrioritySort: higher priority first, then who has waited longer (docs/spec/core.md §5.12, §1.2)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from scheduler.core.podinfo import PodInfo
+from scheduler.framework.ports import Handle
+
+
+class PrioritySort:
+    """QueueSort."""
+
+    name: Final = "PrioritySort"
+
+    def __init__(self, args: object, handle: Handle) -> None:
+        pass
+
+    def sort_key(self, pod: PodInfo, queued_at: float) -> tuple[float, ...]:
+        """Smaller is earlier."""
+        return (-pod.priority, queued_at)

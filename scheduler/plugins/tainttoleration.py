@@ -1,0 +1,107 @@
+"""TaintToleration: hard taints refuse, soft taints cost points (docs/spec/core.md §5.3, §A.6).
+
+Nodes are looked at by their list of taints, not one by one; answers are kept per list of tolerations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from scheduler.core import nodeset
+from scheduler.core.events import Action, ClusterEvent, Resource
+from scheduler.core.node import Node, Taint
+from scheduler.core.nodeset import EMPTY, NodeSet
+from scheduler.core.placement import tolerated, untolerated
+from scheduler.core.pod import Toleration
+from scheduler.core.podinfo import PodInfo
+from scheduler.core.verdicts import SKIP, Code, Groups, Rejection, Skip
+from scheduler.framework.hints import EventHint, Hint
+from scheduler.framework.memo import ByObjects
+from scheduler.framework.points import Scores
+from scheduler.framework.ports import Handle
+from scheduler.framework.scoring import default_normalize
+from scheduler.framework.shapes import by_tolerations, queue_itself
+from scheduler.framework.state import CycleState
+
+_NODE: Final = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT)
+_TOLERATION: Final = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_TOLERATION)
+_SOFT: Final = "PreferNoSchedule"
+
+
+class TaintToleration:
+    """Filter, PreScore, Score."""
+
+    name: Final = "TaintToleration"
+    _no: Final = Rejection(name, Code.UNRESOLVABLE, ("node(s) had untolerated taint(s)",))
+
+    def __init__(self, args: object, handle: Handle) -> None:
+        self._nodes = handle.cluster.nodes
+        self._refused: ByObjects[NodeSet] = ByObjects(self._nodes)
+        self._disliked: ByObjects[tuple[NodeSet, Scores]] = ByObjects(self._nodes, size=64)
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups:
+        """Nodes with a NoSchedule or NoExecute taint that is not tolerated are out."""
+        if not self._nodes.taints:
+            return {}
+        tolerations = pod.pod.spec.tolerations
+        out = nodes & self._refused.get(tolerations, lambda: self._refusing(tolerations))
+        return {self._no: out} if out else {}
+
+    def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Skip | None:
+        """Skip if no candidate has a soft taint that the pod does not tolerate.
+
+        Upstream scores such candidates all the same, 100 each; a constant for everybody changes no ranking.
+        """
+        return None if self._nodes.taints and self._soft(pod)[0] & nodes else SKIP
+
+    def score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Scores:
+        """Number of soft taints that are not tolerated."""
+        return self._soft(pod)[1]
+
+    def normalize_score(
+        self, state: CycleState, pod: PodInfo, scores: Scores, slots: npt.NDArray[np.intp]
+    ) -> Scores:
+        """Fewest are best."""
+        return default_normalize(scores, slots, reverse=True)
+
+    def events_to_register(self) -> Sequence[EventHint]:
+        """A node's taints let the pod in that did not before; the pod itself got a toleration."""
+        return (EventHint(_NODE, _after_node, by_tolerations), EventHint(_TOLERATION, queue_itself))
+
+    def _refusing(self, tolerations: tuple[Toleration, ...]) -> NodeSet:
+        out = EMPTY
+        for taints, nodes in self._nodes.taints.items():
+            if untolerated(tolerations, taints) is not None:
+                out |= nodes
+        return out
+
+    def _soft(self, pod: PodInfo) -> tuple[NodeSet, Scores]:
+        tolerations = pod.pod.spec.tolerations
+        return self._disliked.get(tolerations, lambda: self._counting(tolerations))
+
+    def _counting(self, tolerations: tuple[Toleration, ...]) -> tuple[NodeSet, Scores]:
+        capacity = self._nodes.capacity
+        column: Scores = np.zeros(capacity, dtype=np.int64)
+        some = EMPTY
+        for taints, nodes in self._nodes.taints.items():
+            count = _intolerable(tolerations, taints)
+            if count:
+                some |= nodes
+                column[nodeset.slots(nodes, capacity)] = count
+        return some, column
+
+
+def _intolerable(tolerations: tuple[Toleration, ...], taints: tuple[Taint, ...]) -> int:
+    # A toleration with another effect does not match a soft taint anyway, so none need be sorted out first.
+    return sum(taint.effect == _SOFT and not tolerated(tolerations, taint) for taint in taints)
+
+
+def _after_node(pod: PodInfo, old: Node | None, new: Node | None) -> Hint:
+    tolerations = pod.pod.spec.tolerations
+    was_out = old is None or untolerated(tolerations, old.spec.taints) is not None
+    is_in = new is not None and untolerated(tolerations, new.spec.taints) is None
+    return Hint.QUEUE if was_out and is_in else Hint.SKIP

@@ -1,0 +1,66 @@
+"""UnsupportedFeatures: what this version cannot judge is refused in plain words, never bound (docs/spec/core.md §11).
+
+Always on: no configuration switches it off. Each plugin that arrives takes its line away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from scheduler.core.events import UPDATE, ClusterEvent, Resource
+from scheduler.core.nodeset import NodeSet
+from scheduler.core.pod import Affinity, Pod
+from scheduler.core.podinfo import PodInfo
+from scheduler.core.verdicts import Code, Rejection
+from scheduler.framework.hints import EventHint, Hint
+from scheduler.framework.ports import Handle
+from scheduler.framework.state import CycleState
+
+_ITSELF: Final = ClusterEvent(Resource.UNSCHEDULABLE_POD, UPDATE)
+
+
+class UnsupportedFeatures:
+    """PreFilter, before every other plugin."""
+
+    name: Final = "UnsupportedFeatures"
+
+    def __init__(self, args: object, handle: Handle) -> None:
+        pass
+
+    def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Rejection | None:
+        """Names everything in the pod that cannot be judged, one reason each."""
+        found = unsupported(pod.pod)
+        if not found:
+            return None
+        reasons = tuple(f"pod uses {what}, which kubestow cannot judge yet" for what in found)
+        return Rejection(self.name, Code.UNRESOLVABLE, reasons)
+
+    def events_to_register(self) -> Sequence[EventHint]:
+        """Only the pod itself can change this, by no longer asking for it."""
+        return (EventHint(_ITSELF, _after_update),)
+
+
+def unsupported(pod: Pod) -> list[str]:
+    """What in this pod cannot be judged yet, in words; empty for a pod that can be placed."""
+    spec = pod.spec
+    uses = {
+        "persistentVolumeClaim volumes": any(v.persistent_volume_claim is not None for v in spec.volumes),
+        "ephemeral volumes": any(v.ephemeral is not None for v in spec.volumes),
+        "resource claims": bool(spec.resource_claims),
+        "topology spread constraints": bool(spec.topology_spread_constraints),
+        "pod affinity": _has(spec.affinity, "pod_affinity"),
+        "pod anti-affinity": _has(spec.affinity, "pod_anti_affinity"),
+        "a scheduling group": spec.scheduling_group is not None,
+    }
+    return [what for what, is_used in uses.items() if is_used]
+
+
+def _has(affinity: Affinity | None, side: str) -> bool:
+    terms = getattr(affinity, side, None)
+    return terms is not None and bool(terms.required or terms.preferred)
+
+
+def _after_update(pod: PodInfo, old: PodInfo | None, new: PodInfo | None) -> Hint:
+    # A pod that is still refused stays where it is, however often its labels change.
+    return Hint.QUEUE if new is not None and new.uid == pod.uid and not unsupported(new.pod) else Hint.SKIP

@@ -1,0 +1,257 @@
+"""The top level of the document (docs/spec/core.md §6.1), and files."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.config.documents import HEAD, mistakes, read
+
+from scheduler.config.errors import ConfigErrors
+from scheduler.config.load import check, default, load, parse
+from scheduler.config.types import ClientConnection, Configuration, LeaderElection
+
+HERE = Path(__file__).parent
+EXAMPLES = HERE.parents[2] / "examples" / "config"
+
+
+def test_nothing_said_is_the_default() -> None:
+    """A document with only its version means what no document means: one profile of ours."""
+    assert read({}) == default()
+    assert [p.scheduler_name for p in default().profiles] == ["kubestow"]
+
+
+def test_the_defaults() -> None:
+    """The values of §6.1; our lease is never kube-scheduler's."""
+    configuration = default()
+
+    assert configuration.parallelism == 16
+    assert configuration.client_connection == ClientConnection(kubeconfig="", qps=50.0, burst=100)
+    assert configuration.leader_election == LeaderElection(
+        leader_elect=False,
+        lease_duration_s=15.0,
+        renew_deadline_s=10.0,
+        retry_period_s=2.0,
+        resource_lock="leases",
+        resource_name="kubestow",
+        resource_namespace="kube-system",
+    )
+    assert configuration.percentage_of_nodes_to_score is None
+    assert (configuration.pod_initial_backoff_s, configuration.pod_max_backoff_s) == (1.0, 10.0)
+    assert configuration.extenders == ()
+    assert configuration.delay_cache_until_active is False
+    assert configuration.enable_profiling is True
+
+
+def test_everything_said_is_kept() -> None:
+    """Each field of the top level arrives under its name, with its unit."""
+    configuration = read({
+        "parallelism": 4,
+        "clientConnection": {"kubeconfig": "/k", "qps": 1.5, "burst": 3},
+        "leaderElection": {
+            "leaderElect": False,
+            "leaseDuration": "1m30s",
+            "renewDeadline": "20s",
+            "retryPeriod": "500ms",
+            "resourceName": "mine",
+            "resourceNamespace": "here",
+        },
+        "percentageOfNodesToScore": 0,
+        "podInitialBackoffSeconds": 2,
+        "podMaxBackoffSeconds": 2,
+        "delayCacheUntilActive": True,
+        "enableProfiling": False,
+    })
+
+    assert configuration == Configuration(
+        parallelism=4,
+        client_connection=ClientConnection("/k", 1.5, 3),
+        leader_election=LeaderElection(False, 90.0, 20.0, 0.5, "leases", "mine", "here"),
+        percentage_of_nodes_to_score=0,
+        pod_initial_backoff_s=2.0,
+        pod_max_backoff_s=2.0,
+        delay_cache_until_active=True,
+        enable_profiling=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        pytest.param({"parallelism": 0}, ["parallelism: must be > 0, got 0"], id="no parallelism"),
+        pytest.param({"parallelism": "16"}, ['parallelism: must be an integer, got "16"'], id="a number as text"),
+        pytest.param({"parallelism": 1.0}, ["parallelism: must be an integer, got 1.0"], id="a fraction"),
+        pytest.param({"parallelism": True}, ["parallelism: must be an integer, got true"], id="a boolean for a number"),
+        pytest.param({"parallelism": 2**31}, ["parallelism: must be <= 2147483647, got 2147483648"], id="beyond int32"),
+        pytest.param({"parallelism": [16]}, ["parallelism: must be an integer, got a list"], id="a list for a number"),
+        pytest.param(
+            {"percentageOfNodesToScore": 101},
+            ["percentageOfNodesToScore: must be between 0 and 100, got 101"],
+            id="more than all nodes",
+        ),
+        pytest.param(
+            {"percentageOfPlacementsToScore": -1},
+            ["percentageOfPlacementsToScore: must be between 0 and 100, got -1"],
+            id="ignored fields are checked too",
+        ),
+        pytest.param(
+            {"podInitialBackoffSeconds": 0},
+            ["podInitialBackoffSeconds: must be > 0, got 0"],
+            id="no initial backoff",
+        ),
+        pytest.param(
+            {"podMaxBackoffSeconds": 0},
+            ["podMaxBackoffSeconds: must be >= podInitialBackoffSeconds (1), got 0"],
+            id="no maximum backoff",
+        ),
+        pytest.param(
+            {"podInitialBackoffSeconds": 20},
+            ["podMaxBackoffSeconds: must be >= podInitialBackoffSeconds (20), got 10"],
+            id="an initial backoff beyond the default maximum",
+        ),
+        pytest.param(
+            {"clientConnection": {"burst": -1}}, ["clientConnection.burst: must be >= 0, got -1"], id="negative burst"
+        ),
+        pytest.param(
+            {"clientConnection": {"qps": "50"}}, ['clientConnection.qps: must be a number, got "50"'], id="qps as text"
+        ),
+        pytest.param(
+            {"clientConnection": "x"}, ['clientConnection: must be a mapping, got "x"'], id="a text for a mapping"
+        ),
+        pytest.param(
+            {"enableProfiling": "yes"}, ['enableProfiling: must be true or false, got "yes"'], id="a word for a boolean"
+        ),
+        pytest.param({"enableProfiling": 1}, ["enableProfiling: must be true or false, got 1"], id="1 for true"),
+        pytest.param({"profiles": {}}, ["profiles: must be a list, got a mapping"], id="a mapping for a list"),
+        pytest.param(
+            {"percentageOfNodeToScore": 5},
+            ['percentageOfNodeToScore: unknown field, did you mean "percentageOfNodesToScore"?'],
+            id="a typo",
+        ),
+        pytest.param({"Parallelism": 5}, ['Parallelism: unknown field, did you mean "parallelism"?'], id="case counts"),
+        pytest.param({"zzz": None}, ["zzz: unknown field"], id="an unknown field without value"),
+        pytest.param(
+            {"podMaxInUnschedulablePodsDuration": "5m"},
+            ["podMaxInUnschedulablePodsDuration: unknown field"],
+            id="a flag that is no field",
+        ),
+    ],
+)
+def test_mistakes_at_the_top(document: dict[str, Any], said: list[str]) -> None:
+    """Each names the field, the rule and the value."""
+    assert mistakes(document) == said
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        pytest.param("", "test: must be a KubeSchedulerConfiguration, got null", id="empty"),
+        pytest.param("[]", "test: must be a KubeSchedulerConfiguration, got a list", id="a list"),
+        pytest.param("kind: x", "apiVersion: is required: kubescheduler.config.k8s.io/v1", id="no version"),
+        pytest.param(
+            "apiVersion: kubescheduler.config.k8s.io/v1beta3\nkind: KubeSchedulerConfiguration\nnonsense: 1",
+            'apiVersion: must be kubescheduler.config.k8s.io/v1, got "kubescheduler.config.k8s.io/v1beta3"',
+            id="an older version, and nothing about its fields",
+        ),
+        pytest.param(
+            "apiVersion: kubescheduler.config.k8s.io/v1", "kind: is required: KubeSchedulerConfiguration", id="no kind"
+        ),
+        pytest.param(
+            "apiVersion: kubescheduler.config.k8s.io/v1\nkind: Pod",
+            'kind: must be KubeSchedulerConfiguration, got "Pod"',
+            id="another kind",
+        ),
+        pytest.param("[" * 5000, "test: is nested too deeply", id="a mistake without a path names the source"),
+    ],
+)
+def test_what_is_no_configuration(text: str, said: str) -> None:
+    """Another version or kind is refused by itself."""
+    with pytest.raises(ConfigErrors) as broken:
+        parse(text, source="test")
+
+    assert str(broken.value) == said
+
+
+def test_null_means_absent() -> None:
+    """As upstream: a field without value has its default."""
+    assert read({"parallelism": None, "clientConnection": None, "profiles": None, "extenders": None}) == default()
+
+
+def test_zero_means_default_where_upstream_says_so() -> None:
+    """Generated documents spell out Go's zero values."""
+    configuration = read({
+        "clientConnection": {"kubeconfig": "", "qps": 0, "burst": 0, "contentType": ""},
+        "leaderElection": {
+            "leaseDuration": "0s",
+            "renewDeadline": "0s",
+            "retryPeriod": "0s",
+            "resourceLock": "",
+            "resourceName": "",
+            "resourceNamespace": "",
+        },
+        "profiles": [],
+    })
+
+    assert configuration == default()
+
+
+def test_fields_without_effect_are_listed() -> None:
+    """They are accepted, so that a kube-scheduler's document works, and named, so that nobody relies on them."""
+    configuration = read({
+        "parallelism": 8,
+        "enableContentionProfiling": True,
+        "clientConnection": {"contentType": "application/vnd.kubernetes.protobuf", "acceptContentTypes": None},
+        "profiles": [{"schedulerName": "p", "pluginConfig": [{"name": "NodeName", "args": {"x": 1}}]}],
+    })
+
+    assert configuration.ignored == (
+        "clientConnection.contentType",
+        "enableContentionProfiling",
+        "parallelism",
+        "profiles[0].pluginConfig[0].args",
+    )
+
+
+def test_all_mistakes_at_once_in_document_order() -> None:
+    """The file of mistakes yields one line each, with their line numbers."""
+    with pytest.raises(ConfigErrors) as broken:
+        load(HERE / "broken.yaml")
+
+    assert [(error.line, str(error)) for error in broken.value.errors] == [
+        (4, 'percentageOfNodesToSkore: unknown field, did you mean "percentageOfNodesToScore"?'),
+        (5, "podMaxBackoffSeconds: must be >= podInitialBackoffSeconds (1), got 0"),
+        (
+            12,
+            "profiles[0].pluginConfig[0].args.scoringStrategy.type: "
+            'must be one of LeastAllocated, MostAllocated, RequestedToCapacityRatio, got "MostAllocatd"',
+        ),
+        (15, "profiles[0].pluginConfig[1].args.bindTimeoutSeconds: must be >= 0, got -5"),
+    ]
+    assert check(HERE / "broken.yaml") == str(broken.value).splitlines()
+
+
+def test_the_examples_are_good() -> None:
+    """What we ship loads, and nothing in it is without effect."""
+    files = sorted(EXAMPLES.glob("*.yaml"))
+
+    assert files
+    for file in files:
+        assert check(file) == []
+        assert load(file).ignored == ()
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    """Missing, a directory, not UTF-8: each is one error that names the file."""
+    latin = tmp_path / "latin.yaml"
+    latin.write_bytes(b"a: \xe9\n")
+
+    assert check(tmp_path / "none") == [f"{tmp_path}/none: cannot be read: No such file or directory"]
+    assert check(tmp_path) == [f"{tmp_path}: cannot be read: Is a directory"]
+    assert check(latin) == [f"{latin}: is not UTF-8: byte 3"]
+
+
+def test_a_byte_order_mark_is_nothing(tmp_path: Path) -> None:
+    """Some editors write one."""
+    file = tmp_path / "bom.yaml"
+    file.write_text("\ufeff" + "\n".join(f"{k}: {v}" for k, v in HEAD.items()), encoding="utf-8")
+
+    assert load(file) == default()

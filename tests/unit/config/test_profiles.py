@@ -1,0 +1,231 @@
+"""Profiles: names, plugin sets as written, arguments, and the common queue (docs/spec/core.md §6.2)."""
+
+from typing import Any
+
+import pytest
+from tests.unit.config.documents import mistakes, profile, read
+
+from scheduler.config.args import NodeResourcesFitArgs, RawArgs, VolumeBindingArgs
+from scheduler.config.types import PluginRef, PluginSet
+
+OTHERS = "default-scheduler, whose pods belong to the cluster's own scheduler"
+
+
+@pytest.mark.parametrize(
+    ("profiles", "said"),
+    [
+        pytest.param([{"schedulerName": "a"}, {"schedulerName": "b"}], [], id="two names"),
+        pytest.param(
+            [{"schedulerName": "a"}, {"schedulerName": "a"}],
+            ['profiles[1].schedulerName: "a" is already the name of profiles[0]'],
+            id="one name twice",
+        ),
+        pytest.param(
+            [{"schedulerName": "a"}, {}],
+            ["profiles[1].schedulerName: is required when there are several profiles"],
+            id="a second profile without name",
+        ),
+        pytest.param(
+            [{"schedulerName": ""}],
+            ["profiles[0].schedulerName: is required when there are several profiles"],
+            id="an empty name",
+        ),
+        pytest.param(
+            [{}],
+            [f"profiles[0].schedulerName: is required: without it the profile is {OTHERS}"],
+            id="the only profile without name",
+        ),
+        pytest.param(
+            [{"schedulerName": "default-scheduler"}], [f"profiles[0].schedulerName: {OTHERS}"], id="somebody else's name"
+        ),
+        pytest.param(
+            [{"schedulerName": "a", "percentageOfNodesToScore": -1}],
+            ["profiles[0].percentageOfNodesToScore: must be between 0 and 100, got -1"],
+            id="a percentage out of range",
+        ),
+        pytest.param(
+            [{"schedulerName": 5}, {"schedulerName": "b"}],
+            [
+                "profiles[0].schedulerName: must be a string, got 5",
+                "profiles[0].schedulerName: is required when there are several profiles",
+            ],
+            id="a number for a name",
+        ),
+        pytest.param(
+            [{"schedulerName": "a", "plugin": {}}],
+            ['profiles[0].plugin: unknown field, did you mean "plugins"?'],
+            id="a typo",
+        ),
+    ],
+)
+def test_names(profiles: list[Any], said: list[str]) -> None:
+    """Given, unique, and ours."""
+    assert mistakes({"profiles": profiles}) == said
+
+
+def test_default_scheduler_can_be_allowed() -> None:
+    """Whoever replaces the cluster's scheduler says so; then one unnamed profile has its name, as upstream."""
+    for document in ({"profiles": [{}]}, {"profiles": [{"schedulerName": "default-scheduler"}]}):
+        [only] = read(document, allow_default_scheduler=True).profiles
+
+        assert only.scheduler_name == "default-scheduler"
+
+
+def test_plugin_sets_are_kept_as_written() -> None:
+    """Points that say nothing are left out."""
+    [only] = read(
+        profile(
+            percentageOfNodesToScore=30,
+            plugins={
+                "multiPoint": {"enabled": [{"name": "A", "weight": 3}], "disabled": [{"name": "B"}]},
+                "score": {"disabled": [{"name": "*"}]},
+                "filter": {},
+                "placementScore": {"disabled": [{"name": "*"}]},
+            },
+        )
+    ).profiles
+
+    assert only.percentage_of_nodes_to_score == 30
+    assert only.plugins == {
+        "multiPoint": PluginSet((PluginRef("A", 3),), ("B",)),
+        "score": PluginSet((), ("*",)),
+    }
+
+
+@pytest.mark.parametrize(
+    ("plugins", "said"),
+    [
+        pytest.param(
+            {"filters": {}}, ['profiles[0].plugins.filters: unknown field, did you mean "filter"?'], id="no such point"
+        ),
+        pytest.param(
+            {"filter": {"enable": []}},
+            ['profiles[0].plugins.filter.enable: unknown field, did you mean "enabled"?'],
+            id="a typo in a set",
+        ),
+        pytest.param(
+            {"filter": {"enabled": [{"weight": 1}]}},
+            ["profiles[0].plugins.filter.enabled[0].name: is required"],
+            id="a plugin without name",
+        ),
+        pytest.param(
+            {"filter": {"enabled": ["A"]}},
+            ['profiles[0].plugins.filter.enabled[0]: must be a mapping, got "A"'],
+            id="a bare name",
+        ),
+        pytest.param(
+            {"score": {"enabled": [{"name": "A", "weight": -1}]}},
+            ["profiles[0].plugins.score.enabled[0].weight: must be >= 0, got -1"],
+            id="a negative weight",
+        ),
+        pytest.param(
+            {"filter": {"enabled": [{"name": "A"}, {"name": "B"}, {"name": "A"}]}},
+            ['profiles[0].plugins.filter.enabled[2].name: plugin "A" is already enabled by enabled[0]'],
+            id="a plugin twice",
+        ),
+        pytest.param(
+            {"filter": {"enabled": [{"name": "*"}]}},
+            ['profiles[0].plugins.filter.enabled[0].name: "*" has a meaning only in disabled'],
+            id="enabling everything",
+        ),
+        pytest.param(
+            {"filter": {"enabled": [{"name": "EBSLimits"}]}},
+            ['profiles[0].plugins.filter.enabled[0].name: plugin "EBSLimits" was removed in v1'],
+            id="a removed plugin",
+        ),
+        pytest.param(
+            {"placementGenerate": {"enabled": [{"name": "X"}]}},
+            ["profiles[0].plugins.placementGenerate: placementGenerate is not available in this version"],
+            id="a point for pod groups",
+        ),
+        pytest.param(
+            {"queueSort": {"enabled": [{"name": "A"}, {"name": "B"}]}},
+            ["profiles[0].plugins.queueSort.enabled: only one plugin can sort the queue"],
+            id="two orders",
+        ),
+    ],
+)
+def test_mistakes_in_plugin_sets(plugins: dict[str, Any], said: list[str]) -> None:
+    """What can be seen without knowing the plugins is seen at load."""
+    assert [line for line in mistakes(profile(plugins=plugins)) if "name: is required" not in line or line in said] == said
+
+
+@pytest.mark.parametrize(
+    ("second", "said"),
+    [
+        pytest.param({}, ["profiles[1].plugins.queueSort: must be the same for all profiles"], id="only one says it"),
+        pytest.param(
+            {"plugins": {"queueSort": {"enabled": [{"name": "B"}]}}},
+            ["profiles[1].plugins.queueSort: must be the same for all profiles"],
+            id="another plugin",
+        ),
+        pytest.param(
+            {
+                "plugins": {"queueSort": {"enabled": [{"name": "A"}], "disabled": [{"name": "*"}]}},
+                "pluginConfig": [{"name": "A", "args": {"x": 2}}],
+            },
+            ["profiles[1].pluginConfig: the args of A must be the same for all profiles"],
+            id="the same plugin with other args",
+        ),
+        pytest.param(
+            {
+                "plugins": {"queueSort": {"enabled": [{"name": "A"}], "disabled": [{"name": "*"}]}},
+                "pluginConfig": [{"name": "A", "args": {"x": 1}}],
+            },
+            [],
+            id="the same",
+        ),
+    ],
+)
+def test_one_queue_for_all(second: dict[str, Any], said: list[str]) -> None:
+    """All profiles sort it alike."""
+    first = {
+        "schedulerName": "a",
+        "plugins": {"queueSort": {"enabled": [{"name": "A"}], "disabled": [{"name": "*"}]}},
+        "pluginConfig": [{"name": "A", "args": {"x": 1}}],
+    }
+
+    assert mistakes({"profiles": [first, {"schedulerName": "b"} | second]}) == said
+
+
+def test_arguments_given_default_and_foreign() -> None:
+    """Given ones come typed, the others have their defaults, those of a foreign plugin stay as they are."""
+    [only] = read(
+        profile(
+            pluginConfig=[
+                {"name": "Mine", "args": {"deep": [1, {"a": None}]}},
+                {"name": "VolumeBinding", "args": {"bindTimeoutSeconds": 5}},
+                {"name": "Bare"},
+            ]
+        )
+    ).profiles
+
+    assert only.args_for(VolumeBindingArgs) == VolumeBindingArgs(bind_timeout_s=5.0)
+    assert only.args_for(NodeResourcesFitArgs) == NodeResourcesFitArgs()
+    assert only.args["Mine"] == RawArgs({"deep": [1, {"a": None}]})
+    assert only.args["Bare"] == RawArgs(None)
+    assert list(only.args)[:3] == ["Mine", "VolumeBinding", "Bare"]
+
+
+@pytest.mark.parametrize(
+    ("plugin_config", "said"),
+    [
+        pytest.param(
+            [{"name": "A"}, {"name": "A"}], ['profiles[0].pluginConfig[1].name: "A" has an entry already'], id="twice"
+        ),
+        pytest.param(
+            [{"name": "CinderLimits"}],
+            ['profiles[0].pluginConfig[0].name: plugin "CinderLimits" was removed in v1'],
+            id="a removed plugin",
+        ),
+        pytest.param([{"args": {}}], ["profiles[0].pluginConfig[0].name: is required"], id="no name"),
+        pytest.param(
+            [{"name": "A", "arg": 1}],
+            ['profiles[0].pluginConfig[0].arg: unknown field, did you mean "args"?'],
+            id="a typo",
+        ),
+    ],
+)
+def test_mistakes_in_plugin_config(plugin_config: list[Any], said: list[str]) -> None:
+    """Entries have a name of their own."""
+    assert mistakes(profile(pluginConfig=plugin_config)) == said

@@ -1,0 +1,187 @@
+"""Instruments: names, labels and buckets are an interface that dashboards of kube-scheduler rely on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from scheduler.obs.metrics import Metrics, exponential
+
+
+@dataclass
+class Stats:
+    """A reflector's counts."""
+
+    objects: int = 0
+    events: dict[str, int] = field(default_factory=dict)
+    relists: dict[str, int] = field(default_factory=dict)
+    silent_s: float = 0.0
+    synthesised_deletes: int = 0
+    decode_errors: int = 0
+
+
+def used() -> Metrics:
+    """Every instrument with one observation."""
+    metrics = Metrics(process=False)
+    metrics.attempt("scheduled", "kubestow", 0.003)
+    metrics.algorithm(0.001)
+    metrics.point("Filter", "Success", "kubestow", 0.0001)
+    metrics.plugin("NodePorts", "Filter", "Success", 0.00001)
+    metrics.evaluation("NodePorts", "Filter", "kubestow")
+    metrics.scheduled(2, 0.5)
+    metrics.after_flush()
+    metrics.incoming("active", "PodAdd")
+    metrics.unschedulable("NodePorts", "kubestow", 1)
+    metrics.hint("NodePorts", "NodeAdd", "Queue", 0.00001)
+    metrics.event_handled("NodeAdd", 0.0001)
+    metrics.permit_wait("Success", 1.0)
+    metrics.loop_lag(0.001)
+    metrics.bind_gauges(
+        pending=lambda: {"active": 3, "gated": 0},
+        inflight_events=lambda: {"NodeAdd": 2},
+        cache=lambda: {"nodes": 5, "pods": 7, "assumed_pods": 1},
+        bindings_in_flight=lambda: 4,
+    )
+    stats = Stats(9, {"ADDED": 10}, {"start": 1}, 0.5, 2, 3)
+    metrics.bind_reflectors(lambda: {"Node": stats})
+    metrics.bind_recorder(lambda: {"sent": 8, "failed": 0, "dropped": 0})
+    return metrics
+
+
+def samples(metrics: Metrics) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    """Everything a scrape shows, by name and labels."""
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(metrics.render().decode())
+        for sample in family.samples
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "labels", "value"),
+    [
+        ("schedule_attempts_total", {"result": "scheduled", "profile": "kubestow"}, 1),
+        ("scheduling_attempt_duration_seconds_count", {"result": "scheduled", "profile": "kubestow"}, 1),
+        ("scheduling_algorithm_duration_seconds_count", {}, 1),
+        (
+            "framework_extension_point_duration_seconds_count",
+            {"extension_point": "Filter", "status": "Success", "profile": "kubestow"},
+            1,
+        ),
+        (
+            "plugin_execution_duration_seconds_count",
+            {"plugin": "NodePorts", "extension_point": "Filter", "status": "Success"},
+            1,
+        ),
+        (
+            "plugin_evaluation_total",
+            {"plugin": "NodePorts", "extension_point": "Filter", "profile": "kubestow"},
+            1,
+        ),
+        ("pod_scheduling_attempts_sum", {}, 2),
+        ("pod_scheduling_sli_duration_seconds_sum", {"attempts": "2"}, 0.5),
+        ("pod_scheduled_after_flush_total", {}, 1),
+        ("queue_incoming_pods_total", {"queue": "active", "event": "PodAdd"}, 1),
+        ("unschedulable_pods", {"plugin": "NodePorts", "profile": "kubestow"}, 1),
+        (
+            "queueing_hint_execution_duration_seconds_count",
+            {"plugin": "NodePorts", "event": "NodeAdd", "hint": "Queue"},
+            1,
+        ),
+        ("event_handling_duration_seconds_count", {"event": "NodeAdd"}, 1),
+        ("permit_wait_duration_seconds_count", {"result": "Success"}, 1),
+        ("pending_pods", {"queue": "active"}, 3),
+        ("pending_pods", {"queue": "gated"}, 0),
+        ("inflight_events", {"event": "NodeAdd"}, 2),
+        ("cache_size", {"type": "assumed_pods"}, 1),
+        ("goroutines", {"operation": "binding"}, 4),
+    ],
+    ids=lambda value: next(reversed(value.values()), "") if isinstance(value, dict) else str(value),
+)
+def test_upstream_names(name: str, labels: dict[str, str], value: float) -> None:
+    """Each instrument has upstream's name and labels."""
+    assert value == samples(used())[f"scheduler_{name}", frozenset(labels.items())]
+
+
+@pytest.mark.parametrize(
+    ("name", "labels", "value"),
+    [
+        ("kubestow_watch_objects", {"kind": "Node"}, 9),
+        ("kubestow_watch_events_total", {"kind": "Node", "type": "ADDED"}, 10),
+        ("kubestow_watch_relists_total", {"kind": "Node", "cause": "start"}, 1),
+        ("kubestow_watch_silent_seconds", {"kind": "Node"}, 0.5),
+        ("kubestow_watch_synthesised_deletes_total", {"kind": "Node"}, 2),
+        ("kubestow_watch_decode_errors_total", {"kind": "Node"}, 3),
+        ("kubestow_recorder_events_total", {"outcome": "sent"}, 8),
+        ("kubestow_event_loop_lag_seconds_count", {}, 1),
+    ],
+)
+def test_our_names(name: str, labels: dict[str, str], value: float) -> None:
+    """What upstream does not have is told apart by its prefix."""
+    assert value == samples(used())[name, frozenset(labels.items())]
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "last", "count"),
+    [
+        ("scheduling_attempt_duration_seconds", 0.001, 16.384, 15),
+        ("scheduling_algorithm_duration_seconds", 0.001, 16.384, 15),
+        ("pod_scheduling_sli_duration_seconds", 0.01, 5242.88, 20),
+        ("pod_scheduling_attempts", 1, 16, 5),
+        ("framework_extension_point_duration_seconds", 0.0001, 0.2048, 12),
+        ("plugin_execution_duration_seconds", 0.00001, 0.0221683782005, 20),
+        ("queueing_hint_execution_duration_seconds", 0.00001, 0.0221683782005, 20),
+        ("event_handling_duration_seconds", 0.0001, 0.2048, 12),
+        ("permit_wait_duration_seconds", 0.001, 16.384, 15),
+    ],
+)
+def test_buckets(name: str, first: float, last: float, count: int) -> None:
+    """Bounds are upstream's, and +Inf."""
+    bounds = sorted(
+        {float(dict(labels)["le"]) for shown, labels in samples(used()) if shown == f"scheduler_{name}_bucket"}
+    )
+
+    assert [first, last, float("inf")] == [bounds[0], bounds[-2], bounds[-1]]
+    assert count + 1 == len(bounds)
+
+
+@pytest.mark.parametrize(("attempts", "label"), [(1, "1"), (14, "14"), (15, "15+"), (400, "15+")])
+def test_many_attempts_share_a_label(attempts: int, label: str) -> None:
+    """The label of the service level indicator stays bounded."""
+    metrics = Metrics(process=False)
+    metrics.scheduled(attempts, 1.0)
+
+    assert (
+        samples(metrics)["scheduler_pod_scheduling_sli_duration_seconds_count", frozenset({("attempts", label)})] == 1
+    )
+
+
+def test_gauges_are_read_at_each_scrape() -> None:
+    """A scrape shows what the callbacks say now; a render after a sample asks nobody again."""
+    metrics, sizes = Metrics(process=False), {"active": 1}
+    metrics.bind_gauges(pending=lambda: dict(sizes), inflight_events=dict, cache=dict, bindings_in_flight=lambda: 0)
+    key = ("scheduler_pending_pods", frozenset({("queue", "active")}))
+
+    assert samples(metrics)[key] == 1
+    sizes["active"] = 2
+    metrics.sample()
+    sizes["active"] = 3
+    assert samples(metrics)[key] == 2
+    assert samples(metrics)[key] == 3
+
+
+def test_no_created_series_and_two_daemons_do_not_meet() -> None:
+    """A registry belongs to its owner; creation times are not exported."""
+    used()
+    names = {name for name, _ in samples(Metrics())}
+
+    assert not [name for name in names if name.endswith("_created")]
+    assert "scheduler_schedule_attempts_total" not in names
+    assert {"kubestow_build_info", "process_resident_memory_bytes", "python_info"} <= names
+
+
+def test_exponential() -> None:
+    """Rounded to what a decimal number can say."""
+    assert exponential(0.1, 2, 3) == [0.1, 0.2, 0.4]

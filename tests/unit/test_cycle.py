@@ -1,0 +1,569 @@
+"""One attempt, with toy plugins that answer from tables: how answers are combined (docs/spec/core.md §3.1–§3.6, §9.4, §9.5)."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from scheduler import cycle as cycle_module
+from scheduler.cache.cluster import Cluster
+from scheduler.cache.nodes import NodeView
+from scheduler.config.types import PluginRef, PluginSet, Profile as ProfileConfig
+from scheduler.core.clock import SystemClock
+from scheduler.core.decode import from_manifest
+from scheduler.core.node import Node
+from scheduler.core.nodeset import NodeSet, each
+from scheduler.core.pod import Pod
+from scheduler.core.podinfo import PodInfo, pod_info
+from scheduler.core.verdicts import SKIP, AttemptError, Code, Groups, Narrow, Rejection, Skip, Wait
+from scheduler.cycle import Broke, Cycle, Outcome, Placed, Unfit
+from scheduler.framework.points import Scores
+from scheduler.framework.ports import Handle
+from scheduler.framework.profile import Factory, build
+from scheduler.framework.runner import Runner
+from scheduler.framework.state import CycleState
+from scheduler.obs.metrics import Metrics
+from scheduler.testing.ports import ListRecorder, ScriptedWriter
+
+
+class Sort:
+    name = "Sort"
+
+    def __init__(self, args: Any, handle: Handle) -> None: ...
+    def sort_key(self, pod: PodInfo, queued_at: float) -> tuple[float, ...]:
+        return (queued_at,)
+
+
+class Bind:
+    name = "Bind"
+
+    def __init__(self, args: Any, handle: Handle) -> None: ...
+    async def bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Rejection | Skip | None:
+        return None
+
+
+@dataclass
+class Nominated:
+    """The Nominations port: pods by node name."""
+
+    by_node: dict[str, tuple[PodInfo, ...]] = field(default_factory=dict)
+
+    def nodes(self) -> tuple[str, ...]:
+        return tuple(self.by_node)
+
+    def for_node(self, name: str) -> tuple[PodInfo, ...]:
+        return self.by_node.get(name, ())
+
+
+class World:
+    """A cluster of named nodes, toy plugins in order, and a log of who was asked."""
+
+    def __init__(self, names: str, *plugins: Any, percentage: int | None = None, exact: bool = False) -> None:
+        self.cluster = Cluster()
+        for name in names.split():
+            self.cluster.set_node(from_manifest(Node, {"metadata": {"name": name}}))
+        self.nominated = Nominated()
+        self.calls: list[str] = []
+        for plugin in plugins:
+            plugin.world = self
+        registry: dict[str, Factory] = {"Sort": Sort, "Bind": Bind}
+        registry.update({plugin.name: partial(_given, plugin) for plugin in plugins})
+        enabled = tuple(PluginRef(name) for name in registry)
+        config = ProfileConfig(
+            "kubestow",
+            percentage_of_nodes_to_score=percentage,
+            plugins={"multiPoint": PluginSet(enabled=enabled, disabled=("*",))},
+        )
+        handle = Handle(self.cluster, ScriptedWriter(), ListRecorder(), SystemClock(), "kubestow", random.Random(1))
+        runner = Runner(build(config, registry, handle), self.cluster, self.nominated, exact=exact)
+        self.cycle = Cycle(
+            {"kubestow": runner},
+            self.cluster,
+            clock=SystemClock(),
+            chance=random.Random(7),
+            metrics=Metrics(process=False),
+        )
+
+    def attempt(self, pod: PodInfo | None = None) -> Outcome:
+        return cycle_module.run(self.cycle.attempt(pod or a_pod(), 1))
+
+    def placed(self, pod: PodInfo | None = None) -> str:
+        outcome = self.attempt(pod)
+        assert isinstance(outcome, Placed), outcome
+        return outcome.assumed.node_name
+
+    def unfit(self, pod: PodInfo | None = None) -> Unfit:
+        before = self.cluster.sizes()
+        outcome = self.attempt(pod)
+        assert isinstance(outcome, Unfit), outcome
+        assert self.cluster.sizes() == before
+        return outcome
+
+    def broke(self) -> Broke:
+        outcome = self.attempt()
+        assert isinstance(outcome, Broke), outcome
+        assert self.cluster.sizes()["assumed_pods"] == 0
+        return outcome
+
+
+def _given(plugin: object, args: object, handle: Handle) -> Any:
+    return plugin
+
+
+@dataclass
+class Toy:
+    """The base of the toys: a name, and the world they log to."""
+
+    name: str = "Toy"
+    world: Any = None
+
+    def log(self, what: str) -> None:
+        self.world.calls.append(f"{self.name}.{what}")
+
+
+@dataclass
+class Refuses(Toy):
+    """Filter: node name → reasons (several separated by |), all with one code."""
+
+    reasons: dict[str, str] = field(default_factory=dict)
+    code: Code = Code.UNSCHEDULABLE
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups:
+        self.log("filter")
+        groups: Groups = {}
+        for slot in each(nodes):
+            text = self.reasons.get(self.world.cluster.nodes.name(slot))
+            if text:
+                no = Rejection(self.name, self.code, tuple(text.split("|")))
+                groups[no] = groups.get(no, 0) | 1 << slot
+        return groups
+
+
+@dataclass
+class RefusesOne(Toy):
+    """The one-node form."""
+
+    names: tuple[str, ...] = ()
+
+    def filter_one(self, state: CycleState, pod: PodInfo, node: NodeView) -> Rejection | None:
+        return Rejection(self.name, Code.UNSCHEDULABLE, ("not here",)) if node.name in self.names else None
+
+
+@dataclass
+class Answers(Toy):
+    """PreFilter with a fixed answer, and a Filter and AddPod to see whether they are skipped."""
+
+    answer: Narrow | Rejection | Skip | None = None
+
+    def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Narrow | Rejection | Skip | None:
+        self.log("pre_filter")
+        return self.answer
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups:
+        self.log("filter")
+        return {}
+
+    def add_pod(self, state: CycleState, pod: PodInfo, other: PodInfo, slot: int) -> None:
+        self.log("add_pod")
+
+    def remove_pod(self, state: CycleState, pod: PodInfo, other: PodInfo, slot: int) -> None:
+        self.log("remove_pod")
+
+
+@dataclass
+class Verifies(Toy):
+    """Passes every node in Filter, and refuses some in Verify."""
+
+    names: tuple[str, ...] = ()
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups:
+        return {}
+
+    def verify(self, state: CycleState, pod: PodInfo, slot: int) -> Rejection | None:
+        name = self.world.cluster.nodes.name(slot)
+        self.log(f"verify {name}")
+        return Rejection(self.name, Code.UNSCHEDULABLE, ("too hard",)) if name in self.names else None
+
+
+@dataclass
+class Scored(Toy):
+    """Score by table; `top` normalises by the largest candidate."""
+
+    table: dict[str, int] = field(default_factory=dict)
+    scales: bool = False
+
+    def score_one(self, state: CycleState, pod: PodInfo, node: NodeView) -> int:
+        self.log("score")
+        return self.table.get(node.name, 0)
+
+
+@dataclass
+class Scaled(Scored):
+    """The same, normalised so that the best candidate has 100."""
+
+    def normalize_score(self, state: CycleState, pod: PodInfo, scores: Scores, slots: Any) -> Scores:
+        top = max(int(scores[slots].max()), 1)
+        return np.asarray(scores * 100 // top)
+
+
+@dataclass
+class Holds(Toy):
+    """Reserve, unreserve and Permit."""
+
+    reserves: Rejection | None = None
+    permits: Wait | Rejection | None = None
+
+    def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Rejection | None:
+        self.log("reserve")
+        return self.reserves
+
+    def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
+        self.log("unreserve")
+
+    def permit(self, state: CycleState, pod: PodInfo, node_name: str) -> Wait | Rejection | None:
+        self.log("permit")
+        return self.permits
+
+
+@dataclass
+class AfterFilter(Toy):
+    """PostFilter with a fixed answer."""
+
+    answer: Rejection = field(default_factory=lambda: Rejection("AfterFilter", Code.UNSCHEDULABLE, ("no way out",)))
+    seen: Groups = field(default_factory=dict)
+
+    def post_filter(self, state: CycleState, pod: PodInfo, refused: Groups) -> Rejection:
+        self.seen = refused
+        return self.answer
+
+
+def a_pod(name: str = "p", *, priority: int = 0, nominated: str = "", requests: str = "") -> PodInfo:
+    manifest: dict[str, Any] = {
+        "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}"},
+        "spec": {"schedulerName": "kubestow", "priority": priority, "containers": [{"name": "c"}]},
+        "status": {"nominatedNodeName": nominated},
+    }
+    if requests:
+        manifest["spec"]["containers"][0]["resources"] = {"requests": {"cpu": requests}}
+    return pod_info(from_manifest(Pod, manifest))
+
+
+# -- Filter and its messages (§9.4) ------------------------------------------------------------------------------------
+
+
+def test_no_nodes_at_all() -> None:
+    """9.4-103: the plain text, and nobody to blame, so that the error back-off retries it."""
+    outcome = World("").unfit()
+
+    assert (outcome.message, outcome.diagnosis.unschedulable_plugins, outcome.nominate) == (
+        "no nodes available to schedule pods",
+        set(),
+        "",
+    )
+
+
+def test_the_first_plugin_that_refuses_a_node_gives_its_reason() -> None:
+    """A node that A refused is not shown to B."""
+    a = Refuses("A", reasons={"n1": "a"})
+    b = Refuses("B", reasons={"n1": "b", "n2": "b|c"}, code=Code.UNRESOLVABLE)
+
+    outcome = World("n1 n2", a, b).unfit()
+
+    assert outcome.message == "0/2 nodes are available: 1 a, 1 b, 1 c."
+    assert outcome.diagnosis.unschedulable_plugins == {"A", "B"}
+
+
+def test_the_one_node_form_is_mapped_over_the_candidates() -> None:
+    """Plugin authors need not think in sets."""
+    assert World("n1 n2", RefusesOne("A", names=("n1",))).placed() == "n2"
+
+
+def test_a_filter_that_fails_ends_the_attempt() -> None:
+    """9.4-113: an Error on one node is the attempt's error."""
+    world = World("n1 n2", Refuses("A", reasons={"n1": "boom"}, code=Code.ERROR))
+
+    assert world.broke().message == 'running "A" filter plugin: boom'
+
+
+def test_skip_in_prefilter_skips_filter_and_add_pod() -> None:
+    """9.4-122."""
+    world = World("n1", Answers("A", answer=SKIP))
+    world.nominated.by_node["n1"] = (a_pod("other", priority=9),)
+
+    world.placed()
+
+    assert world.calls == ["A.pre_filter"]
+
+
+@pytest.mark.parametrize(
+    ("answers", "message", "blamed"),
+    [
+        pytest.param(
+            [Answers("A", answer=Narrow(frozenset({"gone"})))],
+            "0/2 nodes are available: 2 node(s) didn't satisfy plugin(s) [A].",
+            {"A"},
+            id="9.4-117 narrowed to a node that is not there",
+        ),
+        pytest.param(
+            [Answers("A", answer=Narrow(frozenset({"n1"}))), Answers("B", answer=Narrow(frozenset({"n2"})))],
+            "0/2 nodes are available: node(s) didn't satisfy plugin(s) [A B] simultaneously.",
+            {"A", "B"},
+            id="9.4-118 two that exclude each other",
+        ),
+        pytest.param(
+            [Answers("A", answer=Narrow(frozenset()))],
+            "0/2 nodes are available: node(s) didn't satisfy plugin A.",
+            {"A"},
+            id="one plugin that allows no node",
+        ),
+        pytest.param(
+            [Answers("A", answer=Rejection("A", Code.UNRESOLVABLE, ("pvc not found",)))],
+            "0/2 nodes are available: pvc not found.",
+            {"A"},
+            id="9.4-116 an unresolvable PreFilter",
+        ),
+        pytest.param(
+            [
+                Answers("A", answer=Rejection("A", Code.UNSCHEDULABLE, ("first",))),
+                Answers("B", answer=Rejection("B", Code.UNSCHEDULABLE, ("last",))),
+            ],
+            "0/2 nodes are available: last.",
+            {"B"},
+            id="of several unschedulable ones the last counts",
+        ),
+    ],
+)
+def test_prefilter_refusals(answers: list[Answers], message: str, blamed: set[str]) -> None:
+    """PreFilter's table of §3.2."""
+    outcome = World("n1 n2", *answers).unfit()
+
+    assert (outcome.message, outcome.diagnosis.unschedulable_plugins) == (message, blamed)
+
+
+def test_an_error_in_prefilter_names_the_plugin() -> None:
+    """§3.2."""
+    world = World("n1", Answers("A", answer=Rejection("A", Code.ERROR, ("bad",))))
+
+    assert world.broke().message == 'running PreFilter plugin "A": bad'
+
+
+def test_a_plugin_that_raises_attempt_error_costs_the_attempt() -> None:
+    """The exception is a value of the attempt, not a crash."""
+
+    @dataclass
+    class Raises(Toy):
+        def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups:
+            raise AttemptError("lost my state")
+
+    assert World("n1", Raises("A")).broke().message == "lost my state"
+
+
+def test_postfilter_gets_every_node_and_its_words_are_appended() -> None:
+    """§3.9: messages joined, no dot; nodes that nothing looked at carry the absent verdict."""
+    after = AfterFilter()
+    narrow = Answers("N", answer=Narrow(frozenset({"n1"})))
+
+    outcome = World("n1 n2", narrow, Refuses("A", reasons={"n1": "a"}), after).unfit()
+
+    assert outcome.message.endswith(". no way out")
+    assert sorted(nodes.bit_count() for nodes in after.seen.values()) == [1, 1]
+    assert outcome.nominate is None
+
+
+def test_a_node_with_an_unreadable_pod_takes_none() -> None:
+    """What is on it cannot be known."""
+    world = World("n1 n2")
+    world.cluster.nodes.add_unreadable("n1", "u")
+
+    assert world.placed() == "n2"
+    world.cluster.nodes.add_unreadable("n2", "u")
+    assert world.unfit(a_pod("q")).message == "0/2 nodes are available: 2 node(s) had pods that could not be read."
+
+
+# -- nominated pods (§3.5) ---------------------------------------------------------------------------------------------
+
+
+@dataclass
+class OnePodPerNode(Toy):
+    """Refuses nodes that hold a pod already."""
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups:
+        full = 0
+        for slot in each(nodes):
+            full |= bool(self.world.cluster.nodes.pod_count[slot]) << slot
+        return {Rejection(self.name, Code.UNSCHEDULABLE, ("full",)): full} if full else {}
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "fits"),
+    [
+        pytest.param(0, 5, False, id="9.4-123 a higher nominated pod leaves no room"),
+        pytest.param(5, 5, False, id="nor does an equal one"),
+        pytest.param(5, 0, True, id="9.4-124 a lower one is ignored"),
+    ],
+)
+def test_nominated_pods_count(ours: int, theirs: int, fits: bool) -> None:
+    """Nodes are filtered with nominated pods of equal or higher priority counted, and the columns are left as before."""
+    world = World("n1", OnePodPerNode())
+    world.nominated.by_node["n1"] = (a_pod("other", priority=theirs),)
+
+    outcome = world.attempt(a_pod(priority=ours))
+
+    assert isinstance(outcome, Placed if fits else Unfit)
+    assert int(world.cluster.nodes.pod_count.sum()) == int(fits)
+
+
+def test_a_pod_is_not_counted_against_itself() -> None:
+    """9.4-126."""
+    world = World("n1", OnePodPerNode())
+    world.nominated.by_node["n1"] = (a_pod(),)
+
+    assert world.placed(a_pod()) == "n1"
+
+
+def test_the_nominated_node_is_taken_without_scoring() -> None:
+    """9.4-127, and 9.4-128: an infeasible one means the full search, 9.4-129: so does one that is gone."""
+    score = Scored("S", table={"n2": 100})
+    world = World("n1 n2 n3", Refuses("A", reasons={"n3": "a"}), score)
+
+    assert world.placed(a_pod("a", nominated="n1")) == "n1"
+    assert not any("score" in call for call in world.calls)
+    assert world.placed(a_pod("b", nominated="n3")) == "n2"
+    assert world.placed(a_pod("c", nominated="gone")) == "n2"
+
+
+# -- scoring and Verify (§9.5) -----------------------------------------------------------------------------------------
+
+
+def test_the_highest_total_wins() -> None:
+    """Scores of several plugins are added."""
+    world = World("n1 n2 n3", Scored("S", table={"n1": 10, "n2": 60}), Scored("T", table={"n3": 50, "n2": 1}))
+
+    assert world.placed() == "n2"
+
+
+def test_one_feasible_node_is_not_scored() -> None:
+    """9.4-111."""
+    world = World("n1 n2", Refuses("A", reasons={"n1": "a"}), Scored("S"))
+
+    assert world.placed() == "n2"
+    assert not any("score" in call for call in world.calls)
+
+
+def test_a_score_out_of_range_is_an_error_of_the_attempt() -> None:
+    """9.5-131."""
+    message = 'plugin "S" returns an invalid score 101, it should in the range of [0, 100] after normalizing'
+
+    assert World("n1 n2", Scored("S", table={"n1": 101})).broke().message == message
+
+
+def test_ties_are_broken_evenly() -> None:
+    """9.5-132."""
+    world = World("n1 n2 n3")
+
+    chosen = Counter(world.placed(a_pod(f"p{i}")) for i in range(900))
+
+    assert set(chosen) == {"n1", "n2", "n3"}
+    assert min(chosen.values()) > 200
+
+
+def test_verify_goes_down_the_scores_until_a_node_holds() -> None:
+    """The exact check is asked for the best nodes only (architecture D3)."""
+    hard = Verifies("V", names=("n3",))
+    world = World("n1 n2 n3", hard, Scored("S", table={"n1": 1, "n2": 2, "n3": 3}))
+
+    assert world.placed() == "n2"
+    assert [call for call in world.calls if "verify" in call] == ["V.verify n3", "V.verify n2"]
+
+
+def test_scores_are_normalised_again_when_an_extreme_falls_out() -> None:
+    """With n3 gone, n1 scales from 50 to 100 and beats n2's other score."""
+    hard = Verifies("V", names=("n3",))
+    scaled = Scaled("S", table={"n1": 5, "n2": 1, "n3": 10})
+    world = World("n1 n2 n3", hard, scaled, Scored("T", table={"n2": 60, "n3": 90}))
+
+    assert world.placed() == "n1"
+
+
+def test_when_verify_refuses_all_reasons_come_in_plugin_order() -> None:
+    """A node that a later filter refused is blamed on the earlier plugin's Verify, as upstream would have met it."""
+    outcome = World("n1 n2", Verifies("V", names=("n1", "n2")), Refuses("A", reasons={"n1": "a"})).unfit()
+
+    assert outcome.message == "0/2 nodes are available: 2 too hard."
+
+
+def test_exact_verifies_every_node_before_scoring() -> None:
+    """`parity: true`."""
+    world = World("n1 n2", Verifies("V", names=("n1",)), exact=True)
+
+    assert world.placed() == "n2"
+    assert [call for call in world.calls if "verify" in call] == ["V.verify n1", "V.verify n2"]
+
+
+def test_an_explicit_percentage_limits_who_is_scored_and_moves_on() -> None:
+    """9.4-106, 9.4-110: 10 % of 1000 is 100 nodes; the next pod starts where the first stopped."""
+    score = Scored("S")
+    world = World(" ".join(f"n{i}" for i in range(1000)), score, percentage=10)
+
+    first = world.cluster.nodes.slot(world.placed(a_pod("a")))
+    second = world.cluster.nodes.slot(world.placed(a_pod("b")))
+
+    assert first is not None
+    assert second is not None
+    assert first < 100 <= second < 200
+
+
+# -- holding what was found --------------------------------------------------------------------------------------------
+
+
+def test_a_failed_reserve_unreserves_all_in_reverse_and_forgets() -> None:
+    """9.8-209: also those that were never asked."""
+    no = Rejection("B", Code.UNSCHEDULABLE, ("taken",))
+    world = World("n1 n2", Holds("A"), Holds("B", reserves=no), Holds("C"))
+
+    outcome = world.unfit()
+
+    assert outcome.message == "0/1 nodes are available: 1 taken."
+    assert (outcome.diagnosis.unschedulable_plugins, outcome.nominate) == ({"B"}, "")
+    assert world.calls == ["A.reserve", "B.reserve", "C.unreserve", "B.unreserve", "A.unreserve"]
+
+
+def test_permit_may_refuse_or_hold() -> None:
+    """A Wait is handed on with the placement; a refusal undoes everything."""
+    held = World("n1", Holds("A", permits=Wait(5))).attempt()
+    refused = World("n1", Holds("A", permits=Rejection("A", Code.UNSCHEDULABLE, ("later",)))).unfit()
+
+    assert isinstance(held, Placed)
+    assert held.waits == {"A": Wait(5)}
+    assert refused.message == "0/1 nodes are available: 1 later."
+
+
+def test_an_error_in_reserve_is_an_error_of_the_attempt() -> None:
+    """Not a rejection: error back-off."""
+    assert World("n1", Holds("A", reserves=Rejection("A", Code.ERROR, ("disk",)))).broke().message == "disk"
+
+
+def test_a_pod_that_is_in_the_cache_already_cannot_be_assumed() -> None:
+    """9.2-72."""
+    world = World("n1")
+    world.placed()
+
+    assert isinstance(outcome := world.attempt(), Broke)
+    assert "can't be assumed" in outcome.message
+
+
+def test_the_record_tells_the_whole_attempt() -> None:
+    """What /debug prints: who refused which nodes, the score of the chosen one."""
+    world = World("n1 n2 n3", Refuses("A", reasons={"n1": "a"}), Scored("S", table={"n2": 7}))
+    outcome = world.attempt()
+    unfit = World("n1", Refuses("A", reasons={"n1": "a"})).unfit()
+
+    assert (outcome.record.node, outcome.record.feasible_count) == ("n2", 2)
+    assert outcome.record.scores[0].parts == {"S": 7}
+    assert [(g.plugin, g.nodes, g.examples) for g in unfit.record.groups] == [("A", 1, ("n1",))]
