@@ -7,7 +7,6 @@ from pathlib import Path
 
 import yaml
 
-from benchmarks.workload import NAMESPACE
 from tests.e2e.controlplane.build import binaries
 
 IN_FLIGHT = 64
@@ -52,7 +51,7 @@ def _kube(kubeconfig: Path, scratch: Path, limits: Limits) -> list[str]:
 
 def _floor(kubeconfig: Path, _scratch: Path, limits: Limits) -> list[str]:
     return [
-        *(sys.executable, "-m", "benchmarks.floor", "--kubeconfig", str(kubeconfig), "--namespace", NAMESPACE),
+        *(sys.executable, "-m", "benchmarks.floor", "--kubeconfig", str(kubeconfig)),
         *("--scheduler-name", "floor", "--in-flight", str(IN_FLIGHT)),
         *("--qps", str(limits.qps), "--burst", str(limits.burst)),
     ]

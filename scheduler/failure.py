@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import structlog
@@ -88,9 +89,9 @@ class StatusPatches:
                 status = self._pending.pop(uid)
                 task = asyncio.ensure_future(self._write(status))
                 self._running[uid] = task
-                task.add_done_callback(lambda _, uid=uid: self._ended(uid))
+                task.add_done_callback(partial(self._ended, uid))
 
-    def _ended(self, uid: str) -> None:
+    def _ended(self, uid: str, _: asyncio.Task[None]) -> None:
         del self._running[uid]
         self._start()
 

@@ -6,7 +6,7 @@ not be read is logged once, kept out of decisions, and stops nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Protocol
 
 import structlog
@@ -24,8 +24,9 @@ from scheduler.core.events import (
 )
 from scheduler.core.node import Node
 from scheduler.core.pod import Pod, PodSpec
-from scheduler.core.podinfo import PodInfo, pod_info
+from scheduler.core.podinfo import pod_info
 from scheduler.failure import SCHEDULER_ERROR, Failures
+from scheduler.queueing.changes import pod_changes
 from scheduler.shared import Shared
 
 _log = structlog.get_logger(__name__)
@@ -197,37 +198,3 @@ def node_changes(old: Node, new: Node) -> list[ClusterEvent]:
     if old.status.declared_features != new.status.declared_features:
         actions.append(Action.UPDATE_NODE_DECLARED_FEATURE)
     return [ClusterEvent(Resource.NODE, action) for action in actions]
-
-
-def pod_changes(old: PodInfo, new: PodInfo) -> list[ClusterEvent]:
-    """One event per changed property, or one generic update (§4.4)."""
-    resource = Resource.ASSIGNED_POD if new.node_name else Resource.UNSCHEDULABLE_POD
-    checks: tuple[tuple[Callable[[PodInfo, PodInfo], bool], Action], ...] = (
-        (_labels_differ, Action.UPDATE_POD_LABEL),
-        (_requests_shrank, Action.UPDATE_POD_SCALE_DOWN),
-        (_gates_eliminated, Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED),
-        (_tolerations_differ, Action.UPDATE_POD_TOLERATION),
-        (_claims_differ, Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM),
-    )
-    events = [ClusterEvent(resource, action) for differs, action in checks if differs(old, new)]
-    return events or [ClusterEvent(resource, Action.UPDATE_OTHER)]
-
-
-def _labels_differ(old: PodInfo, new: PodInfo) -> bool:
-    return old.pod.metadata.labels != new.pod.metadata.labels
-
-
-def _requests_shrank(old: PodInfo, new: PodInfo) -> bool:
-    return any(new.requests.get(name, 0) < amount for name, amount in old.requests.items())
-
-
-def _gates_eliminated(old: PodInfo, new: PodInfo) -> bool:
-    return bool(old.pod.spec.scheduling_gates) and not new.pod.spec.scheduling_gates
-
-
-def _tolerations_differ(old: PodInfo, new: PodInfo) -> bool:
-    return len(old.pod.spec.tolerations) != len(new.pod.spec.tolerations)
-
-
-def _claims_differ(old: PodInfo, new: PodInfo) -> bool:
-    return old.pod.status.resource_claim_statuses != new.pod.status.resource_claim_statuses

@@ -74,7 +74,7 @@ class Cluster:
     def update_pod(self, info: PodInfo) -> None:
         """A bound pod changed. Unknown or moved pods are put right."""
         held = self._pods.get(info.uid)
-        if held is None or held.info.node_name != info.node_name:
+        if held is None or (held.is_assumed and held.info.node_name != info.node_name):
             self.healed += 1
         self.add_pod(info)
 
@@ -134,7 +134,8 @@ class Cluster:
     def trial(self, *, add: Iterable[tuple[PodInfo, str]] = (), remove: Iterable[PodInfo] = ()) -> Iterator[None]:
         """Columns and indexes as if these pods came (to a node) and left; leaving the block undoes it, in reverse.
 
-        Cost grows with the pods named, never with the cluster. Unknown pods in `remove` are skipped.
+        Cost grows with the pods named, never with the cluster. Unknown pods in `remove` are skipped, and so are
+        pods in `add` that are on that node already.
         """
         with contextlib.ExitStack() as undo:
             for info in remove:
@@ -142,6 +143,9 @@ class Cluster:
                 if taken is not None:
                     undo.callback(self.nodes.add_pod, info.node_name, taken)
             for info, node_name in add:
+                slot = self.nodes.slot(node_name)
+                if slot is not None and info.uid in self.nodes.pods(slot):
+                    continue
                 self.nodes.add_pod(node_name, info)
                 undo.callback(self.nodes.remove_pod, node_name, info.uid)
             yield

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from scheduler.core.labels import integer
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.core.pod import NodeSelectorRequirement
 
@@ -75,19 +76,12 @@ class LabelIndex:
         return out
 
     def _compared(self, requirement: NodeSelectorRequirement) -> NodeSet:
-        bound = _integer(requirement.values[0]) if len(requirement.values) == 1 else None
+        bound = integer(requirement.values[0]) if len(requirement.values) == 1 else None
         if bound is None:
             return EMPTY
         out = EMPTY
         for value, nodes in self._values.get(requirement.key, {}).items():
-            number = _integer(value)
+            number = integer(value)
             if number is not None and (number > bound if requirement.operator == "Gt" else number < bound):
                 out |= nodes
         return out
-
-
-def _integer(text: str) -> int | None:
-    try:
-        return int(text)
-    except ValueError:
-        return None

@@ -73,6 +73,10 @@ class Nodes:
         """The node's name; "" for a free slot."""
         return self._names[slot]
 
+    def known_names(self) -> tuple[str, ...]:
+        """Every node that exists or still holds pods."""
+        return tuple(self._slots)
+
     def node(self, slot: int) -> Node | None:
         """The Node object; None for a ghost or a free slot."""
         return self._objects[slot]

@@ -1,4 +1,4 @@
-"""YAML or JSON text → plain values, with the line of every field; strict where YAML invites mistakes.
+"""YAML or JSON text ↔ plain values, with the line of every field; strict where YAML invites mistakes.
 
 Refused: duplicate keys, more than one document, aliases that contain themselves, tags. The words that YAML 1.1
 takes for booleans (yes, no, on, off, y, n) are refused unless quoted: half of all readers take them for text.
@@ -48,7 +48,7 @@ for _tag, _form, _first in (
 
 
 def read_document(text: str) -> Document:
-    """Raises ConfigErrors: a syntax error alone, or every duplicate and refused word at once. None for an empty text."""
+    """Raises ConfigErrors: a syntax error alone, or every duplicate and refused word. An empty text is None."""
     try:
         nodes = list(yaml.compose_all(_untabbed(text), Loader=_Loader))
     except yaml.MarkedYAMLError as broken:
@@ -67,6 +67,21 @@ def read_document(text: str) -> Document:
         findings.error(path, message)
     findings.raise_any()
     return Document(value, walk.lines)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes what any reader could take for something else than text."""
+
+
+for _first_character, _resolvers in _Loader.yaml_implicit_resolvers.items():
+    for _tag, _pattern in _resolvers:
+        _Dumper.add_implicit_resolver(_tag, _pattern, [_first_character])
+
+
+def write_document(value: Any) -> str:
+    """Plain values → YAML that `read_document` and YAML 1.1 readers read alike; keys in the order given."""
+    text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+    return text
 
 
 def _untabbed(text: str) -> str:
@@ -136,7 +151,7 @@ class _Walk:
                 self.mistakes.append(
                     (
                         path,
-                        f"the bare word {node.value} is a boolean to some YAML readers: write true or false, or quote it",
+                        f"the bare word {node.value} is a boolean to some: write true or false, or quote it",
                     )
                 )
             case tag:

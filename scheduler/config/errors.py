@@ -51,9 +51,12 @@ class Findings:
 
     def _line(self, path: str) -> int:
         """Where the field stands, or the nearest thing around it: a missing field has no line of its own."""
-        while path and path not in self._lines:
-            path = _LAST_STEP.sub("", path)
-        return self._lines.get(path, 0)
+        while path not in self._lines:
+            shorter = _LAST_STEP.sub("", path)
+            if shorter == path:  # the root, or a key with brackets of its own
+                return 0
+            path = shorter
+        return self._lines[path]
 
 
 def below(path: str, step: str | int) -> str:

@@ -51,8 +51,8 @@ class Fields:
         return below(self.path, name)
 
     def error(self, name: str, message: str) -> None:
-        """A mistake in a field of this mapping."""
-        self.findings.error(self.at(name), message)
+        """A mistake in a field of this mapping, or deeper: `resources[1].name`."""
+        self.findings.error(f"{self.path}.{name}" if self.path else name, message)
 
     def has(self, name: str) -> bool:
         """Whether the field is there and not null. Does not count as reading it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from scheduler.config.args import KnownArgs, RawArgs, default_args
 from scheduler.config.errors import Findings, below
@@ -32,7 +32,7 @@ def read_profiles(
             missing = "" if item.has("schedulerName") else "is required: without it the profile is "
             findings.error(where, f"{missing}{DEFAULT_SCHEDULER}, whose pods belong to the cluster's own scheduler")
         elif not name:
-            findings.error(where, "is required when there are several profiles")
+            findings.error(where, "is required")
         elif name in named:
             findings.error(where, f"{shown(name)} is already the name of {named[name]}")
         named.setdefault(name, item.path)
@@ -104,12 +104,9 @@ def _check_queue_sort(profiles: Sequence[Profile], findings: Findings) -> None:
     for profile in profiles[1:]:
         if profile.plugins.get("queueSort", PluginSet()) != canon:
             findings.error(f"{profile.path}.plugins.queueSort", "must be the same for all profiles")
+            continue
         for ref in canon.enabled[:1]:
-            if _given(profile, ref.name) != _given(first, ref.name):
+            if profile.args.get(ref.name) != first.args.get(ref.name):
                 findings.error(
                     f"{profile.path}.pluginConfig", f"the args of {ref.name} must be the same for all profiles"
                 )
-
-
-def _given(profile: Profile, name: str) -> Any:
-    return profile.args.get(name)

@@ -128,11 +128,13 @@ def _shape(fields: Fields) -> tuple[ShapePoint, ...]:
     told = False
     for item in fields.children("shape"):
         with item:
-            utilization = item.integer("utilization", 0, low=0, high=100)
-            if not told and points and utilization <= points[-1].utilization and item.has("utilization"):
+            # 101 after an out-of-range 50 is in order: one mistake is not told as two.
+            utilization = item.integer("utilization", None if item.has("utilization") else 0, low=0, high=100)
+            if not told and points and utilization is not None and utilization <= points[-1].utilization:
                 item.error("utilization", f"must be greater than the one before, got {utilization}")
                 told = True
-            points.append(ShapePoint(utilization, item.integer("score", 0, low=0, high=10)))
+            score = item.integer("score", 0, low=0, high=10)
+            points.append(ShapePoint(-1 if utilization is None else utilization, score))
     if not points:
         fields.error("shape", "at least one point must be specified")
     return tuple(points)

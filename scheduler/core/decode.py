@@ -16,7 +16,7 @@ from scheduler.core.quantity import Quantity, parse
 T = TypeVar("T")
 
 
-class Broken(Frozen):
+class Broken(Frozen, frozen=True):
     """An object of a watched kind that could not be read. Stands where the object would stand.
 
     `node_name` is where a pod is bound: such a node takes no pods, since what is on it cannot be known.
@@ -34,24 +34,24 @@ class Broken(Frozen):
         return self.metadata.key
 
 
-class _Where(Frozen):
+class _Where(Frozen, frozen=True):
     node_name: Any = ""
     scheduler_name: Any = ""
 
 
-class _Outline(Frozen):
+class _Outline(Frozen, frozen=True):
     metadata: Metadata = Metadata()
     spec: _Where | None = None
 
 
-class _Bare(Frozen):
+class _Bare(Frozen, frozen=True):
     name: Any = ""
     namespace: Any = ""
     uid: Any = ""
     resource_version: Any = ""
 
 
-class _Rest(Frozen):
+class _Rest(Frozen, frozen=True):
     metadata: _Bare | None = None
     spec: Any = None
 
@@ -107,11 +107,15 @@ class ObjectDecoder(Generic[T]):
         except (msgspec.DecodeError, ValueError):
             return Broken(kind=self.kind, metadata=Metadata(), why=why)
         bare = rest.metadata or _Bare()
-        texts = {k: _text(getattr(bare, k)) for k in ("name", "namespace", "uid", "resource_version")}
         spec = rest.spec if isinstance(rest.spec, dict) else {}
         return Broken(
             kind=self.kind,
-            metadata=Metadata(**texts),
+            metadata=Metadata(
+                name=_text(bare.name),
+                namespace=_text(bare.namespace),
+                uid=_text(bare.uid),
+                resource_version=_text(bare.resource_version),
+            ),
             why=why,
             node_name=_text(spec.get("nodeName")),
             scheduler_name=_text(spec.get("schedulerName")),

@@ -5,14 +5,17 @@ A selector that cannot be parsed is an error of the object that carries it, name
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from typing import Final
 
 from scheduler.core.meta import Frozen
 
-LABEL_OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
+LABEL_OPERATORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,25}")
 
 
-class LabelSelectorRequirement(Frozen):
+class LabelSelectorRequirement(Frozen, frozen=True):
     """One entry of `matchExpressions`."""
 
     key: str
@@ -20,7 +23,7 @@ class LabelSelectorRequirement(Frozen):
     values: tuple[str, ...] = ()
 
 
-class LabelSelector(Frozen):
+class LabelSelector(Frozen, frozen=True):
     """`metav1.LabelSelector`: empty matches everything; a nil one (None where it stands) matches nothing."""
 
     match_labels: dict[str, str] = {}
@@ -42,18 +45,19 @@ class LabelSelector(Frozen):
 def requirement_matches(key: str, operator: str, values: tuple[str, ...], labels: Mapping[str, str]) -> bool:
     """The four set operators and, for nodes, Gt and Lt (docs/spec/core.md §5.4). An unknown operator matches nothing.
 
-    NotIn and DoesNotExist match an object without the key.
+    NotIn and DoesNotExist match an object without the key. Values where there must be none, or none where there must
+    be some, match nothing.
     """
     have = labels.get(key)
     match operator:
         case "In":
             return have is not None and have in values
         case "NotIn":
-            return have is None or have not in values
+            return bool(values) and (have is None or have not in values)
         case "Exists":
-            return have is not None
+            return have is not None and not values
         case "DoesNotExist":
-            return have is None
+            return have is None and not values
         case "Gt" | "Lt":
             return _compares(operator, have, values)
         case _:
@@ -63,11 +67,18 @@ def requirement_matches(key: str, operator: str, values: tuple[str, ...], labels
 def _compares(operator: str, have: str | None, values: tuple[str, ...]) -> bool:
     if have is None or len(values) != 1:
         return False
-    try:
-        left, right = int(have), int(values[0])
-    except ValueError:
+    left, right = integer(have), integer(values[0])
+    if left is None or right is None:
         return False
     return left > right if operator == "Gt" else left < right
+
+
+def integer(text: str) -> int | None:
+    """As Go's ParseInt reads it: a sign and digits within int64; None for all else (`1_000`, which a label may hold)."""
+    if _INTEGER.fullmatch(text) is None:
+        return None
+    number = int(text)
+    return number if -(2**63) <= number < 2**63 else None
 
 
 def _problem(requirement: LabelSelectorRequirement) -> str:

@@ -19,7 +19,7 @@ class Frozen(msgspec.Struct, frozen=True, rename="camel", gc=False, omit_default
     """Decoded API data. Never changed after decoding; `msgspec.structs.replace` makes a changed copy."""
 
 
-class OwnerReference(Frozen):
+class OwnerReference(Frozen, frozen=True):
     """Who made this object."""
 
     kind: str = ""
@@ -28,7 +28,7 @@ class OwnerReference(Frozen):
     controller: bool = False
 
 
-class Metadata(Frozen):
+class Metadata(Frozen, frozen=True):
     """`metadata`. `resource_version` is opaque: equal or not."""
 
     name: str = ""

@@ -6,7 +6,7 @@ from scheduler.core.meta import Frozen, Metadata
 from scheduler.core.pod import ResourceMap
 
 
-class Taint(Frozen):
+class Taint(Frozen, frozen=True):
     """`spec.taints[]`. Hashable: nodes are grouped by their taints."""
 
     key: str = ""
@@ -14,28 +14,28 @@ class Taint(Frozen):
     effect: str = ""
 
 
-class NodeSpec(Frozen):
+class NodeSpec(Frozen, frozen=True):
     """What administrators set."""
 
     unschedulable: bool = False
     taints: tuple[Taint, ...] = ()
 
 
-class NodeCondition(Frozen):
+class NodeCondition(Frozen, frozen=True):
     """Only type and status: timestamps change with every heartbeat and mean nothing to us."""
 
     type: str = ""
     status: str = ""
 
 
-class ContainerImage(Frozen):
+class ContainerImage(Frozen, frozen=True):
     """An image the node has pulled."""
 
     names: tuple[str, ...] = ()
     size_bytes: int = 0
 
 
-class NodeStatus(Frozen):
+class NodeStatus(Frozen, frozen=True):
     """What the kubelet reports."""
 
     allocatable: ResourceMap = {}
@@ -44,7 +44,7 @@ class NodeStatus(Frozen):
     declared_features: tuple[str, ...] = ()
 
 
-class Node(Frozen):
+class Node(Frozen, frozen=True):
     """A node as the API server has it."""
 
     metadata: Metadata

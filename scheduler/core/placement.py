@@ -5,15 +5,23 @@ Sources: docs/spec/core.md §A.6 (tolerations), §5.4 (node affinity).
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from scheduler.core.labels import requirement_matches
+from scheduler.core.labels import integer, requirement_matches
 from scheduler.core.node import Node, Taint
-from scheduler.core.pod import Affinity, NodeSelector, NodeSelectorTerm, Pod, Toleration
+from scheduler.core.pod import Affinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, Toleration
 
 HARD_EFFECTS: Final = frozenset({"NoSchedule", "NoExecute"})
 UNSCHEDULABLE_TAINT: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+NODE_NAME_FIELD: Final = "metadata.name"
+"""The only field that a term can ask for."""
+
+_NAME: Final = r"(?:[A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
+_LABEL_VALUE: Final = re.compile(rf"(?:{_NAME})?")
+_LABEL_KEY: Final = re.compile(rf"(?:[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?/)?({_NAME})")
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
@@ -41,16 +49,53 @@ def untolerated(tolerations: tuple[Toleration, ...], taints: Iterable[Taint]) ->
 
 
 def term_matches(term: NodeSelectorTerm, name: str, labels: Mapping[str, str]) -> bool:
-    """All expressions hold; an empty term matches nothing; the only field is `metadata.name`."""
-    if not term.match_expressions and not term.match_fields:
+    """All expressions hold; an empty or broken term matches nothing; the only field is `metadata.name`."""
+    if is_empty(term) or term_problem(term):
         return False
-    fields = {"metadata.name": name}
+    fields = {NODE_NAME_FIELD: name}
     return all(requirement_matches(r.key, r.operator, r.values, labels) for r in term.match_expressions) and all(
-        r.operator in {"In", "NotIn"}
-        and len(r.values) == 1
-        and requirement_matches(r.key, r.operator, r.values, fields)
-        for r in term.match_fields
+        requirement_matches(r.key, r.operator, r.values, fields) for r in term.match_fields
     )
+
+
+def is_empty(term: NodeSelectorTerm) -> bool:
+    """Without any expression: matches nothing."""
+    return not term.match_expressions and not term.match_fields
+
+
+@functools.lru_cache(maxsize=4096)
+def term_problem(term: NodeSelectorTerm) -> str:
+    """Why the term cannot be parsed, "" if it can. A required term with a problem matches nothing, as upstream's."""
+    for at, requirement in enumerate(term.match_expressions):
+        problem = _expression_problem(requirement)
+        if problem:
+            return f"matchExpressions[{at}].{problem}"
+    for at, requirement in enumerate(term.match_fields):
+        if requirement.operator not in {"In", "NotIn"}:
+            return f"matchFields[{at}].operator: {requirement.operator!r} is not supported"
+        if len(requirement.values) != 1:
+            return f"matchFields[{at}].values: must have one element"
+    return ""
+
+
+def _expression_problem(requirement: NodeSelectorRequirement) -> str:
+    key, values = requirement.key, requirement.values
+    match requirement.operator:
+        case "In" | "NotIn" if not values:
+            return "values: must not be empty for In and NotIn"
+        case "Exists" | "DoesNotExist" if values:
+            return "values: must be empty for Exists and DoesNotExist"
+        case "Gt" | "Lt" if len(values) != 1 or integer(values[0]) is None:
+            return "values: exactly one integer is required for Gt and Lt"
+        case "In" | "NotIn" | "Exists" | "DoesNotExist" | "Gt" | "Lt":
+            pass
+        case unknown:
+            return f"operator: {unknown!r} is not supported"
+    found = _LABEL_KEY.fullmatch(key)
+    if found is None or len(found[1]) > 63 or len(key) - len(found[1]) > 254:
+        return f"key: {key!r} is not a label key"
+    wrong = next((v for v in values if len(v) > 63 or _LABEL_VALUE.fullmatch(v) is None), None)
+    return "" if wrong is None else f"values: {wrong!r} is not a label value"
 
 
 def selector_matches(selector: NodeSelector, name: str, labels: Mapping[str, str]) -> bool:

@@ -13,13 +13,13 @@ from scheduler.core.quantity import Quantity
 ResourceMap: TypeAlias = dict[str, Quantity]
 
 
-class ResourceRequirements(Frozen):
+class ResourceRequirements(Frozen, frozen=True):
     """Requests; limits are never looked at (the API server has defaulted requests from them)."""
 
     requests: ResourceMap = {}
 
 
-class ContainerPort(Frozen):
+class ContainerPort(Frozen, frozen=True):
     """A port a container asks of its node when `host_port` > 0."""
 
     container_port: int = 0
@@ -28,7 +28,7 @@ class ContainerPort(Frozen):
     host_ip: str = msgspec.field(default="", name="hostIP")
 
 
-class Container(Frozen):
+class Container(Frozen, frozen=True):
     """A container or init container; `restart_policy == "Always"` makes an init container a sidecar."""
 
     name: str = ""
@@ -38,7 +38,7 @@ class Container(Frozen):
     restart_policy: str | None = None
 
 
-class Toleration(Frozen):
+class Toleration(Frozen, frozen=True):
     """`spec.tolerations[]`."""
 
     key: str = ""
@@ -47,7 +47,7 @@ class Toleration(Frozen):
     effect: str = ""
 
 
-class NodeSelectorRequirement(Frozen):
+class NodeSelectorRequirement(Frozen, frozen=True):
     """One expression over a node's labels or fields; a broken one makes its term match nothing, as upstream."""
 
     key: str = ""
@@ -55,27 +55,27 @@ class NodeSelectorRequirement(Frozen):
     values: tuple[str, ...] = ()
 
 
-class NodeSelectorTerm(Frozen):
+class NodeSelectorTerm(Frozen, frozen=True):
     """All must hold; an empty term matches nothing."""
 
     match_expressions: tuple[NodeSelectorRequirement, ...] = ()
     match_fields: tuple[NodeSelectorRequirement, ...] = ()
 
 
-class NodeSelector(Frozen):
+class NodeSelector(Frozen, frozen=True):
     """Any term may hold."""
 
     node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
 
 
-class PreferredSchedulingTerm(Frozen):
+class PreferredSchedulingTerm(Frozen, frozen=True):
     """A wish with a weight of 1–100."""
 
     weight: int = 0
     preference: NodeSelectorTerm = NodeSelectorTerm()
 
 
-class NodeAffinity(Frozen):
+class NodeAffinity(Frozen, frozen=True):
     """Required terms (hard) and preferred terms (score)."""
 
     required: NodeSelector | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
@@ -84,7 +84,7 @@ class NodeAffinity(Frozen):
     )
 
 
-class PodAffinityTerm(Frozen):
+class PodAffinityTerm(Frozen, frozen=True):
     """Which pods, over which topology."""
 
     topology_key: str = ""
@@ -93,14 +93,14 @@ class PodAffinityTerm(Frozen):
     namespace_selector: LabelSelector | None = None
 
 
-class WeightedPodAffinityTerm(Frozen):
+class WeightedPodAffinityTerm(Frozen, frozen=True):
     """A wish about other pods."""
 
     weight: int = 0
     pod_affinity_term: PodAffinityTerm = PodAffinityTerm()
 
 
-class PodAffinity(Frozen):
+class PodAffinity(Frozen, frozen=True):
     """Pod affinity or anti-affinity."""
 
     required: tuple[PodAffinityTerm, ...] = msgspec.field(
@@ -111,7 +111,7 @@ class PodAffinity(Frozen):
     )
 
 
-class Affinity(Frozen):
+class Affinity(Frozen, frozen=True):
     """`spec.affinity`."""
 
     node_affinity: NodeAffinity | None = None
@@ -119,7 +119,7 @@ class Affinity(Frozen):
     pod_anti_affinity: PodAffinity | None = None
 
 
-class TopologySpreadConstraint(Frozen):
+class TopologySpreadConstraint(Frozen, frozen=True):
     """`spec.topologySpreadConstraints[]`."""
 
     max_skew: int = 1
@@ -132,20 +132,20 @@ class TopologySpreadConstraint(Frozen):
     match_label_keys: tuple[str, ...] = ()
 
 
-class SchedulingGate(Frozen):
+class SchedulingGate(Frozen, frozen=True):
     """A reason not to try yet."""
 
     name: str = ""
 
 
-class ClaimVolumeSource(Frozen):
+class ClaimVolumeSource(Frozen, frozen=True):
     """`persistentVolumeClaim` of a pod volume."""
 
     claim_name: str = ""
     read_only: bool = False
 
 
-class Volume(Frozen):
+class Volume(Frozen, frozen=True):
     """A pod volume. Inline sources are kept as they came (their keys matter to volume plugins); None where absent."""
 
     name: str = ""
@@ -153,7 +153,7 @@ class Volume(Frozen):
     ephemeral: dict[str, Any] | None = None
 
 
-class PodResourceClaim(Frozen):
+class PodResourceClaim(Frozen, frozen=True):
     """`spec.resourceClaims[]`."""
 
     name: str = ""
@@ -161,13 +161,13 @@ class PodResourceClaim(Frozen):
     resource_claim_template_name: str | None = None
 
 
-class SchedulingGroup(Frozen):
+class SchedulingGroup(Frozen, frozen=True):
     """`spec.schedulingGroup` (gang scheduling)."""
 
     pod_group_name: str | None = None
 
 
-class PodSpec(Frozen):
+class PodSpec(Frozen, frozen=True):
     """What the pod asks for."""
 
     node_name: str = ""
@@ -189,7 +189,7 @@ class PodSpec(Frozen):
     host_network: bool = False
 
 
-class PodCondition(Frozen):
+class PodCondition(Frozen, frozen=True):
     """`status.conditions[]`."""
 
     type: str = ""
@@ -199,7 +199,7 @@ class PodCondition(Frozen):
     observed_generation: int = 0
 
 
-class ContainerStatus(Frozen):
+class ContainerStatus(Frozen, frozen=True):
     """What in-place resize reports: allocated, and actuated in `resources`."""
 
     name: str = ""
@@ -207,14 +207,14 @@ class ContainerStatus(Frozen):
     resources: ResourceRequirements | None = None
 
 
-class ResourceClaimStatus(Frozen):
+class ResourceClaimStatus(Frozen, frozen=True):
     """`status.resourceClaimStatuses[]`."""
 
     name: str = ""
     resource_claim_name: str | None = None
 
 
-class PodStatus(Frozen):
+class PodStatus(Frozen, frozen=True):
     """What has happened to the pod."""
 
     phase: str = ""
@@ -229,7 +229,7 @@ class PodStatus(Frozen):
     resource_claim_statuses: tuple[ResourceClaimStatus, ...] = ()
 
 
-class Pod(Frozen):
+class Pod(Frozen, frozen=True):
     """A pod as the API server has it."""
 
     metadata: Metadata

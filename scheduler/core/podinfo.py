@@ -5,7 +5,7 @@ The sums are memoised by the pod's own resource fields, so the second pod of a D
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -66,9 +66,11 @@ class PodInfo:
         return self.pod.spec.priority or 0
 
 
-_encode = msgspec.json.Encoder(enc_hook=lambda quantity: quantity.milli).encode
+_encode = msgspec.json.Encoder(enc_hook=lambda quantity: (quantity.value, quantity.milli)).encode
 _sums: dict[bytes, tuple[Requests, int, int]] = {}
 _SUMS_MAX: Final = 20_000
+_AMOUNT_MAX: Final = 2**53
+"""No amount counts for more, requested or allocatable: the int64 columns must hold the sum of a node's pods."""
 
 
 def pod_info(pod: Pod) -> PodInfo:
@@ -106,91 +108,85 @@ def requests_of(pod: Pod) -> Requests:
 
 def _requests(pod: Pod) -> tuple[Requests, int, int]:
     spec, status = pod.spec, pod.status
-    if not status.container_statuses and status.resources is None:
-        memo = _encode(
-            (
-                [c.resources for c in spec.containers],
-                [(c.resources, c.restart_policy) for c in spec.init_containers],
-                spec.resources,
-                spec.overhead,
-            )
+    resized = [
+        (s.name, s.allocated_resources, s.resources)
+        for s in (*status.container_statuses, *status.init_container_statuses)
+        if s.resources is not None
+    ]
+    memo = _encode(
+        (
+            [(c.resources, c.name if resized else "") for c in spec.containers],
+            [(c.resources, c.name if resized else "", c.restart_policy) for c in spec.init_containers],
+            spec.resources,
+            spec.overhead,
+            resized,
+            status.resources,
+            status.allocated_resources,
+            _resize_is_infeasible(pod),
         )
-        known = _sums.get(memo)
-        if known is None:
-            known = _compute(pod)
-            if len(_sums) < _SUMS_MAX:
-                _sums[memo] = known
-        return known
-    return _compute(pod)
+    )
+    known = _sums.get(memo)
+    if known is None:
+        known = _compute(pod)
+        if len(_sums) < _SUMS_MAX:
+            _sums[memo] = known
+    return known
 
 
 def _compute(pod: Pod) -> tuple[Requests, int, int]:
-    requests = _effective(pod, _plain)
-    non_zero = _effective(pod, _with_defaults(_pod_level(pod.spec.resources.requests)))
-    return requests, non_zero.get(CPU, 0), non_zero.get(MEMORY, 0)
+    requests = _effective(pod, {})
+    # A container without a request counts the default, unless the pod as a whole requests that resource (§A.2).
+    whole = _pod_level(pod.spec.resources.requests)
+    defaults = {CPU: DEFAULT_MILLI_CPU, MEMORY: DEFAULT_MEMORY_BYTES}
+    non_zero = _effective(pod, {name: amount for name, amount in defaults.items() if name not in whole})
+    milli_cpu, memory_bytes = (min(non_zero.get(name, 0), _AMOUNT_MAX) for name in (CPU, MEMORY))
+    return _bounded(requests), milli_cpu, memory_bytes
 
 
 def _plain(requests: ResourceMap) -> Requests:
     return {name: amount.milli if name == CPU else amount.value for name, amount in requests.items()}
 
 
-def _with_defaults(pod_level: Mapping[str, object]) -> Callable[[ResourceMap], Requests]:
-    """Containers without a request count the defaults, unless the pod as a whole requests that resource (§A.2)."""
-
-    def amounts(requests: ResourceMap) -> Requests:
-        out = _plain(requests)
-        if CPU not in out and CPU not in pod_level:
-            out[CPU] = DEFAULT_MILLI_CPU
-        if MEMORY not in out and MEMORY not in pod_level:
-            out[MEMORY] = DEFAULT_MEMORY_BYTES
-        return out
-
-    return amounts
+def _bounded(amounts: Requests) -> Requests:
+    return {name: min(amount, _AMOUNT_MAX) for name, amount in amounts.items()}
 
 
 def _pod_level(requests: ResourceMap) -> ResourceMap:
     return {n: q for n, q in requests.items() if n in {CPU, MEMORY} or n.startswith("hugepages-")}
 
 
-def _effective(pod: Pod, amounts: Callable[[ResourceMap], Requests]) -> Requests:
-    total = _container_part(pod, amounts)
+def _effective(pod: Pod, defaults: Requests) -> Requests:
     spec, status = pod.spec, pod.status
+    once = {c.name for c in spec.init_containers if c.restart_policy != "Always"}  # these are never resized
+    statuses = {s.name: s for s in (*status.container_statuses, *status.init_container_statuses) if s.name not in once}
+    infeasible = _resize_is_infeasible(pod)
+
+    def amounts(container: Container) -> Requests:
+        return defaults | _of_container(container, statuses.get(container.name), infeasible=infeasible)
+
+    total = _aggregate(spec.containers, spec.init_containers, amounts)
     level = _pod_level(spec.resources.requests)
     if level:
-        infeasible = _resize_is_infeasible(pod)
-        wanted = {} if infeasible and (status.resources or status.allocated_resources) else _plain(level)
-        seen = _pod_level(status.resources.requests) if status.resources else {}
-        given = _pod_level(status.allocated_resources or {})
-        both = _greater(_greater(wanted, _plain(seen)), _plain(given))
-        total |= {name: both.get(name, 0) for name in level}
-    for name, amount in spec.overhead.items():
-        total[name] = total.get(name, 0) + (amount.milli if name == CPU else amount.value)
+        held = _plain(level)
+        if status.resources is not None:
+            held = _held(held, status.resources.requests, status.allocated_resources, infeasible=infeasible)
+        total |= {name: held.get(name, 0) for name in level}
+    for name, amount in _plain(spec.overhead).items():
+        total[name] = total.get(name, 0) + amount
     return total
 
 
-def _container_part(pod: Pod, amounts: Callable[[ResourceMap], Requests]) -> Requests:
-    spec = _aggregate(pod, lambda c: amounts(c.resources.requests))
-    statuses = {s.name: s for s in (*pod.status.container_statuses, *pod.status.init_container_statuses)}
-    resized = any(s.allocated_resources is not None or s.resources is not None for s in statuses.values())
-    if not resized:
-        return spec
-    infeasible = _resize_is_infeasible(pod)
-
-    def allocated(container: Container) -> Requests:
-        status = statuses.get(container.name, _NO_STATUS)
-        if status.allocated_resources is not None:
-            return amounts(status.allocated_resources)
-        return {} if infeasible else amounts(container.resources.requests)
-
-    def actuated(container: Container) -> Requests:
-        status = statuses.get(container.name, _NO_STATUS)
-        return amounts(status.resources.requests) if status.resources is not None else allocated(container)
-
-    held = _greater(_aggregate(pod, actuated), _aggregate(pod, allocated))
-    return held if infeasible else _greater(spec, held)
+def _of_container(container: Container, status: ContainerStatus | None, *, infeasible: bool) -> Requests:
+    """In-place resize: what is asked, given and in effect, the greatest of each resource."""
+    wanted = _plain(container.resources.requests)
+    if status is None or status.resources is None:
+        return wanted
+    return _held(wanted, status.resources.requests, status.allocated_resources, infeasible=infeasible)
 
 
-_NO_STATUS: Final = ContainerStatus()
+def _held(wanted: Requests, actuated: ResourceMap, allocated: ResourceMap | None, *, infeasible: bool) -> Requests:
+    held = _greater(_plain(actuated), _plain(allocated or {}))
+    return held if infeasible else _greater(wanted, held)
 
 
 def _resize_is_infeasible(pod: Pod) -> bool:
@@ -198,14 +194,16 @@ def _resize_is_infeasible(pod: Pod) -> bool:
     return condition is not None and condition.reason == "Infeasible"
 
 
-def _aggregate(pod: Pod, of: Callable[[Container], Requests]) -> Requests:
+def _aggregate(
+    containers: Iterable[Container], init_containers: Iterable[Container], of: Callable[[Container], Requests]
+) -> Requests:
     """Containers together, but never less than the largest moment of start-up; sidecars run through both."""
     total: Requests = {}
-    for container in pod.spec.containers:
+    for container in containers:
         _add(total, of(container))
     sidecars: Requests = {}
     largest: Requests = {}
-    for container in pod.spec.init_containers:
+    for container in init_containers:
         amount = of(container)
         if container.restart_policy == "Always":
             _add(total, amount)
@@ -228,5 +226,5 @@ def _greater(left: Requests, right: Requests) -> Requests:
 
 
 def allocatable(resources: ResourceMap) -> Requests:
-    """`status.allocatable` in the same units."""
-    return _plain(resources)
+    """`status.allocatable` in the same units, a fresh dict."""
+    return _bounded(_plain(resources))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Generic, Protocol, TypeAlias, TypeVar
+from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ T = TypeVar("T")
 Index: TypeAlias = slice | npt.NDArray[np.intp]
 """Which slots of a column: a leading slice, or an array of slot numbers."""
 
-_FEW = 8
+FEW: Final = 8
 """Up to so many slots plain integers are faster than arrays."""
 
 
@@ -121,7 +121,7 @@ class ScoreColumn:
 
     def refresh(self, slots: set[int]) -> None:
         """Score these slots again."""
-        if len(slots) <= _FEW:
+        if len(slots) <= FEW:
             for slot in slots:
                 self.column[slot] = self._one(slot)
         else:

@@ -9,6 +9,7 @@ from typing import Protocol
 from scheduler.cache.cluster import Cluster
 from scheduler.core.clock import Clock
 from scheduler.core.decode import Broken
+from scheduler.core.errors import Unavailable
 from scheduler.core.pod import Pod, PodCondition
 
 
@@ -52,5 +53,36 @@ class Handle:
     writer: Writer
     recorder: Recorder
     clock: Clock
-    scheduler_name: str
+    scheduler_name: str = ""
     chance: random.Random = field(default_factory=random.Random)
+
+
+class Unplugged:
+    """Both ports where there is no cluster: plugins are made to be looked at, and nothing may be written."""
+
+    async def bind(self, pod: Pod, node_name: str) -> None:
+        """Raises Unavailable."""
+        raise Unavailable(f"no cluster to bind {pod.key} in")
+
+    async def patch_pod_status(
+        self, pod: Pod, *, condition: PodCondition | None, nominated_node_name: str | None
+    ) -> None:
+        """Raises Unavailable."""
+        raise Unavailable(f"no cluster to patch {pod.key} in")
+
+    async def read_pod(self, namespace: str, name: str) -> Pod | Broken | None:
+        """Raises Unavailable."""
+        raise Unavailable(f"no cluster to read {namespace}/{name} from")
+
+    def event(  # noqa: PLR0913 (an event has that many parts)
+        self,
+        pod: Pod,
+        *,
+        controller: str,
+        type_: str,
+        reason: str,
+        action: str,
+        note: str,
+        related: Pod | None = None,
+    ) -> None:
+        """Nobody listens."""

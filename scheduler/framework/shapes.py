@@ -8,7 +8,7 @@ from scheduler.core.podinfo import PodInfo
 from scheduler.framework.hints import Hint
 
 
-def everyone(pod: PodInfo) -> Hashable:
+def everyone(_pod: PodInfo) -> Hashable:
     """The hint does not look at the waiting pod at all: one question for all of them."""
     return None
 
@@ -33,6 +33,6 @@ def by_host_ports(pod: PodInfo) -> Hashable:
     return pod.host_ports
 
 
-def queue_itself(pod: PodInfo, old: PodInfo | None, new: PodInfo | None) -> Hint:
+def queue_itself(pod: PodInfo, _old: PodInfo | None, new: PodInfo | None) -> Hint:
     """Queue if the pod that changed is the waiting one. Has no shape: it depends on who the pod is."""
     return Hint.QUEUE if new is not None and new.uid == pod.uid else Hint.SKIP

@@ -28,7 +28,8 @@ def setup(
 ) -> None:
     """Configure structlog and `logging` for the whole process; calling it again replaces the set-up.
 
-    `verbosity` is what -v says: from 2 our debug lines and libraries' information, from 4 libraries' debug lines.
+    `verbosity` is what -v says: from 2 our debug lines and libraries' information, from 4 libraries' debug lines;
+    below 0 warnings only.
     `cache_loggers` binds each logger to this set-up at first use; tests, which set up anew, turn it off.
     """
     out = file or sys.stderr.buffer
@@ -40,9 +41,7 @@ def setup(
     rendering = _json() if log_format == "json" else _text(colors=file is None and sys.stderr.isatty())
     structlog.configure(
         processors=[*shared, *rendering],
-        wrapper_class=structlog.make_filtering_bound_logger(
-            logging.DEBUG if verbosity >= _DEBUG_FROM else logging.INFO
-        ),
+        wrapper_class=structlog.make_filtering_bound_logger(_level(verbosity)),
         logger_factory=structlog.BytesLoggerFactory(out),
         cache_logger_on_first_use=cache_loggers,
     )
@@ -57,6 +56,12 @@ def setup(
     root.handlers[:] = [handler]
     root.setLevel(_foreign_level(verbosity))
     logging.captureWarnings(capture=True)
+
+
+def _level(verbosity: int) -> int:
+    if verbosity < 0:
+        return logging.WARNING
+    return logging.DEBUG if verbosity >= _DEBUG_FROM else logging.INFO
 
 
 def _foreign_level(verbosity: int) -> int:

@@ -21,9 +21,7 @@ class NodePorts:
     """PreFilter, Filter."""
 
     name: Final = "NodePorts"
-    _no: Final = Rejection(
-        name, Code.UNSCHEDULABLE, ("node(s) didn't have free ports for the requested pod ports",)
-    )
+    _no: Final = Rejection(name, Code.UNSCHEDULABLE, ("node(s) didn't have free ports for the requested pod ports",))
 
     def __init__(self, args: object, handle: Handle) -> None:
         self._ports = handle.cluster.nodes.ports
@@ -42,7 +40,7 @@ class NodePorts:
         return (EventHint(_POD_GONE, _after_pod_gone, by_host_ports), EventHint(NODE_ADD))
 
 
-def _after_pod_gone(pod: PodInfo, old: PodInfo | None, new: PodInfo | None) -> Hint:
+def _after_pod_gone(pod: PodInfo, old: PodInfo | None, _new: PodInfo | None) -> Hint:
     if old is None or not (old.node_name or old.pod.status.nominated_node_name):
         return Hint.SKIP
     clash = any(_clash(wanted, held) for wanted in pod.host_ports for held in old.host_ports)

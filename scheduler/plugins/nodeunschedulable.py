@@ -41,12 +41,12 @@ class NodeUnschedulable:
         return (EventHint(_NODE, _after_node, everyone), EventHint(_TOLERATION, _after_toleration))
 
 
-def _after_node(pod: PodInfo, old: Node | None, new: Node | None) -> Hint:
+def _after_node(_pod: PodInfo, old: Node | None, new: Node | None) -> Hint:
     opened = new is not None and not new.spec.unschedulable and (old is None or old.spec.unschedulable)
     return Hint.QUEUE if opened else Hint.SKIP
 
 
-def _after_toleration(pod: PodInfo, old: PodInfo | None, new: PodInfo | None) -> Hint:
+def _after_toleration(pod: PodInfo, _old: PodInfo | None, new: PodInfo | None) -> Hint:
     if new is None or new.uid != pod.uid:
         return Hint.SKIP
     return Hint.QUEUE if tolerated(new.pod.spec.tolerations, UNSCHEDULABLE_TAINT) else Hint.SKIP

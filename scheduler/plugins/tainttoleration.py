@@ -62,9 +62,7 @@ class TaintToleration:
         """Number of soft taints that are not tolerated."""
         return self._soft(pod)[1]
 
-    def normalize_score(
-        self, state: CycleState, pod: PodInfo, scores: Scores, slots: npt.NDArray[np.intp]
-    ) -> Scores:
+    def normalize_score(self, state: CycleState, pod: PodInfo, scores: Scores, slots: npt.NDArray[np.intp]) -> Scores:
         """Fewest are best."""
         return default_normalize(scores, slots, reverse=True)
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from scheduler.core.events import UPDATE, ClusterEvent, Resource
 from scheduler.core.nodeset import NodeSet
-from scheduler.core.pod import Affinity, Pod
+from scheduler.core.pod import Pod, PodAffinity
 from scheduler.core.podinfo import PodInfo
 from scheduler.core.verdicts import Code, Rejection
 from scheduler.framework.hints import EventHint, Hint
@@ -44,23 +44,28 @@ class UnsupportedFeatures:
 def unsupported(pod: Pod) -> list[str]:
     """What in this pod cannot be judged yet, in words; empty for a pod that can be placed."""
     spec = pod.spec
-    uses = {
-        "persistentVolumeClaim volumes": any(v.persistent_volume_claim is not None for v in spec.volumes),
-        "ephemeral volumes": any(v.ephemeral is not None for v in spec.volumes),
-        "resource claims": bool(spec.resource_claims),
-        "topology spread constraints": bool(spec.topology_spread_constraints),
-        "pod affinity": _has(spec.affinity, "pod_affinity"),
-        "pod anti-affinity": _has(spec.affinity, "pod_anti_affinity"),
-        "a scheduling group": spec.scheduling_group is not None,
-    }
-    return [what for what, is_used in uses.items() if is_used]
+    found = []
+    if any(volume.persistent_volume_claim is not None for volume in spec.volumes):
+        found.append("persistentVolumeClaim volumes")
+    if any(volume.ephemeral is not None for volume in spec.volumes):
+        found.append("ephemeral volumes")
+    if spec.resource_claims:
+        found.append("resource claims")
+    if spec.topology_spread_constraints:
+        found.append("topology spread constraints")
+    if spec.affinity is not None and _has_terms(spec.affinity.pod_affinity):
+        found.append("pod affinity")
+    if spec.affinity is not None and _has_terms(spec.affinity.pod_anti_affinity):
+        found.append("pod anti-affinity")
+    if spec.scheduling_group is not None:
+        found.append("a scheduling group")
+    return found
 
 
-def _has(affinity: Affinity | None, side: str) -> bool:
-    terms = getattr(affinity, side, None)
-    return terms is not None and bool(terms.required or terms.preferred)
+def _has_terms(rules: PodAffinity | None) -> bool:
+    return rules is not None and bool(rules.required or rules.preferred)
 
 
-def _after_update(pod: PodInfo, old: PodInfo | None, new: PodInfo | None) -> Hint:
+def _after_update(pod: PodInfo, _old: PodInfo | None, new: PodInfo | None) -> Hint:
     # A pod that is still refused stays where it is, however often its labels change.
     return Hint.QUEUE if new is not None and new.uid == pod.uid and not unsupported(new.pod) else Hint.SKIP

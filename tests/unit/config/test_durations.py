@@ -1,8 +1,7 @@
 """Durations as Go writes them."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from scheduler.config.durations import format_duration, parse_duration_s
 
@@ -29,7 +28,9 @@ def test_reading(text: str, seconds: float) -> None:
     assert parse_duration_s(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "15", "s", "1 m", "1d", ".s", "1.2.3s", "1m-3s", "abc", "٣s", "--1s", "99999999h"])
+@pytest.mark.parametrize(
+    "text", ["", "15", "s", "1 m", "1d", ".s", "1.2.3s", "1m-3s", "abc", "٣s", "--1s", "99999999h"]
+)
 def test_refusing(text: str) -> None:
     """A number needs a unit; there are no days; Go's limit holds."""
     with pytest.raises(ValueError, match="duration"):

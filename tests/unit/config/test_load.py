@@ -4,11 +4,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.config.documents import HEAD, mistakes, read
 
 from scheduler.config.errors import ConfigErrors
 from scheduler.config.load import check, default, load, parse
+from scheduler.config.plugins import resolve
 from scheduler.config.types import ClientConnection, Configuration, LeaderElection
+from tests.unit.config.documents import HEAD, mistakes, read
+from tests.unit.config.test_plugins import UPSTREAM
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parents[2] / "examples" / "config"
@@ -44,23 +46,25 @@ def test_the_defaults() -> None:
 
 def test_everything_said_is_kept() -> None:
     """Each field of the top level arrives under its name, with its unit."""
-    configuration = read({
-        "parallelism": 4,
-        "clientConnection": {"kubeconfig": "/k", "qps": 1.5, "burst": 3},
-        "leaderElection": {
-            "leaderElect": False,
-            "leaseDuration": "1m30s",
-            "renewDeadline": "20s",
-            "retryPeriod": "500ms",
-            "resourceName": "mine",
-            "resourceNamespace": "here",
-        },
-        "percentageOfNodesToScore": 0,
-        "podInitialBackoffSeconds": 2,
-        "podMaxBackoffSeconds": 2,
-        "delayCacheUntilActive": True,
-        "enableProfiling": False,
-    })
+    configuration = read(
+        {
+            "parallelism": 4,
+            "clientConnection": {"kubeconfig": "/k", "qps": 1.5, "burst": 3},
+            "leaderElection": {
+                "leaderElect": False,
+                "leaseDuration": "1m30s",
+                "renewDeadline": "20s",
+                "retryPeriod": "500ms",
+                "resourceName": "mine",
+                "resourceNamespace": "here",
+            },
+            "percentageOfNodesToScore": 0,
+            "podInitialBackoffSeconds": 2,
+            "podMaxBackoffSeconds": 2,
+            "delayCacheUntilActive": True,
+            "enableProfiling": False,
+        }
+    )
 
     assert configuration == Configuration(
         parallelism=4,
@@ -178,30 +182,34 @@ def test_null_means_absent() -> None:
 
 def test_zero_means_default_where_upstream_says_so() -> None:
     """Generated documents spell out Go's zero values."""
-    configuration = read({
-        "clientConnection": {"kubeconfig": "", "qps": 0, "burst": 0, "contentType": ""},
-        "leaderElection": {
-            "leaseDuration": "0s",
-            "renewDeadline": "0s",
-            "retryPeriod": "0s",
-            "resourceLock": "",
-            "resourceName": "",
-            "resourceNamespace": "",
-        },
-        "profiles": [],
-    })
+    configuration = read(
+        {
+            "clientConnection": {"kubeconfig": "", "qps": 0, "burst": 0, "contentType": ""},
+            "leaderElection": {
+                "leaseDuration": "0s",
+                "renewDeadline": "0s",
+                "retryPeriod": "0s",
+                "resourceLock": "",
+                "resourceName": "",
+                "resourceNamespace": "",
+            },
+            "profiles": [],
+        }
+    )
 
     assert configuration == default()
 
 
 def test_fields_without_effect_are_listed() -> None:
     """They are accepted, so that a kube-scheduler's document works, and named, so that nobody relies on them."""
-    configuration = read({
-        "parallelism": 8,
-        "enableContentionProfiling": True,
-        "clientConnection": {"contentType": "application/vnd.kubernetes.protobuf", "acceptContentTypes": None},
-        "profiles": [{"schedulerName": "p", "pluginConfig": [{"name": "NodeName", "args": {"x": 1}}]}],
-    })
+    configuration = read(
+        {
+            "parallelism": 8,
+            "enableContentionProfiling": True,
+            "clientConnection": {"contentType": "application/vnd.kubernetes.protobuf", "acceptContentTypes": None},
+            "profiles": [{"schedulerName": "p", "pluginConfig": [{"name": "NodeName", "args": {"x": 1}}]}],
+        }
+    )
 
     assert configuration.ignored == (
         "clientConnection.contentType",
@@ -221,8 +229,8 @@ def test_all_mistakes_at_once_in_document_order() -> None:
         (5, "podMaxBackoffSeconds: must be >= podInitialBackoffSeconds (1), got 0"),
         (
             12,
-            "profiles[0].pluginConfig[0].args.scoringStrategy.type: "
-            'must be one of LeastAllocated, MostAllocated, RequestedToCapacityRatio, got "MostAllocatd"',
+            "profiles[0].pluginConfig[0].args.scoringStrategy.type: must be one of "
+            + 'LeastAllocated, MostAllocated, RequestedToCapacityRatio, got "MostAllocatd"',
         ),
         (15, "profiles[0].pluginConfig[1].args.bindTimeoutSeconds: must be >= 0, got -5"),
     ]
@@ -236,7 +244,10 @@ def test_the_examples_are_good() -> None:
     assert files
     for file in files:
         assert check(file) == []
-        assert load(file).ignored == ()
+        configuration = load(file)
+        assert configuration.ignored == ()
+        for profile in configuration.profiles:
+            resolve(profile.plugins, implements=UPSTREAM)
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:

@@ -32,7 +32,9 @@ def test_qualified_names(name: str, problem: str) -> None:
     assert qualified_name_problem(name) == problem
 
 
-@pytest.mark.parametrize(("value", "good"), [("", True), ("a.b_c-1", True), ("a/b", False), ("é", False), ("a" * 64, False)])
+@pytest.mark.parametrize(
+    ("value", "good"), [("", True), ("a.b_c-1", True), ("a/b", False), ("é", False), ("a" * 64, False)]
+)
 def test_label_values(value: str, good: bool) -> None:
     """Empty or like a name."""
     assert (label_value_problem(value) == "") is good

@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
-from tests.unit.config.documents import mistakes, profile, read
 
 from scheduler.config.args import NodeResourcesFitArgs, RawArgs, VolumeBindingArgs
 from scheduler.config.types import PluginRef, PluginSet
+from tests.unit.config.documents import mistakes, profile, read
 
 OTHERS = "default-scheduler, whose pods belong to the cluster's own scheduler"
 
@@ -22,12 +22,12 @@ OTHERS = "default-scheduler, whose pods belong to the cluster's own scheduler"
         ),
         pytest.param(
             [{"schedulerName": "a"}, {}],
-            ["profiles[1].schedulerName: is required when there are several profiles"],
+            ["profiles[1].schedulerName: is required"],
             id="a second profile without name",
         ),
         pytest.param(
             [{"schedulerName": ""}],
-            ["profiles[0].schedulerName: is required when there are several profiles"],
+            ["profiles[0].schedulerName: is required"],
             id="an empty name",
         ),
         pytest.param(
@@ -36,7 +36,9 @@ OTHERS = "default-scheduler, whose pods belong to the cluster's own scheduler"
             id="the only profile without name",
         ),
         pytest.param(
-            [{"schedulerName": "default-scheduler"}], [f"profiles[0].schedulerName: {OTHERS}"], id="somebody else's name"
+            [{"schedulerName": "default-scheduler"}],
+            [f"profiles[0].schedulerName: {OTHERS}"],
+            id="somebody else's name",
         ),
         pytest.param(
             [{"schedulerName": "a", "percentageOfNodesToScore": -1}],
@@ -47,7 +49,7 @@ OTHERS = "default-scheduler, whose pods belong to the cluster's own scheduler"
             [{"schedulerName": 5}, {"schedulerName": "b"}],
             [
                 "profiles[0].schedulerName: must be a string, got 5",
-                "profiles[0].schedulerName: is required when there are several profiles",
+                "profiles[0].schedulerName: is required",
             ],
             id="a number for a name",
         ),
@@ -65,8 +67,9 @@ def test_names(profiles: list[Any], said: list[str]) -> None:
 
 def test_default_scheduler_can_be_allowed() -> None:
     """Whoever replaces the cluster's scheduler says so; then one unnamed profile has its name, as upstream."""
-    for document in ({"profiles": [{}]}, {"profiles": [{"schedulerName": "default-scheduler"}]}):
-        [only] = read(document, allow_default_scheduler=True).profiles
+    unnamed: dict[str, Any] = {}
+    for given in (unnamed, {"schedulerName": "default-scheduler"}):
+        [only] = read({"profiles": [given]}, allow_default_scheduler=True).profiles
 
         assert only.scheduler_name == "default-scheduler"
 
@@ -147,7 +150,9 @@ def test_plugin_sets_are_kept_as_written() -> None:
 )
 def test_mistakes_in_plugin_sets(plugins: dict[str, Any], said: list[str]) -> None:
     """What can be seen without knowing the plugins is seen at load."""
-    assert [line for line in mistakes(profile(plugins=plugins)) if "name: is required" not in line or line in said] == said
+    assert [
+        line for line in mistakes(profile(plugins=plugins)) if "name: is required" not in line or line in said
+    ] == said
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+
 from tests.unit.config.documents import mistakes, read
 
 NOT_YET = "leaderElection.leaderElect: leader election is not available in this version"
@@ -85,7 +86,13 @@ def test_leader_election(election: dict[str, Any], said: list[str]) -> None:
                     "weight": 5,
                     "bindVerb": "bind",
                     "enableHTTPS": True,
-                    "tlsConfig": {"insecure": False, "serverName": "a", "caData": "Y2E=", "certFile": "/c", "keyFile": "/k"},
+                    "tlsConfig": {
+                        "insecure": False,
+                        "serverName": "a",
+                        "caData": "Y2E=",
+                        "certFile": "/c",
+                        "keyFile": "/k",
+                    },
                     "httpTimeout": "3s",
                     "nodeCacheCapable": True,
                     "managedResources": [{"name": "example.com/foo", "ignoredByScheduler": True}],

@@ -48,6 +48,7 @@ def test_ours_and_foreign_lines_have_one_shape() -> None:
 @pytest.mark.parametrize(
     ("verbosity", "seen"),
     [
+        (-1, ["their warning"]),
         (0, ["our info", "their warning"]),
         (1, ["our info", "their warning"]),
         (2, ["our debug", "our info", "their info", "their warning"]),

@@ -1,0 +1,155 @@
+"""Microseconds per plugin and pod, over all nodes at once: `python -m benchmarks.micro_plugins [--nodes N ...]`.
+
+Each round asks every plugin of a plain pod as the cycle does, then puts the pod on one of its best nodes, so that
+columns move under the memos. Rounds: pods of one shape, and of two hundred.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy as np
+
+from scheduler.cache.cluster import Cluster
+from scheduler.core import nodeset
+from scheduler.core.clock import SystemClock
+from scheduler.core.decode import from_manifest
+from scheduler.core.node import Node
+from scheduler.core.nodeset import EMPTY, NodeSet
+from scheduler.core.pod import Pod
+from scheduler.core.podinfo import PodInfo, placed, pod_info
+from scheduler.framework.ports import Handle, Recorder, Writer
+from scheduler.framework.state import CycleState
+from scheduler.plugins import BUILT_IN
+
+_ORDER = (
+    "UnsupportedFeatures",
+    "NodeUnschedulable",
+    "NodeName",
+    "TaintToleration",
+    "NodeAffinity",
+    "NodePorts",
+    "NodeResourcesFit",
+    "NodeResourcesBalancedAllocation",
+)
+
+
+def node(at: int) -> Node:
+    """32 cores, 256 GiB; each tenth is tainted, each hundredth cordoned."""
+    taints = [{"key": "team", "value": "a", "effect": "NoSchedule"}] if at % 10 == 0 else []
+    return from_manifest(
+        Node,
+        {
+            "metadata": {
+                "name": f"node-{at:05}",
+                "labels": {"kubernetes.io/hostname": f"node-{at:05}", "zone": f"z{at % 3}"},
+            },
+            "spec": {"taints": taints, "unschedulable": at % 100 == 1},
+            "status": {"allocatable": {"cpu": "32", "memory": "256Gi", "ephemeral-storage": "100Gi", "pods": "110"}},
+        },
+    )
+
+
+def pod(at: int, shape: int) -> PodInfo:
+    """A plain pod: one container, tolerations as admission adds them."""
+    tolerations = [
+        {"key": f"node.kubernetes.io/{why}", "operator": "Exists", "effect": "NoExecute"}
+        for why in ("not-ready", "unreachable")
+    ]
+    requests = {"cpu": f"{100 + shape}m", "memory": f"{200 + shape}Mi"}
+    manifest = {
+        "metadata": {"name": f"pod-{at}", "namespace": "default", "uid": f"uid-{at}"},
+        "spec": {"containers": [{"name": "c", "resources": {"requests": requests}}], "tolerations": tolerations},
+    }
+    return pod_info(from_manifest(Pod, manifest))
+
+
+class Rounds:
+    """All plugins on one cluster; adds up the time of each."""
+
+    def __init__(self, node_count: int) -> None:
+        self.cluster = Cluster()
+        for at in range(node_count):
+            self.cluster.set_node(node(at))
+        handle = Handle(self.cluster, cast("Writer", None), cast("Recorder", None), SystemClock(), "kubestow")
+        self.plugins: list[Any] = [BUILT_IN[name](None, handle) for name in _ORDER]
+        self.spent: dict[str, float] = {}
+        self.chance = random.Random(1)
+
+    def timed(self, label: str, call: Callable[[], Any]) -> Any:
+        began = time.perf_counter()
+        answer = call()
+        self.spent[label] = self.spent.get(label, 0.0) + time.perf_counter() - began
+        return answer
+
+    def place(self, info: PodInfo) -> None:
+        """One pod through PreFilter, Filter, PreScore, Score and NormalizeScore; then it is assumed."""
+        state = CycleState()
+        nodes = self.cluster.nodes
+        left = nodes.present
+        for plugin in self.plugins:
+            left = self._filtered(plugin, state, info, left)
+        slots = nodeset.slots(left, nodes.capacity)
+        total = np.zeros(nodes.capacity, dtype=np.int64)
+        for plugin in self.plugins:
+            total = total + self._scored(plugin, state, info, left)
+        best = slots[total[slots] == total[slots].max()]
+        self.cluster.assume(placed(info, nodes.name(int(self.chance.choice(best)))))
+
+    def _filtered(self, plugin: Any, state: CycleState, info: PodInfo, nodes: NodeSet) -> NodeSet:
+        label = f"{plugin.name} filter"
+        if hasattr(plugin, "pre_filter") and self.timed(label, lambda: plugin.pre_filter(state, info, nodes)):
+            return nodes
+        if not hasattr(plugin, "filter"):
+            return nodes
+        out = EMPTY
+        for refused in self.timed(label, lambda: plugin.filter(state, info, nodes)).values():
+            out |= refused
+        return nodes & ~out
+
+    def _scored(self, plugin: Any, state: CycleState, info: PodInfo, nodes: NodeSet) -> Any:
+        label = f"{plugin.name} score"
+        if not hasattr(plugin, "score"):
+            return 0
+        if hasattr(plugin, "pre_score") and self.timed(label, lambda: plugin.pre_score(state, info, nodes)):
+            return 0
+        column = self.timed(label, lambda: plugin.score(state, info, nodes))
+        if hasattr(plugin, "normalize_score"):
+            slots = nodeset.slots(nodes, self.cluster.nodes.capacity)
+            column = self.timed(label, lambda: plugin.normalize_score(state, info, column, slots))
+        return column
+
+
+def measure(node_count: int, shapes: int, pods: int) -> None:
+    """Prints a table: µs per pod by plugin and half, and their sum."""
+    rounds = Rounds(node_count)
+    for at in range(shapes):
+        rounds.place(pod(at, at))
+    rounds.spent.clear()
+    for at in range(pods):
+        rounds.place(pod(shapes + at, at % shapes))
+    print(f"\n{node_count} nodes, {shapes} shape(s), {pods} pods: µs per pod")
+    for label, spent_s in rounds.spent.items():
+        print(f"  {label:42} {spent_s / pods * 1e6:8.1f}")
+    print(f"  {'together':42} {sum(rounds.spent.values()) / pods * 1e6:8.1f}")
+
+
+async def main() -> None:
+    """Reads the arguments and measures each size with one shape and with two hundred."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--nodes", type=int, nargs="+", default=[1000, 5000])
+    parser.add_argument("--shapes", type=int, nargs="+", default=[1, 200])
+    parser.add_argument("--pods", type=int, default=2000)
+    args = parser.parse_args()
+    for node_count in args.nodes:
+        for shapes in args.shapes:
+            measure(node_count, shapes, args.pods)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

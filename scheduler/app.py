@@ -1,0 +1,277 @@
+"""The composition root: every object is made once, here, and started and drained in order.
+
+Start: connect, ask what is served, mirror pods and nodes, decide only when the first picture of both is in the cache.
+Stop: pop nothing more, let bindings finish within the drain time, flush events, close. A daemon belongs to one event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import signal
+from collections.abc import Coroutine
+from functools import partial
+from typing import Any, Final
+
+import structlog
+
+from scheduler.config.dump import to_document
+from scheduler.core.clock import Clock, SystemClock
+from scheduler.core.deltas import Delta
+from scheduler.core.node import Node
+from scheduler.core.pod import Pod
+from scheduler.decisions import Decisions
+from scheduler.insight.http import Endpoints, Sources
+from scheduler.kube.kinds import NODE, POD
+from scheduler.kube.recorder import EventRecorder
+from scheduler.kube.reflector import Reflector
+from scheduler.kube.throttle import Throttle
+from scheduler.kube.transport import AiohttpTransport, Transport, load_settings
+from scheduler.kube.writes import ApiWriter
+from scheduler.obs.metrics import Metrics
+from scheduler.options import RunOptions
+
+_log = structlog.get_logger(__name__)
+
+HEARTBEAT_S: Final = 60.0
+"""/livez fails when the loop has not come around for this long."""
+_LAG_EVERY_S: Final = 1.0
+_FLUSH_S: Final = 5.0
+
+
+class Daemon:
+    """`start`, then `wait`, then `stop`."""
+
+    def __init__(self, options: RunOptions, *, clock: Clock | None = None, transport: Transport | None = None) -> None:
+        self._options = options
+        self._clock = clock or SystemClock()
+        self._given_transport = transport
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._failed: asyncio.Future[None] | None = None
+        self._is_synced = False
+        self._is_stopping = False
+        self._reflectors: dict[str, Reflector[Any]] = {}
+        self._endpoints: Endpoints | None = None
+        self._transport: Transport | None = None
+        self._scheduling: asyncio.Task[None] | None = None
+        self.metrics = Metrics()
+        self.port = 0
+        """Where the endpoints listen; 0 when there are none."""
+
+    async def start(self) -> None:
+        """Connect and begin; returns once the endpoints listen and the mirrors run, before they are complete."""
+        connection = self._options.config.client_connection
+        self._failed = asyncio.get_running_loop().create_future()
+        transport = self._given_transport
+        if transport is None:
+            settings = await load_settings(self._options.kubeconfig or connection.kubeconfig, self._options.master)
+            transport = AiohttpTransport(settings)
+        self._transport = transport
+        throttle = Throttle(connection.qps, connection.burst, clock=self._clock)
+        writer = ApiWriter(transport, throttle, clock=self._clock)
+        self._recorder = EventRecorder(writer, clock=self._clock)
+        self.decisions = Decisions(
+            self._options, writer=writer, recorder=self._recorder, clock=self._clock, metrics=self.metrics
+        )
+        self._reflect(transport)
+        self._bind_metrics()
+        if self._options.port is not None:
+            self._endpoints = Endpoints(self._sources())
+            self.port = await self._endpoints.start(self._options.host, self._options.port)
+        self._spawn(self._recorder.run())
+        self._spawn(self._measure_lag())
+        self._scheduling = self._spawn(self._schedule())
+
+    async def wait(self) -> None:
+        """Until a part of the daemon fails; that failure is raised."""
+        assert self._failed is not None
+        await self._failed
+
+    async def stop(self, drain_timeout_s: float | None = None) -> None:
+        """Drain and close. Safe to call twice, and after a failed `start`."""
+        if self._is_stopping:
+            return
+        self._is_stopping = True
+        limit_s = self._options.drain_timeout_s if drain_timeout_s is None else drain_timeout_s
+        if hasattr(self, "decisions"):
+            await self._drain(limit_s)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._endpoints is not None:
+            await self._endpoints.stop()
+        if self._transport is not None and self._given_transport is None:
+            await self._transport.close()
+
+    def idle(self) -> bool:
+        """Synced, and nothing to do right now."""
+        return self._is_synced and self.decisions.is_idle()
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    async def _drain(self, limit_s: float) -> None:
+        decisions = self.decisions
+        decisions.loop.stop()
+        if self._scheduling is not None and self._is_synced:
+            await asyncio.wait([self._scheduling])
+        left = await decisions.binder.drain(limit_s)
+        decisions.inbox.apply()
+        decisions.queue.close()
+        _log.info("drained", bindings_cancelled=left)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_FLUSH_S):
+                await decisions.patches.drain()
+                await self._recorder.flush()
+
+    def _spawn(self, part: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.ensure_future(part)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and self._failed is not None and not self._failed.done():
+            self._failed.set_exception(error)
+
+    def _reflect(self, transport: Transport) -> None:
+        pods: Reflector[Pod] = Reflector(POD, transport, self._on_pods, clock=self._clock)
+        nodes: Reflector[Node] = Reflector(NODE, transport, self._on_nodes, clock=self._clock)
+        self._reflectors = {"Node": nodes, "Pod": pods}
+        for reflector in self._reflectors.values():
+            self._spawn(reflector.run())
+
+    def _on_pods(self, deltas: list[Delta[Pod]]) -> None:
+        self.decisions.inbox.put(partial(self.decisions.intake.pods, deltas))
+
+    def _on_nodes(self, deltas: list[Delta[Node]]) -> None:
+        self.decisions.inbox.put(partial(self.decisions.intake.nodes, deltas))
+
+    async def _schedule(self) -> None:
+        for reflector in self._reflectors.values():
+            await reflector.synced.wait()
+        self.decisions.inbox.apply()
+        gc.collect()
+        gc.freeze()
+        self._is_synced = True
+        _log.info("synced", **self.decisions.cluster.sizes(), pending=len(self.decisions.shared.pending))
+        await self.decisions.loop.run()
+
+    async def _measure_lag(self) -> None:
+        while True:
+            due = self._clock.now() + _LAG_EVERY_S
+            await self._clock.sleep(_LAG_EVERY_S)
+            self.metrics.loop_lag(max(0.0, self._clock.now() - due))
+
+    # -- what is shown -----------------------------------------------------------------------------------------------
+
+    def _bind_metrics(self) -> None:
+        decisions = self.decisions
+        self.metrics.bind_gauges(
+            pending=decisions.queue.counts,
+            inflight_events=decisions.queue.in_flight_events,
+            cache=decisions.cluster.sizes,
+            bindings_in_flight=lambda: len(decisions.binder),
+        )
+        self.metrics.bind_reflectors(lambda: {kind: r.stats for kind, r in self._reflectors.items()})
+        self.metrics.bind_recorder(lambda: self._recorder.stats)
+
+    def _sources(self) -> Sources:
+        decisions = self.decisions
+        readyz = {f"informer-sync-{kind.lower()}s": partial(self._kind_lag, kind) for kind in self._reflectors}
+        return Sources(
+            livez={"scheduling-loop": self._heartbeat},
+            readyz={
+                **readyz,
+                "sched-handler-sync": lambda: None if self._is_synced else "the first picture is not complete",
+                "shutdown": lambda: "shutting down" if self._is_stopping else None,
+            },
+            metrics=self.metrics.render,
+            sample=self.metrics.sample,
+            configz=lambda: to_document(self._options.config),
+            debug_queue=lambda: {"counts": decisions.queue.counts(), "entries": list(decisions.queue.entries())},
+            debug_cache=self._cache_dump,
+            debug_pod=decisions.records.to_dict,
+        )
+
+    def _heartbeat(self) -> str | None:
+        silent_s = self._clock.now() - self.decisions.loop.beat
+        if self._is_synced and silent_s > HEARTBEAT_S:
+            return f"the scheduling loop has not come around for {silent_s:.0f} s"
+        return None
+
+    def _kind_lag(self, kind: str) -> str | None:
+        reflector = self._reflectors[kind]
+        if reflector.synced.is_set() and not reflector.stats.denied:
+            return None
+        return reflector.stats.denied or reflector.stats.last_error or "not synced"
+
+    def _cache_dump(self) -> object:
+        nodes = self.decisions.cluster.nodes
+        rows = []
+        for name in sorted(nodes.known_names()):
+            slot = nodes.slot(name)
+            assert slot is not None
+            rows.append(
+                {
+                    "node": name,
+                    "present": bool(nodes.present >> slot & 1),
+                    "unreadable": bool(nodes.unreadable >> slot & 1),
+                    "pods": sorted(info.key for info in nodes.pods(slot).values()),
+                    "requested": {r: int(nodes.requested[row, slot]) for r, row in nodes.resources().items()},
+                    "allocatable": {r: int(nodes.allocatable[row, slot]) for r, row in nodes.resources().items()},
+                }
+            )
+        cluster = self.decisions.cluster
+        return {
+            "sizes": cluster.sizes(),
+            "healed": cluster.healed,
+            "assumed": sorted(info.key for info in cluster.assumed()),
+            "unreadable": [{"pod": b.key, "node": b.node_name, "why": b.why} for b in cluster.broken()],
+            "nodes": rows,
+        }
+
+
+async def run_daemon(options: RunOptions) -> int:
+    """Run until SIGTERM or SIGINT (drains; a second one stops at once) or a failure; the process's exit code."""
+    daemon = Daemon(options)
+    asked = asyncio.Event()
+    again = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, lambda: (again if asked.is_set() else asked).set())
+    try:
+        await daemon.start()
+        for path in options.config.ignored:
+            _log.warning("configuration field has no effect", field=path)
+        _log.info("started", profiles=list(daemon.decisions.profiles), port=daemon.port)
+        return await _until(daemon, asked, again)
+    finally:
+        await daemon.stop(0)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+
+async def _until(daemon: Daemon, asked: asyncio.Event, again: asyncio.Event) -> int:
+    failed = asyncio.ensure_future(daemon.wait())
+    signalled = asyncio.ensure_future(asked.wait())
+    await asyncio.wait({failed, signalled}, return_when=asyncio.FIRST_COMPLETED)
+    signalled.cancel()
+    if failed.done():
+        _log.error("a part of the daemon failed", error=repr(failed.exception()))
+        return 1
+    failed.cancel()
+    _log.info("stopping")
+    stopping = asyncio.ensure_future(daemon.stop())
+    hurried = asyncio.ensure_future(again.wait())
+    await asyncio.wait({stopping, hurried}, return_when=asyncio.FIRST_COMPLETED)
+    hurried.cancel()
+    if not stopping.done():
+        _log.warning("stopping at once")
+        stopping.cancel()
+        await asyncio.gather(stopping, return_exceptions=True)
+        return 130
+    await stopping
+    return 0

@@ -1,0 +1,95 @@
+"""Everything that decides, made from a configuration and the ports: what runs in the daemon, in tests and in benchmarks.
+
+Knows no socket and no kube (law 1); `app` plugs those in.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Mapping
+
+from scheduler.binding import Binder
+from scheduler.cache.cluster import Cluster
+from scheduler.config.types import Configuration
+from scheduler.core.clock import Clock, SystemClock
+from scheduler.cycle import Cycle
+from scheduler.failure import Failures, StatusPatches
+from scheduler.framework.ports import Handle, Recorder, Unplugged, Writer
+from scheduler.framework.profile import Profile, build
+from scheduler.framework.runner import Runner
+from scheduler.inbox import Inbox
+from scheduler.insight.records import DecisionRecords
+from scheduler.intake import Intake
+from scheduler.loop import SchedulingLoop
+from scheduler.obs.metrics import Metrics
+from scheduler.options import RunOptions
+from scheduler.plugins import registry
+from scheduler.queue import QueueProfile, SchedulingQueue
+from scheduler.shared import Shared
+
+
+def build_profiles(config: Configuration, handle: Handle | None = None) -> Mapping[str, Profile]:
+    """Scheduler name → its plugins, made and in order. Raises ConfigErrors.
+
+    Without a handle the plugins are made for inspection only: an empty cluster and no way to write.
+    """
+    known = registry()
+    handle = handle or Handle(Cluster(), Unplugged(), Unplugged(), SystemClock())
+    return {
+        profile.scheduler_name: build(
+            profile,
+            known,
+            dataclasses.replace(handle, scheduler_name=profile.scheduler_name),
+            percentage=config.percentage_of_nodes_to_score,
+        )
+        for profile in config.profiles
+    }
+
+
+class Decisions:
+    """Everything that decides, made from a configuration and the ports; nothing here knows a socket."""
+
+    def __init__(
+        self, options: RunOptions, *, writer: Writer, recorder: Recorder, clock: Clock, metrics: Metrics
+    ) -> None:
+        self.chance = random.Random()
+        self.cluster = Cluster()
+        self.inbox = Inbox()
+        self.profiles = build_profiles(
+            options.config, Handle(self.cluster, writer, recorder, clock, chance=self.chance)
+        )
+        self.queue = SchedulingQueue(
+            {
+                name: QueueProfile(profile.pre_enqueue, profile.queue_sort.sort_key, profile.hints)
+                for name, profile in self.profiles.items()
+            },
+            clock=clock,
+            initial_backoff_s=options.config.pod_initial_backoff_s,
+            max_backoff_s=options.config.pod_max_backoff_s,
+            max_in_unschedulable_s=options.max_in_unschedulable_s,
+            newest=lambda key: self.shared.pending.get(key),
+            metrics=metrics,
+            on_ready=self.inbox.wake,
+        )
+        self.shared = Shared(self.cluster, self.queue, self.inbox, writer, recorder, clock, metrics)
+        runners = {name: Runner(profile, self.cluster, self.queue.nominator) for name, profile in self.profiles.items()}
+        self.patches = StatusPatches(writer)
+        self.failures = Failures(self.shared, self.patches)
+        self.binder = Binder(self.shared, self.failures, runners=runners)
+        self.intake = Intake(self.shared, self.failures, self.binder)
+        self.records = DecisionRecords()
+        self.loop = SchedulingLoop(
+            self.shared,
+            Cycle(runners, self.cluster, clock=clock, chance=self.chance, metrics=metrics),
+            binder=self.binder,
+            failures=self.failures,
+            profiles=self.profiles,
+            records=self.records,
+        )
+
+    def is_idle(self) -> bool:
+        """Nothing arrived that was not applied, nothing can be tried now, no binding and no patch is under way."""
+        counts = self.queue.counts()
+        busy = len(self.inbox) + counts["active"] + counts["backoff"] + len(self.binder) + len(self.patches)
+        return busy == 0

@@ -1,0 +1,207 @@
+"""What is watched: every kind with its API versions in order of preference, and which of them this server has.
+
+A kind that the server does not serve is absent, and asked for again once a minute: versions appear with upgrades,
+groups with feature gates. To watch one more kind: give its row a `typ` and add it to `WATCHED_NOW`; the chart's
+permissions follow from this table. Rules: docs/spec/core.md §4.1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from scheduler.core.clock import Clock
+from scheduler.core.errors import ApiError, NotFound
+from scheduler.core.node import Node
+from scheduler.core.pod import Pod
+from scheduler.kube.wire import Transport
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class KindSpec:
+    """One row of the table. `typ` is None while nothing reads the kind yet."""
+
+    name: str
+    plural: str
+    group_versions: tuple[str, ...]
+    namespaced: bool
+    typ: type[Any] | None = None
+    field_selector: str = ""
+
+    @property
+    def group(self) -> str:
+        """The API group; the core group is the empty text."""
+        return self.group_versions[0].rpartition("/")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """Where the server has a kind: the path of the collection over all namespaces, and the version."""
+
+    path: str
+    version: str
+
+
+_STORAGE: Final = ("storage.k8s.io/v1",)
+_STORAGE_BETA: Final = ("storage.k8s.io/v1", "storage.k8s.io/v1beta1")
+_DRA: Final = ("resource.k8s.io/v1", "resource.k8s.io/v1beta2", "resource.k8s.io/v1beta1")
+
+POD: Final = KindSpec("Pod", "pods", ("v1",), True, Pod, "status.phase!=Succeeded,status.phase!=Failed")
+NODE: Final = KindSpec("Node", "nodes", ("v1",), False, Node)
+
+KINDS: Final[Mapping[str, KindSpec]] = {
+    spec.name: spec
+    for spec in (
+        POD,
+        NODE,
+        KindSpec("Namespace", "namespaces", ("v1",), False),
+        KindSpec("PersistentVolume", "persistentvolumes", ("v1",), False),
+        KindSpec("PersistentVolumeClaim", "persistentvolumeclaims", ("v1",), True),
+        KindSpec("Service", "services", ("v1",), True),
+        KindSpec("ReplicationController", "replicationcontrollers", ("v1",), True),
+        KindSpec("ReplicaSet", "replicasets", ("apps/v1",), True),
+        KindSpec("StatefulSet", "statefulsets", ("apps/v1",), True),
+        KindSpec("PodDisruptionBudget", "poddisruptionbudgets", ("policy/v1",), True),
+        KindSpec("StorageClass", "storageclasses", _STORAGE, False),
+        KindSpec("CSINode", "csinodes", _STORAGE, False),
+        KindSpec("CSIDriver", "csidrivers", _STORAGE, False),
+        KindSpec("VolumeAttachment", "volumeattachments", _STORAGE, False),
+        KindSpec("CSIStorageCapacity", "csistoragecapacities", _STORAGE_BETA, True),
+        KindSpec("ResourceClaim", "resourceclaims", _DRA, True),
+        KindSpec("ResourceSlice", "resourceslices", _DRA, False),
+        KindSpec("DeviceClass", "deviceclasses", _DRA, False),
+        KindSpec("PriorityClass", "priorityclasses", ("scheduling.k8s.io/v1",), False),
+    )
+}
+
+WATCHED_NOW: Final[tuple[KindSpec, ...]] = (POD, NODE)
+
+
+class _Resource(msgspec.Struct):
+    name: str = ""
+
+
+class _ResourceList(msgspec.Struct):
+    resources: list[_Resource] | None = None
+
+
+_RESOURCES: Final = msgspec.json.Decoder(_ResourceList)
+
+
+class Unanswered(Exception):
+    """Some group versions could not be asked; what depends on them is neither served nor absent yet."""
+
+    def __init__(self, failed: Mapping[str, str], served: Mapping[str, Served | None]) -> None:
+        super().__init__("; ".join(f"{group_version}: {why}" for group_version, why in failed.items()))
+        self.failed = failed
+        self.served = served
+
+
+async def discover(transport: Transport, kinds: Iterable[KindSpec] = WATCHED_NOW) -> Mapping[str, Served | None]:
+    """Name → where it is served, None where it is not. One request per group version, none asked twice.
+
+    `Unanswered` if a group version failed otherwise than by being absent; it carries what was found out. A kind whose
+    better version did not answer is left open rather than pinned to a lesser one.
+    """
+    kinds = tuple(kinds)
+    wanted = sorted({group_version for spec in kinds for group_version in spec.group_versions})
+    answers = await asyncio.gather(*(_plurals(transport, group_version) for group_version in wanted))
+    plurals = dict(zip(wanted, answers))
+    served: dict[str, Served | None] = {}
+    for spec in kinds:
+        for group_version in spec.group_versions:
+            found = plurals[group_version]
+            if isinstance(found, str):
+                break
+            if spec.plural in found:
+                served[spec.name] = Served(_path(group_version, spec.plural), group_version.rpartition("/")[2])
+                break
+        else:
+            served[spec.name] = None
+    failed = {group_version: found for group_version, found in plurals.items() if isinstance(found, str)}
+    if failed:
+        raise Unanswered(failed, served)
+    return served
+
+
+class Discovery:
+    """Finds the wanted kinds at start, and those still missing again and again."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        clock: Clock,
+        *,
+        kinds: Iterable[KindSpec] = WATCHED_NOW,
+        again_s: float = 60.0,
+    ) -> None:
+        self._transport = transport
+        self._clock = clock
+        self._missing = {spec.name: spec for spec in kinds}
+        self._again_s = again_s
+        self.served: dict[str, Served] = {}
+        self.answered = asyncio.Event()
+        """Set once every kind has been found or is known to be absent."""
+        self.last_error = ""
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Kinds not found so far; after `answered`, those which the server does not serve."""
+        return tuple(self._missing)
+
+    async def run(self, on_served: Callable[[KindSpec, Served], None]) -> None:
+        """Call `on_served` once for each kind as it is found; returns when none is missing.
+
+        A server that does not answer is asked again after 1 s, doubling to `again_s`.
+        """
+        failing_s = 1.0
+        while self._missing:
+            if await self._pass(on_served):
+                self.answered.set()
+                failing_s = 1.0
+                if self._missing:
+                    await self._clock.sleep(self._again_s)
+            else:
+                await self._clock.sleep(failing_s)
+                failing_s = min(2 * failing_s, self._again_s)
+
+    async def _pass(self, on_served: Callable[[KindSpec, Served], None]) -> bool:
+        """Ask once; whether every answer came."""
+        found: Mapping[str, Served | None]
+        try:
+            found = await discover(self._transport, self._missing.values())
+            self.last_error = ""
+        except Unanswered as why:
+            found = why.served
+            self.last_error = str(why)
+            _log.warning("API discovery is incomplete", error=self.last_error)
+        for name, served in found.items():
+            if served is not None:
+                self.served[name] = served
+                on_served(self._missing.pop(name), served)
+        return not self.last_error
+
+
+async def _plurals(transport: Transport, group_version: str) -> frozenset[str] | str:
+    """What the group version serves; none if it is absent; the error's text if it did not answer."""
+    root = "/apis" if "/" in group_version else "/api"
+    try:
+        listed = _RESOURCES.decode(await transport.get(f"{root}/{group_version}"))
+    except NotFound:
+        return frozenset()
+    except ApiError as error:
+        return error.message
+    except (msgspec.DecodeError, ValueError) as error:
+        return str(error)
+    return frozenset(resource.name for resource in listed.resources or ())
+
+
+def _path(group_version: str, plural: str) -> str:
+    return f"/{'apis' if '/' in group_version else 'api'}/{group_version}/{plural}"

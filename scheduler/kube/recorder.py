@@ -1,0 +1,313 @@
+"""Events for users (events.k8s.io/v1), sent in the background: nothing waits for one and none is worth a delay.
+
+The queue is bounded and drops its oldest. A repetition (same type, action, reason, controller, object and related
+object) is counted into a series, which is written back every few minutes; the same with another note is a new Event, so
+that users see why the verdict changed (docs/spec/core.md §7.2, §10.5). Knows nothing of scheduling.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import msgspec
+import structlog
+
+from scheduler.core.clock import Clock
+from scheduler.core.errors import Ambiguous, ApiError, Conflict, NotFound, Unavailable
+from scheduler.core.pod import Pod
+from scheduler.kube.timestamps import micros
+from scheduler.kube.writes import ApiWriter
+
+_log = structlog.get_logger(__name__)
+
+NOTE_BYTES: Final = 1024
+_ELLIPSIS: Final = b" ..."
+_NAME_LENGTH: Final = 253
+REFRESH_S: Final = 300.0
+"""A series is written at most this often."""
+IDLE_S: Final = 360.0
+"""A series that has been quiet for so long is closed; what comes later is a new Event."""
+_TIDY_S: Final = 30.0
+_SERIES: Final = 10_000
+_RETRIES_S: Final = (0.5, 2.0, 8.0)
+
+
+@dataclass(slots=True)
+class RecorderStats:
+    """Read by /metrics. `dropped`: pushed out of a full queue; `failed`: refused, or given up after retries."""
+
+    sent: int = 0
+    failed: int = 0
+    dropped: int = 0
+    queued: int = 0
+
+
+class _Key(NamedTuple):
+    uid: str
+    type_: str
+    reason: str
+    action: str
+    controller: str
+    related_uid: str
+
+
+class _Ref(msgspec.Struct, rename="camel"):
+    """What an Event is about."""
+
+    name: str
+    namespace: str
+    uid: str
+    resource_version: str
+    kind: str = "Pod"
+    api_version: str = "v1"
+
+
+class _Meta(msgspec.Struct):
+    name: str
+    namespace: str
+
+
+class _Event(msgspec.Struct, rename="camel", omit_defaults=True):
+    api_version: str
+    kind: str
+    metadata: _Meta
+    event_time: str
+    reporting_controller: str
+    reporting_instance: str
+    action: str
+    reason: str
+    regarding: _Ref
+    note: str
+    type: str
+    related: _Ref | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _Series:
+    """One Event and how often it happened. `is_queued` while it waits to be created or written back."""
+
+    key: _Key
+    pod: Pod
+    related: Pod | None
+    note: str
+    name: str
+    happened_s: float
+    last_s: float
+    written_at: float
+    seen_at: float
+    count: int = 1
+    written_count: int = 0
+    is_queued: bool = True
+
+
+class EventRecorder:
+    """Implements the decision rooms' `Recorder` port. `run` must be running for anything to be sent."""
+
+    def __init__(
+        self, writer: ApiWriter, clock: Clock, *, instance: str, limit: int = 4096, in_flight: int = 8
+    ) -> None:
+        self.stats = RecorderStats()
+        self._writer = writer
+        self._clock = clock
+        self._instance = instance[:128]
+        self._limit = limit
+        self._workers = in_flight
+        self._queue: deque[_Series] = deque()
+        self._series: dict[_Key, _Series] = {}
+        self._stamp_ns = 0
+        self._busy = 0
+        self._work = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def event(  # noqa: PLR0913 (an event has that many parts)
+        self,
+        pod: Pod,
+        *,
+        controller: str,
+        type_: str,
+        reason: str,
+        action: str,
+        note: str,
+        related: Pod | None = None,
+    ) -> None:
+        """Note what happened to a pod. Returns at once; some microseconds. `note` is cut to 1024 bytes."""
+        note = cut(note)
+        key = _Key(
+            pod.metadata.uid or pod.key, type_, reason, action, controller, related.metadata.uid if related else ""
+        )
+        now, wall_s = self._clock.now(), self._clock.wall()
+        known = self._series.get(key)
+        if known is not None and known.note == note and now - known.seen_at < IDLE_S:
+            known.count += 1
+            known.last_s, known.seen_at = wall_s, now
+            return
+        if known is not None:
+            self._close(known)
+        self._open(_Series(key, pod, related, note, self._name(pod, wall_s), wall_s, wall_s, now, now))
+
+    async def run(self) -> None:
+        """Send what is recorded, a few at a time, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._tidy())
+            for _ in range(self._workers):
+                group.create_task(self._send_all())
+
+    async def flush(self, timeout_s: float) -> bool:
+        """Write back every series and wait until all is sent; False if `timeout_s` was not enough."""
+        for series in list(self._series.values()):
+            self._write_back(series)
+        sent = asyncio.ensure_future(self._idle.wait())
+        limit = asyncio.ensure_future(self._clock.sleep(timeout_s))
+        try:
+            await asyncio.wait({sent, limit}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            sent.cancel()
+            limit.cancel()
+        return self._idle.is_set()
+
+    # -- series ------------------------------------------------------------------------------------------------------
+
+    def _open(self, series: _Series) -> None:
+        if len(self._series) >= _SERIES:
+            self._close(next(iter(self._series.values())))
+        self._series[series.key] = series
+        self._enqueue(series)
+
+    def _close(self, series: _Series) -> None:
+        """Write back what is not written yet, and let the next occurrence be a new Event."""
+        if self._series.get(series.key) is series:
+            del self._series[series.key]
+        self._write_back(series)
+
+    def _write_back(self, series: _Series) -> None:
+        if series.count > series.written_count and not series.is_queued:
+            series.is_queued = True
+            self._enqueue(series)
+
+    async def _tidy(self) -> None:
+        while True:
+            await self._clock.sleep(_TIDY_S)
+            now = self._clock.now()
+            for series in list(self._series.values()):
+                if now - series.seen_at >= IDLE_S:
+                    self._close(series)
+                elif now - series.written_at >= REFRESH_S:
+                    self._write_back(series)
+
+    # -- queue -------------------------------------------------------------------------------------------------------
+
+    def _enqueue(self, series: _Series) -> None:
+        if len(self._queue) >= self._limit:
+            self._drop(self._queue.popleft())
+        self._queue.append(series)
+        self.stats.queued = len(self._queue)
+        self._idle.clear()
+        self._work.set()
+
+    def _drop(self, series: _Series) -> None:
+        self.stats.dropped += 1
+        series.is_queued = False
+        if not series.written_count and self._series.get(series.key) is series:
+            del self._series[series.key]
+
+    async def _send_all(self) -> None:
+        while True:
+            while not self._queue:
+                self._work.clear()
+                await self._work.wait()
+            series = self._queue.popleft()
+            self.stats.queued = len(self._queue)
+            self._busy += 1
+            try:
+                await self._send(series)
+            finally:
+                self._busy -= 1
+                if not self._queue and not self._busy:
+                    self._idle.set()
+
+    async def _send(self, series: _Series) -> None:
+        """Create or write back, with patience for a server that is away; then it is counted as sent or failed."""
+        series.is_queued = False
+        for wait_s in (*_RETRIES_S, None):
+            count = series.count
+            try:
+                await self._write(series, count)
+            except (Ambiguous, Unavailable) as error:
+                if wait_s is None:
+                    self._failed(series, error)
+                    return
+                await self._clock.sleep(wait_s)
+            except ApiError as error:
+                self._failed(series, error)
+                return
+            else:
+                series.written_count = count
+                series.written_at = self._clock.now()
+                self.stats.sent += 1
+                return
+
+    async def _write(self, series: _Series, count: int) -> None:
+        namespace = series.pod.metadata.namespace or "default"
+        if series.written_count:
+            try:
+                await self._writer.patch_event_series(
+                    namespace, series.name, count=count, last_observed_s=series.last_s
+                )
+            except NotFound:  # expired meanwhile: tell it again
+                series.name = self._name(series.pod, self._clock.wall())
+                series.happened_s = series.last_s
+            else:
+                return
+        try:
+            await self._writer.create_event(namespace, self._body(series, namespace))
+        except Conflict:  # an earlier try arrived although its answer was lost
+            return
+
+    def _failed(self, series: _Series, error: ApiError) -> None:
+        self.stats.failed += 1
+        if not series.written_count and self._series.get(series.key) is series:
+            del self._series[series.key]
+        _log.info("event not recorded", pod=series.pod.key, reason=series.key.reason, error=error.message)
+
+    # -- one Event ---------------------------------------------------------------------------------------------------
+
+    def _name(self, pod: Pod, wall_s: float) -> str:
+        """As client-go: the object's name and the time in nanoseconds, in hexadecimal. Never the same twice."""
+        self._stamp_ns = max(int(wall_s * 1e9), self._stamp_ns + 1)
+        suffix = f".{self._stamp_ns:x}"
+        return pod.metadata.name[: _NAME_LENGTH - len(suffix)] + suffix
+
+    def _body(self, series: _Series, namespace: str) -> bytes:
+        key = series.key
+        return msgspec.json.encode(
+            _Event(
+                api_version="events.k8s.io/v1",
+                kind="Event",
+                metadata=_Meta(series.name, namespace),
+                event_time=micros(series.happened_s),
+                reporting_controller=key.controller,
+                reporting_instance=self._instance,
+                action=key.action,
+                reason=key.reason,
+                regarding=_ref(series.pod),
+                note=series.note,
+                type=key.type_,
+                related=_ref(series.related) if series.related is not None else None,
+            )
+        )
+
+
+def cut(note: str) -> str:
+    """At most 1024 bytes of UTF-8; a longer note ends in ` ...`, and no character is cut in half."""
+    if len(note) * 4 <= NOTE_BYTES or len(encoded := note.encode()) <= NOTE_BYTES:
+        return note
+    return (encoded[: NOTE_BYTES - len(_ELLIPSIS)].decode(errors="ignore").encode() + _ELLIPSIS).decode()
+
+
+def _ref(pod: Pod) -> _Ref:
+    seen = pod.metadata
+    return _Ref(seen.name, seen.namespace, seen.uid, seen.resource_version)

@@ -1,0 +1,388 @@
+"""Bytes to and from the API server over HTTP/1.1, with credentials from a kubeconfig or a service account.
+
+The only module that imports aiohttp's client and kubernetes_asyncio. The latter knows how to read kubeconfigs, run exec
+plugins and refresh OIDC tokens, and is loaded only when such credentials are wanted; its own client is not used, because
+models cost a millisecond per request. Knows no kind of object.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import pathlib
+import ssl
+import urllib.request
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlencode, urlsplit
+
+import aiohttp
+import structlog
+from multidict import CIMultiDict
+from yarl import URL
+
+from scheduler import __version__
+from scheduler.core.clock import Clock, SystemClock
+from scheduler.core.errors import Ambiguous, Unauthorized, Unavailable
+from scheduler.kube.wire import DEFAULT_TIMEOUT_S, LIST_TIMEOUT_S, Query, Transport, failure
+
+__all__ = ["HttpTransport", "Settings", "SettingsError", "Transport", "load_settings"]
+
+_log = structlog.get_logger(__name__)
+
+USER_AGENT: Final = f"kubestow/{__version__}"
+_RENEW_S: Final = 60.0
+_CONNECT_S: Final = 10.0
+_READ_BUFFER_BYTES: Final = 128 * 1024
+_SKIPPED_HEADERS: Final = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
+
+
+class SettingsError(ValueError):
+    """No usable way to an API server; the text says which file or variable is at fault."""
+
+
+@dataclass(slots=True)
+class Settings:
+    """Where the API server is and how to be let in. `renew` brings the credentials up to date in place.
+
+    `renew(True)` is for credentials that were just refused: it asks even what claims to be valid still.
+    """
+
+    server: str
+    authorization: str | None = None
+    tls: ssl.SSLContext | None = None
+    tls_server_name: str | None = None
+    proxy: str | None = None
+    renew: Callable[[bool], Awaitable[None]] | None = None
+
+
+async def load_settings(
+    kubeconfig: str | None = None, master: str | None = None, *, context: str | None = None
+) -> Settings:
+    """From a kubeconfig, from `master` alone (no credentials), from the service account, or from kubectl's default file.
+
+    In this order; `master` also replaces the address that a kubeconfig names. May run an exec plugin. Raises
+    `SettingsError`.
+    """
+    if kubeconfig is None and master is not None:
+        return Settings(server=master.rstrip("/"), tls=_tls_if(master), proxy=_proxy(master))
+    in_cluster = kubeconfig is None and "KUBERNETES_SERVICE_HOST" in os.environ
+    if kubeconfig is None and not in_cluster:
+        kubeconfig = os.environ.get("KUBECONFIG") or str(pathlib.Path.home() / ".kube" / "config")
+    source = _ServiceAccount() if in_cluster else _Kubeconfig(kubeconfig or "", context)
+    settings = Settings(server="")
+    try:
+        await source.load(settings, force=True)
+    except source.failures as why:
+        raise SettingsError(f"{source.name}: {str(why) or type(why).__name__}") from why
+    if master is not None:
+        settings.server = master.rstrip("/")
+    if not settings.server:
+        raise SettingsError(f"{source.name}: names no server")
+    settings.proxy = settings.proxy or _proxy(settings.server)
+    settings.renew = lambda force: source.renew(settings, force=force)
+    return settings
+
+
+class _Source:
+    """One of kubernetes_asyncio's loaders, behind the same three steps: read, copy into settings, renew."""
+
+    name: str
+
+    def __init__(self) -> None:
+        from kubernetes_asyncio.client import Configuration
+        from kubernetes_asyncio.config import ConfigException
+
+        self._configuration: Any = type.__call__(Configuration)
+        self._configuration.host = ""
+        self._files: tuple[Any, ...] | None = None
+        # A malformed kubeconfig shows as any of these: the library looks keys up in whatever YAML gave it.
+        self.failures = (
+            ConfigException, OSError, AssertionError, AttributeError, KeyError, TypeError, ValueError, _yaml_error(),
+        )  # fmt: skip
+
+    async def load(self, settings: Settings, *, force: bool) -> None:
+        """Read anew and copy; the TLS context is rebuilt only if its files changed or `force`."""
+        await self._read(force)
+        read = self._configuration
+        settings.server = read.host.rstrip("/")
+        token = read.api_key.get("BearerToken")
+        settings.authorization = token.strip() if token else None
+        settings.tls_server_name = read.tls_server_name
+        settings.proxy = read.proxy or settings.proxy
+        files = (read.ssl_ca_cert, read.cert_file, read.key_file, read.verify_ssl)
+        if settings.server.startswith("https") and (force or files != self._files):
+            self._files = files
+            settings.tls = _tls(*files)
+
+    async def renew(self, settings: Settings, *, force: bool) -> None:
+        """As `load`, but a failure keeps what there is: it may still be good, and the next renewal may work."""
+        server = settings.server
+        try:
+            await self.load(settings, force=force)
+        except self.failures as why:
+            _log.warning("credentials could not be renewed", source=self.name, error=str(why))
+        settings.server = server
+
+    async def _read(self, force: bool) -> None:
+        raise NotImplementedError
+
+
+class _ServiceAccount(_Source):
+    name = "service account"
+
+    async def _read(self, force: bool) -> None:
+        from kubernetes_asyncio.config import load_incluster_config
+
+        load_incluster_config(client_configuration=self._configuration, try_refresh_token=False)  # type: ignore[no-untyped-call]
+
+
+class _Kubeconfig(_Source):
+    def __init__(self, path: str, context: str | None) -> None:
+        super().__init__()
+        self.name = f"kubeconfig {path}"
+        self._path = path
+        self._context = context
+        self._loader: Any = None
+
+    async def _read(self, force: bool) -> None:
+        from kubernetes_asyncio.config import load_kube_config
+
+        if self._loader is None:
+            _must_exist(self._path)
+            self._loader = await load_kube_config(
+                config_file=self._path,
+                context=self._context,
+                client_configuration=self._configuration,
+                persist_config=os.access(self._path, os.W_OK),
+            )
+            return
+        if force:
+            self._loader.__dict__.pop("exec_plugin_expiry", None)
+        elif self._runs_plugin_without_expiry():
+            return
+        await self._loader.load_and_set(self._configuration)
+
+    def _runs_plugin_without_expiry(self) -> bool:
+        """Such a plugin's answer is good until it is refused, as in client-go."""
+        user = getattr(self._loader, "_user", None)
+        return user is not None and "exec" in user and not hasattr(self._loader, "exec_plugin_expiry")
+
+
+def _must_exist(paths: str) -> None:
+    """At least one of the files must; the library itself would only log, then fail obscurely."""
+    if not any(pathlib.Path(path).expanduser().is_file() for path in paths.split(os.pathsep) if path):
+        raise FileNotFoundError("no such file")
+
+
+def _yaml_error() -> type[Exception]:
+    import yaml
+
+    return yaml.YAMLError
+
+
+def _tls(ca_file: str | None, cert_file: str | None, key_file: str | None, verify: bool = True) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=ca_file)
+    # Clusters' own authorities often lack what strict X.509 checking (on since Python 3.13) wants; Go does not ask.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    if cert_file:
+        context.load_cert_chain(cert_file, keyfile=key_file)
+    if not verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _tls_if(server: str) -> ssl.SSLContext | None:
+    return _tls(None, None, None) if server.startswith("https") else None
+
+
+def _proxy(server: str) -> str | None:
+    """HTTPS_PROXY and NO_PROXY, read once: aiohttp's own way reads the environment on each request."""
+    parts = urlsplit(server)
+    if not parts.hostname or urllib.request.proxy_bypass(parts.hostname):
+        return None
+    return urllib.request.getproxies().get(parts.scheme)
+
+
+class HttpTransport:
+    """`Transport` over one aiohttp session. Make it inside the running loop.
+
+    Connections are not limited here: each watch pins one, and callers bound their writes. Credentials are renewed once
+    a minute at request time and after a 401, which is retried once.
+    """
+
+    def __init__(self, settings: Settings, *, clock: Clock | None = None) -> None:
+        self._settings = settings
+        self._clock = clock or SystemClock()
+        self._renew_at = self._clock.now() + _RENEW_S
+        self._renewing = asyncio.Lock()
+        self._renewals = 0
+        self._headers: dict[str, CIMultiDict[str]] = {}
+        self._timeouts: dict[tuple[float | None, float | None], aiohttp.ClientTimeout] = {}
+        self._options: dict[str, Any] = {}
+        self._adopt()
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=60, keepalive_timeout=60.0),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            skip_auto_headers=_SKIPPED_HEADERS,
+            auto_decompress=False,
+            read_bufsize=_READ_BUFFER_BYTES,
+        )
+
+    async def get(self, path: str, *, query: Query | None = None, timeout_s: float = DEFAULT_TIMEOUT_S) -> bytes:
+        return await self._send("GET", self._url(path, query), timeout_s=timeout_s)
+
+    async def list(self, path: str, query: Query) -> bytes:
+        return await self._send("GET", self._url(path, query), timeout_s=LIST_TIMEOUT_S)
+
+    async def post(self, path: str, body: bytes, *, query: Query | None = None) -> bytes:
+        return await self._send("POST", self._url(path, query), body, content_type="application/json")
+
+    async def patch(self, path: str, body: bytes, *, content_type: str, query: Query | None = None) -> bytes:
+        return await self._send("PATCH", self._url(path, query), body, content_type=content_type)
+
+    async def delete(self, path: str, body: bytes) -> bytes:
+        return await self._send("DELETE", self._url(path, None), body, content_type="application/json")
+
+    @contextlib.asynccontextmanager
+    async def watch(
+        self, path: str, query: Query, *, inactivity_timeout_s: float
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        url = self._url(path, query)
+        timeout = self._timeout(None, inactivity_timeout_s)
+        try:
+            response = await self._open(url, timeout)
+        except Unauthorized:
+            if not await self._renewed():
+                raise
+            response = await self._open(url, timeout)
+        try:
+            async with contextlib.aclosing(_chunks(response)) as chunks:
+                yield chunks
+        finally:
+            response.close()
+
+    async def close(self) -> None:
+        await self._session.close()
+
+    async def _open(self, url: URL, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
+        await self._renew_if_due()
+        try:
+            response = await self._session.request(
+                "GET", url, headers=self._headers_for(""), timeout=timeout, allow_redirects=False, **self._options
+            )
+            if response.ok:
+                return response
+            body = await response.read()
+        except (aiohttp.ClientError, TimeoutError, OSError) as lost:
+            raise Unavailable(_text(lost)) from lost
+        raise failure(response.status, body, retry_after=response.headers.get("Retry-After"))
+
+    async def _send(
+        self,
+        method: str,
+        url: URL,
+        body: bytes | None = None,
+        *,
+        content_type: str = "",
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+    ) -> bytes:
+        await self._renew_if_due()
+        try:
+            return await self._once(method, url, body, content_type=content_type, timeout_s=timeout_s)
+        except Unauthorized:
+            if not await self._renewed():
+                raise
+            return await self._once(method, url, body, content_type=content_type, timeout_s=timeout_s)
+
+    async def _once(self, method: str, url: URL, body: bytes | None, *, content_type: str, timeout_s: float) -> bytes:
+        try:
+            response = await self._session.request(
+                method,
+                url,
+                data=body,
+                headers=self._headers_for(content_type),
+                timeout=self._timeout(timeout_s, None),
+                allow_redirects=False,
+                **self._options,
+            )
+            # Read to the end, or the connection could not be used again.
+            answer = await response.read()
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.ClientHttpProxyError) as no_way:
+            raise Unavailable(_text(no_way)) from no_way
+        except (aiohttp.ClientError, TimeoutError, OSError) as lost:
+            raise (Unavailable if body is None else Ambiguous)(_text(lost)) from lost
+        if 200 <= response.status < 300:
+            return answer
+        retry_after = response.headers.get("Retry-After")
+        raise failure(response.status, answer, retry_after=retry_after, is_write=body is not None)
+
+    # -- what a request is made of, prepared once ------------------------------------------------------------------
+
+    def _url(self, path: str, query: Query | None) -> URL:
+        text = f"{self._settings.server}{path}?{urlencode(query)}" if query else self._settings.server + path
+        return URL(text, encoded=True)
+
+    def _headers_for(self, content_type: str) -> CIMultiDict[str]:
+        headers = self._headers.get(content_type)
+        if headers is None:
+            headers = CIMultiDict({"User-Agent": USER_AGENT, "Accept": "application/json"})
+            if content_type:
+                headers["Content-Type"] = content_type
+            if self._settings.authorization is not None:
+                headers["Authorization"] = self._settings.authorization
+            self._headers[content_type] = headers
+        return headers
+
+    def _timeout(self, total_s: float | None, read_s: float | None) -> aiohttp.ClientTimeout:
+        timeout = self._timeouts.get((total_s, read_s))
+        if timeout is None:
+            timeout = aiohttp.ClientTimeout(total=total_s, sock_connect=_CONNECT_S, sock_read=read_s)
+            self._timeouts[total_s, read_s] = timeout
+        return timeout
+
+    # -- credentials -----------------------------------------------------------------------------------------------
+
+    def _adopt(self) -> None:
+        """Put the settings' credentials into what requests are made of. A new TLS context means new connections."""
+        self._headers.clear()
+        settings = self._settings
+        options = {"ssl": settings.tls, "server_hostname": settings.tls_server_name, "proxy": settings.proxy}
+        self._options = {name: value for name, value in options.items() if value is not None}
+
+    async def _renew_if_due(self) -> None:
+        if self._settings.renew is not None and self._clock.now() >= self._renew_at:
+            await self._renew(force=False, seen=self._renewals)
+
+    async def _renewed(self) -> bool:
+        """After a 401: whether there are other credentials to try."""
+        before = self._settings.authorization, self._settings.tls
+        if self._settings.renew is None:
+            return False
+        await self._renew(force=True, seen=self._renewals)
+        return before != (self._settings.authorization, self._settings.tls)
+
+    async def _renew(self, *, force: bool, seen: int) -> None:
+        """Of many requests that want it at once, one does it."""
+        async with self._renewing:
+            if self._settings.renew is None or seen != self._renewals:
+                return
+            await self._settings.renew(force)
+            self._renewals += 1
+            self._renew_at = self._clock.now() + _RENEW_S
+            self._adopt()
+
+
+async def _chunks(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
+    try:
+        async for chunk in response.content.iter_any():
+            yield chunk
+    except (aiohttp.ClientError, TimeoutError, OSError) as lost:
+        raise Unavailable(_text(lost)) from lost
+
+
+def _text(error: BaseException) -> str:
+    return str(error) or type(error).__name__

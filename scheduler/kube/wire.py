@@ -1,0 +1,144 @@
+"""The way to the API server as a port in bytes, and how a refusal becomes a type of `core.errors`.
+
+Everything else in this package speaks to `Transport`, so tests script it and a leaner HTTP client can replace the one
+in `transport` without touching a caller. Knows no kind and no credentials.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from http import HTTPStatus
+from typing import Final, Protocol, TypeAlias
+
+import msgspec
+
+from scheduler.core.errors import (
+    Ambiguous,
+    ApiError,
+    Conflict,
+    Forbidden,
+    Gone,
+    Invalid,
+    NotFound,
+    TooManyRequests,
+    Unauthorized,
+    Unavailable,
+)
+
+Query: TypeAlias = Mapping[str, str]
+
+STRATEGIC_MERGE: Final = "application/strategic-merge-patch+json"
+MERGE: Final = "application/merge-patch+json"
+
+DEFAULT_TIMEOUT_S: Final = 30.0
+LIST_TIMEOUT_S: Final = 60.0
+
+
+class Transport(Protocol):
+    """Requests by path (`/api/v1/pods`, already escaped) and answers, both as bytes of JSON.
+
+    Anything but a 2xx raises a type of `core.errors`. A connection that cannot be made is `Unavailable`. One that is
+    lost later is `Unavailable` for reads and `Ambiguous` for writes. Cancelling a write loses its answer, not
+    necessarily its effect: callers that must know shield it.
+    """
+
+    async def get(self, path: str, *, query: Query | None = None, timeout_s: float = DEFAULT_TIMEOUT_S) -> bytes:
+        """One object, or whatever is at this path."""
+
+    async def list(self, path: str, query: Query) -> bytes:
+        """One page of a list. A larger time limit than `get`."""
+
+    def watch(
+        self, path: str, query: Query, *, inactivity_timeout_s: float
+    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """Network chunks as they come, not aligned with lines; bookmarks are bytes too.
+
+        `Unavailable` when nothing came for `inactivity_timeout_s` or the stream is cut; a proper end just ends.
+        """
+
+    async def post(self, path: str, body: bytes, *, query: Query | None = None) -> bytes:
+        """Create."""
+
+    async def patch(self, path: str, body: bytes, *, content_type: str, query: Query | None = None) -> bytes:
+        """Change; `content_type` says how the body is meant (`STRATEGIC_MERGE`, `MERGE`)."""
+
+    async def delete(self, path: str, body: bytes) -> bytes:
+        """Delete; the body is a DeleteOptions and carries the preconditions."""
+
+    async def close(self) -> None:
+        """Close every connection; streams that are being read end with `Unavailable`."""
+
+
+class _Details(msgspec.Struct, rename="camel"):
+    retry_after_seconds: int | None = None
+
+
+class Status(msgspec.Struct, rename="camel"):
+    """A metav1.Status: the body of a refusal, and of an ERROR in a watch stream."""
+
+    code: int | None = None
+    reason: str | None = None
+    message: str | None = None
+    details: _Details | None = None
+
+
+_STATUS: Final = msgspec.json.Decoder(Status)
+
+_TYPES: Final[Mapping[int, type[ApiError]]] = {
+    400: Invalid,
+    401: Unauthorized,
+    403: Forbidden,
+    404: NotFound,
+    405: Invalid,
+    406: Invalid,
+    409: Conflict,
+    410: Gone,
+    413: Invalid,
+    415: Invalid,
+    422: Invalid,
+}
+
+_MAYBE_DONE: Final = ("etcdserver: request timed out", "etcdserver: leader changed", "context deadline exceeded")
+"""With these texts the store may have committed although the answer is a 500."""
+
+
+def failure(
+    status: int, body: bytes | msgspec.Raw, *, retry_after: str | None = None, is_write: bool = False
+) -> ApiError:
+    """The error for an answer that is not a 2xx, to be raised by the caller.
+
+    `retry_after` is the header. For a write, an answer that leaves open whether it was carried out is `Ambiguous`:
+    502 and 504 (whoever answered lost the server, or gave up waiting), and a store that timed out.
+    """
+    try:
+        seen = _STATUS.decode(body)
+    except (msgspec.DecodeError, ValueError):
+        seen = Status()
+    code = status or seen.code or 0
+    message = seen.message or bytes(body[:200]).decode(errors="replace") or f"HTTP status {code}"
+    reason = seen.reason or ""
+    wait_s = _seconds(retry_after)
+    if wait_s is None and seen.details is not None and seen.details.retry_after_seconds:
+        wait_s = float(seen.details.retry_after_seconds)
+    if is_write and (code in {502, 504} or (code == HTTPStatus.INTERNAL_SERVER_ERROR and _maybe_done(message))):
+        return Ambiguous(message, status=code, reason=reason)
+    if code == HTTPStatus.TOO_MANY_REQUESTS or (code == HTTPStatus.SERVICE_UNAVAILABLE and wait_s is not None):
+        return TooManyRequests(message, status=code, reason=reason, retry_after_s=wait_s)
+    if code >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return Unavailable(message, status=code, reason=reason)
+    return _TYPES.get(code, ApiError)(message, status=code, reason=reason)
+
+
+def in_stream(status: msgspec.Raw) -> ApiError:
+    """The error for the object of an ERROR line in a watch stream."""
+    return failure(0, status)
+
+
+def _maybe_done(message: str) -> bool:
+    return any(text in message for text in _MAYBE_DONE)
+
+
+def _seconds(header: str | None) -> float | None:
+    """Retry-After in seconds; the form with a date is not used by API servers."""
+    return float(header) if header is not None and header.isdecimal() else None

@@ -1,0 +1,175 @@
+"""Every change that Kubestow makes to a cluster: one function per write, each with its precondition.
+
+`WRITES` lists the permissions they need; the chart's roles are compared with it. A write names the fields it means to
+change and nothing else. Failures are the types of `core.errors`. Whoever may be cancelled while a write is under way
+shields it (`framework.settle`): a write that was sent is awaited to its answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple
+
+import msgspec
+
+from scheduler.core.clock import Clock
+from scheduler.core.decode import Broken, ObjectDecoder
+from scheduler.core.errors import Ambiguous, NotFound, TooManyRequests, Unavailable
+from scheduler.core.pod import Pod, PodCondition
+from scheduler.kube.throttle import Throttle
+from scheduler.kube.timestamps import micros, seconds
+from scheduler.kube.wire import STRATEGIC_MERGE, Transport
+
+FIELD_MANAGER: Final = {"fieldManager": "kubestow"}
+_STATUS_RETRIES_S: Final = (0.01, 0.05, 0.25)
+"""client-go's default back-off: four steps from 10 ms, factor 5 (docs/spec/core.md §3.8)."""
+
+_BUSY_RETRIES: Final = 9
+
+
+class Rule(NamedTuple):
+    """A permission: API group ("" is core), resource with subresource, verb."""
+
+    group: str
+    resource: str
+    verb: str
+
+
+WRITES: Final[tuple[Rule, ...]] = (
+    Rule("", "pods/binding", "create"),
+    Rule("", "pods/status", "patch"),
+    Rule("events.k8s.io", "events", "create"),
+    Rule("events.k8s.io", "events", "patch"),
+)
+
+
+class _Ref(msgspec.Struct):
+    name: str
+    namespace: str
+    uid: str
+
+
+class _Target(msgspec.Struct):
+    name: str
+    kind: str = "Node"
+
+
+class _Binding(msgspec.Struct, rename="camel"):
+    metadata: _Ref
+    target: _Target
+    api_version: str = "v1"
+    kind: str = "Binding"
+
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class ApiWriter:
+    """The cluster's write side; implements the decision rooms' `Writer` port and serves the recorder."""
+
+    def __init__(self, transport: Transport, throttle: Throttle, clock: Clock) -> None:
+        self._transport = transport
+        self._throttle = throttle
+        self._clock = clock
+        self._pods: ObjectDecoder[Pod] = ObjectDecoder("Pod", Pod)
+
+    async def bind(self, pod: Pod, node_name: str) -> None:
+        """Bind. Precondition: the pod still has this uid, has no node and is not being deleted (`Conflict` otherwise).
+
+        First in the line for tokens. Never repeated here after `Ambiguous`: only a read tells.
+        """
+        metadata = pod.metadata
+        body = _encode(_Binding(_Ref(metadata.name, metadata.namespace, metadata.uid), _Target(node_name)))
+        path = _pod_path(metadata.namespace, metadata.name) + "/binding"
+        await self._sent(lambda: self._transport.post(path, body), urgent=True)
+
+    async def patch_pod_status(
+        self, pod: Pod, *, condition: PodCondition | None, nominated_node_name: str | None
+    ) -> None:
+        """Set one condition and/or the nomination ("" clears, None leaves alone). Precondition: the pod's uid.
+
+        The transition time moves only if the condition's status differs from the pod's. The patch says what is to be
+        rather than what to change, so it is repeated after an `Ambiguous` answer as after an unavailable server.
+        """
+        status: dict[str, object] = {}
+        if condition is not None:
+            status["conditions"] = [self._condition(pod, condition)]
+        if nominated_node_name is not None:
+            status["nominatedNodeName"] = nominated_node_name or None
+        if not status:
+            return
+        body = _encode({"metadata": {"uid": pod.metadata.uid}, "status": status})
+        path = _pod_path(pod.metadata.namespace, pod.metadata.name) + "/status"
+        for wait_s in _STATUS_RETRIES_S:
+            try:
+                await self._patch(path, body)
+            except TooManyRequests:
+                raise
+            except (Ambiguous, Unavailable):
+                await self._clock.sleep(wait_s)
+            else:
+                return
+        await self._patch(path, body)
+
+    async def read_pod(self, namespace: str, name: str) -> Pod | Broken | None:
+        """The newest state, from the server's storage rather than its cache; None when the pod is gone."""
+        await self._throttle.take(urgent=True)
+        try:
+            raw = await self._transport.get(_pod_path(namespace, name))
+        except NotFound:
+            return None
+        return self._pods.decode(raw)
+
+    async def create_event(self, namespace: str, body: bytes) -> None:
+        """Create an Event from its JSON. Precondition: its name is free; `Conflict` means that it already arrived."""
+        path = _events_path(namespace)
+        await self._sent(lambda: self._transport.post(path, body, query=FIELD_MANAGER))
+
+    async def patch_event_series(self, namespace: str, name: str, *, count: int, last_observed_s: float) -> None:
+        """Say how often an Event happened by now. Precondition: it still exists (`NotFound` once it has expired).
+
+        Sets absolute values, so repeating it does no harm.
+        """
+        body = _encode({"series": {"count": count, "lastObservedTime": micros(last_observed_s)}})
+        await self._patch(f"{_events_path(namespace)}/{name}", body)
+
+    async def _patch(self, path: str, body: bytes) -> None:
+        await self._sent(lambda: self._transport.patch(path, body, content_type=STRATEGIC_MERGE, query=FIELD_MANAGER))
+
+    async def _sent(self, send: Callable[[], Awaitable[bytes]], *, urgent: bool = False) -> None:
+        """Send with a token. A server that is busy and says for how long is waited for, as client-go does."""
+        for _ in range(_BUSY_RETRIES):
+            await self._throttle.take(urgent=urgent)
+            try:
+                await send()
+            except TooManyRequests as busy:
+                if busy.retry_after_s is None:
+                    raise
+                await self._clock.sleep(busy.retry_after_s)
+            else:
+                return
+        await self._throttle.take(urgent=urgent)
+        await send()
+
+    def _condition(self, pod: Pod, condition: PodCondition) -> dict[str, object]:
+        """`type` is the merge key. A reason or message that is empty is cleared, not left as it was."""
+        body: dict[str, object] = {
+            "type": condition.type,
+            "status": condition.status,
+            "reason": condition.reason or None,
+            "message": condition.message or None,
+        }
+        if condition.observed_generation:
+            body["observedGeneration"] = condition.observed_generation
+        before = pod.condition(condition.type)
+        if before is None or before.status != condition.status:
+            body["lastTransitionTime"] = seconds(self._clock.wall())
+        return body
+
+
+def _pod_path(namespace: str, name: str) -> str:
+    return f"/api/v1/namespaces/{namespace}/pods/{name}"
+
+
+def _events_path(namespace: str) -> str:
+    return f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"

@@ -1,0 +1,163 @@
+"""NodeAffinity: nodeSelector, the pod's node affinity, and the affinity that a profile adds (docs/spec/core.md §5.4).
+
+Answers are sets from the label index, kept per placement shape while no node object changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from scheduler.cache.selecting import matching_labels, matching_selector, matching_term
+from scheduler.config.args import NodeAffinityArgs
+from scheduler.core import nodeset
+from scheduler.core.decode import from_manifest
+from scheduler.core.events import Action, ClusterEvent, Resource
+from scheduler.core.node import Node
+from scheduler.core.nodeset import NodeSet
+from scheduler.core.placement import (
+    NODE_NAME_FIELD,
+    is_empty,
+    required_affinity_matches,
+    required_node_affinity,
+    selector_matches,
+    term_problem,
+)
+from scheduler.core.pod import Affinity, NodeAffinity as NodeAffinityRules, NodeSelectorTerm, PreferredSchedulingTerm
+from scheduler.core.podinfo import PodInfo
+from scheduler.core.verdicts import SKIP, AttemptError, Code, Groups, Narrow, Rejection, Skip
+from scheduler.framework.hints import EventHint, Hint
+from scheduler.framework.memo import ByObjects
+from scheduler.framework.points import Scores
+from scheduler.framework.ports import Handle
+from scheduler.framework.scoring import default_normalize
+from scheduler.framework.shapes import by_placement
+from scheduler.framework.state import CycleState
+
+_NODE: Final = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL)
+
+
+class NodeAffinity:
+    """PreFilter, Filter, PreScore, Score."""
+
+    name: Final = "NodeAffinity"
+    _no: Final = Rejection(name, Code.UNRESOLVABLE, ("node(s) didn't match Pod's node affinity/selector",))
+    _not_added: Final = Rejection(name, Code.UNRESOLVABLE, ("node(s) didn't match scheduler-enforced node affinity",))
+    _conflict: Final = Rejection(name, Code.UNRESOLVABLE, ("pod affinity terms conflict",))
+
+    def __init__(self, args: NodeAffinityArgs | None, handle: Handle) -> None:
+        added = args.added_affinity if args is not None else None
+        rules = NodeAffinityRules() if added is None else from_manifest(NodeAffinityRules, dict(added))
+        self._added_required = rules.required
+        self._added_preferred = rules.preferred
+        self._nodes = handle.cluster.nodes
+        self._admitted: ByObjects[NodeSet] = ByObjects(self._nodes)
+        self._liked: ByObjects[Scores] = ByObjects(self._nodes, size=64)
+
+    def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Narrow | Rejection | Skip | None:
+        """Skip when nothing is required. Narrows to names if every term pins `metadata.name`, as DaemonSet pods do."""
+        spec = pod.pod.spec
+        required = required_node_affinity(spec.affinity)
+        if required is None:
+            return None if self._added_required or spec.node_selector else SKIP
+        names: frozenset[str] = frozenset()
+        for term in required.node_selector_terms:
+            pinned = _pinned(term)
+            if pinned is None:
+                return None
+            names |= pinned
+        if names:
+            return Narrow(names)
+        return self._conflict if required.node_selector_terms else None
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups:
+        """The profile's added affinity refuses first, then the pod's own."""
+        groups: Groups = {}
+        if self._added_required is not None:
+            out = nodes & ~self._admitted.get(None, self._admitted_by_profile)
+            if out:
+                groups[self._not_added] = out
+                nodes &= ~out
+        if pod.placement_shape:
+            out = nodes & ~self._admitted.get(pod.placement_shape, lambda: self._admitted_by(pod))
+            if out:
+                groups[self._no] = out
+        return groups
+
+    def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Skip | None:
+        """Skip without preferred terms; one that cannot be parsed ends the attempt, as upstream's does."""
+        preferred = _preferred(pod.pod.spec.affinity)
+        for at, term in enumerate(preferred):
+            problem = "" if _counts_nothing(term) else term_problem(term.preference)
+            if problem:
+                raise AttemptError(
+                    f'running PreScore plugin "{self.name}": '
+                    f"preferredDuringSchedulingIgnoredDuringExecution[{at}].{problem}",
+                    plugin=self.name,
+                )
+        return None if preferred or self._added_preferred else SKIP
+
+    def score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Scores:
+        """Sum of the weights of the preferred terms that match."""
+        return self._liked.get(pod.placement_shape, lambda: self._weighed(pod))
+
+    def normalize_score(self, state: CycleState, pod: PodInfo, scores: Scores, slots: npt.NDArray[np.intp]) -> Scores:
+        """The best of the candidates gets 100."""
+        return default_normalize(scores, slots)
+
+    def events_to_register(self) -> Sequence[EventHint]:
+        """A node came that matches, or its labels changed so that it does now."""
+        return (EventHint(_NODE, self._after_node, by_placement),)
+
+    def _admitted_by_profile(self) -> NodeSet:
+        assert self._added_required is not None
+        return matching_selector(self._nodes, self._added_required)
+
+    def _admitted_by(self, pod: PodInfo) -> NodeSet:
+        spec = pod.pod.spec
+        out = matching_labels(self._nodes, spec.node_selector)
+        required = required_node_affinity(spec.affinity)
+        return out if required is None else out & matching_selector(self._nodes, required)
+
+    def _weighed(self, pod: PodInfo) -> Scores:
+        capacity = self._nodes.capacity
+        column: Scores = np.zeros(capacity, dtype=np.int64)
+        for term in (*self._added_preferred, *_preferred(pod.pod.spec.affinity)):
+            if not _counts_nothing(term):
+                column[nodeset.to_mask(matching_term(self._nodes, term.preference), capacity)] += term.weight
+        return column
+
+    def _after_node(self, pod: PodInfo, old: Node | None, new: Node | None) -> Hint:
+        # Upstream leaves the added affinity out of the look at the old node, and so misses the relabelling that
+        # makes a node match it; asking for both wakes the pod then, too.
+        is_in = new is not None and self._admits(pod, new)
+        was_in = old is not None and self._admits(pod, old)
+        return Hint.QUEUE if is_in and not was_in else Hint.SKIP
+
+    def _admits(self, pod: PodInfo, node: Node) -> bool:
+        name, labels = node.metadata.name, node.metadata.labels
+        added = self._added_required
+        return (added is None or selector_matches(added, name, labels)) and required_affinity_matches(
+            pod.pod, name, labels
+        )
+
+
+def _pinned(term: NodeSelectorTerm) -> frozenset[str] | None:
+    """The node names a term allows; None when it pins none."""
+    names: frozenset[str] | None = None
+    for requirement in term.match_fields:
+        if requirement.key == NODE_NAME_FIELD and requirement.operator == "In":
+            values = frozenset(requirement.values)
+            names = values if names is None else names & values
+    return names
+
+
+def _preferred(affinity: Affinity | None) -> tuple[PreferredSchedulingTerm, ...]:
+    return affinity.node_affinity.preferred if affinity and affinity.node_affinity else ()
+
+
+def _counts_nothing(term: PreferredSchedulingTerm) -> bool:
+    return not term.weight or is_empty(term.preference)

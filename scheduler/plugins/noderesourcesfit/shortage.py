@@ -1,0 +1,157 @@
+"""Which nodes lack what a request asks for, as groups of equal refusals (docs/spec/core.md §5.5, Filter).
+
+A node's verdict is a small number: bit 0 "too many pods", bit i+1 "the i-th resource is short", the bit above all
+"no eviction can help". Whole columns give all numbers at once; nodes of equal number share one `Rejection`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from scheduler.cache.nodes import Nodes
+from scheduler.core import nodeset
+from scheduler.core.nodeset import EMPTY, NodeSet
+from scheduler.core.podinfo import Requests
+from scheduler.core.resources import NATIVE, domain, is_extended, is_scalar
+from scheduler.core.verdicts import Code, Groups, Rejection
+from scheduler.framework.memo import FEW, Index
+
+PLUGIN: Final = "NodeResourcesFit"
+TOO_MANY_PODS: Final = "Too many pods"
+_COUNTABLE: Final = 14
+"""Up to so many resources the numbers are counted in a table; more is rare, and sorted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ignored:
+    """Extended resources that are somebody else's to check: by name, or by what stands before the slash."""
+
+    names: frozenset[str] = frozenset()
+    groups: frozenset[str] = frozenset()
+
+    def covers(self, resource: str) -> bool:
+        """Whether this resource is not to be checked."""
+        return is_extended(resource) and (resource in self.names or domain(resource) in self.groups)
+
+
+def checked(requests: Requests, ignored: Ignored) -> tuple[tuple[str, int], ...]:
+    """What of a request is compared, in the order of the reasons: cpu, memory, ephemeral-storage, scalars by name."""
+    native = [(name, requests[name]) for name in NATIVE if requests.get(name, 0) > 0]
+    scalars = [
+        (name, amount)
+        for name, amount in requests.items()
+        if amount > 0 and name not in NATIVE and is_scalar(name) and not ignored.covers(name)
+    ]
+    return (*native, *sorted(scalars))
+
+
+class Shortage:
+    """Refusals of all slots for one request; kept fresh slot by slot."""
+
+    __slots__ = ("_final", "_nodes", "_rejections", "_wanted", "groups", "out")
+
+    def __init__(self, nodes: Nodes, wanted: tuple[tuple[str, int], ...]) -> None:
+        self._nodes = nodes
+        self._wanted = wanted
+        self._final = 1 << (len(wanted) + 1)
+        self._rejections: dict[int, Rejection] = {}
+        self.groups: Groups = {}
+        self.out: NodeSet = EMPTY
+        """Every refused slot. Slots without a node count as refused or not, as it comes."""
+        self._refuse(slice(nodes.present.bit_length()))
+
+    def among(self, candidates: NodeSet) -> Groups:
+        """The refusals of these nodes."""
+        if not self.out & candidates:
+            return {}
+        return {no: found for no, slots in self.groups.items() if (found := slots & candidates)}
+
+    def refresh(self, slots: set[int]) -> None:
+        """These slots' columns changed."""
+        if len(slots) <= FEW:
+            self._forget(nodeset.of(slots))
+            for slot in slots:
+                self._add(number(self._nodes, self._wanted, slot), 1 << slot)
+        else:
+            index = np.fromiter(slots, dtype=np.intp, count=len(slots))
+            self._forget(self._set(index, slice(None)))
+            self._refuse(index)
+
+    def _forget(self, slots: NodeSet) -> None:
+        if self.out & slots:
+            self.out &= ~slots
+            self.groups = {no: left for no, held in self.groups.items() if (left := held & ~slots)}
+
+    def _refuse(self, index: Index) -> None:
+        numbers = self._numbers(index)
+        if not numbers.any():
+            return
+        few = len(self._wanted) <= _COUNTABLE
+        found = np.flatnonzero(np.bincount(numbers)) if few else np.unique(numbers)
+        for value in found.tolist():
+            if value:
+                self._add(value, self._set(index, numbers == value))
+
+    def _set(self, index: Index, chosen: slice | npt.NDArray[np.bool_]) -> NodeSet:
+        mask = np.zeros(self._nodes.capacity, dtype=np.bool_)
+        if isinstance(index, slice):
+            mask[index] = chosen
+        else:
+            mask[index[chosen]] = True
+        return nodeset.from_mask(mask)
+
+    def _add(self, value: int, slots: NodeSet) -> None:
+        if value:
+            no = self._rejection(value)
+            self.groups[no] = self.groups.get(no, EMPTY) | slots
+            self.out |= slots
+
+    def _numbers(self, index: Index) -> npt.NDArray[np.int64]:
+        nodes = self._nodes
+        numbers = (nodes.pod_count[index] >= nodes.allowed_pods[index]).astype(np.int64)
+        hopeless = np.zeros(numbers.shape, dtype=np.bool_)
+        for at, (resource, amount) in enumerate(self._wanted):
+            row = nodes.resources().get(resource)
+            if row is None:
+                numbers |= 1 << (at + 1)
+                hopeless[:] = True
+                continue
+            whole = nodes.allocatable[row][index]
+            short = whole - nodes.requested[row][index] < amount
+            if short.any():
+                numbers |= short.astype(np.int64) << (at + 1)
+                hopeless |= short & (whole < amount)
+        numbers[hopeless] |= self._final
+        return numbers
+
+    def _rejection(self, value: int) -> Rejection:
+        known = self._rejections.get(value)
+        if known is None:
+            known = self._rejections[value] = rejection(value, self._wanted)
+        return known
+
+
+def number(nodes: Nodes, wanted: tuple[tuple[str, int], ...], slot: int) -> int:
+    """One node's verdict as a number; 0 means that the pod fits."""
+    value = int(nodes.pod_count.item(slot) >= nodes.allowed_pods.item(slot))
+    rows = nodes.resources()
+    for at, (resource, amount) in enumerate(wanted):
+        row = rows.get(resource)
+        whole = nodes.allocatable.item(row, slot) if row is not None else 0
+        if row is None or amount > whole - nodes.requested.item(row, slot):
+            value |= 1 << (at + 1)
+            if amount > whole:
+                value |= 1 << (len(wanted) + 1)
+    return value
+
+
+def rejection(value: int, wanted: tuple[tuple[str, int], ...]) -> Rejection:
+    """The refusal that a number other than 0 stands for."""
+    reasons = [TOO_MANY_PODS] if value & 1 else []
+    reasons += [f"Insufficient {resource}" for at, (resource, _) in enumerate(wanted) if value >> (at + 1) & 1]
+    final = value >> (len(wanted) + 1) & 1
+    return Rejection(PLUGIN, Code.UNRESOLVABLE if final else Code.UNSCHEDULABLE, tuple(reasons))

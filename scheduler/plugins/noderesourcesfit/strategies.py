@@ -1,0 +1,107 @@
+"""LeastAllocated, MostAllocated and RequestedToCapacityRatio (docs/spec/core.md §5.5, Scoring).
+
+Upstream computes in whole numbers. Columns divide as float64, which gives the very same whole numbers while an amount
+times 100 stays below 2**53; beyond that (90 TB of memory in one node) they fall back to Python's integers.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from scheduler.cache.nodes import Matrix, Nodes
+from scheduler.config.args import ScoringStrategy, ShapePoint
+from scheduler.framework.memo import Index
+from scheduler.framework.points import MAX_NODE_SCORE, Scores
+from scheduler.framework.scoring import Demand
+
+_EXACT: Final = 2**53 // MAX_NODE_SCORE
+_SHAPE_SCALE: Final = 10
+"""Shape points score 0..10."""
+
+Curve = npt.NDArray[np.float64]
+
+
+class Strategy:
+    """One configured strategy: pod's demands and a slot, or an index of slots, → 0..100."""
+
+    def __init__(self, config: ScoringStrategy) -> None:
+        self.resources = tuple((resource.name, resource.weight) for resource in config.resources)
+        self._counts_free = config.type == "LeastAllocated"
+        self._curve = curve(config.shape) if config.type == "RequestedToCapacityRatio" else None
+        self._steps = None if self._curve is None else [int(score) for score in self._curve]
+
+    def one(self, nodes: Nodes, wanted: tuple[Demand, ...], slot: int) -> int:
+        """The score of one node, in integers."""
+        total = weights = 0
+        for demand in wanted:
+            whole, used = demand.of(nodes, slot)
+            if not whole:
+                continue
+            asked = used + demand.amount
+            part = max(whole - asked, 0) if self._counts_free else min(asked, whole)
+            score = part * MAX_NODE_SCORE // whole
+            if self._steps is not None:
+                score = self._steps[score]
+                if not score:
+                    continue
+            total += score * demand.weight
+            weights += demand.weight
+        if not weights:
+            return 0
+        return (2 * total + weights) // (2 * weights) if self._steps is not None else total // weights
+
+    def many(self, nodes: Nodes, wanted: tuple[Demand, ...], index: Index) -> Scores:
+        """The scores of an index of slots, equal to `one` of each."""
+        size = nodes.pod_count[index].shape
+        total: Curve = np.zeros(size)
+        weights: Curve = np.zeros(size)
+        for demand in wanted:
+            columns = demand.columns(nodes, index)
+            if columns is None:
+                continue
+            whole, used = columns
+            counted = whole > 0
+            asked = used + demand.amount
+            part = np.maximum(whole - asked, 0) if self._counts_free else np.minimum(asked, whole)
+            score = percent(part, np.maximum(whole, 1))
+            if self._curve is not None:
+                score = self._curve[score.astype(np.intp)]
+                counted &= score > 0
+            if counted.all():
+                total += score * demand.weight
+                weights += demand.weight
+            else:
+                total += np.where(counted, score * demand.weight, 0.0)
+                weights += counted * float(demand.weight)
+        weights = np.maximum(weights, 1.0)
+        mean = total / weights if self._curve is None else (2 * total + weights) / (2 * weights)
+        return mean.astype(np.int64)
+
+
+def percent(part: Matrix, whole: Matrix) -> Curve:
+    """`part * 100 // whole` for 0 <= part <= whole and whole > 0, exactly."""
+    if whole.size and int(whole.max()) >= _EXACT:
+        exact: Curve = (part.astype(object) * MAX_NODE_SCORE // whole.astype(object)).astype(np.float64)
+        return exact
+    return np.floor(part * float(MAX_NODE_SCORE) / whole)
+
+
+def curve(shape: tuple[ShapePoint, ...]) -> Curve:
+    """The piecewise linear function at 0..100 percent: integer division towards zero between points, flat outside."""
+    points = [(point.utilization, point.score * _SHAPE_SCALE) for point in shape]
+    return np.array([_at(points, utilization) for utilization in range(101)], dtype=np.float64)
+
+
+def _at(points: list[tuple[int, int]], utilization: int) -> int:
+    for at, (right, high) in enumerate(points):
+        if utilization <= right:
+            if at == 0:
+                return high
+            left, low = points[at - 1]
+            rise = (high - low) * (utilization - left)
+            step = abs(rise) // (right - left)
+            return low + (step if rise >= 0 else -step)
+    return points[-1][1]

@@ -1,0 +1,310 @@
+"""Who is tried next (docs/spec/core.md §1).
+
+A pod is in exactly one place: active (ready), backing off (a deadline), waiting for an event, gated, or in flight (being
+tried). `done` or `requeue` must follow every `pop`; events that arrive in between are replayed, so no wake-up is lost.
+
+Plain calls, no await; a single owner, the scheduling loop. Knows nothing of nodes or of the API; of plugins only which
+events can help the pods they rejected.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import structlog
+
+from scheduler.core.clock import Clock
+from scheduler.core.events import (
+    ASSIGNED_POD_DELETE,
+    FORCE_ACTIVATE,
+    UNSCHEDULABLE_TIMEOUT,
+    Action,
+    ClusterEvent,
+    Resource,
+)
+from scheduler.core.pod import Pod
+from scheduler.core.podinfo import PodInfo
+from scheduler.queueing.backoff import Backoff
+from scheduler.queueing.changes import pod_changes
+from scheduler.queueing.gates import Gates
+from scheduler.queueing.inflight import InFlight
+from scheduler.queueing.nominator import Nominator
+from scheduler.queueing.places import Places
+from scheduler.queueing.records import (
+    IN_BACKOFF,
+    IN_POOL,
+    Place,
+    QueuedPod,
+    QueueEntry,
+    QueueMetrics,
+    QueueProfile,
+)
+from scheduler.queueing.waiting import Waiting
+from scheduler.queueing.wakers import Strategy, Wakers
+
+__all__ = ["Nominator", "QueueEntry", "QueueMetrics", "QueueProfile", "QueuedPod", "SchedulingQueue", "pod_changes"]
+
+FLUSH_EVERY_S: Final = 30.0
+_ADDED: Final = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.ADD).label
+_ATTEMPT_FAILED: Final = "ScheduleAttemptFailure"
+
+
+class SchedulingQueue:
+    """All pods of ours that have no node yet. Times are readings of `clock.now()`."""
+
+    def __init__(  # noqa: PLR0913 (each by its name)
+        self,
+        profiles: Mapping[str, QueueProfile],
+        *,
+        clock: Clock,
+        initial_backoff_s: float = 1.0,
+        max_backoff_s: float = 10.0,
+        max_in_unschedulable_s: float = 300.0,
+        newest: Callable[[str], PodInfo | None],
+        metrics: QueueMetrics,
+        on_ready: Callable[[], None],
+        log: Any = None,
+    ) -> None:
+        """`newest(key)` is the pod as the store has it; `on_ready` is called when a pop may have become possible."""
+        self._log = structlog.get_logger(__name__) if log is None else log
+        self._profiles = profiles
+        self._clock = clock
+        self._max_in_unschedulable_s = max_in_unschedulable_s
+        self._on_ready = on_ready
+        self.nominator = Nominator(newest)
+        self._wakers = Wakers(profiles, metrics=metrics, clock=clock, log=self._log)
+        self._pool = Waiting(self._wakers, self._log)
+        self._places = Places(
+            profiles,
+            clock=clock,
+            metrics=metrics,
+            gates=Gates(profiles, metrics=metrics, log=self._log),
+            pool=self._pool,
+            backoff=lambda tickets: Backoff(initial_backoff_s, max_backoff_s, tickets),
+        )
+        self._in_flight = InFlight()
+        self._next_flush = clock.now() + FLUSH_EVERY_S
+        self._is_closed = False
+
+    # -- what the watch saw ------------------------------------------------------------------------------------------
+
+    def owns(self, pod: Pod) -> bool:
+        """Whether one of our profiles has the pod's scheduler name (Q-1)."""
+        return pod.spec.scheduler_name in self._profiles
+
+    def add(self, info: PodInfo) -> None:
+        """A pod of ours without a node appeared; others are ignored (§1.4)."""
+        if info.node_name or not self.owns(info.pod):
+            return
+        known = self._places.get(info.uid) or self._in_flight.get(info.uid)
+        if known is not None:
+            self.update(known.info, info)
+            return
+        self.nominator.add(info, None)
+        if self._places.enter(QueuedPod(info, self._clock.now()), Place.ACTIVE, _ADDED):
+            self._on_ready()
+
+    def update(self, old: PodInfo, new: PodInfo) -> None:
+        """A pod of ours changed and still has no node (§1.12). The caller keeps updates of assumed pods to itself."""
+        if old.pod.metadata.resource_version == new.pod.metadata.resource_version:
+            return
+        queued = self._places.get(new.uid)
+        if queued is None and new.uid not in self._in_flight:
+            self.add(new)
+        else:
+            self.nominator.update(old, new)
+            if queued is None:
+                for event in pod_changes(old, new):
+                    self._in_flight.record(event, old, new, target=new.uid)
+            else:
+                self._places.replace(queued, new)
+                if queued.place in IN_POOL:
+                    self._ask_about_itself(queued, old, new)
+        left = old.pod.status.nominated_node_name
+        if left and left != new.pod.status.nominated_node_name:
+            self._nomination_ended(old)
+
+    def delete(self, info: PodInfo) -> None:
+        """A pod of ours without a node is gone (§1.13). If it is in flight, its attempt still owes a `done`."""
+        nominated_to = self.nominator.delete(info)
+        self._places.remove(info.uid)
+        if nominated_to is not None:
+            self._nomination_ended(info)
+
+    def observed_bound(self, info: PodInfo) -> None:
+        """The pod has a node now, by whomever: it leaves without waking anybody."""
+        self.nominator.delete(info)
+        self._places.remove(info.uid)
+
+    # -- attempts ----------------------------------------------------------------------------------------------------
+
+    def pop(self) -> QueuedPod | None:
+        """The next pod to try, now in flight; None if none is ready. Never waits (§1.6)."""
+        while not self._is_closed:
+            queued = self._places.pop()
+            if queued is None:
+                return None
+            if not self._in_flight.begin(queued):
+                self._log.error("pod popped while in flight, discarded", pod=queued.info.key)
+                continue
+            queued.place = Place.IN_FLIGHT
+            queued.attempts += 1
+            queued.backoff_until = None
+            queued.unschedulable_plugins.clear()
+            queued.pending_plugins.clear()
+            return queued
+        return None
+
+    def done(self, uid: str) -> None:
+        """The attempt no longer needs events: it failed and is handled, or PreBind begins. Idempotent."""
+        ended = self._in_flight.end(uid)
+        if ended is not None and ended.place is Place.IN_FLIGHT:
+            ended.place = Place.NOWHERE
+
+    def requeue(self, queued: QueuedPod) -> None:
+        """Return a pod after a failed attempt; includes `done` (§1.7).
+
+        The caller has set `info` to the newest object and the plugins that rejected the pod, none for an error.
+        """
+        if queued.uid in self._places:
+            self._log.error("failed pod is in the queue already", pod=queued.info.key)
+            self.done(queued.uid)
+            return
+        if queued.rejecters:
+            queued.unschedulable_count += 1
+            queued.consecutive_errors = 0
+        else:
+            queued.consecutive_errors += 1
+        queued.queued_at = self._clock.now()
+        queued.backoff_until = queued.flushed_at = None
+        queued.was_flushed = False
+        self._places.count_rejecters(queued, 1)
+        strategy = self._replay(queued)
+        self.done(queued.uid)
+        if self._places.enter_by(queued, strategy, _ATTEMPT_FAILED):
+            self._on_ready()
+
+    # -- what brings pods back ---------------------------------------------------------------------------------------
+
+    def move_all(
+        self,
+        event: ClusterEvent,
+        old: object,
+        new: object,
+        *,
+        concerns: Callable[[PodInfo], bool] | None = None,
+    ) -> None:
+        """Something happened in the cluster: wake the pods it can help (§1.10).
+
+        O(1) if nobody registered for it, else O(registrations x shapes of the pods they rejected + pods woken).
+        `concerns` restricts it to some pods, whether they wait or are in flight. A wildcard wakes everybody, or the
+        one pod that `new` is.
+        """
+        if not event.is_wildcard and not self._wakers.of(event):
+            return
+        woken = self._pool.woken_by(event, old, new, concerns=concerns)
+        if woken:
+            label = event.label
+            moved = [self._places.enter_by(queued, strategy, label) for queued, strategy in woken]
+            if any(moved):
+                self._on_ready()
+        self._in_flight.record(event, old, new, concerns=concerns)
+
+    def activate(self, infos: Iterable[PodInfo]) -> None:
+        """Make these pods ready now, as plugins may ask (§1.14). In flight: it will back off instead of waiting."""
+        moved = False
+        for info in infos:
+            queued = self._places.get(info.uid)
+            if queued is None:
+                self._in_flight.record(FORCE_ACTIVATE, None, info, target=info.uid)
+            elif queued.place is not Place.ACTIVE:
+                moved |= self._places.enter(queued, Place.ACTIVE, FORCE_ACTIVATE.label)
+        if moved:
+            self._on_ready()
+
+    def tick(self) -> None:
+        """Move what time alone moves: completed back-offs, and every 30 s the pods that waited too long."""
+        now = self._clock.now()
+        moved = self._places.complete_backoffs(now)
+        if now >= self._next_flush:
+            self._next_flush = now + FLUSH_EVERY_S
+            for queued in [queued for queued in self._pool if self._waits_until(queued) < now]:
+                queued.was_flushed = True
+                queued.flushed_at = now
+                moved |= self._places.enter_by(queued, Strategy.AFTER_BACKOFF, UNSCHEDULABLE_TIMEOUT.label)
+        if moved:
+            self._on_ready()
+
+    def next_deadline(self) -> float | None:
+        """When `tick` has something to do next, if nothing else happens."""
+        due = self._places.backoff.next_due()
+        flush = self._next_flush if len(self._pool) else None
+        return min((at for at in (due, flush) if at is not None), default=None)
+
+    def close(self) -> None:
+        """Pop nothing more; every attempt counts as done."""
+        self._is_closed = True
+        for queued in list(self._in_flight):
+            self.done(queued.uid)
+
+    # -- what others want to see -------------------------------------------------------------------------------------
+
+    def counts(self) -> dict[str, int]:
+        """The pending_pods gauge: label → pods."""
+        return self._places.counts()
+
+    def in_flight_events(self) -> dict[str, int]:
+        """The inflight_events gauge: label → events kept, `PodPopped` for the pods in flight."""
+        return self._in_flight.counts()
+
+    def entries(self) -> Iterator[QueueEntry]:
+        """Every pod, in no particular order; take it in one go, without a change in between."""
+        for queued in itertools.chain(self._places, self._in_flight):
+            deadline = None
+            if queued.place in IN_BACKOFF:
+                deadline = self._places.backoff.until(queued) + 1.0
+            elif queued.place in IN_POOL:
+                deadline = self._waits_until(queued)
+            plugins = tuple(sorted(queued.rejecters))
+            yield QueueEntry(queued.info.key, queued.place.value, queued.attempts, plugins, deadline)
+
+    # -- events and pods ---------------------------------------------------------------------------------------------
+
+    def _replay(self, queued: QueuedPod) -> Strategy:
+        """What the events that arrived during the attempt mean for the pod: the best answer wins."""
+        rejecters = queued.rejecters
+        events = self._in_flight.since_pop(queued.uid)
+        if not rejecters or self._wakers.learn(queued.profile, rejecters):
+            return Strategy.AFTER_BACKOFF  # of a stranger's events none was kept
+        if events is None:
+            self._log.debug("no events were kept for a failed pod, it is retried", pod=queued.info.key)
+            return Strategy.AFTER_BACKOFF
+        best, possible = Strategy.SKIP, Strategy.AFTER_BACKOFF
+        if queued.pending_plugins:
+            possible = Strategy.IMMEDIATELY
+        for kept in events:
+            if kept.is_for(queued.info):
+                answer = self._wakers.evaluate(queued, kept.event, kept.old, kept.new, is_blurred=kept.is_blurred)
+                best = max(best, answer)
+                if best >= possible:
+                    break
+        return best
+
+    def _ask_about_itself(self, queued: QueuedPod, old: PodInfo, new: PodInfo) -> None:
+        """Its own changes are asked about for this pod only; the first that moves it ends the round."""
+        for event in pod_changes(old, new):
+            strategy = self._wakers.evaluate(queued, event, old, new)
+            if strategy is not Strategy.SKIP and self._places.enter_by(queued, strategy, event.label):
+                self._on_ready()
+                return
+
+    def _nomination_ended(self, info: PodInfo) -> None:
+        """Its place was held for it against pods of lower or equal priority: to them a pod has left that node."""
+        priority = info.priority
+        self.move_all(ASSIGNED_POD_DELETE, info, None, concerns=lambda pod: pod.priority <= priority)
+
+    def _waits_until(self, queued: QueuedPod) -> float:
+        since = queued.queued_at if queued.flushed_at is None else queued.flushed_at
+        return since + self._max_in_unschedulable_s

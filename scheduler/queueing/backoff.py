@@ -1,0 +1,77 @@
+"""How long a failed pod waits, and the two queues of those that still do (docs/spec/core.md §1.9).
+
+Backing off starts at the failure and ends with a whole second, so that pods of one second are tried in the order of
+their priorities. Rejections and errors count separately. A second here is the floor of `Clock.now()`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Final
+
+from scheduler.queueing.heap import TicketHeap
+from scheduler.queueing.records import Place, QueuedPod
+
+_NEVER: Final = -1
+_DOUBLINGS_MAX: Final = 62
+
+
+class Backoff:
+    """Durations, and the pods that are backing off."""
+
+    def __init__(self, initial_s: float, max_s: float, tickets: Iterator[int]) -> None:
+        self._initial_s = initial_s
+        self._max_s = max_s
+        self._rejected = TicketHeap(tickets)
+        self._failed = TicketHeap(tickets)
+
+    def __len__(self) -> int:
+        return len(self._rejected) + len(self._failed)
+
+    def duration_s(self, count: int) -> float:
+        """1, 2, 4, 8, 10, 10 … for counts from 1 with the defaults; no wait for a count of 0."""
+        if count <= 0:
+            return 0.0
+        return min(self._initial_s * 2.0 ** min(count - 1, _DOUBLINGS_MAX), self._max_s)
+
+    def until(self, queued: QueuedPod) -> int:
+        """The last second of the pod's back-off; kept in the record, for it depends on nothing that changes."""
+        if queued.backoff_until is None:
+            count = queued.consecutive_errors or queued.unschedulable_count
+            duration_s = self.duration_s(count)
+            queued.backoff_until = math.floor(queued.queued_at + duration_s) if count > 0 else _NEVER
+        return queued.backoff_until
+
+    def is_backing_off(self, queued: QueuedPod, now: float) -> bool:
+        """Leaves only in the second after `until`: a wait of the duration, less a fraction, plus up to one second."""
+        count = queued.consecutive_errors or queued.unschedulable_count
+        return count > 0 and self.until(queued) >= math.floor(now)
+
+    def push(self, queued: QueuedPod) -> None:
+        """Into the queue that `queued.place` names; `queued.order` decides within one second."""
+        if queued.place is Place.ERROR_BACKOFF:
+            self._failed.push((self.until(queued),), queued)
+        else:
+            self._rejected.push((self.until(queued), *queued.order), queued)
+
+    def discard(self, queued: QueuedPod) -> None:
+        """Take the pod out of the queue that `queued.place` names."""
+        (self._failed if queued.place is Place.ERROR_BACKOFF else self._rejected).discard(queued)
+
+    def first_rejected(self) -> QueuedPod | None:
+        """The rejected pod that is due first, due or not; failed ones wait out their time."""
+        return self._rejected.first()
+
+    def first_due(self, now: float) -> QueuedPod | None:
+        """A pod whose time is over: rejected ones first, then failed ones."""
+        second = math.floor(now)
+        for queued in (self._rejected.first(), self._failed.first()):
+            if queued is not None and self.until(queued) < second:
+                return queued
+        return None
+
+    def next_due(self) -> float | None:
+        """When `first_due` has somebody to give, as `Clock.now()`."""
+        firsts = (self._rejected.first(), self._failed.first())
+        return min((self.until(queued) + 1.0 for queued in firsts if queued is not None), default=None)

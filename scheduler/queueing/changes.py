@@ -1,0 +1,45 @@
+"""What changed on a pod, as cluster events (docs/spec/core.md §4.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from scheduler.core.events import Action, ClusterEvent, Resource
+from scheduler.core.podinfo import PodInfo
+
+
+def pod_changes(old: PodInfo, new: PodInfo) -> list[ClusterEvent]:
+    """One event per changed property, or one generic update; about AssignedPod once the pod has a node."""
+    resource = Resource.ASSIGNED_POD if new.node_name else Resource.UNSCHEDULABLE_POD
+    actions = [action for differs, action in _CHECKS if differs(old, new)] or [Action.UPDATE_OTHER]
+    return [ClusterEvent(resource, action) for action in actions]
+
+
+def _labels_differ(old: PodInfo, new: PodInfo) -> bool:
+    return old.pod.metadata.labels != new.pod.metadata.labels
+
+
+def _requests_shrank(old: PodInfo, new: PodInfo) -> bool:
+    return any(new.requests.get(name, 0) < amount for name, amount in old.requests.items())
+
+
+def _gates_eliminated(old: PodInfo, new: PodInfo) -> bool:
+    return bool(old.pod.spec.scheduling_gates) and not new.pod.spec.scheduling_gates
+
+
+def _tolerations_differ(old: PodInfo, new: PodInfo) -> bool:
+    return len(old.pod.spec.tolerations) != len(new.pod.spec.tolerations)
+
+
+def _claims_differ(old: PodInfo, new: PodInfo) -> bool:
+    return old.pod.status.resource_claim_statuses != new.pod.status.resource_claim_statuses
+
+
+_CHECKS: Final[tuple[tuple[Callable[[PodInfo, PodInfo], bool], Action], ...]] = (
+    (_labels_differ, Action.UPDATE_POD_LABEL),
+    (_requests_shrank, Action.UPDATE_POD_SCALE_DOWN),
+    (_gates_eliminated, Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED),
+    (_tolerations_differ, Action.UPDATE_POD_TOLERATION),
+    (_claims_differ, Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM),
+)

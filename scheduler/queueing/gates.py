@@ -1,0 +1,47 @@
+"""PreEnqueue: what keeps a pod out of the queue (docs/spec/core.md §1.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from scheduler.core.podinfo import PodInfo
+from scheduler.core.verdicts import Code, Rejection
+from scheduler.framework.points import PreEnqueuePlugin
+from scheduler.queueing.records import QueuedPod, QueueMetrics, QueueProfile
+
+
+class Gates:
+    """Asks the PreEnqueue plugins of a pod's profile, the one that refused it last first."""
+
+    def __init__(self, profiles: Mapping[str, QueueProfile], *, metrics: QueueMetrics, log: Any) -> None:
+        self._plugins = {name: profile.pre_enqueue for name, profile in profiles.items()}
+        self._metrics = metrics
+        self._log = log
+
+    def refuse(self, queued: QueuedPod) -> bool:
+        """Whether the pod must stay out. Notes on the record who says so; the first refusal ends the round."""
+        plugins = self._plugins[queued.profile]
+        if queued.gating_plugin and len(plugins) > 1:
+            plugins = tuple(sorted(plugins, key=lambda plugin: plugin.name != queued.gating_plugin))
+        for plugin in plugins:
+            if (no := self._ask(plugin, queued.info)) is not None:
+                if no.code is Code.ERROR:
+                    self._log.error("pre-enqueue failed", plugin=plugin.name, pod=queued.info.key, error=no.message)
+                self._note(queued, plugin.name)
+                return True
+        queued.gating_plugin = ""
+        return False
+
+    def _ask(self, plugin: PreEnqueuePlugin, pod: PodInfo) -> Rejection | None:
+        try:
+            return plugin.pre_enqueue(pod)
+        except Exception as error:  # noqa: BLE001 (a plugin's mistake must not lose the pod: it stays gated)
+            return Rejection(plugin.name, Code.ERROR, (repr(error),))
+
+    def _note(self, queued: QueuedPod, plugin: str) -> None:
+        queued.gating_plugin = plugin
+        queued.was_flushed = False
+        if plugin not in queued.rejecters:
+            self._metrics.unschedulable(plugin, queued.profile, 1)
+        queued.unschedulable_plugins.add(plugin)

@@ -1,0 +1,84 @@
+"""Pods that are about to take a place they do not hold yet (docs/spec/core.md §1.15, §2.6).
+
+Ours, by a preemption or by their status; and those of other schedulers, which we respect and never change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from scheduler.core.podinfo import PodInfo
+
+
+class Nominator:
+    """Node name → pods in the order they were nominated. Every call is O(1), `for_node` O(pods on that node)."""
+
+    def __init__(self, newest: Callable[[str], PodInfo | None]) -> None:
+        self._newest = newest
+        self._node_of: dict[str, str] = {}
+        self._by_node: dict[str, dict[str, PodInfo]] = {}
+        self._foreign: set[str] = set()
+
+    def add(self, info: PodInfo, node_name: str | None) -> None:
+        """Nominate; "" clears, None takes what the pod's status says.
+
+        Refused (nothing is stored) when the store no longer has this pod, or has it on a node.
+        """
+        self._remove(info.uid)
+        name = info.pod.status.nominated_node_name if node_name is None else node_name
+        if not name:
+            return
+        newest = self._newest(info.key)
+        if newest is not None and newest.uid == info.uid and not newest.node_name:
+            self._put(info, name)
+
+    def update(self, old: PodInfo, new: PodInfo) -> None:
+        """The pod changed. A nomination that only we know of stays: its patch has not come back yet."""
+        in_memory = None
+        if not old.pod.status.nominated_node_name and not new.pod.status.nominated_node_name:
+            in_memory = self.node_of(old.uid)
+        if in_memory is not None or old.uid in self._node_of or new.pod.status.nominated_node_name:
+            self._remove(old.uid)
+            self.add(new, in_memory)
+
+    def delete(self, info: PodInfo) -> str | None:
+        """Forget the pod: assumed, bound or gone. Answers with the node it was nominated to."""
+        return self._remove(info.uid) or None
+
+    def node_of(self, uid: str) -> str | None:
+        """Where this pod is nominated to."""
+        return self._node_of.get(uid)
+
+    def for_node(self, name: str) -> tuple[PodInfo, ...]:
+        """Pods nominated to this node, foreign ones included."""
+        pods = self._by_node.get(name)
+        return tuple(pods.values()) if pods else ()
+
+    def nodes(self) -> tuple[str, ...]:
+        """Names of nodes with at least one nominated pod."""
+        return tuple(self._by_node)
+
+    def add_foreign(self, info: PodInfo, node_name: str) -> None:
+        """Another scheduler's unbound pod says where it is going, or somewhere else than before."""
+        self._remove(info.uid)
+        self._put(info, node_name)
+        self._foreign.add(info.uid)
+
+    def remove_foreign(self, uid: str) -> None:
+        """It is bound, gone, or nominated no more. Unknown pods and pods of ours are nothing."""
+        if uid in self._foreign:
+            self._remove(uid)
+
+    def _put(self, info: PodInfo, node_name: str) -> None:
+        self._node_of[info.uid] = node_name
+        self._by_node.setdefault(node_name, {})[info.uid] = info
+
+    def _remove(self, uid: str) -> str:
+        node_name = self._node_of.pop(uid, "")
+        if node_name:
+            self._foreign.discard(uid)
+            pods = self._by_node[node_name]
+            del pods[uid]
+            if not pods:
+                del self._by_node[node_name]
+        return node_name

@@ -1,0 +1,164 @@
+"""Where each pod is, and every move between places (docs/spec/core.md §1.2, §1.4, §1.8).
+
+The law: a pod that has a record here is in exactly one of active, backing off, waiting, gated. Being in flight is the
+business of `inflight`: such a pod has no record here. Knows neither events nor attempts.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+
+from scheduler.core.clock import Clock
+from scheduler.core.podinfo import PodInfo
+from scheduler.queueing.backoff import Backoff
+from scheduler.queueing.gates import Gates
+from scheduler.queueing.heap import TicketHeap
+from scheduler.queueing.records import IN_BACKOFF, IN_POOL, Place, QueuedPod, QueueMetrics, QueueProfile
+from scheduler.queueing.waiting import Waiting
+from scheduler.queueing.wakers import Strategy
+
+_POPPED_EARLY = "PopFromBackoffQ"
+_BACKOFF_OVER = "BackoffComplete"
+
+
+class Places:
+    """The records of all pods that are not in flight, by uid. `label` names the cause of a move in metrics."""
+
+    def __init__(
+        self,
+        profiles: Mapping[str, QueueProfile],
+        *,
+        clock: Clock,
+        metrics: QueueMetrics,
+        gates: Gates,
+        pool: Waiting,
+        backoff: Callable[[Iterator[int]], Backoff],
+    ) -> None:
+        """`backoff` makes the back-off queues over the given counter of tickets."""
+        self._profiles = profiles
+        self._clock = clock
+        self._metrics = metrics
+        self._gates = gates
+        self.pool = pool
+        tickets = itertools.count()
+        self._active = TicketHeap(tickets)
+        self.backoff = backoff(tickets)
+        self._pods: dict[str, QueuedPod] = {}
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._pods
+
+    def __iter__(self) -> Iterator[QueuedPod]:
+        return iter(self._pods.values())
+
+    def get(self, uid: str) -> QueuedPod | None:
+        """The record of a pod that is not in flight."""
+        return self._pods.get(uid)
+
+    def counts(self) -> dict[str, int]:
+        """The pending_pods gauge: label → pods."""
+        gated = self.pool.gated_count
+        waiting = len(self.pool) - gated
+        return {
+            "active": len(self._active),
+            "backoff": len(self.backoff),
+            "unschedulable": waiting,
+            "gated": gated,
+        }
+
+    def enter_by(self, queued: QueuedPod, strategy: Strategy, label: str) -> bool:
+        """§1.8. True if the pod is ready now, or will be by time alone."""
+        if strategy is Strategy.SKIP:
+            self._park(queued, Place.WAITING, label)
+            return False
+        place = Place.ACTIVE
+        if strategy is Strategy.AFTER_BACKOFF and self.backoff.is_backing_off(queued, self._clock.now()):
+            place = Place.BACKOFF if queued.rejecters else Place.ERROR_BACKOFF
+        return self.enter(queued, place, label)
+
+    def enter(self, queued: QueuedPod, place: Place, label: str) -> bool:
+        """Into the active or a back-off queue; False if PreEnqueue refuses and the pod is gated instead.
+
+        PreEnqueue has let pass what comes from a back-off queue, and is not asked again.
+        """
+        if queued.place not in IN_BACKOFF and self._gates.refuse(queued):
+            self._park(queued, Place.GATED, label)
+            return False
+        self._leave(queued)
+        self._pods[queued.uid] = queued
+        queued.order = self._profiles[queued.profile].sort_key(queued.info, queued.queued_at)
+        if place is Place.ACTIVE and queued.initial_attempt_at is None:
+            queued.initial_attempt_at = self._clock.now()
+        self._push(queued, place)
+        self._metrics.incoming("active" if place is Place.ACTIVE else "backoff", label)
+        return True
+
+    def complete_backoffs(self, now: float) -> bool:
+        """Make ready whose back-off is over; False if nobody's was."""
+        moved = False
+        while (queued := self.backoff.first_due(now)) is not None:
+            moved |= self.enter(queued, Place.ACTIVE, _BACKOFF_OVER)
+        return moved
+
+    def pop(self) -> QueuedPod | None:
+        """Take out the next pod: of the active ones, else of those backing off after a rejection."""
+        queued = self._active.first()
+        if queued is None:
+            queued = self.backoff.first_rejected()
+            if queued is None:
+                return None
+            self._metrics.incoming("active", _POPPED_EARLY)
+        self.remove(queued.uid)
+        return queued
+
+    def remove(self, uid: str) -> None:
+        """Take out the pod wherever it is; unknown ones are nothing."""
+        queued = self._pods.pop(uid, None)
+        if queued is not None:
+            self._leave(queued)
+            self.count_rejecters(queued, -1)
+
+    def replace(self, queued: QueuedPod, info: PodInfo) -> None:
+        """The pod's object changed: it stays in its place, in the order that the new object has there."""
+        if queued.place in IN_POOL:
+            self.pool.remove(queued)
+            queued.info = info
+            self.pool.add(queued)
+            return
+        queued.info = info
+        order = self._profiles[queued.profile].sort_key(info, queued.queued_at)
+        if order != queued.order:
+            place = queued.place
+            self._leave(queued)
+            queued.order = order
+            self._push(queued, place)
+
+    def count_rejecters(self, queued: QueuedPod, delta: int) -> None:
+        """Keep the unschedulable_pods gauge, as rejecters come to or leave the record."""
+        for plugin in queued.rejecters:
+            self._metrics.unschedulable(plugin, queued.profile, delta)
+
+    def _park(self, queued: QueuedPod, place: Place, label: str) -> None:
+        if queued.place not in IN_POOL:
+            self._metrics.incoming("unschedulable", label)
+        self._leave(queued)
+        self._pods[queued.uid] = queued
+        queued.place = place
+        self.pool.add(queued)
+
+    def _push(self, queued: QueuedPod, place: Place) -> None:
+        queued.place = place
+        if place is Place.ACTIVE:
+            self._active.push(queued.order, queued)
+        else:
+            self.backoff.push(queued)
+
+    def _leave(self, queued: QueuedPod) -> None:
+        if queued.place is Place.ACTIVE:
+            self._active.discard(queued)
+        elif queued.place in IN_BACKOFF:
+            self.backoff.discard(queued)
+        elif queued.place in IN_POOL:
+            self.pool.remove(queued)
+        queued.place = Place.NOWHERE

@@ -1,0 +1,118 @@
+"""What the parts of the queue share: the record of one pod, the view of one profile, the metrics port.
+
+Rules: docs/spec/core.md §1.2. Knows no order, no timing and no events.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+from scheduler.core.podinfo import PodInfo
+from scheduler.framework.hints import EventHint
+from scheduler.framework.points import PreEnqueuePlugin
+
+SortKey: TypeAlias = tuple[float, ...]
+
+
+class Place(enum.Enum):
+    """Where a pod is; it is in exactly one place. `value` is how /debug/queue prints it."""
+
+    NOWHERE = "nowhere"
+    ACTIVE = "active"
+    BACKOFF = "backoff"
+    ERROR_BACKOFF = "error backoff"
+    """After a failure of ours or of the API server: never popped early, the wait protects the API server."""
+    WAITING = "unschedulable"
+    """Rejected; some event must happen first."""
+    GATED = "gated"
+    """A PreEnqueue plugin keeps it out."""
+    IN_FLIGHT = "in flight"
+
+
+IN_POOL = frozenset({Place.WAITING, Place.GATED})
+IN_BACKOFF = frozenset({Place.BACKOFF, Place.ERROR_BACKOFF})
+
+
+@dataclass(frozen=True, slots=True)
+class QueueProfile:
+    """What the queue needs of the plugins of one scheduler name."""
+
+    pre_enqueue: tuple[PreEnqueuePlugin, ...]
+    sort_key: Callable[[PodInfo, float], SortKey]
+    """`(pod, queued_at)` → smaller is tried first; keys of all profiles must be comparable."""
+    hints: Mapping[str, tuple[EventHint, ...]]
+    """Plugin name → what can help a pod it rejected. A rejecter that is missing here is woken by everything."""
+
+
+@dataclass(slots=True, eq=False)
+class QueuedPod:
+    """The record of one pod, from the first sight until it is bound or gone. Changed by the queue.
+
+    The owner of a failed attempt sets `info`, `unschedulable_plugins` and `pending_plugins` before `requeue`.
+    Times are readings of `Clock.now()`.
+    """
+
+    info: PodInfo
+    queued_at: float
+    """Put into the queue, or returned after the last attempt."""
+    attempts: int = 0
+    initial_attempt_at: float | None = None
+    """First time it could have been tried; time spent gated before does not count."""
+    unschedulable_plugins: set[str] = field(default_factory=set)
+    pending_plugins: set[str] = field(default_factory=set)
+    unschedulable_count: int = 0
+    """Attempts that ended in a rejection."""
+    consecutive_errors: int = 0
+    was_flushed: bool = False
+    """Came back because it had waited too long, not because an event promised anything: a hint may be missing."""
+    flushed_at: float | None = None
+    gating_plugin: str = ""
+    backoff_until: int | None = None
+    """The second *in* which backing off ends: ready in the next one. None until somebody asks."""
+    place: Place = Place.NOWHERE
+    order: SortKey = ()
+    ticket: int = -1
+    """Names the live heap entry of this pod; entries with another ticket are dead."""
+
+    @property
+    def uid(self) -> str:
+        """The API server's id of this very pod."""
+        return self.info.pod.metadata.uid
+
+    @property
+    def profile(self) -> str:
+        """The scheduler name the pod asked for."""
+        return self.info.pod.spec.scheduler_name
+
+    @property
+    def rejecters(self) -> set[str]:
+        """Everybody who said no, now or later; empty after an error."""
+        return self.unschedulable_plugins | self.pending_plugins
+
+
+@dataclass(frozen=True, slots=True)
+class QueueEntry:
+    """A row of /debug/queue."""
+
+    key: str
+    place: str
+    attempts: int
+    plugins: tuple[str, ...]
+    deadline: float | None
+    """When time alone moves the pod, as `Clock.now()`; None where it does not."""
+
+
+class QueueMetrics(Protocol):
+    """What the queue counts (docs/spec/core.md §7.1). Called often: implementations resolve their children once."""
+
+    def incoming(self, queue: str, event: str) -> None:
+        """queue_incoming_pods_total; `queue` is active, backoff or unschedulable."""
+
+    def unschedulable(self, plugin: str, profile: str, delta: int) -> None:
+        """unschedulable_pods, by +1 or -1."""
+
+    def hint(self, plugin: str, event: str, hint: str, seconds: float) -> None:
+        """queueing_hint_execution_duration_seconds; `hint` is Queue, QueueSkip or Error."""

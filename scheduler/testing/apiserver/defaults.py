@@ -1,0 +1,243 @@
+"""What an API server adds to a new object and what its admission refuses, as far as a scheduler can tell the difference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from scheduler.testing.apiserver.resources import Resource
+from scheduler.testing.apiserver.status import Refused, forbidden, invalid
+from scheduler.testing.apiserver.storage import Storage
+
+Object = dict[str, Any]
+GATED: Final = "Scheduling is blocked due to non-empty scheduling gates"
+SYSTEM_PRIORITIES: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+_UNREADY: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_CONDITION_TIMES: Final = {
+    "pods": ("lastProbeTime", "lastTransitionTime"),
+    "nodes": ("lastHeartbeatTime", "lastTransitionTime"),
+}
+_NODE_INFO: Final = dict.fromkeys(
+    (
+        "machineID", "systemUUID", "bootID", "kernelVersion", "osImage", "containerRuntimeVersion",
+        "kubeletVersion", "kubeProxyVersion", "operatingSystem", "architecture",
+    ),
+    "",
+)  # fmt: skip
+
+
+class Defaults:
+    """Applies the defaults of a kind to a new object, in place."""
+
+    def __init__(self, storage: Storage, priority_classes: Resource) -> None:
+        self._storage = storage
+        self._priority_classes = priority_classes
+        self._of: dict[str, Callable[[Resource, Object, str], None]] = {
+            "pods": self._pod,
+            "nodes": _node,
+            "namespaces": _namespace,
+            "persistentvolumes": _volume,
+            "persistentvolumeclaims": _claim,
+            "poddisruptionbudgets": _budget,
+            "resourceclaims": _resource_claim,
+            "storageclasses": _storage_class,
+            "events": _event,
+        }
+
+    def apply(self, resource: Resource, obj: Object, now: str) -> None:
+        """Raises `Refused` when admission or validation says no."""
+        if resource.has_generation:
+            obj["metadata"]["generation"] = 1
+        rule = self._of.get(resource.name)
+        if rule is not None:
+            rule(resource, obj, now)
+
+    def _pod(self, resource: Resource, pod: Object, now: str) -> None:
+        name, spec = pod["metadata"]["name"], pod.setdefault("spec", {})
+        if not spec.get("containers"):
+            raise invalid(resource, name, "spec.containers", "Required value", cause="FieldValueRequired")
+        self._priority(resource, name, spec)
+        for container in (*spec.get("initContainers") or [], *spec["containers"]):
+            _container(container)
+        _fill(
+            spec,
+            restartPolicy="Always",
+            terminationGracePeriodSeconds=30,
+            dnsPolicy="ClusterFirst",
+            securityContext={},
+            schedulerName="default-scheduler",
+            enableServiceLinks=True,
+        )
+        tolerations = spec.setdefault("tolerations", [])
+        for key in _UNREADY:
+            if not any(_tolerates(t, key) for t in tolerations):
+                tolerations.append(
+                    {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+                )
+        pod["status"] = {"phase": "Pending", "qosClass": _quality(spec)}
+        if spec.get("schedulingGates"):
+            pod["status"]["conditions"] = [_gated(now)]
+
+    def _priority(self, resource: Resource, name: str, spec: Object) -> None:
+        given, class_name = spec.get("priority"), spec.get("priorityClassName", "")
+        value, policy = 0, None
+        classes = self._storage.bucket(self._priority_classes).entries
+        if class_name:
+            if class_name not in classes:
+                raise forbidden(resource, name, f"no PriorityClass with name {class_name} was found")
+            chosen: Object | None = classes[class_name].obj
+        else:
+            defaults = [entry.obj for entry in classes.values() if entry.obj.get("globalDefault")]
+            chosen = min(defaults, key=lambda c: int(c["value"]), default=None)
+        if chosen is not None:
+            spec["priorityClassName"] = chosen["metadata"]["name"]
+            value, policy = chosen["value"], chosen.get("preemptionPolicy")
+        if given is not None and given != value:
+            why = (
+                f"the integer value of priority ({given}) must not be provided in pod spec; "
+                f"priority admission controller computed {value} from the given PriorityClass name"
+            )
+            raise forbidden(resource, name, why)
+        spec["priority"] = value
+        spec.setdefault("preemptionPolicy", policy or "PreemptLowerPriority")
+
+
+def with_condition_times(resource: Resource, obj: Object) -> None:
+    """A server writes the times of a condition as null when nobody set them. Replaces the list, never edits it."""
+    times = _CONDITION_TIMES.get(resource.name)
+    conditions = (obj.get("status") or {}).get("conditions")
+    if times and conditions and any(t not in c for c in conditions for t in times):
+        filled = [{"type": c.get("type"), "status": c.get("status")} | dict.fromkeys(times) | c for c in conditions]
+        obj["status"] = obj["status"] | {"conditions": filled}
+
+
+def _fill(into: Object, **defaults: Any) -> None:
+    for key, value in defaults.items():
+        if into.get(key) in {None, ""} if not isinstance(into.get(key), dict) else False:
+            into[key] = value
+
+
+def _container(container: Object) -> None:
+    image = container.get("image", "")
+    tag = image.rpartition("/")[2].partition(":")[2]
+    _fill(
+        container,
+        terminationMessagePath="/dev/termination-log",
+        terminationMessagePolicy="File",
+        imagePullPolicy="Always" if tag in {"", "latest"} and "@" not in image else "IfNotPresent",
+    )
+    resources = container.setdefault("resources", {})
+    if resources.get("limits"):
+        resources["requests"] = resources["limits"] | (resources.get("requests") or {})
+    for port in container.get("ports") or []:
+        _fill(port, protocol="TCP")
+
+
+def _tolerates(toleration: Object, key: str) -> bool:
+    return toleration.get("key", "") in {"", key} and toleration.get("effect", "") in {"", "NoExecute"}
+
+
+def _quality(spec: Object) -> str:
+    resources = [c["resources"] for c in (*spec["containers"], *(spec.get("initContainers") or []))]
+    if spec.get("resources"):
+        resources = [spec["resources"]]
+    counted = [
+        {kind: {n: q for n, q in (r.get(kind) or {}).items() if n in {"cpu", "memory"}} for kind in _KINDS}
+        for r in resources
+    ]
+    if not any(c["requests"] or c["limits"] for c in counted):
+        return "BestEffort"
+    guaranteed = all(c["limits"].keys() == {"cpu", "memory"} and c["requests"] == c["limits"] for c in counted)
+    return "Guaranteed" if guaranteed else "Burstable"
+
+
+_KINDS: Final = ("requests", "limits")
+
+
+def _gated(now: str) -> Object:
+    return {
+        "type": "PodScheduled",
+        "status": "False",
+        "lastProbeTime": None,
+        "lastTransitionTime": now,
+        "reason": "SchedulingGated",
+        "message": GATED,
+    }
+
+
+def _node(_: Resource, node: Object, __: str) -> None:
+    node.setdefault("spec", {})
+    status = node.setdefault("status", {})
+    if status.get("capacity") and not status.get("allocatable"):
+        status["allocatable"] = dict(status["capacity"])
+    status.setdefault("daemonEndpoints", {"kubeletEndpoint": {"Port": 0}})
+    status["nodeInfo"] = _NODE_INFO | status.get("nodeInfo", {})
+    for taint in node["spec"].get("taints") or []:
+        if not taint.get("effect"):
+            raise Refused(422, "Invalid", f'Node "{node["metadata"]["name"]}" is invalid: spec.taints: Required value')
+
+
+def _namespace(_: Resource, namespace: Object, __: str) -> None:
+    metadata = namespace["metadata"]
+    metadata["labels"] = (metadata.get("labels") or {}) | {"kubernetes.io/metadata.name": metadata["name"]}
+    namespace["spec"] = {"finalizers": ["kubernetes"]}
+    namespace["status"] = {"phase": "Active"}
+
+
+def _protect(obj: Object, finalizer: str) -> None:
+    finalizers = obj["metadata"].get("finalizers") or []
+    obj["metadata"]["finalizers"] = finalizers if finalizer in finalizers else [*finalizers, finalizer]
+
+
+def _volume(_: Resource, volume: Object, now: str) -> None:
+    _fill(volume.setdefault("spec", {}), persistentVolumeReclaimPolicy="Retain", volumeMode="Filesystem")
+    volume["status"] = {"phase": "Pending", "lastPhaseTransitionTime": now}
+    _protect(volume, "kubernetes.io/pv-protection")
+
+
+def _claim(_: Resource, claim: Object, __: str) -> None:
+    _fill(claim.setdefault("spec", {}), volumeMode="Filesystem")
+    claim["status"] = {"phase": "Pending"}
+    _protect(claim, "kubernetes.io/pvc-protection")
+
+
+def _budget(_: Resource, budget: Object, __: str) -> None:
+    budget["status"] = dict.fromkeys(("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"), 0)
+
+
+def _resource_claim(_: Resource, claim: Object, __: str) -> None:
+    devices = claim.setdefault("spec", {}).get("devices") or {}
+    for request in devices.get("requests") or []:
+        for one in (request.get("exactly"), *(request.get("firstAvailable") or [])):
+            if one is not None:
+                one.setdefault("allocationMode", "ExactCount")
+                if one["allocationMode"] == "ExactCount":
+                    one.setdefault("count", 1)
+    claim["status"] = {}
+
+
+def _storage_class(_: Resource, storage_class: Object, __: str) -> None:
+    _fill(storage_class, reclaimPolicy="Delete", volumeBindingMode="Immediate")
+
+
+def _event(resource: Resource, event: Object, _: str) -> None:
+    """As events.k8s.io validates; an event of the old form (no eventTime) is taken as it is."""
+    name = event["metadata"]["name"]
+    for key, value in (
+        ("deprecatedSource", {}),
+        ("deprecatedFirstTimestamp", None),
+        ("deprecatedLastTimestamp", None),
+        ("eventTime", None),
+    ):
+        event.setdefault(key, value)
+    if event["eventTime"] is None:
+        return
+    for field in ("reportingController", "reportingInstance", "action", "reason", "type"):
+        if not event.get(field):
+            raise invalid(_in_core(resource), name, field, "Required value", cause="FieldValueRequired")
+    if len(event.get("note", "")) > 1024:  # noqa: PLR2004 (events.k8s.io)
+        raise invalid(_in_core(resource), name, "message", 'Invalid value: "": can have at most 1024 characters')
+
+
+def _in_core(resource: Resource) -> Resource:
+    return Resource("", "v1", resource.name, resource.kind, resource.namespaced)

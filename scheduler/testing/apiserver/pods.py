@@ -1,0 +1,82 @@
+"""What only pods have: graceful deletion and the binding subresource."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from scheduler.testing.apiserver.resources import Resource
+from scheduler.testing.apiserver.status import Refused, bad_request, conflict, uid_differs, MODIFIED
+
+Object = dict[str, Any]
+_TOPOLOGY: Final = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
+
+
+def grace_s(pod: Object, asked: int | None) -> int:
+    """How long the kubelet gets: nothing for a pod without a node or one that has finished."""
+    spec, phase = pod["spec"], pod["status"].get("phase")
+    if not spec.get("nodeName") or phase in {"Succeeded", "Failed"}:
+        return 0
+    return max(0, spec.get("terminationGracePeriodSeconds", 30) if asked is None else asked)
+
+
+def check_binding(resource: Resource, name: str, binding: Object) -> None:
+    """What can be refused without looking at the pod: 400 and, as a real server does, 500."""
+    if binding.get("metadata", {}).get("name", "") != name:
+        raise bad_request("name in URL does not match name in Binding object")
+    target = binding.get("target") or {}
+    if target.get("kind", "") not in {"", "Node"}:
+        supported = 'supported values: "Node", "<empty>"'
+        raise Refused(500, "", f'target.kind: Unsupported value: "{target["kind"]}": {supported}')
+    if not target.get("name"):
+        raise Refused(500, "", "target.name: Required value")
+
+
+def bound(resource: Resource, pod: Object, binding: Object, *, node: Object | None, now: str) -> Object:
+    """The pod on its node. Raises 409 when it is another pod, already bound, on its way out, or gated."""
+    metadata, name = pod["metadata"], pod["metadata"]["name"]
+    wanted = binding["metadata"]
+    if wanted.get("uid") and wanted["uid"] != metadata["uid"]:
+        raise uid_differs(resource, f"{metadata['namespace']}/{name}", wanted["uid"], metadata["uid"])
+    if wanted.get("resourceVersion") and wanted["resourceVersion"] != metadata["resourceVersion"]:
+        raise conflict(resource, name, MODIFIED)
+    why = _why_not(pod)
+    if why:
+        raise conflict(resource, name, why, subresource="binding")
+    metadata = dict(metadata)
+    for field in ("annotations", "labels"):
+        added = dict(wanted.get(field) or {})
+        if field == "labels" and node is not None:
+            labels = node["metadata"].get("labels") or {}
+            added |= {key: labels[key] for key in _TOPOLOGY if key in labels}
+        if added:
+            metadata[field] = (metadata.get(field) or {}) | added
+    status = {k: v for k, v in pod["status"].items() if k != "nominatedNodeName"}
+    status["conditions"] = _scheduled(status.get("conditions") or [], now)
+    spec = pod["spec"] | {"nodeName": binding["target"]["name"]}
+    return pod | {"metadata": metadata, "spec": spec, "status": status}
+
+
+def _why_not(pod: Object) -> str:
+    name, spec = pod["metadata"]["name"], pod["spec"]
+    if pod["metadata"].get("deletionTimestamp"):
+        return f"pod {name} is being deleted, cannot be assigned to a host"
+    if spec.get("nodeName"):
+        return f'pod {name} is already assigned to node "{spec["nodeName"]}"'
+    if spec.get("schedulingGates"):
+        return f"pod {name} has non-empty .spec.schedulingGates"
+    return ""
+
+
+def _scheduled(conditions: list[Object], now: str) -> list[Object]:
+    scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}
+    result = []
+    is_placed = False
+    for condition in conditions:
+        if condition.get("type") == "PodScheduled":
+            if condition.get("status") == "True":
+                scheduled["lastTransitionTime"] = condition.get("lastTransitionTime")
+            result.append(scheduled)
+            is_placed = True
+        else:
+            result.append(condition)
+    return result if is_placed else [*result, scheduled]

@@ -1,0 +1,177 @@
+"""The kinds the server knows, under every group and version it can be told to serve."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+CORE_FIELDS: Final = ("metadata.name", "metadata.namespace")
+_POD_FIELDS: Final = (
+    "spec.nodeName",
+    "spec.restartPolicy",
+    "spec.schedulerName",
+    "spec.serviceAccountName",
+    "spec.hostNetwork",
+    "status.phase",
+    "status.podIP",
+    "status.nominatedNodeName",
+)
+_EVENT_FIELDS: Final = (
+    "regarding.kind",
+    "regarding.namespace",
+    "regarding.name",
+    "regarding.uid",
+    "reason",
+    "reportingController",
+    "type",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One kind under one group and version. `name` alone decides where objects are stored: versions share them."""
+
+    group: str
+    version: str
+    name: str
+    kind: str
+    namespaced: bool
+    has_status: bool = False
+    has_generation: bool = False
+    unconditional_put: bool = True
+    """Whether a PUT may leave out metadata.resourceVersion."""
+    put_creates: bool = False
+    selectable: tuple[str, ...] = ()
+    """Field selectors besides metadata.name and metadata.namespace, as stored."""
+
+    @property
+    def group_version(self) -> str:
+        """`v1` or `group/version`."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def qualified(self) -> str:
+        """`pods`, `leases.coordination.k8s.io`: how messages name the resource."""
+        return f"{self.name}.{self.group}" if self.group else self.name
+
+    @property
+    def is_core_event(self) -> bool:
+        """core/v1 Events are events.k8s.io Events with other names for the fields."""
+        return self.name == "events" and not self.group
+
+    def key(self, namespace: str, name: str) -> str:
+        """`namespace/name`, or the bare name of a cluster-scoped object."""
+        return f"{namespace}/{name}" if self.namespaced else name
+
+
+def _several(group: str, versions: Sequence[str], **rest: tuple[str, bool, str]) -> list[Resource]:
+    """Rows `resource=(kind, namespaced, flags)`; flags: s status, g generation, c conditional PUT only, p PUT creates."""
+    return [
+        Resource(
+            group,
+            version,
+            name,
+            kind,
+            namespaced,
+            has_status="s" in flags,
+            has_generation="g" in flags,
+            unconditional_put="c" not in flags,
+            put_creates="p" in flags,
+            selectable=_SELECTABLE.get(name, ()),
+        )
+        for version in versions
+        for name, (kind, namespaced, flags) in rest.items()
+    ]
+
+
+_SELECTABLE: Final = {
+    "pods": _POD_FIELDS,
+    "nodes": ("spec.unschedulable",),
+    "namespaces": ("status.phase",),
+    "events": _EVENT_FIELDS,
+    "resourceslices": ("spec.nodeName", "spec.driver"),
+}
+
+ALL: Final = (
+    *_several(
+        "",
+        ["v1"],
+        pods=("Pod", True, "sg"),
+        nodes=("Node", False, "s"),
+        namespaces=("Namespace", False, "s"),
+        services=("Service", True, "sp"),
+        replicationcontrollers=("ReplicationController", True, "sg"),
+        persistentvolumes=("PersistentVolume", False, "s"),
+        persistentvolumeclaims=("PersistentVolumeClaim", True, "s"),
+        events=("Event", True, "p"),
+    ),
+    *_several("apps", ["v1"], replicasets=("ReplicaSet", True, "sg"), statefulsets=("StatefulSet", True, "sg")),
+    *_several("policy", ["v1"], poddisruptionbudgets=("PodDisruptionBudget", True, "sgc")),
+    *_several(
+        "storage.k8s.io",
+        ["v1", "v1beta1"],
+        storageclasses=("StorageClass", False, ""),
+        csinodes=("CSINode", False, "c"),
+        csidrivers=("CSIDriver", False, "c"),
+        csistoragecapacities=("CSIStorageCapacity", True, "c"),
+        volumeattachments=("VolumeAttachment", False, "sc"),
+    ),
+    *_several(
+        "resource.k8s.io",
+        ["v1", "v1beta2", "v1beta1"],
+        resourceclaims=("ResourceClaim", True, "s"),
+        resourceslices=("ResourceSlice", False, "g"),
+        deviceclasses=("DeviceClass", False, "g"),
+        resourceclaimtemplates=("ResourceClaimTemplate", True, ""),
+    ),
+    *_several("coordination.k8s.io", ["v1"], leases=("Lease", True, "cp")),
+    *_several("events.k8s.io", ["v1"], events=("Event", True, "p")),
+    *_several("scheduling.k8s.io", ["v1"], priorityclasses=("PriorityClass", False, "g")),
+)
+"""Everything that can be served. What *is* served is the constructor's `served`."""
+
+LIKE_1_36: Final = (
+    "v1",
+    "apps/v1",
+    "policy/v1",
+    "storage.k8s.io/v1",
+    "resource.k8s.io/v1",
+    "coordination.k8s.io/v1",
+    "events.k8s.io/v1",
+    "scheduling.k8s.io/v1",
+    "authorization.k8s.io/v1",
+)
+"""The groups and versions a kube-apiserver 1.36 serves with its defaults, as far as the server knows them."""
+
+
+class Served:
+    """The kinds of the chosen groups and versions, by path and by name."""
+
+    def __init__(self, group_versions: Iterable[str]) -> None:
+        self.group_versions = tuple(group_versions)
+        chosen = [r for r in ALL if r.group_version in self.group_versions]
+        self._by_path = {(r.group, r.version, r.name): r for r in chosen}
+        stored = {**{r.name: r for r in reversed(ALL)}, **{r.name: r for r in reversed(chosen)}}
+        self._stored = stored | {"events": next(r for r in ALL if r.group == "events.k8s.io")}
+        self._by_kind = {r.kind: r for r in self._stored.values()}
+
+    def at(self, group: str, version: str, name: str) -> Resource | None:
+        """The resource under this path, None when it is not served."""
+        return self._by_path.get((group, version, name))
+
+    def named(self, kind_or_resource: str) -> Resource:
+        """For in-process callers: `Pod` or `pods`; served or not."""
+        found = self._stored.get(kind_or_resource) or self._by_kind.get(kind_or_resource)
+        if found is None:
+            raise KeyError(f"no kind or resource named {kind_or_resource!r}")
+        return found
+
+    def stored(self) -> Iterable[Resource]:
+        """One resource per place where objects are stored."""
+        return self._stored.values()
+
+    def of(self, group: str, version: str) -> list[Resource]:
+        """What discovery lists for one group and version."""
+        return [r for (g, v, _), r in self._by_path.items() if (g, v) == (group, version)]

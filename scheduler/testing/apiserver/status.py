@@ -1,0 +1,138 @@
+"""What the server refuses, as a real one words it: every refusal is a `Status` object with code, reason and details."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from scheduler.testing.apiserver.resources import Resource
+
+
+class Refused(Exception):
+    """A request the API server says no to; `body()` is the `Status` it answers with."""
+
+    def __init__(
+        self, code: int, reason: str, message: str, *, details: dict[str, Any] | None = None, retry_after_s: int = 0
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+        self.message = message
+        self.details = details
+        self.retry_after_s = retry_after_s
+        self.list_metadata: dict[str, Any] = {}
+
+    def body(self) -> dict[str, Any]:
+        """The `Status`; keys without a value are left out as a real server does."""
+        status: dict[str, Any] = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": self.list_metadata,
+            "status": "Failure",
+            "message": self.message,
+        }
+        if self.reason:
+            status["reason"] = self.reason
+        if self.details is not None:
+            status["details"] = self.details
+        status["code"] = self.code
+        return status
+
+
+def success(code: int = 0, details: dict[str, Any] | None = None) -> dict[str, Any]:
+    """A `Status` that says yes."""
+    status: dict[str, Any] = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
+    if details is not None:
+        status["details"] = details
+    if code:
+        status["code"] = code
+    return status
+
+
+def _details(resource: Resource, name: str) -> dict[str, Any]:
+    group = {"group": resource.group} if resource.group else {}
+    return {"name": name} | group | {"kind": resource.name}
+
+
+def not_found(resource: Resource, name: str) -> Refused:
+    """404 for an object."""
+    return Refused(404, "NotFound", f'{resource.qualified} "{name}" not found', details=_details(resource, name))
+
+
+def no_such_resource() -> Refused:
+    """404 for a kind or path inside a served group."""
+    return Refused(404, "NotFound", "the server could not find the requested resource", details={})
+
+
+def method_not_allowed() -> Refused:
+    """405."""
+    return Refused(
+        405, "MethodNotAllowed", "the server does not allow this method on the requested resource", details={}
+    )
+
+
+def already_exists(resource: Resource, name: str) -> Refused:
+    """409 for a name that is taken."""
+    message = f'{resource.qualified} "{name}" already exists'
+    return Refused(409, "AlreadyExists", message, details=_details(resource, name))
+
+
+def conflict(resource: Resource, name: str, why: str, *, subresource: str = "") -> Refused:
+    """409 with the sentence every client knows."""
+    suffix = f"/{subresource}" if subresource else ""
+    details = _details(resource, name)
+    details["kind"] += suffix
+    message = f'Operation cannot be fulfilled on {resource.qualified}{suffix} "{name}": {why}'
+    return Refused(409, "Conflict", message, details=details)
+
+
+MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
+
+
+def uid_differs(resource: Resource, key: str, wanted: str, actual: str) -> Refused:
+    """409 as storage words it for an update or a binding whose uid is another object's."""
+    why = (
+        f"StorageError: invalid object, Code: 4, Key: /registry/{resource.name}/{key}, ResourceVersion: 0, "
+        f"AdditionalErrorMsg: Precondition failed: UID in precondition: {wanted}, UID in object meta: {actual}"
+    )
+    return conflict(resource, key.rpartition("/")[2], why)
+
+
+def delete_precondition(resource: Resource, name: str, *, uid: bool, wanted: str, actual: str) -> Refused:
+    """409 for a DELETE whose precondition does not hold; names the kind, not the resource."""
+    field, what = ("UID", "deleted and then recreated") if uid else ("ResourceVersion", "modified")
+    message = (
+        f'Operation cannot be fulfilled on {resource.kind} "{name}": the {field} in the precondition ({wanted}) '
+        f"does not match the {field} in record ({actual}). The object might have been {what}"
+    )
+    group = {"group": resource.group} if resource.group else {}
+    return Refused(409, "Conflict", message, details={"name": name} | group | {"kind": resource.kind})
+
+
+def bad_request(message: str) -> Refused:
+    """400."""
+    return Refused(400, "BadRequest", message)
+
+
+def forbidden(resource: Resource, name: str, why: str) -> Refused:
+    """403 of an admission plugin."""
+    message = f'{resource.qualified} "{name}" is forbidden: {why}'
+    return Refused(403, "Forbidden", message, details=_details(resource, name))
+
+
+def invalid(resource: Resource, name: str, field: str, why: str, *, cause: str = "FieldValueInvalid") -> Refused:
+    """422 with one cause; `why` starts as the server's (`Invalid value: …`, `Forbidden: …`, `Required value`)."""
+    group = {"group": resource.group} if resource.group else {}
+    kind = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
+    details = {
+        "name": name,
+        **group,
+        "kind": resource.kind,
+        "causes": [{"reason": cause, "message": why, "field": field}],
+    }
+    return Refused(422, "Invalid", f'{kind} "{name}" is invalid: {field}: {why}', details=details)
+
+
+def expired(message: str) -> Refused:
+    """410: the history asked for is gone."""
+    return Refused(410, "Expired", message)

@@ -1,0 +1,232 @@
+"""What etcd and the watch cache are to a real server: objects, one resourceVersion for everything, history, watchers.
+
+An object is a plain dict that is never changed once stored: a write stores a new one. It is encoded once per
+resourceVersion; lists and watches share the bytes. Knows nothing of HTTP, admission or what a pod is.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import msgspec
+
+from scheduler.testing.apiserver import events
+from scheduler.testing.apiserver.resources import Resource
+from scheduler.testing.apiserver.status import Refused, expired
+
+Object = dict[str, Any]
+Subscriber = Callable[[str, str, Object], None]
+_encode = msgspec.json.Encoder().encode
+
+
+class Entry:
+    """One object at one resourceVersion."""
+
+    __slots__ = ("_body", "_core_body", "key", "namespace", "obj", "rv")
+
+    def __init__(self, key: str, obj: Object, rv: int) -> None:
+        self.key = key
+        self.obj = obj
+        self.rv = rv
+        self.namespace: str = obj["metadata"].get("namespace", "")
+        self._body: bytes | None = None
+        self._core_body: bytes | None = None
+
+    def body(self, resource: Resource) -> bytes:
+        """JSON without kind and apiVersion, as items of a list are."""
+        if resource.is_core_event:
+            if self._core_body is None:
+                self._core_body = _encode(_bare(events.to_core(self.obj)))
+            return self._core_body
+        if self._body is None:
+            self._body = _encode(_bare(self.obj))
+        return self._body
+
+    def full(self, resource: Resource) -> bytes:
+        """JSON as GET answers it, under the group and version that was asked."""
+        return head(resource) + self.body(resource)[1:]
+
+
+def _bare(obj: Object) -> Object:
+    return {key: value for key, value in obj.items() if key not in {"kind", "apiVersion"}}
+
+
+_heads: dict[tuple[str, str], bytes] = {}
+
+
+def head(resource: Resource) -> bytes:
+    """`{"kind":"Pod","apiVersion":"v1",`."""
+    at = (resource.kind, resource.group_version)
+    known = _heads.get(at)
+    if known is None:
+        known = _heads[at] = f'{{"kind":"{resource.kind}","apiVersion":"{resource.group_version}",'.encode()
+    return known
+
+
+@dataclass(slots=True)
+class Event:
+    """One write. `entry` is the object after it (for a deletion: its last state), `before` the one it replaced."""
+
+    rv: int
+    type: str
+    entry: Entry
+    before: Entry | None
+
+
+class Watcher(Protocol):
+    """Somebody who is told of every write to one bucket, in order and at once."""
+
+    def offer(self, event: Event) -> None:
+        """Take note of it; must not wait and must not write."""
+
+
+class Bucket:
+    """All objects of one kind, in the order of their keys, and the last `history` writes to them."""
+
+    def __init__(self, resource: Resource, history: int) -> None:
+        self.resource = resource
+        self.entries: dict[str, Entry] = {}
+        self.watchers: set[Watcher] = set()
+        self.events: deque[Event] = deque(maxlen=history)
+        self.compacted = 0
+        """The newest resourceVersion whose successor event is gone."""
+        self._keys: list[str] = []
+        self._pictures: dict[int, list[Entry]] = {}
+
+    def record(self, event: Event) -> None:
+        """Apply one write and tell the watchers."""
+        key = event.entry.key
+        if event.type == "DELETED":
+            del self.entries[key]
+            del self._keys[bisect.bisect_left(self._keys, key)]
+        else:
+            if event.type == "ADDED":
+                bisect.insort(self._keys, key)
+            self.entries[key] = event.entry
+        if len(self.events) == self.events.maxlen:
+            self.compacted = self.events[0].rv
+        self.events.append(event)
+        for watcher in tuple(self.watchers):
+            watcher.offer(event)
+
+    def ordered(self) -> list[Entry]:
+        """Everything there is, by key."""
+        return [self.entries[key] for key in self._keys]
+
+    def since(self, rv: int, now: int) -> list[Event]:
+        """The writes after `rv`; raises 410 when some of them are forgotten."""
+        if rv < self.compacted:
+            raise expired(f"too old resource version: {rv} ({now})")
+        newer: list[Event] = []
+        for event in reversed(self.events):
+            if event.rv <= rv:
+                break
+            newer.append(event)
+        newer.reverse()
+        return newer
+
+    def at(self, rv: int) -> list[Entry] | None:
+        """Everything there was at `rv`, by key; None when that is forgotten. Kept for the next page, costs history."""
+        picture = self._pictures.get(rv)
+        if picture is None:
+            if rv < self.compacted:
+                return None
+            then = dict(self.entries)
+            for event in reversed(self.events):
+                if event.rv <= rv:
+                    break
+                if event.before is None:
+                    del then[event.entry.key]
+                else:
+                    then[event.entry.key] = event.before
+            picture = self._pictures[rv] = [then[key] for key in sorted(then)]
+            if len(self._pictures) > 8:  # noqa: PLR2004 (a few clients page at once)
+                del self._pictures[next(iter(self._pictures))]
+        return picture
+
+    def compact(self, now: int) -> None:
+        """Forget all history."""
+        self.events.clear()
+        self._pictures.clear()
+        self.compacted = now
+
+
+class Storage:
+    """The buckets, the one counter and the subscribers."""
+
+    def __init__(self, *, history: int) -> None:
+        self.rv = 0
+        self._history = history
+        self._buckets: dict[str, Bucket] = {}
+        self._subscribers: list[Subscriber] = []
+        self._news: deque[tuple[str, str, Object]] = deque()
+        self._is_telling = False
+
+    def bucket(self, resource: Resource) -> Bucket:
+        """Where objects of this kind live, whatever the version."""
+        found = self._buckets.get(resource.name)
+        if found is None:
+            found = self._buckets[resource.name] = Bucket(resource, self._history)
+        return found
+
+    def buckets(self) -> Iterator[Bucket]:
+        """Those that were ever used."""
+        return iter(self._buckets.values())
+
+    def put(self, resource: Resource, key: str, obj: Object) -> Entry:
+        """Create or replace; `obj` must be new down to its metadata, which gets the resourceVersion."""
+        bucket = self.bucket(resource)
+        before = bucket.entries.get(key)
+        entry = self._next(key, obj)
+        self._commit(bucket, Event(self.rv, "ADDED" if before is None else "MODIFIED", entry, before))
+        return entry
+
+    def remove(self, resource: Resource, key: str, last: Object) -> Entry:
+        """Delete; `last` is the object's final state, which gets the resourceVersion of the deletion."""
+        bucket = self.bucket(resource)
+        before = bucket.entries[key]
+        entry = self._next(key, last)
+        self._commit(bucket, Event(self.rv, "DELETED", entry, before))
+        return entry
+
+    def subscribe(self, callback: Subscriber) -> Callable[[], None]:
+        """Tell `callback(event_type, resource, obj)` of every write, in order; it may write itself. Returns the undo."""
+        self._subscribers.append(callback)
+        return lambda: self._subscribers.remove(callback)
+
+    def _next(self, key: str, obj: Object) -> Entry:
+        self.rv += 1
+        obj["metadata"]["resourceVersion"] = str(self.rv)
+        return Entry(key, obj, self.rv)
+
+    def _commit(self, bucket: Bucket, event: Event) -> None:
+        bucket.record(event)
+        self._news.append((event.type, bucket.resource.name, event.entry.obj))
+        if self._is_telling:
+            return  # a subscriber wrote: its news waits until all have heard the present one
+        self._is_telling = True
+        try:
+            while self._news:
+                news = self._news.popleft()
+                for callback in tuple(self._subscribers):
+                    callback(*news)
+        finally:
+            self._is_telling = False
+
+
+def too_large(wanted: int, now: int) -> Refused:
+    """504 for a list from the future."""
+    return Refused(
+        504,
+        "Timeout",
+        f"Timeout: Too large resource version: {wanted}, current: {now}",
+        details={
+            "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
+            "retryAfterSeconds": 1,
+        },
+        retry_after_s=1,
+    )

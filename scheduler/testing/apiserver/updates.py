@@ -1,0 +1,111 @@
+"""What an update may change: the two halves of kinds with a status, generation, immutable fields, finalizers' end."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from scheduler.testing.apiserver.defaults import with_condition_times
+from scheduler.testing.apiserver.resources import Resource
+from scheduler.testing.apiserver.status import Refused, invalid
+
+Object = dict[str, Any]
+
+_SYSTEM: Final = ("name", "namespace", "generateName", "creationTimestamp", "generation", "uid")
+_DELETION: Final = ("deletionTimestamp", "deletionGracePeriodSeconds")
+_STATUS_KEEPS_METADATA: Final = frozenset({"resourceclaims", "namespaces"})
+"""Kinds whose /status takes nothing of the metadata."""
+_POD_FIXED: Final = (
+    "Forbidden: pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
+    "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
+    "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
+)
+_FIXED_SPEC: Final = frozenset({"resourceclaims", "resourceclaimtemplates", "volumeattachments", "csinodes"})
+
+
+def updated(resource: Resource, old: Object, new: Object, *, subresource: str) -> Object:
+    """What is stored when `new` is sent over `old`; equal to `old` when nothing changes. Raises 422."""
+    _check_identity(resource, old, new)
+    result = new | {"metadata": _metadata(resource, old, new, subresource=subresource)}
+    if resource.has_status:
+        kept = "spec" if subresource else "status"
+        result.pop(kept, None)
+        if kept in old:
+            result[kept] = old[kept]
+    with_condition_times(resource, result)
+    if not subresource:
+        _check_spec(resource, old, result)
+    if resource.has_generation and _spec(result) != _spec(old):
+        result["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+    ordered = {key: result[key] for key in old if key in result}
+    return ordered | result
+
+
+def is_finished(obj: Object) -> bool:
+    """Being deleted, past its grace, and nobody's finalizer left: the server removes it with this update."""
+    metadata = obj["metadata"]
+    is_graceful = bool(metadata.get("deletionGracePeriodSeconds"))
+    return bool(metadata.get("deletionTimestamp")) and not metadata.get("finalizers") and not is_graceful
+
+
+def _spec(obj: Object) -> Object:
+    return {key: value for key, value in obj.items() if key not in {"metadata", "status", "kind", "apiVersion"}}
+
+
+def _check_identity(resource: Resource, old: Object, new: Object) -> None:
+    """A uid that differs was not meant for this object: 422, as for every other immutable field."""
+    name, uid = old["metadata"]["name"], new["metadata"].get("uid")
+    if uid and uid != old["metadata"]["uid"]:
+        raise _immutable_uid(resource, name, uid)
+
+
+def _immutable_uid(resource: Resource, name: str, uid: str) -> Refused:
+    return invalid(resource, name, "metadata.uid", f'Invalid value: "{uid}": field is immutable')
+
+
+def _metadata(resource: Resource, old: Object, new: Object, *, subresource: str) -> Object:
+    before, after = old["metadata"], new["metadata"]
+    if subresource and resource.name in _STATUS_KEEPS_METADATA:
+        return dict(before)
+    fixed = (*_SYSTEM, *_DELETION, "resourceVersion")
+    result = {key: before[key] for key in fixed if key in before}
+    for key, value in after.items():
+        if key not in fixed and value not in ({}, [], None):
+            result[key] = value
+    if subresource and resource.name == "pods":
+        result.pop("ownerReferences", None)
+        if "ownerReferences" in before:
+            result["ownerReferences"] = before["ownerReferences"]
+    return {key: result[key] for key in before if key in result} | result
+
+
+def _check_spec(resource: Resource, old: Object, new: Object) -> None:
+    name = old["metadata"]["name"]
+    if resource.name == "pods":
+        _check_pod(resource, old["spec"], new.get("spec") or {}, name)
+    elif resource.name in _FIXED_SPEC and resource.name != "csinodes" and old.get("spec") != new.get("spec"):
+        raise invalid(resource, name, "spec", "Invalid value: field is immutable")
+
+
+def _check_pod(resource: Resource, old: Object, new: Object, name: str) -> None:
+    gates = {gate["name"] for gate in old.get("schedulingGates") or []}
+    for i, gate in enumerate(new.get("schedulingGates") or []):
+        if gate["name"] not in gates:
+            why = f"Forbidden: only deletion is allowed, but found new scheduling gate '{gate['name']}'"
+            raise invalid(resource, name, f"spec.schedulingGates[{i}].name", why, cause="FieldValueForbidden")
+    kept = all(toleration in (new.get("tolerations") or []) for toleration in old.get("tolerations") or [])
+    if not kept or _frozen(old, gated=bool(gates)) != _frozen(new, gated=bool(gates)):
+        raise invalid(resource, name, "spec", _POD_FIXED, cause="FieldValueForbidden")
+
+
+_MUTABLE: Final = frozenset({"schedulingGates", "tolerations", "activeDeadlineSeconds", "terminationGracePeriodSeconds"})
+_MUTABLE_WHILE_GATED: Final = _MUTABLE | {"nodeSelector", "affinity"}
+
+
+def _frozen(spec: Object, *, gated: bool) -> Object:
+    """The part of a pod's spec that may not change. What a gated pod may narrow is not checked for narrowing."""
+    mutable = _MUTABLE_WHILE_GATED if gated else _MUTABLE
+    rest = {key: value for key, value in spec.items() if key not in mutable and value not in (None, [], {})}
+    for name in ("containers", "initContainers"):
+        if name in rest:
+            rest[name] = [{k: v for k, v in c.items() if k not in {"image", "imagePullPolicy"}} for c in rest[name]]
+    return rest

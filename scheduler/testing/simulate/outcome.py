@@ -1,0 +1,200 @@
+"""What came of a simulation: where each pod went or why not, how full the nodes are, how long it took, and the verdict."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from scheduler.core.node import Node
+from scheduler.core.pod import Pod
+from scheduler.core.podinfo import CPU, allocatable, requests_of
+
+EXPECT: Final = "kubestow.dev/expect"
+"""Annotation; the value `pending` says as much as --expect-pending does."""
+PODS: Final = "pods"
+_EXAMPLES: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """One pod that was to be scheduled. `node` is empty if it was not; then `reason` and `message` say why."""
+
+    pod: str
+    node: str
+    reason: str
+    message: str
+    is_expected_pending: bool
+
+    @property
+    def problem(self) -> str:
+        """How the outcome differs from what was expected; empty if it does not."""
+        if self.node:
+            return f"{self.pod} was expected to stay pending, and is on {self.node}" if self.is_expected_pending else ""
+        return "" if self.is_expected_pending else f"{self.pod} was not placed: {self.message or self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """How much of one resource all nodes together hold; cpu in milli-CPU, the rest in whole units."""
+
+    resource: str
+    requested: int
+    allocatable: int
+    fullest: tuple[str, float]
+    emptiest: tuple[str, float]
+
+    @property
+    def share(self) -> float:
+        return self.requested / self.allocatable if self.allocatable else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds from the daemon's start, None where no pod was placed."""
+
+    first_s: float | None
+    last_s: float | None
+    total_s: float
+
+    def rate(self, placed: int) -> float | None:
+        """Pods per second between the first and the last, None when that says nothing."""
+        if self.first_s is None or self.last_s is None or placed < 2 or self.last_s <= self.first_s:
+            return None
+        return placed / (self.last_s - self.first_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The whole answer. `is_settled` is False if the time ran out before the scheduler had come to rest."""
+
+    placements: tuple[Placement, ...]
+    fills: tuple[Fill, ...]
+    timing: Timing
+    nodes: int
+    bound_before: int
+    left_alone: int
+    is_settled: bool
+
+    @property
+    def placed(self) -> int:
+        return sum(1 for each in self.placements if each.node)
+
+    @property
+    def problems(self) -> list[str]:
+        """What is not as expected, one sentence each."""
+        return [each.problem for each in self.placements if each.problem]
+
+    @property
+    def is_good(self) -> bool:
+        return not self.problems
+
+    def pending_by_reason(self) -> list[tuple[str, list[Placement]]]:
+        """The unplaced pods under what was said of them, most frequent first."""
+        groups: dict[str, list[Placement]] = {}
+        for each in self.placements:
+            if not each.node:
+                groups.setdefault(each.message or each.reason, []).append(each)
+        return sorted(groups.items(), key=lambda item: -len(item[1]))
+
+    def to_dict(self) -> dict[str, Any]:
+        """For `-o json`."""
+        return {
+            "ok": self.is_good,
+            "settled": self.is_settled,
+            "problems": self.problems,
+            "summary": {
+                "pods": len(self.placements),
+                "placed": self.placed,
+                "pending": len(self.placements) - self.placed,
+                "nodes": self.nodes,
+                "boundBefore": self.bound_before,
+                "leftAlone": self.left_alone,
+            },
+            "timing": {
+                "firstSeconds": self.timing.first_s,
+                "lastSeconds": self.timing.last_s,
+                "totalSeconds": self.timing.total_s,
+                "podsPerSecond": self.timing.rate(self.placed),
+            },
+            "pods": [_pod(each) for each in self.placements],
+            "resources": [_fill(each) for each in self.fills],
+        }
+
+
+def _pod(each: Placement) -> dict[str, Any]:
+    pod: dict[str, Any] = {"pod": each.pod, "node": each.node or None, "expectedPending": each.is_expected_pending}
+    return pod if each.node else pod | {"reason": each.reason, "message": each.message}
+
+
+def _fill(each: Fill) -> dict[str, Any]:
+    return {
+        "resource": each.resource,
+        "unit": "millicpu" if each.resource == CPU else "1",
+        "requested": each.requested,
+        "allocatable": each.allocatable,
+        "fullest": {"node": each.fullest[0], "share": round(each.fullest[1], 4)},
+        "emptiest": {"node": each.emptiest[0], "share": round(each.emptiest[1], 4)},
+    }
+
+
+def placement(pod: Pod, *, is_expected_pending: bool) -> Placement:
+    """Read the answer off the pod as the API server has it."""
+    reason = message = ""
+    if not pod.spec.node_name:
+        condition = pod.condition("PodScheduled")
+        if pod.spec.scheduling_gates:
+            gates = ", ".join(gate.name for gate in pod.spec.scheduling_gates)
+            reason, message = "SchedulingGated", f"waits for its scheduling gates: {gates}"
+        elif condition is not None:
+            reason, message = condition.reason, condition.message
+        else:
+            reason, message = "NotTried", "the scheduler said nothing about it"
+    return Placement(pod.key, pod.spec.node_name, reason, message, is_expected_pending)
+
+
+def is_expected_pending(pod: Pod, patterns: Iterable[str]) -> bool:
+    """By annotation, or by a glob over `namespace/name`; one without a slash means the namespace default."""
+    if pod.metadata.annotations.get(EXPECT) == "pending":
+        return True
+    return any(fnmatch.fnmatchcase(pod.key, full(pattern)) for pattern in patterns)
+
+
+def full(pattern: str) -> str:
+    """The pattern with its namespace."""
+    return pattern if "/" in pattern else f"default/{pattern}"
+
+
+def fills(nodes: Sequence[Node], pods: Iterable[Pod]) -> tuple[Fill, ...]:
+    """Per resource that anybody has or asks for: cpu, memory and pods first."""
+    room = {node.metadata.name: allocatable(node.status.allocatable) for node in nodes}
+    used: dict[str, Counter[str]] = {name: Counter() for name in room}
+    for pod in pods:
+        if pod.spec.node_name in used and not pod.is_terminal:
+            used[pod.spec.node_name].update({**requests_of(pod), PODS: 1})
+    names = dict.fromkeys([CPU, "memory", PODS])
+    for taken in used.values():
+        names.update(dict.fromkeys(name for name, amount in taken.items() if amount))
+    return tuple(filled for name in names if (filled := _filled(name, room, used)) is not None)
+
+
+def _filled(resource: str, room: dict[str, dict[str, int]], used: dict[str, Counter[str]]) -> Fill | None:
+    shares = {name: used[name][resource] / has[resource] for name, has in room.items() if has.get(resource)}
+    if not shares:
+        return None
+    fullest, emptiest = max(shares, key=lambda n: shares[n]), min(shares, key=lambda n: shares[n])
+    return Fill(
+        resource,
+        requested=sum(used[name][resource] for name in shares),
+        allocatable=sum(room[name][resource] for name in shares),
+        fullest=(fullest, shares[fullest]),
+        emptiest=(emptiest, shares[emptiest]),
+    )
+
+
+def examples(placements: Sequence[Placement]) -> str:
+    """A few of their names."""
+    names = ", ".join(each.pod for each in placements[:_EXAMPLES])
+    return names if len(placements) <= _EXAMPLES else f"{names}, …"

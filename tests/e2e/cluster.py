@@ -1,0 +1,130 @@
+"""Objects on a real API server, many at a time: what end-to-end tests write, wipe and wait for."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from aiohttp import ClientSession
+
+from tests.e2e.controlplane.process import Server
+
+NODES = "/api/v1/nodes"
+PODS = "/api/v1/namespaces/default/pods"
+EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
+PATIENCE_S = 60.0  # for what takes a fraction of a second on an idle machine
+_WORKERS = 30
+
+Json = dict[str, Any]
+T = TypeVar("T")
+
+
+def node(
+    name: str,
+    *,
+    labels: Mapping[str, str] | None = None,
+    spec: Mapping[str, object] | None = None,
+    **allocatable: str,
+) -> Json:
+    """A ready node of 4 CPU, 8 GiB and 110 pods unless told otherwise."""
+    room = {"cpu": "4", "memory": "8Gi", "pods": "110", "ephemeral-storage": "10Gi"} | allocatable
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, **(labels or {})}},
+        "spec": dict(spec or {}),
+        "status": {"allocatable": room, "capacity": room, "conditions": [{"type": "Ready", "status": "True"}]},
+    }
+
+
+def pod(name: str, scheduler_name: str, spec: Mapping[str, object] | None = None, **requests: str) -> Json:
+    """A pod of one container with these requests; `spec` is laid over."""
+    resources = {"requests": requests, "limits": requests}  # extended resources must have limits
+    container = {"name": "main", "image": "registry.k8s.io/pause:3.10", "resources": resources}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"schedulerName": scheduler_name, "containers": [container], **(spec or {})},
+    }
+
+
+class Cluster:
+    """Reads and writes through one session. Every write must succeed."""
+
+    def __init__(self, http: ClientSession) -> None:
+        self._http = http
+
+    async def create(self, *objects: Json) -> None:
+        """All of them, thirty at a time."""
+        await each(objects, self._create)
+
+    async def _create(self, item: Json) -> None:
+        await self._write("POST", NODES if item["kind"] == "Node" else PODS, item)
+
+    async def merge(self, path: str, patch: Json) -> None:
+        """A merge patch."""
+        await self._write("PATCH", path, patch)
+
+    async def get(self, path: str, **query: str) -> Json:
+        async with self._http.get(path, params=query) as answer:
+            assert answer.status == 200, await answer.text()
+            body: Json = await answer.json()
+            return body
+
+    async def delete(self, path: str) -> None:
+        """At once; what is gone already is as good."""
+        async with self._http.delete(path, params={"gracePeriodSeconds": "0"}) as answer:
+            assert answer.status in {200, 202, 404}, await answer.text()
+
+    async def wipe(self) -> None:
+        """No pods and no nodes."""
+        for kind in (PODS, NODES):
+            while names := [item["metadata"]["name"] for item in (await self.get(kind))["items"]]:
+                await each(names, lambda name, kind=kind: self.delete(f"{kind}/{name}"))  # type: ignore[misc]
+
+    async def node_of(self, name: str) -> str:
+        """Where the pod is bound; "" while it is not."""
+        return str((await self.get(f"{PODS}/{name}"))["spec"].get("nodeName", ""))
+
+    async def condition(self, name: str) -> Json | None:
+        """The pod's PodScheduled condition."""
+        conditions = (await self.get(f"{PODS}/{name}"))["status"].get("conditions") or []
+        return next((c for c in conditions if c["type"] == "PodScheduled"), None)
+
+    async def events(self, name: str) -> list[Json]:
+        """The events that regard this pod, not an earlier one of its name; in no order."""
+        uid = (await self.get(f"{PODS}/{name}"))["metadata"]["uid"]
+        listed = await self.get(EVENTS, fieldSelector=f"regarding.name={name}")
+        return [event for event in listed["items"] or [] if event["regarding"].get("uid") == uid]
+
+    async def _write(self, method: str, path: str, body: Json) -> None:
+        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        async with self._http.request(method, path, json=body, headers={"Content-Type": kind}) as answer:
+            assert answer.status in {200, 201}, f"{method} {path}: {await answer.text()}"
+
+
+async def each(items: Iterable[Any], call: Callable[[Any], Awaitable[None]]) -> None:
+    """Call with every item, thirty at a time."""
+    rest = iter(items)
+
+    async def worker() -> None:
+        for item in rest:
+            await call(item)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(_WORKERS):
+            group.create_task(worker())
+
+
+async def until(
+    read: Callable[[], Awaitable[T | None]], what: str, *, server: Server | None = None, within_s: float = PATIENCE_S
+) -> T:
+    """What `read` answers once it is not None (or empty); fails naming `what`, or at once if the server died."""
+    deadline = time.monotonic() + within_s
+    while not (value := await read()):
+        if server is not None:
+            server.check()
+        assert time.monotonic() < deadline, f"{what}: not within {within_s:.0f} s\n{server.tail() if server else ''}"
+        await asyncio.sleep(0.02)
+    return value

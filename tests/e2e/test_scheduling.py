@@ -1,0 +1,81 @@
+"""Many pods on many nodes, judged by what the API server saw, not by what the daemon says."""
+
+import asyncio
+import contextlib
+import json
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import pytest
+from aiohttp import ClientSession, ClientTimeout
+
+from tests.e2e.cluster import PODS, Cluster, Json, node, pod, until
+from tests.e2e.controlplane.harness import ControlPlane
+from tests.e2e.daemon import SCHEDULER_NAME, daemon
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+
+NODES = 1000
+FITTING = 2000
+TOO_MANY = 10
+
+
+class History:
+    """Every node name that a watch saw on a pod, in order."""
+
+    def __init__(self) -> None:
+        self.nodes_of: dict[str, list[str]] = defaultdict(list)
+
+    async def follow(self, http: ClientSession, version: str) -> None:
+        """Until cancelled; a stream may end at any moment and is resumed where it ended."""
+        while True:
+            query = {"watch": "1", "resourceVersion": version}
+            async with http.get(PODS, params=query, timeout=ClientTimeout(total=None)) as stream:
+                stream.raise_for_status()
+                rest = b""
+                async for chunk in stream.content.iter_any():
+                    *lines, rest = (rest + chunk).split(b"\n")
+                    for line in lines:
+                        version = self._see(json.loads(line))
+
+    def _see(self, event: Json) -> str:
+        seen = event["object"]
+        assert event["type"] != "ERROR", seen
+        name, node_name = seen["metadata"]["name"], seen["spec"].get("nodeName")
+        if node_name and self.nodes_of[name][-1:] != [node_name]:
+            self.nodes_of[name].append(node_name)
+        return str(seen["metadata"]["resourceVersion"])
+
+
+async def test_a_full_cluster_is_filled_exactly(control_plane_binaries: Path) -> None:
+    """2000 pods that fill 1000 nodes exactly are each bound once and for good, no node beyond its room; the rest wait."""
+    async with ControlPlane(high_load=True) as plane, plane.client() as http:
+        cluster, history = Cluster(http), History()
+        await cluster.create(*(node(f"n-{i}", cpu="1", memory="1Gi") for i in range(NODES)))
+        version = (await cluster.get(PODS))["metadata"]["resourceVersion"]
+        watching = asyncio.create_task(history.follow(http, version))
+        with daemon(plane) as server:
+            names = [f"p-{i}" for i in range(FITTING + TOO_MANY)]
+            await cluster.create(*(pod(name, SCHEDULER_NAME, cpu="500m", memory="512Mi") for name in names))
+
+            async def all_are_bound() -> bool:
+                return len(history.nodes_of) >= FITTING or watching.done()
+
+            await until(all_are_bound, "2000 bound pods", server=server, within_s=150)
+
+            async def the_rest_waits() -> bool:
+                items = (await cluster.get(PODS, fieldSelector="spec.nodeName="))["items"]
+                reasons = [c["reason"] for p in items for c in p["status"].get("conditions") or []]
+                return reasons == ["Unschedulable"] * TOO_MANY
+
+            await until(the_rest_waits, "ten unschedulable pods", server=server)
+        items = (await cluster.get(PODS))["items"]
+        watching.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await watching
+
+    bound = {item["metadata"]["name"]: item["spec"]["nodeName"] for item in items if item["spec"].get("nodeName")}
+    assert len(bound) == FITTING
+    assert {name: [bound_to] for name, bound_to in bound.items()} == history.nodes_of
+    assert set(Counter(bound.values()).values()) == {2}  # of half a CPU and half a GiB each
+    assert set(bound.values()) == {f"n-{i}" for i in range(NODES)}

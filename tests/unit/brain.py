@@ -1,0 +1,152 @@
+"""Everything that decides, on scripted ports and a clock that moves only when told: for the tests of this room."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from typing import Any
+
+from scheduler.config.types import Configuration
+from scheduler.core.decode import Broken, ObjectDecoder, from_manifest
+from scheduler.core.deltas import Delta
+from scheduler.core.node import Node
+from scheduler.core.pod import Pod
+from scheduler.decisions import Decisions
+from scheduler.obs.metrics import Metrics
+from scheduler.options import RunOptions
+from scheduler.testing.ports import ListRecorder, ScriptedWriter
+
+_versions = itertools.count(1)
+
+
+class StepClock:
+    """Stands still; `sleep` ends when `move` has carried the time past it."""
+
+    def __init__(self) -> None:
+        self.time = 1000.0
+        self._sleepers: list[tuple[float, asyncio.Future[None]]] = []
+
+    def now(self) -> float:
+        return self.time
+
+    def wall(self) -> float:
+        return 1.7e9 + self.time
+
+    async def sleep(self, delay_s: float) -> None:
+        wake: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._sleepers.append((self.time + delay_s, wake))
+        await wake
+
+    def move(self, seconds: float) -> None:
+        self.time += seconds
+        for due, wake in self._sleepers:
+            if due <= self.time and not wake.done():
+                wake.set_result(None)
+
+
+class Brain:
+    """Feed it what the watch would show; `settle` lets it work until nothing moves."""
+
+    def __init__(self, config: Configuration | None = None) -> None:
+        self.clock = StepClock()
+        self.writer = ScriptedWriter()
+        self.recorder = ListRecorder()
+        options = RunOptions(config=config or Configuration())
+        self.parts = Decisions(
+            options,
+            writer=self.writer,
+            recorder=self.recorder,
+            clock=self.clock,
+            metrics=Metrics(process=False),
+        )
+        self.seen: dict[str, Pod | Broken] = {}
+        self.nodes: dict[str, Node | Broken] = {}
+
+    # -- what the watch shows ----------------------------------------------------------------------------------------
+
+    def node(self, name: str, *, raw: bool = False, **more: Any) -> None:
+        """Add or change a node: cpu, labels, taints, unschedulable, or any `status`."""
+        manifest = {
+            "metadata": {"name": name, "labels": more.get("labels", {})},
+            "spec": {"taints": more.get("taints", []), "unschedulable": more.get("unschedulable", False)},
+            "status": {"allocatable": {"cpu": more.get("cpu", "4"), "memory": "8Gi", "pods": more.get("pods", "110")}},
+        }
+        new = read_node(manifest)
+        self.parts.intake.nodes([Delta(self.nodes.get(name), new)])
+        self.nodes[name] = new
+
+    def node_gone(self, name: str) -> None:
+        self.parts.intake.nodes([Delta(self.nodes.pop(name), None)])
+
+    def pod(self, name: str, **spec: Any) -> Pod | Broken:
+        """Add or change a pod; `manifest` below names what `spec` may hold."""
+        new = read_pod(manifest(name, **spec))
+        self.parts.intake.pods([Delta(self.seen.get(name), new)])
+        self.seen[name] = new
+        return new
+
+    def gone(self, name: str) -> None:
+        self.parts.intake.pods([Delta(self.seen.pop(name), None)])
+
+    # -- letting it work ---------------------------------------------------------------------------------------------
+
+    async def settle(self) -> None:
+        """Steps until a whole round has nothing to do and no task has moved."""
+        for _ in range(200):
+            worked = await self.parts.loop.step()
+            for _ in range(10):
+                await asyncio.sleep(0)
+            if not worked and not len(self.parts.inbox):
+                return
+        raise AssertionError("it never settles")
+
+    async def later(self, seconds: float) -> None:
+        """Time passes, then it works."""
+        self.clock.move(seconds)
+        await self.settle()
+
+    def places(self) -> dict[str, str]:
+        return {entry.key.partition("/")[2]: entry.place for entry in self.parts.queue.entries()}
+
+    def message(self, name: str) -> str:
+        """The last condition written for the pod."""
+        return [c.message for key, c in self.writer.conditions if key == f"default/{name}"][-1]
+
+
+def manifest(name: str, **spec: Any) -> dict[str, Any]:
+    """A pod: cpu, on (nodeName), scheduler, phase, deleting, nominated, uid, version, gates, and raw spec fields."""
+    requests = {"cpu": spec.pop("cpu")} if "cpu" in spec else {}
+    metadata = {
+        "name": name,
+        "namespace": "default",
+        "uid": spec.pop("uid", f"uid-{name}"),
+        "resourceVersion": spec.pop("version", str(next(_versions))),
+        "labels": spec.pop("labels", {}),
+    }
+    if spec.pop("deleting", False):
+        metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    status = {"phase": spec.pop("phase", "Pending"), "nominatedNodeName": spec.pop("nominated", "")}
+    body = {
+        "schedulerName": spec.pop("scheduler", "kubestow"),
+        "nodeName": spec.pop("on", ""),
+        "schedulingGates": [{"name": gate} for gate in spec.pop("gates", ())],
+        "containers": [{"name": "c", "resources": {"requests": requests}}],
+        **spec,
+    }
+    return {"metadata": metadata, "spec": body, "status": status}
+
+
+def read_pod(raw: dict[str, Any]) -> Pod | Broken:
+    import msgspec
+
+    return ObjectDecoder("Pod", Pod).decode(msgspec.json.encode(raw))
+
+
+def read_node(raw: dict[str, Any]) -> Node | Broken:
+    import msgspec
+
+    return ObjectDecoder("Node", Node).decode(msgspec.json.encode(raw))
+
+
+def typed(raw: dict[str, Any]) -> Pod:
+    return from_manifest(Pod, raw)

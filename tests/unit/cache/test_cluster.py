@@ -1,0 +1,166 @@
+"""Pods on nodes: docs/spec/core.md §2.1, §2.2, table §9.2."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler.cache.cluster import AssumptionError, Cluster
+from scheduler.core.decode import Broken
+from scheduler.core.meta import Metadata
+from tests.unit.objects import asking, cluster, container, info, node
+
+
+def cpu(seen: Cluster, name: str) -> int:
+    slot = seen.nodes.slot(name)
+    return 0 if slot is None else seen.nodes.view(slot).requested("cpu")
+
+
+def test_71_assume_then_add() -> None:
+    """The watch confirms an assumption; the pod counts once."""
+    seen = cluster(node("n1"))
+    seen.assume(asking("a", on="n1", cpu="1"))
+    assumed = seen.is_assumed("a")
+    seen.add_pod(asking("a", on="n1", cpu="1"))
+
+    assert (assumed, seen.is_assumed("a")) == (True, False)
+    assert cpu(seen, "n1") == 1000
+    assert seen.sizes() == {"nodes": 1, "pods": 1, "assumed_pods": 0}
+    assert seen.healed == 0
+
+
+def test_72_assume_twice() -> None:
+    """The second is refused and changes nothing."""
+    seen = cluster(node("n1"), node("n2"))
+    seen.assume(asking("a", on="n1", cpu="1"))
+    with pytest.raises(AssumptionError):
+        seen.assume(asking("a", on="n2", cpu="1"))
+
+    assert (cpu(seen, "n1"), cpu(seen, "n2")) == (1000, 0)
+
+
+def test_73_assumed_here_bound_there() -> None:
+    """The real node counts, and only that."""
+    seen = cluster(node("n1"), node("n2"))
+    seen.assume(asking("a", on="n1", cpu="1"))
+    seen.add_pod(asking("a", on="n2", cpu="1"))
+
+    assert (cpu(seen, "n1"), cpu(seen, "n2")) == (0, 1000)
+    assert not seen.is_assumed("a")
+
+
+def test_forget_undoes_assume() -> None:
+    """The place is free and the pod unknown."""
+    seen = cluster(node("n1"))
+    held = asking("a", on="n1", cpu="1")
+    seen.assume(held)
+    seen.forget(held)
+
+    assert (cpu(seen, "n1"), seen.get("a"), list(seen.assumed())) == (0, None, [])
+
+
+@pytest.mark.parametrize("known", ["bound", "elsewhere", "unknown"])
+def test_74_forget_what_was_not_assumed(known: str) -> None:
+    """Refused, and the state is as before."""
+    seen = cluster(node("n1"), node("n2"))
+    if known == "bound":
+        seen.add_pod(asking("a", on="n1", cpu="1"))
+    if known == "elsewhere":
+        seen.assume(asking("a", on="n2", cpu="1"))
+    before = (cpu(seen, "n1"), cpu(seen, "n2"), seen.sizes())
+    with pytest.raises(AssumptionError):
+        seen.forget(asking("a", on="n1", cpu="1"))
+
+    assert before == (cpu(seen, "n1"), cpu(seen, "n2"), seen.sizes())
+
+
+def test_83_stale_deletion() -> None:
+    """The cached copy is what goes, wherever the event thought it was."""
+    seen = cluster(node("n1"), asking("a", on="n1", cpu="1"))
+    gone = seen.remove_pod("a")
+
+    assert gone is not None
+    assert (gone.node_name, cpu(seen, "n1")) == ("n1", 0)
+    assert seen.remove_pod("a") is None
+
+
+def test_84_85_pods_of_others_count() -> None:
+    """Whoever bound a pod, static ones included."""
+    seen = cluster(node("n1"), info("mirror", on="n1", containers=[container(cpu="2")]))
+
+    assert cpu(seen, "n1") == 2000
+
+
+def test_88_resize_is_followed() -> None:
+    """An update of a bound pod replaces what it counts."""
+    seen = cluster(node("n1"), asking("a", on="n1", cpu="1"))
+    seen.update_pod(asking("a", on="n1", cpu="3"))
+
+    assert cpu(seen, "n1") == 3000
+    assert seen.healed == 0
+
+
+@pytest.mark.parametrize(
+    ("first", "healed"),
+    [
+        pytest.param(None, 1, id="update of an unknown pod"),
+        pytest.param("bound to n1", 1, id="bound pod that moved"),
+        pytest.param("assumed on n1", 1, id="assumed pod updated elsewhere"),
+    ],
+)
+def test_contradictions_are_healed_and_counted_once(first: str | None, healed: int) -> None:
+    """Where upstream exits, the newest object wins."""
+    seen = cluster(node("n1"), node("n2"))
+    if first == "bound to n1":
+        seen.add_pod(asking("a", on="n1", cpu="1"))
+    if first == "assumed on n1":
+        seen.assume(asking("a", on="n1", cpu="1"))
+    seen.update_pod(asking("a", on="n2", cpu="1"))
+
+    assert (0, 1000, healed) == (cpu(seen, "n1"), cpu(seen, "n2"), seen.healed)
+
+
+def test_a_trial_leaves_no_trace() -> None:
+    """Pods come and go inside the block, in the columns, and are back after it, even after an exception."""
+    here = asking("a", on="n1", cpu="1")
+    seen = cluster(node("n1"), here)
+    with pytest.raises(RuntimeError), seen.trial(add=[(asking("b", cpu="2"), "n1")], remove=[here]):
+        inside = cpu(seen, "n1")
+        raise RuntimeError
+
+    assert (inside, cpu(seen, "n1")) == (2000, 1000)
+    assert seen.get("a") is here
+
+
+@pytest.mark.parametrize("also_removed", [False, True])
+def test_a_trial_of_a_pod_that_is_there(also_removed: bool) -> None:
+    """A pod is not counted twice on its node, and survives the trial."""
+    here = asking("a", on="n1", cpu="1")
+    seen = cluster(node("n1"), here)
+    with seen.trial(add=[(here, "n1")], remove=[here] if also_removed else []):
+        assert cpu(seen, "n1") == 1000
+
+    assert cpu(seen, "n1") == 1000
+    assert {"a"} == set(seen.nodes.pods(seen.nodes.slot("n1") or 0))
+
+
+def test_a_trial_on_an_unknown_node_frees_its_slot() -> None:
+    """Even a place that exists only for the trial is given back."""
+    seen = cluster(node("n1"))
+    with seen.trial(add=[(asking("a", cpu="1"), "nowhere")], remove=[asking("unknown", on="n1")]):
+        assert cpu(seen, "nowhere") == 1000
+
+    assert seen.nodes.slot("nowhere") is None
+
+
+def test_broken_pods_close_their_node() -> None:
+    """What was known of the pod is dropped; its node takes no pods until it is gone."""
+    seen = cluster(node("n1"), asking("a", on="n1", cpu="1"))
+    broken = Broken("Pod", Metadata(name="a", uid="a"), "no", node_name="n1")
+    seen.add_broken(broken)
+    closed = seen.nodes.unreadable
+    seen.add_broken(broken)
+    seen.remove_broken("a")
+    seen.remove_broken("a")
+
+    assert seen.nodes.present == closed
+    assert (cpu(seen, "n1"), seen.nodes.unreadable, list(seen.broken())) == (0, 0, [])

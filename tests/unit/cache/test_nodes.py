@@ -1,0 +1,194 @@
+"""Node slots and columns."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler.cache.nodes import Nodes
+from scheduler.core import nodeset
+from scheduler.core.node import Taint
+from tests.unit.objects import asking, info, node, ports
+
+
+def test_columns_of_a_node() -> None:
+    """Allocatable in milli-CPU and units; pods apart."""
+    nodes = Nodes()
+    slot = nodes.set_node(node("n1", cpu="1500m", memory="1Gi", pods="5", **{"example.com/x": "2"}))
+    seen = nodes.view(slot)
+
+    assert tuple(seen.allocatable(r) for r in ("cpu", "memory", "example.com/x", "none")) == (1500, 2**30, 2, 0)
+    assert (seen.allowed_pods, seen.pod_count) == (5, 0)
+    assert "n1" == seen.name == seen.node.metadata.name
+
+
+def test_pods_are_counted() -> None:
+    """Adding and removing touches requests, non-zero requests and the count."""
+    nodes = Nodes()
+    slot = nodes.set_node(node("n1"))
+    nodes.add_pod("n1", asking("a", cpu="1"))
+    nodes.add_pod("n1", asking("b", memory="1Mi"))
+    seen = nodes.view(slot)
+
+    assert (seen.requested("cpu"), seen.requested("memory"), seen.pod_count) == (1000, 2**20, 2)
+    assert nodes.non_zero[:, slot].tolist() == [1100, 201 * 2**20]
+    assert {"a", "b"} == set(seen.pods)
+
+    nodes.remove_pod("n1", "a")
+    nodes.remove_pod("n1", "b")
+
+    assert (seen.requested("cpu"), seen.requested("memory"), seen.pod_count) == (0, 0, 0)
+    assert nodes.non_zero[:, slot].tolist() == [0, 0]
+
+
+def test_76_pods_before_their_node() -> None:
+    """The slot holds them, unseen, until the node appears."""
+    nodes = Nodes()
+    slot = nodes.add_pod("n1", asking("a", cpu="1"))
+
+    assert 0 == len(nodes) == nodes.present
+    assert nodes.node(slot) is None
+    with pytest.raises(LookupError):
+        _ = nodes.view(slot).node
+
+    assert slot == nodes.set_node(node("n1"))
+    assert len(nodes) == 1
+    assert nodes.view(slot).requested("cpu") == 1000
+
+
+def test_77_78_ghosts() -> None:
+    """A deleted node with pods stays as a ghost; the last pod frees the slot; a node that returns finds its pods."""
+    nodes = Nodes()
+    slot = nodes.set_node(node("n1"))
+    for name in ("a", "b"):
+        nodes.add_pod("n1", asking(name, cpu="1"))
+    nodes.remove_node("n1")
+    ghost = (len(nodes), nodes.slot("n1"), nodes.view(slot).allocatable("cpu"), nodes.view(slot).allowed_pods)
+    nodes.set_node(node("n1"))
+    back = (len(nodes), nodes.view(slot).requested("cpu"), nodes.view(slot).allocatable("cpu"))
+    nodes.remove_node("n1")
+    nodes.remove_pod("n1", "a")
+    nodes.remove_pod("n1", "b")
+
+    assert (0, slot, 0, 0) == ghost
+    assert back == (1, 2000, 4000)
+    assert nodes.slot("n1") is None
+    assert nodes.name(slot) == ""
+
+
+def test_growing_keeps_everything() -> None:
+    """More nodes and more resources than at first: columns and sets are the same."""
+    nodes = Nodes(capacity=2)
+    for at in range(9):
+        nodes.set_node(node(f"n{at}", cpu=str(at + 1), **{f"example.com/r{at}": "7"}))
+        nodes.add_pod(f"n{at}", asking(f"p{at}", cpu=f"{at}m"))
+
+    assert (nodes.capacity, len(nodes)) == (16, 9)
+    for at in range(9):
+        seen = nodes.view(nodes.slot(f"n{at}") or 0)
+        assert ((at + 1) * 1000, 7, at) == (
+            seen.allocatable("cpu"),
+            seen.allocatable(f"example.com/r{at}"),
+            seen.requested("cpu"),
+        )
+
+
+def test_slots_are_used_again() -> None:
+    """Nodes that come and go do not use up capacity."""
+    nodes = Nodes(capacity=2)
+    for at in range(10):
+        nodes.set_node(node(f"n{at}"))
+        nodes.remove_node(f"n{at}")
+
+    assert (nodes.capacity, len(nodes)) == (2, 0)
+
+
+def test_taints_and_cordon_follow_the_object() -> None:
+    """Groups by whole taint lists, and none left over."""
+    nodes = Nodes()
+    slot = nodes.set_node(node("n1", taints=("a=b:NoSchedule",), cordoned=True))
+    first = (dict(nodes.taints), nodes.unschedulable)
+    nodes.set_node(node("n1", taints=("a=c:NoSchedule",)))
+    second = (dict(nodes.taints), nodes.unschedulable)
+    nodes.remove_node("n1")
+
+    assert ({(Taint("a", "b", "NoSchedule"),): 1 << slot}, 1 << slot) == first
+    assert ({(Taint("a", "c", "NoSchedule"),): 1 << slot}, 0) == second
+    assert (nodes.taints, nodes.unschedulable) == ({}, 0)
+
+
+@pytest.mark.parametrize(
+    ("changed", "generation_moves", "columns_move"),
+    [
+        pytest.param(node("n1"), False, False, id="151: nothing changed"),
+        pytest.param(node("n1", labels={"a": "b"}), True, False, id="labels"),
+        pytest.param(node("n1", taints=("a=b:NoSchedule",)), True, False, id="taints"),
+        pytest.param(node("n1", cordoned=True), True, False, id="cordon"),
+        pytest.param(node("n1", cpu="5"), False, True, id="allocatable"),
+    ],
+)
+def test_what_a_change_invalidates(changed: object, generation_moves: bool, columns_move: bool) -> None:
+    """Objects and columns are watched apart, so that memos live as long as they may."""
+    nodes = Nodes()
+    slot = nodes.set_node(node("n1"))
+    before, position = nodes.object_generation, nodes.position
+    nodes.set_node(changed)  # type: ignore[arg-type]
+
+    assert generation_moves is (nodes.object_generation != before)
+    assert ([slot] if columns_move else []) == nodes.changed_since(position)
+
+
+def test_the_log_forgets_the_distant_past(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who was away too long is told so."""
+    monkeypatch.setattr("scheduler.cache.nodes._LOG_MAX", 4)
+    nodes = Nodes()
+    nodes.set_node(node("n1"))
+    start = nodes.position
+    for at in range(6):
+        nodes.add_pod("n1", asking(f"p{at}"))
+    lately = nodes.position
+    nodes.remove_pod("n1", "p0")
+
+    assert nodes.changed_since(start) is None
+    assert [nodes.slot("n1")] == nodes.changed_since(lately)
+    assert nodes.changed_since(nodes.position) == []
+
+
+def test_replacing_without_touching_columns() -> None:
+    """A newer object of equal weight takes its place silently; one of other weight does not."""
+    nodes = Nodes()
+    slot = nodes.set_node(node("n1"))
+    nodes.add_pod("n1", asking("a", cpu="1"))
+    position = nodes.position
+    newer = asking("a", cpu="1")
+
+    assert nodes.replace_pod("n1", newer)
+    assert newer is nodes.pods(slot)["a"]
+    assert position == nodes.position
+    assert not nodes.replace_pod("n1", asking("a", cpu="2"))
+    assert not nodes.replace_pod("n1", info("a", containers=ports("TCP/80")))
+    assert not nodes.replace_pod("n1", asking("b", cpu="1"))
+    assert not nodes.replace_pod("n9", asking("a", cpu="1"))
+
+
+def test_unreadable_pods_close_a_node() -> None:
+    """A node that holds a pod we cannot read is marked until the last such pod is gone."""
+    nodes = Nodes()
+    slot = nodes.set_node(node("n1"))
+    nodes.add_unreadable("n1", "a")
+    nodes.add_unreadable("n1", "b")
+    nodes.remove_unreadable("n1", "a")
+    still = nodes.unreadable
+    nodes.remove_unreadable("n1", "b")
+    nodes.remove_unreadable("n1", "b")
+    nodes.remove_unreadable("unknown", "b")
+
+    assert (1 << slot, 0) == (still, nodes.unreadable)
+
+
+def test_by_name_knows_present_nodes_only() -> None:
+    """Unknown names and ghosts are left out."""
+    nodes = Nodes()
+    slot = nodes.set_node(node("n1"))
+    nodes.add_pod("ghost", asking("a"))
+
+    assert nodeset.of([slot]) == nodes.by_name(["n1", "ghost", "unknown"])

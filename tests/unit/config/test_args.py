@@ -1,0 +1,437 @@
+"""Plugin arguments: defaults, and every rule of docs/spec/core.md §6.4."""
+
+from typing import Any
+
+import pytest
+
+from scheduler.config.args import (
+    DefaultConstraint,
+    DefaultPreemptionArgs,
+    DynamicResourcesArgs,
+    InterPodAffinityArgs,
+    KnownArgs,
+    KubestowArgs,
+    NodeAffinityArgs,
+    NodeResourcesBalancedAllocationArgs,
+    NodeResourcesFitArgs,
+    PodTopologySpreadArgs,
+    ResourceWeight,
+    ScoringStrategy,
+    ShapePoint,
+    VolumeBindingArgs,
+)
+from tests.unit.config.documents import mistakes, read, with_args
+
+PATH = "profiles[0].pluginConfig[0].args"
+SCORING = frozenset({"StorageCapacityScoring"})
+ZONE = {"key": "zone", "operator": "In", "values": ["a"]}
+AFFINITY = {
+    "requiredDuringSchedulingIgnoredDuringExecution": {
+        "nodeSelectorTerms": [
+            {"matchExpressions": [ZONE, {"key": "n", "operator": "Gt", "values": ["5"]}]},
+            {"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["n1"]}]},
+        ]
+    },
+    "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "preference": {"matchExpressions": [ZONE]}}],
+}
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        DefaultPreemptionArgs,
+        InterPodAffinityArgs,
+        NodeAffinityArgs,
+        NodeResourcesFitArgs,
+        NodeResourcesBalancedAllocationArgs,
+        PodTopologySpreadArgs,
+        VolumeBindingArgs,
+        DynamicResourcesArgs,
+        KubestowArgs,
+    ],
+)
+def test_empty_arguments_are_the_defaults(kind: type[KnownArgs]) -> None:
+    """Nothing, null, and an empty mapping are the same."""
+    for document in ({}, with_args(kind.plugin, None), with_args(kind.plugin, {})):
+        assert read(document).profiles[0].args[kind.plugin] == kind()
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        pytest.param(
+            {"minCandidateNodesPercentage": 0, "minCandidateNodesAbsolute": 7},
+            DefaultPreemptionArgs(0, 7),
+            id="preemption",
+        ),
+        pytest.param(
+            {"hardPodAffinityWeight": 100, "ignorePreferredTermsOfExistingPods": True},
+            InterPodAffinityArgs(100, True),
+            id="inter-pod affinity",
+        ),
+        pytest.param({"addedAffinity": AFFINITY}, NodeAffinityArgs(AFFINITY), id="added affinity stays as written"),
+        pytest.param(
+            {
+                "ignoredResources": ["example.com/a"],
+                "ignoredResourceGroups": ["example.com"],
+                "scoringStrategy": {
+                    "type": "MostAllocated",
+                    "resources": [{"name": "cpu", "weight": 0}, {"name": "a.b/c", "weight": 9}],
+                },
+            },
+            NodeResourcesFitArgs(
+                ("example.com/a",),
+                ("example.com",),
+                ScoringStrategy("MostAllocated", (ResourceWeight("cpu", 1), ResourceWeight("a.b/c", 9))),
+            ),
+            id="fit; weight 0 means 1",
+        ),
+        pytest.param(
+            {
+                "scoringStrategy": {
+                    "type": "RequestedToCapacityRatio",
+                    "requestedToCapacityRatio": {"shape": [{"utilization": 0}, {"utilization": 100, "score": 10}]},
+                }
+            },
+            NodeResourcesFitArgs(
+                scoring_strategy=ScoringStrategy(
+                    "RequestedToCapacityRatio", shape=(ShapePoint(0, 0), ShapePoint(100, 10))
+                )
+            ),
+            id="fit by a curve; a missing number is 0",
+        ),
+        pytest.param(
+            {"resources": [{"name": "memory"}]},
+            NodeResourcesBalancedAllocationArgs((ResourceWeight("memory", 1),)),
+            id="balance",
+        ),
+        pytest.param(
+            {
+                "defaultingType": "List",
+                "defaultConstraints": [
+                    {
+                        "maxSkew": 1,
+                        "topologyKey": "zone",
+                        "whenUnsatisfiable": "ScheduleAnyway",
+                        "nodeTaintsPolicy": "Honor",
+                    },
+                    {"maxSkew": 2, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "minDomains": 3},
+                ],
+            },
+            PodTopologySpreadArgs(
+                (
+                    DefaultConstraint(1, "zone", "ScheduleAnyway", node_taints_policy="Honor"),
+                    DefaultConstraint(2, "zone", "DoNotSchedule", min_domains=3),
+                ),
+                "List",
+            ),
+            id="spread",
+        ),
+        pytest.param({"bindTimeoutSeconds": 0}, VolumeBindingArgs(0.0), id="volumes: do not wait"),
+        pytest.param(
+            {"filterTimeout": "0s", "bindingTimeout": "1s"}, DynamicResourcesArgs(0.0, 1.0), id="devices, at the limits"
+        ),
+        pytest.param(
+            {"apiVersion": "kubestow.dev/v1alpha1", "kind": "KubestowArgs", "parity": True},
+            KubestowArgs(True),
+            id="ours",
+        ),
+    ],
+)
+def test_given_arguments_arrive_typed(given: dict[str, Any], wanted: KnownArgs) -> None:
+    """Every field under its name, with its unit."""
+    assert read(with_args(wanted.plugin, given)).profiles[0].args_for(type(wanted)) == wanted
+
+
+def fit(**strategy: Any) -> dict[str, Any]:
+    return {"scoringStrategy": strategy}
+
+
+def curve(*points: tuple[int, int]) -> dict[str, Any]:
+    shape = [{"utilization": u, "score": s} for u, s in points]
+    return fit(type="RequestedToCapacityRatio", requestedToCapacityRatio={"shape": shape})
+
+
+def spread(*constraints: dict[str, Any]) -> dict[str, Any]:
+    good = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
+    return {"defaultingType": "List", "defaultConstraints": [good | c for c in constraints]}
+
+
+def requires(expression: dict[str, Any], kind: str = "matchExpressions") -> dict[str, Any]:
+    terms = {"nodeSelectorTerms": [{kind: [expression]}]}
+    return {"addedAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+
+
+HARD = "requiredDuringSchedulingIgnoredDuringExecution"
+SOFT = "preferredDuringSchedulingIgnoredDuringExecution"
+REQUIRED = f"addedAffinity.{HARD}"
+TERM = f"{REQUIRED}.nodeSelectorTerms[0]"
+SHAPE = "scoringStrategy.requestedToCapacityRatio.shape"
+OPERATORS = "must be one of In, NotIn, Exists, DoesNotExist, Gt, Lt"
+LABEL_RULE = (
+    "must consist of alphanumeric characters, '-', '_' or '.', and start and end with an alphanumeric character"
+)
+
+
+@pytest.mark.parametrize(
+    ("plugin", "args", "said"),
+    [
+        pytest.param("VolumeBinding", [], [": must be a mapping, got a list"], id="a list for arguments"),
+        pytest.param("NodeAffinity", {"kind": "X"}, ['.kind: must be NodeAffinityArgs, got "X"'], id="another kind"),
+        pytest.param(
+            "NodeAffinity",
+            {"apiVersion": "kubescheduler.config.k8s.io/v1beta3"},
+            ['.apiVersion: must be kubescheduler.config.k8s.io/v1, got "kubescheduler.config.k8s.io/v1beta3"'],
+            id="an older version",
+        ),
+        pytest.param(
+            "Kubestow",
+            {"apiVersion": "kubescheduler.config.k8s.io/v1"},
+            ['.apiVersion: must be kubestow.dev/v1alpha1, got "kubescheduler.config.k8s.io/v1"'],
+            id="upstream's version for our arguments",
+        ),
+        pytest.param(
+            "Kubestow", {"parity": "true"}, ['.parity: must be true or false, got "true"'], id="parity as text"
+        ),
+        pytest.param("Kubestow", {"paritty": True}, ['.paritty: unknown field, did you mean "parity"?'], id="a typo"),
+        pytest.param(
+            "DefaultPreemption",
+            {"minCandidateNodesPercentage": 101, "minCandidateNodesAbsolute": -1},
+            [
+                ".minCandidateNodesPercentage: must be between 0 and 100, got 101",
+                ".minCandidateNodesAbsolute: must be >= 0, got -1",
+            ],
+            id="preemption out of range",
+        ),
+        pytest.param(
+            "DefaultPreemption",
+            {"minCandidateNodesPercentage": 0, "minCandidateNodesAbsolute": 0},
+            [".minCandidateNodesPercentage: cannot be 0 at the same time as minCandidateNodesAbsolute"],
+            id="preemption without candidates",
+        ),
+        pytest.param(
+            "InterPodAffinity",
+            {"hardPodAffinityWeight": 101},
+            [".hardPodAffinityWeight: must be between 0 and 100, got 101"],
+            id="affinity weight out of range",
+        ),
+        pytest.param(
+            "NodeAffinity",
+            {"addedAffinity": {}},
+            [f".addedAffinity: must contain {HARD} or {SOFT}"],
+            id="an empty affinity",
+        ),
+        pytest.param(
+            "NodeAffinity",
+            {"addedAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {}}},
+            [f".{REQUIRED}.nodeSelectorTerms: at least one term is needed"],
+            id="no terms",
+        ),
+        pytest.param(
+            "NodeAffinity",
+            requires({"key": "a", "operator": "In"}),
+            [f".{TERM}.matchExpressions[0].values: must not be empty for the operators In and NotIn"],
+            id="In nothing",
+        ),
+        pytest.param(
+            "NodeAffinity",
+            requires({"key": "a", "operator": "Exists", "values": ["b"]}),
+            [f".{TERM}.matchExpressions[0].values: must be empty for the operators Exists and DoesNotExist"],
+            id="Exists with values",
+        ),
+        pytest.param(
+            "NodeAffinity",
+            requires({"key": "a", "operator": "Gt", "values": ["x"]}),
+            [f".{TERM}.matchExpressions[0].values: must be one integer, as text, for the operators Gt and Lt"],
+            id="greater than a word",
+        ),
+        pytest.param(
+            "NodeAffinity",
+            requires({"key": "a b", "operator": "Like", "values": ["x y"]}),
+            [
+                f'.{TERM}.matchExpressions[0].key: name part {LABEL_RULE}, got "a b"',
+                f'.{TERM}.matchExpressions[0].operator: {OPERATORS}, got "Like"',
+                f'.{TERM}.matchExpressions[0].values[0]: {LABEL_RULE}, got "x y"',
+            ],
+            id="a bad key, operator and value",
+        ),
+        pytest.param(
+            "NodeAffinity",
+            requires({"key": "metadata.uid", "operator": "Exists"}, "matchFields"),
+            [
+                f'.{TERM}.matchFields[0].key: must be metadata.name, got "metadata.uid"',
+                f'.{TERM}.matchFields[0].operator: must be one of In, NotIn, got "Exists"',
+                f".{TERM}.matchFields[0].values: must have one element",
+            ],
+            id="a field that is no field",
+        ),
+        pytest.param(
+            "NodeAffinity",
+            {"addedAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 101}, {}]}},
+            [
+                ".addedAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].weight: must be between 1 and 100, got 101",
+                ".addedAffinity.preferredDuringSchedulingIgnoredDuringExecution[1].weight: is required",
+            ],
+            id="wishes without a proper weight",
+        ),
+        pytest.param(
+            "NodeResourcesFit",
+            {"ignoredResources": ["ok", "a/b/c", 5]},
+            [
+                ".ignoredResources[1]: must have at most one '/', got \"a/b/c\"",
+                ".ignoredResources[2]: must be a string, got 5",
+            ],
+            id="bad resource names",
+        ),
+        pytest.param(
+            "NodeResourcesFit",
+            {"ignoredResourceGroups": ["example.com/"]},
+            [".ignoredResourceGroups[0]: must not contain '/', got \"example.com/\""],
+            id="a group with a slash",
+        ),
+        pytest.param(
+            "NodeResourcesFit",
+            fit(type="Least"),
+            [
+                '.scoringStrategy.type: must be one of LeastAllocated, MostAllocated, RequestedToCapacityRatio, got "Least"'
+            ],
+            id="no such strategy",
+        ),
+        pytest.param(
+            "NodeResourcesFit",
+            fit(resources=[{"name": "cpu", "weight": 101}, {"name": "memory", "weight": -1}, {"weight": 1}]),
+            [
+                ".scoringStrategy.resources[0].weight: must be between 1 and 100, got 101",
+                ".scoringStrategy.resources[1].weight: must be between 1 and 100, got -1",
+                ".scoringStrategy.resources[2].name: is required",
+            ],
+            id="weights out of range and a missing name",
+        ),
+        pytest.param(
+            "NodeResourcesFit",
+            fit(type="MostAllocated", requestedToCapacityRatio={"shape": [{"utilization": 0, "score": 0}]}),
+            [".scoringStrategy.requestedToCapacityRatio: must be absent when type is not RequestedToCapacityRatio"],
+            id="a curve for another strategy",
+        ),
+        pytest.param(
+            "NodeResourcesFit",
+            fit(type="RequestedToCapacityRatio"),
+            [f".{SHAPE}: at least one point must be specified"],
+            id="no curve",
+        ),
+        pytest.param(
+            "NodeResourcesFit",
+            curve((100, 0), (50, 5), (0, 10)),
+            [f".{SHAPE}[1].utilization: must be greater than the one before, got 50"],
+            id="a descending curve, told once",
+        ),
+        pytest.param(
+            "NodeResourcesFit",
+            curve((-1, 11), (101, -1)),
+            [
+                f".{SHAPE}[0].utilization: must be between 0 and 100, got -1",
+                f".{SHAPE}[0].score: must be between 0 and 10, got 11",
+                f".{SHAPE}[1].utilization: must be between 0 and 100, got 101",
+                f".{SHAPE}[1].score: must be between 0 and 10, got -1",
+            ],
+            id="a curve out of range",
+        ),
+        pytest.param(
+            "NodeResourcesBalancedAllocation",
+            {"resources": [{"name": "cpu", "weight": 2}, {"name": "cpu", "weight": 1}]},
+            [".resources[0].weight: must be 1, got 2", '.resources[1].name: "cpu" is listed twice'],
+            id="balance with a weight and a double",
+        ),
+        pytest.param(
+            "PodTopologySpread",
+            {"defaultConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]},
+            [".defaultingType: must be List when defaultConstraints are given, got System"],
+            id="constraints with the system's defaults",
+        ),
+        pytest.param(
+            "PodTopologySpread",
+            {"defaultingType": "Mine"},
+            ['.defaultingType: must be one of System, List, got "Mine"'],
+            id="no such defaulting",
+        ),
+        pytest.param(
+            "PodTopologySpread",
+            spread({"maxSkew": 0, "topologyKey": "", "whenUnsatisfiable": "Never"}),
+            [
+                ".defaultConstraints[0].maxSkew: must be > 0, got 0",
+                ".defaultConstraints[0].topologyKey: is required",
+                '.defaultConstraints[0].whenUnsatisfiable: must be one of DoNotSchedule, ScheduleAnyway, got "Never"',
+            ],
+            id="a constraint with nothing right",
+        ),
+        pytest.param(
+            "PodTopologySpread",
+            {"defaultingType": "List", "defaultConstraints": [{}]},
+            [
+                ".defaultConstraints[0].maxSkew: is required",
+                ".defaultConstraints[0].topologyKey: is required",
+                ".defaultConstraints[0].whenUnsatisfiable: must be one of DoNotSchedule, ScheduleAnyway",
+            ],
+            id="an empty constraint",
+        ),
+        pytest.param(
+            "PodTopologySpread",
+            spread({"labelSelector": {"matchLabels": {"a": "b"}}}),
+            [".defaultConstraints[0].labelSelector: a default constraint has no selector: it is deduced for each pod"],
+            id="a selector",
+        ),
+        pytest.param(
+            "PodTopologySpread",
+            spread({}, {"maxSkew": 2}),
+            [".defaultConstraints[1]: zone with DoNotSchedule is listed twice"],
+            id="a constraint twice",
+        ),
+        pytest.param(
+            "PodTopologySpread",
+            spread({"whenUnsatisfiable": "ScheduleAnyway", "minDomains": 2, "nodeAffinityPolicy": "Maybe"}),
+            [
+                ".defaultConstraints[0].minDomains: can only be given with whenUnsatisfiable DoNotSchedule",
+                '.defaultConstraints[0].nodeAffinityPolicy: must be one of Honor, Ignore, got "Maybe"',
+            ],
+            id="minDomains on a soft constraint, and an unknown policy",
+        ),
+        pytest.param(
+            "VolumeBinding",
+            {"bindTimeoutSeconds": -10},
+            [".bindTimeoutSeconds: must be >= 0, got -10"],
+            id="negative time",
+        ),
+        pytest.param(
+            "VolumeBinding",
+            {"shape": []},
+            [".shape: needs the feature gate StorageCapacityScoring, which is off"],
+            id="a shape, even an empty one, while its gate is off",
+        ),
+        pytest.param(
+            "DynamicResources",
+            {"filterTimeout": "-1s", "bindingTimeout": "999ms"},
+            [".filterTimeout: must be >= 0s, got -1s", ".bindingTimeout: must be at least 1s, got 999ms"],
+            id="times too short",
+        ),
+        pytest.param(
+            "DynamicResources", {"filterTimeout": 10}, [".filterTimeout: must be a string, got 10"], id="a bare number"
+        ),
+    ],
+)
+def test_mistakes(plugin: str, args: Any, said: list[str]) -> None:
+    """Found at load, each with its full path."""
+    assert sorted(mistakes(with_args(plugin, args))) == sorted(PATH + line for line in said)
+
+
+def test_the_capacity_curve_with_its_gate_on() -> None:
+    """A given curve is checked and kept; none or an empty one is the default: most free space first."""
+    usual = VolumeBindingArgs(shape=(ShapePoint(0, 10), ShapePoint(100, 0)))
+
+    for document in ({}, with_args("VolumeBinding", {}), with_args("VolumeBinding", {"shape": []})):
+        assert read(document, feature_gates=SCORING).profiles[0].args_for(VolumeBindingArgs) == usual
+    tight = with_args("VolumeBinding", {"shape": [{"utilization": 0, "score": 0}, {"utilization": 100, "score": 10}]})
+    assert read(tight, feature_gates=SCORING).profiles[0].args_for(VolumeBindingArgs).shape[1] == ShapePoint(100, 10)
+    assert mistakes(
+        with_args("VolumeBinding", {"shape": [{"utilization": 3, "score": 3}, {"utilization": 1, "score": 1}]}),
+        feature_gates=SCORING,
+    ) == [f"{PATH}.shape[1].utilization: must be greater than the one before, got 1"]

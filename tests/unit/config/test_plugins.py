@@ -1,0 +1,277 @@
+"""Which plugins run where, in which order: docs/spec/core.md §6.3."""
+
+import pytest
+
+from scheduler.config.args import RawArgs, default_args
+from scheduler.config.errors import ConfigErrors
+from scheduler.config.plugins import (
+    DEFAULT_PLUGINS,
+    POINTS,
+    Resolved,
+    check_args_have_plugins,
+    check_common_queue_sort,
+    resolve,
+)
+from scheduler.config.types import PluginRef, PluginSet, Profile
+
+UPSTREAM = {
+    "SchedulingGates": {"preEnqueue"},
+    "PrioritySort": {"queueSort"},
+    "NodeUnschedulable": {"filter"},
+    "NodeName": {"filter"},
+    "TaintToleration": {"filter", "preScore", "score"},
+    "NodeAffinity": {"preFilter", "filter", "preScore", "score"},
+    "NodePorts": {"preFilter", "filter"},
+    "NodeResourcesFit": {"preFilter", "filter", "preScore", "score"},
+    "VolumeRestrictions": {"preFilter", "filter"},
+    "NodeVolumeLimits": {"preFilter", "filter"},
+    "VolumeBinding": {"preFilter", "filter", "preScore", "score", "reserve", "preBind"},
+    "VolumeZone": {"preFilter", "filter"},
+    "PodTopologySpread": {"preFilter", "filter", "preScore", "score"},
+    "InterPodAffinity": {"preFilter", "filter", "preScore", "score"},
+    "DynamicResources": {"preEnqueue", "preFilter", "filter", "postFilter", "reserve", "preBind", "score"},
+    "DefaultPreemption": {"postFilter", "preEnqueue"},
+    "NodeResourcesBalancedAllocation": {"preFilter", "preScore", "score"},
+    "ImageLocality": {"score"},
+    "DefaultBinder": {"bind"},
+    "NodeDeclaredFeatures": {"preFilter", "filter"},
+}
+# A small house for the rules: S sorts, B binds, the others filter or score.
+SMALL = {
+    "S": {"queueSort"},
+    "S2": {"queueSort"},
+    "B": {"bind"},
+    "F1": {"filter"},
+    "F2": {"filter"},
+    "F3": {"filter"},
+    "X": {"filter", "score"},
+    "New": {"filter", "score"},
+}
+DEFAULT = tuple(
+    PluginRef(name, weight) for name, weight in (("S", 0), ("F1", 0), ("F2", 0), ("F3", 0), ("X", 3), ("B", 0))
+)
+
+
+def names(resolved: Resolved, point: str) -> list[str]:
+    return [ref.name for ref in resolved.points[point]]
+
+
+def sets(**points: tuple[list[str], list[str]]) -> dict[str, PluginSet]:
+    """`filter=(["A:2"], ["*"])`: enabled with weights, disabled."""
+    return {
+        point: PluginSet(
+            tuple(PluginRef(name, int(weight or 0)) for name, _, weight in (e.partition(":") for e in enabled)),
+            tuple(disabled),
+        )
+        for point, (enabled, disabled) in points.items()
+    }
+
+
+def test_the_defaults_are_upstreams() -> None:
+    """The order decides which reason a node gives; the weights decide where pods go."""
+    resolved = resolve({}, implements=UPSTREAM)
+
+    assert resolved.absent == ()
+    assert set(resolved.points) == set(POINTS)
+    assert names(resolved, "filter") == [
+        "NodeUnschedulable",
+        "NodeName",
+        "TaintToleration",
+        "NodeAffinity",
+        "NodePorts",
+        "NodeResourcesFit",
+        "VolumeRestrictions",
+        "NodeVolumeLimits",
+        "VolumeBinding",
+        "VolumeZone",
+        "PodTopologySpread",
+        "InterPodAffinity",
+        "DynamicResources",
+        "NodeDeclaredFeatures",
+    ]
+    assert {ref.name: ref.weight for ref in resolved.points["score"]} == {
+        "TaintToleration": 3,
+        "NodeAffinity": 2,
+        "NodeResourcesFit": 1,
+        "VolumeBinding": 1,
+        "PodTopologySpread": 2,
+        "InterPodAffinity": 2,
+        "DynamicResources": 2,
+        "NodeResourcesBalancedAllocation": 1,
+        "ImageLocality": 1,
+    }
+    assert names(resolved, "postFilter") == ["DynamicResources", "DefaultPreemption"]
+    assert names(resolved, "queueSort") == ["PrioritySort"]
+    assert names(resolved, "permit") == []
+
+
+def test_only_scores_have_weights() -> None:
+    """Elsewhere a weight means nothing and is left out."""
+    assert resolve({}, implements=UPSTREAM).points["filter"][2] == PluginRef("TaintToleration")
+
+
+def test_disabling_all_scores_but_one() -> None:
+    """Scenario 213: only ImageLocality, with 5."""
+    resolved = resolve(sets(score=(["ImageLocality:5"], ["*"])), implements=UPSTREAM)
+
+    assert resolved.points["score"] == (PluginRef("ImageLocality", 5),)
+
+
+def test_disabling_preemption_everywhere() -> None:
+    """Scenario 214: in multiPoint, it is gone from each of its points."""
+    built = {name: points for name, points in UPSTREAM.items() if name != "DynamicResources"}
+    resolved = resolve(sets(multiPoint=([], ["DefaultPreemption"])), implements=built)
+
+    assert names(resolved, "postFilter") == []
+    assert "DefaultPreemption" not in names(resolved, "preEnqueue")
+    assert resolved.absent == ("DynamicResources",)
+
+
+@pytest.mark.parametrize(
+    ("given", "point", "wanted"),
+    [
+        pytest.param(sets(), "filter", "F1 F2 F3 X", id="nothing given"),
+        pytest.param(sets(multiPoint=(["New"], [])), "filter", "F1 F2 F3 X New", id="new in multiPoint: last"),
+        pytest.param(sets(filter=(["New"], [])), "filter", "F1 F2 F3 X New", id="new at the point: last"),
+        pytest.param(sets(multiPoint=(["F3", "New", "F1"], [])), "filter", "F1 F2 F3 X New", id="relisted: in place"),
+        pytest.param(sets(filter=(["F3"], [])), "filter", "F3 F1 F2 X", id="a default at the point: to the front"),
+        pytest.param(
+            sets(filter=(["F3", "New", "F2"], [])), "filter", "F3 F2 F1 X New", id="all three parts, in this order"
+        ),
+        pytest.param(
+            sets(multiPoint=(["New"], []), filter=(["New"], [])),
+            "filter",
+            "New F1 F2 F3 X",
+            id="new in both: to the front",
+        ),
+        pytest.param(sets(filter=([], ["F2"])), "filter", "F1 F3 X", id="disabled at the point"),
+        pytest.param(sets(filter=([], ["F2"])), "score", "X:3", id="another point is not touched"),
+        pytest.param(sets(multiPoint=([], ["X"])), "score", "", id="disabled in multiPoint"),
+        pytest.param(sets(filter=(["F3", "New"], ["*"])), "filter", "F3 New", id="everything off but what is listed"),
+        pytest.param(
+            sets(filter=(["F2", "F3"], ["F2"])), "filter", "F3 F1 X F2", id="disabled and listed at the point: last"
+        ),
+        pytest.param(
+            sets(multiPoint=(["X:7", "F1"], ["X", "F1"])), "filter", "F2 F3 X F1", id="disabled and listed: anew, last"
+        ),
+        pytest.param(sets(multiPoint=(["B", "S", "New"], ["*"])), "filter", "New", id="multiPoint without any default"),
+        pytest.param(sets(multiPoint=(["X:7"], [])), "score", "X:7", id="the user's weight"),
+        pytest.param(sets(multiPoint=(["X"], [])), "score", "X:1", id="relisted without weight: 1, not the default"),
+        pytest.param(sets(multiPoint=(["X:7"], []), score=(["X:2"], [])), "score", "X:2", id="the point's weight wins"),
+        pytest.param(sets(score=(["X", "New:4"], [])), "score", "X:1 New:4", id="without weight at the point: 1"),
+        pytest.param(sets(multiPoint=([], ["Gone"])), "bind", "B", id="a default that is not built may be disabled"),
+    ],
+)
+def test_the_order(given: dict[str, PluginSet], point: str, wanted: str) -> None:
+    """Merge with the defaults, then expand multiPoint in three parts."""
+    default = (*DEFAULT, PluginRef("ImageLocality"))
+    given = {
+        p: PluginSet(s.enabled, tuple("ImageLocality" if d == "Gone" else d for d in s.disabled))
+        for p, s in given.items()
+    }
+    resolved = resolve(given, implements=SMALL, default=default)
+
+    shown = [f"{ref.name}:{ref.weight}" if ref.weight else ref.name for ref in resolved.points[point]]
+    assert " ".join(shown) == wanted
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        pytest.param(
+            sets(filter=(["F1", "F2", "Foo"], [])), ['p.filter.enabled[2].name: unknown plugin "Foo"'], id="unknown"
+        ),
+        pytest.param(
+            sets(filter=(["NodeNames"], [])),
+            ['p.filter.enabled[0].name: unknown plugin "NodeNames", did you mean "NodeName"?'],
+            id="unknown but similar",
+        ),
+        pytest.param(
+            sets(filter=([], ["Foo"])), ['p.filter.disabled[0].name: unknown plugin "Foo"'], id="disabling the unknown"
+        ),
+        pytest.param(sets(filter=([], ["EBSLimits"])), [], id="disabling what was removed"),
+        pytest.param(
+            sets(filter=(["VolumeZone"], [])),
+            ['p.filter.enabled[0].name: plugin "VolumeZone" is not available in this version'],
+            id="not built",
+        ),
+        pytest.param(
+            sets(multiPoint=(["GangScheduling"], [])),
+            ['p.multiPoint.enabled[0].name: plugin "GangScheduling" is not available in this version'],
+            id="not built, in multiPoint",
+        ),
+        pytest.param(
+            sets(score=(["F1"], [])),
+            ['p.score.enabled[0].name: plugin "F1" does not implement score'],
+            id="not for this point",
+        ),
+        pytest.param(
+            sets(filter=(["F1", "F1"], []), multiPoint=(["X", "X"], [])),
+            [
+                'p.filter.enabled[1].name: plugin "F1" is already enabled by enabled[0]',
+                'p.multiPoint.enabled[1].name: plugin "X" is already enabled by enabled[0]',
+            ],
+            id="twice",
+        ),
+        pytest.param(
+            sets(filter=(["*"], [])), ['p.filter.enabled[0].name: "*" has a meaning only in disabled'], id="a star"
+        ),
+        pytest.param(
+            sets(queueSort=([], ["*"])), ["p.queueSort: exactly one plugin is needed, got none"], id="no order"
+        ),
+        pytest.param(
+            sets(multiPoint=(["S2"], [])), ["p.queueSort: exactly one plugin is needed, got S, S2"], id="two orders"
+        ),
+        pytest.param(sets(bind=([], ["B"])), ["p.bind: at least one plugin is needed"], id="nobody binds"),
+        pytest.param(
+            sets(score=([f"X:{2**62}"], [])),
+            ["p.score: the sum of all weights is too large: a total score could overflow"],
+            id="weights that overflow",
+        ),
+    ],
+)
+def test_mistakes(given: dict[str, PluginSet], said: list[str]) -> None:
+    """All at once, with the path and the index of the file."""
+    found = []
+    try:
+        resolve(given, implements=SMALL, default=DEFAULT, path="p")
+    except ConfigErrors as broken:
+        found = str(broken).splitlines()
+
+    assert found == said
+
+
+def test_defaults_that_are_not_built_are_left_out_and_named() -> None:
+    """Unless the user disabled them: then nobody misses them."""
+    built = {"PrioritySort": {"queueSort"}, "DefaultBinder": {"bind"}, "NodeName": {"filter"}}
+    resolved = resolve(sets(multiPoint=([], ["VolumeZone"])), implements=built)
+
+    assert names(resolved, "filter") == ["NodeName"]
+    assert resolved.absent == tuple(ref.name for ref in DEFAULT_PLUGINS if ref.name not in {*built, "VolumeZone"})
+
+
+def test_arguments_for_nobody() -> None:
+    """Upstream skips the arguments of a plugin that does not exist; a typo there would go unseen."""
+    profile = Profile("a", args={"Foo": RawArgs(), "Mine": RawArgs(), "VolumeZone": RawArgs(), **default_args()})
+
+    with pytest.raises(ConfigErrors) as broken:
+        check_args_have_plugins(profile, {"Mine": {"filter"}})
+
+    assert str(broken.value) == 'profiles[0].pluginConfig[0].name: unknown plugin "Foo"'
+
+
+def test_one_queue_is_sorted_one_way() -> None:
+    """Scenario 212, when the difference comes by multiPoint; and the plugin's arguments count."""
+
+    def sorted_by(name: str, path: str, args: object) -> tuple[Profile, Resolved]:
+        return Profile("x", args={name: RawArgs(args)}, path=path), Resolved({"queueSort": (PluginRef(name),)})
+
+    first = sorted_by("S", "profiles[0]", 1)
+    check_common_queue_sort([first, sorted_by("S", "profiles[1]", 1)])
+    with pytest.raises(ConfigErrors) as broken:
+        check_common_queue_sort([first, sorted_by("S2", "profiles[1]", 1), sorted_by("S", "profiles[2]", 2)])
+
+    assert str(broken.value).splitlines() == [
+        "profiles[1].plugins.queueSort: must be the same for all profiles: S2 here, S in profiles[0]",
+        "profiles[2].pluginConfig: the args of S must be the same for all profiles",
+    ]

@@ -1,0 +1,229 @@
+"""What scheduling derives from a pod: docs/spec/core.md §A.1, §A.2, §A.4, table §9.3."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from scheduler.core.podinfo import HostPort, Requests, allocatable, placed, requests_of
+from scheduler.core.quantity import parse
+from tests.unit.objects import container, info, pod, ports
+
+MI = 2**20
+SIDECAR = {"restartPolicy": "Always"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "requests"),
+    [
+        pytest.param(
+            {"containers": [container(cpu="1"), container(cpu="2")], "initContainers": [container(cpu="2")]},
+            {"cpu": 3000},
+            id="94: containers together outweigh the init container",
+        ),
+        pytest.param(
+            {"containers": [container(cpu="1")], "initContainers": [container(cpu="5")]},
+            {"cpu": 5000},
+            id="95: a large init container decides",
+        ),
+        pytest.param(
+            {
+                "containers": [container(cpu="1")],
+                "initContainers": [container(cpu="1") | SIDECAR, container(cpu="2")],
+            },
+            {"cpu": 3000},
+            id="96: an init container runs beside earlier sidecars",
+        ),
+        pytest.param(
+            {
+                "containers": [container(cpu="1")],
+                "initContainers": [container(cpu="2"), container(cpu="1") | SIDECAR],
+            },
+            {"cpu": 2000},
+            id="97: a later sidecar does not run beside it",
+        ),
+        pytest.param(
+            {"containers": [container(cpu="1")], "overhead": {"cpu": "250m"}},
+            {"cpu": 1250},
+            id="98: overhead is added once",
+        ),
+        pytest.param(
+            {
+                "containers": [container(cpu="1", **{"example.com/x": "1"}), container(cpu="1")],
+                "resources": {"requests": {"cpu": "4"}},
+            },
+            {"cpu": 4000, "example.com/x": 1},
+            id="99: pod-level requests replace those they name",
+        ),
+        pytest.param({"containers": [container()]}, {}, id="100: no requests are none"),
+        pytest.param({"containers": [container(cpu="100u")]}, {"cpu": 1}, id="102: rounded up to a milli-CPU"),
+        pytest.param(
+            {"containers": [container(memory="1Ki"), container(memory="1k")]},
+            {"memory": 2024},
+            id="memory in bytes",
+        ),
+        pytest.param(
+            {
+                "containers": [container(**{"hugepages-2Mi": "2Mi"})],
+                "resources": {"requests": {"hugepages-2Mi": "4Mi"}},
+            },
+            {"hugepages-2Mi": 4 * MI},
+            id="huge pages can be requested by the pod",
+        ),
+        pytest.param(
+            {"containers": [container(cpu="1")], "resources": {"requests": {"cpu": "2"}}, "overhead": {"cpu": "1"}},
+            {"cpu": 3000},
+            id="overhead comes on top of pod-level requests",
+        ),
+        pytest.param(
+            {"containers": [container(memory="9Ei"), container(memory="9Ei")]},
+            {"memory": 2**53},
+            id="absurd sums are bounded, so that columns cannot overflow",
+        ),
+    ],
+)
+def test_requests(spec: dict[str, Any], requests: Requests) -> None:
+    """Effective requests of a pending pod."""
+    assert requests == requests_of(pod(**spec))
+
+
+@pytest.mark.parametrize(
+    ("spec", "milli_cpu", "memory_mi"),
+    [
+        pytest.param({"containers": [container(), container()]}, 200, 400, id="100: defaults per container"),
+        pytest.param({"containers": [container(cpu="0", memory="0")]}, 0, 0, id="101: explicit zero stays zero"),
+        pytest.param({"containers": [container(cpu="2")]}, 2000, 200, id="only what is missing is filled in"),
+        pytest.param(
+            {"containers": [container(), container()], "resources": {"requests": {"cpu": "1"}}},
+            1000,
+            400,
+            id="no default for what the pod as a whole requests",
+        ),
+        pytest.param(
+            {"containers": [container(cpu="1", memory="1Mi")], "initContainers": [container(memory="1Mi")]},
+            1000,
+            1,
+            id="init containers get defaults as well, and the largest moment counts",
+        ),
+    ],
+)
+def test_non_zero(spec: dict[str, Any], milli_cpu: int, memory_mi: int) -> None:
+    """What the scoring strategies count (§A.2)."""
+    seen = info(**spec)
+
+    assert (milli_cpu, memory_mi * MI) == (seen.non_zero_milli_cpu, seen.non_zero_memory_bytes)
+
+
+def resized(
+    spec_cpu: str, *, allocated: str = "", actual: str = "", reason: str = "", init: bool = False, sidecar: bool = False
+) -> Requests:
+    status: dict[str, Any] = {"name": "c"}
+    if allocated:
+        status["allocatedResources"] = {"cpu": allocated}
+    if actual:
+        status["resources"] = {"requests": {"cpu": actual}}
+    conditions = [{"type": "PodResizePending", "status": "True", "reason": reason}] if reason else []
+    one = container(cpu=spec_cpu) | (SIDECAR if sidecar else {})
+    spec = {"containers": [container("main")], "initContainers": [one]} if init else {"containers": [one]}
+    kind = "initContainerStatuses" if init else "containerStatuses"
+    return requests_of(pod(on="n1", status={kind: [status], "conditions": conditions}, **spec))
+
+
+@pytest.mark.parametrize(
+    ("seen", "cpu"),
+    [
+        pytest.param(resized("2", allocated="1", actual="1", reason="Deferred"), 2000, id="88: deferred resize counts"),
+        pytest.param(resized("2", allocated="1", actual="1", reason="Infeasible"), 1000, id="89: infeasible does not"),
+        pytest.param(resized("1", allocated="1", actual="2"), 2000, id="scaling down holds until it is in effect"),
+        pytest.param(resized("1", allocated="3", actual="2"), 3000, id="what is allocated is held"),
+        pytest.param(resized("1", allocated="3"), 1000, id="nothing reported in effect: the spec counts"),
+        pytest.param(
+            resized("1", allocated="3", actual="3", init=True), 1000, id="a plain init container is never resized"
+        ),
+        pytest.param(resized("1", allocated="3", actual="3", init=True, sidecar=True), 3000, id="a sidecar is"),
+    ],
+)
+def test_resized(seen: Requests, cpu: int) -> None:
+    """In-place resize: the greatest of asked, allocated and actual."""
+    assert {"cpu": cpu} == seen
+
+
+def test_resize_is_judged_per_container() -> None:
+    """One container growing and another shrinking hold the sum of their greater amounts, as upstream v1.36."""
+    statuses = [
+        {"name": "a", "resources": {"requests": {"cpu": "1"}}},
+        {"name": "b", "resources": {"requests": {"cpu": "4"}}},
+    ]
+    seen = pod(containers=[container("a", cpu="2"), container("b", cpu="3")], status={"containerStatuses": statuses})
+
+    assert requests_of(seen) == {"cpu": 6000}
+
+
+@pytest.mark.parametrize(
+    ("status", "cpu"),
+    [
+        pytest.param({}, 2000, id="no status: the spec"),
+        pytest.param({"resources": {"requests": {"cpu": "3"}}}, 3000, id="what is in effect is held"),
+        pytest.param(
+            {"resources": {"requests": {"cpu": "1"}}, "allocatedResources": {"cpu": "4"}}, 4000, id="allocated as well"
+        ),
+        pytest.param(
+            {
+                "resources": {"requests": {"cpu": "1"}},
+                "conditions": [{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}],
+            },
+            1000,
+            id="an infeasible wish does not count",
+        ),
+    ],
+)
+def test_pod_level_resize(status: dict[str, Any], cpu: int) -> None:
+    """Pod-level requests follow the pod's own status."""
+    seen = pod(containers=[container(cpu="1")], resources={"requests": {"cpu": "2"}}, status=status)
+
+    assert {"cpu": cpu} == requests_of(seen)
+
+
+def test_equal_milli_is_not_equal_amount() -> None:
+    """Amounts so large that their thousandths are capped are still told apart by the memo."""
+    small, large = (requests_of(pod(containers=[container(cpu="10000000000000000", memory=m)])) for m in ("1", "2"))
+
+    assert (small["memory"], large["memory"]) == (1, 2)
+
+
+def test_host_ports() -> None:
+    """Regular containers and sidecars hold ports; defaults are filled in, port 0 is none."""
+    sidecar = {"name": "s", "ports": [{"hostPort": 53, "protocol": "UDP", "hostIP": "127.0.0.1"}]} | SIDECAR
+    once = {"name": "i", "ports": [{"hostPort": 99}]}
+    seen = info(containers=ports("TCP/80", "TCP/0"), initContainers=[sidecar, once])
+
+    assert (HostPort("TCP", 80, "0.0.0.0"), HostPort("UDP", 53, "127.0.0.1")) == seen.host_ports
+
+
+def test_placement_shape() -> None:
+    """Equal for equal rules, empty without any."""
+    zone = {"nodeSelector": {"zone": "a"}}
+
+    assert info().placement_shape == b""
+    assert info("p", **zone).placement_shape == info("q", **zone).placement_shape
+    assert info("p", **zone).placement_shape != info("p", nodeSelector={"zone": "b"}).placement_shape
+
+
+def test_placed_changes_only_the_node() -> None:
+    """An assumption keeps everything derived."""
+    waiting = info(containers=ports("TCP/80"), nodeSelector={"a": "b"})
+    held = placed(waiting, "n7")
+
+    assert held.node_name == "n7"
+    assert (waiting.uid, waiting.requests, waiting.host_ports) == (held.uid, held.requests, held.host_ports)
+    assert waiting.node_name == ""
+
+
+def test_allocatable_is_fresh() -> None:
+    """A caller may take it apart."""
+    amounts = {"cpu": parse("1500m"), "pods": parse("110")}
+    first = allocatable(amounts)
+    first.clear()
+
+    assert allocatable(amounts) == {"cpu": 1500, "pods": 110}

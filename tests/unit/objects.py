@@ -1,0 +1,91 @@
+"""Short ways to say a node or a pod in a table row; decoded like the real ones."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from scheduler.cache.cluster import Cluster
+from scheduler.core.clock import SystemClock
+from scheduler.core.decode import from_manifest
+from scheduler.core.node import Node
+from scheduler.core.pod import Pod
+from scheduler.core.podinfo import PodInfo, pod_info
+from scheduler.framework.ports import Handle, Recorder, Writer
+
+
+def node(
+    name: str = "n1",
+    *,
+    labels: dict[str, str] | None = None,
+    taints: tuple[str, ...] = (),
+    cordoned: bool = False,
+    **allocatable: str,
+) -> Node:
+    """`taints` are `key=value:Effect`; resources as keywords (`cpu="4"`), others by `**{"example.com/x": "1"}`."""
+    amounts = {"cpu": "4", "memory": "8Gi", "pods": "110", **allocatable}
+    return from_manifest(
+        Node,
+        {
+            "metadata": {"name": name, "labels": labels or {}},
+            "spec": {"unschedulable": cordoned, "taints": [_taint(text) for text in taints]},
+            "status": {"allocatable": amounts},
+        },
+    )
+
+
+def _taint(text: str) -> dict[str, str]:
+    pair, effect = text.rsplit(":", 1)
+    key, _, value = pair.partition("=")
+    return {"key": key, "value": value, "effect": effect}
+
+
+def container(name: str = "c", **requests: str) -> dict[str, Any]:
+    """A container that requests these resources."""
+    return {"name": name, "resources": {"requests": requests}}
+
+
+def pod(name: str = "p", *, on: str = "", status: dict[str, Any] | None = None, **spec: Any) -> Pod:
+    """A pod with these spec fields, in the API's spelling; the uid is the name."""
+    return from_manifest(
+        Pod,
+        {
+            "metadata": {"name": name, "namespace": "default", "uid": name},
+            "spec": {"nodeName": on, "containers": [container()], **spec},
+            "status": status or {},
+        },
+    )
+
+
+def info(name: str = "p", **more: Any) -> PodInfo:
+    """As `pod`, with what scheduling derives from it."""
+    return pod_info(pod(name, **more))
+
+
+def asking(name: str = "p", *, on: str = "", **requests: str) -> PodInfo:
+    """A pod of one container with these requests."""
+    return info(name, on=on, containers=[container(**requests)])
+
+
+def ports(*wanted: str) -> list[dict[str, Any]]:
+    """Containers for host ports given as `TCP/80` or `UDP/53/127.0.0.1`."""
+    out = []
+    for text in wanted:
+        protocol, port, *ip = text.split("/")
+        out.append({"protocol": protocol, "hostPort": int(port), "hostIP": ip[0] if ip else ""})
+    return [{"name": "c", "ports": out}]
+
+
+def cluster(*things: Node | PodInfo) -> Cluster:
+    """Nodes, and pods on them."""
+    out = Cluster()
+    for thing in things:
+        if isinstance(thing, Node):
+            out.set_node(thing)
+        else:
+            out.add_pod(thing)
+    return out
+
+
+def handle(on: Cluster, *, writer: object = None) -> Handle:
+    """For a plugin that writes at most with `writer` and records nothing."""
+    return Handle(on, cast("Writer", writer), cast("Recorder", None), SystemClock(), "kubestow")

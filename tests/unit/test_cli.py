@@ -1,0 +1,193 @@
+"""The command line: flags, exit codes, and what reaches the daemon."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+import yaml
+
+from scheduler import __version__, cli
+from scheduler.config import load
+from scheduler.obs import logs
+from scheduler.options import RunOptions
+
+GOOD = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+parallelism: 8
+clientConnection: {kubeconfig: /from/file, qps: 7, burst: 9}
+profiles:
+- schedulerName: mine
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """A good configuration file."""
+    file = tmp_path / "config.yaml"
+    file.write_text(GOOD)
+    return file
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[RunOptions]]:
+    """What the daemon was started with; it ends at once with exit code 3."""
+    options: list[RunOptions] = []
+
+    async def run_daemon(given: RunOptions) -> int:
+        await asyncio.sleep(0)
+        options.append(given)
+        return 3
+
+    app = types.ModuleType("scheduler.app")
+    app.run_daemon = run_daemon  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "scheduler.app", app)
+    monkeypatch.setattr(logs, "setup", lambda *_, **__: None)
+    yield options
+    structlog.reset_defaults()
+
+
+def run(*argv: str) -> int:
+    """`kubestow run` on plain asyncio."""
+    return cli.main(["run", "--loop=asyncio", *argv])
+
+
+def test_defaults(started: list[RunOptions]) -> None:
+    """Without flags: kube-scheduler's port on loopback, our one profile; the daemon's exit code is the command's."""
+    assert run() == 3
+    assert started == [RunOptions(config=load.default())]
+    assert (started[0].host, started[0].port) == ("127.0.0.1", 10259)
+
+
+def test_uvloop_is_the_default_loop(monkeypatch: pytest.MonkeyPatch, started: list[RunOptions]) -> None:
+    """Only --loop asyncio goes without it."""
+    import uvloop
+
+    def fake(main: Any) -> int:
+        main.close()
+        return 4
+
+    monkeypatch.setattr(uvloop, "run", fake)
+
+    assert cli.main(["run"]) == 4
+    assert started == []
+
+
+@pytest.mark.parametrize(
+    ("flags", "read", "value"),
+    [
+        (["--secure-port=0"], lambda o: o.port, None),
+        (["--secure-port", "1234"], lambda o: o.port, 1234),
+        (["--bind-address=::1"], lambda o: o.host, "::1"),
+        (["--master=http://127.0.0.1:1"], lambda o: o.master, "http://127.0.0.1:1"),
+        (["--kubeconfig=/k"], lambda o: o.kubeconfig, "/k"),
+        (["--drain-timeout=1m30s"], lambda o: o.drain_timeout_s, 90.0),
+        (["--drain-timeout=7"], lambda o: o.drain_timeout_s, 7.0),
+        (["--pod-max-in-unschedulable-pods-duration=10m"], lambda o: o.max_in_unschedulable_s, 600.0),
+        (["--kube-api-qps=-1"], lambda o: o.config.client_connection.qps, -1.0),
+        (["--kube-api-burst", "3"], lambda o: o.config.client_connection.burst, 3),
+        (["--leader-elect=false", "--leader-elect-lease-duration=15s"], lambda o: o.port, 10259),
+        (["--feature-gates=StorageCapacityScoring=true,Foo=false", "-v=2", "--v", "4"], lambda o: o.port, 10259),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_flags(started: list[RunOptions], flags: list[str], read: Callable[[RunOptions], Any], value: object) -> None:
+    """Each flag, in Go's spellings, reaches the daemon."""
+    assert run(*flags) == 3
+    assert read(started[0]) == value
+
+
+def test_flags_win_over_the_file(started: list[RunOptions], config: Path) -> None:
+    """What no flag names is the file's."""
+    run(f"--config={config}", "--kube-api-qps=1")
+    run(f"--config={config}", "--kubeconfig=/flag")
+
+    first, second = started
+    assert (first.kubeconfig, second.kubeconfig) == ("/from/file", "/flag")
+    assert (first.config.client_connection.qps, first.config.client_connection.burst) == (1.0, 9)
+    assert [profile.scheduler_name for profile in first.config.profiles] == ["mine"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--leader-elect"], "--leader-elect: leader election is not available"),
+        (["--leader-elect=true"], "--leader-elect: leader election is not available"),
+        (["--bind-address=0.0.0.0"], "--bind-address: 0.0.0.0 is not a loopback address"),
+        (["--config=/nowhere.yaml"], "/nowhere.yaml: cannot be read: No such file"),
+        (["--write-config-to=/nowhere/x"], "--write-config-to: /nowhere/x: No such file"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_refused(started: list[RunOptions], capsys: pytest.CaptureFixture[str], flags: list[str], said: str) -> None:
+    """What cannot be done is said on standard error, and nothing starts."""
+    assert run(*flags) == 1
+    assert said in capsys.readouterr().err
+    assert started == []
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "--secure-port=70000",
+        "--drain-timeout=soon",
+        "--drain-timeout=-1s",
+        "--feature-gates=Foo",
+        "--leader-elect=x",
+        "--conf=x",
+    ],
+)
+def test_wrong_usage(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Wrong values and abbreviations are refused as argparse does, naming the flag."""
+    with pytest.raises(SystemExit) as ended:
+        run(flag)
+
+    assert ended.value.code == 2
+    assert flag.partition("=")[0] in capsys.readouterr().err
+
+
+def test_every_mistake_of_a_file_has_a_line(
+    started: list[RunOptions], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """File, path and message; `run` and `check-config` say the same."""
+    file = tmp_path / "bad.yaml"
+    file.write_text(GOOD.replace("parallelism: 8", "parallelism: 0\nparalelism: 1"))
+
+    assert run(f"--config={file}") == 1
+    said = capsys.readouterr().err
+    assert cli.main(["check-config", str(file)]) == 1
+    assert capsys.readouterr().err == said
+    assert len(said.splitlines()) == 2
+    assert all(line.startswith(f"{file}: paral") for line in said.splitlines())
+    assert started == []
+
+
+def test_write_config(config: Path, tmp_path: Path) -> None:
+    """The written file means what was read, with every default spelled out."""
+    out = tmp_path / "out.yaml"
+
+    assert run(f"--config={config}", f"--write-config-to={out}") == 0
+    assert load.load(out) == load.load(config)
+    assert yaml.safe_load(out.read_text())["podMaxBackoffSeconds"] == 10
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    """The version, and what it follows."""
+    assert cli.main(["version"]) == 0
+    assert f"kubestow {__version__} " in capsys.readouterr().out
+
+
+def test_default_scheduler_must_be_allowed(started: list[RunOptions], tmp_path: Path) -> None:
+    """A second default-scheduler would fight with the first."""
+    file = tmp_path / "config.yaml"
+    file.write_text(GOOD.replace("mine", "default-scheduler"))
+
+    assert run(f"--config={file}") == 1
+    assert run(f"--config={file}", "--allow-default-scheduler") == 3

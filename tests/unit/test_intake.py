@@ -1,0 +1,266 @@
+"""Deltas → cache, queue and wake-ups (docs/spec/core.md §4.2, §4.3, §9.1, §9.2)."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler.core.decode import Broken
+from scheduler.core.node import Node
+from scheduler.intake import node_changes
+from tests.unit.brain import Brain, read_node
+
+
+async def test_pods_of_other_schedulers_take_room() -> None:
+    """9.2-84: and when they go, ours are woken."""
+    brain = Brain()
+    brain.node("n1", cpu="1")
+    brain.pod("theirs", cpu="1", on="n1", scheduler="default-scheduler")
+    brain.pod("p", cpu="1")
+    await brain.settle()
+    assert brain.places() == {"p": "unschedulable"}
+
+    brain.gone("theirs")
+    await brain.later(2.5)
+
+    assert brain.writer.binds == [("default/p", "n1")]
+
+
+async def test_pods_of_other_schedulers_without_a_node_are_nothing() -> None:
+    """9.1-3."""
+    brain = Brain()
+    brain.pod("theirs", scheduler="default-scheduler")
+
+    assert brain.places() == {}
+
+
+async def test_a_pod_may_come_before_its_node() -> None:
+    """9.2-76: counted as soon as the node appears."""
+    brain = Brain()
+    brain.pod("early", cpu="1", on="n1")
+    assert len(brain.parts.cluster.nodes) == 0
+    brain.node("n1", cpu="1")
+    brain.pod("p", cpu="1")
+
+    await brain.settle()
+
+    assert brain.message("p") == "0/1 nodes are available: 1 Insufficient cpu."
+
+
+async def test_a_finished_pod_frees_its_place() -> None:
+    """9.2-86: also when the server sends it in spite of the field selector."""
+    brain = Brain()
+    brain.node("n1", cpu="1")
+    brain.pod("done", cpu="1", on="n1")
+    brain.pod("done", cpu="1", on="n1", phase="Succeeded")
+    brain.pod("p", cpu="1")
+
+    await brain.settle()
+
+    assert brain.writer.binds == [("default/p", "n1")]
+
+
+async def test_a_deleting_pod_is_skipped_with_an_event() -> None:
+    """9.1-7."""
+    brain = Brain()
+    brain.node("n1")
+    brain.pod("p", deleting=True)
+
+    await brain.settle()
+
+    assert [e.note for e in brain.recorder.events] == ["skip schedule deleting pod: default/p"]
+    assert (brain.writer.binds, brain.places()) == ([], {})
+
+
+async def test_a_gated_pod_waits_in_silence() -> None:
+    """9.1-9, 9.1-10: no event, no condition; the last gate's removal makes it ready."""
+    brain = Brain()
+    brain.node("n1")
+    brain.pod("p", gates=("a",))
+    await brain.settle()
+    assert (brain.places(), brain.recorder.events, brain.writer.conditions) == ({"p": "gated"}, [], [])
+
+    brain.pod("p")
+    await brain.settle()
+
+    assert brain.writer.binds == [("default/p", "n1")]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param({"unschedulable": True}, {}, id="9.6-149 uncordoned"),
+        pytest.param({"taints": [{"key": "k", "effect": "NoSchedule"}]}, {}, id="9.6-153 untainted"),
+        pytest.param({"labels": {}}, {"labels": {"disk": "ssd"}}, id="labelled"),
+        pytest.param({"cpu": "1"}, {"cpu": "4", "labels": {"disk": "ssd"}}, id="grown"),
+    ],
+)
+async def test_a_node_that_changes_wakes_whom_it_helps(before: dict[str, object], after: dict[str, object]) -> None:
+    """The pod is retried because of the event, not because of time."""
+    brain = Brain()
+    label = {"labels": {"disk": "ssd"}} if "labels" not in before and "cpu" not in before else {}
+    brain.node("n1", **{**label, **before})
+    brain.pod("p", cpu="2", nodeSelector={"disk": "ssd"})
+    await brain.later(20)
+    assert brain.places() == {"p": "unschedulable"}
+    brain.clock.move(20)
+
+    brain.node("n1", **{**label, **after})
+    await brain.settle()
+
+    assert brain.writer.binds == [("default/p", "n1")]
+
+
+async def test_a_node_that_cannot_help_wakes_nobody() -> None:
+    """9.6-166: a new node that is too small."""
+    brain = Brain()
+    brain.node("n1", cpu="1")
+    brain.pod("p", cpu="2")
+    await brain.settle()
+    attempts = len(brain.writer.conditions)
+    brain.clock.move(20)
+
+    brain.node("n2", cpu="1")
+    await brain.settle()
+
+    assert len(brain.writer.conditions) == attempts
+
+
+def node(**more: object) -> Node:
+    raw: dict[str, object] = {"metadata": {"name": "n"}, "spec": {}, "status": {}}
+    for path, value in more.items():
+        room, _, field = path.partition("_")
+        raw[room] = {**raw[room], field: value}  # type: ignore[dict-item]
+    read = read_node(raw)
+    assert isinstance(read, Node)
+    return read
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "labels"),
+    [
+        pytest.param(node(), node(), [], id="9.6-151 a heartbeat is free"),
+        pytest.param(node(), node(spec_unschedulable=True), [], id="9.6-150 cordoning emits nothing"),
+        pytest.param(node(spec_unschedulable=True), node(), ["NodeUpdateNodeTaint"], id="uncordoning does"),
+        pytest.param(
+            node(),
+            node(metadata_labels={"a": "b"}, status_allocatable={"cpu": "1"}),
+            ["NodeUpdateNodeAllocatable", "NodeUpdateNodeLabel"],
+            id="one event per changed property",
+        ),
+        pytest.param(
+            node(status_conditions=[{"type": "Ready", "status": "False", "lastHeartbeatTime": "1"}]),
+            node(status_conditions=[{"type": "Ready", "status": "True", "lastHeartbeatTime": "2"}]),
+            ["NodeUpdateNodeCondition"],
+            id="a condition's status counts, its time does not",
+        ),
+        pytest.param(
+            node(metadata_annotations={"a": "1"}),
+            node(metadata_annotations={"a": "2"}),
+            ["NodeUpdateNodeAnnotation"],
+            id="annotations",
+        ),
+    ],
+)
+def test_node_changes(old: Node, new: Node, labels: list[str]) -> None:
+    """The table of §4.2."""
+    assert [event.label for event in node_changes(old, new)] == labels
+
+
+# -- bad input ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_broken_node_is_left_out_and_the_others_go_on() -> None:
+    """A bad quantity names the object and the field in the log; the node returns when it is mended."""
+    brain = Brain()
+    brain.node("good", cpu="1")
+    brain.node("bad", cpu="4 cores")
+    assert len(brain.parts.cluster.nodes) == 1
+    brain.pod("p", cpu="1")
+    brain.pod("q", cpu="1")
+    await brain.settle()
+    assert sorted(brain.places().values()) == ["unschedulable"]
+
+    brain.node("bad", cpu="4")
+    await brain.later(2.5)
+
+    assert sorted(node for _, node in brain.writer.binds) == ["bad", "good"]
+
+
+async def test_a_node_that_breaks_while_it_holds_pods_is_out_until_mended() -> None:
+    """Its pods stay counted."""
+    brain = Brain()
+    brain.node("n1", cpu="2")
+    brain.pod("there", cpu="1", on="n1")
+    brain.node("n1", cpu="x")
+    assert len(brain.parts.cluster.nodes) == 0
+
+    brain.node("n1", cpu="2")
+
+    assert brain.parts.cluster.nodes.view(brain.parts.cluster.nodes.slot("n1") or 0).requested("cpu") == 1000
+
+
+async def test_a_node_that_holds_an_unreadable_pod_takes_none() -> None:
+    """What is on it cannot be known; its mending wakes nobody too early and places the pod after."""
+    brain = Brain()
+    brain.node("n1")
+    brain.pod("odd", cpu="one", on="n1")
+    assert isinstance(brain.seen["odd"], Broken)
+    brain.pod("p")
+    await brain.settle()
+    assert brain.message("p") == "0/1 nodes are available: 1 node(s) had pods that could not be read."
+
+    brain.gone("odd")
+    await brain.later(2.5)
+
+    assert brain.writer.binds == [("default/p", "n1")]
+
+
+async def test_an_unreadable_pod_of_ours_is_refused_visibly() -> None:
+    """Condition and event name the field; mended, it is scheduled."""
+    brain = Brain()
+    brain.node("n1")
+    brain.pod("p", cpu="one")
+    await brain.settle()
+    assert "'one' is not a quantity" in brain.message("p")
+    assert "requests" in brain.message("p")
+    assert [e.reason for e in brain.recorder.events] == ["FailedScheduling"]
+
+    brain.pod("p", cpu="1")
+    await brain.settle()
+
+    assert brain.writer.binds == [("default/p", "n1")]
+
+
+@pytest.mark.parametrize(
+    ("spec", "word"),
+    [
+        pytest.param({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}, "persistent", id="PVC"),
+        pytest.param({"resourceClaims": [{"name": "r", "resourceClaimName": "c"}]}, "laim", id="resource claim"),
+        pytest.param(
+            {"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "z", "whenUnsatisfiable": "DoNotSchedule"}]},
+            "pread",
+            id="spread constraint",
+        ),
+        pytest.param(
+            {
+                "affinity": {
+                    "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "z"}]}
+                }
+            },
+            "ffinity",
+            id="pod anti-affinity",
+        ),
+        pytest.param({"schedulingGroup": {"podGroupName": "g"}}, "roup", id="scheduling group"),
+    ],
+)
+async def test_what_cannot_be_judged_yet_is_refused_visibly(spec: dict[str, object], word: str) -> None:
+    """Never bound; condition and event say why."""
+    brain = Brain()
+    brain.node("n1")
+    brain.pod("p", **spec)
+
+    await brain.settle()
+
+    assert brain.writer.binds == []
+    assert word in brain.message("p")
+    assert brain.places() == {"p": "unschedulable"}

@@ -1,0 +1,236 @@
+"""Manifests become what an API server with its controllers would hold; mistakes are named by place."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+import yaml
+
+from scheduler.testing.simulate.manifests import Found, InputError, complete, load
+
+
+def read(tmp_path: Path, text: str) -> list[Found]:
+    """The completed objects of one file."""
+    file = tmp_path / "in.yaml"
+    file.write_text(dedent(text))
+    return complete(load([str(file)]))
+
+
+def pod(**spec: Any) -> str:
+    """A pod's manifest in one document."""
+    spec = {"containers": [{"name": "c"}], **spec}
+    return json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec})
+
+
+def test_a_dump_loses_what_the_server_added(tmp_path: Path) -> None:
+    """Bound pods keep node and phase; unbound ones lose their status, and are left out if being deleted."""
+    objects = read(
+        tmp_path,
+        """
+        apiVersion: v1
+        kind: List
+        items:
+        - apiVersion: v1
+          kind: Pod
+          metadata: {name: bound, namespace: a, uid: x, resourceVersion: "7", managedFields: [], labels: {k: v},
+            creationTimestamp: 2026-01-01T00:00:00Z, deletionTimestamp: 2026-01-01T00:00:00Z}
+          spec: {nodeName: n, containers: [{name: c}]}
+          status: {phase: Running, podIP: 10.0.0.1}
+        - apiVersion: v1
+          kind: Pod
+          metadata: {name: waiting, namespace: a, uid: y}
+          spec: {containers: [{name: c}]}
+          status: {phase: Pending, conditions: [{type: PodScheduled, status: "False", reason: Unschedulable}]}
+        - apiVersion: v1
+          kind: Pod
+          metadata: {name: leaving, namespace: a, deletionTimestamp: 2026-01-01T00:00:00Z}
+          spec: {containers: [{name: c}]}
+        ---
+        apiVersion: v1
+        kind: PodList
+        items:
+        - metadata: {name: done}
+          spec: {nodeName: n, containers: [{name: c}]}
+          status: {phase: Succeeded}
+        """,
+    )
+
+    bound, waiting, done = (found.value for found in objects)
+    assert bound["metadata"] == {"name": "bound", "namespace": "a", "labels": {"k": "v"}}
+    assert bound["status"] == {"phase": "Running"}
+    assert "status" not in waiting
+    assert (done["kind"], done["metadata"]["namespace"], done["status"]) == ("Pod", "default", {"phase": "Succeeded"})
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "count"),
+    [
+        pytest.param("Deployment", {"replicas": 3}, 3, id="a Deployment has replicas"),
+        pytest.param("ReplicaSet", {}, 1, id="one replica unless said otherwise"),
+        pytest.param("StatefulSet", {"replicas": 2}, 2, id="a StatefulSet has replicas"),
+        pytest.param("Job", {"parallelism": 4, "completions": 9}, 4, id="a Job has parallelism"),
+        pytest.param("Deployment", {"replicas": 0}, 0, id="scaled to nothing"),
+    ],
+)
+def test_workloads_become_pods(tmp_path: Path, kind: str, spec: dict[str, Any], count: int) -> None:
+    """Each pod is owned, named by its number, and has the template's labels and namespace of the workload."""
+    template = {"metadata": {"labels": {"app": "w"}}, "spec": {"containers": [{"name": "c"}]}}
+    workload = {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": "w", "namespace": "ns"}}
+    objects = read(tmp_path, json.dumps({**workload, "spec": {**spec, "template": template}}))
+
+    assert [found.name for found in objects] == [f"w-{n}" for n in range(count)]
+    for found in objects:
+        metadata = found.value["metadata"]
+        assert (found.kind, metadata["namespace"], metadata["labels"]) == ("Pod", "ns", {"app": "w"})
+        assert metadata["ownerReferences"][0]["kind"] == kind
+
+
+def test_a_workload_whose_children_are_in_the_dump_is_not_expanded(tmp_path: Path) -> None:
+    """`kubectl get all -o yaml` prints a Deployment, its ReplicaSet and their pods: each pod once."""
+    owned = {"ownerReferences": [{"kind": "ReplicaSet", "name": "w-1", "controller": True}]}
+    template = {"spec": {"containers": [{"name": "c"}]}}
+    items = [
+        {"kind": "Deployment", "metadata": {"name": "w"}, "spec": {"replicas": 2, "template": template}},
+        {
+            "kind": "ReplicaSet",
+            "metadata": {"name": "w-1", "ownerReferences": [{"kind": "Deployment", "name": "w", "controller": True}]},
+            "spec": {"replicas": 2, "template": template},
+        },
+        {"kind": "Pod", "metadata": {"name": "w-1-x", **owned}, "spec": template["spec"]},
+    ]
+    objects = read(tmp_path, "\n---\n".join(json.dumps({"apiVersion": "v1", **item}) for item in items))
+
+    assert [found.name for found in objects] == ["w-1-x"]
+
+
+def test_a_stateful_set_s_pods_mount_their_claims(tmp_path: Path) -> None:
+    """A pod that needs a claim must not pass for one that needs none."""
+    objects = read(
+        tmp_path,
+        """
+        apiVersion: apps/v1
+        kind: StatefulSet
+        metadata: {name: db}
+        spec:
+          volumeClaimTemplates: [{metadata: {name: data}}]
+          template: {spec: {containers: [{name: c}]}}
+        """,
+    )
+
+    assert objects[0].value["spec"]["volumes"] == [
+        {"name": "data", "persistentVolumeClaim": {"claimName": "data-db-0"}}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("spec", "classes", "priority"),
+    [
+        ({}, "", None),
+        ({"priorityClassName": "high"}, "{metadata: {name: high}, value: 7}", 7),
+        ({"priorityClassName": "high", "priority": 3}, "{metadata: {name: high}, value: 7}", 3),
+        ({}, "{metadata: {name: usual}, value: 5, globalDefault: true}", 5),
+        ({"priorityClassName": "system-node-critical"}, "", 2_000_001_000),
+    ],
+    ids=["none", "by class", "given", "global default", "the system's"],
+)
+def test_priority_comes_from_the_class(
+    tmp_path: Path, spec: dict[str, Any], classes: str, priority: int | None
+) -> None:
+    """As the admission plugin resolves it."""
+    extra = f"\n---\n{{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, {classes[1:]}" if classes else ""
+    objects = read(tmp_path, pod(**spec) + extra)
+
+    assert objects[0].value["spec"].get("priority") == priority
+
+
+def test_defaults_of_containers(tmp_path: Path) -> None:
+    """Requests come from limits where there are none; ports of the host network are host ports."""
+    container = {
+        "name": "c",
+        "resources": {"limits": {"cpu": "2", "memory": "1Gi"}, "requests": {"cpu": "1"}},
+        "ports": [{"containerPort": 80}],
+    }
+    (found,) = read(tmp_path, pod(containers=[container], hostNetwork=True))
+
+    (shown,) = found.value["spec"]["containers"]
+    assert shown["resources"]["requests"] == {"cpu": "1", "memory": "1Gi"}
+    assert shown["ports"] == [{"containerPort": 80, "hostPort": 80}]
+
+
+def test_defaults_of_nodes(tmp_path: Path) -> None:
+    """A node has a host name, takes 110 pods, and capacity stands in for allocatable."""
+    (found,) = read(tmp_path, '{apiVersion: v1, kind: Node, metadata: {name: n}, status: {capacity: {cpu: "4"}}}')
+
+    assert found.value["status"]["allocatable"] == {"cpu": "4", "pods": "110"}
+    assert found.value["metadata"]["labels"] == {"kubernetes.io/hostname": "n"}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        pytest.param("a: 1\nb: }\n", "in.yaml: line 2: is not YAML", id="no YAML"),
+        pytest.param("--- 7", "in.yaml: document 1: must be an object, got int", id="not an object"),
+        pytest.param("{kind: Pod}", "in.yaml: document 1: apiVersion: is required", id="no apiVersion"),
+        pytest.param("{apiVersion: v1, kind: Pod}", "in.yaml: document 1: metadata: is required", id="no metadata"),
+        pytest.param(
+            "{apiVersion: v1, kind: Pod, metadata: {name: 7}}", "document 1: metadata.name: is required", id="bad name"
+        ),
+        pytest.param(
+            "{apiVersion: v1, kind: List, items: [{}]}", "document 1: items[0]: apiVersion: is required", id="bad item"
+        ),
+        pytest.param(
+            pod() + "\n---\n" + pod(containers=[{"name": "c", "resources": {"requests": {"cpu": "much"}}}]),
+            "in.yaml: document 2 (Pod default/p): spec.containers[0].resources.requests[...]: 'much' is not a quantity",
+            id="a bad quantity",
+        ),
+        pytest.param(
+            pod(containers={"name": "c"}),
+            "document 1 (Pod default/p): spec.containers: Expected `array`, got `object`",
+            id="a wrong type",
+        ),
+        pytest.param(
+            pod(priorityClassName="none"), "spec.priorityClassName: no PriorityClass 'none'", id="an unknown class"
+        ),
+        pytest.param(
+            "{apiVersion: v1, kind: Node, metadata: {name: n}}",
+            "document 1 (Node n): status.allocatable: is required",
+            id="a node of unknown size",
+        ),
+        pytest.param(
+            "{apiVersion: apps/v1, kind: Deployment, metadata: {name: w}, spec: {replicas: two, "
+            "template: {spec: {containers: []}}}}",
+            "document 1 (Deployment default/w): spec.replicas: must be a number >= 0, got 'two'",
+            id="replicas in words",
+        ),
+        pytest.param(
+            "{apiVersion: batch/v1, kind: Job, metadata: {name: w}, spec: {}}",
+            "spec.template.spec: is required",
+            id="no template",
+        ),
+    ],
+)
+def test_mistakes_name_file_document_and_field(tmp_path: Path, text: str, said: str) -> None:
+    """Whoever wrote the file finds the place."""
+    with pytest.raises(InputError) as refused:
+        read(tmp_path, text)
+
+    assert said in str(refused.value)
+
+
+def test_a_file_that_is_not_there() -> None:
+    """Named like every other mistake."""
+    with pytest.raises(InputError, match=r"nowhere\.yaml: cannot be read: No such file"):
+        load(["nowhere.yaml"])
+
+
+def test_the_demo() -> None:
+    """What README and `make demo` promise: 50 nodes, 500 pods, plain Kubernetes objects."""
+    file = Path(__file__).parents[4] / "examples" / "demo.yaml"
+    kinds = [found.kind for found in complete(load([str(file)]))]
+
+    assert (kinds.count("Node"), kinds.count("Pod")) == (50, 500)
+    assert all(document["apiVersion"] for document in yaml.safe_load_all(file.read_text()))

@@ -1,0 +1,157 @@
+"""What is read off a simulated cluster, and the verdict."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from scheduler.core.decode import from_manifest
+from scheduler.core.node import Node
+from scheduler.core.pod import Pod
+from scheduler.testing.simulate import outcome as outcomes
+from scheduler.testing.simulate.outcome import Outcome, Placement, Timing, fills, is_expected_pending, placement
+from scheduler.testing.simulate.report import ROWS, as_json, as_table
+
+
+def pod(name: str = "p", *, annotations: dict[str, str] | None = None, **rest: Any) -> Pod:
+    """A pod in namespace a."""
+    metadata = {"name": name, "namespace": "a", "annotations": annotations or {}}
+    return from_manifest(Pod, {"metadata": metadata, "spec": {}, **rest})
+
+
+def node(name: str, **allocatable: str) -> Node:
+    """A node of this size."""
+    return from_manifest(Node, {"metadata": {"name": name}, "status": {"allocatable": allocatable}})
+
+
+def outcome(*placements: Placement, is_settled: bool = True) -> Outcome:
+    """An outcome of these placements."""
+    return Outcome(placements, (), Timing(0.1, 0.6, 0.7), 1, 0, 0, is_settled)
+
+
+PLACED = Placement("a/p", "n", "", "", is_expected_pending=False)
+PENDING = Placement("a/q", "", "Unschedulable", "0/1 nodes are available: 1 Too many pods.", is_expected_pending=False)
+
+
+@pytest.mark.parametrize(
+    ("given", "problems"),
+    [
+        pytest.param((PLACED,), [], id="placed as expected"),
+        pytest.param(
+            (PENDING,), ["a/q was not placed: 0/1 nodes are available: 1 Too many pods."], id="pending unexpectedly"
+        ),
+        pytest.param(
+            (Placement("a/q", "", "Unschedulable", "no", is_expected_pending=True),), [], id="pending as expected"
+        ),
+        pytest.param(
+            (Placement("a/p", "n", "", "", is_expected_pending=True),),
+            ["a/p was expected to stay pending, and is on n"],
+            id="placed unexpectedly",
+        ),
+    ],
+)
+def test_the_verdict(given: tuple[Placement, ...], problems: list[str]) -> None:
+    """Only what was expected is good, both ways."""
+    answer = outcome(*given)
+
+    assert answer.problems == problems
+    assert answer.is_good == (not problems)
+
+
+@pytest.mark.parametrize(
+    ("given", "reason", "message"),
+    [
+        pytest.param(
+            pod(status={"conditions": [{"type": "PodScheduled", "reason": "Unschedulable", "message": "no room"}]}),
+            "Unschedulable",
+            "no room",
+            id="refused",
+        ),
+        pytest.param(
+            pod(spec={"schedulingGates": [{"name": "g"}]}),
+            "SchedulingGated",
+            "waits for its scheduling gates: g",
+            id="gated",
+        ),
+        pytest.param(pod(), "NotTried", "the scheduler said nothing about it", id="not tried"),
+        pytest.param(pod(spec={"nodeName": "n"}), "", "", id="placed"),
+    ],
+)
+def test_why_not(given: Pod, reason: str, message: str) -> None:
+    """The pod's own condition says why."""
+    shown = placement(given, is_expected_pending=False)
+
+    assert (shown.reason, shown.message) == (reason, message)
+
+
+@pytest.mark.parametrize(
+    ("patterns", "annotations", "expected"),
+    [
+        (["a/p"], {}, True),
+        (["a/*"], {}, True),
+        (["*/p"], {}, True),
+        (["p"], {}, False),
+        ([], {outcomes.EXPECT: "pending"}, True),
+        ([], {outcomes.EXPECT: "bound"}, False),
+    ],
+    ids=["by name", "by glob", "in any namespace", "a bare name is in default", "by annotation", "another word"],
+)
+def test_expected_pending(patterns: list[str], annotations: dict[str, str], expected: bool) -> None:
+    """By flag or by annotation."""
+    assert is_expected_pending(pod(annotations=annotations), patterns) is expected
+
+
+def test_fills() -> None:
+    """Requests of bound, unfinished pods against what the nodes hold."""
+    requests = {"containers": [{"resources": {"requests": {"cpu": "1", "example.com/gpu": 1}}}]}
+    pods = [
+        pod("p", spec={"nodeName": "x", **requests}),
+        pod("q", spec={"nodeName": "x", **requests}, status={"phase": "Succeeded"}),
+        pod("r", spec=requests),
+        pod("s", spec={"nodeName": "gone", **requests}),
+    ]
+    nodes = [node("x", cpu="4", pods="10", **{"example.com/gpu": "2"}), node("y", cpu="4", pods="10")]
+
+    shown = {fill.resource: fill for fill in fills(nodes, pods)}
+    assert list(shown) == ["cpu", "pods", "example.com/gpu"]
+    assert (shown["cpu"].requested, shown["cpu"].allocatable, shown["cpu"].share) == (1000, 8000, 0.125)
+    assert (shown["cpu"].fullest, shown["cpu"].emptiest) == (("x", 0.25), ("y", 0.0))
+    assert (shown["pods"].requested, shown["example.com/gpu"].fullest) == (1, ("x", 0.5))
+
+
+def test_json() -> None:
+    """Programs get everything."""
+    shown = json.loads(as_json(outcome(PLACED, PENDING)))
+
+    assert shown["ok"] is False
+    assert shown["summary"]["placed"] == shown["summary"]["pending"] == 1
+    assert shown["pods"] == [
+        {"pod": "a/p", "node": "n", "expectedPending": False},
+        {
+            "pod": "a/q",
+            "node": None,
+            "expectedPending": False,
+            "reason": "Unschedulable",
+            "message": "0/1 nodes are available: 1 Too many pods.",
+        },
+    ]
+
+
+def test_table() -> None:
+    """People get the first rows, sums of the rest, and texts as they are even where they look like markup."""
+    many = [Placement(f"a/p{n}", "n", "", "", is_expected_pending=False) for n in range(ROWS)]
+    odd = Placement("a/odd", "", "Unschedulable", "[red]no[/red]", is_expected_pending=False)
+    out = io.StringIO()
+    as_table(outcome(odd, *many, is_settled=False), Console(file=out, width=200))
+
+    text = out.getvalue()
+    assert "a/p38" in text
+    assert "a/p39" not in text
+    assert "1 more" in text
+    assert text.count("[red]no[/red]") == 3
+    assert "40 of 41 pods placed" in text
+    assert "the time ran out" in text
