@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import gc
 import random
+import socket
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from itertools import cycle
@@ -92,8 +93,8 @@ async def run(arguments: argparse.Namespace) -> None:
     """Until killed."""
     clock: Clock = SystemClock()
     transport = HttpTransport(await load_settings(arguments.kubeconfig))
-    writer = ApiWriter(transport, Throttle(clock, qps=arguments.qps, burst=arguments.burst), clock=clock)
-    recorder = EventRecorder(writer, clock=clock)
+    writer = ApiWriter(transport, Throttle(clock, qps=arguments.qps, burst=arguments.burst), clock)
+    recorder = EventRecorder(writer, clock, instance=socket.gethostname())
     floor = Floor(writer, recorder, arguments.scheduler_name)
     served = await discover(transport)
 

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import gc
 import signal
+import socket
 from collections.abc import Coroutine
 from functools import partial
 from typing import Any, Final
@@ -18,16 +19,18 @@ import structlog
 
 from scheduler.config.dump import to_document
 from scheduler.core.clock import Clock, SystemClock
+from scheduler.core.decode import ObjectDecoder
 from scheduler.core.deltas import Delta
 from scheduler.core.node import Node
 from scheduler.core.pod import Pod
 from scheduler.decisions import Decisions
 from scheduler.insight.http import Endpoints, Sources
-from scheduler.kube.kinds import NODE, POD
+from scheduler.kube.kinds import WATCHED_NOW, Discovery, KindSpec, Served
 from scheduler.kube.recorder import EventRecorder
 from scheduler.kube.reflector import Reflector
 from scheduler.kube.throttle import Throttle
-from scheduler.kube.transport import AiohttpTransport, Transport, load_settings
+from scheduler.kube.transport import HttpTransport, load_settings
+from scheduler.kube.wire import Transport
 from scheduler.kube.writes import ApiWriter
 from scheduler.obs.metrics import Metrics
 from scheduler.options import RunOptions
@@ -65,20 +68,21 @@ class Daemon:
         self._failed = asyncio.get_running_loop().create_future()
         transport = self._given_transport
         if transport is None:
-            settings = await load_settings(self._options.kubeconfig or connection.kubeconfig, self._options.master)
-            transport = AiohttpTransport(settings)
+            kubeconfig = self._options.kubeconfig or connection.kubeconfig
+            transport = HttpTransport(await load_settings(kubeconfig or None, self._options.master or None))
         self._transport = transport
-        throttle = Throttle(connection.qps, connection.burst, clock=self._clock)
-        writer = ApiWriter(transport, throttle, clock=self._clock)
-        self._recorder = EventRecorder(writer, clock=self._clock)
+        throttle = Throttle(self._clock, qps=connection.qps, burst=connection.burst)
+        writer = ApiWriter(transport, throttle, self._clock)
+        self._recorder = EventRecorder(writer, self._clock, instance=socket.gethostname())
         self.decisions = Decisions(
             self._options, writer=writer, recorder=self._recorder, clock=self._clock, metrics=self.metrics
         )
-        self._reflect(transport)
+        self._discovery = Discovery(transport, self._clock)
         self._bind_metrics()
         if self._options.port is not None:
             self._endpoints = Endpoints(self._sources())
             self.port = await self._endpoints.start(self._options.host, self._options.port)
+        self._spawn(self._discovery.run(partial(self._reflect, transport)))
         self._spawn(self._recorder.run())
         self._spawn(self._measure_lag())
         self._scheduling = self._spawn(self._schedule())
@@ -122,7 +126,7 @@ class Daemon:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_FLUSH_S):
                 await decisions.patches.drain()
-                await self._recorder.flush()
+                await self._recorder.flush(_FLUSH_S)
 
     def _spawn(self, part: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(part)
@@ -136,12 +140,20 @@ class Daemon:
         if error is not None and self._failed is not None and not self._failed.done():
             self._failed.set_exception(error)
 
-    def _reflect(self, transport: Transport) -> None:
-        pods: Reflector[Pod] = Reflector(POD, transport, self._on_pods, clock=self._clock)
-        nodes: Reflector[Node] = Reflector(NODE, transport, self._on_nodes, clock=self._clock)
-        self._reflectors = {"Node": nodes, "Pod": pods}
-        for reflector in self._reflectors.values():
-            self._spawn(reflector.run())
+    def _reflect(self, transport: Transport, spec: KindSpec, served: Served) -> None:
+        """A kind was found on the server: mirror it from now on."""
+        assert spec.typ is not None
+        reflector: Reflector[Any] = Reflector(
+            spec,
+            served,
+            decoder=ObjectDecoder(spec.name, spec.typ),
+            transport=transport,
+            on_batch={Pod: self._on_pods, Node: self._on_nodes}[spec.typ],
+            clock=self._clock,
+            chance=self.decisions.chance,
+        )
+        self._reflectors[spec.name] = reflector
+        self._spawn(reflector.run())
 
     def _on_pods(self, deltas: list[Delta[Pod]]) -> None:
         self.decisions.inbox.put(partial(self.decisions.intake.pods, deltas))
@@ -150,7 +162,8 @@ class Daemon:
         self.decisions.inbox.put(partial(self.decisions.intake.nodes, deltas))
 
     async def _schedule(self) -> None:
-        for reflector in self._reflectors.values():
+        await self._discovery.answered.wait()
+        for reflector in list(self._reflectors.values()):
             await reflector.synced.wait()
         self.decisions.inbox.apply()
         gc.collect()
@@ -173,14 +186,15 @@ class Daemon:
             pending=decisions.queue.counts,
             inflight_events=decisions.queue.in_flight_events,
             cache=decisions.cluster.sizes,
-            bindings_in_flight=lambda: len(decisions.binder),
+            bindings_in_flight=decisions.binder.__len__,
         )
         self.metrics.bind_reflectors(lambda: {kind: r.stats for kind, r in self._reflectors.items()})
-        self.metrics.bind_recorder(lambda: self._recorder.stats)
+        stats = self._recorder.stats
+        self.metrics.bind_recorder(lambda: {"sent": stats.sent, "failed": stats.failed, "dropped": stats.dropped})
 
     def _sources(self) -> Sources:
         decisions = self.decisions
-        readyz = {f"informer-sync-{kind.lower()}s": partial(self._kind_lag, kind) for kind in self._reflectors}
+        readyz = {f"informer-sync-{spec.plural}": partial(self._kind_lag, spec.name) for spec in WATCHED_NOW}
         return Sources(
             livez={"scheduling-loop": self._heartbeat},
             readyz={
@@ -190,7 +204,10 @@ class Daemon:
             },
             metrics=self.metrics.render,
             sample=self.metrics.sample,
-            configz=lambda: to_document(self._options.config),
+            configz=lambda: to_document(
+                self._options.config,
+                resolved={name: profile.resolved for name, profile in decisions.profiles.items()},
+            ),
             debug_queue=lambda: {"counts": decisions.queue.counts(), "entries": list(decisions.queue.entries())},
             debug_cache=self._cache_dump,
             debug_pod=decisions.records.to_dict,
@@ -203,7 +220,9 @@ class Daemon:
         return None
 
     def _kind_lag(self, kind: str) -> str | None:
-        reflector = self._reflectors[kind]
+        reflector = self._reflectors.get(kind)
+        if reflector is None:
+            return self._discovery.last_error or f"the server does not serve {kind}, as far as is known"
         if reflector.synced.is_set() and not reflector.stats.denied:
             return None
         return reflector.stats.denied or reflector.stats.last_error or "not synced"

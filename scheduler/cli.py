@@ -307,14 +307,13 @@ def _simulate(arguments: argparse.Namespace) -> int:
         config = dataclasses.replace(configuration, client_connection=unlimited)
         return Daemon(RunOptions(config=config, master=master, port=0, drain_timeout_s=5.0))
 
-    asked = simulate.Asked(
-        files=tuple(arguments.files),
-        output=arguments.output,
-        expect_pending=tuple(name for text in arguments.expect_pending for name in text.split(",")),
-        timeout_s=arguments.timeout,
+    rules = simulate.Rules(
         scheduler_names=tuple(profile.scheduler_name for profile in configuration.profiles),
         keeps_scheduler_names=arguments.keep_scheduler_names,
+        expect_pending=tuple(name for text in arguments.expect_pending for name in text.split(",")),
+        timeout_s=arguments.timeout,
     )
+    asked = simulate.Asked(tuple(arguments.files), arguments.output, rules)
     return simulate.main(asked, daemon)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from scheduler.binding import Binder
 from scheduler.cache.cluster import Cluster
+from scheduler.config.plugins import check_common_queue_sort
 from scheduler.config.types import Configuration
 from scheduler.core.clock import Clock, SystemClock
 from scheduler.cycle import Cycle
@@ -26,7 +27,7 @@ from scheduler.obs.metrics import Metrics
 from scheduler.options import RunOptions
 from scheduler.plugins import registry
 from scheduler.queue import QueueProfile, SchedulingQueue
-from scheduler.shared import Shared
+from scheduler.shared import Pending, Shared
 
 
 def build_profiles(config: Configuration, handle: Handle | None = None) -> Mapping[str, Profile]:
@@ -36,7 +37,7 @@ def build_profiles(config: Configuration, handle: Handle | None = None) -> Mappi
     """
     known = registry()
     handle = handle or Handle(Cluster(), Unplugged(), Unplugged(), SystemClock())
-    return {
+    profiles = {
         profile.scheduler_name: build(
             profile,
             known,
@@ -45,6 +46,8 @@ def build_profiles(config: Configuration, handle: Handle | None = None) -> Mappi
         )
         for profile in config.profiles
     }
+    check_common_queue_sort([(profile, profiles[profile.scheduler_name].resolved) for profile in config.profiles])
+    return profiles
 
 
 class Decisions:
@@ -59,6 +62,7 @@ class Decisions:
         self.profiles = build_profiles(
             options.config, Handle(self.cluster, writer, recorder, clock, chance=self.chance)
         )
+        pending = Pending()
         self.queue = SchedulingQueue(
             {
                 name: QueueProfile(profile.pre_enqueue, profile.queue_sort.sort_key, profile.hints)
@@ -68,11 +72,11 @@ class Decisions:
             initial_backoff_s=options.config.pod_initial_backoff_s,
             max_backoff_s=options.config.pod_max_backoff_s,
             max_in_unschedulable_s=options.max_in_unschedulable_s,
-            newest=lambda key: self.shared.pending.get(key),
+            newest=pending.get,
             metrics=metrics,
             on_ready=self.inbox.wake,
         )
-        self.shared = Shared(self.cluster, self.queue, self.inbox, writer, recorder, clock, metrics)
+        self.shared = Shared(self.cluster, self.queue, self.inbox, writer, recorder, clock, metrics, pending)
         runners = {name: Runner(profile, self.cluster, self.queue.nominator) for name, profile in self.profiles.items()}
         self.patches = StatusPatches(writer)
         self.failures = Failures(self.shared, self.patches)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scheduler.cache.nodes import Nodes
-from scheduler.config.plugins import DEFAULT_PLUGINS, resolve
+from scheduler.config.plugins import DEFAULT_PLUGINS, Resolved, check_args_have_plugins, resolve
 from scheduler.config.types import Profile as ProfileConfig
 from scheduler.core import nodeset
 from scheduler.core.events import ANYTHING
@@ -89,8 +89,13 @@ class Profile:
     bind: tuple[points.BindPlugin, ...]
     post_bind: tuple[points.PostBindPlugin, ...]
     hints: Mapping[str, tuple[EventHint, ...]]
-    absent: tuple[str, ...]
-    """Upstream's default plugins that this version does not have."""
+    resolved: Resolved
+    """The lists that the configuration led to; `absent` in it names upstream's defaults this version does not have."""
+
+    @property
+    def absent(self) -> tuple[str, ...]:
+        """Upstream's default plugins that this version does not have."""
+        return self.resolved.absent
 
     def plugins(self) -> Mapping[str, list[str]]:
         """Point → plugin names, for `check-config` and /configz."""
@@ -130,6 +135,7 @@ def build(
         named.update(ref.name for ref in chosen.enabled)
     made = {name: factory(config.args.get(name), handle) for name, factory in registry.items() if name in named}
     implements = {name: served_points(plugin) for name, plugin in made.items() if name != ALWAYS_ON}
+    check_args_have_plugins(config, implements)
     resolved = resolve(config.plugins, implements=implements, path=f"{config.path}.plugins")
     nodes = handle.cluster.nodes
 
@@ -158,7 +164,7 @@ def build(
         bind=tuple(at("bind")),
         post_bind=tuple(at("postBind")),
         hints=_hints({p.name: p for point in _REJECTING for p in at(point)}),
-        absent=resolved.absent,
+        resolved=resolved,
     )
 
 

@@ -23,7 +23,7 @@ class Mark(msgspec.Struct):
     metadata: Metadata = Metadata()
 
 
-class _ListMeta(msgspec.Struct, rename="camel"):
+class _ListMeta(msgspec.Struct, rename="camel", frozen=True):
     resource_version: str = ""
     continue_: str = msgspec.field(default="", name="continue")
 

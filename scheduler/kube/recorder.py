@@ -70,6 +70,11 @@ class _Meta(msgspec.Struct):
     namespace: str
 
 
+class _Count(msgspec.Struct, rename="camel"):
+    count: int
+    last_observed_time: str
+
+
 class _Event(msgspec.Struct, rename="camel", omit_defaults=True):
     api_version: str
     kind: str
@@ -83,15 +88,19 @@ class _Event(msgspec.Struct, rename="camel", omit_defaults=True):
     note: str
     type: str
     related: _Ref | None = None
+    series: _Count | None = None
 
 
 @dataclass(slots=True, eq=False)
 class _Series:
-    """One Event and how often it happened. `is_queued` while it waits to be created or written back."""
+    """One Event and how often it happened. `is_queued` while it waits to be created or written back.
+
+    Holds references, not the objects: thousands of series must not keep thousands of deleted pods in memory.
+    """
 
     key: _Key
-    pod: Pod
-    related: Pod | None
+    regarding: _Ref
+    related: _Ref | None
     note: str
     name: str
     happened_s: float
@@ -147,7 +156,9 @@ class EventRecorder:
             return
         if known is not None:
             self._close(known)
-        self._open(_Series(key, pod, related, note, self._name(pod, wall_s), wall_s, wall_s, now, now))
+        about = _ref(pod)
+        name = self._name(about, wall_s)
+        self._open(_Series(key, about, _ref(related) if related else None, note, name, wall_s, wall_s, now, now))
 
     async def run(self) -> None:
         """Send what is recorded, a few at a time, until cancelled."""
@@ -251,19 +262,19 @@ class EventRecorder:
                 return
 
     async def _write(self, series: _Series, count: int) -> None:
-        namespace = series.pod.metadata.namespace or "default"
+        namespace = series.regarding.namespace or "default"
         if series.written_count:
             try:
                 await self._writer.patch_event_series(
                     namespace, series.name, count=count, last_observed_s=series.last_s
                 )
             except NotFound:  # expired meanwhile: tell it again
-                series.name = self._name(series.pod, self._clock.wall())
+                series.name = self._name(series.regarding, self._clock.wall())
                 series.happened_s = series.last_s
             else:
                 return
         try:
-            await self._writer.create_event(namespace, self._body(series, namespace))
+            await self._writer.create_event(namespace, self._body(series, namespace, count))
         except Conflict:  # an earlier try arrived although its answer was lost
             return
 
@@ -271,17 +282,22 @@ class EventRecorder:
         self.stats.failed += 1
         if not series.written_count and self._series.get(series.key) is series:
             del self._series[series.key]
-        _log.info("event not recorded", pod=series.pod.key, reason=series.key.reason, error=error.message)
+        _log.info(
+            "event not recorded",
+            pod=f"{series.regarding.namespace}/{series.regarding.name}",
+            reason=series.key.reason,
+            error=error.message,
+        )
 
     # -- one Event ---------------------------------------------------------------------------------------------------
 
-    def _name(self, pod: Pod, wall_s: float) -> str:
+    def _name(self, about: _Ref, wall_s: float) -> str:
         """As client-go: the object's name and the time in nanoseconds, in hexadecimal. Never the same twice."""
         self._stamp_ns = max(int(wall_s * 1e9), self._stamp_ns + 1)
         suffix = f".{self._stamp_ns:x}"
-        return pod.metadata.name[: _NAME_LENGTH - len(suffix)] + suffix
+        return about.name[: _NAME_LENGTH - len(suffix)] + suffix
 
-    def _body(self, series: _Series, namespace: str) -> bytes:
+    def _body(self, series: _Series, namespace: str, count: int) -> bytes:
         key = series.key
         return msgspec.json.encode(
             _Event(
@@ -293,19 +309,23 @@ class EventRecorder:
                 reporting_instance=self._instance,
                 action=key.action,
                 reason=key.reason,
-                regarding=_ref(series.pod),
+                regarding=series.regarding,
                 note=series.note,
                 type=key.type_,
-                related=_ref(series.related) if series.related is not None else None,
+                related=series.related,
+                series=_Count(count, micros(series.last_s)) if count > 1 else None,
             )
         )
 
 
 def cut(note: str) -> str:
     """At most 1024 bytes of UTF-8; a longer note ends in ` ...`, and no character is cut in half."""
-    if len(note) * 4 <= NOTE_BYTES or len(encoded := note.encode()) <= NOTE_BYTES:
+    if note.isascii() and len(note) <= NOTE_BYTES:
         return note
-    return (encoded[: NOTE_BYTES - len(_ELLIPSIS)].decode(errors="ignore").encode() + _ELLIPSIS).decode()
+    encoded = note.encode(errors="replace")
+    if len(encoded) > NOTE_BYTES:
+        encoded = encoded[: NOTE_BYTES - len(_ELLIPSIS)].decode(errors="ignore").encode() + _ELLIPSIS
+    return encoded.decode()
 
 
 def _ref(pod: Pod) -> _Ref:

@@ -72,15 +72,17 @@ def test_pods_that_do_not_enter(foreign: PodInfo) -> None:
 def test_a_retried_pod_goes_behind_newer_ones_of_its_priority() -> None:
     """§1.2: the time in the queue starts anew with every failure."""
     world = World(PLUGINS)
-    world.rejected(pod("old"), FIT)
-    world.advance(30)
-    world.add(pod("new"))
+    world.add(pod("retried"))
+    retried = world.pop()
     world.advance(1)
-    world.rejected(pod("newest", priority=1), FIT)
-    world.advance(20)
+    world.add(pod("newer"))
+    world.advance(1)
+    world.fail(retried, pending=(FIT,))
+    world.advance(1)
+    world.add(pod("newest"))
     world.queue.move_all(NODE_ADD, None, None)
 
-    assert ["old", "new", "newest"] == sorted(world.names_popped(), key=["old", "new", "newest"].index)
+    assert ["newer", "retried", "newest"] == world.names_popped()
 
 
 # -- back-off ------------------------------------------------------------------------------------------------------------

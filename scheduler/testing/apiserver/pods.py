@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from scheduler.testing.apiserver.resources import Resource
-from scheduler.testing.apiserver.status import Refused, bad_request, conflict, uid_differs, MODIFIED
+from scheduler.testing.apiserver.status import MODIFIED, Refused, bad_request, conflict, uid_differs
 
 Object = dict[str, Any]
 _TOPOLOGY: Final = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")

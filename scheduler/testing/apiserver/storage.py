@@ -144,7 +144,7 @@ class Bucket:
                 else:
                     then[event.entry.key] = event.before
             picture = self._pictures[rv] = [then[key] for key in sorted(then)]
-            if len(self._pictures) > 8:  # noqa: PLR2004 (a few clients page at once)
+            if len(self._pictures) > 8:
                 del self._pictures[next(iter(self._pictures))]
         return picture
 

@@ -19,7 +19,7 @@ _POD_FIXED: Final = (
     "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
     "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
 )
-_FIXED_SPEC: Final = frozenset({"resourceclaims", "resourceclaimtemplates", "volumeattachments", "csinodes"})
+_FIXED_SPEC: Final = frozenset({"resourceclaims", "resourceclaimtemplates", "volumeattachments"})
 
 
 def updated(resource: Resource, old: Object, new: Object, *, subresource: str) -> Object:
@@ -82,7 +82,7 @@ def _check_spec(resource: Resource, old: Object, new: Object) -> None:
     name = old["metadata"]["name"]
     if resource.name == "pods":
         _check_pod(resource, old["spec"], new.get("spec") or {}, name)
-    elif resource.name in _FIXED_SPEC and resource.name != "csinodes" and old.get("spec") != new.get("spec"):
+    elif resource.name in _FIXED_SPEC and old.get("spec") != new.get("spec"):
         raise invalid(resource, name, "spec", "Invalid value: field is immutable")
 
 

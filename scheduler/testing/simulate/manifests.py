@@ -1,8 +1,8 @@
 """Manifest files → the objects of a simulated cluster.
 
-Takes multi-document YAML or JSON, Lists, and what `kubectl get -o yaml` prints. What an API server or a controller
-would have done on the way is done here: workloads become pods, priorities come from their classes, requests from
-limits. A mistake is an `InputError` that names file, document and field. Knows nothing of servers or schedulers.
+Takes multi-document YAML or JSON, Lists, and what `kubectl get -o yaml` prints. What controllers would have done on the
+way is done here: workloads become their pods. What an API server does to a new object is left to it. A mistake is an
+`InputError` that names file, document and field. Knows nothing of servers or schedulers.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ _CLUSTER_SCOPED: Final = frozenset(
     {"CSIDriver", "CSINode", "DeviceClass", "Namespace", "Node", "PersistentVolume", "PriorityClass", "ResourceSlice"}
     | {"StorageClass", "VolumeAttachment"}
 )
+SYSTEM_CLASSES: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+"""The classes that every cluster has."""
 _SERVER_FIELDS: Final = ("resourceVersion", "uid", "managedFields", "selfLink", "generation", "creationTimestamp")
 _PODS_OF_A_NODE: Final = "110"
 """The kubelet's default, for nodes that do not say."""
@@ -147,7 +149,7 @@ def _cleaned(document: Manifest, where: str) -> Found:
 
 
 def complete(found: list[Found]) -> list[Found]:
-    """Workloads become their pods, and pods and nodes get what admission and kubelet add. Raises InputError."""
+    """Workloads become their pods, finished pods go, pods and nodes get what a new one needs. Raises InputError."""
     owners = {_owner(each) for each in found}
     objects: list[Found] = []
     for each in found:
@@ -155,8 +157,9 @@ def complete(found: list[Found]) -> list[Found]:
             objects.append(each)
         elif (each.kind, each.namespace, each.name) not in owners:
             objects += _pods(each)
-    classes = {each.name: each for each in objects if each.kind == "PriorityClass"}
-    return [_completed(each, classes) for each in objects if not _is_leaving(each)]
+    classes = Classes(objects)
+    completed = [_completed(each, classes) for each in objects if not _is_over(each)]
+    return [*classes.made_up(), *completed]
 
 
 def _owner(found: Found) -> tuple[str, str, str] | None:
@@ -167,10 +170,15 @@ def _owner(found: Found) -> tuple[str, str, str] | None:
     return None
 
 
-def _is_leaving(found: Found) -> bool:
-    """An unbound pod that is being deleted will never be scheduled."""
+def _is_over(found: Found) -> bool:
+    """Finished pods hold nothing, and unbound ones that are being deleted will never be scheduled; servers make `system-`."""
+    if found.kind == "PriorityClass":
+        return found.name in SYSTEM_CLASSES
     is_deleted = found.value["metadata"].pop("deletionTimestamp", None) is not None
-    return is_deleted and found.kind == "Pod" and not (found.value.get("spec") or {}).get("nodeName")
+    if found.kind != "Pod":
+        return False
+    phase = (found.value.get("status") or {}).get("phase")
+    return phase in {"Succeeded", "Failed"} or (is_deleted and not (found.value.get("spec") or {}).get("nodeName"))
 
 
 def _pods(workload: Found) -> Iterator[Found]:
@@ -213,7 +221,7 @@ def _claim_names(workload: Found, templates: Any) -> list[str]:
         raise workload.wrong("spec.volumeClaimTemplates", "must be a list of claims with names") from None
 
 
-def _completed(found: Found, classes: dict[str, Found]) -> Found:
+def _completed(found: Found, classes: Classes) -> Found:
     match found.kind:
         case "Node":
             return _node(found)
@@ -237,48 +245,20 @@ def _node(found: Found) -> Found:
     return Found(value, found.where)
 
 
-def _pod(found: Found, classes: dict[str, Found]) -> Found:
+def _pod(found: Found, classes: Classes) -> Found:
     if not isinstance(found.value.get("spec"), dict):
         raise found.wrong("spec", "is required")
-    value = copy.deepcopy(found.value)
+    value = {key: part for key, part in copy.deepcopy(found.value).items() if key != "status"}
+    _check(found, Pod, value)
     spec = value["spec"]
-    phase = (value.pop("status", None) or {}).get("phase")
-    if spec.get("nodeName"):
-        value["status"] = {"phase": phase or "Running"}
-    elif phase in {"Succeeded", "Failed"}:
-        value["status"] = {"phase": phase}
-    _check(found, Pod, value)
-    _prioritise(found, spec, classes)
-    for container in [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]:
-        resources = container.get("resources") or {}
-        if resources.get("limits"):
-            resources["requests"] = {**resources["limits"], **(resources.get("requests") or {})}
-        for port in (container.get("ports") or ()) if spec.get("hostNetwork") else ():
-            port.setdefault("hostPort", port.get("containerPort", 0))
-    _check(found, Pod, value)
+    if not spec.get("containers"):
+        raise found.wrong("spec.containers", "is required")
+    classes.settle(found, spec)
+    if spec.get("hostNetwork"):
+        for container in [*spec["containers"], *(spec.get("initContainers") or ())]:
+            for port in container.get("ports") or ():
+                port.setdefault("hostPort", port.get("containerPort", 0))
     return Found(value, found.where)
-
-
-def _prioritise(found: Found, spec: Manifest, classes: dict[str, Found]) -> None:
-    """As the Priority admission plugin: by class, by the global default, else 0."""
-    name = spec.get("priorityClassName")
-    if spec.get("priority") is not None:
-        return
-    system = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
-    if name is not None and not isinstance(name, str):
-        raise found.wrong("spec.priorityClassName", f"must be a text, got {name!r}")
-    if name in system:
-        spec["priority"] = system[name]
-        return
-    if name and name not in classes:
-        raise found.wrong("spec.priorityClassName", f"no PriorityClass {name!r} among the objects")
-    by_default = (each for each in classes.values() if each.value.get("globalDefault"))
-    chosen = classes[name] if name else next(by_default, None)
-    if chosen is not None:
-        value = chosen.value.get("value")
-        if not isinstance(value, int):
-            raise chosen.wrong("value", f"must be a number, got {value!r}")
-        spec["priority"] = value
 
 
 def _check(found: Found, typ: type[Node | Pod], value: Manifest) -> None:
@@ -288,3 +268,52 @@ def _check(found: Found, typ: type[Node | Pod], value: Manifest) -> None:
     except (msgspec.ValidationError, ValueError) as error:
         message, _, path = str(error).rpartition(" - at `$.")
         raise (found.wrong(path.rstrip("`"), message) if message else InputError(f"{found.where}: {error}")) from error
+
+
+class Classes:
+    """The PriorityClasses there are. An API server computes each pod's priority from them, and takes no other.
+
+    Dumps of pods alone have priorities without their classes: those are made up.
+    """
+
+    def __init__(self, objects: Iterable[Found]) -> None:
+        self._values: dict[str, int] = dict(SYSTEM_CLASSES)
+        self._default = 0
+        self._made_up: dict[str, int] = {}
+        for found in objects:
+            if found.kind == "PriorityClass":
+                value = found.value.get("value")
+                if not isinstance(value, int):
+                    raise found.wrong("value", f"must be a number, got {value!r}")
+                self._values[found.name] = value
+                if found.value.get("globalDefault"):
+                    self._default = value
+
+    def settle(self, found: Found, spec: Manifest) -> None:
+        """Make the pod's class say what its priority says. Raises InputError for a class that nobody knows."""
+        name, given = spec.get("priorityClassName"), spec.pop("priority", None)
+        if name is not None and not isinstance(name, str):
+            raise found.wrong("spec.priorityClassName", f"must be a text, got {name!r}")
+        known = self._values.get(name) if name else self._default
+        if given is None:
+            if known is None:
+                raise found.wrong("spec.priorityClassName", f"no PriorityClass {name!r} among the objects")
+        elif given != known:
+            chosen = name if name and known is None else f"priority-{given}".replace("--", "-minus-")
+            self._values[chosen] = self._made_up[chosen] = given
+            spec["priorityClassName"] = chosen
+
+    def made_up(self) -> list[Found]:
+        """The classes that had to be added, once every pod is settled."""
+        return [
+            Found(
+                {
+                    "apiVersion": "scheduling.k8s.io/v1",
+                    "kind": "PriorityClass",
+                    "metadata": {"name": name},
+                    "value": value,
+                },
+                f"PriorityClass {name}, made up for pods that have its priority",
+            )
+            for name, value in self._made_up.items()
+        ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -76,6 +76,8 @@ class Outcome:
     nodes: int
     bound_before: int
     left_alone: int
+    left_out: Mapping[str, int]
+    """Objects by kind that scheduling does not look at."""
     is_settled: bool
 
     @property
@@ -112,6 +114,7 @@ class Outcome:
                 "nodes": self.nodes,
                 "boundBefore": self.bound_before,
                 "leftAlone": self.left_alone,
+                "leftOut": dict(self.left_out),
             },
             "timing": {
                 "firstSeconds": self.timing.first_s,
@@ -142,8 +145,10 @@ def _fill(each: Fill) -> dict[str, Any]:
 
 def placement(pod: Pod, *, is_expected_pending: bool) -> Placement:
     """Read the answer off the pod as the API server has it."""
-    reason = message = ""
-    if not pod.spec.node_name:
+    node, reason, message = pod.spec.node_name, "", ""
+    if node and pod.status.phase == "Failed":
+        node, reason, message = "", pod.status.reason, f"bound to {node}, whose kubelet refused it: {pod.status.reason}"
+    elif not node:
         condition = pod.condition("PodScheduled")
         if pod.spec.scheduling_gates:
             gates = ", ".join(gate.name for gate in pod.spec.scheduling_gates)
@@ -152,7 +157,7 @@ def placement(pod: Pod, *, is_expected_pending: bool) -> Placement:
             reason, message = condition.reason, condition.message
         else:
             reason, message = "NotTried", "the scheduler said nothing about it"
-    return Placement(pod.key, pod.spec.node_name, reason, message, is_expected_pending)
+    return Placement(pod.key, node, reason, message, is_expected_pending)
 
 
 def is_expected_pending(pod: Pod, patterns: Iterable[str]) -> bool:

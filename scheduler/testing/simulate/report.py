@@ -85,6 +85,9 @@ def _closing(outcome: Outcome) -> list[Text]:
         lines.append(Text(f"{outcome.bound_before} pods had a node already"))
     if outcome.left_alone:
         lines.append(Text(f"{outcome.left_alone} pods name another scheduler and were left alone"))
+    if outcome.left_out:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(outcome.left_out.items()))
+        lines.append(Text(f"scheduling does not look at {kinds}"))
     if not outcome.is_settled:
         lines.append(Text("the time ran out before the scheduler had come to rest", "red"))
     shown = outcome.problems[:ROWS]

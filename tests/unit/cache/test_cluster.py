@@ -123,11 +123,16 @@ def test_a_trial_leaves_no_trace() -> None:
     """Pods come and go inside the block, in the columns, and are back after it, even after an exception."""
     here = asking("a", on="n1", cpu="1")
     seen = cluster(node("n1"), here)
-    with pytest.raises(RuntimeError), seen.trial(add=[(asking("b", cpu="2"), "n1")], remove=[here]):
-        inside = cpu(seen, "n1")
-        raise RuntimeError
 
-    assert (inside, cpu(seen, "n1")) == (2000, 1000)
+    def interrupted() -> None:
+        with seen.trial(add=[(asking("b", cpu="2"), "n1")], remove=[here]):
+            assert cpu(seen, "n1") == 2000
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        interrupted()
+
+    assert cpu(seen, "n1") == 1000
     assert seen.get("a") is here
 
 

@@ -13,6 +13,7 @@ from tests.unit.config.documents import HEAD, mistakes, read
 from tests.unit.config.test_plugins import UPSTREAM
 
 HERE = Path(__file__).parent
+STRATEGIES = "LeastAllocated, MostAllocated, RequestedToCapacityRatio"
 EXAMPLES = HERE.parents[2] / "examples" / "config"
 
 
@@ -229,8 +230,7 @@ def test_all_mistakes_at_once_in_document_order() -> None:
         (5, "podMaxBackoffSeconds: must be >= podInitialBackoffSeconds (1), got 0"),
         (
             12,
-            "profiles[0].pluginConfig[0].args.scoringStrategy.type: must be one of "
-            + 'LeastAllocated, MostAllocated, RequestedToCapacityRatio, got "MostAllocatd"',
+            f'profiles[0].pluginConfig[0].args.scoringStrategy.type: must be one of {STRATEGIES}, got "MostAllocatd"',
         ),
         (15, "profiles[0].pluginConfig[1].args.bindTimeoutSeconds: must be >= 0, got -5"),
     ]

@@ -27,7 +27,7 @@ def pod(**spec: Any) -> str:
 
 
 def test_a_dump_loses_what_the_server_added(tmp_path: Path) -> None:
-    """Bound pods keep node and phase; unbound ones lose their status, and are left out if being deleted."""
+    """Bound pods keep their node; finished pods and unbound ones that are being deleted are left out."""
     objects = read(
         tmp_path,
         """
@@ -56,14 +56,16 @@ def test_a_dump_loses_what_the_server_added(tmp_path: Path) -> None:
         - metadata: {name: done}
           spec: {nodeName: n, containers: [{name: c}]}
           status: {phase: Succeeded}
+        - metadata: {name: other}
+          spec: {containers: [{name: c}]}
         """,
     )
 
-    bound, waiting, done = (found.value for found in objects)
+    bound, waiting, other = (found.value for found in objects)
     assert bound["metadata"] == {"name": "bound", "namespace": "a", "labels": {"k": "v"}}
-    assert bound["status"] == {"phase": "Running"}
+    assert bound["spec"]["nodeName"] == "n"
     assert "status" not in waiting
-    assert (done["kind"], done["metadata"]["namespace"], done["status"]) == ("Pod", "default", {"phase": "Succeeded"})
+    assert (other["kind"], other["metadata"]["namespace"]) == ("Pod", "default")
 
 
 @pytest.mark.parametrize(
@@ -127,38 +129,57 @@ def test_a_stateful_set_s_pods_mount_their_claims(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "classes", "priority"),
+    ("spec", "classes", "name", "made_up"),
     [
-        ({}, "", None),
-        ({"priorityClassName": "high"}, "{metadata: {name: high}, value: 7}", 7),
-        ({"priorityClassName": "high", "priority": 3}, "{metadata: {name: high}, value: 7}", 3),
-        ({}, "{metadata: {name: usual}, value: 5, globalDefault: true}", 5),
-        ({"priorityClassName": "system-node-critical"}, "", 2_000_001_000),
+        pytest.param({}, "", None, {}, id="no priority"),
+        pytest.param({"priorityClassName": "high"}, "{metadata: {name: high}, value: 7}", "high", {}, id="by class"),
+        pytest.param(
+            {"priorityClassName": "high", "priority": 7}, "{metadata: {name: high}, value: 7}", "high", {}, id="both"
+        ),
+        pytest.param({"priorityClassName": "high", "priority": 7}, "", "high", {"high": 7}, id="the class is missing"),
+        pytest.param(
+            {"priorityClassName": "high", "priority": -3},
+            "{metadata: {name: high}, value: 7}",
+            "priority-minus-3",
+            {"priority-minus-3": -3},
+            id="the class has changed",
+        ),
+        pytest.param({"priority": 3}, "", "priority-3", {"priority-3": 3}, id="no class at all"),
+        pytest.param(
+            {"priority": 5}, "{metadata: {name: usual}, value: 5, globalDefault: true}", None, {}, id="the default's"
+        ),
+        pytest.param(
+            {"priorityClassName": "system-node-critical", "priority": 2_000_001_000},
+            "",
+            "system-node-critical",
+            {},
+            id="the system's",
+        ),
     ],
-    ids=["none", "by class", "given", "global default", "the system's"],
 )
-def test_priority_comes_from_the_class(
-    tmp_path: Path, spec: dict[str, Any], classes: str, priority: int | None
+def test_priorities_have_classes(
+    tmp_path: Path, spec: dict[str, Any], classes: str, name: str | None, made_up: dict[str, int]
 ) -> None:
-    """As the admission plugin resolves it."""
+    """A server computes priorities from classes and takes no other: classes that a dump lacks are made up."""
     extra = f"\n---\n{{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, {classes[1:]}" if classes else ""
     objects = read(tmp_path, pod(**spec) + extra)
 
-    assert objects[0].value["spec"].get("priority") == priority
-
-
-def test_defaults_of_containers(tmp_path: Path) -> None:
-    """Requests come from limits where there are none; ports of the host network are host ports."""
-    container = {
-        "name": "c",
-        "resources": {"limits": {"cpu": "2", "memory": "1Gi"}, "requests": {"cpu": "1"}},
-        "ports": [{"containerPort": 80}],
+    (shown,) = (found.value["spec"] for found in objects if found.kind == "Pod")
+    given = {} if not classes else {yaml.safe_load(classes)["metadata"]["name"]}
+    assert shown.get("priorityClassName") == name
+    assert "priority" not in shown
+    assert made_up == {
+        found.name: found.value["value"]
+        for found in objects
+        if found.kind == "PriorityClass" and found.name not in given
     }
-    (found,) = read(tmp_path, pod(containers=[container], hostNetwork=True))
 
-    (shown,) = found.value["spec"]["containers"]
-    assert shown["resources"]["requests"] == {"cpu": "1", "memory": "1Gi"}
-    assert shown["ports"] == [{"containerPort": 80, "hostPort": 80}]
+
+def test_ports_of_the_host_network_are_host_ports(tmp_path: Path) -> None:
+    """As the API server's defaulting."""
+    (found,) = read(tmp_path, pod(containers=[{"name": "c", "ports": [{"containerPort": 80}]}], hostNetwork=True))
+
+    assert found.value["spec"]["containers"][0]["ports"] == [{"containerPort": 80, "hostPort": 80}]
 
 
 def test_defaults_of_nodes(tmp_path: Path) -> None:
@@ -192,6 +213,7 @@ def test_defaults_of_nodes(tmp_path: Path) -> None:
             "document 1 (Pod default/p): spec.containers: Expected `array`, got `object`",
             id="a wrong type",
         ),
+        pytest.param(pod(containers=[]), "document 1 (Pod default/p): spec.containers: is required", id="no container"),
         pytest.param(
             pod(priorityClassName="none"), "spec.priorityClassName: no PriorityClass 'none'", id="an unknown class"
         ),

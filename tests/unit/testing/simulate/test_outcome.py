@@ -30,7 +30,7 @@ def node(name: str, **allocatable: str) -> Node:
 
 def outcome(*placements: Placement, is_settled: bool = True) -> Outcome:
     """An outcome of these placements."""
-    return Outcome(placements, (), Timing(0.1, 0.6, 0.7), 1, 0, 0, is_settled)
+    return Outcome(placements, (), Timing(0.1, 0.6, 0.7), 1, 0, 0, {"Service": 2}, is_settled)
 
 
 PLACED = Placement("a/p", "n", "", "", is_expected_pending=False)
@@ -79,6 +79,12 @@ def test_the_verdict(given: tuple[Placement, ...], problems: list[str]) -> None:
         ),
         pytest.param(pod(), "NotTried", "the scheduler said nothing about it", id="not tried"),
         pytest.param(pod(spec={"nodeName": "n"}), "", "", id="placed"),
+        pytest.param(
+            pod(spec={"nodeName": "n"}, status={"phase": "Failed", "reason": "OutOfcpu"}),
+            "OutOfcpu",
+            "bound to n, whose kubelet refused it: OutOfcpu",
+            id="refused by the kubelet",
+        ),
     ],
 )
 def test_why_not(given: Pod, reason: str, message: str) -> None:
@@ -155,3 +161,4 @@ def test_table() -> None:
     assert text.count("[red]no[/red]") == 3
     assert "40 of 41 pods placed" in text
     assert "the time ran out" in text
+    assert "does not look at 2 Service" in text

@@ -1,0 +1,256 @@
+"""HTTP on top of the registry: one handler for every path, faults in front of it, streams behind it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+from aiohttp import web
+
+from scheduler.core.clock import Clock
+from scheduler.testing.apiserver import discovery, patches
+from scheduler.testing.apiserver.faults import Fault, Faults, Request, refusal
+from scheduler.testing.apiserver.lists import list_body
+from scheduler.testing.apiserver.registry import Registry
+from scheduler.testing.apiserver.resources import Served
+from scheduler.testing.apiserver.routes import Target, denied, target
+from scheduler.testing.apiserver.status import Refused, bad_request
+from scheduler.testing.apiserver.storage import Entry, Storage
+from scheduler.testing.apiserver.watching import Stream, open_stream
+
+_HEALTH: Final = frozenset({"/readyz", "/livez", "/healthz"})
+_REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+_DEFAULT_WATCH_S: Final = 1800.0
+_encode = msgspec.json.encode
+
+
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """One request that was answered (or cut: status 0)."""
+
+    request: Request
+    status: int
+
+
+@dataclass(slots=True)
+class Behaviour:
+    """What can be switched while the server runs."""
+
+    watch_list: bool
+    bookmark_interval_s: float
+    forbidden: set[tuple[str, str]]
+    """(verb, resource) pairs that are answered 403; resource as `pods` or `pods/binding`."""
+
+
+class Handler:
+    """Answers requests. Holds the open streams and the log; everything else is the registry's."""
+
+    def __init__(
+        self, storage: Storage, registry: Registry, served: Served, *, clock: Clock, faults: Faults, behaviour: Behaviour
+    ) -> None:
+        self._storage = storage
+        self._registry = registry
+        self._served = served
+        self._clock = clock
+        self._faults = faults
+        self._behaviour = behaviour
+        self.log: deque[Logged] = deque(maxlen=200_000)
+        self.streams: dict[Stream, asyncio.Transport | None] = {}
+
+    async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
+        path = request.path
+        if path in _HEALTH:
+            return web.Response(text="ok")
+        try:
+            return await self._answer(request, path)
+        except Refused as refused:
+            return _refusal(refused)
+
+    async def _answer(self, request: web.BaseRequest, path: str) -> web.StreamResponse:
+        found = target(self._served, path)
+        if found is None:
+            return await self._outside(request, path)
+        query = request.query
+        what = found.request(request.method, watch=query.get("watch") in {"true", "1"})
+        try:
+            response = await self._through_faults(request, found, what, query)
+        except Refused as refused:
+            self.log.append(Logged(what, refused.code))
+            raise
+        if what.verb != "watch":
+            self.log.append(Logged(what, response.status))
+        return response
+
+    async def _outside(self, request: web.BaseRequest, path: str) -> web.Response:
+        if path == _REVIEWS and request.method == "POST" and self._serves_reviews():
+            return self._review(_decoded(await request.read()))
+        document = discovery.document(self._served, path) if request.method == "GET" else None
+        if document is None:
+            return web.Response(status=404, text="404 page not found\n")
+        return _json(_encode(document))
+
+    def _serves_reviews(self) -> bool:
+        return "authorization.k8s.io/v1" in self._served.group_versions
+
+    def _review(self, review: dict[str, Any]) -> web.Response:
+        asked = (review.get("spec") or {}).get("resourceAttributes") or {}
+        sub = asked.get("subresource", "")
+        what = asked.get("resource", "") + (f"/{sub}" if sub else "")
+        allowed = (asked.get("verb", ""), what) not in self._behaviour.forbidden
+        head = {"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1", "metadata": {}}
+        return _json(_encode(head | {"spec": review.get("spec"), "status": {"allowed": allowed}}), 201)
+
+    async def _through_faults(
+        self, request: web.BaseRequest, found: Target, what: Request, query: Mapping[str, str]
+    ) -> web.StreamResponse:
+        resource = what.resource + (f"/{what.subresource}" if what.subresource else "")
+        if (what.verb, resource) in self._behaviour.forbidden:
+            raise denied(what, found.resource)
+        fault = self._faults.strike(what) if self._faults.rules else None
+        if fault is not None:
+            await self._suffer(fault)
+            if fault.reset == "before":
+                return self._cut(request, what)
+        if what.verb == "watch":
+            return await self._watch(request, found, what, query)
+        body = await request.read() if request.can_read_body else b""
+        response = self._carry_out(request, found, what, body)
+        if fault is not None and fault.reset == "after":
+            return self._cut(request, what)
+        return response
+
+    async def _suffer(self, fault: Fault) -> None:
+        if fault.delay_s:
+            await self._clock.sleep(fault.delay_s)
+        if fault.status:
+            raise refusal(fault)
+
+    def _cut(self, request: web.BaseRequest, what: Request) -> web.Response:
+        self.log.append(Logged(what, 0))
+        if request.transport is not None:
+            request.transport.abort()
+        raise ConnectionResetError("cut by a fault rule")
+
+    # -- everything but watches ----------------------------------------------------------------------------------------
+
+    def _carry_out(self, request: web.BaseRequest, found: Target, what: Request, body: bytes) -> web.Response:
+        resource, namespace, name = found.resource, found.namespace, found.name
+        registry = self._registry
+        match what.verb:
+            case "list":
+                return _json(list_body(self._storage, resource, namespace, request.query))
+            case "get":
+                return _json(registry.entry(resource, namespace, name).full(resource))
+            case "create" if what.subresource == "binding":
+                return _json(_encode(registry.bind(resource, namespace, name, _decoded(body))), 201)
+            case "create":
+                return _json(registry.create(resource, namespace, _decoded(body)).full(resource), 201)
+            case "update":
+                entry, created = registry.replace(
+                    resource, namespace, name, _decoded(body), subresource=what.subresource
+                )
+                return _json(entry.full(resource), 201 if created else 200)
+            case "patch":
+                return self._patch(request, found, body)
+            case "delete":
+                options = _delete_options(request.query, _decoded(body) if body else {})
+                answer = registry.delete(resource, namespace, name, options)
+                return _json(answer.full(resource) if isinstance(answer, Entry) else _encode(answer))
+            case _:
+                return self._delete_all(request, found)
+
+    def _patch(self, request: web.BaseRequest, found: Target, body: bytes) -> web.Response:
+        if request.content_type not in {patches.MERGE, patches.STRATEGIC}:
+            raise Refused(415, "UnsupportedMediaType", "415: Unsupported Media Type", details={})
+        entry = self._registry.patch(
+            found.resource,
+            found.namespace,
+            found.name,
+            _decoded(body),
+            strategic=request.content_type == patches.STRATEGIC,
+            subresource=found.subresource,
+        )
+        return _json(entry.full(found.resource))
+
+    def _delete_all(self, request: web.BaseRequest, found: Target) -> web.Response:
+        answer = list_body(self._storage, found.resource, found.namespace, request.query)
+        for item in msgspec.json.decode(answer)["items"]:
+            metadata = item["metadata"]
+            self._registry.delete(found.resource, metadata.get("namespace", ""), metadata["name"])
+        return _json(answer)
+
+    # -- watches -------------------------------------------------------------------------------------------------------
+
+    async def _watch(
+        self, request: web.BaseRequest, found: Target, what: Request, query: Mapping[str, str]
+    ) -> web.StreamResponse:
+        watch_list = self._behaviour.watch_list
+        stream = open_stream(self._storage, found.resource, found.namespace, query, watch_list=watch_list)
+        watchers = self._storage.bucket(found.resource).watchers
+        watchers.add(stream)
+        self.streams[stream] = request.transport
+        self.log.append(Logged(what, 200))
+        seconds = float(query.get("timeoutSeconds") or _DEFAULT_WATCH_S)
+        timer = asyncio.create_task(self._time(stream, seconds, query.get("allowWatchBookmarks") in {"true", "1"}))
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        response.enable_chunked_encoding()
+        try:
+            await response.prepare(request)
+            await _pump(stream, response)
+        finally:
+            timer.cancel()
+            watchers.discard(stream)
+            del self.streams[stream]
+        return response
+
+    async def _time(self, stream: Stream, timeout_s: float, bookmarks: bool) -> None:
+        """Bookmarks in their interval, and the end after `timeout_s`."""
+        end = self._clock.now() + timeout_s
+        while (left := end - self._clock.now()) > 0:
+            await self._clock.sleep(min(left, self._behaviour.bookmark_interval_s) if bookmarks else left)
+            if bookmarks and self._clock.now() < end:
+                stream.bookmark(self._storage.rv)
+        stream.end()
+
+
+async def _pump(stream: Stream, response: web.StreamResponse) -> None:
+    while True:
+        await stream.ready.wait()
+        is_ended = stream.is_ended
+        chunk = stream.take()
+        if chunk:
+            await response.write(chunk)
+        if is_ended:
+            break
+    await response.write_eof()
+
+
+def _json(body: bytes, status: int = 200) -> web.Response:
+    return web.Response(body=body, status=status, headers={"Content-Type": "application/json"})
+
+
+def _refusal(refused: Refused) -> web.Response:
+    response = _json(_encode(refused.body()), refused.code)
+    if refused.retry_after_s:
+        response.headers["Retry-After"] = str(refused.retry_after_s)
+    return response
+
+
+def _decoded(body: bytes) -> dict[str, Any]:
+    try:
+        decoded = msgspec.json.decode(body)
+    except msgspec.DecodeError as error:
+        raise bad_request(f"the object provided is unrecognized: couldn't get version/kind; {error}") from None
+    if not isinstance(decoded, dict):
+        raise bad_request("the object provided is unrecognized: not an object")
+    return decoded
+
+
+def _delete_options(query: Mapping[str, str], body: dict[str, Any]) -> dict[str, Any]:
+    if "gracePeriodSeconds" in query:
+        return body | {"gracePeriodSeconds": int(query["gracePeriodSeconds"])}
+    return body

@@ -1,0 +1,231 @@
+"""The in-process API server: plain HTTP on loopback, and the same writes as plain function calls."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Any, Self, TypeAlias
+
+import msgspec
+from aiohttp import web
+
+from scheduler.core.clock import Clock, SystemClock
+from scheduler.testing.apiserver.faults import Faults
+from scheduler.testing.apiserver.http import Behaviour, Handler, Logged
+from scheduler.testing.apiserver.lists import list_body
+from scheduler.testing.apiserver.registry import Registry
+from scheduler.testing.apiserver.resources import LIKE_1_36, Served
+from scheduler.testing.apiserver.storage import Entry, Storage, Subscriber
+
+Object: TypeAlias = dict[str, Any]
+Objects: TypeAlias = list[Object]
+
+
+class ApiServer:
+    """A Kubernetes API server good enough for a scheduler, its neighbours and their tests.
+
+    `history` is how many writes per kind a watch can resume over; `served` the groups and versions, best first within a
+    group. Time and chance come from `clock` and `rng`. The objects outlive `stop`, so a restart is `stop` and `start`.
+    In-process methods take and give plain manifests; they raise `Refused` as the HTTP side would answer.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
+        history: int = 20_000,
+        served: Iterable[str] = LIKE_1_36,
+        watch_list: bool = True,
+        bookmark_interval_s: float = 60,
+    ) -> None:
+        clock = clock or SystemClock()
+        rng = rng or random.Random()
+        self._served = Served(served)
+        self._storage = Storage(history=history)
+        self._registry = Registry(self._storage, self._served, clock, rng)
+        self._behaviour = Behaviour(watch_list, bookmark_interval_s, set())
+        self.faults = Faults(rng)
+        self._handler = Handler(
+            self._storage, self._registry, self._served, clock=clock, faults=self.faults, behaviour=self._behaviour
+        )
+        self._runner: web.ServerRunner | None = None
+        self.url = ""
+
+    # -- running -------------------------------------------------------------------------------------------------------
+
+    async def start(self, port: int = 0) -> str:
+        """Listen on 127.0.0.1 and return the URL; port 0 takes a free one."""
+        server = web.Server(self._handler, access_log=None, handler_cancellation=True)
+        self._runner = web.ServerRunner(server, shutdown_timeout=1)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", port, backlog=1024)
+        await site.start()
+        address = self._runner.addresses[0]
+        self.url = f"http://127.0.0.1:{address[1]}"
+        return self.url
+
+    async def stop(self) -> None:
+        """End all watches and connections. Idempotent."""
+        self.cut_watches()
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+        await self.stop()
+
+    # -- objects -------------------------------------------------------------------------------------------------------
+
+    def create(self, kind_or_resource: str, obj: Object) -> Object:
+        """POST, into metadata.namespace or `default`; with all its defaults, so a status counts only for nodes."""
+        resource = self._served.named(kind_or_resource)
+        fresh = _copy(obj)
+        namespace = fresh.get("metadata", {}).get("namespace") or "default" if resource.namespaced else ""
+        return _plain(self._registry.create(resource, namespace, fresh))
+
+    def apply(self, obj: Object) -> Object:
+        """Create a manifest of any kind with its status, creating its namespace where needed: to load a dump."""
+        resource = self._served.named(obj["kind"])
+        fresh = _copy(obj)
+        metadata = fresh["metadata"]
+        for field in ("resourceVersion", "uid", "creationTimestamp", "generation", "managedFields"):
+            metadata.pop(field, None)
+        if resource.namespaced:
+            self.ensure_namespace(metadata.setdefault("namespace", "default"))
+        created = self.create(resource.name, fresh)
+        if not resource.has_status or not fresh.get("status") or resource.name == "namespaces":
+            return created
+        patch = {"status": fresh["status"]}
+        namespace = metadata.get("namespace", "")
+        return self.patch(resource.name, metadata["name"], patch, namespace=namespace, subresource="status")
+
+    def ensure_namespace(self, name: str) -> None:
+        """Create it unless it is there."""
+        spaces = self._served.named("namespaces")
+        if name not in self._storage.bucket(spaces).entries:
+            self._registry.create(spaces, "", {"metadata": {"name": name}})
+
+    def get(self, kind_or_resource: str, name: str, namespace: str = "default") -> Object:
+        """A copy of one object. Raises 404."""
+        resource = self._served.named(kind_or_resource)
+        return _plain(self._registry.entry(resource, namespace, name))
+
+    def list(
+        self, kind_or_resource: str, namespace: str = "", *, label_selector: str = "", field_selector: str = ""
+    ) -> Objects:
+        """Copies, in the order of their keys; all namespaces unless one is named."""
+        resource = self._served.named(kind_or_resource)
+        query = {"labelSelector": label_selector, "fieldSelector": field_selector}
+        items: Objects = msgspec.json.decode(list_body(self._storage, resource, namespace, query))["items"]
+        return items
+
+    def update(self, kind_or_resource: str, obj: Object, *, subresource: str = "") -> Object:
+        """PUT: the whole object, or its status."""
+        resource = self._served.named(kind_or_resource)
+        metadata = obj["metadata"]
+        namespace = metadata.get("namespace") or "default"
+        entry, _ = self._registry.replace(
+            resource, namespace, metadata["name"], _copy(obj), subresource=subresource
+        )
+        return _plain(entry)
+
+    def patch(
+        self, kind_or_resource: str, name: str, patch: Object, *, namespace: str = "default", subresource: str = ""
+    ) -> Object:
+        """Strategic merge patch."""
+        resource = self._served.named(kind_or_resource)
+        return _plain(
+            self._registry.patch(resource, namespace, name, _copy(patch), strategic=True, subresource=subresource)
+        )
+
+    def delete(
+        self, kind_or_resource: str, name: str, namespace: str = "default", *, grace_s: int | None = None, uid: str = ""
+    ) -> None:
+        """DELETE, optionally only the object with this uid. Raises 404 and 409."""
+        resource = self._served.named(kind_or_resource)
+        options: Object = {"preconditions": {"uid": uid}} if uid else {}
+        if grace_s is not None:
+            options["gracePeriodSeconds"] = grace_s
+        self._registry.delete(resource, namespace, name, options)
+
+    def bind(self, name: str, node: str, namespace: str = "default") -> None:
+        """POST pods/<name>/binding, as some other scheduler would."""
+        binding = {"metadata": {"name": name}, "target": {"kind": "Node", "name": node}}
+        self._registry.bind(self._served.named("pods"), namespace, name, binding)
+
+    def objects(self, kind_or_resource: str) -> Objects:
+        """The stored objects themselves, by key: never change them. Costs nothing per object."""
+        bucket = self._storage.bucket(self._served.named(kind_or_resource))
+        return [entry.obj for entry in bucket.ordered()]
+
+    def subscribe(self, callback: Subscriber) -> Callable[[], None]:
+        """Call `callback(event_type, resource, obj)` right after every write, in order. It may write, must not change
+        `obj`, and an exception of its reaches whoever wrote. Returns the undo.
+        """
+        return self._storage.subscribe(callback)
+
+    # -- behaviour -----------------------------------------------------------------------------------------------------
+
+    @property
+    def resource_version(self) -> str:
+        """The newest there is."""
+        return str(self._storage.rv)
+
+    @property
+    def log(self) -> Iterable[Logged]:
+        """Requests over HTTP in the order they were answered (watches: opened); the last 200 000."""
+        return self._handler.log
+
+    def requests(self) -> Counter[str]:
+        """How often, by `verb resource[/subresource] status`: `create pods/binding 201`."""
+        return Counter(
+            f"{r.verb} {r.resource}{'/' + r.subresource if r.subresource else ''} {entry.status}"
+            for entry in self._handler.log
+            for r in (entry.request,)
+        )
+
+    @property
+    def watch_list(self) -> bool:
+        """Whether watches may ask for initial events; False answers them 422, as a server without the feature."""
+        return self._behaviour.watch_list
+
+    @watch_list.setter
+    def watch_list(self, value: bool) -> None:
+        self._behaviour.watch_list = value
+
+    @property
+    def forbidden(self) -> set[tuple[str, str]]:
+        """(verb, resource) pairs answered 403 and denied in reviews; a subresource as `pods/binding`. Change at will."""
+        return self._behaviour.forbidden
+
+    def compact(self) -> None:
+        """Forget all history: older resourceVersions and continue tokens answer 410. Open watches live on."""
+        for resource in self._served.stored():
+            self._storage.bucket(resource).compact(self._storage.rv)
+
+    def cut_watches(self, resource: str = "", *, abruptly: bool = False) -> int:
+        """End the open watches (of one resource, if named) and return how many. Abruptly: without the final chunk."""
+        cut = 0
+        for stream, transport in tuple(self._handler.streams.items()):
+            if resource in {"", stream.resource.name}:
+                cut += 1
+                if abruptly and transport is not None:
+                    transport.abort()
+                stream.end()
+        return cut
+
+
+def _copy(obj: Object) -> Object:
+    copied: Object = msgspec.json.decode(msgspec.json.encode(obj))
+    return copied
+
+
+def _plain(entry: Entry) -> Object:
+    return _copy(entry.obj)

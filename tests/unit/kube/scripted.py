@@ -1,0 +1,162 @@
+"""A transport that answers from a script and remembers what it was asked, and a clock on which waiting costs nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from scheduler.core.errors import ApiError
+from scheduler.kube.wire import Query
+
+
+class LeapingClock:
+    """`sleep` moves the time and returns after one turn of the loop; for code in which one thing waits at a time."""
+
+    def __init__(self) -> None:
+        self.time_s = 1000.0
+        self.slept: list[float] = []
+
+    def now(self) -> float:
+        return self.time_s
+
+    def wall(self) -> float:
+        return 1_700_000_000.0 + self.time_s
+
+    async def sleep(self, delay_s: float) -> None:
+        self.slept.append(delay_s)
+        self.time_s += delay_s
+        await asyncio.sleep(0)
+
+
+@dataclass(frozen=True)
+class Asked:
+    method: str
+    path: str
+    query: dict[str, str]
+    body: Any = None
+    content_type: str = ""
+
+
+@dataclass
+class Hang:
+    """In a stream: nothing more comes."""
+
+
+@dataclass
+class Later:
+    """In a stream: call this before going on, e.g. to let time pass."""
+
+    act: Callable[[], None]
+
+
+Answer = bytes | ApiError
+Step = bytes | ApiError | Hang | Later
+
+
+@dataclass
+class ScriptedTransport:
+    """`answers` are given in order to everything but watches, `streams` to watches; a watch too many hangs."""
+
+    answers: list[Answer] = field(default_factory=list)
+    streams: list[list[Step]] = field(default_factory=list)
+    asked: list[Asked] = field(default_factory=list)
+    by_path: dict[str, Answer] = field(default_factory=dict)
+
+    def paths(self, method: str) -> list[str]:
+        return [asked.path for asked in self.asked if asked.method == method]
+
+    def watches(self) -> list[dict[str, str]]:
+        return [asked.query for asked in self.asked if asked.method == "WATCH"]
+
+    async def get(self, path: str, *, query: Query | None = None, timeout_s: float = 30) -> bytes:
+        return await self._answer(Asked("GET", path, dict(query or {})))
+
+    async def list(self, path: str, query: Query) -> bytes:
+        return await self._answer(Asked("LIST", path, dict(query)))
+
+    async def post(self, path: str, body: bytes, *, query: Query | None = None) -> bytes:
+        return await self._answer(Asked("POST", path, dict(query or {}), msgspec.json.decode(body)))
+
+    async def patch(self, path: str, body: bytes, *, content_type: str, query: Query | None = None) -> bytes:
+        return await self._answer(Asked("PATCH", path, dict(query or {}), msgspec.json.decode(body), content_type))
+
+    async def delete(self, path: str, body: bytes) -> bytes:
+        return await self._answer(Asked("DELETE", path, {}, msgspec.json.decode(body)))
+
+    async def close(self) -> None:
+        pass
+
+    @contextlib.asynccontextmanager
+    async def watch(self, path: str, query: Query, *, inactivity_timeout_s: float) -> AsyncIterator[AsyncIterator[bytes]]:
+        self.asked.append(Asked("WATCH", path, dict(query)))
+        script = self.streams.pop(0) if self.streams else [Hang()]
+        if script and isinstance(script[0], ApiError):
+            raise script[0]
+        async with contextlib.aclosing(self._stream(script)) as chunks:
+            yield chunks
+
+    async def _stream(self, script: list[Step]):
+        for step in script:
+            await asyncio.sleep(0)
+            match step:
+                case bytes():
+                    yield step
+                case ApiError():
+                    raise step
+                case Hang():
+                    await asyncio.Event().wait()
+                case Later():
+                    step.act()
+
+    async def _answer(self, asked: Asked) -> bytes:
+        self.asked.append(asked)
+        await asyncio.sleep(0)
+        answer = self.by_path.get(asked.path) or (self.answers.pop(0) if self.answers else b"{}")
+        if isinstance(answer, ApiError):
+            raise answer
+        return answer
+
+
+def pod(name: str, *, uid: str = "", version: str = "1", **spec: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "namespace": "ns", "uid": uid or f"uid-{name}", "resourceVersion": version},
+        "spec": spec,
+    }
+
+
+def line(type_: str, obj: Any) -> bytes:
+    return msgspec.json.encode({"type": type_, "object": obj}) + b"\n"
+
+
+def bookmark(version: str, *, ends_picture: bool = False) -> bytes:
+    metadata: dict[str, Any] = {"resourceVersion": version}
+    if ends_picture:
+        metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
+    return line("BOOKMARK", {"kind": "Pod", "metadata": metadata})
+
+
+def error_line(code: int, message: str = "", reason: str = "") -> bytes:
+    return line("ERROR", {"kind": "Status", "code": code, "message": message, "reason": reason})
+
+
+def page(*objects: dict[str, Any], version: str = "10", more: str = "") -> bytes:
+    return msgspec.json.encode({"metadata": {"resourceVersion": version, "continue": more}, "items": list(objects)})
+
+
+def picture(*objects: dict[str, Any], version: str = "10") -> bytes:
+    """What WatchList sends first."""
+    return b"".join(line("ADDED", obj) for obj in objects) + bookmark(version, ends_picture=True)
+
+
+async def until(is_true: Callable[[], object], turns: int = 2000) -> None:
+    """Give the loop turns until something has happened."""
+    for _ in range(turns):
+        if is_true():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("it did not happen")

@@ -1,0 +1,328 @@
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from scheduler.core.decode import Broken, ObjectDecoder
+from scheduler.core.deltas import Delta
+from scheduler.core.errors import ApiError, Forbidden, Gone, Invalid, NotFound, TooManyRequests, Unavailable
+from scheduler.core.pod import Pod
+from scheduler.kube.kinds import POD, Served
+from scheduler.kube.reflector import Reflector
+from tests.unit.kube.scripted import (
+    Hang,
+    Later,
+    LeapingClock,
+    ScriptedTransport,
+    bookmark,
+    error_line,
+    line,
+    page,
+    picture,
+    pod,
+    until,
+)
+
+SERVED = Served("/api/v1/pods", "v1")
+REFUSES_WATCH_LIST = Invalid("sendInitialEvents is forbidden for watch", status=422)
+
+
+class Mirror:
+    """A reflector under test with everything it said."""
+
+    def __init__(self, transport: ScriptedTransport) -> None:
+        self.transport = transport
+        self.clock = LeapingClock()
+        self.batches: list[list[Delta[Pod]]] = []
+        self.reflector: Reflector[Pod] = Reflector(
+            POD,
+            SERVED,
+            decoder=ObjectDecoder("Pod", Pod),
+            transport=transport,
+            on_batch=self.batches.append,
+            clock=self.clock,
+            chance=random.Random(1),
+        )
+        self.stats = self.reflector.stats
+
+    def said(self) -> list[tuple[str | None, str | None]]:
+        """(old, new) of every delta as `name@version`."""
+        return [(_short(delta.old), _short(delta.new)) for batch in self.batches for delta in batch]
+
+    def holds(self) -> dict[str, str]:
+        return {obj.metadata.name: obj.metadata.resource_version for obj in self.reflector.store}
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        task = asyncio.create_task(self.reflector.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    async def run_through(self, watches: int) -> "Mirror":
+        """Run until that many watches were opened and the last one hangs."""
+        async with self.running():
+            await until(lambda: len(self.transport.watches()) >= watches)
+            for _ in range(50):
+                await asyncio.sleep(0)
+        return self
+
+
+def _short(obj: Pod | Broken | None) -> str | None:
+    return None if obj is None else f"{obj.metadata.name}@{obj.metadata.resource_version}"
+
+
+def scripted(*streams: list, answers: list | None = None) -> Mirror:
+    return Mirror(ScriptedTransport(streams=list(streams), answers=answers or []))
+
+
+async def test_the_first_picture_arrives_as_one_batch():
+    """WatchList: initial objects are collected, and shown once the end mark has come."""
+    seen: list[int] = []
+    mirror = scripted([line("ADDED", pod("a")), Later(lambda: seen.append(len(mirror.batches))),
+                       line("ADDED", pod("b", version="2")), bookmark("10", ends_picture=True), Hang()])  # fmt: skip
+    await mirror.run_through(1)
+
+    assert [0] == seen
+    assert [[(None, "a@1"), (None, "b@2")]] == [[(_short(d.old), _short(d.new)) for d in b] for b in mirror.batches]
+    assert mirror.reflector.synced.is_set()
+    assert mirror.stats.synced
+    assert 2 == mirror.stats.objects
+    assert {"start": 1} == mirror.stats.relists
+    (query,) = mirror.transport.watches()
+    assert "true" == query["sendInitialEvents"]
+    assert "NotOlderThan" == query["resourceVersionMatch"]
+    assert "status.phase!=Succeeded,status.phase!=Failed" == query["fieldSelector"]
+    assert "resourceVersion" not in query
+    assert 300 <= int(query["timeoutSeconds"]) <= 600
+
+
+async def test_an_object_deleted_within_the_first_picture_is_never_shown():
+    """The picture is what holds at its end."""
+    mirror = await scripted([line("ADDED", pod("a")), line("DELETED", pod("a", version="2")), picture(), Hang()]).run_through(1)
+
+    assert [] == mirror.said()
+    assert mirror.reflector.synced.is_set()
+
+
+async def test_changes_are_one_batch_per_chunk():
+    """However many lines a chunk has, the subscriber is called once."""
+    chunk = line("ADDED", pod("b", version="11")) + line("MODIFIED", pod("a", version="12")) + line("DELETED", pod("b", version="13"))
+    mirror = await scripted([picture(pod("a")), chunk, Hang()]).run_through(1)
+
+    assert 2 == len(mirror.batches)
+    assert [(None, "a@1"), (None, "b@11"), ("a@1", "a@12"), ("b@11", None)] == mirror.said()
+    assert {"ADDED": 2, "MODIFIED": 1, "DELETED": 1, "BOOKMARK": 1} == mirror.stats.events
+
+
+async def test_a_stream_that_ends_is_resumed_where_it_was():
+    """A server may end a watch at any moment; the last version seen counts, bookmarks included."""
+    mirror = await scripted(
+        [picture(pod("a"))],
+        [line("MODIFIED", pod("a", version="11"))],
+        [bookmark("20")],
+        [Hang()],
+    ).run_through(4)
+
+    assert [None, "10", "11", "20"] == [query.get("resourceVersion") for query in mirror.transport.watches()]
+    assert "sendInitialEvents" not in mirror.transport.watches()[1]
+    assert {"start": 1} == mirror.stats.relists
+
+
+async def test_a_server_that_ends_every_stream_at_once_is_asked_ever_more_slowly():
+    """No hot loop against a server or proxy that closes what it accepts."""
+    mirror = await scripted([picture(pod("a"))], *([] for _ in range(8)), [Hang()]).run_through(10)
+
+    assert 9 == len(mirror.clock.slept)
+    assert mirror.clock.slept[0] <= 0.2
+    assert 5 <= mirror.clock.slept[-1] <= 10
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        pytest.param(error_line(410, "too old resource version", "Expired"), id="as an error within the stream"),
+        pytest.param(Gone("too old resource version", status=410), id="as the answer's status"),
+        pytest.param(error_line(504, "Timeout: Too large resource version: 99"), id="a server restored from a backup"),
+    ],
+)
+async def test_after_compaction_a_fresh_picture_reports_what_vanished(end):
+    """The old picture stands until the new one is complete; then the difference is told, deletions first."""
+    shown: list[dict[str, str]] = []
+    broken = [end] if isinstance(end, ApiError) else [end, Hang()]
+    mirror = scripted(
+        [picture(pod("a"), pod("gone"), pod("again", uid="old"))],
+        broken,
+        [
+            line("ADDED", pod("a")),
+            Later(lambda: shown.append(mirror.holds())),
+            picture(pod("again", uid="new", version="7"), pod("b", version="8"), version="30"),
+            Hang(),
+        ],
+    )
+    await mirror.run_through(3)
+
+    assert [{"a": "1", "gone": "1", "again": "1"}] == shown
+    assert [("gone@1", None), ("again@1", None), (None, "again@7"), (None, "b@8")] == mirror.said()[3:]
+    assert 2 == mirror.stats.synthesised_deletes
+    assert {"start": 1, "gone": 1} == mirror.stats.relists
+    assert "resourceVersion" not in mirror.transport.watches()[2]
+
+
+async def test_a_picture_that_breaks_off_is_begun_again():
+    """Half a picture is never shown, and nothing of it is mixed into the next."""
+    mirror = await scripted([line("ADDED", pod("a")), Unavailable("connection lost")], [picture(pod("b")), Hang()]).run_through(2)
+
+    assert [(None, "b@1")] == mirror.said()
+
+
+async def test_a_server_without_watch_list_is_listed_page_by_page_and_that_is_remembered():
+    """Refused once, never asked again: also the next relist is a LIST."""
+    mirror = await scripted(
+        [REFUSES_WATCH_LIST],
+        [error_line(410)],
+        [Hang()],
+        answers=[page(pod("a"), version="9", more="token"), page(pod("b"), version="9"), page(pod("b"), version="20")],
+    ).run_through(3)
+
+    lists = [asked.query for asked in mirror.transport.asked if asked.method == "LIST"]
+    assert [None, "token", None] == [query.get("continue") for query in lists]
+    assert all("500" == query["limit"] and "resourceVersion" not in query for query in lists)
+    assert ["9", "20"] == [query["resourceVersion"] for query in mirror.transport.watches()[1:]]
+    assert [(None, "a@1"), (None, "b@1"), ("a@1", None)] == mirror.said()
+
+
+async def test_an_expired_page_token_starts_the_list_again():
+    """410 on the second page: nothing of the first is shown."""
+    mirror = await scripted(
+        [REFUSES_WATCH_LIST],
+        [Hang()],
+        answers=[page(pod("a"), more="t"), Gone("continue token expired", status=410), page(pod("b"))],
+    ).run_through(2)
+
+    assert [(None, "b@1")] == mirror.said()
+
+
+async def test_a_server_that_ignores_watch_list_is_listed_in_the_end():
+    """It sends objects but no end mark: after two such streams a LIST decides."""
+    mirror = await scripted([line("ADDED", pod("a"))], [line("ADDED", pod("a"))], [Hang()], answers=[page(pod("a"))]).run_through(3)
+
+    assert 1 == len(mirror.transport.paths("LIST"))
+    assert {"a": "1"} == mirror.holds()
+
+
+@pytest.mark.parametrize(
+    ("refusal", "least_s", "denied"),
+    [
+        pytest.param(Forbidden("pods is forbidden", status=403), 5.0, "cannot watch pods: pods is forbidden", id="forbidden"),
+        pytest.param(NotFound("no such kind", status=404), 30.0, "", id="not served"),
+        pytest.param(TooManyRequests("busy", retry_after_s=7.0), 7.0, "", id="told to wait"),
+        pytest.param(Unavailable("no way", status=503), 0.1, "", id="unavailable"),
+    ],
+)
+async def test_refusals_are_waited_out(refusal, least_s, denied):
+    """Each refusal has its pace; while it lasts the stats say so, afterwards they do not."""
+    seen: list[str] = []
+    mirror = scripted([refusal], [Later(lambda: None), picture(pod("a")), Hang()])
+    sleep = mirror.clock.sleep
+
+    async def look(delay_s: float) -> None:
+        seen.append(mirror.stats.denied)
+        await sleep(delay_s)
+
+    mirror.clock.sleep = look  # type: ignore[method-assign]
+    await mirror.run_through(2)
+
+    assert mirror.clock.slept[0] >= least_s
+    assert [denied] == seen
+    assert ("", "", False) == (mirror.stats.denied, mirror.stats.last_error, mirror.stats.absent)
+    assert mirror.reflector.synced.is_set()
+
+
+async def test_an_error_in_the_stream_does_not_lose_what_came_before_it():
+    """Lines of the same chunk are applied and told, then the stream is resumed after them."""
+    mirror = await scripted(
+        [picture(pod("a"))],
+        [line("ADDED", pod("b", version="11")) + error_line(500, "etcd is away")],
+        [Hang()],
+    ).run_through(3)
+
+    assert [(None, "a@1"), (None, "b@11")] == mirror.said()
+    assert "11" == mirror.transport.watches()[2]["resourceVersion"]
+
+
+async def test_unreadable_things_are_counted_and_stop_nothing():
+    """A line that is no JSON, an unknown type, an object that does not decode, one without a name."""
+    bad = pod("bad", version="12", nodeName="n1")
+    bad["spec"]["containers"] = [{"resources": {"requests": {"cpu": "lots"}}}]
+    mirror = await scripted(
+        [
+            picture(pod("a")),
+            b"<html>\n" + line("STRANGE", {}) + line("ADDED", {"metadata": 7}) + line("ADDED", bad) + b"\n"
+            + line("BOOKMARK", []) + line("ADDED", pod("c", version="13")),
+            Hang(),
+        ]
+    ).run_through(1)  # fmt: skip
+
+    assert [(None, "a@1"), (None, "bad@12"), (None, "c@13")] == mirror.said()
+    broken = mirror.reflector.store.get("ns/bad")
+    assert isinstance(broken, Broken)
+    assert "n1" == broken.node_name
+    assert 5 == mirror.stats.decode_errors
+
+
+async def test_a_repaired_object_replaces_its_broken_outline():
+    """The subscriber sees the outline as the old state."""
+    bad = pod("p", version="11")
+    bad["spec"]["priority"] = "high"
+    mirror = await scripted([picture(), line("ADDED", bad), line("MODIFIED", pod("p", version="12")), Hang()]).run_through(1)
+
+    (_, (repaired,)) = mirror.batches
+    assert isinstance(repaired.old, Broken)
+    assert isinstance(repaired.new, Pod)
+
+
+async def test_silence_is_measured_from_the_last_byte():
+    """Bookmarks count."""
+    mirror = scripted([picture(pod("a")), Later(lambda: _pass(mirror, 50.0)), bookmark("11"),
+                       Later(lambda: _pass(mirror, 3.0)), Hang()])  # fmt: skip
+    await mirror.run_through(1)
+
+    assert 3.0 == pytest.approx(mirror.stats.silent_s)
+
+
+def _pass(mirror: Mirror, seconds: float) -> None:
+    mirror.clock.time_s += seconds
+
+
+HISTORY = (
+    picture(pod("a"), pod("ü", version="3"))
+    + line("MODIFIED", pod("a", version="11"))
+    + line("ADDED", pod("b", version="12"))
+    + b"not json\n"
+    + line("DELETED", pod("ü", version="13"))
+    + line("ADDED", pod("ü", uid="other", version="14"))
+    + bookmark("15")
+    + line("DELETED", pod("b", version="16"))
+)  # fmt: skip
+
+
+@given(cuts=st.lists(st.integers(0, len(HISTORY)), max_size=30))
+@settings(max_examples=60, deadline=None)
+def test_chunk_boundaries_mean_nothing(cuts):
+    """Wherever the network cuts the stream, store and deltas are the same."""
+    edges = [0, *sorted(cuts), len(HISTORY)]
+    chunks = [HISTORY[a:b] for a, b in zip(edges, edges[1:])]
+
+    mirror = asyncio.run(scripted([*chunks, Hang()]).run_through(1))
+
+    assert {"a": "11", "ü": "14"} == mirror.holds()
+    assert [(None, "a@1"), (None, "ü@3"), ("a@1", "a@11"), (None, "b@12"), ("ü@3", None), (None, "ü@14"),
+            ("b@12", None)] == mirror.said()  # fmt: skip
+    assert 1 == mirror.stats.decode_errors

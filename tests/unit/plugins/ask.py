@@ -1,0 +1,59 @@
+"""How the tests of this room ask a plugin: by node names instead of slots."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from scheduler.cache.cluster import Cluster
+from scheduler.core import nodeset
+from scheduler.core.events import ClusterEvent
+from scheduler.core.podinfo import PodInfo
+from scheduler.core.verdicts import Code, Groups
+from scheduler.framework.hints import EventHint, Hint
+from scheduler.framework.state import CycleState
+
+Refusals = dict[str, tuple[Code, tuple[str, ...]]]
+
+
+def named(seen: Cluster, groups: Groups) -> Refusals:
+    """Node name → code and reasons. Checks that no node is in two groups."""
+    out: Refusals = {}
+    for no, slots in groups.items():
+        assert slots, "an empty group"
+        for slot in nodeset.each(slots):
+            assert seen.nodes.name(slot) not in out
+            out[seen.nodes.name(slot)] = (no.code, no.reasons)
+    return out
+
+
+def refused(plugin: Any, seen: Cluster, pod: PodInfo) -> Refusals:
+    """What Filter says of all present nodes."""
+    return named(seen, plugin.filter(CycleState(), pod, seen.nodes.present))
+
+
+def scored(plugin: Any, seen: Cluster, pod: PodInfo) -> dict[str, int] | None:
+    """PreScore, Score and NormalizeScore of all present nodes by name; None if the plugin skips."""
+    state, present = CycleState(), seen.nodes.present
+    if hasattr(plugin, "pre_score") and plugin.pre_score(state, pod, present) is not None:
+        return None
+    column = plugin.score(state, pod, present)
+    if hasattr(plugin, "normalize_score"):
+        column = plugin.normalize_score(state, pod, column, nodeset.slots(present, seen.nodes.capacity))
+    assert len(column) == seen.nodes.capacity
+    return {seen.nodes.name(slot): int(column[slot]) for slot in nodeset.each(present)}
+
+
+def hinted(plugin: Any, event: ClusterEvent, pod: PodInfo, *, old: object = None, new: object = None) -> Hint | None:
+    """What the registrations that want the event say together; None if none does.
+
+    Checks on the way that a registration with a shape gives a hashable one.
+    """
+    wanting: Sequence[EventHint] = [r for r in plugin.events_to_register() if r.event.wants(event)]
+    if not wanting:
+        return None
+    for registration in wanting:
+        if registration.shape is not None:
+            hash(registration.shape(pod))
+    answers = [Hint.QUEUE if r.hint is None else r.hint(pod, old, new) for r in wanting]
+    return Hint.QUEUE if Hint.QUEUE in answers else Hint.SKIP

@@ -1,0 +1,171 @@
+"""SchedulingGates, PrioritySort, DefaultBinder, UnsupportedFeatures, and the registry."""
+
+from __future__ import annotations
+
+from importlib import metadata
+from typing import Any
+
+import pytest
+
+from scheduler.core.events import NODE_ADD, UNSCHEDULABLE_TIMEOUT, Action, ClusterEvent, Resource
+from scheduler.core.pod import Pod
+from scheduler.core.verdicts import Code, Rejection
+from scheduler.framework.hints import Hint
+from scheduler.framework.profile import ALWAYS_ON
+from scheduler.framework.state import CycleState
+from scheduler.plugins import BUILT_IN, PluginClash, registry
+from scheduler.plugins.defaultbinder import DefaultBinder
+from scheduler.plugins.prioritysort import PrioritySort
+from scheduler.plugins.schedulinggates import SchedulingGates
+from scheduler.plugins.unsupported import UnsupportedFeatures
+from tests.unit.objects import cluster, handle, info
+from tests.unit.plugins.ask import hinted
+
+GATES_GONE = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED)
+RELABELLED = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_LABEL)
+OTHER = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_OTHER)
+HARD = "requiredDuringSchedulingIgnoredDuringExecution"
+SOFT = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+def test_gates() -> None:
+    """Refused while any is there; the text lists them in order."""
+    plugin = SchedulingGates(None, handle(cluster()))
+    gated = info(schedulingGates=[{"name": "b"}, {"name": "a"}])
+
+    assert plugin.pre_enqueue(info()) is None
+    assert plugin.pre_enqueue(gated) == Rejection(
+        "SchedulingGates", Code.UNRESOLVABLE, ("waiting for scheduling gates: [b a]",)
+    )
+    assert hinted(plugin, GATES_GONE, info("p"), old=gated, new=info("p")) is Hint.QUEUE
+    assert hinted(plugin, GATES_GONE, info("p"), old=gated, new=info("q")) is Hint.SKIP
+    assert hinted(plugin, OTHER, info("p"), new=info("p")) is None
+
+
+def test_sorting() -> None:
+    """Higher priority first, then the longer wait."""
+    plugin = PrioritySort(None, handle(cluster()))
+    waiting = {"low": (info(), 1.0), "old": (info(priority=5), 2.0), "new": (info(priority=5), 3.0)}
+
+    assert sorted(waiting, key=lambda name: plugin.sort_key(*waiting[name])) == ["old", "new", "low"]
+
+
+class Writes:
+    def __init__(self) -> None:
+        self.bound: list[tuple[str, str]] = []
+
+    async def bind(self, pod: Pod, node_name: str) -> None:
+        self.bound.append((pod.key, node_name))
+
+
+async def test_binding() -> None:
+    """One write through the port."""
+    writer = Writes()
+    await DefaultBinder(None, handle(cluster(), writer=writer)).bind(CycleState(), info("p"), "n1")
+
+    assert writer.bound == [("default/p", "n1")]
+
+
+@pytest.mark.parametrize(
+    ("spec", "uses"),
+    [
+        pytest.param({}, [], id="a plain pod"),
+        pytest.param(
+            {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]},
+            ["persistentVolumeClaim volumes"],
+            id="a claim",
+        ),
+        pytest.param({"volumes": [{"name": "v", "ephemeral": {}}]}, ["ephemeral volumes"], id="an ephemeral volume"),
+        pytest.param(
+            {"volumes": [{"name": "v", "emptyDir": {}}, {"name": "t", "projected": {}}]}, [], id="local volumes"
+        ),
+        pytest.param({"resourceClaims": [{"name": "gpu"}]}, ["resource claims"], id="a resource claim"),
+        pytest.param(
+            {"topologySpreadConstraints": [{"topologyKey": "zone", "maxSkew": 1}]},
+            ["topology spread constraints"],
+            id="spreading",
+        ),
+        pytest.param({"affinity": {"podAffinity": {HARD: [{"topologyKey": "z"}]}}}, ["pod affinity"], id="affinity"),
+        pytest.param(
+            {"affinity": {"podAntiAffinity": {SOFT: [{"weight": 1, "podAffinityTerm": {"topologyKey": "z"}}]}}},
+            ["pod anti-affinity"],
+            id="preferred anti-affinity",
+        ),
+        pytest.param({"affinity": {"podAffinity": {}, "nodeAffinity": {}}}, [], id="rules without terms"),
+        pytest.param({"schedulingGroup": {"podGroupName": "g"}}, ["a scheduling group"], id="a group"),
+        pytest.param(
+            {"schedulingGroup": {}, "resourceClaims": [{"name": "gpu"}]},
+            ["resource claims", "a scheduling group"],
+            id="each is named",
+        ),
+    ],
+)
+def test_unsupported(spec: dict[str, Any], uses: list[str]) -> None:
+    """What cannot be judged is refused for good, in words."""
+    answer = UnsupportedFeatures(None, handle(cluster())).pre_filter(CycleState(), info(**spec), 0)
+    reasons = tuple(f"pod uses {what}, which kubestow cannot judge yet" for what in uses)
+
+    assert (Rejection(ALWAYS_ON, Code.UNRESOLVABLE, reasons) if uses else None) == answer
+
+
+def test_unsupported_pods_sleep() -> None:
+    """Only their own change to something we can judge wakes them."""
+    plugin = UnsupportedFeatures(None, handle(cluster()))
+    claims = {"resourceClaims": [{"name": "gpu"}]}
+    pod = info("p", **claims)
+
+    assert hinted(plugin, NODE_ADD, pod) is None
+    assert hinted(plugin, RELABELLED, pod, old=pod, new=info("p", **claims)) is Hint.SKIP
+    assert hinted(plugin, OTHER, pod, old=pod, new=info("p")) is Hint.QUEUE
+    assert hinted(plugin, OTHER, pod, old=pod, new=info("q")) is Hint.SKIP
+    assert not any(r.event.wants(UNSCHEDULABLE_TIMEOUT) for r in plugin.events_to_register())
+
+
+class Entry:
+    """An entry point, as far as the registry looks."""
+
+    def __init__(self, name: str, made: object = None, dist: str | None = "a-package") -> None:
+        self.name = name
+        self.value = f"a_module:{name}"
+        self.dist = None if dist is None else type("Dist", (), {"name": dist})
+        self._made = made
+
+    def load(self) -> object:
+        return self._made
+
+
+def offered(monkeypatch: pytest.MonkeyPatch, *entries: Entry) -> None:
+    monkeypatch.setattr(metadata, "entry_points", lambda *, group: entries if group == "kubestow.plugins" else ())
+
+
+def test_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Built-ins under their own names, and what is installed beside them."""
+    made = object()
+    offered(monkeypatch, Entry("Mine", made))
+    found = registry()
+
+    assert found["Mine"] is made
+    assert set(BUILT_IN) | {"Mine"} == set(found)
+    assert all(BUILT_IN[name](None, handle(cluster())).name == name for name in BUILT_IN)
+    assert ALWAYS_ON in found
+
+
+@pytest.mark.parametrize(
+    ("entries", "words"),
+    [
+        pytest.param(
+            [Entry("NodeName")], ["NodeName", "scheduler.plugins.nodename", "a-package"], id="a built-in's name"
+        ),
+        pytest.param(
+            [Entry("Mine", dist="one"), Entry("Mine", dist="two")], ["Mine", "one", "two"], id="a name offered twice"
+        ),
+        pytest.param([Entry("NodeName", dist=None)], ["a_module:NodeName"], id="from nowhere"),
+    ],
+)
+def test_clashes(entries: list[Entry], words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two for one name is an error that names both."""
+    offered(monkeypatch, *entries)
+    with pytest.raises(PluginClash) as clash:
+        registry()
+
+    assert [word for word in words if word not in str(clash.value)] == []

@@ -1,0 +1,229 @@
+"""NodeName, NodeUnschedulable, TaintToleration and NodePorts: docs/spec/core.md §5.1–§5.3, §5.10."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from scheduler.core.events import (
+    ASSIGNED_POD_DELETE,
+    NODE_ADD,
+    Action,
+    ClusterEvent,
+    Resource,
+)
+from scheduler.core.verdicts import SKIP, Code
+from scheduler.framework.hints import Hint
+from scheduler.framework.state import CycleState
+from scheduler.plugins.nodename import NodeName
+from scheduler.plugins.nodeports import NodePorts
+from scheduler.plugins.nodeunschedulable import NodeUnschedulable
+from scheduler.plugins.tainttoleration import TaintToleration
+from tests.unit.objects import cluster, handle, info, node, ports
+from tests.unit.plugins.ask import hinted, refused, scored
+
+TAINTS = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_TAINT)
+LABELS = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_LABEL)
+TOLERATION = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_TOLERATION)
+UNASSIGNED_DELETE = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.DELETE)
+EXISTS = {"tolerations": [{"operator": "Exists"}]}
+CORDON_ONLY = {"tolerations": [{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}]}
+
+UNSCHEDULABLE = (Code.UNRESOLVABLE, ("node(s) were unschedulable",))
+TAINTED = (Code.UNRESOLVABLE, ("node(s) had untolerated taint(s)",))
+NAMED = (Code.UNRESOLVABLE, ("node(s) didn't match the requested node name",))
+PORTS = (Code.UNSCHEDULABLE, ("node(s) didn't have free ports for the requested pod ports",))
+
+
+@pytest.mark.parametrize(
+    ("spec", "out"),
+    [
+        pytest.param({}, {}, id="no name"),
+        pytest.param({"on": "n1"}, {"n2": NAMED}, id="all others are out"),
+        pytest.param({"on": "n9"}, {"n1": NAMED, "n2": NAMED}, id="a name that no node has"),
+    ],
+)
+def test_node_name(spec: dict[str, Any], out: dict[str, Any]) -> None:
+    """A pod that names a node takes no other."""
+    seen = cluster(node("n1"), node("n2"))
+
+    assert out == refused(NodeName(None, handle(seen)), seen, info(**spec))
+
+
+def test_node_name_waits_for_a_node() -> None:
+    """Any new node is worth a try, no change of one is."""
+    plugin = NodeName(None, handle(cluster()))
+
+    assert hinted(plugin, NODE_ADD, info(), new=node()) is Hint.QUEUE
+    assert hinted(plugin, LABELS, info(), new=node()) is None
+
+
+@pytest.mark.parametrize(
+    ("spec", "out"),
+    [
+        pytest.param({}, {"closed": UNSCHEDULABLE}, id="cordoned nodes are out"),
+        pytest.param(CORDON_ONLY, {}, id="148: unless the cordon is tolerated"),
+        pytest.param(EXISTS, {}, id="148: or everything is"),
+    ],
+)
+def test_cordon(spec: dict[str, Any], out: dict[str, Any]) -> None:
+    """`spec.unschedulable` is what counts, with or without the taint."""
+    seen = cluster(node("open"), node("closed", cordoned=True))
+
+    assert out == refused(NodeUnschedulable(None, handle(seen)), seen, info(**spec))
+
+
+@pytest.mark.parametrize(
+    ("event", "old", "new", "hint"),
+    [
+        pytest.param(TAINTS, node(cordoned=True), node(), Hint.QUEUE, id="149: uncordoned"),
+        pytest.param(TAINTS, node(), node(cordoned=True), Hint.SKIP, id="150: cordoned"),
+        pytest.param(TAINTS, node(), node(), Hint.SKIP, id="was open before"),
+        pytest.param(NODE_ADD, None, node(), Hint.QUEUE, id="an open node came"),
+        pytest.param(NODE_ADD, None, node(cordoned=True), Hint.SKIP, id="a cordoned node came"),
+        pytest.param(LABELS, node(cordoned=True), node(), None, id="labels do not matter"),
+        pytest.param(TOLERATION, info("p"), info("p", **CORDON_ONLY), Hint.QUEUE, id="the pod tolerates it now"),
+        pytest.param(TOLERATION, info("p"), info("p"), Hint.SKIP, id="the pod tolerates something else"),
+        pytest.param(TOLERATION, info("q"), info("q", **CORDON_ONLY), Hint.SKIP, id="another pod"),
+    ],
+)
+def test_cordon_hints(event: ClusterEvent, old: Any, new: Any, hint: Hint | None) -> None:
+    """Queue exactly when this event can have opened the way."""
+    assert hint is hinted(NodeUnschedulable(None, handle(cluster())), event, info("p"), old=old, new=new)
+
+
+@pytest.mark.parametrize(
+    ("spec", "out"),
+    [
+        pytest.param({}, {"hard": TAINTED, "gone": TAINTED}, id="152: NoSchedule and NoExecute refuse"),
+        pytest.param({"tolerations": [{"key": "a", "value": "b"}]}, {"gone": TAINTED}, id="the tolerated one does not"),
+        pytest.param(EXISTS, {}, id="everything is tolerated"),
+    ],
+)
+def test_taints(spec: dict[str, Any], out: dict[str, Any]) -> None:
+    """PreferNoSchedule refuses nobody."""
+    seen = cluster(
+        node("free"),
+        node("hard", taints=("a=b:NoSchedule",)),
+        node("gone", taints=("x=y:PreferNoSchedule", "c=d:NoExecute")),
+        node("soft", taints=("a=b:PreferNoSchedule",)),
+    )
+
+    assert out == refused(TaintToleration(None, handle(seen)), seen, info(**spec))
+
+
+def test_taints_are_followed() -> None:
+    """A memo of an earlier answer does not outlive the taint."""
+    seen = cluster(node("n1"), node("n2", taints=("a=b:NoSchedule",)))
+    plugin = TaintToleration(None, handle(seen))
+    before = refused(plugin, seen, info())
+    seen.set_node(node("n2"))
+    seen.set_node(node("n1", taints=("c=d:NoSchedule",)))
+
+    assert (before, refused(plugin, seen, info())) == ({"n2": TAINTED}, {"n1": TAINTED})
+
+
+@pytest.mark.parametrize(
+    ("spec", "scores"),
+    [
+        pytest.param({}, {"free": 100, "one": 50, "two": 0}, id="140: fewer untolerated soft taints are better"),
+        pytest.param(
+            {"tolerations": [{"key": "c", "operator": "Exists", "effect": "PreferNoSchedule"}]},
+            {"free": 100, "one": 0, "two": 0},
+            id="tolerated ones do not count",
+        ),
+        pytest.param(
+            {"tolerations": [{"key": "c", "operator": "Exists", "effect": "NoSchedule"}]},
+            {"free": 100, "one": 50, "two": 0},
+            id="a toleration of another effect does not help",
+        ),
+        pytest.param(EXISTS, None, id="skipped if nothing tells the nodes apart"),
+    ],
+)
+def test_soft_taints(spec: dict[str, Any], scores: dict[str, int] | None) -> None:
+    """Reversed normalisation over the candidates."""
+    seen = cluster(
+        node("free"),
+        node("one", taints=("a=b:PreferNoSchedule",)),
+        node("two", taints=("a=b:PreferNoSchedule", "c=d:PreferNoSchedule", "e=f:NoSchedule")),
+    )
+
+    assert scores == scored(TaintToleration(None, handle(seen)), seen, info(**spec))
+
+
+def test_soft_taints_elsewhere_are_no_reason_to_score() -> None:
+    """Only the candidates' taints count for Skip."""
+    seen = cluster(node("free"), node("soft", taints=("a=b:PreferNoSchedule",)))
+    plugin = TaintToleration(None, handle(seen))
+
+    assert plugin.pre_score(CycleState(), info(), seen.nodes.by_name(["free"])) is SKIP
+    assert plugin.pre_score(CycleState(), info(), seen.nodes.present) is None
+
+
+@pytest.mark.parametrize(
+    ("event", "old", "new", "hint"),
+    [
+        pytest.param(TAINTS, node(taints=("a=b:NoSchedule",)), node(), Hint.QUEUE, id="153: the taint went"),
+        pytest.param(
+            TAINTS, node(taints=("a:NoSchedule",)), node(taints=("b:NoSchedule",)), Hint.SKIP, id="another came"
+        ),
+        pytest.param(TAINTS, node(), node(), Hint.SKIP, id="153: was never tainted"),
+        pytest.param(NODE_ADD, None, node(), Hint.QUEUE, id="a free node came"),
+        pytest.param(NODE_ADD, None, node(taints=("a:NoExecute",)), Hint.SKIP, id="a tainted node came"),
+        pytest.param(TOLERATION, info("p"), info("p", **EXISTS), Hint.QUEUE, id="the pod got a toleration"),
+        pytest.param(TOLERATION, info("q"), info("q", **EXISTS), Hint.SKIP, id="another pod got one"),
+        pytest.param(LABELS, node(), node(), None, id="labels do not matter"),
+    ],
+)
+def test_taint_hints(event: ClusterEvent, old: Any, new: Any, hint: Hint | None) -> None:
+    """Queue exactly when a node lets the pod in that did not before."""
+    assert hint is hinted(TaintToleration(None, handle(cluster())), event, info("p"), old=old, new=new)
+
+
+def test_ports() -> None:
+    """160: nodes where a wanted port is taken are out, and could be freed."""
+    held = [
+        info("a", on="n1", containers=ports("TCP/80/127.0.0.1")),
+        info("b", on="n2", containers=ports("UDP/80")),
+    ]
+    seen = cluster(node("n1"), node("n2"), *held)
+    plugin = NodePorts(None, handle(seen))
+
+    assert refused(plugin, seen, info(containers=ports("TCP/80"))) == {"n1": PORTS}
+    assert refused(plugin, seen, info(containers=ports("TCP/80/127.0.0.2"))) == {}
+    assert plugin.pre_filter(CycleState(), info(), seen.nodes.present) is SKIP
+    assert plugin.pre_filter(CycleState(), info(containers=ports("TCP/1")), seen.nodes.present) is None
+
+    seen.remove_pod("a")
+
+    assert refused(plugin, seen, info(containers=ports("TCP/80"))) == {}
+
+
+@pytest.mark.parametrize(
+    ("event", "gone", "hint"),
+    [
+        pytest.param(ASSIGNED_POD_DELETE, info("q", on="n1", containers=ports("TCP/80")), Hint.QUEUE, id="same port"),
+        pytest.param(
+            ASSIGNED_POD_DELETE,
+            info("q", on="n1", containers=ports("TCP/80/10.0.0.1")),
+            Hint.QUEUE,
+            id="same port, one ip",
+        ),
+        pytest.param(ASSIGNED_POD_DELETE, info("q", on="n1", containers=ports("TCP/81")), Hint.SKIP, id="other port"),
+        pytest.param(ASSIGNED_POD_DELETE, info("q", on="n1"), Hint.SKIP, id="no ports"),
+        pytest.param(UNASSIGNED_DELETE, info("q", containers=ports("TCP/80")), Hint.SKIP, id="held no place"),
+        pytest.param(
+            UNASSIGNED_DELETE,
+            info("q", containers=ports("TCP/80"), status={"nominatedNodeName": "n1"}),
+            Hint.QUEUE,
+            id="was nominated",
+        ),
+    ],
+)
+def test_port_hints(event: ClusterEvent, gone: Any, hint: Hint) -> None:
+    """Queue when a pod that held a place shared a wanted port."""
+    plugin = NodePorts(None, handle(cluster()))
+
+    assert hint is hinted(plugin, event, info("p", containers=ports("TCP/80")), old=gone)
+    assert hinted(plugin, NODE_ADD, info("p"), new=node()) is Hint.QUEUE

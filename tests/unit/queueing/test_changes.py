@@ -1,0 +1,65 @@
+"""Property changes of pods as events."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from scheduler.core.events import Action, Resource
+from scheduler.core.pod import Container, ResourceClaimStatus, ResourceRequirements
+from scheduler.core.podinfo import PodInfo, pod_info
+from scheduler.core.quantity import parse
+from scheduler.queueing.changes import pod_changes
+from tests.unit.queueing.world import pod
+
+
+def with_requests(**requests: str) -> PodInfo:
+    plain = pod("p").pod
+    amounts = {name: parse(text) for name, text in requests.items()}
+    container = Container(name="c", resources=ResourceRequirements(requests=amounts))
+    return pod_info(msgspec.structs.replace(plain, spec=msgspec.structs.replace(plain.spec, containers=(container,))))
+
+
+def with_claim(name: str) -> PodInfo:
+    plain = pod("p").pod
+    statuses = (ResourceClaimStatus(name="c", resource_claim_name=name),)
+    return pod_info(
+        msgspec.structs.replace(plain, status=msgspec.structs.replace(plain.status, resource_claim_statuses=statuses))
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "actions"),
+    [
+        pytest.param(pod("p"), pod("p", version="2"), [Action.UPDATE_OTHER], id="nothing we know"),
+        pytest.param(pod("p"), pod("p", labels={"a": "b"}), [Action.UPDATE_POD_LABEL], id="labels"),
+        pytest.param(with_requests(cpu="2"), with_requests(cpu="1"), [Action.UPDATE_POD_SCALE_DOWN], id="less cpu"),
+        pytest.param(with_requests(cpu="2"), with_requests(), [Action.UPDATE_POD_SCALE_DOWN], id="no cpu any more"),
+        pytest.param(with_requests(cpu="1"), with_requests(cpu="2"), [Action.UPDATE_OTHER], id="more cpu"),
+        pytest.param(
+            pod("p", gates=("g",)), pod("p"), [Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED], id="the last gate went"
+        ),
+        pytest.param(pod("p", gates=("g", "h")), pod("p", gates=("g",)), [Action.UPDATE_OTHER], id="one gate of two went"),
+        pytest.param(pod("p"), pod("p", tolerations=1), [Action.UPDATE_POD_TOLERATION], id="a toleration more"),
+        pytest.param(
+            with_claim("a"), with_claim("b"), [Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM], id="another generated claim"
+        ),
+        pytest.param(
+            pod("p"),
+            pod("p", labels={"a": "b"}, tolerations=1),
+            [Action.UPDATE_POD_LABEL, Action.UPDATE_POD_TOLERATION],
+            id="two properties, two events",
+        ),
+    ],
+)
+def test_changes(old: PodInfo, new: PodInfo, actions: list[Action]) -> None:
+    """docs/spec/core.md §4.4."""
+    assert actions == [event.action for event in pod_changes(old, new)]
+    assert {Resource.UNSCHEDULABLE_POD} == {event.resource for event in pod_changes(old, new)}
+
+
+def test_a_pod_with_a_node() -> None:
+    """Once assigned, its changes are about AssignedPod."""
+    assert [Resource.ASSIGNED_POD] == [
+        event.resource for event in pod_changes(pod("p", node="n"), pod("p", node="n", version="2"))
+    ]

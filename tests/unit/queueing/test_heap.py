@@ -1,0 +1,63 @@
+"""The heap with lazy deletion against a sorted list."""
+
+from __future__ import annotations
+
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduler.queueing.heap import TicketHeap
+from scheduler.queueing.records import QueuedPod
+from tests.unit.queueing.world import pod
+
+PODS = [pod(f"p{n}") for n in range(300)]
+
+
+@given(st.lists(st.one_of(st.integers(0, 9), st.none(), st.tuples(st.integers(0, 299))), max_size=300))
+def test_as_a_sorted_list(steps: list[int | tuple[int] | None]) -> None:
+    """Pushes (a number), pops (None) and removals from the middle (a tuple) answer as a stable sorted list would."""
+    heap = TicketHeap(itertools.count())
+    model: list[tuple[int, int, QueuedPod]] = []
+    for n, step in enumerate(steps):
+        if isinstance(step, int):
+            queued = QueuedPod(PODS[n], 0.0)
+            heap.push((step,), queued)
+            model.append((step, n, queued))
+        elif model:
+            victim = min(model, key=lambda row: row[:2]) if step is None else model[step[0] % len(model)]
+            if step is None:
+                assert heap.first() is victim[2]
+            heap.discard(victim[2])
+            model.remove(victim)
+        assert len(model) == len(heap)
+    for _, _, queued in sorted(model, key=lambda row: row[:2]):
+        assert heap.first() is queued
+        heap.discard(queued)
+
+    assert heap.first() is None
+
+
+def test_an_old_entry_does_not_come_alive_elsewhere() -> None:
+    """A pod that went from one heap to the other is found in the other only."""
+    tickets = itertools.count()
+    one, other = TicketHeap(tickets), TicketHeap(tickets)
+    queued = QueuedPod(PODS[0], 0.0)
+    one.push((1,), queued)
+    one.discard(queued)
+    other.push((1,), queued)
+
+    assert one.first() is None
+    assert other.first() is queued
+
+
+def test_dead_entries_do_not_pile_up() -> None:
+    """Removed from the middle again and again, the heap stays in proportion to what lives."""
+    heap = TicketHeap(itertools.count())
+    first, queued = QueuedPod(PODS[0], 0.0), QueuedPod(PODS[1], 0.0)
+    heap.push((0,), first)
+    for n in range(10_000):
+        heap.push((1 + n,), queued)
+        heap.discard(queued)
+
+    assert len(heap._entries) < 200

@@ -1,0 +1,106 @@
+"""Events kept for pods in flight: exactly as long as needed, and never too many."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler.core.events import ASSIGNED_POD_DELETE, NODE_ADD, NODE_DELETE
+from scheduler.queueing.inflight import InFlight, Recorded
+from scheduler.queueing.records import QueuedPod
+from tests.unit.queueing.world import pod
+
+
+def queued(name: str) -> QueuedPod:
+    return QueuedPod(pod(name), 0.0)
+
+
+def seen(in_flight: InFlight, uid: str) -> list[tuple[str, object, bool]]:
+    kept = in_flight.since_pop(uid)
+    assert kept is not None
+    return [(recorded.event.label, recorded.new, recorded.is_blurred) for recorded in kept]
+
+
+def test_a_second_begin_is_refused() -> None:
+    """9.1-35: overwriting the first would leave its events behind for ever."""
+    in_flight = InFlight()
+    assert in_flight.begin(queued("p"))
+    in_flight.record(NODE_ADD, None, 1)
+
+    assert not in_flight.begin(queued("p"))
+    assert [("NodeAdd", 1, False)] == seen(in_flight, "p")
+    in_flight.end("p")
+    assert {} == in_flight.counts()
+
+
+def test_nothing_is_kept_for_nobody() -> None:
+    """Without a pod in flight, or without the one it is about, an event is not kept."""
+    in_flight = InFlight()
+    in_flight.record(NODE_ADD, None, 1)
+    in_flight.begin(queued("p"))
+    in_flight.record(NODE_ADD, None, 2, target="q")
+
+    assert {"PodPopped": 1} == in_flight.counts()
+
+
+def test_the_oldest_pod_decides_what_is_kept() -> None:
+    """A younger pod's end frees nothing, the oldest's frees what came before the next."""
+    in_flight = InFlight()
+    for name in ("a", "b", "c"):
+        in_flight.begin(queued(name))
+        in_flight.record(NODE_ADD, None, name)
+    in_flight.end("b")
+    assert 3 == in_flight.counts()["NodeAdd"]
+    in_flight.end("a")
+
+    assert {"NodeAdd": 1, "PodPopped": 1} == in_flight.counts()
+    assert [("NodeAdd", "c", False)] == seen(in_flight, "c")
+    assert in_flight.since_pop("a") is None
+
+
+def test_the_same_event_twice_in_a_row_is_kept_once() -> None:
+    """Only if no pod was popped in between: that pod must see the second."""
+    in_flight = InFlight()
+    node = object()
+    in_flight.begin(queued("a"))
+    in_flight.record(NODE_ADD, None, node)
+    in_flight.record(NODE_ADD, None, node)
+    assert 1 == in_flight.counts()["NodeAdd"]
+    in_flight.begin(queued("b"))
+    in_flight.record(NODE_ADD, None, node)
+
+    assert 2 == in_flight.counts()["NodeAdd"]
+    assert [("NodeAdd", node, False)] == seen(in_flight, "b")
+
+
+def test_too_many_events_are_blurred() -> None:
+    """One stays per kind, at the place of its last; single ones keep their objects, and every pod still sees its own."""
+    in_flight = InFlight(events_max=10)
+    in_flight.begin(queued("old"))
+    in_flight.record(ASSIGNED_POD_DELETE, "once", None)
+    for n in range(9):
+        in_flight.record(NODE_ADD, None, n)
+    in_flight.begin(queued("young"))
+    in_flight.record(NODE_DELETE, "gone", None)
+
+    assert [("AssignedPodDelete", None, False), ("NodeAdd", None, True), ("NodeDelete", None, False)] == seen(
+        in_flight, "old"
+    )
+    assert [("NodeDelete", None, False)] == seen(in_flight, "young")
+
+
+def test_a_million_events_stay_a_few() -> None:
+    """A pod held at Permit for long must not keep every event of that time."""
+    in_flight = InFlight(events_max=100)
+    in_flight.begin(queued("p"))
+    for n in range(5000):
+        in_flight.record((NODE_ADD, NODE_DELETE)[n % 2], None, n)
+        assert sum(in_flight.counts().values()) <= 102
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [pytest.param(None, True, id="about nobody"), pytest.param("p", True, id="about it"), pytest.param("q", False, id="about another")],
+)
+def test_targets(target: str | None, expected: bool) -> None:
+    """An event about one pod is asked about for that pod only."""
+    assert expected == Recorded(1, NODE_ADD, None, None, target=target, concerns=None).is_for(pod("p"))

@@ -1,0 +1,99 @@
+"""Nominations: who holds a place that is not theirs yet. Ids begin with the row of docs/spec/core.md §9."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler.core.podinfo import PodInfo
+from scheduler.queueing.nominator import Nominator
+from tests.unit.queueing.world import pod
+
+
+def nominator(*stored: PodInfo) -> Nominator:
+    return Nominator({info.key: info for info in stored}.get)
+
+
+@pytest.mark.parametrize(
+    ("status", "given", "nodes"),
+    [
+        pytest.param("n1", None, ("n1",), id="none given takes the status"),
+        pytest.param("n1", "n2", ("n2",), id="given wins over the status"),
+        pytest.param("n1", "", (), id="empty clears"),
+        pytest.param("", None, (), id="no nomination at all"),
+    ],
+)
+def test_add(status: str, given: str | None, nodes: tuple[str, ...]) -> None:
+    """§1.15: Override, or what the status says."""
+    info = pod("p", nominated=status)
+    them = nominator(info)
+    them.add(info, "before")
+    them.add(info, given)
+
+    assert nodes == them.nodes()
+    assert tuple(info for _ in nodes) == them.for_node(nodes[0] if nodes else "before")
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        pytest.param((), id="9.1-64 missing from the store"),
+        pytest.param((pod("p", node="n9"),), id="bound meanwhile"),
+    ],
+)
+def test_refused(stored: tuple[PodInfo, ...]) -> None:
+    """A place is not held for a pod that will not come."""
+    them = nominator(*stored)
+    them.add(pod("p"), "n1")
+
+    assert () == them.nodes()
+
+
+@pytest.mark.parametrize(
+    ("old_status", "new_status", "nodes"),
+    [
+        pytest.param("", "", ("memory",), id="9.1-62 neither object names a node: ours in memory stays"),
+        pytest.param("n1", "", (), id="9.1-63 the update removes it"),
+        pytest.param("n1", "n2", ("n2",), id="the update changes it"),
+        pytest.param("", "n1", ("n1",), id="the update brings it"),
+    ],
+)
+def test_update(old_status: str, new_status: str, nodes: tuple[str, ...]) -> None:
+    """The pod's object is replaced, and its status counts unless our patch is still under way."""
+    old, new = pod("p", nominated=old_status), pod("p", nominated=new_status, version="2")
+    them = nominator(new)
+    them.add(old, "memory")
+    them.update(old, new)
+
+    assert nodes == them.nodes()
+    assert [(new,) for _ in nodes] == [them.for_node(node) for node in nodes]
+
+
+def test_order_and_deletion() -> None:
+    """In the order of nomination; a node without nominated pods is not named."""
+    a, b = pod("a"), pod("b")
+    them = nominator(a, b)
+    them.add(b, "n1")
+    them.add(a, "n1")
+    assert (b, a) == them.for_node("n1")
+    assert "n1" == them.delete(b)
+    assert them.delete(b) is None
+    assert (a,) == them.for_node("n1")
+    them.delete(a)
+
+    assert () == them.nodes()
+
+
+def test_foreign_nominations() -> None:
+    """§2.6: other schedulers' pods count, are not looked up in our store, and leave only by their own news."""
+    ours, theirs = pod("ours"), pod("theirs", scheduler="default-scheduler")
+    them = nominator(ours)
+    them.add(ours, "n1")
+    them.add_foreign(theirs, "n1")
+    assert (ours, theirs) == them.for_node("n1")
+    them.add_foreign(theirs, "n2")
+    them.remove_foreign("ours")
+    assert ("n1", "n2") == them.nodes()
+    them.remove_foreign("theirs")
+    them.remove_foreign("theirs")
+
+    assert ("n1",) == them.nodes()

@@ -1,0 +1,493 @@
+"""Gates, updates, deletions, nominations, activation and flush. Ids begin with the row of docs/spec/core.md §9."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from scheduler.core.events import ASSIGNED_POD_DELETE, NODE_ADD, UPDATE, Action, ClusterEvent, Resource
+from scheduler.core.podinfo import PodInfo
+from scheduler.core.verdicts import Code
+from scheduler.framework.hints import Hint
+from tests.unit.queueing.world import Gate, SchedulingGates, World, hint, pod
+
+FIT = "NodeResourcesFit"
+TAINTS = "TaintToleration"
+GATES = "SchedulingGates"
+GATES_GONE = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED)
+TOLERATES = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_TOLERATION)
+SCALED_DOWN = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_SCALE_DOWN)
+
+
+def if_it_is_me(waiting: PodInfo, _old: Any, new: Any) -> Hint:
+    """As the real hints about the waiting pod itself."""
+    return Hint.QUEUE if new.uid == waiting.uid else Hint.SKIP
+
+
+PLUGINS = {
+    FIT: (
+        hint(ASSIGNED_POD_DELETE, Hint.QUEUE),
+        hint(NODE_ADD, Hint.QUEUE, lambda info: info.priority),
+        hint(SCALED_DOWN, if_it_is_me),
+    ),
+    TAINTS: (hint(TOLERATES, if_it_is_me),),
+    GATES: (hint(GATES_GONE, if_it_is_me),),
+}
+
+
+# -- gates ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_gated_pod_waits_apart() -> None:
+    """9.1-9: counted as gated only, not attempted, and its time does not run."""
+    world = World(PLUGINS, gates=(SchedulingGates(),))
+    world.add(pod("p", gates=("g",)))
+
+    assert {"active": 0, "backoff": 0, "unschedulable": 0, "gated": 1} == world.queue.counts()
+    assert world.queue.pop() is None
+    assert [("unschedulable", "UnschedulablePodAdd")] == world.metrics.incomings
+    assert {(GATES, "kubestow"): 1} == world.metrics.rejected
+
+
+def test_the_last_gate_goes() -> None:
+    """9.1-10: ready at once, and only now the clock of its first attempt starts."""
+    world = World(PLUGINS, gates=(SchedulingGates(),))
+    world.add(pod("p", gates=("g",)))
+    world.advance(7)
+    world.update(pod("p", version="2"))
+
+    assert ("active", "UnschedulablePodUpdatePodSchedulingGatesEliminated") == world.metrics.incomings[-1]
+    queued = world.pop()
+    assert 1007.0 == queued.initial_attempt_at
+    assert 0 == world.metrics.rejected[GATES, "kubestow"]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        pytest.param(pod("p", version="2", gates=("g",)), id="9.1-11 one of two gates removed"),
+        pytest.param(pod("p", version="2", gates=("g", "h"), labels={"a": "b"}), id="9.1-12 label change"),
+    ],
+)
+def test_a_change_that_leaves_a_gate(changed: PodInfo) -> None:
+    """The gating plugin did not register that: nobody is asked."""
+    gates, other = SchedulingGates(), Gate("Other")
+    world = World(PLUGINS, gates=(gates, other))
+    world.add(pod("p", gates=("g", "h")))
+    world.update(changed)
+
+    assert "gated" == world.place("p")
+    assert (1, 0) == (gates.asked, other.asked)
+
+
+def test_an_event_does_not_touch_gated_pods() -> None:
+    """9.1-13: not even those that Fit rejected before, for Fit does not keep them out now."""
+    gate = Gate("Gate")
+    world = World({**PLUGINS, "Gate": ()}, gates=(gate,))
+    world.add(pod("p"))
+    queued = world.pop()
+    world.queue.move_all(NODE_ADD, None, None)
+    gate.held.add("p")
+    world.fail(queued, FIT)
+    assert "gated" == world.place("p")
+    asked, hints = gate.asked, len(world.metrics.hints)
+    world.queue.move_all(NODE_ADD, None, None)
+
+    assert "gated" == world.place("p")
+    assert (asked, hints) == (gate.asked, len(world.metrics.hints))
+
+
+def test_the_gating_plugin_s_events_reopen() -> None:
+    """§1.10: its own event is asked about; a hint that says skip leaves the pod gated."""
+    gate = Gate("Gate", {"a", "b"})
+    only_a = hint(NODE_ADD, lambda info, _old, _new: Hint.QUEUE if info.uid == "a" else Hint.SKIP)
+    world = World({"Gate": (only_a,)}, gates=(gate,))
+    world.add(pod("a"), pod("b"))
+    gate.held.clear()
+    world.queue.move_all(NODE_ADD, None, None)
+
+    assert {"a": "active", "b": "gated"} == world.places()
+
+
+def test_the_flush_asks_the_gate_again() -> None:
+    """9.1-14: after five minutes PreEnqueue is asked once more; still gated is not flushed."""
+    gate = SchedulingGates()
+    world = World(PLUGINS, gates=(gate,))
+    info = pod("p", gates=("g",))
+    world.add(info)
+    world.advance(331)
+
+    assert "gated" == world.place("p")
+    assert 2 == gate.asked
+    world.store[info.key] = pod("p", version="2")
+    world.queue.update(info, pod("p", version="2"))
+    assert not world.pop().was_flushed
+
+
+def test_a_gated_pod_keeps_its_nomination() -> None:
+    """9.1-15: its place is held while it is gated."""
+    world = World(PLUGINS, gates=(SchedulingGates(),))
+    info = pod("p", gates=("g",), nominated="n1")
+    world.add(info)
+
+    assert (info,) == world.queue.nominator.for_node("n1")
+
+
+def test_who_refused_last_is_asked_first() -> None:
+    """9.1-16: if it still refuses nobody else is asked; if not, the others are, and it is not asked twice."""
+    a, b = Gate("A"), Gate("B", {"p"})
+    world = World({"A": (), "B": (hint(NODE_ADD),)}, gates=(a, b))
+    world.add(pod("p"))
+    assert (1, 1) == (a.asked, b.asked)
+
+    world.queue.move_all(NODE_ADD, None, None)
+    assert (1, 2) == (a.asked, b.asked)
+
+    b.held.clear()
+    world.queue.move_all(NODE_ADD, None, None)
+    assert (2, 3) == (a.asked, b.asked)
+    assert "active" == world.place("p")
+
+
+class Broken:
+    name = "Broken"
+
+    def pre_enqueue(self, pod: PodInfo) -> None:
+        raise ValueError("a plugin's mistake")
+
+
+@pytest.mark.parametrize(
+    "gate",
+    [
+        pytest.param(Gate("Broken", {"p"}, Code.ERROR), id="9.1-17 PreEnqueue answers Error"),
+        pytest.param(Broken(), id="PreEnqueue raises"),
+    ],
+)
+def test_a_failing_gate_keeps_the_pod(gate: Any) -> None:
+    """The pod is gated and the error is logged."""
+    world = World(gates=(gate,))
+    world.add(pod("p"))
+
+    assert "gated" == world.place("p")
+    assert ["pre-enqueue failed"] == world.log.texts
+
+
+def test_a_popped_backoff_pod_does_not_pass_the_gate_again() -> None:
+    """§1.4: PreEnqueue is asked when the pod enters a back-off queue, not when it leaves."""
+    gate = Gate("Gate")
+    world = World(PLUGINS, gates=(gate,))
+    world.rejected(pod("p"), FIT)
+    world.queue.move_all(NODE_ADD, None, None)
+    assert ("backoff", 2) == (world.place("p"), gate.asked)
+    gate.held.add("p")
+    world.advance(3)
+
+    assert ("active", 2) == (world.place("p"), gate.asked)
+
+
+# -- flush ---------------------------------------------------------------------------------------------------------------
+
+
+def test_waiting_too_long() -> None:
+    """9.1-48, 9.1-49: flushed within 30 s after five minutes, and the record says so when it is bound."""
+    world = World(PLUGINS)
+    world.rejected(pod("p"), FIT)
+    world.advance(300)
+    assert "unschedulable" == world.place("p")
+    world.advance(31)
+
+    assert "active" == world.place("p")
+    assert ("active", "UnschedulableTimeout") == world.metrics.incomings[-1]
+    assert world.pop().was_flushed
+
+
+def test_a_flushed_pod_fails_again() -> None:
+    """9.1-50: the flag is of this round only, and the five minutes start anew."""
+    world = World(PLUGINS)
+    queued = world.rejected(pod("p"), FIT)
+    world.advance(331)
+    assert world.pop() is queued
+    world.fail(queued, FIT)
+
+    assert (False, None) == (queued.was_flushed, queued.flushed_at)
+    world.advance(299)
+    assert "unschedulable" == world.place("p")
+
+
+def test_deadlines() -> None:
+    """Nothing to wait for without pods, the flush while some wait, the second a back-off ends while some back off."""
+    world = World(PLUGINS)
+    assert world.queue.next_deadline() is None
+    world.rejected(pod("p"), FIT)
+    assert 1030.0 == world.queue.next_deadline()
+    world.queue.move_all(NODE_ADD, None, None)
+    assert 1002.0 == world.queue.next_deadline()
+
+
+# -- updates -------------------------------------------------------------------------------------------------------------
+
+
+def test_an_update_without_news() -> None:
+    """9.1-51: the same resourceVersion is ignored."""
+    world = World(PLUGINS)
+    world.rejected(pod("p"), TAINTS)
+    world.update(pod("p", tolerations=1))
+
+    assert "unschedulable" == world.place("p")
+
+
+def test_an_update_in_the_active_queue() -> None:
+    """9.1-52: the object is replaced, the order kept."""
+    world = World(PLUGINS)
+    world.add(pod("a"), pod("b"), pod("c"))
+    new = pod("b", version="2")
+    world.update(new)
+
+    assert world.pop().info.uid == "a"
+    assert world.pop().info is new
+    assert world.pop().info.uid == "c"
+
+
+def test_an_update_that_changes_the_order() -> None:
+    """§1.12 step 3: sorted anew, in every queue."""
+    world = World(PLUGINS)
+    world.add(pod("a"), pod("b"))
+    world.update(pod("b", version="2", priority=5))
+    assert ["b", "a"] == world.names_popped()
+
+    world = World(PLUGINS)
+    for name in ("a", "b"):
+        world.rejected(pod(name), FIT)
+    world.queue.move_all(NODE_ADD, None, None)
+    world.update(pod("b", version="2", priority=5))
+    assert {"a": "backoff", "b": "backoff"} == world.places()
+    assert ["b", "a"] == world.names_popped()
+
+
+def test_an_update_while_backing_off() -> None:
+    """9.1-53: object replaced, expiry kept."""
+    world = World(PLUGINS)
+    queued = world.rejected(pod("p"), FIT)
+    world.queue.move_all(NODE_ADD, None, None)
+    new = pod("p", version="2", labels={"a": "b"}, tolerations=3)
+    world.update(new)
+
+    assert ("backoff", 1001, new) == (world.place("p"), queued.backoff_until, queued.info)
+
+
+@pytest.mark.parametrize(
+    ("rejecter", "place"),
+    [
+        pytest.param(TAINTS, "backoff", id="9.1-54 tolerations added, rejected by TaintToleration"),
+        pytest.param(FIT, "unschedulable", id="9.1-55 tolerations added, rejected by Fit only"),
+    ],
+)
+def test_an_update_in_the_pool(rejecter: str, place: str) -> None:
+    """Only what a rejecter registered moves the pod, and only the pod that changed is asked."""
+    world = World(PLUGINS)
+    world.rejected(pod("other"), rejecter)
+    world.rejected(pod("p"), rejecter)
+    world.update(pod("p", version="2", tolerations=1))
+
+    assert {"other": "unschedulable", "p": place} == world.places()
+    assert len(world.metrics.hints) <= 1
+
+
+def test_an_update_in_the_pool_changes_the_shape() -> None:
+    """The index must follow: otherwise events ask about the pod that was."""
+    world = World({FIT: (hint(NODE_ADD, lambda info, _o, _n: Hint.QUEUE if info.priority else Hint.SKIP, by_uid),)})
+    world.rejected(pod("p"), FIT)
+    world.queue.move_all(NODE_ADD, None, None)
+    assert "unschedulable" == world.place("p")
+    world.update(pod("p", version="2", priority=1))
+    world.queue.move_all(NODE_ADD, None, None)
+
+    assert "backoff" == world.place("p")
+
+
+def by_uid(info: PodInfo) -> str:
+    return f"{info.uid}/{info.priority}"
+
+
+def test_an_update_in_flight() -> None:
+    """9.1-56: the change is replayed for this pod alone, which comes back with the new object."""
+    world = World(PLUGINS)
+    world.add(pod("p"), pod("other"))
+    queued, other = world.pop(), world.pop()
+    new = pod("p", version="2", tolerations=1)
+    world.update(new)
+    hints = len(world.metrics.hints)
+    world.fail(other, TAINTS)
+    assert hints == len(world.metrics.hints)
+    world.fail(queued, TAINTS)
+
+    assert {"p": "backoff", "other": "unschedulable"} == world.places()
+    assert queued.info is new
+
+
+def test_an_update_of_an_unknown_pod() -> None:
+    """9.1-57: it is added."""
+    world = World(PLUGINS)
+    world.queue.update(pod("p"), pod("p", version="2"))
+
+    assert {"p": "active"} == world.places()
+
+
+# -- deletions -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", ["active", "backoff", "error backoff", "unschedulable", "gated"])
+def test_deletion(place: str) -> None:
+    """9.1-58, 9.1-6: gone from every structure, and the gauges drop."""
+    world = World(PLUGINS, gates=(SchedulingGates(),))
+    info = pod("p", gates=("g",) if place == "gated" else ())
+    if place in {"active", "gated"}:
+        world.add(info)
+    else:
+        world.rejected(info, *(() if place == "error backoff" else (FIT,)))
+    if place == "backoff":
+        world.queue.move_all(NODE_ADD, None, None)
+    assert place == world.place("p")
+    world.delete(info)
+
+    assert {} == world.places()
+    assert {"active": 0, "backoff": 0, "unschedulable": 0, "gated": 0} == world.queue.counts()
+    assert not any(world.metrics.rejected.values())
+    world.advance(400)
+    assert world.queue.pop() is None
+
+
+def test_deletion_in_flight() -> None:
+    """9.1-59: the attempt ends with `done`; its later repetition is nothing."""
+    world = World(PLUGINS)
+    info = pod("p")
+    world.add(info)
+    queued = world.pop()
+    world.delete(info)
+    assert {"p": "in flight"} == world.places()
+    world.queue.done(queued.uid)
+    world.queue.done(queued.uid)
+
+    assert {} == world.places()
+
+
+def test_bound_by_whomever() -> None:
+    """§1.13: a pod that got a node leaves, and nobody is woken for its nomination."""
+    world = World(PLUGINS)
+    world.rejected(pod("waits"), FIT)
+    world.add(pod("p", nominated="n1"))
+    world.queue.observed_bound(pod("p", node="n1"))
+
+    assert {"waits": "unschedulable"} == world.places()
+    assert () == world.queue.nominator.nodes()
+
+
+# -- nominations ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        pytest.param(lambda world, info: world.delete(info), id="9.1-60 the nominated pod is deleted"),
+        pytest.param(
+            lambda world, _: world.update(pod("nominee", priority=10, version="2", nominated="n2")),
+            id="9.1-61 nominated elsewhere",
+        ),
+        pytest.param(
+            lambda world, _: world.update(pod("nominee", priority=10, version="2")), id="the nomination is removed"
+        ),
+    ],
+)
+def test_a_nomination_ends(end: Any) -> None:
+    """Pods of lower or equal priority may fit now; for the others the nominated pod did not count anyway."""
+    world = World(PLUGINS)
+    for name, priority in (("low", 0), ("equal", 10), ("high", 20)):
+        world.rejected(pod(name, priority=priority), FIT)
+    nominee = pod("nominee", priority=10, nominated="n1")
+    world.add(nominee)
+    end(world, nominee)
+
+    places = {name: place for name, place in world.places().items() if name != "nominee"}
+    assert {"low": "backoff", "equal": "backoff", "high": "unschedulable"} == places
+
+
+def test_a_first_nomination_frees_nothing() -> None:
+    """9.1-61: only a nomination that was there can end."""
+    world = World(PLUGINS)
+    world.rejected(pod("waits", priority=-1), FIT)
+    world.add(pod("p"))
+    world.update(pod("p", version="2", nominated="n1"))
+
+    assert "unschedulable" == world.place("waits")
+    assert ("n1",) == world.queue.nominator.nodes()
+
+
+# -- activation ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", ["unschedulable", "backoff", "error backoff"])
+def test_activation(place: str) -> None:
+    """9.1-65: ready at once."""
+    world = World(PLUGINS)
+    info = pod("p")
+    world.rejected(info, *(() if place == "error backoff" else (FIT,)))
+    if place == "backoff":
+        world.queue.move_all(NODE_ADD, None, None)
+    assert place == world.place("p")
+    world.queue.activate([info])
+
+    assert "active" == world.place("p")
+    assert ("active", "ForceActivate") == world.metrics.incomings[-1]
+
+
+def test_activation_in_flight() -> None:
+    """9.1-66: rejected later, this pod backs off instead of waiting; others are not concerned."""
+    world = World(PLUGINS)
+    info = pod("p")
+    world.add(info, pod("other"))
+    queued, other = world.pop(), world.pop()
+    world.queue.activate([info])
+    world.fail(queued, FIT)
+    world.fail(other, FIT)
+
+    assert {"p": "backoff", "other": "unschedulable"} == world.places()
+
+
+def test_activation_of_unknown_and_ready_pods() -> None:
+    """9.1-67: nothing happens."""
+    world = World(PLUGINS)
+    world.add(pod("p"))
+    before = (world.ready, len(world.metrics.incomings))
+    world.queue.activate([pod("unknown"), pod("p")])
+
+    assert {"p": "active"} == world.places()
+    assert before == (world.ready, len(world.metrics.incomings))
+
+
+def test_entries_show_what_moves_a_pod() -> None:
+    """A row per pod, in flight included, with its rejecters and the moment when time alone moves it."""
+    world = World(PLUGINS)
+    world.add(pod("ready"))
+    rejected = pod("rejected", priority=1)
+    world.rejected(rejected, FIT, TAINTS)
+    world.rejected(pod("failed", priority=1))
+    world.add(pod("tried", priority=1))
+    world.pop()
+
+    rows = {row.key: (row.place, row.attempts, row.plugins, row.deadline) for row in world.queue.entries()}
+    assert {
+        "default/ready": ("active", 0, (), None),
+        "default/rejected": ("unschedulable", 1, (FIT, TAINTS), 1300.0),
+        "default/failed": ("error backoff", 1, (), 1002.0),
+        "default/tried": ("in flight", 1, (), None),
+    } == rows
+
+
+def test_a_registration_for_all_updates_hears_of_generic_ones() -> None:
+    """§4.4: a change of no known property is one generic update."""
+    world = World({FIT: (hint(ClusterEvent(Resource.POD, UPDATE), Hint.QUEUE),)})
+    world.rejected(pod("p"), FIT)
+    world.update(pod("p", version="2"))
+
+    assert ("backoff", "UnschedulablePodUpdate") == world.metrics.incomings[-1]

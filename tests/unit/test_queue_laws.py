@@ -1,0 +1,288 @@
+"""Laws of the scheduling queue over random histories, against a model that asks every pod one by one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import event as noted
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler.core.events import (
+    ALL,
+    ASSIGNED_POD_DELETE,
+    FORCE_ACTIVATE,
+    NODE_ADD,
+    UPDATE,
+    Action,
+    ClusterEvent,
+    Resource,
+)
+from scheduler.core.podinfo import PodInfo
+from scheduler.framework.hints import EventHint, Hint
+from scheduler.queue import QueuedPod
+from scheduler.queueing.records import IN_POOL, Place
+from scheduler.queueing.wakers import Strategy
+from tests.unit.queueing.world import OTHER, OURS, SchedulingGates, World, pod
+
+NODE_TAINT = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_TAINT)
+NODE_LABEL = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_LABEL)
+UNHEARD_OF = ClusterEvent(Resource.STORAGE_CLASS, Action.ADD)
+EVENTS = (NODE_ADD, NODE_TAINT, NODE_LABEL, ASSIGNED_POD_DELETE, UNHEARD_OF, FORCE_ACTIVATE)
+PLUGINS = ("A", "B", "C", "Nobody", "SchedulingGates")
+NAMES = tuple("abcdefgh")
+
+
+def shape_of(info: PodInfo) -> int:
+    return info.priority % 3
+
+
+def small(info: PodInfo, _old: Any, new: Any) -> Hint:
+    """Depends on the shape only."""
+    return Hint.QUEUE if isinstance(new, int) and shape_of(info) <= new else Hint.SKIP
+
+
+def vowels(info: PodInfo, _old: Any, _new: Any) -> Hint:
+    """Depends on the pod itself."""
+    return Hint.QUEUE if info.pod.metadata.name in "aeiou" else Hint.SKIP
+
+
+def raises_for_odd(info: PodInfo, _old: Any, _new: Any) -> Hint:
+    if info.priority % 2:
+        raise ValueError(info.key)
+    return Hint.SKIP
+
+
+def bad_shape(info: PodInfo) -> list[int]:
+    return [info.priority]
+
+
+HINTS = {
+    "A": (
+        EventHint(NODE_ADD, small, shape_of),
+        EventHint(ClusterEvent(Resource.NODE, UPDATE), small, lambda info: (shape_of(info), info.priority)),
+        EventHint(ASSIGNED_POD_DELETE),
+    ),
+    "B": (EventHint(NODE_ADD, vowels), EventHint(NODE_TAINT, raises_for_odd, lambda info: info.priority % 2)),
+    "C": (
+        EventHint(ClusterEvent(Resource.NODE, ALL), vowels, bad_shape),  # type: ignore[arg-type]
+        EventHint(ClusterEvent(Resource.UNSCHEDULABLE_POD, UPDATE)),
+    ),
+    "SchedulingGates": (
+        EventHint(ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED)),
+    ),
+}
+
+
+def asked_one_by_one(
+    queued: QueuedPod, event: ClusterEvent, new: object, concerns: Callable[[PodInfo], bool] | None
+) -> Strategy:
+    """The rule of docs/spec/core.md §1.10, spelled out."""
+    if concerns is not None and not concerns(queued.info):
+        return Strategy.SKIP
+    if event.is_wildcard:
+        return Strategy.SKIP if isinstance(new, PodInfo) and new.uid != queued.uid else Strategy.AFTER_BACKOFF
+    if queued.profile != OURS:
+        return Strategy.AFTER_BACKOFF  # its rejecters registered nothing: woken by everything
+    if queued.place is Place.GATED and not any(h.event.wants(event) for h in HINTS[queued.gating_plugin]):
+        return Strategy.SKIP
+    best = Strategy.SKIP
+    for plugin in queued.unschedulable_plugins | queued.pending_plugins:
+        for registered in HINTS.get(plugin, (EventHint(ClusterEvent(Resource.WILDCARD, ALL)),)):
+            if registered.event.wants(event) and says_yes(registered, queued.info, new):
+                yes = Strategy.IMMEDIATELY if plugin in queued.pending_plugins else Strategy.AFTER_BACKOFF
+                best = max(best, yes)
+    return best
+
+
+def says_yes(registered: EventHint, info: PodInfo, new: object) -> bool:
+    try:
+        return registered.hint is None or registered.hint(info, None, new) is Hint.QUEUE
+    except ValueError:
+        return True
+
+
+@dataclass
+class History(World):
+    """A world that keeps its own books: which pods exist, which are being tried, what they missed meanwhile."""
+
+    tried: dict[str, QueuedPod] = field(default_factory=dict)
+
+    def __init__(self) -> None:
+        super().__init__(HINTS, gates=(SchedulingGates(),))
+        self.tried = {}
+        self.missed: dict[str, list[Callable[[QueuedPod], Strategy]]] = {}
+        self.version = 0
+        self.known_strangers: set[str] = set()
+
+    def show(self, name: str, *, priority: int, gated: bool, batch: bool) -> None:
+        """The watch shows a pod: new, or changed."""
+        self.version += 1
+        old = self.store.get(f"default/{name}")
+        info = pod(
+            name,
+            priority=priority,
+            version=str(self.version),
+            gates=("g",) if gated else (),
+            scheduler=OTHER if (old.pod.spec.scheduler_name == OTHER if old else batch) else OURS,
+            nominated=("", "n1", "n2")[self.version % 3],
+        )
+        if old is None:
+            self.add(info)
+        else:
+            self.update(info)
+
+    def vanish(self, name: str, *, is_bound: bool) -> None:
+        info = self.store.get(f"default/{name}")
+        if info is None:
+            return
+        if is_bound:
+            self.queue.observed_bound(self.store.pop(info.key))
+        else:
+            self.delete(info)
+
+    def start(self) -> None:
+        queued = self.queue.pop()
+        if queued is not None:
+            assert queued.uid not in self.tried
+            self.tried[queued.uid] = queued
+
+    def finish(self, n: int, plugins: set[str], pending: set[str]) -> None:
+        """An attempt ends: the pod is gone meanwhile, or comes back."""
+        if not self.tried:
+            return
+        queued = self.tried.pop(sorted(self.tried)[n % len(self.tried)])
+        if queued.info.key not in self.store:
+            self.queue.done(queued.uid)
+        else:
+            self.fail(queued, *plugins, pending=tuple(pending))
+
+    def happen(self, event: ClusterEvent, new: object, *, limit: int | None) -> None:
+        """A cluster event; whoever waits must move exactly as if asked alone."""
+        concerns = None if limit is None else (lambda info: info.priority <= limit)
+        waiting = {q.uid: q for q in self.queue._pool}
+        expected = {uid: asked_one_by_one(q, event, new, concerns) for uid, q in waiting.items()}
+        now = self.clock.now()
+        self.queue.move_all(event, None, new, concerns=concerns)
+        for uid, queued in waiting.items():
+            strategy = expected[uid]
+            if strategy is Strategy.SKIP or (queued.info.pod.spec.scheduling_gates and queued.profile == OURS):
+                assert queued.place in IN_POOL, uid
+            elif strategy is Strategy.IMMEDIATELY or not self.queue._places.backoff.is_backing_off(queued, now):
+                assert queued.place is Place.ACTIVE, uid
+            else:
+                assert queued.place is Place.BACKOFF, uid
+            noted(f"{strategy.name} → {queued.place.name}")
+
+    def check(self) -> None:
+        """The laws."""
+        rows = Counter(row.key.removeprefix("default/") for row in self.queue.entries())
+        assert not rows or set(rows.values()) == {1}, "a pod is in one place"
+        alive = {info.uid for info in self.store.values()}
+        assert alive | set(self.tried) == set(rows), "nothing is lost, nothing is made up"
+        assert set(self.tried) == {name for name, place in self.places().items() if place == "in flight"}
+        in_queue = sum(self.queue.counts().values())
+        assert in_queue == len(rows) - len(self.tried)
+        if not self.tried:
+            assert {} == self.queue.in_flight_events(), "nothing in flight, nothing kept"
+        rejected: Counter[tuple[str, str]] = Counter()
+        for queued in self.queue._places:
+            rejected.update((plugin, queued.profile) for plugin in queued.rejecters)
+            assert (queued.place is Place.GATED) <= bool(queued.gating_plugin)
+        assert rejected == +self.metrics.rejected, "the gauge counts the rejecters of what is queued"
+        nominated = {info.uid for node in self.queue.nominator.nodes() for info in self.queue.nominator.for_node(node)}
+        assert nominated <= alive, "no place is held for who is gone"
+
+
+names = st.sampled_from(NAMES)
+plugin_sets = st.sets(st.sampled_from(PLUGINS), max_size=2)
+steps = st.one_of(
+    st.builds(
+        lambda name, priority, gated, batch: (
+            lambda world: world.show(name, priority=priority, gated=gated, batch=batch)
+        ),
+        names,
+        st.integers(0, 5),
+        st.sampled_from([False, False, False, True]),
+        st.sampled_from([False, False, True]),
+    ),
+    st.builds(lambda name, bound: lambda world: world.vanish(name, is_bound=bound), names, st.booleans()),
+    st.just(lambda world: world.start()),
+    st.builds(
+        lambda n, plugins, pending: lambda world: world.finish(n, plugins, pending),
+        st.integers(0, 7),
+        plugin_sets,
+        st.sets(st.sampled_from(("A", "B")), max_size=1),
+    ),
+    st.builds(
+        lambda event, new, limit: lambda world: world.happen(event, new, limit=limit),
+        st.sampled_from(EVENTS),
+        st.one_of(st.integers(0, 2), names.map(pod)),
+        st.one_of(st.none(), st.integers(0, 5)),
+    ),
+    st.builds(lambda seconds: lambda world: world.advance(seconds), st.sampled_from([0.3, 1.0, 2.5, 40.0, 301.0])),
+    st.builds(
+        lambda some: lambda world: world.queue.activate([pod(name) for name in some]), st.lists(names, max_size=2)
+    ),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(steps, min_size=10, max_size=60))
+def test_laws(history: list[Callable[[History], None]]) -> None:
+    """One place per pod, nothing lost, every pop matched, no event kept for nobody, wake-ups as if asked one by one."""
+    world = History()
+    for step in history:
+        step(world)
+        world.check()
+    while world.tried:
+        world.finish(0, {"A"}, set())
+    world.check()
+    drain(world)
+
+
+def drain(world: History) -> None:
+    """Whoever is not gated comes up for an attempt in the end, each exactly once."""
+    expected = {
+        info.uid
+        for info in world.store.values()
+        if info.pod.spec.scheduler_name == OTHER or not info.pod.spec.scheduling_gates
+    }
+    ready = [name for name, place in world.places().items() if place != "gated"]
+    world.advance(400)
+    popped = world.names_popped()
+
+    assert len(popped) == len(set(popped))
+    assert expected <= set(popped)
+    assert set(popped) <= expected | set(ready)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from(EVENTS[:-1]), st.integers(0, 2)), max_size=12),
+    plugin_sets,
+    st.sets(st.sampled_from(("A", "B")), max_size=1),
+    st.integers(0, 5),
+    st.sampled_from(NAMES),
+)
+def test_replay(  # noqa: PLR0913
+    events: list[tuple[ClusterEvent, int]], plugins: set[str], pending: set[str], priority: int, name: str
+) -> None:
+    """What happened during the attempt counts as if it happened to the waiting pod; the best answer wins."""
+    world = World(HINTS)
+    world.add(pod(name, priority=priority))
+    queued = world.pop()
+    for event, new in events:
+        world.queue.move_all(event, None, new)
+    queued.unschedulable_plugins, queued.pending_plugins = set(plugins), set(pending)
+    best = max((asked_one_by_one(queued, event, new, None) for event, new in events), default=Strategy.SKIP)
+    if "Nobody" in plugins:
+        best = max(best, Strategy.AFTER_BACKOFF)
+    world.fail(queued, *plugins, pending=tuple(pending))
+
+    expected = {Strategy.SKIP: "unschedulable", Strategy.AFTER_BACKOFF: "backoff", Strategy.IMMEDIATELY: "active"}
+    assert expected[best] == world.place(name) or (not plugins and not pending and world.place(name) == "error backoff")
+    assert {} == world.queue.in_flight_events()
