@@ -356,7 +356,9 @@ def show(title: str, sizes: tuple[str, str], figures: Sequence[Figure]) -> None:
     for figure in figures:
         cells = f"{figure.small_us:.1f}", f"{figure.large_us:.1f}", f"{figure.large_us / figure.small_us:.2f}"
         table.add_row(figure.name, *cells)
-    Console().print(table)
+    console = Console()
+    console.width = max(console.width, 100)  # into a file: no narrower than the table
+    console.print(table)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import os
 import signal
 import socket
 from collections.abc import Coroutine
@@ -41,6 +42,7 @@ HEARTBEAT_S: Final = 60.0
 """/livez fails when the loop has not come around for this long."""
 _LAG_EVERY_S: Final = 1.0
 _FLUSH_S: Final = 5.0
+_HURRIED: Final = 130
 
 
 class Daemon:
@@ -148,7 +150,7 @@ class Daemon:
             served,
             decoder=ObjectDecoder(spec.name, spec.typ),
             transport=transport,
-            on_batch={Pod: self._on_pods, Node: self._on_nodes}[spec.typ],
+            on_batch=self._on_pods if spec.typ is Pod else self._on_nodes,
             clock=self._clock,
             chance=self.decisions.chance,
         )
@@ -204,7 +206,8 @@ class Daemon:
             },
             metrics=self.metrics.render,
             sample=self.metrics.sample,
-            configz=lambda: to_document(
+            configz=partial(
+                to_document,
                 self._options.config,
                 resolved={name: profile.resolved for name, profile in decisions.profiles.items()},
             ),
@@ -259,8 +262,12 @@ async def run_daemon(options: RunOptions) -> int:
     asked = asyncio.Event()
     again = asyncio.Event()
     loop = asyncio.get_running_loop()
+
+    def signalled() -> None:
+        (again if asked.is_set() else asked).set()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, lambda: (again if asked.is_set() else asked).set())
+        loop.add_signal_handler(number, signalled)
     try:
         await daemon.start()
         for path in options.config.ignored:
@@ -289,8 +296,6 @@ async def _until(daemon: Daemon, asked: asyncio.Event, again: asyncio.Event) -> 
     hurried.cancel()
     if not stopping.done():
         _log.warning("stopping at once")
-        stopping.cancel()
-        await asyncio.gather(stopping, return_exceptions=True)
-        return 130
+        os._exit(_HURRIED)  # nothing is flushed and nothing awaited: that is what a second signal asks for
     await stopping
     return 0

@@ -285,8 +285,8 @@ def _check_config(arguments: argparse.Namespace) -> int:
 
 
 def _profiles(configuration: Configuration, file: str) -> Mapping[str, Profile]:
-    from scheduler.decisions import build_profiles
     from scheduler.config.errors import ConfigErrors
+    from scheduler.decisions import build_profiles
 
     try:
         return build_profiles(configuration)

@@ -31,6 +31,8 @@ from scheduler.framework.state import CycleState
 from scheduler.obs.metrics import Metrics
 
 TURN_S: Final = 0.005
+SAMPLED: Final = 0.1
+"""Share of attempts whose plugins are timed one by one, as upstream."""
 _RECORDED_EXAMPLES: Final = 5
 
 
@@ -92,7 +94,7 @@ class Cycle:
         record = DecisionRecord(
             pod=pod.key, uid=pod.uid, profile=runner.profile.name, attempt=attempts, started_wall=self._clock.wall()
         )
-        state = CycleState()
+        state = CycleState(is_sampled=self._chance.random() < SAMPLED)
         try:
             found = yield from self._find(runner, state, pod, record)
             if isinstance(found, Unfit):

@@ -77,7 +77,10 @@ class Decisions:
             on_ready=self.inbox.wake,
         )
         self.shared = Shared(self.cluster, self.queue, self.inbox, writer, recorder, clock, metrics, pending)
-        runners = {name: Runner(profile, self.cluster, self.queue.nominator) for name, profile in self.profiles.items()}
+        runners = {
+            name: Runner(profile, self.cluster, self.queue.nominator, clock=clock, metrics=metrics)
+            for name, profile in self.profiles.items()
+        }
         self.patches = StatusPatches(writer)
         self.failures = Failures(self.shared, self.patches)
         self.binder = Binder(self.shared, self.failures, runners=runners)

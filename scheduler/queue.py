@@ -28,6 +28,7 @@ from scheduler.core.pod import Pod
 from scheduler.core.podinfo import PodInfo
 from scheduler.queueing.backoff import Backoff
 from scheduler.queueing.changes import pod_changes
+from scheduler.queueing.flush import Flush
 from scheduler.queueing.gates import Gates
 from scheduler.queueing.inflight import InFlight
 from scheduler.queueing.nominator import Nominator
@@ -46,7 +47,6 @@ from scheduler.queueing.wakers import Strategy, Wakers
 
 __all__ = ["Nominator", "QueueEntry", "QueueMetrics", "QueueProfile", "QueuedPod", "SchedulingQueue", "pod_changes"]
 
-FLUSH_EVERY_S: Final = 30.0
 _ADDED: Final = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.ADD).label
 _ATTEMPT_FAILED: Final = "ScheduleAttemptFailure"
 
@@ -71,7 +71,6 @@ class SchedulingQueue:
         self._log = structlog.get_logger(__name__) if log is None else log
         self._profiles = profiles
         self._clock = clock
-        self._max_in_unschedulable_s = max_in_unschedulable_s
         self._on_ready = on_ready
         self.nominator = Nominator(newest)
         self._wakers = Wakers(profiles, metrics=metrics, clock=clock, log=self._log)
@@ -85,7 +84,7 @@ class SchedulingQueue:
             backoff=lambda tickets: Backoff(initial_backoff_s, max_backoff_s, tickets),
         )
         self._in_flight = InFlight()
-        self._next_flush = clock.now() + FLUSH_EVERY_S
+        self._flush = Flush(self._pool, now=clock.now(), limit_s=max_in_unschedulable_s)
         self._is_closed = False
 
     # -- what the watch saw ------------------------------------------------------------------------------------------
@@ -228,20 +227,15 @@ class SchedulingQueue:
         """Move what time alone moves: completed back-offs, and every 30 s the pods that waited too long."""
         now = self._clock.now()
         moved = self._places.complete_backoffs(now)
-        if now >= self._next_flush:
-            self._next_flush = now + FLUSH_EVERY_S
-            for queued in [queued for queued in self._pool if self._waits_until(queued) < now]:
-                queued.was_flushed = True
-                queued.flushed_at = now
-                moved |= self._places.enter_by(queued, Strategy.AFTER_BACKOFF, UNSCHEDULABLE_TIMEOUT.label)
+        for queued in self._flush.late(now):
+            moved |= self._places.enter_by(queued, Strategy.AFTER_BACKOFF, UNSCHEDULABLE_TIMEOUT.label)
         if moved:
             self._on_ready()
 
     def next_deadline(self) -> float | None:
         """When `tick` has something to do next, if nothing else happens."""
-        due = self._places.backoff.next_due()
-        flush = self._next_flush if len(self._pool) else None
-        return min((at for at in (due, flush) if at is not None), default=None)
+        dues = (self._places.backoff.next_due(), self._flush.next_due())
+        return min((due for due in dues if due is not None), default=None)
 
     def close(self) -> None:
         """Pop nothing more; every attempt counts as done."""
@@ -266,7 +260,7 @@ class SchedulingQueue:
             if queued.place in IN_BACKOFF:
                 deadline = self._places.backoff.until(queued) + 1.0
             elif queued.place in IN_POOL:
-                deadline = self._waits_until(queued)
+                deadline = self._flush.waits_until(queued)
             plugins = tuple(sorted(queued.rejecters))
             yield QueueEntry(queued.info.key, queued.place.value, queued.attempts, plugins, deadline)
 
@@ -275,21 +269,21 @@ class SchedulingQueue:
     def _replay(self, queued: QueuedPod) -> Strategy:
         """What the events that arrived during the attempt mean for the pod: the best answer wins."""
         rejecters = queued.rejecters
+        if not rejecters:
+            return Strategy.AFTER_BACKOFF
         events = self._in_flight.since_pop(queued.uid)
-        if not rejecters or self._wakers.learn(queued.profile, rejecters):
-            return Strategy.AFTER_BACKOFF  # of a stranger's events none was kept
         if events is None:
             self._log.debug("no events were kept for a failed pod, it is retried", pod=queued.info.key)
             return Strategy.AFTER_BACKOFF
-        best, possible = Strategy.SKIP, Strategy.AFTER_BACKOFF
-        if queued.pending_plugins:
-            possible = Strategy.IMMEDIATELY
+        is_strange = self._wakers.learn(queued.profile, rejecters)  # then not all events that it needs were kept
+        best = Strategy.AFTER_BACKOFF if is_strange else Strategy.SKIP
+        possible = Strategy.IMMEDIATELY if queued.pending_plugins else Strategy.AFTER_BACKOFF
         for kept in events:
+            if best >= possible:
+                break
             if kept.is_for(queued.info):
                 answer = self._wakers.evaluate(queued, kept.event, kept.old, kept.new, is_blurred=kept.is_blurred)
                 best = max(best, answer)
-                if best >= possible:
-                    break
         return best
 
     def _ask_about_itself(self, queued: QueuedPod, old: PodInfo, new: PodInfo) -> None:
@@ -304,7 +298,3 @@ class SchedulingQueue:
         """Its place was held for it against pods of lower or equal priority: to them a pod has left that node."""
         priority = info.priority
         self.move_all(ASSIGNED_POD_DELETE, info, None, concerns=lambda pod: pod.priority <= priority)
-
-    def _waits_until(self, queued: QueuedPod) -> float:
-        since = queued.queued_at if queued.flushed_at is None else queued.flushed_at
-        return since + self._max_in_unschedulable_s

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scheduler.cache.nodes import Nodes
+from scheduler.config.args import KubestowArgs
 from scheduler.config.plugins import DEFAULT_PLUGINS, Resolved, check_args_have_plugins, resolve
 from scheduler.config.types import Profile as ProfileConfig
 from scheduler.core import nodeset
@@ -75,6 +76,8 @@ class Profile:
 
     name: str
     percentage_of_nodes_to_score: int | None
+    parity: bool
+    """Do everything as upstream does, also where we do it better (architecture D11)."""
     pre_enqueue: tuple[points.PreEnqueuePlugin, ...]
     queue_sort: points.QueueSortPlugin
     pre_filter: tuple[points.PreFilterPlugin, ...]
@@ -150,6 +153,7 @@ def build(
     return Profile(
         name=config.scheduler_name,
         percentage_of_nodes_to_score=percentage if own is None else own,
+        parity=config.args_for(KubestowArgs).parity,
         pre_enqueue=tuple(at("preEnqueue")),
         queue_sort=cast("points.QueueSortPlugin", at("queueSort")[0]),
         pre_filter=pre_filter,

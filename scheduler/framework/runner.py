@@ -14,12 +14,14 @@ import numpy.typing as npt
 
 from scheduler.cache.cluster import Cluster
 from scheduler.core import nodeset
+from scheduler.core.clock import Clock
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.core.podinfo import PodInfo
 from scheduler.core.verdicts import AttemptError, Code, Groups, Narrow, Rejection, Skip
 from scheduler.framework.points import MAX_NODE_SCORE, Scores
 from scheduler.framework.profile import BoundFilter, BoundScore, Profile
 from scheduler.framework.state import CycleState
+from scheduler.obs.metrics import Metrics
 
 UNREADABLE = Rejection("", Code.UNRESOLVABLE, ("node(s) had pods that could not be read",))
 
@@ -56,12 +58,16 @@ class Scored:
 class Runner:
     """One profile on one cluster."""
 
-    def __init__(self, profile: Profile, cluster: Cluster, nominations: Nominations, *, exact: bool = False) -> None:
+    def __init__(
+        self, profile: Profile, cluster: Cluster, nominations: Nominations, *, clock: Clock, metrics: Metrics
+    ) -> None:
         self.profile = profile
+        self._clock = clock
+        self._metrics = metrics
         self._cluster = cluster
         self._nodes = cluster.nodes
         self._nominations = nominations
-        self.exact = exact
+        self.exact = profile.parity
         """Verify every node before scoring (parity)."""
 
     # -- PreFilter ---------------------------------------------------------------------------------------------------
@@ -73,7 +79,9 @@ class Runner:
         restricting: list[str] = []
         remembered: Rejection | None = None
         for plugin in self.profile.pre_filter:
+            began = self._clock.now() if state.is_sampled else 0.0
             answer = plugin.pre_filter(state, pod, everything)
+            self._asked(state, plugin.name, "PreFilter", began, _code(answer))
             match answer:
                 case None:
                     continue
@@ -160,7 +168,10 @@ class Runner:
                 break
             if bound.name in state.skip_filter:
                 continue
-            for rejection, out in bound.filter(state, pod, nodes).items():
+            began = self._clock.now() if state.is_sampled else 0.0
+            refused = bound.filter(state, pod, nodes)
+            self._asked(state, bound.name, "Filter", began, next((no.code for no in refused), Code.SUCCESS))
+            for rejection, out in refused.items():
                 if out:
                     _checked(rejection, bound)
                     groups[rejection] = groups.get(rejection, EMPTY) | out
@@ -186,7 +197,10 @@ class Runner:
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Scored:
         """PreScore, Score, NormalizeScore and weights over the feasible nodes."""
         for plugin in self.profile.pre_score:
-            if plugin.pre_score(state, pod, nodes) is not None:
+            began = self._clock.now() if state.is_sampled else 0.0
+            skipped = plugin.pre_score(state, pod, nodes)
+            self._asked(state, plugin.name, "PreScore", began, Code.SUCCESS if skipped is None else Code.SKIP)
+            if skipped is not None:
                 state.skip_score.add(plugin.name)
         return self.rescore(state, pod, nodes)
 
@@ -198,7 +212,9 @@ class Runner:
         for bound in self.profile.score:
             if bound.name in state.skip_score:
                 continue
+            began = self._clock.now() if state.is_sampled else 0.0
             column = bound.score(state, pod, nodes)
+            self._asked(state, bound.name, "Score", began, Code.SUCCESS)
             if bound.normalize is not None:
                 column = bound.normalize(state, pod, column, slots)
             _in_range(bound, column, slots)
@@ -206,6 +222,18 @@ class Runner:
             total = total + part
             parts[bound.name] = part
         return Scored(total, parts)
+
+    def _asked(self, state: CycleState, plugin: str, point: str, began: float, code: Code) -> None:
+        """plugin_evaluation_total always, plugin_execution_duration_seconds in sampled attempts."""
+        self._metrics.evaluation(plugin, point, self.profile.name)
+        if state.is_sampled:
+            self._metrics.plugin(plugin, point, code.value, self._clock.now() - began)
+
+
+def _code(answer: Narrow | Rejection | Skip | None) -> Code:
+    if isinstance(answer, Rejection):
+        return answer.code
+    return Code.SKIP if isinstance(answer, Skip) else Code.SUCCESS
 
 
 def _checked(rejection: Rejection, bound: BoundFilter) -> Rejection:

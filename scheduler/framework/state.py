@@ -19,10 +19,12 @@ class StateKey(Generic[T]):
 class CycleState:
     """What plugins remember between the extension points of one attempt of one pod. Never shared between attempts."""
 
-    __slots__ = ("_values", "skip_filter", "skip_score")
+    __slots__ = ("_values", "is_sampled", "skip_filter", "skip_score")
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_sampled: bool = False) -> None:
         self._values: dict[StateKey[Any], object] = {}
+        self.is_sampled = is_sampled
+        """This attempt's plugins are timed one by one."""
         self.skip_filter: set[str] = set()
         """Plugins whose PreFilter answered Skip: their Filter, AddPod, RemovePod and Verify are not called."""
         self.skip_score: set[str] = set()
@@ -44,7 +46,7 @@ class CycleState:
 
     def clone(self) -> CycleState:
         """For a trial: values that have a `clone` method are cloned, others are shared."""
-        other = CycleState()
+        other = CycleState(is_sampled=self.is_sampled)
         for key, value in self._values.items():
             clone = getattr(value, "clone", None)
             other._values[key] = clone() if clone is not None else value

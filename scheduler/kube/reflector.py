@@ -112,6 +112,9 @@ class Reflector(Generic[T]):
         """Mirror until cancelled."""
         while True:
             outcome = await self._follow()
+            if isinstance(outcome, Invalid) and self._can_watch_list and self._picture is not None:
+                self._can_watch_list = False  # no WatchList here: the next way through begins with a LIST
+                continue
             if isinstance(outcome, ApiError):
                 self._note(outcome)
             match outcome:
@@ -122,8 +125,6 @@ class Reflector(Generic[T]):
                 case Gone():  # history compacted: start from a fresh picture, keep the old one until then
                     self._start_over("gone")
                     await self._backoff.next()
-                case Invalid() if self._can_watch_list and self._picture is not None:
-                    self._can_watch_list = False
                 case Forbidden() | Unauthorized():
                     await self._backoff.longest()
                 case NotFound():

@@ -116,7 +116,7 @@ def failure(
     except (msgspec.DecodeError, ValueError):
         seen = Status()
     code = status or seen.code or 0
-    message = seen.message or bytes(body[:200]).decode(errors="replace") or f"HTTP status {code}"
+    message = seen.message or bytes(body)[:200].decode(errors="replace") or f"HTTP status {code}"
     reason = seen.reason or ""
     wait_s = _seconds(retry_after)
     if wait_s is None and seen.details is not None and seen.details.retry_after_seconds:

@@ -173,11 +173,7 @@ class Metrics:
             ["plugin", "extension_point", "status"],
             buckets=_PLUGIN,
         )
-        self._evaluations = self._counter(
-            "scheduler_plugin_evaluation",
-            "Attempts in which a plugin was asked.",
-            *("plugin", "extension_point", "profile"),
-        )
+        self._evaluations: dict[tuple[str, str, str], int] = {}
         self._permit_wait_s = self._histograms(
             "scheduler_permit_wait_duration_seconds",
             "Time that pods were held at Permit.",
@@ -231,7 +227,8 @@ class Metrics:
 
     def evaluation(self, plugin: str, point: str, profile: str) -> None:
         """A plugin was asked at PreFilter, Filter, PreScore or Score."""
-        self._evaluations[plugin, point, profile].inc()
+        key = (plugin, point, profile)
+        self._evaluations[key] = self._evaluations.get(key, 0) + 1
 
     def scheduled(self, attempts: int, sli_seconds: float) -> None:
         """A pod is bound, after so many attempts and so long since it first came into the queue."""
@@ -293,7 +290,16 @@ class Metrics:
 
     def sample(self) -> None:
         """Read the callbacks. On the event loop, before `render` runs in its thread."""
-        self._sampled.families = [*_gauges(self._sources), *_reflector_families(self._sources.reflectors())]
+        self._sampled.families = [
+            *_gauges(self._sources),
+            *_reflector_families(self._sources.reflectors()),
+            _counter(
+                "scheduler_plugin_evaluation",
+                "Attempts in which a plugin was asked.",
+                ("plugin", "extension_point", "profile"),
+                self._evaluations,
+            ),
+        ]
         self._fresh += 1
 
     def render(self) -> bytes:

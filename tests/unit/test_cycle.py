@@ -14,6 +14,7 @@ import pytest
 from scheduler import cycle as cycle_module
 from scheduler.cache.cluster import Cluster
 from scheduler.cache.nodes import NodeView
+from scheduler.config.args import KubestowArgs
 from scheduler.config.types import PluginRef, PluginSet, Profile as ProfileConfig
 from scheduler.core.clock import SystemClock
 from scheduler.core.decode import from_manifest
@@ -79,15 +80,17 @@ class World:
             "kubestow",
             percentage_of_nodes_to_score=percentage,
             plugins={"multiPoint": PluginSet(enabled=enabled, disabled=("*",))},
+            args={KubestowArgs.plugin: KubestowArgs(parity=exact)},
         )
+        clock, metrics = SystemClock(), Metrics(process=False)
         handle = Handle(self.cluster, ScriptedWriter(), ListRecorder(), SystemClock(), "kubestow", random.Random(1))
-        runner = Runner(build(config, registry, handle), self.cluster, self.nominated, exact=exact)
+        runner = Runner(build(config, registry, handle), self.cluster, self.nominated, clock=clock, metrics=metrics)
         self.cycle = Cycle(
             {"kubestow": runner},
             self.cluster,
-            clock=SystemClock(),
+            clock=clock,
             chance=random.Random(7),
-            metrics=Metrics(process=False),
+            metrics=metrics,
         )
 
     def attempt(self, pod: PodInfo | None = None) -> Outcome:

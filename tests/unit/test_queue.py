@@ -18,6 +18,7 @@ from scheduler.core.events import (
 )
 from scheduler.core.podinfo import PodInfo
 from scheduler.framework.hints import Hint
+from scheduler.queue import QueuedPod
 from scheduler.queueing.records import Place
 from tests.unit.queueing.world import OTHER, World, hint, pod
 
@@ -43,7 +44,7 @@ def test_pods_are_tried_by_priority_then_age() -> None:
     world.advance(1)
     world.add(pod("p3", priority=10))
 
-    assert ["p2", "p3", "p1"] == world.names_popped()
+    assert world.names_popped() == ["p2", "p3", "p1"]
 
 
 def test_equal_pods_are_each_popped_once() -> None:
@@ -51,7 +52,7 @@ def test_equal_pods_are_each_popped_once() -> None:
     world = World()
     world.add(pod("a"), pod("b"))
 
-    assert ["a", "b"] == world.names_popped()
+    assert world.names_popped() == ["a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -66,7 +67,7 @@ def test_pods_that_do_not_enter(foreign: PodInfo) -> None:
     world = World()
     world.add(foreign)
 
-    assert {} == world.places()
+    assert world.places() == {}
 
 
 def test_a_retried_pod_goes_behind_newer_ones_of_its_priority() -> None:
@@ -82,7 +83,7 @@ def test_a_retried_pod_goes_behind_newer_ones_of_its_priority() -> None:
     world.add(pod("newest"))
     world.queue.move_all(NODE_ADD, None, None)
 
-    assert ["newer", "retried", "newest"] == world.names_popped()
+    assert world.names_popped() == ["newer", "retried", "newest"]
 
 
 # -- back-off ------------------------------------------------------------------------------------------------------------
@@ -117,7 +118,7 @@ def test_the_first_rejection() -> None:
     queued = world.rejected(pod("p"), FIT)
     world.queue.move_all(NODE_ADD, None, None)
 
-    assert (1, 0, 1001) == (queued.unschedulable_count, queued.consecutive_errors, queued.backoff_until)
+    assert (queued.unschedulable_count, queued.consecutive_errors, queued.backoff_until) == (1, 0, 1001)
 
 
 @pytest.mark.parametrize(
@@ -146,7 +147,7 @@ def test_the_deadline_is_a_whole_second() -> None:
     world.rejected(pod("p"), FIT)
     world.queue.move_all(NODE_ADD, None, None)
 
-    assert 12.0 == world.queue.next_deadline()
+    assert world.queue.next_deadline() == 12.0
 
 
 @pytest.mark.parametrize(
@@ -178,10 +179,10 @@ def test_a_pod_backing_off_is_popped_early() -> None:
     world = World(PLUGINS)
     queued = world.rejected(pod("p"), FIT)
     world.queue.move_all(NODE_ADD, None, None)
-    assert "backoff" == world.place("p")
+    assert world.place("p") == "backoff"
 
     assert world.queue.pop() is queued
-    assert ("active", "PopFromBackoffQ") == world.metrics.incomings[-1]
+    assert world.metrics.incomings[-1] == ("active", "PopFromBackoffQ")
 
 
 def test_after_an_error_a_pod_waits_out_its_backoff() -> None:
@@ -189,13 +190,13 @@ def test_after_an_error_a_pod_waits_out_its_backoff() -> None:
     world = World(PLUGINS)
     queued = world.rejected(pod("p"))
 
-    assert "error backoff" == world.place("p")
+    assert world.place("p") == "error backoff"
     assert world.queue.pop() is None
     world.advance(1)
     assert world.queue.pop() is None
     world.advance(1)
     assert world.queue.pop() is queued
-    assert ("active", "BackoffComplete") == world.metrics.incomings[-1]
+    assert world.metrics.incomings[-1] == ("active", "BackoffComplete")
 
 
 @pytest.mark.parametrize(
@@ -213,7 +214,7 @@ def test_order_of_backing_off(low_at: float, high_at: float, expected: list[str]
         world.rejected(pod(name, priority=priority), FIT)
     world.queue.move_all(NODE_ADD, None, None)
 
-    assert ["backoff", "backoff"] == [world.place("low"), world.place("high")]
+    assert [world.place("low"), world.place("high")] == ["backoff", "backoff"]
     assert expected == world.names_popped()
 
 
@@ -225,7 +226,9 @@ def test_order_of_backing_off(low_at: float, high_at: float, expected: list[str]
     [
         pytest.param((FIT,), None, "unschedulable", id="9.1-29 rejected by Fit, no events"),
         pytest.param((FIT,), ASSIGNED_POD_DELETE, "backoff", id="9.1-30 rejected by Fit, a pod left"),
-        pytest.param((AFFINITY,), ASSIGNED_POD_DELETE, "unschedulable", id="9.1-31 rejected by NodeAffinity, a pod left"),
+        pytest.param(
+            (AFFINITY,), ASSIGNED_POD_DELETE, "unschedulable", id="9.1-31 rejected by NodeAffinity, a pod left"
+        ),
         pytest.param((FIT, AFFINITY), ASSIGNED_POD_DELETE, "backoff", id="9.1-40 rejected by both, a pod left"),
     ],
 )
@@ -253,7 +256,7 @@ def test_an_event_before_the_pop_is_not_replayed() -> None:
     world.fail(second, FIT)
     world.fail(first, FIT)
 
-    assert {"first": "backoff", "second": "unschedulable"} == world.places()
+    assert world.places() == {"first": "backoff", "second": "unschedulable"}
 
 
 def test_events_are_kept_only_for_those_who_need_them() -> None:
@@ -264,14 +267,14 @@ def test_events_are_kept_only_for_those_who_need_them() -> None:
     world.queue.move_all(NODE_ADD, None, "between")
     b = world.pop()
     world.queue.move_all(ASSIGNED_POD_DELETE, None, "later")
-    assert {"NodeAdd": 1, "AssignedPodDelete": 1, "PodPopped": 2} == world.queue.in_flight_events()
+    assert world.queue.in_flight_events() == {"NodeAdd": 1, "AssignedPodDelete": 1, "PodPopped": 2}
 
     world.queue.done(a.uid)
     world.queue.done(a.uid)
-    assert {"AssignedPodDelete": 1, "PodPopped": 1} == world.queue.in_flight_events()
+    assert world.queue.in_flight_events() == {"AssignedPodDelete": 1, "PodPopped": 1}
 
     world.queue.done(b.uid)
-    assert {} == world.queue.in_flight_events()
+    assert world.queue.in_flight_events() == {}
 
 
 def test_a_pod_in_flight_is_not_queued_again() -> None:
@@ -283,8 +286,22 @@ def test_a_pod_in_flight_is_not_queued_again() -> None:
 
     assert world.queue.pop() is None
     world.fail(queued, FIT)
-    assert {"p": "unschedulable"} == world.places()
-    assert {} == world.queue.in_flight_events()
+    assert world.places() == {"p": "unschedulable"}
+    assert world.queue.in_flight_events() == {}
+
+
+def test_a_pod_popped_twice_is_discarded() -> None:
+    """9.1-35: should it ever be in two places, the second pop drops it, and the events of the first stay right."""
+    world = World(PLUGINS)
+    world.add(pod("p"), pod("q"))
+    queued = world.pop()
+    world.queue._places.enter(QueuedPod(pod("p"), 0.0), Place.ACTIVE, "by mistake")
+
+    assert world.pop().uid == "q"
+    assert world.log.texts == ["pod popped while in flight, discarded"]
+    world.queue.done(queued.uid)
+    world.queue.done("q")
+    assert (world.places(), world.queue.in_flight_events()) == ({}, {})
 
 
 def test_failing_twice_is_refused() -> None:
@@ -293,8 +310,8 @@ def test_failing_twice_is_refused() -> None:
     queued = world.rejected(pod("p"), FIT)
     world.queue.requeue(queued)
 
-    assert ["failed pod is in the queue already"] == world.log.texts
-    assert 1 == queued.unschedulable_count
+    assert world.log.texts == ["failed pod is in the queue already"]
+    assert queued.unschedulable_count == 1
 
 
 def test_an_event_that_nobody_registered() -> None:
@@ -305,8 +322,8 @@ def test_an_event_that_nobody_registered() -> None:
     world.pop()
     world.queue.move_all(ClusterEvent(Resource.STORAGE_CLASS, Action.ADD), None, None)
 
-    assert "unschedulable" == world.place("waiting")
-    assert {"PodPopped": 1} == world.queue.in_flight_events()
+    assert world.place("waiting") == "unschedulable"
+    assert world.queue.in_flight_events() == {"PodPopped": 1}
 
 
 def test_an_event_that_moves_none() -> None:
@@ -320,7 +337,7 @@ def test_an_event_that_moves_none() -> None:
     world.queue.move_all(NODE_ADD, None, None)
 
     assert before == world.ready
-    assert {"NodeAdd": 1, "PodPopped": 1} == world.queue.in_flight_events()
+    assert world.queue.in_flight_events() == {"NodeAdd": 1, "PodPopped": 1}
 
 
 def test_an_error_is_retried_even_when_its_events_were_not_kept() -> None:
@@ -343,7 +360,7 @@ def test_a_closed_queue() -> None:
     world.queue.close()
 
     assert world.queue.pop() is None
-    assert {} == world.queue.in_flight_events()
+    assert world.queue.in_flight_events() == {}
 
 
 # -- hints ---------------------------------------------------------------------------------------------------------------
@@ -364,7 +381,9 @@ GENERIC_POD_UPDATE = ClusterEvent(Resource.ASSIGNED_POD, Action.UPDATE_OTHER)
         pytest.param(hint(NODE_ADD, broken), NODE_ADD, "active", id="9.1-37 a hint that raises is a yes"),
         pytest.param(hint(NODE_ADD), NODE_ADD, "active", id="9.1-38 a registration without hint is a yes"),
         pytest.param(hint(NODE_ADD, Hint.SKIP), NODE_ADD, "unschedulable", id="a hint that says skip"),
-        pytest.param(hint(ONE_UPDATE), GENERIC_POD_UPDATE, "unschedulable", id="9.1-45 one bit does not match a generic update"),
+        pytest.param(
+            hint(ONE_UPDATE), GENERIC_POD_UPDATE, "unschedulable", id="9.1-45 one bit does not match a generic update"
+        ),
         pytest.param(hint(ANY_NODE_UPDATE), NODE_LABEL, "active", id="9.1-46 all bits match a label update"),
         pytest.param(hint(NODE_LABEL), NODE_TAINT, "unschedulable", id="another bit of the same resource"),
     ],
@@ -386,8 +405,8 @@ def test_a_raising_hint_is_logged_once() -> None:
         world.rejected(pod(name), "Plugin")
     world.queue.move_all(NODE_ADD, None, None)
 
-    assert ["queueing hint failed, taken as a yes"] == world.log.texts
-    assert [("Plugin", "NodeAdd", "Error")] * 2 == world.metrics.hints
+    assert world.log.texts == ["queueing hint failed, taken as a yes"]
+    assert world.metrics.hints == [("Plugin", "NodeAdd", "Error")] * 2
 
 
 def test_a_pending_plugin_skips_the_backoff() -> None:
@@ -396,7 +415,7 @@ def test_a_pending_plugin_skips_the_backoff() -> None:
     world.rejected(pod("p"), pending=("Waits",))
     world.queue.move_all(NODE_ADD, None, None)
 
-    assert "active" == world.place("p")
+    assert world.place("p") == "active"
 
 
 @pytest.mark.parametrize("during", [False, True], ids=["while waiting", "during the attempt"])
@@ -436,7 +455,7 @@ def test_backoff_runs_from_the_failure(parked_s: int, place: str) -> None:
     world.queue.move_all(NODE_ADD, None, None)
 
     assert place == world.place("p")
-    assert 1010 == queued.backoff_until
+    assert queued.backoff_until == 1010
 
 
 def test_a_wildcard_for_one_pod() -> None:
@@ -447,7 +466,7 @@ def test_a_wildcard_for_one_pod() -> None:
         world.rejected(info, FIT)
     world.queue.move_all(FORCE_ACTIVATE, None, p1)
 
-    assert {"p1": "backoff", "p2": "unschedulable"} == world.places()
+    assert world.places() == {"p1": "backoff", "p2": "unschedulable"}
 
 
 def test_profiles_do_not_answer_for_each_other() -> None:
@@ -457,8 +476,8 @@ def test_profiles_do_not_answer_for_each_other() -> None:
     world.rejected(pod("b", scheduler=OTHER), FIT)
     world.queue.move_all(NODE_ADD, None, None)
 
-    assert {"a": "unschedulable", "b": "backoff"} == world.places()
-    assert [(FIT, "NodeAdd", "Queue")] == world.metrics.hints
+    assert world.places() == {"a": "unschedulable", "b": "backoff"}
+    assert world.metrics.hints == [(FIT, "NodeAdd", "Queue")]
 
 
 def test_a_plugin_that_registered_nothing_is_woken_by_the_flush_only() -> None:
@@ -467,20 +486,20 @@ def test_a_plugin_that_registered_nothing_is_woken_by_the_flush_only() -> None:
     world.rejected(pod("p"), "Silent")
     world.queue.move_all(NODE_ADD, None, None)
 
-    assert "unschedulable" == world.place("p")
+    assert world.place("p") == "unschedulable"
 
 
 def test_a_rejecter_nobody_knows_is_woken_by_everything() -> None:
     """§1.10: as the pseudo plugin of extenders; the first time its pod is retried, for no event was kept for it."""
     world = World(PLUGINS)
     stranger = world.rejected(pod("p"), "Stranger")
-    assert "backoff" == world.place("p")
+    assert world.place("p") == "backoff"
     assert world.pop() is stranger
     world.fail(stranger, "Stranger")
-    assert "unschedulable" == world.place("p")
+    assert world.place("p") == "unschedulable"
     world.queue.move_all(ASSIGNED_POD_ADD, None, None)
 
-    assert "backoff" == world.place("p")
+    assert world.place("p") == "backoff"
 
 
 def test_concerns_restricts_waiting_pods_and_those_in_flight() -> None:
@@ -493,4 +512,4 @@ def test_concerns_restricts_waiting_pods_and_those_in_flight() -> None:
     world.fail(itself, FIT)
     world.fail(other, FIT)
 
-    assert {"waits": "unschedulable", "itself": "unschedulable", "other": "backoff"} == world.places()
+    assert world.places() == {"waits": "unschedulable", "itself": "unschedulable", "other": "backoff"}

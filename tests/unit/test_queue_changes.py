@@ -44,10 +44,10 @@ def test_a_gated_pod_waits_apart() -> None:
     world = World(PLUGINS, gates=(SchedulingGates(),))
     world.add(pod("p", gates=("g",)))
 
-    assert {"active": 0, "backoff": 0, "unschedulable": 0, "gated": 1} == world.queue.counts()
+    assert world.queue.counts() == {"active": 0, "backoff": 0, "unschedulable": 0, "gated": 1}
     assert world.queue.pop() is None
-    assert [("unschedulable", "UnschedulablePodAdd")] == world.metrics.incomings
-    assert {(GATES, "kubestow"): 1} == world.metrics.rejected
+    assert world.metrics.incomings == [("unschedulable", "UnschedulablePodAdd")]
+    assert world.metrics.rejected == {(GATES, "kubestow"): 1}
 
 
 def test_the_last_gate_goes() -> None:
@@ -57,10 +57,10 @@ def test_the_last_gate_goes() -> None:
     world.advance(7)
     world.update(pod("p", version="2"))
 
-    assert ("active", "UnschedulablePodUpdatePodSchedulingGatesEliminated") == world.metrics.incomings[-1]
+    assert world.metrics.incomings[-1] == ("active", "UnschedulablePodUpdatePodSchedulingGatesEliminated")
     queued = world.pop()
-    assert 1007.0 == queued.initial_attempt_at
-    assert 0 == world.metrics.rejected[GATES, "kubestow"]
+    assert queued.initial_attempt_at == 1007.0
+    assert world.metrics.rejected[GATES, "kubestow"] == 0
 
 
 @pytest.mark.parametrize(
@@ -77,8 +77,8 @@ def test_a_change_that_leaves_a_gate(changed: PodInfo) -> None:
     world.add(pod("p", gates=("g", "h")))
     world.update(changed)
 
-    assert "gated" == world.place("p")
-    assert (1, 0) == (gates.asked, other.asked)
+    assert world.place("p") == "gated"
+    assert (gates.asked, other.asked) == (1, 0)
 
 
 def test_an_event_does_not_touch_gated_pods() -> None:
@@ -90,11 +90,11 @@ def test_an_event_does_not_touch_gated_pods() -> None:
     world.queue.move_all(NODE_ADD, None, None)
     gate.held.add("p")
     world.fail(queued, FIT)
-    assert "gated" == world.place("p")
+    assert world.place("p") == "gated"
     asked, hints = gate.asked, len(world.metrics.hints)
     world.queue.move_all(NODE_ADD, None, None)
 
-    assert "gated" == world.place("p")
+    assert world.place("p") == "gated"
     assert (asked, hints) == (gate.asked, len(world.metrics.hints))
 
 
@@ -107,7 +107,7 @@ def test_the_gating_plugin_s_events_reopen() -> None:
     gate.held.clear()
     world.queue.move_all(NODE_ADD, None, None)
 
-    assert {"a": "active", "b": "gated"} == world.places()
+    assert world.places() == {"a": "active", "b": "gated"}
 
 
 def test_the_flush_asks_the_gate_again() -> None:
@@ -118,8 +118,8 @@ def test_the_flush_asks_the_gate_again() -> None:
     world.add(info)
     world.advance(331)
 
-    assert "gated" == world.place("p")
-    assert 2 == gate.asked
+    assert world.place("p") == "gated"
+    assert gate.asked == 2
     world.store[info.key] = pod("p", version="2")
     world.queue.update(info, pod("p", version="2"))
     assert not world.pop().was_flushed
@@ -139,15 +139,15 @@ def test_who_refused_last_is_asked_first() -> None:
     a, b = Gate("A"), Gate("B", {"p"})
     world = World({"A": (), "B": (hint(NODE_ADD),)}, gates=(a, b))
     world.add(pod("p"))
-    assert (1, 1) == (a.asked, b.asked)
+    assert (a.asked, b.asked) == (1, 1)
 
     world.queue.move_all(NODE_ADD, None, None)
-    assert (1, 2) == (a.asked, b.asked)
+    assert (a.asked, b.asked) == (1, 2)
 
     b.held.clear()
     world.queue.move_all(NODE_ADD, None, None)
-    assert (2, 3) == (a.asked, b.asked)
-    assert "active" == world.place("p")
+    assert (a.asked, b.asked) == (2, 3)
+    assert world.place("p") == "active"
 
 
 class Broken:
@@ -169,8 +169,8 @@ def test_a_failing_gate_keeps_the_pod(gate: Any) -> None:
     world = World(gates=(gate,))
     world.add(pod("p"))
 
-    assert "gated" == world.place("p")
-    assert ["pre-enqueue failed"] == world.log.texts
+    assert world.place("p") == "gated"
+    assert world.log.texts == ["pre-enqueue failed"]
 
 
 def test_a_popped_backoff_pod_does_not_pass_the_gate_again() -> None:
@@ -179,11 +179,11 @@ def test_a_popped_backoff_pod_does_not_pass_the_gate_again() -> None:
     world = World(PLUGINS, gates=(gate,))
     world.rejected(pod("p"), FIT)
     world.queue.move_all(NODE_ADD, None, None)
-    assert ("backoff", 2) == (world.place("p"), gate.asked)
+    assert (world.place("p"), gate.asked) == ("backoff", 2)
     gate.held.add("p")
     world.advance(3)
 
-    assert ("active", 2) == (world.place("p"), gate.asked)
+    assert (world.place("p"), gate.asked) == ("active", 2)
 
 
 # -- flush ---------------------------------------------------------------------------------------------------------------
@@ -194,11 +194,11 @@ def test_waiting_too_long() -> None:
     world = World(PLUGINS)
     world.rejected(pod("p"), FIT)
     world.advance(300)
-    assert "unschedulable" == world.place("p")
+    assert world.place("p") == "unschedulable"
     world.advance(31)
 
-    assert "active" == world.place("p")
-    assert ("active", "UnschedulableTimeout") == world.metrics.incomings[-1]
+    assert world.place("p") == "active"
+    assert world.metrics.incomings[-1] == ("active", "UnschedulableTimeout")
     assert world.pop().was_flushed
 
 
@@ -210,9 +210,26 @@ def test_a_flushed_pod_fails_again() -> None:
     assert world.pop() is queued
     world.fail(queued, FIT)
 
-    assert (False, None) == (queued.was_flushed, queued.flushed_at)
+    assert (queued.was_flushed, queued.flushed_at) == (False, None)
     world.advance(299)
-    assert "unschedulable" == world.place("p")
+    assert world.place("p") == "unschedulable"
+
+
+def test_a_large_flush_goes_in_parts() -> None:
+    """A full pool must not hold up the loop: the rest follows with the next ticks, which are due at once."""
+    world = World(PLUGINS)
+    for n in range(1200):
+        world.rejected(pod(f"p{n}"), FIT)
+    world.clock.time += 331
+    waiting = []
+    for _ in range(3):
+        deadline = world.queue.next_deadline()
+        assert deadline is not None
+        assert deadline <= world.clock.time
+        world.queue.tick()
+        waiting.append(world.queue.counts()["unschedulable"])
+
+    assert waiting == [700, 200, 0]
 
 
 def test_deadlines() -> None:
@@ -220,9 +237,9 @@ def test_deadlines() -> None:
     world = World(PLUGINS)
     assert world.queue.next_deadline() is None
     world.rejected(pod("p"), FIT)
-    assert 1030.0 == world.queue.next_deadline()
+    assert world.queue.next_deadline() == 1030.0
     world.queue.move_all(NODE_ADD, None, None)
-    assert 1002.0 == world.queue.next_deadline()
+    assert world.queue.next_deadline() == 1002.0
 
 
 # -- updates -------------------------------------------------------------------------------------------------------------
@@ -234,7 +251,7 @@ def test_an_update_without_news() -> None:
     world.rejected(pod("p"), TAINTS)
     world.update(pod("p", tolerations=1))
 
-    assert "unschedulable" == world.place("p")
+    assert world.place("p") == "unschedulable"
 
 
 def test_an_update_in_the_active_queue() -> None:
@@ -254,15 +271,15 @@ def test_an_update_that_changes_the_order() -> None:
     world = World(PLUGINS)
     world.add(pod("a"), pod("b"))
     world.update(pod("b", version="2", priority=5))
-    assert ["b", "a"] == world.names_popped()
+    assert world.names_popped() == ["b", "a"]
 
     world = World(PLUGINS)
     for name in ("a", "b"):
         world.rejected(pod(name), FIT)
     world.queue.move_all(NODE_ADD, None, None)
     world.update(pod("b", version="2", priority=5))
-    assert {"a": "backoff", "b": "backoff"} == world.places()
-    assert ["b", "a"] == world.names_popped()
+    assert world.places() == {"a": "backoff", "b": "backoff"}
+    assert world.names_popped() == ["b", "a"]
 
 
 def test_an_update_while_backing_off() -> None:
@@ -299,11 +316,11 @@ def test_an_update_in_the_pool_changes_the_shape() -> None:
     world = World({FIT: (hint(NODE_ADD, lambda info, _o, _n: Hint.QUEUE if info.priority else Hint.SKIP, by_uid),)})
     world.rejected(pod("p"), FIT)
     world.queue.move_all(NODE_ADD, None, None)
-    assert "unschedulable" == world.place("p")
+    assert world.place("p") == "unschedulable"
     world.update(pod("p", version="2", priority=1))
     world.queue.move_all(NODE_ADD, None, None)
 
-    assert "backoff" == world.place("p")
+    assert world.place("p") == "backoff"
 
 
 def by_uid(info: PodInfo) -> str:
@@ -322,7 +339,7 @@ def test_an_update_in_flight() -> None:
     assert hints == len(world.metrics.hints)
     world.fail(queued, TAINTS)
 
-    assert {"p": "backoff", "other": "unschedulable"} == world.places()
+    assert world.places() == {"p": "backoff", "other": "unschedulable"}
     assert queued.info is new
 
 
@@ -331,7 +348,7 @@ def test_an_update_of_an_unknown_pod() -> None:
     world = World(PLUGINS)
     world.queue.update(pod("p"), pod("p", version="2"))
 
-    assert {"p": "active"} == world.places()
+    assert world.places() == {"p": "active"}
 
 
 # -- deletions -----------------------------------------------------------------------------------------------------------
@@ -351,8 +368,8 @@ def test_deletion(place: str) -> None:
     assert place == world.place("p")
     world.delete(info)
 
-    assert {} == world.places()
-    assert {"active": 0, "backoff": 0, "unschedulable": 0, "gated": 0} == world.queue.counts()
+    assert world.places() == {}
+    assert world.queue.counts() == {"active": 0, "backoff": 0, "unschedulable": 0, "gated": 0}
     assert not any(world.metrics.rejected.values())
     world.advance(400)
     assert world.queue.pop() is None
@@ -365,11 +382,11 @@ def test_deletion_in_flight() -> None:
     world.add(info)
     queued = world.pop()
     world.delete(info)
-    assert {"p": "in flight"} == world.places()
+    assert world.places() == {"p": "in flight"}
     world.queue.done(queued.uid)
     world.queue.done(queued.uid)
 
-    assert {} == world.places()
+    assert world.places() == {}
 
 
 def test_bound_by_whomever() -> None:
@@ -379,8 +396,8 @@ def test_bound_by_whomever() -> None:
     world.add(pod("p", nominated="n1"))
     world.queue.observed_bound(pod("p", node="n1"))
 
-    assert {"waits": "unschedulable"} == world.places()
-    assert () == world.queue.nominator.nodes()
+    assert world.places() == {"waits": "unschedulable"}
+    assert world.queue.nominator.nodes() == ()
 
 
 # -- nominations ---------------------------------------------------------------------------------------------------------
@@ -409,7 +426,7 @@ def test_a_nomination_ends(end: Any) -> None:
     end(world, nominee)
 
     places = {name: place for name, place in world.places().items() if name != "nominee"}
-    assert {"low": "backoff", "equal": "backoff", "high": "unschedulable"} == places
+    assert places == {"low": "backoff", "equal": "backoff", "high": "unschedulable"}
 
 
 def test_a_first_nomination_frees_nothing() -> None:
@@ -419,8 +436,8 @@ def test_a_first_nomination_frees_nothing() -> None:
     world.add(pod("p"))
     world.update(pod("p", version="2", nominated="n1"))
 
-    assert "unschedulable" == world.place("waits")
-    assert ("n1",) == world.queue.nominator.nodes()
+    assert world.place("waits") == "unschedulable"
+    assert world.queue.nominator.nodes() == ("n1",)
 
 
 # -- activation ----------------------------------------------------------------------------------------------------------
@@ -437,8 +454,8 @@ def test_activation(place: str) -> None:
     assert place == world.place("p")
     world.queue.activate([info])
 
-    assert "active" == world.place("p")
-    assert ("active", "ForceActivate") == world.metrics.incomings[-1]
+    assert world.place("p") == "active"
+    assert world.metrics.incomings[-1] == ("active", "ForceActivate")
 
 
 def test_activation_in_flight() -> None:
@@ -451,7 +468,7 @@ def test_activation_in_flight() -> None:
     world.fail(queued, FIT)
     world.fail(other, FIT)
 
-    assert {"p": "backoff", "other": "unschedulable"} == world.places()
+    assert world.places() == {"p": "backoff", "other": "unschedulable"}
 
 
 def test_activation_of_unknown_and_ready_pods() -> None:
@@ -461,7 +478,7 @@ def test_activation_of_unknown_and_ready_pods() -> None:
     before = (world.ready, len(world.metrics.incomings))
     world.queue.activate([pod("unknown"), pod("p")])
 
-    assert {"p": "active"} == world.places()
+    assert world.places() == {"p": "active"}
     assert before == (world.ready, len(world.metrics.incomings))
 
 
@@ -476,12 +493,12 @@ def test_entries_show_what_moves_a_pod() -> None:
     world.pop()
 
     rows = {row.key: (row.place, row.attempts, row.plugins, row.deadline) for row in world.queue.entries()}
-    assert {
+    assert rows == {
         "default/ready": ("active", 0, (), None),
         "default/rejected": ("unschedulable", 1, (FIT, TAINTS), 1300.0),
         "default/failed": ("error backoff", 1, (), 1002.0),
         "default/tried": ("in flight", 1, (), None),
-    } == rows
+    }
 
 
 def test_a_registration_for_all_updates_hears_of_generic_ones() -> None:
@@ -490,4 +507,4 @@ def test_a_registration_for_all_updates_hears_of_generic_ones() -> None:
     world.rejected(pod("p"), FIT)
     world.update(pod("p", version="2"))
 
-    assert ("backoff", "UnschedulablePodUpdate") == world.metrics.incomings[-1]
+    assert world.metrics.incomings[-1] == ("backoff", "UnschedulablePodUpdate")

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
-from hypothesis import event as noted
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import event as noted, given, settings, strategies as st
 
 from scheduler.core.events import (
     ALL,
@@ -105,18 +102,13 @@ def says_yes(registered: EventHint, info: PodInfo, new: object) -> bool:
         return True
 
 
-@dataclass
 class History(World):
-    """A world that keeps its own books: which pods exist, which are being tried, what they missed meanwhile."""
-
-    tried: dict[str, QueuedPod] = field(default_factory=dict)
+    """A world that keeps its own books: which pods exist and which are being tried."""
 
     def __init__(self) -> None:
         super().__init__(HINTS, gates=(SchedulingGates(),))
-        self.tried = {}
-        self.missed: dict[str, list[Callable[[QueuedPod], Strategy]]] = {}
+        self.tried: dict[str, QueuedPod] = {}
         self.version = 0
-        self.known_strangers: set[str] = set()
 
     def show(self, name: str, *, priority: int, gated: bool, batch: bool) -> None:
         """The watch shows a pod: new, or changed."""
@@ -187,7 +179,7 @@ class History(World):
         in_queue = sum(self.queue.counts().values())
         assert in_queue == len(rows) - len(self.tried)
         if not self.tried:
-            assert {} == self.queue.in_flight_events(), "nothing in flight, nothing kept"
+            assert self.queue.in_flight_events() == {}, "nothing in flight, nothing kept"
         rejected: Counter[tuple[str, str]] = Counter()
         for queued in self.queue._places:
             rejected.update((plugin, queued.profile) for plugin in queued.rejecters)
@@ -268,7 +260,7 @@ def drain(world: History) -> None:
     st.integers(0, 5),
     st.sampled_from(NAMES),
 )
-def test_replay(  # noqa: PLR0913
+def test_replay(
     events: list[tuple[ClusterEvent, int]], plugins: set[str], pending: set[str], priority: int, name: str
 ) -> None:
     """What happened during the attempt counts as if it happened to the waiting pod; the best answer wins."""
@@ -284,5 +276,6 @@ def test_replay(  # noqa: PLR0913
     world.fail(queued, *plugins, pending=tuple(pending))
 
     expected = {Strategy.SKIP: "unschedulable", Strategy.AFTER_BACKOFF: "backoff", Strategy.IMMEDIATELY: "active"}
-    assert expected[best] == world.place(name) or (not plugins and not pending and world.place(name) == "error backoff")
-    assert {} == world.queue.in_flight_events()
+    place = expected[best] if plugins or pending else "error backoff"
+    assert place == world.place(name)
+    assert world.queue.in_flight_events() == {}

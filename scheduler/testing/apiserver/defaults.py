@@ -57,7 +57,7 @@ class Defaults:
         if not spec.get("containers"):
             raise invalid(resource, name, "spec.containers", "Required value", cause="FieldValueRequired")
         self._priority(resource, name, spec)
-        for container in (*spec.get("initContainers") or [], *spec["containers"]):
+        for container in (*(spec.get("initContainers") or []), *spec["containers"]):
             _container(container)
         _fill(
             spec,
@@ -71,9 +71,7 @@ class Defaults:
         tolerations = spec.setdefault("tolerations", [])
         for key in _UNREADY:
             if not any(_tolerates(t, key) for t in tolerations):
-                tolerations.append(
-                    {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
-                )
+                tolerations.append({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300})
         pod["status"] = {"phase": "Pending", "qosClass": _quality(spec)}
         if spec.get("schedulingGates"):
             pod["status"]["conditions"] = [_gated(now)]
@@ -113,7 +111,7 @@ def with_condition_times(resource: Resource, obj: Object) -> None:
 
 def _fill(into: Object, **defaults: Any) -> None:
     for key, value in defaults.items():
-        if into.get(key) in {None, ""} if not isinstance(into.get(key), dict) else False:
+        if into.get(key) in (None, ""):
             into[key] = value
 
 
@@ -235,7 +233,7 @@ def _event(resource: Resource, event: Object, _: str) -> None:
     for field in ("reportingController", "reportingInstance", "action", "reason", "type"):
         if not event.get(field):
             raise invalid(_in_core(resource), name, field, "Required value", cause="FieldValueRequired")
-    if len(event.get("note", "")) > 1024:  # noqa: PLR2004 (events.k8s.io)
+    if len(event.get("note", "")) > 1024:
         raise invalid(_in_core(resource), name, "message", 'Invalid value: "": can have at most 1024 characters')
 
 

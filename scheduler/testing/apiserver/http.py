@@ -50,7 +50,14 @@ class Handler:
     """Answers requests. Holds the open streams and the log; everything else is the registry's."""
 
     def __init__(
-        self, storage: Storage, registry: Registry, served: Served, *, clock: Clock, faults: Faults, behaviour: Behaviour
+        self,
+        storage: Storage,
+        registry: Registry,
+        served: Served,
+        *,
+        clock: Clock,
+        faults: Faults,
+        behaviour: Behaviour,
     ) -> None:
         self._storage = storage
         self._registry = registry

@@ -118,7 +118,9 @@ def _merge_maps(key: str, original: list[Any], patch: list[Any]) -> list[Any]:
     return _in_server_order(before, changed, list(items), items)
 
 
-def _in_server_order(before: list[Any], patched: list[Any], after: list[Any], items: dict[Any, Any] | None) -> list[Any]:
+def _in_server_order(
+    before: list[Any], patched: list[Any], after: list[Any], items: dict[Any, Any] | None
+) -> list[Any]:
     """What the patch names keeps the place it had on the server; what is new goes before what the patch does not name."""
     place = {key: i for i, key in enumerate(before)}
     after = list(dict.fromkeys(after))

@@ -19,7 +19,7 @@ def grace_s(pod: Object, asked: int | None) -> int:
     return max(0, spec.get("terminationGracePeriodSeconds", 30) if asked is None else asked)
 
 
-def check_binding(resource: Resource, name: str, binding: Object) -> None:
+def check_binding(name: str, binding: Object) -> None:
     """What can be refused without looking at the pod: 400 and, as a real server does, 500."""
     if binding.get("metadata", {}).get("name", "") != name:
         raise bad_request("name in URL does not match name in Binding object")

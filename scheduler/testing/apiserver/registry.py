@@ -5,7 +5,7 @@ Plain function calls: a write is done when they return. HTTP (`server.py`) and i
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import random
 import re
 import uuid
@@ -58,7 +58,7 @@ class Registry:
 
     def now_text(self, later_s: float = 0) -> str:
         """The time as the API writes it."""
-        moment = datetime.datetime.fromtimestamp(self._clock.wall() + later_s, datetime.UTC)
+        moment = dt.datetime.fromtimestamp(self._clock.wall() + later_s, dt.UTC)
         return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def entry(self, resource: Resource, namespace: str, name: str) -> Entry:
@@ -151,7 +151,9 @@ class Registry:
         obj = self._received(resource, obj)
         metadata = obj["metadata"]
         if metadata.setdefault("name", name) != name:
-            raise bad_request(f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})")
+            raise bad_request(
+                f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})"
+            )
         key = resource.key(namespace, name)
         entry = self._storage.bucket(resource).entries.get(key)
         if entry is None:
@@ -182,13 +184,11 @@ class Registry:
 
     def bind(self, resource: Resource, namespace: str, name: str, binding: Object) -> Object:
         """POST pods/<name>/binding. Raises 400, 404, 409 and, as a real server does, 500."""
-        pods.check_binding(resource, name, binding)
+        pods.check_binding(name, binding)
         entry = self.entry(resource, namespace, name)
         nodes = self._storage.bucket(self._served.named("nodes")).entries
         node = nodes.get(binding["target"]["name"])
-        pod = pods.bound(
-            resource, entry.obj, binding, node=node.obj if node is not None else None, now=self.now_text()
-        )
+        pod = pods.bound(resource, entry.obj, binding, node=node.obj if node is not None else None, now=self.now_text())
         pod["metadata"] = dict(pod["metadata"])
         self._storage.put(resource, entry.key, pod)
         return success(201)

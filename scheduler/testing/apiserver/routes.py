@@ -62,7 +62,7 @@ def _inside(served: Served, group: str, version: str, rest: list[str]) -> Target
     resource = served.at(group, version, rest[0])
     if resource is None or len(rest) > 3 or (namespace and not resource.namespaced):
         raise no_such_resource()
-    name, subresource = (rest[1:] + ["", ""])[:2]
+    name, subresource = [*rest[1:], "", ""][:2]
     if subresource and not _has(resource, subresource):
         raise no_such_resource()
     if name and resource.namespaced and not namespace:
@@ -71,9 +71,7 @@ def _inside(served: Served, group: str, version: str, rest: list[str]) -> Target
 
 
 def _has(resource: Resource, subresource: str) -> bool:
-    return (subresource == "status" and resource.has_status) or (
-        subresource == "binding" and resource.name == "pods"
-    )
+    return (subresource == "status" and resource.has_status) or (subresource == "binding" and resource.name == "pods")
 
 
 def denied(request: Request, resource: Resource) -> Refused:

@@ -77,11 +77,11 @@ class _Parser:
         if self._next() != "(":
             raise bad_request("unable to parse requirement: expected: '('")
         values = []
-        while (token := self._next()) != ")":
-            if not token:
+        while (item := self._next()) != ")":
+            if not item:
                 raise bad_request("unable to parse requirement: found '', expected: ',', ')' or identifier")
-            if token != ",":
-                values.append(token)
+            if item != ",":
+                values.append(item)
         return frozenset(values)
 
     def _peek(self) -> str:

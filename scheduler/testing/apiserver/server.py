@@ -131,9 +131,7 @@ class ApiServer:
         resource = self._served.named(kind_or_resource)
         metadata = obj["metadata"]
         namespace = metadata.get("namespace") or "default"
-        entry, _ = self._registry.replace(
-            resource, namespace, metadata["name"], _copy(obj), subresource=subresource
-        )
+        entry, _ = self._registry.replace(resource, namespace, metadata["name"], _copy(obj), subresource=subresource)
         return _plain(entry)
 
     def patch(
@@ -166,8 +164,9 @@ class ApiServer:
         return [entry.obj for entry in bucket.ordered()]
 
     def subscribe(self, callback: Subscriber) -> Callable[[], None]:
-        """Call `callback(event_type, resource, obj)` right after every write, in order. It may write, must not change
-        `obj`, and an exception of its reaches whoever wrote. Returns the undo.
+        """Call `callback(event_type, resource, obj)` right after every write, in order. Returns the undo.
+
+        It may write and must not change `obj`; an exception of its reaches whoever wrote.
         """
         return self._storage.subscribe(callback)
 

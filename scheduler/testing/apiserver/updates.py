@@ -68,9 +68,7 @@ def _metadata(resource: Resource, old: Object, new: Object, *, subresource: str)
         return dict(before)
     fixed = (*_SYSTEM, *_DELETION, "resourceVersion")
     result = {key: before[key] for key in fixed if key in before}
-    for key, value in after.items():
-        if key not in fixed and value not in ({}, [], None):
-            result[key] = value
+    result |= {key: value for key, value in after.items() if key not in fixed and value not in ({}, [], None)}
     if subresource and resource.name == "pods":
         result.pop("ownerReferences", None)
         if "ownerReferences" in before:
@@ -97,7 +95,9 @@ def _check_pod(resource: Resource, old: Object, new: Object, name: str) -> None:
         raise invalid(resource, name, "spec", _POD_FIXED, cause="FieldValueForbidden")
 
 
-_MUTABLE: Final = frozenset({"schedulingGates", "tolerations", "activeDeadlineSeconds", "terminationGracePeriodSeconds"})
+_MUTABLE: Final = frozenset(
+    {"schedulingGates", "tolerations", "activeDeadlineSeconds", "terminationGracePeriodSeconds"}
+)
 _MUTABLE_WHILE_GATED: Final = _MUTABLE | {"nodeSelector", "affinity"}
 
 

@@ -12,8 +12,7 @@ from scheduler.core.clock import Clock
 from scheduler.core.decode import from_manifest
 from scheduler.core.node import Node
 from scheduler.core.pod import Pod
-from scheduler.testing.apiserver import ApiServer
-from scheduler.testing.apiserver.status import Refused
+from scheduler.testing.apiserver import ApiServer, Refused
 from scheduler.testing.simulate.manifests import Found, InputError, Manifest
 from scheduler.testing.simulate.outcome import Outcome, fills, full, is_expected_pending, placement
 from scheduler.testing.simulate.tracker import Tracker
@@ -60,7 +59,6 @@ class World:
         self.left_alone = 0
         self.left_out: Counter[str] = Counter()
         """Objects by kind that scheduling does not look at."""
-        self._spaces = {"default", "kube-node-lease", "kube-public", "kube-system"}
         rank = {kind: at for at, kind in enumerate(_ORDER)}
         first = [each for each in objects if each.kind in rank]
         for each in sorted(first, key=lambda each: rank[each.kind]):
@@ -86,13 +84,12 @@ class World:
         return {**found.value, "spec": spec}
 
     def _create(self, found: Found, value: Manifest) -> None:
-        if found.kind == "Namespace":
-            if found.name in self._spaces:
-                return
-            self._spaces.add(found.name)
-        elif found.namespace and found.namespace not in self._spaces:
-            self._spaces.add(found.namespace)
-            self._server.create("Namespace", {"metadata": {"name": found.namespace}})
+        if found.kind == "Namespace" and any(
+            found.name == each["metadata"]["name"] for each in self._server.objects("Namespace")
+        ):
+            return  # every cluster has this one
+        if found.namespace:
+            self._server.ensure_namespace(found.namespace)
         try:
             self._server.create(found.kind, value)
         except KeyError:
@@ -164,8 +161,8 @@ def _expected(server: ApiServer, ours: Sequence[str], patterns: Sequence[str]) -
 def _outcome(
     server: ApiServer, world: World, expected: frozenset[str], *, tracker: Tracker, is_settled: bool
 ) -> Outcome:
-    pods = {pod.key: pod for pod in (from_manifest(Pod, each) for each in server.list("Pod"))}
-    nodes = [from_manifest(Node, each) for each in server.list("Node")]
+    pods = {pod.key: pod for pod in (from_manifest(Pod, each) for each in server.objects("Pod"))}
+    nodes = [from_manifest(Node, each) for each in server.objects("Node")]
     return Outcome(
         placements=tuple(placement(pods[key], is_expected_pending=key in expected) for key in world.ours),
         fills=fills(nodes, pods.values()),

@@ -39,7 +39,9 @@ def with_claim(name: str) -> PodInfo:
         pytest.param(
             pod("p", gates=("g",)), pod("p"), [Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED], id="the last gate went"
         ),
-        pytest.param(pod("p", gates=("g", "h")), pod("p", gates=("g",)), [Action.UPDATE_OTHER], id="one gate of two went"),
+        pytest.param(
+            pod("p", gates=("g", "h")), pod("p", gates=("g",)), [Action.UPDATE_OTHER], id="one gate of two went"
+        ),
         pytest.param(pod("p"), pod("p", tolerations=1), [Action.UPDATE_POD_TOLERATION], id="a toleration more"),
         pytest.param(
             with_claim("a"), with_claim("b"), [Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM], id="another generated claim"
@@ -60,6 +62,6 @@ def test_changes(old: PodInfo, new: PodInfo, actions: list[Action]) -> None:
 
 def test_a_pod_with_a_node() -> None:
     """Once assigned, its changes are about AssignedPod."""
-    assert [Resource.ASSIGNED_POD] == [
-        event.resource for event in pod_changes(pod("p", node="n"), pod("p", node="n", version="2"))
+    assert [event.resource for event in pod_changes(pod("p", node="n"), pod("p", node="n", version="2"))] == [
+        Resource.ASSIGNED_POD
     ]

@@ -27,9 +27,9 @@ def test_a_second_begin_is_refused() -> None:
     in_flight.record(NODE_ADD, None, 1)
 
     assert not in_flight.begin(queued("p"))
-    assert [("NodeAdd", 1, False)] == seen(in_flight, "p")
+    assert seen(in_flight, "p") == [("NodeAdd", 1, False)]
     in_flight.end("p")
-    assert {} == in_flight.counts()
+    assert in_flight.counts() == {}
 
 
 def test_nothing_is_kept_for_nobody() -> None:
@@ -39,7 +39,7 @@ def test_nothing_is_kept_for_nobody() -> None:
     in_flight.begin(queued("p"))
     in_flight.record(NODE_ADD, None, 2, target="q")
 
-    assert {"PodPopped": 1} == in_flight.counts()
+    assert in_flight.counts() == {"PodPopped": 1}
 
 
 def test_the_oldest_pod_decides_what_is_kept() -> None:
@@ -49,11 +49,11 @@ def test_the_oldest_pod_decides_what_is_kept() -> None:
         in_flight.begin(queued(name))
         in_flight.record(NODE_ADD, None, name)
     in_flight.end("b")
-    assert 3 == in_flight.counts()["NodeAdd"]
+    assert in_flight.counts()["NodeAdd"] == 3
     in_flight.end("a")
 
-    assert {"NodeAdd": 1, "PodPopped": 1} == in_flight.counts()
-    assert [("NodeAdd", "c", False)] == seen(in_flight, "c")
+    assert in_flight.counts() == {"NodeAdd": 1, "PodPopped": 1}
+    assert seen(in_flight, "c") == [("NodeAdd", "c", False)]
     assert in_flight.since_pop("a") is None
 
 
@@ -64,11 +64,11 @@ def test_the_same_event_twice_in_a_row_is_kept_once() -> None:
     in_flight.begin(queued("a"))
     in_flight.record(NODE_ADD, None, node)
     in_flight.record(NODE_ADD, None, node)
-    assert 1 == in_flight.counts()["NodeAdd"]
+    assert in_flight.counts()["NodeAdd"] == 1
     in_flight.begin(queued("b"))
     in_flight.record(NODE_ADD, None, node)
 
-    assert 2 == in_flight.counts()["NodeAdd"]
+    assert in_flight.counts()["NodeAdd"] == 2
     assert [("NodeAdd", node, False)] == seen(in_flight, "b")
 
 
@@ -82,10 +82,12 @@ def test_too_many_events_are_blurred() -> None:
     in_flight.begin(queued("young"))
     in_flight.record(NODE_DELETE, "gone", None)
 
-    assert [("AssignedPodDelete", None, False), ("NodeAdd", None, True), ("NodeDelete", None, False)] == seen(
-        in_flight, "old"
-    )
-    assert [("NodeDelete", None, False)] == seen(in_flight, "young")
+    assert seen(in_flight, "old") == [
+        ("AssignedPodDelete", None, False),
+        ("NodeAdd", None, True),
+        ("NodeDelete", None, False),
+    ]
+    assert seen(in_flight, "young") == [("NodeDelete", None, False)]
 
 
 def test_a_million_events_stay_a_few() -> None:
@@ -99,7 +101,11 @@ def test_a_million_events_stay_a_few() -> None:
 
 @pytest.mark.parametrize(
     ("target", "expected"),
-    [pytest.param(None, True, id="about nobody"), pytest.param("p", True, id="about it"), pytest.param("q", False, id="about another")],
+    [
+        pytest.param(None, True, id="about nobody"),
+        pytest.param("p", True, id="about it"),
+        pytest.param("q", False, id="about another"),
+    ],
 )
 def test_targets(target: str | None, expected: bool) -> None:
     """An event about one pod is asked about for that pod only."""

@@ -45,7 +45,7 @@ def test_refused(stored: tuple[PodInfo, ...]) -> None:
     them = nominator(*stored)
     them.add(pod("p"), "n1")
 
-    assert () == them.nodes()
+    assert them.nodes() == ()
 
 
 @pytest.mark.parametrize(
@@ -75,12 +75,12 @@ def test_order_and_deletion() -> None:
     them.add(b, "n1")
     them.add(a, "n1")
     assert (b, a) == them.for_node("n1")
-    assert "n1" == them.delete(b)
+    assert them.delete(b) == "n1"
     assert them.delete(b) is None
     assert (a,) == them.for_node("n1")
     them.delete(a)
 
-    assert () == them.nodes()
+    assert them.nodes() == ()
 
 
 def test_foreign_nominations() -> None:
@@ -92,8 +92,8 @@ def test_foreign_nominations() -> None:
     assert (ours, theirs) == them.for_node("n1")
     them.add_foreign(theirs, "n2")
     them.remove_foreign("ours")
-    assert ("n1", "n2") == them.nodes()
+    assert them.nodes() == ("n1", "n2")
     them.remove_foreign("theirs")
     them.remove_foreign("theirs")
 
-    assert ("n1",) == them.nodes()
+    assert them.nodes() == ("n1",)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,7 @@ OURS = "kubestow"
 OTHER = "kubestow-batch"
 
 
-def pod(  # noqa: PLR0913
+def pod(
     name: str,
     *,
     priority: int = 0,
@@ -146,10 +146,10 @@ class World:
 
     def __init__(
         self,
-        hints: dict[str, tuple[EventHint, ...]] | None = None,
+        hints: Mapping[str, tuple[EventHint, ...]] | None = None,
         *,
         gates: tuple[Any, ...] = (),
-        other_hints: dict[str, tuple[EventHint, ...]] | None = None,
+        other_hints: Mapping[str, tuple[EventHint, ...]] | None = None,
         **options: float,
     ) -> None:
         self.clock = HandClock()

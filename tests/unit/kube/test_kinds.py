@@ -1,0 +1,105 @@
+import asyncio
+import contextlib
+
+import msgspec
+import pytest
+
+from scheduler.core.errors import NotFound, Unavailable
+from scheduler.kube.kinds import KINDS, WATCHED_NOW, Discovery, Served, Unanswered, discover
+from tests.unit.kube.scripted import LeapingClock, ScriptedTransport, until
+
+CAPACITY, CLAIM, POD = KINDS["CSIStorageCapacity"], KINDS["ResourceClaim"], KINDS["Pod"]
+ABSENT = NotFound("not found", status=404)
+
+
+def serves(*plurals: str) -> bytes:
+    return msgspec.json.encode({"kind": "APIResourceList", "resources": [{"name": name} for name in plurals]})
+
+
+def test_the_table_is_consistent():
+    """Names and plurals are unique; what is watched can be decoded."""
+    assert len({spec.plural for spec in KINDS.values()}) == len(KINDS)
+    assert all(spec.typ is not None for spec in WATCHED_NOW)
+    assert ("", "storage.k8s.io") == (POD.group, CAPACITY.group)
+
+
+@pytest.mark.parametrize(
+    ("groups", "expected"),
+    [
+        pytest.param(
+            {"v1": serves("csistoragecapacities"), "v1beta1": serves("csistoragecapacities")},
+            Served("/apis/storage.k8s.io/v1/csistoragecapacities", "v1"),
+            id="the better version wins",
+        ),
+        pytest.param(
+            {"v1": serves("storageclasses"), "v1beta1": serves("csistoragecapacities")},
+            Served("/apis/storage.k8s.io/v1beta1/csistoragecapacities", "v1beta1"),
+            id="the group version exists without the kind",
+        ),
+        pytest.param(
+            {"v1": ABSENT, "v1beta1": serves("csistoragecapacities")},
+            Served("/apis/storage.k8s.io/v1beta1/csistoragecapacities", "v1beta1"),
+            id="only the lesser group version exists",
+        ),
+        pytest.param({"v1": ABSENT, "v1beta1": ABSENT}, None, id="neither"),
+    ],
+)
+async def test_versions_are_tried_in_order_of_preference(groups, expected):
+    """A kind is where its best served version is, or absent."""
+    transport = ScriptedTransport(by_path={f"/apis/storage.k8s.io/{name}": answer for name, answer in groups.items()})
+
+    assert {"CSIStorageCapacity": expected} == await discover(transport, [CAPACITY])
+
+
+async def test_a_group_version_is_asked_once_for_all_its_kinds():
+    """Core kinds live under /api."""
+    transport = ScriptedTransport(by_path={"/api/v1": serves("pods", "nodes")})
+
+    found = await discover(transport)
+
+    assert {"Pod": Served("/api/v1/pods", "v1"), "Node": Served("/api/v1/nodes", "v1")} == found
+    assert ["/api/v1"] == transport.paths("GET")
+
+
+async def test_a_failing_group_leaves_the_others_alone_and_pins_nothing_to_a_lesser_version():
+    """Its kinds stay open until it answers."""
+    transport = ScriptedTransport(
+        by_path={
+            "/api/v1": serves("pods"),
+            "/apis/resource.k8s.io/v1": Unavailable("apiservice down", status=503),
+            "/apis/resource.k8s.io/v1beta2": serves("resourceclaims"),
+            "/apis/resource.k8s.io/v1beta1": b"<html>",
+        }
+    )
+
+    with pytest.raises(Unanswered) as caught:
+        await discover(transport, [POD, CLAIM])
+
+    assert {"Pod": Served("/api/v1/pods", "v1")} == caught.value.served
+    assert {"resource.k8s.io/v1", "resource.k8s.io/v1beta1"} == set(caught.value.failed)
+
+
+async def test_missing_kinds_are_asked_for_again():
+    """Absent ones once a minute, unanswered ones sooner; a found one is reported once."""
+    clock = LeapingClock()
+    transport = ScriptedTransport(
+        answers=[Unavailable("starting", status=503), ABSENT, ABSENT, ABSENT, serves("resourceclaims"), ABSENT, ABSENT]
+    )
+    discovery = Discovery(transport, clock, kinds=[CLAIM])
+    found: list[tuple[str, str]] = []
+    transport.answers[1:1] = [Unavailable("starting"), Unavailable("starting")]
+
+    task = asyncio.create_task(discovery.run(lambda spec, served: found.append((spec.name, served.version))))
+    await until(lambda: len(clock.slept) == 1)
+    assert not discovery.answered.is_set()
+    assert "starting" in discovery.last_error
+    await until(lambda: len(clock.slept) == 2)
+    assert discovery.answered.is_set()
+    assert ("ResourceClaim",) == discovery.missing
+    await task
+
+    assert [1.0, 60.0] == clock.slept
+    assert [("ResourceClaim", "v1")] == found
+    assert () == discovery.missing
+    with contextlib.suppress(asyncio.CancelledError):
+        task.cancel()

@@ -1,0 +1,76 @@
+import pytest
+
+from scheduler.core.errors import (
+    Ambiguous,
+    ApiError,
+    Conflict,
+    Forbidden,
+    Gone,
+    Invalid,
+    NotFound,
+    TooManyRequests,
+    Unauthorized,
+    Unavailable,
+)
+from scheduler.kube.wire import failure
+
+STATUS = b'{"kind":"Status","code":409,"reason":"AlreadyExists","message":"it exists","details":{"name":"p"}}'
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        (400, Invalid), (401, Unauthorized), (403, Forbidden), (404, NotFound), (409, Conflict), (410, Gone),
+        (415, Invalid), (422, Invalid), (429, TooManyRequests), (500, Unavailable), (502, Unavailable),
+        (503, Unavailable), (504, Unavailable), (302, ApiError), (418, ApiError),
+    ],
+)  # fmt: skip
+def test_a_status_becomes_the_type_that_says_what_to_do(status, expected):
+    """For a read, nothing is ambiguous."""
+    assert expected is type(failure(status, b"{}"))
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "expected"),
+    [
+        pytest.param(502, b"bad gateway", Ambiguous, id="a proxy lost the server"),
+        pytest.param(504, b"{}", Ambiguous, id="the server gave up waiting"),
+        pytest.param(500, b'{"message":"etcdserver: request timed out"}', Ambiguous, id="the store timed out"),
+        pytest.param(500, b'{"message":"admission webhook failed"}', Unavailable, id="refused before it was stored"),
+        pytest.param(503, b"{}", Unavailable, id="no server"),
+    ],
+)
+def test_a_write_may_have_been_carried_out(status, body, expected):
+    """Then only reading helps."""
+    assert expected is type(failure(status, body, is_write=True))
+
+
+def test_the_status_object_is_read():
+    """Message, reason and HTTP status are kept."""
+    error = failure(409, STATUS)
+
+    assert ("it exists", 409, "AlreadyExists") == (error.message, error.status, error.reason)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "header", "expected"),
+    [
+        pytest.param(429, b"{}", "3", 3.0, id="header"),
+        pytest.param(429, b'{"details":{"retryAfterSeconds":4}}', None, 4.0, id="Status"),
+        pytest.param(429, b"{}", None, None, id="neither"),
+        pytest.param(429, b"{}", "Fri, 31 Dec 1999 23:59:59 GMT", None, id="a date is not understood"),
+        pytest.param(503, b"{}", "1", 1.0, id="503 with a wish is as a 429"),
+    ],
+)
+def test_the_wish_to_wait_is_kept(status, body, header, expected):
+    """From the header or the Status."""
+    error = failure(status, body, retry_after=header)
+
+    assert isinstance(error, TooManyRequests)
+    assert expected == error.retry_after_s
+
+
+def test_a_body_that_is_no_status_is_the_message():
+    """A proxy's page helps more than nothing."""
+    assert "<html>nope" == failure(503, b"<html>nope").message
+    assert "HTTP status 503" == failure(503, b"").message

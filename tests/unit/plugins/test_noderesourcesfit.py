@@ -1,0 +1,342 @@
+"""NodeResourcesFit: docs/spec/core.md §5.5, rows 133–137, 161–168."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from scheduler.config.args import NodeResourcesFitArgs, ResourceWeight, ScoringStrategy, ShapePoint
+from scheduler.core.events import ASSIGNED_POD_DELETE, NODE_ADD, Action, ClusterEvent, Resource
+from scheduler.core.podinfo import PodInfo
+from scheduler.core.verdicts import Code
+from scheduler.framework.hints import Hint
+from scheduler.framework.state import CycleState
+from scheduler.plugins.noderesourcesfit import NodeResourcesFit
+from scheduler.plugins.noderesourcesfit.strategies import curve, percent
+from tests.unit.objects import asking, cluster, container, handle, info, node
+from tests.unit.plugins.ask import hinted, named, refused, scored
+
+GREW = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_ALLOCATABLE)
+UNASSIGNED_DELETE = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.DELETE)
+NEIGHBOUR_SHRANK = ClusterEvent(Resource.ASSIGNED_POD, Action.UPDATE_POD_SCALE_DOWN)
+ITSELF_SHRANK = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_SCALE_DOWN)
+X = "example.com/x"
+
+
+def no(*reasons: str, final: bool = False) -> tuple[Code, tuple[str, ...]]:
+    return (Code.UNRESOLVABLE if final else Code.UNSCHEDULABLE, reasons)
+
+
+def full(count: int) -> list[PodInfo]:
+    return [info(f"other{at}", on="n1") for at in range(count)]
+
+
+@pytest.mark.parametrize("others", [0, 8], ids=["one candidate", "many candidates"])
+@pytest.mark.parametrize(
+    ("things", "pod", "verdict"),
+    [
+        pytest.param([node()], asking(cpu="4"), None, id="exactly fits"),
+        pytest.param(
+            [node(), asking("a", on="n1", cpu="2")], asking(cpu="3"), no("Insufficient cpu"), id="not enough left"
+        ),
+        pytest.param([node()], asking(cpu="5"), no("Insufficient cpu", final=True), id="162: larger than the node"),
+        pytest.param([node(pods="2"), *full(2)], info(), no("Too many pods"), id="161: pods 2 of 2"),
+        pytest.param(
+            [node(pods="0")], info(), no("Too many pods"), id="a node that takes no pods at all is resolvable"
+        ),
+        pytest.param(
+            [node(), asking("a", on="n1", cpu="2", memory="7Gi")],
+            asking(cpu="3", memory="2Gi"),
+            no("Insufficient cpu", "Insufficient memory"),
+            id="every short resource is a reason",
+        ),
+        pytest.param(
+            [node(), asking("a", on="n1", cpu="2")],
+            asking(cpu="3", memory="9Gi"),
+            no("Insufficient cpu", "Insufficient memory", final=True),
+            id="one hopeless resource makes it final",
+        ),
+        pytest.param([node()], asking(**{X: "1"}), no(f"Insufficient {X}", final=True), id="163: node without it"),
+        pytest.param([node(**{X: "2"})], asking(**{X: "2"}), None, id="node with it"),
+        pytest.param(
+            [node(**{X: "2"}), asking("a", on="n1", **{X: "1"})],
+            asking(**{X: "2"}),
+            no(f"Insufficient {X}"),
+            id="some of it is taken",
+        ),
+        pytest.param(
+            [node(), asking("a", on="n1", cpu="5")], info(), None, id="165: zero-request pod on an over-committed node"
+        ),
+        pytest.param(
+            [node(), asking("a", on="n1", cpu="5")], asking(memory="1Gi"), None, id="only what the pod asks for counts"
+        ),
+        pytest.param(
+            [node(), asking("a", on="n1", cpu="5")],
+            asking(cpu="1m"),
+            no("Insufficient cpu"),
+            id="over-committed in what the pod asks for",
+        ),
+        pytest.param([node()], asking(cpu="0", **{X: "0"}), None, id="explicit zeros are no requests"),
+        pytest.param(
+            [node()],
+            asking(**{"ephemeral-storage": "1"}),
+            no("Insufficient ephemeral-storage", final=True),
+            id="storage",
+        ),
+        pytest.param([node()], asking(storage="1"), None, id="a name that no node counts is nobody's"),
+        pytest.param(
+            [node(pods="1"), *full(1)],
+            asking(cpu="5", **{"b/y": "1", "a/x": "1"}),
+            no("Too many pods", "Insufficient cpu", "Insufficient a/x", "Insufficient b/y", final=True),
+            id="pods first, then cpu, then scalars by name",
+        ),
+    ],
+)
+def test_filter(things: list[Any], pod: PodInfo, verdict: Any, others: int) -> None:
+    """A node is refused iff the request does not fit what is left; alone or among others, the verdict is the same."""
+    seen = cluster(*things, *(node(f"m{at}", cpu="64", memory="1Ti", **{X: "9"}) for at in range(others)))
+    plugin = NodeResourcesFit(None, handle(seen))
+
+    assert refused(plugin, seen, pod).get("n1") == verdict
+
+
+def test_more_resources_than_a_table_holds() -> None:
+    """Twenty extended resources at once."""
+    names = [f"example.com/r{at:02}" for at in range(20)]
+    nodes = [node(f"n{at}", **dict.fromkeys(names[:at], "1")) for at in (0, 10, 19, 20, 20, 20)]
+    seen = cluster(*nodes)
+    out = refused(NodeResourcesFit(None, handle(seen)), seen, asking(**dict.fromkeys(names, "1")))
+
+    assert {"n0", "n10", "n19"} == set(out)
+    assert out["n10"] == no(*(f"Insufficient {name}" for name in names[10:]), final=True)
+
+
+@pytest.mark.parametrize(
+    ("args", "out"),
+    [
+        pytest.param(NodeResourcesFitArgs(), True, id="checked by default"),
+        pytest.param(NodeResourcesFitArgs(ignored_resources=(X,)), False, id="ignored by name"),
+        pytest.param(NodeResourcesFitArgs(ignored_resource_groups=("example.com",)), False, id="164: ignored by group"),
+        pytest.param(NodeResourcesFitArgs(ignored_resource_groups=("example.org",)), True, id="another group"),
+    ],
+)
+def test_ignored(args: NodeResourcesFitArgs, out: bool) -> None:
+    """Somebody else's resources are not checked, neither in Filter nor when a node comes."""
+    seen = cluster(*(node(f"n{at}") for at in range(6)))
+    plugin = NodeResourcesFit(args, handle(seen))
+    hint = hinted(plugin, NODE_ADD, asking(**{X: "1"}), new=node())
+
+    assert out is bool(refused(plugin, seen, asking(**{X: "1"})))
+    assert (Hint.SKIP if out else Hint.QUEUE) is hint
+
+
+def test_native_resources_cannot_be_ignored() -> None:
+    """Only extended resources can be somebody else's."""
+    seen = cluster(node())
+    plugin = NodeResourcesFit(NodeResourcesFitArgs(ignored_resources=("cpu",)), handle(seen))
+
+    assert refused(plugin, seen, asking(cpu="9")) == {"n1": no("Insufficient cpu", final=True)}
+
+
+def strategy(type_: str, *shape: tuple[int, int], **weights: int) -> NodeResourcesFitArgs:
+    resources = tuple(ResourceWeight(name, weight) for name, weight in (weights or {"cpu": 1, "memory": 1}).items())
+    points = tuple(ShapePoint(utilization, score) for utilization, score in shape)
+    return NodeResourcesFitArgs(scoring_strategy=ScoringStrategy(type_, resources, points))
+
+
+UP = ((0, 0), (100, 10))
+USED = [node(), asking("a", on="n1", cpu="1", memory="2Gi")]
+
+
+@pytest.mark.parametrize(
+    ("args", "things", "pod", "score"),
+    [
+        pytest.param(None, USED, asking(cpu="1", memory="2Gi"), 50, id="133: half is left"),
+        pytest.param(strategy("MostAllocated"), USED, asking(cpu="1", memory="2Gi"), 50, id="135: half is used"),
+        pytest.param(
+            None, [node(cpu="1", memory="400Mi")], info(), 70, id="134: a pod without requests weighs something"
+        ),
+        pytest.param(None, [node(cpu="1")], asking(cpu="2"), 48, id="more than there is scores 0 for that resource"),
+        pytest.param(
+            strategy("MostAllocated"),
+            [node(cpu="1")],
+            asking(cpu="2", memory="4Gi"),
+            75,
+            id="more than there is is 100",
+        ),
+        pytest.param(
+            strategy("LeastAllocated", cpu=3, memory=1),
+            USED,
+            asking(cpu="3", memory="2Gi"),
+            12,
+            id="weights, rounded down",
+        ),
+        pytest.param(
+            strategy("LeastAllocated", **{"cpu": 1, X: 1}),
+            USED,
+            asking(cpu="1"),
+            50,
+            id="an unrequested scalar is left out",
+        ),
+        pytest.param(
+            strategy("LeastAllocated", **{"cpu": 1, X: 1}),
+            [node(**{X: "4"}), asking("a", on="n1", cpu="1", **{X: "2"})],
+            asking(cpu="1", **{X: "1"}),
+            37,
+            id="a requested scalar counts",
+        ),
+        pytest.param(
+            strategy("LeastAllocated", **{"cpu": 1, X: 1}),
+            [node()],
+            asking(cpu="1", **{X: "1"}),
+            75,
+            id="none there: left out",
+        ),
+        pytest.param(strategy("LeastAllocated", odd=1), [node()], asking(cpu="1"), 0, id="nothing to score"),
+        pytest.param(
+            strategy("RequestedToCapacityRatio", *UP),
+            [node(cpu="4", memory="4Gi")],
+            asking(cpu="3", memory="1Gi"),
+            50,
+            id="136: 75 % and 25 %",
+        ),
+        pytest.param(
+            strategy("RequestedToCapacityRatio", (0, 0), (50, 0), (100, 10)),
+            [node(cpu="4", memory="4Gi")],
+            asking(cpu="3", memory="1Gi"),
+            50,
+            id="137: a resource that scores 0 does not count",
+        ),
+        pytest.param(
+            strategy("RequestedToCapacityRatio", *UP, cpu=1, memory=1),
+            [node(cpu="4", memory="4Gi")],
+            asking(cpu="3", memory="1040Mi"),
+            50,
+            id="the mean is rounded, 75 and 25",
+        ),
+        pytest.param(
+            strategy("RequestedToCapacityRatio", *UP),
+            [node(cpu="100", memory="100Gi")],
+            asking(cpu="50", memory="51Gi"),
+            51,
+            id="half is rounded up",
+        ),
+    ],
+)
+@pytest.mark.parametrize("others", [0, 20], ids=["alone", "among others"])
+def test_score(args: Any, things: list[Any], pod: PodInfo, score: int, others: int) -> None:
+    """The configured strategy, in whole numbers."""
+    seen = cluster(*things, *(node(f"m{at}", **{X: "9"}) for at in range(others)))
+    scores = scored(NodeResourcesFit(args, handle(seen)), seen, pod)
+
+    assert scores is not None
+    assert scores["n1"] == score
+
+
+@pytest.mark.parametrize(
+    ("shape", "at", "score"),
+    [
+        pytest.param(UP, 0, 0, id="first point"),
+        pytest.param(UP, 33, 33, id="on the line"),
+        pytest.param(((10, 2), (90, 8)), 5, 20, id="flat before the first point"),
+        pytest.param(((10, 2), (90, 8)), 95, 80, id="flat behind the last"),
+        pytest.param(((0, 10), (3, 0)), 1, 67, id="falling: divided towards zero"),
+        pytest.param(((0, 0), (3, 10)), 1, 33, id="rising: divided towards zero"),
+        pytest.param(((0, 0), (40, 10), (100, 0)), 70, 50, id="three points"),
+    ],
+)
+def test_curve(shape: tuple[tuple[int, int], ...], at: int, score: int) -> None:
+    """Piecewise linear with Go's integer division."""
+    assert curve(tuple(ShapePoint(u, s) for u, s in shape))[at] == score
+
+
+def test_percent_is_exact() -> None:
+    """Just below a whole percent is not rounded up to it, however large the amounts."""
+    whole = np.array([2**53 // 100 - 1, 2**53, 2**62, 7], dtype=np.int64)
+
+    for chosen in (whole[[0, 3]], whole):
+        part = chosen - 1
+        assert percent(part, chosen).tolist() == [int(p) * 100 // int(w) for p, w in zip(part, chosen)]
+
+
+def test_absurd_amounts_do_not_break_scores() -> None:
+    """Amounts are bounded before they are counted: such a node looks full, and nothing overflows."""
+    seen = cluster(node(memory="8Ei"), asking("a", on="n1", memory="4Ei"))
+
+    assert scored(NodeResourcesFit(None, handle(seen)), seen, asking(memory="1Ei")) == {"n1": 47}
+
+
+WANTS_CPU = asking("p", cpu="1")
+
+
+@pytest.mark.parametrize(
+    ("event", "old", "new", "hint"),
+    [
+        pytest.param(ASSIGNED_POD_DELETE, asking("q", on="n1"), None, Hint.QUEUE, id="a pod went"),
+        pytest.param(UNASSIGNED_DELETE, asking("q"), None, Hint.SKIP, id="it held no place"),
+        pytest.param(
+            UNASSIGNED_DELETE, info("q", status={"nominatedNodeName": "n1"}), None, Hint.QUEUE, id="it was nominated"
+        ),
+        pytest.param(
+            NEIGHBOUR_SHRANK,
+            asking("q", on="n1", cpu="2"),
+            asking("q", on="n1", cpu="1"),
+            Hint.QUEUE,
+            id="a neighbour gave up cpu",
+        ),
+        pytest.param(
+            NEIGHBOUR_SHRANK,
+            asking("q", on="n1", memory="2Gi"),
+            asking("q", on="n1", memory="1Gi"),
+            Hint.SKIP,
+            id="168: a neighbour gave up memory only",
+        ),
+        pytest.param(ITSELF_SHRANK, asking("p", cpu="2"), asking("p", cpu="1"), Hint.QUEUE, id="the pod asks for less"),
+        pytest.param(
+            ITSELF_SHRANK, asking("q", cpu="2"), asking("q", cpu="1"), Hint.SKIP, id="another waiting pod does"
+        ),
+        pytest.param(NODE_ADD, None, node(), Hint.QUEUE, id="a node came"),
+        pytest.param(NODE_ADD, None, node(cpu="500m"), Hint.SKIP, id="166: too small a node came"),
+        pytest.param(NODE_ADD, None, node(pods="0"), Hint.SKIP, id="a node came that takes no pods"),
+        pytest.param(GREW, node(), node(cpu="8"), Hint.QUEUE, id="a wanted resource grew"),
+        pytest.param(GREW, node(cpu="100m"), node(cpu="500m"), Hint.SKIP, id="grew, still too small"),
+        pytest.param(GREW, node(), node(memory="64Gi"), Hint.SKIP, id="167: an unwanted resource grew"),
+        pytest.param(GREW, node(), node(pods="200"), Hint.QUEUE, id="more pods are allowed"),
+        pytest.param(GREW, node(cpu="8"), node(), Hint.SKIP, id="a wanted resource shrank"),
+        pytest.param(ClusterEvent(Resource.NODE, Action.UPDATE_NODE_LABEL), node(), node(), None, id="labels"),
+    ],
+)
+def test_hints(event: ClusterEvent, old: Any, new: Any, hint: Hint | None) -> None:
+    """Queue exactly when room appeared that this pod can use."""
+    assert hint is hinted(NodeResourcesFit(None, handle(cluster())), event, WANTS_CPU, old=old, new=new)
+
+
+def test_a_trial_is_seen_and_forgotten() -> None:
+    """Within the block its pods count, after it they do not: the memo follows the log both ways."""
+    here = asking("a", on="n1", cpu="3")
+    seen = cluster(here, *(node(f"n{at}") for at in range(1, 8)))
+    plugin, pod = NodeResourcesFit(None, handle(seen)), asking("p", cpu="2")
+
+    def answer() -> Any:
+        everywhere = seen.nodes.present
+        return named(seen, plugin.filter(CycleState(), pod, everywhere)), scored(plugin, seen, pod)
+
+    before = answer()
+    with seen.trial(add=[(asking("b", cpu="4"), "n2")], remove=[here]):
+        inside = answer()
+
+    assert {"n1": no("Insufficient cpu")} == before[0]
+    assert {"n2": no("Insufficient cpu")} == inside[0]
+    assert before[1] != inside[1]
+    assert before == answer()
+
+
+def test_sidecars_and_overhead_count() -> None:
+    """The filter compares the pod's effective request."""
+    seen = cluster(node(cpu="2"))
+    sidecar = container("s", cpu="1") | {"restartPolicy": "Always"}
+    pod = info(containers=[container(cpu="1")], initContainers=[sidecar], overhead={"cpu": "1m"})
+
+    assert refused(NodeResourcesFit(None, handle(seen)), seen, pod) == {"n1": no("Insufficient cpu", final=True)}
