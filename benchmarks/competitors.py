@@ -7,9 +7,8 @@ from pathlib import Path
 
 import yaml
 
+from scheduler.loop import MAX_BINDINGS
 from tests.e2e.controlplane.build import binaries
-
-IN_FLIGHT = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +51,7 @@ def _kube(kubeconfig: Path, scratch: Path, limits: Limits) -> list[str]:
 def _floor(kubeconfig: Path, _scratch: Path, limits: Limits) -> list[str]:
     return [
         *(sys.executable, "-m", "benchmarks.floor", "--kubeconfig", str(kubeconfig)),
-        *("--scheduler-name", "floor", "--in-flight", str(IN_FLIGHT)),
+        *("--scheduler-name", "floor", "--in-flight", str(MAX_BINDINGS)),
         *("--qps", str(limits.qps), "--burst", str(limits.burst)),
     ]
 

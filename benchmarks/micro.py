@@ -3,7 +3,7 @@
     python -m benchmarks.micro cycle --nodes 5000
 
 Microseconds of the best of three passes on this machine; what counts is the ratio of the sizes, which tells how cost
-grows with the cluster. The parts are the daemon's own, put together by `scheduler.app`, with the default profile.
+grows with the cluster. The parts are the daemon's own, put together by `scheduler.decisions`, with the default profile.
 """
 
 import argparse
@@ -21,7 +21,6 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.workload import Workload
-from scheduler.app import Decisions
 from scheduler.config.types import Configuration
 from scheduler.core.clock import SystemClock
 from scheduler.core.decode import Broken, ObjectDecoder
@@ -31,6 +30,7 @@ from scheduler.core.node import Node
 from scheduler.core.pod import Pod, PodCondition
 from scheduler.core.podinfo import PodInfo, placed, pod_info
 from scheduler.cycle import Cycle, Placed, run
+from scheduler.decisions import Decisions
 from scheduler.framework.runner import Runner
 from scheduler.obs.metrics import Metrics
 from scheduler.options import RunOptions
@@ -93,7 +93,7 @@ class House:
         )
         decode = ObjectDecoder("Node", Node).decode
         deltas = [Delta(None, decode(self.workload.node_body(index))) for index in range(nodes)]
-        self.decisions.intake.nodes(deltas)  # type: ignore[arg-type]
+        self.decisions.intake.nodes(deltas)
         for index in range(2 * nodes):
             info = pod_info(self.pod("load", index))
             self.decisions.cluster.add_pod(placed(info, f"node-{index % nodes:05d}"))
@@ -121,7 +121,7 @@ class House:
     def cycle(self) -> Cycle:
         decisions = self.decisions
         runners = {
-            name: Runner(profile, decisions.cluster, decisions.queue.nominator)
+            name: Runner(profile, decisions.cluster, decisions.queue.nominator, clock=self.clock, metrics=self.metrics)
             for name, profile in decisions.profiles.items()
         }
         return Cycle(runners, decisions.cluster, clock=self.clock, chance=decisions.chance, metrics=self.metrics)

@@ -7,8 +7,8 @@ columns move under the memos. Rounds: pods of one shape, and of two hundred.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import random
+import statistics
 import time
 from collections.abc import Callable
 from typing import Any, cast
@@ -78,13 +78,15 @@ class Rounds:
             self.cluster.set_node(node(at))
         handle = Handle(self.cluster, cast("Writer", None), cast("Recorder", None), SystemClock(), "kubestow")
         self.plugins: list[Any] = [BUILT_IN[name](None, handle) for name in _ORDER]
-        self.spent: dict[str, float] = {}
+        self.spent: dict[str, list[float]] = {}
+        """By plugin and half, one entry per pod."""
+        self._now: dict[str, float] = {}
         self.chance = random.Random(1)
 
     def timed(self, label: str, call: Callable[[], Any]) -> Any:
         began = time.perf_counter()
         answer = call()
-        self.spent[label] = self.spent.get(label, 0.0) + time.perf_counter() - began
+        self._now[label] = self._now.get(label, 0.0) + time.perf_counter() - began
         return answer
 
     def place(self, info: PodInfo) -> None:
@@ -98,6 +100,9 @@ class Rounds:
         total = np.zeros(nodes.capacity, dtype=np.int64)
         for plugin in self.plugins:
             total = total + self._scored(plugin, state, info, left)
+        for label, spent_s in self._now.items():
+            self.spent.setdefault(label, []).append(spent_s)
+        self._now.clear()
         best = slots[total[slots] == total[slots].max()]
         self.cluster.assume(placed(info, nodes.name(int(self.chance.choice(best)))))
 
@@ -133,13 +138,15 @@ def measure(node_count: int, shapes: int, pods: int) -> None:
     rounds.spent.clear()
     for at in range(pods):
         rounds.place(pod(shapes + at, at % shapes))
-    print(f"\n{node_count} nodes, {shapes} shape(s), {pods} pods: µs per pod")
-    for label, spent_s in rounds.spent.items():
-        print(f"  {label:42} {spent_s / pods * 1e6:8.1f}")
-    print(f"  {'together':42} {sum(rounds.spent.values()) / pods * 1e6:8.1f}")
+    print(f"\n{node_count} nodes, {shapes} shape(s), {pods} pods: µs per pod (medians)")
+    together = 0.0
+    for label, seconds in rounds.spent.items():
+        together += statistics.median(seconds)
+        print(f"  {label:42} {statistics.median(seconds) * 1e6:8.1f}")
+    print(f"  {'together':42} {together * 1e6:8.1f}")
 
 
-async def main() -> None:
+def main() -> None:
     """Reads the arguments and measures each size with one shape and with two hundred."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, nargs="+", default=[1000, 5000])
@@ -152,4 +159,4 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    main()

@@ -190,6 +190,8 @@ def _run(arguments: argparse.Namespace) -> int:
             log.warning("flag has no effect without leader election", flag=f"--leader-elect-{name}")
     from scheduler.app import run_daemon
     from scheduler.config.errors import ConfigErrors
+    from scheduler.insight.http import CannotListen
+    from scheduler.kube.transport import SettingsError
 
     try:
         if arguments.loop == "asyncio":
@@ -201,6 +203,8 @@ def _run(arguments: argparse.Namespace) -> int:
         return uvloop.run(run_daemon(options))
     except ConfigErrors as wrong:
         _refuse(arguments.config or "kubestow", wrong)
+    except (CannotListen, SettingsError) as wrong:
+        raise Refused(f"kubestow: {wrong}") from wrong
 
 
 def _options(arguments: argparse.Namespace) -> RunOptions:

@@ -30,6 +30,10 @@ class NotLoopback(ValueError):
     """The address asked for could be reached from other machines."""
 
 
+class CannotListen(OSError):
+    """The port is taken, or may not be. The message names the address."""
+
+
 def check_loopback(host: str) -> None:
     """Raises NotLoopback unless only this machine can connect to the address."""
     try:
@@ -66,7 +70,7 @@ class Endpoints:
         self._runner: web.AppRunner | None = None
 
     async def start(self, host: str, port: int) -> int:
-        """Listen, and return the port; 0 asks for any free one. Raises NotLoopback, and OSError if it is taken."""
+        """Listen, and return the port; 0 asks for any free one. Raises NotLoopback and CannotListen."""
         check_loopback(host)
         app = web.Application()
         app.router.add_routes(self._routes())
@@ -74,8 +78,10 @@ class Endpoints:
         await runner.setup()
         try:
             await web.TCPSite(runner, host, port).start()
-        except BaseException:
+        except BaseException as error:
             await runner.cleanup()
+            if isinstance(error, OSError):
+                raise CannotListen(f"{host}:{port}: {error.strerror or error}") from error
             raise
         self._runner = runner
         return int(runner.addresses[0][1])

@@ -17,6 +17,9 @@ DEFAULT_BURST: Final = 100
 _URGENT_IN_A_ROW: Final = 4
 """While both kinds wait, every fifth token goes to the others: conditions must reach autoscalers even under load."""
 
+_WHOLE: Final = 1 - 1e-6
+"""A token, but for rounding: waiting for the last billionth would take a sleep too short to move any clock."""
+
 _Line: TypeAlias = deque[asyncio.Future[None]]
 
 
@@ -48,7 +51,7 @@ class Throttle:
             return
         if self._server is None:
             self._fill()
-            if self._tokens >= 1:
+            if self._tokens >= _WHOLE:
                 self._tokens -= 1
                 return
             self._server = asyncio.create_task(self._serve())
@@ -66,7 +69,7 @@ class Throttle:
         try:
             while True:
                 self._fill()
-                while self._tokens >= 1:
+                while self._tokens >= _WHOLE:
                     waiter = self._next()
                     if waiter is None:
                         return

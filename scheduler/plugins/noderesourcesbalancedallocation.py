@@ -7,6 +7,7 @@ the balance with the pod to the balance without it, so 75 means no change.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy.typing as npt
 
 from scheduler.cache.nodes import Nodes
 from scheduler.config.args import NodeResourcesBalancedAllocationArgs
-from scheduler.core.nodeset import NodeSet
+from scheduler.core.nodeset import Mask, NodeSet
 from scheduler.core.podinfo import PodInfo
 from scheduler.core.verdicts import SKIP, Skip
 from scheduler.framework.memo import BySlots, Index, ScoreColumn
@@ -37,6 +38,8 @@ class NodeResourcesBalancedAllocation:
         self._resources = tuple((resource.name, resource.weight) for resource in args.resources)
         self._nodes = handle.cluster.nodes
         self._columns: BySlots[ScoreColumn] = BySlots(self._nodes)
+        self._bare: BySlots[ScoreColumn] = BySlots(self._nodes)
+        """Balance of the nodes as they are, by the set of resources: the same for all pods that ask for these."""
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Skip | None:
         """Skip for a pod that asks for none of the resources: else such pods would pile up on one node."""
@@ -49,34 +52,50 @@ class NodeResourcesBalancedAllocation:
         return self._columns.get(shape, lambda: self._column(pod)).column
 
     def _column(self, pod: PodInfo) -> ScoreColumn:
-        wanted = demands(pod, self._resources, non_zero=False)
         nodes = self._nodes
-        return ScoreColumn(
-            nodes,
-            many=lambda index: _score_many(nodes, wanted, index),
-            one=lambda slot: _score_one(nodes, wanted, slot),
-        )
+        wanted = demands(pod, self._resources, non_zero=False)
+        nothing = tuple([replace(demand, amount=0) for demand in wanted])
+
+        names = tuple([demand.resource for demand in wanted])
+
+        def without() -> Scores:
+            return self._bare.get(names, lambda: _balances(nodes, nothing)).column
+
+        def many(index: Index) -> Scores:
+            better = _balance_many(nodes, wanted, index) - without()[index]
+            return _HALF + (_HALF + better) // 2
+
+        def one(slot: int) -> int:
+            better = _balance_one(nodes, wanted, slot) - without().item(slot)
+            return _HALF + (_HALF + better) // 2
+
+        return ScoreColumn(nodes, many=many, one=one)
 
 
-def _score_one(nodes: Nodes, wanted: tuple[Demand, ...], slot: int) -> int:
-    with_pod, without = [], []
+def _balances(nodes: Nodes, wanted: tuple[Demand, ...]) -> ScoreColumn:
+    return ScoreColumn(
+        nodes,
+        many=lambda index: _balance_many(nodes, wanted, index),
+        one=lambda slot: _balance_one(nodes, wanted, slot),
+    )
+
+
+def _balance_one(nodes: Nodes, wanted: tuple[Demand, ...], slot: int) -> int:
+    fractions = []
     for demand in wanted:
-        allocatable, used = demand.of(nodes, slot)
-        if allocatable:
-            whole = float(allocatable)
-            with_pod.append(min(float(used + demand.amount) / whole, 1.0))
-            without.append(min(float(used) / whole, 1.0))
-    return _HALF + (_HALF + _balance_one(with_pod) - _balance_one(without)) // 2
+        whole, used = demand.of(nodes, slot)
+        if whole:
+            fractions.append(min(float(used + demand.amount) / float(whole), 1.0))
+    return int((1 - _spread_one(fractions)) * MAX_NODE_SCORE)
 
 
-def _balance_one(fractions: list[float]) -> int:
-    spread = 0.0
+def _spread_one(fractions: list[float]) -> float:
+    if len(fractions) < 2:
+        return 0.0
     if len(fractions) == 2:
-        spread = abs((fractions[0] - fractions[1]) / 2)
-    elif len(fractions) > 2:
-        mean = _in_order(fractions) / len(fractions)
-        spread = math.sqrt(_in_order([(f - mean) * (f - mean) for f in fractions]) / len(fractions))
-    return int((1 - spread) * MAX_NODE_SCORE)
+        return abs((fractions[0] - fractions[1]) / 2)
+    mean = _in_order(fractions) / len(fractions)
+    return math.sqrt(_in_order([(f - mean) * (f - mean) for f in fractions]) / len(fractions))
 
 
 def _in_order(values: list[float]) -> float:
@@ -87,42 +106,43 @@ def _in_order(values: list[float]) -> float:
     return total
 
 
-def _score_many(nodes: Nodes, wanted: tuple[Demand, ...], index: Index) -> Scores:
-    with_pod: list[_Floats] = []
-    without: list[_Floats] = []
-    counted: list[npt.NDArray[np.bool_]] = []
+def _balance_many(nodes: Nodes, wanted: tuple[Demand, ...], index: Index) -> Scores:
+    fractions: list[_Floats] = []
+    counted: list[Mask] = []
     for demand in wanted:
         columns = demand.columns(nodes, index)
         if columns is None:
             continue
-        allocatable, used = columns
-        whole = np.maximum(allocatable, 1).astype(np.float64)
-        with_pod.append(np.minimum((used + demand.amount) / whole, 1.0))
-        without.append(np.minimum(used / whole, 1.0))
-        counted.append(allocatable > 0)
-    if len(counted) < 2:
-        return np.full(nodes.pod_count[index].shape, _HALF + _HALF // 2, dtype=np.int64)
-    better: Scores = _balance_many(with_pod, counted) - _balance_many(without, counted)
-    return _HALF + (_HALF + better) // 2
-
-
-def _balance_many(fractions: list[_Floats], counted: list[npt.NDArray[np.bool_]]) -> Scores:
-    if len(fractions) == 2:
-        spread = np.abs(fractions[0] - fractions[1]) / 2
-        both = counted[0] & counted[1]
-        return _truncated(spread if both.all() else np.where(both, spread, 0.0))
-    # Left-out resources add 0, so the sums are those of the counted ones in their order.
-    count = sum(mask.astype(np.float64) for mask in counted)
-    total = sum(np.where(mask, f, 0.0) for f, mask in zip(fractions, counted))
-    mean = total / np.maximum(count, 1.0)
-    squares = sum(np.where(mask, (f - mean) * (f - mean), 0.0) for f, mask in zip(fractions, counted))
-    spread = np.sqrt(squares / np.maximum(count, 1.0))
-    highest = np.maximum.reduce([np.where(mask, f, -1.0) for f, mask in zip(fractions, counted)])
-    lowest = np.minimum.reduce([np.where(mask, f, 2.0) for f, mask in zip(fractions, counted)])
-    spread = np.where(count == 2.0, (highest - lowest) / 2, spread)
-    return _truncated(np.where(count >= 2.0, spread, 0.0))
-
-
-def _truncated(spread: _Floats) -> Scores:
+        whole, used = columns
+        counted.append(whole > 0)
+        if not counted[-1].all():
+            whole = np.maximum(whole, 1)
+        fractions.append(np.minimum((used + demand.amount) / whole, 1.0))
+    if len(fractions) < 2:
+        return np.full(nodes.pod_count[index].shape, MAX_NODE_SCORE, dtype=np.int64)
+    spread = _spread_two(fractions, counted) if len(fractions) == 2 else _spread_more(fractions, counted)
     score: Scores = ((1 - spread) * MAX_NODE_SCORE).astype(np.int64)
     return score
+
+
+def _spread_two(fractions: list[_Floats], counted: list[Mask]) -> _Floats:
+    spread = np.abs(fractions[0] - fractions[1]) / 2
+    both = counted[0] & counted[1]
+    return spread if both.all() else np.where(both, spread, 0.0)
+
+
+def _spread_more(fractions: list[_Floats], counted: list[Mask]) -> _Floats:
+    # Left-out resources add 0, so the sums are those of the counted ones in their order.
+    count = np.zeros(fractions[0].shape)
+    total, squares = np.zeros_like(count), np.zeros_like(count)
+    for part, mask in zip(fractions, counted):
+        count += mask
+        total += np.where(mask, part, 0.0)
+    mean = total / np.maximum(count, 1.0)
+    for part, mask in zip(fractions, counted):
+        squares += np.where(mask, (part - mean) * (part - mean), 0.0)
+    deviation = np.sqrt(squares / np.maximum(count, 1.0))
+    highest = np.maximum.reduce([np.where(mask, part, 0.0) for part, mask in zip(fractions, counted)])
+    lowest = np.minimum.reduce([np.where(mask, part, 1.0) for part, mask in zip(fractions, counted)])
+    spread: _Floats = np.where(count == 2.0, (highest - lowest) / 2, deviation)
+    return np.where(count >= 2.0, spread, 0.0)

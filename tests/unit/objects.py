@@ -16,12 +16,15 @@ from scheduler.framework.ports import Handle, Recorder, Writer
 def node(
     name: str = "n1",
     *,
-    labels: dict[str, str] | None = None,
-    taints: tuple[str, ...] = (),
-    cordoned: bool = False,
+    labels: Any = None,
+    taints: Any = (),
+    cordoned: Any = False,
     **allocatable: str,
 ) -> Node:
-    """`taints` are `key=value:Effect`; resources as keywords (`cpu="4"`), others by `**{"example.com/x": "1"}`."""
+    """`taints` are `key=value:Effect`; resources as keywords (`cpu="4"`), others by `**{"example.com/x": "1"}`.
+
+    `labels` (a dict), `taints` and `cordoned` (a bool) are Any so that a dict of resources can be unpacked beside them.
+    """
     amounts = {"cpu": "4", "memory": "8Gi", "pods": "110", **allocatable}
     return from_manifest(
         Node,

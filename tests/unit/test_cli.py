@@ -15,6 +15,9 @@ import yaml
 
 from scheduler import __version__, cli
 from scheduler.config import load
+from scheduler.config.errors import ConfigError, ConfigErrors
+from scheduler.insight.http import CannotListen
+from scheduler.kube.transport import SettingsError
 from scheduler.obs import logs
 from scheduler.options import RunOptions
 
@@ -131,6 +134,31 @@ def test_refused(started: list[RunOptions], capsys: pytest.CaptureFixture[str], 
     assert run(*flags) == 1
     assert said in capsys.readouterr().err
     assert started == []
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (CannotListen("127.0.0.1:1: taken"), "kubestow: 127.0.0.1:1: taken"),
+        (SettingsError("kubeconfig /x: no such file"), "kubestow: kubeconfig /x: no such file"),
+        (ConfigErrors([ConfigError("profiles[0]", "is odd")]), "kubestow: profiles[0]: is odd"),
+    ],
+    ids=["the port is taken", "no credentials", "a plugin nobody has"],
+)
+@pytest.mark.usefixtures("started")
+def test_a_daemon_that_cannot_start(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception, said: str
+) -> None:
+    """One line, no traceback."""
+
+    async def run_daemon(_: RunOptions) -> int:
+        await asyncio.sleep(0)
+        raise error
+
+    monkeypatch.setattr(sys.modules["scheduler.app"], "run_daemon", run_daemon)
+
+    assert run() == 1
+    assert capsys.readouterr().err == said + "\n"
 
 
 @pytest.mark.parametrize(

@@ -312,19 +312,19 @@ def test_an_update_in_the_pool(rejecter: str, place: str) -> None:
 
 
 def test_an_update_in_the_pool_changes_the_shape() -> None:
-    """The index must follow: otherwise events ask about the pod that was."""
-    world = World({FIT: (hint(NODE_ADD, lambda info, _o, _n: Hint.QUEUE if info.priority else Hint.SKIP, by_uid),)})
-    world.rejected(pod("p"), FIT)
-    world.queue.move_all(NODE_ADD, None, None)
-    assert world.place("p") == "unschedulable"
+    """The index must follow: otherwise the pod gets the answer of those it was like before."""
+    wakes_important = hint(NODE_ADD, lambda info, _old, _new: Hint.QUEUE if info.priority else Hint.SKIP, priority_of)
+    world = World({FIT: (wakes_important,)})
+    for name in ("first", "p"):
+        world.rejected(pod(name), FIT)
     world.update(pod("p", version="2", priority=1))
     world.queue.move_all(NODE_ADD, None, None)
 
-    assert world.place("p") == "backoff"
+    assert world.places() == {"first": "unschedulable", "p": "backoff"}
 
 
-def by_uid(info: PodInfo) -> str:
-    return f"{info.uid}/{info.priority}"
+def priority_of(info: PodInfo) -> int:
+    return info.priority
 
 
 def test_an_update_in_flight() -> None:

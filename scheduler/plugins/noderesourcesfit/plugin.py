@@ -10,7 +10,7 @@ from scheduler.core import nodeset
 from scheduler.core.events import Action, ClusterEvent, Resource
 from scheduler.core.node import Node
 from scheduler.core.nodeset import EMPTY, NodeSet
-from scheduler.core.podinfo import PodInfo, allocatable
+from scheduler.core.podinfo import CPU, MEMORY, PodInfo, allocatable
 from scheduler.core.verdicts import Groups
 from scheduler.framework.hints import EventHint, Hint
 from scheduler.framework.memo import BySlots, ScoreColumn
@@ -40,6 +40,7 @@ class NodeResourcesFit:
         args = args if args is not None else NodeResourcesFitArgs()
         self._ignored = Ignored(frozenset(args.ignored_resources), frozenset(args.ignored_resource_groups))
         self._strategy = Strategy(args.scoring_strategy)
+        self._others = [name for name, _ in self._strategy.resources if name not in {CPU, MEMORY}]
         self._nodes = handle.cluster.nodes
         self._shortages: BySlots[Shortage] = BySlots(self._nodes)
         self._columns: BySlots[ScoreColumn] = BySlots(self._nodes)
@@ -57,8 +58,10 @@ class NodeResourcesFit:
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Scores:
         """0..100 by the configured strategy; good until the next call for a pod with the same requests."""
-        wanted = demands(pod, self._strategy.resources, non_zero=True)
-        return self._columns.get(wanted, lambda: self._column(pod)).column
+        requests = pod.requests
+        others = [requests.get(name, 0) for name in self._others]
+        shape = (pod.non_zero_milli_cpu, pod.non_zero_memory_bytes, *others)
+        return self._columns.get(shape, lambda: self._column(pod)).column
 
     def events_to_register(self) -> Sequence[EventHint]:
         """Room appeared: a pod went or shrank, a node came or grew; or the pod itself asks for less."""

@@ -6,13 +6,14 @@ times 100 stays below 2**53; beyond that (90 TB of memory in one node) they fall
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from scheduler.cache.nodes import Matrix, Nodes
 from scheduler.config.args import ScoringStrategy, ShapePoint
+from scheduler.core.nodeset import Mask
 from scheduler.framework.memo import Index
 from scheduler.framework.points import MAX_NODE_SCORE, Scores
 from scheduler.framework.scoring import Demand
@@ -21,7 +22,7 @@ _EXACT: Final = 2**53 // MAX_NODE_SCORE
 _SHAPE_SCALE: Final = 10
 """Shape points score 0..10."""
 
-Curve = npt.NDArray[np.float64]
+Curve: TypeAlias = npt.NDArray[np.float64]
 
 
 class Strategy:
@@ -55,30 +56,36 @@ class Strategy:
 
     def many(self, nodes: Nodes, wanted: tuple[Demand, ...], index: Index) -> Scores:
         """The scores of an index of slots, equal to `one` of each."""
-        size = nodes.pod_count[index].shape
-        total: Curve = np.zeros(size)
-        weights: Curve = np.zeros(size)
+        total: Curve = np.zeros(nodes.pod_count[index].shape)
+        weights: Curve | float = 0.0  # one number as long as every slot has every resource
         for demand in wanted:
             columns = demand.columns(nodes, index)
             if columns is None:
                 continue
-            whole, used = columns
-            counted = whole > 0
-            asked = used + demand.amount
-            part = np.maximum(whole - asked, 0) if self._counts_free else np.minimum(asked, whole)
-            score = percent(part, np.maximum(whole, 1))
-            if self._curve is not None:
-                score = self._curve[score.astype(np.intp)]
-                counted &= score > 0
-            if counted.all():
-                total += score * demand.weight
-                weights += demand.weight
+            score, counted = self._scores(*columns, demand.amount)
+            weight = float(demand.weight)
+            if counted is None or counted.all():
+                total += score if weight == 1.0 else score * weight
+                weights = weights + weight
             else:
-                total += np.where(counted, score * demand.weight, 0.0)
-                weights += counted * float(demand.weight)
-        weights = np.maximum(weights, 1.0)
-        mean = total / weights if self._curve is None else (2 * total + weights) / (2 * weights)
-        return mean.astype(np.int64)
+                total += np.where(counted, score * weight, 0.0)
+                weights = weights + np.where(counted, weight, 0.0)
+        divisor = np.maximum(weights, 1.0)
+        mean = total / divisor if self._curve is None else (2 * total + divisor) / (2 * divisor)
+        out: Scores = mean.astype(np.int64)
+        return out
+
+    def _scores(self, whole: Matrix, used: Matrix, amount: int) -> tuple[Curve, Mask | None]:
+        """Scores for one resource, and the slots where they count (None: all)."""
+        counted = None if not whole.size or whole.min() > 0 else whole > 0
+        asked = used + amount
+        part = np.maximum(whole - asked, 0) if self._counts_free else np.minimum(asked, whole)
+        score = percent(part, whole if counted is None else np.maximum(whole, 1))
+        if self._curve is None:
+            return score, counted
+        score = self._curve[score.astype(np.intp)]
+        positive = score > 0
+        return score, positive if counted is None else counted & positive
 
 
 def percent(part: Matrix, whole: Matrix) -> Curve:

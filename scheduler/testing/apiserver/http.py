@@ -78,7 +78,7 @@ class Handler:
             return _refusal(refused)
 
     async def _answer(self, request: web.BaseRequest, path: str) -> web.StreamResponse:
-        found = target(self._served, path)
+        found = None if path == _REVIEWS else target(self._served, path)
         if found is None:
             return await self._outside(request, path)
         query = request.query

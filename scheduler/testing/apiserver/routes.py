@@ -42,7 +42,7 @@ class Target:
 def target(served: Served, path: str) -> Target | None:
     """None for a path outside every served group. Raises 404 for an unknown kind inside one."""
     parts = path.strip("/").split("/")
-    if parts[:2] == ["api", "v1"]:
+    if parts[:2] == ["api", "v1"] and len(parts) > 2:
         group, version, rest = "", "v1", parts[2:]
         is_served = "v1" in served.group_versions
     elif parts[0] == "apis" and len(parts) > 3:

@@ -20,13 +20,17 @@ _EXAMPLES: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """One pod that was to be scheduled. `node` is empty if it was not; then `reason` and `message` say why."""
+    """One pod that was to be scheduled. `node` is empty if it was not; then `reason` and `message` say why.
+
+    `owner` is the workload it belongs to, empty for a pod of its own.
+    """
 
     pod: str
     node: str
     reason: str
     message: str
     is_expected_pending: bool
+    owner: str = ""
 
     @property
     def problem(self) -> str:
@@ -157,7 +161,8 @@ def placement(pod: Pod, *, is_expected_pending: bool) -> Placement:
             reason, message = condition.reason, condition.message
         else:
             reason, message = "NotTried", "the scheduler said nothing about it"
-    return Placement(pod.key, node, reason, message, is_expected_pending)
+    owner = next((f"{ref.kind}/{ref.name}" for ref in pod.metadata.owner_references if ref.controller), "")
+    return Placement(pod.key, node, reason, message, is_expected_pending, owner)
 
 
 def is_expected_pending(pod: Pod, patterns: Iterable[str]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Final
 
 import msgspec
@@ -14,6 +15,8 @@ from scheduler.testing.simulate.outcome import Fill, Outcome, Placement, example
 
 ROWS: Final = 40
 """More pods than this are listed up to here, and summed up."""
+PROBLEMS: Final = 10
+"""As many surprises are spelled out; the table of pending pods counts the others."""
 
 
 def as_json(outcome: Outcome) -> str:
@@ -23,7 +26,10 @@ def as_json(outcome: Outcome) -> str:
 
 def as_table(outcome: Outcome, console: Console) -> None:
     """Pod → node or why not; how full the nodes are; timing and verdict last, where the eye ends."""
-    console.print(_pods(outcome.placements))
+    shown = _some(outcome.placements)
+    console.print(_pods(shown))
+    if len(shown) < len(outcome.placements):
+        console.print(f"… and {len(outcome.placements) - len(shown)} more; all of them with -o json")
     if outcome.placed < len(outcome.placements):
         console.print(_reasons(outcome))
     console.print(_fills(outcome.fills))
@@ -31,12 +37,21 @@ def as_table(outcome: Outcome, console: Console) -> None:
         console.print(line)
 
 
-def _pods(placements: tuple[Placement, ...]) -> Table:
-    table = Table("pod", "node, or why not", title_justify="left", caption_justify="left")
-    for each in placements[:ROWS]:
+def _some(placements: tuple[Placement, ...]) -> list[Placement]:
+    """All of them, or `ROWS` in the order of the input, of which each workload has its share."""
+    if len(placements) <= ROWS:
+        return list(placements)
+    workloads: dict[str, list[int]] = {}
+    for at, each in enumerate(placements):
+        workloads.setdefault(each.owner, []).append(at)
+    in_turn = itertools.chain.from_iterable(itertools.zip_longest(*workloads.values()))
+    return [placements[at] for at in sorted(itertools.islice((at for at in in_turn if at is not None), ROWS))]
+
+
+def _pods(placements: list[Placement]) -> Table:
+    table = Table("pod", "node, or why not")
+    for each in placements:
         table.add_row(Text(each.pod), Text(each.node) if each.node else Text(each.message or each.reason, "yellow"))
-    if len(placements) > ROWS:
-        table.caption = f"… and {len(placements) - ROWS} more; all of them with -o json"
     return table
 
 
@@ -90,7 +105,7 @@ def _closing(outcome: Outcome) -> list[Text]:
         lines.append(Text(f"scheduling does not look at {kinds}"))
     if not outcome.is_settled:
         lines.append(Text("the time ran out before the scheduler had come to rest", "red"))
-    shown = outcome.problems[:ROWS]
+    shown = outcome.problems[:PROBLEMS]
     lines += [Text(problem, "red") for problem in shown]
     if len(outcome.problems) > len(shown):
         lines.append(Text(f"… and {len(outcome.problems) - len(shown)} more", "red"))

@@ -13,6 +13,7 @@ from scheduler.core.decode import from_manifest
 from scheduler.core.node import Node
 from scheduler.core.pod import Pod
 from scheduler.testing.apiserver import ApiServer, Refused
+from scheduler.testing.kubelet import Kubelet
 from scheduler.testing.simulate.manifests import Found, InputError, Manifest
 from scheduler.testing.simulate.outcome import Outcome, fills, full, is_expected_pending, placement
 from scheduler.testing.simulate.tracker import Tracker
@@ -107,7 +108,7 @@ async def simulate(
     progress: Progress = lambda *_: None,
 ) -> Outcome:
     """Run until every pod is bound or refused and the scheduler rests, or the time is up. Raises what the daemon raises."""
-    async with ApiServer(clock=clock) as server:
+    async with ApiServer(clock=clock) as server, Kubelet(server, clock=clock):
         world = World(server, objects, rules)
         expected = _expected(server, world.ours, rules.expect_pending)
         tracker = Tracker(world.ours, clock)

@@ -125,7 +125,9 @@ def resized(
         status["resources"] = {"requests": {"cpu": actual}}
     conditions = [{"type": "PodResizePending", "status": "True", "reason": reason}] if reason else []
     one = container(cpu=spec_cpu) | (SIDECAR if sidecar else {})
-    spec = {"containers": [container("main")], "initContainers": [one]} if init else {"containers": [one]}
+    spec: dict[str, Any] = {"containers": [one]}
+    if init:
+        spec = {"containers": [container("main")], "initContainers": [one]}
     kind = "initContainerStatuses" if init else "containerStatuses"
     return requests_of(pod(on="n1", status={kind: [status], "conditions": conditions}, **spec))
 

@@ -56,15 +56,14 @@ def test_columns_that_grew_are_forgotten() -> None:
 def test_the_longest_unasked_goes_first() -> None:
     """Both memos hold a bounded number of shapes."""
     nodes = cluster(node("n1")).nodes
-    by_objects: ByObjects[object] = ByObjects(nodes, size=2)
-    by_slots: BySlots[Slots] = BySlots(nodes, size=2)
-    for memo, make in ((by_objects, object), (by_slots, Slots)):
-        a, b = memo.get("a", make), memo.get("b", make)  # type: ignore[attr-defined]
-        memo.get("a", make)  # type: ignore[attr-defined]
-        memo.get("c", make)  # type: ignore[attr-defined]
+    memos: list[ByObjects[Slots] | BySlots[Slots]] = [ByObjects(nodes, size=2), BySlots(nodes, size=2)]
+    for memo in memos:
+        a, b = memo.get("a", Slots), memo.get("b", Slots)
+        memo.get("a", Slots)
+        memo.get("c", Slots)
 
-        assert memo.get("a", make) is a  # type: ignore[attr-defined]
-        assert memo.get("b", make) is not b  # type: ignore[attr-defined]
+        assert memo.get("a", Slots) is a
+        assert memo.get("b", Slots) is not b
 
 
 def test_by_slots_refreshes_what_changed() -> None:

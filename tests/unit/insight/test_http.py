@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import aiohttp
 import pytest
 
-from scheduler.insight.http import Endpoints, NotLoopback, Sources, check_loopback
+from scheduler.insight.http import CannotListen, Endpoints, NotLoopback, Sources, check_loopback
 
 
 @dataclass
@@ -102,5 +102,5 @@ def test_loopback_addresses(host: str) -> None:
 async def test_a_port_that_is_taken(server: Server) -> None:
     """Failing to listen raises, and leaves nothing open."""
     sources = Sources({}, {}, bytes, configz=dict, debug_queue=dict, debug_cache=dict, debug_pod=lambda _: None)
-    with pytest.raises(OSError, match="in use"):
+    with pytest.raises(CannotListen, match=r"127\.0\.0\.1:\d+: .*in use"):
         await Endpoints(sources).start("127.0.0.1", int(server.url.rpartition(":")[2]))

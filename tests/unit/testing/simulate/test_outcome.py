@@ -162,3 +162,16 @@ def test_table() -> None:
     assert "40 of 41 pods placed" in text
     assert "the time ran out" in text
     assert "does not look at 2 Service" in text
+
+
+def test_every_workload_has_its_rows() -> None:
+    """A large one does not hide the others."""
+    large = [Placement(f"a/large-{n}", "n", "", "", is_expected_pending=False, owner="Job/large") for n in range(ROWS)]
+    small = [Placement(f"a/small-{n}", "n", "", "", is_expected_pending=False, owner="Job/small") for n in range(3)]
+    out = io.StringIO()
+    as_table(outcome(*large, *small), Console(file=out, width=200))
+
+    text = out.getvalue()
+    assert all(f"a/{name}" in text for name in ("large-0", "large-36", "small-2"))
+    assert "a/large-37" not in text
+    assert text.index("a/large-36") < text.index("a/small-0")

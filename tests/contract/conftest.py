@@ -1,0 +1,179 @@
+"""One suite, two servers: the in-process one always, a real kube-apiserver where its binaries are or can be built.
+
+The suite states what a real kube-apiserver 1.36 does; where the two disagree, the in-process one is wrong. Its client
+knows nothing of the product. Every test works in a namespace of its own, with names of its own for the rest.
+"""
+
+import asyncio
+import base64
+import itertools
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+import pytest
+
+from scheduler.testing.apiserver import ApiServer
+from tests.e2e.controlplane.gate import binaries_or_skip
+from tests.e2e.controlplane.harness import ControlPlane
+
+Object = dict[str, Any]
+PATIENCE_S = 60.0
+MERGE = "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+
+
+@dataclass
+class Answer:
+    status: int
+    body: Any
+    headers: dict[str, str]
+
+    @property
+    def metadata(self) -> Object:
+        metadata: Object = self.body["metadata"]
+        return metadata
+
+    @property
+    def rv(self) -> int:
+        return int(self.metadata["resourceVersion"])
+
+    @property
+    def names(self) -> list[str]:
+        return [item["metadata"]["name"] for item in self.body["items"]]
+
+
+@dataclass
+class Events:
+    """An open watch."""
+
+    response: aiohttp.ClientResponse
+    seen: list[Object] = field(default_factory=list)
+
+    async def next(self) -> Object:
+        line = await asyncio.wait_for(self.response.content.readline(), PATIENCE_S)
+        assert line, f"the watch ended after {self.seen}"
+        self.seen.append(json.loads(line))
+        return self.seen[-1]
+
+    async def take(self, count: int) -> list[tuple[str, str]]:
+        """(type, name) of the next ones."""
+        events = [await self.next() for _ in range(count)]
+        return [(event["type"], event["object"]["metadata"].get("name", "")) for event in events]
+
+    async def end(self) -> bytes:
+        return await asyncio.wait_for(self.response.content.read(), PATIENCE_S)
+
+
+@dataclass
+class Api:
+    """A server and a namespace in it; `compact` makes it forget its history."""
+
+    http: aiohttp.ClientSession
+    is_real: bool
+    compact: Callable[[], Awaitable[None]]
+    ns: str = "default"
+
+    @property
+    def pods(self) -> str:
+        return f"/api/v1/namespaces/{self.ns}/pods"
+
+    def at(self, group_version: str, resource: str) -> str:
+        """A namespaced collection."""
+        root = "/api" if "/" not in group_version else "/apis"
+        return f"{root}/{group_version}/namespaces/{self.ns}/{resource}"
+
+    async def __call__(self, method: str, path: str, body: object = None, *, content: str = "") -> Answer:
+        data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        headers = {"Content-Type": content or "application/json"} if data is not None else {}
+        async with self.http.request(method, path, data=data, headers=headers) as response:
+            raw = await response.read()
+            is_json = response.content_type == "application/json"
+            parsed = json.loads(raw) if is_json else raw.decode()
+            return Answer(response.status, parsed, dict(response.headers))
+
+    async def patch(self, path: str, body: Object) -> Answer:
+        return await self("PATCH", path, body, content=STRATEGIC)
+
+    async def merge(self, path: str, body: Object) -> Answer:
+        return await self("PATCH", path, body, content=MERGE)
+
+    async def pod(self, name: str, *, labels: dict[str, str] | None = None, **spec: Any) -> Answer:
+        answer = await self("POST", self.pods, pod(name, labels=labels, **spec))
+        assert answer.status == 201, answer.body
+        return answer
+
+    @asynccontextmanager
+    async def watch(self, path: str, **params: str) -> AsyncIterator[Events]:
+        query = {"watch": "true", **params}
+        async with self.http.get(path, params=query) as response:
+            assert response.status == 200, await response.text()
+            yield Events(response)
+
+
+def pod(name: str, *, labels: dict[str, str] | None = None, **spec: Any) -> Object:
+    metadata: Object = {"name": name} | ({"labels": labels} if labels else {})
+    containers = [{"name": "c", "image": "registry.example/app:1"}]
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": containers} | spec}
+
+
+@pytest.fixture(scope="session")
+def real() -> Iterator[ControlPlane]:
+    """etcd and kube-apiserver for this suite alone: it restarts them."""
+    binaries_or_skip("etcd", "kube-apiserver")
+    plane = ControlPlane()
+    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+        runner.run(plane.start())
+    yield plane
+    plane.stop()
+
+
+_names = itertools.count()
+
+
+@pytest.fixture(params=["in-process", pytest.param("kube-apiserver", marks=pytest.mark.e2e)])
+def plane(request: pytest.FixtureRequest) -> ControlPlane | None:
+    """The real server, or None for ours. Not async: `real` runs a loop of its own."""
+    if request.param == "in-process":
+        return None
+    started: ControlPlane = request.getfixturevalue("real")
+    return started
+
+
+@pytest.fixture
+async def api(plane: ControlPlane | None) -> AsyncIterator[Api]:
+    """The server under test, with an empty namespace."""
+    if plane is None:
+        async with ApiServer() as server, aiohttp.ClientSession(server.url) as http:
+            yield await _with_namespace(Api(http, is_real=False, compact=_compact_ours(server)))
+        return
+    async with plane.client() as http:
+        yield await _with_namespace(Api(http, is_real=True, compact=lambda: _compact_real(plane)))
+
+
+async def _with_namespace(api: Api) -> Api:
+    api.ns = f"contract-{next(_names)}"
+    answer = await api("POST", "/api/v1/namespaces", {"metadata": {"name": api.ns}})
+    assert answer.status == 201, answer.body
+    return api
+
+
+def _compact_ours(server: ApiServer) -> Callable[[], Awaitable[None]]:
+    async def compact() -> None:
+        server.compact()
+
+    return compact
+
+
+async def _compact_real(plane: ControlPlane) -> None:
+    """Compact etcd for lists; a fresh watch cache, without history, for watches."""
+    async with aiohttp.ClientSession(plane._etcd) as etcd:
+        key = {"key": base64.b64encode(b"x").decode()}
+        async with etcd.post("/v3/kv/range", json=key) as response:
+            revision = (await response.json(content_type=None))["header"]["revision"]
+        async with etcd.post("/v3/kv/compaction", json={"revision": revision, "physical": True}) as response:
+            assert response.status == 200, await response.text()
+    await plane.restart_apiserver()

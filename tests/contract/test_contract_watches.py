@@ -1,0 +1,164 @@
+"""Watches: where they start, what selectors turn writes into, bookmarks, initial events, and how they end."""
+
+import pytest
+
+from tests.contract.conftest import Api
+
+WATCH_LIST = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}
+
+
+async def test_a_watch_resumes_after_its_version(api: Api) -> None:
+    """Every write since, in order; a deletion is two."""
+    rv = (await api("GET", api.pods)).rv
+    await api.pod("a")
+    await api.merge(f"{api.pods}/a", {"metadata": {"labels": {"x": "y"}}})
+    await api("POST", f"{api.pods}/a/binding", {"metadata": {"name": "a"}, "target": {"name": "n"}})
+    await api("DELETE", f"{api.pods}/a?gracePeriodSeconds=0")
+    async with api.watch(api.pods, resourceVersion=str(rv)) as events:
+        assert await events.take(5) == [
+            ("ADDED", "a"),
+            ("MODIFIED", "a"),
+            ("MODIFIED", "a"),
+            ("MODIFIED", "a"),
+            ("DELETED", "a"),
+        ]
+        created, labelled, bound, marked, gone = (event["object"] for event in events.seen)
+    assert (created["kind"], created["apiVersion"]) == ("Pod", "v1")
+    assert labelled["metadata"]["labels"] == {"x": "y"}
+    assert bound["spec"]["nodeName"] == "n"
+    assert marked["metadata"]["deletionGracePeriodSeconds"] == 0
+    versions = [int(event["object"]["metadata"]["resourceVersion"]) for event in events.seen]
+    assert versions == sorted(set(versions))
+    drop = ("resourceVersion", "managedFields")
+    same = [{k: v for k, v in o["metadata"].items() if k not in drop} for o in (marked, gone)]
+    assert same[0] == same[1]
+
+
+async def test_a_watch_goes_on(api: Api) -> None:
+    """What is written after it was opened arrives too, and nothing of other namespaces."""
+    async with api.watch(api.pods, resourceVersion=str((await api("GET", api.pods)).rv)) as events:
+        await api("POST", "/api/v1/namespaces/default/pods", {"metadata": {"generateName": "x-"}, "spec": {"containers": [{"name": "c", "image": "x"}]}})  # fmt: skip
+        await api.pod("a")
+        assert await events.take(1) == [("ADDED", "a")]
+        await api.pod("b")
+        assert await events.take(1) == [("ADDED", "b")]
+
+
+@pytest.mark.parametrize("start", [{}, {"resourceVersion": "0"}], ids=["no version", "version 0"])
+async def test_a_watch_from_nowhere_begins_with_what_is_there(api: Api, start: dict[str, str]) -> None:
+    """ADDED for every object, then what happens."""
+    await api.pod("a")
+    await api.pod("b")
+    await api("GET", api.pods)
+    async with api.watch(api.pods, **start) as events:
+        assert sorted(await events.take(2)) == [("ADDED", "a"), ("ADDED", "b")]
+        await api.pod("c")
+        assert await events.take(1) == [("ADDED", "c")]
+
+
+async def test_selectors_turn_changes_into_comings_and_goings(api: Api) -> None:
+    """Entering is ADDED, leaving is DELETED with the object as it was at the version of the change."""
+    for name, odd in (("p0", "0"), ("p1", "1"), ("p3", "1"), ("p4", "0")):
+        await api.pod(name, labels={"odd": odd})
+    rv = (await api("GET", api.pods)).rv
+    left = await api.merge(f"{api.pods}/p1", {"metadata": {"labels": {"odd": "0"}}})
+    await api.merge(f"{api.pods}/p0", {"metadata": {"labels": {"odd": "1"}}})
+    await api.merge(f"{api.pods}/p3", {"metadata": {"labels": {"zz": "1"}}})
+    await api("DELETE", f"{api.pods}/p3")
+    await api("DELETE", f"{api.pods}/p4")
+    async with api.watch(api.pods, resourceVersion=str(rv), labelSelector="odd=1") as events:
+        assert await events.take(5) == [
+            ("DELETED", "p1"),
+            ("ADDED", "p0"),
+            ("MODIFIED", "p3"),
+            ("MODIFIED", "p3"),
+            ("DELETED", "p3"),
+        ]
+        gone = events.seen[0]["object"]["metadata"]
+        assert (gone["labels"], gone["resourceVersion"]) == ({"odd": "1"}, str(left.rv))
+
+
+async def test_a_pod_that_finishes_leaves_the_schedulers_watch(api: Api) -> None:
+    """The field selector kube-scheduler uses."""
+    await api.pod("a")
+    selector = "status.phase!=Succeeded,status.phase!=Failed"
+    async with api.watch(api.pods, fieldSelector=selector, **WATCH_LIST) as events:
+        assert await events.take(2) == [("ADDED", "a"), ("BOOKMARK", "")]
+        await api.merge(f"{api.pods}/a/status", {"status": {"phase": "Running"}})
+        await api.merge(f"{api.pods}/a/status", {"status": {"phase": "Failed"}})
+        await api("DELETE", f"{api.pods}/a")
+        await api.pod("b")
+        assert await events.take(3) == [("MODIFIED", "a"), ("DELETED", "a"), ("ADDED", "b")]
+        assert events.seen[3]["object"]["status"]["phase"] == "Running"
+
+
+async def test_initial_events_end_with_a_bookmark(api: Api) -> None:
+    """ADDED for everything, then the annotated bookmark at a version to resume from, then what happens."""
+    await api.pod("a", labels={"x": "y"})
+    await api.pod("b")
+    rv = (await api("GET", api.pods)).rv
+    async with api.watch(api.pods, labelSelector="x=y", **WATCH_LIST) as events:
+        assert await events.take(2) == [("ADDED", "a"), ("BOOKMARK", "")]
+        bookmark = events.seen[1]["object"]
+        assert bookmark["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
+        assert int(bookmark["metadata"]["resourceVersion"]) >= rv
+        assert bookmark == {
+            "kind": "Pod",
+            "apiVersion": "v1",
+            "metadata": bookmark["metadata"],
+            "spec": {"containers": None},
+            "status": {},
+        }
+        await api.pod("c", labels={"x": "y"})
+        assert await events.take(1) == [("ADDED", "c")]
+
+
+async def test_nothing_there_is_a_bookmark_alone(api: Api) -> None:
+    """An empty kind is synced too."""
+    async with api.watch(api.at("coordination.k8s.io/v1", "leases"), **WATCH_LIST) as events:
+        assert await events.take(1) == [("BOOKMARK", "")]
+        assert set(events.seen[0]["object"]) >= {"kind", "apiVersion", "metadata"}
+
+
+async def test_a_watch_ends_at_its_time(api: Api) -> None:
+    """Cleanly, without an error."""
+    rv = (await api("GET", api.pods)).rv
+    async with api.watch(api.pods, resourceVersion=str(rv), timeoutSeconds="1") as events:
+        assert await events.end() == b""
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "message"),
+    [
+        pytest.param({"sendInitialEvents": "true"}, 422, "resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan", id="initial events without match"),
+        pytest.param({"resourceVersionMatch": "NotOlderThan", "resourceVersion": "5"}, 422, "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided", id="match without initial events"),
+        pytest.param({"resourceVersion": "abc"}, 500, 'resourceVersion: Invalid value: "abc": strconv.ParseUint: parsing "abc": invalid syntax', id="no number"),
+        pytest.param({"fieldSelector": "a.b=1"}, 400, "field label not supported: a.b", id="unknown field"),
+    ],
+)  # fmt: skip
+async def test_refused_watches(api: Api, query: dict[str, str], status: int, message: str) -> None:
+    """Before the stream begins, as HTTP."""
+    async with api.http.get(api.pods, params={"watch": "true", **query}) as response:
+        body = await response.json()
+    assert response.status == status
+    assert body["message"].removeprefix('ListOptions.meta.k8s.io "" is invalid: ') == message
+
+
+async def test_a_version_that_is_forgotten_ends_the_watch(api: Api) -> None:
+    """HTTP says 200; the stream says ERROR with a Status 410, and ends."""
+    rv = (await api.pod("a")).rv
+    await api.pod("b")
+    await api.compact()
+    await api("GET", f"{api.pods}?resourceVersion=0")
+    async with api.watch(api.pods, resourceVersion=str(rv)) as events:
+        error = await events.next()
+        assert error["type"] == "ERROR"
+        status = error["object"]
+        assert status["message"].startswith(f"too old resource version: {rv} (")
+        assert (status["kind"], status["status"], status["reason"], status["code"]) == (
+            "Status",
+            "Failure",
+            "Expired",
+            410,
+        )
+        assert await events.end() == b""

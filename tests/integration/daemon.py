@@ -1,0 +1,86 @@
+"""The real daemon against the in-process API server, over real sockets on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from scheduler.app import Daemon
+from scheduler.config.types import ClientConnection, Configuration
+from scheduler.options import RunOptions
+from scheduler.testing.apiserver import ApiServer
+
+DEADLINE_S = 60.0
+"""Generous: the machine may be three times slower than a minute ago."""
+
+
+@dataclass
+class Rig:
+    """A server, a daemon on it, and ways to wait for what should become true."""
+
+    server: ApiServer
+    daemon: Daemon
+
+    def node(self, name: str, **more: Any) -> None:
+        """Create a node, or change it if it is there."""
+        labels, taints = more.pop("labels", {}), more.pop("taints", [])
+        spec = {"taints": taints, "unschedulable": more.pop("unschedulable", False)}
+        allocatable = {"cpu": "4", "memory": "8Gi", "pods": "110", **more}
+        obj = {"metadata": {"name": name, "labels": labels}, "spec": spec, "status": {"allocatable": allocatable}}
+        self.server.create("nodes", obj)
+
+    def pod(self, name: str, cpu: str = "", **spec: Any) -> None:
+        requests = {"requests": {"cpu": cpu}} if cpu else {}
+        body = {
+            "schedulerName": "kubestow",
+            "containers": [{"name": "c", "image": "none", "resources": requests}],
+            **spec,
+        }
+        self.server.create("pods", {"metadata": {"name": name, "namespace": "default"}, "spec": body})
+
+    def pods(self) -> dict[str, str]:
+        """Name → node, "" while there is none."""
+        return {pod["metadata"]["name"]: pod["spec"].get("nodeName", "") for pod in self.server.list("pods")}
+
+    def condition(self, name: str) -> dict[str, Any]:
+        """The PodScheduled condition, {} if there is none."""
+        conditions = self.server.get("pods", name).get("status", {}).get("conditions", [])
+        return next((c for c in conditions if c["type"] == "PodScheduled"), {})
+
+    async def until(self, holds: Callable[[], bool], what: str) -> None:
+        """Wait for a condition; the failure tells the state of all pods."""
+        await until(holds, lambda: f"{what}: {self.pods()}")
+
+    async def bound(self, *names: str) -> None:
+        """Every named pod has a node."""
+        await self.until(lambda: all(self.pods().get(name) for name in names), f"never bound {names}")
+
+
+async def until(holds: Callable[[], bool], what: Callable[[], str]) -> None:
+    """Poll a condition of this process; raises AssertionError after the deadline."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not holds():
+        if time.monotonic() > deadline:
+            raise AssertionError(what())
+        await asyncio.sleep(0.01)
+
+
+def options(url: str, **more: Any) -> RunOptions:
+    """No limit on requests, any free port, a short drain."""
+    config = Configuration(client_connection=ClientConnection(qps=-1), **more)
+    return RunOptions(config=config, master=url, port=0, drain_timeout_s=5)
+
+
+@contextlib.asynccontextmanager
+async def rig(server: ApiServer | None = None, **more: Any) -> AsyncIterator[Rig]:
+    """Start both; stop the daemon first."""
+    async with contextlib.AsyncExitStack() as stack:
+        server = await stack.enter_async_context(server or ApiServer())
+        daemon = Daemon(options(server.url, **more))
+        stack.push_async_callback(daemon.stop)
+        await daemon.start()
+        yield Rig(server, daemon)

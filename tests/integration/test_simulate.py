@@ -1,0 +1,141 @@
+"""`kubestow simulate`, whole: manifests in, the real daemon on the in-process API server, table or JSON and exit code out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+
+from scheduler import cli
+from scheduler.obs import logs
+
+DEMO = Path(__file__).parents[2] / "examples" / "demo.yaml"
+
+NODE = '{apiVersion: v1, kind: Node, metadata: {name: n}, status: {allocatable: {cpu: "2", memory: 4Gi}}}'
+
+
+@pytest.fixture(autouse=True)
+def _quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(logs, "setup", lambda *_, **__: None)
+    yield
+    structlog.reset_defaults()
+
+
+def pod(name: str, cpu: str = "1", **spec: Any) -> str:
+    """A pod that names no scheduler."""
+    container = {"name": "c", "resources": {"requests": {"cpu": cpu}}}
+    return json.dumps(
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [container], **spec}}
+    )
+
+
+def simulate(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], documents: list[str], *flags: str
+) -> tuple[int, dict[str, Any]]:
+    """Exit code and JSON."""
+    file = tmp_path / "in.yaml"
+    file.write_text("\n---\n".join(documents))
+    code = cli.main(["simulate", "-o", "json", "--timeout", "60s", *flags, str(file)])
+    out = capsys.readouterr()
+    return code, json.loads(out.out) if out.out else {"stderr": out.err}
+
+
+def test_the_demo(capsys: pytest.CaptureFixture[str]) -> None:
+    """`make demo`: what fits is placed, what was made not to fit is pending, and that is a success."""
+    code = cli.main(["simulate", "-o", "json", str(DEMO)])
+    shown = json.loads(capsys.readouterr().out)
+
+    assert shown["problems"] == []
+    assert code == 0
+    assert (shown["summary"]["placed"], shown["summary"]["pending"]) == (484, 16)
+    assert {pod["reason"] for pod in shown["pods"] if pod["node"] is None} == {"Unschedulable", "SchedulingGated"}
+
+
+def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+    """People see pods, reasons, how full the nodes are, and timing."""
+    assert cli.main(["simulate", str(DEMO)]) == 0
+
+    text = capsys.readouterr().out
+    assert "demo/agent-0" in text
+    assert "484 of 500 pods placed on 50 nodes" in text
+
+
+@pytest.mark.parametrize(
+    ("documents", "flags", "code", "problems"),
+    [
+        pytest.param([NODE, pod("a"), pod("b")], [], 0, 0, id="everything fits"),
+        pytest.param([NODE, pod("a"), pod("b", "3")], [], 1, 1, id="one is too large"),
+        pytest.param([NODE, pod("a"), pod("b", "3")], ["--expect-pending=b"], 0, 0, id="and was expected to be"),
+        pytest.param([NODE, pod("a")], ["--expect-pending=default/*"], 1, 1, id="expected pending, and placed"),
+        pytest.param([pod("a")], [], 1, 1, id="no node at all"),
+        pytest.param([NODE], [], 0, 0, id="no pod at all"),
+        pytest.param([NODE, pod("a", nodeName="n"), pod("b", "2")], [], 1, 1, id="bound pods hold their place"),
+        pytest.param([NODE, pod("a", priority=7), pod("b", "2", priority=9)], [], 1, 1, id="the first in line wins"),
+    ],
+)
+def test_exit_codes(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    documents: list[str],
+    flags: list[str],
+    code: int,
+    problems: int,
+) -> None:
+    """0 when all is as expected, else 1 with the reasons."""
+    ended, shown = simulate(tmp_path, capsys, documents, *flags)
+
+    assert (ended, len(shown["problems"])) == (code, problems)
+    assert shown["settled"] is True
+
+
+def test_why_a_pod_is_pending_is_said_in_the_words_of_kube_scheduler(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The message of the pod's condition."""
+    _, shown = simulate(tmp_path, capsys, [NODE, pod("a", "3")])
+
+    assert shown["pods"][0]["message"].startswith("0/1 nodes are available: 1 Insufficient cpu.")
+
+
+def test_scheduler_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Pods of the default scheduler are ours unless they are to be kept; those of a third one never are."""
+    documents = [NODE, pod("a"), pod("b", schedulerName="default-scheduler"), pod("c", schedulerName="volcano")]
+
+    _, ours = simulate(tmp_path, capsys, documents)
+    _, kept = simulate(tmp_path, capsys, documents, "--keep-scheduler-names")
+    assert (len(ours["pods"]), ours["summary"]["leftAlone"]) == (2, 1)
+    assert (len(kept["pods"]), kept["summary"]["leftAlone"]) == (0, 3)
+
+
+@pytest.mark.parametrize(
+    ("documents", "flags", "said"),
+    [
+        pytest.param([NODE, pod("a", "many")], [], "in.yaml: document 2 (Pod default/a): spec.", id="a bad quantity"),
+        pytest.param([NODE, pod("UPPER")], [], "(Pod default/UPPER): Pod", id="a name that no server takes"),
+        pytest.param([NODE, NODE], [], 'document 2 (Node n): nodes "n" already exists', id="the same name twice"),
+        pytest.param(
+            [NODE, pod("a")], ["--expect-pending=b"], "no pod default/b is to be scheduled", id="nobody's name"
+        ),
+    ],
+)
+def test_bad_input(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], documents: list[str], flags: list[str], said: str
+) -> None:
+    """Exit code 2, and the place."""
+    code, shown = simulate(tmp_path, capsys, documents, *flags)
+
+    assert code == 2
+    assert said in shown["stderr"]
+
+
+def test_objects_that_scheduling_does_not_look_at(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A whole application can be given as it is."""
+    config = "{apiVersion: v1, kind: ConfigMap, metadata: {name: c}}"
+    code, shown = simulate(tmp_path, capsys, [NODE, config, pod("a")])
+
+    assert code == 0
+    assert shown["summary"]["leftOut"] == {"ConfigMap": 1}

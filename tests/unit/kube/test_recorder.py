@@ -1,0 +1,250 @@
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from scheduler.core.decode import from_manifest
+from scheduler.core.errors import Ambiguous, Conflict, Forbidden, NotFound, Unavailable
+from scheduler.core.pod import Pod
+from scheduler.kube.recorder import EventRecorder, cut
+from scheduler.kube.throttle import Throttle
+from scheduler.kube.writes import ApiWriter
+from tests.unit.kube import scripted
+from scheduler.testing.clock import VirtualClock
+from tests.unit.kube.scripted import Answer, Asked, ScriptedTransport
+
+EVENTS = "/apis/events.k8s.io/v1/namespaces/ns/events"
+
+
+class Bench:
+    def __init__(self, *answers: Answer, limit: int = 100) -> None:
+        self.transport = ScriptedTransport(answers=list(answers))
+        self.clock = VirtualClock()
+        writer = ApiWriter(self.transport, Throttle(self.clock, qps=-1), self.clock)
+        self.recorder = EventRecorder(writer, self.clock, instance="host-1", limit=limit, in_flight=2)
+        self.stats = self.recorder.stats
+
+    @property
+    def asked(self) -> list[Asked]:
+        return self.transport.asked
+
+    @property
+    def notes(self) -> list[str]:
+        return [asked.body["note"] for asked in self.asked if asked.method == "POST"]
+
+    @property
+    def counts(self) -> list[int]:
+        return [asked.body["series"]["count"] for asked in self.asked if asked.method == "PATCH"]
+
+    def failed(self, note: str = "0/1 nodes are available", name: str = "p", **more: Any) -> None:
+        self.recorder.event(
+            pod(name), controller="kubestow", type_="Warning", reason="FailedScheduling", action="Scheduling", note=note,
+            **more,
+        )  # fmt: skip
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        task = asyncio.create_task(self.recorder.run())
+        try:
+            await self.clock.settle()
+            yield
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+
+def pod(name: str) -> Pod:
+    return from_manifest(Pod, scripted.pod(name))
+
+
+async def test_an_event():
+    """Every field of events.k8s.io/v1, named as client-go names it."""
+    bench = Bench()
+    bench.failed(related=pod("other"))
+    async with bench.running():
+        await bench.clock.settle()
+
+    (asked,) = bench.asked
+    stamp_ns = int(bench.clock.wall() * 1e9)
+    assert ("POST", EVENTS) == (asked.method, asked.path)
+    assert {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"name": f"p.{stamp_ns:x}", "namespace": "ns"},
+        "eventTime": "2026-01-01T00:00:00.000000Z",
+        "reportingController": "kubestow",
+        "reportingInstance": "host-1",
+        "action": "Scheduling",
+        "reason": "FailedScheduling",
+        "regarding": {
+            "kind": "Pod", "apiVersion": "v1", "namespace": "ns", "name": "p", "uid": "uid-p", "resourceVersion": "1",
+        },
+        "related": {
+            "kind": "Pod", "apiVersion": "v1", "namespace": "ns", "name": "other", "uid": "uid-other",
+            "resourceVersion": "1",
+        },
+        "note": "0/1 nodes are available",
+        "type": "Warning",
+    } == asked.body  # fmt: skip
+    assert 1 == bench.stats.sent
+
+
+@pytest.mark.parametrize(
+    ("note", "expected"),
+    [
+        pytest.param("x" * 1024, "x" * 1024, id="exactly the limit"),
+        pytest.param("x" * 1025, "x" * 1020 + " ...", id="one byte too many"),
+        pytest.param("ü" * 512, "ü" * 512, id="the limit in two-byte characters"),
+        pytest.param("x" + "ü" * 512, "x" + "ü" * 509 + " ...", id="a character across the cut goes as a whole"),
+        pytest.param("a\ud800", "a?", id="what is no text is replaced"),
+    ],
+)
+def test_notes_are_cut_to_1024_bytes(note, expected):
+    """The tail gives way to ` ...`."""
+    assert expected == cut(note)
+    assert len(cut(note).encode()) <= 1024
+
+
+async def test_a_repetition_is_counted_and_written_back_after_minutes():
+    """Thirty failures of one pod are one Event and one PATCH."""
+    bench = Bench()
+    async with bench.running():
+        for _ in range(30):
+            bench.failed()
+            await bench.clock.advance(5.0)
+        assert 1 == len(bench.asked)
+        await bench.clock.advance(300.0)
+
+    assert 1 == len(bench.notes)
+    assert [30] == bench.counts
+    assert f"{EVENTS}/{bench.asked[0].body['metadata']['name']}" == bench.asked[1].path
+
+
+async def test_another_note_is_a_new_event():
+    """And the old series is written back with what it had."""
+    bench = Bench()
+    async with bench.running():
+        bench.failed("2 Insufficient cpu")
+        await bench.clock.settle()
+        bench.failed("2 Insufficient cpu")
+        bench.failed("1 Insufficient cpu")
+        await bench.clock.settle()
+
+    assert ["2 Insufficient cpu", "1 Insufficient cpu"] == bench.notes
+    assert [2] == bench.counts
+
+
+async def test_after_six_quiet_minutes_a_series_is_closed():
+    """The same again is then a new Event."""
+    bench = Bench()
+    async with bench.running():
+        bench.failed()
+        await bench.clock.advance(400.0)
+        bench.failed()
+        await bench.clock.settle()
+
+    assert 2 == len(bench.notes)
+    assert [] == bench.counts
+    assert 2 == len({asked.body["metadata"]["name"] for asked in bench.asked})
+
+
+async def test_repetitions_before_the_first_was_sent_are_in_it():
+    """One request says it all."""
+    bench = Bench()
+    for _ in range(3):
+        bench.failed()
+    async with bench.running():
+        await bench.clock.advance(600.0)
+
+    (asked,) = bench.asked
+    assert {"count": 3, "lastObservedTime": "2026-01-01T00:00:00.000000Z"} == asked.body["series"]
+
+
+async def test_a_full_queue_drops_its_oldest():
+    """Recording never waits; what was dropped is counted and may be told again."""
+    bench = Bench(limit=2)
+    for name in ("a", "b", "c", "d"):
+        bench.failed(name, name)
+    assert (2, 2) == (bench.stats.dropped, bench.stats.queued)
+    bench.failed("a", "a")
+    async with bench.running():
+        await bench.clock.settle()
+
+    assert ["d", "a"] == bench.notes
+    assert (3, 0) == (bench.stats.dropped, bench.stats.queued)
+
+
+async def test_an_expired_series_is_told_again():
+    """Events live an hour: a PATCH that finds none becomes a new Event with the whole count."""
+    bench = Bench(b"{}", NotFound("expired", status=404))
+    async with bench.running():
+        bench.failed()
+        await bench.clock.settle()
+        bench.failed()
+        await bench.clock.advance(330.0)
+
+    assert ["POST", "PATCH", "POST"] == [asked.method for asked in bench.asked]
+    assert 2 == bench.asked[2].body["series"]["count"]
+    assert bench.asked[0].body["metadata"]["name"] != bench.asked[2].body["metadata"]["name"]
+
+
+@pytest.mark.parametrize(
+    ("answers", "requests", "sent", "failed"),
+    [
+        pytest.param([Unavailable("no"), Unavailable("no")], 3, 1, 0, id="the server comes back"),
+        pytest.param([Unavailable("no")] * 9, 4, 0, 1, id="the server stays away"),
+        pytest.param([Ambiguous("lost"), Conflict("exists", status=409)], 2, 1, 0, id="a lost answer had arrived"),
+        pytest.param([Forbidden("terminating", status=403)], 1, 0, 1, id="refused"),
+    ],
+)
+async def test_failures_are_counted_never_raised(answers, requests, sent, failed):
+    """A server that is away is asked again for some seconds; a refusal is final."""
+    bench = Bench(*answers)
+    async with bench.running():
+        bench.failed()
+        await bench.clock.advance(20.0)
+        asked = len(bench.asked)
+        bench.transport.answers.clear()
+        bench.failed(name="next")
+        await bench.clock.settle()
+
+    assert (requests, sent + 1, failed) == (asked, bench.stats.sent, bench.stats.failed)
+
+
+async def test_flush_writes_everything_back():
+    """At shutdown nothing that can be sent is lost, and the time limit holds."""
+    bench = Bench()
+    async with bench.running():
+        bench.failed()
+        await bench.clock.settle()
+        bench.failed()
+        assert await bench.recorder.flush(5.0)
+
+    assert [2] == bench.counts
+
+
+async def test_flush_gives_up_in_time():
+    """A server that does not answer holds nobody up."""
+    bench = Bench(*[Unavailable("no")] * 99)
+    async with bench.running():
+        bench.failed()
+        flushed = asyncio.create_task(bench.recorder.flush(3.0))
+        await bench.clock.advance(3.0)
+
+        assert not await flushed
+
+
+async def test_long_pod_names_still_make_valid_event_names():
+    """253 characters at most, and never the same name twice within one instant."""
+    bench = Bench()
+    async with bench.running():
+        for note in ("a", "b"):
+            bench.failed(note, name="p" * 253)
+        await bench.clock.settle()
+
+    names = [asked.body["metadata"]["name"] for asked in bench.asked]
+    assert [253, 253] == [len(name) for name in names]
+    assert names[0] != names[1]

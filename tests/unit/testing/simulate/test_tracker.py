@@ -1,0 +1,82 @@
+"""Who still owes an answer, and when the answers came."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scheduler.testing.simulate.outcome import Timing
+from scheduler.testing.simulate.tracker import Tracker
+
+
+class HandClock:
+    """A clock that stands still unless set."""
+
+    def __init__(self) -> None:
+        self.time_s = 100.0
+
+    def now(self) -> float:
+        return self.time_s
+
+    def wall(self) -> float:
+        return self.time_s
+
+    async def sleep(self, delay_s: float) -> None:
+        self.time_s += delay_s
+
+
+def pod(name: str, *, node: str = "", reason: str = "", gated: bool = False) -> dict[str, Any]:
+    """A stored pod in namespace a."""
+    gates = [{"name": "g"}] if gated else []
+    conditions = [{"type": "PodScheduled", "status": "False", "reason": reason}] if reason else []
+    return {
+        "metadata": {"namespace": "a", "name": name},
+        "spec": {"nodeName": node, "schedulingGates": gates},
+        "status": {"conditions": conditions},
+    }
+
+
+def test_answers() -> None:
+    """Bound, refused and gated pods have theirs; our own failures and other pods do not count."""
+    tracker = Tracker(["a/bound", "a/refused", "a/gated", "a/failed", "a/silent"], HandClock())
+    for obj in (
+        pod("bound", node="n"),
+        pod("refused", reason="Unschedulable"),
+        pod("gated", gated=True),
+        pod("failed", reason="SchedulerError"),
+        pod("stranger", node="n"),
+    ):
+        tracker.heard("MODIFIED", "pods", obj)
+    tracker.heard("MODIFIED", "nodes", {"metadata": {"name": "n"}})
+
+    assert tracker.unsettled == {"a/failed", "a/silent"}
+    assert (tracker.answered, tracker.placed) == (3, 1)
+
+
+def test_an_answer_may_be_taken_back() -> None:
+    """A refused pod that fails on its next attempt waits again."""
+    tracker = Tracker(["a/p"], HandClock())
+    tracker.heard("MODIFIED", "pods", pod("p", reason="Unschedulable"))
+    tracker.heard("MODIFIED", "pods", pod("p", reason="SchedulerError"))
+
+    assert tracker.unsettled == {"a/p"}
+
+
+def test_times_count_from_the_start() -> None:
+    """First and last binding, and the last answer of any kind; a pod counts when it is bound, not when it changes."""
+    clock = HandClock()
+    tracker = Tracker(["a/p", "a/q", "a/r"], clock)
+    clock.time_s = 200.0
+    tracker.start()
+    for at_s, obj in (
+        (201.0, pod("p", node="n")),
+        (203.0, pod("q", node="n")),
+        (204.0, pod("r", reason="Unschedulable")),
+        (209.0, pod("p", node="n")),
+    ):
+        clock.time_s = at_s
+        tracker.heard("MODIFIED", "pods", obj)
+
+    assert tracker.timing() == Timing(1.0, 3.0, 4.0)
+    assert tracker.timing().rate(2) == 1.0
+    assert Timing(1.0, 1.0, 1.0).rate(1) is None
+    assert Timing(None, None, 1.0).rate(0) is None
