@@ -369,7 +369,9 @@ async def test_a_pods_spec_is_fixed_but_for_a_few_fields(api: Api) -> None:
     )
     more = [*body["spec"]["tolerations"], {"key": "k", "operator": "Exists"}]
     assert (await api.patch(path, {"spec": {"tolerations": more}})).metadata["generation"] == 4
-    assert (await api.patch(path, {"spec": {"tolerations": more[1:]}})).status == 422
+    assert (await api.patch(path, {"spec": {"tolerations": more[:-1]}})).status == 422
+    readded = (await api.patch(path, {"spec": {"tolerations": more[1:]}})).body["spec"]["tolerations"]
+    assert readded == [*more[1:], more[0]]
 
 
 async def test_a_nodes_spec_and_status(api: Api) -> None:

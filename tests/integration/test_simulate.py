@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ NODE = '{apiVersion: v1, kind: Node, metadata: {name: n}, status: {allocatable: 
 
 @pytest.fixture(autouse=True)
 def _quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The command sets up logging for its process; here it is a guest in another's."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     monkeypatch.setattr(logs, "setup", lambda *_, **__: None)
     yield
     structlog.reset_defaults()

@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-DECISIONS = {"binding", "cycle", "failure", "inbox", "loop", "preemption", "queue"} | {
+DECISIONS = {"binding", "cycle", "decisions", "failure", "inbox", "intake", "loop", "preemption", "queue", "shared"} | {
     "cache",
     "cel",
     "core",
     "framework",
     "plugins",
+    "queueing",
 }
 LINT = "from importlinter.cli import lint_imports_command; lint_imports_command()"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from scheduler.core.decode import Broken
@@ -94,10 +96,10 @@ async def test_a_gated_pod_waits_in_silence() -> None:
         pytest.param({"cpu": "1"}, {"cpu": "4", "labels": {"disk": "ssd"}}, id="grown"),
     ],
 )
-async def test_a_node_that_changes_wakes_whom_it_helps(before: dict[str, object], after: dict[str, object]) -> None:
+async def test_a_node_that_changes_wakes_whom_it_helps(before: dict[str, Any], after: dict[str, Any]) -> None:
     """The pod is retried because of the event, not because of time."""
     brain = Brain()
-    label = {"labels": {"disk": "ssd"}} if "labels" not in before and "cpu" not in before else {}
+    label: dict[str, Any] = {"labels": {"disk": "ssd"}} if "labels" not in before and "cpu" not in before else {}
     brain.node("n1", **{**label, **before})
     brain.pod("p", cpu="2", nodeSelector={"disk": "ssd"})
     await brain.later(20)

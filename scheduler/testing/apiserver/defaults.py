@@ -68,10 +68,7 @@ class Defaults:
             schedulerName="default-scheduler",
             enableServiceLinks=True,
         )
-        tolerations = spec.setdefault("tolerations", [])
-        for key in _UNREADY:
-            if not any(_tolerates(t, key) for t in tolerations):
-                tolerations.append({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300})
+        spec["tolerations"] = with_tolerations(spec)
         pod["status"] = {"phase": "Pending", "qosClass": _quality(spec)}
         if spec.get("schedulingGates"):
             pod["status"]["conditions"] = [_gated(now)]
@@ -98,6 +95,15 @@ class Defaults:
             raise forbidden(resource, name, why)
         spec["priority"] = value
         spec.setdefault("preemptionPolicy", policy or "PreemptLowerPriority")
+
+
+def with_tolerations(spec: Object) -> list[Object]:
+    """What admission makes of a pod's tolerations, on creation and on every update."""
+    tolerations: list[Object] = list(spec.get("tolerations") or [])
+    for key in _UNREADY:
+        if not any(_tolerates(t, key) for t in tolerations):
+            tolerations.append({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300})
+    return tolerations
 
 
 def with_condition_times(resource: Resource, obj: Object) -> None:

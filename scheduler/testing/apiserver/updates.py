@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from scheduler.testing.apiserver.defaults import with_condition_times
+from scheduler.testing.apiserver.defaults import with_condition_times, with_tolerations
 from scheduler.testing.apiserver.resources import Resource
 from scheduler.testing.apiserver.status import Refused, invalid
 
@@ -33,6 +33,8 @@ def updated(resource: Resource, old: Object, new: Object, *, subresource: str) -
             result[kept] = old[kept]
     with_condition_times(resource, result)
     if not subresource:
+        if resource.name == "pods" and isinstance(result.get("spec"), dict):
+            result["spec"] = result["spec"] | {"tolerations": with_tolerations(result["spec"])}
         _check_spec(resource, old, result)
     if resource.has_generation and _spec(result) != _spec(old):
         result["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1

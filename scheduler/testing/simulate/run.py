@@ -54,6 +54,7 @@ class World:
     def __init__(self, server: ApiServer, objects: Sequence[Found], rules: Rules) -> None:
         self._server = server
         self._rules = rules
+        self.has_nodes = any(each.kind == "Node" for each in objects)
         self.ours: list[str] = []
         """Pods to be scheduled, in the order of the input."""
         self.bound_before = 0
@@ -119,13 +120,25 @@ async def simulate(
         tracker.start()
         try:
             await daemon.start()
-            is_settled = await _settle(daemon, tracker, rules.timeout_s, clock=clock, progress=progress)
+            # Without a node pods are tried for ever (docs/spec/core.md §1.7): then each having its answer is enough.
+            rests = daemon.idle if world.has_nodes else lambda: True
+            is_settled = await _settle(
+                daemon, tracker, rests, timeout_s=rules.timeout_s, clock=clock, progress=progress
+            )
         finally:
             await daemon.stop()
         return _outcome(server, world, expected, tracker=tracker, is_settled=is_settled)
 
 
-async def _settle(daemon: Daemon, tracker: Tracker, timeout_s: float, *, clock: Clock, progress: Progress) -> bool:
+async def _settle(
+    daemon: Daemon,
+    tracker: Tracker,
+    rests: Callable[[], bool],
+    *,
+    timeout_s: float,
+    clock: Clock,
+    progress: Progress,
+) -> bool:
     failed = asyncio.ensure_future(daemon.wait())
     deadline = clock.now() + timeout_s
     quiet_since: float | None = None
@@ -134,7 +147,7 @@ async def _settle(daemon: Daemon, tracker: Tracker, timeout_s: float, *, clock: 
             progress(tracker.answered, len(tracker.unsettled), tracker.placed)
             if failed.done():
                 failed.result()
-            if tracker.unsettled or not daemon.idle():
+            if tracker.unsettled or not rests():
                 quiet_since = None
             elif quiet_since is None:
                 quiet_since = clock.now()

@@ -1,0 +1,359 @@
+"""The HTTP transport against servers that misbehave, and against kubeconfigs as they come."""
+
+import asyncio
+import contextlib
+import pathlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+import yaml
+
+from scheduler.core.errors import Ambiguous, ApiError, TooManyRequests, Unauthorized, Unavailable
+from scheduler.kube.transport import HttpTransport, Settings, SettingsError, load_settings
+
+Script = Callable[[bytes, asyncio.StreamWriter], Awaitable[None]]
+DENIED = b'{"kind":"Status","message":"Unauthorized","reason":"Unauthorized","code":401}'
+
+
+class Raw:
+    """A server that does with each request what its script says, and keeps the requests."""
+
+    def __init__(self, script: Script) -> None:
+        self._script = script
+        self.requests: list[bytes] = []
+        self.url = ""
+        self.open: list[asyncio.StreamWriter] = []
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.open.append(writer)
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = [int(h.split(b":")[1]) for h in head.split(b"\r\n") if h.lower().startswith(b"content-length")]
+                self.requests.append(head + await reader.readexactly(sum(length)))
+                await self._script(self.requests[-1], writer)
+                await writer.drain()
+                if writer.is_closing():
+                    return
+
+
+@contextlib.asynccontextmanager
+async def raw(script: Script) -> AsyncIterator[Raw]:
+    told = Raw(script)
+    server = await asyncio.start_server(told.serve, "127.0.0.1", 0)
+    told.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    try:
+        yield told
+    finally:
+        server.close()
+        for writer in told.open:
+            writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
+
+
+@contextlib.asynccontextmanager
+async def client(settings: Settings) -> AsyncIterator[HttpTransport]:
+    transport = HttpTransport(settings)
+    try:
+        yield transport
+    finally:
+        await transport.close()
+
+
+def answer(status: int, body: bytes = b"{}", *headers: str) -> bytes:
+    lines = [f"HTTP/1.1 {status} X", f"Content-Length: {len(body)}", "Content-Type: application/json", *headers]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+async def hang_up(_: bytes, writer: asyncio.StreamWriter) -> None:
+    writer.close()
+
+
+def says(*parts: bytes) -> Script:
+    async def script(_: bytes, writer: asyncio.StreamWriter) -> None:
+        for part in parts:
+            writer.write(part)
+
+    return script
+
+
+WRITES = [
+    pytest.param(lambda t: t.post("/x", b"{}"), id="post"),
+    pytest.param(lambda t: t.patch("/x", b"{}", content_type="application/merge-patch+json"), id="patch"),
+    pytest.param(lambda t: t.delete("/x", b"{}"), id="delete"),
+]
+READS = [
+    pytest.param(lambda t: t.get("/x"), id="get"),
+    pytest.param(lambda t: t.list("/x", {"limit": "5"}), id="list"),
+]
+
+
+@pytest.mark.parametrize("call", WRITES)
+async def test_a_write_whose_answer_is_lost_is_ambiguous(call):
+    """The server had it, what it did is unknown; and it is not sent twice."""
+    async with raw(hang_up) as server, client(Settings(server.url)) as transport:
+        with pytest.raises(Ambiguous):
+            await call(transport)
+
+    assert 1 == len(server.requests)
+
+
+@pytest.mark.parametrize("call", READS)
+async def test_a_read_whose_answer_is_lost_is_unavailable(call):
+    """Nothing can have happened."""
+    async with raw(hang_up) as server, client(Settings(server.url)) as transport:
+        with pytest.raises(Unavailable):
+            await call(transport)
+
+
+@pytest.mark.parametrize("call", READS + WRITES)
+async def test_no_connection_is_unavailable(call):
+    """Also for writes: they were never sent."""
+    async with raw(hang_up) as server:
+        pass
+    async with client(Settings(server.url)) as transport:
+        with pytest.raises(Unavailable):
+            await call(transport)
+
+
+async def test_a_time_limit_is_unavailable_for_a_read():
+    """A server that accepts and says nothing."""
+    async with raw(says()) as server, client(Settings(server.url)) as transport:
+        with pytest.raises(Unavailable):
+            await transport.get("/x", timeout_s=0.05)
+
+
+async def test_refusals_carry_the_status():
+    """Retry-After included."""
+    busy = answer(429, b'{"message":"too many"}', "Retry-After: 3")
+    async with raw(says(busy)) as server, client(Settings(server.url)) as transport:
+        with pytest.raises(TooManyRequests) as caught:
+            await transport.post("/x", b"{}")
+
+    assert ("too many", 3.0) == (caught.value.message, caught.value.retry_after_s)
+
+
+async def test_what_is_sent():
+    """The query is escaped, the path is not touched, and no header is there that need not be."""
+    async with raw(says(answer(200))) as server, client(Settings(server.url, authorization="Bearer t")) as transport:
+        await transport.list("/api/v1/pods", {"fieldSelector": "status.phase!=Failed", "continue": "a+b/="})
+        await transport.patch("/x", b'{"a":1}', content_type="application/merge-patch+json")
+
+    listed, patched = (request.decode() for request in server.requests)
+    assert "GET /api/v1/pods?fieldSelector=status.phase%21%3DFailed&continue=a%2Bb%2F%3D HTTP/1.1" in listed
+    assert {"Host", "User-Agent", "Accept", "Authorization"} == _headers(listed)
+    assert "User-Agent: kubestow/" in listed
+    assert {"Host", "User-Agent", "Accept", "Authorization", "Content-Type", "Content-Length"} == _headers(patched)
+    assert patched.endswith('{"a":1}')
+
+
+def _headers(request: str) -> set[str]:
+    return {line.partition(":")[0] for line in request.partition("\r\n\r\n")[0].split("\r\n")[1:]}
+
+
+async def test_refused_credentials_are_renewed_and_the_request_is_sent_again():
+    """Once; many requests at the same time renew once."""
+    renewals: list[bool] = []
+
+    async def script(request: bytes, writer: asyncio.StreamWriter) -> None:
+        writer.write(answer(200, b'"yes"') if b"Bearer new" in request else answer(401, DENIED))
+
+    async def renew(force: bool) -> None:
+        renewals.append(force)
+        await asyncio.sleep(0)
+        settings.authorization = "Bearer new"
+
+    async with raw(script) as server:
+        settings = Settings(server.url, authorization="Bearer old", renew=renew)
+        async with client(settings) as transport:
+            answers = await asyncio.gather(*(transport.post("/x", b"{}") for _ in range(3)))
+            async with transport.watch("/x", {}, inactivity_timeout_s=5) as chunks:
+                assert b'"yes"' == b"".join([chunk async for chunk in chunks])
+
+    assert [b'"yes"'] * 3 == answers
+    assert [True] == renewals
+
+
+async def test_credentials_that_stay_refused_are_an_error():
+    """Without new ones there is nothing to try."""
+
+    async def renew(force: bool) -> None:
+        pass
+
+    async with raw(says(answer(401, DENIED))) as server, client(Settings(server.url, renew=renew)) as transport:
+        with pytest.raises(Unauthorized):
+            await transport.get("/x")
+        with pytest.raises(Unauthorized):
+            async with transport.watch("/x", {}, inactivity_timeout_s=5):
+                pass
+
+    assert 2 == len(server.requests)
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("parts", "ends"),
+    [
+        pytest.param([HEAD, b"2\r\na\n\r\n0\r\n\r\n"], None, id="a proper end"),
+        pytest.param([HEAD, b"2\r\na\n\r\n5\r\nb"], Unavailable, id="cut within a chunk"),
+        pytest.param([answer(410, b'{"message":"too old"}')], ApiError, id="refused"),
+    ],
+)
+async def test_how_a_watch_ends(parts, ends):
+    """A cut is told from an end."""
+
+    async def script(_: bytes, writer: asyncio.StreamWriter) -> None:
+        writer.writelines(parts)
+        await writer.drain()
+        writer.close()
+
+    got: list[bytes] = []
+    with pytest.raises(ends) if ends else contextlib.nullcontext():
+        async with raw(script) as server, client(Settings(server.url)) as transport:
+            async with transport.watch("/x", {"watch": "true"}, inactivity_timeout_s=5) as chunks:
+                got.extend([chunk async for chunk in chunks])
+    if ends is None:
+        assert b"a\n" == b"".join(got)
+
+
+async def test_a_silent_watch_is_given_up():
+    """Dead connections show only by their silence."""
+    async with raw(says(HEAD, b"2\r\na\n\r\n")) as server, client(Settings(server.url)) as transport:
+        with pytest.raises(Unavailable):
+            async with transport.watch("/x", {}, inactivity_timeout_s=0.1) as chunks:
+                async for _ in chunks:
+                    pass
+
+
+# -- settings ----------------------------------------------------------------------------------------------------------
+
+
+def kubeconfig(path: pathlib.Path, user: dict[str, object] | None, server: str = "http://127.0.0.1:1") -> str:
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+        "clusters": [{"name": "k", "cluster": {"server": server}}],
+        "users": [{"name": "u", "user": user or {}}],
+    }
+    path.write_text(yaml.safe_dump(document))
+    return str(path)
+
+
+def plugin(path: pathlib.Path, status: str) -> dict[str, object]:
+    """An exec plugin that gives out token-1, token-2, …"""
+    path.write_text(
+        f"""#!/bin/sh
+echo x >> {path}.runs
+n=$(wc -l < {path}.runs | tr -d ' ')
+echo '{{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{{{status}}}}}' | sed "s/NUMBER/$n/"
+"""
+    )
+    path.chmod(0o755)
+    return {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(path), "interactiveMode": "Never"}}
+
+
+async def test_a_token_file_is_read_again(tmp_path):
+    """As kubelets and projected tokens rotate it."""
+    token = tmp_path / "token"
+    token.write_text("first\n")
+    settings = await load_settings(kubeconfig(tmp_path / "config", {"tokenFile": str(token)}))
+    assert "Bearer first" == settings.authorization
+
+    token.write_text("second\n")
+    assert settings.renew is not None
+    await settings.renew(False)
+    assert "Bearer second" == settings.authorization
+
+    token.unlink()
+    await settings.renew(False)
+    assert "Bearer second" == settings.authorization
+
+
+@pytest.mark.parametrize(
+    ("status", "forced", "expected"),
+    [
+        pytest.param('"token":"token-NUMBER"', False, "token-1", id="without expiry it is kept"),
+        pytest.param('"token":"token-NUMBER"', True, "token-2", id="without expiry until it is refused"),
+        pytest.param('"token":"token-NUMBER","expirationTimestamp":"2100-01-01T00:00:00Z"', False, "token-1", id="valid"),
+        pytest.param('"token":"token-NUMBER","expirationTimestamp":"2100-01-01T00:00:00Z"', True, "token-2", id="valid but refused"),
+        pytest.param('"token":"token-NUMBER","expirationTimestamp":"2000-01-01T00:00:00Z"', False, "token-2", id="expired"),
+    ],
+)  # fmt: skip
+async def test_exec_plugins(tmp_path, status, forced, expected):
+    """Run at start, after expiry, and when what they gave was refused."""
+    settings = await load_settings(kubeconfig(tmp_path / "config", plugin(tmp_path / "plugin", status)))
+    assert "Bearer token-1" == settings.authorization
+    assert settings.renew is not None
+
+    await settings.renew(forced)
+
+    assert f"Bearer {expected}" == settings.authorization
+
+
+async def test_master_replaces_the_address(tmp_path):
+    """Also after a renewal."""
+    settings = await load_settings(kubeconfig(tmp_path / "config", {"token": "t"}), "http://other:8080/")
+    assert settings.renew is not None
+    await settings.renew(True)
+
+    assert ("http://other:8080", "Bearer t") == (settings.server, settings.authorization)
+
+
+async def test_master_alone_needs_no_credentials():
+    """The in-process server, or a local proxy."""
+    settings = await load_settings(master="http://127.0.0.1:8080/")
+
+    assert ("http://127.0.0.1:8080", None, None) == (settings.server, settings.authorization, settings.renew)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(None, id="no such file"),
+        pytest.param("", id="empty"),
+        pytest.param("{: :", id="not YAML"),
+        pytest.param("kind: Config", id="nothing in it"),
+        pytest.param("current-context: x\ncontexts: []\nclusters: []\nusers: []", id="no such context"),
+    ],
+)
+async def test_a_useless_kubeconfig_is_named(tmp_path, content):
+    """One error that says which file."""
+    path = tmp_path / "config"
+    if content is not None:
+        path.write_text(content)
+
+    with pytest.raises(SettingsError, match=str(path)):
+        await load_settings(str(path))
+
+
+async def test_the_service_account_is_found(tmp_path, monkeypatch):
+    """In a pod, without flags; the token file is read anew at each renewal."""
+    from kubernetes_asyncio.config import incluster_config
+
+    token, ca = tmp_path / "token", tmp_path / "ca.crt"
+    token.write_text("one")
+    ca.write_text(pathlib.Path(_any_ca()).read_text())
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(token))
+    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(ca))
+
+    settings = await load_settings()
+    assert ("https://10.0.0.1:443", "Bearer one") == (settings.server, settings.authorization)
+    assert settings.tls is not None
+
+    token.write_text("two\n")
+    assert settings.renew is not None
+    await settings.renew(False)
+    assert "Bearer two" == settings.authorization
+
+
+def _any_ca() -> str:
+    import certifi
+
+    return certifi.where()
