@@ -67,7 +67,7 @@ def _told(result: Result) -> str:
     return (
         f"round {result.round} {result.competitor}: {result.bound} pods in {result.seconds:.1f} s, "
         f"{result.pods_per_s:.0f} pods/s, {result.cpu_ms_per_pod:.2f} ms CPU per pod, "
-        f"{result.scheduled_events} Scheduled events"
+        f"{result.scheduled_events} Scheduled events, others used {result.foreign_cores:.1f} cores"
     )
 
 

@@ -34,6 +34,13 @@ def usage(pid: int) -> Usage:
     return Usage(cpu_s, peak)
 
 
+def machine() -> Usage:
+    """CPU seconds that all processes of the machine have used since it was started."""
+    fields = Path("/proc/stat").read_text().partition("\n")[0].split()[1:]
+    user, nice, system, _idle, _iowait, irq, softirq = (int(field) for field in fields[:7])
+    return Usage((user + nice + system + irq + softirq) / _TICKS_PER_S, 0)
+
+
 def tree(pid: int) -> list[int]:
     """The process and its descendants."""
     found, todo = [], [pid]

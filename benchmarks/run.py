@@ -5,6 +5,7 @@ The first `WARM_UP` bindings are not counted. A pod whose node changes, or that 
 
 import asyncio
 import contextlib
+import os
 import statistics
 import sys
 import time
@@ -15,13 +16,14 @@ from pathlib import Path
 
 from benchmarks import load
 from benchmarks.competitors import Competitor, Limits
-from benchmarks.meter import Meter, Usage, usage
+from benchmarks.meter import Meter, Usage, machine, usage
 from benchmarks.workload import NAMESPACE, Workload
 from tests.e2e.controlplane.harness import ControlPlane
 from tests.e2e.controlplane.process import Group, Server
 
 WARM_UP = 50
-SETTLE_S = 2.0  # events of the last pods are written after their bindings: they are in the CPU figure
+SETTLED_BELOW_CORES = 0.05  # events are written after the bindings: CPU is counted until a second this quiet
+SETTLED_WITHIN_S = 30.0
 STALLED_AFTER_S = 60.0
 REPOSITORY = Path(__file__).parents[1]
 
@@ -35,7 +37,7 @@ class Offer:
 
 @dataclass(slots=True)
 class Result:
-    """Raw figures of one run; `cpu_s` from the first counted binding until two seconds after the last one."""
+    """Raw figures of one run; `cpu_s` from the first counted binding until the scheduler was idle after the last."""
 
     competitor: str
     workload: dict[str, object]
@@ -51,6 +53,8 @@ class Result:
     start_s: float
     """From the start of the process to its first binding."""
     scheduled_events: int
+    foreign_cores: float
+    """Cores that others on this machine were using meanwhile: with more than a little, the row says little."""
     latency_p50_s: float | None = None
     latency_p99_s: float | None = None
     limits: dict[str, object] = field(default_factory=dict)
@@ -149,8 +153,7 @@ class Run:
                     await bindings.until(WARM_UP, server)
                     sent = await load.create_at_rate(http, bodies[WARM_UP:], per_s=self._offer.rate_per_s)
                 await bindings.until(count, server)
-                await asyncio.sleep(SETTLE_S)
-                meter.sample()
+                await _settled(meter)
             events = await load.count_scheduled_events(http, prefix)
         result = self._result(competitor, bindings.at, meter, started)
         result.round, result.scheduled_events = round_number, events
@@ -164,7 +167,14 @@ class Run:
         try:
             command = competitor.command(self._plane.kubeconfig, self._plane.directory, self._limits)
             server = group.start(competitor.name, ["/usr/bin/env", f"PYTHONPATH={REPOSITORY}", *command])
-            meter = Meter({"scheduler": lambda: usage(server.pid), "apiserver": self._apiserver_usage})
+            meter = Meter(
+                {
+                    "scheduler": lambda: usage(server.pid),
+                    "apiserver": self._apiserver_usage,
+                    "benchmark": lambda: usage(os.getpid()),  # all of the above, etcd, the observer and ourselves
+                    "machine": machine,
+                }
+            )
             sampling = asyncio.create_task(meter.run())
             try:
                 yield server, meter
@@ -180,6 +190,7 @@ class Run:
         moments = sorted(at.values())
         counted = moments[WARM_UP:]
         begin, end = (moments[WARM_UP - 1], counted[-1]) if counted else (started, started)
+        settled = time.monotonic()
         return Result(
             competitor=competitor.name,
             workload=asdict(self._workload),
@@ -188,14 +199,27 @@ class Run:
             bound=len(counted),
             seconds=end - begin,
             pods_per_s=len(counted) / (end - begin) if counted else 0.0,
-            cpu_s=meter.cpu_s("scheduler", begin, end + SETTLE_S),
+            cpu_s=meter.cpu_s("scheduler", begin, settled),
             cpu_total_s=meter.total_cpu_s("scheduler"),
-            apiserver_cpu_s=meter.cpu_s("apiserver", begin, end + SETTLE_S),
+            apiserver_cpu_s=meter.cpu_s("apiserver", begin, settled),
             peak_bytes=meter.peak_bytes["scheduler"],
             start_s=(moments[0] if moments else started) - started,
             scheduled_events=0,
+            foreign_cores=(meter.cpu_s("machine", begin, end) - meter.cpu_s("benchmark", begin, end))
+            / max(end - begin, 0.001),
             limits=asdict(self._limits),
         )
+
+
+async def _settled(meter: Meter) -> None:
+    """Return after the scheduler has been idle for a second, with that moment sampled."""
+    deadline = time.monotonic() + SETTLED_WITHIN_S
+    while time.monotonic() < deadline:
+        await asyncio.sleep(1.0)
+        meter.sample()
+        now = time.monotonic()
+        if meter.cpu_s("scheduler", now - 1.0, now) < SETTLED_BELOW_CORES:
+            return
 
 
 def _add_latencies(result: Result, latencies: list[float]) -> None:

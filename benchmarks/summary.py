@@ -22,6 +22,7 @@ class Row:
     apiserver_ms_per_pod: float
     peak_mib: float
     start_s: float
+    foreign_cores: float
     latency_p50_ms: float | None
     latency_p99_ms: float | None
 
@@ -46,6 +47,7 @@ def _row(name: str, own: Sequence[Result]) -> Row:
         apiserver_ms_per_pod=median(lambda r: r.apiserver_ms_per_pod) or 0,
         peak_mib=(median(lambda r: r.peak_bytes) or 0) / 2**20,
         start_s=median(lambda r: r.start_s) or 0,
+        foreign_cores=median(lambda r: r.foreign_cores) or 0,
         latency_p50_ms=median(lambda r: None if r.latency_p50_s is None else 1000 * r.latency_p50_s),
         latency_p99_ms=median(lambda r: None if r.latency_p99_s is None else 1000 * r.latency_p99_s),
     )
@@ -85,7 +87,17 @@ def show(results: Sequence[Result], title: str) -> None:
     by_name = rows(results)
     table = Table(title=title)
     has_latency = any(row.latency_p99_ms is not None for row in by_name.values())
-    columns = ["scheduler", "rounds", "pods", "pods/s", "CPU ms/pod", "apiserver ms/pod", "peak MiB", "start s"]
+    columns = [
+        "scheduler",
+        "rounds",
+        "pods",
+        "pods/s",
+        "CPU ms/pod",
+        "apiserver ms/pod",
+        "peak MiB",
+        "start s",
+        "others' cores",
+    ]
     for column in [*columns, *(["p50 ms", "p99 ms"] if has_latency else [])]:
         table.add_column(column, justify="left" if column == "scheduler" else "right")
     for row in by_name.values():
@@ -111,6 +123,7 @@ def _cells(row: Row, *, has_latency: bool) -> list[str]:
         f"{row.apiserver_ms_per_pod:.2f}",
         f"{row.peak_mib:.0f}",
         f"{row.start_s:.1f}",
+        f"{row.foreign_cores:.1f}",
     ]
     if has_latency:
         cells += [f"{value:.1f}" if value is not None else "-" for value in (row.latency_p50_ms, row.latency_p99_ms)]

@@ -173,8 +173,7 @@ class Failures:
             return
         queued.info = newest
         self._queue.requeue(queued)
-        if nominate is not None:
-            self._queue.nominator.add(newest, nominate)
+        self._queue.nominator.add(newest, nominate)
         if self._verdicts.get(newest.uid) != message:
             if len(self._verdicts) >= _REMEMBERED:
                 del self._verdicts[next(iter(self._verdicts))]

@@ -79,7 +79,7 @@ class SchedulingQueue:
             profiles,
             clock=clock,
             metrics=metrics,
-            gates=Gates(profiles, metrics=metrics, log=self._log),
+            gates=Gates(profiles, metrics=metrics, clock=clock, log=self._log),
             pool=self._pool,
             backoff=lambda tickets: Backoff(initial_backoff_s, max_backoff_s, tickets),
         )

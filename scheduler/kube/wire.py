@@ -64,7 +64,7 @@ class Transport(Protocol):
         """Change; `content_type` says how the body is meant (`STRATEGIC_MERGE`, `MERGE`)."""
 
     async def delete(self, path: str, body: bytes) -> bytes:
-        """Delete; the body is a DeleteOptions and carries the preconditions."""
+        """Delete; the body is a DeleteOptions and carries the preconditions. May be sent again on a lost connection."""
 
     async def close(self) -> None:
         """Close every connection; streams that are being read end with `Unavailable`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from scheduler.core.clock import Clock
 from scheduler.core.podinfo import PodInfo
 from scheduler.core.verdicts import Code, Rejection
 from scheduler.framework.points import PreEnqueuePlugin
@@ -14,7 +15,8 @@ from scheduler.queueing.records import QueuedPod, QueueMetrics, QueueProfile
 class Gates:
     """Asks the PreEnqueue plugins of a pod's profile, the one that refused it last first."""
 
-    def __init__(self, profiles: Mapping[str, QueueProfile], *, metrics: QueueMetrics, log: Any) -> None:
+    def __init__(self, profiles: Mapping[str, QueueProfile], *, metrics: QueueMetrics, clock: Clock, log: Any) -> None:
+        self._clock = clock
         self._plugins = {name: profile.pre_enqueue for name, profile in profiles.items()}
         self._metrics = metrics
         self._log = log
@@ -24,14 +26,17 @@ class Gates:
         plugins = self._plugins[queued.profile]
         if queued.gating_plugin and len(plugins) > 1:
             plugins = tuple(sorted(plugins, key=lambda plugin: plugin.name != queued.gating_plugin))
-        for plugin in plugins:
-            if (no := self._ask(plugin, queued.info)) is not None:
-                if no.code is Code.ERROR:
-                    self._log.error("pre-enqueue failed", plugin=plugin.name, pod=queued.info.key, error=no.message)
-                self._note(queued, plugin.name)
-                return True
-        queued.gating_plugin = ""
-        return False
+        began = self._clock.now()
+        no = next((no for plugin in plugins if (no := self._ask(plugin, queued.info)) is not None), None)
+        code = Code.SUCCESS if no is None else no.code
+        self._metrics.point("PreEnqueue", code.value, queued.profile, self._clock.now() - began)
+        if no is None:
+            queued.gating_plugin = ""
+            return False
+        if no.code is Code.ERROR:
+            self._log.error("pre-enqueue failed", plugin=no.plugin, pod=queued.info.key, error=no.message)
+        self._note(queued, no.plugin)
+        return True
 
     def _ask(self, plugin: PreEnqueuePlugin, pod: PodInfo) -> Rejection | None:
         try:

@@ -116,3 +116,6 @@ class QueueMetrics(Protocol):
 
     def hint(self, plugin: str, event: str, hint: str, seconds: float) -> None:
         """queueing_hint_execution_duration_seconds; `hint` is Queue, QueueSkip or Error."""
+
+    def point(self, point: str, status: str, profile: str, seconds: float) -> None:
+        """framework_extension_point_duration_seconds, of PreEnqueue."""

@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from scheduler.core.clock import SystemClock
-from scheduler.testing.simulate.manifests import InputError, complete, load
+from scheduler.testing.simulate.complete import complete
+from scheduler.testing.simulate.manifests import InputError, load
 from scheduler.testing.simulate.outcome import Outcome
 from scheduler.testing.simulate.report import as_json, as_table
 from scheduler.testing.simulate.run import Daemon, Rules, simulate

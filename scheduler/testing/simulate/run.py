@@ -22,6 +22,8 @@ DEFAULT_SCHEDULER: Final = "default-scheduler"
 _POLL_S: Final = 0.01
 _QUIET_S: Final = 0.25
 """So long must the scheduler have nothing to do: what it wrote last has then come back to it."""
+_NEVER: Final = ("Event", "Lease")
+"""Kinds that a dump may have and that mean nothing here."""
 _ORDER: Final = ("Namespace", "PriorityClass", "Node")
 
 
@@ -54,6 +56,7 @@ class World:
     def __init__(self, server: ApiServer, objects: Sequence[Found], rules: Rules) -> None:
         self._server = server
         self._rules = rules
+        self._served = dict.fromkeys(_NEVER, False)
         self.has_nodes = any(each.kind == "Node" for each in objects)
         self.ours: list[str] = []
         """Pods to be scheduled, in the order of the input."""
@@ -90,14 +93,28 @@ class World:
             found.name == each["metadata"]["name"] for each in self._server.objects("Namespace")
         ):
             return  # every cluster has this one
+        if not self._serves(found.kind):
+            self.left_out[found.kind] += 1
+            return
         if found.namespace:
             self._server.ensure_namespace(found.namespace)
         try:
-            self._server.create(found.kind, value)
-        except KeyError:
-            self.left_out[found.kind] += 1
+            if found.kind in {"Node", "Pod"}:
+                self._server.create(found.kind, value)
+            else:
+                self._server.apply(value)  # with the status that a dump has
         except Refused as refused:
             raise InputError(f"{found.where}: {refused.message}") from refused
+
+    def _serves(self, kind: str) -> bool:
+        if kind not in self._served:
+            try:
+                self._server.objects(kind)
+            except KeyError:
+                self._served[kind] = False
+            else:
+                self._served[kind] = True
+        return self._served[kind]
 
 
 async def simulate(

@@ -81,6 +81,9 @@ class Tally:
     def hint(self, plugin: str, event: str, hint: str, seconds: float) -> None:
         self.hints.append((plugin, event, hint))
 
+    def point(self, point: str, status: str, profile: str, seconds: float) -> None:
+        assert point == "PreEnqueue"
+
 
 @dataclass
 class Notes:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from scheduler.testing.simulate.manifests import Found, InputError, complete, load
+from scheduler.testing.simulate.complete import complete
+from scheduler.testing.simulate.manifests import Found, InputError, load
 
 
 def read(tmp_path: Path, text: str) -> list[Found]:

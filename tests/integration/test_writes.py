@@ -1,0 +1,170 @@
+"""Every write against the in-process API server: success, conflict, and an answer that is lost."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from scheduler.core.clock import SystemClock
+from scheduler.core.errors import Ambiguous, ApiError, Conflict, Invalid, NotFound, Unavailable
+from scheduler.core.pod import Pod, PodCondition
+from scheduler.kube.recorder import EventRecorder
+from scheduler.kube.throttle import Throttle
+from scheduler.kube.transport import HttpTransport, load_settings
+from scheduler.kube.writes import ApiWriter
+from scheduler.testing.apiserver import ApiServer, Fault
+from scheduler.testing.builders import node, pod
+
+REFUSED = PodCondition(type="PodScheduled", status="False", reason="Unschedulable", message="0/1 nodes are available.")
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ApiServer]:
+    async with ApiServer() as server:
+        server.create("nodes", node("n1").obj())
+        server.create("nodes", node("n2").obj())
+        server.create("pods", pod("p").obj())
+        yield server
+
+
+@pytest.fixture
+async def writer(server: ApiServer) -> AsyncIterator[ApiWriter]:
+    transport = HttpTransport(await load_settings(master=server.url))
+    yield ApiWriter(transport, Throttle(SystemClock(), qps=-1), SystemClock())
+    await transport.close()
+
+
+async def seen(writer: ApiWriter, name: str = "p") -> Pod:
+    found = await writer.read_pod("default", name)
+    assert isinstance(found, Pod)
+    return found
+
+
+async def test_bind(server, writer):
+    """The pod is on its node."""
+    await writer.bind(await seen(writer), "n1")
+
+    assert "n1" == (await seen(writer)).spec.node_name
+
+
+async def test_bind_twice_is_a_conflict(server, writer):
+    """Whoever was first wins."""
+    before = await seen(writer)
+    server.bind("p", "n2")
+    with pytest.raises(Conflict):
+        await writer.bind(before, "n1")
+
+    assert "n2" == (await seen(writer)).spec.node_name
+
+
+async def test_bind_of_a_recreated_pod_is_refused(server, writer):
+    """Same name, other uid: not the pod that was decided about."""
+    before = await seen(writer)
+    server.delete("pods", "p", grace_s=0)
+    server.create("pods", pod("p").obj())
+    with pytest.raises(ApiError) as caught:
+        await writer.bind(before, "n1")
+
+    assert isinstance(caught.value, (Conflict, Invalid))
+    assert "" == (await seen(writer)).spec.node_name
+
+
+@pytest.mark.parametrize(
+    ("reset", "node_name"),
+    [pytest.param("before", "", id="before it was done"), pytest.param("after", "n1", id="after it was done")],
+)
+async def test_a_lost_bind_is_ambiguous(server, writer, reset, node_name):
+    """Only a read tells what happened."""
+    before = await seen(writer)
+    server.faults.add(Fault(verb="create", resource="pods", subresource="binding", reset=reset))
+    with pytest.raises(Ambiguous):
+        await writer.bind(before, "n1")
+
+    assert node_name == (await seen(writer)).spec.node_name
+
+
+async def test_status_patch(server, writer):
+    """Condition and nomination appear; the transition time stays while the status does; other conditions are kept."""
+    server.patch("pods", "p", {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}, subresource="status")
+    await writer.patch_pod_status(await seen(writer), condition=REFUSED, nominated_node_name="n1")
+    first = server.get("pods", "p")["status"]
+    again = PodCondition(type="PodScheduled", status="False", reason="SchedulerError", message="")
+    await writer.patch_pod_status(await seen(writer), condition=again, nominated_node_name="")
+    second = server.get("pods", "p")["status"]
+
+    assert "n1" == first["nominatedNodeName"]
+    before, after = (
+        next(c for c in status["conditions"] if c["type"] == "PodScheduled") for status in (first, second)
+    )
+    assert ("Unschedulable", "0/1 nodes are available.") == (before["reason"], before["message"])
+    assert ("SchedulerError", before["lastTransitionTime"]) == (after["reason"], after["lastTransitionTime"])
+    assert not after.get("message")
+    assert not second.get("nominatedNodeName")
+    assert {"Ready", "PodScheduled"} <= {c["type"] for c in second["conditions"]}
+
+
+async def test_status_patch_of_a_recreated_pod_is_refused(server, writer):
+    """The uid is a precondition."""
+    before = await seen(writer)
+    server.delete("pods", "p", grace_s=0)
+    server.create("pods", pod("p").obj())
+    with pytest.raises((Conflict, Invalid)):
+        await writer.patch_pod_status(before, condition=REFUSED, nominated_node_name=None)
+
+    assert (await seen(writer)).condition("PodScheduled") is None
+
+
+@pytest.mark.parametrize("reset", ["before", "after"])
+async def test_a_lost_status_patch_is_sent_again(server, writer, reset):
+    """It says what is to be, so it may be."""
+    lost = server.faults.add(Fault(verb="patch", resource="pods", subresource="status", reset=reset))
+    await writer.patch_pod_status(await seen(writer), condition=REFUSED, nominated_node_name=None)
+
+    condition = (await seen(writer)).condition("PodScheduled")
+    assert condition is not None
+    assert "Unschedulable" == condition.reason
+    assert 1 == lost.hits
+
+
+async def test_a_status_patch_gives_up_in_the_end(server, writer):
+    """Four tries."""
+    away = server.faults.add(Fault(verb="patch", resource="pods", status=500, times=None))
+    with pytest.raises(Unavailable):
+        await writer.patch_pod_status(await seen(writer), condition=REFUSED, nominated_node_name=None)
+
+    assert 4 == away.hits
+
+
+async def test_a_pod_that_is_gone(server, writer):
+    """None for a read, NotFound for the writes."""
+    before = await seen(writer)
+    server.delete("pods", "p", grace_s=0)
+
+    assert await writer.read_pod("default", "p") is None
+    with pytest.raises(NotFound):
+        await writer.bind(before, "n1")
+    with pytest.raises(NotFound):
+        await writer.patch_pod_status(before, condition=REFUSED, nominated_node_name=None)
+
+
+@pytest.mark.parametrize("reset", ["", "before", "after"])
+async def test_events(server, writer, reset):
+    """One Event and its series, also when the first answer is lost."""
+    if reset:
+        server.faults.add(Fault(verb="create", resource="events", reset=reset))
+    recorder = EventRecorder(writer, SystemClock(), instance="host")
+    task = asyncio.create_task(recorder.run())
+    subject = await seen(writer)
+    for times in (1, 2):
+        for _ in range(times):
+            recorder.event(
+                subject, controller="kubestow", type_="Warning", reason="FailedScheduling", action="Scheduling",
+                note="0/2 nodes are available.",
+            )  # fmt: skip
+        assert await recorder.flush(30.0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+    (event,) = server.list("events")
+    assert ("FailedScheduling", "0/2 nodes are available.") == (event["reason"], event["note"])
+    assert 3 == event["series"]["count"]

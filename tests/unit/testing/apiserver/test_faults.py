@@ -1,0 +1,109 @@
+"""Faults: which requests they strike, how often, and what the client sees."""
+
+import asyncio
+import random
+
+import aiohttp
+import pytest
+
+from scheduler.testing.apiserver import ApiServer, Fault, Faults, Request
+from scheduler.testing.builders import pod
+from scheduler.testing.clock import VirtualClock
+
+BINDING = Request("create", "pods", "default", "a", "binding")
+
+
+@pytest.mark.parametrize(
+    ("fault", "strikes"),
+    [
+        pytest.param(Fault(status=500), True, id="an empty rule strikes everything"),
+        pytest.param(
+            Fault(verb="create", resource="pods", subresource="binding", status=500), True, id="all fields fit"
+        ),
+        pytest.param(Fault(subresource="", status=500), False, id="the object itself, not its subresources"),
+        pytest.param(Fault(name="b", status=500), False, id="another name"),
+        pytest.param(Fault(verb="patch", status=500), False, id="another verb"),
+        pytest.param(Fault(probability=0, status=500), False, id="never by chance"),
+    ],
+)
+def test_rules(fault: Fault, strikes: bool) -> None:
+    """Empty fields match everything; what struck is counted."""
+    faults = Faults(random.Random(1))
+    faults.add(fault)
+    assert (faults.strike(BINDING) is fault) is strikes
+    assert fault.hits == int(strikes)
+
+
+def test_a_rule_strikes_as_often_as_it_says() -> None:
+    """Then the next rule, then nothing."""
+    faults = Faults(random.Random(1))
+    first, second = faults.add(Fault(status=500, times=2)), faults.add(Fault(status=409))
+    assert [faults.strike(BINDING) for _ in range(4)] == [first, first, second, None]
+    assert (first.hits, second.hits) == (2, 1)
+
+
+def test_chance_is_the_injected_one() -> None:
+    """About half of many."""
+    faults = Faults(random.Random(1))
+    fault = faults.add(Fault(status=500, probability=0.5, times=None))
+    struck = sum(faults.strike(BINDING) is not None for _ in range(1000))
+    assert struck == fault.hits
+    assert 400 < struck < 600
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [(409, "Conflict"), (429, "TooManyRequests"), (500, "InternalError"), (503, "ServiceUnavailable")],
+)
+async def test_a_status_is_answered_before_anything_happens(status: int, reason: str) -> None:
+    """A Status object with that code; 429 carries Retry-After."""
+    async with ApiServer() as server, aiohttp.ClientSession(server.url) as http:
+        server.faults.add(Fault(verb="create", status=status, retry_after_s=7))
+        async with http.post("/api/v1/namespaces/default/pods", json=pod("a").obj()) as response:
+            body = await response.json()
+        assert (response.status, body["reason"], body["code"]) == (status, reason, status)
+        assert response.headers.get("Retry-After") == ("7" if status == 429 else None)
+        assert server.objects("pods") == []
+
+
+@pytest.mark.parametrize(("reset", "pods"), [("before", 0), ("after", 1)])
+async def test_a_lost_connection_may_or_may_not_have_written(reset: str, pods: int) -> None:
+    """The client cannot tell the two apart."""
+    async with ApiServer() as server, aiohttp.ClientSession(server.url) as http:
+        server.faults.add(Fault(verb="create", reset="before" if reset == "before" else "after"))
+        with pytest.raises(aiohttp.ClientConnectionError):
+            await http.post("/api/v1/namespaces/default/pods", json=pod("a").obj())
+        assert len(server.objects("pods")) == pods
+        assert server.requests() == {"create pods 0": 1}
+        async with http.get("/api/v1/pods") as response:
+            assert response.status == 200
+
+
+async def test_a_delay_passes_on_the_clock() -> None:
+    """The request hangs until the virtual time has come."""
+    clock = VirtualClock()
+    async with ApiServer(clock=clock) as server, aiohttp.ClientSession(server.url) as http:
+        server.faults.add(Fault(resource="pods", delay_s=30))
+        request = asyncio.create_task(http.get("/api/v1/pods"))
+        while not clock.sleepers:
+            await asyncio.sleep(0.001)
+        assert not request.done()
+        await clock.advance(30)
+        async with await request as response:
+            assert response.status == 200
+
+
+@pytest.mark.parametrize("abruptly", [False, True])
+async def test_watches_are_cut(abruptly: bool) -> None:
+    """Cleanly at the end of a line, or without the end of the response."""
+    async with ApiServer() as server, aiohttp.ClientSession(server.url) as http:
+        params = {"watch": "1", "resourceVersion": server.resource_version}
+        async with http.get("/api/v1/pods", params=params) as pods, http.get("/api/v1/nodes", params=params) as nodes:
+            assert server.cut_watches("pods", abruptly=abruptly) == 1
+            if abruptly:
+                with pytest.raises(aiohttp.ClientError):
+                    await pods.content.read()
+            else:
+                assert await pods.content.read() == b""
+            assert server.cut_watches() == 1
+            assert await nodes.content.read() == b""

@@ -1,0 +1,90 @@
+"""Streams without a socket: bookmarks on the clock, batches, history limits."""
+
+import asyncio
+import json
+
+import aiohttp
+import pytest
+
+from scheduler.testing.apiserver import ApiServer, Refused
+from scheduler.testing.apiserver.resources import LIKE_1_36, Served
+from scheduler.testing.apiserver.storage import Storage
+from scheduler.testing.apiserver.watching import Stream
+from scheduler.testing.builders import pod
+from scheduler.testing.clock import VirtualClock
+
+PODS = Served(LIKE_1_36).named("pods")
+
+
+def manifest(name: str) -> dict[str, object]:
+    return {"metadata": {"name": name, "namespace": "default"}}
+
+
+def test_many_writes_are_one_chunk() -> None:
+    """Whatever piled up while the stream was not read goes out together."""
+    storage = Storage(history=10)
+    stream = Stream(PODS, "", None)
+    storage.bucket(PODS).watchers.add(stream)
+    for name in "abc":
+        storage.put(PODS, f"default/{name}", manifest(name))
+    assert stream.ready.is_set()
+    lines = [json.loads(line) for line in stream.take().splitlines()]
+    assert [line["object"]["metadata"]["name"] for line in lines] == ["a", "b", "c"]
+    assert (stream.take(), stream.ready.is_set()) == (b"", False)
+
+
+def test_history_is_limited() -> None:
+    """The oldest write that is gone makes its version, and none newer, too old."""
+    storage = Storage(history=2)
+    for name in "abc":
+        storage.put(PODS, f"default/{name}", manifest(name))
+    bucket = storage.bucket(PODS)
+    assert [event.rv for event in bucket.since(1, storage.rv)] == [2, 3]
+    with pytest.raises(Refused) as refused:
+        bucket.since(0, storage.rv)
+    assert (refused.value.code, refused.value.message) == (410, "too old resource version: 0 (3)")
+    assert bucket.at(0) is None
+
+
+def test_a_picture_of_the_past_undoes_every_kind_of_write() -> None:
+    """Creation, change and deletion."""
+    storage = Storage(history=10)
+    storage.put(PODS, "default/a", manifest("a"))
+    storage.put(PODS, "default/b", manifest("b"))
+    storage.put(PODS, "default/a", {"metadata": {"name": "a", "namespace": "default", "labels": {"x": "y"}}})
+    storage.put(PODS, "default/c", manifest("c"))
+    storage.remove(PODS, "default/b", manifest("b"))
+    picture = storage.bucket(PODS).at(2)
+    assert picture is not None
+    assert [(entry.key, entry.rv) for entry in picture] == [("default/a", 1), ("default/b", 2)]
+    assert storage.bucket(PODS).ordered()[0].rv == 3
+
+
+async def test_bookmarks_come_in_their_interval_and_the_end_at_its_time() -> None:
+    """On the injected clock."""
+    clock = VirtualClock()
+    async with ApiServer(clock=clock, bookmark_interval_s=10) as server, aiohttp.ClientSession(server.url) as http:
+        params = {"watch": "1", "resourceVersion": server.resource_version, "allowWatchBookmarks": "true"}
+        async with http.get("/api/v1/pods", params={**params, "timeoutSeconds": "25"}) as response:
+            server.create("nodes", {"metadata": {"name": "n"}})
+            await clock.advance(10)
+            bookmark = json.loads(await asyncio.wait_for(response.content.readline(), 30))
+            assert (bookmark["type"], bookmark["object"]["kind"]) == ("BOOKMARK", "Pod")
+            assert bookmark["object"]["metadata"]["resourceVersion"] == server.resource_version
+            await clock.advance(15)
+            rest = await asyncio.wait_for(response.content.read(), 30)
+            assert len(rest.splitlines()) == 1
+
+
+async def test_a_client_that_leaves_leaves_nothing_behind() -> None:
+    """Its stream is gone from the server as soon as the connection is."""
+    async with ApiServer() as server:
+        async with (
+            aiohttp.ClientSession(server.url) as http,
+            http.get("/api/v1/pods", params={"watch": "1"}) as response,
+        ):
+            assert response.status == 200
+            assert len(server._handler.streams) == 1
+        while server._handler.streams:
+            await asyncio.sleep(0.001)
+        server.create("pods", pod("a").obj())
