@@ -54,32 +54,24 @@ def _row(name: str, own: Sequence[Result]) -> Row:
 
 
 def ratios(by_name: Mapping[str, Row]) -> list[str]:
-    """Ours (or the floor, when ours is not in the run) to the others; a floor slower than ours is void."""
-    lines = []
-    ours, kube, floor = (by_name.get(name) for name in ("ours", "kube", "floor"))
-    if ours and kube:
-        lines.append(
-            f"ours/kube: {_ratio(ours.pods_per_s, kube.pods_per_s)} pods/s, {_cpu_ratio(ours, kube)} CPU per pod"
-        )
-    if ours and floor:
-        is_void = floor.pods_per_s < ours.pods_per_s
-        word = " (void: the floor is below ours)" if is_void else ""
-        lines.append(
-            f"ours/floor: {_ratio(ours.pods_per_s, floor.pods_per_s)} pods/s{word}, {_cpu_ratio(ours, floor)} CPU per pod"
-        )
-    if floor and kube:
-        lines.append(
-            f"floor/kube: {_ratio(floor.pods_per_s, kube.pods_per_s)} pods/s, {_cpu_ratio(floor, kube)} CPU per pod"
-        )
-    return lines
+    """Each pair that was measured; a floor that is worse than ours is void as a floor."""
+    pairs = (("ours", "kube"), ("ours", "floor"), ("floor", "kube"))
+    return [_compared(by_name[one], by_name[other]) for one, other in pairs if {one, other} <= by_name.keys()]
+
+
+def _compared(one: Row, other: Row) -> str:
+    if one.latency_p99_ms is not None and other.latency_p99_ms is not None:
+        what = f"{_ratio(one.latency_p99_ms, other.latency_p99_ms)} p99 create to bound"
+        is_better = one.latency_p99_ms < other.latency_p99_ms
+    else:
+        what = f"{_ratio(one.pods_per_s, other.pods_per_s)} pods/s"
+        is_better = one.pods_per_s > other.pods_per_s
+    void = " (void: the floor is below ours)" if other.name == "floor" and is_better else ""
+    return f"{one.name}/{other.name}: {what}{void}, {_ratio(one.cpu_ms_per_pod, other.cpu_ms_per_pod)} CPU per pod"
 
 
 def _ratio(one: float, other: float) -> str:
     return f"{one / other:.2f}" if other else "-"
-
-
-def _cpu_ratio(one: Row, other: Row) -> str:
-    return _ratio(one.cpu_ms_per_pod, other.cpu_ms_per_pod)
 
 
 def show(results: Sequence[Result], title: str) -> None:
@@ -87,18 +79,9 @@ def show(results: Sequence[Result], title: str) -> None:
     by_name = rows(results)
     table = Table(title=title)
     has_latency = any(row.latency_p99_ms is not None for row in by_name.values())
-    columns = [
-        "scheduler",
-        "rounds",
-        "pods",
-        "pods/s",
-        "CPU ms/pod",
-        "apiserver ms/pod",
-        "peak MiB",
-        "start s",
-        "others' cores",
-    ]
-    for column in [*columns, *(["p50 ms", "p99 ms"] if has_latency else [])]:
+    columns = ["scheduler", "rounds", "pods", "pods/s", "CPU ms/pod", "apiserver ms/pod", "peak MiB", "start s"]
+    columns += ["others' cores", *(["p50 ms", "p99 ms"] if has_latency else [])]
+    for column in columns:
         table.add_column(column, justify="left" if column == "scheduler" else "right")
     for row in by_name.values():
         table.add_row(*_cells(row, has_latency=has_latency))
@@ -106,9 +89,8 @@ def show(results: Sequence[Result], title: str) -> None:
     console.width = max(console.width, 120)  # into a file: no narrower than the table
     console.print(table)
     for row in by_name.values():
-        print(
-            " ".join(f"{c}={v}" for c, v in zip([c.replace(" ", "_") for c in columns], _cells(row, has_latency=False)))
-        )
+        cells = zip(columns, _cells(row, has_latency=has_latency))
+        print(" ".join(f"{column.replace(' ', '_')}={cell}" for column, cell in cells))
     for line in ratios(by_name):
         print(line)
 

@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from scheduler.cache.antiaffinity import AntiAffinityIndex, required_anti_affinity
 from scheduler.cache.labels import LabelIndex
 from scheduler.cache.ports import PortIndex
 from scheduler.core.node import Node, Taint
@@ -42,6 +43,7 @@ class Nodes:
         """Nodes by their whole list of taints, untainted ones left out."""
         self.labels = LabelIndex()
         self.ports = PortIndex()
+        self.anti_affinity = AntiAffinityIndex()
         self.allocatable: Matrix = np.zeros((8, capacity), dtype=np.int64)
         self.requested: Matrix = np.zeros((8, capacity), dtype=np.int64)
         self.non_zero: Matrix = np.zeros((2, capacity), dtype=np.int64)
@@ -163,6 +165,8 @@ class Nodes:
         self.non_zero[1, slot] += info.non_zero_memory_bytes
         if info.host_ports:
             self.ports.add(slot, info.host_ports)
+        if info.pod.spec.affinity is not None:
+            self.anti_affinity.add(slot, info)
         return slot
 
     def remove_pod(self, name: str, uid: str) -> PodInfo | None:
@@ -176,6 +180,8 @@ class Nodes:
         self.non_zero[1, slot] -= info.non_zero_memory_bytes
         if info.host_ports:
             self.ports.remove(slot, info.host_ports)
+        if info.pod.spec.affinity is not None:
+            self.anti_affinity.remove(slot, info)
         self._release(slot)
         return info
 
@@ -186,6 +192,8 @@ class Nodes:
         if slot is None or old is None or old.requests != info.requests or old.host_ports != info.host_ports:
             return False
         if (old.non_zero_milli_cpu, old.non_zero_memory_bytes) != (info.non_zero_milli_cpu, info.non_zero_memory_bytes):
+            return False
+        if required_anti_affinity(old) != required_anti_affinity(info):  # the API server forbids it; the index holds
             return False
         self._pods[slot][info.uid] = info
         return True

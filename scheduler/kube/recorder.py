@@ -18,13 +18,13 @@ import structlog
 from scheduler.core.clock import Clock
 from scheduler.core.errors import Ambiguous, ApiError, Conflict, NotFound, Unavailable
 from scheduler.core.pod import Pod
+from scheduler.kube.eventbody import Event, EventMetadata, EventSeries, Reference, cut, reference
+from scheduler.kube.stats import RecorderStats
 from scheduler.kube.timestamps import micros
 from scheduler.kube.writes import ApiWriter
 
 _log = structlog.get_logger(__name__)
 
-NOTE_BYTES: Final = 1024
-_ELLIPSIS: Final = b" ..."
 _NAME_LENGTH: Final = 253
 REFRESH_S: Final = 300.0
 """A series is written at most this often."""
@@ -33,16 +33,6 @@ IDLE_S: Final = 360.0
 _TIDY_S: Final = 30.0
 _SERIES: Final = 10_000
 _RETRIES_S: Final = (0.5, 2.0, 8.0)
-
-
-@dataclass(slots=True)
-class RecorderStats:
-    """Read by /metrics. `dropped`: pushed out of a full queue; `failed`: refused, or given up after retries."""
-
-    sent: int = 0
-    failed: int = 0
-    dropped: int = 0
-    queued: int = 0
 
 
 class _Key(NamedTuple):
@@ -54,43 +44,6 @@ class _Key(NamedTuple):
     related_uid: str
 
 
-class _Ref(msgspec.Struct, rename="camel"):
-    """What an Event is about."""
-
-    name: str
-    namespace: str
-    uid: str
-    resource_version: str
-    kind: str = "Pod"
-    api_version: str = "v1"
-
-
-class _Meta(msgspec.Struct):
-    name: str
-    namespace: str
-
-
-class _Count(msgspec.Struct, rename="camel"):
-    count: int
-    last_observed_time: str
-
-
-class _Event(msgspec.Struct, rename="camel", omit_defaults=True):
-    api_version: str
-    kind: str
-    metadata: _Meta
-    event_time: str
-    reporting_controller: str
-    reporting_instance: str
-    action: str
-    reason: str
-    regarding: _Ref
-    note: str
-    type: str
-    related: _Ref | None = None
-    series: _Count | None = None
-
-
 @dataclass(slots=True, eq=False)
 class _Series:
     """One Event and how often it happened. `is_queued` while it waits to be created or written back.
@@ -99,8 +52,8 @@ class _Series:
     """
 
     key: _Key
-    regarding: _Ref
-    related: _Ref | None
+    regarding: Reference
+    related: Reference | None
     note: str
     name: str
     happened_s: float
@@ -156,9 +109,9 @@ class EventRecorder:
             return
         if known is not None:
             self._close(known)
-        about = _ref(pod)
+        about = reference(pod)
         name = self._name(about, wall_s)
-        self._open(_Series(key, about, _ref(related) if related else None, note, name, wall_s, wall_s, now, now))
+        self._open(_Series(key, about, reference(related) if related else None, note, name, wall_s, wall_s, now, now))
 
     async def run(self) -> None:
         """Send what is recorded, a few at a time, until cancelled."""
@@ -289,9 +242,7 @@ class EventRecorder:
             error=error.message,
         )
 
-    # -- one Event ---------------------------------------------------------------------------------------------------
-
-    def _name(self, about: _Ref, wall_s: float) -> str:
+    def _name(self, about: Reference, wall_s: float) -> str:
         """As client-go: the object's name and the time in nanoseconds, in hexadecimal. Never the same twice."""
         self._stamp_ns = max(int(wall_s * 1e9), self._stamp_ns + 1)
         suffix = f".{self._stamp_ns:x}"
@@ -300,10 +251,8 @@ class EventRecorder:
     def _body(self, series: _Series, namespace: str, count: int) -> bytes:
         key = series.key
         return msgspec.json.encode(
-            _Event(
-                api_version="events.k8s.io/v1",
-                kind="Event",
-                metadata=_Meta(series.name, namespace),
+            Event(
+                metadata=EventMetadata(series.name, namespace),
                 event_time=micros(series.happened_s),
                 reporting_controller=key.controller,
                 reporting_instance=self._instance,
@@ -313,21 +262,6 @@ class EventRecorder:
                 note=series.note,
                 type=key.type_,
                 related=series.related,
-                series=_Count(count, micros(series.last_s)) if count > 1 else None,
+                series=EventSeries(count, micros(series.last_s)) if count > 1 else None,
             )
         )
-
-
-def cut(note: str) -> str:
-    """At most 1024 bytes of UTF-8; a longer note ends in ` ...`, and no character is cut in half."""
-    if note.isascii() and len(note) <= NOTE_BYTES:
-        return note
-    encoded = note.encode(errors="replace")
-    if len(encoded) > NOTE_BYTES:
-        encoded = encoded[: NOTE_BYTES - len(_ELLIPSIS)].decode(errors="ignore").encode() + _ELLIPSIS
-    return encoded.decode()
-
-
-def _ref(pod: Pod) -> _Ref:
-    seen = pod.metadata
-    return _Ref(seen.name, seen.namespace, seen.uid, seen.resource_version)

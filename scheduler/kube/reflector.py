@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 import msgspec
@@ -25,6 +25,7 @@ from scheduler.core.errors import ApiError, Forbidden, Gone, Invalid, NotFound, 
 from scheduler.kube.backoff import Backoff
 from scheduler.kube.envelopes import LINES, MARKS, Line, page_of
 from scheduler.kube.kinds import KindSpec, Served
+from scheduler.kube.stats import ReflectorStats
 from scheduler.kube.store import Store, Stored
 from scheduler.kube.wire import Transport, in_stream
 
@@ -42,30 +43,6 @@ _PATIENCE_S: Final = 1.0
 _INCOMPLETE_PICTURES: Final = 2
 """WatchLists that ended properly but without their end mark: a server that ignores what it does not know. Then LIST."""
 _END_OF_PICTURE: Final = "k8s.io/initial-events-end"
-
-
-@dataclass(slots=True)
-class ReflectorStats:
-    """What the mirror counts about itself; read by /metrics and /readyz. `events` by watch type, `relists` by cause."""
-
-    clock: Clock
-    objects: int = 0
-    events: dict[str, int] = field(default_factory=dict)
-    relists: dict[str, int] = field(default_factory=dict)
-    synthesised_deletes: int = 0
-    decode_errors: int = 0
-    last_byte_at: float = 0.0
-    synced: bool = False
-    denied: str = ""
-    """Names kind and verb while a permission is missing or credentials are refused."""
-    absent: bool = False
-    """The server answered that it does not serve the kind."""
-    last_error: str = ""
-
-    @property
-    def silent_s(self) -> float:
-        """Seconds since the server last sent a byte."""
-        return self.clock.now() - self.last_byte_at
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,35 @@
 """Watches: where they start, what selectors turn writes into, bookmarks, initial events, and how they end."""
 
+from typing import Any
+
 import pytest
 
 from tests.contract.conftest import Api
 
+ZEROS: list[tuple[str, str, dict[str, Any]]] = [
+    ("v1", "nodes", {"spec": {}, "status": {"daemonEndpoints": {"kubeletEndpoint": {"Port": 0}}, "nodeInfo": dict.fromkeys(("machineID", "systemUUID", "bootID", "kernelVersion", "osImage", "containerRuntimeVersion", "kubeletVersion", "kubeProxyVersion", "operatingSystem", "architecture"), "")}}),
+    ("v1", "namespaces", {"spec": {}, "status": {}}),
+    ("v1", "services", {"spec": {}, "status": {"loadBalancer": {}}}),
+    ("v1", "replicationcontrollers", {"spec": {}, "status": {"replicas": 0}}),
+    ("v1", "persistentvolumes", {"spec": {}, "status": {}}),
+    ("v1", "persistentvolumeclaims", {"spec": {"resources": {}}, "status": {}}),
+    ("v1", "events", {"involvedObject": {}, "source": {}, "firstTimestamp": None, "lastTimestamp": None, "eventTime": None, "reportingComponent": "", "reportingInstance": ""}),
+    ("apps/v1", "replicasets", {"spec": {"replicas": 0, "selector": None, "template": {"metadata": {}, "spec": {"containers": None}}}, "status": {"replicas": 0}}),
+    ("apps/v1", "statefulsets", {"spec": {"replicas": 0, "selector": None, "template": {"metadata": {}, "spec": {"containers": None}}, "serviceName": "", "updateStrategy": {}}, "status": {"replicas": 0, "availableReplicas": 0}}),
+    ("policy/v1", "poddisruptionbudgets", {"spec": {}, "status": {"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0}}),
+    ("storage.k8s.io/v1", "storageclasses", {"provisioner": ""}),
+    ("storage.k8s.io/v1", "csinodes", {"spec": {"drivers": None}}),
+    ("storage.k8s.io/v1", "csidrivers", {"spec": {}}),
+    ("storage.k8s.io/v1", "csistoragecapacities", {"storageClassName": ""}),
+    ("storage.k8s.io/v1", "volumeattachments", {"spec": {"attacher": "", "source": {}, "nodeName": ""}, "status": {"attached": False}}),
+    ("resource.k8s.io/v1", "resourceclaims", {"spec": {"devices": {"requests": None}}, "status": {}}),
+    ("resource.k8s.io/v1", "resourceslices", {"spec": {"driver": "", "pool": {"name": "", "generation": 0, "resourceSliceCount": 0}}}),
+    ("resource.k8s.io/v1", "deviceclasses", {"spec": {}}),
+    ("resource.k8s.io/v1", "resourceclaimtemplates", {"spec": {"metadata": {}, "spec": {"devices": {"requests": None}}}}),
+    ("coordination.k8s.io/v1", "leases", {"spec": {}}),
+    ("events.k8s.io/v1", "events", {"eventTime": None, "regarding": {}, "deprecatedSource": {}, "deprecatedFirstTimestamp": None, "deprecatedLastTimestamp": None}),
+    ("scheduling.k8s.io/v1", "priorityclasses", {"value": 0}),
+]  # fmt: skip
 WATCH_LIST = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}
 
 
@@ -113,11 +139,20 @@ async def test_initial_events_end_with_a_bookmark(api: Api) -> None:
         assert await events.take(1) == [("ADDED", "c")]
 
 
-async def test_nothing_there_is_a_bookmark_alone(api: Api) -> None:
-    """An empty kind is synced too."""
-    async with api.watch(api.at("coordination.k8s.io/v1", "leases"), **WATCH_LIST) as events:
+@pytest.mark.parametrize(
+    ("group_version", "resource", "zero"), ZEROS, ids=[f"{gv} {resource}" for gv, resource, _ in ZEROS]
+)
+async def test_a_bookmark_is_an_empty_object_of_its_kind(
+    api: Api, group_version: str, resource: str, zero: dict[str, Any]
+) -> None:
+    """With the zero values Go writes, nulls among them; nothing but a version and the annotation in its metadata."""
+    root = f"/api/{group_version}" if "/" not in group_version else f"/apis/{group_version}"
+    async with api.watch(f"{root}/{resource}", labelSelector="no=such", **WATCH_LIST) as events:
         assert await events.take(1) == [("BOOKMARK", "")]
-        assert set(events.seen[0]["object"]) >= {"kind", "apiVersion", "metadata"}
+    bookmark = events.seen[0]["object"]
+    assert bookmark["metadata"].keys() == {"resourceVersion", "annotations"}
+    rest = {key: value for key, value in bookmark.items() if key not in {"kind", "apiVersion", "metadata"}}
+    assert rest == zero
 
 
 async def test_a_watch_ends_at_its_time(api: Api) -> None:

@@ -210,22 +210,21 @@ async def test_how_a_watch_ends(parts, ends):
         await writer.drain()
         writer.close()
 
-    got: list[bytes] = []
-    with pytest.raises(ends) if ends else contextlib.nullcontext():
-        async with raw(script) as server, client(Settings(server.url)) as transport:
-            async with transport.watch("/x", {"watch": "true"}, inactivity_timeout_s=5) as chunks:
-                got.extend([chunk async for chunk in chunks])
-    if ends is None:
-        assert b"a\n" == b"".join(got)
+    async with raw(script) as server, client(Settings(server.url)) as transport:
+        with pytest.raises(ends) if ends else contextlib.nullcontext():
+            assert b"a\n" == await _drained(transport, inactivity_timeout_s=5)
 
 
 async def test_a_silent_watch_is_given_up():
     """Dead connections show only by their silence."""
     async with raw(says(HEAD, b"2\r\na\n\r\n")) as server, client(Settings(server.url)) as transport:
         with pytest.raises(Unavailable):
-            async with transport.watch("/x", {}, inactivity_timeout_s=0.1) as chunks:
-                async for _ in chunks:
-                    pass
+            await _drained(transport, inactivity_timeout_s=0.1)
+
+
+async def _drained(transport: HttpTransport, *, inactivity_timeout_s: float) -> bytes:
+    async with transport.watch("/x", {"watch": "true"}, inactivity_timeout_s=inactivity_timeout_s) as chunks:
+        return b"".join([chunk async for chunk in chunks])
 
 
 # -- settings ----------------------------------------------------------------------------------------------------------
@@ -337,7 +336,7 @@ async def test_the_service_account_is_found(tmp_path, monkeypatch):
 
     token, ca = tmp_path / "token", tmp_path / "ca.crt"
     token.write_text("one")
-    ca.write_text(pathlib.Path(_any_ca()).read_text())
+    ca.write_text(_any_ca())
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(token))
@@ -356,4 +355,4 @@ async def test_the_service_account_is_found(tmp_path, monkeypatch):
 def _any_ca() -> str:
     import certifi
 
-    return certifi.where()
+    return pathlib.Path(certifi.where()).read_text()

@@ -93,9 +93,7 @@ async def test_status_patch(server, writer):
     second = server.get("pods", "p")["status"]
 
     assert "n1" == first["nominatedNodeName"]
-    before, after = (
-        next(c for c in status["conditions"] if c["type"] == "PodScheduled") for status in (first, second)
-    )
+    before, after = (next(c for c in status["conditions"] if c["type"] == "PodScheduled") for status in (first, second))
     assert ("Unschedulable", "0/1 nodes are available.") == (before["reason"], before["message"])
     assert ("SchedulerError", before["lastTransitionTime"]) == (after["reason"], after["lastTransitionTime"])
     assert not after.get("message")

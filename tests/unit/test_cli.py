@@ -219,3 +219,22 @@ def test_default_scheduler_must_be_allowed(started: list[RunOptions], tmp_path: 
 
     assert run(f"--config={file}") == 1
     assert run(f"--config={file}", "--allow-default-scheduler") == 3
+
+
+def test_check_config(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A good file: its plugins per profile, in order, and what of it has no effect."""
+    assert cli.main(["check-config", str(config)]) == 0
+
+    said = capsys.readouterr().out
+    assert said.startswith(f"{config}: ok\nprofile mine")
+    assert "NodeUnschedulable, NodeName, TaintToleration" in said
+    assert "accepted without effect: parallelism" in said
+
+
+def test_check_config_knows_the_plugins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A plugin that nobody has is a mistake with a path, though the file alone looks right."""
+    file = tmp_path / "config.yaml"
+    file.write_text(GOOD + "  plugins: {filter: {enabled: [{name: Foo}]}}\n")
+
+    assert cli.main(["check-config", str(file)]) == 1
+    assert capsys.readouterr().err == f'{file}: profiles[0].plugins.filter.enabled[0].name: unknown plugin "Foo"\n'

@@ -17,7 +17,7 @@ _CONDITION_TIMES: Final = {
     "pods": ("lastProbeTime", "lastTransitionTime"),
     "nodes": ("lastHeartbeatTime", "lastTransitionTime"),
 }
-_NODE_INFO: Final = dict.fromkeys(
+NODE_INFO: Final = dict.fromkeys(
     (
         "machineID", "systemUUID", "bootID", "kernelVersion", "osImage", "containerRuntimeVersion",
         "kubeletVersion", "kubeProxyVersion", "operatingSystem", "architecture",
@@ -175,7 +175,7 @@ def _node(_: Resource, node: Object, __: str) -> None:
     if status.get("capacity") and not status.get("allocatable"):
         status["allocatable"] = dict(status["capacity"])
     status.setdefault("daemonEndpoints", {"kubeletEndpoint": {"Port": 0}})
-    status["nodeInfo"] = _NODE_INFO | status.get("nodeInfo", {})
+    status["nodeInfo"] = NODE_INFO | status.get("nodeInfo", {})
     for taint in node["spec"].get("taints") or []:
         if not taint.get("effect"):
             raise Refused(422, "Invalid", f'Node "{node["metadata"]["name"]}" is invalid: spec.taints: Required value')

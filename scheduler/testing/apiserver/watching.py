@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from scheduler.testing.apiserver.bookmarks import zero
 from scheduler.testing.apiserver.lists import list_options_invalid, parse_version
 from scheduler.testing.apiserver.resources import Resource
 from scheduler.testing.apiserver.selectors import Predicate, compile_selectors
@@ -49,7 +50,7 @@ class Stream:
         metadata: dict[str, Any] = {"resourceVersion": str(rv)}
         if initial:
             metadata["annotations"] = {INITIAL_EVENTS_END: "true"}
-        outline: dict[str, Any] = {"metadata": metadata} | _BOOKMARK_RESTS.get(self.resource.name, {})
+        outline: dict[str, Any] = {"metadata": metadata} | zero(self.resource)
         self._line("BOOKMARK", head(self.resource) + msgspec.json.encode(outline)[1:])
 
     def fail(self, refusal: Refused) -> None:
@@ -84,12 +85,6 @@ class Stream:
     def _line(self, type_: str, obj: bytes) -> None:
         self._lines.append(b'{"type":"%b","object":%b}\n' % (type_.encode(), obj))
         self.ready.set()
-
-
-# What a real server's bookmark has besides its metadata: the zero value of the kind.
-_BOOKMARK_RESTS: dict[str, dict[str, Any]] = {
-    "pods": {"spec": {"containers": None}, "status": {}},
-}
 
 
 def open_stream(

@@ -54,7 +54,7 @@ def _is_over(found: Found) -> bool:
     if found.kind != "Pod":
         return False
     phase = (found.value.get("status") or {}).get("phase")
-    return phase in {"Succeeded", "Failed"} or (is_deleted and not (found.value.get("spec") or {}).get("nodeName"))
+    return phase in ("Succeeded", "Failed") or (is_deleted and not (found.value.get("spec") or {}).get("nodeName"))
 
 
 def _pods(workload: Found) -> Iterator[Found]:

@@ -119,7 +119,15 @@ def _typed(item: Any, parent: Manifest) -> Any:
     return item
 
 
+def _without_nulls(value: Any) -> Any:
+    """To a server, null is the same as nothing."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(part) for key, part in value.items() if part is not None}
+    return [_without_nulls(part) for part in value] if isinstance(value, list) else value
+
+
 def _cleaned(document: Manifest, where: str) -> Found:
+    document = _without_nulls(document)
     metadata = document.get("metadata")
     if not isinstance(metadata, dict):
         raise InputError(f"{where}: metadata: is required")
@@ -127,6 +135,13 @@ def _cleaned(document: Manifest, where: str) -> Found:
     name = metadata.get("name")
     if not isinstance(name, str) or not name:
         raise InputError(f"{where}: metadata.name: is required, as a text")
+    for field in ("spec", "status"):
+        if not isinstance(document.get(field) or {}, dict):
+            raise InputError(f"{where}: {field}: must be an object")
+    if not isinstance(metadata.get("namespace") or "", str):
+        raise InputError(f"{where}: metadata.namespace: must be a text")
+    if not isinstance(metadata.get("ownerReferences") or [], list):
+        raise InputError(f"{where}: metadata.ownerReferences: must be a list")
     if document["kind"] not in _CLUSTER_SCOPED:
         metadata["namespace"] = metadata.get("namespace") or "default"
     key = f"{metadata['namespace']}/{name}" if "namespace" in metadata else name

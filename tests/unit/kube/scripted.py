@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -92,7 +92,9 @@ class ScriptedTransport:
         pass
 
     @contextlib.asynccontextmanager
-    async def watch(self, path: str, query: Query, *, inactivity_timeout_s: float) -> AsyncIterator[AsyncIterator[bytes]]:
+    async def watch(
+        self, path: str, query: Query, *, inactivity_timeout_s: float
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
         self.asked.append(Asked("WATCH", path, dict(query)))
         script = self.streams.pop(0) if self.streams else [Hang()]
         if script and isinstance(script[0], ApiError):
@@ -100,7 +102,7 @@ class ScriptedTransport:
         async with contextlib.aclosing(self._stream(script)) as chunks:
             yield chunks
 
-    async def _stream(self, script: list[Step]):
+    async def _stream(self, script: Sequence[Step]) -> AsyncGenerator[bytes, None]:
         for step in script:
             await asyncio.sleep(0)
             match step:
@@ -120,6 +122,10 @@ class ScriptedTransport:
         if isinstance(answer, ApiError):
             raise answer
         return answer
+
+
+def raw(obj: Any) -> bytes:
+    return msgspec.json.encode(obj)
 
 
 def pod(name: str, *, uid: str = "", version: str = "1", **spec: Any) -> dict[str, Any]:

@@ -8,11 +8,12 @@ import pytest
 from scheduler.core.decode import from_manifest
 from scheduler.core.errors import Ambiguous, Conflict, Forbidden, NotFound, Unavailable
 from scheduler.core.pod import Pod
-from scheduler.kube.recorder import EventRecorder, cut
+from scheduler.kube.eventbody import cut
+from scheduler.kube.recorder import EventRecorder
 from scheduler.kube.throttle import Throttle
 from scheduler.kube.writes import ApiWriter
-from tests.unit.kube import scripted
 from scheduler.testing.clock import VirtualClock
+from tests.unit.kube import scripted
 from tests.unit.kube.scripted import Answer, Asked, ScriptedTransport
 
 EVENTS = "/apis/events.k8s.io/v1/namespaces/ns/events"

@@ -1,5 +1,6 @@
 import asyncio
 import contextlib
+import itertools
 import random
 from collections.abc import AsyncIterator
 
@@ -13,10 +14,12 @@ from scheduler.core.pod import Pod
 from scheduler.kube.kinds import POD, Served
 from scheduler.kube.reflector import Reflector
 from tests.unit.kube.scripted import (
+    Answer,
     Hang,
     Later,
     LeapingClock,
     ScriptedTransport,
+    Step,
     bookmark,
     error_line,
     line,
@@ -78,7 +81,7 @@ def _short(obj: Pod | Broken | None) -> str | None:
     return None if obj is None else f"{obj.metadata.name}@{obj.metadata.resource_version}"
 
 
-def scripted(*streams: list, answers: list | None = None) -> Mirror:
+def scripted(*streams: list[Step], answers: list[Answer] | None = None) -> Mirror:
     return Mirror(ScriptedTransport(streams=list(streams), answers=answers or []))
 
 
@@ -105,7 +108,9 @@ async def test_the_first_picture_arrives_as_one_batch():
 
 async def test_an_object_deleted_within_the_first_picture_is_never_shown():
     """The picture is what holds at its end."""
-    mirror = await scripted([line("ADDED", pod("a")), line("DELETED", pod("a", version="2")), picture(), Hang()]).run_through(1)
+    mirror = await scripted(
+        [line("ADDED", pod("a")), line("DELETED", pod("a", version="2")), picture(), Hang()]
+    ).run_through(1)
 
     assert [] == mirror.said()
     assert mirror.reflector.synced.is_set()
@@ -113,7 +118,11 @@ async def test_an_object_deleted_within_the_first_picture_is_never_shown():
 
 async def test_changes_are_one_batch_per_chunk():
     """However many lines a chunk has, the subscriber is called once."""
-    chunk = line("ADDED", pod("b", version="11")) + line("MODIFIED", pod("a", version="12")) + line("DELETED", pod("b", version="13"))
+    chunk = (
+        line("ADDED", pod("b", version="11"))
+        + line("MODIFIED", pod("a", version="12"))
+        + line("DELETED", pod("b", version="13"))
+    )
     mirror = await scripted([picture(pod("a")), chunk, Hang()]).run_through(1)
 
     assert 2 == len(mirror.batches)
@@ -177,7 +186,9 @@ async def test_after_compaction_a_fresh_picture_reports_what_vanished(end):
 
 async def test_a_picture_that_breaks_off_is_begun_again():
     """Half a picture is never shown, and nothing of it is mixed into the next."""
-    mirror = await scripted([line("ADDED", pod("a")), Unavailable("connection lost")], [picture(pod("b")), Hang()]).run_through(2)
+    mirror = await scripted(
+        [line("ADDED", pod("a")), Unavailable("connection lost")], [picture(pod("b")), Hang()]
+    ).run_through(2)
 
     assert [(None, "b@1")] == mirror.said()
 
@@ -211,7 +222,9 @@ async def test_an_expired_page_token_starts_the_list_again():
 
 async def test_a_server_that_ignores_watch_list_is_listed_in_the_end():
     """It sends objects but no end mark: after two such streams a LIST decides."""
-    mirror = await scripted([line("ADDED", pod("a"))], [line("ADDED", pod("a"))], [Hang()], answers=[page(pod("a"))]).run_through(3)
+    mirror = await scripted(
+        [line("ADDED", pod("a"))], [line("ADDED", pod("a"))], [Hang()], answers=[page(pod("a"))]
+    ).run_through(3)
 
     assert 1 == len(mirror.transport.paths("LIST"))
     assert {"a": "1"} == mirror.holds()
@@ -220,7 +233,9 @@ async def test_a_server_that_ignores_watch_list_is_listed_in_the_end():
 @pytest.mark.parametrize(
     ("refusal", "least_s", "denied"),
     [
-        pytest.param(Forbidden("pods is forbidden", status=403), 5.0, "cannot watch pods: pods is forbidden", id="forbidden"),
+        pytest.param(
+            Forbidden("pods is forbidden", status=403), 5.0, "cannot watch pods: pods is forbidden", id="forbidden"
+        ),
         pytest.param(NotFound("no such kind", status=404), 30.0, "", id="not served"),
         pytest.param(TooManyRequests("busy", retry_after_s=7.0), 7.0, "", id="told to wait"),
         pytest.param(Unavailable("no way", status=503), 0.1, "", id="unavailable"),
@@ -281,7 +296,9 @@ async def test_a_repaired_object_replaces_its_broken_outline():
     """The subscriber sees the outline as the old state."""
     bad = pod("p", version="11")
     bad["spec"]["priority"] = "high"
-    mirror = await scripted([picture(), line("ADDED", bad), line("MODIFIED", pod("p", version="12")), Hang()]).run_through(1)
+    mirror = await scripted(
+        [picture(), line("ADDED", bad), line("MODIFIED", pod("p", version="12")), Hang()]
+    ).run_through(1)
 
     (_, (repaired,)) = mirror.batches
     assert isinstance(repaired.old, Broken)
@@ -318,7 +335,7 @@ HISTORY = (
 def test_chunk_boundaries_mean_nothing(cuts):
     """Wherever the network cuts the stream, store and deltas are the same."""
     edges = [0, *sorted(cuts), len(HISTORY)]
-    chunks = [HISTORY[a:b] for a, b in zip(edges, edges[1:])]
+    chunks = [HISTORY[a:b] for a, b in itertools.pairwise(edges)]
 
     mirror = asyncio.run(scripted([*chunks, Hang()]).run_through(1))
 

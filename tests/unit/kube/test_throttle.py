@@ -5,6 +5,7 @@ import pytest
 from scheduler.kube.throttle import Throttle
 from scheduler.testing.clock import VirtualClock
 
+
 class Line:
     """Callers of one throttle, and who was served when."""
 

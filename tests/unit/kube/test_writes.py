@@ -9,7 +9,9 @@ from tests.unit.kube import scripted
 from tests.unit.kube.scripted import Answer, Asked, LeapingClock, ScriptedTransport
 
 MANAGER = {"fieldManager": "kubestow"}
-REFUSED = PodCondition(type="PodScheduled", status="False", reason="Unschedulable", message="0/1", observed_generation=3)
+REFUSED = PodCondition(
+    type="PodScheduled", status="False", reason="Unschedulable", message="0/1", observed_generation=3
+)
 
 
 class Bench:
@@ -175,7 +177,7 @@ async def test_a_refused_status_patch_is_raised(answers, tries):
 
 async def test_read_pod():
     """A pod, None for one that is gone, an outline for one that cannot be read."""
-    raw = scripted.msgspec.json.encode(scripted.pod("p", nodeName="n1"))
+    raw = scripted.raw(scripted.pod("p", nodeName="n1"))
     bench = Bench(raw, NotFound("gone", status=404), raw.replace(b'"spec":{', b'"spec":{"priority":"x",'))
 
     found, gone, broken = [await bench.writer.read_pod("ns", "p") for _ in range(3)]

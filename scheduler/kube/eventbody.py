@@ -1,0 +1,70 @@
+"""Events as they are written (events.k8s.io/v1), and how a note is made to fit."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from scheduler.core.pod import Pod
+
+NOTE_BYTES: Final = 1024
+_ELLIPSIS: Final = b" ..."
+
+
+class Reference(msgspec.Struct, rename="camel"):
+    """The pod that an Event is about."""
+
+    name: str
+    namespace: str
+    uid: str
+    resource_version: str
+    kind: str = "Pod"
+    api_version: str = "v1"
+
+
+class EventMetadata(msgspec.Struct):
+    """Where an Event lives: with what it is about."""
+
+    name: str
+    namespace: str
+
+
+class EventSeries(msgspec.Struct, rename="camel"):
+    """How often it has happened; the API accepts counts from 2 on."""
+
+    count: int
+    last_observed_time: str
+
+
+class Event(msgspec.Struct, rename="camel"):
+    """One Event."""
+
+    metadata: EventMetadata
+    event_time: str
+    reporting_controller: str
+    reporting_instance: str
+    action: str
+    reason: str
+    regarding: Reference
+    note: str
+    type: str
+    related: Reference | None = None
+    series: EventSeries | None = None
+    api_version: str = "events.k8s.io/v1"
+    kind: str = "Event"
+
+
+def cut(note: str) -> str:
+    """At most 1024 bytes of UTF-8; a longer note ends in ` ...`, and no character is cut in half."""
+    if note.isascii() and len(note) <= NOTE_BYTES:
+        return note
+    encoded = note.encode(errors="replace")
+    if len(encoded) > NOTE_BYTES:
+        encoded = encoded[: NOTE_BYTES - len(_ELLIPSIS)].decode(errors="ignore").encode() + _ELLIPSIS
+    return encoded.decode()
+
+
+def reference(pod: Pod) -> Reference:
+    seen = pod.metadata
+    return Reference(seen.name, seen.namespace, seen.uid, seen.resource_version)
