@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from scheduler.core.pod import Pod
 
@@ -49,8 +50,8 @@ class Event(msgspec.Struct, rename="camel"):
     regarding: Reference
     note: str
     type: str
-    related: Reference | None = None
-    series: EventSeries | None = None
+    related: Reference | UnsetType = UNSET
+    series: EventSeries | UnsetType = UNSET
     api_version: str = "events.k8s.io/v1"
     kind: str = "Event"
 
@@ -66,5 +67,6 @@ def cut(note: str) -> str:
 
 
 def reference(pod: Pod) -> Reference:
+    """What an Event says of its object; keeps nothing else of the pod alive."""
     seen = pod.metadata
     return Reference(seen.name, seen.namespace, seen.uid, seen.resource_version)

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 import structlog
+from msgspec import UNSET
 
 from scheduler.core.clock import Clock
 from scheduler.core.errors import Ambiguous, ApiError, Conflict, NotFound, Unavailable
@@ -261,7 +262,7 @@ class EventRecorder:
                 regarding=series.regarding,
                 note=series.note,
                 type=key.type_,
-                related=series.related,
-                series=EventSeries(count, micros(series.last_s)) if count > 1 else None,
+                related=series.related or UNSET,
+                series=EventSeries(count, micros(series.last_s)) if count > 1 else UNSET,
             )
         )

@@ -227,7 +227,7 @@ def test_check_config(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
     said = capsys.readouterr().out
     assert said.startswith(f"{config}: ok\nprofile mine")
-    assert "NodeUnschedulable, NodeName, TaintToleration" in said
+    assert "NodeUnschedulable, NodeName" in said
     assert "accepted without effect: parallelism" in said
 
 

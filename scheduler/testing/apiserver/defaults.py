@@ -97,6 +97,21 @@ class Defaults:
         spec.setdefault("preemptionPolicy", policy or "PreemptLowerPriority")
 
 
+def with_pod_defaults(spec: Object) -> Object:
+    """What defaulting and admission make of a pod's spec on every update; the spec that is given stays as it is."""
+    result = spec | {"tolerations": with_tolerations(spec)}
+    for name in ("containers", "initContainers"):
+        if spec.get(name):
+            result[name] = [dict(container) for container in spec[name]]
+            for container in result[name]:
+                container["ports"] = [dict(port) for port in container.get("ports") or []]
+                container["resources"] = dict(container.get("resources") or {})
+                _container(container)
+                if not container["ports"]:
+                    del container["ports"]
+    return result
+
+
 def with_tolerations(spec: Object) -> list[Object]:
     """What admission makes of a pod's tolerations, on creation and on every update."""
     tolerations: list[Object] = list(spec.get("tolerations") or [])

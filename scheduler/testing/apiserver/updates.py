@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from scheduler.testing.apiserver.defaults import with_condition_times, with_tolerations
+from scheduler.testing.apiserver.defaults import with_condition_times, with_pod_defaults
 from scheduler.testing.apiserver.resources import Resource
 from scheduler.testing.apiserver.status import Refused, invalid
 
@@ -31,10 +31,13 @@ def updated(resource: Resource, old: Object, new: Object, *, subresource: str) -
         result.pop(kept, None)
         if kept in old:
             result[kept] = old[kept]
+    if subresource and resource.name == "pods":
+        result["status"] = _without_empty(result.get("status") or {})
+        _check_nomination(resource, old, result)
     with_condition_times(resource, result)
     if not subresource:
         if resource.name == "pods" and isinstance(result.get("spec"), dict):
-            result["spec"] = result["spec"] | {"tolerations": with_tolerations(result["spec"])}
+            result["spec"] = with_pod_defaults(result["spec"])
         _check_spec(resource, old, result)
     if resource.has_generation and _spec(result) != _spec(old):
         result["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
@@ -61,7 +64,10 @@ def _check_identity(resource: Resource, old: Object, new: Object) -> None:
 
 
 def _immutable_uid(resource: Resource, name: str, uid: str) -> Refused:
-    return invalid(resource, name, "metadata.uid", f'Invalid value: "{uid}": field is immutable')
+    refusal = invalid(resource, name, "metadata.uid", f'Invalid value: "{uid}": field is immutable')
+    if resource.name == "pods" and refusal.details:
+        refusal.details["causes"] *= 2  # a real server validates a pod's metadata twice
+    return refusal
 
 
 def _metadata(resource: Resource, old: Object, new: Object, *, subresource: str) -> Object:
@@ -76,6 +82,23 @@ def _metadata(resource: Resource, old: Object, new: Object, *, subresource: str)
         if "ownerReferences" in before:
             result["ownerReferences"] = before["ownerReferences"]
     return {key: result[key] for key in before if key in result} | result
+
+
+def _without_empty(value: Any) -> Any:
+    """Go leaves out empty strings, and lists and maps that became empty."""
+    if isinstance(value, dict):
+        return {key: _without_empty(item) for key, item in value.items() if item not in ("", [])}
+    if isinstance(value, list):
+        return [_without_empty(item) for item in value]
+    return value
+
+
+def _check_nomination(resource: Resource, old: Object, new: Object) -> None:
+    nominated = new["status"].get("nominatedNodeName", "")
+    if nominated and old["spec"].get("nodeName") and nominated != old["status"].get("nominatedNodeName", ""):
+        why = "Forbidden: may not be set on pods that are already bound to a node"
+        name = old["metadata"]["name"]
+        raise invalid(resource, name, "status.nominatedNodeName", why, cause="FieldValueForbidden")
 
 
 def _check_spec(resource: Resource, old: Object, new: Object) -> None:
