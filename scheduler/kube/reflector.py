@@ -285,7 +285,9 @@ class Reflector(Generic[T]):
         verb = "list" if not (self._version or self._picture is not None) else "watch"
         text = f"{verb} {self.spec.plural}: {error.message}"
         if text != self.stats.last_error:
-            _log.warning("watch interrupted", kind=self.spec.name, error=text, status=error.status)
+            # A stream that is cut after it brought something, or compacted history, is everyday; anything else is news.
+            say = _log.info if self._has_progressed or isinstance(error, Gone) else _log.warning
+            say("watch interrupted", kind=self.spec.name, error=text, status=error.status)
         self.stats.last_error = text
         self.stats.absent = isinstance(error, NotFound)
         self.stats.denied = f"cannot {text}" if isinstance(error, (Forbidden, Unauthorized)) else ""

@@ -14,7 +14,7 @@ import pathlib
 import ssl
 import urllib.request
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
@@ -51,7 +51,7 @@ class Settings:
     """
 
     server: str
-    authorization: str | None = None
+    authorization: str | None = field(default=None, repr=False)
     tls: ssl.SSLContext | None = None
     tls_server_name: str | None = None
     proxy: str | None = None
@@ -225,7 +225,7 @@ class HttpTransport:
         self._options: dict[str, Any] = {}
         self._adopt()
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=60, keepalive_timeout=60.0),
+            connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=60, keepalive_timeout=30.0),
             cookie_jar=aiohttp.DummyCookieJar(),
             skip_auto_headers=_SKIPPED_HEADERS,
             auto_decompress=False,

@@ -73,9 +73,7 @@ class UnsupportedFeatures:
         # Also a node that leaves a topology and takes with it the pod that closed it to the others.
         before, after = old.metadata.labels, new.metadata.labels
         moved = {key for key in (*before, *after) if before.get(key) != after.get(key)}
-        opens = any(
-            group.term.topology_key in moved and group.term.may_match(pod) for group in self._index.groups()
-        )
+        opens = any(group.term.topology_key in moved and group.term.may_match(pod) for group in self._index.groups())
         return Hint.QUEUE if opens else Hint.SKIP
 
 
@@ -117,8 +115,8 @@ def _after_update(pod: PodInfo, old: PodInfo | None, new: PodInfo | None) -> Hin
     # A pod that is still refused stays where it is, however often its labels change.
     if new is None or new.uid != pod.uid or unsupported(new.pod):
         return Hint.SKIP
-    is_judged_now = old is None or bool(unsupported(old.pod))
-    return Hint.QUEUE if is_judged_now or _who(old) != _who(new) else Hint.SKIP
+    is_news = old is None or unsupported(old.pod) or _who(old) != _who(new)
+    return Hint.QUEUE if is_news else Hint.SKIP
 
 
 def _after_pod_gone(pod: PodInfo, old: PodInfo | None, _new: PodInfo | None) -> Hint:

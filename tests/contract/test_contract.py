@@ -317,6 +317,59 @@ async def test_conditions_merge_by_type(api: Api) -> None:
     assert [c["type"] for c in body["status"]["conditions"]] == ["PodScheduled", "C"]
 
 
+async def test_empty_texts_are_not_kept(api: Api) -> None:
+    """What Go would leave out is not there, so a condition without a message has none."""
+    await api.pod("a")
+    patch: Object = {"status": {"conditions": [{"type": "B", "status": "True", "reason": "", "message": ""}]}}
+    body = (await api.patch(f"{api.pods}/a/status", patch | {"metadata": {"labels": {}}})).body
+    assert body["status"]["conditions"] == [
+        {"type": "B", "status": "True", "lastProbeTime": None, "lastTransitionTime": None}
+    ]
+    assert "labels" not in body["metadata"]
+
+
+async def test_a_bound_pod_is_not_nominated(api: Api) -> None:
+    """422 for the whole patch; taking a nomination away is always fine."""
+    await api.pod("a", nodeName="n")
+    answer = await api.patch(f"{api.pods}/a/status", {"status": {"nominatedNodeName": "m", "phase": "Running"}})
+    why = "status.nominatedNodeName: Forbidden: may not be set on pods that are already bound to a node"
+    assert (answer.status, answer.body["message"]) == (422, f'Pod "a" is invalid: {why}')
+    assert (await api.merge(f"{api.pods}/a/status", {"status": {"nominatedNodeName": None}})).status == 200
+
+
+async def test_a_replaced_container_is_defaulted_again(api: Api) -> None:
+    """A merge patch replaces the list, so the new image would change the pull policy, which is fixed."""
+    await api.pod("a")
+    other: Object = {"name": "c", "image": "registry.example/app:2"}
+    body = (await api.merge(f"{api.pods}/a", {"spec": {"containers": [other]}})).body
+    assert body["spec"]["containers"][0]["imagePullPolicy"] == "IfNotPresent"
+    latest = await api.merge(f"{api.pods}/a", {"spec": {"containers": [other | {"image": "registry.example/app"}]}})
+    assert latest.status == 422
+    body = (
+        await api.patch(f"{api.pods}/a", {"spec": {"containers": [other | {"image": "registry.example/app"}]}})
+    ).body
+    assert body["spec"]["containers"][0]["imagePullPolicy"] == "IfNotPresent"
+
+
+async def test_what_is_on_its_way_out_takes_no_finalizer_and_no_successor(api: Api) -> None:
+    """New finalizers are forbidden, the name stays taken, and a deletion without a wish changes nothing."""
+    await api.pod("a", nodeName="n")
+    path = f"{api.pods}/a"
+    shortened = (await api("DELETE", f"{path}?gracePeriodSeconds=7")).body
+    answer = await api.patch(path, {"metadata": {"finalizers": ["x.example/b", "x.example/a"]}})
+    why = "no new finalizers can be added if the object is being deleted, found new finalizers"
+    assert (answer.status, answer.body["message"]) == (
+        422,
+        f'Pod "a" is invalid: metadata.finalizers: Forbidden: {why} []string{{"x.example/a", "x.example/b"}}',
+    )
+    named = {"name": "a", "kind": "pods"}
+    taken = 'object is being deleted: pods "a" already exists'
+    refusal(await api("POST", api.pods, pod("a")), 409, "AlreadyExists", taken, named)
+    finished = (await api.merge(f"{path}/status", {"status": {"phase": "Failed"}})).body
+    assert (await api("DELETE", path)).body == finished
+    assert finished["metadata"]["deletionTimestamp"] == shortened["metadata"]["deletionTimestamp"]
+
+
 async def test_finalizers_are_a_set_and_delay_deletion(api: Api) -> None:
     """Added by merging, taken away by name; the last one to go ends an object that is being deleted."""
     await api.pod("a")

@@ -121,13 +121,11 @@ def _merge_maps(key: str, original: list[Any], patch: list[Any]) -> list[Any]:
 def _in_server_order(
     before: list[Any], patched: list[Any], after: list[Any], items: dict[Any, Any] | None
 ) -> list[Any]:
-    """What the patch names keeps the place it had on the server; what is new goes before what the patch does not name."""
+    """What the patch names stays in its order; what it does not name goes before what it preceded on the server."""
     place = {key: i for i, key in enumerate(before)}
     after = list(dict.fromkeys(after))
     rest = [key for key in after if key not in patched]
     named = [key for key in dict.fromkeys(patched) if key in after]
-    known = iter(sorted((key for key in named if key in place), key=place.__getitem__))
-    named = [next(known) if key in place else key for key in named]
     result: list[Any] = []
     while rest and named:
         is_first = named[0] in place and place[rest[0]] < place[named[0]]

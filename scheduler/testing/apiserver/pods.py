@@ -5,18 +5,24 @@ from __future__ import annotations
 from typing import Any, Final
 
 from scheduler.testing.apiserver.resources import Resource
-from scheduler.testing.apiserver.status import MODIFIED, Refused, bad_request, conflict, uid_differs
+from scheduler.testing.apiserver.status import Refused, bad_request, conflict, precondition_failed
 
 Object = dict[str, Any]
 _TOPOLOGY: Final = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
 
 
 def grace_s(pod: Object, asked: int | None) -> int:
-    """How long the kubelet gets: nothing for a pod without a node or one that has finished."""
-    spec, phase = pod["spec"], pod["status"].get("phase")
+    """How long the kubelet gets: nothing for a pod without a node or one that has finished.
+
+    A pod that is already on its way out keeps its grace unless somebody asks for less.
+    """
+    spec, phase, current = pod["spec"], pod["status"].get("phase"), pod["metadata"].get("deletionGracePeriodSeconds")
+    if current is not None:
+        return int(current) if asked is None else min(asked, int(current))
     if not spec.get("nodeName") or phase in {"Succeeded", "Failed"}:
         return 0
-    return max(0, spec.get("terminationGracePeriodSeconds", 30) if asked is None else asked)
+    wanted = spec.get("terminationGracePeriodSeconds", 30) if asked is None else asked
+    return int(wanted) if wanted >= 0 else 1
 
 
 def check_binding(name: str, binding: Object) -> None:
@@ -35,10 +41,10 @@ def bound(resource: Resource, pod: Object, binding: Object, *, node: Object | No
     """The pod on its node. Raises 409 when it is another pod, already bound, on its way out, or gated."""
     metadata, name = pod["metadata"], pod["metadata"]["name"]
     wanted = binding["metadata"]
-    if wanted.get("uid") and wanted["uid"] != metadata["uid"]:
-        raise uid_differs(resource, f"{metadata['namespace']}/{name}", wanted["uid"], metadata["uid"])
-    if wanted.get("resourceVersion") and wanted["resourceVersion"] != metadata["resourceVersion"]:
-        raise conflict(resource, name, MODIFIED)
+    for field, named in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
+        if wanted.get(field) and wanted[field] != metadata[field]:
+            key = f"{metadata['namespace']}/{name}"
+            raise precondition_failed(resource, key, named, wanted[field], metadata[field])
     why = _why_not(pod)
     if why:
         raise conflict(resource, name, why, subresource="binding")

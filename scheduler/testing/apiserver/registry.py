@@ -25,8 +25,8 @@ from scheduler.testing.apiserver.status import (
     forbidden,
     invalid,
     not_found,
+    precondition_failed,
     success,
-    uid_differs,
 )
 from scheduler.testing.apiserver.storage import Entry, Storage
 from scheduler.testing.apiserver.updates import is_finished, updated
@@ -39,6 +39,7 @@ _NAME_RULE: Final = (
     "end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
     "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
 )
+_TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
 _SUFFIX_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 
 
@@ -59,7 +60,7 @@ class Registry:
     def now_text(self, later_s: float = 0) -> str:
         """The time as the API writes it."""
         moment = dt.datetime.fromtimestamp(self._clock.wall() + later_s, dt.UTC)
-        return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+        return moment.strftime(_TIME)
 
     def entry(self, resource: Resource, namespace: str, name: str) -> Entry:
         """Raises 404."""
@@ -86,8 +87,10 @@ class Registry:
             raise Refused(500, "", "resourceVersion should not be set on objects to be created")
         self._name(resource, metadata)
         key = resource.key(namespace, metadata["name"])
-        if key in self._storage.bucket(resource).entries:
-            raise already_exists(resource, metadata["name"])
+        taken = self._storage.bucket(resource).entries.get(key)
+        if taken is not None:
+            is_going = bool(taken.obj["metadata"].get("deletionTimestamp"))
+            raise already_exists(resource, metadata["name"], is_going=is_going)
         now = self.now_text()
         obj["metadata"] = self._new_metadata(metadata, now)
         self._defaults.apply(resource, obj, now)
@@ -163,7 +166,7 @@ class Registry:
             raise not_found(resource, name)
         uid, actual = metadata.get("uid"), entry.obj["metadata"]["uid"]
         if uid and uid != actual:
-            raise uid_differs(resource, key, uid, actual)
+            raise precondition_failed(resource, key, "UID", uid, actual)
         if not metadata.get("resourceVersion") and not resource.unconditional_put:
             raise _version_required(resource, name)
         return self._store(resource, entry, obj, subresource), False
@@ -237,7 +240,7 @@ class Registry:
         """A real server writes the deletion first and removes the pod with a second write."""
         grace = pods.grace_s(entry.obj, asked_s)
         metadata = entry.obj["metadata"]
-        if metadata.get("deletionTimestamp") and grace >= metadata.get("deletionGracePeriodSeconds", 0):
+        if metadata.get("deletionTimestamp") and grace == metadata.get("deletionGracePeriodSeconds"):
             return entry
         marked = self._storage.put(resource, entry.key, self._marked(resource, entry.obj, grace))
         if grace or metadata.get("finalizers") or marked.key not in self._storage.bucket(resource).entries:
@@ -249,7 +252,11 @@ class Registry:
         metadata = obj["metadata"]
         if resource.has_generation and not metadata.get("deletionTimestamp"):
             metadata = metadata | {"generation": metadata.get("generation", 0) + 1}
-        deletion = {"deletionTimestamp": self.now_text(grace), "deletionGracePeriodSeconds": grace}
+        end = metadata.get("deletionTimestamp")
+        if end:  # counted from the first deletion
+            was = metadata.get("deletionGracePeriodSeconds", 0)
+            end = (dt.datetime.strptime(end, _TIME) + dt.timedelta(seconds=grace - was)).strftime(_TIME)  # noqa: DTZ007
+        deletion = {"deletionTimestamp": end or self.now_text(grace), "deletionGracePeriodSeconds": grace}
         return obj | {"metadata": metadata | deletion}
 
     def _terminate(self, resource: Resource, entry: Entry) -> Entry:

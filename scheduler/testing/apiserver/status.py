@@ -71,9 +71,9 @@ def method_not_allowed() -> Refused:
     )
 
 
-def already_exists(resource: Resource, name: str) -> Refused:
-    """409 for a name that is taken."""
-    message = f'{resource.qualified} "{name}" already exists'
+def already_exists(resource: Resource, name: str, *, is_going: bool) -> Refused:
+    """409 for a name that is taken, be it by an object on its way out."""
+    message = f'{"object is being deleted: " if is_going else ""}{resource.qualified} "{name}" already exists'
     return Refused(409, "AlreadyExists", message, details=_details(resource, name))
 
 
@@ -89,11 +89,11 @@ def conflict(resource: Resource, name: str, why: str, *, subresource: str = "") 
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 
 
-def uid_differs(resource: Resource, key: str, wanted: str, actual: str) -> Refused:
-    """409 as storage words it for an update or a binding whose uid is another object's."""
+def precondition_failed(resource: Resource, key: str, field: str, wanted: str, actual: str) -> Refused:
+    """409 as storage words it for an update or a binding whose `UID` or `ResourceVersion` is not the object's."""
     why = (
         f"StorageError: invalid object, Code: 4, Key: /registry/{resource.name}/{key}, ResourceVersion: 0, "
-        f"AdditionalErrorMsg: Precondition failed: UID in precondition: {wanted}, UID in object meta: {actual}"
+        f"AdditionalErrorMsg: Precondition failed: {field} in precondition: {wanted}, {field} in object meta: {actual}"
     )
     return conflict(resource, key.rpartition("/")[2], why)
 

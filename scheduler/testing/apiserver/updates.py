@@ -26,6 +26,7 @@ def updated(resource: Resource, old: Object, new: Object, *, subresource: str) -
     """What is stored when `new` is sent over `old`; equal to `old` when nothing changes. Raises 422."""
     _check_identity(resource, old, new)
     result = new | {"metadata": _metadata(resource, old, new, subresource=subresource)}
+    _check_finalizers(resource, old, result)
     if resource.has_status:
         kept = "spec" if subresource else "status"
         result.pop(kept, None)
@@ -64,10 +65,29 @@ def _check_identity(resource: Resource, old: Object, new: Object) -> None:
 
 
 def _immutable_uid(resource: Resource, name: str, uid: str) -> Refused:
-    refusal = invalid(resource, name, "metadata.uid", f'Invalid value: "{uid}": field is immutable')
+    return _of_metadata(
+        resource, invalid(resource, name, "metadata.uid", f'Invalid value: "{uid}": field is immutable')
+    )
+
+
+def _of_metadata(resource: Resource, refusal: Refused) -> Refused:
     if resource.name == "pods" and refusal.details:
         refusal.details["causes"] *= 2  # a real server validates a pod's metadata twice
     return refusal
+
+
+def _check_finalizers(resource: Resource, old: Object, new: Object) -> None:
+    before = old["metadata"]
+    added = sorted(set(new["metadata"].get("finalizers") or []) - set(before.get("finalizers") or []))
+    if added and before.get("deletionTimestamp"):
+        listed = ", ".join(f'"{finalizer}"' for finalizer in added)
+        why = (
+            f"no new finalizers can be added if the object is being deleted, found new finalizers []string{{{listed}}}"
+        )
+        refusal = invalid(
+            resource, before["name"], "metadata.finalizers", f"Forbidden: {why}", cause="FieldValueForbidden"
+        )
+        raise _of_metadata(resource, refusal)
 
 
 def _metadata(resource: Resource, old: Object, new: Object, *, subresource: str) -> Object:
@@ -115,9 +135,14 @@ def _check_pod(resource: Resource, old: Object, new: Object, name: str) -> None:
         if gate["name"] not in gates:
             why = f"Forbidden: only deletion is allowed, but found new scheduling gate '{gate['name']}'"
             raise invalid(resource, name, f"spec.schedulingGates[{i}].name", why, cause="FieldValueForbidden")
-    kept = all(toleration in (new.get("tolerations") or []) for toleration in old.get("tolerations") or [])
+    tolerated = [_untimed(toleration) for toleration in new.get("tolerations") or []]
+    kept = all(_untimed(toleration) in tolerated for toleration in old.get("tolerations") or [])
     if not kept or _frozen(old, gated=bool(gates)) != _frozen(new, gated=bool(gates)):
         raise invalid(resource, name, "spec", _POD_FIXED, cause="FieldValueForbidden")
+
+
+def _untimed(toleration: Object) -> Object:
+    return {key: value for key, value in toleration.items() if key != "tolerationSeconds"}
 
 
 _MUTABLE: Final = frozenset(
@@ -132,5 +157,5 @@ def _frozen(spec: Object, *, gated: bool) -> Object:
     rest = {key: value for key, value in spec.items() if key not in mutable and value not in (None, [], {})}
     for name in ("containers", "initContainers"):
         if name in rest:
-            rest[name] = [{k: v for k, v in c.items() if k not in {"image", "imagePullPolicy"}} for c in rest[name]]
+            rest[name] = [{k: v for k, v in c.items() if k != "image"} for c in rest[name]]
     return rest

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import Any
 
 from hypothesis import given, settings, strategies as st
 
+from scheduler.cache.antiaffinity import anti_affinity_terms
 from scheduler.cache.cluster import AssumptionError, Cluster
 from scheduler.core import nodeset
 from scheduler.core.decode import Broken
@@ -23,12 +24,17 @@ NODES = [
     {"labels": {"zone": "b", "rank": "1"}, "taints": ("a=b:NoSchedule",)},
     {"cordoned": True, "taints": ("a=b:NoSchedule", "c=d:PreferNoSchedule"), "example.com/x": "3"},
 ]
-PODS = [
+HARD = "requiredDuringSchedulingIgnoredDuringExecution"
+BY_ZONE = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"a": "b"}}}
+BY_HOST = {"topologyKey": "host", "labelSelector": {}, "namespaceSelector": {}}
+PODS: list[dict[str, Any]] = [
     {},
     {"containers": [container(cpu="1", memory="1Gi")]},
     {"containers": [container(cpu="250m", **{"example.com/x": "1", "example.com/y": "2"})]},
     {"containers": ports("TCP/80", "TCP/80")},
     {"containers": ports("TCP/80/127.0.0.1", "UDP/53")},
+    {"affinity": {"podAntiAffinity": {HARD: [BY_ZONE]}}},
+    {"affinity": {"podAntiAffinity": {HARD: [BY_ZONE, BY_HOST, BY_HOST]}}},
 ]
 UIDS = ("a", "b", "c", "d", "e")
 
@@ -104,6 +110,7 @@ def recount(seen: Cluster) -> dict[str, Any]:
             "allowed": amounts.pop("pods", 0),
             "allocatable": {k: v for k, v in amounts.items() if v},
             "ports": {port for pod in by_node[name] for port in pod.host_ports},
+            "keeping_away": Counter(t.topology_key for pod in by_node[name] for t in anti_affinity_terms(pod)),
             "closed": name in closed,
         }
     return expected
@@ -131,9 +138,18 @@ def columns(seen: Cluster) -> dict[str, Any]:
             "allowed": int(nodes.allowed_pods[slot]),
             "allocatable": {r: v for r in nodes.resources() if (v := nodes.view(slot).allocatable(r))},
             "ports": held,
+            "keeping_away": {
+                group.term.topology_key: count
+                for group in nodes.anti_affinity.groups()
+                if (count := group._counts.get(slot))
+            },
             "closed": bool(nodes.unreadable >> slot & 1),
         }
     return actual
+
+
+def each_slot(seen: Cluster) -> list[int]:
+    return [slot for name in NAMES if (slot := seen.nodes.slot(name)) is not None]
 
 
 def check_object_indexes(seen: Cluster) -> None:
@@ -147,10 +163,14 @@ def check_object_indexes(seen: Cluster) -> None:
         for key, value in each.metadata.labels.items():
             labels[key][value] |= 1 << slot
 
+    assert [nodeset.of(group._counts) for group in nodes.anti_affinity.groups()] == [
+        group.slots for group in nodes.anti_affinity.groups()
+    ]
+    assert all(group.slots & ~nodeset.of(each_slot(seen)) == 0 < group.slots for group in nodes.anti_affinity.groups())
     assert taints == nodes.taints
     assert nodeset.of(s for s, o in objects.items() if o.spec.unschedulable) == nodes.unschedulable
     assert {k: dict(v) for k, v in labels.items()} == nodes.labels._values
-    free = nodeset.of(range(nodes.capacity)) & ~nodeset.of(s for n in NAMES if (s := nodes.slot(n)) is not None)
+    free = nodeset.of(range(nodes.capacity)) & ~nodeset.of(each_slot(seen))
     assert not nodes.requested[:, nodeset.slots(free, nodes.capacity)].any()
     assert not nodes.allocatable[:, nodeset.slots(free, nodes.capacity)].any()
     assert sorted(nodes._free) == list(nodeset.each(free))

@@ -18,7 +18,7 @@ from scheduler.plugins.defaultbinder import DefaultBinder
 from scheduler.plugins.prioritysort import PrioritySort
 from scheduler.plugins.schedulinggates import SchedulingGates
 from scheduler.plugins.unsupported import UnsupportedFeatures
-from tests.unit.objects import cluster, handle, info
+from tests.unit.objects import cluster, handle, info, node
 from tests.unit.plugins.ask import hinted
 
 GATES_GONE = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED)
@@ -114,7 +114,7 @@ def test_unsupported_pods_sleep() -> None:
     claims = {"resourceClaims": [{"name": "gpu"}]}
     pod = info("p", **claims)
 
-    assert hinted(plugin, NODE_ADD, pod) is None
+    assert hinted(plugin, NODE_ADD, pod, new=node()) is Hint.SKIP
     assert hinted(plugin, RELABELLED, pod, old=pod, new=info("p", **claims)) is Hint.SKIP
     assert hinted(plugin, OTHER, pod, old=pod, new=info("p")) is Hint.QUEUE
     assert hinted(plugin, OTHER, pod, old=pod, new=info("q")) is Hint.SKIP

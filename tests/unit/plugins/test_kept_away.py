@@ -1,0 +1,172 @@
+"""UnsupportedFeatures as the stand-in for existing pods' anti-affinity: docs/spec/core.md §5.9, rows 82 and 177."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from scheduler.core.events import ASSIGNED_POD_ADD, ASSIGNED_POD_DELETE, NODE_ADD, Action, ClusterEvent, Resource
+from scheduler.core.podinfo import PodInfo, pod_info
+from scheduler.core.verdicts import Code
+from scheduler.framework.hints import Hint
+from scheduler.framework.state import CycleState
+from scheduler.plugins.unsupported import UnsupportedFeatures
+from tests.unit import objects
+from tests.unit.objects import cluster, handle, node
+from tests.unit.plugins.ask import hinted, refused
+
+LABELS = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_LABEL)
+TAINTS = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_TAINT)
+RELABELLED = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_LABEL)
+OTHER = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_OTHER)
+HARD = "requiredDuringSchedulingIgnoredDuringExecution"
+AWAY = (Code.UNSCHEDULABLE, ("node(s) didn't satisfy existing pods anti-affinity rules",))
+NODES = (
+    node("a1", labels={"zone": "a", "host": "a1"}),
+    node("a2", labels={"zone": "a", "host": "a2"}),
+    node("b1", labels={"zone": "b", "host": "b1"}),
+    node("bare"),
+)
+
+
+def info(name: str = "p", *, namespace: str = "default", labels: dict[str, str] | None = None, **more: Any) -> PodInfo:
+    """A pod labelled app=a if nothing else is said."""
+    pod = objects.pod(name, **more)
+    metadata = msgspec.structs.replace(pod.metadata, namespace=namespace, labels=labels or {"app": "a"})
+    return pod_info(msgspec.structs.replace(pod, metadata=metadata))
+
+
+def term(key: str = "zone", *, app: str = "a", **more: Any) -> dict[str, Any]:
+    return {"topologyKey": key, "labelSelector": {"matchLabels": {"app": app}}, **more}
+
+
+def guard(*terms: dict[str, Any], on: str, name: str = "guard", namespace: str = "default") -> PodInfo:
+    return info(name, namespace=namespace, on=on, affinity={"podAntiAffinity": {HARD: list(terms)}})
+
+
+@pytest.mark.parametrize(
+    ("guards", "pod", "out"),
+    [
+        pytest.param([], info(), "", id="nobody minds"),
+        pytest.param([guard(term(), on="a1")], info(), "a1 a2", id="the whole zone is closed"),
+        pytest.param([guard(term("host"), on="a1")], info(), "a1", id="only the node is closed"),
+        pytest.param([guard(term(), on="a1")], info(labels={"app": "b"}), "", id="the selector means others"),
+        pytest.param(
+            [guard(term(), on="a1")], info(namespace="else"), "", id="nil namespaceSelector: its own namespace"
+        ),
+        pytest.param([guard(term(), on="a1", namespace="else")], info(), "", id="its own, not the incoming pod's"),
+        pytest.param(
+            [guard(term(namespaces=["else"]), on="a1")], info(namespace="else"), "a1 a2", id="a listed namespace"
+        ),
+        pytest.param([guard(term(namespaces=["else"]), on="a1")], info(), "", id="a list leaves its own out"),
+        pytest.param(
+            [guard(term(namespaceSelector={}), on="a1")], info(namespace="x"), "a1 a2", id="empty: all namespaces"
+        ),
+        pytest.param(
+            [guard(term(namespaceSelector={"matchLabels": {"team": "t"}}), on="a1")],
+            info(namespace="x"),
+            "a1 a2",
+            id="177: a namespaceSelector that cannot be judged counts as matching",
+        ),
+        pytest.param(
+            [guard(term(app="b", namespaceSelector={"matchLabels": {"team": "t"}}), on="a1")],
+            info(),
+            "",
+            id="whatever the namespace, the selector means others",
+        ),
+        pytest.param([guard({"topologyKey": "zone"}, on="a1")], info(), "", id="no selector means nobody"),
+        pytest.param([guard(term() | {"labelSelector": {}}, on="a1")], info(), "a1 a2", id="an empty one everybody"),
+        pytest.param([guard(term(), on="bare")], info(), "", id="a node without the key closes nothing"),
+        pytest.param([guard(term("rack"), on="a1")], info(), "", id="a key that no node has"),
+        pytest.param(
+            [guard(term(), on="b1"), guard(term("host"), on="a2", name="other")], info(), "a2 b1", id="two groups"
+        ),
+        pytest.param([guard(term(app="b"), term("host"), on="a1")], info(), "a1", id="any term of several keeps away"),
+    ],
+)
+def test_kept_away(guards: list[PodInfo], pod: PodInfo, out: str) -> None:
+    """A plain pod does not go where a pod that is there forbids it; eviction could help."""
+    seen = cluster(*NODES, *guards)
+
+    assert dict.fromkeys(out.split(), AWAY) == refused(UnsupportedFeatures(None, handle(seen)), seen, pod)
+
+
+def test_it_is_followed() -> None:
+    """A memo of an earlier answer outlives neither pod nor label, and a trial sees itself."""
+    seen = cluster(*NODES, guard(term(), on="a1"))
+    plugin = UnsupportedFeatures(None, handle(seen))
+    answers = [refused(plugin, seen, info())]
+    seen.set_node(node("a2", labels={"zone": "b"}))
+    answers.append(refused(plugin, seen, info()))
+    with seen.trial(remove=[guard(term(), on="a1")], add=[(guard(term("host"), on="", name="other"), "b1")]):
+        answers.append(refused(plugin, seen, info()))
+    answers.append(refused(plugin, seen, info()))
+    seen.remove_pod("guard")
+    answers.append(refused(plugin, seen, info()))
+
+    assert [set(answer) for answer in answers] == [{"a1", "a2"}, {"a1"}, {"b1"}, {"a1"}, set()]
+
+
+def test_only_candidates_are_refused() -> None:
+    """And the guard never skips its Filter, for pods may come between two looks."""
+    seen = cluster(*NODES)
+    plugin, state = UnsupportedFeatures(None, handle(seen)), CycleState()
+
+    assert plugin.pre_filter(state, info(), seen.nodes.present) is None
+    seen.add_pod(guard(term(), on="a1"))
+    assert list(plugin.filter(state, info(), seen.nodes.by_name(["a2", "b1"])).values()) == [seen.nodes.by_name(["a2"])]
+    assert plugin.filter(state, info(), seen.nodes.by_name(["b1"])) == {}
+
+
+@pytest.mark.parametrize(
+    ("event", "old", "new", "hint"),
+    [
+        pytest.param(ASSIGNED_POD_DELETE, guard(term(), on="a1"), None, Hint.QUEUE, id="who kept it away went"),
+        pytest.param(ASSIGNED_POD_DELETE, guard(term(app="b"), on="a1"), None, Hint.SKIP, id="who minded others went"),
+        pytest.param(
+            ASSIGNED_POD_DELETE, guard(term(), on="a1", namespace="else"), None, Hint.SKIP, id="another namespace's"
+        ),
+        pytest.param(
+            ASSIGNED_POD_DELETE, guard(term(app="b"), term("host"), on="a1"), None, Hint.QUEUE, id="any of its terms"
+        ),
+        pytest.param(ASSIGNED_POD_DELETE, info("q", on="a1"), None, Hint.SKIP, id="a plain pod went"),
+        pytest.param(ASSIGNED_POD_ADD, None, info("q", on="a1"), None, id="a pod came"),
+        pytest.param(NODE_ADD, None, node("c1"), Hint.QUEUE, id="a node came"),
+        pytest.param(LABELS, node(labels={"zone": "a"}), node(), Hint.QUEUE, id="a node left its zone"),
+        pytest.param(
+            LABELS, node(labels={"zone": "a"}), node(labels={"zone": "b"}), Hint.QUEUE, id="a node changed its zone"
+        ),
+        pytest.param(LABELS, node(), node(labels={"rank": "1"}), Hint.SKIP, id="a label that is no topology key"),
+        pytest.param(LABELS, node(labels={"rack": "1"}), node(), Hint.SKIP, id="a key of a term that means others"),
+        pytest.param(TAINTS, node(taints=("a:NoSchedule",)), node(), None, id="taints do not matter"),
+        pytest.param(RELABELLED, info(), info(labels={"app": "b"}), Hint.QUEUE, id="the pod is called differently"),
+        pytest.param(OTHER, info(), info(status={"phase": "Pending"}), Hint.SKIP, id="only its status changed"),
+        pytest.param(RELABELLED, info("q"), info("q", labels={"app": "b"}), Hint.SKIP, id="another pod's labels"),
+    ],
+)
+def test_hints(event: ClusterEvent, old: Any, new: Any, hint: Hint | None) -> None:
+    """Queue exactly when the event can have opened a node; a pod that is refused for itself sleeps on."""
+    seen = cluster(*NODES, guard(term(), on="a1"), guard(term("rack", app="b"), on="b1", name="other"))
+    plugin = UnsupportedFeatures(None, handle(seen))
+
+    assert hint is hinted(plugin, event, info(), old=old, new=new)
+    if event.resource is not Resource.UNSCHEDULABLE_POD:
+        refused_for_itself = info(resourceClaims=[{"name": "gpu"}])
+        assert hinted(plugin, event, refused_for_itself, old=old, new=new) in {None, Hint.SKIP}
+
+
+def test_equal_pods_are_asked_once() -> None:
+    """The shape of the hints is what terms look at, and one for all that are refused for themselves."""
+    plugin = UnsupportedFeatures(None, handle(cluster()))
+    shapes = [r.shape for r in plugin.events_to_register() if r.event.resource is not Resource.UNSCHEDULABLE_POD]
+    pods = [
+        info("a", labels={"app": "a", "tier": "x"}),
+        info("b", labels={"tier": "x", "app": "a"}),
+        info("c", namespace="else", labels={"app": "a", "tier": "x"}),
+        info("d", resourceClaims=[{"name": "gpu"}]),
+        info("e", labels={"app": "b"}, schedulingGroup={"podGroupName": "g"}),
+    ]
+
+    assert [len({shape(pod) for pod in pods}) for shape in shapes if shape is not None] == [3, 3]
