@@ -10,6 +10,7 @@ set, and an Error that upstream would meet on a node that is never verified is n
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
@@ -253,17 +254,14 @@ class Cycle:
         """Assume, reserve, permit; whatever fails, nothing stays held."""
         profile, node_name = runner.profile, assumed.node_name
         self._cluster.assume(assumed)
-        record.node = node_name
         waits: dict[str, Wait] = {}
-        try:
+        with contextlib.ExitStack() as undo:
+            undo.callback(self._release, profile, state, assumed)
             no = self._reserve(runner, state, assumed) or self._permit(runner, state, assumed, waits)
-        except AttemptError:
-            self._release(profile, state, assumed)
-            raise
-        if no is None:
-            record.result = "binding"
-            return Placed(state, profile, assumed, waits, record)
-        self._release(profile, state, assumed)
+            if no is None:
+                undo.pop_all()
+                record.node, record.result = node_name, "binding"
+                return Placed(state, profile, assumed, waits, record)
         if not no.code.is_rejection:
             return self._broke(record, no.message)
         diagnosis = one_node(no)

@@ -145,7 +145,10 @@ def build(
     def at(point: str) -> list[Any]:
         chosen = [made[ref.name] for ref in resolved.points.get(point, ())]
         guard = made.get(ALWAYS_ON)
-        return [guard, *chosen] if guard is not None and point in served_points(guard) else chosen
+        if guard is None or point not in served_points(guard):
+            return chosen
+        # Its PreFilter spares the others the work; its Filter stands where upstream's InterPodAffinity does: late.
+        return [*chosen, guard] if point == "filter" else [guard, *chosen]
 
     weights = {ref.name: ref.weight for ref in resolved.points.get("score", ())}
     pre_filter = tuple(at("preFilter"))

@@ -111,7 +111,12 @@ class Api:
         query = {"watch": "true", **params}
         async with self.http.get(path, params=query) as response:
             assert response.status == 200, await response.text()
-            yield Events(response)
+            connection = response.connection
+            try:
+                yield Events(response)
+            finally:
+                if connection is not None and connection.transport is not None:
+                    connection.transport.abort()  # closing TLS politely would outlive the test's loop
 
 
 def pod(name: str, *, labels: dict[str, str] | None = None, **spec: Any) -> Object:
@@ -152,6 +157,8 @@ async def api(plane: ControlPlane | None) -> AsyncIterator[Api]:
         return
     async with plane.client() as http:
         yield await _with_namespace(Api(http, is_real=True, compact=lambda: _compact_real(plane)))
+    for _ in range(10):  # aborted and closed connections end in the next turns of the loop
+        await asyncio.sleep(0)
 
 
 async def _with_namespace(api: Api) -> Api:

@@ -552,6 +552,23 @@ def test_an_error_in_reserve_is_an_error_of_the_attempt() -> None:
     assert World("n1", Holds("A", reserves=Rejection("A", Code.ERROR, ("disk",)))).broke().message == "disk"
 
 
+def test_an_exception_while_holding_leaves_nothing_held() -> None:
+    """A plugin's bug in Reserve costs the attempt, not the node's room."""
+
+    @dataclass
+    class Breaks(Holds):
+        def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Rejection | None:
+            raise ZeroDivisionError
+
+    world = World("n1", Holds("A"), Breaks("B"))
+
+    with pytest.raises(ZeroDivisionError):
+        world.attempt()
+
+    assert world.cluster.sizes()["assumed_pods"] == 0
+    assert world.calls[-2:] == ["B.unreserve", "A.unreserve"]
+
+
 def test_a_pod_that_is_in_the_cache_already_cannot_be_assumed() -> None:
     """9.2-72."""
     world = World("n1")

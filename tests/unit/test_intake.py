@@ -217,14 +217,33 @@ async def test_a_node_that_holds_an_unreadable_pod_takes_none() -> None:
     assert brain.writer.binds == [("default/p", "n1")]
 
 
-async def test_an_unreadable_pod_of_ours_is_refused_visibly() -> None:
+BAD_SELECTOR = {
+    "podAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": [
+            {"topologyKey": "z", "labelSelector": {"matchExpressions": [{"key": "a", "operator": "Like"}]}}
+        ]
+    }
+}
+
+
+@pytest.mark.parametrize(
+    ("spec", "what", "field"),
+    [
+        pytest.param({"cpu": "one"}, "'one' is not a quantity", "requests", id="a bad quantity"),
+        pytest.param(
+            {"affinity": BAD_SELECTOR}, "'Like' is not a label selector operator", "labelSelector", id="selector"
+        ),
+        pytest.param({"priority": "high"}, "Expected `int", "priority", id="a wrong type"),
+    ],
+)
+async def test_an_unreadable_pod_of_ours_is_refused_visibly(spec: dict[str, Any], what: str, field: str) -> None:
     """Condition and event name the field; mended, it is scheduled."""
     brain = Brain()
     brain.node("n1")
-    brain.pod("p", cpu="one")
+    brain.pod("p", **spec)
     await brain.settle()
-    assert "'one' is not a quantity" in brain.message("p")
-    assert "requests" in brain.message("p")
+    assert what in brain.message("p")
+    assert field in brain.message("p")
     assert [e.reason for e in brain.recorder.events] == ["FailedScheduling"]
 
     brain.pod("p", cpu="1")
@@ -266,3 +285,29 @@ async def test_what_cannot_be_judged_yet_is_refused_visibly(spec: dict[str, obje
     assert brain.writer.binds == []
     assert word in brain.message("p")
     assert brain.places() == {"p": "unschedulable"}
+
+
+async def test_an_exception_in_one_attempt_costs_that_pod_one_attempt() -> None:
+    """A bug in a plugin is logged with the pod and retried after the error back-off; the other pod is bound."""
+    brain = Brain()
+    brain.node("n1")
+    guard = brain.parts.profiles["kubestow"].pre_filter[0]
+    asked = guard.pre_filter
+
+    def breaks_once(state: Any, pod: Any, nodes: Any) -> Any:
+        if pod.key == "default/p":
+            guard.pre_filter = asked  # type: ignore[method-assign]
+            raise ZeroDivisionError
+        return asked(state, pod, nodes)
+
+    guard.pre_filter = breaks_once  # type: ignore[method-assign]
+    brain.pod("p")
+    brain.pod("q")
+
+    await brain.settle()
+    assert brain.writer.binds == [("default/q", "n1")]
+    assert brain.places() == {"p": "error backoff"}
+    assert brain.writer.conditions[0][1].reason == "SchedulerError"
+    await brain.later(2.5)
+
+    assert brain.writer.binds[-1] == ("default/p", "n1")
