@@ -78,6 +78,7 @@ class Floor:
             await self._news.acquire()
             pod = self._waiting.popleft()
             node_name = answers.next(pod)
+            await self._writer.turn()
             await self._writer.bind(pod, node_name)
             self._recorder.event(
                 pod,

@@ -64,6 +64,9 @@ class Echo:
     def __init__(self) -> None:
         self.seen: list[Delta[Pod]] = []
 
+    async def turn(self) -> None:
+        """As the `Writer` port: at once."""
+
     async def bind(self, pod: Pod, node_name: str) -> None:
         """As the `Writer` port."""
         metadata = msgspec.structs.replace(pod.metadata, resource_version=f"{pod.metadata.resource_version}1")

@@ -138,7 +138,7 @@ class Run:
 
     async def measure(self, competitor: Competitor, round_number: int) -> Result:
         """Create, schedule, count. Leaves the pods behind."""
-        prefix = f"{competitor.name}-{round_number}-"
+        prefix = f"{competitor.name}-{round_number}-{time.time_ns() // 10**9 % 10**6}-"  # new for each repetition
         count = self._workload.pods + WARM_UP
         names = [f"{prefix}{index:06d}" for index in range(count)]
         bodies = [self._workload.pod_body(name, index, competitor.scheduler_name) for index, name in enumerate(names)]

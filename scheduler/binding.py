@@ -16,7 +16,7 @@ import structlog
 
 from scheduler.cache.cluster import AssumptionError
 from scheduler.core.decode import Broken
-from scheduler.core.errors import Ambiguous, ApiError, Conflict, NotFound
+from scheduler.core.errors import Ambiguous, ApiError, Conflict, NotFound, TooManyRequests
 from scheduler.core.events import ASSIGNED_POD_DELETE
 from scheduler.core.fiterror import one_node
 from scheduler.core.podinfo import PodInfo
@@ -36,6 +36,9 @@ _log = structlog.get_logger(__name__)
 MAX_PERMIT_WAIT_S: Final = 15 * 60.0
 _READ_DELAYS_S: Final = (0.1, 0.5, 2.0, 5.0, 10.0)
 _BIND_TRIES: Final = 3
+_BUSY_TRIES: Final = 10
+_ANSWER_S: Final = 10.0
+"""After cancelling: how long a write on the wire may take to be answered."""
 
 
 @dataclass(slots=True, eq=False)
@@ -56,11 +59,12 @@ class Binding:
 
 
 class _Refused(Exception):
-    """A rejection on the way; carries who said no."""
+    """A rejection on the way; carries who said no. `is_late`: from PreBind, where no event is waited for any more."""
 
-    def __init__(self, rejection: Rejection) -> None:
+    def __init__(self, rejection: Rejection, *, is_late: bool = False) -> None:
         super().__init__(rejection.message)
         self.rejection = rejection
+        self.is_late = is_late
 
 
 class _Dropped(Exception):
@@ -92,6 +96,7 @@ class Binder:
         self._room = asyncio.Semaphore(writes_in_flight)
         self._tasks: dict[asyncio.Task[None], Binding] = {}
         self._waiting: dict[str, Binding] = {}
+        self._uids: dict[str, int] = {}
 
     # -- for the scheduling loop -------------------------------------------------------------------------------------
 
@@ -105,24 +110,38 @@ class Binder:
 
     def start(self, binding: Binding) -> None:
         """Take over an assumed pod with everything reserved; from here on this module undoes it."""
+        uid = binding.assumed.uid
+        if binding.waits:
+            binding.verdict = asyncio.get_running_loop().create_future()
+            self._waiting[uid] = binding
+        self._uids[uid] = self._uids.get(uid, 0) + 1
         task = asyncio.create_task(self._run(binding))
         self._tasks[task] = binding
         task.add_done_callback(self._ended)
 
     async def drain(self, limit_s: float) -> int:
-        """Let bindings finish; cancel what is left after `limit_s`. Returns how many were cancelled."""
+        """Let bindings finish; cancel what is left after `limit_s`, and wait for answers to what was sent.
+
+        Returns how many were cancelled. Gives up on a server that does not answer within some seconds more.
+        """
+        await self._ended_within(limit_s)
+        left = list(self._tasks)
+        for task in left:
+            task.cancel()
+        await self._ended_within(_ANSWER_S)
+        return len(left)
+
+    async def _ended_within(self, limit_s: float) -> None:
         if self._tasks:
             waits = asyncio.ensure_future(asyncio.wait(list(self._tasks)))
             limit = asyncio.ensure_future(self._clock.sleep(limit_s))
             await asyncio.wait({waits, limit}, return_when=asyncio.FIRST_COMPLETED)
             limit.cancel()
             waits.cancel()
-        left = list(self._tasks)
-        for task in left:
-            task.cancel()
-        if left:
-            await asyncio.wait(left)
-        return len(left)
+
+    def has(self, uid: str) -> bool:
+        """Whether a binding of this pod is under way."""
+        return uid in self._uids
 
     # -- for plugins and intake: pods held by Permit -----------------------------------------------------------------
 
@@ -148,7 +167,13 @@ class Binder:
     # -- one binding -------------------------------------------------------------------------------------------------
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        del self._tasks[task]
+        binding = self._tasks.pop(task)
+        uid = binding.assumed.uid
+        self._uids[uid] -= 1
+        if not self._uids[uid]:
+            del self._uids[uid]
+        if self._waiting.get(uid) is binding:  # cancelled before it ever ran
+            del self._waiting[uid]
         self._inbox.wake()
         if not task.cancelled() and task.exception() is not None:
             _log.error("a binding ended with an error that was not handled", error=repr(task.exception()))
@@ -158,7 +183,8 @@ class Binder:
         try:
             await self._bind(binding)
         except _Refused as refused:
-            self._inbox.put(partial(self._undo_refused, binding, refused.rejection))
+            undo = self._undo_late if refused.is_late else self._undo_refused
+            self._inbox.put(partial(undo, binding, refused.rejection))
         except _Dropped:
             self._inbox.put(partial(self._undo_dropped, binding))
         except asyncio.CancelledError:
@@ -167,7 +193,7 @@ class Binder:
         except (AttemptError, ApiError) as error:
             self._inbox.put(partial(self._undo_error, binding, error.message))
         except Exception as error:  # noqa: BLE001 (one of the two places: an unforeseen failure costs this pod one attempt)
-            _log.exception("binding failed", pod=binding.assumed.key)
+            self._failures.unforeseen("binding failed", binding.assumed.key, error)
             self._inbox.put(partial(self._undo_error, binding, repr(error)))
         else:
             self._succeeded(binding)
@@ -182,8 +208,9 @@ class Binder:
         if active:
             await self._pre_bind(binding, active)
         async with self._room:
-            self._second_look(binding)
-            await settle(self._commit(binding))
+            if (patch := self._failures.withdraw(binding.assumed.uid)) is not None:
+                await asyncio.wait([patch])
+            await self._commit(binding)
 
     def _done(self, binding: Binding) -> None:
         binding.is_done_in_queue = True
@@ -201,14 +228,13 @@ class Binder:
 
     async def _wait_on_permit(self, binding: Binding) -> None:
         began = self._clock.now()
-        binding.verdict = asyncio.get_running_loop().create_future()
         uid = binding.assumed.uid
-        self._waiting[uid] = binding
+        assert binding.verdict is not None
         timers = [asyncio.ensure_future(self._expire(uid, plugin, wait)) for plugin, wait in binding.waits.items()]
         try:
             no = await binding.verdict
         finally:
-            del self._waiting[uid]
+            self._waiting.pop(uid, None)
             for timer in timers:
                 timer.cancel()
         self._metrics.permit_wait((Code.SUCCESS if no is None else no.code).value, self._clock.now() - began)
@@ -242,15 +268,15 @@ class Binder:
                 async with asyncio.TaskGroup() as group:
                     for plugin in plugins:
                         group.create_task(self._pre_bind_one(binding, plugin))
-            except* (_Refused, AttemptError, ApiError) as several:
-                raise several.exceptions[0] from None
+            except BaseExceptionGroup as several:
+                raise _foremost(several) from None
 
     async def _pre_bind_one(self, binding: Binding, plugin: PreBindPlugin) -> None:
         no = await plugin.pre_bind(binding.state, binding.assumed, binding.assumed.node_name)
         if no is None:
             return
         if no.code.is_rejection:
-            raise _Refused(no)
+            raise _Refused(no, is_late=True)
         raise AttemptError(f'running PreBind plugin "{plugin.name}": {no.message}', plugin=plugin.name)
 
     def _second_look(self, binding: Binding) -> None:
@@ -284,20 +310,28 @@ class Binder:
         name: str,
         bind: Callable[[CycleState, PodInfo, str], Coroutine[Any, Any, Rejection | Skip | None]],
     ) -> Rejection | Skip | None:
-        """Bind; a lost answer or a conflict is settled by reading the pod, and a lost one retried on the same node."""
-        for attempt in range(1, _BIND_TRIES + 1):
+        """Bind; a busy server is waited for, a conflict read, a lost answer read and tried again on the same node."""
+        lost = busy = 0
+        while True:
+            await self._writer.turn()
+            self._second_look(binding)
             try:
-                return await bind(binding.state, binding.assumed, binding.assumed.node_name)
+                return await settle(bind(binding.state, binding.assumed, binding.assumed.node_name))
             except NotFound as error:
                 raise _Dropped from error
             except (Ambiguous, Conflict) as error:
                 if await self._is_ours(binding):
                     return None
-                if isinstance(error, Conflict) or attempt == _BIND_TRIES:
-                    raise AttemptError(f'running Bind plugin "{name}": {error.message}', plugin=name) from error
+                lost += 1
+                if isinstance(error, Conflict) or lost == _BIND_TRIES:
+                    raise _bind_error(name, error) from error
+            except TooManyRequests as error:
+                busy += 1
+                if error.retry_after_s is None or busy == _BUSY_TRIES:
+                    raise _bind_error(name, error) from error
+                await self._clock.sleep(error.retry_after_s)
             except ApiError as error:
-                raise AttemptError(f'running Bind plugin "{name}": {error.message}', plugin=name) from error
-        raise AssertionError("unreachable")
+                raise _bind_error(name, error) from error
 
     async def _is_ours(self, binding: Binding) -> bool:
         """True: the API server has the pod on our node. Raises _Dropped when the pod is out of our hands."""
@@ -338,14 +372,16 @@ class Binder:
         if queued.was_flushed:
             self._metrics.after_flush()
         for plugin in binding.profile.post_bind:
-            plugin.post_bind(binding.state, assumed, assumed.node_name)
+            try:
+                plugin.post_bind(binding.state, assumed, assumed.node_name)
+            except Exception as error:  # noqa: BLE001 (the pod is bound: nothing may undo that any more)
+                self._failures.unforeseen("PostBind failed", assumed.key, error)
         _log.debug("pod bound", pod=assumed.key, node=assumed.node_name, attempts=queued.attempts)
         self._on_bound(assumed)
 
     def _release(self, binding: Binding) -> bool:
         """Undo reservations in reverse and the assumption; False if the watch has already taken the pod over."""
-        for plugin in reversed(binding.profile.reserve):
-            plugin.unreserve(binding.state, binding.assumed, binding.assumed.node_name)
+        self._runners[binding.profile.name].unreserve(binding.state, binding.assumed)
         try:
             self._cluster.forget(binding.assumed)
         except AssumptionError:
@@ -353,6 +389,9 @@ class Binder:
         return True
 
     def _undo_error(self, binding: Binding, message: str) -> None:
+        if self._is_confirmed(binding):
+            self._succeeded(binding)
+            return
         binding.record.result, binding.record.message = "error", message
         if self._release(binding):
             self._queue.move_all(ASSIGNED_POD_DELETE, binding.assumed, None)
@@ -368,8 +407,33 @@ class Binder:
             uid = binding.assumed.uid
             self._queue.move_all(ASSIGNED_POD_DELETE, binding.assumed, None, concerns=lambda pod: pod.uid != uid)
 
+    def _undo_late(self, binding: Binding, no: Rejection) -> None:
+        """As upstream: the status's plain text, no rejecters, error back-off."""
+        binding.record.result, binding.record.message = "unschedulable", no.message
+        if self._release(binding):
+            self._queue.move_all(ASSIGNED_POD_DELETE, binding.assumed, None)
+        took_s = self._clock.now() - binding.popped_at
+        self._failures.refused_late(binding.queued, message=no.message, took_s=took_s)
+
+    def _is_confirmed(self, binding: Binding) -> bool:
+        """The watch has shown the pod on our node: what looked like a failure was carried out."""
+        uid = binding.assumed.uid
+        held = self._cluster.get(uid)
+        return held is not None and not self._cluster.is_assumed(uid) and held.node_name == binding.assumed.node_name
+
     def _undo_dropped(self, binding: Binding) -> None:
         binding.record.result, binding.record.message = "error", "the pod is gone or was bound by somebody else"
         if self._release(binding):
             self._queue.move_all(ASSIGNED_POD_DELETE, binding.assumed, None)
         self._queue.done(binding.assumed.uid)
+
+
+def _bind_error(name: str, error: ApiError) -> AttemptError:
+    return AttemptError(f'running Bind plugin "{name}": {error.message}', plugin=name)
+
+
+def _foremost(several: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Of what parallel plugins raised: an answer about the pod before a failure, a failure before a mistake."""
+    order = (_Refused, AttemptError, ApiError)
+    rank = {kind: at for at, kind in enumerate(order)}
+    return min(several.exceptions, key=lambda error: rank.get(type(error), len(order)))

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 import numpy as np
+import structlog
 
 from scheduler.cache.cluster import AssumptionError, Cluster
 from scheduler.core import nodeset
@@ -30,6 +31,8 @@ from scheduler.framework.profile import Profile
 from scheduler.framework.runner import PreFiltered, Runner, Scored
 from scheduler.framework.state import CycleState
 from scheduler.obs.metrics import Metrics
+
+_log = structlog.get_logger(__name__)
 
 TURN_S: Final = 0.005
 SAMPLED: Final = 0.1
@@ -97,7 +100,10 @@ class Cycle:
         )
         state = CycleState(is_sampled=self._chance.random() < SAMPLED)
         try:
-            found = yield from self._find(runner, state, pod, record)
+            try:
+                found = yield from self._find(runner, state, pod, record)
+            finally:
+                self._metrics.algorithm(self._clock.now() - started)
             if isinstance(found, Unfit):
                 return found
             return self._hold(runner, state, placed(pod, self._cluster.nodes.name(found)), record)
@@ -107,7 +113,6 @@ class Cycle:
             return self._broke(record, str(error))
         finally:
             record.cycle_s = self._clock.now() - started
-            self._metrics.algorithm(record.cycle_s)
 
     # -- finding a node ----------------------------------------------------------------------------------------------
 
@@ -128,13 +133,14 @@ class Cycle:
         began = self._clock.now()
         feasible, groups = runner.filter(state, pod, pre.nodes, exact=runner.exact)
         self._point("Filter", None if feasible else next(iter(groups), None), runner, began)
-        feasible = self._sample(runner.profile, feasible)
-        slot = yield from self._best(runner, state, pod, feasible, record)
+        slot = yield from self._best(runner, state, pod, self._sample(runner.profile, pre.nodes, feasible), record)
+        if slot is None and feasible:
+            # Verify refused every node of the sample: rebuild the reasons in plugin order, as upstream would have met
+            # them. A node outside the sample may still hold.
+            feasible, groups = runner.filter(state, pod, pre.nodes, exact=True)
+            slot = yield from self._best(runner, state, pod, feasible, record)
         if slot is not None:
             return slot
-        if feasible:
-            # Verify refused every node: rebuild the reasons in plugin order, as upstream would have met them.
-            _, groups = runner.filter(state, pod, pre.nodes, exact=True)
         return self._no_node(runner, state, pod, self._refused(pre, groups, record.node_count), record)
 
     def _nominated(self, runner: Runner, state: CycleState, pod: PodInfo, pre: PreFiltered) -> int | None:
@@ -159,8 +165,12 @@ class Cycle:
             if feasible & (feasible - 1) == 0 and scored is None:
                 slot = feasible.bit_length() - 1
             else:
+                if scored is None:
+                    began = self._clock.now()
+                    runner.pre_score(state, pod, feasible)
+                    self._point("PreScore", None, runner, began)
                 began = self._clock.now()
-                scored = runner.score(state, pod, feasible) if scored is None else runner.rescore(state, pod, feasible)
+                scored = runner.score(state, pod, feasible)
                 self._point("Score", None, runner, began)
                 slot = self._choose(scored, feasible)
             if runner.exact or runner.verify(state, pod, slot) is None:
@@ -180,10 +190,10 @@ class Cycle:
         ties = slots[totals == totals.max()]
         return int(ties[0] if len(ties) == 1 else ties[self._chance.randrange(len(ties))])
 
-    def _sample(self, profile: Profile, feasible: NodeSet) -> NodeSet:
+    def _sample(self, profile: Profile, candidates: NodeSet, feasible: NodeSet) -> NodeSet:
         """An explicit percentageOfNodesToScore: the first that many feasible nodes, round robin (§3.3 step 5)."""
         percentage = profile.percentage_of_nodes_to_score
-        everything = len(self._cluster.nodes)
+        everything = candidates.bit_count()
         if not percentage or percentage >= 100 or everything < 100:
             return feasible
         wanted = max(everything * percentage // 100, 100)
@@ -221,20 +231,23 @@ class Cycle:
         nominate: str | None = None
         messages: list[str] = []
         began = self._clock.now()
+        code = Code.SUCCESS
         for plugin in runner.profile.post_filter:
             answer = plugin.post_filter(state, pod, self._with_absent(diagnosis))
             if not isinstance(answer, Rejection):
-                nominate = answer.nominated_node_name
+                code, nominate = Code.SUCCESS, answer.nominated_node_name
                 messages = [answer.message] if answer.message else []
                 break
-            if answer.message:
-                messages.append(answer.message)
-            if answer.code is Code.UNRESOLVABLE:
+            code = answer.code
+            if code is not Code.UNSCHEDULABLE:
+                # Unresolvable or failed: only this answer counts, and a failure is not the pod's error (§3.9).
+                messages = [answer.message]
+                if not code.is_rejection:
+                    _log.error("PostFilter failed", plugin=plugin.name, pod=pod.key, error=answer.message)
                 break
-            if answer.code is not Code.UNSCHEDULABLE:
-                raise AttemptError(f'running PostFilter plugin "{plugin.name}": {answer.message}', plugin=plugin.name)
+            messages.append(answer.message)
         if runner.profile.post_filter:
-            self._metrics.point("PostFilter", Code.SUCCESS.value, runner.profile.name, self._clock.now() - began)
+            self._metrics.point("PostFilter", code.value, runner.profile.name, self._clock.now() - began)
         diagnosis.post_filter_message = ", ".join(messages)
         record.groups = self._group_rows(diagnosis)
         return _unfit(diagnosis, diagnosis.message(), record, nominate=nominate)
@@ -256,7 +269,8 @@ class Cycle:
         self._cluster.assume(assumed)
         waits: dict[str, Wait] = {}
         with contextlib.ExitStack() as undo:
-            undo.callback(self._release, profile, state, assumed)
+            undo.callback(self._cluster.forget, assumed)
+            undo.callback(runner.unreserve, state, assumed)
             no = self._reserve(runner, state, assumed) or self._permit(runner, state, assumed, waits)
             if no is None:
                 undo.pop_all()
@@ -291,11 +305,6 @@ class Cycle:
         if runner.profile.permit:
             self._point("Permit", None, runner, began)
         return None
-
-    def _release(self, profile: Profile, state: CycleState, assumed: PodInfo) -> None:
-        for plugin in reversed(profile.reserve):
-            plugin.unreserve(state, assumed, assumed.node_name)
-        self._cluster.forget(assumed)
 
     # -- records -----------------------------------------------------------------------------------------------------
 

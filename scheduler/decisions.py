@@ -98,5 +98,6 @@ class Decisions:
     def is_idle(self) -> bool:
         """Nothing arrived that was not applied, nothing can be tried now, no binding and no patch is under way."""
         counts = self.queue.counts()
-        busy = len(self.inbox) + counts["active"] + counts["backoff"] + len(self.binder) + len(self.patches)
+        tried = self.queue.in_flight_events().get("PodPopped", 0)
+        busy = len(self.inbox) + counts["active"] + counts["backoff"] + tried + len(self.binder) + len(self.patches)
         return busy == 0

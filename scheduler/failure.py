@@ -7,8 +7,10 @@ flight, newest wins: a slow API server never holds up a decision (§3.14).
 from __future__ import annotations
 
 import asyncio
+import traceback
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Final
 
 import structlog
@@ -27,13 +29,24 @@ UNSCHEDULABLE: Final = "Unschedulable"
 SCHEDULER_ERROR: Final = "SchedulerError"
 _PATCHES_IN_FLIGHT: Final = 16
 _REMEMBERED: Final = 20_000
+POD_SCHEDULED: Final = "PodScheduled"
 
 
 @dataclass(frozen=True, slots=True)
 class _Status:
+    """One patch: None leaves that part alone."""
+
     pod: Pod
     condition: PodCondition | None
     nominate: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What a patch would change, in comparable form."""
+
+    verdict: tuple[str, ...]
+    nominate: str
 
 
 class StatusPatches:
@@ -41,78 +54,82 @@ class StatusPatches:
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
+        self._wanted: dict[str, _Known] = {}
+        """What was last asked for, until the watch shows it."""
         self._pending: dict[str, _Status] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
-        self._written: dict[str, tuple[str, str, str]] = {}
 
     def __len__(self) -> int:
         return len(self._pending) + len(self._running)
 
     def submit(self, pod: Pod, condition: PodCondition | None, nominate: str | None) -> None:
-        """Write if it would change anything; replaces what still waits for the same pod."""
+        """Write what differs from what was last asked for; replaces what still waits for the same pod."""
         uid = pod.metadata.uid
-        if nominate == pod.status.nominated_node_name:
-            nominate = None
-        if condition is not None and self._is_known(pod, condition):
-            condition = None
-        waiting = self._pending.get(uid)
-        if waiting is not None:
-            condition = condition or waiting.condition
-            nominate = waiting.nominate if nominate is None else nominate
-        if condition is None and nominate is None:
+        shown = _shown(pod, condition)
+        known = self._wanted.get(uid, shown)
+        if known == shown:
+            self._wanted.pop(uid, None)
+        wanted = _Known(
+            known.verdict if condition is None else _verdict(condition),
+            known.nominate if nominate is None else nominate,
+        )
+        if wanted == known:
             return
-        self._pending[uid] = _Status(pod, condition, nominate)
+        waiting = self._pending.get(uid)
+        self._wanted[uid] = wanted
+        self._pending[uid] = _Status(
+            pod,
+            condition if wanted.verdict != known.verdict else (waiting.condition if waiting else None),
+            nominate if wanted.nominate != known.nominate else (waiting.nominate if waiting else None),
+        )
         self._start()
 
-    def forget(self, uid: str) -> None:
-        """The pod is gone or bound: what still waits for it need not be written."""
+    def withdraw(self, uid: str) -> asyncio.Task[None] | None:
+        """The pod is about to be bound: drop what waits. A write under way is returned, to be waited for (§3.14)."""
+        self._wanted.pop(uid, None)
         self._pending.pop(uid, None)
-        self._written.pop(uid, None)
+        return self._running.get(uid)
 
     async def drain(self) -> None:
         """Wait until everything submitted has been answered."""
         while self._running:
             await asyncio.wait(self._running.values())
 
-    def _is_known(self, pod: Pod, condition: PodCondition) -> bool:
-        """The server has it, as far as the watch or our own last write tells."""
-        now = pod.condition(condition.type)
-        wanted = (condition.status, condition.reason, condition.message)
-        seen = (now.status, now.reason, now.message) if now is not None else None
-        return self._written.get(pod.metadata.uid, seen) == wanted
-
     def _start(self) -> None:
-        for uid in list(self._pending):
-            if len(self._running) >= _PATCHES_IN_FLIGHT:
-                return
-            if uid not in self._running:
-                status = self._pending.pop(uid)
-                task = asyncio.ensure_future(self._write(status))
-                self._running[uid] = task
-                task.add_done_callback(partial(self._ended, uid))
+        room = _PATCHES_IN_FLIGHT - len(self._running)
+        if room <= 0:
+            return
+        for uid in list(islice((uid for uid in self._pending if uid not in self._running), room)):
+            task = asyncio.ensure_future(self._write(uid, self._pending.pop(uid)))
+            self._running[uid] = task
+            task.add_done_callback(partial(self._ended, uid))
 
     def _ended(self, uid: str, _: asyncio.Task[None]) -> None:
         del self._running[uid]
         self._start()
 
-    async def _write(self, status: _Status) -> None:
-        uid = status.pod.metadata.uid
+    async def _write(self, uid: str, status: _Status) -> None:
         try:
             await settle(
                 self._writer.patch_pod_status(
                     status.pod, condition=status.condition, nominated_node_name=status.nominate
                 )
             )
-        except NotFound:
-            self._written.pop(uid, None)
         except ApiError as error:
-            self._written.pop(uid, None)
-            _log.warning("pod status not written", pod=status.pod.key, error=error.message)
-        else:
-            if status.condition is not None:
-                if len(self._written) >= _REMEMBERED:
-                    del self._written[next(iter(self._written))]
-                self._written[uid] = (status.condition.status, status.condition.reason, status.condition.message)
+            if uid not in self._pending:
+                self._wanted.pop(uid, None)
+            if not isinstance(error, NotFound):
+                _log.warning("pod status not written", pod=status.pod.key, error=error.message)
+
+
+def _verdict(condition: PodCondition | None) -> tuple[str, ...]:
+    return (condition.status, condition.reason, condition.message) if condition is not None else ()
+
+
+def _shown(pod: Pod, condition: PodCondition | None) -> _Known:
+    """The pod as the watch shows it."""
+    now = pod.condition(condition.type if condition is not None else POD_SCHEDULED)
+    return _Known(_verdict(now), pod.status.nominated_node_name)
 
 
 class Failures:
@@ -125,6 +142,7 @@ class Failures:
         self._metrics = shared.metrics
         self._patches = patches
         self._verdicts: dict[str, str] = {}
+        self._unforeseen: set[tuple[object, ...]] = set()
 
     def unfit(
         self, queued: QueuedPod, diagnosis: Diagnosis, *, message: str, nominate: str | None, took_s: float
@@ -142,6 +160,24 @@ class Failures:
         self._metrics.attempt("error", queued.info.pod.spec.scheduler_name, took_s)
         self._finish(queued, SCHEDULER_ERROR, message, "")
 
+    def refused_late(self, queued: QueuedPod, *, message: str, took_s: float) -> None:
+        """PreBind said no: no event can be named that helps, so the error back-off retries it (§3.8)."""
+        queued.unschedulable_plugins = set()
+        queued.pending_plugins = set()
+        self._metrics.attempt("unschedulable", queued.info.pod.spec.scheduler_name, took_s)
+        self._finish(queued, UNSCHEDULABLE, message, "")
+
+    def unforeseen(self, what: str, pod: str, error: Exception) -> None:
+        """A failure that nobody planned for: its traceback once, then a line each time."""
+        trace = traceback.extract_tb(error.__traceback__)
+        place = (type(error).__name__, trace[-1].filename, trace[-1].lineno) if trace else (type(error).__name__,)
+        _log.error(what, pod=pod, error=repr(error), exc_info=None if place in self._unforeseen else error)
+        self._unforeseen.add(place)
+
+    def withdraw(self, uid: str) -> asyncio.Task[None] | None:
+        """As `StatusPatches.withdraw`."""
+        return self._patches.withdraw(uid)
+
     def report(self, pod: Pod, reason: str, message: str, nominate: str | None) -> None:
         """The event and the condition, without touching the queue."""
         self._recorder.event(
@@ -153,7 +189,7 @@ class Failures:
             note=message,
         )
         condition = PodCondition(
-            type="PodScheduled",
+            type=POD_SCHEDULED,
             status="False",
             reason=reason,
             message=message,
@@ -164,7 +200,7 @@ class Failures:
     def forget(self, uid: str) -> None:
         """The pod is gone or bound."""
         self._verdicts.pop(uid, None)
-        self._patches.forget(uid)
+        self._patches.withdraw(uid)
 
     def _finish(self, queued: QueuedPod, reason: str, message: str, nominate: str | None) -> None:
         newest = self._pending.get(queued.info.key)

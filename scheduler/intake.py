@@ -6,8 +6,8 @@ not be read is logged once, kept out of decisions, and stops nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
 
 import structlog
 
@@ -32,8 +32,11 @@ from scheduler.shared import Shared
 _log = structlog.get_logger(__name__)
 
 
-class PermitHolds(Protocol):
-    """The part of the binder that a deletion concerns."""
+class Bindings(Protocol):
+    """The part of the binder that a watch event concerns."""
+
+    def has(self, uid: str) -> bool:
+        """Whether a binding of this pod is under way."""
 
     def is_waiting(self, uid: str) -> bool:
         """Whether Permit holds the pod."""
@@ -45,56 +48,90 @@ class PermitHolds(Protocol):
 class Intake:
     """Applies what the reflectors saw."""
 
-    def __init__(self, shared: Shared, failures: Failures, holds: PermitHolds) -> None:
+    def __init__(self, shared: Shared, failures: Failures, bindings: Bindings) -> None:
         self._cluster = shared.cluster
         self._queue = shared.queue
         self._pending = shared.pending
         self._clock = shared.clock
         self._metrics = shared.metrics
         self._failures = failures
-        self._holds = holds
+        self._bindings = bindings
 
     # -- nodes -------------------------------------------------------------------------------------------------------
 
     def nodes(self, deltas: Iterable[Delta[Node]]) -> None:
         """One batch from the node reflector."""
+        self._each(self._node, deltas)
+
+    def _node(self, delta: Delta[Node]) -> None:
+        old = delta.old if isinstance(delta.old, Node) else None
+        if isinstance(delta.new, Node):
+            self._cluster.set_node(delta.new)
+            for event in (NODE_ADD,) if old is None else node_changes(old, delta.new):
+                self._move(event, old, delta.new)
+            return
+        if isinstance(delta.new, Broken) and _is_news(delta.old, delta.new):
+            _log.error("node could not be read and is left out", node=delta.new.key, error=delta.new.why)
+        if old is not None:
+            self._move(NODE_DELETE, old, None)
+            self._cluster.remove_node(old.metadata.name)
+
+    def _each(self, apply: Callable[[Delta[Any]], None], deltas: Iterable[Delta[Any]]) -> None:
+        """The store has the whole batch and nothing is delivered twice: one bad delta must not cost the rest."""
         for delta in deltas:
-            old = delta.old if isinstance(delta.old, Node) else None
-            if isinstance(delta.new, Node):
-                self._cluster.set_node(delta.new)
-                for event in (NODE_ADD,) if old is None else node_changes(old, delta.new):
-                    self._move(event, old, delta.new)
-                continue
-            if isinstance(delta.new, Broken):
-                _log.error("node could not be read and is left out", node=delta.new.key, error=delta.new.why)
-            if old is not None:
-                self._move(NODE_DELETE, old, None)
-                self._cluster.remove_node(old.metadata.name)
+            try:
+                apply(delta)
+            except Exception as error:  # noqa: BLE001 (an unforeseen failure costs this one object)
+                shown = delta.new if delta.new is not None else delta.old
+                self._failures.unforeseen("change could not be taken in", shown.key if shown else "", error)
 
     # -- pods --------------------------------------------------------------------------------------------------------
 
     def pods(self, deltas: Iterable[Delta[Pod]]) -> None:
         """One batch from the pod reflector: bound pods of everybody, unbound ones of ours, nominations of others."""
-        for delta in deltas:
-            if isinstance(delta.old, Broken):
-                self._cluster.remove_broken(delta.old.metadata.uid or delta.old.key)
-            old = delta.old if isinstance(delta.old, Pod) else None
-            match delta.new:
-                case Pod() if not delta.new.is_terminal:
-                    self._pod(old, delta.new)
-                case Broken():
-                    self._broken(old, delta.new)
-                case _:
-                    if old is not None:
-                        self._gone(old)
+        self._each(self._pod_delta, deltas)
+
+    def _pod_delta(self, delta: Delta[Pod]) -> None:
+        reopened = ""
+        if isinstance(delta.old, Broken):
+            reopened = self._cluster.remove_broken(delta.old.metadata.uid or delta.old.key)
+            self._failures.forget(delta.old.metadata.uid)
+        old = delta.old if isinstance(delta.old, Pod) else None
+        match delta.new:
+            case Pod() if not delta.new.is_terminal:
+                self._pod(old, delta.new)
+            case Broken():
+                self._broken(delta.old, delta.new)
+            case _:
+                if old is not None:
+                    self._gone(old)
+        if reopened:
+            self._reopened(reopened)
+
+    def _reopened(self, name: str) -> None:
+        """A node whose unreadable pod is gone or readable can be judged again: to waiting pods it has just arrived."""
+        nodes = self._cluster.nodes
+        slot = nodes.slot(name)
+        node = nodes.node(slot) if slot is not None else None
+        if slot is not None and node is not None and not nodes.unreadable >> slot & 1:
+            self._move(NODE_ADD, None, node)
 
     def _pod(self, old: Pod | None, new: Pod) -> None:
         if new.spec.node_name:
             self._bound(old, new)
-        elif self._queue.owns(new):
+            return
+        if old is not None and old.spec.node_name:
+            self._unbound(old)
+        if self._queue.owns(new):
             self._ours(new)
         elif new.status.nominated_node_name or (old is not None and old.status.nominated_node_name):
             self._foreign(new)
+
+    def _unbound(self, old: Pod) -> None:
+        """A bound pod that has no node any more: the server's storage was set back."""
+        held = self._cluster.remove_pod(old.metadata.uid)
+        if held is not None:
+            self._move(ASSIGNED_POD_DELETE, held, None)
 
     def _bound(self, old: Pod | None, new: Pod) -> None:
         info = pod_info(new)
@@ -107,13 +144,16 @@ class Intake:
             return
         elsewhere = before is not None and before.node_name != info.node_name
         self._cluster.add_pod(info)
+        nominated_to = self._queue.nominator.node_of(info.uid)
+        ended = self._queue.nominator.remove_foreign(info.uid)
         self._queue.nominator.delete(info)
-        self._queue.nominator.remove_foreign(info.uid)
         if was_ours is not None or self._queue.owns(new):
             self._queue.observed_bound(info)
             self._failures.forget(info.uid)
         if elsewhere:
             self._move(ASSIGNED_POD_DELETE, before, None)
+        if ended is not None and nominated_to != info.node_name:
+            self._queue.nomination_ended(ended)
         self._move(ASSIGNED_POD_ADD, None, info)
 
     def _ours(self, new: Pod) -> None:
@@ -121,12 +161,12 @@ class Intake:
         before = self._pending.get(info.key)
         self._pending.set(info)
         if before is None:
-            if not self._cluster.is_assumed(info.uid):
+            if not self._cluster.is_assumed(info.uid) and not self._bindings.has(info.uid):
                 self._queue.add(info)
             return
         if before.pod.metadata.resource_version == new.metadata.resource_version:
             return
-        if self._cluster.is_assumed(info.uid):
+        if self._cluster.is_assumed(info.uid) or self._bindings.has(info.uid):
             if new.metadata.deletion_timestamp and not before.pod.metadata.deletion_timestamp:
                 self._assumed_deleted(info.uid)
             return
@@ -134,14 +174,18 @@ class Intake:
 
     def _foreign(self, new: Pod) -> None:
         if new.status.nominated_node_name:
-            self._queue.nominator.add_foreign(pod_info(new), new.status.nominated_node_name)
+            ended = self._queue.nominator.add_foreign(pod_info(new), new.status.nominated_node_name)
         else:
-            self._queue.nominator.remove_foreign(new.metadata.uid)
+            ended = self._queue.nominator.remove_foreign(new.metadata.uid)
+        if ended is not None:
+            self._queue.nomination_ended(ended)
 
     def _gone(self, old: Pod) -> None:
         """Deleted, or finished: its place is free, or it need not be tried any more."""
         uid = old.metadata.uid
-        self._queue.nominator.remove_foreign(uid)
+        ended = self._queue.nominator.remove_foreign(uid)
+        if ended is not None:
+            self._queue.nomination_ended(ended)
         self._failures.forget(uid)
         waiting = self._pending.pop(old.key)
         if waiting is not None and waiting.uid == uid:
@@ -160,18 +204,22 @@ class Intake:
         assumed = self._cluster.get(uid)
         if assumed is None:
             return
-        if self._holds.is_waiting(uid):
-            self._holds.reject(uid, "", "pod is being deleted")
+        if self._bindings.is_waiting(uid):
+            self._bindings.reject(uid, "", "pod is being deleted")
             return
         self._cluster.forget(assumed)
         self._move(ASSIGNED_POD_DELETE, assumed, None)
 
-    def _broken(self, old: Pod | None, new: Broken) -> None:
-        _log.error("pod could not be read", pod=new.key, node=new.node_name, error=new.why)
-        if old is not None and not new.node_name:
-            self._gone(old)
+    def _broken(self, old: Pod | Broken | None, new: Broken) -> None:
+        if isinstance(old, Pod):
+            if not new.node_name or not old.spec.node_name:
+                self._gone(old)
+            self._cluster.remove_pod(old.metadata.uid)
         self._pending.pop(new.key)
         self._cluster.add_broken(new)
+        if not _is_news(old, new):
+            return
+        _log.error("pod could not be read", pod=new.key, node=new.node_name, error=new.why)
         shown = Pod(metadata=new.metadata, spec=PodSpec(scheduler_name=new.scheduler_name))
         if not new.node_name and self._queue.owns(shown):
             self._failures.report(shown, SCHEDULER_ERROR, f"pod cannot be read: {new.why}", None)
@@ -180,6 +228,10 @@ class Intake:
         began = self._clock.now()
         self._queue.move_all(event, old, new)
         self._metrics.event_handled(event.label, self._clock.now() - began)
+
+
+def _is_news(old: object, new: Broken) -> bool:
+    return not (isinstance(old, Broken) and old.why == new.why)
 
 
 def node_changes(old: Node, new: Node) -> list[ClusterEvent]:

@@ -103,7 +103,7 @@ class SchedulingLoop:
                 else:
                     await asyncio.sleep(0)
         except Exception as error:  # noqa: BLE001 (one of the two places: an unforeseen failure costs this pod one attempt)
-            _log.exception("attempt failed", pod=pod.key)
+            self._failures.unforeseen("attempt failed", pod.key, error)
             record = DecisionRecord(
                 pod.key, pod.uid, pod.pod.spec.scheduler_name, queued.attempts, self._clock.wall(), result="error"
             )

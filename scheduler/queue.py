@@ -123,14 +123,14 @@ class SchedulingQueue:
                     self._ask_about_itself(queued, old, new)
         left = old.pod.status.nominated_node_name
         if left and left != new.pod.status.nominated_node_name:
-            self._nomination_ended(old)
+            self.nomination_ended(old)
 
     def delete(self, info: PodInfo) -> None:
         """A pod of ours without a node is gone (§1.13). If it is in flight, its attempt still owes a `done`."""
         nominated_to = self.nominator.delete(info)
         self._places.remove(info.uid)
         if nominated_to is not None:
-            self._nomination_ended(info)
+            self.nomination_ended(info)
 
     def observed_bound(self, info: PodInfo) -> None:
         """The pod has a node now, by whomever: it leaves without waking anybody."""
@@ -294,7 +294,7 @@ class SchedulingQueue:
                 self._on_ready()
                 return
 
-    def _nomination_ended(self, info: PodInfo) -> None:
-        """Its place was held for it against pods of lower or equal priority: to them a pod has left that node."""
+    def nomination_ended(self, info: PodInfo) -> None:
+        """A place was held for this pod against pods of lower or equal priority: to them a pod has left that node."""
         priority = info.priority
         self.move_all(ASSIGNED_POD_DELETE, info, None, concerns=lambda pod: pod.priority <= priority)

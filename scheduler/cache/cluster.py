@@ -50,8 +50,7 @@ class Cluster:
         """A node is gone (or became unreadable); pods on it stay counted until their own deletions arrive."""
         self._disturb(name)
         self.nodes.remove_node(name)
-        if self.nodes.slot(name) is None:
-            self._versions.pop(name, None)
+        self._tidy(name)
 
     def version(self, name: str) -> int:
         """Changes when anybody but our own assumptions changed the node: what was decided may no longer hold."""
@@ -85,6 +84,7 @@ class Cluster:
             return None
         self._assumed.discard(uid)
         self.nodes.remove_pod(held.info.node_name, uid)
+        self._tidy(held.info.node_name)
         return held.info
 
     def add_broken(self, broken: Broken) -> None:
@@ -97,11 +97,14 @@ class Cluster:
             self._disturb(broken.node_name)
             self.nodes.add_unreadable(broken.node_name, uid)
 
-    def remove_broken(self, uid: str) -> None:
-        """The unreadable pod is gone or readable now; unknown ones are nothing."""
+    def remove_broken(self, uid: str) -> str:
+        """The unreadable pod is gone or readable now. Answers with the node it closed; "" for unknown ones."""
         broken = self._broken.pop(uid, None)
-        if broken is not None:
-            self.nodes.remove_unreadable(broken.node_name, uid)
+        if broken is None:
+            return ""
+        self.nodes.remove_unreadable(broken.node_name, uid)
+        self._tidy(broken.node_name)
+        return broken.node_name
 
     # -- our own assumptions -----------------------------------------------------------------------------------------
 
@@ -180,6 +183,10 @@ class Cluster:
         self._disturb(info.node_name)
         self.nodes.remove_pod(old.node_name, info.uid)
         self.nodes.add_pod(info.node_name, info)
+
+    def _tidy(self, name: str) -> None:
+        if self.nodes.slot(name) is None:
+            self._versions.pop(name, None)
 
     def _disturb(self, name: str) -> None:
         self._last_version += 1

@@ -128,8 +128,9 @@ def _requests(pod: Pod) -> tuple[Requests, int, int]:
     known = _sums.get(memo)
     if known is None:
         known = _compute(pod)
-        if len(_sums) < _SUMS_MAX:
-            _sums[memo] = known
+        if len(_sums) >= _SUMS_MAX:
+            _sums.clear()
+        _sums[memo] = known
     return known
 
 

@@ -16,8 +16,15 @@ from scheduler.core.pod import Pod, PodCondition
 class Writer(Protocol):
     """The cluster's write side. Every call raises the types of `scheduler.core.errors`."""
 
+    async def turn(self) -> None:
+        """Wait until one more binding may be sent (clientConnection.qps). Nothing is written: may be cancelled."""
+
     async def bind(self, pod: Pod, node_name: str) -> None:
-        """Bind with the pod's uid as precondition. `Ambiguous` means: read the pod before deciding anything."""
+        """Bind with the pod's uid as precondition, after a `turn` of its own.
+
+        `Ambiguous` means: read the pod before deciding anything. `TooManyRequests` is not waited out here, because what
+        was decided grows old: take another turn and look again.
+        """
 
     async def patch_pod_status(
         self, pod: Pod, *, condition: PodCondition | None, nominated_node_name: str | None
@@ -59,6 +66,9 @@ class Handle:
 
 class Unplugged:
     """Both ports where there is no cluster: plugins are made to be looked at, and nothing may be written."""
+
+    async def turn(self) -> None:
+        """At once."""
 
     async def bind(self, pod: Pod, node_name: str) -> None:
         """Raises Unavailable."""

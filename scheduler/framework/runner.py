@@ -11,6 +11,7 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
+import structlog
 
 from scheduler.cache.cluster import Cluster
 from scheduler.core import nodeset
@@ -22,6 +23,8 @@ from scheduler.framework.points import MAX_NODE_SCORE, Scores
 from scheduler.framework.profile import BoundFilter, BoundScore, Profile
 from scheduler.framework.state import CycleState
 from scheduler.obs.metrics import Metrics
+
+_log = structlog.get_logger(__name__)
 
 UNREADABLE = Rejection("", Code.UNRESOLVABLE, ("node(s) had pods that could not be read",))
 
@@ -192,20 +195,29 @@ class Runner:
                 nodes &= ~(1 << slot)
         return nodes
 
+    # -- Reserve -----------------------------------------------------------------------------------------------------
+
+    def unreserve(self, state: CycleState, pod: PodInfo) -> None:
+        """Every Reserve plugin in reverse, also those never asked; one that fails is logged and stops no other."""
+        for plugin in reversed(self.profile.reserve):
+            try:
+                plugin.unreserve(state, pod, pod.node_name)
+            except Exception:  # noqa: BLE001 (the rest of the undo must happen, or the place is lost for good)
+                _log.exception("unreserve failed", plugin=plugin.name, pod=pod.key, node=pod.node_name)
+
     # -- Score -------------------------------------------------------------------------------------------------------
 
-    def score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Scored:
-        """PreScore, Score, NormalizeScore and weights over the feasible nodes."""
+    def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> None:
+        """Once, with the feasible nodes."""
         for plugin in self.profile.pre_score:
             began = self._clock.now() if state.is_sampled else 0.0
             skipped = plugin.pre_score(state, pod, nodes)
             self._asked(state, plugin.name, "PreScore", began, Code.SUCCESS if skipped is None else Code.SKIP)
             if skipped is not None:
                 state.skip_score.add(plugin.name)
-        return self.rescore(state, pod, nodes)
 
-    def rescore(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Scored:
-        """Score again after a node left the set (PreScore has run): normalisation may shift."""
+    def score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Scored:
+        """Score, NormalizeScore and weights. Again after a node left the set, because normalisation may shift."""
         slots = nodeset.slots(nodes, self._nodes.capacity)
         total: Scores = np.zeros(self._nodes.capacity, dtype=np.int64)
         parts: dict[str, Scores] = {}

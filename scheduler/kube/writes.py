@@ -73,15 +73,19 @@ class ApiWriter:
         self._clock = clock
         self._pods: ObjectDecoder[Pod] = ObjectDecoder("Pod", Pod)
 
-    async def bind(self, pod: Pod, node_name: str) -> None:
-        """Bind. Precondition: the pod still has this uid, has no node and is not being deleted (`Conflict` otherwise).
+    async def turn(self) -> None:
+        """A token for one binding, first in the line. Cancelling gives it back."""
+        await self._throttle.take(urgent=True)
 
-        First in the line for tokens. Never repeated here after `Ambiguous`: only a read tells.
+    async def bind(self, pod: Pod, node_name: str) -> None:
+        """Bind, after a `turn`. Precondition: the pod still has this uid, has no node and is not being deleted.
+
+        `Conflict` otherwise. Never repeated here: after `Ambiguous` only a read tells, and after `TooManyRequests` the
+        caller looks at the node again.
         """
         metadata = pod.metadata
         body = _encode(_Binding(_Ref(metadata.name, metadata.namespace, metadata.uid), _Target(node_name)))
-        path = _pod_path(metadata.namespace, metadata.name) + "/binding"
-        await self._sent(lambda: self._transport.post(path, body), urgent=True)
+        await self._transport.post(_pod_path(metadata.namespace, metadata.name) + "/binding", body)
 
     async def patch_pod_status(
         self, pod: Pod, *, condition: PodCondition | None, nominated_node_name: str | None
@@ -136,10 +140,10 @@ class ApiWriter:
     async def _patch(self, path: str, body: bytes) -> None:
         await self._sent(lambda: self._transport.patch(path, body, content_type=STRATEGIC_MERGE, query=FIELD_MANAGER))
 
-    async def _sent(self, send: Callable[[], Awaitable[bytes]], *, urgent: bool = False) -> None:
+    async def _sent(self, send: Callable[[], Awaitable[bytes]]) -> None:
         """Send with a token. A server that is busy and says for how long is waited for, as client-go does."""
         for _ in range(_BUSY_RETRIES):
-            await self._throttle.take(urgent=urgent)
+            await self._throttle.take()
             try:
                 await send()
             except TooManyRequests as busy:
@@ -148,7 +152,7 @@ class ApiWriter:
                 await self._clock.sleep(busy.retry_after_s)
             else:
                 return
-        await self._throttle.take(urgent=urgent)
+        await self._throttle.take()
         await send()
 
     def _condition(self, pod: Pod, condition: PodCondition) -> dict[str, object]:

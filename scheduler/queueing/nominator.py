@@ -58,16 +58,21 @@ class Nominator:
         """Names of nodes with at least one nominated pod."""
         return tuple(self._by_node)
 
-    def add_foreign(self, info: PodInfo, node_name: str) -> None:
-        """Another scheduler's unbound pod says where it is going, or somewhere else than before."""
+    def add_foreign(self, info: PodInfo, node_name: str) -> PodInfo | None:
+        """Another scheduler's unbound pod says where it is going. Answers with what it held on another node before."""
+        before = self.remove_foreign(info.uid) if self._node_of.get(info.uid) != node_name else None
         self._remove(info.uid)
         self._put(info, node_name)
         self._foreign.add(info.uid)
+        return before
 
-    def remove_foreign(self, uid: str) -> None:
-        """It is bound, gone, or nominated no more. Unknown pods and pods of ours are nothing."""
-        if uid in self._foreign:
-            self._remove(uid)
+    def remove_foreign(self, uid: str) -> PodInfo | None:
+        """It is bound, gone, or nominated no more: the pod whose nomination ended. Pods of ours are nothing."""
+        if uid not in self._foreign:
+            return None
+        info = self._by_node[self._node_of[uid]][uid]
+        self._remove(uid)
+        return info
 
     def _put(self, info: PodInfo, node_name: str) -> None:
         self._node_of[info.uid] = node_name

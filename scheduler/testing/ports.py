@@ -59,6 +59,14 @@ class ScriptedWriter:
     hold: asyncio.Event | None = None
     """When set, a bind waits for it before it answers."""
 
+    turn_hold: asyncio.Event | None = None
+    """When set, a turn waits for it."""
+
+    async def turn(self) -> None:
+        """As the `Writer` port."""
+        if self.turn_hold is not None:
+            await self.turn_hold.wait()
+
     async def bind(self, pod: Pod, node_name: str) -> None:
         """As the `Writer` port."""
         if self.hold is not None:

@@ -1,0 +1,190 @@
+"""The same random writes on both servers: the in-process one answers as the real one, code and body, step by step.
+
+What the suite states one by one is shown here to hold in combination. Times are left out; uids and resourceVersions are
+compared by the order in which they were first seen.
+"""
+
+import json
+import random
+import re
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+import pytest
+
+from scheduler.testing.apiserver import ApiServer
+from tests.contract.conftest import MERGE, STRATEGIC, Api, Object
+from tests.e2e.controlplane.harness import ControlPlane
+
+TIMES = {"managedFields", "creationTimestamp", "lastTransitionTime", "deletionTimestamp"}
+STEPS = 150
+# Complete: where admission adds them to a patch, a repeated patch counts as a change in another second, to the real one.
+UNREADY = [
+    {"key": f"node.kubernetes.io/{what}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+    for what in ("not-ready", "unreachable")
+]
+
+
+@dataclass
+class Step:
+    """One request; `uid-of`, `version-of` and `old-version-of` are filled in per server."""
+
+    method: str
+    path: str
+    body: Any = None
+    content: str = "application/json"
+
+
+@dataclass
+class Side:
+    """One server, and what it has told so far."""
+
+    api: Api
+    seen: dict[str, dict[str, str]] = field(default_factory=dict)
+    numbers: dict[str, str] = field(default_factory=dict)
+
+    async def answer(self, step: Step) -> tuple[int, Any]:
+        body = self._filled(step.body) if step.body is not None else None
+        answer = await self.api(step.method, self.api.pods + step.path, body, content=step.content)
+        self._learn(answer.body.get("metadata", {}))
+        if answer.status == 422:  # a real server names all mistakes at once, ours the first
+            return 422, answer.body["reason"]
+        return answer.status, self._normal(answer.body)
+
+    def _filled(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: self._filled(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self._filled(item) for item in value]
+        what, _, name = value.partition(":") if isinstance(value, str) else ("", "", "")
+        return self.seen.get(name, {}).get(what, "1") if what in {"uid-of", "version-of", "old-version-of"} else value
+
+    def _learn(self, metadata: Object) -> None:
+        for kind in ("uid", "resourceVersion"):
+            if metadata.get(kind):
+                self.numbers.setdefault(metadata[kind], f"<{kind} {len(self.numbers)}>")
+        if "name" in metadata:
+            before = self.seen.get(metadata["name"], {}).get("version-of", "1")
+            now = {"uid-of": metadata["uid"], "version-of": metadata["resourceVersion"], "old-version-of": before}
+            self.seen[metadata["name"]] = now
+
+    def _normal(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: self._normal(item) for key, item in value.items() if key not in TIMES}
+        if isinstance(value, list):
+            return [self._normal(item) for item in value]
+        if not isinstance(value, str):
+            return value
+        text = value.split("\n@@")[0].replace(self.api.ns, "<ns>")  # the real one prints what differs in a spec
+        text = re.sub(r"(ResourceVersion in (?:precondition|object meta|record)):? \(?\d+\)?", r"\1 <version>", text)
+        text = re.sub(r"(precondition) \(\d+\)", r"\1 <version>", text)
+        return self.numbers.get(text) or re.sub(
+            "[0-9a-f]{8}-[-0-9a-f]{27}", lambda m: self.numbers.get(m[0], m[0]), text
+        )
+
+
+def steps(rng: random.Random) -> Iterator[Step]:
+    """Mostly sensible writes to three pods, by somebody whose knowledge may be old."""
+    while True:
+        name = rng.choice("abc")
+        kind = rng.choice(["create", "create", "patch", "patch", "status", "status", "delete", "bind", "get"])
+        if kind == "create":
+            yield Step("POST", "", {"metadata": {"name": name}, "spec": _spec(rng)})
+        elif kind in {"patch", "status"}:
+            content = rng.choice([MERGE, STRATEGIC])
+            body = _changes(rng) if kind == "patch" else {"status": _status(rng)}
+            metadata = _metadata(rng, name, is_strategic=content == STRATEGIC)
+            yield Step(
+                "PATCH", f"/{name}" + ("/status" if kind == "status" else ""), body | {"metadata": metadata}, content
+            )
+        elif kind == "delete":
+            yield Step("DELETE", f"/{name}", rng.choice([None, *_delete_options(name)]))
+        elif kind == "bind":
+            metadata = {"name": name} | rng.choice(
+                [{}, {"uid": f"uid-of:{name}"}, {"uid": "other"}, _version(rng, name)]
+            )
+            yield Step("POST", f"/{name}/binding", {"metadata": metadata, "target": {"kind": "Node", "name": "n"}})
+        else:
+            yield Step("GET", f"/{name}")
+
+
+def _version(rng: random.Random, name: str) -> Object:
+    return {"resourceVersion": f"{rng.choice(['version-of', 'old-version-of'])}:{name}"}
+
+
+def _delete_options(name: str) -> list[Object]:
+    wanted = [{"uid": f"uid-of:{name}"}, {"uid": "other"}, {"resourceVersion": f"old-version-of:{name}"}]
+    return [{"gracePeriodSeconds": s} for s in (0, 3, 1000)] + [{"preconditions": each} for each in wanted]
+
+
+def _metadata(rng: random.Random, name: str, *, is_strategic: bool) -> Object:
+    metadata: Object = rng.choice([{}, {}, {}, _version(rng, name), {"uid": f"uid-of:{name}"}, {"uid": "other"}])
+    if rng.random() < 0.3:
+        metadata = metadata | {"labels": {rng.choice("xy"): rng.choice(["1", "2", None])}}
+    if rng.random() < 0.1:
+        metadata = metadata | {"finalizers": rng.choice([["e.x/a"], ["e.x/b", "e.x/a"], [], None])}
+    elif is_strategic and rng.random() < 0.2:
+        metadata = metadata | {"$deleteFromPrimitiveList/finalizers": [rng.choice(["e.x/a", "e.x/b"])]}
+    return metadata
+
+
+def _spec(rng: random.Random) -> Object:
+    image = rng.choice(["x", "x:1", "a/b:latest", "h:5000/x", "h/x@sha256:" + "0" * 64])
+    limits, requests = {"cpu": "1", "memory": "1Gi"}, {"cpu": "100m"}
+    resources = rng.choice([{}, {"requests": requests}, {"limits": limits}, {"limits": limits, "requests": requests}])
+    spec: Object = {"containers": [{"name": "c", "image": image, "resources": resources}]}
+    spec |= rng.choice([{}, {"nodeName": "n"}, {"schedulingGates": [{"name": "g1"}, {"name": "g2"}]}])
+    spec |= rng.choice(
+        [{}, {}, {"terminationGracePeriodSeconds": 5}, {"initContainers": [{"name": "i", "image": "y"}]}]
+    )
+    own = {"key": "node.kubernetes.io/not-ready", "effect": "NoExecute", "operator": "Exists", "tolerationSeconds": 5}
+    return spec | rng.choice([{}, {}, {"tolerations": [own]}, {"nodeSelector": {"a": "b"}}])
+
+
+def _changes(rng: random.Random) -> Object:
+    specs: list[Object] = [
+        {"schedulingGates": rng.choice([None, [{"name": "g2"}]])},
+        {"tolerations": [{"key": "k", "operator": "Exists"}, *UNREADY]},
+        {"containers": [{"name": "c", "image": "z:9"}]},
+        {"nodeName": "m"},
+        {"schedulerName": "other"},
+        {"activeDeadlineSeconds": 100},
+    ]
+    return rng.choice([{}, {"status": {"phase": "Running"}}, *({"spec": spec} for spec in specs)])
+
+
+def _status(rng: random.Random) -> Object:
+    status: Object = {}
+    if rng.random() < 0.7:
+        types = rng.sample(["PodScheduled", "A", "B", "Ready"], rng.randint(1, 2))
+        texts = {"reason": rng.choice(["r1", "r2"]), "message": rng.choice(["m", ""])}
+        status["conditions"] = [{"type": t, "status": rng.choice(["True", "False"])} | texts for t in types]
+    if rng.random() < 0.3:
+        status["phase"] = rng.choice(["Running", "Failed", "Succeeded", "Pending"])
+    if rng.random() < 0.3:
+        status["nominatedNodeName"] = rng.choice(["m", None, ""])
+    return status
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("seed", [1, 2, 3, 4])
+async def test_random_writes_are_answered_alike(real: ControlPlane, seed: int) -> None:
+    """Status code and body of every step are the same."""
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(ApiServer(rng=random.Random(seed)))
+        ours = await stack.enter_async_context(aiohttp.ClientSession(server.url))
+        theirs = await stack.enter_async_context(real.client())
+        namespace = f"random-{seed}"
+        sides = [Side(Api(http, is_real=http is theirs, compact=_never, ns=namespace)) for http in (ours, theirs)]
+        for side in sides:
+            await side.api("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
+        for number, step in zip(range(STEPS), steps(random.Random(seed))):
+            mine, right = [await side.answer(step) for side in sides]
+            assert mine == right, f"step {number}: {step.method} {step.path} {step.content} {json.dumps(step.body)}"
+
+
+async def _never() -> None:
+    raise AssertionError("nobody compacts here")
