@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -26,14 +26,13 @@ from scheduler.failure import Failures
 from scheduler.framework.points import PreBindPlugin
 from scheduler.framework.profile import Profile
 from scheduler.framework.runner import Runner
-from scheduler.framework.settle import settle
 from scheduler.framework.state import CycleState
+from scheduler.permit import Permits
 from scheduler.queue import QueuedPod
 from scheduler.shared import Shared
 
 _log = structlog.get_logger(__name__)
 
-MAX_PERMIT_WAIT_S: Final = 15 * 60.0
 _READ_DELAYS_S: Final = (0.1, 0.5, 2.0, 5.0, 10.0)
 _BIND_TRIES: Final = 3
 _BUSY_TRIES: Final = 10
@@ -54,8 +53,9 @@ class Binding:
     popped_at: float
     node_version: int
     is_done_in_queue: bool = False
-    verdict: asyncio.Future[Rejection | None] | None = None
-    allowed: set[str] = field(default_factory=set)
+    is_sending: bool = False
+    """The Binding is on the wire: cancelling waits for its answer."""
+    is_cancelled: bool = False
 
 
 class _Refused(Exception):
@@ -95,7 +95,8 @@ class Binder:
         self._on_bound = on_bound
         self._room = asyncio.Semaphore(writes_in_flight)
         self._tasks: dict[asyncio.Task[None], Binding] = {}
-        self._waiting: dict[str, Binding] = {}
+        self.permits = Permits(shared.clock)
+        """Pods that Permit holds: for plugins to allow or reject, and for intake when one is deleted."""
         self._uids: dict[str, int] = {}
 
     # -- for the scheduling loop -------------------------------------------------------------------------------------
@@ -106,14 +107,13 @@ class Binder:
     @property
     def in_flight(self) -> int:
         """Bindings that are doing something; pods held by Permit are not counted."""
-        return len(self._tasks) - len(self._waiting)
+        return len(self._tasks) - len(self.permits)
 
     def start(self, binding: Binding) -> None:
         """Take over an assumed pod with everything reserved; from here on this module undoes it."""
         uid = binding.assumed.uid
         if binding.waits:
-            binding.verdict = asyncio.get_running_loop().create_future()
-            self._waiting[uid] = binding
+            self.permits.hold(uid, binding.waits)
         self._uids[uid] = self._uids.get(uid, 0) + 1
         task = asyncio.create_task(self._run(binding))
         self._tasks[task] = binding
@@ -125,9 +125,11 @@ class Binder:
         Returns how many were cancelled. Gives up on a server that does not answer within some seconds more.
         """
         await self._ended_within(limit_s)
-        left = list(self._tasks)
-        for task in left:
-            task.cancel()
+        left = list(self._tasks.items())
+        for task, binding in left:
+            binding.is_cancelled = True
+            if not binding.is_sending:
+                task.cancel()
         await self._ended_within(_ANSWER_S)
         return len(left)
 
@@ -143,27 +145,6 @@ class Binder:
         """Whether a binding of this pod is under way."""
         return uid in self._uids
 
-    # -- for plugins and intake: pods held by Permit -----------------------------------------------------------------
-
-    def is_waiting(self, uid: str) -> bool:
-        """Whether Permit holds the pod."""
-        return uid in self._waiting
-
-    def allow(self, uid: str, plugin: str) -> None:
-        """One plugin lets the pod go; the last one releases it. Unknown pods are ignored."""
-        binding = self._waiting.get(uid)
-        if binding is None or binding.verdict is None:
-            return
-        binding.allowed.add(plugin)
-        if binding.allowed.issuperset(binding.waits) and not binding.verdict.done():
-            binding.verdict.set_result(None)
-
-    def reject(self, uid: str, plugin: str, message: str) -> None:
-        """The pod will not be bound; the first rejection counts."""
-        binding = self._waiting.get(uid)
-        if binding is not None and binding.verdict is not None and not binding.verdict.done():
-            binding.verdict.set_result(Rejection(plugin, Code.UNSCHEDULABLE, (message,)))
-
     # -- one binding -------------------------------------------------------------------------------------------------
 
     def _ended(self, task: asyncio.Task[None]) -> None:
@@ -172,8 +153,7 @@ class Binder:
         self._uids[uid] -= 1
         if not self._uids[uid]:
             del self._uids[uid]
-        if self._waiting.get(uid) is binding:  # cancelled before it ever ran
-            del self._waiting[uid]
+            self.permits.discard(uid)  # cancelled before it ever ran
         self._inbox.wake()
         if not task.cancelled() and task.exception() is not None:
             _log.error("a binding ended with an error that was not handled", error=repr(task.exception()))
@@ -228,23 +208,10 @@ class Binder:
 
     async def _wait_on_permit(self, binding: Binding) -> None:
         began = self._clock.now()
-        uid = binding.assumed.uid
-        assert binding.verdict is not None
-        timers = [asyncio.ensure_future(self._expire(uid, plugin, wait)) for plugin, wait in binding.waits.items()]
-        try:
-            no = await binding.verdict
-        finally:
-            self._waiting.pop(uid, None)
-            for timer in timers:
-                timer.cancel()
+        no = await self.permits.release(binding.assumed.uid)
         self._metrics.permit_wait((Code.SUCCESS if no is None else no.code).value, self._clock.now() - began)
         if no is not None:
             raise _Refused(no)
-
-    async def _expire(self, uid: str, plugin: str, wait: Wait) -> None:
-        limit_s = min(wait.timeout_s, MAX_PERMIT_WAIT_S)
-        await self._clock.sleep(limit_s)
-        self.reject(uid, plugin, f"rejected due to timeout after waiting {limit_s:g}s at plugin {plugin}")
 
     async def _pre_bind(self, binding: Binding, active: list[PreBindPlugin]) -> None:
         """Neighbours that allow it run beside each other; a failure cancels its siblings between their writes."""
@@ -316,7 +283,8 @@ class Binder:
             await self._writer.turn()
             self._second_look(binding)
             try:
-                return await settle(bind(binding.state, binding.assumed, binding.assumed.node_name))
+                binding.is_sending = True
+                return await bind(binding.state, binding.assumed, binding.assumed.node_name)
             except NotFound as error:
                 raise _Dropped from error
             except (Ambiguous, Conflict) as error:
@@ -329,14 +297,22 @@ class Binder:
                 busy += 1
                 if error.retry_after_s is None or busy == _BUSY_TRIES:
                     raise _bind_error(name, error) from error
+                binding.is_sending = False
+                if binding.is_cancelled:
+                    raise asyncio.CancelledError from error
                 await self._clock.sleep(error.retry_after_s)
             except ApiError as error:
                 raise _bind_error(name, error) from error
+            finally:
+                binding.is_sending = False
 
     async def _is_ours(self, binding: Binding) -> bool:
         """True: the API server has the pod on our node. Raises _Dropped when the pod is out of our hands."""
         assumed = binding.assumed
+        binding.is_sending = False
         for delay_s in (*_READ_DELAYS_S, None):
+            if binding.is_cancelled:
+                raise asyncio.CancelledError
             try:
                 pod = await self._writer.read_pod(assumed.pod.metadata.namespace, assumed.pod.metadata.name)
                 break

@@ -84,7 +84,7 @@ class Decisions:
         self.patches = StatusPatches(writer)
         self.failures = Failures(self.shared, self.patches)
         self.binder = Binder(self.shared, self.failures, runners=runners)
-        self.intake = Intake(self.shared, self.failures, self.binder)
+        self.intake = Intake(self.shared, self.failures, bindings=self.binder, permits=self.binder.permits)
         self.records = DecisionRecords()
         self.loop = SchedulingLoop(
             self.shared,

@@ -7,13 +7,10 @@ them between attempts. So an attempt that gives the event loop a turn still sees
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import deque
 from collections.abc import Callable
 
 import structlog
-
-from scheduler.core.clock import Clock
 
 _log = structlog.get_logger(__name__)
 
@@ -49,24 +46,7 @@ class Inbox:
                 _log.exception("a change could not be applied", change=getattr(change, "__qualname__", repr(change)))
         return applied
 
-    async def wait(self, clock: Clock, limit_s: float | None) -> None:
-        """Return when something was put or woken, or `limit_s` has passed. Changes put before are not lost."""
-        if self._news.is_set() or (limit_s is not None and limit_s <= 0):
-            self._news.clear()
-            return
-        if limit_s is None:
-            await self._news.wait()
-        else:
-            await self._first(clock, limit_s)
+    async def wait(self) -> None:
+        """Return when something was put or woken, also if that was before this call."""
+        await self._news.wait()
         self._news.clear()
-
-    async def _first(self, clock: Clock, limit_s: float) -> None:
-        waits = {asyncio.ensure_future(self._news.wait()), asyncio.ensure_future(clock.sleep(limit_s))}
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
-            for wait in waits:
-                with contextlib.suppress(asyncio.CancelledError):
-                    await wait

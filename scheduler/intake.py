@@ -26,6 +26,7 @@ from scheduler.core.node import Node
 from scheduler.core.pod import Pod, PodSpec
 from scheduler.core.podinfo import pod_info
 from scheduler.failure import SCHEDULER_ERROR, Failures
+from scheduler.permit import Permits
 from scheduler.queueing.changes import pod_changes
 from scheduler.shared import Shared
 
@@ -38,17 +39,12 @@ class Bindings(Protocol):
     def has(self, uid: str) -> bool:
         """Whether a binding of this pod is under way."""
 
-    def is_waiting(self, uid: str) -> bool:
-        """Whether Permit holds the pod."""
-
-    def reject(self, uid: str, plugin: str, message: str) -> None:
-        """Stop holding it; its binding undoes everything."""
-
 
 class Intake:
     """Applies what the reflectors saw."""
 
-    def __init__(self, shared: Shared, failures: Failures, bindings: Bindings) -> None:
+    def __init__(self, shared: Shared, failures: Failures, *, bindings: Bindings, permits: Permits) -> None:
+        self._permits = permits
         self._cluster = shared.cluster
         self._queue = shared.queue
         self._pending = shared.pending
@@ -204,8 +200,8 @@ class Intake:
         assumed = self._cluster.get(uid)
         if assumed is None:
             return
-        if self._bindings.is_waiting(uid):
-            self._bindings.reject(uid, "", "pod is being deleted")
+        if self._permits.is_held(uid):
+            self._permits.reject(uid, "", "pod is being deleted")
             return
         self._cluster.forget(assumed)
         self._move(ASSIGNED_POD_DELETE, assumed, None)

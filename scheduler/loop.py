@@ -22,6 +22,8 @@ _log = structlog.get_logger(__name__)
 
 MAX_BINDINGS: Final = 192
 """Attempts pause while this many bindings are under way: a decision should be young when it is written."""
+_PAST_S: Final = 0.001
+"""So that a timer that fires a little early does not come before its second."""
 
 
 class SchedulingLoop:
@@ -58,12 +60,22 @@ class SchedulingLoop:
 
     async def run(self) -> None:
         """Attempt pods as they become ready, giving the event loop a turn at least every 5 ms or so."""
-        while not self._is_stopping:
-            if not await self.step():
-                await self._inbox.wait(self._clock, self._idle_limit_s())
-            else:
-                await asyncio.sleep(0)
+        ticking = asyncio.ensure_future(self._tick())
+        try:
+            while not self._is_stopping:
+                if not await self.step():
+                    await self._inbox.wait()
+                else:
+                    await asyncio.sleep(0)
+        finally:
+            ticking.cancel()
         self._inbox.apply()
+
+    async def _tick(self) -> None:
+        """Back-offs and flushes fall due on whole seconds; between them only news ends a wait."""
+        while True:
+            await self._clock.sleep(1.0 - self._clock.now() % 1.0 + _PAST_S)
+            self._inbox.wake()
 
     async def step(self) -> bool:
         """Apply what arrived, then attempt pods for one turn; False when there is nothing to do now."""
@@ -81,11 +93,6 @@ class SchedulingLoop:
             if self._clock.now() - began > TURN_S:
                 break
         return worked or bool(len(self._inbox))
-
-    def _idle_limit_s(self) -> float | None:
-        deadline = self._queue.next_deadline()
-        limit_s = 1.0 if deadline is None else min(1.0, max(0.0, deadline - self._clock.now()))
-        return limit_s if limit_s > 0 else 0.001
 
     async def _try(self, queued: QueuedPod) -> None:
         popped_at = self._clock.now()

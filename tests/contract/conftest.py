@@ -125,6 +125,17 @@ def pod(name: str, *, labels: dict[str, str] | None = None, **spec: Any) -> Obje
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": containers} | spec}
 
 
+def refusal(answer: Answer, code: int, reason: str, message: str, details: Object | None = None) -> None:
+    expected: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message}
+    expected |= {"reason": reason} if reason else {}
+    expected |= {"details": details} if details is not None else {}
+    assert (answer.status, answer.body) == (code, expected | {"code": code})
+
+
+def without(obj: Object, *keys: str) -> Object:
+    return {key: value for key, value in obj.items() if key not in keys}
+
+
 @pytest.fixture(scope="session")
 def real() -> Iterator[ControlPlane]:
     """etcd and kube-apiserver for this suite alone: it restarts them."""

@@ -1,0 +1,74 @@
+"""Pods that Permit holds: assumed and reserved, waiting for every plugin that said Wait (docs/spec/core.md §3.11)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from scheduler.core.clock import Clock
+from scheduler.core.verdicts import Code, Rejection, Wait
+
+MAX_WAIT_S: Final = 15 * 60.0
+
+
+@dataclass(slots=True)
+class _Held:
+    waits: Mapping[str, Wait]
+    verdict: asyncio.Future[Rejection | None]
+    allowed: set[str] = field(default_factory=set)
+
+
+class Permits:
+    """By uid. A pod counts as held from `hold` on, so an answer that comes before anybody waits for it is kept."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._held: dict[str, _Held] = {}
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def hold(self, uid: str, waits: Mapping[str, Wait]) -> None:
+        """Begin; `release` must follow, `discard` if nobody will ever wait."""
+        self._held[uid] = _Held(waits, asyncio.get_running_loop().create_future())
+
+    async def release(self, uid: str) -> Rejection | None:
+        """Wait until all have allowed (None), one has refused, or a time is over. Cancelling ends the hold too."""
+        held = self._held[uid]
+        timers = [asyncio.ensure_future(self._expire(uid, plugin, wait)) for plugin, wait in held.waits.items()]
+        try:
+            return await held.verdict
+        finally:
+            self.discard(uid)
+            for timer in timers:
+                timer.cancel()
+
+    def discard(self, uid: str) -> None:
+        """Hold it no longer, without an answer."""
+        self._held.pop(uid, None)
+
+    def is_held(self, uid: str) -> bool:
+        """Whether the pod waits here."""
+        return uid in self._held
+
+    def allow(self, uid: str, plugin: str) -> None:
+        """One plugin lets the pod go; the last one releases it. Unknown pods are ignored."""
+        held = self._held.get(uid)
+        if held is None:
+            return
+        held.allowed.add(plugin)
+        if held.allowed.issuperset(held.waits) and not held.verdict.done():
+            held.verdict.set_result(None)
+
+    def reject(self, uid: str, plugin: str, message: str) -> None:
+        """The pod will not be bound; the first rejection counts."""
+        held = self._held.get(uid)
+        if held is not None and not held.verdict.done():
+            held.verdict.set_result(Rejection(plugin, Code.UNSCHEDULABLE, (message,)))
+
+    async def _expire(self, uid: str, plugin: str, wait: Wait) -> None:
+        limit_s = min(wait.timeout_s, MAX_WAIT_S)
+        await self._clock.sleep(limit_s)
+        self.reject(uid, plugin, f"rejected due to timeout after waiting {limit_s:g}s at plugin {plugin}")

@@ -1,0 +1,213 @@
+"""The other kinds, and deletion."""
+
+from tests.contract.conftest import MERGE, Api, Object, pod, refusal, without
+
+
+async def test_a_nodes_spec_and_status(api: Api) -> None:
+    """Taints are replaced as a whole; the status changes through /status, which leaves the spec alone."""
+    path = f"/api/v1/nodes/n-{api.ns}"
+    await api("POST", "/api/v1/nodes", {"metadata": {"name": f"n-{api.ns}"}, "status": {"allocatable": {"cpu": "4"}}})
+    for key in ("a", "b"):
+        body = (await api.patch(path, {"spec": {"taints": [{"key": key, "effect": "NoSchedule"}]}})).body
+    assert body["spec"]["taints"] == [{"key": "b", "effect": "NoSchedule"}]
+    assert (await api.patch(path, {"status": {"allocatable": {"cpu": "5"}}})).body == body
+    patch: Object = {"spec": {"unschedulable": True}, "status": {"allocatable": {"cpu": "6", "x.example/gpu": "2"}}}
+    body = (await api.patch(f"{path}/status", patch)).body
+    assert body["status"]["allocatable"] == {"cpu": "6", "x.example/gpu": "2"}
+    assert "unschedulable" not in body["spec"]
+
+
+async def test_volumes_and_claims(api: Api) -> None:
+    """Protected by finalizers, pending, bound by patches; deletion waits."""
+    volumes, name = "/api/v1/persistentvolumes", f"pv-{api.ns}"
+    spec: Object = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/x"}}
+    created = (await api("POST", volumes, {"metadata": {"name": name}, "spec": spec})).body
+    assert created["metadata"]["finalizers"] == ["kubernetes.io/pv-protection"]
+    assert (created["status"]["phase"], created["spec"]["volumeMode"]) == ("Pending", "Filesystem")
+    claim_ref = {"name": "c", "namespace": api.ns}
+    body = (await api.patch(f"{volumes}/{name}", {"spec": {"claimRef": claim_ref}, "status": {"phase": "Bound"}})).body
+    assert (body["spec"]["claimRef"], body["status"]["phase"]) == (claim_ref, "Pending")
+    assert (await api.patch(f"{volumes}/{name}/status", {"status": {"phase": "Bound"}})).body["status"][
+        "phase"
+    ] == "Bound"
+    wrong = await api.patch(f"{volumes}/{name}", {"metadata": {"uid": "x", "labels": {"a": "b"}}})
+    assert wrong.status == 422
+    gone = await api("DELETE", f"{volumes}/{name}")
+    assert (gone.status, gone.metadata["deletionGracePeriodSeconds"]) == (200, 0)
+    claims = api.at("v1", "persistentvolumeclaims")
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    claim = (await api("POST", claims, {"metadata": {"name": "c"}, "spec": spec})).body
+    assert claim["metadata"]["finalizers"] == ["kubernetes.io/pvc-protection"]
+    assert claim["status"] == {"phase": "Pending"}
+    selected = {"volume.kubernetes.io/selected-node": "n"}
+    assert (await api.merge(f"{claims}/c", {"metadata": {"annotations": selected}})).metadata["annotations"] == selected
+    assert (await api.merge(f"{claims}/c", {"spec": {"volumeName": name}})).body["spec"]["volumeName"] == name
+
+
+async def test_resource_claims(api: Api) -> None:
+    """reservedFor merges by uid, /status takes no metadata, the spec is fixed."""
+    claims = api.at("resource.k8s.io/v1", "resourceclaims")
+    requests = [{"name": "a", "exactly": {"deviceClassName": "x"}}]
+    created = (await api("POST", claims, {"metadata": {"name": "r"}, "spec": {"devices": {"requests": requests}}})).body
+    assert created["spec"]["devices"]["requests"][0]["exactly"] == {
+        "deviceClassName": "x",
+        "allocationMode": "ExactCount",
+        "count": 1,
+    }
+    assert (created["status"], "generation" in created["metadata"]) == ({}, False)
+    user: Object = {"resource": "pods", "name": "p", "uid": "u1"}
+    status: Object = {"allocation": {"devices": {}}, "reservedFor": [user]}
+    finalizers = {"finalizers": ["resource.kubernetes.io/delete-protection"]}
+    body = (await api.patch(f"{claims}/r/status", {"metadata": finalizers, "status": status})).body
+    assert (body["status"], "finalizers" in body["metadata"]) == (status, False)
+    other = user | {"uid": "u2", "name": "p2"}
+    body = (await api.patch(f"{claims}/r/status", {"status": {"reservedFor": [other]}})).body
+    assert body["status"]["reservedFor"] == [other, user]
+    gone = {"uid": "u1", "$patch": "delete"}
+    body = (await api.patch(f"{claims}/r/status", {"status": {"reservedFor": [gone]}})).body
+    assert body["status"]["reservedFor"] == [other]
+    assert (await api.patch(f"{claims}/r", {"metadata": finalizers})).metadata["finalizers"] == finalizers["finalizers"]
+    assert (await api.merge(f"{claims}/r", {"spec": {"devices": {"requests": []}}})).status == 422
+
+
+async def test_leases(api: Api) -> None:
+    """PUT creates, needs the resourceVersion afterwards, and loses against whoever was first."""
+    leases = api.at("coordination.k8s.io/v1", "leases")
+    body: Object = {"metadata": {"name": "l"}, "spec": {"holderIdentity": "a"}}
+    created = await api("PUT", f"{leases}/l", body)
+    assert created.status == 201
+    blind = await api("PUT", f"{leases}/l", body)
+    assert (blind.status, blind.body["message"]) == (
+        422,
+        (
+            'leases.coordination.k8s.io "l" is invalid: metadata.resourceVersion: '
+            "Invalid value: 0: must be specified for an update"
+        ),
+    )
+    taken = created.body | {"spec": {"holderIdentity": "b"}}
+    assert (await api("PUT", f"{leases}/l", taken)).status == 200
+    late = await api("PUT", f"{leases}/l", taken)
+    assert (late.status, late.body["reason"]) == (409, "Conflict")
+    assert late.body["details"] == {"name": "l", "group": "coordination.k8s.io", "kind": "leases"}
+    gone = (await api("DELETE", f"{leases}/l")).body
+    assert without(gone, "details") == {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
+    uid = created.metadata["uid"]
+    assert gone["details"] == {"name": "l", "group": "coordination.k8s.io", "kind": "leases", "uid": uid}
+
+
+async def test_events_have_two_faces(api: Api) -> None:
+    """Written as events.k8s.io, read as core/v1 under the old names, and the other way round."""
+    new, old = api.at("events.k8s.io/v1", "events"), api.at("v1", "events")
+    regarding = {"kind": "Pod", "name": "a", "namespace": api.ns}
+    event: Object = {
+        "metadata": {"name": "e"},
+        "eventTime": "2026-01-01T00:00:00.000000Z",
+        "reportingController": "kubestow",
+        "reportingInstance": "x",
+        "action": "Scheduling",
+        "reason": "FailedScheduling",
+        "regarding": regarding,
+        "note": "n",
+        "type": "Warning",
+    }
+    assert (await api("POST", new, event)).status == 201
+    core = (await api("GET", f"{old}/e")).body
+    assert (core["apiVersion"], core["kind"], core["message"], core["involvedObject"]) == (
+        "v1",
+        "Event",
+        "n",
+        regarding,
+    )
+    assert core["reportingComponent"] == "kubestow"
+    series = {"count": 2, "lastObservedTime": "2026-01-01T00:00:01.000000Z"}
+    assert (await api.patch(f"{new}/e", {"series": series})).body["series"] == series
+    dotted = await api("POST", new, event | {"metadata": {"generateName": "e."}})
+    assert dotted.status == 422
+    for broken in ({"action": ""}, {"note": "x" * 1025}, {"reportingController": ""}):
+        assert (await api("POST", new, event | {"metadata": {"name": "f"}} | broken)).status == 422, broken
+    classic = {"metadata": {"name": "c"}, "involvedObject": regarding, "reason": "r", "message": "m", "type": "Normal"}
+    assert (await api("POST", old, classic)).status == 201
+    assert (await api("GET", f"{new}/c")).body["note"] == "m"
+
+
+async def test_content_types(api: Api) -> None:
+    """A patch must say what it is."""
+    await api.pod("a")
+    answer = await api("PATCH", f"{api.pods}/a", {"a": 1}, content="application/json")
+    refusal(answer, 415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
+    broken = await api("PATCH", f"{api.pods}/a", b"{", content=MERGE)
+    assert broken.status == 400
+
+
+async def test_a_pod_without_a_node_goes_at_once(api: Api) -> None:
+    """The answer is the pod in its last state."""
+    await api.pod("a")
+    answer = await api("DELETE", f"{api.pods}/a")
+    assert (answer.status, answer.body["kind"]) == (200, "Pod")
+    assert (answer.metadata["deletionGracePeriodSeconds"], answer.metadata["generation"]) == (0, 2)
+    assert (await api("GET", f"{api.pods}/a")).status == 404
+
+
+async def test_a_bound_pod_waits_for_its_kubelet(api: Api) -> None:
+    """Grace from the pod, shortened by a second deletion, never prolonged; grace 0 ends it."""
+    await api.pod("a", nodeName="n")
+    path = f"{api.pods}/a"
+    body = (await api("DELETE", path)).body
+    assert (body["metadata"]["deletionGracePeriodSeconds"], body["metadata"]["generation"]) == (30, 2)
+    assert (await api("DELETE", path)).body == body
+    shorter = (await api("DELETE", f"{path}?gracePeriodSeconds=5")).body
+    assert (shorter["metadata"]["deletionGracePeriodSeconds"], shorter["metadata"]["generation"]) == (5, 2)
+    assert (await api("DELETE", path, {"gracePeriodSeconds": 50})).body == shorter
+    assert (await api("DELETE", path, {"gracePeriodSeconds": 0})).status == 200
+    assert (await api("GET", path)).status == 404
+
+
+async def test_a_finished_pod_goes_at_once(api: Api) -> None:
+    """Nobody has to stop it."""
+    await api.pod("a", nodeName="n")
+    await api.merge(f"{api.pods}/a/status", {"status": {"phase": "Succeeded"}})
+    await api("DELETE", f"{api.pods}/a")
+    assert (await api("GET", f"{api.pods}/a")).status == 404
+
+
+async def test_deletion_has_preconditions(api: Api) -> None:
+    """409 for another uid or resourceVersion; the right ones delete."""
+    metadata = (await api.pod("a")).metadata
+    details = {"name": "a", "kind": "Pod"}
+    refusal(
+        await api("DELETE", f"{api.pods}/a", {"preconditions": {"uid": "u"}}),
+        409,
+        "Conflict",
+        'Operation cannot be fulfilled on Pod "a": the UID in the precondition (u) does not match the UID in record '
+        f"({metadata['uid']}). The object might have been deleted and then recreated",
+        details,
+    )
+    refusal(
+        await api("DELETE", f"{api.pods}/a", {"preconditions": {"resourceVersion": "1"}}),
+        409,
+        "Conflict",
+        'Operation cannot be fulfilled on Pod "a": the ResourceVersion in the precondition (1) does not match the '
+        f"ResourceVersion in record ({metadata['resourceVersion']}). The object might have been modified",
+        details,
+    )
+    right = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
+    assert (await api("DELETE", f"{api.pods}/a", {"preconditions": right})).status == 200
+
+
+async def test_deleting_the_rest_answers_with_a_status(api: Api) -> None:
+    """A node goes in one write."""
+    name = f"n-{api.ns}"
+    uid = (await api("POST", "/api/v1/nodes", {"metadata": {"name": name}})).metadata["uid"]
+    answer = await api("DELETE", f"/api/v1/nodes/{name}")
+    assert (answer.status, answer.body["status"]) == (200, "Success")
+    assert answer.body["details"] == {"name": name, "kind": "nodes", "uid": uid}
+
+
+async def test_a_namespace_that_is_deleted_takes_nothing_new(api: Api) -> None:
+    """It stays, terminating, until its controller has emptied it."""
+    answer = await api("DELETE", f"/api/v1/namespaces/{api.ns}")
+    assert (answer.status, answer.body["status"]) == (200, {"phase": "Terminating"})
+    late = await api("POST", api.pods, pod("late"))
+    assert (late.status, late.body["reason"]) == (403, "Forbidden")
+    cause = {"reason": "NamespaceTerminating", "message": f"namespace {api.ns} is being terminated"}
+    assert late.body["details"]["causes"] == [cause | {"field": "metadata.namespace"}]

@@ -1,0 +1,195 @@
+"""Updates and patches of pods: versions, uids, the two halves, merge keys, fixed fields."""
+
+import pytest
+
+from tests.contract.conftest import Api, Object, pod, refusal, without
+
+
+async def test_an_old_resource_version_conflicts(api: Api) -> None:
+    """PUT and both patches, on the object and on its status, and nothing is written."""
+    old = (await api.pod("a")).body
+    path, version = f"{api.pods}/a", old["metadata"]["resourceVersion"]
+    changed = await api.merge(path, {"metadata": {"resourceVersion": version, "labels": {"x": "y"}}})
+    assert (changed.status, changed.metadata["labels"]) == (200, {"x": "y"})
+    assert changed.rv > int(version)
+    late: Object = {"metadata": {"resourceVersion": version}}
+    answers = [
+        await api.merge(path, late | {"metadata": late["metadata"] | {"labels": {"x": "z"}}}),
+        await api.patch(f"{path}/status", late | {"status": {"phase": "Running"}}),
+        await api("PUT", path, old),
+    ]
+    message = (
+        'Operation cannot be fulfilled on pods "a": the object has been modified; '
+        "please apply your changes to the latest version and try again"
+    )
+    for answer in answers:
+        refusal(answer, 409, "Conflict", message, {"name": "a", "kind": "pods"})
+    assert (await api("GET", path)).body == changed.body
+
+
+@pytest.mark.parametrize("suffix", ["", "/status"], ids=["the object", "its status"])
+async def test_a_patch_for_another_uid_is_invalid(api: Api, suffix: str) -> None:
+    """422, not 409: a uid in a patch is an attempt to change it."""
+    await api.pod("a")
+    answer = await api.patch(f"{api.pods}/a{suffix}", {"metadata": {"uid": "u", "labels": {"a": "b"}}})
+    assert (answer.status, answer.body["reason"]) == (422, "Invalid")
+    assert answer.body["message"] == 'Pod "a" is invalid: metadata.uid: Invalid value: "u": field is immutable'
+    assert answer.body["details"]["causes"][0]["field"] == "metadata.uid"
+
+
+async def test_a_put_for_another_uid_conflicts(api: Api) -> None:
+    """409: the precondition of a whole object is checked by storage."""
+    old = (await api.pod("a")).body
+    other = old | {"metadata": without(old["metadata"], "resourceVersion") | {"uid": "u"}}
+    answer = await api("PUT", f"{api.pods}/a", other)
+    assert (answer.status, answer.body["reason"]) == (409, "Conflict")
+    end = f"Precondition failed: UID in precondition: u, UID in object meta: {old['metadata']['uid']}"
+    assert answer.body["message"].endswith(end)
+
+
+async def test_a_patch_that_changes_nothing_writes_nothing(api: Api) -> None:
+    """Same resourceVersion, so no event either."""
+    old = (await api.pod("a", labels={"x": "y"})).body
+    assert (await api.merge(f"{api.pods}/a", {"metadata": {"labels": {"x": "y"}}})).body == old
+    assert (await api.patch(f"{api.pods}/a", {"status": {"phase": "Running"}})).body == old
+
+
+async def test_status_and_the_rest_are_written_apart(api: Api) -> None:
+    """/status takes the status and labels but no spec; the object takes no status."""
+    await api.pod("a")
+    patch: Object = {"metadata": {"labels": {"q": "r"}}, "spec": {"priority": 3}, "status": {"nominatedNodeName": "n"}}
+    body = (await api.merge(f"{api.pods}/a/status", patch)).body
+    assert (body["spec"]["priority"], body["status"]["nominatedNodeName"]) == (0, "n")
+    assert (body["metadata"]["labels"], body["metadata"]["generation"]) == ({"q": "r"}, 1)
+
+
+async def test_conditions_merge_by_type(api: Api) -> None:
+    """The patch of one condition leaves the others, fills in nulls for times, and new ones come first."""
+    await api.pod("a")
+    status = f"{api.pods}/a/status"
+    first: Object = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "m"}
+    times = {"lastProbeTime": None, "lastTransitionTime": None}
+    body = (await api.patch(status, {"status": {"conditions": [first]}})).body
+    assert body["status"]["conditions"] == [first | times]
+    again = {"type": "PodScheduled", "message": "m2"}
+    order = [{"type": "PodScheduled"}]
+    body = (await api.patch(status, {"status": {"$setElementOrder/conditions": order, "conditions": [again]}})).body
+    assert body["status"]["conditions"] == [first | times | {"message": "m2"}]
+    second = {"type": "B", "status": "False"}
+    body = (await api.patch(status, {"status": {"conditions": [second], "nominatedNodeName": None}})).body
+    assert body["status"]["conditions"] == [second | times, first | times | {"message": "m2"}]
+    both = [{"type": "PodScheduled", "status": "True"}, {"type": "C", "status": "True"}]
+    body = (await api.patch(status, {"status": {"conditions": both}})).body
+    assert [c["type"] for c in body["status"]["conditions"]] == ["B", "PodScheduled", "C"]
+    body = (await api.patch(status, {"status": {"conditions": [{"type": "B", "$patch": "delete"}]}})).body
+    assert [c["type"] for c in body["status"]["conditions"]] == ["PodScheduled", "C"]
+
+
+async def test_empty_texts_are_not_kept(api: Api) -> None:
+    """What Go would leave out is not there, so a condition without a message has none."""
+    await api.pod("a")
+    patch: Object = {"status": {"conditions": [{"type": "B", "status": "True", "reason": "", "message": ""}]}}
+    body = (await api.patch(f"{api.pods}/a/status", patch | {"metadata": {"labels": {}}})).body
+    assert body["status"]["conditions"] == [
+        {"type": "B", "status": "True", "lastProbeTime": None, "lastTransitionTime": None}
+    ]
+    assert "labels" not in body["metadata"]
+
+
+async def test_a_bound_pod_is_not_nominated(api: Api) -> None:
+    """422 for the whole patch; taking a nomination away is always fine."""
+    await api.pod("a", nodeName="n")
+    answer = await api.patch(f"{api.pods}/a/status", {"status": {"nominatedNodeName": "m", "phase": "Running"}})
+    why = "status.nominatedNodeName: Forbidden: may not be set on pods that are already bound to a node"
+    assert (answer.status, answer.body["message"]) == (422, f'Pod "a" is invalid: {why}')
+    assert (await api.merge(f"{api.pods}/a/status", {"status": {"nominatedNodeName": None}})).status == 200
+
+
+async def test_a_replaced_container_is_defaulted_again(api: Api) -> None:
+    """A merge patch replaces the list, so the new image would change the pull policy, which is fixed."""
+    await api.pod("a")
+    other: Object = {"name": "c", "image": "registry.example/app:2"}
+    body = (await api.merge(f"{api.pods}/a", {"spec": {"containers": [other]}})).body
+    assert body["spec"]["containers"][0]["imagePullPolicy"] == "IfNotPresent"
+    latest = await api.merge(f"{api.pods}/a", {"spec": {"containers": [other | {"image": "registry.example/app"}]}})
+    assert latest.status == 422
+    body = (
+        await api.patch(f"{api.pods}/a", {"spec": {"containers": [other | {"image": "registry.example/app"}]}})
+    ).body
+    assert body["spec"]["containers"][0]["imagePullPolicy"] == "IfNotPresent"
+
+
+async def test_what_is_on_its_way_out_takes_no_finalizer_and_no_successor(api: Api) -> None:
+    """New finalizers are forbidden, the name stays taken, and a deletion without a wish changes nothing."""
+    await api.pod("a", nodeName="n")
+    path = f"{api.pods}/a"
+    shortened = (await api("DELETE", f"{path}?gracePeriodSeconds=7")).body
+    answer = await api.patch(path, {"metadata": {"finalizers": ["x.example/b", "x.example/a"]}})
+    why = "no new finalizers can be added if the object is being deleted, found new finalizers"
+    assert (answer.status, answer.body["message"]) == (
+        422,
+        f'Pod "a" is invalid: metadata.finalizers: Forbidden: {why} []string{{"x.example/a", "x.example/b"}}',
+    )
+    named = {"name": "a", "kind": "pods"}
+    taken = 'object is being deleted: pods "a" already exists'
+    refusal(await api("POST", api.pods, pod("a")), 409, "AlreadyExists", taken, named)
+    finished = (await api.merge(f"{path}/status", {"status": {"phase": "Failed"}})).body
+    assert (await api("DELETE", path)).body == finished
+    assert finished["metadata"]["deletionTimestamp"] == shortened["metadata"]["deletionTimestamp"]
+
+
+async def test_finalizers_are_a_set_and_delay_deletion(api: Api) -> None:
+    """Added by merging, taken away by name; the last one to go ends an object that is being deleted."""
+    await api.pod("a")
+    path = f"{api.pods}/a"
+    await api.patch(path, {"metadata": {"finalizers": ["x.example/a"]}})
+    body = (await api.patch(path, {"metadata": {"finalizers": ["x.example/b"]}})).body
+    assert body["metadata"]["finalizers"] == ["x.example/b", "x.example/a"]
+    drop = "$deleteFromPrimitiveList/finalizers"
+    body = (await api.patch(path, {"metadata": {drop: ["x.example/a"]}})).body
+    assert body["metadata"]["finalizers"] == ["x.example/b"]
+    deleted = (await api("DELETE", path)).body
+    assert deleted["metadata"]["deletionGracePeriodSeconds"] == 0
+    assert deleted["metadata"]["generation"] == 2
+    assert (await api("GET", path)).body == deleted
+    last = await api.patch(path, {"metadata": {drop: ["x.example/b"]}})
+    assert (last.status, last.metadata["resourceVersion"]) == (200, deleted["metadata"]["resourceVersion"])
+    assert (await api("GET", path)).status == 404
+
+
+async def test_owner_references_merge_by_uid(api: Api) -> None:
+    """Two owners, one taken away."""
+    await api.pod("a")
+    owners = [{"apiVersion": "v1", "kind": "Pod", "name": n, "uid": f"u-{n}"} for n in ("x", "y")]
+    body = (await api.patch(f"{api.pods}/a", {"metadata": {"ownerReferences": owners}})).body
+    assert [o["uid"] for o in body["metadata"]["ownerReferences"]] == ["u-x", "u-y"]
+    gone = [{"uid": "u-x", "$patch": "delete"}]
+    body = (await api.patch(f"{api.pods}/a", {"metadata": {"ownerReferences": gone}})).body
+    assert [o["uid"] for o in body["metadata"]["ownerReferences"]] == ["u-y"]
+
+
+async def test_a_pods_spec_is_fixed_but_for_a_few_fields(api: Api) -> None:
+    """nodeName is not patched, gates only go, tolerations only come; generation counts what changes."""
+    await api.pod("a", schedulingGates=[{"name": "x"}, {"name": "y"}])
+    path = f"{api.pods}/a"
+    for spec in ({"nodeName": "n"}, {"schedulerName": "other"}, {"priority": 7}):
+        answer = await api.merge(path, {"spec": spec})
+        assert (answer.status, answer.body["reason"]) == (422, "Invalid"), spec
+        assert answer.body["message"].startswith(
+            'Pod "a" is invalid: spec: Forbidden: pod updates may not change fields'
+        )
+    body = (await api.patch(path, {"spec": {"schedulingGates": [{"name": "x", "$patch": "delete"}]}})).body
+    assert (body["spec"]["schedulingGates"], body["metadata"]["generation"]) == ([{"name": "y"}], 2)
+    body = (await api.merge(path, {"spec": {"schedulingGates": None}})).body
+    assert "schedulingGates" not in body["spec"]
+    assert body["status"]["conditions"][0]["reason"] == "SchedulingGated"
+    answer = await api.merge(path, {"spec": {"schedulingGates": [{"name": "q"}]}})
+    assert answer.body["message"] == (
+        'Pod "a" is invalid: spec.schedulingGates[0].name: Forbidden: '
+        "only deletion is allowed, but found new scheduling gate 'q'"
+    )
+    more = [*body["spec"]["tolerations"], {"key": "k", "operator": "Exists"}]
+    assert (await api.patch(path, {"spec": {"tolerations": more}})).metadata["generation"] == 4
+    assert (await api.patch(path, {"spec": {"tolerations": more[:-1]}})).status == 422
+    readded = (await api.patch(path, {"spec": {"tolerations": more[1:]}})).body["spec"]["tolerations"]
+    assert readded == [*more[1:], more[0]]
