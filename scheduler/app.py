@@ -95,7 +95,7 @@ class Daemon:
         await self._failed
 
     async def stop(self, drain_timeout_s: float | None = None) -> None:
-        """Drain and close. Safe to call twice, and after a failed `start`."""
+        """Drain and close. Safe to call twice, and after a `start` that failed or was cancelled."""
         if self._is_stopping:
             return
         self._is_stopping = True
@@ -109,6 +109,7 @@ class Daemon:
             await self._endpoints.stop()
         if self._transport is not None and self._given_transport is None:
             await self._transport.close()
+        gc.unfreeze()
 
     def idle(self) -> bool:
         """Synced, and nothing to do right now."""
@@ -257,45 +258,50 @@ class Daemon:
 
 
 async def run_daemon(options: RunOptions) -> int:
-    """Run until SIGTERM or SIGINT (drains; a second one stops at once) or a failure; the process's exit code."""
+    """Run until SIGTERM or SIGINT (drains; a second one stops at once) or a failure; the process's exit code.
+
+    Raises what `Daemon.start` raises: no way to an API server, a port that is taken, a configuration that is wrong.
+    """
     daemon = Daemon(options)
     asked = asyncio.Event()
-    again = asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def signalled() -> None:
-        (again if asked.is_set() else asked).set()
+        if asked.is_set():
+            os._exit(_HURRIED)  # nothing is flushed and nothing awaited: that is what a second signal asks for
+        asked.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, signalled)
+    stopping = asyncio.ensure_future(asked.wait())
     try:
-        await daemon.start()
+        if not await _unless(stopping, daemon.start()):
+            return 0
         for path in options.config.ignored:
             _log.warning("configuration field has no effect", field=path)
         _log.info("started", profiles=list(daemon.decisions.profiles), port=daemon.port)
-        return await _until(daemon, asked, again)
+        try:
+            await _unless(stopping, daemon.wait())
+        except Exception as error:  # noqa: BLE001 (the edge of the process: said, and turned into an exit code)
+            _log.error("a part of the daemon failed", exc_info=error)
+            await daemon.stop(0)
+            return 1
+        _log.info("stopping")
+        return 0
     finally:
-        await daemon.stop(0)
+        stopping.cancel()
+        await daemon.stop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
 
 
-async def _until(daemon: Daemon, asked: asyncio.Event, again: asyncio.Event) -> int:
-    failed = asyncio.ensure_future(daemon.wait())
-    signalled = asyncio.ensure_future(asked.wait())
-    await asyncio.wait({failed, signalled}, return_when=asyncio.FIRST_COMPLETED)
-    signalled.cancel()
-    if failed.done():
-        _log.error("a part of the daemon failed", error=repr(failed.exception()))
-        return 1
-    failed.cancel()
-    _log.info("stopping")
-    stopping = asyncio.ensure_future(daemon.stop())
-    hurried = asyncio.ensure_future(again.wait())
-    await asyncio.wait({stopping, hurried}, return_when=asyncio.FIRST_COMPLETED)
-    hurried.cancel()
-    if not stopping.done():
-        _log.warning("stopping at once")
-        os._exit(_HURRIED)  # nothing is flushed and nothing awaited: that is what a second signal asks for
-    await stopping
-    return 0
+async def _unless(stopping: asyncio.Future[Any], step: Coroutine[Any, Any, None]) -> bool:
+    """Run the step to its end; False if it was cancelled because `stopping` came first. Raises what the step raises."""
+    running = asyncio.ensure_future(step)
+    await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    if running.done():
+        await running
+        return True
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    return False
