@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from scheduler.loop import MAX_BINDINGS
+from scheduler.binding import WRITES_IN_FLIGHT
 from tests.e2e.controlplane.build import binaries
 
 
@@ -51,7 +51,7 @@ def _kube(kubeconfig: Path, scratch: Path, limits: Limits) -> list[str]:
 def _floor(kubeconfig: Path, _scratch: Path, limits: Limits) -> list[str]:
     return [
         *(sys.executable, "-m", "benchmarks.floor", "--kubeconfig", str(kubeconfig)),
-        *("--scheduler-name", "floor", "--in-flight", str(MAX_BINDINGS)),
+        *("--scheduler-name", "floor", "--in-flight", str(WRITES_IN_FLIGHT)),
         *("--qps", str(limits.qps), "--burst", str(limits.burst)),
     ]
 

@@ -33,6 +33,8 @@ from scheduler.shared import Shared
 
 _log = structlog.get_logger(__name__)
 
+WRITES_IN_FLIGHT: Final = 128
+"""Bindings on the wire at once; more would only wait in the API server."""
 _READ_DELAYS_S: Final = (0.1, 0.5, 2.0, 5.0, 10.0)
 _BIND_TRIES: Final = 3
 _BUSY_TRIES: Final = 10
@@ -81,7 +83,7 @@ class Binder:
         *,
         runners: Mapping[str, Runner],
         on_bound: Callable[[PodInfo], None] = lambda _: None,
-        writes_in_flight: int = 64,
+        writes_in_flight: int = WRITES_IN_FLIGHT,
     ) -> None:
         self._cluster = shared.cluster
         self._queue = shared.queue

@@ -16,6 +16,7 @@ from scheduler.core.clock import Clock
 from scheduler.core.decode import Broken, ObjectDecoder
 from scheduler.core.errors import Ambiguous, NotFound, TooManyRequests, Unavailable
 from scheduler.core.pod import Pod, PodCondition
+from scheduler.kube.lane import Lane
 from scheduler.kube.throttle import Throttle
 from scheduler.kube.timestamps import micros, seconds
 from scheduler.kube.wire import STRATEGIC_MERGE, Transport
@@ -71,6 +72,7 @@ class ApiWriter:
         self._transport = transport
         self._throttle = throttle
         self._clock = clock
+        self._lane = Lane()
         self._pods: ObjectDecoder[Pod] = ObjectDecoder("Pod", Pod)
 
     async def turn(self) -> None:
@@ -85,7 +87,11 @@ class ApiWriter:
         """
         metadata = pod.metadata
         body = _encode(_Binding(_Ref(metadata.name, metadata.namespace, metadata.uid), _Target(node_name)))
-        await self._transport.post(_pod_path(metadata.namespace, metadata.name) + "/binding", body)
+        self._lane.binding_enters()
+        try:
+            await self._transport.post(_pod_path(metadata.namespace, metadata.name) + "/binding", body)
+        finally:
+            self._lane.binding_leaves()
 
     async def patch_pod_status(
         self, pod: Pod, *, condition: PodCondition | None, nominated_node_name: str | None
@@ -127,7 +133,11 @@ class ApiWriter:
     async def create_event(self, namespace: str, body: bytes) -> None:
         """Create an Event from its JSON. Precondition: its name is free; `Conflict` means that it already arrived."""
         path = _events_path(namespace)
-        await self._sent(lambda: self._transport.post(path, body, query=FIELD_MANAGER))
+        await self._lane.event_enters()
+        try:
+            await self._sent(lambda: self._transport.post(path, body, query=FIELD_MANAGER))
+        finally:
+            self._lane.event_leaves()
 
     async def patch_event_series(self, namespace: str, name: str, *, count: int, last_observed_s: float) -> None:
         """Say how often an Event happened by now. Precondition: it still exists (`NotFound` once it has expired).
