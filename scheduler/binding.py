@@ -54,7 +54,6 @@ class Binding:
     record: DecisionRecord
     popped_at: float
     node_version: int
-    is_done_in_queue: bool = False
     is_sending: bool = False
     """The Binding is on the wire: cancelling waits for its answer."""
     is_cancelled: bool = False
@@ -82,7 +81,6 @@ class Binder:
         failures: Failures,
         *,
         runners: Mapping[str, Runner],
-        on_bound: Callable[[PodInfo], None] = lambda _: None,
         writes_in_flight: int = WRITES_IN_FLIGHT,
     ) -> None:
         self._cluster = shared.cluster
@@ -94,7 +92,6 @@ class Binder:
         self._metrics = shared.metrics
         self._failures = failures
         self._runners = runners
-        self._on_bound = on_bound
         self._room = asyncio.Semaphore(writes_in_flight)
         self._tasks: dict[asyncio.Task[None], Binding] = {}
         self.permits = Permits(shared.clock)
@@ -195,7 +192,6 @@ class Binder:
             await self._commit(binding)
 
     def _done(self, binding: Binding) -> None:
-        binding.is_done_in_queue = True
         self._inbox.put(partial(self._queue.done, binding.assumed.uid))
 
     def _flight_check(self, binding: Binding) -> list[PreBindPlugin]:
@@ -355,7 +351,6 @@ class Binder:
             except Exception as error:  # noqa: BLE001 (the pod is bound: nothing may undo that any more)
                 self._failures.unforeseen("PostBind failed", assumed.key, error)
         _log.debug("pod bound", pod=assumed.key, node=assumed.node_name, attempts=queued.attempts)
-        self._on_bound(assumed)
 
     def _release(self, binding: Binding) -> bool:
         """Undo reservations in reverse and the assumption; False if the watch has already taken the pod over."""
