@@ -43,6 +43,9 @@ HEARTBEAT_S: Final = 60.0
 _LAG_EVERY_S: Final = 1.0
 _FLUSH_S: Final = 5.0
 _HURRIED: Final = 130
+_GC_BEFORE: Final = gc.get_threshold()
+_GC_THRESHOLD: Final = (20_000, 20, 20)
+"""Cached objects are frozen and hold no cycles: the collector need not look for any every 700 allocations."""
 
 
 class Daemon:
@@ -110,6 +113,7 @@ class Daemon:
         if self._transport is not None and self._given_transport is None:
             await self._transport.close()
         gc.unfreeze()
+        gc.set_threshold(*_GC_BEFORE)
 
     def idle(self) -> bool:
         """Synced, and nothing to do right now."""
@@ -171,6 +175,7 @@ class Daemon:
         self.decisions.inbox.apply()
         gc.collect()
         gc.freeze()
+        gc.set_threshold(*_GC_THRESHOLD)
         self._is_synced = True
         _log.info("synced", **self.decisions.cluster.sizes(), pending=len(self.decisions.shared.pending))
         await self.decisions.loop.run()

@@ -172,7 +172,7 @@ class Cycle:
                 began = self._clock.now()
                 scored = runner.score(state, pod, feasible)
                 self._point("Score", None, runner, began)
-                slot = self._choose(scored, feasible)
+                slot = self._choose(scored)
             if runner.exact or runner.verify(state, pod, slot) is None:
                 if scored is not None:
                     record.scores = self._score_rows(scored, feasible, slot)
@@ -183,12 +183,11 @@ class Cycle:
                 turn = self._clock.now()
         return None
 
-    def _choose(self, scored: Scored, feasible: NodeSet) -> int:
+    def _choose(self, scored: Scored) -> int:
         """Uniformly among the best (§3.6 step 8)."""
-        slots = nodeset.slots(feasible, self._cluster.nodes.capacity)
-        totals = scored.total[slots]
-        ties = slots[totals == totals.max()]
-        return int(ties[0] if len(ties) == 1 else ties[self._chance.randrange(len(ties))])
+        totals = scored.total[scored.slots]
+        ties = scored.slots[totals == totals.max()]
+        return int(ties[0] if len(ties) == 1 else ties[int(self._chance.random() * len(ties))])
 
     def _sample(self, profile: Profile, candidates: NodeSet, feasible: NodeSet) -> NodeSet:
         """An explicit percentageOfNodesToScore: the first that many feasible nodes, round robin (§3.3 step 5)."""

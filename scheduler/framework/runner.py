@@ -52,9 +52,10 @@ class PreFiltered:
 
 @dataclass(slots=True)
 class Scored:
-    """Totals as a full-length column, and each plugin's weighted part, for the record."""
+    """Totals as a full-length column, whom they are about, and each plugin's weighted part, for the record."""
 
     total: Scores
+    slots: npt.NDArray[np.intp]
     parts: dict[str, Scores]
 
 
@@ -219,7 +220,7 @@ class Runner:
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Scored:
         """Score, NormalizeScore and weights. Again after a node left the set, because normalisation may shift."""
         slots = nodeset.slots(nodes, self._nodes.capacity)
-        total: Scores = np.zeros(self._nodes.capacity, dtype=np.int64)
+        total: Scores | None = None
         parts: dict[str, Scores] = {}
         for bound in self.profile.score:
             if bound.name in state.skip_score:
@@ -231,9 +232,11 @@ class Runner:
                 column = bound.normalize(state, pod, column, slots)
             _in_range(bound, column, slots)
             part = column if bound.weight == 1 else column * bound.weight
-            total = total + part
+            total = part if total is None else total + part
             parts[bound.name] = part
-        return Scored(total, parts)
+        if total is None:
+            total = np.zeros(self._nodes.capacity, dtype=np.int64)
+        return Scored(total, slots, parts)
 
     def _asked(self, state: CycleState, plugin: str, point: str, began: float, code: Code) -> None:
         """plugin_evaluation_total always, plugin_execution_duration_seconds in sampled attempts."""
