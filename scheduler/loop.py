@@ -20,7 +20,7 @@ from scheduler.shared import Shared
 
 _log = structlog.get_logger(__name__)
 
-MAX_BINDINGS: Final = 192
+MAX_BINDINGS: Final = 512
 """Attempts pause while this many bindings are under way: a decision should be young when it is written."""
 _PAST_S: Final = 0.001
 """So that a timer that fires a little early does not come before its second."""
