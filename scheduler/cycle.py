@@ -185,8 +185,10 @@ class Cycle:
 
     def _choose(self, scored: Scored) -> int:
         """Uniformly among the best (§3.6 step 8)."""
-        totals = scored.total[scored.slots]
-        ties = scored.slots[totals == totals.max()]
+        slots = scored.slots
+        is_prefix = len(slots) == slots[-1] + 1  # every slot from 0 on: a view instead of a copy
+        totals = scored.total[: len(slots)] if is_prefix else scored.total[slots]
+        ties = slots[totals == totals.max()]
         return int(ties[0] if len(ties) == 1 else ties[int(self._chance.random() * len(ties))])
 
     def _sample(self, profile: Profile, candidates: NodeSet, feasible: NodeSet) -> NodeSet:

@@ -48,6 +48,8 @@ METHODS: Final[Mapping[str, tuple[str, ...]]] = {
 ALWAYS_ON: Final = "UnsupportedFeatures"
 """Refuses what this version cannot judge; no configuration switches it off."""
 
+_OURS: Final = "scheduler.plugins."
+
 _REJECTING: Final = ("preEnqueue", "preFilter", "filter", "reserve", "permit")
 
 
@@ -68,6 +70,8 @@ class BoundScore:
     weight: int
     score: Callable[[CycleState, PodInfo, NodeSet], Scores]
     normalize: Callable[[CycleState, PodInfo, Scores, npt.NDArray[np.intp]], Scores] | None
+    is_checked: bool
+    """Somebody else's: its scores are checked for their range at each attempt, ours by their tests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,8 +207,9 @@ def _bound_filter(plugin: Any, nodes: Nodes) -> BoundFilter:
 
 def _bound_score(plugin: Any, weight: int, nodes: Nodes) -> BoundScore:
     normalize = plugin.normalize_score if isinstance(plugin, points.NormalizeScorePlugin) else None
+    is_checked = not type(plugin).__module__.startswith(_OURS)
     if isinstance(plugin, points.ScorePlugin):
-        return BoundScore(plugin.name, weight, plugin.score, normalize)
+        return BoundScore(plugin.name, weight, plugin.score, normalize, is_checked)
     one = cast("points.ScoreOnePlugin", plugin)
 
     def score_each(state: CycleState, pod: PodInfo, candidates: NodeSet) -> Scores:
@@ -213,4 +218,4 @@ def _bound_score(plugin: Any, weight: int, nodes: Nodes) -> BoundScore:
             column[slot] = one.score_one(state, pod, nodes.view(slot))
         return column
 
-    return BoundScore(one.name, weight, score_each, normalize)
+    return BoundScore(one.name, weight, score_each, normalize, is_checked)

@@ -16,7 +16,7 @@ import structlog
 from scheduler.cache.cluster import Cluster
 from scheduler.core import nodeset
 from scheduler.core.clock import Clock
-from scheduler.core.nodeset import EMPTY, NodeSet
+from scheduler.core.nodeset import EMPTY, NodeSet, Slots
 from scheduler.core.podinfo import PodInfo
 from scheduler.core.verdicts import AttemptError, Code, Groups, Narrow, Rejection, Skip
 from scheduler.framework.points import MAX_NODE_SCORE, Scores
@@ -55,7 +55,7 @@ class Scored:
     """Totals as a full-length column, whom they are about, and each plugin's weighted part, for the record."""
 
     total: Scores
-    slots: npt.NDArray[np.intp]
+    slots: Slots
     parts: dict[str, Scores]
 
 
@@ -71,6 +71,8 @@ class Runner:
         self._cluster = cluster
         self._nodes = cluster.nodes
         self._nominations = nominations
+        self._last_nodes: NodeSet = EMPTY
+        self._last_slots: Slots = nodeset.slots(EMPTY, 1)
         self.exact = profile.parity
         """Verify every node before scoring (parity)."""
 
@@ -219,7 +221,7 @@ class Runner:
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Scored:
         """Score, NormalizeScore and weights. Again after a node left the set, because normalisation may shift."""
-        slots = nodeset.slots(nodes, self._nodes.capacity)
+        slots = self._slots(nodes)
         total: Scores | None = None
         parts: dict[str, Scores] = {}
         for bound in self.profile.score:
@@ -230,13 +232,20 @@ class Runner:
             self._asked(state, bound.name, "Score", began, Code.SUCCESS)
             if bound.normalize is not None:
                 column = bound.normalize(state, pod, column, slots)
-            _in_range(bound, column, slots)
+            if bound.is_checked:
+                _in_range(bound, column, slots)
             part = column if bound.weight == 1 else column * bound.weight
             total = part if total is None else total + part
             parts[bound.name] = part
         if total is None:
             total = np.zeros(self._nodes.capacity, dtype=np.int64)
         return Scored(total, slots, parts)
+
+    def _slots(self, nodes: NodeSet) -> Slots:
+        """The set as an array; most attempts in a row have the same feasible nodes."""
+        if nodes != self._last_nodes:
+            self._last_nodes, self._last_slots = nodes, nodeset.slots(nodes, self._nodes.capacity)
+        return self._last_slots
 
     def _asked(self, state: CycleState, plugin: str, point: str, began: float, code: Code) -> None:
         """plugin_evaluation_total always, plugin_execution_duration_seconds in sampled attempts."""

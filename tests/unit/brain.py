@@ -6,11 +6,13 @@ import asyncio
 import itertools
 from typing import Any
 
+from scheduler.cache.cluster import Cluster
 from scheduler.config.types import Configuration
 from scheduler.core.decode import Broken, ObjectDecoder, from_manifest
 from scheduler.core.deltas import Delta
+from scheduler.core.errors import ApiError
 from scheduler.core.node import Node
-from scheduler.core.pod import Pod
+from scheduler.core.pod import Pod, PodCondition
 from scheduler.decisions import Decisions
 from scheduler.obs.metrics import Metrics
 from scheduler.options import RunOptions
@@ -44,12 +46,50 @@ class StepClock:
                 wake.set_result(None)
 
 
+class WireWriter(ScriptedWriter):
+    """Its status patches may be held as its bindings may; `wire` has what landed on the server, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patch_hold: asyncio.Event | None = None
+        """When set, a patch waits for it before it lands."""
+        self.patch_errors: list[ApiError] = []
+        """The next patches fail with these instead of landing."""
+        self.wire: list[str] = []
+        self.turns = 0
+        self.patching = self.most_patching = 0
+        """Patches under way, now and at most."""
+
+    async def turn(self) -> None:
+        self.turns += 1
+        await super().turn()
+
+    async def bind(self, pod: Pod, node_name: str) -> None:
+        await super().bind(pod, node_name)
+        self.wire.append(f"bind {pod.metadata.name}")
+
+    async def patch_pod_status(
+        self, pod: Pod, *, condition: PodCondition | None, nominated_node_name: str | None
+    ) -> None:
+        self.patching += 1
+        self.most_patching = max(self.most_patching, self.patching)
+        try:
+            if self.patch_hold is not None:
+                await self.patch_hold.wait()
+            if self.patch_errors:
+                raise self.patch_errors.pop(0)
+        finally:
+            self.patching -= 1
+        await super().patch_pod_status(pod, condition=condition, nominated_node_name=nominated_node_name)
+        self.wire.append(f"patch {pod.metadata.name}")
+
+
 class Brain:
     """Feed it what the watch would show; `settle` lets it work until nothing moves."""
 
     def __init__(self, config: Configuration | None = None) -> None:
         self.clock = StepClock()
-        self.writer = ScriptedWriter()
+        self.writer = WireWriter()
         self.recorder = ListRecorder()
         options = RunOptions(config=config or Configuration())
         self.parts = Decisions(
@@ -61,6 +101,20 @@ class Brain:
         )
         self.seen: dict[str, Pod | Broken] = {}
         self.nodes: dict[str, Node | Broken] = {}
+        self.calls: list[str] = []
+        """What plugged-in toys were asked."""
+
+    @property
+    def cluster(self) -> Cluster:
+        return self.parts.cluster
+
+    def plug(self, **points: tuple[Any, ...]) -> None:
+        """Toys in place of the profile's plugins at these points (`reserve=(...)`). No event is registered for them."""
+        profile = self.parts.profiles["kubestow"]
+        for point, toys in points.items():
+            for toy in toys:
+                toy.world = self
+            object.__setattr__(profile, point, toys)
 
     # -- what the watch shows ----------------------------------------------------------------------------------------
 
@@ -100,6 +154,11 @@ class Brain:
                 return
         raise AssertionError("it never settles")
 
+    async def turns(self) -> None:
+        """Tasks move as far as they can; the scheduling loop does not."""
+        for _ in range(50):
+            await asyncio.sleep(0)
+
     async def later(self, seconds: float) -> None:
         """Time passes, then it works."""
         self.clock.move(seconds)
@@ -107,6 +166,11 @@ class Brain:
 
     def places(self) -> dict[str, str]:
         return {entry.key.partition("/")[2]: entry.place for entry in self.parts.queue.entries()}
+
+    def is_free(self) -> bool:
+        """Nothing is assumed, and no attempt or binding is under way."""
+        in_flight = self.parts.queue.in_flight_events().get("PodPopped", 0)
+        return (self.cluster.sizes()["assumed_pods"], in_flight, len(self.parts.binder)) == (0, 0, 0)
 
     def message(self, name: str) -> str:
         """The last condition written for the pod."""

@@ -2,259 +2,30 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pytest
 
-from scheduler import cycle as cycle_module
-from scheduler.cache.cluster import Cluster
-from scheduler.cache.nodes import NodeView
-from scheduler.config.args import KubestowArgs
-from scheduler.config.types import PluginRef, PluginSet, Profile as ProfileConfig
-from scheduler.core.clock import SystemClock
-from scheduler.core.decode import from_manifest
-from scheduler.core.node import Node
 from scheduler.core.nodeset import NodeSet, each
-from scheduler.core.pod import Pod
-from scheduler.core.podinfo import PodInfo, pod_info
-from scheduler.core.verdicts import SKIP, AttemptError, Code, Groups, Narrow, Rejection, Skip, Wait
-from scheduler.cycle import Broke, Cycle, Outcome, Placed, Unfit
-from scheduler.framework.points import Scores
-from scheduler.framework.ports import Handle
-from scheduler.framework.profile import Factory, build
-from scheduler.framework.runner import Runner
+from scheduler.core.podinfo import PodInfo
+from scheduler.core.verdicts import SKIP, AttemptError, Code, Groups, Narrow, Rejection, Wait
+from scheduler.cycle import Broke, Placed, Unfit
 from scheduler.framework.state import CycleState
-from scheduler.obs.metrics import Metrics
-from scheduler.testing.ports import ListRecorder, ScriptedWriter
-
-
-class Sort:
-    name = "Sort"
-
-    def __init__(self, args: Any, handle: Handle) -> None: ...
-    def sort_key(self, pod: PodInfo, queued_at: float) -> tuple[float, ...]:
-        return (queued_at,)
-
-
-class Bind:
-    name = "Bind"
-
-    def __init__(self, args: Any, handle: Handle) -> None: ...
-    async def bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Rejection | Skip | None:
-        return None
-
-
-@dataclass
-class Nominated:
-    """The Nominations port: pods by node name."""
-
-    by_node: dict[str, tuple[PodInfo, ...]] = field(default_factory=dict)
-
-    def nodes(self) -> tuple[str, ...]:
-        return tuple(self.by_node)
-
-    def for_node(self, name: str) -> tuple[PodInfo, ...]:
-        return self.by_node.get(name, ())
-
-
-class World:
-    """A cluster of named nodes, toy plugins in order, and a log of who was asked."""
-
-    def __init__(self, names: str, *plugins: Any, percentage: int | None = None, exact: bool = False) -> None:
-        self.cluster = Cluster()
-        for name in names.split():
-            self.cluster.set_node(from_manifest(Node, {"metadata": {"name": name}}))
-        self.nominated = Nominated()
-        self.calls: list[str] = []
-        for plugin in plugins:
-            plugin.world = self
-        registry: dict[str, Factory] = {"Sort": Sort, "Bind": Bind}
-        registry.update({plugin.name: partial(_given, plugin) for plugin in plugins})
-        enabled = tuple(PluginRef(name) for name in registry)
-        config = ProfileConfig(
-            "kubestow",
-            percentage_of_nodes_to_score=percentage,
-            plugins={"multiPoint": PluginSet(enabled=enabled, disabled=("*",))},
-            args={KubestowArgs.plugin: KubestowArgs(parity=exact)},
-        )
-        clock, metrics = SystemClock(), Metrics(process=False)
-        handle = Handle(self.cluster, ScriptedWriter(), ListRecorder(), SystemClock(), "kubestow", random.Random(1))
-        runner = Runner(build(config, registry, handle), self.cluster, self.nominated, clock=clock, metrics=metrics)
-        self.cycle = Cycle(
-            {"kubestow": runner},
-            self.cluster,
-            clock=clock,
-            chance=random.Random(7),
-            metrics=metrics,
-        )
-
-    def attempt(self, pod: PodInfo | None = None) -> Outcome:
-        return cycle_module.run(self.cycle.attempt(pod or a_pod(), 1))
-
-    def placed(self, pod: PodInfo | None = None) -> str:
-        outcome = self.attempt(pod)
-        assert isinstance(outcome, Placed), outcome
-        return outcome.assumed.node_name
-
-    def unfit(self, pod: PodInfo | None = None) -> Unfit:
-        before = self.cluster.sizes()
-        outcome = self.attempt(pod)
-        assert isinstance(outcome, Unfit), outcome
-        assert self.cluster.sizes() == before
-        return outcome
-
-    def broke(self) -> Broke:
-        outcome = self.attempt()
-        assert isinstance(outcome, Broke), outcome
-        assert self.cluster.sizes()["assumed_pods"] == 0
-        return outcome
-
-
-def _given(plugin: object, args: object, handle: Handle) -> Any:
-    return plugin
-
-
-@dataclass
-class Toy:
-    """The base of the toys: a name, and the world they log to."""
-
-    name: str = "Toy"
-    world: Any = None
-
-    def log(self, what: str) -> None:
-        self.world.calls.append(f"{self.name}.{what}")
-
-
-@dataclass
-class Refuses(Toy):
-    """Filter: node name → reasons (several separated by |), all with one code."""
-
-    reasons: dict[str, str] = field(default_factory=dict)
-    code: Code = Code.UNSCHEDULABLE
-
-    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups:
-        self.log("filter")
-        groups: Groups = {}
-        for slot in each(nodes):
-            text = self.reasons.get(self.world.cluster.nodes.name(slot))
-            if text:
-                no = Rejection(self.name, self.code, tuple(text.split("|")))
-                groups[no] = groups.get(no, 0) | 1 << slot
-        return groups
-
-
-@dataclass
-class RefusesOne(Toy):
-    """The one-node form."""
-
-    names: tuple[str, ...] = ()
-
-    def filter_one(self, state: CycleState, pod: PodInfo, node: NodeView) -> Rejection | None:
-        return Rejection(self.name, Code.UNSCHEDULABLE, ("not here",)) if node.name in self.names else None
-
-
-@dataclass
-class Answers(Toy):
-    """PreFilter with a fixed answer, and a Filter and AddPod to see whether they are skipped."""
-
-    answer: Narrow | Rejection | Skip | None = None
-
-    def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Narrow | Rejection | Skip | None:
-        self.log("pre_filter")
-        return self.answer
-
-    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups:
-        self.log("filter")
-        return {}
-
-    def add_pod(self, state: CycleState, pod: PodInfo, other: PodInfo, slot: int) -> None:
-        self.log("add_pod")
-
-    def remove_pod(self, state: CycleState, pod: PodInfo, other: PodInfo, slot: int) -> None:
-        self.log("remove_pod")
-
-
-@dataclass
-class Verifies(Toy):
-    """Passes every node in Filter, and refuses some in Verify."""
-
-    names: tuple[str, ...] = ()
-
-    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups:
-        return {}
-
-    def verify(self, state: CycleState, pod: PodInfo, slot: int) -> Rejection | None:
-        name = self.world.cluster.nodes.name(slot)
-        self.log(f"verify {name}")
-        return Rejection(self.name, Code.UNSCHEDULABLE, ("too hard",)) if name in self.names else None
-
-
-@dataclass
-class Scored(Toy):
-    """Score by table; `top` normalises by the largest candidate."""
-
-    table: dict[str, int] = field(default_factory=dict)
-    scales: bool = False
-
-    def score_one(self, state: CycleState, pod: PodInfo, node: NodeView) -> int:
-        self.log("score")
-        return self.table.get(node.name, 0)
-
-
-@dataclass
-class Scaled(Scored):
-    """The same, normalised so that the best candidate has 100."""
-
-    def normalize_score(self, state: CycleState, pod: PodInfo, scores: Scores, slots: Any) -> Scores:
-        top = max(int(scores[slots].max()), 1)
-        return np.asarray(scores * 100 // top)
-
-
-@dataclass
-class Holds(Toy):
-    """Reserve, unreserve and Permit."""
-
-    reserves: Rejection | None = None
-    permits: Wait | Rejection | None = None
-
-    def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Rejection | None:
-        self.log("reserve")
-        return self.reserves
-
-    def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
-        self.log("unreserve")
-
-    def permit(self, state: CycleState, pod: PodInfo, node_name: str) -> Wait | Rejection | None:
-        self.log("permit")
-        return self.permits
-
-
-@dataclass
-class AfterFilter(Toy):
-    """PostFilter with a fixed answer."""
-
-    answer: Rejection = field(default_factory=lambda: Rejection("AfterFilter", Code.UNSCHEDULABLE, ("no way out",)))
-    seen: Groups = field(default_factory=dict)
-
-    def post_filter(self, state: CycleState, pod: PodInfo, refused: Groups) -> Rejection:
-        self.seen = refused
-        return self.answer
-
-
-def a_pod(name: str = "p", *, priority: int = 0, nominated: str = "", requests: str = "") -> PodInfo:
-    manifest: dict[str, Any] = {
-        "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}"},
-        "spec": {"schedulerName": "kubestow", "priority": priority, "containers": [{"name": "c"}]},
-        "status": {"nominatedNodeName": nominated},
-    }
-    if requests:
-        manifest["spec"]["containers"][0]["resources"] = {"requests": {"cpu": requests}}
-    return pod_info(from_manifest(Pod, manifest))
+from tests.unit.toys import (
+    AfterFilter,
+    Answers,
+    Holds,
+    Refuses,
+    RefusesOne,
+    Scaled,
+    Scored,
+    Toy,
+    Verifies,
+    World,
+    a_pod,
+)
 
 
 # -- Filter and its messages (§9.4) ------------------------------------------------------------------------------------
@@ -377,6 +148,27 @@ def test_postfilter_gets_every_node_and_its_words_are_appended() -> None:
     assert outcome.message.endswith(". no way out")
     assert sorted(nodes.bit_count() for nodes in after.seen.values()) == [1, 1]
     assert outcome.nominate is None
+
+
+def test_a_postfilter_that_fails_is_not_the_pods_error() -> None:
+    """§3.9: its words are appended, the pod stays unschedulable, and its nomination is left alone."""
+    failed = AfterFilter("P", answer=Rejection("P", Code.ERROR, ("lister is away",)))
+
+    outcome = World("n1", Refuses("A", reasons={"n1": "a"}), failed).unfit()
+
+    assert outcome.message == "0/1 nodes are available: 1 a. lister is away"
+    assert (outcome.nominate, outcome.diagnosis.unschedulable_plugins) == (None, {"A"})
+
+
+@pytest.mark.parametrize("code", [Code.UNRESOLVABLE, Code.ERROR], ids=["nothing can help", "a failure"])
+def test_a_postfilter_that_stops_the_round_counts_alone(code: Code) -> None:
+    """§3.9: what was said before it is dropped, and nobody after it is asked."""
+    first = AfterFilter("P", answer=Rejection("P", Code.UNSCHEDULABLE, ("first",)))
+    stops = AfterFilter("Q", answer=Rejection("Q", code, ("stop",)))
+    world = World("n1", Refuses("A", reasons={"n1": "a"}), first, stops, AfterFilter("R"))
+
+    assert world.unfit().message == "0/1 nodes are available: 1 a. stop"
+    assert world.calls == ["A.filter", "P.post_filter", "Q.post_filter"]
 
 
 def test_a_node_with_an_unreadable_pod_takes_none() -> None:
@@ -520,6 +312,14 @@ def test_an_explicit_percentage_limits_who_is_scored_and_moves_on() -> None:
     assert first is not None
     assert second is not None
     assert first < 100 <= second < 200
+
+
+def test_when_verify_refuses_the_whole_sample_the_other_nodes_are_asked() -> None:
+    """A percentage limits the work; it must not make a pod unschedulable that has a node."""
+    bad = [f"n{i}" for i in range(250)]
+    world = World(" ".join([*bad, "good"]), Verifies("V", names=tuple(bad)), percentage=5)
+
+    assert world.placed() == "good"
 
 
 # -- holding what was found --------------------------------------------------------------------------------------------

@@ -1,0 +1,277 @@
+"""What a failed attempt leaves behind: conditions in the right order, tracebacks once (docs/spec/core.md §3.8, §3.14)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+from structlog.testing import CapturingLogger
+
+from scheduler import failure
+from scheduler.core.errors import NotFound, Unavailable
+from scheduler.core.pod import Pod, PodCondition
+from scheduler.failure import StatusPatches
+from tests.unit.brain import Brain, WireWriter, manifest, typed
+from tests.unit.toys import Holds
+
+
+def condition(message: str) -> PodCondition:
+    return PodCondition(type="PodScheduled", status="False", reason="Unschedulable", message=message)
+
+
+def a_pod(name: str = "p", *, says: str = "", nominated: str = "") -> Pod:
+    """A pod whose status on the server has this condition and nomination already."""
+    raw = manifest(name, nominated=nominated)
+    if says:
+        raw["status"]["conditions"] = [
+            {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": says}
+        ]
+    return typed(raw)
+
+
+class Desk:
+    """Patches on a writer that can be held."""
+
+    def __init__(self) -> None:
+        self.writer = WireWriter()
+        self.patches = StatusPatches(self.writer)
+
+    async def hold(self) -> None:
+        self.writer.patch_hold = asyncio.Event()
+
+    async def submit(self, pod: Pod, message: str = "", nominate: str | None = None) -> None:
+        """An empty message: no condition. Gives the patch the turns to reach the wire."""
+        self.patches.submit(pod, condition(message) if message else None, nominate)
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+    async def answered(self) -> None:
+        """The server answers everything."""
+        if self.writer.patch_hold is not None:
+            self.writer.patch_hold.set()
+        await asyncio.wait_for(self.patches.drain(), 30)
+
+    def said(self, name: str = "p") -> list[str]:
+        return [said.message for key, said in self.writer.conditions if key == f"default/{name}"]
+
+    async def fill(self) -> None:
+        """As many other pods' patches in flight as there may be."""
+        await self.hold()
+        for i in range(16):
+            await self.submit(a_pod(f"other{i}"), "A")
+        assert self.writer.patching == 16
+
+
+# -- what is written, and in which order -------------------------------------------------------------------------------
+
+
+async def test_what_the_server_says_already_is_not_written() -> None:
+    """The same verdict again costs no request; neither does one that was just written."""
+    desk = Desk()
+    await desk.submit(a_pod(says="A"), "A", "")
+    await desk.submit(a_pod(), "B")
+    await desk.submit(a_pod(), "B")
+    await desk.answered()
+
+    assert desk.said() == ["B"]
+
+
+async def test_back_to_the_first_verdict_while_another_is_in_flight() -> None:
+    """The server says A, B is on its way, A is true again: A must land last."""
+    desk = Desk()
+    await desk.hold()
+    await desk.submit(a_pod(says="A"), "B")
+    await desk.submit(a_pod(says="A"), "A")
+    await desk.answered()
+
+    assert desk.said() == ["B", "A"]
+
+
+async def test_back_to_the_first_verdict_while_another_waits() -> None:
+    """What waits is replaced: B, which is no longer true, is never written."""
+    desk = Desk()
+    await desk.fill()
+    await desk.submit(a_pod(says="A"), "B")
+    await desk.submit(a_pod(says="A"), "A")
+    await desk.answered()
+
+    assert "B" not in desk.said()
+
+
+async def test_a_nomination_in_flight_can_be_cleared() -> None:
+    """The watch does not show it yet; the server will have it."""
+    desk = Desk()
+    await desk.hold()
+    await desk.submit(a_pod(), nominate="n1")
+    await desk.submit(a_pod(), nominate="")
+    await desk.answered()
+
+    assert [node for _, node in desk.writer.nominations] == ["n1", ""]
+
+
+async def test_what_waits_keeps_the_part_that_the_newer_one_leaves_alone() -> None:
+    """A new verdict does not drop the nomination that waits with the old one."""
+    desk = Desk()
+    await desk.fill()
+    await desk.submit(a_pod(), "A", "n1")
+    await desk.submit(a_pod(), "B")
+    await desk.answered()
+
+    assert desk.said() == ["B"]
+    assert desk.writer.nominations == [("default/p", "n1")]
+
+
+async def test_a_write_that_failed_is_made_by_the_next_submit() -> None:
+    """An unavailable server does not make us believe that it knows."""
+    desk = Desk()
+    desk.writer.patch_errors = [Unavailable("away"), NotFound("gone")]
+    for _ in range(3):
+        await desk.submit(a_pod(), "A")
+        await desk.answered()
+
+    assert desk.said() == ["A"]
+
+
+async def test_a_withdrawn_patch_is_not_sent() -> None:
+    """Only one that is on the wire is left, to be waited for; the next verdict starts afresh."""
+    desk = Desk()
+    await desk.fill()
+    await desk.submit(a_pod(), "A")
+    waiting, on_the_wire = desk.patches.withdraw("uid-p"), desk.patches.withdraw("uid-other0")
+    await desk.answered()
+
+    assert waiting is None
+    assert on_the_wire is not None
+    assert on_the_wire.done()
+    assert (desk.said(), desk.said("other0")) == ([], ["A"])
+
+
+# -- cost --------------------------------------------------------------------------------------------------------------
+
+
+class CountedDict(dict[str, object]):
+    """Counts how many keys were walked over."""
+
+    walked = 0
+
+    def __iter__(self) -> Iterator[str]:
+        for key in super().__iter__():
+            self.walked += 1
+            yield key
+
+
+async def test_many_submits_cost_as_much_as_one_each() -> None:
+    """With a slow server and 400 verdicts: sixteen tasks, and no walk over all that waits per submit or per answer."""
+    desk = Desk()
+    desk.patches._pending = waiting = CountedDict()  # type: ignore[assignment]
+    tasks = len(asyncio.all_tasks())
+    await desk.hold()
+    for i in range(400):
+        desk.patches.submit(a_pod(f"p{i}"), condition("A"), None)
+    await asyncio.sleep(0)
+
+    assert len(asyncio.all_tasks()) - tasks <= 2 * 16  # the patch, and its write, which is shielded
+    await desk.answered()
+    assert (len(desk.writer.conditions), desk.writer.most_patching, len(desk.patches)) == (400, 16, 0)
+    assert waiting.walked <= 20 * 400
+
+
+# -- on the way to a binding (§3.14) -----------------------------------------------------------------------------------
+
+
+async def test_a_patch_in_flight_is_waited_for_before_the_binding() -> None:
+    """A verdict that lands after the Binding would call a bound pod unschedulable."""
+    brain = Brain()
+    brain.writer.patch_hold = asyncio.Event()
+    brain.node("n1", cpu="1")
+    brain.pod("p", cpu="2")
+    await brain.settle()
+
+    brain.node("n2", cpu="4")
+    await brain.later(5)
+    assert brain.writer.wire == []
+    brain.writer.patch_hold.set()
+    await brain.settle()
+
+    assert brain.writer.wire == ["patch p", "bind p"]
+
+
+async def test_a_patch_that_waits_is_withdrawn_by_the_binding() -> None:
+    """The pod is bound without waiting for other pods' patches, and its old verdict is never written."""
+    brain = Brain()
+    brain.writer.patch_hold = asyncio.Event()
+    brain.node("n1", cpu="1")
+    for i in range(16):
+        brain.pod(f"big{i}", cpu="64")
+    await brain.settle()
+    brain.pod("p", cpu="2")
+    await brain.settle()
+    assert len(brain.parts.patches) == 17
+
+    brain.node("n2", cpu="4")
+    await brain.later(5)
+    assert brain.writer.wire == ["bind p"]
+    brain.writer.patch_hold.set()
+    await brain.settle()
+
+    assert "patch p" not in brain.writer.wire
+
+
+async def test_a_patch_that_waits_is_withdrawn_when_somebody_else_binds_the_pod() -> None:
+    """Or deletes it."""
+    brain = Brain()
+    brain.writer.patch_hold = asyncio.Event()
+    brain.node("n1", cpu="1")
+    for i in range(16):
+        brain.pod(f"big{i}", cpu="64")
+    await brain.settle()
+    brain.pod("p", cpu="2")
+    brain.pod("q", cpu="2")
+    await brain.settle()
+
+    brain.pod("p", cpu="2", on="n1")
+    brain.gone("q")
+    brain.writer.patch_hold.set()
+    await brain.settle()
+
+    assert sorted(brain.writer.wire) == sorted(f"patch big{i}" for i in range(16))
+
+
+# -- the log -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def lines(monkeypatch: pytest.MonkeyPatch) -> CapturingLogger:
+    logger = CapturingLogger()
+    monkeypatch.setattr(failure, "_log", logger)
+    return logger
+
+
+async def test_a_traceback_is_logged_once_per_place(lines: CapturingLogger) -> None:
+    """A plugin that breaks for every pod fills no disk; a second mistake elsewhere is seen all the same."""
+
+    class Breaks(Holds):
+        def reserve(self, *_: object) -> None:
+            if self.name == "first":
+                raise KeyError("x")
+            raise KeyError("y")
+
+    brain = Brain()
+    toy = Breaks("first")
+    brain.plug(reserve=(toy,))
+    brain.node("n1")
+    brain.pod("p")
+    brain.pod("q")
+    await brain.settle()
+    toy.name = "second"
+    await brain.later(2.5)
+
+    errors = [call.kwargs for call in lines.calls if call.method_name == "error"]
+    assert [(line["pod"], line["exc_info"] is not None) for line in errors] == [
+        ("default/p", True),
+        ("default/q", False),
+        ("default/p", True),
+        ("default/q", False),
+    ]
+    assert all(line["error"] for line in errors)
