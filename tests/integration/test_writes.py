@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from scheduler.core.clock import SystemClock
-from scheduler.core.errors import Ambiguous, ApiError, Conflict, Invalid, NotFound, Unavailable
+from scheduler.core.errors import Ambiguous, ApiError, Conflict, Invalid, NotFound, TooManyRequests, Unavailable
 from scheduler.core.pod import Pod, PodCondition
 from scheduler.kube.recorder import EventRecorder
 from scheduler.kube.throttle import Throttle
@@ -14,6 +14,7 @@ from scheduler.kube.transport import HttpTransport, load_settings
 from scheduler.kube.writes import ApiWriter
 from scheduler.testing.apiserver import ApiServer, Fault
 from scheduler.testing.builders import node, pod
+from tests.unit.kube.scripted import LeapingClock
 
 REFUSED = PodCondition(type="PodScheduled", status="False", reason="Unschedulable", message="0/1 nodes are available.")
 
@@ -81,6 +82,27 @@ async def test_a_lost_bind_is_ambiguous(server, writer, reset, node_name):
         await writer.bind(before, "n1")
 
     assert node_name == (await seen(writer)).spec.node_name
+
+
+async def test_a_busy_server_is_the_binders_business(server, writer):
+    """429 is raised with the server's wish and nothing was written; what is no Binding waits it out."""
+    before = await seen(writer)
+    busy = server.faults.add(Fault(verb="create", resource="pods", subresource="binding", status=429, retry_after_s=7))
+    with pytest.raises(TooManyRequests) as caught:
+        await writer.bind(before, "n1")
+
+    assert (7.0, 1, "") == (caught.value.retry_after_s, busy.hits, (await seen(writer)).spec.node_name)
+
+
+async def test_a_status_patch_waits_for_a_busy_server(server, writer, monkeypatch):
+    """As client-go does, for as long as the server wishes."""
+    clock = LeapingClock()
+    monkeypatch.setattr(writer, "_clock", clock)
+    server.faults.add(Fault(verb="patch", resource="pods", subresource="status", status=429, retry_after_s=7))
+    await writer.patch_pod_status(await seen(writer), condition=REFUSED, nominated_node_name=None)
+
+    assert [7.0] == clock.slept
+    assert (await seen(writer)).condition("PodScheduled") is not None
 
 
 async def test_status_patch(server, writer):

@@ -6,9 +6,11 @@ import asyncio
 
 import pytest
 
-from scheduler.core.errors import Ambiguous, ApiError, Conflict, Forbidden, NotFound, Unavailable
+from scheduler.core.errors import Ambiguous, ApiError, Conflict, Forbidden, NotFound, TooManyRequests, Unavailable
 from scheduler.core.pod import Pod
+from scheduler.core.verdicts import AttemptError, Code, Rejection, Wait
 from tests.unit.brain import Brain, manifest, typed
+from tests.unit.toys import AfterBind, BeforeBind, Holds
 
 
 def refuse_once(brain: Brain, error: ApiError) -> None:
@@ -229,13 +231,300 @@ async def test_draining_waits_for_what_was_sent() -> None:
     brain.pod("p")
     await brain.settle()
     draining = asyncio.ensure_future(brain.parts.binder.drain(5))
-    await asyncio.sleep(0)
+    await brain.turns()
 
     brain.clock.move(6)
-    for _ in range(10):
-        await asyncio.sleep(0)
+    await brain.turns()
     assert not draining.done()
     brain.writer.hold.set()
 
     await asyncio.wait_for(draining, 30)
+    assert brain.writer.binds == [("default/p", "n1")]
+
+
+@pytest.mark.parametrize("before", ["the turn", "the answer"])
+async def test_draining_ends_though_the_server_never_answers(before: str) -> None:
+    """Pods that wait for their turn are given up at the limit; what is on the wire some seconds later."""
+    brain = Brain()
+    brain.node("n1")
+    never = asyncio.Event()
+    if before == "the turn":
+        brain.writer.turn_hold = never
+    else:
+        brain.writer.hold = never
+    brain.pod("p")
+    await brain.settle()
+    draining = asyncio.ensure_future(brain.parts.binder.drain(5))
+    await brain.turns()
+
+    brain.clock.move(6)
+    await brain.turns()
+    assert draining.done() == (before == "the turn")
+    brain.clock.move(10)
+    await brain.turns()
+
+    assert draining.done()
+    assert await draining == 1
+    assert brain.writer.binds == []
+
+
+async def test_a_pod_whose_turn_never_came_gives_its_place_back() -> None:
+    """Cancelled between writes: as if the attempt had failed."""
+    brain = Brain()
+    brain.node("n1")
+    brain.writer.turn_hold = asyncio.Event()
+    brain.pod("p")
+    await brain.settle()
+
+    draining = asyncio.ensure_future(brain.parts.binder.drain(0))
+    await brain.turns()
+    brain.clock.move(1)
+    await brain.settle()
+    await draining
+
+    assert brain.is_free()
+    assert brain.places() == {"p": "error backoff"}
+
+
+# -- the wait for a token and a busy server ----------------------------------------------------------------------------
+
+
+async def test_a_node_that_fills_up_while_the_pod_waits_for_its_turn_is_not_bound_to() -> None:
+    """The second look is the last thing before the POST: a wait for a token may be long (D7)."""
+    brain = Brain()
+    brain.node("n1", cpu="2")
+    brain.writer.turn_hold = asyncio.Event()
+    brain.pod("p", cpu="2")
+    await brain.settle()
+    brain.pod("other", cpu="2", on="n1", scheduler="default-scheduler")
+
+    brain.writer.turn_hold.set()
+    await brain.settle()
+
+    assert (brain.writer.binds, brain.places()) == ([], {"p": "unschedulable"})
+    assert brain.cluster.sizes()["pods"] == 1
+
+
+@pytest.mark.parametrize("filled", [False, True], ids=["the node still has room", "the node filled up meanwhile"])
+async def test_a_busy_server_is_waited_for_and_then_all_is_looked_at_again(filled: bool) -> None:
+    """429 with Retry-After: the wait, a turn of its own, a second look, and only then the next POST."""
+    brain = Brain()
+    brain.node("n1", cpu="2")
+    refuse_once(brain, TooManyRequests("busy", retry_after_s=2.0))
+    brain.pod("p", cpu="2")
+    await brain.settle()
+    await brain.later(1.5)
+    assert (len(brain.writer.binds), brain.writer.turns) == (1, 1)
+    assert brain.cluster.is_assumed("uid-p")
+    if filled:
+        brain.pod("other", cpu="2", on="n1", scheduler="default-scheduler")
+
+    await brain.later(1)
+
+    assert brain.writer.turns == 2
+    assert len(brain.writer.binds) == (1 if filled else 2)
+    assert brain.places() == ({"p": "unschedulable"} if filled else {})
+
+
+@pytest.mark.parametrize(
+    ("retry_after_s", "posts"),
+    [
+        pytest.param(None, 1, id="a server that does not say for how long: error back-off at once"),
+        pytest.param(1.0, 10, id="ten tries, as client-go"),
+    ],
+)
+async def test_patience_with_a_busy_server_ends(retry_after_s: float | None, posts: int) -> None:
+    """And the place is free again."""
+    brain = Brain()
+    brain.node("n1")
+
+    def busy(pod: Pod, node_name: str) -> None:
+        raise TooManyRequests("busy", retry_after_s=retry_after_s)
+
+    brain.writer.on_bind = busy
+    brain.pod("p")
+    await brain.settle()
+    for _ in range(posts - 1):
+        assert brain.cluster.is_assumed("uid-p")
+        await brain.later(1)
+
+    assert len(brain.writer.binds) == posts
+    assert brain.is_free()
+    assert brain.places() == {"p": "error backoff"}
+    assert brain.message("p") == 'running Bind plugin "DefaultBinder": busy'
+
+
+async def test_draining_does_not_wait_for_a_busy_server() -> None:
+    """Nothing is on the wire during the wait."""
+    brain = Brain()
+    brain.node("n1")
+    refuse_once(brain, TooManyRequests("busy", retry_after_s=600.0))
+    brain.pod("p")
+    await brain.settle()
+
+    draining = asyncio.ensure_future(brain.parts.binder.drain(0))
+    await brain.turns()
+    brain.clock.move(1)
+    await brain.turns()
+
+    assert draining.done()
+    assert len(brain.writer.binds) == 1
+
+
+# -- Permit ------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_pod_deleted_right_after_its_decision_leaves_permit() -> None:
+    """The deletion comes before the binding task has run for the first time."""
+    brain = Brain()
+    brain.plug(permit=(Holds("A", permits=Wait(600)),))
+    brain.node("n1")
+    brain.pod("p")
+    await brain.parts.loop.step()
+    brain.gone("p")
+
+    await brain.settle()
+
+    assert brain.is_free()
+    assert (brain.writer.binds, brain.places()) == ([], {})
+
+
+async def test_a_pod_allowed_right_after_its_decision_is_bound() -> None:
+    """An answer that comes before anybody waits for it is kept."""
+    brain = Brain()
+    brain.plug(permit=(Holds("A", permits=Wait(600)),))
+    brain.node("n1")
+    brain.pod("p")
+    await brain.parts.loop.step()
+    brain.parts.binder.permits.allow("uid-p", "A")
+
+    await brain.settle()
+
+    assert brain.writer.binds == [("default/p", "n1")]
+
+
+# -- PreBind -----------------------------------------------------------------------------------------------------------
+
+
+NO_WAY = Rejection("B", Code.UNSCHEDULABLE, ("no way",))
+
+
+async def test_a_prebind_rejection_is_retried_after_the_error_back_off() -> None:
+    """§3.8: reason Unschedulable with the plain text; no event is waited for, and it does not spin."""
+    brain = Brain()
+    toy = BeforeBind("B", answer=NO_WAY)
+    brain.plug(pre_bind=(toy,))
+    brain.node("n1")
+    brain.pod("p")
+
+    await brain.settle()
+    assert brain.calls == ["B.pre_bind"]
+    assert [(said.reason, said.message) for _, said in brain.writer.conditions] == [("Unschedulable", "no way")]
+    assert brain.places() == {"p": "error backoff"}
+    assert brain.is_free()
+    toy.answer = None
+    await brain.later(2.5)
+
+    assert brain.writer.binds == [("default/p", "n1")]
+
+
+@pytest.mark.parametrize("error", [KeyError("bug"), AttemptError("disk is away")], ids=["a bug", "a failure"])
+@pytest.mark.parametrize("is_first", [True, False], ids=["the rejection first", "the rejection last"])
+async def test_a_rejection_beside_a_failing_sibling_stays_a_rejection(error: Exception, is_first: bool) -> None:
+    """PreBind plugins that run beside each other: an answer about the pod outweighs a failure."""
+    brain = Brain()
+    toys = [BeforeBind("A", answer=NO_WAY), BeforeBind("B", answer=error)]
+    for toy in toys:
+        toy.pre_bind_parallel = True
+    brain.plug(pre_bind=tuple(toys if is_first else reversed(toys)))
+    brain.node("n1")
+    brain.pod("p")
+
+    await brain.settle()
+
+    assert sorted(brain.calls) == ["A.pre_bind", "B.pre_bind"]
+    assert [(said.reason, said.message) for _, said in brain.writer.conditions] == [("Unschedulable", "no way")]
+
+
+# -- whatever happens, the pod keeps its place or its node -------------------------------------------------------------
+
+
+async def test_an_unreserve_that_raises_loses_nothing() -> None:
+    """The pod is retried, the node's room is free, and the other plugins are unreserved."""
+
+    class Breaks(Holds):
+        def unreserve(self, *_: object) -> None:
+            raise RuntimeError("boom")
+
+    brain = Brain()
+    brain.plug(reserve=(Holds("A"), Breaks("B")))
+    brain.node("n1")
+    refuse_once(brain, Unavailable("500"))
+    brain.pod("p", cpu="4")
+
+    await brain.settle()
+    assert brain.is_free()
+    assert brain.places() == {"p": "error backoff"}
+    assert brain.calls == ["A.reserve", "B.reserve", "A.unreserve"]
+    await brain.later(2.5)
+
+    assert len(brain.writer.binds) == 2
+    assert brain.places() == {}
+
+
+@pytest.mark.parametrize(
+    "error", [Unavailable("500"), Forbidden("no"), KeyError("bug")], ids=lambda e: type(e).__name__
+)
+async def test_an_error_after_the_watch_has_shown_the_pod_bound_is_none(error: Exception) -> None:
+    """The server committed and then failed to say so: nothing of a bound pod is unreserved."""
+    brain = Brain()
+    brain.plug(reserve=(Holds("A"),))
+    brain.node("n1")
+
+    def commits(pod: Pod, node_name: str) -> None:
+        brain.pod("p", on=node_name)
+        raise error
+
+    brain.writer.on_bind = commits
+    brain.pod("p")
+
+    await brain.settle()
+
+    assert brain.calls == ["A.reserve"]
+    assert [event.reason for event in brain.recorder.events] == ["Scheduled"]
+    assert (brain.cluster.sizes()["pods"], brain.places(), brain.writer.conditions) == (1, {}, [])
+    assert brain.is_free()
+
+
+async def test_a_postbind_that_raises_changes_nothing() -> None:
+    """The pod is bound; the next plugin is told all the same."""
+    brain = Brain()
+    brain.plug(post_bind=(AfterBind("A", error=KeyError("bug")), AfterBind("B")), reserve=(Holds("R"),))
+    brain.node("n1")
+    brain.pod("p")
+
+    await brain.settle()
+
+    assert brain.calls == ["R.reserve", "A.post_bind", "B.post_bind"]
+    assert brain.cluster.is_assumed("uid-p")
+    assert [event.reason for event in brain.recorder.events] == ["Scheduled"]
+    assert (len(brain.writer.binds), brain.places(), brain.writer.conditions) == (1, {}, [])
+
+
+async def test_a_pod_that_is_unreadable_for_a_moment_is_not_tried_twice() -> None:
+    """Readable → not → readable while its Binding is on the wire: one attempt, one Binding."""
+    brain = Brain()
+    brain.node("n1")
+    brain.writer.hold = asyncio.Event()
+    brain.pod("p")
+    await brain.settle()
+
+    brain.pod("p", cpu="bad!")
+    await brain.settle()
+    brain.pod("p")
+    await brain.settle()
+    assert len(brain.parts.binder) == 1
+    brain.writer.hold.set()
+    await brain.settle()
+
     assert brain.writer.binds == [("default/p", "n1")]

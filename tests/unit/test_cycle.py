@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 
@@ -26,7 +25,6 @@ from tests.unit.toys import (
     World,
     a_pod,
 )
-
 
 # -- Filter and its messages (§9.4) ------------------------------------------------------------------------------------
 

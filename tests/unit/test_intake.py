@@ -5,11 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from structlog.testing import CapturingLogger
 
+from scheduler import intake
 from scheduler.core.decode import Broken
+from scheduler.core.deltas import Delta
 from scheduler.core.node import Node
+from scheduler.core.pod import Pod
+from scheduler.core.podinfo import PodInfo, pod_info
 from scheduler.intake import node_changes
-from tests.unit.brain import Brain, read_node
+from tests.unit.brain import Brain, manifest, read_node, read_pod
 
 
 async def test_pods_of_other_schedulers_take_room() -> None:
@@ -311,3 +316,179 @@ async def test_an_exception_in_one_attempt_costs_that_pod_one_attempt() -> None:
     await brain.later(2.5)
 
     assert brain.writer.binds[-1] == ("default/p", "n1")
+
+
+async def test_a_change_that_cannot_be_taken_in_costs_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store delivers nothing twice: the rest of the batch must arrive."""
+
+    def breaks_for_a(pod: Pod) -> PodInfo:
+        if pod.metadata.name == "a":
+            raise OverflowError
+        return pod_info(pod)
+
+    monkeypatch.setattr(intake, "pod_info", breaks_for_a)
+    brain = Brain()
+    brain.node("n1")
+    batch = [Delta(None, read_pod(manifest(name))) for name in "cab"]
+    brain.parts.inbox.put(lambda: brain.parts.intake.pods(batch))
+
+    await brain.settle()
+
+    assert sorted(brain.writer.binds) == [("default/b", "n1"), ("default/c", "n1")]
+
+
+@pytest.mark.parametrize("mended", [False, True], ids=["it goes", "it becomes readable"])
+async def test_a_node_that_an_unreadable_pod_closed_opens_to_pods_that_another_plugin_parked(mended: bool) -> None:
+    """The small node's plugin is the one that is asked; nothing else would wake the pod before the flush."""
+    brain = Brain()
+    brain.node("small", cpu="1")
+    brain.node("large", cpu="4")
+    brain.pod("odd", cpu="bad!", on="large")
+    brain.pod("p", cpu="2")
+    await brain.settle()
+    await brain.later(20)
+    assert brain.places() == {"p": "unschedulable"}
+
+    if mended:
+        brain.pod("odd", cpu="1", on="large")
+    else:
+        brain.gone("odd")
+    await brain.settle()
+
+    assert brain.writer.binds == [("default/p", "large")]
+
+
+async def test_a_node_with_a_second_unreadable_pod_stays_closed() -> None:
+    """And wakes nobody."""
+    brain = Brain()
+    brain.node("small", cpu="1")
+    brain.node("large", cpu="4")
+    brain.pod("odd", cpu="bad!", on="large")
+    brain.pod("queer", cpu="bad!", on="large")
+    brain.pod("p", cpu="2")
+    await brain.settle()
+    await brain.later(20)
+
+    brain.gone("odd")
+    await brain.settle()
+
+    assert (brain.places(), brain.writer.binds) == ({"p": "unschedulable"}, [])
+
+
+@pytest.mark.parametrize("priority", [0, 10], ids=["a lower priority", "an equal priority"])
+@pytest.mark.parametrize(
+    "end",
+    [
+        pytest.param(None, id="deleted"),
+        pytest.param({"nominated": ""}, id="cleared"),
+        pytest.param({"nominated": "n2"}, id="moved"),
+        pytest.param({"nominated": "n1", "on": "n2"}, id="bound elsewhere"),
+        pytest.param({"nominated": "n1", "phase": "Failed"}, id="failed"),
+        pytest.param({"nominated": "n1", "cpu": "bad!"}, id="unreadable"),
+    ],
+)
+async def test_a_foreign_nomination_that_ends_wakes_whom_it_held_back(
+    end: dict[str, Any] | None, priority: int
+) -> None:
+    """Another scheduler's pod leaves the place that we kept free for it."""
+    brain = Brain()
+    brain.node("n1", cpu="4")
+    brain.node("n2", cpu="4", unschedulable=True)
+    theirs: dict[str, Any] = {"scheduler": "other", "cpu": "4", "priority": 10, "nominated": "n1"}
+    brain.pod("theirs", **theirs)
+    brain.pod("p", cpu="4", priority=priority)
+    await brain.settle()
+    await brain.later(20)
+    assert brain.places() == {"p": "unschedulable"}
+
+    if end is None:
+        brain.gone("theirs")
+    else:
+        brain.pod("theirs", **{**theirs, **end})
+    await brain.settle()
+
+    assert brain.writer.binds == [("default/p", "n1")]
+
+
+async def test_a_foreign_nomination_that_ends_in_its_place_wakes_nobody() -> None:
+    """Bound where it was nominated to: the place is taken now."""
+    brain = Brain()
+    brain.node("n1", cpu="4")
+    brain.pod("theirs", scheduler="other", cpu="4", priority=10, nominated="n1")
+    brain.pod("p", cpu="4")
+    await brain.settle()
+    await brain.later(20)
+
+    brain.pod("theirs", scheduler="other", cpu="4", priority=10, nominated="n1", on="n1")
+    await brain.settle()
+
+    assert (brain.places(), len(brain.recorder.events)) == ({"p": "unschedulable"}, 1)
+
+
+async def test_a_bound_pod_that_has_no_node_any_more_is_scheduled_again() -> None:
+    """The server's storage was set back: same uid, no node. Its room is free for others meanwhile."""
+    brain = Brain()
+    brain.node("n1", cpu="4")
+    brain.pod("p", cpu="3", on="n1")
+    brain.pod("q", cpu="4")
+    await brain.settle()
+    await brain.later(20)
+    assert brain.places() == {"q": "unschedulable"}
+
+    brain.pod("p", cpu="3")
+    await brain.settle()
+
+    assert len(brain.writer.binds) == 1
+    assert brain.cluster.sizes()["pods"] == 1
+    assert list(brain.places().values()) == ["unschedulable"]
+
+
+async def test_a_waiting_pod_that_is_bound_in_an_unreadable_state_leaves_the_queue() -> None:
+    """Whoever bound it: a later event must not try it again."""
+    brain = Brain()
+    brain.node("n1", cpu="1")
+    brain.pod("p", cpu="2")
+    await brain.settle()
+    assert brain.places() == {"p": "unschedulable"}
+
+    brain.pod("p", cpu="bad!", on="n1")
+    assert brain.places() == {}
+    brain.node("n2", cpu="8")
+    await brain.later(20)
+
+    assert brain.writer.binds == []
+
+
+async def test_an_unreadable_object_is_reported_once_per_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Updates that do not touch the fault make no noise; another fault does."""
+    logger = CapturingLogger()
+    monkeypatch.setattr(intake, "_log", logger)
+    brain = Brain()
+    for cpu in ("bad!", "bad!", "bad!", "worse!"):
+        brain.pod("p", cpu=cpu)
+        brain.node("n1", cpu=cpu)
+        await brain.settle()
+
+    assert [call.args[0] for call in logger.calls] == [
+        "pod could not be read",
+        "node could not be read and is left out",
+    ] * 2
+    assert [event.reason for event in brain.recorder.events] == ["FailedScheduling"] * 2
+    assert ["bad!" in said.message for _, said in brain.writer.conditions] == [True, False]
+
+
+async def test_nodes_that_come_and_go_leave_nothing_behind() -> None:
+    """An autoscaler makes new names for weeks."""
+    brain = Brain()
+    for i in range(20):
+        brain.node(f"n{i}")
+        brain.pod(f"p{i}", on=f"n{i}")
+        brain.pod(f"odd{i}", on=f"n{i}", cpu="bad!")
+        for name in (f"p{i}", f"odd{i}") if i % 2 else ():
+            brain.gone(name)
+        brain.node_gone(f"n{i}")
+        for name in () if i % 2 else (f"p{i}", f"odd{i}"):
+            brain.gone(name)
+
+    assert brain.cluster.sizes() == {"nodes": 0, "pods": 0, "assumed_pods": 0}
+    assert (brain.cluster._versions, brain.cluster._broken) == ({}, {})

@@ -1,3 +1,5 @@
+import asyncio
+
 import pytest
 
 from scheduler.core.decode import Broken, from_manifest
@@ -5,6 +7,7 @@ from scheduler.core.errors import Ambiguous, ApiError, Conflict, Invalid, NotFou
 from scheduler.core.pod import Pod, PodCondition
 from scheduler.kube.throttle import Throttle
 from scheduler.kube.writes import WRITES, ApiWriter, Rule
+from scheduler.testing.clock import VirtualClock
 from tests.unit.kube import scripted
 from tests.unit.kube.scripted import Answer, Asked, LeapingClock, ScriptedTransport
 
@@ -52,6 +55,7 @@ async def test_bind():
         pytest.param(Ambiguous("connection lost"), id="lost answer"),
         pytest.param(Unavailable("no way"), id="unavailable"),
         pytest.param(TooManyRequests("busy"), id="busy without a wish"),
+        pytest.param(TooManyRequests("busy", retry_after_s=1.0), id="busy: the node is looked at again first"),
     ],
 )
 async def test_bind_is_sent_once_and_its_refusal_is_the_callers(refusal):
@@ -64,22 +68,107 @@ async def test_bind_is_sent_once_and_its_refusal_is_the_callers(refusal):
     assert 1 == len(bench.asked)
 
 
-async def test_a_busy_server_is_waited_for():
+async def test_a_turn_overtakes_what_is_not_a_binding():
+    """And a turn that is given up goes to the next in line."""
+    clock = VirtualClock()
+    throttle = Throttle(clock, qps=1, burst=1)
+    writer = ApiWriter(ScriptedTransport(), throttle, clock)
+    served: list[str] = []
+
+    async def after(wait, name: str) -> None:
+        await wait
+        served.append(name)
+
+    await writer.turn()
+    event = asyncio.create_task(after(throttle.take(), "event"))
+    await clock.settle()
+    given_up = asyncio.create_task(after(writer.turn(), "given up"))
+    bind = asyncio.create_task(after(writer.turn(), "bind"))
+    await clock.settle()
+    given_up.cancel()
+    await clock.advance(1.0)
+    first = [*served]
+    await clock.advance(1.0)
+
+    assert ["bind"] == first
+    assert ["bind", "event"] == served
+    await asyncio.gather(event, bind)
+
+
+async def test_a_turn_that_is_cancelled_as_it_comes_gives_its_token_back(monkeypatch):
+    """Two more are served a second later: with the token of that second, and with this one."""
+    clock = VirtualClock()
+    throttle = Throttle(clock, qps=1, burst=2)
+    writer = ApiWriter(ScriptedTransport(), throttle, clock)
+    await writer.turn()
+    await writer.turn()
+    granted = asyncio.create_task(writer.turn())
+    await clock.settle()
+    with monkeypatch.context() as patched:
+        patched.setattr(throttle, "_next", _and_then(throttle._next, granted.cancel))
+        await clock.advance(1.0)
+    assert granted.cancelled()
+
+    others = [asyncio.create_task(writer.turn()) for _ in range(2)]
+    await clock.advance(1.0)
+
+    assert [True, True] == [other.done() for other in others]
+
+
+def _and_then(ask, act):
+    """`ask`, and in the loop's next round `act`, before whoever the answer wakes."""
+
+    def both():
+        asyncio.get_running_loop().call_soon(act)
+        return ask()
+
+    return both
+
+
+async def test_binding_takes_no_token():
+    """Its turn did, and what was looked at since is fresh."""
+    clock = LeapingClock()
+    writer = ApiWriter(ScriptedTransport(), Throttle(clock, qps=1, burst=1), clock)
+    await writer.turn()
+    await writer.bind(pod(), "n1")
+
+    assert [] == clock.slept
+
+
+WAITING_WRITES = [
+    pytest.param(
+        lambda writer: writer.patch_pod_status(pod(), condition=REFUSED, nominated_node_name=None), id="status"
+    ),
+    pytest.param(lambda writer: writer.create_event("ns", b"{}"), id="event"),
+    pytest.param(lambda writer: writer.patch_event_series("ns", "e", count=2, last_observed_s=0), id="series"),
+]
+
+
+@pytest.mark.parametrize("write", WAITING_WRITES)
+async def test_a_busy_server_is_waited_for(write):
     """429 with Retry-After was certainly not carried out."""
     bench = Bench(TooManyRequests("busy", retry_after_s=2.0), TooManyRequests("busy", retry_after_s=3.0))
-    await bench.writer.bind(pod(), "n1")
+    await write(bench.writer)
 
     assert 3 == len(bench.asked)
     assert [2.0, 3.0] == bench.clock.slept
 
 
-async def test_patience_with_a_busy_server_ends():
-    """Ten tries, as client-go."""
-    bench = Bench(*[TooManyRequests("busy", retry_after_s=1.0)] * 20)
+@pytest.mark.parametrize("write", WAITING_WRITES)
+@pytest.mark.parametrize(
+    ("retry_after_s", "tries"),
+    [
+        pytest.param(1.0, 10, id="ten tries, as client-go"),
+        pytest.param(None, 1, id="a server that names no time is not asked again"),
+    ],
+)
+async def test_patience_with_a_busy_server_ends(write, retry_after_s, tries):
+    """The refusal is the caller's then."""
+    bench = Bench(*[TooManyRequests("busy", retry_after_s=retry_after_s)] * 20)
     with pytest.raises(TooManyRequests):
-        await bench.writer.bind(pod(), "n1")
+        await write(bench.writer)
 
-    assert 10 == len(bench.asked)
+    assert tries == len(bench.asked)
 
 
 async def test_status_patch():

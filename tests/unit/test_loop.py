@@ -1,0 +1,97 @@
+"""The scheduling loop: what an attempt that goes wrong costs, and when there is nothing to do (docs/spec/core.md §3.1, §3.8)."""
+
+from __future__ import annotations
+
+import asyncio
+
+from scheduler.core.verdicts import Code, Rejection
+from scheduler.framework.profile import BoundFilter
+from tests.unit.brain import Brain
+from tests.unit.toys import AfterFilter, Holds, Verifies
+
+
+async def test_reserve_that_raises_leaves_nothing_held_and_the_pod_is_retried() -> None:
+    """A plugin's bug is an error of one attempt; in the next the node has its whole room."""
+
+    class BreaksOnce(Holds):
+        def reserve(self, *_: object) -> None:
+            self.log("reserve")
+            if len(self.world.calls) == 1:
+                raise KeyError("x")
+
+    brain = Brain()
+    brain.plug(reserve=(BreaksOnce("R"),))
+    brain.node("n1", cpu="4")
+    brain.pod("p", cpu="4")
+
+    await brain.settle()
+    assert brain.is_free()
+    assert brain.places() == {"p": "error backoff"}
+    assert brain.writer.conditions[-1][1].reason == "SchedulerError"
+    assert brain.calls == ["R.reserve", "R.unreserve"]
+    await brain.later(2.5)
+
+    assert brain.writer.binds == [("default/p", "n1")]
+
+
+async def test_unreserve_that_raises_does_not_hide_what_reserve_said() -> None:
+    """The pod is refused as the first plugin refused it, and nothing stays held."""
+
+    class Breaks(Holds):
+        def unreserve(self, *_: object) -> None:
+            raise RuntimeError("boom")
+
+    brain = Brain()
+    brain.plug(reserve=(Holds("A", reserves=Rejection("A", Code.UNSCHEDULABLE, ("taken",))), Breaks("B")))
+    brain.node("n1")
+    brain.pod("p")
+
+    await brain.settle()
+
+    assert brain.is_free()
+    assert brain.message("p") == "0/1 nodes are available: 1 taken."
+    assert set(brain.calls) == {"A.reserve", "A.unreserve"}
+
+
+async def test_a_postfilter_that_fails_leaves_the_pod_unschedulable_and_nominated() -> None:
+    """§3.9: neither SchedulerError nor a cleared nomination."""
+    brain = Brain()
+    brain.plug(post_filter=(AfterFilter("P", answer=Rejection("P", Code.ERROR, ("lister is away",))),))
+    brain.node("n1", cpu="1")
+    brain.pod("p", cpu="2", nominated="n1")
+
+    await brain.settle()
+
+    assert brain.places() == {"p": "unschedulable"}
+    assert brain.writer.conditions[-1][1].reason == "Unschedulable"
+    assert brain.message("p") == "0/1 nodes are available: 1 Insufficient cpu. lister is away"
+    assert brain.writer.nominations == []
+    assert brain.parts.queue.nominator.node_of("uid-p") == "n1"
+
+
+async def test_an_attempt_that_gave_the_event_loop_a_turn_is_work() -> None:
+    """Its pod is in no queue and in no binding; whoever waits for quiet must not take that for it."""
+
+    class Slow(Verifies):
+        def verify(self, *args: object) -> Rejection | None:
+            self.world.clock.move(0.01)
+            return super().verify(*args)  # type: ignore[arg-type]
+
+    brain = Brain()
+    toy = Slow("V", names=("n1", "n2", "n3"))
+    toy.world = brain
+    profile = brain.parts.profiles["kubestow"]
+    object.__setattr__(profile, "filter", (*profile.filter, BoundFilter("V", toy.filter, toy.verify)))
+    for name in ("n1", "n2", "n3"):
+        brain.node(name)
+    brain.pod("p")
+
+    step = asyncio.ensure_future(brain.parts.loop.step())
+    await asyncio.sleep(0)
+    assert brain.calls
+    assert not step.done()
+    assert not brain.parts.is_idle()
+    await step
+    await brain.settle()
+
+    assert brain.parts.is_idle()
