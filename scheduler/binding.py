@@ -371,6 +371,9 @@ class Binder:
         self._failures.error(binding.queued, message=message, took_s=self._clock.now() - binding.popped_at)
 
     def _undo_refused(self, binding: Binding, no: Rejection) -> None:
+        if self._is_confirmed(binding):
+            self._succeeded(binding)
+            return
         diagnosis = one_node(no)
         binding.record.result, binding.record.message = "unschedulable", diagnosis.message()
         released = self._release(binding)
@@ -395,6 +398,9 @@ class Binder:
         return held is not None and not self._cluster.is_assumed(uid) and held.node_name == binding.assumed.node_name
 
     def _undo_dropped(self, binding: Binding) -> None:
+        if self._is_confirmed(binding):
+            self._succeeded(binding)
+            return
         binding.record.result, binding.record.message = "error", "the pod is gone or was bound by somebody else"
         if self._release(binding):
             self._queue.move_all(ASSIGNED_POD_DELETE, binding.assumed, None)

@@ -86,9 +86,16 @@ class StatusPatches:
 
     def withdraw(self, uid: str) -> asyncio.Task[None] | None:
         """The pod is about to be bound: drop what waits. A write under way is returned, to be waited for (§3.14)."""
-        self._wanted.pop(uid, None)
         self._pending.pop(uid, None)
-        return self._running.get(uid)
+        under_way = self._running.get(uid)
+        if under_way is None:
+            self._wanted.pop(uid, None)
+        return under_way
+
+    def forget(self, uid: str) -> None:
+        """The pod is gone or bound: nothing more is written for it."""
+        self._pending.pop(uid, None)
+        self._wanted.pop(uid, None)
 
     async def drain(self) -> None:
         """Wait until everything submitted has been answered."""
@@ -116,10 +123,21 @@ class StatusPatches:
                 )
             )
         except ApiError as error:
-            if uid not in self._pending:
-                self._wanted.pop(uid, None)
+            self._not_written(uid, status)
             if not isinstance(error, NotFound):
                 _log.warning("pod status not written", pod=status.pod.key, error=error.message)
+
+    def _not_written(self, uid: str, status: _Status) -> None:
+        """Forget that it was asked for, so that the next time it is written; or leave it to the patch that waits."""
+        waiting = self._pending.get(uid)
+        if waiting is None:
+            self._wanted.pop(uid, None)
+            return
+        self._pending[uid] = _Status(
+            waiting.pod,
+            waiting.condition or status.condition,
+            status.nominate if waiting.nominate is None else waiting.nominate,
+        )
 
 
 def _verdict(condition: PodCondition | None) -> tuple[str, ...]:
@@ -200,7 +218,7 @@ class Failures:
     def forget(self, uid: str) -> None:
         """The pod is gone or bound."""
         self._verdicts.pop(uid, None)
-        self._patches.withdraw(uid)
+        self._patches.forget(uid)
 
     def _finish(self, queued: QueuedPod, reason: str, message: str, nominate: str | None) -> None:
         newest = self._pending.get(queued.info.key)

@@ -217,7 +217,7 @@ class Intake:
             return
         _log.error("pod could not be read", pod=new.key, node=new.node_name, error=new.why)
         shown = Pod(metadata=new.metadata, spec=PodSpec(scheduler_name=new.scheduler_name))
-        if not new.node_name and self._queue.owns(shown):
+        if not new.node_name and self._queue.owns(shown) and not self._bindings.has(new.metadata.uid):
             self._failures.report(shown, SCHEDULER_ERROR, f"pod cannot be read: {new.why}", None)
 
     def _move(self, event: ClusterEvent, old: object, new: object) -> None:

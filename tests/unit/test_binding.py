@@ -496,6 +496,44 @@ async def test_an_error_after_the_watch_has_shown_the_pod_bound_is_none(error: E
     assert brain.is_free()
 
 
+async def test_a_late_commit_of_a_lost_binding_counts_though_the_second_look_says_no() -> None:
+    """Lost, read as unbound, then carried out after all and confirmed, while the node fills up: the pod is bound."""
+    brain = Brain()
+    brain.plug(reserve=(Holds("A"),))
+    brain.node("n1", cpu="2")
+    brain.pod("p", cpu="1")
+
+    def lost(pod: Pod, node_name: str) -> None:
+        raise Ambiguous("reset")
+
+    def read() -> None:
+        brain.writer.server["default/p"] = typed(manifest("p"))
+        brain.pod("p", cpu="1", on="n1")
+        brain.pod("theirs", cpu="2", on="n1", scheduler="default-scheduler")
+
+    brain.writer.on_bind, brain.writer.on_read = lost, read
+
+    await brain.settle()
+
+    assert brain.calls == ["A.reserve"]
+    assert [event.reason for event in brain.recorder.events] == ["Scheduled"]
+    assert brain.places() == {}
+
+
+async def test_a_pod_that_turns_unreadable_on_its_way_gets_no_condition_behind_its_binding() -> None:
+    """The server would keep PodScheduled=False on a bound pod."""
+    brain = Brain()
+    brain.node("n1")
+    brain.writer.hold = asyncio.Event()
+    brain.pod("p")
+    await brain.settle()
+    brain.pod("p", cpu="bad!")
+    brain.writer.hold.set()
+    await brain.settle()
+
+    assert brain.writer.wire == ["bind p"]
+
+
 async def test_a_postbind_that_raises_changes_nothing() -> None:
     """The pod is bound; the next plugin is told all the same."""
     brain = Brain()

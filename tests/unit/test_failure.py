@@ -133,6 +133,34 @@ async def test_a_write_that_failed_is_made_by_the_next_submit() -> None:
     assert desk.said() == ["A"]
 
 
+async def test_a_write_that_failed_is_made_up_for_by_the_one_that_waits() -> None:
+    """A patch that only adds a nomination must not make us believe that the lost verdict was written."""
+    desk = Desk()
+    await desk.hold()
+    desk.writer.patch_errors = [Unavailable("away")]
+    await desk.submit(a_pod(), "A")
+    await desk.submit(a_pod(), nominate="n1")
+    await desk.answered()
+
+    assert desk.said() == ["A"]
+    assert desk.writer.nominations == [("default/p", "n1")]
+
+
+async def test_nothing_is_remembered_of_a_pod_that_is_forgotten() -> None:
+    """Neither what waits nor what was asked for, also while a write is under way."""
+    desk = Desk()
+    await desk.hold()
+    await desk.submit(a_pod(), "A")
+    await desk.submit(a_pod(), "B")
+    desk.patches.forget("uid-p")
+    await desk.answered()
+
+    assert desk.said() == ["A"]
+    assert len(desk.patches) == 0
+    await desk.submit(a_pod(says="A"), "A")
+    assert desk.said() == ["A"]
+
+
 async def test_a_withdrawn_patch_is_not_sent() -> None:
     """Only one that is on the wire is left, to be waited for; the next verdict starts afresh."""
     desk = Desk()
