@@ -7,6 +7,7 @@ models cost a millisecond per request. Knows no kind of object.
 
 from __future__ import annotations
 
+import abc
 import asyncio
 import contextlib
 import os
@@ -86,7 +87,7 @@ async def load_settings(
     return settings
 
 
-class _Source:
+class _Source(abc.ABC):
     """One of kubernetes_asyncio's loaders, behind the same three steps: read, copy into settings, renew."""
 
     name: str
@@ -126,8 +127,9 @@ class _Source:
             _log.warning("credentials could not be renewed", source=self.name, error=str(why))
         settings.server = server
 
+    @abc.abstractmethod
     async def _read(self, force: bool) -> None:
-        raise NotImplementedError
+        """Have the loader read its files, or run its plugin; `force` renews what claims to be valid."""
 
 
 class _ServiceAccount(_Source):

@@ -13,7 +13,7 @@ import pytest
 
 from scheduler.testing.apiserver import ApiServer, Fault
 from scheduler.testing.invariants import Witness, on_missing_nodes, overcommitted, unbound
-from tests.integration.daemon import Rig, options, rig, until
+from tests.integration.daemon import DEADLINE_S, Rig, options, rig, until
 
 
 async def test_pods_are_bound_once_and_confirmed() -> None:
@@ -208,7 +208,7 @@ async def test_signals(second: bool) -> None:
             *(sys.executable, "-m", "scheduler", "run", "--master", server.url, "--secure-port", "0"),
             *(("--loop", "asyncio") if second else ()),
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
-            stderr=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.DEVNULL,
         )
         try:
@@ -218,9 +218,9 @@ async def test_signals(second: bool) -> None:
             await until(lambda: bool(binding_requests(server)), lambda: "no binding was tried")
             process.send_signal(signal.SIGTERM)
             if second:
-                await asyncio.sleep(0.2)
+                await said(process, b"stopping")
                 process.send_signal(signal.SIGTERM)
-            code = await asyncio.wait_for(process.wait(), 60)
+            _, code = await asyncio.wait_for(process.communicate(), DEADLINE_S), process.returncode
         finally:
             if process.returncode is None:
                 process.kill()
@@ -270,6 +270,14 @@ def events(world: Rig, reason: str) -> list[Any]:
 def binding_requests(server: ApiServer) -> list[Any]:
     """Faults that struck a binding."""
     return [rule for rule in server.faults.rules if rule.hits]
+
+
+async def said(process: asyncio.subprocess.Process, word: bytes) -> None:
+    """Read the log until a line has the word."""
+    assert process.stderr is not None
+    async with asyncio.timeout(DEADLINE_S):
+        while word not in await process.stderr.readline():
+            assert process.returncode is None
 
 
 async def text(http: aiohttp.ClientSession, path: str) -> str:
