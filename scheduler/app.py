@@ -51,10 +51,9 @@ _GC_THRESHOLD: Final = (20_000, 20, 20)
 class Daemon:
     """`start`, then `wait`, then `stop`."""
 
-    def __init__(self, options: RunOptions, *, clock: Clock | None = None, transport: Transport | None = None) -> None:
+    def __init__(self, options: RunOptions, *, clock: Clock | None = None) -> None:
         self._options = options
         self._clock = clock or SystemClock()
-        self._given_transport = transport
         self._tasks: set[asyncio.Task[None]] = set()
         self._failed: asyncio.Future[None] | None = None
         self._is_synced = False
@@ -71,10 +70,8 @@ class Daemon:
         """Connect and begin; returns once the endpoints listen and the mirrors run, before they are complete."""
         connection = self._options.config.client_connection
         self._failed = asyncio.get_running_loop().create_future()
-        transport = self._given_transport
-        if transport is None:
-            kubeconfig = self._options.kubeconfig or connection.kubeconfig
-            transport = HttpTransport(await load_settings(kubeconfig or None, self._options.master or None))
+        kubeconfig = self._options.kubeconfig or connection.kubeconfig
+        transport = HttpTransport(await load_settings(kubeconfig or None, self._options.master or None))
         self._transport = transport
         throttle = Throttle(self._clock, qps=connection.qps, burst=connection.burst)
         writer = ApiWriter(transport, throttle, self._clock)
@@ -110,7 +107,7 @@ class Daemon:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._endpoints is not None:
             await self._endpoints.stop()
-        if self._transport is not None and self._given_transport is None:
+        if self._transport is not None:
             await self._transport.close()
         gc.unfreeze()
         gc.set_threshold(*_GC_BEFORE)

@@ -249,8 +249,8 @@ class Binder:
         node_name = binding.assumed.node_name
         if self._cluster.version(node_name) == binding.node_version:
             return
-        slot = self._cluster.nodes.slot(node_name)
-        if slot is None or not self._cluster.nodes.present >> slot & 1:
+        slot = self._cluster.nodes.present_slot(node_name)
+        if slot is None:
             raise _Refused(Rejection("", Code.UNRESOLVABLE, ("node(s) had gone before the pod was bound",)))
         with self._cluster.trial(remove=[self._cluster.get(binding.assumed.uid) or binding.assumed]):
             no = self._runners[binding.profile.name].check_node(binding.assumed, slot, binding.state)

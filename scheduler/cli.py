@@ -254,12 +254,11 @@ def _refuse(file: str, wrong: ConfigErrors) -> NoReturn:
 
 
 def _write_config(path: str, configuration: Configuration) -> None:
-    import yaml
-
+    from scheduler.config.document import write_document
     from scheduler.config.dump import to_document
 
     try:
-        Path(path).write_text(yaml.safe_dump(to_document(configuration), sort_keys=False), encoding="utf-8")
+        Path(path).write_text(write_document(to_document(configuration)), encoding="utf-8")
     except OSError as error:
         raise Refused(f"--write-config-to: {path}: {error.strerror}") from error
 

@@ -146,8 +146,8 @@ class Cycle:
     def _nominated(self, runner: Runner, state: CycleState, pod: PodInfo, pre: PreFiltered) -> int | None:
         """The nominated node alone, if the pod still fits there: no scoring (§3.3 step 3)."""
         name = pod.pod.status.nominated_node_name
-        slot = self._cluster.nodes.slot(name) if name else None
-        if slot is None or not self._cluster.nodes.present >> slot & 1:
+        slot = self._cluster.nodes.present_slot(name) if name else None
+        if slot is None:
             return None
         passed, _ = runner.filter(state, pod, 1 << slot, exact=True)
         return slot if passed else None
@@ -175,7 +175,7 @@ class Cycle:
                 slot = self._choose(scored)
             if runner.exact or runner.verify(state, pod, slot) is None:
                 if scored is not None:
-                    record.scores = self._score_rows(scored, feasible, slot)
+                    record.scores = (self._score_row(scored, slot),)
                 return slot
             feasible &= ~(1 << slot)
             if self._clock.now() - turn > TURN_S:
@@ -317,11 +317,11 @@ class Cycle:
         status = Code.SUCCESS if no is None else no.code
         self._metrics.point(point, status.value, runner.profile.name, self._clock.now() - began)
 
-    def _score_rows(self, scored: Scored, feasible: NodeSet, chosen: int) -> tuple[NodeScore, ...]:
+    def _score_row(self, scored: Scored, chosen: int) -> NodeScore:
         """The chosen node; the runners-up cost a sort and are left to `explain`."""
         name = self._cluster.nodes.name(chosen)
         parts = {plugin: int(column[chosen]) for plugin, column in scored.parts.items()}
-        return (NodeScore(name, int(scored.total[chosen]), parts),)
+        return NodeScore(name, int(scored.total[chosen]), parts)
 
     def _group_rows(self, diagnosis: Diagnosis) -> tuple[GroupRecord, ...]:
         rows = []

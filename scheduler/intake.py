@@ -24,7 +24,7 @@ from scheduler.core.events import (
 )
 from scheduler.core.node import Node
 from scheduler.core.pod import Pod, PodSpec
-from scheduler.core.podinfo import pod_info
+from scheduler.core.podinfo import PodInfo, pod_info
 from scheduler.failure import SCHEDULER_ERROR, Failures
 from scheduler.permit import Permits
 from scheduler.queueing.changes import pod_changes
@@ -107,25 +107,24 @@ class Intake:
     def _reopened(self, name: str) -> None:
         """A node whose unreadable pod is gone or readable can be judged again: to waiting pods it has just arrived."""
         nodes = self._cluster.nodes
-        slot = nodes.slot(name)
-        node = nodes.node(slot) if slot is not None else None
-        if slot is not None and node is not None and not nodes.unreadable >> slot & 1:
-            self._move(NODE_ADD, None, node)
+        slot = nodes.present_slot(name)
+        if slot is not None and not nodes.unreadable >> slot & 1:
+            self._move(NODE_ADD, None, nodes.node(slot))
 
     def _pod(self, old: Pod | None, new: Pod) -> None:
         if new.spec.node_name:
             self._bound(old, new)
             return
         if old is not None and old.spec.node_name:
-            self._unbound(old)
+            self._freed(old.metadata.uid)  # the server's storage was set back
         if self._queue.owns(new):
             self._ours(new)
         elif new.status.nominated_node_name or (old is not None and old.status.nominated_node_name):
             self._foreign(new)
 
-    def _unbound(self, old: Pod) -> None:
-        """A bound pod that has no node any more: the server's storage was set back."""
-        held = self._cluster.remove_pod(old.metadata.uid)
+    def _freed(self, uid: str) -> None:
+        """The pod no longer holds its place; nothing happens if it held none."""
+        held = self._cluster.remove_pod(uid)
         if held is not None:
             self._move(ASSIGNED_POD_DELETE, held, None)
 
@@ -148,8 +147,8 @@ class Intake:
             self._failures.forget(info.uid)
         if elsewhere:
             self._move(ASSIGNED_POD_DELETE, before, None)
-        if ended is not None and nominated_to != info.node_name:
-            self._queue.nomination_ended(ended)
+        if nominated_to != info.node_name:
+            self._nomination_ended(ended)
         self._move(ASSIGNED_POD_ADD, None, info)
 
     def _ours(self, new: Pod) -> None:
@@ -173,27 +172,25 @@ class Intake:
             ended = self._queue.nominator.add_foreign(pod_info(new), new.status.nominated_node_name)
         else:
             ended = self._queue.nominator.remove_foreign(new.metadata.uid)
+        self._nomination_ended(ended)
+
+    def _nomination_ended(self, ended: PodInfo | None) -> None:
         if ended is not None:
             self._queue.nomination_ended(ended)
 
     def _gone(self, old: Pod) -> None:
         """Deleted, or finished: its place is free, or it need not be tried any more."""
         uid = old.metadata.uid
-        ended = self._queue.nominator.remove_foreign(uid)
-        if ended is not None:
-            self._queue.nomination_ended(ended)
+        self._nomination_ended(self._queue.nominator.remove_foreign(uid))
         self._failures.forget(uid)
-        waiting = self._pending.pop(old.key)
-        if waiting is not None and waiting.uid == uid:
-            if self._cluster.is_assumed(uid):
-                self._assumed_deleted(uid)
-            self._queue.delete(waiting)
+        waiting = self._pending.get(old.key)
+        if waiting is None or waiting.uid != uid:  # a namesake that waits now is another pod
+            self._freed(uid)
             return
-        if waiting is not None:
-            self._pending.set(waiting)
-        held = self._cluster.remove_pod(uid)
-        if held is not None:
-            self._move(ASSIGNED_POD_DELETE, held, None)
+        self._pending.pop(old.key)
+        if self._cluster.is_assumed(uid):
+            self._assumed_deleted(uid)
+        self._queue.delete(waiting)
 
     def _assumed_deleted(self, uid: str) -> None:
         """§4.3: a pod that is being deleted gives its assumed place back at once; its binding will fail harmlessly."""

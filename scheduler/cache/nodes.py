@@ -71,6 +71,11 @@ class Nodes:
         """The slot of a node that exists or still holds pods."""
         return self._slots.get(name)
 
+    def present_slot(self, name: str) -> int | None:
+        """The slot of a node that exists: a ghost has none."""
+        slot = self._slots.get(name)
+        return slot if slot is not None and self.present >> slot & 1 else None
+
     def name(self, slot: int) -> str:
         """The node's name; "" for a free slot."""
         return self._names[slot]

@@ -77,6 +77,3 @@ def parse(raw: str | float) -> Quantity:
 def _up(amount: Decimal) -> int:
     whole = int(amount.to_integral_value(rounding=ROUND_CEILING, context=_EXACT))
     return max(-_MAX, min(_MAX, whole))
-
-
-ZERO: Final = parse("0")

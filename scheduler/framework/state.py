@@ -40,10 +40,6 @@ class CycleState:
         except KeyError:
             raise KeyError(key.name) from None
 
-    def find(self, key: StateKey[T]) -> T | None:
-        """None when absent."""
-        return cast("T | None", self._values.get(key))
-
     def clone(self) -> CycleState:
         """For a trial: values that have a `clone` method are cloned, others are shared."""
         other = CycleState(is_sampled=self.is_sampled)

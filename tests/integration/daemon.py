@@ -78,9 +78,16 @@ def options(url: str, **more: Any) -> RunOptions:
 @contextlib.asynccontextmanager
 async def rig(server: ApiServer | None = None, **more: Any) -> AsyncIterator[Rig]:
     """Start both; stop the daemon first."""
-    async with contextlib.AsyncExitStack() as stack:
-        server = await stack.enter_async_context(server or ApiServer())
-        daemon = Daemon(options(server.url, **more))
-        stack.push_async_callback(daemon.stop)
+    async with server or ApiServer() as running, rig_on(running, **more) as world:
+        yield world
+
+
+@contextlib.asynccontextmanager
+async def rig_on(server: ApiServer, **more: Any) -> AsyncIterator[Rig]:
+    """A daemon on a server that is running already; the server outlives it."""
+    daemon = Daemon(options(server.url, **more))
+    try:
         await daemon.start()
         yield Rig(server, daemon)
+    finally:
+        await daemon.stop()

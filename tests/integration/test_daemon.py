@@ -13,7 +13,7 @@ import pytest
 
 from scheduler.testing.apiserver import ApiServer, Fault
 from scheduler.testing.invariants import Witness, on_missing_nodes, overcommitted, unbound
-from tests.integration.daemon import DEADLINE_S, Rig, options, rig, until
+from tests.integration.daemon import DEADLINE_S, Rig, rig, rig_on, until
 
 
 async def test_pods_are_bound_once_and_confirmed() -> None:
@@ -231,24 +231,6 @@ async def test_signals(second: bool) -> None:
 
 
 # -- looking at the server ---------------------------------------------------------------------------------------------
-
-
-def rig_on(server: ApiServer) -> Any:
-    """A daemon on a server that is running already."""
-    import contextlib
-
-    from scheduler.app import Daemon
-
-    @contextlib.asynccontextmanager
-    async def running() -> Any:
-        daemon = Daemon(options(server.url))
-        try:
-            await daemon.start()
-            yield Rig(server, daemon)
-        finally:
-            await daemon.stop()
-
-    return running()
 
 
 def broken_laws(server: ApiServer, witness: Witness) -> list[str]:
