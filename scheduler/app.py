@@ -22,11 +22,9 @@ from scheduler.config.dump import to_document
 from scheduler.core.clock import Clock, SystemClock
 from scheduler.core.decode import ObjectDecoder
 from scheduler.core.deltas import Delta
-from scheduler.core.node import Node
-from scheduler.core.pod import Pod
 from scheduler.decisions import Decisions
 from scheduler.insight.http import Endpoints, Sources
-from scheduler.kube.kinds import WATCHED_NOW, Discovery, KindSpec, Served
+from scheduler.kube.kinds import Discovery, KindSpec, Served, watched
 from scheduler.kube.recorder import EventRecorder
 from scheduler.kube.reflector import Reflector
 from scheduler.kube.throttle import Throttle
@@ -79,7 +77,8 @@ class Daemon:
         self.decisions = Decisions(
             self._options, writer=writer, recorder=self._recorder, clock=self._clock, metrics=self.metrics
         )
-        self._discovery = Discovery(transport, self._clock)
+        self._kinds = watched(kind for profile in self.decisions.profiles.values() for kind in profile.reads)
+        self._discovery = Discovery(transport, self._clock, kinds=self._kinds)
         self._bind_metrics()
         if self._options.port is not None:
             self._endpoints = Endpoints(self._sources())
@@ -152,18 +151,15 @@ class Daemon:
             served,
             decoder=ObjectDecoder(spec.name, spec.typ),
             transport=transport,
-            on_batch=self._on_pods if spec.typ is Pod else self._on_nodes,
+            on_batch=partial(self._on_batch, spec.name),
             clock=self._clock,
             chance=self.decisions.chance,
         )
         self._reflectors[spec.name] = reflector
         self._spawn(reflector.run())
 
-    def _on_pods(self, deltas: list[Delta[Pod]]) -> None:
-        self.decisions.inbox.put(partial(self.decisions.intake.pods, deltas))
-
-    def _on_nodes(self, deltas: list[Delta[Node]]) -> None:
-        self.decisions.inbox.put(partial(self.decisions.intake.nodes, deltas))
+    def _on_batch(self, kind: str, deltas: list[Delta[Any]]) -> None:
+        self.decisions.inbox.put(partial(self.decisions.intake.apply, kind, deltas))
 
     async def _schedule(self) -> None:
         await self._discovery.answered.wait()
@@ -199,7 +195,7 @@ class Daemon:
 
     def _sources(self) -> Sources:
         decisions = self.decisions
-        readyz = {f"informer-sync-{spec.plural}": partial(self._kind_lag, spec.name) for spec in WATCHED_NOW}
+        readyz = {f"informer-sync-{spec.plural}": partial(self._kind_lag, spec.name) for spec in self._kinds}
         return Sources(
             livez={"scheduling-loop": self._heartbeat},
             readyz={

@@ -29,6 +29,7 @@ from scheduler.failure import SCHEDULER_ERROR, Failures
 from scheduler.permit import Permits
 from scheduler.queueing.changes import pod_changes
 from scheduler.shared import Shared
+from scheduler.surroundings import surroundings
 
 _log = structlog.get_logger(__name__)
 
@@ -52,6 +53,15 @@ class Intake:
         self._metrics = shared.metrics
         self._failures = failures
         self._bindings = bindings
+        self._handlers: dict[str, Callable[[Delta[Any]], None]] = {
+            "Pod": self._pod_delta,
+            "Node": self._node,
+            **surroundings(shared.cluster, self._move),
+        }
+
+    def apply(self, kind: str, deltas: Iterable[Delta[Any]]) -> None:
+        """One batch from the reflector of this kind. Raises KeyError for a kind that nobody here knows."""
+        self._each(self._handlers[kind], deltas)
 
     # -- nodes -------------------------------------------------------------------------------------------------------
 

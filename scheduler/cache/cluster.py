@@ -10,7 +10,9 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from scheduler.cache.namespaces import Namespaces
 from scheduler.cache.nodes import Nodes
+from scheduler.cache.workloads import Workloads
 from scheduler.core.decode import Broken
 from scheduler.core.node import Node
 from scheduler.core.podinfo import PodInfo
@@ -31,6 +33,8 @@ class Cluster:
 
     def __init__(self) -> None:
         self.nodes = Nodes()
+        self.namespaces = Namespaces()
+        self.workloads = Workloads()
         self.healed = 0
         """Times an event contradicted the cache and the cache was put right."""
         self._versions: dict[str, int] = {}

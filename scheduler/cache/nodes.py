@@ -13,9 +13,14 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from scheduler.cache.antiaffinity import AntiAffinityIndex, required_anti_affinity
+from scheduler.cache.antiaffinity import AntiAffinityIndex
+from scheduler.cache.features import FeatureIndex
+from scheduler.cache.images import ImageIndex
 from scheduler.cache.labels import LabelIndex
+from scheduler.cache.podterms import PodTerms, has_pod_affinity
+from scheduler.cache.population import Population
 from scheduler.cache.ports import PortIndex
+from scheduler.cache.topology import Topologies
 from scheduler.core.node import Node, Taint
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.core.podinfo import PodInfo, Requests, allocatable
@@ -42,8 +47,13 @@ class Nodes:
         self.taints: dict[tuple[Taint, ...], NodeSet] = {}
         """Nodes by their whole list of taints, untainted ones left out."""
         self.labels = LabelIndex()
+        self.images = ImageIndex()
+        self.features = FeatureIndex()
         self.ports = PortIndex()
         self.anti_affinity = AntiAffinityIndex()
+        self.topologies = Topologies(self.labels, capacity)
+        self.population = Population()
+        self.pod_terms = PodTerms()
         self.allocatable: Matrix = np.zeros((8, capacity), dtype=np.int64)
         self.requested: Matrix = np.zeros((8, capacity), dtype=np.int64)
         self.non_zero: Matrix = np.zeros((2, capacity), dtype=np.int64)
@@ -142,6 +152,9 @@ class Nodes:
             self._respec(slot, old, node)
         if old is None or old.status.allocatable != node.status.allocatable:
             self._reallocate(slot, node)
+        if old is None or old.status.declared_features != node.status.declared_features:
+            self._redeclare(slot, old, node)
+        self.images.put(slot, node.status.images)
         self.present |= 1 << slot
         return slot
 
@@ -155,6 +168,8 @@ class Nodes:
         self._objects[slot] = None
         self._relabel(slot, node, None)
         self._respec(slot, node, None)
+        self._redeclare(slot, node, None)
+        self.images.remove(slot)
         self.allocatable[:, slot] = 0
         self.allowed_pods[slot] = 0
         self.present &= ~(1 << slot)
@@ -170,8 +185,10 @@ class Nodes:
         self.non_zero[1, slot] += info.non_zero_memory_bytes
         if info.host_ports:
             self.ports.add(slot, info.host_ports)
-        if info.pod.spec.affinity is not None:
+        self.population.add(slot, info)
+        if has_pod_affinity(info.pod.spec.affinity):
             self.anti_affinity.add(slot, info)
+            self.pod_terms.add(slot, info)
         return slot
 
     def remove_pod(self, name: str, uid: str) -> PodInfo | None:
@@ -185,8 +202,10 @@ class Nodes:
         self.non_zero[1, slot] -= info.non_zero_memory_bytes
         if info.host_ports:
             self.ports.remove(slot, info.host_ports)
-        if info.pod.spec.affinity is not None:
+        self.population.remove(slot, info)
+        if has_pod_affinity(info.pod.spec.affinity):
             self.anti_affinity.remove(slot, info)
+            self.pod_terms.remove(slot, info)
         self._release(slot)
         return info
 
@@ -198,7 +217,10 @@ class Nodes:
             return False
         if (old.non_zero_milli_cpu, old.non_zero_memory_bytes) != (info.non_zero_milli_cpu, info.non_zero_memory_bytes):
             return False
-        if required_anti_affinity(old) != required_anti_affinity(info):  # the API server forbids it; the index holds
+        if old.placement_shape != info.placement_shape:  # the API server forbids it; the indexes hold
+            return False
+        before, after = old.pod.metadata, info.pod.metadata
+        if before.labels != after.labels or (before.deletion_timestamp is None) != (after.deletion_timestamp is None):
             return False
         self._pods[slot][info.uid] = info
         return True
@@ -254,6 +276,7 @@ class Nodes:
             self.labels.remove(slot, old.metadata.labels)
         if new is not None:
             self.labels.add(slot, new.metadata.labels)
+        self.topologies.relabelled(slot, _labels(old), _labels(new))
         self.object_generation += 1
 
     def _respec(self, slot: int, old: Node | None, new: Node | None) -> None:
@@ -271,6 +294,12 @@ class Nodes:
         else:
             self.unschedulable &= ~bit
         self.object_generation += 1
+
+    def _redeclare(self, slot: int, old: Node | None, new: Node | None) -> None:
+        if old is not None:
+            self.features.remove(slot, old.status.declared_features)
+        if new is not None:
+            self.features.add(slot, new.status.declared_features)
 
     def _reallocate(self, slot: int, node: Node) -> None:
         amounts = allocatable(node.status.allocatable)
@@ -301,6 +330,11 @@ class Nodes:
         self._names += [""] * old
         self._pods += [{} for _ in range(old)]
         self._free = list(range(self.capacity - 1, old - 1, -1))
+        self.topologies.grow(self.capacity)
+
+
+def _labels(node: Node | None) -> Mapping[str, str]:
+    return {} if node is None else node.metadata.labels
 
 
 class NodeView:

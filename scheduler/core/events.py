@@ -52,6 +52,8 @@ class Resource(enum.StrEnum):
     ASSIGNED_POD = "AssignedPod"
     UNSCHEDULABLE_POD = "UnschedulablePod"
     NODE = "Node"
+    NAMESPACE = "Namespace"
+    """Ours: upstream lets pods that a namespaceSelector concerns wait for something else (docs/spec/core.md §10.2)."""
     PERSISTENT_VOLUME = "PersistentVolume"
     PERSISTENT_VOLUME_CLAIM = "PersistentVolumeClaim"
     CSI_NODE = "storage.k8s.io/CSINode"

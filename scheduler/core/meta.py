@@ -22,6 +22,7 @@ class Frozen(msgspec.Struct, frozen=True, rename="camel", gc=False, omit_default
 class OwnerReference(Frozen, frozen=True):
     """Who made this object."""
 
+    api_version: str = ""
     kind: str = ""
     name: str = ""
     uid: str = ""

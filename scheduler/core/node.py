@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from msgspec.structs import force_setattr
+
 from scheduler.core.meta import Frozen, Metadata
 from scheduler.core.pod import ResourceMap
 
@@ -29,10 +33,15 @@ class NodeCondition(Frozen, frozen=True):
 
 
 class ContainerImage(Frozen, frozen=True):
-    """An image the node has pulled."""
+    """An image the node has pulled. `names` is null for one that lost its names to a newer build."""
 
-    names: tuple[str, ...] = ()
+    names: tuple[str, ...] | None = ()
     size_bytes: int = 0
+
+
+_images: dict[ContainerImage, ContainerImage] = {}
+_IMAGES_MAX: Final = 50_000
+"""Images seen so far are forgotten at this number; those in use are known again after every node's next heartbeat."""
 
 
 class NodeStatus(Frozen, frozen=True):
@@ -42,6 +51,13 @@ class NodeStatus(Frozen, frozen=True):
     conditions: tuple[NodeCondition, ...] = ()
     images: tuple[ContainerImage, ...] = ()
     declared_features: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Equal images of all nodes become one object: fifty a node are else nine tenths of its memory."""
+        if self.images:
+            if len(_images) >= _IMAGES_MAX:
+                _images.clear()
+            force_setattr(self, "images", tuple([_images.setdefault(image, image) for image in self.images]))
 
 
 class Node(Frozen, frozen=True):

@@ -28,6 +28,12 @@ class ContainerPort(Frozen, frozen=True):
     host_ip: str = msgspec.field(default="", name="hostIP")
 
 
+class ContainerRestartRule(Frozen, frozen=True):
+    """What is done when the container exits in a certain way."""
+
+    action: str = ""
+
+
 class Container(Frozen, frozen=True):
     """A container or init container; `restart_policy == "Always"` makes an init container a sidecar."""
 
@@ -36,6 +42,7 @@ class Container(Frozen, frozen=True):
     resources: ResourceRequirements = ResourceRequirements()
     ports: tuple[ContainerPort, ...] = ()
     restart_policy: str | None = None
+    restart_policy_rules: tuple[ContainerRestartRule, ...] = ()
 
 
 class Toleration(Frozen, frozen=True):
@@ -145,12 +152,19 @@ class ClaimVolumeSource(Frozen, frozen=True):
     read_only: bool = False
 
 
+class ImageVolumeSource(Frozen, frozen=True):
+    """`image` of a pod volume: an image that is mounted, not run."""
+
+    reference: str = ""
+
+
 class Volume(Frozen, frozen=True):
     """A pod volume. Inline sources are kept as they came (their keys matter to volume plugins); None where absent."""
 
     name: str = ""
     persistent_volume_claim: ClaimVolumeSource | None = None
     ephemeral: dict[str, Any] | None = None
+    image: ImageVolumeSource | None = None
 
 
 class PodResourceClaim(Frozen, frozen=True):
@@ -187,6 +201,7 @@ class PodSpec(Frozen, frozen=True):
     resource_claims: tuple[PodResourceClaim, ...] = ()
     scheduling_group: SchedulingGroup | None = None
     host_network: bool = False
+    host_users: bool | None = None
 
 
 class PodCondition(Frozen, frozen=True):

@@ -44,6 +44,8 @@ class PodInfo:
     host_ports: tuple[HostPort, ...]
     placement_shape: bytes
     """Equal for pods with equal nodeSelector and affinity; empty when there is neither."""
+    spread_shape: bytes = b""
+    """Equal for pods with equal topologySpreadConstraints; empty when there are none."""
 
     @property
     def key(self) -> str:
@@ -78,7 +80,8 @@ def pod_info(pod: Pod) -> PodInfo:
     spec = pod.spec
     requests, milli_cpu, memory_bytes = _requests(pod)
     shape = _encode((spec.node_selector, spec.affinity)) if spec.node_selector or spec.affinity else b""
-    return PodInfo(pod, requests, milli_cpu, memory_bytes, host_ports(pod), shape)
+    spread = _encode(spec.topology_spread_constraints) if spec.topology_spread_constraints else b""
+    return PodInfo(pod, requests, milli_cpu, memory_bytes, host_ports(pod), shape, spread)
 
 
 def placed(info: PodInfo, node_name: str) -> PodInfo:
@@ -86,7 +89,13 @@ def placed(info: PodInfo, node_name: str) -> PodInfo:
     spec = msgspec.structs.replace(info.pod.spec, node_name=node_name)
     pod = msgspec.structs.replace(info.pod, spec=spec)
     return PodInfo(
-        pod, info.requests, info.non_zero_milli_cpu, info.non_zero_memory_bytes, info.host_ports, info.placement_shape
+        pod,
+        info.requests,
+        info.non_zero_milli_cpu,
+        info.non_zero_memory_bytes,
+        info.host_ports,
+        info.placement_shape,
+        info.spread_shape,
     )
 
 

@@ -96,6 +96,8 @@ class Profile:
     bind: tuple[points.BindPlugin, ...]
     post_bind: tuple[points.PostBindPlugin, ...]
     hints: Mapping[str, tuple[EventHint, ...]]
+    reads: frozenset[str]
+    """Kinds that the plugins need beside pods and nodes: each plugin names its own in an attribute `reads`."""
     resolved: Resolved
     """The lists that the configuration led to; `absent` in it names upstream's defaults this version does not have."""
 
@@ -175,6 +177,7 @@ def build(
         bind=tuple(at("bind")),
         post_bind=tuple(at("postBind")),
         hints=_hints({p.name: p for point in _REJECTING for p in at(point)}),
+        reads=frozenset(kind for point in METHODS for p in at(point) for kind in getattr(p, "reads", ())),
         resolved=resolved,
     )
 

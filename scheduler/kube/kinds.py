@@ -1,7 +1,7 @@
 """What is watched: every kind with its API versions in order of preference, and which of them this server has.
 
 A kind that the server does not serve is absent, and asked for again once a minute: versions appear with upgrades,
-groups with feature gates. To watch one more kind: give its row a `typ` and add it to `WATCHED_NOW`; the chart's
+groups with feature gates. To watch one more kind: give its row a `typ` and name it in the plugin's `reads`; the chart's
 permissions follow from this table. Rules: docs/spec/core.md §4.1.
 """
 
@@ -17,8 +17,10 @@ import structlog
 
 from scheduler.core.clock import Clock
 from scheduler.core.errors import ApiError, NotFound
+from scheduler.core.namespace import Namespace
 from scheduler.core.node import Node
 from scheduler.core.pod import Pod
+from scheduler.core.workloads import ReplicaSet, ReplicationController, Service, StatefulSet
 from scheduler.kube.wire import Transport
 
 _log = structlog.get_logger(__name__)
@@ -55,19 +57,24 @@ _DRA: Final = ("resource.k8s.io/v1", "resource.k8s.io/v1beta2", "resource.k8s.io
 
 POD: Final = KindSpec("Pod", "pods", ("v1",), True, Pod, "status.phase!=Succeeded,status.phase!=Failed")
 NODE: Final = KindSpec("Node", "nodes", ("v1",), False, Node)
+NAMESPACE: Final = KindSpec("Namespace", "namespaces", ("v1",), False, Namespace)
+WORKLOADS: Final[tuple[KindSpec, ...]] = (
+    KindSpec("Service", "services", ("v1",), True, Service),
+    KindSpec("ReplicationController", "replicationcontrollers", ("v1",), True, ReplicationController),
+    KindSpec("ReplicaSet", "replicasets", ("apps/v1",), True, ReplicaSet),
+    KindSpec("StatefulSet", "statefulsets", ("apps/v1",), True, StatefulSet),
+)
+"""What default spread constraints go by (docs/spec/core.md §5.8)."""
 
 KINDS: Final[Mapping[str, KindSpec]] = {
     spec.name: spec
     for spec in (
         POD,
         NODE,
-        KindSpec("Namespace", "namespaces", ("v1",), False),
+        NAMESPACE,
         KindSpec("PersistentVolume", "persistentvolumes", ("v1",), False),
         KindSpec("PersistentVolumeClaim", "persistentvolumeclaims", ("v1",), True),
-        KindSpec("Service", "services", ("v1",), True),
-        KindSpec("ReplicationController", "replicationcontrollers", ("v1",), True),
-        KindSpec("ReplicaSet", "replicasets", ("apps/v1",), True),
-        KindSpec("StatefulSet", "statefulsets", ("apps/v1",), True),
+        *WORKLOADS,
         KindSpec("PodDisruptionBudget", "poddisruptionbudgets", ("policy/v1",), True),
         KindSpec("StorageClass", "storageclasses", _STORAGE, False),
         KindSpec("CSINode", "csinodes", _STORAGE, False),
@@ -81,7 +88,14 @@ KINDS: Final[Mapping[str, KindSpec]] = {
     )
 }
 
-WATCHED_NOW: Final[tuple[KindSpec, ...]] = (POD, NODE)
+WATCHED_NOW: Final[tuple[KindSpec, ...]] = (POD, NODE, NAMESPACE, *WORKLOADS)
+"""Everything that a default configuration watches."""
+
+
+def watched(names: Iterable[str]) -> tuple[KindSpec, ...]:
+    """Pods and nodes always, and the kinds that plugins read, in the order of the table."""
+    wanted = {POD.name, NODE.name, *names}
+    return tuple(spec for spec in KINDS.values() if spec.name in wanted)
 
 
 class _Resource(msgspec.Struct):

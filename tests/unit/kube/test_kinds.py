@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from scheduler.core.errors import NotFound, Unavailable
-from scheduler.kube.kinds import KINDS, WATCHED_NOW, Discovery, Served, Unanswered, discover
+from scheduler.kube.kinds import KINDS, WATCHED_NOW, Discovery, Served, Unanswered, discover, watched
 from tests.unit.kube.scripted import LeapingClock, ScriptedTransport, until
 
 CAPACITY, CLAIM, POD = KINDS["CSIStorageCapacity"], KINDS["ResourceClaim"], KINDS["Pod"]
@@ -50,11 +50,16 @@ async def test_versions_are_tried_in_order_of_preference(groups, expected):
     assert {"CSIStorageCapacity": expected} == await discover(transport, [CAPACITY])
 
 
+def test_pods_and_nodes_are_watched_always_and_others_when_a_plugin_reads_them():
+    assert [spec.name for spec in watched(())] == ["Pod", "Node"]
+    assert [spec.name for spec in watched(["Service", "Namespace"])] == ["Pod", "Node", "Namespace", "Service"]
+
+
 async def test_a_group_version_is_asked_once_for_all_its_kinds():
     """Core kinds live under /api."""
     transport = ScriptedTransport(by_path={"/api/v1": serves("pods", "nodes")})
 
-    found = await discover(transport)
+    found = await discover(transport, [KINDS["Pod"], KINDS["Node"]])
 
     assert {"Pod": Served("/api/v1/pods", "v1"), "Node": Served("/api/v1/nodes", "v1")} == found
     assert ["/api/v1"] == transport.paths("GET")

@@ -1,0 +1,162 @@
+"""Counts per topology domain, kept one pod at a time (docs/spec/core.md §5.8, §5.9).
+
+What filters ask is answered with sets: which nodes share a domain with any, and which are in a domain with how many. What
+scores ask is answered with a column. Each form is made when first asked for and followed from then on.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from scheduler.cache.slotcounts import SlotCounts
+from scheduler.cache.topology import Topology
+from scheduler.core.nodeset import EMPTY, NodeSet
+
+_KEPT: Final = 4
+"""Eligible sets kept per count: rollouts of nodes and taints leave old ones behind."""
+
+
+class Domains:
+    """One count over the domains of one key. Take it from `of`, which brings it up to date; good until the next change.
+
+    Only pods on `eligible` nodes count, and only domains with an eligible node exist; None: every node with the key.
+    """
+
+    __slots__ = (
+        "_column",
+        "_generation",
+        "_levels",
+        "_position",
+        "counts",
+        "eligible",
+        "existing",
+        "occupied",
+        "per_domain",
+        "topology",
+    )
+
+    def __init__(self, counts: SlotCounts, topology: Topology, eligible: NodeSet | None) -> None:
+        self.counts = counts
+        self.topology = topology
+        self.eligible = eligible
+        self.per_domain: dict[int, int] = {}
+        """Domain number → how many, none of them 0."""
+        self.occupied: NodeSet = EMPTY
+        """Nodes whose domain holds at least one."""
+        self.existing = 0
+        """How many domains there are."""
+        self._column: npt.NDArray[np.int64] | None = None
+        self._levels: dict[int, Level] | None = None
+        self._generation = self._position = -1
+        self._rebuild()
+
+    def column(self) -> npt.NDArray[np.int64]:
+        """How many are in the domain of each slot, 0 for slots without the key. A fresh array; O(nodes)."""
+        column = self._column
+        if column is None:
+            column = self._column = np.zeros(len(self.topology.members) + 1, dtype=np.int64)
+            for number, count in self.per_domain.items():
+                column[number] = count
+        return column[self.topology.domain]
+
+    def levels(self) -> dict[int, Level]:
+        """Count → the domains with that many; those that do not exist are in none."""
+        if self._levels is None:
+            self._levels = self._made_levels()
+        return self._levels
+
+    def refresh(self) -> None:
+        """Follow what changed since the last time; O(changes), or O(nodes) if the domains themselves changed."""
+        if self._generation != self.topology.generation:
+            self._rebuild()
+            return
+        changes = self.counts.changed_since(self._position)
+        if changes is None:
+            self._rebuild()
+            return
+        for entry in changes:
+            self._count(entry if entry >= 0 else ~entry, 1 if entry >= 0 else -1)
+        self._position = self.counts.position
+
+    def _count(self, slot: int, by: int) -> None:
+        number = int(self.topology.domain[slot])
+        if number < 0 or (self.eligible is not None and not self.eligible >> slot & 1):
+            return
+        before = self.per_domain.get(number, 0)
+        after = before + by
+        members = self.topology.members[number]
+        if after:
+            self.per_domain[number] = after
+        else:
+            del self.per_domain[number]
+            self.occupied &= ~members
+        if not before:
+            self.occupied |= members
+        if self._column is not None:
+            self._column[number] = after
+        if self._levels is not None:
+            self._levels[before].leave(members)
+            if not self._levels[before].domains:
+                del self._levels[before]
+            self._levels.setdefault(after, Level()).enter(members)
+
+    def _rebuild(self) -> None:
+        self._generation = self.topology.generation
+        self._position = self.counts.position
+        self._column = self._levels = None
+        domain, eligible = self.topology.domain, self.eligible
+        per_domain: dict[int, int] = {}
+        for slot, count in self.counts.counts.items():
+            number = int(domain[slot]) if slot < len(domain) else -1
+            if number >= 0 and (eligible is None or eligible >> slot & 1):
+                per_domain[number] = per_domain.get(number, 0) + count
+        self.per_domain = per_domain
+        self.occupied = EMPTY
+        for number in per_domain:
+            self.occupied |= self.topology.members[number]
+        self.existing = len(self.topology) if eligible is None else self.topology.distinct(eligible)
+
+    def _made_levels(self) -> dict[int, Level]:
+        levels: dict[int, Level] = {}
+        for number, members in enumerate(self.topology.members):
+            if members if self.eligible is None else members & self.eligible:
+                levels.setdefault(self.per_domain.get(number, 0), Level()).enter(members)
+        return levels
+
+
+class Level:
+    """Domains with equally many."""
+
+    __slots__ = ("domains", "nodes")
+
+    def __init__(self) -> None:
+        self.nodes: NodeSet = EMPTY
+        """All nodes of these domains, eligible or not."""
+        self.domains = 0
+
+    def enter(self, members: NodeSet) -> None:
+        """One more domain."""
+        self.nodes |= members
+        self.domains += 1
+
+    def leave(self, members: NodeSet) -> None:
+        """One domain fewer."""
+        self.nodes &= ~members
+        self.domains -= 1
+
+
+def of(counts: SlotCounts, topology: Topology, eligible: NodeSet | None = None) -> Domains:
+    """The sums of `counts` over these domains, up to date. A look-up plus O(pods that came and went since)."""
+    key = (topology.key, eligible)
+    known = counts.domains.pop(key, None)
+    if known is None or known.topology is not topology:
+        known = Domains(counts, topology, eligible)
+        if len(counts.domains) >= _KEPT:
+            del counts.domains[next(iter(counts.domains))]
+    else:
+        known.refresh()
+    counts.domains[key] = known
+    return known

@@ -1,0 +1,186 @@
+"""Who lives where: counts of the pods that a selection of namespaces and labels finds, kept pod by pod.
+
+Pods with equal namespace and labels are one class, so a new selection looks at classes and not at pods, and from then on
+each pod that comes or goes changes the counts of the selections that find its class (docs/spec/core.md §5.8, §5.9).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import msgspec
+
+from scheduler.cache.slotcounts import SlotCounts
+from scheduler.core.anchors import Anchor, anchors, probes
+from scheduler.core.labels import LabelSelector
+from scheduler.core.podinfo import PodInfo
+
+Term: TypeAlias = tuple[frozenset[str] | None, LabelSelector | None]
+"""Namespaces (None: all of them) and a selector (None selects nothing)."""
+
+_TALLIES_MAX: Final = 4096
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Selection:
+    """Pods that every term finds. Made by `selection`; equal ones have equal keys."""
+
+    terms: tuple[Term, ...]
+    counts_terminating: bool
+    key: bytes
+
+    def finds(self, namespace: str, labels: Mapping[str, str]) -> bool:
+        """Whether a pod with these labels is one of them. No terms find nobody."""
+        return bool(self.terms) and all(
+            (namespaces is None or namespace in namespaces) and selector is not None and selector.matches(labels)
+            for namespaces, selector in self.terms
+        )
+
+
+def selection(terms: Iterable[Term], *, counts_terminating: bool) -> Selection:
+    """A selection and its key; some 2 µs, so keep it per shape."""
+    terms = tuple(terms)
+    written = [(None if names is None else sorted(names), selector) for names, selector in terms]
+    return Selection(terms, counts_terminating, _encode((counts_terminating, written)))
+
+
+_ClassKey: TypeAlias = tuple[str, frozenset[tuple[str, str]], bool]
+
+
+class _Class:
+    """Pods that no selection can tell apart."""
+
+    __slots__ = ("counts", "labels", "namespace", "tallies", "terminating")
+
+    def __init__(self, namespace: str, labels: Mapping[str, str], *, terminating: bool) -> None:
+        self.namespace = namespace
+        self.labels = labels
+        self.terminating = terminating
+        self.counts: dict[int, int] = {}
+        self.tallies: list[_Tally] = []
+
+
+class _Tally(SlotCounts):
+    """The pods that one selection finds."""
+
+    __slots__ = ("classes", "selection")
+
+    def __init__(self, found: Selection) -> None:
+        super().__init__()
+        self.selection = found
+        self.classes: set[_Class] = set()
+
+    def wants(self, pods: _Class) -> bool:
+        return (self.selection.counts_terminating or not pods.terminating) and self.selection.finds(
+            pods.namespace, pods.labels
+        )
+
+
+class Population:
+    """All pods on nodes by class, and the tallies in use. Changed by `Nodes` only."""
+
+    def __init__(self) -> None:
+        self._classes: dict[_ClassKey, _Class] = {}
+        self._by_namespace: dict[str, dict[_Class, None]] = {}
+        self._tallies: OrderedDict[bytes, _Tally] = OrderedDict()
+        self._filed: dict[Anchor, dict[_Tally, None]] = {}
+
+    def tally(self, wanted: Selection) -> SlotCounts:
+        """How many of these pods are on each slot. O(classes of its namespaces) the first time, a look-up then.
+
+        Take it again for each use: one that nobody asked for in a long time is no longer kept up.
+        """
+        tally = self._tallies.get(wanted.key)
+        if tally is None:
+            tally = self._begin(wanted)
+        else:
+            self._tallies.move_to_end(wanted.key)
+        return tally
+
+    def add(self, slot: int, pod: PodInfo) -> None:
+        """A pod came to the slot. O(selections that find it)."""
+        key = _class_key(pod)
+        pods = self._classes.get(key)
+        if pods is None:
+            pods = self._appear(key, pod)
+        pods.counts[slot] = pods.counts.get(slot, 0) + 1
+        for tally in pods.tallies:
+            tally.add(slot)
+
+    def remove(self, slot: int, pod: PodInfo) -> None:
+        """The inverse of `add`; KeyError for a pod that was not added."""
+        key = _class_key(pod)
+        pods = self._classes[key]
+        left = pods.counts.pop(slot) - 1
+        if left:
+            pods.counts[slot] = left
+        for tally in pods.tallies:
+            tally.remove(slot)
+        if not pods.counts:
+            self._vanish(key, pods)
+
+    def _begin(self, wanted: Selection) -> _Tally:
+        tally = self._tallies[wanted.key] = _Tally(wanted)
+        if len(self._tallies) > _TALLIES_MAX:
+            self._end(self._tallies.popitem(last=False)[1])
+        for anchor in self._anchors(wanted):
+            self._filed.setdefault(anchor, {})[tally] = None
+        for pods in self._candidates(wanted):
+            if tally.wants(pods):
+                self._join(tally, pods)
+                for slot, count in pods.counts.items():
+                    tally.put(slot, count)
+        return tally
+
+    def _end(self, tally: _Tally) -> None:
+        for anchor in self._anchors(tally.selection):
+            filed = self._filed[anchor]
+            del filed[tally]
+            if not filed:
+                del self._filed[anchor]
+        for pods in tally.classes:
+            pods.tallies.remove(tally)
+
+    def _appear(self, key: _ClassKey, pod: PodInfo) -> _Class:
+        metadata = pod.pod.metadata
+        pods = self._classes[key] = _Class(metadata.namespace, metadata.labels, terminating=key[2])
+        self._by_namespace.setdefault(metadata.namespace, {})[pods] = None
+        for anchor in probes(metadata.namespace, metadata.labels):
+            for tally in self._filed.get(anchor, ()):
+                if tally.wants(pods):
+                    self._join(tally, pods)
+        return pods
+
+    def _vanish(self, key: _ClassKey, pods: _Class) -> None:
+        del self._classes[key]
+        neighbours = self._by_namespace[pods.namespace]
+        del neighbours[pods]
+        if not neighbours:
+            del self._by_namespace[pods.namespace]
+        for tally in pods.tallies:
+            tally.classes.discard(pods)
+
+    def _candidates(self, wanted: Selection) -> Iterable[_Class]:
+        namespaces = wanted.terms[0][0] if wanted.terms else frozenset()
+        if namespaces is None:
+            return self._classes.values()
+        return (pods for name in namespaces for pods in self._by_namespace.get(name, ()))
+
+    @staticmethod
+    def _anchors(wanted: Selection) -> tuple[Anchor, ...]:
+        return anchors(*wanted.terms[0]) if wanted.terms else ()
+
+    @staticmethod
+    def _join(tally: _Tally, pods: _Class) -> None:
+        if pods not in tally.classes:  # found under a second anchor
+            tally.classes.add(pods)
+            pods.tallies.append(tally)
+
+
+def _class_key(pod: PodInfo) -> _ClassKey:
+    metadata = pod.pod.metadata
+    return metadata.namespace, frozenset(metadata.labels.items()), metadata.deletion_timestamp is not None

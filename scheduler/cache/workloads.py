@@ -1,0 +1,111 @@
+"""Which pods belong together, as their Services and owners say: the selector of default spread constraints.
+
+Rule: docs/spec/core.md §5.8. Services are filed by one label that they demand, so a pod asks only those that may mean it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, TypeAlias
+
+from scheduler.core.anchors import Anchor, anchors, probes
+from scheduler.core.labels import LabelSelector, LabelSelectorRequirement
+from scheduler.core.meta import OwnerReference
+from scheduler.core.pod import Pod
+from scheduler.core.workloads import ReplicaSet, ReplicationController, Service, StatefulSet
+
+Controller: TypeAlias = ReplicationController | ReplicaSet | StatefulSet
+
+_KINDS: Final[Mapping[tuple[str, str], type[Controller]]] = {
+    ("v1", "ReplicationController"): ReplicationController,
+    ("apps/v1", "ReplicaSet"): ReplicaSet,
+    ("apps/v1", "StatefulSet"): StatefulSet,
+}
+
+
+class Workloads:
+    """Services and controllers of all namespaces."""
+
+    def __init__(self) -> None:
+        self.generation = 0
+        """Changes when what any of them selects does."""
+        self._services: dict[str, Mapping[str, str]] = {}
+        self._filed: dict[Anchor, set[str]] = {}
+        self._controllers: dict[tuple[type[Controller], str], LabelSelector | None] = {}
+
+    def default_selector(self, pod: Pod) -> LabelSelector | None:
+        """The Services that select the pod and its owner, all together; None if there is nothing to go by."""
+        labels: dict[str, str] = {}
+        metadata = pod.metadata
+        keys = {key for anchor in probes(metadata.namespace, metadata.labels) for key in self._filed.get(anchor, ())}
+        for key in sorted(keys):
+            selector = self._services[key]
+            if all(metadata.labels.get(name) == value for name, value in selector.items()):
+                labels |= selector
+        expressions: tuple[LabelSelectorRequirement, ...] = ()
+        owned = self._owner_selector(pod)
+        if owned is not None:
+            clashing = tuple(
+                LabelSelectorRequirement(name, "In", (value,))
+                for name, value in owned.match_labels.items()
+                if labels.get(name, value) != value
+            )
+            labels = {**owned.match_labels, **labels}
+            expressions = (*clashing, *owned.match_expressions)
+        return LabelSelector(labels, expressions) if labels or expressions else None
+
+    def set_service(self, service: Service) -> None:
+        """Add or replace. A nil selector selects no pod; an empty one selects every pod and demands nothing."""
+        selector = service.spec.selector
+        known = self._services.get(service.key)
+        if selector is None:
+            self.remove_service(service.key)
+        elif known != selector:
+            self.remove_service(service.key)
+            self._services[service.key] = selector
+            for anchor in _anchors(service.key, selector):
+                self._filed.setdefault(anchor, set()).add(service.key)
+            self.generation += 1
+
+    def remove_service(self, key: str) -> None:
+        """It is gone, or unreadable."""
+        known = self._services.pop(key, None)
+        if known is None:
+            return
+        for anchor in _anchors(key, known):
+            filed = self._filed[anchor]
+            filed.discard(key)
+            if not filed:
+                del self._filed[anchor]
+        self.generation += 1
+
+    def set_controller(self, controller: Controller) -> None:
+        """Add or replace."""
+        selector = controller.spec.selector
+        wanted = LabelSelector(selector) if isinstance(selector, dict) else selector
+        at = (type(controller), controller.key)
+        if at not in self._controllers or self._controllers[at] != wanted:
+            self._controllers[at] = wanted
+            self.generation += 1
+
+    def remove_controller(self, kind: type[Controller], key: str) -> None:
+        """It is gone, or unreadable."""
+        if (kind, key) in self._controllers:
+            del self._controllers[kind, key]
+            self.generation += 1
+
+    def _owner_selector(self, pod: Pod) -> LabelSelector | None:
+        owner = controller_of(pod)
+        kind = _KINDS.get((owner.api_version, owner.kind)) if owner is not None else None
+        if owner is None or kind is None:
+            return None
+        return self._controllers.get((kind, f"{pod.metadata.namespace}/{owner.name}"))
+
+
+def controller_of(pod: Pod) -> OwnerReference | None:
+    """The owner that manages the pod, if it has one."""
+    return next((owner for owner in pod.metadata.owner_references if owner.controller), None)
+
+
+def _anchors(key: str, selector: Mapping[str, str]) -> tuple[Anchor, ...]:
+    return anchors(frozenset({key.partition("/")[0]}), LabelSelector(dict(selector)))

@@ -1,0 +1,42 @@
+"""Where to file a selector over pods so that a pod finds those which may select it without asking them all.
+
+A selector that matches a pod shares at least one anchor with the pod's probes; most that do not match share none. A
+thousand selectors of a thousand applications then cost a pod a dozen look-ups (docs/spec/core.md §10.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping
+from typing import Final, TypeAlias
+
+from scheduler.core.labels import LabelSelector
+
+Anchor: TypeAlias = Hashable
+
+_ANYWHERE: Final = None
+"""Stands where a namespace would: the selector looks at all of them."""
+
+
+def anchors(namespaces: frozenset[str] | None, selector: LabelSelector | None) -> tuple[Anchor, ...]:
+    """What a selector is filed under. `namespaces is None` means all; a nil selector selects nothing: no anchor.
+
+    One label that the selector demands is enough: the first of `matchLabels`, else the values of an `In` expression.
+    A selector that demands no particular value is filed under its namespaces alone.
+    """
+    if selector is None:
+        return ()
+    places: tuple[str | None, ...] = (_ANYWHERE,) if namespaces is None else tuple(namespaces)
+    for pair in selector.match_labels.items():
+        return tuple((place, pair) for place in places)
+    for requirement in selector.match_expressions:
+        if requirement.operator == "In":
+            return tuple((place, (requirement.key, value)) for place in places for value in requirement.values)
+    return tuple((place, None) for place in places)
+
+
+def probes(namespace: str, labels: Mapping[str, str]) -> Iterator[Anchor]:
+    """What a pod looks under: 2 x (labels + 1) anchors, none twice."""
+    for place in (namespace, _ANYWHERE):
+        yield place, None
+        for pair in labels.items():
+            yield place, pair

@@ -1,0 +1,219 @@
+"""Populations, terms and domains after any history are what a count from scratch finds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from hypothesis import given, settings, strategies as st
+
+from scheduler.cache import domains
+from scheduler.cache.cluster import Cluster
+from scheduler.cache.podterms import TermKind, pod_terms
+from scheduler.cache.population import Selection, selection
+from scheduler.core.decode import from_manifest
+from scheduler.core.labels import LabelSelector, LabelSelectorRequirement
+from scheduler.core.node import Node
+from scheduler.core.pod import Pod
+from scheduler.core.podinfo import PodInfo, pod_info
+
+ZONE = "topology.kubernetes.io/zone"
+HOST = "kubernetes.io/hostname"
+NODES = ("n0", "n1", "n2", "n3", "n4")
+
+SELECTIONS = [
+    selection(((frozenset({"a"}), LabelSelector({"app": "x"})),), counts_terminating=True),
+    selection(((frozenset({"a"}), LabelSelector({"app": "x"})),), counts_terminating=False),
+    selection(((None, LabelSelector()),), counts_terminating=True),
+    selection(((frozenset({"a", "b"}), None),), counts_terminating=True),
+    selection((), counts_terminating=True),
+    selection(
+        (
+            (None, LabelSelector({"app": "x"})),
+            (frozenset({"b"}), LabelSelector(match_expressions=(LabelSelectorRequirement("track", "Exists"),))),
+        ),
+        counts_terminating=True,
+    ),
+    selection(
+        ((frozenset({"a"}), LabelSelector(match_expressions=(LabelSelectorRequirement("app", "In", ("x", "y")),))),),
+        counts_terminating=False,
+    ),
+]
+
+
+def pod(name: str, node: str, namespace: str, labels: dict[str, str], *, deleting: bool, anti: str) -> PodInfo:
+    metadata = {"name": name, "namespace": namespace, "uid": name, "labels": labels}
+    if deleting:
+        metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    spec: dict[str, object] = {"nodeName": node, "containers": [{"name": "c"}]}
+    if anti:
+        term = {"topologyKey": ZONE, "labelSelector": {"matchLabels": {"app": anti}}}
+        if anti == "y":
+            term["namespaceSelector"] = {"matchLabels": {"team": "t"}}
+        spec["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    return pod_info(from_manifest(Pod, {"metadata": metadata, "spec": spec}))
+
+
+def node(name: str, zone: str) -> Node:
+    labels = {HOST: name, **({ZONE: zone} if zone else {})}
+    return from_manifest(Node, {"metadata": {"name": name, "labels": labels}})
+
+
+LABELS = st.dictionaries(st.sampled_from(["app", "track"]), st.sampled_from(["x", "y"]), max_size=2)
+STEPS = st.one_of(
+    st.tuples(st.just("node"), st.sampled_from(NODES), st.sampled_from(["", "z0", "z1"])),
+    st.tuples(st.just("gone"), st.sampled_from(NODES)),
+    st.tuples(
+        st.just("pod"),
+        st.integers(0, 7),
+        st.sampled_from(NODES),
+        st.sampled_from(["a", "b"]),
+        LABELS,
+        st.booleans(),
+        st.sampled_from(["", "x", "y"]),
+    ),
+    st.tuples(st.just("left"), st.integers(0, 7)),
+    st.tuples(st.just("asked")),
+)
+
+
+def apply(cluster: Cluster, step: tuple[Any, ...]) -> None:
+    match step:
+        case ("node", name, zone):
+            cluster.set_node(node(name, zone))
+        case ("gone", name):
+            cluster.remove_node(name)
+        case ("pod", number, name, namespace, labels, deleting, anti):
+            known = cluster.get(f"p{number}")
+            at = known.node_name if known else name
+            space = known.pod.metadata.namespace if known else namespace
+            cluster.add_pod(pod(f"p{number}", at, space, labels, deleting=deleting, anti=anti))
+        case ("left", number):
+            cluster.remove_pod(f"p{number}")
+
+
+def label(cluster: Cluster, slot: int | None, key: str) -> str | None:
+    found = None if slot is None else cluster.nodes.node(slot)
+    return None if found is None else found.metadata.labels.get(key)
+
+
+def expected(cluster: Cluster, wanted: Selection, key: str, eligible: int | None) -> tuple[Counter[str], set[str]]:
+    """Value → pods, and the values that exist, by looking at everybody."""
+    nodes = cluster.nodes
+    found: Counter[str] = Counter()
+    exist: set[str] = set()
+    for name in NODES:
+        slot = nodes.present_slot(name)
+        value = label(cluster, slot, key)
+        if value is None or slot is None or (eligible is not None and not eligible >> slot & 1):
+            continue
+        exist.add(value)
+        for info in nodes.pods(slot).values():
+            metadata = info.pod.metadata
+            if (wanted.counts_terminating or metadata.deletion_timestamp is None) and wanted.finds(
+                metadata.namespace, metadata.labels
+            ):
+                found[value] += 1
+    return found, exist
+
+
+def check(cluster: Cluster, eligible: int | None) -> None:
+    nodes = cluster.nodes
+    for wanted in SELECTIONS:
+        for key in (ZONE, HOST):
+            topology = nodes.topologies.of(key)
+            summed = domains.of(nodes.population.tally(wanted), topology, eligible)
+            found, exist = expected(cluster, wanted, key, eligible)
+            column, levels = summed.column(), summed.levels()
+
+            assert summed.existing == len(exist) == sum(level.domains for level in levels.values())
+            for name in NODES:
+                slot = nodes.present_slot(name)
+                if slot is None:
+                    continue
+                value = label(cluster, slot, key)
+                count = found.get(value, 0) if value is not None else 0
+                assert column[slot] == count
+                assert bool(summed.occupied >> slot & 1) == (count > 0)
+                at = [level_count for level_count, level in levels.items() if level.nodes >> slot & 1]
+                assert at == ([count] if value in exist else [])
+
+
+def check_terms(cluster: Cluster) -> None:
+    nodes = cluster.nodes
+    carried: dict[bytes, Counter[int]] = {}
+    for name in nodes.known_names():
+        slot = nodes.slot(name)
+        assert slot is not None
+        for info in nodes.pods(slot).values():
+            for term in pod_terms(info):
+                carried.setdefault(term.key, Counter())[slot] += 1
+    for namespace in ("a", "b"):
+        for labels in ({"app": "x"}, {"app": "y"}, {}):
+            for team in ({"team": "t"}, {}):
+                found = nodes.pod_terms.concerning(TermKind.REQUIRED_ANTI, namespace, labels, team)
+                assert {group.term.key: Counter(group.counts) for group in found} == {
+                    key: count
+                    for key, count in carried.items()
+                    if any(
+                        term.key == key and term.matches(namespace, labels, team)
+                        for info in cluster.pods()
+                        for term in pod_terms(info)
+                    )
+                }
+                assert len(found) == len({group.term.key for group in found})
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(STEPS, max_size=30), st.sampled_from([None, 0b0, 0b101, 0b11110]))
+def test_any_history_leaves_what_a_count_from_scratch_finds(history, eligible):
+    cluster = Cluster()
+    check(cluster, eligible)
+    for step in history:
+        apply(cluster, step)
+        if step[0] == "asked":
+            check(cluster, eligible)
+            check_terms(cluster)
+    check(cluster, eligible)
+    check_terms(cluster)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(STEPS, max_size=20), st.lists(st.integers(0, 7), max_size=3, unique=True))
+def test_a_trial_is_counted_and_undone(history, leaving):
+    cluster = Cluster()
+    for step in history:
+        apply(cluster, step)
+    cluster.set_node(node("n0", "z0"))
+    new = pod("new", "", "a", {"app": "x"}, deleting=False, anti="x")
+    check(cluster, None)
+
+    gone = [info for number in leaving if (info := cluster.get(f"p{number}")) is not None]
+    with cluster.trial(add=[(new, "n0")], remove=gone):
+        check(cluster, None)
+
+    check(cluster, None)
+
+
+def test_more_changes_than_the_log_holds_are_counted_anew():
+    cluster = Cluster()
+    for name in NODES:
+        cluster.set_node(node(name, "z0"))
+    check(cluster, None)
+    for number in range(3000):
+        cluster.add_pod(pod(f"q{number}", NODES[number % 5], "a", {"app": "x"}, deleting=False, anti=""))
+
+    check(cluster, None)
+
+
+def test_a_selection_that_nobody_asks_for_any_more_is_not_kept_up():
+    cluster = Cluster()
+    cluster.set_node(node("n0", "z0"))
+    for number in range(5000):
+        cluster.nodes.population.tally(
+            selection(((frozenset({"a"}), LabelSelector({"app": str(number)})),), counts_terminating=True)
+        )
+    cluster.add_pod(pod("p0", "n0", "a", {"app": "x"}, deleting=False, anti=""))
+
+    assert len(cluster.nodes.population._tallies) == 4096
+    check(cluster, None)
