@@ -13,9 +13,14 @@ Tests that need a real API server carry the marker `e2e`, and get its binaries b
 `tests.e2e.controlplane.gate.binaries_or_skip`.
 """
 
+import hypothesis
 import pytest
 
 from tests.e2e.controlplane.build import BuildFailed, Unavailable, binaries, is_built
+
+# The machine may be busy: how long an example takes says nothing.
+hypothesis.settings.register_profile("kubestow", deadline=None)
+hypothesis.settings.load_profile("kubestow")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -13,7 +13,6 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from scheduler.cache.antiaffinity import AntiAffinityIndex
 from scheduler.cache.features import FeatureIndex
 from scheduler.cache.images import ImageIndex
 from scheduler.cache.labels import LabelIndex
@@ -50,7 +49,6 @@ class Nodes:
         self.images = ImageIndex()
         self.features = FeatureIndex()
         self.ports = PortIndex()
-        self.anti_affinity = AntiAffinityIndex()
         self.topologies = Topologies(self.labels, capacity)
         self.population = Population()
         self.pod_terms = PodTerms()
@@ -187,7 +185,6 @@ class Nodes:
             self.ports.add(slot, info.host_ports)
         self.population.add(slot, info)
         if has_pod_affinity(info.pod.spec.affinity):
-            self.anti_affinity.add(slot, info)
             self.pod_terms.add(slot, info)
         return slot
 
@@ -204,7 +201,6 @@ class Nodes:
             self.ports.remove(slot, info.host_ports)
         self.population.remove(slot, info)
         if has_pod_affinity(info.pod.spec.affinity):
-            self.anti_affinity.remove(slot, info)
             self.pod_terms.remove(slot, info)
         self._release(slot)
         return info

@@ -151,10 +151,7 @@ def build(
     def at(point: str) -> list[Any]:
         chosen = [made[ref.name] for ref in resolved.points.get(point, ())]
         guard = made.get(ALWAYS_ON)
-        if guard is None or point not in served_points(guard):
-            return chosen
-        # Its PreFilter spares the others the work; its Filter stands where upstream's InterPodAffinity does: late.
-        return [*chosen, guard] if point == "filter" else [guard, *chosen]
+        return chosen if guard is None or point not in served_points(guard) else [guard, *chosen]
 
     weights = {ref.name: ref.weight for ref in resolved.points.get("score", ())}
     pre_filter = tuple(at("preFilter"))

@@ -11,12 +11,16 @@ from typing import Final
 
 from scheduler.framework.profile import Factory
 from scheduler.plugins.defaultbinder import DefaultBinder
+from scheduler.plugins.imagelocality import ImageLocality
+from scheduler.plugins.interpodaffinity import InterPodAffinity
 from scheduler.plugins.nodeaffinity import NodeAffinity
+from scheduler.plugins.nodedeclaredfeatures import NodeDeclaredFeatures
 from scheduler.plugins.nodename import NodeName
 from scheduler.plugins.nodeports import NodePorts
 from scheduler.plugins.noderesourcesbalancedallocation import NodeResourcesBalancedAllocation
 from scheduler.plugins.noderesourcesfit import NodeResourcesFit
 from scheduler.plugins.nodeunschedulable import NodeUnschedulable
+from scheduler.plugins.podtopologyspread import PodTopologySpread
 from scheduler.plugins.prioritysort import PrioritySort
 from scheduler.plugins.schedulinggates import SchedulingGates
 from scheduler.plugins.tainttoleration import TaintToleration
@@ -34,8 +38,12 @@ BUILT_IN: Final[Mapping[str, Factory]] = {
     NodeAffinity.name: NodeAffinity,
     NodePorts.name: NodePorts,
     NodeResourcesFit.name: NodeResourcesFit,
+    PodTopologySpread.name: PodTopologySpread,
+    InterPodAffinity.name: InterPodAffinity,
     NodeResourcesBalancedAllocation.name: NodeResourcesBalancedAllocation,
+    ImageLocality.name: ImageLocality,
     DefaultBinder.name: DefaultBinder,
+    NodeDeclaredFeatures.name: NodeDeclaredFeatures,
     UnsupportedFeatures.name: UnsupportedFeatures,
 }
 

@@ -5,7 +5,7 @@ Answers are sets from the label index, kept per placement shape while no node ob
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -26,18 +26,27 @@ from scheduler.core.placement import (
     selector_matches,
     term_problem,
 )
-from scheduler.core.pod import Affinity, NodeAffinity as NodeAffinityRules, NodeSelectorTerm, PreferredSchedulingTerm
+from scheduler.core.pod import (
+    Affinity,
+    NodeAffinity as NodeAffinityRules,
+    NodeSelector,
+    NodeSelectorTerm,
+    PreferredSchedulingTerm,
+)
 from scheduler.core.podinfo import PodInfo
 from scheduler.core.verdicts import SKIP, AttemptError, Code, Groups, Narrow, Rejection, Skip
-from scheduler.framework.hints import EventHint, Hint
+from scheduler.framework.hints import EventHint, Hint, Topics
 from scheduler.framework.memo import ByObjects
 from scheduler.framework.points import Scores
 from scheduler.framework.ports import Handle
 from scheduler.framework.scoring import default_normalize
 from scheduler.framework.shapes import by_placement
 from scheduler.framework.state import CycleState
+from scheduler.framework.topics import NODE_CAME, by_node_labels, label, named
 
 _NODE: Final = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL)
+_DEMANDS_LABEL: Final = frozenset({"In", "Exists", "Gt", "Lt"})
+"""Operators that no node without the label satisfies."""
 
 
 class NodeAffinity:
@@ -110,7 +119,7 @@ class NodeAffinity:
 
     def events_to_register(self) -> Sequence[EventHint]:
         """A node came that matches, or its labels changed so that it does now."""
-        return (EventHint(_NODE, self._after_node, by_placement),)
+        return (EventHint(_NODE, self._after_node, by_placement, Topics(self._topics, by_node_labels)),)
 
     def _admitted_by_profile(self) -> NodeSet:
         assert self._added_required is not None
@@ -137,6 +146,20 @@ class NodeAffinity:
         was_in = old is not None and self._admits(pod, old)
         return Hint.QUEUE if is_in and not was_in else Hint.SKIP
 
+    def _topics(self, pod: PodInfo) -> Iterator[Hashable]:
+        """The label changes that make true what the pod, or the profile, asks; of a term, each may be the last of all.
+
+        A node that comes has to bring a wanted label, or the wanted name, unless nothing of the kind is demanded.
+        """
+        spec = pod.pod.spec
+        required = required_node_affinity(spec.affinity)
+        for pair in spec.node_selector.items():
+            yield label(*pair)
+        yield from _wanted(self._added_required)
+        yield from _wanted(required)
+        if not spec.node_selector and (required is None or not all(map(_demands, required.node_selector_terms))):
+            yield NODE_CAME
+
     def _admits(self, pod: PodInfo, node: Node) -> bool:
         name, labels = node.metadata.name, node.metadata.labels
         added = self._added_required
@@ -153,6 +176,20 @@ def _pinned(term: NodeSelectorTerm) -> frozenset[str] | None:
             values = frozenset(requirement.values)
             names = values if names is None else names & values
     return names
+
+
+def _wanted(selector: NodeSelector | None) -> Iterator[Hashable]:
+    for term in selector.node_selector_terms if selector is not None else ():
+        for requirement in term.match_expressions:
+            values = requirement.values if requirement.operator == "In" else (None,)
+            yield from (label(requirement.key, value) for value in values)
+        for name in _pinned(term) or ():
+            yield named(name)
+
+
+def _demands(term: NodeSelectorTerm) -> bool:
+    """Whether a node must have some label, or the name, that the term speaks of."""
+    return bool(_pinned(term)) or any(r.operator in _DEMANDS_LABEL for r in term.match_expressions)
 
 
 def _preferred(affinity: Affinity | None) -> tuple[PreferredSchedulingTerm, ...]:

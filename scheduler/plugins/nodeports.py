@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Final
 
 from scheduler.core.events import NODE_ADD, Action, ClusterEvent, Resource
 from scheduler.core.nodeset import NodeSet
 from scheduler.core.podinfo import ANY_IP, HostPort, PodInfo
 from scheduler.core.verdicts import SKIP, Code, Groups, Rejection, Skip
-from scheduler.framework.hints import EventHint, Hint
+from scheduler.framework.hints import EventHint, Hint, Topics
 from scheduler.framework.ports import Handle
 from scheduler.framework.shapes import by_host_ports
 from scheduler.framework.state import CycleState
@@ -37,7 +37,10 @@ class NodePorts:
 
     def events_to_register(self) -> Sequence[EventHint]:
         """A node came, or a pod went that held (or was to hold) a wanted port."""
-        return (EventHint(_POD_GONE, _after_pod_gone, by_host_ports), EventHint(NODE_ADD))
+        return (
+            EventHint(_POD_GONE, _after_pod_gone, by_host_ports, Topics(_wanted, _given_back)),
+            EventHint(NODE_ADD),
+        )
 
 
 def _after_pod_gone(pod: PodInfo, old: PodInfo | None, _new: PodInfo | None) -> Hint:
@@ -45,6 +48,14 @@ def _after_pod_gone(pod: PodInfo, old: PodInfo | None, _new: PodInfo | None) -> 
         return Hint.SKIP
     clash = any(_clash(wanted, held) for wanted in pod.host_ports for held in old.host_ports)
     return Hint.QUEUE if clash else Hint.SKIP
+
+
+def _wanted(pod: PodInfo) -> Iterator[Hashable]:
+    return ((port.protocol, port.port) for port in pod.host_ports)
+
+
+def _given_back(old: PodInfo | None, _new: PodInfo | None) -> Iterator[Hashable]:
+    return _wanted(old) if old is not None else iter(())
 
 
 def _clash(one: HostPort, other: HostPort) -> bool:

@@ -5,7 +5,7 @@ Nodes are looked at by their list of taints, not one by one; answers are kept pe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Final
 
 import numpy as np
@@ -15,11 +15,11 @@ from scheduler.core import nodeset
 from scheduler.core.events import Action, ClusterEvent, Resource
 from scheduler.core.node import Node, Taint
 from scheduler.core.nodeset import EMPTY, NodeSet
-from scheduler.core.placement import tolerated, untolerated
+from scheduler.core.placement import HARD_EFFECTS, tolerated, untolerated
 from scheduler.core.pod import Toleration
 from scheduler.core.podinfo import PodInfo
 from scheduler.core.verdicts import SKIP, Code, Groups, Rejection, Skip
-from scheduler.framework.hints import EventHint, Hint
+from scheduler.framework.hints import EventHint, Hint, Topics
 from scheduler.framework.memo import ByObjects
 from scheduler.framework.points import Scores
 from scheduler.framework.ports import Handle
@@ -30,6 +30,7 @@ from scheduler.framework.state import CycleState
 _NODE: Final = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT)
 _TOLERATION: Final = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_TOLERATION)
 _SOFT: Final = "PreferNoSchedule"
+_LET_IN: Final = ("hard taints are fewer",)
 
 
 class TaintToleration:
@@ -68,7 +69,10 @@ class TaintToleration:
 
     def events_to_register(self) -> Sequence[EventHint]:
         """A node's taints let the pod in that did not before; the pod itself got a toleration."""
-        return (EventHint(_NODE, _after_node, by_tolerations), EventHint(_TOLERATION, queue_itself))
+        return (
+            EventHint(_NODE, _after_node, by_tolerations, Topics(_anybody, _opened)),
+            EventHint(_TOLERATION, queue_itself),
+        )
 
     def _refusing(self, tolerations: tuple[Toleration, ...]) -> NodeSet:
         out = EMPTY
@@ -103,3 +107,15 @@ def _after_node(pod: PodInfo, old: Node | None, new: Node | None) -> Hint:
     was_out = old is None or untolerated(tolerations, old.spec.taints) is not None
     is_in = new is not None and untolerated(tolerations, new.spec.taints) is None
     return Hint.QUEUE if was_out and is_in else Hint.SKIP
+
+
+def _anybody(_pod: PodInfo) -> tuple[Hashable, ...]:
+    return _LET_IN
+
+
+def _opened(old: Node | None, new: Node | None) -> tuple[Hashable, ...]:
+    """Whom a hard taint kept out cannot be told by its key; but while nodes only get taints, nobody need be asked."""
+    before = old.spec.taints if old is not None else ()
+    after = new.spec.taints if new is not None else ()
+    is_news = old is None or any(taint.effect in HARD_EFFECTS and taint not in after for taint in before)
+    return _LET_IN if is_news else ()

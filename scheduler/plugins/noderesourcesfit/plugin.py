@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Final
 
 from scheduler.config.args import NodeResourcesFitArgs
@@ -10,9 +10,9 @@ from scheduler.core import nodeset
 from scheduler.core.events import Action, ClusterEvent, Resource
 from scheduler.core.node import Node
 from scheduler.core.nodeset import EMPTY, NodeSet
-from scheduler.core.podinfo import CPU, MEMORY, PodInfo, allocatable
+from scheduler.core.podinfo import CPU, MEMORY, PodInfo, Requests, allocatable
 from scheduler.core.verdicts import Groups
-from scheduler.framework.hints import EventHint, Hint
+from scheduler.framework.hints import EventHint, Hint, Topics
 from scheduler.framework.memo import BySlots, ScoreColumn
 from scheduler.framework.points import Scores
 from scheduler.framework.ports import Handle
@@ -67,9 +67,9 @@ class NodeResourcesFit:
         """Room appeared: a pod went or shrank, a node came or grew; or the pod itself asks for less."""
         return (
             EventHint(_POD_GONE, _after_pod_gone, everyone),
-            EventHint(_NEIGHBOUR_SHRANK, _after_neighbour_shrank, by_requests),
+            EventHint(_NEIGHBOUR_SHRANK, _after_neighbour_shrank, by_requests, Topics(_wanted, _given_back)),
             EventHint(_POD_ITSELF_SHRANK, queue_itself),
-            EventHint(_NODE, self._after_node, by_requests),
+            EventHint(_NODE, self._after_node, by_requests, Topics(_wanted, _grown)),
         )
 
     def _one_by_one(self, pod: PodInfo, nodes: NodeSet) -> Groups:
@@ -118,3 +118,24 @@ def _after_neighbour_shrank(pod: PodInfo, old: PodInfo | None, new: PodInfo | No
         amount > 0 and old.requests.get(name, 0) > new.requests.get(name, 0) for name, amount in pod.requests.items()
     )
     return Hint.QUEUE if freed else Hint.SKIP
+
+
+def _wanted(pod: PodInfo) -> Iterator[Hashable]:
+    """Resources of which the pod needs some; a place for itself it always needs."""
+    yield _PODS
+    yield from (name for name, amount in pod.requests.items() if amount > 0)
+
+
+def _given_back(old: PodInfo | None, new: PodInfo | None) -> Iterator[Hashable]:
+    return _larger(old.requests, new.requests) if old is not None and new is not None else iter(())
+
+
+def _grown(old: Node | None, new: Node | None) -> Iterator[Hashable] | None:
+    """None for a node that came: it may have room for anybody."""
+    if old is None or new is None:
+        return None
+    return _larger(allocatable(new.status.allocatable), allocatable(old.status.allocatable))
+
+
+def _larger(one: Requests, other: Requests) -> Iterator[Hashable]:
+    return (name for name in (*one, *other) if one.get(name, 0) > other.get(name, 0))

@@ -8,8 +8,8 @@ from typing import Any
 
 from hypothesis import given, settings, strategies as st
 
-from scheduler.cache.antiaffinity import anti_affinity_terms
 from scheduler.cache.cluster import AssumptionError, Cluster
+from scheduler.cache.podterms import pod_terms
 from scheduler.core import nodeset
 from scheduler.core.decode import Broken
 from scheduler.core.meta import Metadata
@@ -110,7 +110,7 @@ def recount(seen: Cluster) -> dict[str, Any]:
             "allowed": amounts.pop("pods", 0),
             "allocatable": {k: v for k, v in amounts.items() if v},
             "ports": {port for pod in by_node[name] for port in pod.host_ports},
-            "keeping_away": Counter(t.topology_key for pod in by_node[name] for t in anti_affinity_terms(pod)),
+            "keeping_away": Counter(t.key for pod in by_node[name] for t in pod_terms(pod)),
             "closed": name in closed,
         }
     return expected
@@ -139,9 +139,7 @@ def columns(seen: Cluster) -> dict[str, Any]:
             "allocatable": {r: v for r in nodes.resources() if (v := nodes.view(slot).allocatable(r))},
             "ports": held,
             "keeping_away": {
-                group.term.topology_key: count
-                for group in nodes.anti_affinity.groups()
-                if (count := group._counts.get(slot))
+                group.term.key: count for group in nodes.pod_terms._groups.values() if (count := group.counts.get(slot))
             },
             "closed": bool(nodes.unreadable >> slot & 1),
         }
@@ -163,10 +161,7 @@ def check_object_indexes(seen: Cluster) -> None:
         for key, value in each.metadata.labels.items():
             labels[key][value] |= 1 << slot
 
-    assert [nodeset.of(group._counts) for group in nodes.anti_affinity.groups()] == [
-        group.slots for group in nodes.anti_affinity.groups()
-    ]
-    assert all(group.slots & ~nodeset.of(each_slot(seen)) == 0 < group.slots for group in nodes.anti_affinity.groups())
+    assert all(group.counts and {*group.counts} <= {*each_slot(seen)} for group in nodes.pod_terms._groups.values())
     assert taints == nodes.taints
     assert nodeset.of(s for s, o in objects.items() if o.spec.unschedulable) == nodes.unschedulable
     assert {k: dict(v) for k, v in labels.items()} == nodes.labels._values

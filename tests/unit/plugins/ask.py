@@ -47,7 +47,7 @@ def scored(plugin: Any, seen: Cluster, pod: PodInfo) -> dict[str, int] | None:
 def hinted(plugin: Any, event: ClusterEvent, pod: PodInfo, *, old: object = None, new: object = None) -> Hint | None:
     """What the registrations that want the event say together; None if none does.
 
-    Checks on the way that a registration with a shape gives a hashable one.
+    Checks on the way that a registration with a shape gives a hashable one, and that its topics keep their law.
     """
     wanting: Sequence[EventHint] = [r for r in plugin.events_to_register() if r.event.wants(event)]
     if not wanting:
@@ -56,4 +56,14 @@ def hinted(plugin: Any, event: ClusterEvent, pod: PodInfo, *, old: object = None
         if registration.shape is not None:
             hash(registration.shape(pod))
     answers = [Hint.QUEUE if r.hint is None else r.hint(pod, old, new) for r in wanting]
+    for registration, answer in zip(wanting, answers):
+        assert answer is Hint.SKIP or is_concerned(registration, pod, old=old, new=new)
     return Hint.QUEUE if Hint.QUEUE in answers else Hint.SKIP
+
+
+def is_concerned(registration: EventHint, pod: PodInfo, *, old: object, new: object) -> bool:
+    """Whether the queue would ask at all: by the law of `hints.Topics` it must, if the answer is yes."""
+    if registration.topics is None:
+        return True
+    of_pod, of_event = registration.topics.of_pod(pod), registration.topics.of_event(old, new)
+    return of_pod is None or of_event is None or not set(of_pod).isdisjoint(of_event)

@@ -1,4 +1,4 @@
-"""UnsupportedFeatures as the stand-in for existing pods' anti-affinity: docs/spec/core.md §5.9, rows 82 and 177."""
+"""Pods on nodes that keep this one away: docs/spec/core.md §5.9, rows 82 and 177."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from scheduler.core.decode import from_manifest
 from scheduler.core.events import ASSIGNED_POD_ADD, ASSIGNED_POD_DELETE, NODE_ADD, Action, ClusterEvent, Resource
+from scheduler.core.namespace import Namespace
 from scheduler.core.podinfo import PodInfo, pod_info
 from scheduler.core.verdicts import Code
 from scheduler.framework.hints import Hint
 from scheduler.framework.state import CycleState
-from scheduler.plugins.unsupported import UnsupportedFeatures
+from scheduler.plugins.interpodaffinity import InterPodAffinity
 from tests.unit import objects
 from tests.unit.objects import cluster, handle, node
 from tests.unit.plugins.ask import hinted, refused
@@ -66,13 +68,19 @@ def guard(*terms: dict[str, Any], on: str, name: str = "guard", namespace: str =
         ),
         pytest.param(
             [guard(term(namespaceSelector={"matchLabels": {"team": "t"}}), on="a1")],
-            info(namespace="x"),
+            info(namespace="teams"),
             "a1 a2",
-            id="177: a namespaceSelector that cannot be judged counts as matching",
+            id="177: a namespaceSelector looks at the labels of the incoming pod's namespace",
+        ),
+        pytest.param(
+            [guard(term(namespaceSelector={"matchLabels": {"team": "t"}}), on="a1")],
+            info(namespace="unknown"),
+            "",
+            id="177: a namespace that is not known has no labels",
         ),
         pytest.param(
             [guard(term(app="b", namespaceSelector={"matchLabels": {"team": "t"}}), on="a1")],
-            info(),
+            info(namespace="teams"),
             "",
             id="whatever the namespace, the selector means others",
         ),
@@ -89,14 +97,15 @@ def guard(*terms: dict[str, Any], on: str, name: str = "guard", namespace: str =
 def test_kept_away(guards: list[PodInfo], pod: PodInfo, out: str) -> None:
     """A plain pod does not go where a pod that is there forbids it; eviction could help."""
     seen = cluster(*NODES, *guards)
+    seen.namespaces.set(from_manifest(Namespace, {"metadata": {"name": "teams", "labels": {"team": "t"}}}))
 
-    assert dict.fromkeys(out.split(), AWAY) == refused(UnsupportedFeatures(None, handle(seen)), seen, pod)
+    assert dict.fromkeys(out.split(), AWAY) == refused(InterPodAffinity(None, handle(seen)), seen, pod)
 
 
 def test_it_is_followed() -> None:
     """A memo of an earlier answer outlives neither pod nor label, and a trial sees itself."""
     seen = cluster(*NODES, guard(term(), on="a1"))
-    plugin = UnsupportedFeatures(None, handle(seen))
+    plugin = InterPodAffinity(None, handle(seen))
     answers = [refused(plugin, seen, info())]
     seen.set_node(node("a2", labels={"zone": "b"}))
     answers.append(refused(plugin, seen, info()))
@@ -110,11 +119,11 @@ def test_it_is_followed() -> None:
 
 
 def test_only_candidates_are_refused() -> None:
-    """And the guard never skips its Filter, for pods may come between two looks."""
+    """And Filter is never skipped, for pods may come between two looks."""
     seen = cluster(*NODES)
-    plugin, state = UnsupportedFeatures(None, handle(seen)), CycleState()
+    plugin, state = InterPodAffinity(None, handle(seen)), CycleState()
 
-    assert plugin.pre_filter(state, info(), seen.nodes.present) is None
+    plugin.pre_filter(state, info(), seen.nodes.present)
     seen.add_pod(guard(term(), on="a1"))
     assert list(plugin.filter(state, info(), seen.nodes.by_name(["a2", "b1"])).values()) == [seen.nodes.by_name(["a2"])]
     assert plugin.filter(state, info(), seen.nodes.by_name(["b1"])) == {}
@@ -132,7 +141,7 @@ def test_only_candidates_are_refused() -> None:
             ASSIGNED_POD_DELETE, guard(term(app="b"), term("host"), on="a1"), None, Hint.QUEUE, id="any of its terms"
         ),
         pytest.param(ASSIGNED_POD_DELETE, info("q", on="a1"), None, Hint.SKIP, id="a plain pod went"),
-        pytest.param(ASSIGNED_POD_ADD, None, info("q", on="a1"), None, id="a pod came"),
+        pytest.param(ASSIGNED_POD_ADD, None, info("q", on="a1"), Hint.SKIP, id="a pod came"),
         pytest.param(NODE_ADD, None, node("c1"), Hint.QUEUE, id="a node came"),
         pytest.param(LABELS, node(labels={"zone": "a"}), node(), Hint.QUEUE, id="a node left its zone"),
         pytest.param(
@@ -142,31 +151,31 @@ def test_only_candidates_are_refused() -> None:
         pytest.param(LABELS, node(labels={"rack": "1"}), node(), Hint.SKIP, id="a key of a term that means others"),
         pytest.param(TAINTS, node(taints=("a:NoSchedule",)), node(), None, id="taints do not matter"),
         pytest.param(RELABELLED, info(), info(labels={"app": "b"}), Hint.QUEUE, id="the pod is called differently"),
-        pytest.param(OTHER, info(), info(status={"phase": "Pending"}), Hint.SKIP, id="only its status changed"),
+        pytest.param(OTHER, info(), info(status={"phase": "Pending"}), None, id="only its status changed"),
         pytest.param(RELABELLED, info("q"), info("q", labels={"app": "b"}), Hint.SKIP, id="another pod's labels"),
     ],
 )
 def test_hints(event: ClusterEvent, old: Any, new: Any, hint: Hint | None) -> None:
-    """Queue exactly when the event can have opened a node; a pod that is refused for itself sleeps on."""
+    """Queue exactly when the event can have opened a node."""
     seen = cluster(*NODES, guard(term(), on="a1"), guard(term("rack", app="b"), on="b1", name="other"))
-    plugin = UnsupportedFeatures(None, handle(seen))
+    plugin = InterPodAffinity(None, handle(seen))
 
     assert hint is hinted(plugin, event, info(), old=old, new=new)
-    if event.resource is not Resource.UNSCHEDULABLE_POD:
-        refused_for_itself = info(resourceClaims=[{"name": "gpu"}])
-        assert hinted(plugin, event, refused_for_itself, old=old, new=new) in {None, Hint.SKIP}
 
 
 def test_equal_pods_are_asked_once() -> None:
-    """The shape of the hints is what terms look at, and one for all that are refused for themselves."""
-    plugin = UnsupportedFeatures(None, handle(cluster()))
-    shapes = [r.shape for r in plugin.events_to_register() if r.event.resource is not Resource.UNSCHEDULABLE_POD]
+    """The shape of pod hints is what terms look at; of node hints, the topology keys that matter to the pod."""
+    plugin = InterPodAffinity(None, handle(cluster()))
+    shapes = {r.event.resource: r.shape for r in plugin.events_to_register() if r.shape is not None}
     pods = [
         info("a", labels={"app": "a", "tier": "x"}),
         info("b", labels={"tier": "x", "app": "a"}),
         info("c", namespace="else", labels={"app": "a", "tier": "x"}),
-        info("d", resourceClaims=[{"name": "gpu"}]),
-        info("e", labels={"app": "b"}, schedulingGroup={"podGroupName": "g"}),
+        info("d", affinity={"podAntiAffinity": {HARD: [term("rack")]}}),
     ]
 
-    assert [len({shape(pod) for pod in pods}) for shape in shapes if shape is not None] == [3, 3]
+    assert {resource: len({shape(pod) for pod in pods}) for resource, shape in shapes.items()} == {
+        Resource.ASSIGNED_POD: 3,
+        Resource.NODE: 2,
+        Resource.NAMESPACE: 3,
+    }

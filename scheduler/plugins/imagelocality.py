@@ -1,0 +1,63 @@
+"""ImageLocality: prefers nodes that have pulled the pod's images already (docs/spec/core.md §5.7).
+
+An image counts by its size and by the share of nodes that have it, so that one node with a popular image does not get all
+pods. Only the node's own names count: `docker.io/library/app:1` on the node is not `app:1` in the pod, as upstream.
+The number of nodes that have an image is always today's; upstream's is as old as the last change of the judged node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from scheduler.cache.images import ImageState
+from scheduler.core import nodeset
+from scheduler.core.nodeset import NodeSet
+from scheduler.core.podinfo import PodInfo
+from scheduler.framework.memo import ByObjects
+from scheduler.framework.points import MAX_NODE_SCORE, Scores
+from scheduler.framework.ports import Handle
+from scheduler.framework.state import CycleState
+
+_LEAST_BYTES: Final = 23 * 1024 * 1024
+_MOST_BYTES: Final = 1000 * 1024 * 1024
+"""For each container."""
+
+
+class ImageLocality:
+    """Score. Needs no normalisation."""
+
+    name: Final = "ImageLocality"
+
+    def __init__(self, args: object, handle: Handle) -> None:
+        self._nodes = handle.cluster.nodes
+        self._columns: ByObjects[Scores] = ByObjects(self._nodes, size=256)
+
+    def score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Scores:
+        """0 for up to 23 MiB of the pod's images, 100 from 1000 MiB for each of its containers."""
+        spec = pod.pod.spec
+        wanted = [container.image for container in (*spec.init_containers, *spec.containers)]
+        containers = len(wanted)
+        # Images that are mounted count as pulled, but do not raise the amount that is enough.
+        wanted += [volume.image.reference for volume in spec.volumes if volume.image is not None]
+        images = self._nodes.images
+        found = [image for name in wanted if (image := images.get(full_name(name))) is not None]
+        shape = (containers, *found) if found else ()
+        return self._columns.get(shape, lambda: self._column(found, containers))
+
+    def _column(self, images: Sequence[ImageState], containers: int) -> Scores:
+        capacity, node_count = self._nodes.capacity, len(self._nodes)
+        enough = _MOST_BYTES * containers
+        sums: Scores = np.zeros(capacity, dtype=np.int64)
+        for image in images:
+            share = image.nodes.bit_count() / node_count
+            # More than enough is cut at once: what a broken node reports must not overflow a column.
+            sums[nodeset.slots(image.nodes, capacity)] += min(int(image.size_bytes * share), enough)
+        return MAX_NODE_SCORE * (np.clip(sums, _LEAST_BYTES, enough) - _LEAST_BYTES) // (enough - _LEAST_BYTES)
+
+
+def full_name(image: str) -> str:
+    """As nodes report it: without a tag or digest it is `:latest`. A colon before the last slash is a registry's port."""
+    return image if image.rfind(":") > image.rfind("/") else f"{image}:latest"

@@ -1,0 +1,59 @@
+"""Which terms of the pods on nodes concern a pod, remembered per namespace and labels (docs/spec/core.md §5.9)."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Final, TypeAlias
+
+from scheduler.cache.cluster import Cluster
+from scheduler.cache.podterms import TermGroup, TermKind
+from scheduler.core.podinfo import PodInfo
+
+_KEPT_MAX: Final = 4096
+
+Who: TypeAlias = tuple[str, frozenset[tuple[str, str]]]
+"""All that other pods' terms look at."""
+
+
+def who(pod: PodInfo) -> Who:
+    """Equal for pods that every term takes for the same."""
+    metadata = pod.pod.metadata
+    return metadata.namespace, frozenset(metadata.labels.items())
+
+
+class Concerning:
+    """Groups of terms by kind. Forgets everything when a term appears or vanishes, or a namespace changes."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._terms = cluster.nodes.pod_terms
+        self._namespaces = cluster.namespaces
+        self._seen = (-1, -1)
+        self._known: OrderedDict[tuple[TermKind, Who], list[TermGroup]] = OrderedDict()
+
+    def groups(self, kind: TermKind, pod: PodInfo) -> list[TermGroup]:
+        """The groups whose term means this pod."""
+        if not self._terms.any(kind):
+            return []
+        now = (self._terms.generation, self._namespaces.generation)
+        if now != self._seen:
+            self._known.clear()
+            self._seen = now
+        key = (kind, who(pod))
+        known = self._known.get(key)
+        if known is None:
+            metadata = pod.pod.metadata
+            known = self._known[key] = self._terms.concerning(
+                kind, metadata.namespace, metadata.labels, self._namespaces.labels(metadata.namespace)
+            )
+            if len(self._known) > _KEPT_MAX:
+                self._known.popitem(last=False)
+        return known
+
+    def namespace_labels(self, name: str) -> Mapping[str, str]:
+        """As upstream takes them: none for a namespace that is not known."""
+        return self._namespaces.labels(name)
+
+    def selects_namespaces(self) -> bool:
+        """Whether any required anti-affinity term goes by the labels of namespaces."""
+        return any(group.term.namespace_selector is not None for group in self._terms.groups(TermKind.REQUIRED_ANTI))

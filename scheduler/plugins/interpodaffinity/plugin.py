@@ -1,0 +1,145 @@
+"""The points of InterPodAffinity. Filters and scores are read off the live counts, so trials are counted, too.
+
+Never Skip at PreFilter: a pod whose anti-affinity keeps this one away may come in a trial, or before the second look at
+the node, and asking costs nothing while there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from scheduler.cache import domains
+from scheduler.cache.podterms import TermKind
+from scheduler.cache.slotcounts import SlotCounts
+from scheduler.config.args import InterPodAffinityArgs
+from scheduler.core.nodeset import EMPTY, NodeSet
+from scheduler.core.podinfo import PodInfo
+from scheduler.core.verdicts import SKIP, Code, Groups, Rejection, Skip
+from scheduler.framework.hints import EventHint
+from scheduler.framework.points import MAX_NODE_SCORE, Scores
+from scheduler.framework.ports import Handle
+from scheduler.framework.state import CycleState, StateKey
+from scheduler.plugins.interpodaffinity.concerning import Concerning
+from scheduler.plugins.interpodaffinity.hints import Hints
+from scheduler.plugins.interpodaffinity.rules import Near, RuleBook, Rules
+
+_Attraction = tuple[int, str, SlotCounts]
+"""Weight for each pod counted, topology key, the counts."""
+
+_ATTRACTIONS: Final[StateKey[list[_Attraction]]] = StateKey("InterPodAffinity score")
+
+
+class InterPodAffinity:
+    """PreFilter, Filter, PreScore, Score."""
+
+    name: Final = "InterPodAffinity"
+    reads: Final = ("Namespace",)
+    _not_near: Final = Rejection(name, Code.UNRESOLVABLE, ("node(s) didn't match pod affinity rules",))
+    _too_near: Final = Rejection(name, Code.UNSCHEDULABLE, ("node(s) didn't match pod anti-affinity rules",))
+    _kept_away: Final = Rejection(
+        name, Code.UNSCHEDULABLE, ("node(s) didn't satisfy existing pods anti-affinity rules",)
+    )
+
+    def __init__(self, args: InterPodAffinityArgs | None, handle: Handle) -> None:
+        args = args or InterPodAffinityArgs()
+        self._nodes = handle.cluster.nodes
+        self._rules = RuleBook(handle.cluster.namespaces)
+        self._concerning = Concerning(handle.cluster)
+        self._hard_weight = args.hard_pod_affinity_weight
+        self._ignores_wishes = args.ignore_preferred_terms_of_existing_pods
+
+    def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> None:
+        """Works out the pod's rules, once per shape."""
+        self._rules.of(pod)
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups:
+        """Affinity refuses first, then the pod's own anti-affinity, then that of pods already there."""
+        groups: Groups = {}
+        rules = self._rules.of(pod)
+        if rules.required is not None:
+            out = nodes & ~self._near_enough(pod, rules)
+            if out:
+                groups[self._not_near] = out
+                nodes &= ~out
+        if rules.required_anti:
+            out = nodes & self._hated(rules)
+            if out:
+                groups[self._too_near] = out
+                nodes &= ~out
+        if self._nodes.pod_terms.any(TermKind.REQUIRED_ANTI):
+            out = nodes & self._hating(pod)
+            if out:
+                groups[self._kept_away] = out
+        return groups
+
+    def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Skip | None:
+        """Gather whom the pod wants to be near to and who wants it near; Skip when that is nobody."""
+        rules = self._rules.of(pod)
+        if self._ignores_wishes and not rules.preferred:
+            return SKIP
+        found: list[_Attraction] = [(weight, near.topology_key, self._tally(near)) for weight, near in rules.preferred]
+        for kind, sign in ((TermKind.REQUIRED, 0), (TermKind.PREFERRED, 1), (TermKind.PREFERRED_ANTI, -1)):
+            weight = 0 if sign else self._hard_weight
+            if weight or sign:
+                groups = self._concerning.groups(kind, pod)
+                found += [(weight or sign * group.term.weight, group.term.topology_key, group) for group in groups]
+        attractions = [one for one in found if self._domains(one[2], one[1]).per_domain]
+        if not attractions:
+            return SKIP
+        state.set(_ATTRACTIONS, attractions)
+        return None
+
+    def score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Scores:
+        """Sum of weight x pods in the node's domain; negative where anti-affinity prevails."""
+        total: Scores = np.zeros(self._nodes.capacity, dtype=np.int64)
+        for weight, key, counts in state.get(_ATTRACTIONS):
+            total += weight * self._domains(counts, key).column()
+        return total
+
+    def normalize_score(self, state: CycleState, pod: PodInfo, scores: Scores, slots: npt.NDArray[np.intp]) -> Scores:
+        """Stretch what lies between the worst and the best of the candidates to 0..100; all 0 if they are equal."""
+        among = scores[slots]
+        low, high = int(among.min()), int(among.max())
+        if high == low:
+            return np.zeros_like(scores)
+        # Upstream's order of operations, in floating point: it decides what is cut off.
+        return (MAX_NODE_SCORE * ((scores - low) / (high - low))).astype(np.int64)
+
+    def events_to_register(self) -> Sequence[EventHint]:
+        """Pods and nodes that come, change and go, and namespaces whose labels change."""
+        return Hints(self._rules, self._concerning).registered()
+
+    def _near_enough(self, pod: PodInfo, rules: Rules) -> NodeSet:
+        """Nodes where each required term has a pod in its domain; all that have the keys for the first of a group."""
+        assert rules.required is not None
+        counts = self._nodes.population.tally(rules.required)
+        admitted = having = self._nodes.present
+        is_first = True
+        for key in rules.required_keys:
+            near = self._domains(counts, key)
+            having &= near.topology.having
+            admitted &= near.occupied
+            is_first &= not near.per_domain
+        return having if is_first and rules.matches_itself(pod) else admitted
+
+    def _hated(self, rules: Rules) -> NodeSet:
+        out = EMPTY
+        for near in rules.required_anti:
+            out |= self._domains(self._tally(near), near.topology_key).occupied
+        return out
+
+    def _hating(self, pod: PodInfo) -> NodeSet:
+        out = EMPTY
+        for group in self._concerning.groups(TermKind.REQUIRED_ANTI, pod):
+            out |= self._domains(group, group.term.topology_key).occupied
+        return out
+
+    def _tally(self, near: Near) -> SlotCounts:
+        return self._nodes.population.tally(near.pods)
+
+    def _domains(self, counts: SlotCounts, key: str) -> domains.Domains:
+        return domains.of(counts, self._nodes.topologies.of(key))

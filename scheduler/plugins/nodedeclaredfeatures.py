@@ -1,0 +1,101 @@
+"""NodeDeclaredFeatures: what a pod needs of the kubelet, the node must declare (docs/spec/core.md §5.11).
+
+Which pods need what is kube-scheduler v1.36's own list. Effective on clusters whose API server keeps
+`status.declaredFeatures` and lets such pods in, that is from 1.36 with its gates at their defaults. There
+RestartAllContainersOnContainerExits is on; UserNamespacesHostNetworkSupport is alpha, and without that gate the server
+refuses the pods that need it. On older clusters no such pod exists and everything here is skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from scheduler.core.events import UPDATE, Action, ClusterEvent, Resource
+from scheduler.core.node import Node
+from scheduler.core.nodeset import EMPTY, NodeSet
+from scheduler.core.pod import PodSpec
+from scheduler.core.podinfo import PodInfo
+from scheduler.core.verdicts import SKIP, Code, Groups, Rejection, Skip
+from scheduler.framework.hints import EventHint, Hint
+from scheduler.framework.ports import Handle
+from scheduler.framework.shapes import everyone
+from scheduler.framework.state import CycleState
+
+Version: TypeAlias = tuple[int, int, int]
+
+VERSION: Final[Version] = (1, 36, 3)
+"""The kube-scheduler whose judgement this is."""
+
+_NODE: Final = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_DECLARED_FEATURE)
+_ITSELF: Final = ClusterEvent(Resource.POD, UPDATE)
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """`until`: the last version that looks at it; from then on every kubelet of a supported age has it."""
+
+    name: str
+    is_needed: Callable[[PodSpec], bool]
+    until: Version | None = None
+
+
+def _restarts_all_containers(spec: PodSpec) -> bool:
+    return any(
+        rule.action == "RestartAllContainers"
+        for container in (*spec.containers, *spec.init_containers)
+        for rule in container.restart_policy_rules
+    )
+
+
+def _maps_users_on_host_network(spec: PodSpec) -> bool:
+    return spec.host_network and spec.host_users is False
+
+
+FEATURES: Final = (
+    Feature("RestartAllContainersOnContainerExits", _restarts_all_containers),
+    Feature("UserNamespacesHostNetworkSupport", _maps_users_on_host_network),
+)
+"""Kubelets declare others too, which matter to changes of running pods only."""
+
+
+class NodeDeclaredFeatures:
+    """PreFilter, Filter."""
+
+    name: Final = "NodeDeclaredFeatures"
+    _no: Final = Rejection(name, Code.UNRESOLVABLE, ("node(s) didn't match Pod's required features",))
+
+    def __init__(self, args: object, handle: Handle, *, features: Iterable[Feature] = FEATURES) -> None:
+        self._index = handle.cluster.nodes.features
+        self._features = tuple(f for f in features if f.until is None or f.until >= VERSION)
+
+    def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Skip | None:
+        """Skip for pods that need nothing."""
+        return None if self._needed(pod) else SKIP
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups:
+        """Nodes that lack any of what the pod needs are out."""
+        out = EMPTY
+        for name in self._needed(pod):
+            out |= nodes & ~self._index.declaring(name)
+        return {self._no: out} if out else {}
+
+    def events_to_register(self) -> Sequence[EventHint]:
+        """A node came or declares something else; the pod itself needs something else."""
+        return (EventHint(_NODE, _after_node, everyone), EventHint(_ITSELF, self._after_update))
+
+    def _needed(self, pod: PodInfo) -> list[str]:
+        spec = pod.pod.spec
+        return [feature.name for feature in self._features if feature.is_needed(spec)]
+
+    def _after_update(self, pod: PodInfo, old: PodInfo | None, new: PodInfo | None) -> Hint:
+        if new is None or new.uid != pod.uid:
+            return Hint.SKIP
+        return Hint.QUEUE if old is None or self._needed(old) != self._needed(new) else Hint.SKIP
+
+
+def _after_node(_pod: PodInfo, old: Node | None, new: Node | None) -> Hint:
+    if new is None or (old is not None and old.status.declared_features == new.status.declared_features):
+        return Hint.SKIP
+    return Hint.QUEUE

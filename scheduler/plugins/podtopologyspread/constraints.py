@@ -1,0 +1,207 @@
+"""Which spread constraints hold for a pod: its own, or the defaults of the profile (docs/spec/core.md §5.8).
+
+Worked out once for all pods that they cannot tell apart. Of a pod with constraints only the labels that these read matter,
+so the pods of a StatefulSet share them; default constraints select what its Services and its owner select.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from scheduler.cache.population import Selection, selection
+from scheduler.cache.workloads import Workloads, controller_of
+from scheduler.config.args import DefaultConstraint, PodTopologySpreadArgs
+from scheduler.core.labels import LabelSelector, LabelSelectorRequirement
+from scheduler.core.pod import TopologySpreadConstraint
+from scheduler.core.podinfo import PodInfo
+
+HOSTNAME: Final = "kubernetes.io/hostname"
+ZONE: Final = "topology.kubernetes.io/zone"
+
+SYSTEM_DEFAULTS: Final = (
+    DefaultConstraint(3, HOSTNAME, "ScheduleAnyway"),
+    DefaultConstraint(5, ZONE, "ScheduleAnyway"),
+)
+_KNOWN_MAX: Final = 8192
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Constraint:
+    """One constraint of one shape of pods."""
+
+    topology_key: str
+    max_skew: int
+    min_domains: int
+    honors_affinity: bool
+    """Pods count only on nodes that the pod's nodeSelector and required node affinity admit."""
+    honors_taints: bool
+    """Pods count only on nodes without a NoSchedule or NoExecute taint that the pod does not tolerate."""
+    selector: LabelSelector | None
+    """With the pod's own values of matchLabelKeys."""
+    counted: Selection
+    """Living pods of the namespace; an empty selector counts nobody, as upstream."""
+    counts_itself: bool
+    """The pod would be one of those that the selector matches; an empty selector matches every pod."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Constraints:
+    """The hard or the soft ones of a shape of pods, in order. Compared by identity."""
+
+    each: tuple[Constraint, ...]
+    requires_all: bool
+    """Nodes that lack one of the topology keys are left out altogether."""
+    honors_affinity: bool
+    honors_taints: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rules:
+    """All that holds for a shape of pods."""
+
+    hard: Constraints
+    soft: Constraints
+
+
+class Rulebook:
+    """Pod → its rules, for one profile."""
+
+    def __init__(self, args: PodTopologySpreadArgs, workloads: Workloads) -> None:
+        self._is_system = args.defaulting_type == "System"
+        self._defaults = tuple(
+            TopologySpreadConstraint(
+                max_skew=default.max_skew,
+                topology_key=default.topology_key,
+                when_unsatisfiable=default.when_unsatisfiable,
+                min_domains=default.min_domains,
+                node_affinity_policy=default.node_affinity_policy,
+                node_taints_policy=default.node_taints_policy,
+                # matchLabelKeys say nothing here: they narrow a selector down, and a default constraint has none.
+            )
+            for default in (SYSTEM_DEFAULTS if self._is_system else args.default_constraints)
+        )
+        self.has_defaults = bool(self._defaults)
+        self._has_hard_defaults = any(c.when_unsatisfiable == "DoNotSchedule" for c in self._defaults)
+        self._workloads = workloads
+        self._generation = workloads.generation
+        self._labels_read: dict[bytes, tuple[str, ...]] = {}
+        self._own: dict[Hashable, Rules] = {}
+        self._by_default: dict[Hashable, Rules] = {}
+
+    def has_hard(self, pod: PodInfo) -> bool:
+        """Whether any constraint can refuse nodes. A look-up; for most pods not even that."""
+        return bool(pod.spread_shape or self._has_hard_defaults) and bool(self.of(pod).hard.each)
+
+    def of(self, pod: PodInfo) -> Rules:
+        """What holds for the pod, as its Services and its owner are now. A look-up for a shape that is known."""
+        if not pod.spread_shape and not self._defaults:
+            return NONE
+        known = self._own if pod.spread_shape else self._fresh_defaults()
+        shape = self.shape(pod)
+        rules = known.get(shape)
+        if rules is None:
+            if len(known) >= _KNOWN_MAX:
+                known.clear()
+            rules = known[shape] = self._own_of(pod) if pod.spread_shape else self._defaults_of(pod)
+        return rules
+
+    def shape(self, pod: PodInfo) -> Hashable:
+        """Pods of equal shape have equal rules."""
+        metadata = pod.pod.metadata
+        labels = metadata.labels
+        if pod.spread_shape:
+            read = self._labels_read.get(pod.spread_shape)
+            if read is None:
+                read = self._read(pod)
+            return pod.spread_shape, metadata.namespace, *map(labels.get, read)
+        owner = controller_of(pod.pod)
+        who = (owner.api_version, owner.kind, owner.name) if owner is not None else None
+        return metadata.namespace, frozenset(labels.items()), who
+
+    def _fresh_defaults(self) -> dict[Hashable, Rules]:
+        if self._generation != self._workloads.generation:
+            self._generation = self._workloads.generation
+            self._by_default.clear()
+        return self._by_default
+
+    def _read(self, pod: PodInfo) -> tuple[str, ...]:
+        if len(self._labels_read) >= _KNOWN_MAX:
+            self._labels_read.clear()
+        names: set[str] = set()
+        for constraint in pod.pod.spec.topology_spread_constraints:
+            selector = constraint.label_selector or LabelSelector()
+            names.update(constraint.match_label_keys, selector.match_labels)
+            names.update(requirement.key for requirement in selector.match_expressions)
+        read = self._labels_read[pod.spread_shape] = tuple(sorted(names))
+        return read
+
+    def _own_of(self, pod: PodInfo) -> Rules:
+        labels = pod.pod.metadata.labels
+        return _rules(
+            pod,
+            ((c, _narrowed(c, labels)) for c in pod.pod.spec.topology_spread_constraints),
+            soft_requires_all=True,
+        )
+
+    def _defaults_of(self, pod: PodInfo) -> Rules:
+        selector = self._workloads.default_selector(pod.pod)
+        if selector is None:
+            return NONE
+        return _rules(pod, ((c, selector) for c in self._defaults), soft_requires_all=not self._is_system)
+
+
+def _rules(
+    pod: PodInfo,
+    constraints: Iterable[tuple[TopologySpreadConstraint, LabelSelector | None]],
+    *,
+    soft_requires_all: bool,
+) -> Rules:
+    hard: list[Constraint] = []
+    soft: list[Constraint] = []
+    for constraint, selector in constraints:
+        if constraint.when_unsatisfiable == "DoNotSchedule":
+            hard.append(_constraint(pod, constraint, selector))
+        elif constraint.when_unsatisfiable == "ScheduleAnyway":
+            soft.append(_constraint(pod, constraint, selector))
+    return Rules(_together(hard, requires_all=True), _together(soft, requires_all=soft_requires_all))
+
+
+def _together(constraints: list[Constraint], *, requires_all: bool) -> Constraints:
+    return Constraints(
+        tuple(constraints),
+        requires_all=requires_all,
+        honors_affinity=any(c.honors_affinity for c in constraints),
+        honors_taints=any(c.honors_taints for c in constraints),
+    )
+
+
+def _constraint(pod: PodInfo, constraint: TopologySpreadConstraint, selector: LabelSelector | None) -> Constraint:
+    metadata = pod.pod.metadata
+    narrows = selector is not None and bool(selector.match_labels or selector.match_expressions)
+    terms = ((frozenset({metadata.namespace}), selector),) if narrows else ()
+    return Constraint(
+        topology_key=constraint.topology_key,
+        max_skew=constraint.max_skew,
+        min_domains=1 if constraint.min_domains is None else constraint.min_domains,
+        honors_affinity=(constraint.node_affinity_policy or "Honor") == "Honor",
+        honors_taints=constraint.node_taints_policy == "Honor",
+        selector=selector,
+        counted=selection(terms, counts_terminating=False),
+        counts_itself=selector is not None and selector.matches(metadata.labels),
+    )
+
+
+def _narrowed(constraint: TopologySpreadConstraint, labels: Mapping[str, str]) -> LabelSelector | None:
+    """The selector, and the pod's own values of matchLabelKeys. A nil selector stays: it matches nothing."""
+    selector = constraint.label_selector
+    own = tuple(
+        LabelSelectorRequirement(key, "In", (labels[key],)) for key in constraint.match_label_keys if key in labels
+    )
+    if selector is None or not own:
+        return selector
+    return LabelSelector(selector.match_labels, (*selector.match_expressions, *own))
+
+
+NONE: Final = Rules(_together([], requires_all=True), _together([], requires_all=True))

@@ -1,0 +1,66 @@
+"""PodTopologySpread at its extension points (docs/spec/core.md §5.8)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from scheduler.config.args import PodTopologySpreadArgs
+from scheduler.core.nodeset import NodeSet, Slots
+from scheduler.core.podinfo import PodInfo
+from scheduler.core.verdicts import SKIP, Groups, Skip
+from scheduler.framework.hints import EventHint
+from scheduler.framework.points import Scores
+from scheduler.framework.ports import Handle
+from scheduler.framework.state import CycleState, StateKey
+from scheduler.plugins.podtopologyspread.constraints import Rulebook
+from scheduler.plugins.podtopologyspread.eligible import Eligibility
+from scheduler.plugins.podtopologyspread.hard import PLUGIN, Hard
+from scheduler.plugins.podtopologyspread.soft import Frame, Soft
+from scheduler.plugins.podtopologyspread.wakeups import Wakeups
+
+_FRAME: Final[StateKey[Frame]] = StateKey("podtopologyspread.frame")
+_SELECTING_KINDS: Final = ("Service", "ReplicationController", "ReplicaSet", "StatefulSet")
+
+
+class PodTopologySpread:
+    """PreFilter, Filter, PreScore, Score. Needs no AddPod and RemovePod: Filter reads the counts as they are."""
+
+    name: Final = PLUGIN
+
+    def __init__(self, args: PodTopologySpreadArgs | None, handle: Handle) -> None:
+        nodes = handle.cluster.nodes
+        eligibility = Eligibility(nodes)
+        self._rulebook = Rulebook(args if args is not None else PodTopologySpreadArgs(), handle.cluster.workloads)
+        self._hard = Hard(nodes, eligibility)
+        self._soft = Soft(nodes, eligibility)
+        self.reads: tuple[str, ...] = _SELECTING_KINDS if self._rulebook.has_defaults else ()
+        """Default constraints count the pods that these select."""
+
+    def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Skip | None:
+        """Skip without hard constraints."""
+        return None if self._rulebook.has_hard(pod) else SKIP
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups:
+        """Out are nodes without a topology key, and those where the pod would make the spread too uneven."""
+        return self._hard.refused(pod, self._rulebook.of(pod).hard, nodes)
+
+    def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Skip | None:
+        """Skip without soft constraints."""
+        soft = self._rulebook.of(pod).soft
+        if not soft.each:
+            return SKIP
+        state.set(_FRAME, self._soft.frame(soft, nodes))
+        return None
+
+    def score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Scores:
+        """Weighted matching pods in the node's domains, as of PreScore's candidates."""
+        return self._soft.raw(pod, state.get(_FRAME))
+
+    def normalize_score(self, state: CycleState, pod: PodInfo, scores: Scores, slots: Slots) -> Scores:
+        """The fewest are best; nodes that lack a required key get 0."""
+        return self._soft.normalized(state.get(_FRAME), scores, slots)
+
+    def events_to_register(self) -> Sequence[EventHint]:
+        """See `wakeups`."""
+        return Wakeups(self._rulebook).events()

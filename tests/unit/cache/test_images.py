@@ -1,0 +1,204 @@
+"""Images by name: docs/spec/core.md §2.2, row 87."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from scheduler.cache.images import ImageIndex
+from scheduler.cache.nodes import Nodes
+from scheduler.core import node as node_module, nodeset
+from scheduler.core.decode import ObjectDecoder, from_manifest
+from scheduler.core.node import ContainerImage, Node
+from tests.unit.objects import info
+
+APP = {"names": ["app@sha256:1", "app:1"], "sizeBytes": 7}
+
+
+def having(name: str, *images: dict[str, Any]) -> Node:
+    return from_manifest(Node, {"metadata": {"name": name}, "status": {"images": images}})
+
+
+def seen(index: ImageIndex) -> dict[str, tuple[int, int]]:
+    """Name → nodes and size."""
+    return {name: (state.nodes, state.size_bytes) for name, state in index._states.items()}
+
+
+def test_87_one_node_fewer() -> None:
+    """Nodes are counted by name; an image that no node has is forgotten."""
+    nodes = Nodes()
+    for name in ("n1", "n2"):
+        nodes.set_node(having(name, APP))
+    for name in ("n3", "n4"):
+        nodes.set_node(having(name))
+    before = seen(nodes.images)
+    nodes.set_node(having("n2"))
+    after = seen(nodes.images)
+    nodes.remove_node("n1")
+
+    assert before == dict.fromkeys(("app@sha256:1", "app:1"), (0b11, 7))
+    assert after == dict.fromkeys(("app@sha256:1", "app:1"), (0b01, 7))
+    assert (len(nodes.images), nodes.images.get("app:1")) == (0, None)
+
+
+def test_only_what_changed_is_news() -> None:
+    """A state is the same object until that very image changes: memos are keyed by it."""
+    nodes = Nodes()
+    nodes.set_node(having("n1", APP))
+    nodes.set_node(having("n2", APP))
+    state = nodes.images.get("app:1")
+    nodes.set_node(having("n1", APP))
+    nodes.set_node(having("n1", {"names": ["other:1"], "sizeBytes": 3}, APP))
+    nodes.remove_node("n3")
+
+    assert state is nodes.images.get("app:1")
+
+    nodes.set_node(having("n3", APP))
+
+    assert state is not nodes.images.get("app:1")
+
+
+@pytest.mark.parametrize("count", [1, 2, 16, 17, 40], ids=str)
+def test_sizes(count: int) -> None:
+    """The first one's is for all as long as there are several, whoever goes; the last node has its own, old or new."""
+    index = ImageIndex()
+    for slot in range(count):
+        index.put(slot, (ContainerImage(names=("a",), size_bytes=slot),))
+        assert seen(index) == {"a": ((2 << slot) - 1, 0)}
+    for slot in range(count - 1):
+        assert seen(index) == {"a": ((1 << count) - (1 << slot), 0)}
+        index.remove(slot)
+    assert seen(index) == {"a": (1 << (count - 1), count - 1)}
+    index.put(count - 1, (ContainerImage(names=("a",), size_bytes=99),))
+    assert seen(index) == {"a": (1 << (count - 1), 99)}
+    index.remove(count - 1)
+    assert seen(index) == {}
+
+
+def test_a_ghost_has_no_images() -> None:
+    """A node that is gone counts for nothing, though pods keep its slot."""
+    nodes = Nodes()
+    nodes.set_node(having("n1", APP))
+    nodes.add_pod("n1", info("p", on="n1"))
+    nodes.remove_node("n1")
+
+    assert seen(nodes.images) == {}
+
+    nodes.set_node(having("n1", APP))
+
+    assert set(seen(nodes.images)) == {"app@sha256:1", "app:1"}
+
+
+@pytest.mark.parametrize(
+    ("images", "names"),
+    [
+        pytest.param(b'[{"names": null, "sizeBytes": 5}]', set(), id="an API server writes no names as null"),
+        pytest.param(b'[{"sizeBytes": 5}, {"names": ["a"]}]', {"a"}, id="no names, and no size"),
+        pytest.param(b"null", set(), id="no images"),
+        pytest.param(b'[{"names": ["a", "b"]}, {"names": ["a"]}]', {"a", "b"}, id="one name twice"),
+    ],
+)
+def test_what_nodes_report(images: bytes, names: set[str]) -> None:
+    """Images without a name are nothing that a pod can ask for."""
+    nodes = Nodes()
+    node = ObjectDecoder("Node", Node).decode(b'{"metadata": {"name": "n"}, "status": {"images": ' + images + b"}}")
+    assert isinstance(node, Node)
+    nodes.set_node(node)
+
+    assert names == set(seen(nodes.images))
+
+    nodes.remove_node("n")
+
+    assert seen(nodes.images) == {}
+
+
+def test_a_broken_image_is_named() -> None:
+    """The field is in the error, as everywhere."""
+    node = ObjectDecoder("Node", Node).decode(b'{"metadata": {"name": "n"}, "status": {"images": [{"names": [1]}]}}')
+
+    assert "$.status.images[0].names" in getattr(node, "why", "")
+
+
+def test_nodes_share_equal_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One object for all nodes; when too many were seen, sharing begins anew with what is decoded then."""
+    monkeypatch.setattr(node_module, "_images", {})
+    monkeypatch.setattr(node_module, "_IMAGES_MAX", 2)
+    first, second = having("n1", APP), having("n2", APP)
+    having("n3", {"names": ["x"]}, {"names": ["y"]})
+    third, fourth = having("n1", APP), having("n4", APP)
+
+    assert first.status.images[0] is second.status.images[0]
+    assert third.status.images == first.status.images
+    assert third.status.images[0] is not first.status.images[0]
+    assert third.status.images[0] is fourth.status.images[0]
+
+    nodes = Nodes()
+    nodes.set_node(first)
+    nodes.set_node(third)
+
+    assert nodes.images._on[0] is third.status.images  # a heartbeat's own, or both would be kept
+
+
+class Upstream:
+    """kube-scheduler's map: every update of a node takes its images out and puts them in again."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[int, tuple[ContainerImage, ...]] = {}
+        self.states: dict[str, tuple[set[int], int]] = {}
+
+    def put(self, node: int, images: tuple[ContainerImage, ...]) -> None:
+        self.remove(node)
+        self.nodes[node] = images
+        for image in images:
+            for name in image.names or ():
+                self.states.setdefault(name, (set(), image.size_bytes))[0].add(node)
+
+    def remove(self, node: int) -> None:
+        for image in self.nodes.pop(node, ()):
+            for name in image.names or ():
+                if name in self.states:
+                    self.states[name][0].discard(node)
+                    if not self.states[name][0]:
+                        del self.states[name]
+
+    def heartbeats(self) -> None:
+        for node, images in list(self.nodes.items()):
+            self.put(node, images)
+
+
+images = st.lists(
+    st.builds(
+        ContainerImage,
+        names=st.none() | st.lists(st.sampled_from("abcd"), max_size=3).map(tuple),
+        size_bytes=st.integers(1, 4),
+    ),
+    max_size=3,
+).map(tuple)
+steps = st.tuples(
+    st.sampled_from(["put", "put", "remove", "put everywhere", "remove everywhere", "remove elsewhere"]),
+    st.sampled_from((0, 1, 24)),
+    images,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(steps, max_size=30))
+def test_the_index_equals_upstreams_after_every_heartbeat(
+    history: list[tuple[str, int, tuple[ContainerImage, ...]]],
+) -> None:
+    """After any history of nodes, with few and with many of them, a rebuild gives the same nodes; sizes too."""
+    index, upstream = ImageIndex(), Upstream()
+    for what, node, having_ in history:
+        everywhere = what.endswith("where")
+        for each in range(25) if everywhere else (node,):
+            if what.startswith("put"):
+                index.put(each, having_)
+                upstream.put(each, having_)
+            elif each != node or what != "remove elsewhere":
+                index.remove(each)
+                upstream.remove(each)
+        upstream.heartbeats()
+        assert seen(index) == {name: (nodeset.of(on), size) for name, (on, size) in upstream.states.items()}
+    assert index._on == {node: having_ for node, having_ in upstream.nodes.items() if having_}

@@ -1,0 +1,514 @@
+"""InterPodAffinity: docs/spec/core.md §5.9, rows 146, 147, 176–179."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from scheduler.cache.cluster import Cluster
+from scheduler.config.args import InterPodAffinityArgs
+from scheduler.core.decode import from_manifest
+from scheduler.core.events import (
+    ASSIGNED_POD_ADD,
+    ASSIGNED_POD_DELETE,
+    NODE_ADD,
+    NODE_DELETE,
+    Action,
+    ClusterEvent,
+    Resource,
+)
+from scheduler.core.namespace import Namespace
+from scheduler.core.podinfo import PodInfo, pod_info
+from scheduler.core.verdicts import Code
+from scheduler.framework.hints import Hint
+from scheduler.plugins.interpodaffinity import InterPodAffinity
+from tests.unit import objects
+from tests.unit.objects import cluster, handle, node
+from tests.unit.plugins.ask import hinted, refused, scored
+from tests.unit.plugins.reference_affinity import AFFINITY, ANTI, EXISTING, Reference
+
+HARD = "requiredDuringSchedulingIgnoredDuringExecution"
+SOFT = "preferredDuringSchedulingIgnoredDuringExecution"
+NODES = (
+    node("a1", labels={"zone": "a", "host": "a1"}),
+    node("a2", labels={"zone": "a", "host": "a2"}),
+    node("b1", labels={"zone": "b", "host": "b1"}),
+    node("bare"),
+)
+CODES = {AFFINITY: Code.UNRESOLVABLE, ANTI: Code.UNSCHEDULABLE, EXISTING: Code.UNSCHEDULABLE}
+
+
+def pod(name: str = "p", app: str = "", *, ns: str = "default", **more: Any) -> PodInfo:
+    """Labelled app=<app>; near, away (required terms), likes, dislikes (weight, term) make its affinity."""
+    affinity: dict[str, Any] = {
+        "podAffinity": {
+            HARD: more.pop("near", []),
+            SOFT: [{"weight": w, "podAffinityTerm": t} for w, t in more.pop("likes", [])],
+        },
+        "podAntiAffinity": {
+            HARD: more.pop("away", []),
+            SOFT: [{"weight": w, "podAffinityTerm": t} for w, t in more.pop("dislikes", [])],
+        },
+    }
+    made = objects.pod(name, affinity=affinity, **more)
+    labels = {"app": app} if app else {}
+    metadata = msgspec.structs.replace(made.metadata, namespace=ns, labels=labels, uid=f"{ns}/{name}")
+    return pod_info(msgspec.structs.replace(made, metadata=metadata))
+
+
+def term(app: str = "db", key: str = "zone", **more: Any) -> dict[str, Any]:
+    return {"topologyKey": key, "labelSelector": {"matchLabels": {"app": app}}, **more}
+
+
+def namespace(name: str, **labels: str) -> Namespace:
+    return from_manifest(Namespace, {"metadata": {"name": name, "labels": labels}})
+
+
+def plugin_on(seen: Cluster, **args: Any) -> InterPodAffinity:
+    return InterPodAffinity(InterPodAffinityArgs(**args), handle(seen))
+
+
+@pytest.mark.parametrize(
+    ("there", "comes", "out"),
+    [
+        pytest.param([], pod(), {}, id="a pod without rules in an empty cluster goes anywhere"),
+        pytest.param(
+            [pod("db", "db", on="a1")],
+            pod(near=[term()]),
+            {"b1": AFFINITY, "bare": AFFINITY},
+            id="affinity by zone admits the zone of the other pod",
+        ),
+        pytest.param(
+            [pod("db", "db", on="a1")],
+            pod(near=[term(key="host")]),
+            {"a2": AFFINITY, "b1": AFFINITY, "bare": AFFINITY},
+            id="affinity by host admits the node of the other pod",
+        ),
+        pytest.param(
+            [],
+            pod(app="db", near=[term()]),
+            {"bare": AFFINITY},
+            id="176: the first of a group goes where the nodes have all keys",
+        ),
+        pytest.param(
+            [],
+            pod(app="web", near=[term()]),
+            dict.fromkeys(["a1", "a2", "b1", "bare"], AFFINITY),
+            id="176: who does not match its own terms is no first of a group",
+        ),
+        pytest.param(
+            [pod("db", "db", on="bare")],
+            pod(app="db", near=[term()]),
+            {"bare": AFFINITY},
+            id="176: a match on a node without the key leaves the group empty",
+        ),
+        pytest.param(
+            [pod("db", "db", on="a1")],
+            pod(app="db", near=[term(), term(key="rack")]),
+            dict.fromkeys(["a1", "a2", "b1", "bare"], AFFINITY),
+            id="every term's key must be on the node",
+        ),
+        pytest.param(
+            [pod("db", "db", on="a1"), pod("web", "web", on="a1")],
+            pod(near=[term(), term("web")]),
+            dict.fromkeys(["a1", "a2", "b1", "bare"], AFFINITY),
+            id="one pod must match all terms, two that match one each do not help",
+        ),
+        pytest.param(
+            [pod("db", "db", on="a1", ns="other")],
+            pod(near=[term()]),
+            dict.fromkeys(["a1", "a2", "b1", "bare"], AFFINITY),
+            id="without namespaces only the pod's own counts",
+        ),
+        pytest.param(
+            [pod("db", "db", on="a1", ns="other")],
+            pod(near=[term(namespaces=["other"])]),
+            {"b1": AFFINITY, "bare": AFFINITY},
+            id="a named namespace counts",
+        ),
+        pytest.param(
+            [pod("db", "db", on="a1", ns="team")],
+            pod(near=[term(namespaceSelector={"matchLabels": {"team": "t"}})]),
+            {"b1": AFFINITY, "bare": AFFINITY},
+            id="a namespaceSelector counts namespaces by their labels",
+        ),
+        pytest.param(
+            [pod("db", "db", on="a1", ns="anywhere")],
+            pod(near=[term(namespaceSelector={})]),
+            {"b1": AFFINITY, "bare": AFFINITY},
+            id="an empty namespaceSelector counts all, even unknown ones",
+        ),
+        pytest.param(
+            [pod("db", "db", on="a1")],
+            pod(away=[term()]),
+            {"a1": ANTI, "a2": ANTI},
+            id="anti-affinity by zone closes the zone; a node without the key stays open",
+        ),
+        pytest.param(
+            [pod("w0", "web", on="a1", away=[term("web", "host")])],
+            pod(app="web", away=[term("web", "host")]),
+            {"a1": ANTI},
+            id="178: the second replica goes to another node, its own rule speaks first",
+        ),
+        pytest.param(
+            [pod("db", "db", on="a1"), pod("web", "web", on="a1", away=[term("api")])],
+            pod(app="api", near=[term()]),
+            {"a1": EXISTING, "a2": EXISTING, "b1": AFFINITY, "bare": AFFINITY},
+            id="affinity speaks before the anti-affinity of pods that are there",
+        ),
+        pytest.param(
+            [pod("db", "db", on="a1")],
+            pod(near=[{"topologyKey": "zone"}], app="db"),
+            dict.fromkeys(["a1", "a2", "b1", "bare"], AFFINITY),
+            id="a term without a selector matches nobody",
+        ),
+    ],
+)
+def test_filter(there: list[PodInfo], comes: PodInfo, out: dict[str, str]) -> None:
+    """Who is refused, with which text, and whether eviction could help (row 179)."""
+    seen = cluster(*NODES, *there)
+    seen.namespaces.set(namespace("team", team="t"))
+
+    assert {name: (CODES[text], (text,)) for name, text in out.items()} == refused(plugin_on(seen), seen, comes)
+    assert out == Reference(seen, comes).filter()
+
+
+@pytest.mark.parametrize(
+    ("there", "comes", "args", "expected"),
+    [
+        pytest.param([pod("db", "db", on="a1")], pod(), {}, None, id="nobody wishes anything: skipped"),
+        pytest.param([], pod(likes=[(10, term())]), {}, None, id="wishes about nobody who is there: skipped"),
+        pytest.param(
+            [pod("db", "db", on="a1"), pod("web", "web", on="b1")],
+            pod(likes=[(10, term())], dislikes=[(10, term("web"))]),
+            {},
+            {"a1": 100, "a2": 100, "b1": 0, "bare": 50},
+            id="146: +10 and -10 become 100 and 0",
+        ),
+        pytest.param(
+            [pod("db", "db", on="a1"), pod("db", "db", on="b1", ns="x")],
+            pod(likes=[(10, term(namespaceSelector={}))]),
+            {},
+            {"a1": 100, "a2": 100, "b1": 100, "bare": 0},
+            id="a node without the key gets nothing",
+        ),
+        pytest.param(
+            [pod("db", "db", on="a1", likes=[(5, term("web"))])],
+            pod(app="web"),
+            {},
+            {"a1": 100, "a2": 100, "b1": 0, "bare": 0},
+            id="what pods that are there prefer counts, too",
+        ),
+        pytest.param(
+            [pod("db", "db", on="a1", near=[term("web")])],
+            pod(app="web"),
+            {},
+            {"a1": 100, "a2": 100, "b1": 0, "bare": 0},
+            id="what they require counts hardPodAffinityWeight",
+        ),
+        pytest.param(
+            [pod("db", "db", on="a1", near=[term("web")])],
+            pod(app="web"),
+            {"hard_pod_affinity_weight": 0},
+            None,
+            id="unless that is 0",
+        ),
+        pytest.param(
+            [pod("db", "db", on="a1", near=[term("web")]), pod("x", "x", on="b1", likes=[(3, term("web"))])],
+            pod(app="web"),
+            {"hard_pod_affinity_weight": 9},
+            {"a1": 100, "a2": 100, "b1": 33, "bare": 0},
+            id="hard weight 9 against a wish of 3",
+        ),
+        pytest.param(
+            [pod("db", "db", on="a1", dislikes=[(5, term("web"))])],
+            pod(app="web"),
+            {"ignore_preferred_terms_of_existing_pods": True},
+            None,
+            id="ignorePreferredTermsOfExistingPods: skipped for a pod without wishes",
+        ),
+        pytest.param(
+            [pod("db", "db", on="a1"), pod("db2", "db", on="b1")],
+            pod(likes=[(10, term())]),
+            {},
+            {"a1": 100, "a2": 100, "b1": 100, "bare": 0},
+            id="147: equal domains are equal",
+        ),
+    ],
+)
+def test_score(there: list[PodInfo], comes: PodInfo, args: dict[str, Any], expected: dict[str, int] | None) -> None:
+    seen = cluster(*NODES, *there)
+
+    assert expected == scored(plugin_on(seen, **args), seen, comes)
+    ignore = args.get("ignore_preferred_terms_of_existing_pods", False)
+    reference = Reference(seen, comes, hard_weight=args.get("hard_pod_affinity_weight", 1), ignore=ignore)
+    assert expected == reference.scores()
+
+
+def test_147_all_equal_is_zero() -> None:
+    seen = cluster(NODES[0], NODES[1], pod("db", "db", on="a1"))
+
+    assert {"a1": 0, "a2": 0} == scored(plugin_on(seen), seen, pod(likes=[(10, term())]))
+
+
+RELABELLED = ClusterEvent(Resource.ASSIGNED_POD, Action.UPDATE_POD_LABEL)
+NODE_LABELS = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_LABEL)
+NAMESPACE_ADD = ClusterEvent(Resource.NAMESPACE, Action.ADD)
+NAMESPACE_UPDATE = ClusterEvent(Resource.NAMESPACE, Action.UPDATE_OTHER)
+TEAM: dict[str, Any] = {"namespaceSelector": {"matchLabels": {"team": "t"}}}
+
+
+@pytest.mark.parametrize(
+    ("waits", "event", "old", "new", "hint"),
+    [
+        pytest.param(pod(near=[term()]), ASSIGNED_POD_ADD, None, pod("db", "db", on="a1"), Hint.QUEUE, id="it came"),
+        pytest.param(pod(near=[term()]), ASSIGNED_POD_ADD, None, pod("x", "x", on="a1"), Hint.SKIP, id="another came"),
+        pytest.param(
+            pod(near=[term(), term("web")]),
+            ASSIGNED_POD_ADD,
+            None,
+            pod("db", "db", on="a1"),
+            Hint.SKIP,
+            id="it matches one of two terms",
+        ),
+        pytest.param(
+            pod(near=[term(**TEAM)]),
+            ASSIGNED_POD_ADD,
+            None,
+            pod("db", "db", on="a1", ns="team"),
+            Hint.QUEUE,
+            id="it came to a selected namespace",
+        ),
+        pytest.param(
+            pod(away=[term()]), ASSIGNED_POD_ADD, None, pod("db", "db", on="a1"), Hint.SKIP, id="a hated one came"
+        ),
+        pytest.param(
+            pod(away=[term()]), ASSIGNED_POD_DELETE, pod("db", "db", on="a1"), None, Hint.QUEUE, id="a hated one went"
+        ),
+        pytest.param(
+            pod(away=[term("web"), term()]),
+            ASSIGNED_POD_DELETE,
+            pod("db", "db", on="a1"),
+            None,
+            Hint.QUEUE,
+            id="one of several hated ones went",
+        ),
+        pytest.param(
+            pod(near=[term()]), ASSIGNED_POD_DELETE, pod("db", "db", on="a1"), None, Hint.SKIP, id="a liked one went"
+        ),
+        pytest.param(
+            pod(app="web"),
+            ASSIGNED_POD_DELETE,
+            pod("db", "db", on="a1", away=[term("web")]),
+            None,
+            Hint.QUEUE,
+            id="one went that kept it away",
+        ),
+        pytest.param(
+            pod(app="web", ns="team"),
+            ASSIGNED_POD_DELETE,
+            pod("db", "db", on="a1", away=[term("web", **TEAM)]),
+            None,
+            Hint.QUEUE,
+            id="one went that kept its namespace away",
+        ),
+        pytest.param(
+            pod(near=[term()]),
+            RELABELLED,
+            pod("x", "x", on="a1"),
+            pod("x", "db", on="a1"),
+            Hint.QUEUE,
+            id="one becomes what it wants",
+        ),
+        pytest.param(
+            pod(near=[term()]),
+            RELABELLED,
+            pod("x", "db", on="a1"),
+            pod("x", "x", on="a1"),
+            Hint.SKIP,
+            id="one ceases to be what it wants",
+        ),
+        pytest.param(
+            pod(away=[term()]),
+            RELABELLED,
+            pod("x", "db", on="a1"),
+            pod("x", "x", on="a1"),
+            Hint.QUEUE,
+            id="one ceases to be what it hates",
+        ),
+        pytest.param(
+            pod(near=[term()]), NODE_ADD, None, node("c", labels={"zone": "c"}), Hint.QUEUE, id="the key came"
+        ),
+        pytest.param(pod(near=[term()]), NODE_ADD, None, node("c"), Hint.SKIP, id="a node without the key came"),
+        pytest.param(pod(away=[term()]), NODE_ADD, None, node("c"), Hint.QUEUE, id="any node helps anti-affinity"),
+        pytest.param(pod(app="web"), NODE_ADD, None, node("c"), Hint.QUEUE, id="any node helps who is kept away"),
+        pytest.param(pod(near=[term()]), NODE_DELETE, node("c"), None, None, id="a node went: not registered"),
+        pytest.param(
+            pod(near=[term()]),
+            NODE_LABELS,
+            node("c", labels={"zone": "c"}),
+            node("c", labels={"zone": "d"}),
+            Hint.QUEUE,
+            id="a node changed its zone",
+        ),
+        pytest.param(
+            pod(near=[term()]), NODE_LABELS, node("c", labels={"zone": "c"}), node("c"), Hint.SKIP, id="it lost the key"
+        ),
+        pytest.param(
+            pod(away=[term()]), NODE_LABELS, node("c", labels={"zone": "c"}), node("c"), Hint.QUEUE, id="anti: lost it"
+        ),
+        pytest.param(
+            pod(away=[term()]), NODE_LABELS, node("c"), node("c", labels={"zone": "c"}), Hint.SKIP, id="anti: got it"
+        ),
+        pytest.param(
+            pod(near=[term()]),
+            NODE_LABELS,
+            node("c", labels={"zone": "c", "rank": "1"}),
+            node("c", labels={"zone": "c", "rank": "2"}),
+            Hint.SKIP,
+            id="another label",
+        ),
+        pytest.param(
+            pod(near=[term(**TEAM)]),
+            NAMESPACE_UPDATE,
+            namespace("late"),
+            namespace("late", team="t"),
+            Hint.QUEUE,
+            id="a namespace begins to be selected",
+        ),
+        pytest.param(
+            pod(away=[term(**TEAM)]),
+            NAMESPACE_UPDATE,
+            namespace("late", team="t"),
+            namespace("late"),
+            Hint.QUEUE,
+            id="a namespace ceases to be selected",
+        ),
+        pytest.param(
+            pod(near=[term(namespaceSelector={})]),
+            NAMESPACE_UPDATE,
+            namespace("late"),
+            namespace("late", team="t"),
+            Hint.SKIP,
+            id="all namespaces were selected before",
+        ),
+        pytest.param(pod(near=[term(**TEAM)]), NAMESPACE_ADD, None, namespace("new"), Hint.QUEUE, id="a new namespace"),
+        pytest.param(pod(near=[term()]), NAMESPACE_ADD, None, namespace("new"), Hint.SKIP, id="none is selected"),
+    ],
+)
+def test_hints(waits: PodInfo, event: ClusterEvent, old: Any, new: Any, hint: Hint | None) -> None:
+    """Queue when the event can have helped; `hinted` checks the law of topics on the way."""
+    seen = cluster(*NODES)
+    seen.namespaces.set(namespace("team", team="t"))
+
+    assert hint is hinted(plugin_on(seen), event, waits, old=old, new=new)
+
+
+# -- the law ----------------------------------------------------------------------------------------------------------
+
+SELECTOR = st.sampled_from(
+    [
+        None,
+        {},
+        {"matchLabels": {"app": "x"}},
+        {"matchLabels": {"app": "y"}},
+        {"matchExpressions": [{"key": "app", "operator": "In", "values": ["x", "z"]}]},
+        {"matchExpressions": [{"key": "app", "operator": "Exists"}]},
+    ]
+)
+
+
+@st.composite
+def a_term(draw: st.DrawFn) -> dict[str, Any]:
+    found: dict[str, Any] = {"topologyKey": draw(st.sampled_from(["zone", "host", "rack"]))}
+    selector = draw(SELECTOR)
+    if selector is not None:
+        found["labelSelector"] = selector
+    found["namespaces"] = draw(st.sampled_from([[], [], ["n1"], ["n1", "n2"]]))
+    if draw(st.integers(0, 2)) == 0:
+        found["namespaceSelector"] = draw(st.sampled_from([{}, {"matchLabels": {"team": "t"}}]))
+    return found
+
+
+WISH = st.tuples(st.integers(1, 100), a_term())
+LABELS = st.fixed_dictionaries(
+    {},
+    optional={
+        "zone": st.sampled_from(["a", "b"]),
+        "host": st.sampled_from(["h1", "h2", "h3"]),
+        "rack": st.sampled_from(["r1", "r2"]),
+    },
+)
+
+
+@st.composite
+def a_pod(draw: st.DrawFn, name: str = "p", *, on: bool) -> PodInfo:
+    rules = {
+        "near": draw(st.lists(a_term(), max_size=2)),
+        "away": draw(st.lists(a_term(), max_size=2)),
+        "likes": draw(st.lists(WISH, max_size=2)),
+        "dislikes": draw(st.lists(WISH, max_size=1)),
+    }
+    node_name = draw(st.sampled_from(["n1", "n2", "n3", "n4"])) if on else ""
+    app, space = draw(st.sampled_from(["", "x", "y", "z"])), draw(st.sampled_from(["n1", "n2", "n3"]))
+    return pod(name, app, ns=space, on=node_name, **rules)
+
+
+STEP = st.one_of(
+    st.tuples(st.just("node"), st.sampled_from(["n1", "n2", "n3", "n4"]), LABELS),
+    st.tuples(st.just("gone"), st.sampled_from(["n1", "n2", "n3", "n4"])),
+    st.integers(0, 5).flatmap(lambda i: st.tuples(st.just("pod"), a_pod(f"p{i}", on=True))),
+    st.tuples(st.just("left"), st.integers(0, 5)),
+    st.tuples(st.just("space"), st.sampled_from(["n1", "n2"]), st.sampled_from([{}, {"team": "t"}])),
+)
+
+
+def apply(seen: Cluster, step: tuple[Any, ...]) -> None:
+    match step:
+        case ("node", name, labels):
+            seen.set_node(node(name, labels=labels))
+        case ("gone", name):
+            seen.remove_node(name)
+        case ("pod", info):
+            if seen.get(info.uid) is None:
+                seen.add_pod(info)
+        case ("left", number):
+            for space in ("n1", "n2", "n3"):
+                seen.remove_pod(f"{space}/p{number}")
+        case ("space", name, labels):
+            seen.namespaces.set(namespace(name, **labels))
+
+
+def agree(plugin: InterPodAffinity, seen: Cluster, comes: PodInfo) -> None:
+    reference = Reference(seen, comes)
+    expected = {name: (CODES[text], (text,)) for name, text in reference.filter().items()}
+    assert expected == refused(plugin, seen, comes)
+    if seen.nodes.present:
+        assert reference.scores() == scored(plugin, seen, comes)
+
+
+@settings(max_examples=120)
+@given(
+    st.lists(STEP, max_size=12),
+    st.lists(st.one_of(STEP, st.just(("ask",))), max_size=8),
+    st.lists(a_pod("q", on=False), min_size=1, max_size=3),
+    a_pod("nominated", on=False),
+)
+def test_sets_and_columns_agree_with_looking_at_every_pod(start, more, comers, nominated):
+    """After any history, with one plugin for all of it, and inside a trial."""
+    seen = cluster(node("n1", labels={"zone": "a", "host": "h1"}), node("n2", labels={"zone": "b", "host": "h2"}))
+    plugin = plugin_on(seen)
+    for step in (*start, ("ask",), *more, ("ask",)):
+        if step == ("ask",):
+            for comes in comers:
+                agree(plugin, seen, comes)
+        else:
+            apply(seen, step)
+    with seen.trial(add=[(nominated, "n1")], remove=list(seen.pods())[:2]):
+        for comes in comers:
+            agree(plugin, seen, comes)
+    for comes in comers:
+        agree(plugin, seen, comes)

@@ -1,0 +1,132 @@
+"""NodeDeclaredFeatures: docs/spec/core.md §5.1, §5.11."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from scheduler.core.decode import from_manifest
+from scheduler.core.events import NODE_ADD, Action, ClusterEvent, Resource
+from scheduler.core.node import Node
+from scheduler.core.verdicts import SKIP, Code
+from scheduler.framework.hints import Hint
+from scheduler.framework.state import CycleState
+from scheduler.plugins.nodedeclaredfeatures import VERSION, Feature, NodeDeclaredFeatures
+from tests.unit.objects import cluster, handle, info
+from tests.unit.plugins.ask import hinted, refused
+
+DECLARED = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_DECLARED_FEATURE)
+LABELS = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_LABEL)
+UPDATED = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_OTHER)
+RELABELLED = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_LABEL)
+
+RESTART_ALL = "RestartAllContainersOnContainerExits"
+USERS = "UserNamespacesHostNetworkSupport"
+NO = (Code.UNRESOLVABLE, ("node(s) didn't match Pod's required features",))
+
+
+def declaring(name: str, *features: str) -> Node:
+    return from_manifest(Node, {"metadata": {"name": name}, "status": {"declaredFeatures": features}})
+
+
+def restarting(*actions: str) -> dict[str, Any]:
+    """A container with these rules."""
+    codes = {"operator": "In", "values": [42]}
+    rules = [{"action": action, "exitCodes": codes} for action in actions]
+    return {"name": "c", "restartPolicy": "Never", "restartPolicyRules": rules}
+
+
+@pytest.mark.parametrize(
+    ("spec", "admitted"),
+    [
+        pytest.param({}, None, id="nothing is needed"),
+        pytest.param({"containers": [restarting("Restart")]}, None, id="restarting one container is old"),
+        pytest.param(
+            {"containers": [restarting(), restarting("Restart", "RestartAllContainers")]},
+            {"restarts", "both"},
+            id="a container whose exit restarts all",
+        ),
+        pytest.param(
+            {"initContainers": [restarting("RestartAllContainers")]}, {"restarts", "both"}, id="an init container"
+        ),
+        pytest.param({"hostNetwork": True}, None, id="the node's network with the node's users"),
+        pytest.param({"hostUsers": False}, None, id="own users on an own network"),
+        pytest.param({"hostNetwork": True, "hostUsers": True}, None, id="the node's users, said in words"),
+        pytest.param(
+            {"hostNetwork": True, "hostUsers": False}, {"users", "both"}, id="own users on the node's network"
+        ),
+        pytest.param(
+            {"hostNetwork": True, "hostUsers": False, "containers": [restarting("RestartAllContainers")]},
+            {"both"},
+            id="all that is needed must be declared",
+        ),
+    ],
+)
+def test_needs(spec: dict[str, Any], admitted: set[str] | None) -> None:
+    """Which nodes pass; None where PreFilter skips."""
+    nodes = {
+        "none": (),
+        "other": ("Other",),
+        "restarts": (RESTART_ALL,),
+        "users": (USERS,),
+        "both": (RESTART_ALL, USERS),
+    }
+    seen = cluster(*(declaring(name, *features) for name, features in nodes.items()))
+    plugin = NodeDeclaredFeatures(None, handle(seen))
+    pod = info(**spec)
+    skipped = plugin.pre_filter(CycleState(), pod, seen.nodes.present) is SKIP
+
+    assert skipped == (admitted is None)
+    assert dict.fromkeys(nodes.keys() - (nodes if admitted is None else admitted), NO) == refused(plugin, seen, pod)
+
+
+def test_declarations_are_followed() -> None:
+    """As kubelets are upgraded and taken back."""
+    seen = cluster(declaring("n1", RESTART_ALL), declaring("n2"))
+    plugin = NodeDeclaredFeatures(None, handle(seen))
+    pod = info(containers=[restarting("RestartAllContainers")])
+    before = refused(plugin, seen, pod)
+    seen.set_node(declaring("n1", "Other"))
+    seen.set_node(declaring("n2", RESTART_ALL))
+
+    assert (before, refused(plugin, seen, pod)) == ({"n2": NO}, {"n1": NO})
+
+
+@pytest.mark.parametrize(
+    ("until", "is_needed"),
+    [
+        pytest.param(None, True, id="for ever"),
+        pytest.param(VERSION, True, id="the last version included"),
+        pytest.param((1, 36, 2), False, id="a version ago"),
+        pytest.param((2, 0, 0), True, id="a version to come"),
+    ],
+)
+def test_features_end(until: Any, is_needed: bool) -> None:
+    """Once every kubelet has it, a feature is no longer asked for."""
+    seen = cluster(declaring("n1"))
+    plugin = NodeDeclaredFeatures(None, handle(seen), features=[Feature("F", lambda _spec: True, until)])
+
+    assert (plugin.pre_filter(CycleState(), info(), seen.nodes.present) is None) == is_needed
+
+
+PLAIN, NEEDY = info("p"), info("p", containers=[restarting("RestartAllContainers")])
+
+
+@pytest.mark.parametrize(
+    ("event", "old", "new", "hint"),
+    [
+        pytest.param(NODE_ADD, None, declaring("n"), Hint.QUEUE, id="a node came"),
+        pytest.param(DECLARED, declaring("n"), declaring("n", RESTART_ALL), Hint.QUEUE, id="a node declares it"),
+        pytest.param(DECLARED, declaring("n", "A"), declaring("n", "A"), Hint.SKIP, id="a node declares the same"),
+        pytest.param(LABELS, declaring("n"), declaring("n", RESTART_ALL), None, id="labels do not matter"),
+        pytest.param(UPDATED, NEEDY, PLAIN, Hint.QUEUE, id="the pod needs it no more"),
+        pytest.param(RELABELLED, PLAIN, NEEDY, Hint.QUEUE, id="the pod needs something else"),
+        pytest.param(UPDATED, None, NEEDY, Hint.QUEUE, id="the pod can be read again"),
+        pytest.param(UPDATED, NEEDY, NEEDY, Hint.SKIP, id="the pod needs the same"),
+        pytest.param(UPDATED, info("q"), info("q", hostNetwork=True, hostUsers=False), Hint.SKIP, id="another pod"),
+    ],
+)
+def test_hints(event: ClusterEvent, old: Any, new: Any, hint: Hint | None) -> None:
+    """Queue when nodes or the pod changed in what they declare or need."""
+    assert hint is hinted(NodeDeclaredFeatures(None, handle(cluster())), event, NEEDY, old=old, new=new)

@@ -1,0 +1,494 @@
+"""PodTopologySpread, PreFilter and Filter: docs/spec/core.md §5.8, rows 169-175."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+from scheduler.cache.cluster import Cluster
+from scheduler.config.args import DefaultConstraint, PodTopologySpreadArgs
+from scheduler.config.types import Configuration
+from scheduler.core import nodeset
+from scheduler.core.clock import SystemClock
+from scheduler.core.decode import from_manifest
+from scheduler.core.podinfo import PodInfo, placed
+from scheduler.core.verdicts import SKIP
+from scheduler.core.workloads import ReplicaSet, ReplicationController, Service, StatefulSet
+from scheduler.decisions import build_profiles
+from scheduler.framework.runner import Runner
+from scheduler.framework.state import CycleState
+from scheduler.obs.metrics import Metrics
+from scheduler.plugins.podtopologyspread import PodTopologySpread
+from tests.unit.objects import cluster, handle
+from tests.unit.plugins.ask import Refusals, named, refused
+from tests.unit.plugins.spreading import BAR, FOO, HOST, KEYLESS, LIST, SKEWED, hard, node, on, pod, soft
+from tests.unit.toys import Nominated
+
+FOUR = (node("a1"), node("a2"), node("b1"), node("b2"))
+GPU = (node("a1", "gpu"), node("a2", "gpu"), node("b1", "gpu"), node("b2"))
+TAINTED = (node("a1"), node("a2"), node("b1"), node("b2", taints=["t=:NoSchedule"]))
+ON_GPU: dict[str, Any] = {"nodeSelector": {"gpu": ""}}
+HARD = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def like(*terms: dict[str, Any]) -> dict[str, Any]:
+    return {"affinity": {"nodeAffinity": {HARD: {"nodeSelectorTerms": list(terms)}}}}
+
+
+def has(key: str) -> dict[str, Any]:
+    return {"matchExpressions": [{"key": key, "operator": "Exists"}]}
+
+
+def out(skewed: str = "", keyless: str = "") -> Refusals:
+    return {**dict.fromkeys(skewed.split(), SKEWED), **dict.fromkeys(keyless.split(), KEYLESS)}
+
+
+def filtered(incoming: PodInfo, seen: Cluster, args: PodTopologySpreadArgs = LIST) -> Refusals:
+    plugin = PodTopologySpread(args, handle(seen))
+    assert plugin.pre_filter(CycleState(), incoming, seen.nodes.present) is None
+    return refused(plugin, seen, incoming)
+
+
+@pytest.mark.parametrize(
+    ("incoming", "there", "expected"),
+    [
+        pytest.param(pod("p", hard()), on(), out(), id="nobody is there yet"),
+        pytest.param(pod("p", hard()), on(a1=2, b1=1, c1=1), out("a1 a2"), id="169: 2, 1, 1 leaves the zones with 1"),
+        pytest.param(pod("p", hard(skew=2)), on(a1=2, b1=1, c1=1), out(), id="a larger maxSkew leaves more"),
+        pytest.param(pod("p", hard(), labels="x"), on(a1=2, b1=1, c1=1), out(), id="a pod that is not of them"),
+        pytest.param(pod("p", hard(), labels="x"), on(a1=2, b1=1), out("a1 a2"), id="an empty zone is the least"),
+        pytest.param(pod("p", hard(HOST)), on(a1=2, a2=1, b2=3), out("a1 a2 b2"), id="by node: only the empty ones"),
+        pytest.param(pod("p", hard(HOST, 2)), on(a1=2, a2=1, b2=3), out("a1 b2"), id="by node with maxSkew 2"),
+        pytest.param(
+            pod("p", hard(minDomains=3)), on(a1=1, b1=1, c1=1), out(), id="as many domains as minDomains: least is 1"
+        ),
+        pytest.param(
+            pod("p", hard(minDomains=4)),
+            on(a1=1, b1=1, c1=1),
+            out("a1 a2 b1 b2 c1"),
+            id="fewer domains than minDomains: least is 0",
+        ),
+        pytest.param(
+            pod("p", hard()),
+            [pod("q", is_deleting=True, on="a1"), pod("r", is_deleting=True, on="a1")],
+            out(),
+            id="171: terminating pods",
+        ),
+        pytest.param(
+            pod("p", hard()), [pod("q", ns="other", on="a1"), pod("r", ns="other", on="a1")], out(), id="175: namespace"
+        ),
+        pytest.param(pod("p", hard(selector=None)), on(a1=9), out(), id="a nil selector counts nobody"),
+        pytest.param(pod("p", hard(selector={})), on(a1=9), out(), id="an empty selector counts nobody"),
+        pytest.param(
+            pod("p", hard(selector={"matchExpressions": [{"key": "foo", "operator": "DoesNotExist"}]}), labels=""),
+            on(a1="bar", b1="bar", b2="foo, foo"),
+            out("a1 a2 b1 b2"),
+            id="expressions count whom they match",
+        ),
+        pytest.param(pod("p", soft(), hard()), on(a1=2, b1=1), out("a1 a2 b1 b2"), id="soft ones are left aside"),
+    ],
+)
+def test_one_constraint(incoming: PodInfo, there: list[PodInfo], expected: Refusals) -> None:
+    """Out are the nodes of zones that would have more than maxSkew over the emptiest zone."""
+    assert expected == filtered(incoming, cluster(*FOUR, node("c1"), *there))
+
+
+def test_two_domains_are_too_few_for_three() -> None:
+    """170: minDomains 3, one pod in each of two zones, maxSkew 1: the least counts as 0, so nobody may come."""
+    seen = cluster(*FOUR, *on(a1=1, b1=1))
+
+    assert out("a1 a2 b1 b2") == filtered(pod("p", hard(minDomains=3)), seen)
+    assert out() == filtered(pod("p", hard(minDomains=2)), seen)
+
+
+def test_a_pod_without_itself_among_the_counted() -> None:
+    """An empty selector counts nobody, but the pod itself: never more than maxSkew."""
+    assert out() == filtered(pod("p", hard(selector={}, minDomains=9)), cluster(*FOUR, *on(a1=3)))
+
+
+@pytest.mark.parametrize(
+    ("constraints", "there", "expected"),
+    [
+        pytest.param([hard(), hard(HOST)], on(a1="foo,foo", a2=1, b2=3), out("a1 a2 b2"), id="zones equal: by node"),
+        pytest.param(
+            [hard(), hard(HOST)], on(a1=2, a2=1, b2=4), out("b1 b2 a1 a2"), id="one wants zone a, the other node b1"
+        ),
+        pytest.param(
+            [hard(), hard(HOST, selector=BAR)],
+            on(a1="foo", b2="bar"),
+            out("a1 a2 b2"),
+            id="each counts whom it selects",
+        ),
+        pytest.param([hard(HOST, selector=BAR), hard()], on(a1="foo", b2="bar"), out("a1 a2 b2"), id="in any order"),
+        pytest.param(
+            [hard(selector=BAR), hard()],
+            on(a1="foo bar, foo", a2="foo bar", b2="foo, foo bar, foo"),
+            out("a1 a2"),
+            id="the same key twice",
+        ),
+    ],
+)
+def test_several_constraints(constraints: list[dict[str, Any]], there: list[PodInfo], expected: Refusals) -> None:
+    """All must hold."""
+    assert expected == filtered(pod("p", *constraints, labels="foo bar"), cluster(*FOUR, *there))
+
+
+@pytest.mark.parametrize(
+    ("constraints", "expected"),
+    [
+        pytest.param([hard()], out("a1 a2 a3", "bare"), id="who lacks the key is out for good"),
+        pytest.param([hard("rack")], out("", "a1 a2 a3 b1 b2 bare"), id="nobody has the key"),
+        pytest.param(
+            [hard(), hard(HOST)], out("a1 b2", "a3 bare"), id="pods on nodes that lack another key do not count"
+        ),
+        pytest.param(
+            [hard(), hard("rack")],
+            out("", "a1 a2 a3 b1 b2 bare"),
+            id="no node has all: no domain is there to be full",
+        ),
+    ],
+)
+def test_nodes_without_a_key(constraints: list[dict[str, Any]], expected: Refusals) -> None:
+    """A node's reason is that of the first constraint that refuses it; what lies on nodes without all keys is not seen."""
+    seen = cluster(*FOUR, node("a3", host=""), node("bare", zone=""), *on(a3=5, a1=1, b2=1, bare=3))
+
+    assert expected == filtered(pod("p", *constraints), seen)
+
+
+def test_the_first_refusal_gives_the_reason() -> None:
+    """A node of a full zone that lacks the second key is skewed for who asks for the zone first, else keyless."""
+    seen = cluster(*FOUR, node("a3", host=""), *on(a1=1, a2=1, b2=1))
+
+    assert SKEWED == filtered(pod("p", hard(), hard(HOST)), seen)["a3"]
+    assert KEYLESS == filtered(pod("p", hard(HOST), hard()), seen)["a3"]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "incoming", "expected"),
+    [
+        pytest.param(GPU, pod("p", hard(), **ON_GPU), out("a1 a2"), id="nodeSelector: b2 is not seen"),
+        pytest.param(GPU, pod("p", hard(), **like(has("gpu"))), out("a1 a2"), id="node affinity: b2 is not seen"),
+        pytest.param(
+            GPU, pod("p", hard(nodeAffinityPolicy="Ignore"), **ON_GPU), out("b1 b2"), id="173: Ignore counts b2's pods"
+        ),
+        pytest.param(GPU, pod("p", hard(), **like({}, has("gpu"))), out("a1 a2"), id="an empty term matches nothing"),
+        pytest.param(
+            GPU,
+            pod("p", hard(), **like({"matchExpressions": [{"key": "gpu", "operator": "In"}]})),
+            out(),
+            id="a broken term matches nothing: no domain",
+        ),
+        pytest.param(TAINTED, pod("p", hard()), out("b1 b2"), id="taints are not asked by default"),
+        pytest.param(TAINTED, pod("p", hard(nodeTaintsPolicy="Honor")), out("a1 a2"), id="Honor: b2 is not seen"),
+        pytest.param(
+            TAINTED,
+            pod("p", hard(nodeTaintsPolicy="Honor"), tolerations=[{"key": "t", "operator": "Exists"}]),
+            out("b1 b2"),
+            id="a tolerated taint is none",
+        ),
+        pytest.param(
+            (*FOUR[:3], node("b2", taints=["t=:PreferNoSchedule"])),
+            pod("p", hard(nodeTaintsPolicy="Honor")),
+            out("b1 b2"),
+            id="a soft taint is none",
+        ),
+        pytest.param(
+            GPU,
+            pod("p", hard(), hard(HOST, nodeAffinityPolicy="Ignore"), **ON_GPU),
+            out("a1 a2 b2"),
+            id="each constraint has its own policy",
+        ),
+    ],
+)
+def test_inclusion_policies(nodes: Any, incoming: PodInfo, expected: Refusals) -> None:
+    """Pods on nodes that the pod could not go to count, or do not."""
+    assert expected == filtered(incoming, cluster(*nodes, *on(a1=1, b2=2)))
+
+
+def test_a_zone_of_tainted_nodes_is_no_domain() -> None:
+    """172: an empty zone that the pod cannot go to holds nobody back, if taints are honoured."""
+    closed = node("c1", taints=["t=:NoExecute"])
+    seen = cluster(*FOUR, closed, *on(a1=1, b1=1))
+
+    assert out() == filtered(pod("p", hard(nodeTaintsPolicy="Honor")), seen)
+    assert out("a1 a2 b1 b2") == filtered(pod("p", hard()), seen)
+
+
+def test_a_cordon_alone_is_no_taint() -> None:
+    """`spec.unschedulable` without its taint leaves the zone a domain, as upstream."""
+    cordoned = from_manifest(
+        type(FOUR[0]),
+        {"metadata": {"name": "c1", "labels": node("c1").metadata.labels}, "spec": {"unschedulable": True}},
+    )
+    seen = cluster(*FOUR, cordoned, *on(a1=1, b1=1))
+
+    assert out("a1 a2 b1 b2") == filtered(pod("p", hard(nodeTaintsPolicy="Honor")), seen)
+
+
+REVISION = {"foo": "", "hash": "2"}
+
+
+@pytest.mark.parametrize(
+    ("constraint", "labels", "expected"),
+    [
+        pytest.param(hard(matchLabelKeys=["hash"]), REVISION, out("b1 b2"), id="174: only the same revision counts"),
+        pytest.param(hard(), REVISION, out("a1 a2"), id="else both revisions count"),
+        pytest.param(hard(matchLabelKeys=["none"]), REVISION, out("a1 a2"), id="a key that the pod lacks is left out"),
+        pytest.param(
+            hard(selector={}, matchLabelKeys=["hash"]), REVISION, out("b1 b2"), id="an empty selector becomes one"
+        ),
+        pytest.param(hard(selector=None, matchLabelKeys=["hash"]), REVISION, out(), id="a nil selector stays nil"),
+        pytest.param(
+            hard(selector={"matchLabels": {"hash": "2"}}, matchLabelKeys=["hash"]),
+            REVISION,
+            out("b1 b2"),
+            id="merged by the server already",
+        ),
+        pytest.param(
+            hard(selector={"matchLabels": {"hash": "1"}}, matchLabelKeys=["hash"]),
+            REVISION,
+            out(),
+            id="relabelled since: nobody has both",
+        ),
+    ],
+)
+def test_match_label_keys(constraint: dict[str, Any], labels: dict[str, str], expected: Refusals) -> None:
+    """The pod's own values narrow the selector down."""
+    old = [pod(f"old{at}", labels={"foo": "", "hash": "1"}, on="a1") for at in range(2)]
+    seen = cluster(*FOUR, *old, pod("new", labels=REVISION, on="b1"))
+
+    assert expected == filtered(pod("p", constraint, labels=labels), seen)
+
+
+# -- default constraints -----------------------------------------------------------------------------------------------
+
+DEFAULT = PodTopologySpreadArgs((DefaultConstraint(1, HOST, "DoNotSchedule"),), "List")
+
+
+def service(selector: dict[str, str] | None, ns: str = "default") -> Service:
+    return from_manifest(Service, {"metadata": {"name": "s", "namespace": ns}, "spec": {"selector": selector}})
+
+
+def owned(kind: type[Any], selector: dict[str, Any]) -> Any:
+    return from_manifest(kind, {"metadata": {"name": "o", "namespace": "default"}, "spec": {"selector": selector}})
+
+
+def surrounded(*selecting: Any) -> Cluster:
+    seen = cluster(*FOUR, *on(a1="foo", a2="foo bar", b1="bar"))
+    for thing in selecting:
+        if isinstance(thing, Service):
+            seen.workloads.set_service(thing)
+        else:
+            seen.workloads.set_controller(thing)
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("incoming", "selecting", "expected"),
+    [
+        pytest.param(pod("p"), [service({"foo": ""})], out("a1 a2"), id="what its Service selects"),
+        pytest.param(
+            pod("p", labels="foo bar", owner="ReplicaSet/o"),
+            [service({"foo": ""}), owned(ReplicaSet, BAR)],
+            out("a2"),
+            id="and what its ReplicaSet selects",
+        ),
+        pytest.param(
+            pod("p", labels="bar", owner="StatefulSet/o"), [owned(StatefulSet, BAR)], out("a2 b1"), id="a StatefulSet"
+        ),
+        pytest.param(
+            pod("p", labels="bar", owner="ReplicationController/o"),
+            [owned(ReplicationController, {"bar": ""})],
+            out("a2 b1"),
+            id="a ReplicationController",
+        ),
+        pytest.param(
+            pod("p", hard(HOST, selector=BAR), labels="bar"),
+            [service({"foo": ""})],
+            out("a2 b1"),
+            id="a pod with constraints has no defaults",
+        ),
+    ],
+)
+def test_defaults(incoming: PodInfo, selecting: list[Any], expected: Refusals) -> None:
+    """For a pod without constraints, with the selectors of what it belongs to."""
+    assert expected == filtered(incoming, surrounded(*selecting), DEFAULT)
+
+
+@pytest.mark.parametrize(
+    ("incoming", "args", "selecting"),
+    [
+        pytest.param(pod("p"), LIST, [service({"foo": ""})], id="no constraints at all"),
+        pytest.param(pod("p", soft()), DEFAULT, [service({"foo": ""})], id="a soft one of its own: no hard default"),
+        pytest.param(pod("p"), DEFAULT, [], id="nothing selects it"),
+        pytest.param(pod("p"), DEFAULT, [service({"bar": ""})], id="a Service that means others"),
+        pytest.param(pod("p"), DEFAULT, [service({"foo": ""}, "other")], id="a Service of another namespace"),
+        pytest.param(pod("p"), DEFAULT, [service(None)], id="a Service without selector"),
+        pytest.param(pod("p"), DEFAULT, [service({})], id="a Service that demands nothing"),
+        pytest.param(pod("p", owner="Job/o"), DEFAULT, [], id="another kind of owner"),
+        pytest.param(pod("p"), None, [service({"foo": ""})], id="the system's defaults are soft"),
+    ],
+)
+def test_skipped(incoming: PodInfo, args: PodTopologySpreadArgs | None, selecting: list[Any]) -> None:
+    """Without hard constraints there is nothing to filter by."""
+    seen = surrounded(*selecting)
+
+    assert PodTopologySpread(args, handle(seen)).pre_filter(CycleState(), incoming, seen.nodes.present) is SKIP
+
+
+def test_defaults_follow_what_selects_the_pod() -> None:
+    """A Service that comes, changes or goes is seen at the next attempt."""
+    seen = surrounded()
+    plugin = PodTopologySpread(DEFAULT, handle(seen))
+    before = refused(plugin, seen, pod("p", labels="foo bar"))
+    seen.workloads.set_service(service({"foo": ""}))
+    first = refused(plugin, seen, pod("p", labels="foo bar"))
+    seen.workloads.set_service(service({"bar": ""}))
+    second = refused(plugin, seen, pod("p", labels="foo bar"))
+    seen.workloads.remove_service("default/s")
+    after = refused(plugin, seen, pod("p", labels="foo bar"))
+
+    assert (before, first, second, after) == (out(), out("a1 a2"), out("a2 b1"), out())
+
+
+@pytest.mark.parametrize(
+    ("args", "kinds"),
+    [
+        pytest.param(None, {"Service", "ReplicationController", "ReplicaSet", "StatefulSet"}, id="system defaults"),
+        pytest.param(DEFAULT, {"Service", "ReplicationController", "ReplicaSet", "StatefulSet"}, id="a list"),
+        pytest.param(LIST, set(), id="an empty list"),
+    ],
+)
+def test_kinds_that_are_read(args: PodTopologySpreadArgs | None, kinds: set[str]) -> None:
+    """Who has no default constraints need not watch what selects pods."""
+    assert kinds == set(PodTopologySpread(args, handle(cluster())).reads)
+
+
+# -- trials and nominations --------------------------------------------------------------------------------------------
+
+
+def test_a_trial_counts_who_comes_and_who_goes() -> None:
+    """As preemption asks: with a victim gone the zone is open again; afterwards all is as before."""
+    seen = cluster(*FOUR, *on(a1=2, b1=1))
+    plugin = PodTopologySpread(LIST, handle(seen))
+    victim, incoming = seen.get("on-a1-0"), pod("p", hard())
+    assert victim is not None
+    before = refused(plugin, seen, incoming)
+    with seen.trial(remove=[victim]):
+        freed = refused(plugin, seen, incoming)
+    with seen.trial(add=[(pod("q"), "b2"), (pod("r"), "b2")]):
+        filled = refused(plugin, seen, incoming)
+
+    assert (before, freed, filled) == (out("a1 a2"), out(), out("b1 b2"))
+    assert before == refused(plugin, seen, incoming)
+
+
+def test_assumed_pods_count() -> None:
+    """Ten equal pods in a row, each where the first node lets it: five in each zone."""
+    seen = cluster(*FOUR)
+    plugin = PodTopologySpread(LIST, handle(seen))
+    for at in range(10):
+        incoming = pod(f"p{at}", hard())
+        free = [name for name in ("a1", "b1") if name not in refused(plugin, seen, incoming)]
+        seen.assume(placed(incoming, free[0]))
+
+    assert [5, 5] == [
+        len(seen.nodes.pods(slot)) for name in ("a1", "b1") if (slot := seen.nodes.slot(name)) is not None
+    ]
+
+
+def runner(seen: Cluster, **nominated: PodInfo) -> Runner:
+    """The default profile on this cluster, with nominated pods by node."""
+    profile = build_profiles(Configuration(), handle(seen))["kubestow"]
+    nominations = Nominated({name: (info,) for name, info in nominated.items()})
+    return Runner(profile, seen, nominations, clock=SystemClock(), metrics=Metrics(process=False))
+
+
+@pytest.mark.parametrize(
+    ("nominated", "expected"),
+    [
+        pytest.param({}, out(), id="nobody is about to come"),
+        pytest.param({"b1": pod("q", priority=1)}, out("b1"), id="with the nominated pod its node is too full"),
+        pytest.param({"b1": pod("q", labels="bar", priority=1)}, out(), id="another kind of pod"),
+        pytest.param({"b1": pod("q", ns="other", priority=1)}, out(), id="another namespace"),
+        pytest.param({"b1": pod("q", priority=-1)}, out(), id="of lower priority"),
+        pytest.param({"b1": pod("q", is_deleting=True, priority=1)}, out(), id="terminating"),
+    ],
+)
+def test_nominated_pods(nominated: dict[str, PodInfo], expected: Refusals) -> None:
+    """§3.5: they count on the node that is kept for them, when that node is judged."""
+    seen = cluster(*FOUR, *on(a1=1, b1=1))
+    incoming, state, running = pod("p", hard()), CycleState(), runner(seen, **nominated)
+    left, groups = running.filter(state, incoming, running.pre_filter(state, incoming).nodes, exact=False)
+
+    assert expected == named(seen, groups)
+    assert {seen.nodes.name(slot) for slot in nodeset.each(left)} == {"a1", "a2", "b1", "b2"} - set(expected)
+
+
+def test_the_second_look_sees_who_was_faster() -> None:
+    """Just before Bind the pod itself is taken out, and another scheduler's pod may have filled the zone."""
+    seen = cluster(*FOUR, *on(a1=1, b1=1))
+    state, running = CycleState(), runner(seen)
+    assumed = placed(pod("p", hard()), "b2")
+    running.pre_filter(state, assumed)
+    slot = seen.nodes.slot("b2")
+    assert slot is not None
+    seen.assume(assumed)
+    with seen.trial(remove=[assumed]):
+        before = running.check_node(assumed, slot, state)
+    seen.add_pod(pod("foreign", on="b1"))
+    with seen.trial(remove=[assumed]):
+        after = running.check_node(assumed, slot, state)
+
+    assert before is None
+    assert after is not None
+    assert (after.code, after.reasons) == SKEWED
+
+
+# -- freshness ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        pytest.param(lambda seen: seen.set_node(node("c1")), out("a1 a2 b1 b2"), id="an empty zone came"),
+        pytest.param(lambda seen: seen.set_node(node("b1", zone="a")), out("a1 a2 b1"), id="a node moved to zone a"),
+        pytest.param(lambda seen: seen.set_node(node("b1", zone="")), out("a1 a2", "b1"), id="a node lost the key"),
+        pytest.param(lambda seen: seen.remove_node("b1"), out("a1 a2"), id="a node went; its pods lie nowhere"),
+        pytest.param(
+            lambda seen: seen.set_node(node("b1", taints=["t=:NoSchedule"])), out("a1 a2"), id="a node got a taint"
+        ),
+        pytest.param(lambda seen: seen.remove_pod("on-a1-0"), out("b1 b2"), id="a pod went"),
+        pytest.param(lambda seen: seen.add_pod(pod("new", on="a2")), out("a1 a2"), id="a pod came"),
+        pytest.param(
+            lambda seen: seen.add_pod(pod("on-a1-0", is_deleting=True, on="a1")),
+            out("b1 b2"),
+            id="a pod is terminating now",
+        ),
+        pytest.param(
+            lambda seen: seen.add_pod(pod("on-b1-0", labels="x", on="b1")), out("a1 a2"), id="a pod was relabelled"
+        ),
+    ],
+)
+def test_what_is_kept_is_kept_up(change: Callable[[Cluster], Any], expected: Refusals) -> None:
+    """The same plugin, asked before a change and after it."""
+    seen = cluster(*FOUR, *on(a1=1, b1=1))
+    plugin = PodTopologySpread(LIST, handle(seen))
+    incoming = pod("p", hard(nodeTaintsPolicy="Honor"))
+    assert out() == refused(plugin, seen, incoming)
+
+    change(seen)
+
+    assert expected == refused(plugin, seen, incoming)
+
+
+def test_pods_that_differ_in_what_a_selector_reads_are_judged_apart() -> None:
+    """The same constraint in two pods; one is of those it counts, the other is not."""
+    seen = cluster(*FOUR, *on(a1=1))
+    plugin = PodTopologySpread(LIST, handle(seen))
+    answers: Iterable[Refusals] = [refused(plugin, seen, pod("p", hard(), labels=labels)) for labels in ("foo", "x")]
+
+    assert [out("a1 a2"), out()] == answers
+    assert FOO == hard()["labelSelector"]
