@@ -1,0 +1,145 @@
+"""Which pods belong together: docs/spec/core.md §5.8, the selector of default constraints."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from scheduler.cache.workloads import Workloads
+from scheduler.core.decode import from_manifest
+from scheduler.core.labels import LabelSelector, LabelSelectorRequirement
+from scheduler.core.pod import Pod
+from scheduler.core.workloads import ReplicaSet, ReplicationController, Service, StatefulSet
+
+WEB = {"app": "web", "tier": "front"}
+
+
+def service(name: str, selector: dict[str, str] | None, namespace: str = "default") -> Service:
+    spec = {} if selector is None else {"selector": selector}
+    return from_manifest(Service, {"metadata": {"name": name, "namespace": namespace}, "spec": spec})
+
+
+def owner(kind: type[Any], name: str, selector: dict[str, Any] | None) -> Any:
+    spec = {} if selector is None else {"selector": selector}
+    return from_manifest(kind, {"metadata": {"name": name, "namespace": "default"}, "spec": spec})
+
+
+def pod(labels: dict[str, str] = WEB, owned_by: tuple[str, str, str] | None = None, **more: Any) -> Pod:
+    owners = []
+    if owned_by is not None:
+        version, kind, name = owned_by
+        owners = [{"apiVersion": version, "kind": kind, "name": name, "uid": "u", "controller": True, **more}]
+    metadata = {"name": "p", "namespace": "default", "labels": labels, "ownerReferences": owners}
+    return from_manifest(Pod, {"metadata": metadata, "spec": {"containers": []}})
+
+
+RS = ("apps/v1", "ReplicaSet", "rs")
+HASHED = LabelSelectorRequirement("hash", "In", ("1",))
+
+
+@pytest.mark.parametrize(
+    ("there", "comes", "expected"),
+    [
+        pytest.param([], pod(), None, id="nobody selects it"),
+        pytest.param([service("s", {"app": "web"})], pod(), LabelSelector({"app": "web"}), id="a Service"),
+        pytest.param(
+            [service("s", {"app": "web"}), service("t", {"tier": "front"})],
+            pod(),
+            LabelSelector(WEB),
+            id="two Services together",
+        ),
+        pytest.param([service("s", {"app": "web", "x": "y"})], pod(), None, id="a Service demands a label it lacks"),
+        pytest.param([service("s", {"app": "web"}, "other")], pod(), None, id="a Service of another namespace"),
+        pytest.param([service("s", None)], pod(), None, id="a Service without a selector selects nobody"),
+        pytest.param([service("s", {})], pod(), None, id="an empty selector demands nothing"),
+        pytest.param(
+            [owner(ReplicaSet, "rs", {"matchLabels": {"app": "web"}})],
+            pod(owned_by=RS),
+            LabelSelector({"app": "web"}),
+            id="its ReplicaSet",
+        ),
+        pytest.param(
+            [
+                service("s", {"tier": "front"}),
+                owner(ReplicaSet, "rs", {"matchExpressions": [{"key": "hash", "operator": "In", "values": ["1"]}]}),
+            ],
+            pod(owned_by=RS),
+            LabelSelector({"tier": "front"}, (HASHED,)),
+            id="a Service and the owner's expressions",
+        ),
+        pytest.param(
+            [service("s", {"app": "web"}), owner(ReplicaSet, "rs", {"matchLabels": {"app": "old"}})],
+            pod(owned_by=RS),
+            LabelSelector({"app": "web"}, (LabelSelectorRequirement("app", "In", ("old",)),)),
+            id="an owner that contradicts the Service: both must hold, nobody does",
+        ),
+        pytest.param(
+            [owner(StatefulSet, "db", {"matchLabels": {"app": "web"}})],
+            pod(owned_by=("apps/v1", "StatefulSet", "db")),
+            LabelSelector({"app": "web"}),
+            id="its StatefulSet",
+        ),
+        pytest.param(
+            [owner(ReplicationController, "rc", {"app": "web"})],
+            pod(owned_by=("v1", "ReplicationController", "rc")),
+            LabelSelector({"app": "web"}),
+            id="its ReplicationController",
+        ),
+        pytest.param([], pod(owned_by=RS), None, id="an owner that is not known"),
+        pytest.param(
+            [owner(ReplicaSet, "rs", {"matchLabels": {"app": "web"}})],
+            pod(owned_by=("example.com/v1", "ReplicaSet", "rs")),
+            None,
+            id="an owner of another group",
+        ),
+        pytest.param(
+            [owner(ReplicaSet, "rs", {"matchLabels": {"app": "web"}})],
+            pod(owned_by=RS, controller=False),
+            None,
+            id="an owner that is no controller",
+        ),
+        pytest.param([owner(ReplicaSet, "rs", None)], pod(owned_by=RS), None, id="an owner without a selector"),
+    ],
+)
+def test_default_selector(there: list[Any], comes: Pod, expected: LabelSelector | None) -> None:
+    workloads = Workloads()
+    for thing in there:
+        (workloads.set_service if isinstance(thing, Service) else workloads.set_controller)(thing)
+
+    assert expected == workloads.default_selector(comes)
+
+
+def test_changes_are_followed_and_what_changes_nothing_is_no_news() -> None:
+    """The generation tells memos when to ask again."""
+    workloads = Workloads()
+    steps: list[tuple[int, LabelSelector | None]] = []
+
+    def note() -> None:
+        steps.append((workloads.generation, workloads.default_selector(pod(owned_by=RS))))
+
+    workloads.set_service(service("s", {"app": "web"}))
+    note()
+    workloads.set_service(service("s", {"app": "web"}))
+    note()
+    workloads.set_service(service("s", {"tier": "front"}))
+    note()
+    workloads.set_service(service("s", None))
+    note()
+    workloads.remove_service("default/s")
+    note()
+    workloads.set_controller(owner(ReplicaSet, "rs", {"matchLabels": {"app": "web"}}))
+    note()
+    workloads.set_controller(owner(ReplicaSet, "rs", {"matchLabels": {"app": "web"}}))
+    note()
+    workloads.remove_controller(ReplicaSet, "default/rs")
+    workloads.remove_controller(ReplicaSet, "default/rs")
+    note()
+
+    selectors = [selector.match_labels if selector else None for _, selector in steps]
+    generations = [generation for generation, _ in steps]
+    assert [{"app": "web"}, {"app": "web"}, {"tier": "front"}, None, None, {"app": "web"}, {"app": "web"}, None] == (
+        selectors
+    )
+    assert [a != b for a, b in itertools.pairwise(generations)] == [False, True, True, False, True, False, True]

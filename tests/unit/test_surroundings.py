@@ -1,0 +1,107 @@
+"""Namespaces, Services and owners arrive: what the cache has of them then, and what a broken one does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from scheduler.core.decode import ObjectDecoder, from_manifest
+from scheduler.core.deltas import Delta
+from scheduler.core.labels import LabelSelector
+from scheduler.core.pod import Pod
+from scheduler.kube.kinds import KINDS
+from tests.unit.brain import Brain
+
+import msgspec  # isort: skip
+import itertools
+
+
+def read(kind: str, manifest: dict[str, Any]) -> Any:
+    spec = KINDS[kind]
+    assert spec.typ is not None
+    return ObjectDecoder(kind, spec.typ).decode(msgspec.json.encode(manifest))
+
+
+def at(name: str, **spec: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name, "namespace": "default", "uid": name}, "spec": spec}
+
+
+def a_pod(kind: str = "", version: str = "apps/v1") -> Pod:
+    owners = [{"apiVersion": version, "kind": kind, "name": "o", "controller": True}] if kind else []
+    metadata = {"name": "p", "namespace": "default", "labels": {"app": "web"}, "ownerReferences": owners}
+    return from_manifest(Pod, {"metadata": metadata, "spec": {"containers": []}})
+
+
+@pytest.mark.parametrize(
+    ("kind", "manifest", "comes"),
+    [
+        pytest.param("Service", at("s", selector={"app": "web"}), a_pod(), id="a Service"),
+        pytest.param(
+            "ReplicationController",
+            at("o", selector={"app": "web"}),
+            a_pod("ReplicationController", "v1"),
+            id="a ReplicationController",
+        ),
+        pytest.param("ReplicaSet", at("o", selector={"matchLabels": {"app": "web"}}), a_pod("ReplicaSet"), id="an RS"),
+        pytest.param("StatefulSet", at("o", selector={"matchLabels": {"app": "web"}}), a_pod("StatefulSet"), id="a SS"),
+    ],
+)
+def test_what_selects_pods_comes_breaks_and_goes(kind: str, manifest: dict[str, Any], comes: Pod) -> None:
+    """A broken one counts as absent, is logged once with its field, and stops nothing."""
+    brain = Brain()
+    intake, workloads = brain.parts.intake, brain.cluster.workloads
+    whole = read(kind, manifest)
+    broken = read(kind, {**manifest, "spec": {"selector": 7}})
+
+    intake.apply(kind, [Delta(None, whole)])
+    assert workloads.default_selector(comes) == LabelSelector({"app": "web"})
+    with capture_logs() as logs:
+        intake.apply(kind, [Delta(whole, broken), Delta(broken, broken)])
+    assert workloads.default_selector(comes) is None
+    assert [(log["object"], "selector" in log["error"]) for log in logs] == [(whole.key, True)]
+    intake.apply(kind, [Delta(broken, whole)])
+    assert workloads.default_selector(comes) is not None
+    intake.apply(kind, [Delta(whole, None)])
+    assert workloads.default_selector(comes) is None
+
+
+def test_namespaces_are_known_by_their_labels() -> None:
+    brain = Brain()
+    intake, namespaces = brain.parts.intake, brain.cluster.namespaces
+    plain = read("Namespace", {"metadata": {"name": "a"}})
+    team = read("Namespace", {"metadata": {"name": "a", "labels": {"team": "t"}}})
+    broken = read("Namespace", {"metadata": {"name": "a", "labels": 7}})
+
+    intake.apply("Namespace", [Delta(None, plain)])
+    seen = [(namespaces.generation, dict(namespaces.labels("a")))]
+    for old, new in ((plain, team), (team, team), (team, broken), (broken, team), (team, None)):
+        intake.apply("Namespace", [Delta(old, new)])
+        seen.append((namespaces.generation, dict(namespaces.labels("a"))))
+
+    assert [labels for _, labels in seen] == [{}, {"team": "t"}, {"team": "t"}, {}, {"team": "t"}, {}]
+    assert [b[0] != a[0] for a, b in itertools.pairwise(seen)] == [True, False, True, True, True]
+
+
+async def test_a_namespace_that_gets_its_label_wakes_who_waits_for_it() -> None:
+    """Upstream leaves such a pod to the flush."""
+    brain = Brain()
+    term = {
+        "topologyKey": "zone",
+        "labelSelector": {"matchLabels": {"app": "db"}},
+        "namespaceSelector": {"matchLabels": {"team": "t"}},
+    }
+    brain.node("n1", labels={"zone": "a"})
+    brain.pod("db", on="n1", labels={"app": "db"})
+    brain.pod("p", affinity={"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}})
+    await brain.settle()
+    assert brain.places() == {"p": "unschedulable"}
+
+    plain = read("Namespace", {"metadata": {"name": "default", "uid": "u", "resourceVersion": "1"}})
+    brain.parts.intake.apply("Namespace", [Delta(None, plain)])
+    named = read("Namespace", {"metadata": {"name": "default", "uid": "u", "labels": {"team": "t"}}})
+    brain.parts.intake.apply("Namespace", [Delta(plain, named)])
+    await brain.later(30)
+
+    assert brain.writer.binds == [("default/p", "n1")]
