@@ -36,12 +36,19 @@ _ORDER = (
     "NodePorts",
     "NodeResourcesFit",
     "NodeResourcesBalancedAllocation",
+    "ImageLocality",
+    "NodeDeclaredFeatures",
 )
+_IMAGES = [
+    {"names": [f"registry.example/app-{at}@sha256:{at:064}", f"registry.example/app-{at}:v1"], "sizeBytes": at * 2**20}
+    for at in range(400)
+]
 
 
 def node(at: int) -> Node:
-    """32 cores, 256 GiB; each tenth is tainted, each hundredth cordoned."""
+    """32 cores, 256 GiB; 50 of 400 images; each tenth is tainted, each hundredth cordoned."""
     taints = [{"key": "team", "value": "a", "effect": "NoSchedule"}] if at % 10 == 0 else []
+    room = {"cpu": "32", "memory": "256Gi", "ephemeral-storage": "100Gi", "pods": "110"}
     return from_manifest(
         Node,
         {
@@ -50,7 +57,7 @@ def node(at: int) -> Node:
                 "labels": {"kubernetes.io/hostname": f"node-{at:05}", "zone": f"z{at % 3}"},
             },
             "spec": {"taints": taints, "unschedulable": at % 100 == 1},
-            "status": {"allocatable": {"cpu": "32", "memory": "256Gi", "ephemeral-storage": "100Gi", "pods": "110"}},
+            "status": {"allocatable": room, "images": random.Random(at).sample(_IMAGES, 50)},
         },
     )
 
@@ -62,9 +69,10 @@ def pod(at: int, shape: int) -> PodInfo:
         for why in ("not-ready", "unreachable")
     ]
     requests = {"cpu": f"{100 + shape}m", "memory": f"{200 + shape}Mi"}
+    container = {"name": "c", "image": f"registry.example/app-{shape}:v1", "resources": {"requests": requests}}
     manifest = {
         "metadata": {"name": f"pod-{at}", "namespace": "default", "uid": f"uid-{at}"},
-        "spec": {"containers": [{"name": "c", "resources": {"requests": requests}}], "tolerations": tolerations},
+        "spec": {"containers": [container], "tolerations": tolerations},
     }
     return pod_info(from_manifest(Pod, manifest))
 

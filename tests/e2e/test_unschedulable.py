@@ -56,6 +56,17 @@ def pinned(*names: str) -> Json:
     return required({"matchFields": [expression("metadata.name", "In", *names)]})
 
 
+def restarting_all(**requests: str) -> Json:
+    """A pod whose container restarts all others: not every kubelet can do that."""
+    rule = {"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [42]}}
+    rules = {"restartPolicy": "Never", "restartPolicyRules": [rule]}
+    return {"containers": [{"name": "main", "image": "i", "resources": {"requests": requests}, **rules}]}
+
+
+def declaring(declared: Json, *features: str) -> Json:
+    return declared | {"status": declared["status"] | {"declaredFeatures": list(features)}}
+
+
 TWO = [node("a"), node("b")]
 CORDONED = {"unschedulable": True}
 SITUATIONS = {
@@ -136,6 +147,10 @@ SITUATIONS = {
                 ]
             }
         ),
+    ),
+    "a feature that no node declares": Situation([node("a"), declaring(node("b"), "SomethingElse")], restarting_all()),
+    "a feature that only the full node declares": Situation(
+        [declaring(node("a", cpu="1"), "RestartAllContainersOnContainerExits"), node("b")], restarting_all(cpu="2")
     ),
     "no nodes at all": Situation([]),
 }

@@ -35,6 +35,10 @@ TAINT = {"key": "kept", "value": "free", "effect": "NoSchedule"}
 TOLERATION = {"key": "kept", "operator": "Exists"}
 OCCUPANT = pod("occupant", "nobody", {"nodeName": "n"}, cpu="3")
 PORT = {"containers": [{"name": "c", "image": "i", "ports": [{"containerPort": 80, "hostPort": 8080}]}]}
+RESTART_ALL = {"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [42]}}
+NEEDY = {
+    "containers": [{"name": "c", "image": "i", "restartPolicy": "Never", "restartPolicyRules": [RESTART_ALL]}],
+}
 CASES = {
     "a node is added": Waiting([], create=node("n")),
     "a larger node is added": Waiting([node("small")], requests={"cpu": "8"}, create=node("n", cpu="16")),
@@ -51,6 +55,11 @@ CASES = {
     ),
     "a node's allocatable grows": Waiting(
         [node("n")], requests={"cpu": "6"}, patch=(f"{NODES}/n/status", {"status": {"allocatable": {"cpu": "8"}}})
+    ),
+    "a node declares the feature": Waiting(
+        [node("n")],
+        NEEDY,
+        patch=(f"{NODES}/n/status", {"status": {"declaredFeatures": ["RestartAllContainersOnContainerExits"]}}),
     ),
     "a pod is deleted": Waiting([node("n")], requests={"cpu": "2"}, bound=[OCCUPANT], delete=f"{PODS}/occupant"),
     "a pod finishes": Waiting(
