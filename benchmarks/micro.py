@@ -8,11 +8,8 @@ grows with the cluster. The parts are the daemon's own, put together by `schedul
 
 import argparse
 import asyncio
-import gc
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import msgspec
@@ -20,125 +17,16 @@ import structlog
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.workload import Workload
-from scheduler.config.types import Configuration
-from scheduler.core.clock import SystemClock
-from scheduler.core.decode import Broken, ObjectDecoder
+from benchmarks.house import PODS, SHAPES, Figure, House, compare, microseconds
+from benchmarks.micro_queue import LARGE_QUEUE, SMALL_QUEUE, queue_figures
+from scheduler.core.decode import ObjectDecoder
 from scheduler.core.deltas import Delta
-from scheduler.core.events import ASSIGNED_POD_DELETE, NODE_ADD
 from scheduler.core.node import Node
-from scheduler.core.pod import Pod, PodCondition
-from scheduler.core.podinfo import PodInfo, placed, pod_info
-from scheduler.cycle import Cycle, Placed, run
-from scheduler.decisions import Decisions
-from scheduler.framework.runner import Runner
-from scheduler.obs.metrics import Metrics
-from scheduler.options import RunOptions
+from scheduler.core.pod import Pod
+from scheduler.core.podinfo import placed, pod_info
+from scheduler.cycle import Placed, run
 
 SMALL_NODES = 1000
-SHAPES = 200
-PODS = 2000
-PASSES = 3
-FIT = "NodeResourcesFit"
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """Microseconds of one operation at the small and at the large size."""
-
-    name: str
-    small_us: float
-    large_us: float
-
-
-class Silent:
-    """A recorder and a metrics-free end of the line: events cost a recorder what they cost, not a decision."""
-
-    def event(self, pod: Pod, **told: object) -> None:
-        """As the `Recorder` port."""
-
-
-class Echo:
-    """A writer that succeeds, and remembers what a watch would show next."""
-
-    def __init__(self) -> None:
-        self.seen: list[Delta[Pod]] = []
-
-    async def turn(self) -> None:
-        """As the `Writer` port: at once."""
-
-    async def bind(self, pod: Pod, node_name: str) -> None:
-        """As the `Writer` port."""
-        metadata = msgspec.structs.replace(pod.metadata, resource_version=f"{pod.metadata.resource_version}1")
-        spec = msgspec.structs.replace(pod.spec, node_name=node_name)
-        self.seen.append(Delta(pod, msgspec.structs.replace(pod, metadata=metadata, spec=spec)))
-
-    async def patch_pod_status(
-        self, pod: Pod, *, condition: PodCondition | None, nominated_node_name: str | None
-    ) -> None:
-        """As the `Writer` port."""
-
-    async def read_pod(self, namespace: str, name: str) -> Pod | Broken | None:
-        """As the `Writer` port."""
-        raise AssertionError(f"nothing is ambiguous here, but {namespace}/{name} was read")
-
-
-class House:
-    """The deciding half of the daemon with nodes, and two pods on each."""
-
-    def __init__(self, nodes: int, shapes: int) -> None:
-        self.workload = Workload("micro", nodes, PODS, shapes)
-        self.writer, self.metrics, self.clock = Echo(), Metrics(process=False), SystemClock()
-        options = RunOptions(config=Configuration())
-        self.name = options.config.profiles[0].scheduler_name
-        self.decisions = Decisions(
-            options, writer=self.writer, recorder=Silent(), clock=self.clock, metrics=self.metrics
-        )
-        decode = ObjectDecoder("Node", Node).decode
-        deltas = [Delta(None, decode(self.workload.node_body(index))) for index in range(nodes)]
-        self.decisions.intake.nodes(deltas)
-        for index in range(2 * nodes):
-            info = pod_info(self.pod("load", index))
-            self.decisions.cluster.add_pod(placed(info, f"node-{index % nodes:05d}"))
-
-    def pod(self, prefix: str, index: int) -> Pod:
-        raw = self.raw_pod(prefix, index)
-        pod = ObjectDecoder("Pod", Pod).decode(raw)
-        assert isinstance(pod, Pod)
-        return pod
-
-    def raw_pod(self, prefix: str, index: int, **more: object) -> bytes:
-        """As a server would send it: with a uid, a version and the managed fields that nobody reads."""
-        body = msgspec.json.decode(self.workload.pod_body(f"{prefix}-{index}", index, self.name))
-        body["metadata"] |= {
-            "uid": f"{prefix}-{index}",
-            "resourceVersion": f"{index + 1}",
-            "managedFields": [{"manager": "kubectl", "fieldsV1": {f"f:field-{i}": {"f:sub": {}} for i in range(60)}}],
-        } | more
-        body["status"] = {"phase": "Pending", "qosClass": "Burstable"}
-        return msgspec.json.encode(body)
-
-    def pods(self, prefix: str, count: int) -> list[PodInfo]:
-        return [pod_info(self.pod(prefix, index)) for index in range(count)]
-
-    def cycle(self) -> Cycle:
-        decisions = self.decisions
-        runners = {
-            name: Runner(profile, decisions.cluster, decisions.queue.nominator, clock=self.clock, metrics=self.metrics)
-            for name, profile in decisions.profiles.items()
-        }
-        return Cycle(runners, decisions.cluster, clock=self.clock, chance=decisions.chance, metrics=self.metrics)
-
-
-def microseconds(work: Callable[[], int]) -> float:
-    """Of one of the operations whose number `work` answers."""
-    gc.collect()
-    gc.freeze()
-    began = time.perf_counter()
-    count = work()
-    took = time.perf_counter() - began
-    gc.unfreeze()
-    return 1e6 * took / count
 
 
 # -- cycle -------------------------------------------------------------------------------------------------------------
@@ -243,113 +131,7 @@ def intake_figures(nodes: int) -> Iterator[Figure]:
     yield compare("a node's heartbeat", heartbeats, SMALL_NODES, nodes)
 
 
-# -- queue -------------------------------------------------------------------------------------------------------------
-
-SMALL_QUEUE = 1000
-LARGE_QUEUE = 20_000
-
-
-class Waiting:
-    """A queue with that many pods, all rejected by NodeResourcesFit once."""
-
-    def __init__(self, count: int) -> None:
-        self.house = House(10, SHAPES)
-        self.queue = self.house.decisions.queue
-        self.pods = self.house.pods("p", count)
-
-    def add(self) -> int:
-        for info in self.pods:
-            self.queue.add(info)
-        return len(self.pods)
-
-    def pop(self, limit: int) -> int:
-        popped = 0
-        while popped < limit and (queued := self.queue.pop()) is not None:
-            self.queue.done(queued.uid)
-            popped += 1
-        return popped
-
-    def refuse(self) -> int:
-        refused = 0
-        while (queued := self.queue.pop()) is not None:
-            queued.unschedulable_plugins = {FIT}
-            self.queue.requeue(queued)
-            refused += 1
-        return refused
-
-    def node(self, cpu: str) -> Node:
-        body = msgspec.json.decode(self.house.workload.node_body(99_999))
-        body["status"]["allocatable"]["cpu"] = cpu
-        node = ObjectDecoder("Node", Node).decode(msgspec.json.encode(body))
-        assert isinstance(node, Node)
-        return node
-
-
-def adding(count: int) -> float:
-    return microseconds(Waiting(count).add)
-
-
-def popping(count: int) -> float:
-    waiting = Waiting(count)
-    waiting.add()
-    return microseconds(lambda: waiting.pop(count))
-
-
-def refusing(count: int) -> float:
-    waiting = Waiting(count)
-    waiting.add()
-    return microseconds(waiting.refuse)
-
-
-def useless_events(count: int) -> float:
-    """A node that is too small for every waiting pod."""
-    waiting = Waiting(count)
-    waiting.add()
-    waiting.refuse()
-    node = waiting.node("10m")
-
-    def work() -> int:
-        for _ in range(50):
-            waiting.queue.move_all(NODE_ADD, None, node)
-        return 50
-
-    return microseconds(work)
-
-
-def waking(count: int) -> float:
-    """A pod goes: everybody it may help is woken, told per pod."""
-    waiting = Waiting(count)
-    waiting.add()
-    waiting.refuse()
-    gone = placed(waiting.house.pods("gone", 1)[0], "node-00000")
-
-    def work() -> int:
-        before = waiting.queue.counts()["unschedulable"]
-        waiting.queue.move_all(ASSIGNED_POD_DELETE, gone, None)
-        assert waiting.queue.counts()["unschedulable"] == 0
-        return before
-
-    return microseconds(work)
-
-
-def queue_figures(_nodes: int) -> Iterator[Figure]:
-    for name, measure in (
-        ("add", adding),
-        ("pop and done", popping),
-        ("pop and requeue", refusing),
-        ("event that helps nobody", useless_events),
-        ("event that helps all, per pod", waking),
-    ):
-        yield compare(name, measure, SMALL_QUEUE, LARGE_QUEUE)
-
-
 # -- all ---------------------------------------------------------------------------------------------------------------
-
-
-def compare(name: str, measure: Callable[[int], float], small: int, large: int) -> Figure:
-    """Best of some passes at each size, taken in turn."""
-    pairs = [(measure(small), measure(large)) for _ in range(PASSES)]
-    return Figure(name, min(pair[0] for pair in pairs), min(pair[1] for pair in pairs))
 
 
 def show(title: str, sizes: tuple[str, str], figures: Sequence[Figure]) -> None:

@@ -197,7 +197,8 @@ class SchedulingQueue:
     ) -> None:
         """Something happened in the cluster: wake the pods it can help (§1.10).
 
-        O(1) if nobody registered for it, else O(registrations x shapes of the pods they rejected + pods woken).
+        O(1) if nobody registered for it, else O(registrations + topics x plugins that rejected anybody + questions to
+        the shapes that the topics concern + pods woken).
         `concerns` restricts it to some pods, whether they wait or are in flight. A wildcard wakes everybody, or the
         one pod that `new` is.
         """
@@ -231,11 +232,6 @@ class SchedulingQueue:
             moved |= self._places.enter_by(queued, Strategy.AFTER_BACKOFF, UNSCHEDULABLE_TIMEOUT.label)
         if moved:
             self._on_ready()
-
-    def next_deadline(self) -> float | None:
-        """When `tick` has something to do next, if nothing else happens."""
-        dues = (self._places.backoff.next_due(), self._flush.next_due())
-        return min((due for due in dues if due is not None), default=None)
 
     def close(self) -> None:
         """Pop nothing more; every attempt counts as done."""

@@ -42,8 +42,8 @@ class Topics:
     of_pod: OfPod
     """What the answer for a waiting pod can depend on; None for anything.
 
-    Asked when the first pod of a shape begins to wait, for all of that shape: it may look at nothing but the pod, and
-    pods of equal shape must have equal topics.
+    Asked when the first pod of a shape begins to wait, for all of that shape: pods of equal shape must have equal
+    topics. Beyond the pod it may look only at what it was refused for: what turns up later is not what it waits for.
     """
     of_event: OfEvent
     """`(old, new)` as for the hint: what the event is about; None for everything, nothing for nobody."""

@@ -70,8 +70,3 @@ class Backoff:
             if queued is not None and self.until(queued) < second:
                 return queued
         return None
-
-    def next_due(self) -> float | None:
-        """When `first_due` has somebody to give, as `Clock.now()`."""
-        firsts = (self._rejected.first(), self._failed.first())
-        return min((self.until(queued) + 1.0 for queued in firsts if queued is not None), default=None)

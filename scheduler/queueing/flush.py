@@ -36,7 +36,3 @@ class Flush:
     def waits_until(self, queued: QueuedPod) -> float:
         """After this the pod is late; it counts from the last failure or flush."""
         return self._limit_s + (queued.queued_at if queued.flushed_at is None else queued.flushed_at)
-
-    def next_due(self) -> float | None:
-        """When `late` looks next; None while nobody waits."""
-        return self._next if len(self._pool) else None

@@ -1,7 +1,8 @@
 """Pods that wait for an event, found by what could wake them (docs/spec/core.md §1.10, §10.3).
 
-Not by asking each: an event asks each registration once per distinct shape of the pods it rejected, and only the pods
-of shapes that said yes are touched. The answer is that of `Wakers.evaluate` for every pod, one by one.
+Not by asking each: an event asks each registration once per distinct shape of the pods it rejected, of the shapes that
+its topics can concern, and only the pods of shapes that said yes are touched. The answer is that of `Wakers.evaluate`
+for every pod, one by one.
 """
 
 from __future__ import annotations
@@ -12,19 +13,10 @@ from typing import Any, TypeAlias
 from scheduler.core.events import ClusterEvent
 from scheduler.core.podinfo import PodInfo
 from scheduler.queueing.records import Place, QueuedPod
-from scheduler.queueing.wakers import Strategy, Waker, Wakers, is_addressed, strategy_for
+from scheduler.queueing.rooms import Pods, Room
+from scheduler.queueing.wakers import News, Rejecter, Strategy, Waker, Wakers, is_addressed, strategy_for
 
-Shape: TypeAlias = Callable[[PodInfo], Hashable]
-Pods: TypeAlias = dict[str, QueuedPod]
 Concerns: TypeAlias = Callable[[PodInfo], bool] | None
-
-
-class _Room:
-    """The pods of one profile that one plugin rejected, all together and by each shape it registered."""
-
-    def __init__(self, shapes: Iterable[Shape]) -> None:
-        self.pods: Pods = {}
-        self.by_shape: dict[Shape, dict[Hashable, Pods]] = {shape: {} for shape in shapes}
 
 
 class _Index:
@@ -34,23 +26,17 @@ class _Index:
         self._wakers = wakers
         self._log = log
         self.pods: Pods = {}
-        self._rooms: dict[tuple[str, str], _Room] = {}
-        self._kept: dict[str, list[tuple[tuple[str, str], list[Hashable]]]] = {}
+        self._rooms: dict[Rejecter, Room] = {}
+        self._kept: dict[str, list[tuple[Room, list[Hashable]]]] = {}
 
     def add(self, queued: QueuedPod) -> None:
         kept = []
         for plugin in queued.rejecters:
-            name = (queued.profile, plugin)
-            room = self._rooms.get(name)
+            rejecter = (queued.profile, plugin)
+            room = self._rooms.get(rejecter)
             if room is None:
-                room = self._rooms[name] = self._room(*name)
-            room.pods[queued.uid] = queued
-            values = []
-            for shape, buckets in room.by_shape.items():
-                value = self._value(shape, queued.info, plugin)
-                values.append(value)
-                buckets.setdefault(value, {})[queued.uid] = queued
-            kept.append((name, values))
+                room = self._rooms[rejecter] = Room(rejecter, self._wakers, self._log)
+            kept.append((room, room.add(queued)))
         self.pods[queued.uid] = queued
         self._kept[queued.uid] = kept
 
@@ -58,27 +44,18 @@ class _Index:
         """By what was kept at `add`: the pod and its rejecters may have changed since."""
         uid = queued.uid
         del self.pods[uid]
-        for name, values in self._kept.pop(uid):
-            room = self._rooms[name]
-            del room.pods[uid]
+        for room, values in self._kept.pop(uid):
+            room.remove(uid, values)
             if not room.pods:
-                del self._rooms[name]
-                continue
-            for buckets, value in zip(room.by_shape.values(), values):
-                bucket = buckets[value]
-                del bucket[uid]
-                if not bucket:
-                    del buckets[value]
+                del self._rooms[room.rejecter]
 
-    def woken_by(
-        self, event: ClusterEvent, old: object, new: object, concerns: Concerns
-    ) -> list[tuple[QueuedPod, Strategy]]:
+    def woken_by(self, news: News, wakers: Iterable[Waker], concerns: Concerns) -> list[tuple[QueuedPod, Strategy]]:
         best: dict[str, tuple[QueuedPod, Strategy]] = {}
-        for waker in self._wakers.of(event):
-            room = self._rooms.get((waker.profile, waker.plugin))
+        for waker in wakers:
+            room = self._rooms.get(waker.rejecter)
             if room is None:
                 continue
-            for queued in self._said_yes(room, waker, event, old=old, new=new):
+            for queued in self._said_yes(room, waker, news):
                 strategy = strategy_for(queued, waker.plugin)
                 known = best.get(queued.uid)
                 if known is not None and known[1] >= strategy:
@@ -87,37 +64,11 @@ class _Index:
                     best[queued.uid] = (queued, strategy)
         return list(best.values())
 
-    def _said_yes(
-        self, room: _Room, waker: Waker, event: ClusterEvent, *, old: object, new: object
-    ) -> Iterator[QueuedPod]:
-        hint, shape = waker.registered.hint, waker.registered.shape
-        if hint is not None and shape is None:
-            for queued in room.pods.values():
-                if self._wakers.says_queue(waker, event, queued.info, old=old, new=new):
-                    yield queued
-            return
-        groups = (room.pods,) if hint is None or shape is None else room.by_shape[shape].values()
-        for pods in groups:
-            anyone = next(iter(pods.values()))  # all of a shape get the same answer
-            if self._wakers.says_queue(waker, event, anyone.info, old=old, new=new):
+    def _said_yes(self, room: Room, waker: Waker, news: News) -> Iterator[QueuedPod]:
+        for pods in room.groups(waker.registered, self._wakers.about(news, waker)):
+            anyone = next(iter(pods.values()))  # all of a group get the same answer
+            if self._wakers.says_queue(waker, news.event, anyone.info, old=news.old, new=news.new):
                 yield from pods.values()
-
-    def _room(self, profile: str, plugin: str) -> _Room:
-        registered = self._wakers.registrations(profile, plugin)
-        return _Room(dict.fromkeys(r.shape for r in registered if r.shape is not None and r.hint is not None))
-
-    def _value(self, shape: Shape, info: PodInfo, plugin: str) -> Hashable:
-        try:
-            value = shape(info)
-            hash(value)
-        except Exception:  # noqa: BLE001 (a plugin's mistake must not lose the pod: it is asked by itself)
-            self._log.exception("shape of a queueing hint failed", plugin=plugin, pod=info.key)
-            return (_Alone, info.uid)
-        return value
-
-
-class _Alone:
-    """Marks the shape value of a pod that shares its bucket with no other."""
 
 
 class Waiting:
@@ -131,7 +82,7 @@ class Waiting:
         self._wakers = wakers
         self._log = log
         self._rejected = _Index(wakers, log)
-        self._gated: dict[tuple[str, str], _Index] = {}
+        self._gated: dict[Rejecter, _Index] = {}
         self._index_of: dict[str, _Index] = {}
 
     def __iter__(self) -> Iterator[QueuedPod]:
@@ -171,9 +122,11 @@ class Waiting:
                 for queued in self
                 if is_addressed(queued, new) and (concerns is None or concerns(queued.info))
             ]
-        woken = self._rejected.woken_by(event, old, new, concerns)
+        wakers = self._wakers.of(event)
+        news = News(event, old, new)
+        woken = self._rejected.woken_by(news, wakers, concerns)
         if self._gated:
-            for gate in dict.fromkeys((waker.profile, waker.plugin) for waker in self._wakers.of(event)):
+            for gate in dict.fromkeys(waker.rejecter for waker in wakers):
                 if (index := self._gated.get(gate)) is not None:
-                    woken += index.woken_by(event, old, new, concerns)
+                    woken += index.woken_by(news, wakers, concerns)
         return woken

@@ -6,16 +6,20 @@ The law: a pod is woken by an event if a plugin that rejected it registered for 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
 
 from scheduler.core.clock import Clock
 from scheduler.core.events import ANYTHING, ClusterEvent
 from scheduler.core.podinfo import PodInfo
-from scheduler.framework.hints import EventHint, Hint
+from scheduler.framework.hints import EventHint, Hint, OfEvent
 from scheduler.queueing.records import QueuedPod, QueueMetrics, QueueProfile
 
+Rejecter: TypeAlias = tuple[str, str]
+"""Profile and plugin."""
+SomeTopics: TypeAlias = tuple[Hashable, ...] | None
+"""Each topic once; None for all there are."""
 _EVERYTHING: Final = (EventHint(ANYTHING),)
 
 
@@ -34,6 +38,18 @@ class Waker:
     profile: str
     plugin: str
     registered: EventHint
+    rejecter: Rejecter
+    """Both again, as the look-up of every event wants them."""
+
+
+@dataclass(slots=True, eq=False)
+class News:
+    """An event with its objects, and what it is about, as far as anybody has asked."""
+
+    event: ClusterEvent
+    old: object
+    new: object
+    about: dict[OfEvent, SomeTopics] = field(default_factory=dict)
 
 
 class Wakers:
@@ -45,14 +61,14 @@ class Wakers:
         self._clock = clock
         self._log = log
         self._by_event: dict[ClusterEvent, tuple[Waker, ...]] = {}
-        self._broken: set[Waker] = set()
+        self._broken: set[object] = set()
 
     def of(self, event: ClusterEvent) -> tuple[Waker, ...]:
         """Every registration that covers the event; empty when nobody cares."""
         known = self._by_event.get(event)
         if known is None:
             known = self._by_event[event] = tuple(
-                Waker(profile, plugin, registered)
+                Waker(profile, plugin, registered, (profile, plugin))
                 for profile, plugins in self._hints.items()
                 for plugin, registrations in plugins.items()
                 for registered in registrations
@@ -72,6 +88,27 @@ class Wakers:
         if strangers:
             self._by_event.clear()
         return bool(strangers)
+
+    def about(self, news: News, waker: Waker) -> SomeTopics:
+        """What the event is about in the terms of this registration. A function of several is called once per event."""
+        topics = waker.registered.topics
+        if topics is None:
+            return None
+        of_event = topics.of_event
+        if of_event not in news.about:
+            news.about[of_event] = self.topics(of_event, news.old, news.new, plugin=waker.plugin)
+        return news.about[of_event]
+
+    def topics(self, ask: Callable[..., Iterable[Hashable] | None], *objects: object, plugin: str) -> SomeTopics:
+        """What one of the functions of `hints.Topics` answers; one that raises names all topics."""
+        try:
+            topics = ask(*objects)
+            return None if topics is None else tuple(dict.fromkeys(topics))
+        except Exception:  # noqa: BLE001 (a plugin's mistake costs needless questions, not a wake-up)
+            if ask not in self._broken:
+                self._broken.add(ask)
+                self._log.exception("topics of a queueing hint failed, taken as all of them", plugin=plugin)
+            return None
 
     def says_queue(self, waker: Waker, event: ClusterEvent, pod: PodInfo, *, old: object, new: object) -> bool:
         """Ask the hint; one that is missing or raises is a yes: better tried in vain than forgotten."""

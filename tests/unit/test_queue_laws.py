@@ -19,7 +19,7 @@ from scheduler.core.events import (
     Resource,
 )
 from scheduler.core.podinfo import PodInfo
-from scheduler.framework.hints import EventHint, Hint
+from scheduler.framework.hints import EventHint, Hint, Topics
 from scheduler.queue import QueuedPod
 from scheduler.queueing.records import IN_POOL, Place
 from scheduler.queueing.wakers import Strategy
@@ -29,7 +29,7 @@ NODE_TAINT = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_TAINT)
 NODE_LABEL = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_LABEL)
 UNHEARD_OF = ClusterEvent(Resource.STORAGE_CLASS, Action.ADD)
 EVENTS = (NODE_ADD, NODE_TAINT, NODE_LABEL, ASSIGNED_POD_DELETE, UNHEARD_OF, FORCE_ACTIVATE)
-PLUGINS = ("A", "B", "C", "Nobody", "SchedulingGates")
+PLUGINS = ("A", "B", "C", "D", "Nobody", "SchedulingGates")
 NAMES = tuple("abcde")
 
 
@@ -53,6 +53,11 @@ def raises_for_odd(info: PodInfo, _old: Any, _new: Any) -> Hint:
     return Hint.SKIP
 
 
+def its_shape(info: PodInfo, _old: Any, new: Any) -> Hint:
+    """Depends on the shape only, and the event names the one that it helps."""
+    return Hint.QUEUE if shape_of(info) == new else Hint.SKIP
+
+
 def bad_shape(info: PodInfo) -> list[int]:
     return [info.priority]
 
@@ -68,6 +73,7 @@ HINTS = {
         EventHint(ClusterEvent(Resource.NODE, ALL), vowels, bad_shape),  # type: ignore[arg-type]
         EventHint(ClusterEvent(Resource.UNSCHEDULABLE_POD, UPDATE)),
     ),
+    "D": (EventHint(NODE_ADD, its_shape, shape_of, Topics(lambda info: [shape_of(info)], lambda _old, new: [new])),),
     "SchedulingGates": (
         EventHint(ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED)),
     ),

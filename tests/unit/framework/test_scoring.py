@@ -12,8 +12,8 @@ from tests.unit.objects import asking, cluster, node
 @pytest.mark.parametrize(
     ("raw", "reverse", "normal"),
     [
-        pytest.param([30, 60], False, [50, 100], id="141: the best gets 100"),
-        pytest.param([2, 0], True, [0, 100], id="140: reversed, the least gets 100"),
+        pytest.param([30, 60], False, [50, 100], id="141 the best gets 100"),
+        pytest.param([2, 0], True, [0, 100], id="140 reversed, the least gets 100"),
         pytest.param([0, 0], False, [0, 0], id="nobody has anything"),
         pytest.param([0, 0], True, [100, 100], id="reversed, nobody has anything"),
         pytest.param([1, 3], False, [33, 100], id="rounded down"),

@@ -20,8 +20,8 @@ def seen(in_flight: InFlight, uid: str) -> list[tuple[str, object, bool]]:
     return [(recorded.event.label, recorded.new, recorded.is_blurred) for recorded in kept]
 
 
-def test_a_second_begin_is_refused() -> None:
-    """9.1-35: overwriting the first would leave its events behind for ever."""
+def test_35_a_second_begin_is_refused() -> None:
+    """Overwriting the first would leave its events behind for ever."""
     in_flight = InFlight()
     assert in_flight.begin(queued("p"))
     in_flight.record(NODE_ADD, None, 1)

@@ -36,7 +36,7 @@ def test_add(status: str, given: str | None, nodes: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     "stored",
     [
-        pytest.param((), id="9.1-64 missing from the store"),
+        pytest.param((), id="64 missing from the store"),
         pytest.param((pod("p", node="n9"),), id="bound meanwhile"),
     ],
 )
@@ -51,8 +51,8 @@ def test_refused(stored: tuple[PodInfo, ...]) -> None:
 @pytest.mark.parametrize(
     ("old_status", "new_status", "nodes"),
     [
-        pytest.param("", "", ("memory",), id="9.1-62 neither object names a node: ours in memory stays"),
-        pytest.param("n1", "", (), id="9.1-63 the update removes it"),
+        pytest.param("", "", ("memory",), id="62 neither object names a node: ours in memory stays"),
+        pytest.param("n1", "", (), id="63 the update removes it"),
         pytest.param("n1", "n2", ("n2",), id="the update changes it"),
         pytest.param("", "n1", ("n1",), id="the update brings it"),
     ],

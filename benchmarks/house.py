@@ -1,0 +1,131 @@
+"""The deciding half of the daemon without sockets, to be measured piece by piece, and how a piece is measured."""
+
+import gc
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from benchmarks.workload import Workload
+from scheduler.config.types import Configuration
+from scheduler.core.clock import SystemClock
+from scheduler.core.decode import Broken, ObjectDecoder
+from scheduler.core.deltas import Delta
+from scheduler.core.node import Node
+from scheduler.core.pod import Pod, PodCondition
+from scheduler.core.podinfo import PodInfo, placed, pod_info
+from scheduler.cycle import Cycle
+from scheduler.decisions import Decisions
+from scheduler.framework.runner import Runner
+from scheduler.obs.metrics import Metrics
+from scheduler.options import RunOptions
+
+SHAPES = 200
+PODS = 2000
+PASSES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """Microseconds of one operation at the small and at the large size."""
+
+    name: str
+    small_us: float
+    large_us: float
+
+
+class Silent:
+    """A recorder and a metrics-free end of the line: events cost a recorder what they cost, not a decision."""
+
+    def event(self, pod: Pod, **told: object) -> None:
+        """As the `Recorder` port."""
+
+
+class Echo:
+    """A writer that succeeds, and remembers what a watch would show next."""
+
+    def __init__(self) -> None:
+        self.seen: list[Delta[Pod]] = []
+
+    async def turn(self) -> None:
+        """As the `Writer` port: at once."""
+
+    async def bind(self, pod: Pod, node_name: str) -> None:
+        """As the `Writer` port."""
+        metadata = msgspec.structs.replace(pod.metadata, resource_version=f"{pod.metadata.resource_version}1")
+        spec = msgspec.structs.replace(pod.spec, node_name=node_name)
+        self.seen.append(Delta(pod, msgspec.structs.replace(pod, metadata=metadata, spec=spec)))
+
+    async def patch_pod_status(
+        self, pod: Pod, *, condition: PodCondition | None, nominated_node_name: str | None
+    ) -> None:
+        """As the `Writer` port."""
+
+    async def read_pod(self, namespace: str, name: str) -> Pod | Broken | None:
+        """As the `Writer` port."""
+        raise AssertionError(f"nothing is ambiguous here, but {namespace}/{name} was read")
+
+
+class House:
+    """The deciding half of the daemon with nodes, and two pods on each."""
+
+    def __init__(self, nodes: int, shapes: int) -> None:
+        self.workload = Workload("micro", nodes, PODS, shapes)
+        self.writer, self.metrics, self.clock = Echo(), Metrics(process=False), SystemClock()
+        options = RunOptions(config=Configuration())
+        self.name = options.config.profiles[0].scheduler_name
+        self.decisions = Decisions(
+            options, writer=self.writer, recorder=Silent(), clock=self.clock, metrics=self.metrics
+        )
+        decode = ObjectDecoder("Node", Node).decode
+        deltas = [Delta(None, decode(self.workload.node_body(index))) for index in range(nodes)]
+        self.decisions.intake.nodes(deltas)
+        for index in range(2 * nodes):
+            info = pod_info(self.pod("load", index))
+            self.decisions.cluster.add_pod(placed(info, f"node-{index % nodes:05d}"))
+
+    def pod(self, prefix: str, index: int) -> Pod:
+        raw = self.raw_pod(prefix, index)
+        pod = ObjectDecoder("Pod", Pod).decode(raw)
+        assert isinstance(pod, Pod)
+        return pod
+
+    def raw_pod(self, prefix: str, index: int, **more: object) -> bytes:
+        """As a server would send it: with a uid, a version and the managed fields that nobody reads."""
+        body = msgspec.json.decode(self.workload.pod_body(f"{prefix}-{index}", index, self.name))
+        body["metadata"] |= {
+            "uid": f"{prefix}-{index}",
+            "resourceVersion": f"{index + 1}",
+            "managedFields": [{"manager": "kubectl", "fieldsV1": {f"f:field-{i}": {"f:sub": {}} for i in range(60)}}],
+        } | more
+        body["status"] = {"phase": "Pending", "qosClass": "Burstable"}
+        return msgspec.json.encode(body)
+
+    def pods(self, prefix: str, count: int) -> list[PodInfo]:
+        return [pod_info(self.pod(prefix, index)) for index in range(count)]
+
+    def cycle(self) -> Cycle:
+        decisions = self.decisions
+        runners = {
+            name: Runner(profile, decisions.cluster, decisions.queue.nominator, clock=self.clock, metrics=self.metrics)
+            for name, profile in decisions.profiles.items()
+        }
+        return Cycle(runners, decisions.cluster, clock=self.clock, chance=decisions.chance, metrics=self.metrics)
+
+
+def microseconds(work: Callable[[], int]) -> float:
+    """Of one of the operations whose number `work` answers."""
+    gc.collect()
+    gc.freeze()
+    began = time.perf_counter()
+    count = work()
+    took = time.perf_counter() - began
+    gc.unfreeze()
+    return 1e6 * took / count
+
+
+def compare(name: str, measure: Callable[[int], float], small: int, large: int) -> Figure:
+    """Best of some passes at each size, taken in turn."""
+    pairs = [(measure(small), measure(large)) for _ in range(PASSES)]
+    return Figure(name, min(pair[0] for pair in pairs), min(pair[1] for pair in pairs))

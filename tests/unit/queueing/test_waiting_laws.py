@@ -1,0 +1,269 @@
+"""The pool's index against the rule of docs/spec/core.md §1.10: ask every waiting pod one by one.
+
+Random registrations (with and without shapes and topics, right and faulty ones), random pods that come, change and go,
+random events. The woken pods and how far they get are those of the naive answer, in fewer questions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import event as noted, given, settings, strategies as st
+
+from scheduler.core.events import ASSIGNED_POD_DELETE, NODE_ADD, UPDATE, Action, ClusterEvent, Resource
+from scheduler.core.podinfo import PodInfo
+from scheduler.framework.hints import EventHint, Hint, Topics
+from scheduler.queue import QueuedPod, QueueProfile
+from scheduler.queueing.records import Place
+from scheduler.queueing.rooms import Room
+from scheduler.queueing.waiting import Waiting
+from scheduler.queueing.wakers import Strategy, Wakers
+from tests.unit.queueing.world import OTHER, OURS, HandClock, Notes, Tally, by_priority, pod
+
+NODE_LABEL = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_LABEL)
+EVENTS = (NODE_ADD, NODE_LABEL, ASSIGNED_POD_DELETE)
+REGISTERED = (*EVENTS, ClusterEvent(Resource.NODE, UPDATE | Action.ADD))
+PLUGINS = ("A", "B", "C")
+LETTERS = ("", "a", "b", "ab", "bc", "abc")
+
+# -- what plugins may register -----------------------------------------------------------------------------------------
+
+
+def letters(info: PodInfo) -> str:
+    return info.pod.metadata.labels["wants"]
+
+
+def shape(info: PodInfo) -> tuple[str, int]:
+    return letters(info), info.priority % 2
+
+
+def bad_shape(info: PodInfo) -> Any:
+    return list(letters(info)) if info.priority else shape(info)
+
+
+def shares(info: PodInfo, old: str | None, new: str) -> bool:
+    return not set(letters(info)).isdisjoint({*(old or ""), *new})
+
+
+def hint(info: PodInfo, old: str | None, new: str) -> Hint:
+    """Says yes only where a letter is shared, and not always then; sometimes it raises, which is a yes."""
+    if not shares(info, old, new):
+        return Hint.SKIP
+    if info.priority % 2 and "c" in new:
+        raise ValueError(info.key)
+    return Hint.QUEUE if info.priority % 2 or "a" in new else Hint.SKIP
+
+
+def by_name(info: PodInfo, old: str | None, new: str) -> Hint:
+    return Hint.QUEUE if info.uid in "ace" and len(new) > 1 else Hint.SKIP
+
+
+def unknown_of_some(info: PodInfo) -> str | None:
+    return None if "c" in letters(info) else letters(info)
+
+
+def faulty_of_some(info: PodInfo) -> Any:
+    if "b" in letters(info):
+        raise ValueError(info.key)
+    return [[]] if "c" in letters(info) else letters(info)
+
+
+def about(old: str | None, new: str) -> str:
+    return (old or "") + new
+
+
+def about_everything_at_times(old: str | None, new: str) -> str | None:
+    return None if "b" in new else about(old, new)
+
+
+def about_faulty_at_times(old: str | None, new: str) -> str:
+    if "a" in new:
+        raise ValueError(new)
+    return about(old, new)
+
+
+OF_PODS: tuple[Callable[[PodInfo], Any], ...] = (letters, unknown_of_some, faulty_of_some)
+OF_EVENTS = (about, about_everything_at_times, about_faulty_at_times)
+
+topics = st.builds(Topics, st.sampled_from(OF_PODS), st.sampled_from(OF_EVENTS))
+registered_events = st.sampled_from(REGISTERED)
+registrations = st.one_of(
+    st.builds(EventHint, registered_events),
+    st.builds(EventHint, registered_events, st.just(by_name)),
+    st.builds(EventHint, registered_events, st.just(hint), st.sampled_from([None, shape, bad_shape])),
+    st.builds(EventHint, registered_events, st.just(hint), st.sampled_from([shape, bad_shape]), topics),
+)
+hints = st.fixed_dictionaries({name: st.lists(registrations, max_size=3).map(tuple) for name in PLUGINS})
+
+# -- the pool and the naive answer -------------------------------------------------------------------------------------
+
+
+class Pool:
+    """A pool, what waits in it, and the rule."""
+
+    def __init__(self, ours: dict[str, Any], others: dict[str, Any]) -> None:
+        self.hints = {OURS: ours, OTHER: others}
+        self.tally = Tally()
+        profiles = {name: QueueProfile((), by_priority, plugins) for name, plugins in self.hints.items()}
+        self.wakers = Wakers(profiles, metrics=self.tally, clock=HandClock(), log=Notes())
+        self.pool = Waiting(self.wakers, Notes())
+        self.pods: dict[str, QueuedPod] = {}
+
+    def put(self, uid: str, info: dict[str, Any], *, plugins: set[str], pending: set[str], gate: str) -> None:
+        """A pod begins to wait, in place of what it was before."""
+        self.take(uid)
+        wants = info.pop("wants")
+        queued = QueuedPod(pod(uid, labels={"wants": wants}, **info), 0.0)
+        queued.unschedulable_plugins, queued.pending_plugins = plugins, pending
+        queued.gating_plugin = gate
+        queued.place = Place.GATED if gate else Place.WAITING
+        self.pods[uid] = queued
+        self.pool.add(queued)
+
+    def take(self, uid: str) -> None:
+        """A pod leaves, and has changed before."""
+        queued = self.pods.pop(uid, None)
+        if queued is not None:
+            queued.info = pod(uid, labels={"wants": "changed"}, priority=7)
+            self.pool.remove(queued)
+
+    def expected(self, queued: QueuedPod, event: ClusterEvent, old: str | None, new: str) -> Strategy:
+        plugins = self.hints[queued.profile]
+        if queued.place is Place.GATED and not any(r.event.wants(event) for r in plugins[queued.gating_plugin]):
+            return Strategy.SKIP
+        best = Strategy.SKIP
+        for name in queued.rejecters:
+            for registration in plugins[name]:
+                if registration.event.wants(event) and is_yes(registration, queued.info, old, new):
+                    yes = Strategy.IMMEDIATELY if name in queued.pending_plugins else Strategy.AFTER_BACKOFF
+                    best = max(best, yes)
+        return best
+
+    def happen(self, event: ClusterEvent, old: str | None, new: str, limit: int) -> None:
+        expected = {
+            uid: strategy
+            for uid, queued in self.pods.items()
+            if queued.info.priority <= limit
+            and (strategy := self.expected(queued, event, old, new)) is not Strategy.SKIP
+        }
+        woken = self.pool.woken_by(event, old, new, concerns=lambda info: info.priority <= limit)
+
+        assert expected == {queued.uid: strategy for queued, strategy in woken}
+        assert len(woken) == len(expected)
+        for uid, strategy in expected.items():
+            assert strategy is self.wakers.evaluate(self.pods[uid], event, old, new)
+            noted(strategy.name)
+
+    def check(self) -> None:
+        """Everything that waits is in the index, and nothing else: what is not taken out again would be kept for ever."""
+        assert list(self.pods) == [queued.uid for queued in self.pool]
+        for index in (self.pool._rejected, *self.pool._gated.values()):
+            for room in index._rooms.values():
+                check_room(room)
+
+
+def is_yes(registration: EventHint, info: PodInfo, old: str | None, new: str) -> bool:
+    try:
+        return registration.hint is None or registration.hint(info, old, new) is Hint.QUEUE
+    except ValueError:
+        return True
+
+
+def check_room(room: Room) -> None:
+    assert room.pods, "a room without pods"
+    for shelf in room._shelves.values():
+        assert sorted(room.pods) == sorted(uid for group in shelf.groups.values() for uid in group)
+        assert all(shelf.groups.values()), "a group without pods"
+        for of_pod, catalogue in shelf.catalogues.items():
+            assert set(catalogue._topics) == set(shelf.groups)
+            for topic, groups in [(None, catalogue._anything), *catalogue._by_topic.items()]:
+                assert groups or topic is None, "a topic without groups"
+                for value, group in groups.items():
+                    assert group is shelf.groups[value]
+                    of_group = known(of_pod, next(iter(group.values())).info)
+                    assert topic is None if of_group is None else topic in of_group
+
+
+uids = st.sampled_from("abcdef")
+some_plugins = st.sets(st.sampled_from(PLUGINS), max_size=2)
+infos = st.fixed_dictionaries(
+    {
+        "wants": st.sampled_from(LETTERS),
+        "priority": st.integers(0, 3),
+        "scheduler": st.sampled_from([OURS, OURS, OTHER]),
+    }
+)
+steps = st.one_of(
+    st.builds(
+        lambda uid, info, plugins, pending, gate: (
+            lambda pool: pool.put(uid, dict(info), plugins=set(plugins), pending=set(pending), gate=gate)
+        ),
+        uids,
+        infos,
+        some_plugins,
+        some_plugins,
+        st.sampled_from(["", "", "", "A"]),
+    ),
+    st.builds(lambda uid: lambda pool: pool.take(uid), uids),
+    st.builds(
+        lambda event, old, new, limit: lambda pool: pool.happen(event, old, new, limit),
+        st.sampled_from(EVENTS),
+        st.none() | st.sampled_from(LETTERS),
+        st.sampled_from(LETTERS),
+        st.sampled_from([1, 9, 9]),
+    ),
+)
+
+
+@settings(max_examples=250, deadline=None)
+@given(ours=hints, others=hints, history=st.lists(steps, min_size=5, max_size=40))
+def test_laws(ours: dict[str, Any], others: dict[str, Any], history: list[Callable[[Pool], None]]) -> None:
+    """As if every pod were asked alone; and when all are gone, nothing is left."""
+    pool = Pool(ours, others)
+    for step in history:
+        step(pool)
+        pool.check()
+    for uid in list(pool.pods):
+        pool.take(uid)
+    pool.check()
+
+    assert len(pool.pool) == 0
+    assert not pool.pool._rejected._rooms
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    registration=st.builds(EventHint, st.just(NODE_ADD), st.just(hint), st.just(shape), topics),
+    wanted=st.lists(st.tuples(st.sampled_from(LETTERS), st.integers(0, 3)), max_size=12),
+    old=st.none() | st.sampled_from(LETTERS),
+    new=st.sampled_from(LETTERS),
+)
+def test_no_question_is_put_in_vain(
+    registration: EventHint, wanted: list[tuple[str, int]], old: str | None, new: str
+) -> None:
+    """Exactly one question for each shape that shares a topic with the event, or has no known topics."""
+    pool = Pool({"A": (registration,), "B": (), "C": ()}, {})
+    for n, (wants, priority) in enumerate(wanted):
+        pool.put(f"p{n}", {"wants": wants, "priority": priority}, plugins={"A"}, pending=set(), gate="")
+    pool.pool.woken_by(NODE_ADD, old, new, concerns=None)
+
+    assert registration.topics is not None
+    of_event = known(registration.topics.of_event, old, new)
+    concerned = {
+        shape(queued.info)
+        for queued in pool.pods.values()
+        if of_event is None
+        or (of_pod := known(registration.topics.of_pod, queued.info)) is None
+        or not of_pod.isdisjoint(of_event)
+    }
+    assert len(concerned) == len(pool.tally.hints)
+
+
+def known(ask: Callable[..., Any], *objects: object) -> set[Any] | None:
+    """The topics, None also when they cannot be had."""
+    try:
+        answer = ask(*objects)
+        return None if answer is None else set(answer)
+    except (TypeError, ValueError):
+        return None
