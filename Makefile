@@ -7,7 +7,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 BIN := .venv/bin
 INSTALLED := .venv/.installed-$(shell cat requirements/test.txt pyproject.toml | cksum | cut -d' ' -f1)
 
-.PHONY: help venv demo test unit e2e check format lock
+.PHONY: help venv demo test unit e2e parity check format lock
 
 help: ## this list
 	@grep -hE '^[a-z0-9]+:.*##' Makefile | sed 's/:.*##/\t/'
@@ -27,11 +27,15 @@ demo: $(INSTALLED) ## the real daemon places the pods of examples/demo.yaml on a
 test: unit e2e ## all tests
 
 unit: $(INSTALLED) ## the tests that need nothing but Python
-	$(BIN)/python -m pytest tests/unit tests/integration
+	$(BIN)/python -m pytest tests/unit tests/integration tests/parity
 
 e2e: $(INSTALLED) ## the tests against a real kube-apiserver
 	$(BIN)/python -m tests.e2e.controlplane.build
 	$(BIN)/python -m pytest tests/contract tests/e2e
+
+parity: $(INSTALLED) ## record the real kube-scheduler's verdicts anew and compare ours on the same control plane
+	$(BIN)/python -m tests.e2e.controlplane.build
+	$(BIN)/python -m tests.parity.record
 
 check: $(INSTALLED) ## format, lint, types, architecture
 	$(BIN)/ruff format --check .

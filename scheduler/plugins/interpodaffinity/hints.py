@@ -19,7 +19,7 @@ from scheduler.framework.hints import EventHint, Hint, Topics
 from scheduler.framework.shapes import queue_itself
 from scheduler.framework.topics import NODE_CAME, by_node_labels, by_pod_labels, label
 from scheduler.plugins.interpodaffinity.concerning import Concerning, who
-from scheduler.plugins.interpodaffinity.rules import RuleBook, is_everything
+from scheduler.plugins.interpodaffinity.rules import RuleBook, selects_all
 
 _ITSELF: Final = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_LABEL)
 _PODS: Final = ClusterEvent(Resource.ASSIGNED_POD, Action.ADD | Action.UPDATE_POD_LABEL | Action.DELETE)
@@ -108,7 +108,7 @@ class Hints:
         after = new.metadata.labels
         for term in pod_terms(pod):
             wanted = term.namespace_selector
-            if wanted is None or is_everything(wanted):
+            if wanted is None or selects_all(wanted):
                 continue
             # Also a namespace that is no longer selected: anti-affinity then looks at fewer pods.
             if old is None or wanted.matches(before) != wanted.matches(after):

@@ -1,6 +1,6 @@
 """A pod's own rules about other pods, ready to be counted (docs/spec/core.md §5.9).
 
-Namespace selectors are resolved to names, as upstream does for the pod that comes; an empty one means all namespaces.
+Namespace selectors are resolved to names, as upstream does for the pod that comes; see `selects_all` for those that mean all.
 """
 
 from __future__ import annotations
@@ -92,11 +92,15 @@ class RuleBook:
         wanted = term.namespace_selector
         if wanted is None:
             return term.namespaces, term.selector
-        if is_everything(wanted):
+        if selects_all(wanted):
             return None, term.selector
         return term.namespaces | self._namespaces.matching(wanted), term.selector
 
 
-def is_everything(selector: LabelSelector) -> bool:
-    """An empty selector demands nothing."""
-    return not selector.match_labels and not selector.match_expressions
+def selects_all(selector: LabelSelector) -> bool:
+    """Whether a namespaceSelector of the pod that comes means every namespace.
+
+    The empty one does; and so, in v1.36.3, does one that holds for an object without labels (`NotIn`, `DoesNotExist`):
+    it is matched once more against no labels at all, whatever the namespace has.
+    """
+    return selector.matches({})

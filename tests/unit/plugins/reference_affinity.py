@@ -46,7 +46,7 @@ class Reference:
             return False
         known = other.metadata.namespace in self.seen.namespaces._labels
         is_incoming_owner = owner is self.pod
-        if not wanted.match_labels and not wanted.match_expressions:
+        if is_incoming_owner and wanted.matches({}):  # v1.36.3 asks once more, against no labels
             return True
         if is_incoming_owner and not known:  # resolved to the names of namespaces that exist
             return False

@@ -91,19 +91,19 @@ def plugin_on(seen: Cluster, **args: Any) -> InterPodAffinity:
             [],
             pod(app="db", near=[term()]),
             {"bare": AFFINITY},
-            id="176: the first of a group goes where the nodes have all keys",
+            id="176 the first of a group goes where the nodes have all keys",
         ),
         pytest.param(
             [],
             pod(app="web", near=[term()]),
             dict.fromkeys(["a1", "a2", "b1", "bare"], AFFINITY),
-            id="176: who does not match its own terms is no first of a group",
+            id="176 who does not match its own terms is no first of a group",
         ),
         pytest.param(
             [pod("db", "db", on="bare")],
             pod(app="db", near=[term()]),
             {"bare": AFFINITY},
-            id="176: a match on a node without the key leaves the group empty",
+            id="176 a match on a node without the key leaves the group empty",
         ),
         pytest.param(
             [pod("db", "db", on="a1")],
@@ -142,6 +142,12 @@ def plugin_on(seen: Cluster, **args: Any) -> InterPodAffinity:
             id="an empty namespaceSelector counts all, even unknown ones",
         ),
         pytest.param(
+            [pod("db", "db", on="a1", ns="team")],
+            pod(near=[term(namespaceSelector={"matchExpressions": [{"key": "team", "operator": "DoesNotExist"}]})]),
+            {"b1": AFFINITY, "bare": AFFINITY},
+            id="a namespaceSelector that holds without labels counts all, also those it does not select",
+        ),
+        pytest.param(
             [pod("db", "db", on="a1")],
             pod(away=[term()]),
             {"a1": ANTI, "a2": ANTI},
@@ -151,7 +157,7 @@ def plugin_on(seen: Cluster, **args: Any) -> InterPodAffinity:
             [pod("w0", "web", on="a1", away=[term("web", "host")])],
             pod(app="web", away=[term("web", "host")]),
             {"a1": ANTI},
-            id="178: the second replica goes to another node, its own rule speaks first",
+            id="178 the second replica goes to another node, its own rule speaks first",
         ),
         pytest.param(
             [pod("db", "db", on="a1"), pod("web", "web", on="a1", away=[term("api")])],
@@ -186,7 +192,7 @@ def test_filter(there: list[PodInfo], comes: PodInfo, out: dict[str, str]) -> No
             pod(likes=[(10, term())], dislikes=[(10, term("web"))]),
             {},
             {"a1": 100, "a2": 100, "b1": 0, "bare": 50},
-            id="146: +10 and -10 become 100 and 0",
+            id="146 +10 and -10 become 100 and 0",
         ),
         pytest.param(
             [pod("db", "db", on="a1"), pod("db", "db", on="b1", ns="x")],
@@ -235,7 +241,7 @@ def test_filter(there: list[PodInfo], comes: PodInfo, out: dict[str, str]) -> No
             pod(likes=[(10, term())]),
             {},
             {"a1": 100, "a2": 100, "b1": 100, "bare": 0},
-            id="147: equal domains are equal",
+            id="147 equal domains are equal",
         ),
     ],
 )
@@ -429,7 +435,15 @@ def a_term(draw: st.DrawFn) -> dict[str, Any]:
         found["labelSelector"] = selector
     found["namespaces"] = draw(st.sampled_from([[], [], ["n1"], ["n1", "n2"]]))
     if draw(st.integers(0, 2)) == 0:
-        found["namespaceSelector"] = draw(st.sampled_from([{}, {"matchLabels": {"team": "t"}}]))
+        found["namespaceSelector"] = draw(
+            st.sampled_from(
+                [
+                    {},
+                    {"matchLabels": {"team": "t"}},
+                    {"matchExpressions": [{"key": "team", "operator": "DoesNotExist"}]},
+                ]
+            )
+        )
     return found
 
 

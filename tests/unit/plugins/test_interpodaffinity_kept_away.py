@@ -70,13 +70,13 @@ def guard(*terms: dict[str, Any], on: str, name: str = "guard", namespace: str =
             [guard(term(namespaceSelector={"matchLabels": {"team": "t"}}), on="a1")],
             info(namespace="teams"),
             "a1 a2",
-            id="177: a namespaceSelector looks at the labels of the incoming pod's namespace",
+            id="177 a namespaceSelector looks at the labels of the incoming pod's namespace",
         ),
         pytest.param(
             [guard(term(namespaceSelector={"matchLabels": {"team": "t"}}), on="a1")],
             info(namespace="unknown"),
             "",
-            id="177: a namespace that is not known has no labels",
+            id="177 a namespace that is not known has no labels",
         ),
         pytest.param(
             [guard(term(app="b", namespaceSelector={"matchLabels": {"team": "t"}}), on="a1")],

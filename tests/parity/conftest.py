@@ -1,0 +1,37 @@
+"""One replay of the whole suite for all tests of this room."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.parity import recordings
+from tests.parity.recordings import Recording
+from tests.parity.replay import Replay, replay
+from tests.parity.suite import scenarios
+from tests.parity.table import table
+
+_REPLAY: pytest.StashKey[Replay] = pytest.StashKey()
+
+
+@pytest.fixture(scope="session")
+def recorded() -> dict[str, Recording]:
+    """What kube-scheduler said."""
+    return recordings.read()
+
+
+@pytest.fixture(scope="session")
+def replayed(recorded: dict[str, Recording], pytestconfig: pytest.Config) -> Replay:
+    """What we say; some ten seconds."""
+    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+        result = runner.run(replay(scenarios(), recorded))
+    pytestconfig.stash[_REPLAY] = result
+    return result
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """What was held against each plugin."""
+    if (result := config.stash.get(_REPLAY, None)) is not None:
+        terminalreporter.section("parity with kube-scheduler v1.36.3")
+        for line in table(recordings.read(), result):
+            terminalreporter.write_line(line)

@@ -1,0 +1,146 @@
+"""Our daemon on some API server, watched while it chooses, and asked what it would say without one of its plugins."""
+
+import dataclasses
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import yaml
+
+from scheduler.app import Daemon
+from scheduler.config.load import parse
+from scheduler.core.clock import SystemClock
+from scheduler.core.decode import from_manifest
+from scheduler.core.pod import Pod
+from scheduler.core.podinfo import pod_info
+from scheduler.core.records import DecisionRecord
+from scheduler.cycle import Unfit
+from scheduler.failure import UNSCHEDULABLE
+from scheduler.framework.profile import Profile
+from scheduler.framework.runner import Runner, Scored
+from scheduler.framework.state import CycleState
+from scheduler.obs.metrics import Metrics
+from scheduler.options import RunOptions
+from scheduler.testing.apiserver.defaults import GATED as BLOCKED
+from tests.parity.api import KINDS, Api
+from tests.parity.scenario import Json, Scenario, admitted
+from tests.parity.side import Side, named
+from tests.parity.suite import scheduler_configuration
+from tests.parity.verdict import GATED, Scores, Verdict
+
+PREFIX: Final = "kubestow"
+_POINTS: Final = ("pre_enqueue", "pre_filter", "pre_filter_extensions", "filter", "pre_score", "score")
+
+
+class Ours(Side):
+    """A running daemon. `see` before `judge`: that one looks at the daemon's cache and asks no API server."""
+
+    def __init__(self, api: Api, daemon: Daemon, *, pause_s: float) -> None:
+        super().__init__(api, PREFIX, pause_s=pause_s)
+        self._daemon = daemon
+        self._heard: Scores = {}
+        self._clock = SystemClock()
+        self._metrics = Metrics(process=False)
+        self._cycle = daemon.decisions.loop._cycle
+        self._choose = self._cycle._choose
+        self._cycle._choose = self._overhear  # type: ignore[method-assign]
+
+    async def begin(self) -> None:
+        """The first pictures are complete."""
+
+        async def is_idle() -> bool:
+            return self._daemon.idle()
+
+        await self.until(is_idle, "its start")
+
+    async def see(self, scenario: Scenario) -> None:
+        """Every mirror holds what the server holds, and nothing is left to do."""
+
+        async def has_seen() -> bool:
+            are_alike = [await self._is_like_the_server(mirror) for mirror in self._mirrors()]
+            return all(are_alike) and self._daemon.idle()
+
+        await self.until(has_seen, f"the cluster of {scenario.key}")
+
+    def _mirrors(self) -> list[Any]:
+        """Of the kinds that a scenario has; which of them there are follows from the profiles' plugins."""
+        return [mirror for name, mirror in self._daemon._reflectors.items() if name in KINDS]
+
+    async def _is_like_the_server(self, mirror: Any) -> bool:
+        there = {
+            item["metadata"]["uid"]: item["metadata"]["resourceVersion"]
+            for item in await self.api.items(mirror.spec.name)
+        }
+        return there == {seen.metadata.uid: seen.metadata.resource_version for seen in mirror.store}
+
+    # -- scores ------------------------------------------------------------------------------------------------------
+
+    def _listen(self) -> None:
+        self._heard = {}
+
+    def _scores(self, pod: Json) -> Scores:
+        return self._heard
+
+    def _overhear(self, scored: Scored) -> int:
+        nodes = self._daemon.decisions.cluster.nodes
+        names = {int(slot): nodes.name(int(slot)) for slot in scored.slots}
+        self._heard = {
+            plugin: {name: int(column[slot]) for slot, name in names.items()} for plugin, column in scored.parts.items()
+        }
+        return self._choose(scored)
+
+    # -- without asking the API server -------------------------------------------------------------------------------
+
+    def plugins(self, profile: str) -> list[str]:
+        """Every plugin that may have a say in a verdict of this profile."""
+        found = self._profile(profile)
+        return list(dict.fromkeys(plugin.name for point in _POINTS for plugin in getattr(found, point)))
+
+    def judge(self, pod: Json, profile: str, *, without: str = "") -> Verdict:
+        """One attempt on the cluster as the daemon knows it, with one plugin switched off; nothing is held or written."""
+        decisions = self._daemon.decisions
+        used = _without(self._profile(profile), without)
+        manifest = named(admitted(pod), used.name)
+        info = pod_info(from_manifest(Pod, manifest | {"metadata": manifest["metadata"] | {"uid": "judged"}}))
+        if any(plugin.pre_enqueue(info) is not None for plugin in used.pre_enqueue):
+            return Verdict(reason=GATED, message=BLOCKED)  # the API server's condition stands
+        self._listen()
+        nominator, clock, metrics = decisions.queue.nominator, self._clock, self._metrics
+        runner = Runner(used, decisions.cluster, nominator, clock=clock, metrics=metrics)
+        record = DecisionRecord(pod=info.key, uid=info.uid, profile=used.name, attempt=1, started_wall=clock.wall())
+        found = _drive(self._cycle._find(runner, CycleState(), info, record))
+        if isinstance(found, Unfit):
+            return Verdict(reason=UNSCHEDULABLE, message=found.message)
+        return Verdict(node=decisions.cluster.nodes.name(found), scores=self._heard)
+
+    def _profile(self, name: str) -> Profile:
+        return self._daemon.decisions.profiles[f"{PREFIX}-{name}"]
+
+
+def _without(profile: Profile, name: str) -> Profile:
+    kept: dict[str, Any] = {
+        point: tuple(plugin for plugin in getattr(profile, point) if plugin.name != name) for point in _POINTS
+    }
+    return dataclasses.replace(profile, **kept)
+
+
+def _drive(attempt: Any) -> Any:
+    while True:
+        try:
+            next(attempt)
+        except StopIteration as done:
+            return done.value
+
+
+@asynccontextmanager
+async def running(api: Api, *, pause_s: float, master: str = "", kubeconfig: str = "") -> AsyncIterator[Ours]:
+    """A daemon with every profile of the suite, on the server that `api` speaks to."""
+    config = parse(yaml.safe_dump(scheduler_configuration(PREFIX)), source="parity")
+    daemon = Daemon(RunOptions(config=config, kubeconfig=kubeconfig, master=master, port=None, drain_timeout_s=5))
+    try:
+        await daemon.start()
+        we = Ours(api, daemon, pause_s=pause_s)
+        await we.begin()
+        yield we
+    finally:
+        await daemon.stop()

@@ -1,0 +1,291 @@
+"""A scenario: a cluster written in short, and pods that are tried on it, each alone.
+
+The short form, as the files in `scenarios/` and the generator write it (everything but names is optional):
+
+    id: a sentence                   profile: a name in profiles.yaml
+    nodes:     name: {labels, taints: ["key=value:Effect"], cordoned, room: {cpu: "8"}, images: {name: bytes}, features}
+    pods:      name: {at: node, leaving, and what an asked pod may have}     # bound pods; `leaving` is being deleted
+    workloads: name: {kind: Service, selector, namespace}                    # or one of the three controllers
+    asked:     name: {namespace, labels, requests, image, owner: Kind/name, gates, ports: ["TCP/80/127.0.0.1"],
+                      needs_nodes, likes_nodes, needs_near, likes_near, needs_apart, likes_apart, spread,
+                      and some fields of a pod's spec as they are}
+
+The name of a pod may be a sentence. `needs_*` and `likes_*` are required and preferred affinity to nodes and pods, `*_apart` is anti-affinity; the weight of
+what is liked stands in the term itself, and `match: {a: b}` is a labelSelector. `host`, `zone` and `region` are short
+for the well-known topology keys, in labels and in terms. A label that is null is not there; `host` is there by default.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+Json = dict[str, Any]
+
+TOPOLOGY: Final = {
+    "host": "kubernetes.io/hostname",
+    "zone": "topology.kubernetes.io/zone",
+    "region": "topology.kubernetes.io/region",
+}
+ROOM: Final = {"cpu": "4", "memory": "8Gi", "pods": "110", "ephemeral-storage": "10Gi"}
+DEFAULT_PROFILE: Final = "default"
+_NATIVE: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
+_SPEC: Final = frozenset(
+    {"tolerations", "nodeSelector", "containers", "initContainers", "resources", "hostNetwork", "restartPolicy"}
+)
+_IMAGE: Final = "registry.k8s.io/pause:3.10"
+_API_VERSIONS: Final = {
+    "Service": "v1",
+    "ReplicationController": "v1",
+    "ReplicaSet": "apps/v1",
+    "StatefulSet": "apps/v1",
+}
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Manifests. Asked pods have no schedulerName: each side gives them its own."""
+
+    group: str
+    id: str
+    profile: str
+    nodes: tuple[Json, ...]
+    pods: tuple[Json, ...]
+    leaving: frozenset[str]
+    """Names of bound pods that are being deleted."""
+    workloads: tuple[Json, ...]
+    asked: Mapping[str, Json]
+
+    @property
+    def key(self) -> str:
+        """Unique in the suite."""
+        return f"{self.group}/{self.id}"
+
+    def digest(self) -> str:
+        """Changes with anything that could change an outcome."""
+        parts = (self.profile, self.nodes, self.pods, sorted(self.leaving), self.workloads, self.asked)
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def scenario(group: str, short: Json) -> Scenario:
+    """Raises ValueError for a word that the short form does not have."""
+    short = dict(short)
+    pods = short.pop("pods", None) or {}
+    read = Scenario(
+        group=group,
+        id=str(short.pop("id")),
+        profile=short.pop("profile", DEFAULT_PROFILE),
+        nodes=tuple(node(name, given or {}) for name, given in (short.pop("nodes", None) or {}).items()),
+        pods=tuple(pod(name, given) for name, given in pods.items()),
+        leaving=frozenset(_slug(name) for name, given in pods.items() if given.get("leaving")),
+        workloads=tuple(workload(name, given) for name, given in (short.pop("workloads", None) or {}).items()),
+        asked={name: pod(name, given or {}) for name, given in short.pop("asked").items()},
+    )
+    _nothing_left(read.key, short)
+    return read
+
+
+# -- nodes -------------------------------------------------------------------------------------------------------------
+
+
+def node(name: str, short: Json) -> Json:
+    """A ready node of 4 CPU, 8 GiB and 110 pods unless `room` says otherwise."""
+    short = dict(short)
+    labels = {"host": name} | (short.pop("labels", None) or {})
+    room = ROOM | short.pop("room", {})
+    status: Json = {"allocatable": room, "capacity": room, "conditions": [{"type": "Ready", "status": "True"}]}
+    if images := short.pop("images", None):
+        status["images"] = [{"names": [image], "sizeBytes": size} for image, size in images.items()]
+    if features := short.pop("features", None):
+        status["declaredFeatures"] = features
+    spec: Json = {}
+    if taints := short.pop("taints", None):
+        spec["taints"] = [_taint(text) for text in taints]
+    if short.pop("cordoned", False):
+        spec["unschedulable"] = True
+    _nothing_left(f"node {name}", short)
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {_key(k): v for k, v in labels.items() if v is not None}},
+        "spec": spec,
+        "status": {key: status[key] for key in sorted(status)},
+    }
+
+
+def _taint(text: str) -> Json:
+    pair, effect = text.rsplit(":", 1)
+    key, _, value = pair.partition("=")
+    return {"key": key, "value": value, "effect": effect}
+
+
+# -- pods --------------------------------------------------------------------------------------------------------------
+
+
+def pod(name: str, short: Json) -> Json:
+    """A pod of one container, or of the containers that are given."""
+    short = dict(short)
+    short.pop("leaving", None)
+    metadata: Json = {"name": _slug(name), "namespace": short.pop("namespace", "default")}
+    if labels := short.pop("labels", None):
+        metadata["labels"] = labels
+    if owner := short.pop("owner", None):
+        metadata["ownerReferences"] = [_owner(owner)]
+    spec: Json = {"containers": [_container(short)], **_affinity(short)}
+    if spread := short.pop("spread", None):
+        spec["topologySpreadConstraints"] = [_term(constraint) for constraint in spread]
+    if gates := short.pop("gates", None):
+        spec["schedulingGates"] = [{"name": gate} for gate in gates]
+    if place := short.pop("at", None):
+        spec["nodeName"] = place
+    spec |= {key: short.pop(key) for key in sorted(_SPEC & short.keys())}
+    _nothing_left(f"pod {name}", short)
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def _slug(sentence: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", sentence.lower()).strip("-")
+
+
+def _container(short: Json) -> Json:
+    requests = short.pop("requests", {})
+    container: Json = {"name": "main", "image": short.pop("image", _IMAGE)}
+    if requests:
+        container["resources"] = {"requests": requests}
+    if extended := {name: amount for name, amount in requests.items() if name not in _NATIVE}:
+        container["resources"]["limits"] = extended  # the API wants them, and equal
+    if ports := short.pop("ports", None):
+        container["ports"] = [_port(text) for text in ports]
+    return container
+
+
+def _port(text: str) -> Json:
+    protocol, number, *address = text.split("/")
+    port: Json = {"containerPort": int(number), "hostPort": int(number), "protocol": protocol}
+    return port | ({"hostIP": address[0]} if address else {})
+
+
+def _owner(text: str) -> Json:
+    kind, name = text.split("/")
+    return {"apiVersion": _API_VERSIONS[kind], "kind": kind, "name": name, "uid": f"{kind}-{name}", "controller": True}
+
+
+def _affinity(short: Json) -> Json:
+    affinity: Json = {}
+    to_nodes: Json = {}
+    if terms := short.pop("needs_nodes", None):
+        to_nodes["requiredDuringSchedulingIgnoredDuringExecution"] = {"nodeSelectorTerms": terms}
+    if liked := short.pop("likes_nodes", None):
+        to_nodes["preferredDuringSchedulingIgnoredDuringExecution"] = [
+            {"weight": given["weight"], "preference": {k: v for k, v in given.items() if k != "weight"}}
+            for given in liked
+        ]
+    if to_nodes:
+        affinity["nodeAffinity"] = to_nodes
+    for field, side in (("podAffinity", "near"), ("podAntiAffinity", "apart")):
+        rules = _rules(short.pop(f"needs_{side}", ()), short.pop(f"likes_{side}", ()))
+        if rules:
+            affinity[field] = rules
+    return {"affinity": affinity} if affinity else {}
+
+
+def _rules(needs: Sequence[Json], likes: Sequence[Json]) -> Json:
+    rules: Json = {}
+    if needs:
+        rules["requiredDuringSchedulingIgnoredDuringExecution"] = [_term(term) for term in needs]
+    if likes:
+        rules["preferredDuringSchedulingIgnoredDuringExecution"] = [
+            {"weight": term["weight"], "podAffinityTerm": _term({k: v for k, v in term.items() if k != "weight"})}
+            for term in likes
+        ]
+    return rules
+
+
+def _term(short: Json) -> Json:
+    term = dict(short)
+    if "match" in term:
+        term["labelSelector"] = {"matchLabels": term.pop("match")}
+    return term | {"topologyKey": _key(term["topologyKey"])}
+
+
+def _key(short: str) -> str:
+    return TOPOLOGY.get(short, short)
+
+
+# -- what owns pods ----------------------------------------------------------------------------------------------------
+
+
+def workload(name: str, short: Json) -> Json:
+    """A Service, or a controller that nobody runs: only its selector counts."""
+    short = dict(short)
+    kind = short.pop("kind")
+    metadata = {"name": name, "namespace": short.pop("namespace", "default")}
+    selector, labels = short.pop("selector", None), short.pop("labels", None)
+    _nothing_left(f"{kind} {name}", short)
+    spec: Json = {}
+    if kind == "Service":
+        spec["ports"] = [{"port": 80}]
+    else:
+        template = {"metadata": {"labels": labels or selector}, "spec": {"containers": [_container({})]}}
+        spec |= {"replicas": 0, "template": template}
+    if selector is not None:
+        is_whole = kind in {"Service", "ReplicationController"} or "matchExpressions" in selector
+        spec["selector"] = selector if is_whole else {"matchLabels": selector}
+    if kind == "StatefulSet":
+        spec["serviceName"] = name
+    return {"apiVersion": _API_VERSIONS[kind], "kind": kind, "metadata": metadata, "spec": spec}
+
+
+# -- admission ---------------------------------------------------------------------------------------------------------
+
+
+def admitted(manifest: Json) -> Json:
+    """What admission makes of a new pod's selectors: matchLabelKeys and mismatchLabelKeys become requirements.
+
+    The real API server does this itself; recording checks that it does exactly this.
+    """
+    spec, labels = manifest["spec"], manifest["metadata"].get("labels") or {}
+    changed: Json = {}
+    if "affinity" in spec:
+        changed["affinity"] = {kind: _admitted_rules(rules, labels) for kind, rules in spec["affinity"].items()}
+    if "topologySpreadConstraints" in spec:
+        changed["topologySpreadConstraints"] = [_merged(c, labels) for c in spec["topologySpreadConstraints"]]
+    return manifest | {"spec": spec | changed}
+
+
+def _admitted_rules(rules: Json, labels: Mapping[str, str]) -> Json:
+    out = dict(rules)
+    required, preferred = (
+        "requiredDuringSchedulingIgnoredDuringExecution",
+        "preferredDuringSchedulingIgnoredDuringExecution",
+    )
+    if isinstance(rules.get(required), list):  # a node selector is a mapping
+        out[required] = [_merged(term, labels) for term in rules[required]]
+    if preferred in rules:
+        out[preferred] = [
+            liked | {"podAffinityTerm": _merged(liked["podAffinityTerm"], labels)}
+            if "podAffinityTerm" in liked
+            else liked
+            for liked in rules[preferred]
+        ]
+    return out
+
+
+def _merged(term: Json, labels: Mapping[str, str]) -> Json:
+    added = [*_requirements(term.get("matchLabelKeys", ()), "In", labels)]
+    added += _requirements(term.get("mismatchLabelKeys", ()), "NotIn", labels)
+    if not added or "labelSelector" not in term:
+        return term
+    selector = term["labelSelector"]
+    return term | {"labelSelector": selector | {"matchExpressions": [*selector.get("matchExpressions", ()), *added]}}
+
+
+def _requirements(keys: Iterable[str], operator: str, labels: Mapping[str, str]) -> list[Json]:
+    return [{"key": key, "operator": operator, "values": [labels[key]]} for key in keys if key in labels]
+
+
+def _nothing_left(what: str, short: Mapping[str, object]) -> None:
+    if short:
+        raise ValueError(f"{what}: no such word in the short form: {', '.join(sorted(short))}")

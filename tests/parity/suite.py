@@ -1,0 +1,59 @@
+"""All scenarios: the hand-written files of `scenarios/`, one group each, and the random ones, regenerated from seeds."""
+
+import functools
+from pathlib import Path
+from typing import Final
+
+import yaml
+
+from tests.parity.generate import SEEDS, generate
+from tests.parity.scenario import Json, Scenario, scenario
+
+_HERE: Final = Path(__file__).parent
+RANDOM_GROUP_SIZE: Final = 30
+NAMESPACES: Final[dict[str, dict[str, str]]] = {
+    "red": {"team": "red", "env": "prod"},
+    "blue": {"team": "blue", "env": "test"},
+    "grey": {"env": "prod"},
+    "bare": {},
+}
+"""There for every scenario, beside `default`: a namespace cannot be removed without its controller."""
+
+
+@functools.cache
+def scenarios() -> tuple[Scenario, ...]:
+    """In the order in which they are run and recorded. Raises ValueError for a key that comes twice."""
+    found = [*written(), *random_ones()]
+    keys = [one.key for one in found]
+    if twice := sorted({key for key in keys if keys.count(key) > 1}):
+        raise ValueError(f"not unique: {twice}")
+    return tuple(found)
+
+
+def written() -> list[Scenario]:
+    """Those of the files."""
+    files = sorted((_HERE / "scenarios").glob("*.yaml"))
+    return [scenario(file.stem, short) for file in files for short in yaml.safe_load(file.read_text())]
+
+
+def random_ones() -> list[Scenario]:
+    """Those of the seeds, in groups that keep a recording's size readable."""
+    return [scenario(f"random-{seed // RANDOM_GROUP_SIZE}", generate(seed)) for seed in SEEDS]
+
+
+@functools.cache
+def profiles() -> dict[str, Json]:
+    """Name → what a profile has besides its schedulerName."""
+    read: dict[str, Json] = yaml.safe_load((_HERE / "profiles.yaml").read_text())
+    return read
+
+
+def scheduler_configuration(prefix: str, **more: Json) -> Json:
+    """A KubeSchedulerConfiguration with every profile under `<prefix>-<name>`; `more` are further profiles by name."""
+    return {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "clientConnection": {"qps": 1000, "burst": 2000},
+        "leaderElection": {"leaderElect": False},
+        "profiles": [{"schedulerName": f"{prefix}-{name}", **body} for name, body in (profiles() | more).items()],
+    }

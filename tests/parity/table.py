@@ -1,0 +1,42 @@
+"""`python -m tests.parity.table`: what the suite holds against each plugin."""
+
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import Mapping
+
+from scheduler.obs import logs
+from tests.parity import recordings
+from tests.parity.reasons import UNASKED, refusers, verdicts
+from tests.parity.recordings import Recording
+from tests.parity.replay import Replay, replay
+from tests.parity.suite import scenarios
+
+
+def table(recorded: Mapping[str, Recording], replayed: Replay) -> list[str]:
+    """Per plugin: scenarios of its own, asked pods that it refuses a node, whose scores it tells apart, that need it."""
+    own = Counter(one.group for one in scenarios())
+    refused, told_apart = Counter[str](), Counter[str]()
+    for verdict in verdicts(recorded):
+        refused.update(refusers(verdict))
+        told_apart.update(plugin for plugin, row in verdict.scores.items() if len(set(row.values())) > 1)
+    rows = [("plugin", "scenarios", "refuses", "scores", "needed")]
+    rows += [
+        (name, str(own[name]), str(refused[name]), str(told_apart[name]), str(len(replayed.needing(name))))
+        for name in sorted(replayed.plugins - UNASKED.keys())
+    ]
+    unasked = [f"{name}: {why}" for name, why in UNASKED.items()]
+    lines = ["  ".join(text.ljust(32) if i == 0 else text.rjust(9) for i, text in enumerate(row)) for row in rows]
+    return lines + unasked
+
+
+def main() -> int:
+    logs.setup("text", verbosity=-1)
+    recorded = recordings.read()
+    replayed = asyncio.run(replay(scenarios(), recorded))
+    print(*table(recorded, replayed), sep="\n")  # noqa: T201
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,47 @@
+"""Every plugin is missed when it is switched off: the suite would notice if one of them did nothing."""
+
+import pytest
+
+from scheduler.config.plugins import DEFAULT_PLUGINS
+from scheduler.plugins import BUILT_IN
+from tests.parity.known import KNOWN
+from tests.parity.reasons import UNASKED
+from tests.parity.replay import Replay
+from tests.parity.scenario import Scenario
+from tests.parity.suite import scenarios, written
+
+_ELSEWHERE = {"PrioritySort", "DefaultBinder", "DefaultPreemption"}  # order in the queue, the binding, who is evicted
+JUDGING = [ref.name for ref in DEFAULT_PLUGINS if ref.name in BUILT_IN and ref.name not in _ELSEWHERE]
+OWN = [scenario for scenario in written() if scenario.group in JUDGING]
+
+
+@pytest.mark.parametrize("plugin", [name for name in JUDGING if name not in UNASKED])
+def test_a_plugin_that_is_switched_off_is_missed(replayed: Replay, plugin: str) -> None:
+    """At least one recorded verdict cannot be reached without it."""
+    assert replayed.needing(plugin)
+
+
+@pytest.mark.parametrize("scenario", OWN, ids=[scenario.key for scenario in OWN])
+def test_a_scenario_in_the_file_of_a_plugin_is_about_it(replayed: Replay, scenario: Scenario) -> None:
+    """One of its asked pods needs that plugin, so the table may count it."""
+    missed = [name for name in scenario.asked if scenario.group in replayed.pods[scenario.key, name].needs]
+
+    assert missed or all((scenario.key, name) in KNOWN for name in scenario.asked)
+
+
+def test_who_is_not_asked_is_not_missed(replayed: Replay) -> None:
+    """The excuses of `UNASKED` still hold."""
+    assert {name: len(replayed.needing(name)) for name in UNASKED} == dict.fromkeys(UNASKED, 0)
+
+
+def test_every_judging_plugin_was_switched_off(replayed: Replay) -> None:
+    """The replay tries all that the profiles have, and knows of no others."""
+    assert set(JUDGING) <= replayed.plugins
+
+
+def test_enough_scenarios() -> None:
+    """150 in all, 80 of them random, and a file for every plugin that can be asked."""
+    drawn = len(scenarios()) - len(written())
+
+    assert (len(scenarios()) >= 150, drawn >= 80) == (True, True)
+    assert {scenario.group for scenario in written()} >= set(JUDGING) - UNASKED.keys()

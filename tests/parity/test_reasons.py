@@ -1,0 +1,57 @@
+"""Every text with which a plugin refuses was seen from the real kube-scheduler, and no text is one we do not know."""
+
+import pytest
+
+from tests.parity.reasons import REASONS, refusers, texts, verdicts
+from tests.parity.recordings import Recording
+from tests.parity.verdict import GATED, Verdict
+
+KNOWN = [(plugin, text) for plugin, known in REASONS.items() for text in known]
+
+
+@pytest.mark.parametrize(("plugin", "text"), KNOWN, ids=[text for _, text in KNOWN])
+def test_it_was_recorded(recorded: dict[str, Recording], plugin: str, text: str) -> None:
+    """At least once, as a whole reason."""
+    assert any(text in texts(verdict.message) for verdict in verdicts(recorded))
+
+
+def test_gates_were_recorded(recorded: dict[str, Recording]) -> None:
+    """SchedulingGates has no text of its own: the API server's condition stands."""
+    assert any(verdict.reason == GATED for verdict in verdicts(recorded))
+
+
+def test_no_reason_is_unknown(recorded: dict[str, Recording]) -> None:
+    """A text that kube-scheduler says and REASONS lacks would go unnoticed in the table."""
+    known = {text for texts_ in REASONS.values() for text in texts_}
+    said = {text for verdict in verdicts(recorded) if verdict.reason != GATED for text in texts(verdict.message)}
+
+    assert said - known - {""} == set()
+
+
+@pytest.mark.parametrize(
+    ("message", "reasons"),
+    [
+        pytest.param("no nodes available to schedule pods", ["no nodes available to schedule pods"], id="no nodes"),
+        pytest.param(
+            "0/3 nodes are available: 1 Too many pods, 3 Insufficient cpu. no new claims to deallocate, preemption: "
+            "0/3 nodes are available: 3 No preemption victims found for incoming pod.",
+            ["Too many pods", "Insufficient cpu"],
+            id="two reasons and preemption",
+        ),
+        pytest.param(
+            "0/2 nodes are available: pod affinity terms conflict. not found",
+            ["pod affinity terms conflict"],
+            id="PreFilter's, without a count",
+        ),
+    ],
+)
+def test_texts(message: str, reasons: list[str]) -> None:
+    """The reasons are found in whole messages."""
+    assert texts(message) == reasons
+
+
+def test_refusers() -> None:
+    """Each plugin that refused a node, once."""
+    message = "0/3 nodes are available: 1 Too many pods, 1 node(s) were unschedulable, 3 Insufficient cpu."
+
+    assert refusers(Verdict(reason="Unschedulable", message=message)) == {"NodeUnschedulable", "NodeResourcesFit"}
