@@ -1,7 +1,8 @@
 """The composition root: every object is made once, here, and started and drained in order.
 
-Start: connect, ask what is served, mirror pods and nodes, decide only when the first picture of both is in the cache.
-Stop: pop nothing more, let bindings finish within the drain time, flush events, close. A daemon belongs to one event loop.
+Start: connect, ask what is served, mirror it, stand for election with a complete picture, decide only while leading.
+Stop: pop nothing more, let bindings finish within the drain time, flush events, give the lease back, close. A daemon
+belongs to one event loop.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import gc
 import os
 import signal
 import socket
+from collections import Counter
 from collections.abc import Coroutine
 from functools import partial
 from typing import Any, Final
@@ -20,17 +22,21 @@ import structlog
 
 from scheduler.config.dump import to_document
 from scheduler.core.clock import Clock, SystemClock
-from scheduler.core.decode import ObjectDecoder
+from scheduler.core.decode import Broken, ObjectDecoder
 from scheduler.core.deltas import Delta
+from scheduler.core.failedpod import FailedPod
 from scheduler.decisions import Decisions
 from scheduler.insight.http import Endpoints, Sources
-from scheduler.kube.kinds import Discovery, KindSpec, Served, watched
+from scheduler.kube.access import LeaseName, SelfCheck
+from scheduler.kube.kinds import POD, Discovery, KindSpec, Served, failed_pods, watched
+from scheduler.kube.lease import LeaseLost
 from scheduler.kube.recorder import EventRecorder
 from scheduler.kube.reflector import Reflector
 from scheduler.kube.throttle import Throttle
 from scheduler.kube.transport import HttpTransport, load_settings
 from scheduler.kube.wire import Transport
 from scheduler.kube.writes import ApiWriter
+from scheduler.leadership import Leadership
 from scheduler.obs.metrics import Metrics
 from scheduler.options import RunOptions
 
@@ -60,6 +66,7 @@ class Daemon:
         self._endpoints: Endpoints | None = None
         self._transport: Transport | None = None
         self._scheduling: asyncio.Task[None] | None = None
+        self._election: asyncio.Task[None] | None = None
         self.metrics = Metrics()
         self.port = 0
         """Where the endpoints listen; 0 when there are none."""
@@ -72,18 +79,32 @@ class Daemon:
         transport = HttpTransport(await load_settings(kubeconfig or None, self._options.master or None))
         self._transport = transport
         throttle = Throttle(self._clock, qps=connection.qps, burst=connection.burst)
-        writer = ApiWriter(transport, throttle, self._clock)
+        self._leadership = Leadership(self._options.config.leader_election, transport, self._clock)
+        self._writer = writer = ApiWriter(transport, throttle, self._clock, may_write=self._leadership.may_write)
         self._recorder = EventRecorder(writer, self._clock, instance=socket.gethostname())
         self.decisions = Decisions(
-            self._options, writer=writer, recorder=self._recorder, clock=self._clock, metrics=self.metrics
+            self._options,
+            writer=writer,
+            recorder=self._recorder,
+            clock=self._clock,
+            metrics=self.metrics,
+            pods_version=self._pods_version,
         )
         self._kinds = watched(kind for profile in self.decisions.profiles.values() for kind in profile.reads)
-        self._discovery = Discovery(transport, self._clock, kinds=self._kinds)
+        self._discovery = Discovery(
+            transport, self._clock, kinds=[*self._kinds, *map(failed_pods, self.decisions.profiles)]
+        )
+        election = self._options.config.leader_election
+        lease = LeaseName(election.resource_namespace, election.resource_name) if election.leader_elect else None
+        self._check = SelfCheck(transport, self._clock, self._discovery, kinds=self._kinds, lease=lease)
         self._bind_metrics()
         if self._options.port is not None:
             self._endpoints = Endpoints(self._sources())
             self.port = await self._endpoints.start(self._options.host, self._options.port)
-        self._spawn(self._discovery.run(partial(self._reflect, transport)))
+        if self._options.config.delay_cache_until_active:
+            self._stand()
+        self._spawn(self._mirror(transport))
+        self._spawn(self._check.run())
         self._spawn(self._recorder.run())
         self._spawn(self._measure_lag())
         self._scheduling = self._spawn(self._schedule())
@@ -101,6 +122,7 @@ class Daemon:
         limit_s = self._options.drain_timeout_s if drain_timeout_s is None else drain_timeout_s
         if hasattr(self, "decisions"):
             await self._drain(limit_s)
+            await self._step_down()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -123,13 +145,36 @@ class Daemon:
         if self._scheduling is not None and self._is_synced:
             await asyncio.wait([self._scheduling])
         left = await decisions.binder.drain(limit_s)
-        decisions.inbox.apply()
+        if self._leadership.may_write():  # else nothing may be told of what was cancelled
+            decisions.inbox.apply()
         decisions.queue.close()
         _log.info("drained", bindings_cancelled=left)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_FLUSH_S):
                 await decisions.patches.drain()
                 await self._recorder.flush(_FLUSH_S)
+
+    def _stand(self) -> None:
+        """Stand for election: with a complete picture, as upstream, so that whoever leads can decide at once."""
+        controller = self._options.config.profiles[0].scheduler_name
+        self._election = self._spawn(self._leadership.run(self._writer, controller, self._lead))
+
+    def _lead(self) -> None:
+        self.decisions.inbox.put(self._tell_of_broken_pods)
+
+    def _tell_of_broken_pods(self) -> None:
+        """While standing by nothing could be said about them."""
+        pods = self._reflectors.get(POD.name)
+        for pod in pods.store if pods is not None else ():
+            if isinstance(pod, Broken):
+                self.decisions.intake.report_broken(pod)
+
+    async def _step_down(self) -> None:
+        """After everything is written: the next leader begins at once."""
+        if self._election is not None:
+            self._election.cancel()
+            await asyncio.gather(self._election, return_exceptions=True)
+        await self._leadership.resign()
 
     def _spawn(self, part: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(part)
@@ -140,8 +185,15 @@ class Daemon:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
-        if error is not None and self._failed is not None and not self._failed.done():
+        if error is not None and self._is_stopping:  # nobody waits any more
+            _log.warning("a part failed while stopping", error=repr(error))
+        elif error is not None and self._failed is not None and not self._failed.done():
             self._failed.set_exception(error)
+
+    async def _mirror(self, transport: Transport) -> None:
+        if self._options.config.delay_cache_until_active:
+            await self._leadership.begun.wait()
+        await self._discovery.run(partial(self._reflect, transport))
 
     def _reflect(self, transport: Transport, spec: KindSpec, served: Served) -> None:
         """A kind was found on the server: mirror it from now on."""
@@ -151,7 +203,7 @@ class Daemon:
             served,
             decoder=ObjectDecoder(spec.name, spec.typ),
             transport=transport,
-            on_batch=partial(self._on_batch, spec.name),
+            on_batch=self._on_failed if spec.typ is FailedPod else partial(self._on_batch, spec.name),
             clock=self._clock,
             chance=self.decisions.chance,
         )
@@ -161,17 +213,29 @@ class Daemon:
     def _on_batch(self, kind: str, deltas: list[Delta[Any]]) -> None:
         self.decisions.inbox.put(partial(self.decisions.intake.apply, kind, deltas))
 
+    def _on_failed(self, deltas: list[Delta[FailedPod]]) -> None:
+        self.decisions.inbox.put(partial(self.decisions.refusals.failed, deltas))
+
+    def _pods_version(self) -> str:
+        pods = self._reflectors.get(POD.name)
+        return pods.version if pods is not None else ""
+
     async def _schedule(self) -> None:
         await self._discovery.answered.wait()
         for reflector in list(self._reflectors.values()):
-            await reflector.synced.wait()
+            if reflector.spec in self._kinds:  # pods that failed long ago are not waited for
+                await reflector.synced.wait()
         self.decisions.inbox.apply()
         gc.collect()
         gc.freeze()
         gc.set_threshold(*_GC_THRESHOLD)
         self._is_synced = True
-        _log.info("synced", **self.decisions.cluster.sizes(), pending=len(self.decisions.shared.pending))
-        await self.decisions.loop.run()
+        named = Counter(info.pod.spec.scheduler_name for info in self.decisions.shared.pending)
+        waiting = {name: named[name] for name in self.decisions.profiles}
+        _log.info("synced", **self.decisions.cluster.sizes(), pending=sum(waiting.values()), by_profile=waiting)
+        if self._election is None and not self._is_stopping:
+            self._stand()
+        await self.decisions.loop.run(self._leadership.may_write)
 
     async def _measure_lag(self) -> None:
         while True:
@@ -192,14 +256,19 @@ class Daemon:
         self.metrics.bind_reflectors(lambda: {kind: r.stats for kind, r in self._reflectors.items()})
         stats = self._recorder.stats
         self.metrics.bind_recorder(lambda: {"sent": stats.sent, "failed": stats.failed, "dropped": stats.dropped})
+        if self._leadership.is_elected:
+            self.metrics.bind_election(self._leadership.lease, self._leadership.may_write)
 
     def _sources(self) -> Sources:
         decisions = self.decisions
         readyz = {f"informer-sync-{spec.plural}": partial(self._kind_lag, spec.name) for spec in self._kinds}
         return Sources(
-            livez={"scheduling-loop": self._heartbeat},
+            livez={"scheduling-loop": self._heartbeat, **self._leadership.livez()},
             readyz={
                 **readyz,
+                **self._leadership.readyz(),
+                "permissions": self._check.permissions,
+                "kinds-served": self._check.kinds_served,
                 "sched-handler-sync": lambda: None if self._is_synced else "the first picture is not complete",
                 "shutdown": lambda: "shutting down" if self._is_stopping else None,
             },
@@ -280,6 +349,10 @@ async def run_daemon(options: RunOptions) -> int:
         _log.info("started", profiles=list(daemon.decisions.profiles), port=daemon.port)
         try:
             await _unless(stopping, daemon.wait())
+        except LeaseLost as lost:
+            _log.error("leader election lost", why=str(lost))
+            await daemon.stop(0)
+            return 1
         except Exception as error:  # noqa: BLE001 (the edge of the process: said, and turned into an exit code)
             _log.error("a part of the daemon failed", exc_info=error)
             await daemon.stop(0)

@@ -29,6 +29,7 @@ from scheduler.framework.runner import Runner
 from scheduler.framework.state import CycleState
 from scheduler.permit import Permits
 from scheduler.queue import QueuedPod
+from scheduler.refusals import Refusals
 from scheduler.shared import Shared
 
 _log = structlog.get_logger(__name__)
@@ -80,7 +81,9 @@ class Binder:
         shared: Shared,
         failures: Failures,
         *,
+        refusals: Refusals,
         runners: Mapping[str, Runner],
+        pods_version: Callable[[], str] = str,
         writes_in_flight: int = WRITES_IN_FLIGHT,
     ) -> None:
         self._cluster = shared.cluster
@@ -91,7 +94,9 @@ class Binder:
         self._clock = shared.clock
         self._metrics = shared.metrics
         self._failures = failures
+        self._refusals = refusals
         self._runners = runners
+        self._pods_version = pods_version
         self._room = asyncio.Semaphore(writes_in_flight)
         self._tasks: dict[asyncio.Task[None], Binding] = {}
         self.permits = Permits(shared.clock)
@@ -181,6 +186,8 @@ class Binder:
 
     async def _bind(self, binding: Binding) -> None:
         active = self._flight_check(binding)
+        if active or binding.waits:
+            self._failures.expect(binding.assumed)
         if binding.waits:
             await self._wait_on_permit(binding)
         self._done(binding)
@@ -244,18 +251,26 @@ class Binder:
             raise _Refused(no, is_late=True)
         raise AttemptError(f'running PreBind plugin "{plugin.name}": {no.message}', plugin=plugin.name)
 
-    def _second_look(self, binding: Binding) -> None:
+    def _last_look(self, binding: Binding) -> None:
+        """Before each Binding that leaves: the second look, what had been seen by then, and that it leaves."""
+        self._inbox.catch_up()  # what the watch has shown already
+        no = self._second_look(binding)
+        if no is not None:
+            self._metrics.binding_conflict("node")
+            raise _Refused(no)
+        binding.record.seen_resource_version = self._pods_version()
+        self._refusals.sent(binding.assumed)
+
+    def _second_look(self, binding: Binding) -> Rejection | None:
         """The node as the newest cache has it, without ourselves: another scheduler may have been faster (D7)."""
         node_name = binding.assumed.node_name
         if self._cluster.version(node_name) == binding.node_version:
-            return
+            return None
         slot = self._cluster.nodes.present_slot(node_name)
         if slot is None:
-            raise _Refused(Rejection("", Code.UNRESOLVABLE, ("node(s) had gone before the pod was bound",)))
+            return Rejection("", Code.UNRESOLVABLE, ("node(s) had gone before the pod was bound",))
         with self._cluster.trial(remove=[self._cluster.get(binding.assumed.uid) or binding.assumed]):
-            no = self._runners[binding.profile.name].check_node(binding.assumed, slot, binding.state)
-        if no is not None:
-            raise _Refused(no)
+            return self._runners[binding.profile.name].check_node(binding.assumed, slot, binding.state)
 
     async def _commit(self, binding: Binding) -> None:
         began = self._clock.now()
@@ -279,7 +294,7 @@ class Binder:
         lost = busy = 0
         while True:
             await self._writer.turn()
-            self._second_look(binding)
+            self._last_look(binding)
             try:
                 binding.is_sending = True
                 return await bind(binding.state, binding.assumed, binding.assumed.node_name)
@@ -322,6 +337,7 @@ class Binder:
             raise _Dropped
         node_name = pod.node_name if isinstance(pod, Broken) else pod.spec.node_name
         if node_name and node_name != assumed.node_name:
+            self._metrics.binding_conflict("pod")
             raise _Dropped
         if not node_name and pod.metadata.deletion_timestamp is not None:
             raise _Dropped

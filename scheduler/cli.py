@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from scheduler import __version__
-from scheduler.config.durations import parse_duration_s
+from scheduler.config.durations import format_duration, parse_duration_s
 from scheduler.options import DEFAULT_PORT, RunOptions
 
 if TYPE_CHECKING:
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 _GATES: Final = frozenset({"StorageCapacityScoring"})
 """Feature gates of kube-scheduler that change something here."""
-_ELECTION: Final = ("lease-duration", "renew-deadline", "retry-period", "resource-lock", "resource-name", "resource-namespace")  # fmt: skip
+_ELECTION: Final = "leaderElection."
+"""Flags of leader election are parsed under the path of the field that they win over."""
 _QUIET: Final = -1
 
 
@@ -90,15 +91,45 @@ def _add_run(run: argparse.ArgumentParser) -> None:
     )
     add("--write-config-to", metavar="FILE", help="write the configuration with all defaults, and exit")
     add("--feature-gates", type=_gates, default={}, metavar="NAME=BOOL,...")
-    add("--leader-elect", type=_bool, nargs="?", const=True, metavar="BOOL", help="not available yet: true is refused")
-    for name in _ELECTION:
-        add(f"--leader-elect-{name}", metavar="VALUE", help=argparse.SUPPRESS)
+    _add_election(run)
     add("--loop", choices=("uvloop", "asyncio"), default="uvloop", help="event loop (default uvloop)")
     add("--logging-format", choices=("text", "json"), default="text")
     add(
         "-v", "--v", type=int, default=0, metavar="LEVEL", help="2: a line per bound pod; 4: libraries' debug lines too"
     )
     _allow_default_scheduler(run)
+
+
+def _add_election(run: argparse.ArgumentParser) -> None:
+    """kube-scheduler's flags."""
+    add = run.add_argument_group("leader election").add_argument
+    add(
+        "--leader-elect",
+        dest=f"{_ELECTION}leaderElect",
+        type=_bool,
+        nargs="?",
+        const=True,
+        metavar="BOOL",
+        help="of several replicas only the one that holds the lease schedules (default true)",
+    )
+    for name, field, default in (
+        ("lease-duration", "leaseDuration", "15s: others take over after so long without a renewal"),
+        ("renew-deadline", "renewDeadline", "10s: we stop leading, and exit, after so long without one"),
+        ("retry-period", "retryPeriod", "2s: between two tries to renew or to acquire"),
+    ):
+        add(
+            f"--leader-elect-{name}",
+            dest=f"{_ELECTION}{field}",
+            type=_some_time,
+            metavar="DURATION",
+            help=f"default {default}",
+        )
+    for name, field, default in (
+        ("resource-lock", "resourceLock", "leases, the only kind there is"),
+        ("resource-name", "resourceName", "kubestow"),
+        ("resource-namespace", "resourceNamespace", "kube-system"),
+    ):
+        add(f"--leader-elect-{name}", dest=f"{_ELECTION}{field}", type=_word, metavar="NAME", help=f"default {default}")
 
 
 def _add_simulate(simulate: argparse.ArgumentParser) -> None:
@@ -151,6 +182,20 @@ def _duration(text: str) -> float:
     return seconds
 
 
+def _some_time(text: str) -> str:
+    """A duration that lasts, in Go's form."""
+    seconds = _duration(text)
+    if not seconds:
+        raise argparse.ArgumentTypeError("must be greater than zero")
+    return format_duration(seconds)
+
+
+def _word(text: str) -> str:
+    if not text:
+        raise argparse.ArgumentTypeError("must not be empty")
+    return text
+
+
 def _port(text: str) -> int:
     if not text.isdecimal() or int(text) > 65535:
         raise argparse.ArgumentTypeError(f"must be 0..65535, got {text!r}")
@@ -171,8 +216,6 @@ def _gates(text: str) -> dict[str, bool]:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    if arguments.leader_elect:
-        raise Refused("--leader-elect: leader election is not available in this version; run one replica")
     options = _options(arguments)
     if arguments.write_config_to:
         _write_config(arguments.write_config_to, options.config)
@@ -185,9 +228,6 @@ def _run(arguments: argparse.Namespace) -> int:
     log = structlog.get_logger("scheduler.cli")
     for name in arguments.feature_gates.keys() - _GATES:
         log.warning("feature gate is not known and changes nothing", gate=name)
-    for name in _ELECTION:
-        if getattr(arguments, f"leader_elect_{name.replace('-', '_')}") is not None:
-            log.warning("flag has no effect without leader election", flag=f"--leader-elect-{name}")
     from scheduler.app import run_daemon
     from scheduler.config.errors import ConfigErrors
     from scheduler.insight.http import CannotListen
@@ -233,18 +273,23 @@ def _options(arguments: argparse.Namespace) -> RunOptions:
 
 
 def _configuration(arguments: argparse.Namespace, *, gates: frozenset[str] = frozenset()) -> Configuration:
-    """The file's configuration, or the default one. Raises Refused with a line per mistake."""
+    """The file's configuration or the default one, with the flags of leader election. Raises Refused, a line per mistake."""
     from scheduler.config import load
     from scheduler.config.errors import ConfigErrors
 
-    if not arguments.config:
-        return load.default()
+    given = {name: value for name, value in vars(arguments).items() if value is not None}
+    election = {name.removeprefix(_ELECTION): given[name] for name in given if name.startswith(_ELECTION)}
     try:
+        if not arguments.config:
+            return load.default(election)
         return load.load(
-            arguments.config, allow_default_scheduler=arguments.allow_default_scheduler, feature_gates=gates
+            arguments.config,
+            allow_default_scheduler=arguments.allow_default_scheduler,
+            feature_gates=gates,
+            leader_election=election,
         )
     except ConfigErrors as wrong:
-        _refuse(arguments.config, wrong)
+        _refuse(arguments.config or "flags", wrong)
 
 
 def _refuse(file: str, wrong: ConfigErrors) -> NoReturn:
@@ -299,6 +344,7 @@ def _profiles(configuration: Configuration, file: str) -> Mapping[str, Profile]:
 
 def _simulate(arguments: argparse.Namespace) -> int:
     from scheduler.app import Daemon
+    from scheduler.config.types import LeaderElection
     from scheduler.obs import logs
     from scheduler.testing import simulate
 
@@ -307,7 +353,7 @@ def _simulate(arguments: argparse.Namespace) -> int:
 
     def daemon(master: str) -> simulate.Daemon:
         unlimited = dataclasses.replace(configuration.client_connection, qps=-1.0)
-        config = dataclasses.replace(configuration, client_connection=unlimited)
+        config = dataclasses.replace(configuration, client_connection=unlimited, leader_election=LeaderElection())
         return Daemon(RunOptions(config=config, master=master, port=0, drain_timeout_s=5.0))
 
     rules = simulate.Rules(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -83,12 +83,14 @@ class Cycle:
         clock: Clock,
         chance: random.Random,
         metrics: Metrics,
+        held_back: Callable[[], NodeSet] = int,
     ) -> None:
         self._runners = runners
         self._cluster = cluster
         self._clock = clock
         self._chance = chance
         self._metrics = metrics
+        self._held_back = held_back
         self._next_start = 0
 
     def attempt(self, pod: PodInfo, attempts: int) -> Generator[None, None, Outcome]:
@@ -128,12 +130,14 @@ class Cycle:
         self._point("PreFilter", pre.rejection, runner, began)
         if pre.rejection is not None:
             return self._no_node(runner, state, pod, self._refused_before(pre, record.node_count), record)
-        if (slot := self._nominated(runner, state, pod, pre)) is not None:
+        slot, aside = self._nominated(runner, state, pod)
+        if slot is not None:
             return slot
         began = self._clock.now()
         feasible, groups = runner.filter(state, pod, pre.nodes, exact=runner.exact)
         self._point("Filter", None if feasible else next(iter(groups), None), runner, began)
-        slot = yield from self._best(runner, state, pod, self._sample(runner.profile, pre.nodes, feasible), record)
+        sample = self._sample(runner.profile, pre.nodes, self._preferred(runner.profile, feasible))
+        slot = yield from self._best(runner, state, pod, sample, record)
         if slot is None and feasible:
             # Verify refused every node of the sample: rebuild the reasons in plugin order, as upstream would have met
             # them. A node outside the sample may still hold.
@@ -141,16 +145,16 @@ class Cycle:
             slot = yield from self._best(runner, state, pod, feasible, record)
         if slot is not None:
             return slot
-        return self._no_node(runner, state, pod, self._refused(pre, groups, record.node_count), record)
+        return self._no_node(runner, state, pod, self._refused(pre, groups, record.node_count, aside=aside), record)
 
-    def _nominated(self, runner: Runner, state: CycleState, pod: PodInfo, pre: PreFiltered) -> int | None:
-        """The nominated node alone, if the pod still fits there: no scoring (§3.3 step 3)."""
+    def _nominated(self, runner: Runner, state: CycleState, pod: PodInfo) -> tuple[int | None, Groups]:
+        """The nominated node alone, if the pod still fits there: no scoring (§3.3 step 3). Else who refused it."""
         name = pod.pod.status.nominated_node_name
         slot = self._cluster.nodes.present_slot(name) if name else None
         if slot is None:
-            return None
-        passed, _ = runner.filter(state, pod, 1 << slot, exact=True)
-        return slot if passed else None
+            return None, {}
+        passed, groups = runner.filter(state, pod, 1 << slot, exact=True)
+        return (slot, {}) if passed else (None, groups)
 
     def _best(
         self, runner: Runner, state: CycleState, pod: PodInfo, feasible: NodeSet, record: DecisionRecord
@@ -182,6 +186,10 @@ class Cycle:
                 yield
                 turn = self._clock.now()
         return None
+
+    def _preferred(self, profile: Profile, feasible: NodeSet) -> NodeSet:
+        """Nodes whose kubelet has just refused a pod of ours come last: only when no other takes the pod (§2.6)."""
+        return feasible if profile.parity else feasible & ~self._held_back() or feasible
 
     def _choose(self, scored: Scored) -> int:
         """Uniformly among the best (§3.6 step 8)."""
@@ -219,8 +227,14 @@ class Cycle:
         diagnosis.unschedulable_plugins.update(pre.restricting)
         return diagnosis
 
-    def _refused(self, pre: PreFiltered, groups: Groups, node_count: int) -> Diagnosis:
-        diagnosis = Diagnosis(node_count, groups, pre.absent, node_count - pre.nodes.bit_count())
+    def _refused(self, pre: PreFiltered, groups: Groups, node_count: int, *, aside: Groups) -> Diagnosis:
+        """`aside` is what was said of the nominated node: it counts if PreFilter had narrowed that node away."""
+        judged = pre.nodes
+        for rejection, nodes in aside.items():
+            if nodes & ~pre.nodes:
+                groups[rejection] = groups.get(rejection, nodeset.EMPTY) | nodes
+                judged |= nodes
+        diagnosis = Diagnosis(node_count, groups, pre.absent, node_count - judged.bit_count())
         for rejection in groups:
             diagnosis.refuse(rejection)
         diagnosis.unschedulable_plugins.update(pre.restricting)
@@ -229,7 +243,7 @@ class Cycle:
     def _no_node(
         self, runner: Runner, state: CycleState, pod: PodInfo, diagnosis: Diagnosis, record: DecisionRecord
     ) -> Unfit:
-        nominate: str | None = None
+        nominate = None if runner.profile.post_filter else ""
         messages: list[str] = []
         began = self._clock.now()
         code = Code.SUCCESS
@@ -277,22 +291,20 @@ class Cycle:
                 undo.pop_all()
                 record.node, record.result = node_name, "binding"
                 return Placed(state, profile, assumed, waits, record)
-        if not no.code.is_rejection:
-            return self._broke(record, no.message)
         diagnosis = one_node(no)
         record.groups = (GroupRecord(no.plugin, no.code.value, no.reasons, 1, (node_name,)),)
         return _unfit(diagnosis, diagnosis.message(), record, nominate="")
 
     def _reserve(self, runner: Runner, state: CycleState, assumed: PodInfo) -> Rejection | None:
         began = self._clock.now()
-        no: Rejection | None = None
         for plugin in runner.profile.reserve:
             no = plugin.reserve(state, assumed, assumed.node_name)
             if no is not None:
-                break
+                self._point("Reserve", no, runner, began)
+                return _about_the_pod("Reserve", plugin.name, no)
         if runner.profile.reserve:
-            self._point("Reserve", no, runner, began)
-        return no
+            self._point("Reserve", None, runner, began)
+        return None
 
     def _permit(self, runner: Runner, state: CycleState, assumed: PodInfo, waits: dict[str, Wait]) -> Rejection | None:
         began = self._clock.now()
@@ -302,7 +314,7 @@ class Cycle:
                 waits[plugin.name] = answer
             elif answer is not None:
                 self._point("Permit", answer, runner, began)
-                return answer
+                return _about_the_pod("Permit", plugin.name, answer)
         if runner.profile.permit:
             self._point("Permit", None, runner, began)
         return None
@@ -347,6 +359,13 @@ def run(attempt: Generator[None, None, Outcome]) -> Outcome:
         except StopIteration as done:
             outcome: Outcome = done.value
             return outcome
+
+
+def _about_the_pod(point: str, plugin: str, no: Rejection) -> Rejection:
+    """As it is, unless it is a failure of the plugin: then the attempt ends."""
+    if not no.code.is_rejection:
+        raise AttemptError(f'running {point} plugin "{plugin}": {no.message}', plugin=plugin)
+    return no
 
 
 def _unfit(diagnosis: Diagnosis, message: str, record: DecisionRecord, *, nominate: str | None) -> Unfit:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from scheduler.binding import Binder
 from scheduler.cache.cluster import Cluster
@@ -27,6 +27,7 @@ from scheduler.obs.metrics import Metrics
 from scheduler.options import RunOptions
 from scheduler.plugins import registry
 from scheduler.queue import QueueProfile, SchedulingQueue
+from scheduler.refusals import Refusals
 from scheduler.shared import Pending, Shared
 
 
@@ -54,8 +55,16 @@ class Decisions:
     """Everything that decides, made from a configuration and the ports; nothing here knows a socket."""
 
     def __init__(
-        self, options: RunOptions, *, writer: Writer, recorder: Recorder, clock: Clock, metrics: Metrics
+        self,
+        options: RunOptions,
+        *,
+        writer: Writer,
+        recorder: Recorder,
+        clock: Clock,
+        metrics: Metrics,
+        pods_version: Callable[[], str] = str,
     ) -> None:
+        """`pods_version` tells how far the watch of pods is, for the records."""
         self.chance = random.Random()
         self.cluster = Cluster()
         self.inbox = Inbox()
@@ -83,12 +92,22 @@ class Decisions:
         }
         self.patches = StatusPatches(writer)
         self.failures = Failures(self.shared, self.patches)
-        self.binder = Binder(self.shared, self.failures, runners=runners)
+        self.refusals = Refusals(self.cluster, clock=clock, metrics=metrics)
+        self.binder = Binder(
+            self.shared, self.failures, refusals=self.refusals, runners=runners, pods_version=pods_version
+        )
         self.intake = Intake(self.shared, self.failures, bindings=self.binder, permits=self.binder.permits)
         self.records = DecisionRecords()
         self.loop = SchedulingLoop(
             self.shared,
-            Cycle(runners, self.cluster, clock=clock, chance=self.chance, metrics=metrics),
+            Cycle(
+                runners,
+                self.cluster,
+                clock=clock,
+                chance=self.chance,
+                metrics=metrics,
+                held_back=self.refusals.held_back,
+            ),
             binder=self.binder,
             failures=self.failures,
             profiles=self.profiles,

@@ -15,9 +15,10 @@ from typing import Final
 
 import structlog
 
-from scheduler.core.errors import ApiError, NotFound
+from scheduler.core.errors import ApiError, Fenced, NotFound
 from scheduler.core.fiterror import Diagnosis
 from scheduler.core.pod import Pod, PodCondition
+from scheduler.core.podinfo import PodInfo
 from scheduler.framework.ports import Writer
 from scheduler.framework.settle import settle
 from scheduler.queue import QueuedPod
@@ -86,10 +87,10 @@ class StatusPatches:
 
     def withdraw(self, uid: str) -> asyncio.Task[None] | None:
         """The pod is about to be bound: drop what waits. A write under way is returned, to be waited for (§3.14)."""
-        self._pending.pop(uid, None)
+        dropped = self._pending.pop(uid, None)
         under_way = self._running.get(uid)
-        if under_way is None:
-            self._wanted.pop(uid, None)
+        if dropped is not None and under_way is None:
+            self._wanted.pop(uid, None)  # what was written before, the watch may not have shown yet
         return under_way
 
     def forget(self, uid: str) -> None:
@@ -124,7 +125,7 @@ class StatusPatches:
             )
         except ApiError as error:
             self._not_written(uid, status)
-            if not isinstance(error, NotFound):
+            if not isinstance(error, (NotFound, Fenced)):
                 _log.warning("pod status not written", pod=status.pod.key, error=error.message)
 
     def _not_written(self, uid: str, status: _Status) -> None:
@@ -191,6 +192,10 @@ class Failures:
         place = (type(error).__name__, trace[-1].filename, trace[-1].lineno) if trace else (type(error).__name__,)
         _log.error(what, pod=pod, error=repr(error), exc_info=None if place in self._unforeseen else error)
         self._unforeseen.add(place)
+
+    def expect(self, assumed: PodInfo) -> None:
+        """Say where the pod is about to be bound, for what comes before may take long: autoscalers listen (§3.12)."""
+        self._patches.submit(assumed.pod, None, assumed.node_name)
 
     def withdraw(self, uid: str) -> asyncio.Task[None] | None:
         """As `StatusPatches.withdraw`."""

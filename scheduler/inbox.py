@@ -1,14 +1,16 @@
 """The one door through which cache and queue change (architecture D1).
 
-Watch batches, outcomes of bindings and wake-ups are put here from anywhere on the event loop; the scheduling loop applies
-them between attempts. So an attempt that gives the event loop a turn still sees one unchanged state.
+Watch batches, outcomes of bindings and wake-ups are put here from anywhere on the event loop and applied between
+attempts: by the scheduling loop, or by a binding that is about to leave and must know all there is to know. So an attempt
+that gives the event loop a turn still sees one unchanged state.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import structlog
 
@@ -21,6 +23,7 @@ class Inbox:
     def __init__(self) -> None:
         self._changes: deque[Callable[[], None]] = deque()
         self._news = asyncio.Event()
+        self._is_closed = False
 
     def __len__(self) -> int:
         return len(self._changes)
@@ -45,6 +48,20 @@ class Inbox:
             except Exception:  # noqa: BLE001 (one broken change must not stop the loop that all pods depend on)
                 _log.exception("a change could not be applied", change=getattr(change, "__qualname__", repr(change)))
         return applied
+
+    def catch_up(self) -> None:
+        """Apply what has arrived, from anywhere but a change; nothing happens while an attempt is under way."""
+        if not self._is_closed:
+            self.apply()
+
+    @contextlib.contextmanager
+    def closed(self) -> Iterator[None]:
+        """While an attempt that is not at its end gives the event loop a turn."""
+        self._is_closed = True
+        try:
+            yield
+        finally:
+            self._is_closed = False
 
     async def wait(self) -> None:
         """Return when something was put or woken, also if that was before this call."""

@@ -208,7 +208,7 @@ class Intake:
         if assumed is None:
             return
         if self._permits.is_held(uid):
-            self._permits.reject(uid, "", "pod is being deleted")
+            self._permits.reject(uid, "", "removed")
             return
         self._cluster.forget(assumed)
         self._move(ASSIGNED_POD_DELETE, assumed, None)
@@ -223,9 +223,13 @@ class Intake:
         if not _is_news(old, new):
             return
         _log.error("pod could not be read", pod=new.key, node=new.node_name, error=new.why)
-        shown = Pod(metadata=new.metadata, spec=PodSpec(scheduler_name=new.scheduler_name))
-        if not new.node_name and self._queue.owns(shown) and not self._bindings.has(new.metadata.uid):
-            self._failures.report(shown, SCHEDULER_ERROR, f"pod cannot be read: {new.why}", None)
+        self.report_broken(new)
+
+    def report_broken(self, pod: Broken) -> None:
+        """Tell the user of a pod of ours that cannot be read: when it appears, and again when we begin to lead."""
+        shown = Pod(metadata=pod.metadata, spec=PodSpec(scheduler_name=pod.scheduler_name))
+        if not pod.node_name and self._queue.owns(shown) and not self._bindings.has(pod.metadata.uid):
+            self._failures.report(shown, SCHEDULER_ERROR, f"pod cannot be read: {pod.why}", None)
 
     def _move(self, event: ClusterEvent, old: object, new: object) -> None:
         began = self._clock.now()

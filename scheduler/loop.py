@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import structlog
@@ -24,6 +24,10 @@ MAX_BINDINGS: Final = 512
 """Attempts pause while this many bindings are under way: a decision should be young when it is written."""
 _PAST_S: Final = 0.001
 """So that a timer that fires a little early does not come before its second."""
+
+
+def _always() -> bool:
+    return True
 
 
 class SchedulingLoop:
@@ -50,6 +54,7 @@ class SchedulingLoop:
         self._profiles = profiles
         self._records = records
         self._is_stopping = False
+        self._may_pop: Callable[[], bool] = _always
         self.beat = self._clock.now()
         """When the loop last came around; /livez reads it."""
 
@@ -58,8 +63,13 @@ class SchedulingLoop:
         self._is_stopping = True
         self._inbox.wake()
 
-    async def run(self) -> None:
-        """Attempt pods as they become ready, giving the event loop a turn at least every 5 ms or so."""
+    async def run(self, may_pop: Callable[[], bool] = _always) -> None:
+        """Attempt pods as they become ready, giving the event loop a turn at least every 5 ms or so.
+
+        While `may_pop` says no, what arrives is applied as always and no pod is tried: a standby stays warm. Wake the
+        inbox when it begins to say yes.
+        """
+        self._may_pop = may_pop
         ticking = asyncio.ensure_future(self._tick())
         try:
             while not self._is_stopping:
@@ -83,7 +93,7 @@ class SchedulingLoop:
         self.beat = began = self._clock.now()
         self._queue.tick()
         worked = False
-        while not self._is_stopping and self._binder.in_flight < MAX_BINDINGS:
+        while not self._is_stopping and self._may_pop() and self._binder.in_flight < MAX_BINDINGS:
             queued = self._queue.pop()
             if queued is None:
                 break
@@ -108,7 +118,8 @@ class SchedulingLoop:
                 except StopIteration as done:
                     outcome = done.value
                 else:
-                    await asyncio.sleep(0)
+                    with self._inbox.closed():
+                        await asyncio.sleep(0)
         except Exception as error:  # noqa: BLE001 (one of the two places: an unforeseen failure costs this pod one attempt)
             self._failures.unforeseen("attempt failed", pod.key, error)
             record = DecisionRecord(

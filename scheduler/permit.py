@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from scheduler.config.durations import format_duration
 from scheduler.core.clock import Clock
 from scheduler.core.verdicts import Code, Rejection, Wait
 
@@ -71,4 +72,7 @@ class Permits:
     async def _expire(self, uid: str, plugin: str, wait: Wait) -> None:
         limit_s = min(wait.timeout_s, MAX_WAIT_S)
         await self._clock.sleep(limit_s)
-        self.reject(uid, plugin, f"rejected due to timeout after waiting {limit_s:g}s at plugin {plugin}")
+        held = self._held.get(uid)
+        if held is not None and plugin not in held.allowed:
+            waited = format_duration(limit_s)
+            self.reject(uid, plugin, f"rejected due to timeout after waiting {waited} at plugin {plugin}")

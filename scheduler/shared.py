@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from scheduler.cache.cluster import Cluster
@@ -21,6 +22,9 @@ class Pending:
 
     def __len__(self) -> int:
         return len(self._pods)
+
+    def __iter__(self) -> Iterator[PodInfo]:
+        return iter(self._pods.values())
 
     def get(self, key: str) -> PodInfo | None:
         """The newest object; None when the pod is gone or bound."""

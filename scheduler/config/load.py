@@ -1,15 +1,15 @@
 """A configuration file → Configuration, or every mistake in it with its path.
 
-Accepts the documents that kube-scheduler v1.36 accepts (docs/spec/core.md §6), but: leader election and extenders
-are refused until they exist, and the name `default-scheduler` unless it is allowed. A file without `profiles` gets
+Accepts the documents that kube-scheduler v1.36 accepts (docs/spec/core.md §6), but: extenders are refused until they
+exist, kube-scheduler's own lease always, and the name `default-scheduler` unless it is allowed. A file without `profiles` gets
 our one default profile, `kubestow`. Does not know which plugins are built: `plugins.resolve` needs the registry.
 """
 
 from __future__ import annotations
 
-from collections.abc import Set as AbstractSet
+from collections.abc import Mapping, Set as AbstractSet
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from scheduler.config.args import KUBE_SCHEDULER_V1
 from scheduler.config.document import read_document
@@ -20,15 +20,23 @@ from scheduler.config.sections import read_client_connection, read_extenders, re
 from scheduler.config.types import Configuration
 
 KIND = "KubeSchedulerConfiguration"
+_NO_FLAGS: Final[Mapping[str, Any]] = {}
 
 
-def default() -> Configuration:
-    """What runs without a file: one profile, `kubestow`."""
-    return Configuration()
+def default(leader_election: Mapping[str, Any] = _NO_FLAGS) -> Configuration:
+    """What runs without a file: one profile, `kubestow`, and leader election. The flags as for `parse`."""
+    findings = Findings()
+    election = read_leader_election(Fields(dict(leader_election), "leaderElection", findings))
+    findings.raise_any()
+    return Configuration(leader_election=election)
 
 
 def load(
-    path: str | Path, *, allow_default_scheduler: bool = False, feature_gates: AbstractSet[str] = frozenset()
+    path: str | Path,
+    *,
+    allow_default_scheduler: bool = False,
+    feature_gates: AbstractSet[str] = frozenset(),
+    leader_election: Mapping[str, Any] = _NO_FLAGS,
 ) -> Configuration:
     """Reads a file. Raises ConfigErrors, also when it cannot be read."""
     try:
@@ -37,7 +45,13 @@ def load(
         raise ConfigErrors([ConfigError(str(path), f"cannot be read: {unreadable.strerror}")]) from unreadable
     except UnicodeDecodeError as garbled:
         raise ConfigErrors([ConfigError(str(path), f"is not UTF-8: byte {garbled.start}")]) from garbled
-    return parse(text, source=str(path), allow_default_scheduler=allow_default_scheduler, feature_gates=feature_gates)
+    return parse(
+        text,
+        source=str(path),
+        allow_default_scheduler=allow_default_scheduler,
+        feature_gates=feature_gates,
+        leader_election=leader_election,
+    )
 
 
 def parse(
@@ -46,9 +60,12 @@ def parse(
     source: str,
     allow_default_scheduler: bool = False,
     feature_gates: AbstractSet[str] = frozenset(),
+    leader_election: Mapping[str, Any] = _NO_FLAGS,
 ) -> Configuration:
     """YAML or JSON text. `source` names it where a mistake has no path. The gate we know is StorageCapacityScoring.
 
+    `leader_election` holds fields of that section which win over the document's before anything is checked, as
+    upstream's flags do.
     Raises ConfigErrors with every mistake in document order; a syntax error or a wrong version stands alone.
     """
     try:
@@ -57,7 +74,7 @@ def parse(
         raise ConfigErrors([_named(error, source) for error in broken.errors]) from broken
     findings = Findings(document.lines)
     _check_version(document.value, source=source)
-    with Fields(document.value, "", findings) as fields:
+    with Fields(_overlaid(document.value, leader_election), "", findings) as fields:
         fields.raw("apiVersion")
         fields.raw("kind")
         configuration = _configuration(
@@ -76,6 +93,13 @@ def check(path: str | Path, *, allow_default_scheduler: bool = False) -> list[st
     except ConfigErrors as broken:
         return [str(error) for error in broken.errors]
     return []
+
+
+def _overlaid(document: dict[str, Any], leader_election: Mapping[str, Any]) -> dict[str, Any]:
+    section = document.get("leaderElection") or {}
+    if not leader_election or not isinstance(section, dict):
+        return document
+    return document | {"leaderElection": section | dict(leader_election)}
 
 
 def _named(error: ConfigError, source: str) -> ConfigError:

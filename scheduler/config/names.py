@@ -1,4 +1,4 @@
-"""Which names Kubernetes accepts: label keys (also called qualified names), label values, extended resources.
+"""Which names Kubernetes accepts: label keys (also called qualified names), label values, objects, extended resources.
 
 Each function answers "" for a good name, else what is wrong with it.
 """
@@ -36,6 +36,21 @@ def label_value_problem(value: str) -> str:
     if len(value) > 63:
         return "must be no more than 63 characters"
     return "" if not value or _NAME.fullmatch(value) else _NAME_RULE
+
+
+def subdomain_problem(name: str) -> str:
+    """What most objects may be called."""
+    return (
+        ""
+        if len(name) <= 253 and _SUBDOMAIN.fullmatch(name)
+        else "must be a lower-case DNS subdomain of at most 253 characters"
+    )
+
+
+def dns_label_problem(name: str) -> str:
+    """What a namespace may be called: a subdomain without dots."""
+    is_good = len(name) <= 63 and "." not in name and _SUBDOMAIN.fullmatch(name)
+    return "" if is_good else "must be a lower-case DNS label of at most 63 characters"
 
 
 def extended_resource_problem(name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from scheduler.config.fields import INT64_MAX, Fields, shown
-from scheduler.config.names import extended_resource_problem
+from scheduler.config.names import dns_label_problem, extended_resource_problem, subdomain_problem
 from scheduler.config.types import ClientConnection, Extender, ExtenderTls, LeaderElection, ManagedResource
 
 _JITTER: Final = 1.2
@@ -27,15 +27,11 @@ def read_client_connection(fields: Fields) -> ClientConnection:
 
 
 def read_leader_election(fields: Fields) -> LeaderElection:
-    """Empty texts and 0s mean the default, as upstream. Times are checked unless election is explicitly off.
-
-    Left out means off for now, though upstream elects by default: a file that relies on it must say so and is refused.
-    """
+    """On unless told otherwise; empty texts and 0s mean the default, as upstream. Checked in full only when on."""
     with fields:
         default = LeaderElection()
-        wanted = fields.boolean("leaderElect", None)
         election = LeaderElection(
-            leader_elect=False,
+            leader_elect=fields.boolean("leaderElect", True),
             lease_duration_s=fields.seconds("leaseDuration", 0.0) or default.lease_duration_s,
             renew_deadline_s=fields.seconds("renewDeadline", 0.0) or default.renew_deadline_s,
             retry_period_s=fields.seconds("retryPeriod", 0.0) or default.retry_period_s,
@@ -45,16 +41,20 @@ def read_leader_election(fields: Fields) -> LeaderElection:
         )
         if (election.resource_name, election.resource_namespace) == ("kube-scheduler", "kube-system"):
             fields.error("resourceName", "kube-scheduler in kube-system is the cluster's own scheduler's lease")
-        if wanted is not False:
+        if election.leader_elect:
             _check_election(election, fields)
-        if wanted:
-            fields.error("leaderElect", "leader election is not available in this version")
         return election
 
 
 def _check_election(election: LeaderElection, fields: Fields) -> None:
     if election.resource_lock != "leases":
         fields.error("resourceLock", f"must be leases, got {shown(election.resource_lock)}")
+    for name, value, problem_of in (
+        ("resourceName", election.resource_name, subdomain_problem),
+        ("resourceNamespace", election.resource_namespace, dns_label_problem),
+    ):
+        if problem := problem_of(value):
+            fields.error(name, f"{problem}, got {shown(value)}")
     times = {
         "leaseDuration": election.lease_duration_s,
         "renewDeadline": election.renew_deadline_s,

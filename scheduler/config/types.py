@@ -28,7 +28,7 @@ class ClientConnection:
 
 @dataclass(frozen=True, slots=True)
 class LeaderElection:
-    """The lease. Upstream's default is to elect; here election is off until the file can switch it on."""
+    """The lease. On where a document says nothing, as upstream (`load`); off in a configuration that is made in code."""
 
     leader_elect: bool = False
     lease_duration_s: float = 15.0

@@ -61,3 +61,7 @@ class TooManyRequests(Unavailable):
 
 class Ambiguous(ApiError):
     """The connection was lost, or a time limit passed, after the request was sent: it may have been carried out. Read, never guess."""
+
+
+class Fenced(ApiError):
+    """Not sent: this process does not lead, or does not lead any more. Give up; whoever leads will see to it."""

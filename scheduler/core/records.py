@@ -42,6 +42,8 @@ class DecisionRecord:
     """Seconds since the epoch."""
     result: str = ""
     node: str = ""
+    seen_resource_version: str = ""
+    """Of the pod watch when the node was looked at for the last time before the Binding left; "" while none has."""
     message: str = ""
     node_count: int = 0
     feasible_count: int = 0

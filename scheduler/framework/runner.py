@@ -273,7 +273,7 @@ def _in_range(bound: BoundScore, column: Scores, slots: npt.NDArray[np.intp]) ->
     wrong = wrong[(wrong < 0) | (wrong > MAX_NODE_SCORE)]
     if wrong.size:
         raise AttemptError(
-            f'plugin "{bound.name}" returns an invalid score {wrong[0]}, '
+            f'applying score defaultWeights on Score plugins: plugin "{bound.name}" returns an invalid score {wrong[0]}, '
             f"it should in the range of [0, {MAX_NODE_SCORE}] after normalizing",
             plugin=bound.name,
         )

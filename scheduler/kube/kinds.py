@@ -8,6 +8,7 @@ permissions follow from this table. Rules: docs/spec/core.md §4.1.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -17,6 +18,7 @@ import structlog
 
 from scheduler.core.clock import Clock
 from scheduler.core.errors import ApiError, NotFound
+from scheduler.core.failedpod import FailedPod
 from scheduler.core.namespace import Namespace
 from scheduler.core.node import Node
 from scheduler.core.pod import Pod
@@ -90,6 +92,16 @@ KINDS: Final[Mapping[str, KindSpec]] = {
 
 WATCHED_NOW: Final[tuple[KindSpec, ...]] = (POD, NODE, NAMESPACE, *WORKLOADS)
 """Everything that a default configuration watches."""
+
+
+def failed_pods(scheduler_name: str) -> KindSpec:
+    """The failed pods of one profile: a watch of their own, because the one of pods leaves finished ones out.
+
+    A pod that leaves that watch is shown as it last was in it, without the reason for which it failed.
+    """
+    value = re.sub(r"([\\,=])", r"\\\1", scheduler_name)
+    selector = f"status.phase=Failed,spec.schedulerName={value}"
+    return KindSpec(f"FailedPod/{scheduler_name}", POD.plural, POD.group_versions, True, FailedPod, selector)
 
 
 def watched(names: Iterable[str]) -> tuple[KindSpec, ...]:

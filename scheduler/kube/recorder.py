@@ -17,7 +17,7 @@ import structlog
 from msgspec import UNSET
 
 from scheduler.core.clock import Clock
-from scheduler.core.errors import Ambiguous, ApiError, Conflict, NotFound, Unavailable
+from scheduler.core.errors import Ambiguous, ApiError, Conflict, Fenced, NotFound, Unavailable
 from scheduler.core.pod import Pod
 from scheduler.kube.eventbody import Event, EventMetadata, EventSeries, Reference, cut, reference
 from scheduler.kube.stats import RecorderStats
@@ -236,6 +236,8 @@ class EventRecorder:
         self.stats.failed += 1
         if not series.written_count and self._series.get(series.key) is series:
             del self._series[series.key]
+        if isinstance(error, Fenced):  # of thousands, and the reason has been told
+            return
         _log.info(
             "event not recorded",
             pod=f"{series.regarding.namespace}/{series.regarding.name}",

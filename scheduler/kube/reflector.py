@@ -85,6 +85,11 @@ class Reflector(Generic[T]):
         self._picture: dict[str, T | Broken] | None = None
         self._has_progressed = False
 
+    @property
+    def version(self) -> str:
+        """The newest resourceVersion that the server has shown; "" without a picture, and while a fresh one is fetched."""
+        return self._version
+
     async def run(self) -> None:
         """Mirror until cancelled."""
         while True:

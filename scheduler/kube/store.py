@@ -12,14 +12,25 @@ from typing import Generic, Protocol, TypeVar
 
 from scheduler.core.decode import Broken
 from scheduler.core.deltas import Delta
-from scheduler.core.meta import Key, Metadata
+from scheduler.core.meta import Key
+
+
+class Named(Protocol):
+    """What the mirror needs of an object's `metadata`."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def uid(self) -> str: ...
+    @property
+    def resource_version(self) -> str: ...
 
 
 class Stored(Protocol):
     """What the mirror needs of an object."""
 
     @property
-    def metadata(self) -> Metadata: ...
+    def metadata(self) -> Named: ...
     @property
     def key(self) -> Key: ...
 

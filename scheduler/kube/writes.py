@@ -14,12 +14,13 @@ import msgspec
 
 from scheduler.core.clock import Clock
 from scheduler.core.decode import Broken, ObjectDecoder
-from scheduler.core.errors import Ambiguous, NotFound, TooManyRequests, Unavailable
+from scheduler.core.errors import Ambiguous, Fenced, NotFound, TooManyRequests, Unavailable
 from scheduler.core.pod import Pod, PodCondition
 from scheduler.kube.lane import Lane
+from scheduler.kube.leasebody import Lease, LeaseSpec, lease_change, new_lease, read_answer, write_answer
 from scheduler.kube.throttle import Throttle
 from scheduler.kube.timestamps import micros, seconds
-from scheduler.kube.wire import STRATEGIC_MERGE, Transport
+from scheduler.kube.wire import MERGE, STRATEGIC_MERGE, Transport
 
 FIELD_MANAGER: Final = {"fieldManager": "kubestow"}
 _STATUS_RETRIES_S: Final = (0.01, 0.05, 0.25)
@@ -43,6 +44,13 @@ WRITES: Final[tuple[Rule, ...]] = (
     Rule("events.k8s.io", "events", "patch"),
 )
 
+LEASE_RULES: Final[tuple[Rule, ...]] = (
+    Rule("coordination.k8s.io", "leases", "create"),
+    Rule("coordination.k8s.io", "leases", "get"),
+    Rule("coordination.k8s.io", "leases", "patch"),
+)
+"""For leader election, in the namespace of the lease only; `get` and `patch` on its name only (docs/spec/core.md §8.2)."""
+
 
 class _Ref(msgspec.Struct):
     name: str
@@ -65,13 +73,24 @@ class _Binding(msgspec.Struct, rename="camel"):
 _encode: Final = msgspec.json.Encoder().encode
 
 
-class ApiWriter:
-    """The cluster's write side; implements the decision rooms' `Writer` port and serves the recorder."""
+def _always() -> bool:
+    return True
 
-    def __init__(self, transport: Transport, throttle: Throttle, clock: Clock) -> None:
+
+class ApiWriter:
+    """The cluster's write side; implements the decision rooms' `Writer` port and serves the recorder.
+
+    `may_write` is asked just before each request is sent, after every wait for a token or for another try: once it says
+    no, `Fenced` is raised and nothing leaves. What was sent before is awaited as always.
+    """
+
+    def __init__(
+        self, transport: Transport, throttle: Throttle, clock: Clock, *, may_write: Callable[[], bool] = _always
+    ) -> None:
         self._transport = transport
         self._throttle = throttle
         self._clock = clock
+        self._may_write = may_write
         self._lane = Lane()
         self._pods: ObjectDecoder[Pod] = ObjectDecoder("Pod", Pod)
 
@@ -87,6 +106,7 @@ class ApiWriter:
         """
         metadata = pod.metadata
         body = _encode(_Binding(_Ref(metadata.name, metadata.namespace, metadata.uid), _Target(node_name)))
+        self._check_fence()
         self._lane.binding_enters()
         try:
             await self._transport.post(_pod_path(metadata.namespace, metadata.name) + "/binding", body)
@@ -154,6 +174,7 @@ class ApiWriter:
         """Send with a token. A server that is busy and says for how long is waited for, as client-go does."""
         for _ in range(_BUSY_RETRIES):
             await self._throttle.take()
+            self._check_fence()
             try:
                 await send()
             except TooManyRequests as busy:
@@ -163,7 +184,12 @@ class ApiWriter:
             else:
                 return
         await self._throttle.take()
+        self._check_fence()
         await send()
+
+    def _check_fence(self) -> None:
+        if not self._may_write():
+            raise Fenced("not sent: this process does not lead")
 
     def _condition(self, pod: Pod, condition: PodCondition) -> dict[str, object]:
         """`type` is the merge key. A reason or message that is empty is cleared, not left as it was."""
@@ -179,6 +205,41 @@ class ApiWriter:
         if before is None or before.status != condition.status:
             body["lastTransitionTime"] = seconds(self._clock.wall())
         return body
+
+
+class LeaseWriter:
+    """One Lease: what keeps the fence open, so it knows none, and no throttle either: a burst must not cost the lead.
+
+    Every call may be given up by cancelling: what became of it shows in the next read.
+    """
+
+    def __init__(self, transport: Transport, namespace: str, name: str) -> None:
+        self._transport = transport
+        self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+        self._path = f"{self._collection}/{name}"
+        self._namespace = namespace
+        self._name = name
+        self.key = f"{namespace}/{name}"
+
+    async def read_lease(self) -> Lease | None:
+        """From the server's storage; None when there is none."""
+        try:
+            return read_answer(await self._transport.get(self._path))
+        except NotFound:
+            return None
+
+    async def create_lease(self, spec: LeaseSpec) -> Lease:
+        """Precondition: there is none; `Conflict` otherwise, `NotFound` when its namespace is not there."""
+        body = new_lease(self._namespace, self._name, spec)
+        return write_answer(await self._transport.post(self._collection, body, query=FIELD_MANAGER))
+
+    async def patch_lease(self, seen: Lease, spec: LeaseSpec) -> Lease:
+        """Replace the record, leave labels and the like. Precondition: nothing was written since `seen`; else `Conflict`.
+
+        `NotFound` when it was deleted.
+        """
+        body = lease_change(seen, spec)
+        return write_answer(await self._transport.patch(self._path, body, content_type=MERGE, query=FIELD_MANAGER))
 
 
 def _pod_path(namespace: str, name: str) -> str:

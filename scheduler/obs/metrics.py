@@ -1,5 +1,7 @@
 """Instruments with kube-scheduler's names, labels and buckets (docs/spec/core.md §7.1), and ours behind `kubestow_`.
 
+What only a second scheduler counts (conflicts, refusals by kubelets: §2.6) stands beside the attempts, with their prefix.
+
 Decision code calls plain methods with plain values and never sees Prometheus. Children are looked up in dicts: a
 recorded value costs about a microsecond. What others already count (queue lengths, cache sizes, streams) is read
 from callbacks when a scrape comes. No object names in labels.
@@ -92,6 +94,7 @@ class _Sources:
     bindings_in_flight: Callable[[], int] | None = None
     reflectors: Callable[[], Mapping[str, ReflectorStats]] = dict
     recorder: Callable[[], Counts] = dict
+    leading: Callable[[], Counts] = dict
 
 
 @dataclass(eq=False)
@@ -173,6 +176,17 @@ class Metrics:
             ["plugin", "extension_point", "status"],
             buckets=_PLUGIN,
         )
+        self._conflicts = self._counter(
+            "scheduler_binding_conflicts",
+            "Bindings given up because another scheduler was faster, by what it had taken.",
+            "kind",
+        )
+        self._rejections = self._counter(
+            "scheduler_admission_rejections",
+            "Pods that a kubelet refused after they had been bound.",
+            "reason",
+            "profile",
+        )
         self._evaluations: dict[tuple[str, str, str], int] = {}
         self._permit_wait_s = self._histograms(
             "scheduler_permit_wait_duration_seconds",
@@ -240,6 +254,14 @@ class Metrics:
         """A pod was bound that only the periodic flush had woken."""
         self._after_flush.inc()
 
+    def binding_conflict(self, kind: str) -> None:
+        """Somebody else was faster: `node`, it takes the pod no more; `pod`, it has been bound elsewhere."""
+        self._conflicts[kind,].inc()
+
+    def admission_rejection(self, reason: str, profile: str) -> None:
+        """A kubelet refused a pod that we had bound."""
+        self._rejections[reason, profile].inc()
+
     def permit_wait(self, result: str, seconds: float) -> None:
         """A pod that was held at Permit was let go with this status."""
         self._permit_wait_s[result,].observe(seconds)
@@ -288,6 +310,10 @@ class Metrics:
         """Where the event recorder's counts come from, by outcome: `sent`, `failed`, `dropped`."""
         self._sources.recorder = stats
 
+    def bind_election(self, lease: str, is_leading: Callable[[], bool]) -> None:
+        """Where the state of leader election comes from. Not called: there is none, and no such series."""
+        self._sources.leading = lambda: {lease: int(is_leading())}
+
     def sample(self) -> None:
         """Read the callbacks. On the event loop, before `render` runs in its thread."""
         self._sampled.families = [
@@ -335,6 +361,7 @@ def _gauges(sources: _Sources) -> list[Metric]:
         ),
         _gauge("scheduler_cache_size", "Nodes, pods and assumed pods in the cache.", "type", sources.cache()),
         _gauge("scheduler_goroutines", "Running tasks, by what they do.", "operation", bindings),
+        _gauge("leader_election_master_status", "1 while this process holds the lease.", "name", sources.leading()),
         _counter(
             "kubestow_recorder_events", "Events about pods, by what became of them.", ["outcome"],
             {(outcome,): count for outcome, count in sources.recorder().items()},

@@ -17,6 +17,24 @@ async def test_a_nodes_spec_and_status(api: Api) -> None:
     assert "unschedulable" not in body["spec"]
 
 
+async def test_what_kubelets_declare(api: Api) -> None:
+    """Declared features and images are kept from the start and through /status; so is what pods need of a kubelet."""
+    feature, image = "RestartAllContainersOnContainerExits", {"names": ["app@sha256:1", "app:1"], "sizeBytes": 7}
+    body: Object = {"metadata": {"name": f"n-{api.ns}"}, "status": {"declaredFeatures": [feature], "images": [image]}}
+    created = (await api("POST", "/api/v1/nodes", body)).body
+    assert (created["status"]["declaredFeatures"], created["status"]["images"]) == ([feature], [image])
+    status = f"/api/v1/nodes/n-{api.ns}/status"
+    changed = (await api.patch(status, {"status": {"declaredFeatures": ["Another", feature]}})).body
+    assert changed["status"] == created["status"] | {"declaredFeatures": ["Another", feature]}
+    assert "declaredFeatures" not in (await api.merge(status, {"status": {"declaredFeatures": None}})).body["status"]
+    rule = {"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [42]}}
+    container = {"name": "c", "image": "x", "restartPolicy": "Never", "restartPolicyRules": [rule]}
+    volume: Object = {"name": "v", "image": {"reference": "y:1", "pullPolicy": "Never"}}
+    spec = (await api.pod("a", containers=[container], volumes=[volume], hostUsers=False)).body["spec"]
+    assert (spec["containers"][0]["restartPolicyRules"], spec["volumes"][0]) == ([rule], volume)
+    assert spec["hostUsers"] is False
+
+
 async def test_volumes_and_claims(api: Api) -> None:
     """Protected by finalizers, pending, bound by patches; deletion waits."""
     volumes, name = "/api/v1/persistentvolumes", f"pv-{api.ns}"
@@ -93,6 +111,53 @@ async def test_leases(api: Api) -> None:
     assert without(gone, "details") == {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
     uid = created.metadata["uid"]
     assert gone["details"] == {"name": "l", "group": "coordination.k8s.io", "kind": "leases", "uid": uid}
+
+
+async def test_a_lease_as_leader_election_writes_it(api: Api) -> None:
+    """Made once, patched from the version and uid that were seen and from no other, with texts kept as they are."""
+    leases = api.at("coordination.k8s.io/v1", "leases")
+    spec: Object = {
+        "holderIdentity": "a",
+        "leaseDurationSeconds": 15,
+        "acquireTime": "2026-01-01T00:00:00.000001Z",
+        "renewTime": "2026-01-01T00:00:02.000000Z",
+        "leaseTransitions": 0,
+    }
+    body: Object = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "l"}, "spec": spec}
+    made = await api("POST", leases, body)
+    assert (made.status, made.body["spec"]) == (201, spec)
+    details = {"name": "l", "group": "coordination.k8s.io", "kind": "leases"}
+    refusal(
+        await api("POST", leases, body), 409, "AlreadyExists", 'leases.coordination.k8s.io "l" already exists', details
+    )
+    await api.merge(f"{leases}/l", {"metadata": {"labels": {"x": "y"}}})
+    seen = await api("GET", f"{leases}/l")
+
+    free: Object = {"holderIdentity": "", "leaseDurationSeconds": 1, "leaseTransitions": 3}
+    precondition: Object = {name: seen.metadata[name] for name in ("uid", "resourceVersion")}
+    changed = await api.merge(f"{leases}/l", {"metadata": precondition, "spec": free})
+    assert (changed.status, changed.body["spec"], changed.metadata["labels"]) == (200, spec | free, {"x": "y"})
+    message = (
+        'Operation cannot be fulfilled on leases.coordination.k8s.io "l": the object has been modified; '
+        "please apply your changes to the latest version and try again"
+    )
+    refusal(await api.merge(f"{leases}/l", {"metadata": precondition, "spec": spec}), 409, "Conflict", message, details)
+
+    await api("DELETE", f"{leases}/l")
+    gone = 'leases.coordination.k8s.io "l" not found'
+    refusal(await api.merge(f"{leases}/l", {"metadata": precondition, "spec": spec}), 404, "NotFound", gone, details)
+    refusal(await api("GET", f"{leases}/l"), 404, "NotFound", gone, details)
+    again = await api("POST", leases, body)
+    late = await api.merge(f"{leases}/l", {"metadata": precondition, "spec": free})
+    assert (again.status, late.status) == (201, 409)
+    nowhere = "/apis/coordination.k8s.io/v1/namespaces/nowhere/leases"
+    refusal(
+        await api("POST", nowhere, body),
+        404,
+        "NotFound",
+        'namespaces "nowhere" not found',
+        {"name": "nowhere", "kind": "namespaces"},
+    )
 
 
 async def test_events_have_two_faces(api: Api) -> None:

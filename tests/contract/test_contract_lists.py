@@ -154,6 +154,10 @@ async def test_label_selectors(api: Api, selector: str, names: list[str]) -> Non
         ("spec.schedulerName=other", ["p0"]),
         ("status.phase!=Succeeded,status.phase!=Failed", ["p0", "p1", "p2", "p4"]),
         ("metadata.namespace!=default,spec.nodeName=n", ["p4"]),
+        ("status.phase=Failed,spec.schedulerName=kubestow", ["p3"]),
+        ("status.phase=Failed,spec.schedulerName=other", []),
+        (r"spec.schedulerName!=a\,b\=c\\,spec.schedulerName=other", ["p0"]),
+        (r"spec.schedulerName=other\,kubestow", []),
     ],
 )
 async def test_field_selectors(api: Api, selector: str, names: list[str]) -> None:
@@ -170,6 +174,10 @@ async def test_field_selectors(api: Api, selector: str, names: list[str]) -> Non
         pytest.param("labelSelector=a%20b", 400, "unable to parse requirement: found 'b', expected: in, notin, =, ==, !=, gt, lt", id="no operator"),
         pytest.param("fieldSelector=spec.foo%3D1", 400, "field label not supported: spec.foo", id="unknown field"),
         pytest.param("fieldSelector=metadata.name", 400, "invalid selector: 'metadata.name'; can't understand 'metadata.name'", id="no value"),
+        pytest.param("fieldSelector=status.phase%3DFailed%2Cmetadata.name", 400, "invalid selector: 'status.phase=Failed,metadata.name'; can't understand 'metadata.name'", id="no value in the second term"),
+        pytest.param("fieldSelector=metadata.name%3Da%3Db", 400, "invalid field selector: unescaped character in value: 61", id="a sign that is not escaped"),
+        pytest.param("fieldSelector=metadata.name%3Da%5Cb", 400, "invalid field selector: invalid escape sequence: \\b", id="an escape of nothing"),
+        pytest.param("fieldSelector=metadata.name%3Da%5C", 400, "invalid field selector: invalid escape sequence: \\", id="a lone backslash"),
         pytest.param("resourceVersionMatch=NotOlderThan", 422, 'ListOptions.meta.k8s.io "" is invalid: resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided', id="match without version"),
         pytest.param("resourceVersion=abc", 400, 'invalid resource version: resourceVersion: Invalid value: "abc": strconv.ParseUint: parsing "abc": invalid syntax', id="no number"),
     ],

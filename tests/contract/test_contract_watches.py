@@ -118,6 +118,23 @@ async def test_a_pod_that_finishes_leaves_the_schedulers_watch(api: Api) -> None
         assert events.seen[3]["object"]["status"]["phase"] == "Running"
 
 
+async def test_failed_pods_enter_the_watch_that_is_about_them(api: Api) -> None:
+    """With the reason that the main watch hides, once they have failed; those of other schedulers never do."""
+    selector = "status.phase=Failed,spec.schedulerName=kubestow"
+    for name in ("old", "ours", "theirs"):
+        await api.pod(name, schedulerName="other" if name == "theirs" else "kubestow")
+    await api.merge(f"{api.pods}/old/status", {"status": {"phase": "Failed", "reason": "OutOfpods"}})
+    async with api.watch(api.pods, fieldSelector=selector, **WATCH_LIST) as events:
+        assert await events.take(2) == [("ADDED", "old"), ("BOOKMARK", "")]
+        for name in ("theirs", "ours"):
+            await api("POST", f"{api.pods}/{name}/binding", {"metadata": {"name": name}, "target": {"name": "n"}})
+            await api.merge(f"{api.pods}/{name}/status", {"status": {"phase": "Failed", "reason": "OutOfcpu"}})
+        await api.merge(f"{api.pods}/ours", {"metadata": {"labels": {"a": "b"}}})
+        assert await events.take(2) == [("ADDED", "ours"), ("MODIFIED", "ours")]
+        shown = events.seen[2]["object"]
+        assert (shown["spec"]["nodeName"], shown["status"]["reason"]) == ("n", "OutOfcpu")
+
+
 async def test_initial_events_end_with_a_bookmark(api: Api) -> None:
     """ADDED for everything, then the annotated bookmark at a version to resume from, then what happens."""
     await api.pod("a", labels={"x": "y"})

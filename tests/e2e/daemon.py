@@ -1,7 +1,7 @@
 """The real daemon, `python -m scheduler run`, as a subprocess that cannot outlive the test."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,17 +15,28 @@ _REPOSITORY = Path(__file__).parents[2]
 
 
 @contextmanager
-def daemon(plane: ControlPlane, *scheduler_names: str) -> Iterator[Server]:
-    """Kubestow on this plane with one default profile per name. Starts and does not wait: a bound pod says it runs."""
-    config = plane.directory / "kubestow.yaml"
-    config.write_text(yaml.safe_dump(scheduler_config(*(scheduler_names or (SCHEDULER_NAME,)))))
+def daemon(
+    plane: ControlPlane,
+    *scheduler_names: str,
+    config: Mapping[str, object] | None = None,
+    flags: Sequence[str] = (),
+    name: str = "kubestow",
+) -> Iterator[Server]:
+    """Kubestow on this plane with one default profile per name. Starts and does not wait: a bound pod says it runs.
+
+    What `config` has replaces what the default has; `flags` come last and so win. `name` tells replicas apart.
+    """
+    path = plane.directory / f"{name}.yaml"
+    full = scheduler_config(*(scheduler_names or (SCHEDULER_NAME,))) | dict(config or {})
+    path.write_text(yaml.safe_dump(full))
     group = Group(plane.logs)
     try:
         yield group.start(
-            "kubestow",
+            name,
             [
                 *("/usr/bin/env", f"PYTHONPATH={_REPOSITORY}", sys.executable, "-m", "scheduler", "run"),
-                *("--config", str(config), "--kubeconfig", str(plane.kubeconfig)),
+                *("--config", str(path), "--kubeconfig", str(plane.kubeconfig)),
+                *flags,
             ],
         )
     finally:

@@ -2,49 +2,21 @@
 
 import asyncio
 import contextlib
-import json
-from collections import Counter, defaultdict
+from collections import Counter
 from pathlib import Path
 
 import pytest
-from aiohttp import ClientSession, ClientTimeout
 
-from tests.e2e.cluster import PODS, Cluster, Json, node, pod, until
+from tests.e2e.cluster import PODS, Cluster, node, pod, until
 from tests.e2e.controlplane.harness import ControlPlane
 from tests.e2e.daemon import SCHEDULER_NAME, daemon
+from tests.e2e.history import History
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 
 NODES = 1000
 FITTING = 2000
 TOO_MANY = 10
-
-
-class History:
-    """Every node name that a watch saw on a pod, in order."""
-
-    def __init__(self) -> None:
-        self.nodes_of: dict[str, list[str]] = defaultdict(list)
-
-    async def follow(self, http: ClientSession, version: str) -> None:
-        """Until cancelled; a stream may end at any moment and is resumed where it ended."""
-        while True:
-            query = {"watch": "1", "resourceVersion": version}
-            async with http.get(PODS, params=query, timeout=ClientTimeout(total=None)) as stream:
-                stream.raise_for_status()
-                rest = b""
-                async for chunk in stream.content.iter_any():
-                    *lines, rest = (rest + chunk).split(b"\n")
-                    for line in lines:
-                        version = self._see(json.loads(line))
-
-    def _see(self, event: Json) -> str:
-        seen = event["object"]
-        assert event["type"] != "ERROR", seen
-        name, node_name = seen["metadata"]["name"], seen["spec"].get("nodeName")
-        if node_name and self.nodes_of[name][-1:] != [node_name]:
-            self.nodes_of[name].append(node_name)
-        return str(seen["metadata"]["resourceVersion"])
 
 
 async def test_a_full_cluster_is_filled_exactly(control_plane_binaries: Path) -> None:

@@ -152,6 +152,7 @@ async def test_endpoints_tell_the_state() -> None:
         await world.until(lambda: "message" in world.condition("big"), "no condition")
 
         assert await text(http, "/livez") == "ok"
+        await world.until(lambda: world.daemon._check.permissions() is None, "permissions were not asked")
         assert "[+]informer-sync-pods ok" in await text(http, "/readyz?verbose")
         metrics = await text(http, "/metrics")
         assert 'scheduler_schedule_attempts_total{profile="kubestow",result="scheduled"} 1.0' in metrics
@@ -164,8 +165,8 @@ async def test_endpoints_tell_the_state() -> None:
         assert '"scheduled"' in await text(http, "/debug/pod/default/fits")
 
 
-async def test_not_ready_until_the_first_picture_is_complete() -> None:
-    """9.8-221: /readyz fails and names the check while the pod list is refused; nothing is scheduled meanwhile."""
+async def test_221_not_ready_until_the_first_picture_is_complete() -> None:
+    """/readyz fails and names the check while the pod list is refused; nothing is scheduled meanwhile."""
     server = ApiServer()
     server.forbidden.add(("watch", "pods"))
     server.forbidden.add(("list", "pods"))

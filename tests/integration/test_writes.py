@@ -8,10 +8,11 @@ import pytest
 from scheduler.core.clock import SystemClock
 from scheduler.core.errors import Ambiguous, ApiError, Conflict, Invalid, NotFound, TooManyRequests, Unavailable
 from scheduler.core.pod import Pod, PodCondition
+from scheduler.kube.leasebody import LeaseSpec
 from scheduler.kube.recorder import EventRecorder
 from scheduler.kube.throttle import Throttle
 from scheduler.kube.transport import HttpTransport, load_settings
-from scheduler.kube.writes import ApiWriter
+from scheduler.kube.writes import ApiWriter, LeaseWriter
 from scheduler.testing.apiserver import ApiServer, Fault
 from scheduler.testing.builders import node, pod
 from tests.unit.kube.scripted import LeapingClock
@@ -188,3 +189,54 @@ async def test_events(server, writer, reset):
     (event,) = server.list("events")
     assert ("FailedScheduling", "0/2 nodes are available.") == (event["reason"], event["note"])
     assert 3 == event["series"]["count"]
+
+
+@pytest.fixture
+async def leases(server: ApiServer) -> AsyncIterator[LeaseWriter]:
+    transport = HttpTransport(await load_settings(master=server.url))
+    yield LeaseWriter(transport, "kube-system", "kubestow")
+    await transport.close()
+
+
+async def test_a_lease(server, leases):
+    """Made, read, changed; what others keep in it stays, and an empty holder is a holder."""
+    assert await leases.read_lease() is None
+    made = await leases.create_lease(LeaseSpec("a", 15, "2026-01-01T00:00:00.000001Z", None, 0))
+    server.patch("leases", "kubestow", {"metadata": {"labels": {"x": "y"}}}, namespace="kube-system")
+    seen = await leases.read_lease()
+    changed = await leases.patch_lease(seen, LeaseSpec("", 1))
+
+    assert (made.record, ("", 1, 0)) == (
+        seen.record, (changed.record.holder_identity, changed.record.lease_duration_seconds, changed.record.transitions)
+    )  # fmt: skip
+    lease = server.get("leases", "kubestow", "kube-system")
+    assert ({"x": "y"}, "2026-01-01T00:00:00.000001Z") == (lease["metadata"]["labels"], lease["spec"]["acquireTime"])
+
+
+async def test_a_lease_that_somebody_else_wrote_is_a_conflict(server, leases):
+    """Of two writes from one version one is refused; so is a second creation; a lease that is gone is not made anew."""
+    made = await leases.create_lease(LeaseSpec("a"))
+    await leases.patch_lease(made, LeaseSpec("b"))
+    with pytest.raises(Conflict):
+        await leases.patch_lease(made, LeaseSpec("c"))
+    with pytest.raises(Conflict):
+        await leases.create_lease(LeaseSpec("c"))
+    assert "b" == server.get("leases", "kubestow", "kube-system")["spec"]["holderIdentity"]
+    server.delete("leases", "kubestow", "kube-system")
+    with pytest.raises(NotFound):
+        await leases.patch_lease(made, LeaseSpec("c"))
+
+
+@pytest.mark.parametrize(
+    ("reset", "holder"),
+    [pytest.param("before", "a", id="before it was done"), pytest.param("after", "b", id="after it was done")],
+)
+async def test_a_lost_renewal_is_ambiguous(server, leases, reset, holder):
+    """A read tells."""
+    made = await leases.create_lease(LeaseSpec("a"))
+    server.faults.add(Fault(verb="patch", resource="leases", reset=reset))
+    with pytest.raises(Ambiguous):
+        await leases.patch_lease(made, LeaseSpec("b"))
+
+    seen = await leases.read_lease()
+    assert holder == seen.record.holder

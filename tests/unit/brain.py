@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 from scheduler.cache.cluster import Cluster
@@ -87,7 +88,7 @@ class WireWriter(ScriptedWriter):
 class Brain:
     """Feed it what the watch would show; `settle` lets it work until nothing moves."""
 
-    def __init__(self, config: Configuration | None = None) -> None:
+    def __init__(self, config: Configuration | None = None, *, pods_version: Callable[[], str] = str) -> None:
         self.clock = StepClock()
         self.writer = WireWriter()
         self.recorder = ListRecorder()
@@ -98,6 +99,7 @@ class Brain:
             recorder=self.recorder,
             clock=self.clock,
             metrics=Metrics(process=False),
+            pods_version=pods_version,
         )
         self.seen: dict[str, Pod | Broken] = {}
         self.nodes: dict[str, Node | Broken] = {}
@@ -119,11 +121,12 @@ class Brain:
     # -- what the watch shows ----------------------------------------------------------------------------------------
 
     def node(self, name: str, *, raw: bool = False, **more: Any) -> None:
-        """Add or change a node: cpu, labels, taints, unschedulable, or any `status`."""
+        """Add or change a node: cpu, memory, pods, labels, taints, unschedulable."""
+        amounts = {amount: more[amount] for amount in ("cpu", "memory", "pods") if amount in more}
         manifest = {
             "metadata": {"name": name, "labels": more.get("labels", {})},
             "spec": {"taints": more.get("taints", []), "unschedulable": more.get("unschedulable", False)},
-            "status": {"allocatable": {"cpu": more.get("cpu", "4"), "memory": "8Gi", "pods": more.get("pods", "110")}},
+            "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "110", **amounts}},
         }
         new = read_node(manifest)
         self.parts.intake.nodes([Delta(self.nodes.get(name), new)])

@@ -11,6 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 DECISIONS = {"binding", "cycle", "decisions", "failure", "inbox", "intake", "loop", "preemption", "queue", "shared"} | {
+    "refusals",
     "surroundings",
     "cache",
     "cel",

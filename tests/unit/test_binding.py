@@ -23,8 +23,8 @@ def refuse_once(brain: Brain, error: ApiError) -> None:
     brain.writer.on_bind = answer
 
 
-async def test_a_pod_is_bound_and_said_so() -> None:
-    """9.8-199: Binding, event; no condition, because the server sets it."""
+async def test_199_a_pod_is_bound_and_said_so() -> None:
+    """Binding, event; no condition, because the server sets it."""
     brain = Brain()
     brain.node("n1")
     brain.pod("p")
@@ -39,8 +39,8 @@ async def test_a_pod_is_bound_and_said_so() -> None:
     assert brain.parts.cluster.is_assumed("uid-p")
 
 
-async def test_the_watch_confirms_the_assumption() -> None:
-    """9.2-71: one pod on the node, no longer assumed, nothing left in the queue."""
+async def test_71_the_watch_confirms_the_assumption() -> None:
+    """One pod on the node, no longer assumed, nothing left in the queue."""
     brain = Brain()
     brain.node("n1")
     brain.pod("p")
@@ -56,12 +56,12 @@ async def test_the_watch_confirms_the_assumption() -> None:
 @pytest.mark.parametrize(
     ("error", "server", "outcome"),
     [
-        pytest.param(Unavailable("500"), {}, "error backoff", id="9.8-202 a server error: error back-off"),
+        pytest.param(Unavailable("500"), {}, "error backoff", id="202 a server error: error back-off"),
         pytest.param(Forbidden("no"), {}, "error backoff", id="a missing permission: error back-off"),
         pytest.param(NotFound("gone"), {}, None, id="the pod is gone: dropped"),
-        pytest.param(Conflict("taken"), {"on": "elsewhere"}, None, id="9.8-200 bound by somebody else: dropped"),
-        pytest.param(Conflict("taken"), {"deleting": True}, None, id="9.8-201 being deleted: dropped"),
-        pytest.param(Conflict("taken"), {"uid": "another"}, None, id="9.8-203 recreated meanwhile: dropped"),
+        pytest.param(Conflict("taken"), {"on": "elsewhere"}, None, id="200 bound by somebody else: dropped"),
+        pytest.param(Conflict("taken"), {"deleting": True}, None, id="201 being deleted: dropped"),
+        pytest.param(Conflict("taken"), {"uid": "another"}, None, id="203 recreated meanwhile: dropped"),
         pytest.param(Conflict("odd"), {"cpu": "1"}, "error backoff", id="a conflict without a cause: error back-off"),
     ],
 )
@@ -161,8 +161,8 @@ async def test_an_unforeseen_exception_costs_one_attempt() -> None:
     assert ("default/q", "n1") in brain.writer.binds
 
 
-async def test_the_node_is_looked_at_again_before_the_bind() -> None:
-    """9.2-92: another scheduler took the room between our decision and our Binding; we yield and do not POST."""
+async def test_92_the_node_is_looked_at_again_before_the_bind() -> None:
+    """Another scheduler took the room between our decision and our Binding; we yield and do not POST."""
     brain = Brain()
     brain.node("n1", cpu="2")
     brain.pod("p", cpu="2")
@@ -203,8 +203,8 @@ async def test_changes_of_our_own_making_need_no_second_look() -> None:
     assert sorted(brain.writer.binds) == [("default/p", "n1"), ("default/q", "n1")]
 
 
-async def test_an_assumed_pod_that_is_deleted_gives_its_place_back_at_once() -> None:
-    """9.8-205: others are woken before the binding has even failed."""
+async def test_205_an_assumed_pod_that_is_deleted_gives_its_place_back_at_once() -> None:
+    """Others are woken before the binding has even failed."""
     brain = Brain()
     brain.node("n1", cpu="1")
     brain.writer.hold = asyncio.Event()

@@ -96,7 +96,14 @@ def test_uvloop_is_the_default_loop(monkeypatch: pytest.MonkeyPatch, started: li
         (["--pod-max-in-unschedulable-pods-duration=10m"], lambda o: o.max_in_unschedulable_s, 600.0),
         (["--kube-api-qps=-1"], lambda o: o.config.client_connection.qps, -1.0),
         (["--kube-api-burst", "3"], lambda o: o.config.client_connection.burst, 3),
-        (["--leader-elect=false", "--leader-elect-lease-duration=15s"], lambda o: o.port, 10259),
+        (["--leader-elect=false"], lambda o: o.config.leader_election.leader_elect, False),
+        (["--leader-elect"], lambda o: o.config.leader_election.leader_elect, True),
+        (["--leader-elect-lease-duration=1m"], lambda o: o.config.leader_election.lease_duration_s, 60.0),
+        (["--leader-elect-renew-deadline=12.5s"], lambda o: o.config.leader_election.renew_deadline_s, 12.5),
+        (["--leader-elect-retry-period", "500ms"], lambda o: o.config.leader_election.retry_period_s, 0.5),
+        (["--leader-elect-resource-name=mine"], lambda o: o.config.leader_election.resource_name, "mine"),
+        (["--leader-elect-resource-namespace=here"], lambda o: o.config.leader_election.resource_namespace, "here"),
+        (["--leader-elect-resource-lock=leases"], lambda o: o.config.leader_election.resource_lock, "leases"),
         (["--feature-gates=StorageCapacityScoring=true,Foo=false", "-v=2", "--v", "4"], lambda o: o.port, 10259),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -116,13 +123,24 @@ def test_flags_win_over_the_file(started: list[RunOptions], config: Path) -> Non
     assert (first.kubeconfig, second.kubeconfig) == ("/from/file", "/flag")
     assert (first.config.client_connection.qps, first.config.client_connection.burst) == (1.0, 9)
     assert [profile.scheduler_name for profile in first.config.profiles] == ["mine"]
+    run(f"--config={config}", "--leader-elect=false", "--leader-elect-resource-name=other")
+
+    assert (started[2].config.leader_election.leader_elect, first.config.leader_election.leader_elect) == (False, True)
+    assert started[2].config.leader_election.resource_name == "other"
 
 
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--leader-elect"], "--leader-elect: leader election is not available"),
-        (["--leader-elect=true"], "--leader-elect: leader election is not available"),
+        (
+            ["--leader-elect-renew-deadline=20s"],
+            "flags: leaderElection.leaseDuration: must be greater than renewDeadline",
+        ),
+        (
+            ["--leader-elect-resource-lock=endpoints"],
+            'flags: leaderElection.resourceLock: must be leases, got "endpoints"',
+        ),
+        (["--leader-elect-resource-name=kube-scheduler"], "the cluster's own scheduler's lease"),
         (["--bind-address=0.0.0.0"], "--bind-address: 0.0.0.0 is not a loopback address"),
         (["--config=/nowhere.yaml"], "/nowhere.yaml: cannot be read: No such file"),
         (["--write-config-to=/nowhere/x"], "--write-config-to: /nowhere/x: No such file"),
@@ -169,6 +187,8 @@ def test_a_daemon_that_cannot_start(
         "--drain-timeout=-1s",
         "--feature-gates=Foo",
         "--leader-elect=x",
+        "--leader-elect-retry-period=0s",
+        "--leader-elect-resource-name=",
         "--conf=x",
     ],
 )
@@ -212,8 +232,8 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert f"kubestow {__version__} " in capsys.readouterr().out
 
 
-def test_default_scheduler_must_be_allowed(started: list[RunOptions], tmp_path: Path) -> None:
-    """A second default-scheduler would fight with the first."""
+def test_217_default_scheduler_must_be_allowed(started: list[RunOptions], tmp_path: Path) -> None:
+    """9.8-217: a second default-scheduler would fight with the first."""
     file = tmp_path / "config.yaml"
     file.write_text(GOOD.replace("mine", "default-scheduler"))
 

@@ -29,8 +29,8 @@ from tests.unit.toys import (
 # -- Filter and its messages (§9.4) ------------------------------------------------------------------------------------
 
 
-def test_no_nodes_at_all() -> None:
-    """9.4-103: the plain text, and nobody to blame, so that the error back-off retries it."""
+def test_103_no_nodes_at_all() -> None:
+    """The plain text, and nobody to blame, so that the error back-off retries it."""
     outcome = World("").unfit()
 
     assert (outcome.message, outcome.diagnosis.unschedulable_plugins, outcome.nominate) == (
@@ -56,15 +56,15 @@ def test_the_one_node_form_is_mapped_over_the_candidates() -> None:
     assert World("n1 n2", RefusesOne("A", names=("n1",))).placed() == "n2"
 
 
-def test_a_filter_that_fails_ends_the_attempt() -> None:
-    """9.4-113: an Error on one node is the attempt's error."""
+def test_113_a_filter_that_fails_ends_the_attempt() -> None:
+    """An Error on one node is the attempt's error."""
     world = World("n1 n2", Refuses("A", reasons={"n1": "boom"}, code=Code.ERROR))
 
     assert world.broke().message == 'running "A" filter plugin: boom'
 
 
-def test_skip_in_prefilter_skips_filter_and_add_pod() -> None:
-    """9.4-122."""
+def test_122_skip_in_prefilter_skips_filter_and_add_pod() -> None:
+    """The plugin has nothing to say of this pod."""
     world = World("n1", Answers("A", answer=SKIP))
     world.nominated.by_node["n1"] = (a_pod("other", priority=9),)
 
@@ -80,13 +80,13 @@ def test_skip_in_prefilter_skips_filter_and_add_pod() -> None:
             [Answers("A", answer=Narrow(frozenset({"gone"})))],
             "0/2 nodes are available: 2 node(s) didn't satisfy plugin(s) [A].",
             {"A"},
-            id="9.4-117 narrowed to a node that is not there",
+            id="117 narrowed to a node that is not there",
         ),
         pytest.param(
             [Answers("A", answer=Narrow(frozenset({"n1"}))), Answers("B", answer=Narrow(frozenset({"n2"})))],
             "0/2 nodes are available: node(s) didn't satisfy plugin(s) [A B] simultaneously.",
             {"A", "B"},
-            id="9.4-118 two that exclude each other",
+            id="118 two that exclude each other",
         ),
         pytest.param(
             [Answers("A", answer=Narrow(frozenset()))],
@@ -98,7 +98,7 @@ def test_skip_in_prefilter_skips_filter_and_add_pod() -> None:
             [Answers("A", answer=Rejection("A", Code.UNRESOLVABLE, ("pvc not found",)))],
             "0/2 nodes are available: pvc not found.",
             {"A"},
-            id="9.4-116 an unresolvable PreFilter",
+            id="116 an unresolvable PreFilter",
         ),
         pytest.param(
             [
@@ -196,9 +196,9 @@ class OnePodPerNode(Toy):
 @pytest.mark.parametrize(
     ("ours", "theirs", "fits"),
     [
-        pytest.param(0, 5, False, id="9.4-123 a higher nominated pod leaves no room"),
+        pytest.param(0, 5, False, id="123 a higher nominated pod leaves no room"),
         pytest.param(5, 5, False, id="nor does an equal one"),
-        pytest.param(5, 0, True, id="9.4-124 a lower one is ignored"),
+        pytest.param(5, 0, True, id="124 a lower one is ignored"),
     ],
 )
 def test_nominated_pods_count(ours: int, theirs: int, fits: bool) -> None:
@@ -212,16 +212,16 @@ def test_nominated_pods_count(ours: int, theirs: int, fits: bool) -> None:
     assert int(world.cluster.nodes.pod_count.sum()) == int(fits)
 
 
-def test_a_pod_is_not_counted_against_itself() -> None:
-    """9.4-126."""
+def test_126_a_pod_is_not_counted_against_itself() -> None:
+    """Its own nomination keeps nothing free from it."""
     world = World("n1", OnePodPerNode())
     world.nominated.by_node["n1"] = (a_pod(),)
 
     assert world.placed(a_pod()) == "n1"
 
 
-def test_the_nominated_node_is_taken_without_scoring() -> None:
-    """9.4-127, and 9.4-128: an infeasible one means the full search, 9.4-129: so does one that is gone."""
+def test_127_128_129_the_nominated_node_is_taken_without_scoring() -> None:
+    """An infeasible one means the full search, and so does one that is gone."""
     score = Scored("S", table={"n2": 100})
     world = World("n1 n2 n3", Refuses("A", reasons={"n3": "a"}), score)
 
@@ -241,23 +241,26 @@ def test_the_highest_total_wins() -> None:
     assert world.placed() == "n2"
 
 
-def test_one_feasible_node_is_not_scored() -> None:
-    """9.4-111."""
+def test_111_one_feasible_node_is_not_scored() -> None:
+    """There is nothing to compare."""
     world = World("n1 n2", Refuses("A", reasons={"n1": "a"}), Scored("S"))
 
     assert world.placed() == "n2"
     assert not any("score" in call for call in world.calls)
 
 
-def test_a_score_out_of_range_is_an_error_of_the_attempt() -> None:
-    """9.5-131."""
-    message = 'plugin "S" returns an invalid score 101, it should in the range of [0, 100] after normalizing'
+def test_131_a_score_out_of_range_is_an_error_of_the_attempt() -> None:
+    """Whatever plugin it is: no node is taken."""
+    message = (
+        "applying score defaultWeights on Score plugins: "
+        'plugin "S" returns an invalid score 101, it should in the range of [0, 100] after normalizing'
+    )
 
     assert World("n1 n2", Scored("S", table={"n1": 101})).broke().message == message
 
 
-def test_ties_are_broken_evenly() -> None:
-    """9.5-132."""
+def test_132_ties_are_broken_evenly() -> None:
+    """No node is preferred for its name or age."""
     world = World("n1 n2 n3")
 
     chosen = Counter(world.placed(a_pod(f"p{i}")) for i in range(900))
@@ -299,8 +302,8 @@ def test_exact_verifies_every_node_before_scoring() -> None:
     assert [call for call in world.calls if "verify" in call] == ["V.verify n1", "V.verify n2"]
 
 
-def test_an_explicit_percentage_limits_who_is_scored_and_moves_on() -> None:
-    """9.4-106, 9.4-110: 10 % of 1000 is 100 nodes; the next pod starts where the first stopped."""
+def test_106_110_an_explicit_percentage_limits_who_is_scored_and_moves_on() -> None:
+    """10 % of 1000 is 100 nodes; the next pod starts where the first stopped."""
     score = Scored("S")
     world = World(" ".join(f"n{i}" for i in range(1000)), score, percentage=10)
 
@@ -323,8 +326,8 @@ def test_when_verify_refuses_the_whole_sample_the_other_nodes_are_asked() -> Non
 # -- holding what was found --------------------------------------------------------------------------------------------
 
 
-def test_a_failed_reserve_unreserves_all_in_reverse_and_forgets() -> None:
-    """9.8-209: also those that were never asked."""
+def test_209_a_failed_reserve_unreserves_all_in_reverse_and_forgets() -> None:
+    """Also those that were never asked."""
     no = Rejection("B", Code.UNSCHEDULABLE, ("taken",))
     world = World("n1 n2", Holds("A"), Holds("B", reserves=no), Holds("C"))
 
@@ -345,9 +348,22 @@ def test_permit_may_refuse_or_hold() -> None:
     assert refused.message == "0/1 nodes are available: 1 later."
 
 
-def test_an_error_in_reserve_is_an_error_of_the_attempt() -> None:
-    """Not a rejection: error back-off."""
-    assert World("n1", Holds("A", reserves=Rejection("A", Code.ERROR, ("disk",)))).broke().message == "disk"
+DISK = Rejection("A", Code.ERROR, ("disk",))
+
+
+@pytest.mark.parametrize(
+    ("toy", "point"),
+    [
+        pytest.param(Holds("A", reserves=DISK), "Reserve", id="Reserve"),
+        pytest.param(Holds("A", permits=DISK), "Permit", id="Permit"),
+    ],
+)
+def test_an_error_while_holding_is_an_error_of_the_attempt(toy: Holds, point: str) -> None:
+    """Not a rejection: error back-off. What was reserved is given back."""
+    world = World("n1", toy)
+
+    assert world.broke().message == f'running {point} plugin "A": disk'
+    assert world.calls[-1] == "A.unreserve"
 
 
 def test_an_exception_while_holding_leaves_nothing_held() -> None:
@@ -367,8 +383,8 @@ def test_an_exception_while_holding_leaves_nothing_held() -> None:
     assert world.calls[-2:] == ["B.unreserve", "A.unreserve"]
 
 
-def test_a_pod_that_is_in_the_cache_already_cannot_be_assumed() -> None:
-    """9.2-72."""
+def test_72_a_pod_that_is_in_the_cache_already_cannot_be_assumed() -> None:
+    """An error of the attempt."""
     world = World("n1")
     world.placed()
 

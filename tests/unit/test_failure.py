@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import CapturingLogger
 
 from scheduler import failure
-from scheduler.core.errors import NotFound, Unavailable
+from scheduler.core.errors import ApiError, Fenced, NotFound, Unavailable
 from scheduler.core.pod import Pod, PodCondition
 from scheduler.failure import StatusPatches
 from tests.unit.brain import Brain, WireWriter, manifest, typed
@@ -131,6 +131,28 @@ async def test_a_write_that_failed_is_made_by_the_next_submit() -> None:
         await desk.answered()
 
     assert desk.said() == ["A"]
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        pytest.param(Unavailable("away"), 1, id="refused: said"),
+        pytest.param(NotFound("gone"), 0, id="the pod is gone: nothing to say"),
+        pytest.param(Fenced("not leading"), 0, id="not leading: said once, by others"),
+    ],
+)
+async def test_what_is_said_of_a_patch_that_was_not_written(
+    monkeypatch: pytest.MonkeyPatch, error: ApiError, said: int
+) -> None:
+    """One line where a human may care."""
+    lines = CapturingLogger()
+    monkeypatch.setattr(failure, "_log", lines)
+    desk = Desk()
+    desk.writer.patch_errors.append(error)
+    await desk.submit(a_pod(), "A")
+    await desk.answered()
+
+    assert len(lines.calls) == said
 
 
 async def test_a_write_that_failed_is_made_up_for_by_the_one_that_waits() -> None:

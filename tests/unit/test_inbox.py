@@ -43,3 +43,16 @@ async def test_wait_returns_at_once_for_news_that_came_before() -> None:
     inbox.put(lambda: None)
 
     await asyncio.wait_for(waiting, 30)
+
+
+def test_whoever_must_know_everything_catches_up_but_not_in_the_middle_of_an_attempt() -> None:
+    """An attempt that gives the event loop a turn sees no change before its end (architecture D1)."""
+    inbox, seen = Inbox(), []
+    inbox.put(lambda: seen.append("news"))
+
+    with inbox.closed():
+        inbox.catch_up()
+        assert (seen, len(inbox)) == ([], 1)
+    inbox.catch_up()
+
+    assert (seen, len(inbox)) == (["news"], 0)

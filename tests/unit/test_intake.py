@@ -17,8 +17,8 @@ from scheduler.intake import node_changes
 from tests.unit.brain import Brain, manifest, read_node, read_pod
 
 
-async def test_pods_of_other_schedulers_take_room() -> None:
-    """9.2-84: and when they go, ours are woken."""
+async def test_84_pods_of_other_schedulers_take_room() -> None:
+    """And when they go, ours are woken."""
     brain = Brain()
     brain.node("n1", cpu="1")
     brain.pod("theirs", cpu="1", on="n1", scheduler="default-scheduler")
@@ -32,16 +32,16 @@ async def test_pods_of_other_schedulers_take_room() -> None:
     assert brain.writer.binds == [("default/p", "n1")]
 
 
-async def test_pods_of_other_schedulers_without_a_node_are_nothing() -> None:
-    """9.1-3."""
+async def test_3_pods_of_other_schedulers_without_a_node_are_nothing() -> None:
+    """They are not ours to queue."""
     brain = Brain()
     brain.pod("theirs", scheduler="default-scheduler")
 
     assert brain.places() == {}
 
 
-async def test_a_pod_may_come_before_its_node() -> None:
-    """9.2-76: counted as soon as the node appears."""
+async def test_76_a_pod_may_come_before_its_node() -> None:
+    """Counted as soon as the node appears."""
     brain = Brain()
     brain.pod("early", cpu="1", on="n1")
     assert len(brain.parts.cluster.nodes) == 0
@@ -53,8 +53,8 @@ async def test_a_pod_may_come_before_its_node() -> None:
     assert brain.message("p") == "0/1 nodes are available: 1 Insufficient cpu."
 
 
-async def test_a_finished_pod_frees_its_place() -> None:
-    """9.2-86: also when the server sends it in spite of the field selector."""
+async def test_86_a_finished_pod_frees_its_place() -> None:
+    """Also when the server sends it in spite of the field selector."""
     brain = Brain()
     brain.node("n1", cpu="1")
     brain.pod("done", cpu="1", on="n1")
@@ -66,8 +66,8 @@ async def test_a_finished_pod_frees_its_place() -> None:
     assert brain.writer.binds == [("default/p", "n1")]
 
 
-async def test_a_deleting_pod_is_skipped_with_an_event() -> None:
-    """9.1-7."""
+async def test_7_a_deleting_pod_is_skipped_with_an_event() -> None:
+    """It is not tried, and not queued again."""
     brain = Brain()
     brain.node("n1")
     brain.pod("p", deleting=True)
@@ -78,8 +78,8 @@ async def test_a_deleting_pod_is_skipped_with_an_event() -> None:
     assert (brain.writer.binds, brain.places()) == ([], {})
 
 
-async def test_a_gated_pod_waits_in_silence() -> None:
-    """9.1-9, 9.1-10: no event, no condition; the last gate's removal makes it ready."""
+async def test_9_10_a_gated_pod_waits_in_silence() -> None:
+    """No event, no condition; the last gate's removal makes it ready."""
     brain = Brain()
     brain.node("n1")
     brain.pod("p", gates=("a",))
@@ -95,8 +95,8 @@ async def test_a_gated_pod_waits_in_silence() -> None:
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        pytest.param({"unschedulable": True}, {}, id="9.6-149 uncordoned"),
-        pytest.param({"taints": [{"key": "k", "effect": "NoSchedule"}]}, {}, id="9.6-153 untainted"),
+        pytest.param({"unschedulable": True}, {}, id="149 uncordoned"),
+        pytest.param({"taints": [{"key": "k", "effect": "NoSchedule"}]}, {}, id="153 untainted"),
         pytest.param({"labels": {}}, {"labels": {"disk": "ssd"}}, id="labelled"),
         pytest.param({"cpu": "1"}, {"cpu": "4", "labels": {"disk": "ssd"}}, id="grown"),
     ],
@@ -117,8 +117,8 @@ async def test_a_node_that_changes_wakes_whom_it_helps(before: dict[str, Any], a
     assert brain.writer.binds == [("default/p", "n1")]
 
 
-async def test_a_node_that_cannot_help_wakes_nobody() -> None:
-    """9.6-166: a new node that is too small."""
+async def test_166_a_node_that_cannot_help_wakes_nobody() -> None:
+    """A new node that is too small."""
     brain = Brain()
     brain.node("n1", cpu="1")
     brain.pod("p", cpu="2")
@@ -145,8 +145,8 @@ def node(**more: object) -> Node:
 @pytest.mark.parametrize(
     ("old", "new", "labels"),
     [
-        pytest.param(node(), node(), [], id="9.6-151 a heartbeat is free"),
-        pytest.param(node(), node(spec_unschedulable=True), [], id="9.6-150 cordoning emits nothing"),
+        pytest.param(node(), node(), [], id="151 a heartbeat is free"),
+        pytest.param(node(), node(spec_unschedulable=True), [], id="150 cordoning emits nothing"),
         pytest.param(node(spec_unschedulable=True), node(), ["NodeUpdateNodeTaint"], id="uncordoning does"),
         pytest.param(
             node(),
@@ -262,20 +262,6 @@ async def test_an_unreadable_pod_of_ours_is_refused_visibly(spec: dict[str, Any]
     [
         pytest.param({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}, "persistent", id="PVC"),
         pytest.param({"resourceClaims": [{"name": "r", "resourceClaimName": "c"}]}, "laim", id="resource claim"),
-        pytest.param(
-            {"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "z", "whenUnsatisfiable": "DoNotSchedule"}]},
-            "pread",
-            id="spread constraint",
-        ),
-        pytest.param(
-            {
-                "affinity": {
-                    "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "z"}]}
-                }
-            },
-            "ffinity",
-            id="pod anti-affinity",
-        ),
         pytest.param({"schedulingGroup": {"podGroupName": "g"}}, "roup", id="scheduling group"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from scheduler.core.verdicts import Code, Rejection
 from scheduler.framework.profile import BoundFilter
@@ -91,7 +92,45 @@ async def test_an_attempt_that_gave_the_event_loop_a_turn_is_work() -> None:
     assert brain.calls
     assert not step.done()
     assert not brain.parts.is_idle()
+    brain.parts.inbox.put(lambda: None)
+    brain.parts.inbox.catch_up()  # as a binding would that leaves in this turn
+    assert len(brain.parts.inbox) == 1
     await step
     await brain.settle()
 
     assert brain.parts.is_idle()
+
+
+async def test_a_standby_is_warm_and_tries_nothing() -> None:
+    """What arrives is applied and the loop comes around; pods are tried while it may, and no longer."""
+    brain = Brain()
+
+    def arrival(name: str) -> Callable[[], None]:
+        def change() -> None:
+            brain.pod(name)
+
+        return change
+
+    loop, may = brain.parts.loop, [False]
+    running = asyncio.ensure_future(loop.run(lambda: may[0]))
+    brain.parts.inbox.put(lambda: brain.node("n1"))
+    brain.parts.inbox.put(arrival("p"))
+    beat = loop.beat
+    brain.clock.move(5)
+    await brain.turns()
+    assert brain.parts.queue.counts()["active"] == 1
+    assert brain.cluster.sizes()["nodes"] == 1
+    assert loop.beat > beat
+    assert (brain.writer.wire, brain.recorder.events) == ([], [])
+
+    may[0] = True
+    brain.parts.inbox.wake()
+    await brain.turns()
+    assert brain.writer.wire == ["bind p"]
+
+    may[0] = False
+    brain.parts.inbox.put(arrival("q"))
+    await brain.turns()
+    assert brain.writer.wire == ["bind p"]
+    loop.stop()
+    await running

@@ -163,7 +163,7 @@ class _NodeCounts:
     def refresh(self, slots: set[int]) -> None:
         """Pods came to these slots or left them, these or others."""
         counts = self._nodes.population.tally(self._counted).counts
-        if FEW < len(slots) > len(counts):
+        if len(slots) > FEW and len(slots) > len(counts):
             self.column.fill(0.0)
             self._fill()
             return

@@ -44,6 +44,8 @@ class Behaviour:
     bookmark_interval_s: float
     forbidden: set[tuple[str, str]]
     """(verb, resource) pairs that are answered 403; resource as `pods` or `pods/binding`."""
+    held: set[str]
+    """Resources whose watches are silent; "" for all."""
 
 
 class Handler:
@@ -67,6 +69,8 @@ class Handler:
         self._behaviour = behaviour
         self.log: deque[Logged] = deque(maxlen=200_000)
         self.streams: dict[Stream, asyncio.Transport | None] = {}
+        self.is_closing = False
+        """Watches that are opened end at once: a connection that is served to its end must have one."""
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         path = request.path
@@ -197,6 +201,10 @@ class Handler:
     ) -> web.StreamResponse:
         watch_list = self._behaviour.watch_list
         stream = open_stream(self._storage, found.resource, found.namespace, query, watch_list=watch_list)
+        if self._behaviour.held & {"", found.resource.name}:
+            stream.flowing.clear()
+        if self.is_closing:
+            stream.end()
         watchers = self._storage.bucket(found.resource).watchers
         watchers.add(stream)
         self.streams[stream] = request.transport
@@ -227,6 +235,7 @@ class Handler:
 async def _pump(stream: Stream, response: web.StreamResponse) -> None:
     while True:
         await stream.ready.wait()
+        await stream.flowing.wait()
         is_ended = stream.is_ended
         chunk = stream.take()
         if chunk:

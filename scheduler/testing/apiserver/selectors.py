@@ -13,6 +13,9 @@ Predicate = Callable[[dict[str, Any]], bool]
 _Labels = dict[str, str]
 
 _TOKEN: Final = re.compile(r"\s*(\(|\)|,|!=|==|=|!|>|<|[^\s(),!=<>]+)")
+_FIELD_TERM: Final = re.compile(r"(?:\\.|[^,])+")
+_FIELD_OPERATOR: Final = re.compile(r"!=|==|=")
+_ESCAPED: Final = re.compile(r"\\.?|[,=]")
 _VALUE_OPERATORS: Final = {"=", "==", "!=", ">", "<"}
 _OLD_EVENT_NAMES: Final = {
     "involvedObject": "regarding",
@@ -116,20 +119,28 @@ def _is_beyond(label: str, bound: str, *, greater: bool) -> bool:
 
 
 def _field_tests(resource: Resource, text: str) -> list[Predicate]:
-    return [_field_test(resource, part) for part in text.split(",") if part]
+    return [_field_test(resource, term, text) for term in _FIELD_TERM.findall(text)]
 
 
-def _field_test(resource: Resource, part: str) -> Predicate:
-    for operator in ("!=", "==", "="):
-        path, found, value = part.partition(operator)
-        if found:
-            break
-    else:
-        raise bad_request(f"invalid selector: '{part}'; can't understand '{part}'")
+def _field_test(resource: Resource, term: str, text: str) -> Predicate:
+    operator = _FIELD_OPERATOR.search(term)
+    if operator is None:
+        raise bad_request(f"invalid selector: '{text}'; can't understand '{term}'")
+    path, value = term[: operator.start()], _ESCAPED.sub(_unescaped, term[operator.end() :])
     stored = _stored_path(resource, path)
     keys = stored.split(".")
-    equal = operator != "!="
+    equal = operator[0] != "!="
     return lambda obj: (_text_at(obj, keys) == value) is equal
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    """In a value, backslash, comma and equals sign stand behind a backslash, and nothing else does."""
+    sign = found[0]
+    if not sign.startswith("\\"):
+        raise bad_request(f"invalid field selector: unescaped character in value: {ord(sign)}")
+    if sign[1:] not in {"\\", ",", "="}:
+        raise bad_request(f"invalid field selector: invalid escape sequence: {sign}")
+    return sign[1:]
 
 
 def _stored_path(resource: Resource, path: str) -> str:

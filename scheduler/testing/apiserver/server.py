@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+import socket
 from collections import Counter
 from collections.abc import Callable, Iterable
 from types import TracebackType
@@ -46,7 +48,7 @@ class ApiServer:
         self._served = Served(served)
         self._storage = Storage(history=history)
         self._registry = Registry(self._storage, self._served, clock, rng)
-        self._behaviour = Behaviour(watch_list, bookmark_interval_s, set())
+        self._behaviour = Behaviour(watch_list, bookmark_interval_s, set(), set())
         self.faults = Faults(rng)
         self._handler = Handler(
             self._storage, self._registry, self._served, clock=clock, faults=self.faults, behaviour=self._behaviour
@@ -58,19 +60,24 @@ class ApiServer:
 
     async def start(self, port: int = 0) -> str:
         """Listen on 127.0.0.1 and return the URL; port 0 takes a free one."""
+        self._socket = socket.create_server(("127.0.0.1", port), backlog=1024)
+        self._handler.is_closing = False
         server = web.Server(self._handler, access_log=None, handler_cancellation=True)
         self._runner = web.ServerRunner(server, shutdown_timeout=1)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", port, backlog=1024)
-        await site.start()
-        address = self._runner.addresses[0]
-        self.url = f"http://127.0.0.1:{address[1]}"
+        await web.SockSite(self._runner, self._socket, backlog=1024).start()
+        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
         return self.url
 
     async def stop(self) -> None:
         """End all watches and connections. Idempotent."""
-        self.cut_watches()
         if self._runner is not None:
+            # What was accepted a moment ago is not known to the runner yet, and asyncio loses it when the server closes.
+            asyncio.get_running_loop().remove_reader(self._socket)
+            for _ in range(3):
+                await asyncio.sleep(0)
+            self._handler.is_closing = True
+            self.cut_watches()
             await self._runner.cleanup()
             self._runner = None
 
@@ -219,6 +226,19 @@ class ApiServer:
                     transport.abort()
                 stream.end()
         return cut
+
+    def hold_watches(self, resource: str = "") -> None:
+        """Watches (of one resource, if named), open or new, bring nothing from now on: their readers live in the past."""
+        self._behaviour.held.add(resource)
+        for stream in self._handler.streams:
+            if resource in {"", stream.resource.name}:
+                stream.flowing.clear()
+
+    def release_watches(self) -> None:
+        """Bring all that was held back, in order."""
+        self._behaviour.held.clear()
+        for stream in self._handler.streams:
+            stream.flowing.set()
 
 
 def _copy(obj: Object) -> Object:

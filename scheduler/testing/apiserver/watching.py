@@ -24,6 +24,9 @@ class Stream:
     def __init__(self, resource: Resource, namespace: str, predicate: Predicate | None) -> None:
         self.resource = resource
         self.ready = asyncio.Event()
+        self.flowing = asyncio.Event()
+        """Not set while the server keeps what is queued to itself."""
+        self.flowing.set()
         self.is_ended = False
         self._namespace = namespace
         self._predicate = predicate
@@ -61,6 +64,7 @@ class Stream:
     def end(self) -> None:
         """Let the response end after what is queued, as a real server does at any moment."""
         self.is_ended = True
+        self.flowing.set()
         self.ready.set()
 
     def take(self) -> bytes:

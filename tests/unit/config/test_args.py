@@ -323,7 +323,7 @@ LABEL_RULE = (
             "NodeResourcesFit",
             curve((100, 0), (50, 5), (0, 10)),
             [f".{SHAPE}[1].utilization: must be greater than the one before, got 50"],
-            id="a descending curve, told once",
+            id="216 a descending curve, told once",
         ),
         pytest.param(
             "NodeResourcesFit",

@@ -92,7 +92,9 @@ def as_profile(name: str, plugins: Any, args: dict[str, Any]) -> dict[str, Any]:
         optional={
             "percentageOfNodesToScore": st.integers(0, 100),
             "clientConnection": st.fixed_dictionaries({"qps": st.floats(0, 1000), "burst": st.integers(0, 1000)}),
-            "leaderElection": st.fixed_dictionaries({"leaderElect": st.just(False), "leaseDuration": DURATIONS}),
+            "leaderElection": st.fixed_dictionaries(
+                {"leaderElect": st.just(False), "leaseDuration": DURATIONS, "resourceName": NAMES}
+            ),
             "enableContentionProfiling": st.booleans(),
         },
     )

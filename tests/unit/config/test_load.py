@@ -24,13 +24,14 @@ def test_nothing_said_is_the_default() -> None:
 
 
 def test_the_defaults() -> None:
-    """The values of §6.1; our lease is never kube-scheduler's."""
+    """The values of §6.1; our lease is never kube-scheduler's. Made in code, a configuration elects nobody."""
+    assert Configuration().leader_election.leader_elect is False
     configuration = default()
 
     assert configuration.parallelism == 16
     assert configuration.client_connection == ClientConnection(kubeconfig="", qps=50.0, burst=100)
     assert configuration.leader_election == LeaderElection(
-        leader_elect=False,
+        leader_elect=True,
         lease_duration_s=15.0,
         renew_deadline_s=10.0,
         retry_period_s=2.0,
@@ -106,7 +107,7 @@ def test_everything_said_is_kept() -> None:
         pytest.param(
             {"podMaxBackoffSeconds": 0},
             ["podMaxBackoffSeconds: must be >= podInitialBackoffSeconds (1), got 0"],
-            id="no maximum backoff",
+            id="215 no maximum backoff",
         ),
         pytest.param(
             {"podInitialBackoffSeconds": 20},
@@ -125,7 +126,9 @@ def test_everything_said_is_kept() -> None:
         pytest.param(
             {"enableProfiling": "yes"}, ['enableProfiling: must be true or false, got "yes"'], id="a word for a boolean"
         ),
-        pytest.param({"enableProfiling": 1}, ["enableProfiling: must be true or false, got 1"], id="1 for true"),
+        pytest.param(
+            {"enableProfiling": 1}, ["enableProfiling: must be true or false, got 1"], id="the number 1 for true"
+        ),
         pytest.param({"profiles": {}}, ["profiles: must be a list, got a mapping"], id="a mapping for a list"),
         pytest.param(
             {"percentageOfNodeToScore": 5},
@@ -133,7 +136,7 @@ def test_everything_said_is_kept() -> None:
             id="a typo",
         ),
         pytest.param({"Parallelism": 5}, ['Parallelism: unknown field, did you mean "parallelism"?'], id="case counts"),
-        pytest.param({"zzz": None}, ["zzz: unknown field"], id="an unknown field without value"),
+        pytest.param({"zzz": None}, ["zzz: unknown field"], id="210 an unknown field, even without value"),
         pytest.param(
             {"podMaxInUnschedulablePodsDuration": "5m"},
             ["podMaxInUnschedulablePodsDuration: unknown field"],

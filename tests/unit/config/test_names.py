@@ -12,8 +12,8 @@ NAME_RULE = "must consist of alphanumeric characters, '-', '_' or '.', and start
     [
         pytest.param("cpu", "", id="plain"),
         pytest.param("example.com/gpu_A.1", "", id="with a prefix"),
-        pytest.param("a" * 63, "", id="63 characters"),
-        pytest.param("a" * 64, "name part must be no more than 63 characters", id="64 characters"),
+        pytest.param("a" * 63, "", id="as many as 63 characters"),
+        pytest.param("a" * 64, "name part must be no more than 63 characters", id="as many as 64 characters"),
         pytest.param("", "name part must be non-empty", id="nothing"),
         pytest.param("x/", "name part must be non-empty", id="only a prefix"),
         pytest.param("/x", "prefix part must be non-empty", id="a slash without prefix"),

@@ -110,15 +110,15 @@ def test_only_scores_have_weights() -> None:
     assert resolve({}, implements=UPSTREAM).points["filter"][2] == PluginRef("TaintToleration")
 
 
-def test_disabling_all_scores_but_one() -> None:
-    """Scenario 213: only ImageLocality, with 5."""
+def test_213_disabling_all_scores_but_one() -> None:
+    """Only ImageLocality, with 5."""
     resolved = resolve(sets(score=(["ImageLocality:5"], ["*"])), implements=UPSTREAM)
 
     assert resolved.points["score"] == (PluginRef("ImageLocality", 5),)
 
 
-def test_disabling_preemption_everywhere() -> None:
-    """Scenario 214: in multiPoint, it is gone from each of its points."""
+def test_214_disabling_preemption_everywhere() -> None:
+    """In multiPoint, it is gone from each of its points."""
     built = {name: points for name, points in UPSTREAM.items() if name != "DynamicResources"}
     resolved = resolve(sets(multiPoint=([], ["DefaultPreemption"])), implements=built)
 

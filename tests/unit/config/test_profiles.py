@@ -18,7 +18,7 @@ OTHERS = "default-scheduler, whose pods belong to the cluster's own scheduler"
         pytest.param(
             [{"schedulerName": "a"}, {"schedulerName": "a"}],
             ['profiles[1].schedulerName: "a" is already the name of profiles[0]'],
-            id="one name twice",
+            id="211 one name twice",
         ),
         pytest.param(
             [{"schedulerName": "a"}, {}],
@@ -162,7 +162,7 @@ def test_mistakes_in_plugin_sets(plugins: dict[str, Any], said: list[str]) -> No
         pytest.param(
             {"plugins": {"queueSort": {"enabled": [{"name": "B"}]}}},
             ["profiles[1].plugins.queueSort: must be the same for all profiles"],
-            id="another plugin",
+            id="212 another plugin",
         ),
         pytest.param(
             {

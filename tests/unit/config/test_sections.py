@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
+from scheduler.config.errors import ConfigErrors
+from scheduler.config.load import default
 from tests.unit.config.documents import mistakes, read
 
-NOT_YET = "leaderElection.leaderElect: leader election is not available in this version"
 NO_EXTENDERS = "extenders: extenders are not available in this version"
 
 
@@ -15,7 +16,7 @@ NO_EXTENDERS = "extenders: extenders are not available in this version"
     [
         pytest.param({}, [], id="nothing said"),
         pytest.param({"leaderElect": False}, [], id="off"),
-        pytest.param({"leaderElect": True}, [NOT_YET], id="on"),
+        pytest.param({"leaderElect": True}, [], id="on"),
         pytest.param(
             {"leaseDuration": "10s"},
             ["leaderElection.leaseDuration: must be greater than renewDeadline"],
@@ -57,8 +58,25 @@ NO_EXTENDERS = "extenders: extenders are not available in this version"
         ),
         pytest.param(
             {"leaderElect": True, "renewDeadline": "20s"},
-            [NOT_YET, "leaderElection.leaseDuration: must be greater than renewDeadline"],
-            id="on, and checked all the same",
+            ["leaderElection.leaseDuration: must be greater than renewDeadline"],
+            id="a renewal longer than the lease",
+        ),
+        pytest.param(
+            {"resourceName": "a/../b", "resourceNamespace": "Kube"},
+            [
+                'leaderElection.resourceName: must be a lower-case DNS subdomain of at most 253 characters, got "a/../b"',
+                'leaderElection.resourceNamespace: must be a lower-case DNS label of at most 63 characters, got "Kube"',
+            ],
+            id="names that no object can have",
+        ),
+        pytest.param(
+            {"resourceNamespace": "a.b"},
+            ['leaderElection.resourceNamespace: must be a lower-case DNS label of at most 63 characters, got "a.b"'],
+            id="a namespace with a dot",
+        ),
+        pytest.param({"resourceName": "a.b-c"}, [], id="a name with a dot"),
+        pytest.param(
+            {"leaderElect": "yes"}, ['leaderElection.leaderElect: must be true or false, got "yes"'], id="a word for on"
         ),
         pytest.param(
             {"leaderElekt": True},
@@ -68,8 +86,41 @@ NO_EXTENDERS = "extenders: extenders are not available in this version"
     ],
 )
 def test_leader_election(election: dict[str, Any], said: list[str]) -> None:
-    """Checked as far as it matters; on is refused until it works."""
+    """Checked as upstream when it is on, and kube-scheduler's own lease refused even when it is off."""
     assert sorted(mistakes({"leaderElection": election})) == sorted(said)
+
+
+@pytest.mark.parametrize(
+    ("document", "flags", "wanted"),
+    [
+        pytest.param({}, {}, (True, 15.0, "kubestow"), id="on by default, as upstream"),
+        pytest.param({"leaderElect": False}, {}, (False, 15.0, "kubestow"), id="the document switches it off"),
+        pytest.param({"leaderElect": False}, {"leaderElect": True}, (True, 15.0, "kubestow"), id="a flag wins"),
+        pytest.param(
+            {"leaseDuration": "1s", "resourceName": "kube-scheduler"},
+            {"leaseDuration": "20s", "resourceName": "mine"},
+            (True, 20.0, "mine"),
+            id="and is put in before anything is checked",
+        ),
+    ],
+)
+def test_flags_of_leader_election(document: dict[str, Any], flags: dict[str, Any], wanted: tuple[Any, ...]) -> None:
+    """With a document and, where there is nothing in it to win over, without one."""
+    read_one = read({"leaderElection": document}, leader_election=flags).leader_election
+    assert (read_one.leader_elect, read_one.lease_duration_s, read_one.resource_name) == wanted
+    if not document:
+        assert default(flags).leader_election == read_one
+
+
+def test_flags_make_mistakes_too() -> None:
+    """They are told by field; a section that is no mapping is still said to be none."""
+    with pytest.raises(ConfigErrors) as wrong:
+        default({"retryPeriod": "9s"})
+
+    assert str(wrong.value) == "leaderElection.renewDeadline: must be greater than 1.2 times retryPeriod"
+    assert mistakes({"leaderElection": "x"}, leader_election={"leaderElect": True}) == [
+        'leaderElection: must be a mapping, got "x"'
+    ]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from scheduler.core.errors import NotFound, Unavailable
-from scheduler.kube.kinds import KINDS, WATCHED_NOW, Discovery, Served, Unanswered, discover, watched
+from scheduler.kube.kinds import KINDS, WATCHED_NOW, Discovery, Served, Unanswered, discover, failed_pods, watched
 from tests.unit.kube.scripted import LeapingClock, ScriptedTransport, until
 
 CAPACITY, CLAIM, POD = KINDS["CSIStorageCapacity"], KINDS["ResourceClaim"], KINDS["Pod"]
@@ -105,3 +105,19 @@ async def test_missing_kinds_are_asked_for_again():
     assert [1.0, 60.0] == clock.slept
     assert [("ResourceClaim", "v1")] == found
     assert not list(discovery.missing)
+
+
+@pytest.mark.parametrize(
+    ("profile", "selector"),
+    [
+        pytest.param("kubestow", "status.phase=Failed,spec.schedulerName=kubestow", id="a plain name"),
+        pytest.param("a,b=c", r"status.phase=Failed,spec.schedulerName=a\,b\=c", id="a name with the selector's signs"),
+        pytest.param("a\\b", r"status.phase=Failed,spec.schedulerName=a\\b", id="a name with a backslash"),
+    ],
+)
+def test_failed_pods_are_watched_by_profile(profile, selector):
+    """Where pods are served, each row with a name of its own."""
+    spec = failed_pods(profile)
+
+    assert (selector, "pods", ("v1",)) == (spec.field_selector, spec.plural, spec.group_versions)
+    assert spec.name == f"FailedPod/{profile}"

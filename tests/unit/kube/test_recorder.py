@@ -4,10 +4,12 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from structlog.testing import CapturingLogger
 
 from scheduler.core.decode import from_manifest
 from scheduler.core.errors import Ambiguous, Conflict, Forbidden, NotFound, Unavailable
 from scheduler.core.pod import Pod
+from scheduler.kube import recorder
 from scheduler.kube.eventbody import cut
 from scheduler.kube.recorder import EventRecorder
 from scheduler.kube.throttle import Throttle
@@ -99,7 +101,7 @@ async def test_an_event():
         pytest.param("x" * 1024, "x" * 1024, id="exactly the limit"),
         pytest.param("x" * 1025, "x" * 1020 + " ...", id="one byte too many"),
         pytest.param("ü" * 512, "ü" * 512, id="the limit in two-byte characters"),
-        pytest.param("x" + "ü" * 512, "x" + "ü" * 509 + " ...", id="a character across the cut goes as a whole"),
+        pytest.param("x" + "ü" * 512, "x" + "ü" * 509 + " ...", id="121 a character across the cut goes as a whole"),
         pytest.param("a\ud800", "a?", id="what is no text is replaced"),
     ],
 )
@@ -249,3 +251,21 @@ async def test_long_pod_names_still_make_valid_event_names():
     names = [asked.body["metadata"]["name"] for asked in bench.asked]
     assert [253, 253] == [len(name) for name in names]
     assert names[0] != names[1]
+
+
+async def test_behind_the_fence_events_are_dropped_in_silence(monkeypatch):
+    """Thousands may wait when the lease is lost; one line each would bury the reason. What comes later may be sent."""
+    bench, lines = Bench(), CapturingLogger()
+    monkeypatch.setattr(recorder, "_log", lines)
+    may = [False]
+    monkeypatch.setattr(bench.recorder._writer, "_may_write", lambda: may[0])
+    for n in range(10):
+        bench.failed(name=f"p{n}")
+    async with bench.running():
+        await bench.clock.settle()
+        assert ([], 10, []) == (bench.asked, bench.stats.failed, lines.calls)
+        may[0] = True
+        bench.failed(name="p0")
+        await bench.clock.settle()
+
+    assert [EVENTS] == bench.transport.paths("POST")

@@ -3,10 +3,20 @@ import asyncio
 import pytest
 
 from scheduler.core.decode import Broken, from_manifest
-from scheduler.core.errors import Ambiguous, ApiError, Conflict, Invalid, NotFound, TooManyRequests, Unavailable
+from scheduler.core.errors import (
+    Ambiguous,
+    ApiError,
+    Conflict,
+    Fenced,
+    Invalid,
+    NotFound,
+    TooManyRequests,
+    Unavailable,
+)
 from scheduler.core.pod import Pod, PodCondition
+from scheduler.kube.leasebody import Lease, LeaseSpec
 from scheduler.kube.throttle import Throttle
-from scheduler.kube.writes import WRITES, ApiWriter, Rule
+from scheduler.kube.writes import LEASE_RULES, WRITES, ApiWriter, LeaseWriter, Rule
 from scheduler.testing.clock import VirtualClock
 from tests.unit.kube import scripted
 from tests.unit.kube.scripted import Answer, Asked, LeapingClock, ScriptedTransport
@@ -21,7 +31,11 @@ class Bench:
     def __init__(self, *answers: Answer) -> None:
         self.transport = ScriptedTransport(answers=list(answers))
         self.clock = LeapingClock()
-        self.writer = ApiWriter(self.transport, Throttle(self.clock, qps=-1), self.clock)
+        self.until_s = float("inf")
+        self.writer = ApiWriter(
+            self.transport, Throttle(self.clock, qps=-1), self.clock, may_write=lambda: self.clock.now() < self.until_s
+        )
+        self.leases = LeaseWriter(self.transport, "ns", "l")
 
     @property
     def asked(self) -> list[Asked]:
@@ -289,6 +303,185 @@ async def test_every_write_has_its_permission():
     assert sorted(WRITES) == sorted({_rule(asked) for asked in bench.asked})
 
 
+async def test_every_lease_request_has_its_permission():
+    """As above; these are wanted in one namespace only."""
+    bench = Bench(LEASE, LEASE, LEASE)
+    seen = await bench.leases.read_lease()
+    assert seen is not None
+    await bench.leases.create_lease(LeaseSpec("a"))
+    await bench.leases.patch_lease(seen, LeaseSpec("a"))
+
+    assert sorted(LEASE_RULES) == sorted({_rule(asked) for asked in bench.asked})
+
+
+# -- the fence ---------------------------------------------------------------------------------------------------------
+
+FENCED_WRITES = [pytest.param(lambda writer: writer.bind(pod(), "n1"), id="binding"), *WAITING_WRITES]
+
+
+@pytest.mark.parametrize("write", FENCED_WRITES)
+async def test_behind_the_fence_nothing_is_sent(write):
+    """Told apart from every refusal of the server, and never repeated."""
+    bench = Bench()
+    bench.until_s = 0
+    with pytest.raises(Fenced):
+        await write(bench.writer)
+
+    assert [] == bench.asked
+
+
+@pytest.mark.parametrize("write", WAITING_WRITES)
+async def test_the_fence_is_asked_again_after_waiting_for_a_busy_server(write):
+    """What was permitted two seconds ago may not be now."""
+    bench = Bench(TooManyRequests("busy", retry_after_s=2.0))
+    bench.until_s = bench.clock.now() + 1
+    with pytest.raises(Fenced):
+        await write(bench.writer)
+
+    assert 1 == len(bench.asked)
+
+
+@pytest.mark.parametrize("answer", [Unavailable("away"), Ambiguous("lost")], ids=["away", "lost"])
+async def test_the_fence_is_asked_again_before_a_patch_is_repeated(answer):
+    """The first try may have been carried out; that is settled."""
+    bench = Bench(answer)
+    bench.until_s = bench.clock.now() + 0.001
+    with pytest.raises(Fenced):
+        await bench.writer.patch_pod_status(pod(), condition=REFUSED, nominated_node_name=None)
+
+    assert 1 == len(bench.asked)
+
+
+@pytest.mark.parametrize("write", WAITING_WRITES)
+async def test_the_fence_is_asked_after_waiting_for_a_token(write):
+    """Not when the line was joined."""
+    clock, transport = VirtualClock(), ScriptedTransport()
+    writer = ApiWriter(transport, Throttle(clock, qps=1, burst=1), clock, may_write=lambda: clock.now() < 1)
+    await writer.turn()
+    waiting = asyncio.ensure_future(write(writer))
+    await clock.advance(1)
+
+    assert isinstance(waiting.exception(), Fenced)
+    assert [] == transport.asked
+
+
+async def test_what_was_sent_before_the_fence_fell_is_awaited():
+    """Its answer is as good as ever."""
+    bench = Bench()
+    binding = asyncio.ensure_future(bench.writer.bind(pod(), "n1"))
+    await asyncio.sleep(0)
+    assert 1 == len(bench.asked)
+    bench.until_s = 0
+    await binding
+
+
+async def test_reads_pass_the_fence():
+    """A lost answer may still be settled."""
+    bench = Bench(scripted.raw(scripted.pod("p")))
+    bench.until_s = 0
+
+    assert isinstance(await bench.writer.read_pod("ns", "p"), Pod)
+
+
+# -- the lease ---------------------------------------------------------------------------------------------------------
+
+LEASE = scripted.raw(
+    {"metadata": {"name": "l", "namespace": "ns", "uid": "u", "resourceVersion": "7"}, "spec": {"holderIdentity": "b"}}
+)
+PATH = "/apis/coordination.k8s.io/v1/namespaces/ns/leases"
+RECORD = LeaseSpec("", 15, "2026-01-01T00:00:00.000000Z", "2026-01-01T00:00:01.000000Z", 0)
+
+
+async def test_read_lease():
+    """The record with its version; None where there is none; a lease without a record is nobody's."""
+    bare = LEASE.replace(b'"spec":{"holderIdentity":"b"}', b'"spec":null')
+    bench = Bench(LEASE, NotFound("no", status=404), bare)
+    seen, none, empty = [await bench.leases.read_lease() for _ in range(3)]
+
+    assert isinstance(seen, Lease)
+    assert ("b", "7") == (seen.record.holder, seen.metadata.resource_version)
+    assert none is None
+    assert isinstance(empty, Lease)
+    assert ("", 0) == (empty.record.holder, empty.record.transitions)
+    assert [f"{PATH}/l"] * 3 == bench.transport.paths("GET")
+
+
+async def test_create_lease():
+    """Every field of the record, empty ones too."""
+    bench = Bench(LEASE)
+    await bench.leases.create_lease(RECORD)
+
+    (asked,) = bench.asked
+    assert ("POST", PATH, MANAGER) == (asked.method, asked.path, asked.query)
+    assert {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": "l", "namespace": "ns"},
+        "spec": {
+            "holderIdentity": "",
+            "leaseDurationSeconds": 15,
+            "acquireTime": "2026-01-01T00:00:00.000000Z",
+            "renewTime": "2026-01-01T00:00:01.000000Z",
+            "leaseTransitions": 0,
+        },
+    } == asked.body
+
+
+async def test_patch_lease():
+    """The version and the uid that were seen are the precondition; nothing but the record is named."""
+    bench = Bench(LEASE, LEASE)
+    seen = await bench.leases.read_lease()
+    assert seen is not None
+    await bench.leases.patch_lease(seen, LeaseSpec("a", lease_transitions=0))
+
+    asked = bench.asked[1]
+    assert ("PATCH", f"{PATH}/l", MANAGER) == (asked.method, asked.path, asked.query)
+    assert "application/merge-patch+json" == asked.content_type
+    assert {
+        "metadata": {"uid": "u", "resourceVersion": "7"},
+        "spec": {"holderIdentity": "a", "leaseTransitions": 0},
+    } == asked.body
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        pytest.param(Conflict("modified", status=409), id="conflict"),
+        pytest.param(Ambiguous("lost"), id="lost answer"),
+        pytest.param(TooManyRequests("busy", retry_after_s=1.0), id="busy"),
+        pytest.param(Unavailable("away"), id="unavailable"),
+    ],
+)
+async def test_lease_writes_are_sent_once(refusal):
+    """Whoever elects decides about time."""
+    bench = Bench(LEASE, refusal, refusal)
+    seen = await bench.leases.read_lease()
+    assert seen is not None
+    with pytest.raises(type(refusal)):
+        await bench.leases.patch_lease(seen, RECORD)
+    with pytest.raises(type(refusal)):
+        await bench.leases.create_lease(RECORD)
+
+    assert (3, []) == (len(bench.asked), bench.clock.slept)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(b"<html>", id="not JSON"),
+        pytest.param(b'{"metadata":{"resourceVersion":7}}', id="no Lease"),
+        pytest.param(b"{}", id="no version, so no precondition could be made of it"),
+    ],
+)
+async def test_an_answer_that_is_no_lease(answer):
+    """Of a read: nothing is known. Of a write: it may have been carried out."""
+    bench = Bench(answer, answer)
+    with pytest.raises(Unavailable):
+        await bench.leases.read_lease()
+    with pytest.raises(Ambiguous):
+        await bench.leases.create_lease(RECORD)
+
+
 async def test_event_series():
     """Absolute values, times in microseconds."""
     bench = Bench()
@@ -301,6 +494,8 @@ async def test_event_series():
 
 def _rule(asked: Asked) -> Rule:
     prefix, rest = asked.path.split("/namespaces/ns/")
-    plural, _, *sub = [*rest.split("/"), ""][:3]
+    plural, _, *sub = [*rest.split("/"), "", ""][:3]
     group = prefix.split("/")[2] if prefix.startswith("/apis") else ""
-    return Rule(group, "/".join([plural, *filter(None, sub)]), {"POST": "create", "PATCH": "patch"}[asked.method])
+    return Rule(
+        group, "/".join([plural, *filter(None, sub)]), {"POST": "create", "PATCH": "patch", "GET": "get"}[asked.method]
+    )

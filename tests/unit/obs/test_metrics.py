@@ -37,6 +37,8 @@ def used() -> Metrics:
     metrics.hint("NodePorts", "NodeAdd", "Queue", 0.00001)
     metrics.event_handled("NodeAdd", 0.0001)
     metrics.permit_wait("Success", 1.0)
+    metrics.binding_conflict("node")
+    metrics.admission_rejection("OutOfcpu", "kubestow")
     metrics.loop_lag(0.001)
     metrics.bind_gauges(
         pending=lambda: {"active": 3, "gated": 0},
@@ -124,6 +126,18 @@ def test_our_names(name: str, labels: dict[str, str], value: float) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "labels", "value"),
+    [
+        ("scheduler_binding_conflicts_total", {"kind": "node"}, 1),
+        ("scheduler_admission_rejections_total", {"reason": "OutOfcpu", "profile": "kubestow"}, 1),
+    ],
+)
+def test_what_a_second_scheduler_counts(name: str, labels: dict[str, str], value: float) -> None:
+    """Ours too, under the names of docs/spec/core.md §2.6: they belong beside the attempts on a dashboard."""
+    assert value == samples(used())[name, frozenset(labels.items())]
+
+
+@pytest.mark.parametrize(
     ("name", "first", "last", "count"),
     [
         ("scheduling_attempt_duration_seconds", 0.001, 16.384, 15),
@@ -185,3 +199,16 @@ def test_no_created_series_and_two_daemons_do_not_meet() -> None:
 def test_exponential() -> None:
     """Rounded to what a decimal number can say."""
     assert exponential(0.1, 2, 3) == [0.1, 0.2, 0.4]
+
+
+def test_leader_election_has_a_gauge_where_there_is_one() -> None:
+    """client-go's name and label; it follows the lease."""
+    metrics = Metrics(process=False)
+    assert not [name for name, _ in samples(metrics) if name.startswith("leader_election")]
+    leads = [False]
+    metrics.bind_election("kubestow", lambda: leads[0])
+    key = ("leader_election_master_status", frozenset({("name", "kubestow")}))
+    before = samples(metrics)[key]
+    leads[0] = True
+
+    assert (before, samples(metrics)[key]) == (0, 1)

@@ -88,3 +88,21 @@ async def test_a_client_that_leaves_leaves_nothing_behind() -> None:
         while server._handler.streams:
             await asyncio.sleep(0.001)
         server.create("pods", pod("a").obj())
+
+
+async def test_watches_that_are_held_tell_everything_later() -> None:
+    """Silence for the reader, also of a watch opened meanwhile; then all of it, in order. Other kinds are not held."""
+    async with ApiServer() as server, aiohttp.ClientSession(server.url) as http:
+        params = {"watch": "1", "resourceVersion": server.resource_version}
+        async with http.get("/api/v1/pods", params=params) as before, http.get("/api/v1/nodes", params=params) as nodes:
+            server.hold_watches("pods")
+            for name in "ab":
+                server.create("pods", pod(name).obj())
+            server.create("nodes", {"metadata": {"name": "n"}})
+            async with http.get("/api/v1/pods", params=params) as meanwhile:
+                assert json.loads(await asyncio.wait_for(nodes.content.readline(), 30))["type"] == "ADDED"
+                assert [reader.content.total_bytes for reader in (before, meanwhile)] == [0, 0]
+                server.release_watches()
+                for reader in (before, meanwhile):
+                    lines = [json.loads(await asyncio.wait_for(reader.content.readline(), 30)) for _ in "ab"]
+                    assert [line["object"]["metadata"]["name"] for line in lines] == ["a", "b"]

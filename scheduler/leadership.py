@@ -1,0 +1,133 @@
+"""Whether this daemon acts or stands by: leader election as the composition root needs it (docs/spec/core.md §7.4).
+
+Without election it acts at once and for good. Made and run by `app`; the election itself is in `kube/lease.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+import uuid
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+import structlog
+
+from scheduler.config.types import LeaderElection
+from scheduler.core.clock import Clock
+from scheduler.core.errors import ApiError
+from scheduler.insight.http import Check
+from scheduler.kube.eventbody import Event, EventMetadata, Reference
+from scheduler.kube.lease import Elector, Timing
+from scheduler.kube.timestamps import micros
+from scheduler.kube.wire import Transport
+from scheduler.kube.writes import ApiWriter, LeaseWriter
+
+_log = structlog.get_logger(__name__)
+
+CHECK: Final = "leaderElection"
+"""Upstream's name of its watchdog in /healthz and /readyz."""
+
+
+class Leadership:
+    """`run` in a task of its own; `resign` after that task has ended. `may_write` is the fence of every write."""
+
+    def __init__(self, settings: LeaderElection, transport: Transport, clock: Clock) -> None:
+        self.lease = settings.resource_name
+        self.begun = asyncio.Event()
+        """Set when this daemon leads for the first time, and stays set."""
+        self._clock = clock
+        self._where = f"{settings.resource_namespace}/{settings.resource_name}"
+        self._elector: Elector | None = None
+        self._announcement: asyncio.Task[None] | None = None
+        if settings.leader_elect:
+            self._elector = Elector(
+                LeaseWriter(transport, settings.resource_namespace, settings.resource_name),
+                clock,
+                random.Random(),
+                identity=f"{socket.gethostname()}_{uuid.uuid4()}",
+                timing=Timing(settings.lease_duration_s, settings.renew_deadline_s, settings.retry_period_s),
+            )
+
+    @property
+    def is_elected(self) -> bool:
+        """Whether there is an election at all."""
+        return self._elector is not None
+
+    def may_write(self) -> bool:
+        """Whether this daemon leads, right now and by the clock. Cheap: asked before each write and each attempt."""
+        return self._elector is None or self._elector.is_leading()
+
+    async def run(self, writer: ApiWriter, controller: str, on_leading: Callable[[], None]) -> None:
+        """Campaign, call `on_leading` once, keep the lead. Raises LeaseLost; returns only where there is no election.
+
+        `controller` is who reports the Event: the first profile's schedulerName, as upstream.
+        """
+        elector = self._elector
+        if elector is None:
+            self.begun.set()
+            return
+        _log.info("attempting to acquire the leader lease", lease=self._where, identity=elector.identity)
+        await elector.acquire()
+        _log.info("leading", lease=self._where, identity=elector.identity)
+        self.begun.set()
+        self._announcement = asyncio.ensure_future(self._announce(elector, writer, controller))
+        on_leading()
+        await elector.hold()
+
+    async def resign(self) -> None:
+        """Let nothing more be written, and give the lease back if it is still ours."""
+        if self._announcement is not None:
+            self._announcement.cancel()
+            await asyncio.gather(self._announcement, return_exceptions=True)
+        if self._elector is not None:
+            await self._elector.resign()
+
+    # -- what is shown -----------------------------------------------------------------------------------------------
+
+    def livez(self) -> dict[str, Check]:
+        """Upstream's watchdog; nothing where there is no election."""
+        return {} if self._elector is None else {CHECK: self._overdue}
+
+    def readyz(self) -> dict[str, Check]:
+        """The watchdog, and a lease that may not be had; standing by is fine."""
+        return {} if self._elector is None else {CHECK: self._unfit}
+
+    def _overdue(self) -> str | None:
+        assert self._elector is not None
+        return f"failed election to renew leadership on lease {self.lease}" if self._elector.is_overdue() else None
+
+    def _unfit(self) -> str | None:
+        assert self._elector is not None
+        refused = self._elector.refused
+        return self._overdue() or (f"lease {self._where}: {refused}" if refused else None)
+
+    # -- the Event on the Lease --------------------------------------------------------------------------------------
+
+    async def _announce(self, elector: Elector, writer: ApiWriter, controller: str) -> None:
+        assert elector.lease is not None
+        metadata, now_s = elector.lease.metadata, self._clock.wall()
+        event = Event(
+            metadata=EventMetadata(f"{metadata.name[:200]}.{int(now_s * 1e9):x}", metadata.namespace),
+            event_time=micros(now_s),
+            reporting_controller=controller,
+            reporting_instance=elector.identity[:128],
+            action="LeaderElection",  # upstream's is of the old form, which has none
+            reason="LeaderElection",
+            regarding=Reference(
+                metadata.name,
+                metadata.namespace,
+                metadata.uid,
+                metadata.resource_version,
+                kind="Lease",
+                api_version="coordination.k8s.io/v1",
+            ),
+            note=f"{elector.identity} became leader",
+            type="Normal",
+        )
+        try:
+            await writer.create_event(metadata.namespace, msgspec.json.encode(event))
+        except ApiError as error:
+            _log.info("event not recorded", lease=self._where, error=error.message)

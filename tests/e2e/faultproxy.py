@@ -1,0 +1,170 @@
+"""A proxy in front of a real kube-apiserver that does to requests what networks, load and administrators do.
+
+Plain HTTP on loopback towards the client, TLS towards the server. A client without credentials gets the proxy's. The
+rules are those of the in-process API server (`scheduler.testing.apiserver.Fault`); what they leave alone passes through,
+byte for byte.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Mapping
+from types import TracebackType
+from typing import Final, NoReturn, Self
+
+import aiohttp
+from aiohttp import web
+from yarl import URL
+
+from scheduler.testing.apiserver import LIKE_1_36, Fault, Faults, Refused, Request
+from scheduler.testing.apiserver.faults import refusal
+from scheduler.testing.apiserver.resources import Served
+from scheduler.testing.apiserver.routes import target
+from tests.e2e.controlplane.harness import ControlPlane
+
+_PASSED_ON: Final = ("Authorization", "Accept", "Content-Type", "User-Agent")
+_PASSED_BACK: Final = ("Content-Type", "Retry-After")
+_ANSWER_S: Final = 60.0
+
+
+class FaultProxy:
+    """An async context manager; `url` is where clients go.
+
+    A watch that a rule answers with 410 gets it as a real server says it: within the stream. A rule with a status and
+    `reset="after"` gives that status as the answer to a request that was carried out.
+    """
+
+    def __init__(self, plane: ControlPlane) -> None:
+        self.faults = Faults(random.Random(1))
+        self.watch_s: float | None = None
+        """How long a watch may last from its opening; every other one ends in the middle of a chunk."""
+        self.seen: Counter[str] = Counter()
+        """How often, by `verb resource[/subresource] status`; status 0 for what was cut."""
+        self.url = ""
+        self._plane = plane
+        self._served = Served(LIKE_1_36)
+        self._streams: set[asyncio.Event] = set()
+        self._cuts = 0
+
+    async def __aenter__(self) -> Self:
+        self._upstream = self._plane.client()
+        server = web.Server(self._handle, access_log=None, handler_cancellation=True)
+        self._runner = web.ServerRunner(server, shutdown_timeout=1)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0, backlog=1024).start()
+        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+        self.cut_watches()
+        await self._runner.cleanup()
+        await self._upstream.close()
+
+    def add(self, *faults: Fault) -> None:
+        """From the next request on."""
+        for fault in faults:
+            self.faults.add(fault)
+
+    def cut_watches(self) -> None:
+        """End every watch that is open."""
+        for ended in self._streams:
+            ended.set()
+
+    # -- one request ---------------------------------------------------------------------------------------------------
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        asked = self._asked(request)
+        fault = self.faults.strike(asked) if asked is not None else None
+        if fault is not None and fault.delay_s:
+            await asyncio.sleep(fault.delay_s)
+        if fault is not None and fault.status and fault.reset != "after":
+            return self._refuse(asked, fault)
+        if fault is not None and fault.reset == "before":
+            self._cut(request, asked)
+        async with self._passed_on(request) as answer:
+            if asked is not None and asked.verb == "watch" and answer.status == 200:
+                self._count(asked, answer.status)
+                return await self._watch(request, answer)
+            body = await answer.read()
+        if fault is not None and fault.reset == "after":
+            return self._refuse(asked, fault) if fault.status else self._cut(request, asked)
+        self._count(asked, answer.status)
+        return web.Response(body=body, status=answer.status, headers=_kept(answer.headers, _PASSED_BACK))
+
+    def _asked(self, request: web.BaseRequest) -> Request | None:
+        """None for what is no object: discovery, health, reviews."""
+        with contextlib.suppress(Refused):
+            found = target(self._served, request.path)
+            if found is not None:
+                return found.request(request.method, watch=request.query.get("watch") in {"true", "1"})
+        return None
+
+    @contextlib.asynccontextmanager
+    async def _passed_on(self, request: web.BaseRequest) -> AsyncIterator[aiohttp.ClientResponse]:
+        async with self._upstream.request(
+            request.method,
+            URL(request.raw_path, encoded=True),
+            data=await request.read() if request.can_read_body else None,
+            headers=_kept(request.headers, _PASSED_ON),
+            skip_auto_headers=("Accept-Encoding",),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_ANSWER_S),
+            allow_redirects=False,
+        ) as answer:
+            yield answer
+
+    def _refuse(self, asked: Request | None, fault: Fault) -> web.Response:
+        refused = refusal(fault)
+        self._count(asked, refused.code)
+        if refused.code == 410 and asked is not None and asked.verb == "watch":
+            line = {"type": "ERROR", "object": refused.body()}
+            return web.Response(text=json.dumps(line) + "\n", content_type="application/json")
+        headers = {"Retry-After": str(refused.retry_after_s)} if refused.retry_after_s else {}
+        return web.json_response(refused.body(), status=refused.code, headers=headers)
+
+    def _cut(self, request: web.BaseRequest, asked: Request | None) -> NoReturn:
+        self._count(asked, 0)
+        assert request.transport is not None
+        request.transport.abort()
+        raise ConnectionResetError("cut by a fault rule")
+
+    def _count(self, asked: Request | None, status: int) -> None:
+        if asked is not None:
+            sub = f"/{asked.subresource}" if asked.subresource else ""
+            self.seen[f"{asked.verb} {asked.resource}{sub} {status}"] += 1
+
+    # -- watches -------------------------------------------------------------------------------------------------------
+
+    async def _watch(self, request: web.BaseRequest, answer: aiohttp.ClientResponse) -> web.StreamResponse:
+        response = web.StreamResponse(headers=_kept(answer.headers, _PASSED_BACK))
+        response.enable_chunked_encoding()
+        await response.prepare(request)
+        ended = asyncio.Event()
+        self._streams.add(ended)
+        pumping = asyncio.ensure_future(_pump(answer, response))
+        ending = asyncio.ensure_future(ended.wait())
+        try:
+            await asyncio.wait({pumping, ending}, timeout=self.watch_s, return_when=asyncio.FIRST_COMPLETED)
+            if not pumping.done():
+                self._cuts += 1
+                if self._cuts % 2 and request.transport is not None:
+                    request.transport.abort()
+        finally:
+            self._streams.discard(ended)
+            for part in (pumping, ending):
+                part.cancel()
+            await asyncio.gather(pumping, ending, return_exceptions=True)
+        await response.write_eof()
+        return response
+
+
+async def _pump(answer: aiohttp.ClientResponse, response: web.StreamResponse) -> None:
+    async for chunk in answer.content.iter_any():
+        await response.write(chunk)
+
+
+def _kept(headers: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
+    return {name: headers[name] for name in names if name in headers}

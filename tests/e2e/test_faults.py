@@ -1,0 +1,377 @@
+"""The daemon behind a proxy that breaks what can break, in front of a real kube-apiserver: a burst fills the nodes exactly.
+
+Judged by a watch that does not go through the proxy: every pod that fits is bound, once, and no node beyond its room.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import aiohttp
+import pytest
+import yaml
+
+from scheduler.kube.kinds import KINDS
+from scheduler.testing.apiserver import Fault
+from tests.e2e.cluster import PODS, Cluster, Json, each, node, pod, until
+from tests.e2e.controlplane.harness import ControlPlane
+from tests.e2e.controlplane.process import Server, free_port
+from tests.e2e.daemon import SCHEDULER_NAME, daemon
+from tests.e2e.faultproxy import FaultProxy
+from tests.e2e.history import History
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+
+NODES: Final = 20
+PER_NODE: Final = 6
+FITTING: Final = NODES * PER_NODE
+WITHIN_S: Final = 120.0
+RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
+
+
+class Permission(NamedTuple):
+    """As one rule of a ClusterRole."""
+
+    group: str
+    resource: str
+    verb: str
+
+
+@dataclass
+class Stage:
+    """Nodes without a pod, a proxy, and a watch beside it."""
+
+    plane: ControlPlane
+    proxy: FaultProxy
+    admin: aiohttp.ClientSession
+    http: aiohttp.ClientSession
+    history: History = field(default_factory=History)
+    port: int = field(default_factory=free_port)
+
+    def __post_init__(self) -> None:
+        self.cluster = Cluster(self.admin)
+
+    @contextlib.contextmanager
+    def daemon(self, token: str = "") -> Iterator[Server]:
+        """Behind the proxy; with a token of its own, or with whatever the proxy may do."""
+        path = self.plane.directory / "proxy.kubeconfig"
+        path.write_text(yaml.safe_dump(kubeconfig(self.proxy.url, token)))
+        flags = (f"--kubeconfig={path}", f"--secure-port={self.port}")
+        with daemon(self.plane, flags=flags) as server:
+            yield server
+
+    async def burst(self, *, start: int = 0, end: int = FITTING) -> None:
+        """These pods all fit; the last come with three that fit nowhere."""
+        pods = [pod(f"p-{i}", SCHEDULER_NAME, cpu="500m") for i in range(start, end)]
+        if end == FITTING:
+            pods += [pod(f"large-{i}", SCHEDULER_NAME, cpu="100") for i in range(3)]
+        await self.cluster.create(*pods)
+
+    async def bound(self, count: int, server: Server) -> None:
+        async def enough() -> bool:
+            return len(self.history.bound_at) >= count
+
+        await until(enough, f"{count} bound pods", server=server, within_s=WITHIN_S)
+
+    async def exactly_filled(self, server: Server) -> None:
+        """Every node is full, nobody was bound twice, and what is too large has heard why."""
+        await self.bound(FITTING, server)
+
+        async def told() -> bool:
+            conditions = [await self.cluster.condition(f"large-{i}") for i in range(3)]
+            return all(condition and condition["reason"] == "Unschedulable" for condition in conditions)
+
+        await until(told, "conditions of the pods that fit nowhere", server=server, within_s=WITHIN_S)
+        items = (await self.cluster.get(PODS))["items"]
+        bound = {item["metadata"]["name"]: item["spec"]["nodeName"] for item in items if item["spec"].get("nodeName")}
+        assert self.history.nodes_of == {name: [node_name] for name, node_name in bound.items()}
+        assert Counter(bound.values()) == {f"n-{i}": PER_NODE for i in range(NODES)}
+
+    async def put(self, path: str, obj: Json) -> None:
+        """Create the object, or replace it."""
+        async with self.admin.put(f"{path}/{obj['metadata']['name']}", json=obj) as answer:
+            if answer.status == 404:
+                await self.post(path, obj)
+            else:
+                assert answer.status in {200, 201}, await answer.text()
+
+    async def post(self, path: str, obj: Json) -> Json:
+        async with self.admin.post(path, json=obj) as answer:
+            assert answer.status == 201, await answer.text()
+            created: Json = await answer.json()
+            return created
+
+    def cannot_list_nodes(self, token: str) -> Callable[[], Awaitable[bool]]:
+        """A question that is answered through the proxy, as the daemon's are."""
+
+        async def is_denied() -> bool:
+            headers = {"Authorization": f"Bearer {token}"}
+            async with self.http.get(f"{self.proxy.url}/api/v1/nodes?limit=1", headers=headers) as answer:
+                return answer.status == 403
+
+        return is_denied
+
+    async def follow(self) -> None:
+        """Fill the history until cancelled, whatever becomes of the server: after a failure from a fresh list."""
+        while True:
+            try:
+                page = await self.cluster.get(PODS)
+                for item in page["items"]:
+                    self.history._see({"type": "ADDED", "object": item})
+                await self.history.follow(self.admin, page["metadata"]["resourceVersion"])
+            except (aiohttp.ClientError, OSError, AssertionError):
+                await asyncio.sleep(0.1)
+
+    async def readyz(self) -> str:
+        """The verbose page, "" while there is none."""
+        url = f"http://127.0.0.1:{self.port}/readyz?verbose"
+        try:
+            async with self.http.get(url) as answer:
+                return await answer.text()
+        except aiohttp.ClientError:
+            return ""
+
+    async def says(self, words: str, server: Server) -> None:
+        async def said() -> bool:
+            return words in await self.readyz()
+
+        await until(said, f"{words!r} in /readyz", server=server)
+
+
+def kubeconfig(url: str, token: str) -> Json:
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "proxy", "cluster": {"server": url}}],
+        "users": [{"name": "kubestow", "user": {"token": token} if token else {}}],
+        "contexts": [{"name": "e2e", "context": {"cluster": "proxy", "user": "kubestow"}}],
+        "current-context": "e2e",
+    }
+
+
+@pytest.fixture
+async def stage(control_plane: ControlPlane) -> AsyncIterator[Stage]:
+    async with control_plane.client() as admin, aiohttp.ClientSession() as http, FaultProxy(control_plane) as proxy:
+        stage = Stage(control_plane, proxy, admin, http)
+        await stage.cluster.wipe()
+        await stage.cluster.create(*(node(f"n-{i}", cpu=f"{PER_NODE * 500}m") for i in range(NODES)))
+        watching = asyncio.create_task(stage.follow())
+        yield stage
+        watching.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await watching
+        await stage.cluster.wipe()
+
+
+BINDING: Final[Json] = {"verb": "create", "resource": "pods", "subresource": "binding"}
+STATUS: Final[Json] = {"verb": "patch", "resource": "pods", "subresource": "status"}
+FAULTS: Final[dict[str, list[Fault]]] = {
+    "bindings fail, 500": [Fault(**BINDING, status=500, times=30)],
+    "bindings conflict without a cause, 409": [Fault(**BINDING, status=409, times=30)],
+    "the server is too busy for bindings, 429 with Retry-After": [Fault(**BINDING, status=429, times=60)],
+    "the server is too busy for everything, 429 with Retry-After": [Fault(status=429, times=40)],
+    "a gateway gives up waiting, 504: carried out or not": [
+        Fault(**BINDING, status=504, times=20),
+        Fault(**BINDING, status=504, reset="after", times=20),
+    ],
+    "bindings are cut off before they are carried out": [Fault(**BINDING, reset="before", times=40)],
+    "bindings are carried out and their answers lost": [Fault(**BINDING, reset="after", times=40)],
+    "every third request of any kind is cut off, carried out or not": [
+        Fault(reset="before", probability=0.17, times=80),
+        Fault(reset="after", probability=0.2, times=80),
+    ],
+    "the server is slow, for bindings and for the reads that settle them": [
+        Fault(**BINDING, delay_s=0.7, reset="after", times=20),
+        Fault(**BINDING, delay_s=0.7, times=80),
+        Fault(verb="get", resource="pods", delay_s=0.7, times=20),
+    ],
+    "watches are told that their history is gone, 410": [
+        Fault(verb="watch", resource="pods", status=410, times=3),
+        Fault(verb="watch", resource="nodes", status=410, times=3),
+    ],
+    "conditions fail, 500, and are carried out without an answer": [
+        Fault(**STATUS, status=500, times=2),
+        Fault(**STATUS, reset="after", times=2),
+    ],
+}
+
+
+@pytest.mark.parametrize("faults", FAULTS.values(), ids=FAULTS.keys())
+async def test_requests_that_fail(stage: Stage, faults: list[Fault]) -> None:
+    """From the daemon's first request on."""
+    rules = [dataclasses.replace(rule) for rule in faults]
+    stage.proxy.add(*rules)
+    with stage.daemon() as server:
+        await stage.burst()
+
+        await stage.exactly_filled(server)
+    assert all(rule.hits for rule in rules), rules
+
+
+async def test_watches_are_cut_every_second(stage: Stage) -> None:
+    """Now properly, now in the middle of a chunk; pods come in between."""
+    stage.proxy.watch_s = 1.0
+    with stage.daemon() as server:
+        for end in range(20, FITTING + 1, 20):
+            await stage.burst(start=end - 20, end=end)
+            await stage.bound(end, server)
+            opened = stage.proxy.seen["watch pods 200"]
+            await until(lambda opened=opened: _more(stage, opened), "another watch", server=server)  # type: ignore[misc]
+
+        await stage.exactly_filled(server)
+
+
+async def _more(stage: Stage, opened: int) -> bool:
+    return stage.proxy.seen["watch pods 200"] > opened
+
+
+async def test_the_server_restarts_under_a_burst(stage: Stage) -> None:
+    """kube-apiserver is killed and comes back with its data; connections are refused meanwhile."""
+    stage.proxy.add(Fault(**BINDING, times=10), Fault(**BINDING, delay_s=1, times=30))
+    with stage.daemon() as server:
+        await stage.burst(end=FITTING // 2)
+        await stage.bound(10, server)
+        await stage.plane.restart_apiserver(gracefully=False)
+        await stage.burst(start=FITTING // 2)
+
+        await stage.exactly_filled(server)
+
+
+async def test_a_storm_of_node_updates(stage: Stage) -> None:
+    """Every node is labelled and reports its health again and again while the burst is placed."""
+    with stage.daemon() as server:
+        storming = asyncio.create_task(storm(stage))
+        await stage.burst()
+
+        await stage.exactly_filled(server)
+        storming.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await storming
+
+
+async def storm(stage: Stage) -> None:
+    """Until cancelled."""
+    n = 0
+    while True:
+        n += 1
+
+        async def update(i: int, n: int = n) -> None:
+            await stage.cluster.merge(f"/api/v1/nodes/n-{i}", {"metadata": {"labels": {"round": str(n)}}})
+            ready = {
+                "type": "Ready",
+                "status": "True",
+                "lastHeartbeatTime": f"2026-01-01T00:{n // 60 % 60:02}:{n % 60:02}Z",
+            }
+            await stage.cluster.merge(f"/api/v1/nodes/n-{i}/status", {"status": {"conditions": [ready]}})
+
+        await each(range(NODES), update)
+
+
+@pytest.mark.parametrize(
+    ("faults", "bound"),
+    [
+        pytest.param([Fault(**BINDING, times=10)], 10, id="with bindings on the wire"),
+        pytest.param(
+            [Fault(**BINDING, times=10), Fault(**BINDING, reset="after", times=20), Fault(verb="get", status=500)],
+            30,
+            id="with bindings on the wire and others whose answers were lost",
+        ),
+    ],
+)
+async def test_killed_in_the_middle_of_a_burst(stage: Stage, faults: list[Fault], bound: int) -> None:
+    """SIGKILL; the next daemon finds what the first had written, and writes the rest."""
+    stage.proxy.add(*map(dataclasses.replace, faults), Fault(**BINDING, delay_s=3600, times=None))
+    with stage.daemon() as first:
+        await stage.burst()
+        await stage.bound(bound, first)
+        first.kill()
+    assert bound <= len(stage.history.bound_at) < FITTING
+    stage.proxy.faults.clear()
+    with stage.daemon() as second:
+        await stage.exactly_filled(second)
+
+
+# -- permissions ---------------------------------------------------------------------------------------------------------
+
+ROLE: Final = f"{RBAC}/clusterroles/kubestow-faults"
+BINDINGS: Final = Permission("", "pods/binding", "create")
+NODE_READS: Final = {Permission("", "nodes", verb) for verb in ("get", "list", "watch")}
+ALL: Final = frozenset(
+    {
+        BINDINGS,
+        Permission("", "pods/status", "patch"),
+        *(Permission(group, "events", verb) for group in ("", "events.k8s.io") for verb in ("create", "patch")),
+        *(Permission(kind.group, kind.plural, verb) for kind in KINDS.values() for verb in ("get", "list", "watch")),
+    }
+)
+
+
+@pytest.fixture
+async def token(stage: Stage) -> str:
+    """Of a service account with all the daemon's permissions and no others."""
+    await permit(stage, ALL)
+    subject = {"kind": "ServiceAccount", "name": "kubestow-faults", "namespace": "default"}
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "kubestow-faults"}
+    accounts = "/api/v1/namespaces/default/serviceaccounts"
+    await stage.put(accounts, {"metadata": {"name": "kubestow-faults"}})
+    await stage.put(
+        f"{RBAC}/clusterrolebindings",
+        {"metadata": {"name": "kubestow-faults"}, "roleRef": reference, "subjects": [subject]},
+    )
+    answer = await stage.post(f"{accounts}/kubestow-faults/token", {"spec": {"expirationSeconds": 3600}})
+    return str(answer["status"]["token"])
+
+
+async def permit(stage: Stage, permissions: Iterable[Permission]) -> None:
+    """Just these."""
+    rules = [{"apiGroups": [p.group], "resources": [p.resource], "verbs": [p.verb]} for p in sorted(permissions)]
+    await stage.put(f"{RBAC}/clusterroles", {"metadata": {"name": "kubestow-faults"}, "rules": rules})
+
+
+async def test_the_permission_to_bind_is_taken_away(stage: Stage, token: str) -> None:
+    """Pods say what is missing; once it is given back the rest is bound by itself."""
+    with stage.daemon(token) as server:
+        await stage.burst(end=FITTING // 2)
+        await stage.bound(FITTING // 2, server)
+        await permit(stage, ALL - {BINDINGS})
+        await stage.burst(start=FITTING // 2)
+
+        async def refused() -> bool:
+            waiting = (await stage.cluster.get(PODS, fieldSelector="spec.nodeName="))["items"]
+            return any(
+                'cannot create resource "pods/binding"' in condition["message"]
+                for item in waiting
+                for condition in item["status"].get("conditions") or []
+                if condition["reason"] == "SchedulerError"
+            )
+
+        await until(refused, "a condition that names the permission", server=server)
+        assert len(stage.history.bound_at) < FITTING
+        await permit(stage, ALL)
+
+        await stage.exactly_filled(server)
+
+
+async def test_the_permission_to_watch_nodes_is_taken_away(stage: Stage, token: str) -> None:
+    """/readyz says which is missing; a node that is added meanwhile is found once it is given back."""
+    await stage.cluster.delete("/api/v1/nodes/n-0")
+    with stage.daemon(token) as server:
+        await stage.says("[+]informer-sync-nodes ok", server)
+        await permit(stage, ALL - NODE_READS)
+        await until(stage.cannot_list_nodes(token), "the authorizer to notice", server=server)
+        stage.proxy.cut_watches()
+        await stage.says("cannot watch nodes: nodes is forbidden", server)
+        await stage.cluster.create(node("n-0", cpu=f"{PER_NODE * 500}m"))
+        await stage.burst()
+        await stage.bound(FITTING - PER_NODE, server)
+        assert len(stage.history.bound_at) == FITTING - PER_NODE
+        await permit(stage, ALL)
+
+        await stage.exactly_filled(server)
+        await stage.says("[+]informer-sync-nodes ok", server)

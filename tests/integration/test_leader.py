@@ -1,0 +1,292 @@
+"""Two daemons on one API server, one lease (docs/spec/core.md §7.4, scenarios 9.8-218, 9.8-219)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import pytest
+
+from scheduler.config.types import LeaderElection
+from scheduler.core.errors import Fenced
+from scheduler.kube.lease import LeaseLost
+from scheduler.testing.apiserver import ApiServer, Fault
+from scheduler.testing.invariants import Witness
+from tests.integration.daemon import DEADLINE_S, Rig, rig_on, until
+
+ELECTION = LeaderElection(True, lease_duration_s=3600, renew_deadline_s=3000, retry_period_s=0.2)
+"""So long that within a test nobody takes over but by being given the lease, and no slow machine loses it."""
+HASTY = LeaderElection(True, lease_duration_s=3, renew_deadline_s=2, retry_period_s=0.2)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ApiServer]:
+    async with ApiServer() as server:
+        yield server
+
+
+def leads(world: Rig) -> bool:
+    return world.daemon._leadership.may_write()
+
+
+def lease(server: ApiServer) -> dict[str, Any]:
+    """The record; empty while there is none."""
+    found = server.list("leases", "kube-system")
+    return found[0]["spec"] if found else {}
+
+
+def hand_to(server: ApiServer, holder: str) -> None:
+    """Write the lease as somebody else; "" gives it back."""
+    spec = {"holderIdentity": holder, "leaseDurationSeconds": 3600}
+    if lease(server):
+        server.patch("leases", "kubestow", {"spec": spec}, namespace="kube-system")
+    else:
+        server.create("leases", {"metadata": {"name": "kubestow", "namespace": "kube-system"}, "spec": spec})
+
+
+def writes(server: ApiServer) -> Counter[str]:
+    """Requests that change something other than the lease."""
+    verbs = ("create", "patch", "update", "delete")
+    return Counter(
+        {what: n for what, n in server.requests().items() if what.startswith(verbs) and "leases" not in what}
+    )
+
+
+async def read(world: Rig, path: str) -> tuple[int, str]:
+    url = f"http://127.0.0.1:{world.daemon.port}"
+    async with aiohttp.ClientSession(url) as http, http.get(path) as answer:
+        return answer.status, await answer.text()
+
+
+async def test_one_leads_and_the_other_is_warm_and_silent(server: ApiServer) -> None:
+    """The standby has the whole picture, is ready, tries nothing and could not write if it wanted to."""
+    async with rig_on(server, leader_election=ELECTION) as first:
+        await first.until(lambda: leads(first), "nobody leads")
+        async with rig_on(server, leader_election=ELECTION) as second:
+            first.node("n1", cpu="1")
+            first.pod("fits", cpu="500m")
+            first.pod("big", cpu="2")
+            await first.bound("fits")
+            await first.until(lambda: "message" in first.condition("big"), "no condition")
+            await second.until(lambda: second.daemon.decisions.cluster.sizes()["pods"] == 1, "the standby is not warm")
+            await second.until(lambda: second.daemon._check.permissions() is None, "not checked")
+
+            assert (leads(first), leads(second)) == (True, False)
+            assert lease(server)["holderIdentity"].partition("_")[2]
+            assert second.daemon.decisions.queue.counts()["active"] == 1  # big, as it came
+            assert (await read(second, "/readyz"))[0] == 200
+            assert "[+]leaderElection ok" in (await read(second, "/livez?verbose"))[1]
+            shown = [(await read(world, "/metrics"))[1] for world in (first, second)]
+            assert ['leader_election_master_status{name="kubestow"} 1.0' in text for text in shown] == [True, False]
+            assert ['leader_election_master_status{name="kubestow"} 0.0' in text for text in shown] == [False, True]
+            assert ["scheduler_schedule_attempts_total{" in text for text in shown] == [True, False]
+            with pytest.raises(Fenced):
+                await second.daemon._writer.create_event("default", b"{}")
+
+
+async def test_a_leader_that_stops_hands_over_at_once(server: ApiServer) -> None:
+    """It gives the lease back after its last write; the other carries on with what is left, and nothing is bound twice."""
+    witness = Witness(server)
+    async with rig_on(server, leader_election=ELECTION) as heir_after:
+        await heir_after.until(lambda: leads(heir_after), "nobody leads")
+        async with rig_on(server, leader_election=ELECTION) as heir:
+            heir.node("n1", cpu="64")
+            for i in range(60):
+                heir.pod(f"p{i}", cpu="100m")
+            await heir.until(lambda: sum(map(bool, heir.pods().values())) >= 5, "no progress")
+            await heir_after.daemon.stop()
+            for i in range(60, 80):
+                heir.pod(f"p{i}", cpu="100m")
+            await heir.bound(*(f"p{i}" for i in range(80)))
+
+            assert leads(heir)
+            assert lease(server)["leaseTransitions"] == 1
+            assert (witness.bound_twice(), witness.lost(), witness.bindings) == ([], [], 80)
+    assert lease(server)["holderIdentity"] == ""
+
+
+async def test_a_stolen_lease_stops_every_write(server: ApiServer) -> None:
+    """The daemon fails, and what it was about to write stays unwritten: pods are bound or pending."""
+    async with rig_on(server, leader_election=ELECTION) as world:
+        witness = Witness(server)
+        world.node("n1", cpu="64", pods="1000")
+        server.faults.add(Fault(verb="create", subresource="binding", delay_s=0.5, times=None))
+        for i in range(600):
+            world.pod(f"p{i}", cpu="100m")
+        await world.until(lambda: sum(map(bool, world.pods().values())) >= 5, "no progress")
+        hand_to(server, "thief")
+        with pytest.raises(LeaseLost, match="lease kube-system/kubestow is held by thief"):
+            await asyncio.wait_for(world.daemon.wait(), DEADLINE_S)
+        assert not leads(world)
+        sent = writes(server)
+        world.pod("late")
+        world.pod("never", cpu="100")
+        await world.until(lambda: not world.daemon.decisions.binder, "bindings have not ended")
+        await world.daemon.stop(0)
+        on_the_wire = writes(server) - sent
+
+        assert set(on_the_wire) <= {"create pods/binding 201", "create events 201"}
+        assert sum(on_the_wire.values()) <= 128 + 8
+        placed = world.pods()
+        assert (placed["late"], placed["never"]) == ("", "")
+        assert sum(map(bool, placed.values())) == writes(server)["create pods/binding 201"] < 600
+        assert "message" not in world.condition("never")
+        assert (witness.bound_twice(), witness.lost()) == ([], [])
+        assert lease(server)["holderIdentity"] == "thief"
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(Fault(resource="leases", delay_s=3600, times=None), id="the server hangs"),
+        pytest.param(Fault(resource="leases", status=503, times=None), id="the server is away"),
+    ],
+)
+async def test_a_lease_that_cannot_be_renewed_ends_the_daemon(server: ApiServer, fault: Fault) -> None:
+    """By the renew deadline, whatever the server does meanwhile."""
+    async with rig_on(server, leader_election=HASTY) as world:
+        await world.until(lambda: leads(world) or world.daemon._failed.done(), "nobody leads")  # type: ignore[union-attr]
+        server.faults.add(fault)
+        with pytest.raises(LeaseLost, match="was not renewed within 2 s"):
+            await asyncio.wait_for(world.daemon.wait(), DEADLINE_S)
+
+        assert not leads(world)
+        server.faults.clear()
+
+
+async def test_a_lease_that_may_not_be_had_is_named(server: ApiServer) -> None:
+    """In /readyz, by the server's own words; the daemon stands by and leads when the right is given."""
+    server.forbidden.add(("create", "leases"))
+    async with rig_on(server, leader_election=ELECTION) as world:
+        world.node("n1")
+        world.pod("p")
+
+        async def said() -> str:
+            return (await read(world, "/readyz"))[1]
+
+        async with asyncio.timeout(DEADLINE_S):
+            while "cannot create resource" not in (text := await said()):
+                await asyncio.sleep(0.05)
+        assert "[-]leaderElection failed: lease kube-system/kubestow: leases.coordination.k8s.io is forbidden" in text
+        assert (await read(world, "/livez"))[0] == 200
+        assert world.pods()["p"] == ""
+        server.forbidden.clear()
+        await world.bound("p")
+
+        assert (await read(world, "/readyz/leaderElection"))[0] == 200
+
+
+async def test_a_new_leader_tells_what_a_standby_could_not(server: ApiServer) -> None:
+    """A pod that cannot be read came while nobody led."""
+    hand_to(server, "ghost")
+    async with rig_on(server, leader_election=ELECTION) as world:
+        world.node("n1")
+        world.pod("ours", cpu="1y")
+        world.pod("fine")
+        reflectors = world.daemon._reflectors
+        await world.until(lambda: world.daemon._is_synced and len(reflectors["Pod"].store) == 2, "not synced")
+        await world.until(lambda: world.daemon.decisions.queue.counts()["active"] == 1, "not applied")
+        assert not writes(server)
+        hand_to(server, "")
+        await world.bound("fine")
+        await world.until(lambda: "1y" in world.condition("ours").get("message", ""), "not refused")
+
+
+async def test_the_cache_may_wait_for_leadership(server: ApiServer) -> None:
+    """delayCacheUntilActive: a standby mirrors nothing and is not ready; with the lease it begins."""
+    hand_to(server, "ghost")
+    async with rig_on(server, leader_election=ELECTION, delay_cache_until_active=True) as world:
+        world.node("n1")
+        world.pod("p")
+        await world.until(lambda: server.requests()["get leases 200"] > 2, "the lease is not asked for")
+        status, body = await read(world, "/readyz")
+        assert (status, "[-]sched-handler-sync" in body) == (500, True)
+        assert not [what for what in server.requests() if what.startswith(("list", "watch"))]
+        hand_to(server, "")
+        await world.bound("p")
+
+
+async def test_the_lease_has_an_event(server: ApiServer) -> None:
+    """Upstream's words, in the namespace of the lease."""
+    async with rig_on(server, leader_election=ELECTION) as world:
+        await world.until(lambda: bool(server.list("events", "kube-system")), "no event")
+        (event,) = server.list("events", "kube-system")
+
+        assert (event["reason"], event["type"], event["reportingController"]) == (
+            "LeaderElection",
+            "Normal",
+            "kubestow",
+        )
+        assert event["note"] == f"{lease(server)['holderIdentity']} became leader"
+        assert (event["regarding"]["kind"], event["regarding"]["name"]) == ("Lease", "kubestow")
+        assert event["regarding"]["uid"] == server.list("leases")[0]["metadata"]["uid"]
+
+
+# -- the process -------------------------------------------------------------------------------------------------------
+
+
+async def daemon_process(server: ApiServer, *flags: str) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "scheduler", "run", "--master", server.url, "--secure-port", "0"),
+        *("--leader-elect-retry-period=200ms", *flags),
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        stderr=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.DEVNULL,
+    )
+
+
+async def ended(process: asyncio.subprocess.Process) -> tuple[int | None, str]:
+    """Its exit code and its log; killed if it does not end."""
+    try:
+        _, log = await asyncio.wait_for(process.communicate(), DEADLINE_S)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    return process.returncode, log.decode()
+
+
+async def test_the_process_ends_with_1_when_the_lease_is_lost(server: ApiServer) -> None:
+    """And says why in one line, without a traceback."""
+    process = await daemon_process(server)
+    await until(lambda: bool(lease(server)), lambda: "nobody leads")
+    hand_to(server, "thief")
+    code, log = await ended(process)
+
+    assert (code, lease(server)["holderIdentity"]) == (1, "thief")
+    assert "leader election lost" in log
+    assert "is held by thief" in log
+    assert "Traceback" not in log
+
+
+@pytest.mark.parametrize(
+    ("holder", "after"), [("", ""), ("ghost", "ghost")], ids=["a leader gives the lease back", "a standby just goes"]
+)
+async def test_the_process_ends_with_0_on_sigterm(server: ApiServer, holder: str, after: str) -> None:
+    """Whatever its part is."""
+    hand_to(server, holder)
+    process = await daemon_process(server)
+    asked = "patch leases 200" if not holder else "get leases 200"
+    await until(lambda: server.requests()[asked] > 0, lambda: "the lease was not asked for")
+    process.send_signal(signal.SIGTERM)
+    code, _ = await ended(process)
+
+    assert (code, lease(server)["holderIdentity"]) == (0, after)
+
+
+async def test_without_election_there_is_no_lease(server: ApiServer) -> None:
+    """Nothing is asked of leases, and nothing said about them."""
+    async with rig_on(server) as world:
+        world.node("n1")
+        world.pod("p")
+        await world.bound("p")
+
+        assert not [what for what in server.requests() if "leases" in what]
+        assert "leaderElection" not in (await read(world, "/readyz?verbose"))[1]
+        assert "leader_election_master_status{" not in (await read(world, "/metrics"))[1]

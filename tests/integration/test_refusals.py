@@ -1,0 +1,75 @@
+"""Both schedulers fill one node; its kubelet refuses our pod, and the whole daemon notices (docs/spec/core.md §2.6)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from scheduler.config.args import KubestowArgs
+from scheduler.config.types import OUR_NAME, Profile
+from scheduler.testing.apiserver import ApiServer, Fault
+from scheduler.testing.kubelet import Kubelet
+from tests.integration.daemon import Rig, rig
+
+COUNT = 'scheduler_admission_rejections_total{profile="kubestow",reason="OutOfcpu"}'
+
+
+def counted(world: Rig) -> float:
+    """Our pods that kubelets refused for want of cpu, by the metric."""
+    lines = world.daemon.metrics.render().decode().splitlines()
+    return next((float(line.rpartition(" ")[2]) for line in lines if line.startswith(COUNT)), 0.0)
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        pytest.param({}, "n2", id="93 its successor goes elsewhere"),
+        pytest.param(
+            {"profiles": (Profile(OUR_NAME, args={"Kubestow": KubestowArgs(parity=True)}),)},
+            "n1",
+            id="parity: where kube-scheduler would put it",
+        ),
+    ],
+)
+async def test_a_pod_that_its_kubelet_refuses(more: dict[str, Any], expected: str) -> None:
+    """Theirs is bound while our Binding is on the wire: too late for any look. Counted, and the node is held back."""
+    server = ApiServer()
+    on_the_wire = server.faults.add(Fault(verb="create", subresource="binding", name="ours", delay_s=0.5))
+    async with rig(server, **more) as world, Kubelet(server):
+        world.node("n1", cpu="4")
+        world.node("n2", cpu="500m")
+        world.pod("ours", cpu="3")
+        await world.until(lambda: on_the_wire.hits > 0, "no binding was tried")
+        world.pod("theirs", cpu="2", schedulerName="default-scheduler")
+        server.bind("theirs", "n1")
+
+        await world.until(lambda: counted(world) == 1, "the refusal was not counted")
+        assert server.get("pods", "ours")["status"]["reason"] == "OutOfcpu"
+        world.pod("successor", cpu="400m")
+        await world.bound("successor")
+
+        assert world.pods()["successor"] == expected
+        assert counted(world) == 1
+
+
+@pytest.mark.parametrize("watch_list", [True, False], ids=["with WatchList", "with paged lists"])
+async def test_pods_that_failed_before_the_start_are_no_news(watch_list: bool) -> None:
+    """They are not waited for and count for nothing; the node that refused them then is as good as any now."""
+    server = ApiServer(watch_list=watch_list)
+    world = Rig(server, None)  # type: ignore[arg-type] # before there is a daemon
+    world.node("n1", cpu="4")
+    for i in range(700):
+        world.pod(f"old-{i}", nodeName="n1")
+        server.patch("pods", f"old-{i}", {"status": {"phase": "Failed", "reason": "OutOfcpu"}}, subresource="status")
+    async with rig(server) as world:
+        world.node("n2", cpu="500m")
+        world.pod("p", cpu="100m")
+        await world.bound("p")
+        mirror = world.daemon._reflectors["FailedPod/kubestow"]
+        await world.until(mirror.synced.is_set, "old failures were not listed")
+        await world.until(lambda: not len(world.daemon.decisions.inbox), "they were not looked at")
+
+        assert len(mirror.store) == 700
+        assert counted(world) == 0
+        assert not world.daemon.decisions.refusals.held_back()

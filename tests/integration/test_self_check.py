@@ -1,0 +1,135 @@
+"""The self-check of a whole daemon: /readyz and the log name what is missing, and notice when it is given."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import aiohttp
+import pytest
+from structlog.testing import CapturingLogger
+
+from scheduler import app
+from scheduler.app import Daemon
+from scheduler.config.types import Profile
+from scheduler.core.clock import SystemClock
+from scheduler.kube import access
+from scheduler.testing.apiserver import LIKE_1_36, ApiServer
+from tests.integration.daemon import DEADLINE_S, Rig, options
+
+
+class ShortMinutes(SystemClock):
+    """Sleeping a minute or more takes a twentieth of a second."""
+
+    async def sleep(self, delay_s: float) -> None:
+        await super().sleep(0.05 if delay_s >= 60 else delay_s)
+
+
+@asynccontextmanager
+async def checked(server: ApiServer, *profiles: str) -> AsyncIterator[tuple[Rig, aiohttp.ClientSession]]:
+    """A daemon whose minutes are short, and a session to its endpoints."""
+    more = {"profiles": tuple(map(Profile, profiles))} if profiles else {}
+    async with server:
+        daemon = Daemon(options(server.url, **more), clock=ShortMinutes())
+        try:
+            await daemon.start()
+            async with aiohttp.ClientSession(f"http://127.0.0.1:{daemon.port}") as http:
+                yield Rig(server, daemon), http
+        finally:
+            await daemon.stop()
+
+
+async def answered(http: aiohttp.ClientSession, status: int, *lines: str) -> None:
+    """Until /readyz answers with this status and these lines; the failure tells what it said last."""
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        async with http.get("/readyz?verbose") as answer:
+            said = await answer.text()
+            if answer.status == status and set(lines) <= set(said.splitlines()):
+                return
+        assert time.monotonic() < deadline, said
+        await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> CapturingLogger:
+    logger = CapturingLogger()
+    monkeypatch.setattr(access, "_log", logger)
+    return logger
+
+
+def problems(log: CapturingLogger) -> list[tuple[str, str]]:
+    return [(call.method_name, call.kwargs["problem"]) for call in log.calls]
+
+
+async def test_nothing_missing_nothing_said(log: CapturingLogger) -> None:
+    """Both checks are there and content."""
+    async with checked(ApiServer()) as (_, http):
+        await answered(http, 200, "[+]permissions ok", "[+]kinds-served ok")
+
+        assert problems(log) == []
+
+
+async def test_a_missing_permission_is_named_until_it_is_given(log: CapturingLogger) -> None:
+    """9.8-223: 500 naming it, one line in the log; given later, ready, and the pod that waited is bound."""
+    server = ApiServer()
+    server.forbidden.add(("create", "pods/binding"))
+    async with checked(server) as (world, http):
+        text = "missing permission: create pods/binding"
+        await answered(http, 500, f"[-]permissions failed: {text}", "[+]sched-handler-sync ok")
+        world.node("n1")
+        world.pod("p")
+        await world.until(lambda: "message" in world.condition("p"), "not tried")
+        assert problems(log) == [("error", text)]
+
+        server.forbidden.clear()
+        await answered(http, 200)
+        await world.bound("p")
+
+        assert problems(log) == [("error", text), ("info", text)]
+
+
+async def test_without_events_pods_are_bound_all_the_same(log: CapturingLogger) -> None:
+    """A warning each, and ready."""
+    server = ApiServer()
+    server.forbidden.update({("create", "events"), ("patch", "events")})
+    async with checked(server) as (world, http):
+        await answered(http, 200)
+        world.node("n1")
+        world.pod("p")
+        await world.bound("p")
+
+        assert problems(log) == [
+            ("warning", f"missing permission: {verb} events in group events.k8s.io") for verb in ("create", "patch")
+        ]
+
+
+async def test_a_server_without_reviews_is_taken_at_its_word(log: CapturingLogger) -> None:
+    """One warning; what is refused will show where it is used."""
+    server = ApiServer(served=[group for group in LIKE_1_36 if not group.startswith("authorization")])
+    async with checked(server) as (world, http):
+        await answered(http, 200)
+        world.node("n1")
+        world.pod("p")
+        await world.bound("p")
+
+        ((level, problem),) = problems(log)
+        assert level == "warning"
+        assert problem.startswith("permissions could not be asked: ")
+
+
+async def test_the_daemon_says_whose_pods_it_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A profile that no pod names shows as 0: the first thing to look at when nothing happens."""
+    logger = CapturingLogger()
+    monkeypatch.setattr(app, "_log", logger)
+    server = ApiServer()
+    world = Rig(server, None)  # type: ignore[arg-type] # before there is a daemon
+    for name, scheduler in {"a": "one", "b": "one", "c": "elsewhere"}.items():
+        world.pod(name, schedulerName=scheduler)
+    async with checked(server, "one", "two") as (_, http):
+        await answered(http, 200)
+
+    (synced,) = [call.kwargs for call in logger.calls if call.args == ("synced",)]
+    assert (synced["pending"], synced["by_profile"]) == (2, {"one": 2, "two": 0})

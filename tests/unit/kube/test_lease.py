@@ -1,0 +1,504 @@
+"""Who leads, and until when (docs/spec/core.md §7.4)."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from scheduler.core.errors import Ambiguous, Conflict, Forbidden, TooManyRequests, Unavailable
+from scheduler.kube.lease import Elector, Timing
+from scheduler.kube.timestamps import micros
+from scheduler.kube.writes import LeaseWriter
+from tests.unit.kube.leases import NEVER_S, Line, Member, World
+
+LONGEST_WAIT_S = 2 * 2.2
+"""Between two tries of a candidate: the retry period and 120 % of it."""
+NO = Forbidden("leases is forbidden", status=403)
+AWAY = Unavailable("connection refused")
+LOST = Ambiguous("connection reset")
+
+
+@pytest.fixture
+async def world():
+    world = World()
+    yield world
+    await world.end()
+
+
+# -- taking it ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_lease_that_is_not_there_is_created(world):
+    """At the first try, with every field of the record."""
+    member = await world.join("a")
+
+    assert member.leads()
+    assert {
+        "holderIdentity": "a",
+        "leaseDurationSeconds": 15,
+        "acquireTime": world.now(),
+        "renewTime": world.now(),
+        "leaseTransitions": 0,
+    } == world.spec()
+    assert ["get", "create"] == [verb for verb, _ in member.line.asked]
+
+
+async def test_a_lease_that_was_given_back_is_taken_at_once(world):
+    """The term is new, what others keep in the object stays."""
+    world.put("", leaseTransitions=4, acquireTime=micros(1.0), leaseDurationSeconds=1)
+    member = await world.join("a")
+
+    assert member.leads()
+    spec = world.spec()
+    assert ("a", 15, 5, world.now()) == (
+        spec["holderIdentity"], spec["leaseDurationSeconds"], spec["leaseTransitions"], spec["acquireTime"]
+    )  # fmt: skip
+    assert {"team": "a"} == world.server.get("leases", "kubestow", "kube-system")["metadata"]["labels"]
+
+
+@pytest.mark.parametrize(
+    ("record", "lasts_s"),
+    [
+        pytest.param({}, 15, id="a record of now"),
+        pytest.param({"renewTime": micros(1.0)}, 15, id="a clock that is decades behind"),
+        pytest.param({"renewTime": micros(4e9)}, 15, id="a clock that is decades ahead"),
+        pytest.param({"renewTime": None}, 15, id="a record without times"),
+        pytest.param({"leaseDurationSeconds": 40}, 40, id="the holder's duration counts"),
+        pytest.param({"leaseDurationSeconds": 3}, 3, id="also when it is shorter than ours"),
+        pytest.param({"leaseDurationSeconds": None}, 15, id="ours where the record has none"),
+    ],
+)
+async def test_a_silent_holder_is_replaced(world, record, lasts_s):
+    """So long after we first saw the record, whatever time is written in it."""
+    world.put("b", leaseTransitions=1, **record)
+    await world.clock.advance(1000)
+    member = await world.join("a")
+    await world.clock.advance(lasts_s - 0.1)
+    assert not member.leads()
+    await world.clock.advance(0.1 + LONGEST_WAIT_S)
+
+    assert member.leads()
+    assert ("a", 2) == (world.spec()["holderIdentity"], world.spec()["leaseTransitions"])
+
+
+async def test_a_holder_that_renews_is_never_replaced(world):
+    """Every change of the record counts from anew."""
+    world.put("b")
+    member = await world.join("a")
+    for second in range(20):
+        await world.clock.advance(10)
+        world.put("b", renewTime=micros(second))
+    await world.clock.advance(10)
+
+    assert member.led_at is None
+    assert "b" == world.spec()["holderIdentity"]
+    assert {"get"} == {verb for verb, _ in member.line.asked}
+
+
+async def test_an_edit_beside_the_record_prolongs_nothing(world):
+    """Labels are not a sign of life."""
+    world.put("b")
+    member = await world.join("a")
+    for second in range(15 + round(LONGEST_WAIT_S)):
+        world.server.patch("leases", "kubestow", {"metadata": {"labels": {"n": str(second)}}}, namespace="kube-system")
+        await world.clock.advance(1)
+
+    assert member.leads()
+
+
+async def test_of_two_that_see_it_free_one_wins(world):
+    """The other's write meets a version it did not see; it stands by then."""
+    world.put("")
+    slow = Member(world.server, world.clock, "slow")
+    world.members.append(slow)
+    slow.suffers(verb="get", back_s=1)
+    await world.clock.advance(0.5)
+    quick = await world.join("quick")
+    await world.clock.advance(10)
+
+    assert (True, False) == (quick.leads(), slow.leads())
+    assert ["get", "patch", "get"] == [verb for verb, _ in slow.line.asked][:3]
+
+
+async def test_of_two_that_find_none_one_creates_it(world):
+    """Two creations meet in the server."""
+    slow = Member(world.server, world.clock, "slow")
+    world.members.append(slow)
+    slow.suffers(verb="get", back_s=1)
+    await world.clock.advance(0.5)
+    quick = await world.join("quick")
+    await world.clock.advance(10)
+
+    assert (True, False) == (quick.leads(), slow.leads())
+    assert "create" in [verb for verb, _ in slow.line.asked]
+
+
+@pytest.mark.parametrize(
+    ("trouble", "transitions"),
+    [
+        pytest.param({"verb": "create", "refusal": LOST, "is_done": True}, 0, id="the answer of the creation is lost"),
+        pytest.param({"verb": "create", "refusal": LOST}, 0, id="the creation is lost"),
+        pytest.param({"verb": "create", "there_s": 7}, 0, id="the creation lands after we gave it up"),
+        pytest.param({"verb": "create", "back_s": 7}, 0, id="the answer is too slow"),
+        pytest.param({"verb": "get", "there_s": NEVER_S}, 0, id="a read hangs"),
+        pytest.param({"refusal": AWAY, "times": 4}, 0, id="the server is away for a while"),
+        pytest.param({"refusal": TooManyRequests("busy", retry_after_s=1.0)}, 0, id="the server is busy"),
+        pytest.param({"refusal": NO, "times": 3}, 0, id="a permission comes late"),
+    ],
+)
+async def test_trouble_delays_a_candidate(world, trouble, transitions):
+    """Leading begins with a write that was answered, and never with a guess."""
+    member = Member(world.server, world.clock, "a")
+    world.members.append(member)
+    member.suffers(**trouble)
+    await world.clock.advance(0)
+    assert not member.leads()
+    await world.clock.advance(30)
+
+    assert member.leads()
+    assert ("a", transitions) == (world.spec()["holderIdentity"], world.spec()["leaseTransitions"])
+
+
+async def test_the_answer_of_a_takeover_is_lost(world):
+    """The read shows our own name: the same term goes on, with its beginning."""
+    world.put("", leaseTransitions=4)
+    member = Member(world.server, world.clock, "a")
+    world.members.append(member)
+    member.suffers(verb="patch", refusal=LOST, is_done=True)
+    await world.clock.advance(0)
+    began = world.spec()["acquireTime"]
+    assert not member.leads()
+    await world.clock.advance(2)
+
+    assert member.leads()
+    assert (5, began, "a") == (world.spec()["leaseTransitions"], world.spec()["acquireTime"], member.elector.holder)
+
+
+@pytest.mark.parametrize("verb", ["get", "create"])
+async def test_what_only_a_human_can_change_is_said(world, verb):
+    """For as long as it stands; it is tried again all the same."""
+    member = Member(world.server, world.clock, "a")
+    world.members.append(member)
+    member.suffers(verb=verb, refusal=NO, times=2)
+    await world.clock.advance(0)
+    assert "leases is forbidden" == member.elector.refused
+    await world.clock.advance(10)
+
+    assert member.leads()
+    assert "" == member.elector.refused
+
+
+async def test_a_namespace_that_is_not_there(world):
+    """Named while it is missing; the election goes on when it comes."""
+    member = await world.join("a", namespace="mine")
+    assert 'it cannot be created: namespaces "mine" not found' == member.elector.refused
+    world.server.ensure_namespace("mine")
+    await world.clock.advance(3)
+
+    assert member.leads()
+    assert "" == member.elector.refused
+
+
+async def test_candidates_do_not_come_all_at_once(world):
+    """Between one retry period and 2.2 of them lie between two tries, as in client-go."""
+    world.put("b", leaseDurationSeconds=10**6)
+    line = Line(world.server, world.clock, world.clock)
+    leases = LeaseWriter(line, "kube-system", "kubestow")
+    elector = Elector(leases, world.clock, random.Random(5), identity="a", timing=Timing(1e6, 1e5, 2))
+    task = asyncio.ensure_future(elector.acquire())
+    await world.clock.advance(1000)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+    waits = [late - early for (_, early), (_, late) in zip(line.asked, line.asked[1:])]
+    assert 2 <= min(waits) < 2.3
+    assert 4.1 < max(waits) <= LONGEST_WAIT_S + 1e-9
+
+
+# -- keeping it --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_leader_renews_every_retry_period(world):
+    """One write each; the term and its count stay."""
+    member = await world.join("a")
+    began = world.spec()["acquireTime"]
+    await world.clock.advance(100)
+
+    assert member.leads()
+    assert [("patch", 2.0 * n) for n in range(1, 51)] == member.line.asked[2:]
+    spec = world.spec()
+    assert (began, world.now(), 0) == (spec["acquireTime"], spec["renewTime"], spec["leaseTransitions"])
+
+
+async def test_somebody_elses_labels_survive_and_cost_a_read(world):
+    """A conflict is read, and if the lease is still ours, written again."""
+    member = await world.join("a")
+    world.server.patch("leases", "kubestow", {"metadata": {"labels": {"x": "y"}}}, namespace="kube-system")
+    await world.clock.advance(2)
+
+    assert member.leads()
+    assert ["patch", "get", "patch"] == [verb for verb, _ in member.line.asked[2:]]
+    lease = world.server.get("leases", "kubestow", "kube-system")
+    assert ({"x": "y"}, world.now()) == (lease["metadata"]["labels"], lease["spec"]["renewTime"])
+
+
+@pytest.mark.parametrize(
+    ("holder", "why"),
+    [
+        pytest.param("thief", "lease kube-system/kubestow is held by thief", id="stolen"),
+        pytest.param("", "lease kube-system/kubestow was given back by somebody else", id="emptied"),
+    ],
+)
+async def test_another_holder_ends_it_at_the_next_renewal(world, holder, why):
+    """There and then, though the deadline is far; nothing is written any more."""
+    member = await world.join("a")
+    world.put(holder)
+    await world.clock.advance(2)
+    after = len(member.line.asked)
+    await world.clock.advance(100)
+
+    assert not member.leads()
+    assert why == member.why_lost
+    assert (holder, after) == (world.spec()["holderIdentity"], len(member.line.asked))
+
+
+async def test_a_lease_that_was_deleted_is_created_again(world):
+    """The leader goes on leading."""
+    member = await world.join("a")
+    world.server.delete("leases", "kubestow", "kube-system")
+    await world.clock.advance(2)
+
+    assert member.leads()
+    assert ("a", world.now()) == (world.spec()["holderIdentity"], world.spec()["renewTime"])
+
+
+async def test_a_lease_that_was_deleted_and_made_by_another_is_lost(world):
+    """Whoever was first has it."""
+    member = await world.join("a")
+    world.server.delete("leases", "kubestow", "kube-system")
+    world.put("b")
+    await world.clock.advance(2)
+
+    assert "lease kube-system/kubestow is held by b" == member.why_lost
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        pytest.param({"refusal": LOST, "is_done": True, "times": 3}, id="answers are lost"),
+        pytest.param({"refusal": LOST, "times": 6}, id="requests are lost"),
+        pytest.param({"refusal": AWAY, "times": 6}, id="the server is away"),
+        pytest.param({"refusal": NO, "times": 6}, id="permissions are missing"),
+        pytest.param({"verb": "patch", "there_s": 6}, id="a renewal lands after it was given up"),
+        pytest.param({"verb": "patch", "there_s": NEVER_S}, id="a renewal hangs"),
+        pytest.param({"refusal": Conflict("again", status=409), "times": 2}, id="conflicts"),
+    ],
+)
+async def test_trouble_within_the_deadline_costs_nothing(world, trouble):
+    """The leader leads throughout."""
+    member = await world.join("a")
+    member.suffers(**trouble)
+    for _ in range(300):
+        await world.clock.advance(0.1)
+        assert member.leads()
+
+    assert 0 == world.spec()["leaseTransitions"]
+
+
+@pytest.mark.parametrize(
+    ("trouble", "because"),
+    [
+        pytest.param({"refusal": AWAY}, ": connection refused", id="the server is away"),
+        pytest.param({"there_s": NEVER_S}, ": no answer within", id="the server hangs"),
+        pytest.param({"refusal": LOST, "is_done": True}, ": connection reset", id="no answer arrives"),
+        pytest.param({"refusal": NO}, ": leases is forbidden", id="the permission was taken away"),
+        pytest.param({"refusal": Conflict("x", status=409)}, ": x", id="one conflict after another"),
+    ],
+)
+async def test_a_leader_that_cannot_renew_stops_at_the_deadline(world, trouble, because):
+    """Ten seconds after the last renewal was sent, and no request is sent or waited for beyond."""
+    member = await world.join("a")
+    await world.clock.advance(1.9)
+    member.suffers(times=10**6, **trouble)
+    await world.clock.advance(8.0)
+    assert member.leads()
+    await world.clock.advance(0.2)
+
+    assert not member.leads()
+    assert member.why_lost.startswith("lease kube-system/kubestow was not renewed within 10 s" + because)
+    assert max(sent_at for _, sent_at in member.line.asked) < 10
+    await world.clock.advance(NEVER_S)
+    assert not member.leads()
+
+
+async def test_the_deadline_counts_from_when_the_renewal_was_sent(world):
+    """An answer that takes four seconds leaves six."""
+    member = Member(world.server, world.clock, "a")
+    world.members.append(member)
+    member.suffers(verb="create", back_s=4)
+    await world.clock.advance(4)
+    assert 4 == member.led_at
+    member.suffers(refusal=AWAY, times=10**6)
+    await world.clock.advance(5.9)
+    assert member.leads()
+    await world.clock.advance(0.1)
+
+    assert not member.leads()
+
+
+async def test_answers_that_are_always_slow_are_lived_with(world):
+    """The next renewal is sent as soon as the last one is answered."""
+    member = await world.join("a")
+    member.suffers(verb="patch", back_s=4.9, times=10**6)
+    for _ in range(600):
+        await world.clock.advance(0.1)
+        assert member.leads()
+
+
+async def test_a_stalled_loop_leads_no_more_though_no_timer_ran(world):
+    """Whoever asks learns it from the clock."""
+    member = await world.join("a")
+    world.clock._now += 9.9
+    assert member.leads()
+    world.clock._now += 0.1
+    assert not member.leads()
+
+
+async def test_after_a_stall_beyond_the_deadline_nothing_is_written(world):
+    """The lease may be somebody else's by now: it is not even asked for."""
+    member = await world.join("a")
+    await world.clock.advance(1)
+    member.stalls.stall(11)
+    await world.clock.advance(30)
+
+    assert "lease kube-system/kubestow was not renewed within 10 s" == member.why_lost
+    assert ["get", "create"] == [verb for verb, _ in member.line.asked]
+
+
+async def test_an_answer_that_a_stall_made_late_is_no_renewal(world):
+    """The fence was shut in between, so it stays shut."""
+    member = await world.join("a")
+    member.suffers(verb="patch", back_s=1)
+    await world.clock.advance(2.5)
+    member.stalls.stall(20)
+    await world.clock.advance(60)
+
+    assert "lease kube-system/kubestow was renewed too late" == member.why_lost
+    assert not member.leads()
+
+
+async def test_after_a_short_stall_it_leads_on(world):
+    """What counts is the deadline."""
+    member = await world.join("a")
+    member.stalls.stall(9)
+    await world.clock.advance(30)
+
+    assert member.leads()
+
+
+# -- giving it back ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_leader_that_leaves_is_replaced_at_once(world):
+    """It writes an empty holder and one second, as client-go; the other need not wait for the lease to run out."""
+    leaver, heir = await world.join("a"), await world.join("b")
+    await world.clock.advance(2)
+    leaver.task.cancel()
+    await asyncio.gather(leaver.task, return_exceptions=True)
+    await leaver.elector.resign()
+    assert {
+        "holderIdentity": "",
+        "leaseDurationSeconds": 1,
+        "acquireTime": world.now(),
+        "renewTime": world.now(),
+        "leaseTransitions": 0,
+    } == world.spec()
+    assert not leaver.leads()
+    await world.clock.advance(2.2)
+
+    assert heir.leads()
+    assert ("b", 1, 15) == (
+        world.spec()["holderIdentity"], world.spec()["leaseTransitions"], world.spec()["leaseDurationSeconds"]
+    )  # fmt: skip
+
+
+async def test_a_standby_that_leaves_writes_nothing(world):
+    """Not even a read is needed."""
+    world.put("b")
+    member = await world.join("a")
+    asked = len(member.line.asked)
+    await member.leave()
+
+    assert ("b", asked) == (world.spec()["holderIdentity"], len(member.line.asked))
+
+
+async def test_whoever_lost_it_gives_nothing_back(world):
+    """No further write."""
+    member = await world.join("a")
+    member.suffers(refusal=AWAY, times=10**6)
+    await world.clock.advance(20)
+    member.line.troubles.clear()
+    asked = len(member.line.asked)
+    await member.leave()
+
+    assert ("a", asked) == (world.spec()["holderIdentity"], len(member.line.asked))
+
+
+async def test_what_was_stolen_is_left_to_the_thief(world):
+    """Seen only as we leave."""
+    member = await world.join("a")
+    world.put("thief")
+    await member.leave()
+
+    assert "thief" == world.spec()["holderIdentity"]
+
+
+@pytest.mark.parametrize(
+    ("trouble", "holder"),
+    [
+        pytest.param({"verb": "patch", "refusal": Conflict("x", status=409)}, "", id="a renewal came in between"),
+        pytest.param({"refusal": AWAY, "times": 10**6}, "a", id="the server is away"),
+        pytest.param({"there_s": NEVER_S, "times": 10**6}, "a", id="the server hangs"),
+        pytest.param({"verb": "patch", "refusal": NO, "times": 10**6}, "a", id="the permission was taken away"),
+    ],
+)
+async def test_trouble_while_giving_it_back(world, trouble, holder):
+    """Tried as long as it may help, never for longer than a renewal, and never raised."""
+    member = await world.join("a")
+    member.suffers(**trouble)
+    begun = world.clock.now()
+    await member.leave()
+
+    assert holder == world.spec()["holderIdentity"]
+    assert max(sent_at for _, sent_at in member.line.asked) - begun < 10
+
+
+async def test_a_candidate_that_leaves_gives_back_what_it_may_have_got(world):
+    """The answer of its creation never came."""
+    member = Member(world.server, world.clock, "a")
+    world.members.append(member)
+    member.suffers(verb="create", refusal=LOST, is_done=True)
+    await world.clock.advance(0)
+    await member.leave()
+
+    assert "" == world.spec()["holderIdentity"]
+
+
+# -- the watchdog ------------------------------------------------------------------------------------------------------
+
+
+async def test_the_watchdog(world):
+    """Upstream's: 20 s beyond the lease. Neither a standby nor one that resigned is meant."""
+    leader, standby, left = await world.join("a"), await world.join("b"), await world.join("c", namespace="default")
+    await left.leave()
+    leader.task.cancel()  # as if it hung
+    await world.clock.advance(0)
+    assert not leader.elector.is_overdue()
+    leader.elector._renewed_at = world.clock.now()
+    await world.clock.advance(35)
+    assert not leader.elector.is_overdue()
+    await world.clock.advance(0.1)
+
+    assert [True, False, False] == [member.elector.is_overdue() for member in (leader, standby, left)]

@@ -1,0 +1,127 @@
+"""Another scheduler was faster: what is counted, and what a record says we had seen (docs/spec/core.md §2.6)."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any
+
+import pytest
+
+from scheduler.core.deltas import Delta
+from scheduler.core.errors import Ambiguous, ApiError, Conflict, NotFound
+from scheduler.core.pod import Pod
+from tests.unit.brain import Brain, manifest, read_pod, typed
+
+COUNT = "scheduler_binding_conflicts_total"
+
+
+def conflicts(brain: Brain) -> dict[str, float]:
+    """Kind → how many."""
+    lines = brain.parts.shared.metrics.render().decode().splitlines()
+    rows = [line.split() for line in lines if line.startswith(COUNT + "{")]
+    return {labels.split('"')[1]: float(value) for labels, value in rows}
+
+
+async def decided(brain: Brain) -> None:
+    """The pod has a node and waits for its turn to be bound."""
+    brain.node("n1", cpu="2")
+    brain.writer.turn_hold = asyncio.Event()
+    brain.pod("p", cpu="2")
+    await brain.settle()
+
+
+@pytest.mark.parametrize("gone", [False, True], ids=["92 the room is taken", "the node is gone"])
+async def test_a_node_that_takes_the_pod_no_more_is_a_conflict(gone: bool) -> None:
+    """Counted, said in the pod's event, and nothing is sent."""
+    brain = Brain()
+    await decided(brain)
+    if gone:
+        brain.node_gone("n1")
+    else:
+        brain.pod("theirs", cpu="1", on="n1", scheduler="default-scheduler")
+
+    assert brain.writer.turn_hold is not None
+    brain.writer.turn_hold.set()
+    await brain.settle()
+
+    assert (conflicts(brain), brain.writer.binds) == ({"node": 1}, [])
+    said = "1 node(s) had gone before the pod was bound" if gone else "1 Insufficient cpu"
+    event = brain.recorder.events[0]
+    assert (event.reason, event.note) == ("FailedScheduling", f"0/1 nodes are available: {said}.")
+
+
+@pytest.mark.parametrize(
+    ("error", "server", "counted"),
+    [
+        pytest.param(Conflict("taken"), {"on": "n9"}, {"pod": 1}, id="200 somebody else bound it"),
+        pytest.param(
+            Ambiguous("reset"), {"on": "n9"}, {"pod": 1}, id="somebody else bound it, and our answer was lost"
+        ),
+        pytest.param(Ambiguous("reset"), {"on": "n1"}, {}, id="our answer was lost"),
+        pytest.param(Conflict("taken"), {"deleting": True}, {}, id="its owner deletes it"),
+        pytest.param(Conflict("odd"), {"cpu": "1"}, {}, id="a conflict without a cause"),
+        pytest.param(NotFound("gone"), {}, {}, id="it is gone"),
+    ],
+)
+async def test_a_pod_that_is_bound_elsewhere_is_a_conflict(
+    error: ApiError, server: dict[str, Any], counted: dict[str, float]
+) -> None:
+    """Other refusals of the Binding are not."""
+    brain = Brain()
+    brain.node("n1")
+    brain.writer.server["default/p"] = typed(manifest("p", **server))
+
+    def refuse(pod: Pod, node_name: str) -> None:
+        raise error
+
+    brain.writer.on_bind = refuse
+    brain.pod("p")
+    await brain.settle()
+
+    assert conflicts(brain) == counted
+
+
+async def test_bindings_without_a_rival_count_for_nothing() -> None:
+    """Changes of the node that leave room for the pod are no conflict."""
+    brain = Brain()
+    await decided(brain)
+    brain.node("n1", cpu="3")
+    brain.pod("theirs", cpu="1", on="n1", scheduler="default-scheduler")
+
+    assert brain.writer.turn_hold is not None
+    brain.writer.turn_hold.set()
+    await brain.settle()
+
+    assert (conflicts(brain), brain.writer.binds) == ({}, [("default/p", "n1")])
+
+
+async def test_the_record_tells_what_the_watch_had_shown_when_the_binding_left() -> None:
+    """As late as the second look: what came while the pod waited for its turn counts as seen."""
+    shown = "5"
+    brain = Brain(pods_version=lambda: shown)
+    await decided(brain)
+    record = brain.parts.records.latest("default/p")
+    assert record is not None
+    assert record.seen_resource_version == ""
+
+    shown = "7"
+    assert brain.writer.turn_hold is not None
+    brain.writer.turn_hold.set()
+    await brain.settle()
+
+    assert record.to_dict()["seen_resource_version"] == "7"
+
+
+async def test_what_the_watch_has_shown_counts_although_nobody_has_taken_it_in_yet() -> None:
+    """D7: a batch that waits in the inbox for the next attempt is looked at before the Binding leaves."""
+    brain = Brain()
+    await decided(brain)
+    theirs = read_pod(manifest("theirs", cpu="1", on="n1", scheduler="default-scheduler"))
+    brain.parts.inbox.put(partial(brain.parts.intake.pods, [Delta(None, theirs)]))
+
+    assert brain.writer.turn_hold is not None
+    brain.writer.turn_hold.set()
+    await brain.turns()
+
+    assert (conflicts(brain), brain.writer.binds) == ({"node": 1}, [])

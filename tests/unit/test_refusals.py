@@ -1,0 +1,237 @@
+"""Pods that a kubelet refuses after our binding: counted once, and their node held back (docs/spec/core.md §2.6)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings, strategies as st
+from structlog.testing import CapturingLogger
+
+from scheduler import refusals
+from scheduler.cache.cluster import Cluster
+from scheduler.config.args import KubestowArgs
+from scheduler.config.types import OUR_NAME, Configuration, Profile
+from scheduler.core.decode import Broken, ObjectDecoder, from_manifest
+from scheduler.core.deltas import Delta
+from scheduler.core.failedpod import FailedPod
+from scheduler.core.meta import Metadata
+from scheduler.core.podinfo import PodInfo, pod_info
+from scheduler.obs.metrics import Metrics
+from tests.unit.brain import Brain, StepClock, manifest, typed
+
+COUNT = "scheduler_admission_rejections_total"
+
+
+class Kubelets:
+    """A brain, and what the watch of failed pods shows it."""
+
+    def __init__(self, brain: Brain | None = None) -> None:
+        self.brain = brain or Brain()
+        self.refusals = self.brain.parts.refusals
+
+    def shows(self, name: str, reason: str, *, node: str = "n1", **identity: str) -> None:
+        """The pod has failed there for that reason."""
+        self.refusals.failed([Delta(None, failed(name, reason, node=node, **identity))])
+
+    def counted(self) -> dict[str, float]:
+        """Reason → how many."""
+        lines = self.brain.parts.shared.metrics.render().decode().splitlines()
+        rows = [line.split() for line in lines if line.startswith(COUNT + "{")]
+        return {labels.split('reason="')[1].split('"')[0]: float(value) for labels, value in rows}
+
+
+def failed(name: str, reason: str, *, node: str = "n1", uid: str = "") -> FailedPod:
+    identity = {"name": name, "namespace": "default", "uid": uid or f"uid-{name}", "resourceVersion": "9"}
+    return from_manifest(
+        FailedPod, {"metadata": identity, "spec": {"nodeName": node}, "status": {"phase": "Failed", "reason": reason}}
+    )
+
+
+def bound(name: str, node: str = "n1") -> PodInfo:
+    return pod_info(typed(manifest(name, on=node)))
+
+
+async def with_one_bound(**parity: Any) -> Kubelets:
+    """Ours is on n1, which everything prefers to n2."""
+    kubelets = Kubelets(Brain(Configuration(profiles=(Profile(OUR_NAME, args=parity),))) if parity else None)
+    kubelets.brain.node("n1", cpu="64")
+    kubelets.brain.node("n2", cpu="1")
+    kubelets.brain.pod("p", cpu="100m")
+    await kubelets.brain.settle()
+    assert kubelets.brain.writer.binds == [("default/p", "n1")]
+    kubelets.brain.pod("p", on="n1", cpu="100m")
+    return kubelets
+
+
+@pytest.mark.parametrize(
+    ("reason", "counted"),
+    [
+        pytest.param("OutOfcpu", {"OutOfcpu": 1}, id="93 cpu"),
+        pytest.param("OutOfmemory", {"OutOfmemory": 1}, id="memory"),
+        pytest.param("OutOfpods", {"OutOfpods": 1}, id="the number of pods"),
+        pytest.param("OutOfexample.com/gpu", {"OutOfExtendedResources": 1}, id="extended resources share a label"),
+        pytest.param("NodePorts", {"NodePorts": 1}, id="a port"),
+        pytest.param("NodeAffinity", {"NodeAffinity": 1}, id="a label that changed"),
+        pytest.param("UnexpectedAdmissionError", {"UnexpectedAdmissionError": 1}, id="a device plugin"),
+        pytest.param("TopologyAffinityError", {"TopologyAffinityError": 1}, id="NUMA"),
+        pytest.param("", {}, id="its containers failed"),
+        pytest.param("DeadlineExceeded", {}, id="its time was up"),
+        pytest.param("Evicted", {}, id="it ran and was evicted"),
+    ],
+)
+async def test_a_refusal_is_counted_by_its_reason(reason: str, counted: dict[str, float]) -> None:
+    """And a pod that failed of something else is none."""
+    kubelets = await with_one_bound()
+    kubelets.brain.clock.move(2)
+
+    kubelets.shows("p", reason)
+
+    assert kubelets.counted() == counted
+    assert bool(kubelets.refusals.held_back()) is bool(counted)
+
+
+async def test_a_refusal_is_counted_once_and_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Later changes of the failed pod are no news; pod, node, reason and delay are in the one line."""
+    logger = CapturingLogger()
+    monkeypatch.setattr(refusals, "_log", logger)
+    kubelets = await with_one_bound()
+    kubelets.brain.clock.move(2)
+    for _ in range(3):
+        kubelets.shows("p", "OutOfcpu")
+
+    assert kubelets.counted() == {"OutOfcpu": 1}
+    (call,) = logger.calls
+    assert call.args == ("pod refused by its kubelet",)
+    assert call.kwargs == {"pod": "default/p", "node": "n1", "reason": "OutOfcpu", "after_s": 2.0}
+    assert kubelets.brain.recorder.events[1:] == [], "nothing is emitted but the line"
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        pytest.param({"name": "other"}, id="a pod that we never bound"),
+        pytest.param({"uid": "earlier"}, id="an earlier pod of that name"),
+        pytest.param({"node": "n2"}, id="a pod that somebody else bound after all"),
+    ],
+)
+async def test_what_is_not_our_binding_counts_for_nothing(shown: dict[str, str]) -> None:
+    """Neither the metric nor the node suffers for it."""
+    kubelets = await with_one_bound()
+
+    kubelets.shows(**({"name": "p"} | shown), reason="OutOfcpu")
+
+    assert kubelets.counted() == {}
+    assert not kubelets.refusals.held_back()
+
+
+async def test_a_long_list_of_old_failures_counts_for_nothing() -> None:
+    """As the first picture brings it at start; unreadable and vanished ones among them."""
+    kubelets = Kubelets()
+    old = [Delta(None, failed(f"p{i}", "OutOfcpu")) for i in range(1000)]
+    odd = Broken("FailedPod", Metadata(name="odd", namespace="default", uid="odd"), "why")
+
+    kubelets.refusals.failed([*old, Delta(None, odd), Delta(odd, None), Delta(old[0].new, None)])
+
+    assert kubelets.counted() == {}
+
+
+async def test_a_pod_that_fails_long_after_its_binding_was_admitted() -> None:
+    """A kubelet that restarts admits again: that is no race of schedulers."""
+    kubelets = await with_one_bound()
+    kubelets.brain.clock.move(refusals.REMEMBERED_S + 1)
+
+    kubelets.shows("p", "NodeAffinity")
+
+    assert kubelets.counted() == {}
+
+
+@pytest.mark.parametrize(
+    ("parity", "expected"),
+    [
+        pytest.param({}, "n2", id="93 its successor goes elsewhere"),
+        pytest.param({"Kubestow": KubestowArgs(parity=True)}, "n1", id="parity: as kube-scheduler"),
+    ],
+)
+async def test_the_node_comes_last_for_a_while(parity: dict[str, Any], expected: str) -> None:
+    """Another node that takes the pod is preferred, whatever the scores."""
+    kubelets = await with_one_bound(**parity)
+    kubelets.shows("p", "OutOfcpu")
+
+    kubelets.brain.pod("successor", cpu="100m")
+    await kubelets.brain.settle()
+
+    assert kubelets.brain.writer.binds[1:] == [("default/successor", expected)]
+
+
+async def test_the_node_is_taken_when_no_other_takes_the_pod() -> None:
+    """Held back is not refused: no pod waits for it."""
+    kubelets = await with_one_bound()
+    kubelets.shows("p", "OutOfcpu")
+
+    kubelets.brain.pod("large", cpu="2")
+    await kubelets.brain.settle()
+
+    assert kubelets.brain.writer.binds[1:] == [("default/large", "n1")]
+
+
+async def test_the_node_is_as_good_as_any_after_half_a_minute() -> None:
+    """From the last refusal on."""
+    kubelets = await with_one_bound()
+    kubelets.refusals.sent(bound("q"))
+    kubelets.shows("p", "OutOfcpu")
+    kubelets.brain.clock.move(20)
+    kubelets.shows("q", "OutOfcpu")
+    kubelets.brain.clock.move(refusals.HELD_BACK_S - 0.1)
+    assert kubelets.refusals.held_back()
+
+    kubelets.brain.clock.move(0.1)
+    kubelets.brain.pod("successor", cpu="100m")
+    await kubelets.brain.settle()
+
+    assert kubelets.brain.writer.binds[1:] == [("default/successor", "n1")]
+
+
+async def test_a_node_that_is_gone_is_not_held_back() -> None:
+    """Its slot may be another node's by now; if it comes back in time, it is."""
+    kubelets = await with_one_bound()
+    kubelets.shows("p", "OutOfcpu")
+    before = kubelets.refusals.held_back()
+    kubelets.brain.gone("p")
+    kubelets.brain.node_gone("n1")
+    assert (before, kubelets.refusals.held_back()) == (1, 0)
+
+    kubelets.brain.node("n3", cpu="64")
+    kubelets.brain.node("n1", cpu="64")
+    assert kubelets.refusals.held_back().bit_count() == 1
+
+
+@settings(max_examples=50)
+@given(st.lists(st.one_of(st.integers(0, 40).map(str), st.floats(0.1, 50)), max_size=120))
+def test_what_is_remembered_is_bounded(history: list[str | float]) -> None:
+    """Bindings of the last minute at most, each once, the oldest leave first; time passes between them."""
+    clock = StepClock()
+    memory = refusals.Refusals(Cluster(), clock=clock, metrics=Metrics(process=False), most=16)
+    at: dict[str, float] = {}
+    for step in history:
+        if isinstance(step, float):
+            clock.move(step)
+            continue
+        memory.sent(bound(step))
+        at.pop(f"uid-{step}", None)
+        at[f"uid-{step}"] = clock.now()
+        young = [uid for uid, when in at.items() if clock.now() - when <= refusals.REMEMBERED_S]
+        assert list(memory._sent) == young[-16:]
+
+
+def test_a_failed_pod_is_little() -> None:
+    """Of a whole pod only who, where and why is kept; null is nothing."""
+    whole = manifest("p", on="n1", cpu="1", phase="Failed", labels={"a": "b"})
+    whole["status"]["reason"] = None
+    whole["metadata"]["managedFields"] = [{"manager": "x"}]
+
+    read = ObjectDecoder("FailedPod", FailedPod).decode(msgspec.json.encode(whole))
+
+    assert isinstance(read, FailedPod)
+    assert (read.key, read.metadata.uid, read.spec.node_name, read.status.reason) == ("default/p", "uid-p", "n1", "")
