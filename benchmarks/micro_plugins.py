@@ -1,7 +1,8 @@
 """Microseconds per plugin and pod, over all nodes at once: `python -m benchmarks.micro_plugins [--nodes N ...]`.
 
 Each round asks every plugin of a plain pod as the cycle does, then puts the pod on one of its best nodes, so that
-columns move under the memos. Rounds: pods of one shape, and of two hundred.
+columns move under the memos. Rounds: pods of one shape, and of two hundred; each shape has a Service, so that the built-in
+spread constraints rank nodes. `--hard-spread` gives pods constraints of their own: even over zones, nearly so over nodes.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from scheduler.core.node import Node
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.core.pod import Pod
 from scheduler.core.podinfo import PodInfo, placed, pod_info
+from scheduler.core.workloads import Service
 from scheduler.framework.ports import Handle, Recorder, Writer
 from scheduler.framework.state import CycleState
 from scheduler.plugins import BUILT_IN
@@ -35,6 +37,7 @@ _ORDER = (
     "NodeAffinity",
     "NodePorts",
     "NodeResourcesFit",
+    "PodTopologySpread",
     "NodeResourcesBalancedAllocation",
     "ImageLocality",
     "NodeDeclaredFeatures",
@@ -43,6 +46,7 @@ _IMAGES = [
     {"names": [f"registry.example/app-{at}@sha256:{at:064}", f"registry.example/app-{at}:v1"], "sizeBytes": at * 2**20}
     for at in range(400)
 ]
+_HOST, _ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 
 
 def node(at: int) -> Node:
@@ -54,7 +58,7 @@ def node(at: int) -> Node:
         {
             "metadata": {
                 "name": f"node-{at:05}",
-                "labels": {"kubernetes.io/hostname": f"node-{at:05}", "zone": f"z{at % 3}"},
+                "labels": {_HOST: f"node-{at:05}", _ZONE: f"z{at % 3}"},
             },
             "spec": {"taints": taints, "unschedulable": at % 100 == 1},
             "status": {"allocatable": room, "images": random.Random(at).sample(_IMAGES, 50)},
@@ -62,8 +66,8 @@ def node(at: int) -> Node:
     )
 
 
-def pod(at: int, shape: int) -> PodInfo:
-    """A plain pod: one container, tolerations as admission adds them."""
+def pod(at: int, shape: int, *, hard_spread: bool = False) -> PodInfo:
+    """A plain pod: one container, tolerations as admission adds them, a label that its Service selects."""
     tolerations = [
         {"key": f"node.kubernetes.io/{why}", "operator": "Exists", "effect": "NoExecute"}
         for why in ("not-ready", "unreachable")
@@ -71,10 +75,35 @@ def pod(at: int, shape: int) -> PodInfo:
     requests = {"cpu": f"{100 + shape}m", "memory": f"{200 + shape}Mi"}
     container = {"name": "c", "image": f"registry.example/app-{shape}:v1", "resources": {"requests": requests}}
     manifest = {
-        "metadata": {"name": f"pod-{at}", "namespace": "default", "uid": f"uid-{at}"},
-        "spec": {"containers": [container], "tolerations": tolerations},
+        "metadata": {
+            "name": f"pod-{at}",
+            "namespace": "default",
+            "uid": f"uid-{at}",
+            "labels": {"app": f"app-{shape}"},
+        },
+        "spec": {
+            "containers": [container],
+            "tolerations": tolerations,
+            "topologySpreadConstraints": [_evenly(_ZONE, 1, shape), _evenly(_HOST, 9, shape)] if hard_spread else [],
+        },
     }
     return pod_info(from_manifest(Pod, manifest))
+
+
+def _evenly(key: str, skew: int, shape: int) -> dict[str, Any]:
+    return {
+        "maxSkew": skew,
+        "topologyKey": key,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "nodeTaintsPolicy": "Honor",
+        "labelSelector": {"matchLabels": {"app": f"app-{shape}"}},
+    }
+
+
+def service(shape: int) -> Service:
+    """Selects the pods of one shape."""
+    metadata = {"name": f"service-{shape}", "namespace": "default"}
+    return from_manifest(Service, {"metadata": metadata, "spec": {"selector": {"app": f"app-{shape}"}}})
 
 
 class Rounds:
@@ -138,14 +167,16 @@ class Rounds:
         return column
 
 
-def measure(node_count: int, shapes: int, pods: int) -> None:
+def measure(node_count: int, shapes: int, pods: int, *, hard_spread: bool) -> None:
     """Prints a table: µs per pod by plugin and half, and their sum."""
     rounds = Rounds(node_count)
     for at in range(shapes):
-        rounds.place(pod(at, at))
+        rounds.cluster.workloads.set_service(service(at))
+    for at in range(shapes):
+        rounds.place(pod(at, at, hard_spread=hard_spread))
     rounds.spent.clear()
     for at in range(pods):
-        rounds.place(pod(shapes + at, at % shapes))
+        rounds.place(pod(shapes + at, at % shapes, hard_spread=hard_spread))
     print(f"\n{node_count} nodes, {shapes} shape(s), {pods} pods: µs per pod (medians)")
     together = 0.0
     for label, seconds in rounds.spent.items():
@@ -160,10 +191,11 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, nargs="+", default=[1000, 5000])
     parser.add_argument("--shapes", type=int, nargs="+", default=[1, 200])
     parser.add_argument("--pods", type=int, default=2000)
+    parser.add_argument("--hard-spread", action="store_true")
     args = parser.parse_args()
     for node_count in args.nodes:
         for shapes in args.shapes:
-            measure(node_count, shapes, args.pods)
+            measure(node_count, shapes, args.pods, hard_spread=args.hard_spread)
 
 
 if __name__ == "__main__":

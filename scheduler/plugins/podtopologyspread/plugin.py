@@ -16,8 +16,8 @@ from scheduler.framework.state import CycleState, StateKey
 from scheduler.plugins.podtopologyspread.constraints import Rulebook
 from scheduler.plugins.podtopologyspread.eligible import Eligibility
 from scheduler.plugins.podtopologyspread.hard import PLUGIN, Hard
+from scheduler.plugins.podtopologyspread.hints import Hints
 from scheduler.plugins.podtopologyspread.soft import Frame, Soft
-from scheduler.plugins.podtopologyspread.wakeups import Wakeups
 
 _FRAME: Final[StateKey[Frame]] = StateKey("podtopologyspread.frame")
 _SELECTING_KINDS: Final = ("Service", "ReplicationController", "ReplicaSet", "StatefulSet")
@@ -62,5 +62,5 @@ class PodTopologySpread:
         return self._soft.normalized(state.get(_FRAME), scores, slots)
 
     def events_to_register(self) -> Sequence[EventHint]:
-        """See `wakeups`."""
-        return Wakeups(self._rulebook).events()
+        """Whatever changes the counts or the domains of its hard constraints; see `hints`."""
+        return Hints(self._rulebook).events()

@@ -111,9 +111,11 @@ def scored_among(
 # -- the rules, literally ----------------------------------------------------------------------------------------------
 
 
-def expected_refusals(seen: Cluster, incoming: PodInfo, args: PodTopologySpreadArgs) -> Refusals:
-    """PreFilter and Filter for every node there is."""
+def expected_refusals(seen: Cluster, incoming: PodInfo, args: PodTopologySpreadArgs) -> Refusals | None:
+    """PreFilter and Filter for every node there is; None if PreFilter skips."""
     constraints = _constraints(seen, incoming, args, "DoNotSchedule")
+    if not constraints:
+        return None
     nodes = _nodes(seen)
     counts = []
     for constraint, selector in constraints:

@@ -52,7 +52,7 @@ BARE = reporting("n1", {"names": ["app", "reg:5000/app"], "sizeBytes": 1000 * MI
 @pytest.mark.parametrize(
     ("nodes", "pod", "scores"),
     [
-        pytest.param([pulled("n1", a=22)], using("a"), [0], id="142: an image below 23Mi is nothing"),
+        pytest.param([pulled("n1", a=22)], using("a"), [0], id="142 an image below 23Mi is nothing"),
         pytest.param([pulled("n1", a=32)], using("a"), [0], id="and counts only from there"),
         pytest.param([pulled("n1", a=33)], using("a"), [1], id="in whole hundredths of 977Mi"),
         pytest.param([A, B], using("forty", "quarter"), [0, 5], id="half the nodes have it, so half its size"),

@@ -64,14 +64,14 @@ ZONE_A = added({REQUIRED: {"nodeSelectorTerms": [label("zone", "a")]}})
             id="all pairs of nodeSelector",
         ),
         pytest.param(
-            required(label("disk", "ssd"), label("zone", "b")), {"n2": POD_NO, "n4": POD_NO}, id="154: or among terms"
+            required(label("disk", "ssd"), label("zone", "b")), {"n2": POD_NO, "n4": POD_NO}, id="154 or among terms"
         ),
         pytest.param(
             {"nodeSelector": {"zone": "b"}, **required(label("disk", "ssd"))},
             {n.metadata.name: POD_NO for n in NODES},
-            id="154: and between selector and affinity",
+            id="154 and between selector and affinity",
         ),
-        pytest.param(required({}), {n.metadata.name: POD_NO for n in NODES}, id="155: an empty term"),
+        pytest.param(required({}), {n.metadata.name: POD_NO for n in NODES}, id="155 an empty term"),
         pytest.param(required(), {n.metadata.name: POD_NO for n in NODES}, id="no terms"),
         pytest.param(
             required({}, label("zone", "b")),
@@ -90,7 +90,7 @@ def test_filter(spec: dict[str, Any], out: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("spec", "out"),
     [
-        pytest.param({}, {"n3": ADDED_NO, "n4": ADDED_NO}, id="159: the added affinity excludes"),
+        pytest.param({}, {"n3": ADDED_NO, "n4": ADDED_NO}, id="159 the added affinity excludes"),
         pytest.param(
             {"nodeSelector": {"disk": "ssd"}},
             {"n2": POD_NO, "n3": ADDED_NO, "n4": ADDED_NO},
@@ -126,14 +126,14 @@ def test_labels_are_followed() -> None:
         pytest.param({"nodeSelector": {"a": "b"}}, None, None, id="nodeSelector"),
         pytest.param(required(label("zone", "a")), None, None, id="no pin: all nodes"),
         pytest.param(required(), None, None, id="no terms: Filter refuses"),
-        pytest.param(required(pin("n1")), None, Narrow(frozenset({"n1"})), id="157: a DaemonSet pod's pin"),
+        pytest.param(required(pin("n1")), None, Narrow(frozenset({"n1"})), id="157 a DaemonSet pod's pin"),
         pytest.param(required(pin("n1"), pin("n2")), None, Narrow(frozenset({"n1", "n2"})), id="pins of terms unite"),
         pytest.param(required(pin("n1"), label("zone", "a")), None, None, id="one term without a pin"),
         pytest.param(
             required(pin("n1", "n2")),
             None,
             Rejection("NodeAffinity", Code.UNRESOLVABLE, ("pod affinity terms conflict",)),
-            id="158: pins of one term exclude each other",
+            id="158 pins of one term exclude each other",
         ),
         pytest.param(required(pin("n1", "n2"), pin("n3")), None, Narrow(frozenset({"n3"})), id="one term is left"),
     ],
@@ -153,7 +153,7 @@ def test_pre_filter(spec: dict[str, Any], args: NodeAffinityArgs | None, answer:
             preferred(a=(30, label("disk", "hdd")), b=(60, label("disk", "ssd"))),
             None,
             {"n1": 100, "n2": 0, "n3": 50, "n4": 0},
-            id="141: weights 30 and 60",
+            id="141 weights 30 and 60",
         ),
         pytest.param(
             preferred(a=(10, label("disk", "ssd")), b=(10, label("zone", "a"))),

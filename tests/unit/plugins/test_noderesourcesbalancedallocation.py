@@ -21,8 +21,8 @@ TEN = {"cpu": "10", "memory": "10Gi"}
 @pytest.mark.parametrize(
     ("args", "things", "pod", "score"),
     [
-        pytest.param(None, [node(**TEN)], asking(cpu="5", memory="5Gi"), 75, id="138: 50 % and 50 % on an empty node"),
-        pytest.param(None, [node(**TEN)], asking(cpu="8", memory="2Gi"), 60, id="138: 80 % and 20 % on an empty node"),
+        pytest.param(None, [node(**TEN)], asking(cpu="5", memory="5Gi"), 75, id="138 50 % and 50 % on an empty node"),
+        pytest.param(None, [node(**TEN)], asking(cpu="8", memory="2Gi"), 60, id="138 80 % and 20 % on an empty node"),
         pytest.param(
             None,
             [node(**TEN), asking("a", on="n1", cpu="8", memory="2Gi")],
@@ -46,8 +46,8 @@ TEN = {"cpu": "10", "memory": "10Gi"}
             62,
             id="three: standard deviation",
         ),
-        pytest.param(None, [node(**TEN)], info(), None, id="139: a pod without requests is skipped"),
-        pytest.param(THREE, [node(**TEN)], asking(**{X: "0"}), None, id="139: zeros are no requests"),
+        pytest.param(None, [node(**TEN)], info(), None, id="139 a pod without requests is skipped"),
+        pytest.param(THREE, [node(**TEN)], asking(**{X: "0"}), None, id="139 zeros are no requests"),
     ],
 )
 def test_score(args: Any, things: list[Any], pod: PodInfo, score: int | None, others: int) -> None:

@@ -41,8 +41,8 @@ def full(count: int) -> list[PodInfo]:
         pytest.param(
             [node(), asking("a", on="n1", cpu="2")], asking(cpu="3"), no("Insufficient cpu"), id="not enough left"
         ),
-        pytest.param([node()], asking(cpu="5"), no("Insufficient cpu", final=True), id="162: larger than the node"),
-        pytest.param([node(pods="2"), *full(2)], info(), no("Too many pods"), id="161: pods 2 of 2"),
+        pytest.param([node()], asking(cpu="5"), no("Insufficient cpu", final=True), id="162 larger than the node"),
+        pytest.param([node(pods="2"), *full(2)], info(), no("Too many pods"), id="161 pods 2 of 2"),
         pytest.param(
             [node(pods="0")], info(), no("Too many pods"), id="a node that takes no pods at all is resolvable"
         ),
@@ -58,7 +58,7 @@ def full(count: int) -> list[PodInfo]:
             no("Insufficient cpu", "Insufficient memory", final=True),
             id="one hopeless resource makes it final",
         ),
-        pytest.param([node()], asking(**{X: "1"}), no(f"Insufficient {X}", final=True), id="163: node without it"),
+        pytest.param([node()], asking(**{X: "1"}), no(f"Insufficient {X}", final=True), id="163 node without it"),
         pytest.param([node(**{X: "2"})], asking(**{X: "2"}), None, id="node with it"),
         pytest.param(
             [node(**{X: "2"}), asking("a", on="n1", **{X: "1"})],
@@ -67,7 +67,7 @@ def full(count: int) -> list[PodInfo]:
             id="some of it is taken",
         ),
         pytest.param(
-            [node(), asking("a", on="n1", cpu="5")], info(), None, id="165: zero-request pod on an over-committed node"
+            [node(), asking("a", on="n1", cpu="5")], info(), None, id="165 zero-request pod on an over-committed node"
         ),
         pytest.param(
             [node(), asking("a", on="n1", cpu="5")], asking(memory="1Gi"), None, id="only what the pod asks for counts"
@@ -118,7 +118,7 @@ def test_more_resources_than_a_table_holds() -> None:
     [
         pytest.param(NodeResourcesFitArgs(), True, id="checked by default"),
         pytest.param(NodeResourcesFitArgs(ignored_resources=(X,)), False, id="ignored by name"),
-        pytest.param(NodeResourcesFitArgs(ignored_resource_groups=("example.com",)), False, id="164: ignored by group"),
+        pytest.param(NodeResourcesFitArgs(ignored_resource_groups=("example.com",)), False, id="164 ignored by group"),
         pytest.param(NodeResourcesFitArgs(ignored_resource_groups=("example.org",)), True, id="another group"),
     ],
 )
@@ -153,10 +153,10 @@ USED = [node(), asking("a", on="n1", cpu="1", memory="2Gi")]
 @pytest.mark.parametrize(
     ("args", "things", "pod", "score"),
     [
-        pytest.param(None, USED, asking(cpu="1", memory="2Gi"), 50, id="133: half is left"),
-        pytest.param(strategy("MostAllocated"), USED, asking(cpu="1", memory="2Gi"), 50, id="135: half is used"),
+        pytest.param(None, USED, asking(cpu="1", memory="2Gi"), 50, id="133 half is left"),
+        pytest.param(strategy("MostAllocated"), USED, asking(cpu="1", memory="2Gi"), 50, id="135 half is used"),
         pytest.param(
-            None, [node(cpu="1", memory="400Mi")], info(), 70, id="134: a pod without requests weighs something"
+            None, [node(cpu="1", memory="400Mi")], info(), 70, id="134 a pod without requests weighs something"
         ),
         pytest.param(None, [node(cpu="1")], asking(cpu="2"), 48, id="more than there is scores 0 for that resource"),
         pytest.param(
@@ -200,14 +200,14 @@ USED = [node(), asking("a", on="n1", cpu="1", memory="2Gi")]
             [node(cpu="4", memory="4Gi")],
             asking(cpu="3", memory="1Gi"),
             50,
-            id="136: 75 % and 25 %",
+            id="136 75 % and 25 %",
         ),
         pytest.param(
             strategy("RequestedToCapacityRatio", (0, 0), (50, 0), (100, 10)),
             [node(cpu="4", memory="4Gi")],
             asking(cpu="3", memory="1Gi"),
             50,
-            id="137: a resource that scores 0 does not count",
+            id="137 a resource that scores 0 does not count",
         ),
         pytest.param(
             strategy("RequestedToCapacityRatio", *UP, cpu=1, memory=1),
@@ -291,18 +291,18 @@ WANTS_CPU = asking("p", cpu="1")
             asking("q", on="n1", memory="2Gi"),
             asking("q", on="n1", memory="1Gi"),
             Hint.SKIP,
-            id="168: a neighbour gave up memory only",
+            id="168 a neighbour gave up memory only",
         ),
         pytest.param(ITSELF_SHRANK, asking("p", cpu="2"), asking("p", cpu="1"), Hint.QUEUE, id="the pod asks for less"),
         pytest.param(
             ITSELF_SHRANK, asking("q", cpu="2"), asking("q", cpu="1"), Hint.SKIP, id="another waiting pod does"
         ),
         pytest.param(NODE_ADD, None, node(), Hint.QUEUE, id="a node came"),
-        pytest.param(NODE_ADD, None, node(cpu="500m"), Hint.SKIP, id="166: too small a node came"),
+        pytest.param(NODE_ADD, None, node(cpu="500m"), Hint.SKIP, id="166 too small a node came"),
         pytest.param(NODE_ADD, None, node(pods="0"), Hint.SKIP, id="a node came that takes no pods"),
         pytest.param(GREW, node(), node(cpu="8"), Hint.QUEUE, id="a wanted resource grew"),
         pytest.param(GREW, node(cpu="100m"), node(cpu="500m"), Hint.SKIP, id="grew, still too small"),
-        pytest.param(GREW, node(), node(memory="64Gi"), Hint.SKIP, id="167: an unwanted resource grew"),
+        pytest.param(GREW, node(), node(memory="64Gi"), Hint.SKIP, id="167 an unwanted resource grew"),
         pytest.param(GREW, node(), node(pods="200"), Hint.QUEUE, id="more pods are allowed"),
         pytest.param(GREW, node(cpu="8"), node(), Hint.SKIP, id="a wanted resource shrank"),
         pytest.param(ClusterEvent(Resource.NODE, Action.UPDATE_NODE_LABEL), node(), node(), None, id="labels"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -23,7 +23,7 @@ from scheduler.obs.metrics import Metrics
 from scheduler.plugins.podtopologyspread import PodTopologySpread
 from tests.unit.objects import cluster, handle
 from tests.unit.plugins.ask import Refusals, named, refused
-from tests.unit.plugins.spreading import BAR, FOO, HOST, KEYLESS, LIST, SKEWED, hard, node, on, pod, soft
+from tests.unit.plugins.spreading import BAR, HOST, KEYLESS, LIST, SKEWED, hard, node, on, pod, soft
 from tests.unit.toys import Nominated
 
 FOUR = (node("a1"), node("a2"), node("b1"), node("b2"))
@@ -55,7 +55,7 @@ def filtered(incoming: PodInfo, seen: Cluster, args: PodTopologySpreadArgs = LIS
     ("incoming", "there", "expected"),
     [
         pytest.param(pod("p", hard()), on(), out(), id="nobody is there yet"),
-        pytest.param(pod("p", hard()), on(a1=2, b1=1, c1=1), out("a1 a2"), id="169: 2, 1, 1 leaves the zones with 1"),
+        pytest.param(pod("p", hard()), on(a1=2, b1=1, c1=1), out("a1 a2"), id="169 2, 1, 1 leaves the zones with 1"),
         pytest.param(pod("p", hard(skew=2)), on(a1=2, b1=1, c1=1), out(), id="a larger maxSkew leaves more"),
         pytest.param(pod("p", hard(), labels="x"), on(a1=2, b1=1, c1=1), out(), id="a pod that is not of them"),
         pytest.param(pod("p", hard(), labels="x"), on(a1=2, b1=1), out("a1 a2"), id="an empty zone is the least"),
@@ -74,10 +74,10 @@ def filtered(incoming: PodInfo, seen: Cluster, args: PodTopologySpreadArgs = LIS
             pod("p", hard()),
             [pod("q", is_deleting=True, on="a1"), pod("r", is_deleting=True, on="a1")],
             out(),
-            id="171: terminating pods",
+            id="171 terminating pods",
         ),
         pytest.param(
-            pod("p", hard()), [pod("q", ns="other", on="a1"), pod("r", ns="other", on="a1")], out(), id="175: namespace"
+            pod("p", hard()), [pod("q", ns="other", on="a1"), pod("r", ns="other", on="a1")], out(), id="175 namespace"
         ),
         pytest.param(pod("p", hard(selector=None)), on(a1=9), out(), id="a nil selector counts nobody"),
         pytest.param(pod("p", hard(selector={})), on(a1=9), out(), id="an empty selector counts nobody"),
@@ -95,8 +95,8 @@ def test_one_constraint(incoming: PodInfo, there: list[PodInfo], expected: Refus
     assert expected == filtered(incoming, cluster(*FOUR, node("c1"), *there))
 
 
-def test_two_domains_are_too_few_for_three() -> None:
-    """170: minDomains 3, one pod in each of two zones, maxSkew 1: the least counts as 0, so nobody may come."""
+def test_170_two_domains_are_too_few_for_three() -> None:
+    """minDomains 3, one pod in each of two zones, maxSkew 1: the least counts as 0, so nobody may come."""
     seen = cluster(*FOUR, *on(a1=1, b1=1))
 
     assert out("a1 a2 b1 b2") == filtered(pod("p", hard(minDomains=3)), seen)
@@ -171,7 +171,7 @@ def test_the_first_refusal_gives_the_reason() -> None:
         pytest.param(GPU, pod("p", hard(), **ON_GPU), out("a1 a2"), id="nodeSelector: b2 is not seen"),
         pytest.param(GPU, pod("p", hard(), **like(has("gpu"))), out("a1 a2"), id="node affinity: b2 is not seen"),
         pytest.param(
-            GPU, pod("p", hard(nodeAffinityPolicy="Ignore"), **ON_GPU), out("b1 b2"), id="173: Ignore counts b2's pods"
+            GPU, pod("p", hard(nodeAffinityPolicy="Ignore"), **ON_GPU), out("b1 b2"), id="173 Ignore counts b2's pods"
         ),
         pytest.param(GPU, pod("p", hard(), **like({}, has("gpu"))), out("a1 a2"), id="an empty term matches nothing"),
         pytest.param(
@@ -207,8 +207,8 @@ def test_inclusion_policies(nodes: Any, incoming: PodInfo, expected: Refusals) -
     assert expected == filtered(incoming, cluster(*nodes, *on(a1=1, b2=2)))
 
 
-def test_a_zone_of_tainted_nodes_is_no_domain() -> None:
-    """172: an empty zone that the pod cannot go to holds nobody back, if taints are honoured."""
+def test_172_a_zone_of_tainted_nodes_is_no_domain() -> None:
+    """An empty zone that the pod cannot go to holds nobody back, if taints are honoured."""
     closed = node("c1", taints=["t=:NoExecute"])
     seen = cluster(*FOUR, closed, *on(a1=1, b1=1))
 
@@ -233,7 +233,7 @@ REVISION = {"foo": "", "hash": "2"}
 @pytest.mark.parametrize(
     ("constraint", "labels", "expected"),
     [
-        pytest.param(hard(matchLabelKeys=["hash"]), REVISION, out("b1 b2"), id="174: only the same revision counts"),
+        pytest.param(hard(matchLabelKeys=["hash"]), REVISION, out("b1 b2"), id="174 only the same revision counts"),
         pytest.param(hard(), REVISION, out("a1 a2"), id="else both revisions count"),
         pytest.param(hard(matchLabelKeys=["none"]), REVISION, out("a1 a2"), id="a key that the pod lacks is left out"),
         pytest.param(
@@ -488,7 +488,6 @@ def test_pods_that_differ_in_what_a_selector_reads_are_judged_apart() -> None:
     """The same constraint in two pods; one is of those it counts, the other is not."""
     seen = cluster(*FOUR, *on(a1=1))
     plugin = PodTopologySpread(LIST, handle(seen))
-    answers: Iterable[Refusals] = [refused(plugin, seen, pod("p", hard(), labels=labels)) for labels in ("foo", "x")]
+    answers = [refused(plugin, seen, pod("p", hard(), labels=labels)) for labels in ("foo", "x")]
 
     assert [out("a1 a2"), out()] == answers
-    assert FOO == hard()["labelSelector"]

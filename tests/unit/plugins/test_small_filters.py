@@ -63,8 +63,8 @@ def test_node_name_waits_for_a_node() -> None:
     ("spec", "out"),
     [
         pytest.param({}, {"closed": UNSCHEDULABLE}, id="cordoned nodes are out"),
-        pytest.param(CORDON_ONLY, {}, id="148: unless the cordon is tolerated"),
-        pytest.param(EXISTS, {}, id="148: or everything is"),
+        pytest.param(CORDON_ONLY, {}, id="148 unless the cordon is tolerated"),
+        pytest.param(EXISTS, {}, id="148 or everything is"),
     ],
 )
 def test_cordon(spec: dict[str, Any], out: dict[str, Any]) -> None:
@@ -77,8 +77,8 @@ def test_cordon(spec: dict[str, Any], out: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("event", "old", "new", "hint"),
     [
-        pytest.param(TAINTS, node(cordoned=True), node(), Hint.QUEUE, id="149: uncordoned"),
-        pytest.param(TAINTS, node(), node(cordoned=True), Hint.SKIP, id="150: cordoned"),
+        pytest.param(TAINTS, node(cordoned=True), node(), Hint.QUEUE, id="149 uncordoned"),
+        pytest.param(TAINTS, node(), node(cordoned=True), Hint.SKIP, id="150 cordoned"),
         pytest.param(TAINTS, node(), node(), Hint.SKIP, id="was open before"),
         pytest.param(NODE_ADD, None, node(), Hint.QUEUE, id="an open node came"),
         pytest.param(NODE_ADD, None, node(cordoned=True), Hint.SKIP, id="a cordoned node came"),
@@ -96,7 +96,7 @@ def test_cordon_hints(event: ClusterEvent, old: Any, new: Any, hint: Hint | None
 @pytest.mark.parametrize(
     ("spec", "out"),
     [
-        pytest.param({}, {"hard": TAINTED, "gone": TAINTED}, id="152: NoSchedule and NoExecute refuse"),
+        pytest.param({}, {"hard": TAINTED, "gone": TAINTED}, id="152 NoSchedule and NoExecute refuse"),
         pytest.param({"tolerations": [{"key": "a", "value": "b"}]}, {"gone": TAINTED}, id="the tolerated one does not"),
         pytest.param(EXISTS, {}, id="everything is tolerated"),
     ],
@@ -127,7 +127,7 @@ def test_taints_are_followed() -> None:
 @pytest.mark.parametrize(
     ("spec", "scores"),
     [
-        pytest.param({}, {"free": 100, "one": 50, "two": 0}, id="140: fewer untolerated soft taints are better"),
+        pytest.param({}, {"free": 100, "one": 50, "two": 0}, id="140 fewer untolerated soft taints are better"),
         pytest.param(
             {"tolerations": [{"key": "c", "operator": "Exists", "effect": "PreferNoSchedule"}]},
             {"free": 100, "one": 0, "two": 0},
@@ -164,11 +164,11 @@ def test_soft_taints_elsewhere_are_no_reason_to_score() -> None:
 @pytest.mark.parametrize(
     ("event", "old", "new", "hint"),
     [
-        pytest.param(TAINTS, node(taints=("a=b:NoSchedule",)), node(), Hint.QUEUE, id="153: the taint went"),
+        pytest.param(TAINTS, node(taints=("a=b:NoSchedule",)), node(), Hint.QUEUE, id="153 the taint went"),
         pytest.param(
             TAINTS, node(taints=("a:NoSchedule",)), node(taints=("b:NoSchedule",)), Hint.SKIP, id="another came"
         ),
-        pytest.param(TAINTS, node(), node(), Hint.SKIP, id="153: was never tainted"),
+        pytest.param(TAINTS, node(), node(), Hint.SKIP, id="153 was never tainted"),
         pytest.param(NODE_ADD, None, node(), Hint.QUEUE, id="a free node came"),
         pytest.param(NODE_ADD, None, node(taints=("a:NoExecute",)), Hint.SKIP, id="a tainted node came"),
         pytest.param(TOLERATION, info("p"), info("p", **EXISTS), Hint.QUEUE, id="the pod got a toleration"),
@@ -181,8 +181,8 @@ def test_taint_hints(event: ClusterEvent, old: Any, new: Any, hint: Hint | None)
     assert hint is hinted(TaintToleration(None, handle(cluster())), event, info("p"), old=old, new=new)
 
 
-def test_ports() -> None:
-    """160: nodes where a wanted port is taken are out, and could be freed."""
+def test_160_ports() -> None:
+    """Nodes where a wanted port is taken are out, and could be freed."""
     held = [
         info("a", on="n1", containers=ports("TCP/80/127.0.0.1")),
         info("b", on="n2", containers=ports("UDP/80")),

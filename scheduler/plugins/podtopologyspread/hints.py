@@ -24,7 +24,7 @@ _NODE: Final = ClusterEvent(
 )
 
 
-class Wakeups:
+class Hints:
     """The hints of one profile."""
 
     def __init__(self, rulebook: Rulebook) -> None:
