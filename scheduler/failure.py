@@ -90,7 +90,7 @@ class StatusPatches:
         dropped = self._pending.pop(uid, None)
         under_way = self._running.get(uid)
         if dropped is not None and under_way is None:
-            self._wanted.pop(uid, None)  # what was written before, the watch may not have shown yet
+            self._wanted.pop(uid, None)  # only what was never sent: what was, the watch may not have shown yet
         return under_way
 
     def forget(self, uid: str) -> None:

@@ -5,7 +5,7 @@ and in /readyz for as long as it stands. What is missing is asked again once a m
 is noticed; what was granted is not asked again: whoever uses it says when it is gone.
 
 The reviews are POSTs that store nothing: questions, which every authenticated user may ask. So they are here beside
-discovery, not among the writes, and need no rule of their own. Rules: docs/spec/core.md §8.2, scenario 9.8-223.
+discovery, not among the writes, and need no rule of their own. Rules: docs/spec/core.md §8.2, row 223.
 """
 
 from __future__ import annotations

@@ -14,20 +14,22 @@ import os
 import pathlib
 import ssl
 import urllib.request
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
 import aiohttp
 import structlog
+from aiohttp.connector import Connection
 from multidict import CIMultiDict
 from yarl import URL
 
 from scheduler import __version__
 from scheduler.core.clock import Clock, SystemClock
 from scheduler.core.errors import Ambiguous, Unauthorized, Unavailable
-from scheduler.kube.wire import DEFAULT_TIMEOUT_S, LIST_TIMEOUT_S, Query, Transport, failure
+from scheduler.kube.wire import DEFAULT_TIMEOUT_S, LIST_TIMEOUT_S, Query, Transport, as_it_is, failure
 
 __all__ = ["HttpTransport", "Settings", "SettingsError", "Transport", "load_settings"]
 
@@ -209,6 +211,18 @@ def _proxy(server: str) -> str | None:
     return urllib.request.getproxies().get(parts.scheme)
 
 
+_before_sending: Final[ContextVar[Callable[[], None]]] = ContextVar("before_sending", default=as_it_is)
+"""How the question reaches the request: aiohttp makes that, and says nothing when it has found a connection."""
+
+
+class _Request(aiohttp.ClientRequest):
+    """Asks when everything is there that is needed to send it."""
+
+    async def send(self, conn: Connection) -> aiohttp.ClientResponse:
+        _before_sending.get()()
+        return await super().send(conn)
+
+
 class HttpTransport:
     """`Transport` over one aiohttp session. Make it inside the running loop.
 
@@ -232,6 +246,7 @@ class HttpTransport:
             skip_auto_headers=_SKIPPED_HEADERS,
             auto_decompress=False,
             read_bufsize=_READ_BUFFER_BYTES,
+            request_class=_Request,
         )
 
     async def get(self, path: str, *, query: Query | None = None, timeout_s: float = DEFAULT_TIMEOUT_S) -> bytes:
@@ -240,14 +255,27 @@ class HttpTransport:
     async def list(self, path: str, query: Query) -> bytes:
         return await self._send("GET", self._url(path, query), timeout_s=LIST_TIMEOUT_S)
 
-    async def post(self, path: str, body: bytes, *, query: Query | None = None) -> bytes:
-        return await self._send("POST", self._url(path, query), body, content_type="application/json")
+    async def post(
+        self, path: str, body: bytes, *, query: Query | None = None, before_sending: Callable[[], None] = as_it_is
+    ) -> bytes:
+        with _asked(before_sending):
+            return await self._send("POST", self._url(path, query), body, content_type="application/json")
 
-    async def patch(self, path: str, body: bytes, *, content_type: str, query: Query | None = None) -> bytes:
-        return await self._send("PATCH", self._url(path, query), body, content_type=content_type)
+    async def patch(
+        self,
+        path: str,
+        body: bytes,
+        *,
+        content_type: str,
+        query: Query | None = None,
+        before_sending: Callable[[], None] = as_it_is,
+    ) -> bytes:
+        with _asked(before_sending):
+            return await self._send("PATCH", self._url(path, query), body, content_type=content_type)
 
-    async def delete(self, path: str, body: bytes) -> bytes:
-        return await self._send("DELETE", self._url(path, None), body, content_type="application/json")
+    async def delete(self, path: str, body: bytes, *, before_sending: Callable[[], None] = as_it_is) -> bytes:
+        with _asked(before_sending):
+            return await self._send("DELETE", self._url(path, None), body, content_type="application/json")
 
     @contextlib.asynccontextmanager
     async def watch(
@@ -376,6 +404,15 @@ class HttpTransport:
             self._renewals += 1
             self._renew_at = self._clock.now() + _RENEW_S
             self._adopt()
+
+
+@contextlib.contextmanager
+def _asked(before_sending: Callable[[], None]) -> Iterator[None]:
+    token = _before_sending.set(before_sending)
+    try:
+        yield
+    finally:
+        _before_sending.reset(token)
 
 
 async def _chunks(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:

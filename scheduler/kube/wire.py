@@ -6,7 +6,7 @@ in `transport` without touching a caller. Knows no kind and no credentials.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from http import HTTPStatus
 from typing import Final, Protocol, TypeAlias
@@ -35,12 +35,19 @@ DEFAULT_TIMEOUT_S: Final = 30.0
 LIST_TIMEOUT_S: Final = 60.0
 
 
+def as_it_is() -> None:
+    """Nothing need be asked before this is sent."""
+
+
 class Transport(Protocol):
     """Requests by path (`/api/v1/pods`, already escaped) and answers, both as bytes of JSON.
 
     Anything but a 2xx raises a type of `core.errors`. A connection that cannot be made is `Unavailable`. One that is
     lost later is `Unavailable` for reads and `Ambiguous` for writes. Cancelling a write loses its answer, not
     necessarily its effect: callers that must know shield it.
+
+    `before_sending` is called just before a write leaves, each time that it does: with a connection, and with
+    credentials. What it raises is raised, and nothing was sent.
     """
 
     async def get(self, path: str, *, query: Query | None = None, timeout_s: float = DEFAULT_TIMEOUT_S) -> bytes:
@@ -57,13 +64,23 @@ class Transport(Protocol):
         `Unavailable` when nothing came for `inactivity_timeout_s` or the stream is cut; a proper end just ends.
         """
 
-    async def post(self, path: str, body: bytes, *, query: Query | None = None) -> bytes:
+    async def post(
+        self, path: str, body: bytes, *, query: Query | None = None, before_sending: Callable[[], None] = as_it_is
+    ) -> bytes:
         """Create."""
 
-    async def patch(self, path: str, body: bytes, *, content_type: str, query: Query | None = None) -> bytes:
+    async def patch(
+        self,
+        path: str,
+        body: bytes,
+        *,
+        content_type: str,
+        query: Query | None = None,
+        before_sending: Callable[[], None] = as_it_is,
+    ) -> bytes:
         """Change; `content_type` says how the body is meant (`STRATEGIC_MERGE`, `MERGE`)."""
 
-    async def delete(self, path: str, body: bytes) -> bytes:
+    async def delete(self, path: str, body: bytes, *, before_sending: Callable[[], None] = as_it_is) -> bytes:
         """Delete; the body is a DeleteOptions and carries the preconditions. May be sent again on a lost connection."""
 
     async def close(self) -> None:

@@ -80,8 +80,8 @@ def _always() -> bool:
 class ApiWriter:
     """The cluster's write side; implements the decision rooms' `Writer` port and serves the recorder.
 
-    `may_write` is asked just before each request is sent, after every wait for a token or for another try: once it says
-    no, `Fenced` is raised and nothing leaves. What was sent before is awaited as always.
+    `may_write` is asked before each request, after every wait for a token or for another try, and by the transport once
+    more when it leaves: once it says no, `Fenced` is raised and nothing leaves. What was sent before is awaited as always.
     """
 
     def __init__(
@@ -109,7 +109,8 @@ class ApiWriter:
         self._check_fence()
         self._lane.binding_enters()
         try:
-            await self._transport.post(_pod_path(metadata.namespace, metadata.name) + "/binding", body)
+            path = _pod_path(metadata.namespace, metadata.name) + "/binding"
+            await self._transport.post(path, body, before_sending=self._check_fence)
         finally:
             self._lane.binding_leaves()
 
@@ -155,7 +156,9 @@ class ApiWriter:
         path = _events_path(namespace)
         await self._lane.event_enters()
         try:
-            await self._sent(lambda: self._transport.post(path, body, query=FIELD_MANAGER))
+            await self._sent(
+                lambda: self._transport.post(path, body, query=FIELD_MANAGER, before_sending=self._check_fence)
+            )
         finally:
             self._lane.event_leaves()
 
@@ -168,7 +171,11 @@ class ApiWriter:
         await self._patch(f"{_events_path(namespace)}/{name}", body)
 
     async def _patch(self, path: str, body: bytes) -> None:
-        await self._sent(lambda: self._transport.patch(path, body, content_type=STRATEGIC_MERGE, query=FIELD_MANAGER))
+        await self._sent(
+            lambda: self._transport.patch(
+                path, body, content_type=STRATEGIC_MERGE, query=FIELD_MANAGER, before_sending=self._check_fence
+            )
+        )
 
     async def _sent(self, send: Callable[[], Awaitable[bytes]]) -> None:
         """Send with a token. A server that is busy and says for how long is waited for, as client-go does."""

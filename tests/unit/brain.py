@@ -120,7 +120,7 @@ class Brain:
 
     # -- what the watch shows ----------------------------------------------------------------------------------------
 
-    def node(self, name: str, *, raw: bool = False, **more: Any) -> None:
+    def node(self, name: str, **more: Any) -> None:
         """Add or change a node: cpu, memory, pods, labels, taints, unschedulable."""
         amounts = {amount: more[amount] for amount in ("cpu", "memory", "pods") if amount in more}
         manifest = {

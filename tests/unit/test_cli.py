@@ -233,7 +233,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_217_default_scheduler_must_be_allowed(started: list[RunOptions], tmp_path: Path) -> None:
-    """9.8-217: a second default-scheduler would fight with the first."""
+    """A second default-scheduler would fight with the first."""
     file = tmp_path / "config.yaml"
     file.write_text(GOOD.replace("mine", "default-scheduler"))
 

@@ -6,7 +6,7 @@ import asyncio
 import random
 import socket
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
@@ -185,7 +185,7 @@ class ApiServer:
         return str(self._storage.rv)
 
     @property
-    def log(self) -> Iterable[Logged]:
+    def log(self) -> Sequence[Logged]:
         """Requests over HTTP in the order they were answered (watches: opened); the last 200 000."""
         return self._handler.log
 

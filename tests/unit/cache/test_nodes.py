@@ -119,7 +119,7 @@ def test_taints_and_cordon_follow_the_object() -> None:
 @pytest.mark.parametrize(
     ("changed", "generation_moves", "columns_move"),
     [
-        pytest.param(node("n1"), False, False, id="151: nothing changed"),
+        pytest.param(node("n1"), False, False, id="151 nothing changed"),
         pytest.param(node("n1", labels={"a": "b"}), True, False, id="labels"),
         pytest.param(node("n1", taints=("a=b:NoSchedule",)), True, False, id="taints"),
         pytest.param(node("n1", cordoned=True), True, False, id="cordon"),

@@ -26,22 +26,22 @@ def no(*reasons: str, plugin: str = "P", code: Code = Code.UNSCHEDULABLE) -> Rej
                 },
             ),
             "0/3 nodes are available: 1 Insufficient memory, 1 node(s) had untolerated taint(s), 2 Insufficient cpu.",
-            id="9.4-114 a node with two reasons counts in both",
+            id="114 a node with two reasons counts in both",
         ),
         pytest.param(
             Diagnosis(14, {no("b"): 0b11, no("a"): (1 << 14) - 4}),
             "0/14 nodes are available: 12 a, 2 b.",
-            id="9.4-115 counts are sorted as text",
+            id="115 counts are sorted as text",
         ),
         pytest.param(
             Diagnosis(2, pre_filter_message="pvc not found", absent=no("pvc not found"), absent_count=2),
             "0/2 nodes are available: pvc not found.",
-            id="9.4-116 PreFilter's message replaces the counts",
+            id="116 PreFilter's message replaces the counts",
         ),
         pytest.param(
             Diagnosis(5, {no("a"): 1}, no("absent"), 4),
             "0/5 nodes are available: 1 a, 4 absent.",
-            id="9.4-117 nodes that nothing looked at give the absent reason",
+            id="117 nodes that nothing looked at give the absent reason",
         ),
         pytest.param(
             Diagnosis(1, {no("a"): 1}, post_filter_message="preemption: no."),

@@ -60,7 +60,7 @@ def expression(key: str, operator: str, *values: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("term", "matches"),
     [
-        pytest.param({}, False, id="155: an empty term matches nothing"),
+        pytest.param({}, False, id="155 an empty term matches nothing"),
         pytest.param({"matchExpressions": [expression("zone", "In", "z1", "z2")]}, True, id="one expression"),
         pytest.param(
             {"matchExpressions": [expression("zone", "In", "z1"), expression("disk", "NotIn", "ssd")]},
@@ -76,7 +76,7 @@ def expression(key: str, operator: str, *values: str) -> dict[str, Any]:
         pytest.param({"matchFields": [expression("metadata.uid", "In", "n1")]}, False, id="another field is empty"),
         pytest.param({"matchFields": [expression("metadata.uid", "NotIn", "n1")]}, True, id="an empty field is not it"),
         pytest.param({"matchExpressions": [expression("rank", "Gt", "4")]}, True, id="greater than"),
-        pytest.param({"matchExpressions": [expression("disk", "Gt", "4")]}, False, id="156: label is no integer"),
+        pytest.param({"matchExpressions": [expression("disk", "Gt", "4")]}, False, id="156 label is no integer"),
         pytest.param({"matchExpressions": [expression("none", "NotIn")]}, False, id="values are missing"),
         pytest.param({"matchExpressions": [expression("none", "NotIn", "a b")]}, False, id="no label value"),
         pytest.param({"matchExpressions": [expression("no key", "DoesNotExist")]}, False, id="no label key"),

@@ -20,12 +20,12 @@ SIDECAR = {"restartPolicy": "Always"}
         pytest.param(
             {"containers": [container(cpu="1"), container(cpu="2")], "initContainers": [container(cpu="2")]},
             {"cpu": 3000},
-            id="94: containers together outweigh the init container",
+            id="94 containers together outweigh the init container",
         ),
         pytest.param(
             {"containers": [container(cpu="1")], "initContainers": [container(cpu="5")]},
             {"cpu": 5000},
-            id="95: a large init container decides",
+            id="95 a large init container decides",
         ),
         pytest.param(
             {
@@ -33,7 +33,7 @@ SIDECAR = {"restartPolicy": "Always"}
                 "initContainers": [container(cpu="1") | SIDECAR, container(cpu="2")],
             },
             {"cpu": 3000},
-            id="96: an init container runs beside earlier sidecars",
+            id="96 an init container runs beside earlier sidecars",
         ),
         pytest.param(
             {
@@ -41,12 +41,12 @@ SIDECAR = {"restartPolicy": "Always"}
                 "initContainers": [container(cpu="2"), container(cpu="1") | SIDECAR],
             },
             {"cpu": 2000},
-            id="97: a later sidecar does not run beside it",
+            id="97 a later sidecar does not run beside it",
         ),
         pytest.param(
             {"containers": [container(cpu="1")], "overhead": {"cpu": "250m"}},
             {"cpu": 1250},
-            id="98: overhead is added once",
+            id="98 overhead is added once",
         ),
         pytest.param(
             {
@@ -54,10 +54,10 @@ SIDECAR = {"restartPolicy": "Always"}
                 "resources": {"requests": {"cpu": "4"}},
             },
             {"cpu": 4000, "example.com/x": 1},
-            id="99: pod-level requests replace those they name",
+            id="99 pod-level requests replace those they name",
         ),
-        pytest.param({"containers": [container()]}, {}, id="100: no requests are none"),
-        pytest.param({"containers": [container(cpu="100u")]}, {"cpu": 1}, id="102: rounded up to a milli-CPU"),
+        pytest.param({"containers": [container()]}, {}, id="100 no requests are none"),
+        pytest.param({"containers": [container(cpu="100u")]}, {"cpu": 1}, id="102 rounded up to a milli-CPU"),
         pytest.param(
             {"containers": [container(memory="1Ki"), container(memory="1k")]},
             {"memory": 2024},
@@ -91,8 +91,8 @@ def test_requests(spec: dict[str, Any], requests: Requests) -> None:
 @pytest.mark.parametrize(
     ("spec", "milli_cpu", "memory_mi"),
     [
-        pytest.param({"containers": [container(), container()]}, 200, 400, id="100: defaults per container"),
-        pytest.param({"containers": [container(cpu="0", memory="0")]}, 0, 0, id="101: explicit zero stays zero"),
+        pytest.param({"containers": [container(), container()]}, 200, 400, id="100 defaults per container"),
+        pytest.param({"containers": [container(cpu="0", memory="0")]}, 0, 0, id="101 explicit zero stays zero"),
         pytest.param({"containers": [container(cpu="2")]}, 2000, 200, id="only what is missing is filled in"),
         pytest.param(
             {"containers": [container(), container()], "resources": {"requests": {"cpu": "1"}}},
@@ -135,8 +135,8 @@ def resized(
 @pytest.mark.parametrize(
     ("seen", "cpu"),
     [
-        pytest.param(resized("2", allocated="1", actual="1", reason="Deferred"), 2000, id="88: deferred resize counts"),
-        pytest.param(resized("2", allocated="1", actual="1", reason="Infeasible"), 1000, id="89: infeasible does not"),
+        pytest.param(resized("2", allocated="1", actual="1", reason="Deferred"), 2000, id="88 deferred resize counts"),
+        pytest.param(resized("2", allocated="1", actual="1", reason="Infeasible"), 1000, id="89 infeasible does not"),
         pytest.param(resized("1", allocated="1", actual="2"), 2000, id="scaling down holds until it is in effect"),
         pytest.param(resized("1", allocated="3", actual="2"), 3000, id="what is allocated is held"),
         pytest.param(resized("1", allocated="3"), 1000, id="nothing reported in effect: the spec counts"),

@@ -15,7 +15,7 @@ from scheduler.core.clock import Clock
 from scheduler.core.errors import ApiError
 from scheduler.kube.lease import Elector, LeaseLost, Timing
 from scheduler.kube.timestamps import micros
-from scheduler.kube.wire import Query, failure
+from scheduler.kube.wire import Query, as_it_is, failure
 from scheduler.kube.writes import LeaseWriter
 from scheduler.testing.apiserver import ApiServer, Refused
 from scheduler.testing.clock import VirtualClock
@@ -53,12 +53,22 @@ class Line:
         namespace, name = _place(path)
         return await self._ask("get", lambda: self.server.get("leases", name, namespace))
 
-    async def post(self, path: str, body: bytes, *, query: Query | None = None) -> bytes:
+    async def post(
+        self, path: str, body: bytes, *, query: Query | None = None, before_sending: Callable[[], None] = as_it_is
+    ) -> bytes:
         assert query == {"fieldManager": "kubestow"}
         obj = msgspec.json.decode(body)
         return await self._ask("create", lambda: self.server.create("leases", obj))
 
-    async def patch(self, path: str, body: bytes, *, content_type: str, query: Query | None = None) -> bytes:
+    async def patch(
+        self,
+        path: str,
+        body: bytes,
+        *,
+        content_type: str,
+        query: Query | None = None,
+        before_sending: Callable[[], None] = as_it_is,
+    ) -> bytes:
         assert content_type == "application/merge-patch+json"
         (namespace, name), patch = _place(path), msgspec.json.decode(body)
         assert {"uid", "resourceVersion"} == patch["metadata"].keys()
@@ -72,7 +82,7 @@ class Line:
     ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
         raise NotImplementedError
 
-    async def delete(self, path: str, body: bytes) -> bytes:
+    async def delete(self, path: str, body: bytes, *, before_sending: Callable[[], None] = as_it_is) -> bytes:
         raise NotImplementedError
 
     async def close(self) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from scheduler.core.errors import ApiError
-from scheduler.kube.wire import Query
+from scheduler.kube.wire import Query, as_it_is
 
 
 class LeapingClock:
@@ -66,6 +66,8 @@ class ScriptedTransport:
     streams: list[list[Step]] = field(default_factory=list)
     asked: list[Asked] = field(default_factory=list)
     by_path: dict[str, Answer] = field(default_factory=dict)
+    on_the_way: Callable[[], None] = as_it_is
+    """Called for each write before it is asked whether it may leave."""
 
     def paths(self, method: str) -> list[str]:
         return [asked.path for asked in self.asked if asked.method == method]
@@ -79,13 +81,26 @@ class ScriptedTransport:
     async def list(self, path: str, query: Query) -> bytes:
         return await self._answer(Asked("LIST", path, dict(query)))
 
-    async def post(self, path: str, body: bytes, *, query: Query | None = None) -> bytes:
+    async def post(
+        self, path: str, body: bytes, *, query: Query | None = None, before_sending: Callable[[], None] = as_it_is
+    ) -> bytes:
+        self._leave(before_sending)
         return await self._answer(Asked("POST", path, dict(query or {}), msgspec.json.decode(body)))
 
-    async def patch(self, path: str, body: bytes, *, content_type: str, query: Query | None = None) -> bytes:
+    async def patch(
+        self,
+        path: str,
+        body: bytes,
+        *,
+        content_type: str,
+        query: Query | None = None,
+        before_sending: Callable[[], None] = as_it_is,
+    ) -> bytes:
+        self._leave(before_sending)
         return await self._answer(Asked("PATCH", path, dict(query or {}), msgspec.json.decode(body), content_type))
 
-    async def delete(self, path: str, body: bytes) -> bytes:
+    async def delete(self, path: str, body: bytes, *, before_sending: Callable[[], None] = as_it_is) -> bytes:
+        self._leave(before_sending)
         return await self._answer(Asked("DELETE", path, {}, msgspec.json.decode(body)))
 
     async def close(self) -> None:
@@ -114,6 +129,10 @@ class ScriptedTransport:
                     await asyncio.Event().wait()
                 case Later():
                     step.act()
+
+    def _leave(self, before_sending: Callable[[], None]) -> None:
+        self.on_the_way()
+        before_sending()
 
     async def _answer(self, asked: Asked) -> bytes:
         self.asked.append(asked)

@@ -365,6 +365,17 @@ async def test_the_fence_is_asked_after_waiting_for_a_token(write):
     assert [] == transport.asked
 
 
+@pytest.mark.parametrize("write", FENCED_WRITES)
+async def test_the_fence_is_asked_again_when_the_request_leaves(write):
+    """The transport may have to connect first, or to renew its credentials."""
+    bench = Bench()
+    bench.transport.on_the_way = lambda: setattr(bench, "until_s", 0)
+    with pytest.raises(Fenced):
+        await write(bench.writer)
+
+    assert [] == bench.asked
+
+
 async def test_what_was_sent_before_the_fence_fell_is_awaited():
     """Its answer is as good as ever."""
     bench = Bench()

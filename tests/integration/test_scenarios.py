@@ -1,0 +1,157 @@
+"""Rows of docs/spec/core.md §9 that need a server's own answers: conflicts over one pod, texts, a restart.
+
+The other rows are in tests/unit/scenarios/ and beside the parts they are about; ids begin with the row's number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from scheduler.testing.apiserver import ApiServer
+from tests.integration.daemon import Rig, rig
+from tests.integration.judging import differences, leftovers
+
+POST = "create pods/binding"
+
+
+def events(world: Rig, reason: str) -> list[Any]:
+    """Events of that reason, as the server has them."""
+    return [event for event in world.server.list("events") if event["reason"] == reason]
+
+
+def is_quiet(world: Rig) -> bool:
+    """Nothing to apply, to try, to bind or to write."""
+    return world.daemon.decisions.is_idle() and not world.daemon.decisions.cluster.sizes()["assumed_pods"]
+
+
+async def test_199_a_pod_is_bound() -> None:
+    """One Binding, one event, the condition is the server's, and the watch confirms what was assumed."""
+    async with rig() as world:
+        world.node("n1")
+        world.pod("p", cpu="1")
+        await world.bound("p")
+        await world.until(lambda: is_quiet(world), "never confirmed")
+        await world.until(lambda: bool(events(world, "Scheduled")), "no event")
+
+        requests = world.server.requests()
+        assert (requests[f"{POST} 201"], requests["patch pods/status 200"]) == (1, 0)
+        assert world.condition("p")["status"] == "True"
+        assert [event["note"] for event in events(world, "Scheduled")] == ["Successfully assigned default/p to n1"]
+        assert world.daemon.decisions.cluster.sizes() == {"nodes": 1, "pods": 1, "assumed_pods": 0}
+
+
+# -- conflicts ---------------------------------------------------------------------------------------------------------
+
+
+def bound_by_others(server: ApiServer) -> None:
+    server.bind("p", "elsewhere")
+
+
+def deleted(server: ApiServer) -> None:
+    server.delete("pods", "p")
+
+
+def recreated(server: ApiServer) -> None:
+    old = server.get("pods", "p")
+    server.patch("pods", "p", {"metadata": {"finalizers": None}})
+    server.delete("pods", "p")
+    server.create("pods", {"metadata": {"name": "p", "namespace": "default"}, "spec": old["spec"]})
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "posts", "where"),
+    [
+        pytest.param(bound_by_others, 1, "elsewhere", id="200 somebody else has bound the pod"),
+        pytest.param(deleted, 1, "", id="201 the pod is being deleted"),
+        pytest.param(recreated, 2, "n1", id="203 another pod has its name"),
+    ],
+)
+async def test_a_binding_that_comes_too_late(meanwhile: Callable[[ApiServer], None], posts: int, where: str) -> None:
+    """Our watch is behind: the server answers 409. Nothing stays held, nothing is retried, nothing is said of it.
+
+    A new pod of that name is another pod: it is tried when the watch has shown it, and not before.
+    """
+    async with rig() as world:
+        world.node("n1", cpu="1")
+        requests = {"requests": {"cpu": "2"}}
+        body = {"schedulerName": "kubestow", "containers": [{"name": "c", "image": "none", "resources": requests}]}
+        metadata = {"name": "p", "namespace": "default", "finalizers": ["example.com/wait"]}
+        world.server.create("pods", {"metadata": metadata, "spec": body})
+        await world.until(lambda: "message" in world.condition("p"), "not tried")
+        world.server.hold_watches("pods")
+        meanwhile(world.server)
+        said = len(events(world, "FailedScheduling"))
+
+        world.server.patch("nodes", "n1", {"status": {"allocatable": {"cpu": "4"}}}, subresource="status")
+        await world.until(lambda: world.server.requests()[f"{POST} 409"] == 1, "no Binding was sent")
+        await world.until(lambda: is_quiet(world), "still at it")
+        assert world.daemon.decisions.queue.counts() == {"active": 0, "backoff": 0, "unschedulable": 0, "gated": 0}
+        assert world.server.requests()["get pods 200"] == 1
+
+        world.server.release_watches()
+        if where:
+            await world.bound("p")
+            await world.until(lambda: world.daemon.decisions.cluster.sizes()["pods"] == 1, "not seen")
+        else:
+            await world.until(lambda: len(events(world, "FailedScheduling")) > said, "not seen")
+            assert events(world, "FailedScheduling")[-1]["note"] == "skip schedule deleting pod: default/p"
+        await world.until(lambda: is_quiet(world), "still at it")
+
+        sent = sum(count for what, count in world.server.requests().items() if what.startswith(POST))
+        assert (sent, world.pods()["p"]) == (posts, where)
+
+
+# -- texts -------------------------------------------------------------------------------------------------------------
+
+
+async def test_119_a_long_message() -> None:
+    """The event has what fits into 1024 bytes and says that it was cut; the condition has all of it."""
+    names = [f"example.com/a-device-with-quite-a-long-name-{i:03}" for i in range(60)]
+    async with rig() as world:
+        world.node("n1")
+        amounts = dict.fromkeys(names, "1")
+        resources = {"requests": amounts, "limits": amounts}
+        world.pod("p", containers=[{"name": "c", "image": "none", "resources": resources}])
+        await world.until(lambda: "message" in world.condition("p"), "not tried")
+        await world.until(lambda: bool(events(world, "FailedScheduling")), "no event")
+
+        message, note = world.condition("p")["message"], events(world, "FailedScheduling")[0]["note"]
+        reasons = ", ".join(f"1 Insufficient {name}" for name in names)
+        assert message == f"0/1 nodes are available: {reasons}."
+        assert len(message) > 3000
+        assert note == message[:1020] + " ..."
+
+
+# -- a restart ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("forgets", [False, True], ids=["it remembers its history", "it has compacted it"])
+async def test_222_the_server_restarts(forgets: bool) -> None:
+    """Watches go on where they were or start anew; no pod is queued twice, and the cache is what a list would give."""
+    async with rig() as world:
+        server = world.server
+        for name in ("n1", "n2"):
+            world.node(name, cpu="2000m", labels={"zone": "a"})
+        for name, cpu in (("a", "2000m"), ("b", "2000m"), ("waits", "1000m"), ("large", "9000m")):
+            world.pod(name, cpu=cpu)
+        await world.bound("a", "b")
+        await world.until(lambda: "message" in world.condition("waits"), "not tried")
+        world.pod("gated", cpu="100m", schedulingGates=[{"name": "example.com/wait"}])
+
+        await server.stop()
+        server.delete("pods", "b", grace_s=0)
+        server.patch("nodes", "n2", {"metadata": {"labels": {"zone": "z"}}})
+        world.node("n3", cpu="500m", labels={"zone": "a"})
+        world.pod("new", cpu="400m")
+        if forgets:
+            server.compact()
+        await server.start(int(server.url.rpartition(":")[2]))
+
+        await world.bound("waits", "new")
+        await world.until(lambda: not differences(server, world.daemon), "the cache differs")
+        await world.until(lambda: not leftovers(server, world.daemon), "the queue differs")
+        assert sorted(name for name, node in world.pods().items() if not node) == ["gated", "large"]
+        assert server.requests()[f"{POST} 201"] == 4

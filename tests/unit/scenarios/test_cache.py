@@ -1,0 +1,175 @@
+"""Rows 71-93 of docs/spec/core.md §9 as the whole decision side sees them: what counts on a node, and for how long.
+
+Rows 79-81 (snapshots, node tree order) have nothing here to correspond to; the others are also in tests/unit/cache/,
+test_binding.py and test_refusals.py. Ids begin with the row's number.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.unit.brain import Brain
+from tests.unit.scenarios.seen import HOST, attempts, beside
+
+NO_ROOM = "0/1 nodes are available: 1 Insufficient cpu."
+
+
+async def test_73_a_pod_assumed_here_and_bound_there_counts_there_only() -> None:
+    """Somebody else bound it while our Binding was on its way; who waits for the room that we held is woken."""
+    brain = Brain()
+    brain.node("n1", cpu="2")
+    brain.writer.hold = asyncio.Event()
+    brain.pod("p", cpu="2")
+    await brain.settle()
+    brain.pod("q", cpu="2")
+    brain.node("n2", cpu="1")
+    await brain.settle()
+    assert brain.places() == {"q": "unschedulable"}
+
+    brain.pod("p", cpu="2", on="n2")
+    await brain.later(20)
+    brain.writer.hold.set()
+    await brain.settle()
+
+    assert ("default/q", "n1") in brain.writer.binds
+    assert brain.cluster.sizes() == {"nodes": 2, "pods": 2, "assumed_pods": 1}
+    assert requested_milli_cpu(brain, "n2") == 2000
+
+
+def requested_milli_cpu(brain: Brain, name: str) -> int:
+    """What the pods on a node request together."""
+    nodes = brain.cluster.nodes
+    return nodes.view(nodes.slot(name) or 0).requested("cpu")
+
+
+async def test_75_an_assumption_does_not_expire() -> None:
+    """An hour without a word from the watch: the pod still holds its place."""
+    brain = Brain()
+    brain.node("n1", cpu="2")
+    brain.pod("p", cpu="2")
+    await brain.settle()
+    assert brain.writer.binds == [("default/p", "n1")]
+
+    await brain.later(3600)
+    brain.pod("q", cpu="1")
+    await brain.settle()
+
+    assert brain.cluster.sizes()["assumed_pods"] == 1
+    assert (brain.message("q"), brain.places()) == (NO_ROOM, {"q": "unschedulable"})
+
+
+async def test_77_78_a_node_that_goes_and_comes_back_has_its_pods() -> None:
+    """While it is gone nothing fits anywhere; when it is back, what runs on it counts; the last deletion frees it."""
+    brain = Brain()
+    brain.node("n1", cpu="2")
+    for name in ("a", "b"):
+        brain.pod(name, cpu="1", on="n1", scheduler="default-scheduler")
+    brain.node_gone("n1")
+    brain.pod("p", cpu="1")
+    await brain.settle()
+    assert brain.message("p") == "no nodes available to schedule pods"
+    assert brain.cluster.sizes() == {"nodes": 0, "pods": 2, "assumed_pods": 0}
+
+    brain.node("n1", cpu="2")
+    await brain.later(20)
+    assert brain.message("p") == NO_ROOM
+    brain.node_gone("n1")
+    for name in ("a", "b"):
+        brain.gone(name)
+    assert brain.cluster.sizes() == {"nodes": 0, "pods": 0, "assumed_pods": 0}
+    assert brain.cluster.nodes.slot("n1") is None
+
+
+async def test_82_a_pod_that_wants_nobody_beside_it_keeps_others_away_as_long_as_it_is_there() -> None:
+    """By its own rule, though the pod that comes has none."""
+    brain = Brain()
+    brain.node("n1", labels={HOST: "n1"})
+    brain.pod("p", labels={"app": "web"}, cpu="1")
+    await brain.settle()
+    assert brain.writer.binds == [("default/p", "n1")]
+    brain.pod("alone", on="n1", scheduler="default-scheduler", **beside("web", away=True))
+
+    brain.pod("q", labels={"app": "web"})
+    await brain.later(20)
+    assert brain.message("q") == (
+        "0/1 nodes are available: 1 node(s) didn't satisfy existing pods anti-affinity rules."
+    )
+    brain.gone("alone")
+    await brain.settle()
+
+    assert brain.writer.binds[1:] == [("default/q", "n1")]
+
+
+@pytest.mark.parametrize(
+    ("app", "tried"),
+    [
+        pytest.param("db", 2, id="84 another scheduler's pod is bound: whoever waits to be beside it is woken"),
+        pytest.param("web", 1, id="84 whoever waits for another pod is not"),
+    ],
+)
+async def test_a_pod_of_others_comes(app: str, tried: int) -> None:
+    """AssignedPodAdd, whoever bound the pod."""
+    brain = Brain()
+    brain.node("n1", labels={HOST: "n1"})
+    brain.node("n2", labels={HOST: "n2"})
+    brain.pod("p", **beside("db"))
+    await brain.later(20)
+    assert brain.places() == {"p": "unschedulable"}
+
+    brain.pod("theirs", labels={"app": app}, scheduler="default-scheduler")
+    brain.pod("theirs", labels={"app": app}, scheduler="default-scheduler", on="n2")
+    await brain.settle()
+
+    assert attempts(brain, "p") == tried
+    assert brain.writer.binds == ([("default/p", "n2")] if tried == 2 else [])
+
+
+async def test_85_a_static_pod_counts_like_any_other() -> None:
+    """It is shown with its node from the first moment, and nobody ever bound it."""
+    brain = Brain()
+    brain.node("n1", cpu="2")
+    brain.pod("kube-proxy-n1", cpu="1500m", on="n1", scheduler="")
+    brain.pod("p", cpu="1")
+    await brain.settle()
+
+    assert brain.message("p") == NO_ROOM
+
+
+@pytest.mark.parametrize("over", ["Succeeded", "Failed"])
+async def test_86_a_pod_that_is_over_gives_its_room_back(over: str) -> None:
+    """And wakes whoever waits for it."""
+    brain = Brain()
+    brain.node("n1", cpu="2")
+    brain.pod("job", cpu="2", on="n1", scheduler="default-scheduler")
+    brain.pod("p", cpu="2")
+    await brain.later(20)
+    assert (brain.places(), requested_milli_cpu(brain, "n1")) == ({"p": "unschedulable"}, 2000)
+
+    brain.pod("job", cpu="2", on="n1", scheduler="default-scheduler", phase=over)
+    assert requested_milli_cpu(brain, "n1") == 0
+    await brain.settle()
+
+    assert brain.writer.binds == [("default/p", "n1")]
+
+
+@pytest.mark.parametrize(
+    ("priority", "bound"),
+    [
+        pytest.param(0, [], id="90 another scheduler's pod is nominated there: a pod of lower priority stays away"),
+        pytest.param(5, [], id="90 and so does one of the same"),
+        pytest.param(10, [("default/p", "n1")], id="91 a pod of higher priority does not"),
+    ],
+)
+async def test_nominations_of_others(priority: int, bound: list[tuple[str, str]]) -> None:
+    """The place that another scheduler makes free for its pod is not ours to take; and its pod is left as it is."""
+    brain = Brain()
+    brain.node("n1", cpu="2")
+    brain.pod("theirs", cpu="2", priority=5, nominated="n1", scheduler="default-scheduler")
+    brain.pod("p", cpu="1", priority=priority)
+    await brain.settle()
+
+    assert brain.writer.binds == bound
+    assert brain.writer.conditions == [] if bound else brain.message("p") == NO_ROOM
+    assert all(key == "default/p" for key, _ in brain.writer.nominations)

@@ -1,0 +1,236 @@
+"""Rows 199-216 of docs/spec/core.md §9 as the whole decision side sees them: Permit, PreBind, Bind, and configurations.
+
+Conflicts that a server answers are in tests/integration/test_scenarios.py, the parts one by one in
+tests/unit/test_binding.py and tests/unit/config/. Ids begin with the row's number.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from scheduler.config.types import Configuration, PluginSet, Profile
+from scheduler.core.errors import Unavailable
+from scheduler.core.pod import Pod
+from scheduler.core.podinfo import PodInfo
+from scheduler.core.verdicts import SKIP, Code, Rejection, Skip, Wait
+from scheduler.framework.state import CycleState
+from tests.unit.brain import Brain
+from tests.unit.scenarios.seen import attempts, in_flight, metric, with_plugins
+from tests.unit.toys import BeforeBind, Holds
+
+NO_ROOM = "0/1 nodes are available: 1 Insufficient cpu."
+
+
+class Works(BeforeBind):
+    """PreBind that takes until told to go on; `idle`: it has nothing to do for this pod."""
+
+    def __init__(self, *, idle: bool = False) -> None:
+        super().__init__("W")
+        self.idle = idle
+        self.go = asyncio.Event()
+
+    def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node_name: str) -> Rejection | Skip | None:
+        return SKIP if self.idle else None
+
+    async def pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Rejection | None:
+        self.log("pre_bind")
+        await self.go.wait()
+        return None
+
+
+async def two_for_one_place(brain: Brain) -> None:
+    """Both want the whole node; p is on its way to it."""
+    brain.node("n1", cpu="2")
+    brain.pod("p", cpu="2")
+    await brain.settle()
+    brain.pod("q", cpu="2")
+    await brain.settle()
+    await brain.later(20)
+    assert brain.places()["q"] == "unschedulable"
+
+
+async def test_202_a_binding_that_fails_gives_its_place_to_others() -> None:
+    """The pod waits out an error's back-off; whoever waits for room is woken as if the pod had been deleted there."""
+    brain = Brain()
+    brain.writer.hold = asyncio.Event()
+    await two_for_one_place(brain)
+
+    def fails(pod: Pod, node_name: str) -> None:
+        if pod.metadata.name == "p":
+            raise Unavailable("etcd is away")
+
+    brain.writer.on_bind = fails
+    brain.writer.hold.set()
+    await brain.settle()
+
+    assert brain.writer.binds == [("default/p", "n1"), ("default/q", "n1")]
+    assert brain.places() == {"p": "error backoff"}
+    assert metric(brain, "scheduler_queue_incoming_pods_total", queue="active", event="AssignedPodDelete") == 1
+
+
+# -- deleted on the way ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["gone", "going"])
+async def test_204_a_pod_deleted_at_permit_is_rejected_there(how: str) -> None:
+    """At once, not when its time is over: what it reserved is given back, and whoever waits for its room comes."""
+    brain = Brain()
+    permit, reserve = Holds("A", permits=Wait(600)), Holds("R")
+    brain.plug(permit=(permit,), reserve=(reserve,))
+    await two_for_one_place(brain)
+    permit.permits = None
+
+    if how == "gone":
+        brain.gone("p")
+    else:
+        brain.pod("p", cpu="2", deleting=True)
+    await brain.settle()
+
+    assert brain.calls[:3] == ["R.reserve", "A.permit", "R.unreserve"]
+    assert brain.writer.binds == [("default/q", "n1")]
+    if how == "going":
+        assert brain.message("p") == "0/1 nodes are available: 1 removed."
+    await brain.later(5)
+    assert brain.places() == {}
+
+
+async def test_205_a_pod_deleted_in_prebind_is_forgotten_at_once() -> None:
+    """PreBind still runs, and already another pod has the place; that PreBind then fails harms nobody."""
+    brain = Brain()
+    works = Works()
+    brain.plug(pre_bind=(works,))
+    await two_for_one_place(brain)
+
+    brain.gone("p")
+    assert not brain.cluster.is_assumed("uid-p")
+    await brain.settle()
+    assert brain.cluster.is_assumed("uid-q")
+
+    works.answer = Rejection("W", Code.ERROR, ("the pod is gone",))
+    works.go.set()
+    await brain.settle()
+
+    assert ("default/q", "n1") in brain.writer.binds
+    assert (brain.cluster.sizes()["assumed_pods"], brain.places(), in_flight(brain)) == (1, {}, {})
+
+
+# -- Permit ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wait_s", "said"),
+    [
+        pytest.param(5, "5s", id="206 five seconds without an answer"),
+        pytest.param(90, "1m30s", id="206 longer waits are told as Go tells them"),
+        pytest.param(3600, "15m0s", id="206 nobody waits longer than a quarter of an hour"),
+    ],
+)
+async def test_permit_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch, wait_s: int, said: str) -> None:
+    """Rejected at that second, with whom it waited for and how long; not woken by the place that it gives back."""
+    brain = with_plugins(monkeypatch, Holds("A", permits=Wait(wait_s)))
+    brain.node("n1")
+    brain.pod("p")
+    await brain.settle()
+    limit_s = min(wait_s, 900)
+    await brain.later(limit_s - 0.5)
+    assert (brain.cluster.is_assumed("uid-p"), brain.writer.conditions) == (True, [])
+
+    await brain.later(0.5)
+
+    reason = f"rejected due to timeout after waiting {said} at plugin A"
+    assert brain.message("p") == f"0/1 nodes are available: 1 {reason}."
+    assert brain.writer.conditions[-1][1].reason == "Unschedulable"
+    assert (brain.is_free(), brain.places(), attempts(brain, "p")) == (True, {"p": "unschedulable"}, 1)
+
+
+async def test_206_a_plugin_that_has_allowed_the_pod_rejects_it_no_more() -> None:
+    """Its own time runs out while another is still waited for."""
+    brain = Brain()
+    brain.plug(permit=(Holds("A", permits=Wait(5)), Holds("B", permits=Wait(60))))
+    brain.node("n1")
+    brain.pod("p")
+    await brain.settle()
+    permits = brain.parts.binder.permits
+    permits.allow("uid-p", "A")
+    await brain.later(30)
+    assert permits.is_held("uid-p")
+
+    permits.allow("uid-p", "B")
+    await brain.settle()
+
+    assert brain.writer.binds == [("default/p", "n1")]
+
+
+# -- saying where the pod will go --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("waits", "works", "said"),
+    [
+        pytest.param(True, True, True, id="207 Permit holds the pod and PreBind has work"),
+        pytest.param(True, False, True, id="207 Permit holds the pod"),
+        pytest.param(False, True, True, id="207 PreBind has work"),
+        pytest.param(False, False, False, id="208 neither: the Binding follows at once"),
+    ],
+)
+async def test_where_a_pod_is_about_to_go_is_said(waits: bool, works: bool, said: bool) -> None:
+    """Before anything is waited for, in status.nominatedNodeName: an autoscaler must not take the node away."""
+    brain = Brain()
+    toy = Works(idle=not works)
+    brain.plug(permit=(Holds("A", permits=Wait(600) if waits else None),), pre_bind=(toy,))
+    brain.node("n1")
+    brain.pod("p")
+    await brain.settle()
+    nominations = [("default/p", "n1")] if said else []
+    assert brain.writer.nominations == nominations
+    assert brain.writer.wire == (["patch p"] if said else ["bind p"])
+
+    brain.parts.binder.permits.allow("uid-p", "A")
+    toy.go.set()
+    await brain.settle()
+
+    assert brain.writer.wire[-1] == "bind p"
+    assert brain.writer.nominations == nominations
+
+
+@pytest.mark.parametrize("shown", [True, False], ids=["the watch has shown it", "the watch is behind"])
+async def test_207_what_was_said_is_taken_back_when_the_binding_fails(shown: bool) -> None:
+    """Else the pod would go on holding a place that it has given up."""
+    brain = Brain()
+    toy = Works()
+    brain.plug(pre_bind=(toy,))
+    brain.writer.on_bind = refuse
+    brain.node("n1")
+    brain.pod("p")
+    await brain.settle()
+    if shown:
+        brain.pod("p", nominated="n1")
+    toy.go.set()
+    await brain.settle()
+
+    assert [node for _, node in brain.writer.nominations] == ["n1", ""]
+    assert brain.parts.queue.nominator.node_of("uid-p") is None
+
+
+def refuse(pod: Pod, node_name: str) -> None:
+    raise Unavailable("etcd is away")
+
+
+# -- configurations ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("nominated", ["", "n1"], ids=["a pod without nomination", "a nominated pod"])
+async def test_214_without_preemption_the_message_ends_with_the_nodes(nominated: str) -> None:
+    """No PostFilter is left to say anything, and none to keep a nomination that did not help."""
+    plugins: dict[str, Any] = {"multiPoint": PluginSet(disabled=("DefaultPreemption", "DynamicResources"))}
+    brain = Brain(Configuration(profiles=(Profile("kubestow", plugins=plugins),)))
+    brain.node("n1", cpu="1")
+    brain.pod("p", cpu="2", nominated=nominated)
+    await brain.settle()
+
+    assert brain.parts.profiles["kubestow"].post_filter == ()
+    assert brain.message("p") == NO_ROOM
+    assert brain.writer.nominations == ([("default/p", "")] if nominated else [])

@@ -1,0 +1,220 @@
+"""Rows 1-70 of docs/spec/core.md §9 that need more than a queue: what enters, what comes back, what is counted.
+
+The other rows are in tests/unit/test_queue.py, test_queue_changes.py and queueing/; ids begin with the row's number.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from scheduler.core.errors import Unavailable
+from scheduler.core.node import Node
+from scheduler.core.pod import Pod
+from scheduler.core.podinfo import pod_info
+from scheduler.core.verdicts import Wait
+from tests.unit.brain import Brain, read_node
+from tests.unit.scenarios.seen import attempts, in_flight, metric
+from tests.unit.toys import Holds
+
+REJECTED = {"plugin": "NodeResourcesFit", "profile": "kubestow"}
+TAINTED = [{"key": "gpu", "effect": "NoSchedule"}]
+TOLERATES = {"tolerations": [{"key": "gpu", "operator": "Exists"}]}
+
+
+@pytest.mark.parametrize(
+    ("shown", "counted"),
+    [
+        pytest.param({"on": "n1"}, 1, id="4 a pod of ours that has a node is counted there and not queued"),
+        pytest.param({"phase": "Succeeded"}, 0, id="5 a pod of ours that is over when first seen is never seen"),
+        pytest.param({"phase": "Succeeded", "on": "n1"}, 0, id="5 nor is one that has run on a node"),
+    ],
+)
+async def test_what_does_not_enter_the_queue(shown: dict[str, Any], counted: int) -> None:
+    """Nothing is tried, and nothing said."""
+    brain = Brain()
+    brain.node("n1")
+    brain.pod("p", **shown)
+    await brain.settle()
+
+    assert (brain.places(), brain.cluster.sizes()["pods"]) == ({}, counted)
+    assert (brain.writer.wire, brain.recorder.events) == ([], [])
+
+
+@pytest.mark.parametrize("end", ["Failed", "Succeeded"])
+async def test_6_a_pod_that_is_over_leaves_the_pool(end: str) -> None:
+    """The watch tells it as a deletion; the gauges drop, and no later event brings the pod back."""
+    brain = Brain()
+    brain.node("n1", cpu="1")
+    brain.pod("p", cpu="2")
+    await brain.settle()
+    assert brain.places() == {"p": "unschedulable"}
+    assert metric(brain, "scheduler_unschedulable_pods", **REJECTED) == 1
+
+    brain.pod("p", cpu="2", phase=end)
+    assert brain.places() == {}
+    assert metric(brain, "scheduler_unschedulable_pods", **REJECTED) == 0
+    brain.node("n2", cpu="4")
+    await brain.later(20)
+
+    assert (attempts(brain, "p"), brain.writer.binds) == (1, [])
+
+
+async def test_8_a_pod_that_is_assumed_is_dropped_when_popped() -> None:
+    """An update can bring it into the queue just before it is assumed: no second attempt, no event, `done`."""
+    brain = Brain()
+    brain.node("n1")
+    brain.writer.hold = asyncio.Event()
+    pod = brain.pod("p")
+    assert isinstance(pod, Pod)
+    await brain.settle()
+    assert brain.cluster.is_assumed("uid-p")
+
+    brain.parts.queue.add(pod_info(pod))
+    assert brain.places() == {"p": "active"}
+    await brain.settle()
+    assert (brain.places(), in_flight(brain), brain.recorder.events) == ({}, {}, [])
+    brain.writer.hold.set()
+    await brain.settle()
+
+    assert (attempts(brain, "p"), brain.writer.binds) == (1, [("default/p", "n1")])
+
+
+async def test_49_a_pod_that_only_the_flush_brought_back_is_counted_when_bound() -> None:
+    """The node grew and nobody heard of it: a hint is missing somewhere. A pod that an event woke is not counted."""
+    brain = Brain()
+    brain.node("n1", cpu="1")
+    brain.pod("p", cpu="2")
+    await brain.settle()
+    grown = read_node({"metadata": {"name": "n1"}, "status": {"allocatable": {"cpu": "3", "pods": "110"}}})
+    assert isinstance(grown, Node)
+    brain.cluster.set_node(grown)
+    await brain.later(299)
+    assert brain.places() == {"p": "unschedulable"}
+
+    await brain.later(32)
+    assert brain.writer.binds == [("default/p", "n1")]
+    assert metric(brain, "scheduler_pod_scheduled_after_flush_total") == 1
+    brain.pod("q", cpu="2")
+    await brain.settle()
+    brain.node("n2", cpu="4")
+    await brain.later(20)
+
+    assert ("default/q", "n2") in brain.writer.binds
+    assert metric(brain, "scheduler_pod_scheduled_after_flush_total") == 1
+
+
+@pytest.mark.parametrize(
+    ("node", "bound"),
+    [
+        pytest.param({"taints": TAINTED}, True, id="54 a toleration brings back a pod that only a taint kept out"),
+        pytest.param({"cpu": "1"}, False, id="55 and leaves a pod that found no room"),
+    ],
+)
+async def test_a_toleration_comes(node: dict[str, Any], bound: bool) -> None:
+    """The pod's own change is asked about, and only by those who rejected it."""
+    brain = Brain()
+    brain.node("n1", **node)
+    brain.pod("p", cpu="2")
+    await brain.later(20)
+    assert brain.places() == {"p": "unschedulable"}
+
+    brain.pod("p", cpu="2", **TOLERATES)
+    await brain.settle()
+
+    assert attempts(brain, "p") == (2 if bound else 1)
+    assert brain.writer.binds == ([("default/p", "n1")] if bound else [])
+
+
+@pytest.mark.parametrize("held", ["at Permit", "on the wire"])
+async def test_59_a_pod_deleted_while_it_is_tried_does_not_come_back(held: str) -> None:
+    """Its attempt fails for that reason or another: nothing is queued, nothing stays in flight, no place stays taken."""
+    brain = Brain()
+    brain.node("n1")
+    if held == "at Permit":
+        brain.plug(permit=(Holds("A", permits=Wait(600)),))
+    else:
+        brain.writer.hold = asyncio.Event()
+        brain.writer.on_bind = refused
+    brain.pod("p")
+    await brain.settle()
+    assert brain.cluster.is_assumed("uid-p")
+
+    brain.gone("p")
+    if brain.writer.hold is not None:
+        brain.writer.hold.set()
+    await brain.later(20)
+
+    assert (brain.places(), in_flight(brain), attempts(brain, "p")) == ({}, {}, 1)
+    assert brain.is_free()
+
+
+def refused(pod: Pod, node_name: str) -> None:
+    raise Unavailable("etcd is away")
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        pytest.param(lambda brain: brain.gone("nominee"), id="60 the nominated pod is deleted"),
+        pytest.param(lambda brain: nominee(brain, "n2"), id="61 the nominated pod is nominated elsewhere"),
+        pytest.param(lambda brain: nominee(brain, ""), id="63 the nomination is taken back"),
+    ],
+)
+async def test_a_nomination_that_ends_wakes_pods_of_its_priority_and_below(end: Any) -> None:
+    """To them a pod has left the node. To a pod of higher priority it never counted, so that pod is not even tried."""
+    brain = Brain()
+    brain.node("n1", cpu="4")
+    brain.node("n2", cpu="1")
+    nominee(brain, "")
+    nominee(brain, "n1")
+    brain.pod("low", cpu="2", priority=0)
+    brain.pod("equal", cpu="2", priority=10)
+    brain.pod("high", cpu="8", priority=20)
+    await brain.later(20)
+    assert set(brain.places().values()) == {"gated", "unschedulable"}
+    brain.clock.move(20)
+
+    end(brain)
+    await brain.settle()
+
+    assert sorted(brain.writer.binds) == [("default/equal", "n1"), ("default/low", "n1")]
+    assert attempts(brain, "high") == 1
+
+
+def nominee(brain: Brain, node_name: str) -> None:
+    """Gated, so that it holds its place and is not tried itself."""
+    brain.pod("nominee", cpu="4", priority=10, gates=("g",), nominated=node_name)
+
+
+class Nominates:
+    """A PostFilter that has found a way: the pod may fit on n1 soon."""
+
+    name = "Nominates"
+    nominated_node_name = "n1"
+    message = ""
+    world: Any = None
+
+    def post_filter(self, *_: object) -> Nominates:
+        return self
+
+
+async def test_62_a_nomination_of_ours_survives_updates_that_do_not_know_of_it() -> None:
+    """Until our patch has come round an update without it says nothing; the one that takes it back ends it."""
+    brain = Brain()
+    brain.plug(post_filter=(Nominates(),))
+    brain.node("n1", cpu="1")
+    brain.pod("p", cpu="2")
+    await brain.settle()
+    nominator = brain.parts.queue.nominator
+    assert brain.writer.nominations == [("default/p", "n1")]
+
+    brain.pod("p", cpu="2", labels={"a": "b"})
+    assert nominator.node_of("uid-p") == "n1"
+    brain.pod("p", cpu="2", nominated="n1")
+    assert nominator.node_of("uid-p") == "n1"
+    brain.pod("p", cpu="2")
+
+    assert nominator.node_of("uid-p") is None
