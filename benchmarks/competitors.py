@@ -21,11 +21,15 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Competitor:
-    """`command(kubeconfig, scratch directory, limits)` writes what files it needs and answers the command line."""
+    """How to start it."""
 
     name: str
     scheduler_name: str
-    command: Callable[[Path, Path, Limits], list[str]]
+    command: Callable[[Path, Path, Limits, int], list[str]]
+    """`(kubeconfig, scratch directory, limits, port)` → the command line; writes what files it needs."""
+    ready_path: str = ""
+    """Of its endpoints on that port; empty if it has none."""
+    scheme: str = "http"
 
 
 def _config(path: Path, scheduler_name: str, kubeconfig: Path, limits: Limits) -> Path:
@@ -43,12 +47,16 @@ def _config(path: Path, scheduler_name: str, kubeconfig: Path, limits: Limits) -
     return path
 
 
-def _kube(kubeconfig: Path, scratch: Path, limits: Limits) -> list[str]:
+def _kube(kubeconfig: Path, scratch: Path, limits: Limits, port: int) -> list[str]:
     config = _config(scratch / "kube.yaml", "kube", kubeconfig, limits)
-    return [str(binaries() / "kube-scheduler"), f"--config={config}", "--secure-port=0"]
+    return [
+        *(str(binaries() / "kube-scheduler"), f"--config={config}", "--bind-address=127.0.0.1"),
+        *(f"--secure-port={port}", f"--authentication-kubeconfig={kubeconfig}"),
+        f"--authorization-kubeconfig={kubeconfig}",
+    ]
 
 
-def _floor(kubeconfig: Path, _scratch: Path, limits: Limits) -> list[str]:
+def _floor(kubeconfig: Path, _scratch: Path, limits: Limits, _port: int) -> list[str]:
     return [
         *(sys.executable, "-m", "benchmarks.floor", "--kubeconfig", str(kubeconfig)),
         *("--scheduler-name", "floor", "--in-flight", str(WRITES_IN_FLIGHT)),
@@ -56,13 +64,16 @@ def _floor(kubeconfig: Path, _scratch: Path, limits: Limits) -> list[str]:
     ]
 
 
-def _ours(kubeconfig: Path, scratch: Path, limits: Limits) -> list[str]:
+def _ours(kubeconfig: Path, scratch: Path, limits: Limits, port: int) -> list[str]:
     config = _config(scratch / "ours.yaml", "ours", kubeconfig, limits)
-    return [sys.executable, "-m", "scheduler", "run", "--config", str(config), "--kubeconfig", str(kubeconfig)]
+    return [
+        *(sys.executable, "-m", "scheduler", "run", "--config", str(config)),
+        *("--kubeconfig", str(kubeconfig), "--secure-port", str(port)),
+    ]
 
 
 COMPETITORS: Mapping[str, Competitor] = {
-    "kube": Competitor("kube", "kube", _kube),
+    "kube": Competitor("kube", "kube", _kube, "/readyz", "https"),
     "floor": Competitor("floor", "floor", _floor),
-    "ours": Competitor("ours", "ours", _ours),
+    "ours": Competitor("ours", "ours", _ours, "/readyz"),
 }

@@ -1,9 +1,9 @@
 """The floor: a client that knows every answer beforehand and makes the same reads and writes as the scheduler.
 
-It mirrors nodes and pods with the project's own reflectors, gives each pod of its name the next node in turn (of the
-pod's zone, if it asks for one), binds through the project's own transport and limits, and posts the Scheduled event in
-the background. No filter, no score, no cache, no queue: what a scheduler costs beyond this is the price of deciding.
-It trusts the workload to fit anywhere, so it is no scheduler.
+It mirrors nodes and pods with the project's own reflectors, gives each pod of its name the next node of those that its
+app takes in turn, binds through the project's own transport and limits, and posts the Scheduled event in the
+background. No filter, no score, no cache, no queue: what a scheduler costs beyond this is the price of deciding.
+It knows the workloads of this package and trusts them to fit, so it is no scheduler.
 """
 
 import argparse
@@ -12,12 +12,13 @@ import gc
 import random
 import socket
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import cycle
 from typing import TypeVar
 
 import uvloop
 
+from benchmarks.between_pods import ANCHOR, HOSTNAME, ZONE
 from scheduler.core.clock import Clock, SystemClock
 from scheduler.core.decode import ObjectDecoder
 from scheduler.core.deltas import Delta
@@ -32,22 +33,43 @@ from scheduler.kube.transport import HttpTransport, load_settings
 from scheduler.kube.writes import ApiWriter
 
 T = TypeVar("T", bound=Stored)
-ZONE = "topology.kubernetes.io/zone"
+_GOLDEN = 0.618  # starting points of any number of apps, well apart
 
 
 class Answers:
-    """The next node for a pod: round robin, over its zone's nodes if it names one."""
+    """The next node for a pod: each app has its nodes in turn, in the order of their zones.
 
-    def __init__(self, nodes: Sequence[Node]) -> None:
-        by_zone: dict[str, list[str]] = defaultdict(list)
+    So the pods of an app are spread over zones, and no two are on a node, for as long as it has nodes left.
+    """
+
+    def __init__(self, nodes: Sequence[Node], anchors: Mapping[str, Sequence[str]]) -> None:
+        self._everywhere = [node.metadata.name for node in nodes]
+        self._by_zone: dict[str, list[str]] = defaultdict(list)
         for node in nodes:
-            by_zone[node.metadata.labels.get(ZONE, "")].append(node.metadata.name)
-        self._by_zone = {zone: cycle(names) for zone, names in by_zone.items()}
-        self._anywhere = cycle([node.metadata.name for node in nodes])
+            self._by_zone[node.metadata.labels.get(ZONE, "")].append(node.metadata.name)
+        self._zones = cycle(sorted(self._by_zone))
+        self._anchors = anchors
+        self._turns: dict[str, Iterator[str]] = {}
 
     def next(self, pod: Pod) -> str:
-        zone = (pod.spec.node_selector or {}).get(ZONE)
-        return next(self._anywhere if zone is None else self._by_zone[zone])
+        app = pod.metadata.labels.get("app", "")
+        turn = self._turns.get(app)
+        if turn is None:
+            names = self._nodes_of(pod)
+            start = int(len(names) * (_GOLDEN * len(self._turns) % 1))
+            turn = self._turns[app] = cycle(names[start:] + names[:start])
+        return next(turn)
+
+    def _nodes_of(self, pod: Pod) -> list[str]:
+        zone = pod.spec.node_selector.get(ZONE)
+        rules = pod.spec.affinity.pod_affinity if pod.spec.affinity else None
+        term = rules.required[0] if rules else None
+        if term is not None and term.topology_key == HOSTNAME:
+            selector = term.label_selector
+            return list(self._anchors[selector.match_labels[ANCHOR]] if selector else ())
+        if term is not None:
+            zone = zone or next(self._zones)
+        return self._everywhere if zone is None else self._by_zone[zone]
 
 
 class Floor:
@@ -60,6 +82,8 @@ class Floor:
         self._waiting: deque[Pod] = deque()
         self._news = asyncio.Semaphore(0)
         self.nodes: list[Node] = []
+        self.anchors: dict[str, list[str]] = defaultdict(list)
+        """By the value of their label, the nodes of pods that were bound from the start."""
 
     def on_nodes(self, deltas: Sequence[Delta[Node]]) -> None:
         self.nodes += [delta.new for delta in deltas if isinstance(delta.new, Node) and delta.old is None]
@@ -67,8 +91,12 @@ class Floor:
     def on_pods(self, deltas: Sequence[Delta[Pod]]) -> None:
         for delta in deltas:
             pod = delta.new
-            is_new = isinstance(pod, Pod) and delta.old is None and not pod.spec.node_name
-            if isinstance(pod, Pod) and is_new and pod.spec.scheduler_name == self._name:
+            if not isinstance(pod, Pod) or delta.old is not None:
+                continue
+            if pod.spec.node_name:
+                if anchor := pod.metadata.labels.get(ANCHOR):
+                    self.anchors[anchor].append(pod.spec.node_name)
+            elif pod.spec.scheduler_name == self._name:
                 self._waiting.append(pod)
                 self._news.release()
 
@@ -116,7 +144,7 @@ async def run(arguments: argparse.Namespace) -> None:
         await pods.synced.wait()
         gc.collect()
         gc.freeze()
-        answers = Answers(floor.nodes)
+        answers = Answers(floor.nodes, floor.anchors)
         for _ in range(arguments.in_flight):
             group.create_task(floor.work(answers))
 

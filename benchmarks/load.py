@@ -40,6 +40,19 @@ async def post(http: ClientSession, path: str, body: bytes) -> None:
             return
 
 
+async def patch(http: ClientSession, path: str, body: bytes) -> None:
+    """Change one object by a merge patch."""
+    while True:
+        async with http.patch(path, data=body, headers={"Content-Type": "application/merge-patch+json"}) as answer:
+            text = await answer.text()
+            if answer.status == 429:
+                await asyncio.sleep(float(answer.headers.get("Retry-After", "1")))
+                continue
+            if answer.status != 200:
+                raise RuntimeError(f"PATCH {path}: {answer.status} {text[:500]}")
+            return
+
+
 async def create_nodes(http: ClientSession, workload: Workload) -> None:
     """The namespace and all nodes."""
     namespace = f'{{"apiVersion": "v1", "kind": "Namespace", "metadata": {{"name": "{NAMESPACE}"}}}}'

@@ -13,19 +13,24 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Protocol
+
+from aiohttp import ClientError, ClientSession, ClientTimeout, TCPConnector
 
 from benchmarks import load
 from benchmarks.competitors import Competitor, Limits
 from benchmarks.meter import Meter, Usage, machine, usage
-from benchmarks.workload import NAMESPACE, Workload
+from benchmarks.workload import NAMESPACE, WARM_UP, Workload
 from tests.e2e.controlplane.harness import ControlPlane
-from tests.e2e.controlplane.process import Group, Server
+from tests.e2e.controlplane.process import Group, Server, free_port
 
-WARM_UP = 50
 SETTLED_BELOW_CORES = 0.05  # events are written after the bindings: CPU is counted until a second this quiet
 SETTLED_WITHIN_S = 30.0
+AT_REST_WITHIN_S = 900.0
 STALLED_AFTER_S = 60.0
+READY_WITHIN_S = 300.0
 REPOSITORY = Path(__file__).parents[1]
+RESULTS = Path(__file__).parent / "results"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +45,6 @@ class Result:
     """Raw figures of one run; `cpu_s` from the first counted binding until the scheduler was idle after the last."""
 
     competitor: str
-    workload: dict[str, object]
-    rate_per_s: float | None
-    round: int
     bound: int
     seconds: float
     pods_per_s: float
@@ -52,9 +54,14 @@ class Result:
     peak_bytes: int
     start_s: float
     """From the start of the process to its first binding."""
-    scheduled_events: int
     foreign_cores: float
     """Cores that others on this machine were using meanwhile: with more than a little, the row says little."""
+    workload: dict[str, object] = field(default_factory=dict)
+    rate_per_s: float | None = None
+    round: int = 0
+    scheduled_events: int = 0
+    broken_rules: int = 0
+    """Apps whose pods are not where their rules want them: with any, the row is worth nothing."""
     latency_p50_s: float | None = None
     latency_p99_s: float | None = None
     limits: dict[str, object] = field(default_factory=dict)
@@ -67,12 +74,22 @@ class Result:
     def apiserver_ms_per_pod(self) -> float:
         return 1000 * self.apiserver_cpu_s / max(1, self.bound)
 
+    def told(self) -> str:
+        """For people, in one line."""
+        return (
+            f"{self.competitor}: {self.bound} pods in {self.seconds:.1f} s, "
+            f"{self.pods_per_s:.0f} pods/s, {self.cpu_ms_per_pod:.2f} ms CPU per pod, "
+            f"{self.scheduled_events} Scheduled events, others used {self.foreign_cores:.1f} cores"
+            + (f", RULES BROKEN for {self.broken_rules} apps" if self.broken_rules else "")
+        )
+
 
 class Bindings:
-    """What the observer process has told so far: pod → moment it was seen bound, in that order."""
+    """What the observer process has told so far: pod → moment it was seen bound, in that order, and its node."""
 
     def __init__(self) -> None:
         self.at: dict[str, float] = {}
+        self.node_of: dict[str, str] = {}
         self.ready = asyncio.Event()
         self._news = asyncio.Event()
 
@@ -84,8 +101,9 @@ class Bindings:
                     self.ready.set()
                 case ["moved", pod, before, after]:
                     raise RuntimeError(f"{pod} was bound to {before}, then to {after}")
-                case [moment, pod, _node]:
+                case [moment, pod, node]:
                     self.at[pod] = float(moment)
+                    self.node_of[pod] = node
             self._news.set()
         raise RuntimeError("the observer ended")
 
@@ -127,6 +145,72 @@ async def observed(plane: ControlPlane) -> AsyncIterator[Bindings]:
         await process.wait()
 
 
+class Plane(Protocol):
+    """What a scheduler is started on."""
+
+    @property
+    def kubeconfig(self) -> Path: ...
+    @property
+    def directory(self) -> Path: ...
+    @property
+    def logs(self) -> Path: ...
+
+    def cpu_s(self, name: str) -> float:
+        """CPU seconds of the server so far."""
+
+    def rss_bytes(self, name: str) -> int:
+        """Its resident memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A scheduler that was started at `began` (time.monotonic)."""
+
+    server: Server
+    meter: Meter
+    began: float
+    ready_url: str
+
+    async def ready(self, within_s: float = READY_WITHIN_S) -> float:
+        """Wait until it says that it is; answers with the seconds since its start."""
+        deadline = self.began + within_s
+        async with ClientSession(timeout=ClientTimeout(total=5), connector=TCPConnector(ssl=False)) as http:
+            while time.monotonic() < deadline:
+                self.server.check()
+                with contextlib.suppress(ClientError, TimeoutError):  # not listening yet
+                    async with http.get(self.ready_url) as answer:
+                        if answer.status == 200:
+                            return time.monotonic() - self.began
+                await asyncio.sleep(0.02)
+        raise TimeoutError(f"not ready within {within_s:.0f} s; its log ends:\n{self.server.tail()}")
+
+
+@asynccontextmanager
+async def started(plane: Plane, competitor: Competitor, limits: Limits) -> AsyncIterator[Started]:
+    """The scheduler, not awaited to be ready, and a meter that samples it; killed at the end."""
+    group = Group(plane.logs)
+    try:
+        port = free_port()
+        command = competitor.command(plane.kubeconfig, plane.directory, limits, port)
+        began = time.monotonic()
+        server = group.start(competitor.name, ["/usr/bin/env", f"PYTHONPATH={REPOSITORY}", *command])
+        meter = Meter(
+            {
+                "scheduler": lambda: usage(server.pid),
+                "apiserver": lambda: Usage(plane.cpu_s("kube-apiserver"), plane.rss_bytes("kube-apiserver")),
+                "benchmark": lambda: usage(os.getpid()),  # all of the above, etcd, the observer and ourselves
+                "machine": machine,
+            }
+        )
+        sampling = asyncio.create_task(meter.run())
+        try:
+            yield Started(server, meter, began, f"{competitor.scheme}://127.0.0.1:{port}{competitor.ready_path}")
+        finally:
+            sampling.cancel()
+    finally:
+        group.stop()
+
+
 class Run:
     """One measurement on a plane whose nodes exist and whose pods are gone."""
 
@@ -144,82 +228,67 @@ class Run:
         bodies = [self._workload.pod_body(name, index, competitor.scheduler_name) for index, name in enumerate(names)]
         sent: list[float] = []
         async with self._plane.client() as http:
+            await load.create_pods(http, self._workload.anchor_bodies(prefix))
             if self._offer.rate_per_s is None:
                 await load.create_pods(http, bodies)
-            async with observed(self._plane) as bindings, self._started(competitor) as (server, meter):
-                started = time.monotonic()
+            starting = started(self._plane, competitor, self._limits)
+            async with observed(self._plane) as bindings, starting as scheduler:
                 if self._offer.rate_per_s is not None:
                     await load.create_pods(http, bodies[:WARM_UP])
-                    await bindings.until(WARM_UP, server)
+                    await bindings.until(WARM_UP, scheduler.server)
                     sent = await load.create_at_rate(http, bodies[WARM_UP:], per_s=self._offer.rate_per_s)
-                await bindings.until(count, server)
-                await _settled(meter)
+                await bindings.until(count, scheduler.server)
+                await settled(scheduler.meter)
+                result = summed_up(competitor.name, scheduler, bindings.at)
             events = await load.count_scheduled_events(http, prefix)
-        result = self._result(competitor, bindings.at, meter, started)
-        result.round, result.scheduled_events = round_number, events
+        result.workload, result.limits = asdict(self._workload), asdict(self._limits)
+        result.rate_per_s, result.round, result.scheduled_events = self._offer.rate_per_s, round_number, events
+        node_of = {index: bindings.node_of[name] for index, name in enumerate(names) if name in bindings.node_of}
+        result.broken_rules = self._workload.broken_rules(node_of)
         if sent:
             _add_latencies(result, [bindings.at[n] - s for n, s in zip(names[WARM_UP:], sent) if n in bindings.at])
         return result
 
-    @asynccontextmanager
-    async def _started(self, competitor: Competitor) -> AsyncIterator[tuple[Server, Meter]]:
-        group = Group(self._plane.logs)
-        try:
-            command = competitor.command(self._plane.kubeconfig, self._plane.directory, self._limits)
-            server = group.start(competitor.name, ["/usr/bin/env", f"PYTHONPATH={REPOSITORY}", *command])
-            meter = Meter(
-                {
-                    "scheduler": lambda: usage(server.pid),
-                    "apiserver": self._apiserver_usage,
-                    "benchmark": lambda: usage(os.getpid()),  # all of the above, etcd, the observer and ourselves
-                    "machine": machine,
-                }
-            )
-            sampling = asyncio.create_task(meter.run())
-            try:
-                yield server, meter
-            finally:
-                sampling.cancel()
-        finally:
-            group.stop()
 
-    def _apiserver_usage(self) -> Usage:
-        return Usage(self._plane.cpu_s("kube-apiserver"), self._plane.rss_bytes("kube-apiserver"))
-
-    def _result(self, competitor: Competitor, at: dict[str, float], meter: Meter, started: float) -> Result:
-        moments = sorted(at.values())
-        counted = moments[WARM_UP:]
-        begin, end = (moments[WARM_UP - 1], counted[-1]) if counted else (started, started)
-        settled = time.monotonic()
-        return Result(
-            competitor=competitor.name,
-            workload=asdict(self._workload),
-            rate_per_s=self._offer.rate_per_s,
-            round=0,
-            bound=len(counted),
-            seconds=end - begin,
-            pods_per_s=len(counted) / (end - begin) if counted else 0.0,
-            cpu_s=meter.cpu_s("scheduler", begin, settled),
-            cpu_total_s=meter.total_cpu_s("scheduler"),
-            apiserver_cpu_s=meter.cpu_s("apiserver", begin, settled),
-            peak_bytes=meter.peak_bytes["scheduler"],
-            start_s=(moments[0] if moments else started) - started,
-            scheduled_events=0,
-            foreign_cores=(meter.cpu_s("machine", begin, end) - meter.cpu_s("benchmark", begin, end))
-            / max(end - begin, 0.001),
-            limits=asdict(self._limits),
-        )
+def summed_up(name: str, scheduler: Started, at: dict[str, float]) -> Result:
+    """What it cost to bind these pods; to be called once it is idle. The first `WARM_UP` are not counted."""
+    idle = time.monotonic()
+    meter = scheduler.meter
+    moments = sorted(at.values())
+    counted = moments[WARM_UP:]
+    begin, end = (moments[WARM_UP - 1], counted[-1]) if counted else (scheduler.began, scheduler.began)
+    foreign_s = meter.cpu_s("machine", begin, end) - meter.cpu_s("benchmark", begin, end)
+    return Result(
+        competitor=name,
+        bound=len(counted),
+        seconds=end - begin,
+        pods_per_s=len(counted) / (end - begin) if counted else 0.0,
+        cpu_s=meter.cpu_s("scheduler", begin, idle),
+        cpu_total_s=meter.total_cpu_s("scheduler"),
+        apiserver_cpu_s=meter.cpu_s("apiserver", begin, idle),
+        peak_bytes=meter.peak_bytes["scheduler"],
+        start_s=(moments[0] if moments else scheduler.began) - scheduler.began,
+        foreign_cores=foreign_s / max(end - begin, 0.001),
+    )
 
 
-async def _settled(meter: Meter) -> None:
-    """Return after the scheduler has been idle for a second, with that moment sampled."""
-    deadline = time.monotonic() + SETTLED_WITHIN_S
+async def settled(meter: Meter, *, quiet_s: float = 1.0, within_s: float = SETTLED_WITHIN_S) -> None:
+    """Return after the scheduler has been idle for so long, with that moment sampled; not later than `within_s`."""
+    deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(quiet_s)
         meter.sample()
         now = time.monotonic()
-        if meter.cpu_s("scheduler", now - 1.0, now) < SETTLED_BELOW_CORES:
+        if meter.cpu_s("scheduler", now - quiet_s, now) < SETTLED_BELOW_CORES * quiet_s:
             return
+
+
+async def at_rest(meter: Meter) -> None:
+    """Return when the scheduler has tried what it was given and written what it had to say of it.
+
+    Waiting for a busy server, it may seem idle for a second or two.
+    """
+    await settled(meter, quiet_s=5.0, within_s=AT_REST_WITHIN_S)
 
 
 def _add_latencies(result: Result, latencies: list[float]) -> None:

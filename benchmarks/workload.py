@@ -3,13 +3,28 @@
 Deterministic: the same arguments give the same objects. Knows no server and no scheduler.
 """
 
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgspec
 
+from benchmarks.between_pods import (
+    ANCHOR,
+    ANTI_AFFINITY,
+    ZONE,
+    PlacedPod,
+    anchor_of_shape,
+    broken_rules,
+    constraints,
+)
+
 NAMESPACE = "bench"
 ZONES = 10
+WARM_UP = 50
+"""So many pods come before those that count."""
 _MIB = 1024**2
+_PODS_PER_ANCHOR = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +45,7 @@ class Workload:
             "kind": "Node",
             "metadata": {
                 "name": node_name(index),
-                "labels": {
-                    "kubernetes.io/hostname": node_name(index),
-                    "topology.kubernetes.io/zone": zone_of_node(index),
-                },
+                "labels": {"kubernetes.io/hostname": node_name(index), ZONE: zone_of_node(index)},
             },
             "status": {
                 "allocatable": room,
@@ -46,29 +58,67 @@ class Workload:
     def pod_body(self, name: str, index: int, scheduler_name: str) -> bytes:
         """Pod number `index`; its shape is the remainder by the number of shapes."""
         shape = index % self.shapes
+        app = self._app(index)
         spec: dict[str, object] = {
             "schedulerName": scheduler_name,
-            "containers": [
-                {
-                    "name": "main",
-                    "image": "registry.k8s.io/pause:3.10",
-                    "resources": {"requests": self._requests(shape)},
-                }
-            ],
-        }
+            "containers": [_container(self._requests(shape))],
+        } | constraints(self.name, app, anchor_of_shape(self.name, shape))
         if self.zone_of_shape(shape) is not None:
-            spec["nodeSelector"] = {"topology.kubernetes.io/zone": self.zone_of_shape(shape)}
-        pod = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": name, "namespace": NAMESPACE, "labels": {"app": f"shape-{shape}"}},
-            "spec": spec,
-        }
-        return msgspec.json.encode(pod)
+            spec["nodeSelector"] = {ZONE: self.zone_of_shape(shape)}
+        return msgspec.json.encode(_pod(name, {"app": app}, spec))
+
+    def anchor_bodies(self, prefix: str) -> list[bytes]:
+        """Pods that are bound from the start, next to which some shapes insist to be: one for ten pods of such a shape."""
+        return [
+            msgspec.json.encode(
+                _pod(
+                    f"{prefix}anchor-{number:06d}",
+                    {ANCHOR: anchor},
+                    {"nodeName": node, "containers": [_container({})]},
+                )
+            )
+            for number, (anchor, node) in enumerate(self._anchors())
+        ]
+
+    def broken_rules(self, node_of: Mapping[int, str]) -> int:
+        """Apps whose pods, by number, went where their rules or their selector forbid it."""
+        anchors: dict[str, set[str]] = defaultdict(set)
+        for anchor, node in self._anchors():
+            anchors[anchor].add(node)
+        pods = (
+            PlacedPod(
+                app=self._app(index),
+                node=node,
+                zone=zone_of_node(int(node.rpartition("-")[2])),
+                wanted_zone=self.zone_of_shape(index % self.shapes),
+                anchor=anchor_of_shape(self.name, index % self.shapes),
+            )
+            for index, node in node_of.items()
+        )
+        return broken_rules(self.name, pods, min(ZONES, self.nodes), anchors)
 
     def zone_of_shape(self, shape: int) -> str | None:
         """The zone a shape insists on: every fourth one does, beside others of its kind."""
+        if self.name == ANTI_AFFINITY:
+            return None  # an app may be as large as the cluster, and then a zone is too small for it
         return f"zone-{shape % ZONES}" if self.shapes > 1 and shape % 4 == 0 else None
+
+    def problem(self) -> str:
+        """Why not every pod can be placed; empty if it can."""
+        largest_app = max(WARM_UP, -(-self.pods // self.shapes))
+        if self.name == ANTI_AFFINITY and largest_app > self.nodes:
+            return f"{largest_app} pods of one app need as many nodes: more nodes, or more shapes"
+        return ""
+
+    def _anchors(self) -> list[tuple[str, str]]:
+        wanted = [anchor for shape in range(self.shapes) if (anchor := anchor_of_shape(self.name, shape))]
+        of_each = -(-(self.pods + WARM_UP) // (self.shapes * _PODS_PER_ANCHOR))
+        return [(anchor, node_name(number % self.nodes)) for number, anchor in enumerate(sorted(wanted * of_each))]
+
+    def _app(self, index: int) -> str:
+        if self.name == ANTI_AFFINITY and index < WARM_UP:
+            return "warm-up"  # else a full set of pods would find its nodes taken
+        return f"shape-{index % self.shapes}"
 
     def _requests(self, shape: int) -> dict[str, str]:
         if self.shapes == 1:
@@ -76,8 +126,19 @@ class Workload:
         return {"cpu": f"{50 + shape % 100}m", "memory": f"{(300 + 2 * (shape % 200)) * _MIB}"}
 
     def _scale(self) -> int:
-        # 40 pods of 100m fill 4 CPU; a quarter stays free so that packing never decides.
-        return -(-self.pods // (self.nodes * 30))
+        # 40 pods of 100m fill 4 CPU; a quarter stays free so that packing never decides. Affinity may gather all pods
+        # in one zone.
+        nodes = max(1, self.nodes // ZONES) if self.name == "affinity" else self.nodes
+        return -(-self.pods // (nodes * 30))
+
+
+def _pod(name: str, labels: dict[str, str], spec: dict[str, object]) -> dict[str, object]:
+    metadata = {"name": name, "namespace": NAMESPACE, "labels": labels}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def _container(requests: dict[str, str]) -> dict[str, object]:
+    return {"name": "main", "image": "registry.k8s.io/pause:3.10", "resources": {"requests": requests}}
 
 
 def node_name(index: int) -> str:

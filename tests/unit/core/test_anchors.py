@@ -34,6 +34,12 @@ def test_a_selector_that_matches_a_pod_is_filed_where_the_pod_looks(namespaces, 
     assert shared or not matches
 
 
+@given(namespaces=st.none() | st.frozensets(_NAMESPACES, max_size=2), selector=selectors())
+def test_no_anchor_comes_twice(namespaces, selector):
+    """Whoever files by them takes out by them."""
+    assert len(anchors(namespaces, selector)) == len(set(anchors(namespaces, selector)))
+
+
 @pytest.mark.parametrize(
     ("selector", "labels", "found"),
     [
