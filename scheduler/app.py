@@ -28,7 +28,7 @@ from scheduler.core.failedpod import FailedPod
 from scheduler.decisions import Decisions
 from scheduler.insight.http import Endpoints, Sources
 from scheduler.kube.access import LeaseName, SelfCheck
-from scheduler.kube.kinds import POD, Discovery, KindSpec, Served, failed_pods, watched
+from scheduler.kube.kinds import NEEDED, POD, Discovery, KindSpec, Served, failed_pods, watched
 from scheduler.kube.lease import LeaseLost
 from scheduler.kube.recorder import EventRecorder
 from scheduler.kube.reflector import Reflector
@@ -60,6 +60,8 @@ class Daemon:
         self._clock = clock or SystemClock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._failed: asyncio.Future[None] | None = None
+        self._found = asyncio.Event()
+        """Set once the kinds are mirrored without which there is nothing to decide."""
         self._is_synced = False
         self._is_stopping = False
         self._reflectors: dict[str, Reflector[Any]] = {}
@@ -153,6 +155,7 @@ class Daemon:
             async with asyncio.timeout(_FLUSH_S):
                 await decisions.patches.drain()
                 await self._recorder.flush(_FLUSH_S)
+        decisions.patches.give_up()
 
     def _stand(self) -> None:
         """Stand for election: with a complete picture, as upstream, so that whoever leads can decide at once."""
@@ -174,7 +177,7 @@ class Daemon:
         if self._election is not None:
             self._election.cancel()
             await asyncio.gather(self._election, return_exceptions=True)
-        await self._leadership.resign()
+        await self._leadership.resign(gives_back=not self.decisions.binder)
 
     def _spawn(self, part: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(part)
@@ -209,6 +212,8 @@ class Daemon:
         )
         self._reflectors[spec.name] = reflector
         self._spawn(reflector.run())
+        if self._reflectors.keys() >= NEEDED:
+            self._found.set()
 
     def _on_batch(self, kind: str, deltas: list[Delta[Any]]) -> None:
         self.decisions.inbox.put(partial(self.decisions.intake.apply, kind, deltas))
@@ -222,6 +227,7 @@ class Daemon:
 
     async def _schedule(self) -> None:
         await self._discovery.answered.wait()
+        await self._found.wait()
         for reflector in list(self._reflectors.values()):
             if reflector.spec in self._kinds:  # pods that failed long ago are not waited for
                 await reflector.synced.wait()
@@ -293,6 +299,8 @@ class Daemon:
     def _kind_lag(self, kind: str) -> str | None:
         reflector = self._reflectors.get(kind)
         if reflector is None:
+            if self._discovery.answered.is_set() and kind not in NEEDED:
+                return None  # nothing to mirror
             return self._discovery.last_error or f"the server does not serve {kind}, as far as is known"
         if reflector.synced.is_set() and not reflector.stats.denied:
             return None

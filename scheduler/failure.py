@@ -103,6 +103,10 @@ class StatusPatches:
         while self._running:
             await asyncio.wait(self._running.values())
 
+    def give_up(self) -> None:
+        """Drop what has not been begun; what is under way ends with its answer."""
+        self._pending.clear()
+
     def _start(self) -> None:
         room = _PATCHES_IN_FLIGHT - len(self._running)
         if room <= 0:

@@ -149,16 +149,18 @@ class Intake:
             return
         elsewhere = before is not None and before.node_name != info.node_name
         self._cluster.add_pod(info)
-        nominated_to = self._queue.nominator.node_of(info.uid)
-        ended = self._queue.nominator.remove_foreign(info.uid)
-        self._queue.nominator.delete(info)
+        nominated_to = self._queue.nominator.delete(info)
         if was_ours is not None or self._queue.owns(new):
             self._queue.observed_bound(info)
             self._failures.forget(info.uid)
         if elsewhere:
             self._move(ASSIGNED_POD_DELETE, before, None)
-        if nominated_to != info.node_name:
-            self._nomination_ended(ended)
+        elif before is not None:  # what was counted since the assumption was the pod as it was then
+            for event in pod_changes(before, info):
+                if event.action != Action.UPDATE_OTHER:
+                    self._move(event, before, info)
+        if nominated_to not in {None, info.node_name}:
+            self._nomination_ended(info)
         self._move(ASSIGNED_POD_ADD, None, info)
 
     def _ours(self, new: Pod) -> None:

@@ -32,7 +32,7 @@ CHECK: Final = "leaderElection"
 
 
 class Leadership:
-    """`run` in a task of its own; `resign` after that task has ended. `may_write` is the fence of every write."""
+    """`run` in a task of its own; `resign`, once and for good, after that. `may_write` is the fence of every write."""
 
     def __init__(self, settings: LeaderElection, transport: Transport, clock: Clock) -> None:
         self.lease = settings.resource_name
@@ -42,6 +42,7 @@ class Leadership:
         self._where = f"{settings.resource_namespace}/{settings.resource_name}"
         self._elector: Elector | None = None
         self._announcement: asyncio.Task[None] | None = None
+        self._is_over = False
         if settings.leader_elect:
             self._elector = Elector(
                 LeaseWriter(transport, settings.resource_namespace, settings.resource_name),
@@ -58,7 +59,7 @@ class Leadership:
 
     def may_write(self) -> bool:
         """Whether this daemon leads, right now and by the clock. Cheap: asked before each write and each attempt."""
-        return self._elector is None or self._elector.is_leading()
+        return not self._is_over and (self._elector is None or self._elector.is_leading())
 
     async def run(self, writer: ApiWriter, controller: str, on_leading: Callable[[], None]) -> None:
         """Campaign, call `on_leading` once, keep the lead. Raises LeaseLost; returns only where there is no election.
@@ -77,13 +78,17 @@ class Leadership:
         on_leading()
         await elector.hold()
 
-    async def resign(self) -> None:
-        """Let nothing more be written, and give the lease back if it is still ours."""
+    async def resign(self, *, gives_back: bool = True) -> None:
+        """Let nothing more be written, election or not, and give the lease back if it is still ours.
+
+        Not `gives_back` when what was sent may still take effect: the next leader then waits until the lease has run out.
+        """
+        self._is_over = True
         if self._announcement is not None:
             self._announcement.cancel()
             await asyncio.gather(self._announcement, return_exceptions=True)
         if self._elector is not None:
-            await self._elector.resign()
+            await self._elector.resign(gives_back=gives_back)
 
     # -- what is shown -----------------------------------------------------------------------------------------------
 

@@ -133,7 +133,9 @@ class SchedulingLoop:
         took_s = self._clock.now() - popped_at
         match outcome:
             case Placed():
-                self._queue.nominator.delete(outcome.assumed)
+                nominated_to = self._queue.nominator.delete(outcome.assumed)
+                if nominated_to not in {None, outcome.assumed.node_name}:
+                    self._queue.nomination_ended(outcome.assumed)
                 self._binder.start(
                     Binding(
                         queued=queued,

@@ -29,12 +29,12 @@ class Domains:
         "_column",
         "_generation",
         "_levels",
-        "_position",
         "counts",
         "eligible",
         "existing",
         "occupied",
         "per_domain",
+        "position",
         "topology",
     )
 
@@ -50,7 +50,9 @@ class Domains:
         """How many domains there are."""
         self._column: npt.NDArray[np.int64] | None = None
         self._levels: dict[int, Level] | None = None
-        self._generation = self._position = -1
+        self._generation = -1
+        self.position = -1
+        """Up to where the log of `counts` has been followed."""
         self._rebuild()
 
     def column(self) -> npt.NDArray[np.int64]:
@@ -73,13 +75,13 @@ class Domains:
         if self._generation != self.topology.generation:
             self._rebuild()
             return
-        changes = self.counts.changed_since(self._position)
+        changes = self.counts.changed_since(self.position)
         if changes is None:
             self._rebuild()
             return
         for entry in changes:
             self._count(entry if entry >= 0 else ~entry, 1 if entry >= 0 else -1)
-        self._position = self.counts.position
+        self.position = self.counts.position
 
     def _count(self, slot: int, by: int) -> None:
         number = int(self.topology.domain[slot])
@@ -105,7 +107,7 @@ class Domains:
 
     def _rebuild(self) -> None:
         self._generation = self.topology.generation
-        self._position = self.counts.position
+        self.position = self.counts.position
         self._column = self._levels = None
         domain, eligible = self.topology.domain, self.eligible
         per_domain: dict[int, int] = {}

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scheduler.cache.features import FeatureIndex
+from scheduler.cache.followed import Followed
 from scheduler.cache.images import ImageIndex
 from scheduler.cache.labels import LabelIndex
 from scheduler.cache.podterms import PodTerms, has_pod_affinity
@@ -33,10 +34,11 @@ _LOG_MAX: Final = 65_536
 Matrix = npt.NDArray[np.int64]
 
 
-class Nodes:
-    """The columns. Everything public is for reading."""
+class Nodes(Followed):
+    """The columns. Everything public is for reading. The log has the slots whose columns changed."""
 
     def __init__(self, *, capacity: int = 64) -> None:
+        super().__init__()
         self.capacity = capacity
         self.present: NodeSet = EMPTY
         """Slots with a Node object: what upstream would have in its snapshot."""
@@ -67,8 +69,6 @@ class Nodes:
         self._slots: dict[str, int] = {}
         self._free = list(range(capacity - 1, -1, -1))
         self._unreadable_pods: dict[int, set[str]] = {}
-        self._log: list[int] = []
-        self._log_start = 0
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -126,16 +126,6 @@ class Nodes:
     def resources(self) -> Mapping[str, int]:
         """Every resource seen so far and its row."""
         return self._rows
-
-    @property
-    def position(self) -> int:
-        """Where the log of changed columns stands now; give it to `changed_since` later."""
-        return self._log_start + len(self._log)
-
-    def changed_since(self, position: int) -> list[int] | None:
-        """Slots whose columns changed since then (with repeats); None when that is too long ago to tell."""
-        behind = position - self._log_start
-        return None if behind < 0 else self._log[behind:]
 
     # -- changing: Cluster only ------------------------------------------------------------------------------------
 
@@ -309,9 +299,7 @@ class Nodes:
     def _touch(self, slot: int) -> None:
         self._log.append(slot)
         if len(self._log) > _LOG_MAX:
-            drop = _LOG_MAX // 2
-            del self._log[:drop]
-            self._log_start += drop
+            self._forget_half()
 
     def _grow(self) -> None:
         old = self.capacity

@@ -111,10 +111,6 @@ class PodTerms:
         """Whether any pod on a node has such a term."""
         return bool(self._filed[kind])
 
-    def groups(self, kind: TermKind) -> Iterator[TermGroup]:
-        """All groups of one kind, in no order; some may come twice."""
-        return (group for filed in self._filed[kind].values() for group in filed)
-
     def concerning(
         self, kind: TermKind, namespace: str, labels: Mapping[str, str], namespace_labels: Mapping[str, str]
     ) -> list[TermGroup]:

@@ -7,7 +7,7 @@ each pod that comes or goes changes the counts of the selections that find its c
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -164,11 +164,15 @@ class Population:
         for tally in pods.tallies:
             tally.classes.discard(pods)
 
-    def _candidates(self, wanted: Selection) -> Iterable[_Class]:
-        namespaces = wanted.terms[0][0] if wanted.terms else frozenset()
-        if namespaces is None:
-            return self._classes.values()
-        return (pods for name in namespaces for pods in self._by_namespace.get(name, ()))
+    def _candidates(self, wanted: Selection) -> Iterator[_Class]:
+        """Classes with an anchor of it, each once; all others of its namespaces cost a look-up of one label."""
+        for place, pair in self._anchors(wanted):
+            classes: Iterable[_Class] = self._classes.values() if place is None else self._by_namespace.get(place, ())
+            if pair is None:
+                yield from classes
+                continue
+            key, value = pair
+            yield from [pods for pods in classes if pods.labels.get(key) == value]
 
     @staticmethod
     def _anchors(wanted: Selection) -> tuple[Anchor, ...]:

@@ -4,34 +4,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from scheduler.cache.followed import Followed
+
 if TYPE_CHECKING:
     from scheduler.cache.domains import Domains
 
-_LOG_MAX: Final = 2048
+_LOG_MAX: Final = 512
 
 
-class SlotCounts:
-    """Sparse: a slot that is not named holds none. Changed by the index that owns it, one pod at a time."""
+class SlotCounts(Followed):
+    """Sparse: a slot that is not named holds none. Changed by the index that owns it, one pod at a time.
 
-    __slots__ = ("_log", "_log_start", "counts", "domains")
+    The log has one entry per pod: the slot it came to, or `~slot` if it left.
+    """
+
+    __slots__ = ("counts", "domains")
 
     def __init__(self) -> None:
+        super().__init__()
         self.counts: dict[int, int] = {}
         """Slot → how many, none of them 0; also slots whose Node object is gone."""
         self.domains: dict[tuple[str, int | None], Domains] = {}
         """Sums that were asked for, kept by `domains.of`."""
-        self._log: list[int] = []
-        self._log_start = 0
-
-    @property
-    def position(self) -> int:
-        """Where the log stands; give it to `changed_since` later."""
-        return self._log_start + len(self._log)
-
-    def changed_since(self, position: int) -> list[int] | None:
-        """One entry per pod: the slot it came to, or `~slot` if it left. None when that is too long ago to tell."""
-        behind = position - self._log_start
-        return None if behind < 0 else self._log[behind:]
 
     def add(self, slot: int) -> None:
         """One more."""
@@ -54,6 +48,12 @@ class SlotCounts:
             return
         self._log.append(entry)
         if len(self._log) > _LOG_MAX:
-            drop = _LOG_MAX // 2
-            del self._log[:drop]
-            self._log_start += drop
+            self._forget_half()
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Sums that nobody has asked for in a long time would have to be made anew, so nothing is kept for them."""
+        self.domains = {key: sums for key, sums in self.domains.items() if sums.position >= self._log_start}
+        if not self.domains:
+            self._log_start += len(self._log)
+            self._log = []

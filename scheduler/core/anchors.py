@@ -6,21 +6,22 @@ thousand selectors of a thousand applications then cost a pod a dozen look-ups (
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final, TypeAlias
 
 from scheduler.core.labels import LabelSelector
 
-Anchor: TypeAlias = Hashable
+Anchor: TypeAlias = tuple[str | None, tuple[str, str] | None]
+"""A namespace, or None for all, and a label that a pod must have, or None for any pod."""
 
 _ANYWHERE: Final = None
 """Stands where a namespace would: the selector looks at all of them."""
 
 
 def anchors(namespaces: frozenset[str] | None, selector: LabelSelector | None) -> tuple[Anchor, ...]:
-    """What a selector is filed under. `namespaces is None` means all; a nil selector selects nothing: no anchor.
+    """What a selector is filed under, none twice, and a pod has one of them at the most in each place.
 
-    One label that the selector demands is enough: the first of `matchLabels`, else the values of an `In` expression.
+    `namespaces is None` means all; a nil selector selects nothing: no anchor. One label that the selector demands is enough: the first of `matchLabels`, else the values of an `In` expression.
     A selector that demands no particular value is filed under its namespaces alone.
     """
     if selector is None:
@@ -30,7 +31,8 @@ def anchors(namespaces: frozenset[str] | None, selector: LabelSelector | None) -
         return tuple((place, pair) for place in places)
     for requirement in selector.match_expressions:
         if requirement.operator == "In":
-            return tuple((place, (requirement.key, value)) for place in places for value in requirement.values)
+            values = dict.fromkeys(requirement.values)  # the API server lets a value come twice
+            return tuple((place, (requirement.key, value)) for place in places for value in values)
     return tuple((place, None) for place in places)
 
 

@@ -12,6 +12,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from scheduler.core.pod import Container, ContainerStatus, Pod, ResourceMap
+from scheduler.core.sharing import one
 
 Requests: TypeAlias = dict[str, int]
 """Resource name → amount: cpu in milli-CPU, everything else in whole units (bytes, devices)."""
@@ -81,7 +82,7 @@ def pod_info(pod: Pod) -> PodInfo:
     requests, milli_cpu, memory_bytes = _requests(pod)
     shape = _encode((spec.node_selector, spec.affinity)) if spec.node_selector or spec.affinity else b""
     spread = _encode(spec.topology_spread_constraints) if spec.topology_spread_constraints else b""
-    return PodInfo(pod, requests, milli_cpu, memory_bytes, host_ports(pod), shape, spread)
+    return PodInfo(pod, requests, milli_cpu, memory_bytes, host_ports(pod), one(shape), one(spread))
 
 
 def placed(info: PodInfo, node_name: str) -> PodInfo:

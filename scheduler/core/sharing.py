@@ -1,6 +1,6 @@
 """Equal parts of bound pods as one object: the pods of a cluster are few templates, written many times.
 
-What a template gives its pods (labels, containers, tolerations, owner) and what running pods report alike (conditions,
+What a template gives its pods (labels, containers, affinity, owner) and what running pods report alike (conditions,
 states) is kept once: three quarters of what a decoded pod takes. Only parts that are never changed after decoding are
 shared, so nobody can tell.
 """
@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec.structs import force_setattr
 
-from scheduler.core.pod import Container, ContainerStatus, Pod
+from scheduler.core.pod import Affinity, Container, ContainerStatus, Pod, TopologySpreadConstraint
 
 T = TypeVar("T")
 
@@ -20,6 +20,8 @@ _KNOWN_MAX: Final = 50_000
 _known: dict[Any, Any] = {}
 _known_labels: dict[Any, dict[str, str]] = {}
 _known_containers: dict[bytes, tuple[Container, ...]] = {}
+_known_affinities: dict[bytes, Affinity] = {}
+_known_spreads: dict[bytes, tuple[TopologySpreadConstraint, ...]] = {}
 _known_statuses: dict[bytes, tuple[ContainerStatus, ...]] = {}
 _nothing: dict[str, Any] = {}
 _encode: Final = msgspec.msgpack.Encoder(enc_hook=lambda quantity: (quantity.value, quantity.milli)).encode
@@ -34,24 +36,29 @@ def share(pod: Pod) -> None:
     if not spec.node_name:
         return
     labels = metadata.labels
-    force_setattr(metadata, "namespace", _one(metadata.namespace))
+    force_setattr(metadata, "namespace", one(metadata.namespace))
     force_setattr(metadata, "labels", _of(_known_labels, tuple(labels.items()), labels))
-    force_setattr(metadata, "owner_references", _one(metadata.owner_references))
-    force_setattr(spec, "node_name", _one(spec.node_name))
-    force_setattr(spec, "scheduler_name", _one(spec.scheduler_name))
-    force_setattr(spec, "preemption_policy", _one(spec.preemption_policy))
-    force_setattr(spec, "tolerations", _one(spec.tolerations))
+    force_setattr(metadata, "owner_references", one(metadata.owner_references))
+    force_setattr(spec, "node_name", one(spec.node_name))
+    force_setattr(spec, "scheduler_name", one(spec.scheduler_name))
+    force_setattr(spec, "preemption_policy", one(spec.preemption_policy))
+    force_setattr(spec, "tolerations", one(spec.tolerations))
     force_setattr(spec, "containers", _of(_known_containers, _encode(spec.containers), spec.containers))
     if spec.init_containers:
         force_setattr(
             spec, "init_containers", _of(_known_containers, _encode(spec.init_containers), spec.init_containers)
         )
+    if spec.affinity is not None:
+        force_setattr(spec, "affinity", _of(_known_affinities, _encode(spec.affinity), spec.affinity))
+    spread = spec.topology_spread_constraints
+    if spread:
+        force_setattr(spec, "topology_spread_constraints", _of(_known_spreads, _encode(spread), spread))
     if not spec.overhead:
         force_setattr(spec, "overhead", _nothing)
     if not spec.node_selector:
         force_setattr(spec, "node_selector", _nothing)
-    force_setattr(status, "phase", _one(status.phase))
-    force_setattr(status, "conditions", _one(status.conditions))
+    force_setattr(status, "phase", one(status.phase))
+    force_setattr(status, "conditions", one(status.conditions))
     statuses = status.container_statuses
     force_setattr(status, "container_statuses", _of(_known_statuses, _encode(statuses), statuses))
     if status.init_container_statuses:
@@ -59,8 +66,10 @@ def share(pod: Pod) -> None:
         force_setattr(status, "init_container_statuses", _of(_known_statuses, _encode(statuses), statuses))
 
 
-def _one(part: T) -> T:
-    return _of(_known, part, part)
+def one(part: T) -> T:
+    """What equals this and was seen before, from now on this if nothing was."""
+    known: dict[Any, T] = _known
+    return _of(known, part, part)
 
 
 def _of(known: dict[Any, T], key: Any, part: T) -> T:

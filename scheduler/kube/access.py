@@ -20,7 +20,7 @@ import structlog
 
 from scheduler.core.clock import Clock
 from scheduler.core.errors import ApiError
-from scheduler.kube.kinds import NODE, POD, WATCHED_NOW, Discovery, KindSpec
+from scheduler.kube.kinds import NEEDED, WATCHED_NOW, Discovery, KindSpec
 from scheduler.kube.wire import Transport
 from scheduler.kube.writes import LEASE_RULES, WRITES, Rule
 
@@ -31,7 +31,6 @@ PERMISSIONS: Final = "permissions"
 KINDS_SERVED: Final = "kinds-served"
 AGAIN_S: Final = 60.0
 _AT_ONCE: Final = 8
-_NEEDED_KINDS: Final = frozenset({POD.name, NODE.name})
 _NEEDED_WRITES: Final = frozenset({"pods/binding"})
 """Without these no pod is bound at all. What else may be missing costs an event, a condition, or one kind of pod."""
 _READ_POD: Final = Rule("", "pods", "get")
@@ -168,7 +167,7 @@ class SelfCheck:
             return []
         absent = [spec for spec in self._kinds if spec.name in self._discovery.missing]
         return [
-            Finding(KINDS_SERVED, f"not served: {spec.plural} ({spec.group_versions[0]})", spec.name in _NEEDED_KINDS)
+            Finding(KINDS_SERVED, f"not served: {spec.plural} ({spec.group_versions[0]})", spec.name in NEEDED)
             for spec in absent
         ]
 

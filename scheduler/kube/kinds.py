@@ -93,6 +93,9 @@ KINDS: Final[Mapping[str, KindSpec]] = {
 WATCHED_NOW: Final[tuple[KindSpec, ...]] = (POD, NODE, NAMESPACE, *WORKLOADS)
 """Everything that a default configuration watches."""
 
+NEEDED: Final = frozenset({POD.name, NODE.name})
+"""Without these no pod can be placed; without any other kind only what needs it suffers."""
+
 
 def failed_pods(scheduler_name: str) -> KindSpec:
     """The failed pods of one profile: a watch of their own, because the one of pods leaves finished ones out.
@@ -106,8 +109,11 @@ def failed_pods(scheduler_name: str) -> KindSpec:
 
 def watched(names: Iterable[str]) -> tuple[KindSpec, ...]:
     """Pods and nodes always, and the kinds that plugins read, in the order of the table."""
-    wanted = {POD.name, NODE.name, *names}
+    wanted = {*NEEDED, *names}
     return tuple(spec for spec in KINDS.values() if spec.name in wanted)
+
+
+_UNANSWERED_S: Final = 10.0
 
 
 class _Resource(msgspec.Struct):
@@ -185,7 +191,7 @@ class Discovery:
     async def run(self, on_served: Callable[[KindSpec, Served], None]) -> None:
         """Call `on_served` once for each kind as it is found; returns when none is missing.
 
-        A server that does not answer is asked again after 1 s, doubling to `again_s`.
+        A server that does not answer is asked again after 1 s, doubling to 10 s.
         """
         failing_s = 1.0
         while self._missing:
@@ -196,7 +202,7 @@ class Discovery:
                     await self._clock.sleep(self._again_s)
             else:
                 await self._clock.sleep(failing_s)
-                failing_s = min(2 * failing_s, self._again_s)
+                failing_s = min(2 * failing_s, _UNANSWERED_S)
 
     async def _pass(self, on_served: Callable[[KindSpec, Served], None]) -> bool:
         """Ask once; whether every answer came."""

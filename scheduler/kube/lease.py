@@ -130,14 +130,15 @@ class Elector:
         why = f": {self._trouble}" if self._trouble else ""
         raise self._lost(f"was not renewed within {self._timing.renew_deadline_s:g} s{why}")
 
-    async def resign(self) -> None:
+    async def resign(self, *, gives_back: bool = True) -> None:
         """Stop leading, and give the lease back so that the next one need not wait for it to run out. Never raises.
 
-        Nothing is written if leadership was lost before. Takes no longer than the renew deadline.
+        Nothing is written if leadership was lost before, or if it is not to be given back. Takes no longer than the
+        renew deadline.
         """
         was_lost, self._is_over, self._until = self._is_over, True, _NEVER
         self._has_led = False
-        if was_lost or not self._has_written:
+        if was_lost or not self._has_written or not gives_back:
             return
         end = self._clock.now() + self._timing.renew_deadline_s
         try:

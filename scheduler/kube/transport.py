@@ -424,4 +424,8 @@ async def _chunks(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, Non
 
 
 def _text(error: BaseException) -> str:
+    if isinstance(error, aiohttp.ClientConnectorError) and not isinstance(
+        error, aiohttp.ClientConnectorCertificateError
+    ):  # its own text shows where our TLS context is in memory
+        return f"cannot connect to {error.host}:{error.port}: {error.strerror or error.os_error}"
     return str(error) or type(error).__name__

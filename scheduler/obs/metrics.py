@@ -1,7 +1,5 @@
 """Instruments with kube-scheduler's names, labels and buckets (docs/spec/core.md §7.1), and ours behind `kubestow_`.
 
-What only a second scheduler counts (conflicts, refusals by kubelets: §2.6) stands beside the attempts, with their prefix.
-
 Decision code calls plain methods with plain values and never sees Prometheus. Children are looked up in dicts: a
 recorded value costs about a microsecond. What others already count (queue lengths, cache sizes, streams) is read
 from callbacks when a scrape comes. No object names in labels.
@@ -177,12 +175,12 @@ class Metrics:
             buckets=_PLUGIN,
         )
         self._conflicts = self._counter(
-            "scheduler_binding_conflicts",
+            "kubestow_binding_conflicts",
             "Bindings given up because another scheduler was faster, by what it had taken.",
             "kind",
         )
         self._rejections = self._counter(
-            "scheduler_admission_rejections",
+            "kubestow_admission_rejections",
             "Pods that a kubelet refused after they had been bound.",
             "reason",
             "profile",

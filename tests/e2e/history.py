@@ -2,10 +2,27 @@
 
 import json
 from collections import defaultdict
+from collections.abc import AsyncIterator
 
 from aiohttp import ClientSession, ClientTimeout
 
 from tests.e2e.cluster import PODS, Json
+
+
+async def pod_events(http: ClientSession, version: str) -> AsyncIterator[Json]:
+    """What a watch shows; a stream may end at any moment and is resumed where it ended."""
+    while True:
+        query = {"watch": "1", "resourceVersion": version}
+        async with http.get(PODS, params=query, timeout=ClientTimeout(total=None)) as stream:
+            stream.raise_for_status()
+            rest = b""
+            async for chunk in stream.content.iter_any():
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    event = json.loads(line)
+                    assert event["type"] != "ERROR", event
+                    version = event["object"]["metadata"]["resourceVersion"]
+                    yield event
 
 
 class History:
@@ -16,23 +33,13 @@ class History:
         self.bound_at: dict[str, int] = {}
 
     async def follow(self, http: ClientSession, version: str) -> None:
-        """Until cancelled; a stream may end at any moment and is resumed where it ended."""
-        while True:
-            query = {"watch": "1", "resourceVersion": version}
-            async with http.get(PODS, params=query, timeout=ClientTimeout(total=None)) as stream:
-                stream.raise_for_status()
-                rest = b""
-                async for chunk in stream.content.iter_any():
-                    *lines, rest = (rest + chunk).split(b"\n")
-                    for line in lines:
-                        version = self._see(json.loads(line))
+        """Until cancelled."""
+        async for event in pod_events(http, version):
+            self.see(event["object"])
 
-    def _see(self, event: Json) -> str:
-        seen = event["object"]
-        assert event["type"] != "ERROR", seen
-        name, node_name = seen["metadata"]["name"], seen["spec"].get("nodeName")
-        version = str(seen["metadata"]["resourceVersion"])
+    def see(self, pod: Json) -> None:
+        """One version of a pod, as a watch or a list shows it."""
+        name, node_name = pod["metadata"]["name"], pod["spec"].get("nodeName")
         if node_name and self.nodes_of[name][-1:] != [node_name]:
             self.nodes_of[name].append(node_name)
-            self.bound_at.setdefault(name, int(version))
-        return version
+            self.bound_at.setdefault(name, int(pod["metadata"]["resourceVersion"]))

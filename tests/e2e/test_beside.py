@@ -8,19 +8,19 @@ had shown when it left. And that it notices: conflicts, refusals, every pod of o
 import asyncio
 import contextlib
 import itertools
-import json
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 import aiohttp
 import pytest
-from aiohttp import ClientSession, ClientTimeout
+from aiohttp import ClientSession
 
 from tests.e2e.cluster import EVENTS, PODS, Cluster, Json, each, node, pod, until
 from tests.e2e.controlplane.harness import ControlPlane, scheduler_config
 from tests.e2e.controlplane.process import Server, free_port
 from tests.e2e.daemon import SCHEDULER_NAME, daemon
+from tests.e2e.history import pod_events
 from tests.e2e.replay import Write, replay
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
@@ -84,22 +84,6 @@ class Kubelets:
         room = ROOM - min(sum(held.values()) for held in self._held.values())
         newest = [(name, self._newest.get(name)) for name in names]
         return [name for name, write in newest if write is None or (not write.node and write.milli_cpu <= room)]
-
-
-async def pod_events(http: ClientSession, version: str) -> AsyncIterator[Json]:
-    """What a watch shows; a stream may end at any moment and is resumed where it ended."""
-    while True:
-        query = {"watch": "1", "resourceVersion": version}
-        async with http.get(PODS, params=query, timeout=ClientTimeout(total=None)) as stream:
-            stream.raise_for_status()
-            rest = b""
-            async for chunk in stream.content.iter_any():
-                *lines, rest = (rest + chunk).split(b"\n")
-                for line in lines:
-                    event = json.loads(line)
-                    assert event["type"] != "ERROR", event
-                    version = event["object"]["metadata"]["resourceVersion"]
-                    yield event
 
 
 def as_write(event: Json) -> Write:
@@ -202,7 +186,7 @@ async def test_two_schedulers_fill_the_same_nodes(control_plane_binaries: Path, 
             await each(names, ours.read)
             await refused_by_a_liar(cluster)
             await noticed(ours, kubelets, server)
-            conflicts = await ours.count("scheduler_binding_conflicts_total")
+            conflicts = await ours.count("kubestow_binding_conflicts_total")
             await told(cluster, ours.yielded, server)
         following.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -238,7 +222,7 @@ async def noticed(ours: Daemon, kubelets: Kubelets, server: Server) -> None:
     """Every refusal of a pod of ours is counted and logged, and none of theirs."""
 
     async def as_many() -> bool:
-        count = await ours.count("scheduler_admission_rejections_total")
+        count = await ours.count("kubestow_admission_rejections_total")
         lines = server.log.read_text().splitlines()
         said = sum("pod refused by its kubelet" in line for line in lines)
         refused = kubelets.refused[SCHEDULER_NAME]

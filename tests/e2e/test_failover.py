@@ -1,4 +1,4 @@
-"""Replicas that share a lease, killed and robbed of it in the middle of a burst (docs/spec/core.md scenarios 9.8-218, 219)."""
+"""Replicas that share a lease, killed and robbed of it in the middle of a burst (docs/spec/core.md §9, rows 218 and 219)."""
 
 import asyncio
 import contextlib
@@ -91,8 +91,8 @@ async def exit_code(server: Server) -> int:
     return await asyncio.to_thread(server._process.wait, PATIENCE_S)
 
 
-async def test_a_killed_leader_is_replaced_and_nothing_is_bound_twice(stage: Stage) -> None:
-    """9.8-218: SIGKILL in the middle of 200 pods; the standby takes the lease when it has run out and places the rest."""
+async def test_218_a_killed_leader_is_replaced_and_nothing_is_bound_twice(stage: Stage) -> None:
+    """SIGKILL in the middle of 200 pods; the standby takes the lease when it has run out and places the rest."""
     with contextlib.ExitStack() as replicas:
         first = replicas.enter_context(replica(stage.plane, "first"))
         leader = (await stage.led(server=first))["spec"]["holderIdentity"]
@@ -121,8 +121,8 @@ async def test_a_killed_leader_is_replaced_and_nothing_is_bound_twice(stage: Sta
     assert stage.bound_twice() == {}
 
 
-async def test_a_stolen_lease_ends_the_process_with_1(stage: Stage) -> None:
-    """9.8-219: pods are bound or pending; a replica that gets the lease later finds them so and finishes them."""
+async def test_219_a_stolen_lease_ends_the_process_with_1(stage: Stage) -> None:
+    """Pods are bound or pending; a replica that gets the lease later finds them so and finishes them."""
     with replica(stage.plane, "robbed") as robbed:
         await stage.led(server=robbed)
         await stage.cluster.create(*(pod(name, SCHEDULER_NAME, cpu="100m") for name in NAMES))

@@ -123,7 +123,7 @@ class Stage:
             try:
                 page = await self.cluster.get(PODS)
                 for item in page["items"]:
-                    self.history._see({"type": "ADDED", "object": item})
+                    self.history.see(item)
                 await self.history.follow(self.admin, page["metadata"]["resourceVersion"])
             except (aiohttp.ClientError, OSError, AssertionError):
                 await asyncio.sleep(0.1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import sys
@@ -11,6 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from scheduler import app
 from scheduler.testing.apiserver import ApiServer, Fault
 from scheduler.testing.invariants import Witness, on_missing_nodes, overcommitted, unbound
 from tests.integration.daemon import DEADLINE_S, Rig, rig, rig_on, until
@@ -140,6 +142,26 @@ async def test_a_restart_carries_on_where_the_last_one_was() -> None:
                 world.pod(f"p{i}", cpu="100m")
             await world.bound(*(f"p{i}" for i in range(40)))
             assert broken_laws(server, witness) == []
+
+
+async def test_after_the_end_nothing_is_written_and_nothing_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Conditions that a server does not answer are given up, those on the wire and those that wait behind them."""
+    monkeypatch.setattr(app, "_FLUSH_S", 0.1)
+    raised: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: raised.append(context))
+    async with rig() as world:
+        world.node("n1", cpu="1")
+        fault = world.server.faults.add(Fault(verb="patch", subresource="status", delay_s=3600, times=None))
+        for i in range(40):
+            world.pod(f"p{i}", cpu="2")
+        patches = world.daemon.decisions.patches
+        await world.until(lambda: (fault.hits, len(patches)) == (16, 40), "not tried")
+        await world.daemon.stop()
+        await world.until(lambda: not patches, "something is left")
+        gc.collect()
+
+        assert fault.hits == 16
+        assert not raised
 
 
 async def test_endpoints_tell_the_state() -> None:

@@ -1,4 +1,4 @@
-"""Two daemons on one API server, one lease (docs/spec/core.md §7.4, scenarios 9.8-218, 9.8-219)."""
+"""Two daemons on one API server, one lease (docs/spec/core.md §7.4, rows 218 and 219)."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from scheduler import binding
 from scheduler.config.types import LeaderElection
 from scheduler.core.errors import Fenced
 from scheduler.kube.lease import LeaseLost
@@ -160,6 +161,23 @@ async def test_a_lease_that_cannot_be_renewed_ends_the_daemon(server: ApiServer,
         server.faults.clear()
 
 
+async def test_a_lease_is_not_given_back_while_a_binding_may_still_take_effect(
+    server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server does not answer: the next leader waits until the lease has run out, and then sees what became of it."""
+    monkeypatch.setattr(binding, "_ANSWER_S", 0.1)
+    fault = server.faults.add(Fault(verb="create", subresource="binding", delay_s=3600, times=None))
+    async with rig_on(server, leader_election=ELECTION) as world:
+        world.node("n1")
+        world.pod("p")
+        await world.until(lambda: fault.hits > 0, "no binding was tried")
+        await world.daemon.stop(0)
+
+        assert not leads(world)
+        assert lease(server)["holderIdentity"]
+        server.faults.clear()
+
+
 async def test_a_lease_that_may_not_be_had_is_named(server: ApiServer) -> None:
     """In /readyz, by the server's own words; the daemon stands by and leads when the right is given."""
     server.forbidden.add(("create", "leases"))
@@ -252,7 +270,7 @@ async def ended(process: asyncio.subprocess.Process) -> tuple[int | None, str]:
     return process.returncode, log.decode()
 
 
-async def test_the_process_ends_with_1_when_the_lease_is_lost(server: ApiServer) -> None:
+async def test_219_the_process_ends_with_1_when_the_lease_is_lost(server: ApiServer) -> None:
     """And says why in one line, without a traceback."""
     process = await daemon_process(server)
     await until(lambda: bool(lease(server)), lambda: "nobody leads")

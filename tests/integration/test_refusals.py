@@ -12,7 +12,7 @@ from scheduler.testing.apiserver import ApiServer, Fault
 from scheduler.testing.kubelet import Kubelet
 from tests.integration.daemon import Rig, rig
 
-COUNT = 'scheduler_admission_rejections_total{profile="kubestow",reason="OutOfcpu"}'
+COUNT = 'kubestow_admission_rejections_total{profile="kubestow",reason="OutOfcpu"}'
 
 
 def counted(world: Rig) -> float:

@@ -13,11 +13,11 @@ from structlog.testing import CapturingLogger
 
 from scheduler import app
 from scheduler.app import Daemon
-from scheduler.config.types import Profile
+from scheduler.config.types import LeaderElection, Profile
 from scheduler.core.clock import SystemClock
 from scheduler.kube import access
 from scheduler.testing.apiserver import LIKE_1_36, ApiServer
-from tests.integration.daemon import DEADLINE_S, Rig, options
+from tests.integration.daemon import DEADLINE_S, Rig, options, until
 
 
 class ShortMinutes(SystemClock):
@@ -72,8 +72,8 @@ async def test_nothing_missing_nothing_said(log: CapturingLogger) -> None:
         assert problems(log) == []
 
 
-async def test_a_missing_permission_is_named_until_it_is_given(log: CapturingLogger) -> None:
-    """9.8-223: 500 naming it, one line in the log; given later, ready, and the pod that waited is bound."""
+async def test_223_a_missing_permission_is_named_until_it_is_given(log: CapturingLogger) -> None:
+    """500 naming it, one line in the log; given later, ready, and the pod that waited is bound."""
     server = ApiServer()
     server.forbidden.add(("create", "pods/binding"))
     async with checked(server) as (world, http):
@@ -118,6 +118,50 @@ async def test_a_server_without_reviews_is_taken_at_its_word(log: CapturingLogge
         ((level, problem),) = problems(log)
         assert level == "warning"
         assert problem.startswith("permissions could not be asked: ")
+
+
+async def test_a_kind_that_is_not_served_and_not_needed_keeps_nobody_from_being_ready(log: CapturingLogger) -> None:
+    """One warning each; pods are bound by what there is."""
+    server = ApiServer(served=[group for group in LIKE_1_36 if group != "apps/v1"])
+    async with checked(server) as (world, http):
+        await answered(http, 200, "[+]informer-sync-replicasets ok", "[+]kinds-served ok")
+        world.node("n1")
+        world.pod("p")
+        await world.bound("p")
+
+        assert problems(log) == [
+            ("warning", f"not served: {plural} (apps/v1)") for plural in ("replicasets", "statefulsets")
+        ]
+
+
+async def test_without_pods_and_nodes_nobody_stands_for_election() -> None:
+    """Something in between answers 404 to all: a replica that sees the cluster must get the lease. Found later, it leads."""
+    bare = ApiServer(served=[group for group in LIKE_1_36 if group != "v1"])
+    election = LeaderElection(True, lease_duration_s=3600, renew_deadline_s=3000, retry_period_s=0.2)
+    async with bare:
+        daemon = Daemon(options(bare.url, leader_election=election), clock=ShortMinutes())
+        await daemon.start()
+        try:
+            mirrors = daemon._reflectors
+            await until(
+                lambda: len(mirrors) == 2 and all(m.synced.is_set() for m in mirrors.values()), mirrors.__repr__
+            )
+            missing = "not served: pods (v1); not served: nodes (v1)"
+            await until(lambda: daemon._check.kinds_served() == missing, lambda: str(daemon._check.findings))
+            for _ in range(50):
+                await asyncio.sleep(0)
+            assert not daemon._is_synced
+            assert not bare.list("leases")
+            await bare.stop()
+            async with ApiServer() as server:
+                await server.stop()
+                await server.start(int(bare.url.rpartition(":")[2]))
+                world = Rig(server, daemon)
+                world.node("n1")
+                world.pod("p")
+                await world.bound("p")
+        finally:
+            await daemon.stop()
 
 
 async def test_the_daemon_says_whose_pods_it_found(monkeypatch: pytest.MonkeyPatch) -> None:

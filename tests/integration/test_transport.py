@@ -3,12 +3,13 @@
 import asyncio
 import contextlib
 import pathlib
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 import yaml
 
-from scheduler.core.errors import Ambiguous, ApiError, TooManyRequests, Unauthorized, Unavailable
+from scheduler.core.errors import Ambiguous, ApiError, Fenced, TooManyRequests, Unauthorized, Unavailable
 from scheduler.kube.transport import HttpTransport, Settings, SettingsError, load_settings
 
 Script = Callable[[bytes, asyncio.StreamWriter], Awaitable[None]]
@@ -112,8 +113,9 @@ async def test_no_connection_is_unavailable(call):
     """Also for writes: they were never sent."""
     async with raw(hang_up) as server:
         pass
-    async with client(Settings(server.url)) as transport:
-        with pytest.raises(Unavailable):
+    port = server.url.rpartition(":")[2]
+    async with client(Settings(server.url.replace("http", "https"), tls=ssl.create_default_context())) as transport:
+        with pytest.raises(Unavailable, match=rf"^cannot connect to 127\.0\.0\.1:{port}: Connect call failed [^\[]*$"):
             await call(transport)
 
 
@@ -189,6 +191,48 @@ async def test_credentials_that_stay_refused_are_an_error():
                 pass
 
     assert 2 == len(server.requests)
+
+
+ASKED_WRITES = [
+    pytest.param(lambda t, ask: t.post("/x", b"{}", before_sending=ask), id="post"),
+    pytest.param(lambda t, ask: t.patch("/x", b"{}", content_type="application/json", before_sending=ask), id="patch"),
+    pytest.param(lambda t, ask: t.delete("/x", b"{}", before_sending=ask), id="delete"),
+]
+
+
+@pytest.mark.parametrize("write", ASKED_WRITES)
+async def test_a_write_is_asked_about_when_it_has_its_connection(write):
+    """Connecting may take long: what was right before may not be now. Nothing is sent then."""
+
+    def ask() -> None:
+        assert server.open
+        raise Fenced("too late")
+
+    async with raw(says(answer(200))) as server, client(Settings(server.url)) as transport:
+        with pytest.raises(Fenced, match="too late"):
+            await write(transport, ask)
+        assert [] == server.requests
+        await transport.get("/x")
+
+
+@pytest.mark.parametrize("write", ASKED_WRITES)
+async def test_a_write_is_asked_about_again_after_new_credentials(write):
+    """Getting them may take long too."""
+
+    async def renew(force: bool) -> None:
+        settings.authorization = "Bearer new"
+
+    def ask() -> None:
+        if server.requests:
+            raise Fenced("too late")
+
+    async with raw(says(answer(401, DENIED))) as server:
+        settings = Settings(server.url, authorization="Bearer old", renew=renew)
+        async with client(settings) as transport:
+            with pytest.raises(Fenced, match="too late"):
+                await write(transport, ask)
+
+    assert 1 == len(server.requests)
 
 
 HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"

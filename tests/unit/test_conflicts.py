@@ -13,7 +13,7 @@ from scheduler.core.errors import Ambiguous, ApiError, Conflict, NotFound
 from scheduler.core.pod import Pod
 from tests.unit.brain import Brain, manifest, read_pod, typed
 
-COUNT = "scheduler_binding_conflicts_total"
+COUNT = "kubestow_binding_conflicts_total"
 
 
 def conflicts(brain: Brain) -> dict[str, float]:

@@ -21,7 +21,7 @@ from scheduler.core.podinfo import PodInfo, pod_info
 from scheduler.obs.metrics import Metrics
 from tests.unit.brain import Brain, StepClock, manifest, typed
 
-COUNT = "scheduler_admission_rejections_total"
+COUNT = "kubestow_admission_rejections_total"
 
 
 class Kubelets:

@@ -53,7 +53,3 @@ class Concerning:
     def namespace_labels(self, name: str) -> Mapping[str, str]:
         """As upstream takes them: none for a namespace that is not known."""
         return self._namespaces.labels(name)
-
-    def selects_namespaces(self) -> bool:
-        """Whether any required anti-affinity term goes by the labels of namespaces."""
-        return any(group.term.namespace_selector is not None for group in self._terms.groups(TermKind.REQUIRED_ANTI))

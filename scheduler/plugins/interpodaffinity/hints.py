@@ -1,15 +1,16 @@
 """Which events can help a pod that InterPodAffinity rejected (docs/spec/core.md §5.9).
 
 Wider than upstream where upstream leaves a pod waiting for the flush (§10.2): any of several anti-affinity terms may be
-the one that a leaving pod satisfied, pods already there keep others away with terms of their own, and namespaces may
-begin to be selected.
+the one that a leaving pod satisfied, pods already there keep others away with terms of their own, a group may lose its
+last pod, a node may take with it the pod that closed a domain, and namespaces may begin to be selected.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
+from scheduler.cache.nodes import Nodes
 from scheduler.cache.podterms import TermKind, pod_terms
 from scheduler.core.events import Action, ClusterEvent, Resource
 from scheduler.core.namespace import Namespace
@@ -23,14 +24,28 @@ from scheduler.plugins.interpodaffinity.rules import RuleBook, selects_all
 
 _ITSELF: Final = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_LABEL)
 _PODS: Final = ClusterEvent(Resource.ASSIGNED_POD, Action.ADD | Action.UPDATE_POD_LABEL | Action.DELETE)
-_NODES: Final = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL)
+_NODES: Final = ClusterEvent(Resource.NODE, Action.ADD | Action.DELETE | Action.UPDATE_NODE_LABEL)
 _NAMESPACES: Final = ClusterEvent(Resource.NAMESPACE, Action.ADD | Action.UPDATE_OTHER)
+
+
+class _Keys(NamedTuple):
+    """Topology keys: all that a node can change for a pod."""
+
+    near: frozenset[str]
+    """Of its affinity."""
+    apart: frozenset[str]
+    """Of its anti-affinity, and of those who keep it away."""
+    is_first: bool
+    """It may be the first of a group, so it does not depend on others being there."""
+    goes_bare: bool
+    """A node without any of the keys may take it."""
 
 
 class Hints:
     """What a profile's InterPodAffinity registers."""
 
-    def __init__(self, rules: RuleBook, concerning: Concerning) -> None:
+    def __init__(self, nodes: Nodes, rules: RuleBook, concerning: Concerning) -> None:
+        self._nodes = nodes
         self._rules = rules
         self._concerning = concerning
 
@@ -47,9 +62,11 @@ class Hints:
 
     def _after_pod(self, pod: PodInfo, old: PodInfo | None, new: PodInfo | None) -> Hint:
         rules = self._rules.of(pod)
-        if new is not None and rules.required is not None:
-            starts = old is None or not rules.required.finds(*_whom(old))
-            if starts and rules.required.finds(*_whom(new)):
+        if rules.required is not None:
+            was = old is not None and rules.required.finds(*_whom(old))
+            is_ = new is not None and rules.required.finds(*_whom(new))
+            # One that ceases to be of the group may have been the last of it: then the pod is the first of the next.
+            if is_ != was and (is_ or rules.matches_itself(pod)):
                 return Hint.QUEUE
         if old is None:
             return Hint.SKIP
@@ -68,36 +85,44 @@ class Hints:
 
     # -- nodes -------------------------------------------------------------------------------------------------------
 
-    def _keys(self, pod: PodInfo) -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
-        """Topology keys of its affinity, of its anti-affinity, and of those who keep it away: all a node can change."""
+    def _keys(self, pod: PodInfo) -> _Keys:
         rules = self._rules.of(pod)
+        near = frozenset(rules.required_keys)
+        anti = frozenset(apart.topology_key for apart in rules.required_anti)
         groups = self._concerning.groups(TermKind.REQUIRED_ANTI, pod)
-        return (
-            frozenset(rules.required_keys),
-            frozenset(near.topology_key for near in rules.required_anti),
-            frozenset(group.term.topology_key for group in groups),
-        )
+        away = frozenset(group.term.topology_key for group in groups)
+        return _Keys(near, anti | away, rules.matches_itself(pod), goes_bare=bool(anti) or not near)
 
     def _nodes_topics(self, pod: PodInfo) -> Iterator[Hashable]:
-        affinity, anti, away = self._keys(pod)
-        yield from map(label, affinity | anti | away)
-        if anti or not affinity:
+        keys = self._keys(pod)
+        yield from map(label, keys.near | keys.apart)
+        if keys.goes_bare:
             yield NODE_CAME
 
     def _after_node(self, pod: PodInfo, old: Node | None, new: Node | None) -> Hint:
-        if new is None:
-            return Hint.SKIP
-        affinity, anti, away = self._keys(pod)
-        after = new.metadata.labels
+        keys = self._keys(pod)
+        before = old.metadata.labels if old is not None else {}
+        after = new.metadata.labels if new is not None else {}
         if old is None:
             # One without the key takes any pod with anti-affinity; whether its domain is free is for the attempt to say.
-            return Hint.QUEUE if anti or not affinity or any(key in after for key in affinity) else Hint.SKIP
-        before = old.metadata.labels
-        if any(key in after and before.get(key) != after[key] for key in affinity):
-            return Hint.QUEUE
-        # A node that leaves a domain may also take with it the pod that closed it to the others.
-        left = any(key in before and after.get(key) != before[key] for key in anti | away)
-        return Hint.QUEUE if left else Hint.SKIP
+            helps = keys.goes_bare or any(key in after for key in keys.near)
+        elif new is None:
+            helps = any(self._has_others(old, key) for key in keys.apart)
+        else:
+            # A node that leaves a domain may also take with it the pod that closed it to the others.
+            helps = any(key in after and before.get(key) != after[key] for key in keys.near)
+            helps = helps or any(key in before and after.get(key) != before[key] for key in keys.apart)
+        if keys.is_first and not helps:
+            # It may also take the last of a group out of every domain.
+            helps = any(key in before and after.get(key) != before[key] for key in keys.near)
+        return Hint.QUEUE if helps else Hint.SKIP
+
+    def _has_others(self, gone: Node, key: str) -> bool:
+        """Whether other nodes are in the domain that this one leaves."""
+        value = gone.metadata.labels.get(key)
+        slot = self._nodes.present_slot(gone.metadata.name)
+        itself = 0 if slot is None else 1 << slot
+        return value is not None and bool(self._nodes.labels.equal(key, value) & ~itself)
 
     # -- namespaces --------------------------------------------------------------------------------------------------
 
@@ -111,10 +136,10 @@ class Hints:
             if wanted is None or selects_all(wanted):
                 continue
             # Also a namespace that is no longer selected: anti-affinity then looks at fewer pods.
-            if old is None or wanted.matches(before) != wanted.matches(after):
+            if (old is not None and wanted.matches(before)) != wanted.matches(after):
                 return Hint.QUEUE
-        concerned = new.metadata.name == pod.pod.metadata.namespace and self._concerning.selects_namespaces()
-        return Hint.QUEUE if concerned else Hint.SKIP
+        # The pod's own: those who keep it away may go by it.
+        return Hint.QUEUE if new.metadata.name == pod.pod.metadata.namespace else Hint.SKIP
 
 
 def _whom(pod: PodInfo) -> tuple[str, Mapping[str, str]]:

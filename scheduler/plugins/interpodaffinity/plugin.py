@@ -111,7 +111,7 @@ class InterPodAffinity:
 
     def events_to_register(self) -> Sequence[EventHint]:
         """Pods and nodes that come, change and go, and namespaces whose labels change."""
-        return Hints(self._rules, self._concerning).registered()
+        return Hints(self._nodes, self._rules, self._concerning).registered()
 
     def _near_enough(self, pod: PodInfo, rules: Rules) -> NodeSet:
         """Nodes where each required term has a pod in its domain; all that have the keys for the first of a group."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import msgspec
 from hypothesis import given, settings, strategies as st
 
 from scheduler.cache import domains
 from scheduler.cache.cluster import Cluster
 from scheduler.cache.podterms import TermKind, pod_terms
-from scheduler.cache.population import Selection, selection
+from scheduler.cache.population import Population, Selection, selection
 from scheduler.core.decode import from_manifest
 from scheduler.core.labels import LabelSelector, LabelSelectorRequirement
 from scheduler.core.node import Node
@@ -206,6 +207,20 @@ def test_more_changes_than_the_log_holds_are_counted_anew():
     check(cluster, None)
 
 
+def test_sums_that_nobody_asks_for_any_more_cost_nothing():
+    cluster = Cluster()
+    cluster.set_node(node("n0", "z0"))
+    tally = cluster.nodes.population.tally(SELECTIONS[0])
+    domains.of(tally, cluster.nodes.topologies.of(ZONE))
+    for number in range(600):
+        cluster.add_pod(pod(f"q{number}", "n0", "a", {"app": "x"}, deleting=False, anti=""))
+
+    assert not tally.domains
+    assert tally.changed_since(0) is None
+    assert tally.changed_since(tally.position) == []
+    check(cluster, None)
+
+
 def test_a_selection_that_nobody_asks_for_any_more_is_not_kept_up():
     cluster = Cluster()
     cluster.set_node(node("n0", "z0"))
@@ -217,3 +232,32 @@ def test_a_selection_that_nobody_asks_for_any_more_is_not_kept_up():
 
     assert len(cluster.nodes.population._tallies) == 4096
     check(cluster, None)
+
+
+TWICE = LabelSelector(match_expressions=(LabelSelectorRequirement("app", "In", ("x", "x")),))
+
+
+def test_a_term_that_names_a_value_twice_leaves_with_its_pod():
+    """The API server takes such lists as they are."""
+    cluster = Cluster()
+    term = {"topologyKey": ZONE, "labelSelector": msgspec.to_builtins(TWICE)}
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    manifest = {"metadata": {"name": "g", "uid": "g"}, "spec": {"nodeName": "n0", "affinity": affinity}}
+    cluster.add_pod(pod_info(from_manifest(Pod, manifest)))
+
+    cluster.remove_pod("g")
+
+    assert not cluster.nodes.pod_terms.any(TermKind.REQUIRED_ANTI)
+    assert cluster.nodes.slot("n0") is None
+
+
+def test_a_selection_that_names_a_value_twice_is_counted_once_and_forgotten():
+    population, labelled = Population(), pod("p0", "n0", "a", {"app": "x"}, deleting=False, anti="")
+    population.add(0, labelled)
+    wanted = selection(((frozenset({"a"}), TWICE),), counts_terminating=True)
+
+    assert population.tally(wanted).counts == {0: 1}
+    for number in range(4096):
+        population.tally(selection(((frozenset({"a"}), LabelSelector({"app": str(number)})),), counts_terminating=True))
+    population.add(0, pod("p1", "n0", "a", {"app": "x"}, deleting=False, anti=""))
+    assert population.tally(wanted).counts == {0: 2}

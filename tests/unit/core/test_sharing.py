@@ -5,6 +5,7 @@ from hypothesis import given, settings, strategies as st
 from scheduler.core import sharing
 from scheduler.core.decode import ObjectDecoder, from_manifest
 from scheduler.core.pod import Pod
+from scheduler.core.podinfo import pod_info
 
 DECODER = ObjectDecoder("Pod", Pod)
 
@@ -32,7 +33,9 @@ def decoded(raw):
     return pod
 
 
+HARD = "requiredDuringSchedulingIgnoredDuringExecution"
 STATUS = {"name": "c", "resources": {"requests": {"cpu": "100m"}}, "allocatedResources": {"cpu": "100m"}}
+NEAR = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "x"}}}
 TOLERATION = {"key": "k", "operator": "Exists", "effect": "NoExecute"}
 
 
@@ -45,6 +48,10 @@ TOLERATION = {"key": "k", "operator": "Exists", "effect": "NoExecute"}
         pytest.param(lambda pod: pod.spec.containers, id="containers"),
         pytest.param(lambda pod: pod.spec.init_containers, id="init containers"),
         pytest.param(lambda pod: pod.spec.tolerations, id="tolerations"),
+        pytest.param(lambda pod: pod.spec.affinity, id="affinity"),
+        pytest.param(lambda pod: pod.spec.topology_spread_constraints, id="spread constraints"),
+        pytest.param(lambda pod: pod_info(pod).placement_shape, id="what its nodeSelector and affinity are known by"),
+        pytest.param(lambda pod: pod_info(pod).spread_shape, id="what its spread constraints are known by"),
         pytest.param(lambda pod: pod.spec.overhead, id="an empty map"),
         pytest.param(lambda pod: pod.status.conditions, id="conditions"),
         pytest.param(lambda pod: pod.status.container_statuses, id="container statuses"),
@@ -60,6 +67,8 @@ def test_pods_of_a_template_share_what_it_gives_them(part):
                 tolerations=[TOLERATION],
                 statuses=[STATUS],
                 initContainers=[{"name": "i", "image": "j"}],
+                affinity={"podAffinity": {HARD: [NEAR]}},
+                topologySpreadConstraints=[NEAR],
             )
         )
         for name in "ab"
@@ -118,6 +127,14 @@ statuses = st.lists(
     ),
     max_size=2,
 )
+terms = st.fixed_dictionaries(
+    {"topologyKey": texts},
+    optional={
+        "labelSelector": st.fixed_dictionaries({}, optional={"matchLabels": st.dictionaries(texts, texts)}),
+        "namespaceSelector": st.just({}),
+        "minDomains": st.none() | st.integers(0, 1),
+    },
+)
 pods = st.fixed_dictionaries(
     {
         "metadata": st.fixed_dictionaries(
@@ -134,6 +151,10 @@ pods = st.fixed_dictionaries(
                 "containers": containers,
                 "initContainers": containers,
                 "tolerations": st.lists(st.fixed_dictionaries({}, optional={"key": texts, "effect": texts})),
+                "affinity": st.fixed_dictionaries(
+                    {}, optional={"podAntiAffinity": st.fixed_dictionaries({HARD: st.lists(terms, max_size=2)})}
+                ),
+                "topologySpreadConstraints": st.lists(terms, max_size=2),
                 "preemptionPolicy": texts,
                 "overhead": quantities,
                 "nodeSelector": st.dictionaries(texts, texts),

@@ -107,6 +107,14 @@ async def test_missing_kinds_are_asked_for_again():
     assert not list(discovery.missing)
 
 
+async def test_a_server_that_is_away_for_long_is_found_soon_after_it_is_back():
+    """As reflectors do; a minute is for what the server says it does not have."""
+    clock, transport = LeapingClock(), ScriptedTransport(answers=[*[Unavailable("away")] * 8, serves("pods")])
+    await Discovery(transport, clock, kinds=[POD]).run(lambda spec, served: None)
+
+    assert [1.0, 2.0, 4.0, 8.0, 10.0, 10.0, 10.0, 10.0] == clock.slept
+
+
 @pytest.mark.parametrize(
     ("profile", "selector"),
     [

@@ -118,22 +118,12 @@ def test_upstream_names(name: str, labels: dict[str, str], value: float) -> None
         ("kubestow_watch_decode_errors_total", {"kind": "Node"}, 3),
         ("kubestow_recorder_events_total", {"outcome": "sent"}, 8),
         ("kubestow_event_loop_lag_seconds_count", {}, 1),
+        ("kubestow_binding_conflicts_total", {"kind": "node"}, 1),
+        ("kubestow_admission_rejections_total", {"reason": "OutOfcpu", "profile": "kubestow"}, 1),
     ],
 )
 def test_our_names(name: str, labels: dict[str, str], value: float) -> None:
     """What upstream does not have is told apart by its prefix."""
-    assert value == samples(used())[name, frozenset(labels.items())]
-
-
-@pytest.mark.parametrize(
-    ("name", "labels", "value"),
-    [
-        ("scheduler_binding_conflicts_total", {"kind": "node"}, 1),
-        ("scheduler_admission_rejections_total", {"reason": "OutOfcpu", "profile": "kubestow"}, 1),
-    ],
-)
-def test_what_a_second_scheduler_counts(name: str, labels: dict[str, str], value: float) -> None:
-    """Ours too, under the names of docs/spec/core.md §2.6: they belong beside the attempts on a dashboard."""
     assert value == samples(used())[name, frozenset(labels.items())]
 
 

@@ -306,6 +306,14 @@ TEAM: dict[str, Any] = {"namespaceSelector": {"matchLabels": {"team": "t"}}}
             pod(near=[term()]), ASSIGNED_POD_DELETE, pod("db", "db", on="a1"), None, Hint.SKIP, id="a liked one went"
         ),
         pytest.param(
+            pod(app="db", near=[term()]),
+            ASSIGNED_POD_DELETE,
+            pod("db", "db", on="a1"),
+            None,
+            Hint.QUEUE,
+            id="perhaps the last of the group went, and the pod may be the first",
+        ),
+        pytest.param(
             pod(app="web"),
             ASSIGNED_POD_DELETE,
             pod("db", "db", on="a1", away=[term("web")]),
@@ -351,7 +359,12 @@ TEAM: dict[str, Any] = {"namespaceSelector": {"matchLabels": {"team": "t"}}}
         pytest.param(pod(near=[term()]), NODE_ADD, None, node("c"), Hint.SKIP, id="a node without the key came"),
         pytest.param(pod(away=[term()]), NODE_ADD, None, node("c"), Hint.QUEUE, id="any node helps anti-affinity"),
         pytest.param(pod(app="web"), NODE_ADD, None, node("c"), Hint.QUEUE, id="any node helps who is kept away"),
-        pytest.param(pod(near=[term()]), NODE_DELETE, node("c"), None, None, id="a node went: not registered"),
+        pytest.param(pod(near=[term()]), NODE_DELETE, NODES[0], None, Hint.SKIP, id="a node went"),
+        pytest.param(
+            pod(away=[term()]), NODE_DELETE, NODES[0], None, Hint.QUEUE, id="it may have closed its zone to others"
+        ),
+        pytest.param(pod(away=[term()]), NODE_DELETE, NODES[2], None, Hint.SKIP, id="its zone went with it"),
+        pytest.param(pod(app="db", near=[term()]), NODE_DELETE, NODES[2], None, Hint.QUEUE, id="it may be the first"),
         pytest.param(
             pod(near=[term()]),
             NODE_LABELS,
@@ -401,7 +414,15 @@ TEAM: dict[str, Any] = {"namespaceSelector": {"matchLabels": {"team": "t"}}}
             Hint.SKIP,
             id="all namespaces were selected before",
         ),
-        pytest.param(pod(near=[term(**TEAM)]), NAMESPACE_ADD, None, namespace("new"), Hint.QUEUE, id="a new namespace"),
+        pytest.param(
+            pod(near=[term(**TEAM)]),
+            NAMESPACE_ADD,
+            None,
+            namespace("new", team="t"),
+            Hint.QUEUE,
+            id="a selected one came",
+        ),
+        pytest.param(pod(near=[term(**TEAM)]), NAMESPACE_ADD, None, namespace("new"), Hint.SKIP, id="another one came"),
         pytest.param(pod(near=[term()]), NAMESPACE_ADD, None, namespace("new"), Hint.SKIP, id="none is selected"),
     ],
 )

@@ -1,0 +1,153 @@
+"""Histories: what may happen to a cluster, as hypothesis draws it, and the run of one from empty to quiet."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from hypothesis import strategies as st
+
+from tests.integration.judging import Object
+from tests.integration.world import SHARED, World, inhabited
+
+T = TypeVar("T")
+
+NODES: Final = ("n1", "n2", SHARED)
+PODS: Final = tuple(f"p{i}" for i in range(6))
+FOREIGN: Final = ("f1", "f2")
+ZONES: Final = ("a", "b")
+
+BINDINGS: Final[Object] = {"verb": "create", "resource": "pods", "subresource": "binding"}
+WHERE: Final[tuple[Object, ...]] = (
+    BINDINGS,
+    {},
+    {"verb": "get", "resource": "pods"},
+    {"verb": "patch", "resource": "pods", "subresource": "status"},
+    {"verb": "create", "resource": "events"},
+    {"verb": "watch", "resource": "pods"},
+    {"verb": "watch", "resource": "nodes"},
+    {"verb": "list"},
+)
+HARMS: Final[tuple[Object, ...]] = (
+    *({"status": status} for status in (409, 410, 429, 500, 503, 504)),
+    {"status": 429, "retry_after_s": 3},
+    {"reset": "before"},
+    {"reset": "after"},
+    {"reset": "after", "delay_s": 1},
+    {"delay_s": 2},
+    {"delay_s": 20},
+)
+PERMISSIONS: Final = (
+    (("create", "pods/binding"),),
+    (("list", "nodes"), ("watch", "nodes")),
+    (("list", "pods"), ("watch", "pods")),
+    (("patch", "pods/status"),),
+    (("get", "pods"),),
+    (("create", "events"), ("patch", "events")),
+)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing that happens: a method of `World` and what it is called with."""
+
+    act: Callable[..., Coroutine[Any, Any, None] | None]
+    args: tuple[Any, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"{self.act.__name__}{self.args}"
+
+
+def _step(act: Callable[..., Coroutine[Any, Any, None] | None], *args: st.SearchStrategy[Any]) -> Any:
+    return st.builds(Step, st.just(act), st.tuples(*args))
+
+
+def _of(*weighted: tuple[int, st.SearchStrategy[T]]) -> st.SearchStrategy[T]:
+    """One of them, by weight: `st.one_of` takes every alternative for equally likely, however often it is named."""
+    return st.sampled_from([each for weight, each in weighted for _ in range(weight)]).flatmap(lambda each: each)
+
+
+nodes, zones, truth = (st.sampled_from(values) for values in (NODES, ZONES, (False, True)))
+sizes, requests = st.sampled_from((4000, 2000, 8000)), st.sampled_from((500, 100, 1000, 3000))
+resources, picks = st.sampled_from(("", "pods", "nodes")), st.integers(0, 15)
+
+new_node = _step(World.add_node, nodes, sizes, zones)
+new_pod = _step(
+    World.add_pod,
+    st.sampled_from(PODS),
+    requests,
+    st.sampled_from(("", "", *ZONES)),
+    st.sampled_from((0, 0, 0, 8080)),
+    st.sampled_from((False, False, False, True)),
+)
+burst = _step(World.add_burst, st.sampled_from(("x", "y", "z")), st.integers(3, 12), requests)
+life = _of(
+    (2, new_node),
+    (3, new_pod),
+    (2, _step(World.add_foreign_pod, st.sampled_from(FOREIGN), requests)),
+    (3, _step(World.bind_by_others, picks)),
+    (5, _step(World.delete_pod, picks, truth)),
+    (3, _step(World.replace_pod, picks, requests)),
+    (3, _step(World.finish_pod, picks)),
+    (1, _step(World.open_gate, picks)),
+    (1, _step(World.remove_node, picks)),
+    (2, _step(World.cordon_node, picks, truth)),
+    (2, _step(World.relabel_node, picks, zones)),
+    (2, _step(World.resize_node, picks, sizes)),
+    (2, _step(World.storm, st.sampled_from(("heartbeats", "labels", "pods")), st.integers(5, 20))),
+)
+fault = _step(
+    World.fault,
+    _of(*((weight, st.just(where)) for weight, where in zip((6, 3, 2, 1, 1, 2, 1, 1), WHERE))),
+    st.sampled_from(HARMS),
+    st.sampled_from((3, 1, 10, None)),
+)
+trouble = _of(
+    (4, _step(World.end_faults)),
+    (3, _step(World.cut_watches, resources, truth)),
+    (2, _step(World.compact)),
+    (2, _step(World.hold_watches, resources)),
+    (4, _step(World.release_watches)),
+    (2, _step(World.forbid, st.sampled_from(PERMISSIONS))),
+    (4, _step(World.allow_all)),
+    (1, _step(World.restart_server)),
+    (2, _step(World.crash_daemon)),
+    (1, _step(World.kill_daemon)),
+    (1, _step(World.stop_daemon)),
+    (6, _step(World.start_daemon)),
+)
+time = _of(
+    (1, _step(World.turns, st.sampled_from((1, 3, 10, 50)))),
+    (1, _step(World.seconds, st.sampled_from((1, 3, 8)))),
+).map(lambda step: [step])
+gap = st.tuples(_step(World.hold_watches, resources), st.lists(life, min_size=1, max_size=4), _step(World.compact)).map(
+    lambda parts: [parts[0], *parts[1], parts[2]]
+)
+"""What happens in it is never told: the watches were silent, then cut, then history was gone."""
+rounds = st.tuples(
+    _of((2, fault), (1, trouble)).map(lambda step: [step]),
+    _of((4, trouble.map(lambda step: [step])), (1, gap)),
+    _of((1, burst), (1, new_pod)).map(lambda step: [step]),
+    time,
+    st.lists(life, max_size=4),
+    time,
+).map(lambda parts: list(itertools.chain.from_iterable(parts)))
+histories = st.tuples(
+    st.lists(new_node, min_size=2, max_size=4),
+    st.lists(rounds, min_size=3, max_size=8).map(itertools.chain.from_iterable),
+).map(lambda parts: [*parts[0], *parts[1]])
+"""Some nodes; then, again and again, trouble, pods, time, life, time."""
+
+
+async def live(history: list[Step], *, watch_list: bool) -> list[str]:
+    """Run it, and then to quiet. The laws that were broken; AssertionError if the world never gets quiet."""
+    async with inhabited(watch_list=watch_list) as world:
+        for step in history:
+            done = step.act(world, *step.args)
+            if inspect.isawaitable(done):
+                await done
+        await world.settle()
+        return world.broken_laws()

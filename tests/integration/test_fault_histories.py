@@ -1,0 +1,37 @@
+"""Whatever an API server does, for as long as it does it: pods are bound once, nobody is lost, nobody is left who fits."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from unittest import mock
+
+import pytest
+import structlog
+from hypothesis import HealthCheck, Phase, given, settings, strategies as st
+
+from scheduler.kube import reflector
+from tests.integration.histories import Step, histories, live
+
+# Many more, other ones each time, and shrunk: `KUBESTOW_HISTORIES=2000 pytest tests/integration/test_fault_histories.py`.
+LONG = int(os.environ.get("KUBESTOW_HISTORIES", "0"))
+
+
+@pytest.mark.timeout(LONG * 10 or 300)
+@settings(
+    max_examples=LONG or 20,
+    derandomize=not LONG,
+    database=None,
+    deadline=None,
+    phases=(Phase.generate, Phase.shrink) if LONG else (Phase.generate,),
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+@given(histories, st.booleans())
+def test_nothing_is_bound_twice_lost_or_left(history: list[Step], watch_list: bool) -> None:
+    """The laws of tests/integration/world.py hold after every history, and the log tells of nothing unforeseen."""
+    # Pages of three: lists have several, which can expire in between.
+    with structlog.testing.capture_logs() as log, mock.patch.object(reflector, "_PAGE", "3"):
+        broken = asyncio.run(live(history, watch_list=watch_list))
+
+    assert [] == broken
+    assert [] == [line for line in log if line["log_level"] in {"error", "critical"}]

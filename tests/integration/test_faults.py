@@ -1,0 +1,273 @@
+"""One kind of trouble at a time, while a burst of pods fills the cluster exactly: all of them bound, each once.
+
+What is in tests/integration/test_daemon.py is not repeated here: single refusals and resets of bindings, conditions,
+events and watches. Seconds are the world's, a hundred to one of ours.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Awaitable, Callable
+from typing import Final
+from unittest import mock
+
+import aiohttp
+import pytest
+
+from scheduler.kube import reflector
+from scheduler.testing.apiserver import Fault
+from tests.integration.daemon import until
+from tests.integration.judging import Object
+from tests.integration.world import World, inhabited
+
+NODES: Final = 3
+PER_NODE: Final = 8
+FITTING: Final = NODES * PER_NODE
+
+
+def filled(world: World, *, from_: int = 0, to: int = FITTING) -> None:
+    """Pods that together need all there is; the last of them in the company of one that is too large."""
+    for i in range(from_, to):
+        world.add_pod(f"p{i}", 500)
+    if to == FITTING:
+        world.add_pod("never", 100_000)
+
+
+def with_nodes(world: World) -> None:
+    for i in range(NODES):
+        world.add_node(f"n{i}", PER_NODE * 500, "a")
+
+
+async def exactly_filled(world: World) -> None:
+    """Quiet, every law kept, every pod in its place but the one that has none."""
+    await world.settle()
+    assert world.broken_laws() == []
+    bound = {o["metadata"]["name"]: o["spec"].get("nodeName", "") for o in world.server.objects("pods")}
+    assert [name for name, node_name in bound.items() if not node_name] == ["never"]
+    assert len(bound) == FITTING + 1
+
+
+BINDING: Final[Object] = {"verb": "create", "resource": "pods", "subresource": "binding"}
+FAULTS: Final = {
+    "bindings time out at the gateway: carried out or not": [Fault(**BINDING, status=504, times=10)],
+    "the server is away for bindings, 503": [Fault(**BINDING, status=503, times=10)],
+    "the server is busy for everything, 429 with Retry-After": [Fault(status=429, retry_after_s=2, times=30)],
+    "everything fails, 500": [Fault(status=500, times=30)],
+    "every connection is reset before anything happens": [Fault(reset="before", times=30)],
+    "every connection is reset after it has happened": [Fault(reset="after", times=30)],
+    "an answer is lost and the read that would settle it fails": [
+        Fault(**BINDING, reset="after", times=5),
+        Fault(verb="get", resource="pods", status=500, times=3),
+        Fault(verb="get", resource="pods", reset="before", times=3),
+    ],
+    "an answer is lost and the read that would settle it is slow": [
+        Fault(**BINDING, reset="after", times=5),
+        Fault(verb="get", resource="pods", delay_s=9, times=5),
+    ],
+    "an answer is lost that was slow": [Fault(**BINDING, delay_s=5, reset="after", times=10)],
+    "bindings are slow": [Fault(**BINDING, delay_s=20, times=None)],
+    "everything is slow": [Fault(delay_s=3, times=60)],
+    "lists and watches are told that their version is gone": [
+        Fault(verb="watch", status=410, times=6),
+        Fault(verb="list", status=410, times=3),
+    ],
+    "watches are told to come back later": [Fault(verb="watch", status=429, retry_after_s=3, times=6)],
+    "conditions and events are refused for good": [
+        Fault(verb="patch", resource="pods", subresource="status", status=403, times=None),
+        Fault(verb="create", resource="events", status=403, times=None),
+    ],
+    "conditions are slow": [Fault(verb="patch", resource="pods", subresource="status", delay_s=30, times=None)],
+}
+
+
+@pytest.mark.parametrize("faults", FAULTS.values(), ids=FAULTS.keys())
+async def test_requests_that_fail(faults: list[Fault]) -> None:
+    """From the very first request on, on a server without WatchList, so that there are lists to fail."""
+    async with inhabited(watch_list=False) as world:
+        rules = [world.server.faults.add(dataclasses.replace(rule)) for rule in faults]
+        with_nodes(world)
+        filled(world)
+        world.cut_watches("", abruptly=True)
+        await until(
+            lambda: all(rule.hits >= (rule.times or 1) for rule in rules), lambda: f"struck too seldom: {rules}"
+        )
+
+        await exactly_filled(world)
+
+
+# -- trouble that goes on while the burst arrives ------------------------------------------------------------------------
+
+
+async def cut(world: World) -> None:
+    world.cut_watches("", abruptly=bool(len(world.witness._nodes) % 2))
+
+
+async def compacted(world: World) -> None:
+    world.compact()
+
+
+async def restarted(world: World) -> None:
+    await world.restart_server()
+
+
+async def stormed(world: World) -> None:
+    for what in ("heartbeats", "labels", "pods"):
+        world.storm(what, 5)
+
+
+async def killed(world: World) -> None:
+    await world.crash_daemon()
+
+
+async def drained(world: World) -> None:
+    await world.stop_daemon()
+    await world.start_daemon()
+
+
+async def silenced(world: World) -> None:
+    world.release_watches()
+    world.hold_watches("pods")
+
+
+@pytest.mark.parametrize("watch_list", [True, False], ids=["WatchList", "paged lists"])
+@pytest.mark.parametrize(
+    "happens",
+    [
+        pytest.param(cut, id="watches are cut every second"),
+        pytest.param(compacted, id="history is compacted every second: 410"),
+        pytest.param(restarted, id="the server restarts every second"),
+        pytest.param(stormed, id="a storm of heartbeats, labels and annotations every second"),
+        pytest.param(killed, id="the daemon is killed every second"),
+        pytest.param(drained, id="the daemon is told to stop every second"),
+        pytest.param(silenced, id="what happens to pods is told a second later"),
+    ],
+)
+async def test_trouble_every_second(happens: Callable[[World], Awaitable[None]], watch_list: bool) -> None:
+    """A few pods arrive, a second passes, it happens again."""
+    async with inhabited(watch_list=watch_list) as world:
+        with_nodes(world)
+        for i in range(0, FITTING, 3):
+            filled(world, from_=i, to=i + 3)
+            await world.seconds(1)
+            await happens(world)
+
+        await exactly_filled(world)
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        pytest.param([("create", "pods/binding")], id="bindings"),
+        pytest.param([("list", "nodes"), ("watch", "nodes")], id="nodes"),
+        pytest.param([("list", "pods"), ("watch", "pods")], id="pods"),
+        pytest.param([("patch", "pods/status")], id="conditions"),
+        pytest.param([("create", "events"), ("patch", "events")], id="events"),
+    ],
+)
+async def test_a_permission_that_is_taken_away(rules: list[tuple[str, str]]) -> None:
+    """In the middle of a burst; when it is given back the rest follows by itself."""
+    async with inhabited() as world:
+        with_nodes(world)
+        filled(world, to=FITTING // 2)
+        await until(lambda: world.witness.bindings > 2, lambda: "nothing bound")
+        world.forbid(rules)
+        world.cut_watches("", abruptly=False)
+        filled(world, from_=FITTING // 2)
+        await until(lambda: any(entry.status == 403 for entry in world.server.log), lambda: "never missed")
+        world.allow_all()
+
+        await exactly_filled(world)
+
+
+@pytest.mark.parametrize("plural", ["nodes", "pods"])
+async def test_readiness_names_the_permission(plural: str) -> None:
+    """/readyz fails while the kind may not be watched, says which, and is well again by itself."""
+    async with inhabited(port=0) as world, aiohttp.ClientSession() as http:
+        assert world.daemon is not None
+        readyz = f"http://127.0.0.1:{world.daemon.port}/readyz?verbose"
+
+        async def says(word: str, status: int) -> None:
+            """Ask until it does."""
+            answer = ""
+            for _ in range(6000):
+                async with http.get(readyz) as response:
+                    answer = await response.text()
+                if word in answer and response.status == status:
+                    return
+                await world.seconds(1)
+            raise AssertionError(answer)
+
+        await says(f"[+]informer-sync-{plural} ok", 200)
+        world.forbid([("list", plural), ("watch", plural)])
+        world.cut_watches("", abruptly=False)
+        await says(f"cannot watch {plural}: {plural} is forbidden", 500)
+        world.allow_all()
+        await says(f"[+]informer-sync-{plural} ok", 200)
+
+
+async def test_a_list_whose_pages_expire_starts_again() -> None:
+    """Compaction between two pages: the continue token answers 410, and the whole picture comes from a new list."""
+    with mock.patch.object(reflector, "_PAGE", "2"):
+        async with inhabited(watch_list=False) as world:
+            await world.kill_daemon()
+            with_nodes(world)
+            filled(world)
+            world.server.faults.add(Fault(verb="list", resource="pods", delay_s=3, times=None))
+            await world.start_daemon()
+            await until(lambda: world.server.requests()["list pods 200"] > 0, lambda: "no page was answered")
+            world.storm("pods", 1)
+            world.compact()
+
+            await exactly_filled(world)
+            assert world.server.requests()["list pods 410"] > 0
+
+
+async def test_bookmarks_alone_keep_a_watch_young() -> None:
+    """Nothing happens to nodes while others make history; compaction finds the watch past it, and nobody relists."""
+    async with inhabited() as world:
+        with_nodes(world)
+        filled(world)
+        await exactly_filled(world)
+        assert world.daemon is not None
+        nodes = world.daemon._reflectors["Node"]
+        world.storm("pods", 3)
+        newest = world.server.resource_version
+        await until(lambda: int(nodes._version) >= int(newest), lambda: f"no bookmark: {nodes._version} < {newest}")
+        world.compact()
+        world.add_node("late", 1000, "b")
+        await until(lambda: nodes.store.get("late") is not None, lambda: "the node was never seen")
+
+        assert nodes.stats.relists == {"start": 1}
+
+
+async def test_a_pod_that_others_bind_first_is_theirs() -> None:
+    """Our binding is on its way when theirs arrives: 409, no second try, no condition, and the place is free again."""
+    async with inhabited() as world:
+        with_nodes(world)
+        slow = world.server.faults.add(Fault(**BINDING, delay_s=5))
+        world.add_pod("p0", 500)
+        await until(lambda: slow.hits == 1, lambda: "no binding")
+        world.bind_by_others(0, "n0")
+        await world.settle()
+
+        assert world.broken_laws() == []
+        assert world.server.requests()["create pods/binding 409"] == 1
+        assert world.server.requests()["create pods/binding 201"] == 0
+        conditions = world.server.get("pods", "p0")["status"]["conditions"]
+        assert [(c["type"], c["status"]) for c in conditions] == [("PodScheduled", "True")]
+
+
+@pytest.mark.parametrize(
+    "reset", [pytest.param("before", id="before it was carried out"), pytest.param("after", id="after it was")]
+)
+async def test_killed_with_an_answer_outstanding(reset: str) -> None:
+    """The next daemon finds the pod bound, or binds it."""
+    async with inhabited() as world:
+        with_nodes(world)
+        filled(world)
+        lost = world.server.faults.add(Fault(**BINDING | {"reset": reset}, times=4))
+        await until(lambda: lost.hits >= 2, lambda: "no binding")
+        await world.kill_daemon()
+        await world.start_daemon()
+
+        await exactly_filled(world)

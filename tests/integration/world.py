@@ -1,0 +1,342 @@
+"""A cluster in trouble: one server, at most one daemon, and everything that a history may do to them.
+
+The daemon is the real one, over sockets, on a clock whose seconds last ten milliseconds. When trouble stops,
+`World.settle` waits until nothing is left to do; `World.broken_laws` says what should never have happened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextvars import ContextVar
+from typing import Any, Final
+
+from scheduler.app import Daemon
+from scheduler.config.types import ClientConnection, Configuration
+from scheduler.core.clock import SystemClock
+from scheduler.options import RunOptions
+from scheduler.testing.apiserver import ApiServer, Fault, Refused
+from scheduler.testing.builders import node, pod
+from scheduler.testing.invariants import Witness, overcommitted, unbound
+from tests.integration.daemon import until
+from tests.integration.judging import OURS, Object, differences, fits, leftovers, miscounted
+
+THEIRS: Final = "default-scheduler"
+ZONE: Final = "zone"
+HASTE: Final = 100
+_QUIET_TURNS: Final = 50
+_TURNS_MAX: Final = 500
+SHARED: Final = "shared"
+"""The node that others bind to, blindly, and that may shrink: that it is over-committed proves nothing."""
+
+
+class HastyClock(SystemClock):
+    """A second lasts ten milliseconds."""
+
+    def now(self) -> float:
+        return super().now() * HASTE
+
+    async def sleep(self, delay_s: float) -> None:
+        await super().sleep(delay_s / HASTE)
+
+
+_tasks: ContextVar[set[asyncio.Task[Any]] | None] = ContextVar("_tasks", default=None)
+
+
+def remembered(loop: asyncio.AbstractEventLoop, coro: Any, **more: Any) -> asyncio.Task[Any]:
+    """A task factory: a task belongs to whom its maker belongs to, so that a daemon can be killed with all of them."""
+    task = asyncio.Task(coro, loop=loop, **more)
+    if (owner := _tasks.get()) is not None:
+        owner.add(task)
+    return task
+
+
+class World:
+    """One server, at most one daemon on it, and what has been done to them."""
+
+    def __init__(self, server: ApiServer, clock: HastyClock) -> None:
+        self.server = server
+        self.clock = clock
+        self.witness = Witness(server)
+        self.daemon: Daemon | None = None
+        self.broken: list[str] = []
+        """Laws that must hold at every moment and did not."""
+        self._largest: dict[str, int] = {}
+        self._zones: dict[str, set[str]] = {}
+        self._bound_by_others: set[str] = set()
+        self._daemons_tasks: set[asyncio.Task[Any]] = set()
+        server.subscribe(self._on_write)
+
+    # -- nodes: `n` counts through those that are there ------------------------------------------------------------------
+
+    def add_node(self, name: str, milli_cpu: int, zone: str) -> None:
+        """Nothing if it is there. One that comes back may have another size."""
+        with contextlib.suppress(Refused):
+            size = self._sized(name, milli_cpu)
+            self.server.create("nodes", node(name).cpu(f"{size}m").pods(8).label(ZONE, zone).obj())
+
+    def remove_node(self, n: int) -> None:
+        """Its pods stay, as they do until somebody collects them."""
+        for name in self._picked("nodes", n):
+            self.server.delete("nodes", name)
+
+    def cordon_node(self, n: int, is_cordoned: bool) -> None:
+        for name in self._picked("nodes", n):
+            self.server.patch("nodes", name, {"spec": {"unschedulable": is_cordoned or None}})
+
+    def relabel_node(self, n: int, zone: str) -> None:
+        for name in self._picked("nodes", n):
+            self.server.patch("nodes", name, {"metadata": {"labels": {ZONE: zone}}})
+
+    def resize_node(self, n: int, milli_cpu: int) -> None:
+        for name in self._picked("nodes", n):
+            size = self._sized(name, milli_cpu)
+            patch = {"status": {"allocatable": {"cpu": f"{size}m"}}}
+            self.server.patch("nodes", name, patch, subresource="status")
+
+    # -- pods: `n` counts through those that are there and can be meant ---------------------------------------------------
+
+    def add_pod(self, name: str, milli_cpu: int, zone: str = "", port: int = 0, is_gated: bool = False) -> None:
+        """One of ours; nothing if there is one of that name."""
+        built = pod(name).cpu(f"{milli_cpu}m")
+        built = built.node_selector({ZONE: zone}) if zone else built
+        built = built.host_port(port) if port else built
+        built = built.gate("example.com/wait") if is_gated else built
+        with contextlib.suppress(Refused):
+            self.server.create("pods", built.obj())
+
+    def add_burst(self, prefix: str, count: int, milli_cpu: int) -> None:
+        for i in range(count):
+            self.add_pod(f"{prefix}-{i}", milli_cpu)
+
+    def add_foreign_pod(self, name: str, milli_cpu: int) -> None:
+        with contextlib.suppress(Refused):
+            self.server.create("pods", pod(name).cpu(f"{milli_cpu}m").scheduler(THEIRS).obj())
+
+    def delete_pod(self, n: int, at_once: bool) -> None:
+        """A bound pod that is not deleted at once holds its place until the world settles."""
+        for name in self._picked("pods", n):
+            self.server.delete("pods", name, grace_s=0 if at_once else None)
+
+    def replace_pod(self, n: int, milli_cpu: int) -> None:
+        """Another pod of the same name, at once."""
+        for name in self._picked("pods", n):
+            self.server.delete("pods", name, grace_s=0)
+            self.add_pod(name, milli_cpu)
+
+    def finish_pod(self, n: int) -> None:
+        """It has run and is done."""
+        for name in self._picked("pods", n, lambda obj: bool(obj["spec"].get("nodeName"))):
+            self.server.patch("pods", name, {"status": {"phase": "Succeeded"}}, subresource="status")
+
+    def open_gate(self, n: int) -> None:
+        for name in self._picked("pods", n, lambda obj: bool(obj["spec"].get("schedulingGates"))):
+            self.server.patch("pods", name, {"spec": {"schedulingGates": None}})
+
+    def bind_by_others(self, n: int, node_name: str = SHARED) -> None:
+        """Another scheduler binds, blindly, be the pod its own or ours."""
+        for name in self._picked("pods", n, lambda obj: not obj["spec"].get("nodeName")):
+            with contextlib.suppress(Refused):  # gated
+                self._bound_by_others.add(self.server.get("pods", name)["metadata"]["uid"])
+                self.server.bind(name, node_name)
+
+    # -- trouble -------------------------------------------------------------------------------------------------------
+
+    def fault(self, where: Object, harm: Object, times: int | None) -> None:
+        self.server.faults.add(Fault(**where, **harm, times=times))
+
+    def end_faults(self) -> None:
+        self.server.faults.clear()
+
+    def forbid(self, rules: Iterable[tuple[str, str]]) -> None:
+        self.server.forbidden.update(rules)
+
+    def allow_all(self) -> None:
+        self.server.forbidden.clear()
+
+    def hold_watches(self, resource: str) -> None:
+        self.server.hold_watches(resource)
+
+    def release_watches(self) -> None:
+        self.server.release_watches()
+
+    def cut_watches(self, resource: str, abruptly: bool) -> None:
+        self.server.cut_watches(resource, abruptly=abruptly)
+
+    def compact(self) -> None:
+        """Whoever resumes or continues from before this gets a 410, and what it has not been told yet it never will be."""
+        self.server.compact()
+        self.server.cut_watches(abruptly=True)
+
+    async def restart_server(self) -> None:
+        """The same port, the same objects."""
+        await self.server.stop()
+        await self.server.start(int(self.server.url.rpartition(":")[2]))
+
+    def storm(self, what: str, rounds: int) -> None:
+        """Many writes at once that change nothing for us: heartbeats, labels of nodes, annotations of pods."""
+        for n in range(rounds):
+            if what == "pods":
+                for obj in self.server.list("pods"):
+                    self.server.patch("pods", obj["metadata"]["name"], {"metadata": {"annotations": {"n": str(n)}}})
+                continue
+            for obj in self.server.list("nodes"):
+                name = obj["metadata"]["name"]
+                if what == "labels":
+                    self.server.patch("nodes", name, {"metadata": {"labels": {"rack": str(n)}}})
+                else:
+                    beat = {"type": "Ready", "status": "True", "lastHeartbeatTime": f"2026-01-01T00:00:{n % 60:02}Z"}
+                    self.server.patch("nodes", name, {"status": {"conditions": [beat]}}, subresource="status")
+
+    # -- time ----------------------------------------------------------------------------------------------------------
+
+    async def turns(self, count: int) -> None:
+        """The event loop goes round, sockets included."""
+        for _ in range(count):
+            await asyncio.sleep(0)
+
+    async def seconds(self, count: int) -> None:
+        """So many seconds, and whatever they set going comes to rest: a busy machine changes nothing."""
+        for _ in range(count):
+            await self.clock.sleep(1)
+            await self._rest()
+
+    async def _rest(self) -> None:
+        """Turns, until neither requests nor writes have come for a while; under some faults they never end."""
+        quiet, before = 0, (-1, "")
+        for _ in range(_TURNS_MAX):
+            await asyncio.sleep(0)
+            now = len(self.server.log), self.server.resource_version
+            quiet, before = (quiet + 1, before) if now == before else (0, now)
+            if quiet == _QUIET_TURNS:
+                return
+
+    # -- the daemon ----------------------------------------------------------------------------------------------------
+
+    async def start_daemon(self, port: int | None = None) -> None:
+        """Nothing if it runs. All its tasks, and theirs, are remembered."""
+        if self.daemon is not None:
+            return
+        config = Configuration(client_connection=ClientConnection(qps=-1))
+        options = RunOptions(  # no flush: a wake-up that is missing must be missed
+            config=config, master=self.server.url, port=port, drain_timeout_s=10 * HASTE, max_in_unschedulable_s=1e9
+        )
+        self.daemon = Daemon(options, clock=self.clock)
+        self._daemons_tasks = set()
+        mark = _tasks.set(self._daemons_tasks)
+        try:
+            await asyncio.get_running_loop().create_task(self.daemon.start())
+        finally:
+            _tasks.reset(mark)
+
+    async def stop_daemon(self) -> None:
+        """SIGTERM: it drains."""
+        if self.daemon is not None:
+            daemon, self.daemon = self.daemon, None
+            self._check_alive(daemon)
+            await daemon.stop()
+
+    async def kill_daemon(self) -> None:
+        """SIGKILL: every task ends where it is, nothing more is sent, the connections are gone."""
+        if self.daemon is None:
+            return
+        daemon, self.daemon = self.daemon, None
+        self._check_alive(daemon)
+        for task in self._daemons_tasks:
+            task.cancel()
+        assert daemon._transport is not None
+        await daemon._transport.close()
+        while True:
+            for task in self._daemons_tasks:
+                task.cancel()
+            await asyncio.gather(*self._daemons_tasks, return_exceptions=True)
+            if all(task.done() for task in self._daemons_tasks):  # one that ended may have started another
+                return
+
+    async def crash_daemon(self) -> None:
+        """Killed, and started again by whoever looks after it."""
+        await self.kill_daemon()
+        await self.start_daemon()
+
+    def _check_alive(self, daemon: Daemon) -> None:
+        if daemon._failed is not None and daemon._failed.done():
+            self.broken.append(f"the daemon ended by itself: {daemon._failed.exception()!r}")
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    async def settle(self) -> None:
+        """Trouble stops; wait until everything that can be done is done. Raises AssertionError after a minute."""
+        self.server.faults.clear()
+        self.server.forbidden.clear()
+        self.server.release_watches()
+        for obj in self.server.list("pods"):
+            if obj["metadata"].get("deletionTimestamp"):
+                self.server.delete("pods", obj["metadata"]["name"], grace_s=0)
+        self.add_node("last", 100, "z")  # without any node pods are not rejected but retried for ever (§3.8)
+        await self.start_daemon()
+        await until(lambda: not self.unsettled(), lambda: "\n".join(self.unsettled()))
+
+    def unsettled(self) -> list[str]:
+        """What must become true of a quiet world and is not yet."""
+        assert self.daemon is not None
+        return [
+            *unbound(self.server, lambda obj: obj["spec"]["schedulerName"] == OURS and fits(self.server, obj)),
+            *differences(self.server, self.daemon),
+            *leftovers(self.server, self.daemon),
+        ]
+
+    def broken_laws(self) -> list[str]:
+        """What must never have happened. While the daemon still runs, after `settle`."""
+        assert self.daemon is not None
+        denied = [
+            f"pod {obj['metadata']['name']} is bound and says that it is not"
+            for obj in self.server.objects("pods")
+            if obj["spec"].get("nodeName") and obj["metadata"]["uid"] not in self._bound_by_others
+            for condition in obj["status"].get("conditions", [])
+            if condition["type"] == "PodScheduled" and condition["status"] != "True"
+        ]
+        counts = miscounted(self.daemon)
+        return [*self.broken, *self.witness.bound_twice(), *self.witness.lost(), *denied, *counts]
+
+    def _on_write(self, type_: str, resource: str, obj: Object) -> None:
+        if resource == "nodes" and type_ != "DELETED":
+            self._zones.setdefault(obj["metadata"]["name"], set()).add(obj["metadata"]["labels"][ZONE])
+        node_name = obj["spec"].get("nodeName") if resource == "pods" else None
+        if not node_name or type_ == "DELETED":
+            return
+        self.broken += [law for law in overcommitted(self.server) if not law.startswith(f"node {SHARED}:")]
+        wanted = obj["spec"].get("nodeSelector", {}).get(ZONE)
+        if wanted and obj["metadata"]["uid"] not in self._bound_by_others and wanted not in self._zones[node_name]:
+            self.broken.append(f"pod {obj['metadata']['name']} is on {node_name}, which never was in zone {wanted}")
+
+    def _sized(self, name: str, milli_cpu: int) -> int:
+        """The size it gets: a node that only we bind to never shrinks, so that to over-commit it is our fault."""
+        size = milli_cpu if name == SHARED else max(milli_cpu, self._largest.get(name, 0))
+        self._largest[name] = size
+        return size
+
+    def _picked(self, resource: str, n: int, wanted: Callable[[Object], bool] = lambda _: True) -> list[str]:
+        """The name of the n-th that is wanted, counted round and round; none if there is none."""
+        names = [obj["metadata"]["name"] for obj in self.server.objects(resource) if wanted(obj)]
+        return [names[n % len(names)]] if names else []
+
+
+@contextlib.asynccontextmanager
+async def inhabited(*, watch_list: bool = True, port: int | None = None) -> AsyncIterator[World]:
+    """An empty world with a daemon, in a loop of its own. Leaving stops both, and fails if a task of theirs lives on."""
+    asyncio.get_running_loop().set_task_factory(remembered)
+    before = asyncio.all_tasks()
+    clock = HastyClock()
+    chance = random.Random(1)
+    async with ApiServer(clock=clock, rng=chance, watch_list=watch_list, bookmark_interval_s=5) as server:
+        world = World(server, clock)
+        await world.start_daemon(port)
+        try:
+            yield world
+        finally:
+            await world.stop_daemon()
+    for _ in range(5):  # closing a connection takes a turn or two
+        await asyncio.sleep(0)
+    assert asyncio.all_tasks() <= before
