@@ -54,7 +54,7 @@ class Binding:
     waits: Mapping[str, Wait]
     record: DecisionRecord
     popped_at: float
-    node_version: int
+    outlook: int
     is_sending: bool = False
     """The Binding is on the wire: cancelling waits for its answer."""
     is_cancelled: bool = False
@@ -264,7 +264,7 @@ class Binder:
     def _second_look(self, binding: Binding) -> Rejection | None:
         """The node as the newest cache has it, without ourselves: another scheduler may have been faster (D7)."""
         node_name = binding.assumed.node_name
-        if self._cluster.version(node_name) == binding.node_version:
+        if self._cluster.outlook(binding.assumed) == binding.outlook:
             return None
         slot = self._cluster.nodes.present_slot(node_name)
         if slot is None:

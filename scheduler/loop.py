@@ -145,7 +145,7 @@ class SchedulingLoop:
                         waits=outcome.waits,
                         record=outcome.record,
                         popped_at=popped_at,
-                        node_version=self._cluster.version(outcome.assumed.node_name),
+                        outlook=self._cluster.outlook(outcome.assumed),
                     )
                 )
             case Unfit():

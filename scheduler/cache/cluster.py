@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from scheduler.cache.namespaces import Namespaces
 from scheduler.cache.nodes import Nodes
+from scheduler.cache.podterms import TermKind, has_pod_affinity
 from scheduler.cache.workloads import Workloads
 from scheduler.core.decode import Broken
 from scheduler.core.node import Node
@@ -59,6 +60,16 @@ class Cluster:
     def version(self, name: str) -> int:
         """Changes when anybody but our own assumptions changed the node: what was decided may no longer hold."""
         return self._versions.get(name, 0)
+
+    def outlook(self, info: PodInfo) -> int:
+        """Changes when anybody else changed what a decision for this pod and its node rests on.
+
+        That is the node; and the whole cluster where pods elsewhere matter, to spread constraints and pod affinity.
+        """
+        rules = info.spread_shape or has_pod_affinity(info.pod.spec.affinity)
+        if rules or self.nodes.pod_terms.any(TermKind.REQUIRED_ANTI):
+            return self._last_version
+        return self.version(info.node_name)
 
     # -- pods as the API server has them -----------------------------------------------------------------------------
 

@@ -51,6 +51,60 @@ async def test_a_node_that_takes_the_pod_no_more_is_a_conflict(gone: bool) -> No
     assert (event.reason, event.note) == ("FailedScheduling", f"0/1 nodes are available: {said}.")
 
 
+HARD = "requiredDuringSchedulingIgnoredDuringExecution"
+BY_ZONE = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "db"}}}
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "said"),
+    [
+        pytest.param(
+            {"affinity": {"podAntiAffinity": {HARD: [BY_ZONE]}}},
+            {"labels": {"app": "db"}},
+            "2 node(s) didn't match pod anti-affinity rules",
+            id="whom it hates came to another node of the zone",
+        ),
+        pytest.param(
+            {"labels": {"app": "db"}},
+            {"affinity": {"podAntiAffinity": {HARD: [BY_ZONE]}}},
+            "2 node(s) didn't satisfy existing pods anti-affinity rules",
+            id="who hates it came to another node of the zone",
+        ),
+        pytest.param(
+            {
+                "labels": {"app": "db"},
+                "topologySpreadConstraints": [
+                    {**BY_ZONE, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "minDomains": 2}
+                ],
+            },
+            {"labels": {"app": "db"}},
+            "2 node(s) didn't match pod topology spread constraints",
+            id="another of its kind came to the zone",
+        ),
+        pytest.param({}, {"labels": {"app": "db"}}, "", id="a plain pod does not mind"),
+    ],
+)
+async def test_what_happens_elsewhere_in_the_zone_is_looked_at_too(
+    ours: dict[str, Any], theirs: dict[str, Any], said: str
+) -> None:
+    """Before the Binding leaves; the node itself is as it was."""
+    brain = Brain()
+    brain.writer.turn_hold = asyncio.Event()
+    brain.node("n1", labels={"zone": "a"})
+    brain.pod("p", **ours)
+    await brain.settle()
+    brain.node("n2", labels={"zone": "a"})
+    brain.pod("theirs", on="n2", scheduler="default-scheduler", **theirs)
+
+    brain.writer.turn_hold.set()
+    await brain.settle()
+
+    assert brain.writer.binds == ([] if said else [("default/p", "n1")])
+    if said:
+        assert brain.message("p").startswith("0/")
+        assert said.partition(" ")[2] in brain.message("p")
+
+
 @pytest.mark.parametrize(
     ("error", "server", "counted"),
     [
