@@ -71,7 +71,7 @@ def _of(*weighted: tuple[int, st.SearchStrategy[T]]) -> st.SearchStrategy[T]:
 
 
 nodes, zones, truth = (st.sampled_from(values) for values in (NODES, ZONES, (False, True)))
-sizes, requests = st.sampled_from((4000, 2000, 8000)), st.sampled_from((500, 100, 1000, 3000))
+sizes, requests = st.sampled_from((4000, 2000, 3000)), st.sampled_from((500, 100, 1000, 3000))
 resources, picks = st.sampled_from(("", "pods", "nodes")), st.integers(0, 15)
 
 new_node = _step(World.add_node, nodes, sizes, zones)
@@ -83,7 +83,7 @@ new_pod = _step(
     st.sampled_from((0, 0, 0, 8080)),
     st.sampled_from((False, False, False, True)),
 )
-burst = _step(World.add_burst, st.sampled_from(("x", "y", "z")), st.integers(3, 12), requests)
+burst = _step(World.add_burst, st.integers(3, 10), requests)
 life = _of(
     (2, new_node),
     (3, new_pod),

@@ -20,8 +20,8 @@ from tests.integration.daemon import until
 from tests.integration.judging import Object
 from tests.integration.world import World, inhabited
 
-NODES: Final = 3
-PER_NODE: Final = 8
+NODES: Final = 4
+PER_NODE: Final = 5
 FITTING: Final = NODES * PER_NODE
 
 

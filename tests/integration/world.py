@@ -64,6 +64,7 @@ class World:
         self.broken: list[str] = []
         """Laws that must hold at every moment and did not."""
         self._largest: dict[str, int] = {}
+        self._bursts = 0
         self._zones: dict[str, set[str]] = {}
         self._bound_by_others: set[str] = set()
         self._daemons_tasks: set[asyncio.Task[Any]] = set()
@@ -75,7 +76,7 @@ class World:
         """Nothing if it is there. One that comes back may have another size."""
         with contextlib.suppress(Refused):
             size = self._sized(name, milli_cpu)
-            self.server.create("nodes", node(name).cpu(f"{size}m").pods(8).label(ZONE, zone).obj())
+            self.server.create("nodes", node(name).cpu(f"{size}m").pods(5).label(ZONE, zone).obj())
 
     def remove_node(self, n: int) -> None:
         """Its pods stay, as they do until somebody collects them."""
@@ -107,9 +108,11 @@ class World:
         with contextlib.suppress(Refused):
             self.server.create("pods", built.obj())
 
-    def add_burst(self, prefix: str, count: int, milli_cpu: int) -> None:
+    def add_burst(self, count: int, milli_cpu: int) -> None:
+        """Names of their own."""
+        self._bursts += 1
         for i in range(count):
-            self.add_pod(f"{prefix}-{i}", milli_cpu)
+            self.add_pod(f"b{self._bursts}-{i}", milli_cpu)
 
     def add_foreign_pod(self, name: str, milli_cpu: int) -> None:
         with contextlib.suppress(Refused):
@@ -274,7 +277,7 @@ class World:
         for obj in self.server.list("pods"):
             if obj["metadata"].get("deletionTimestamp"):
                 self.server.delete("pods", obj["metadata"]["name"], grace_s=0)
-        self.add_node("last", 100, "z")  # without any node pods are not rejected but retried for ever (§3.8)
+        self.add_node("last", 50, "z")  # too small for all; without any node pods would be retried for ever (§3.8)
         await self.start_daemon()
         await until(lambda: not self.unsettled(), lambda: "\n".join(self.unsettled()))
 
