@@ -1,10 +1,13 @@
 """What a backlog of pods that fit nowhere costs those that do: the rate with it beside the rate without it.
 
+Twenty thousand pods more make the API server itself slower; so a third measurement has as many pods that name no
+scheduler of ours: the server bears them, the scheduler does not.
+
     python -m benchmarks.backlog --nodes 1000 --waiting 20000 --pods 2000
 
 Each measurement has a fresh etcd and kube-apiserver. The scheduler starts, tries the waiting pods and comes to rest; it
 is then frozen (SIGSTOP) while the pods that fit are created, so that it has them all at once and nobody but itself sets
-the pace. Without and with the backlog take turns. Raw results go to benchmarks/results/ as JSON lines.
+the pace. The measurements take turns. Raw results go to benchmarks/results/ as JSON lines.
 """
 
 import argparse
@@ -29,6 +32,7 @@ from benchmarks.workload import NAMESPACE, WARM_UP, Workload
 from tests.e2e.controlplane.harness import ControlPlane
 
 SHAPES = 200
+NOBODY = "nobody"
 
 
 def waiting_body(name: str, index: int, scheduler_name: str) -> bytes:
@@ -57,17 +61,15 @@ def waiting_body(name: str, index: int, scheduler_name: str) -> bytes:
     return msgspec.json.encode(pod)
 
 
-async def measure(competitor: Competitor, workload: Workload, waiting: int) -> Result:
-    """The workload's pods on a plane of their own, all at once, with that many others waiting."""
+async def measure(competitor: Competitor, workload: Workload, waiting: int, *, whose: str) -> Result:
+    """The workload's pods on a plane of their own, all at once, with that many others waiting for `whose` scheduler."""
     prefix = f"{competitor.name}-"
     names = [f"{prefix}{index:06d}" for index in range(workload.pods + WARM_UP)]
     async with ControlPlane(high_load=True) as plane, plane.client() as http:
         await load.create_nodes(http, workload)
         async with observed(plane) as bindings, started(plane, competitor, Limits()) as scheduler:
             await scheduler.ready()
-            await load.create_pods(
-                http, [waiting_body(f"waits-{index:06d}", index, competitor.scheduler_name) for index in range(waiting)]
-            )
+            await load.create_pods(http, [waiting_body(f"waits-{index:06d}", index, whose) for index in range(waiting)])
             await at_rest(scheduler.meter)
             pid = scheduler.server.pid
             os.kill(pid, signal.SIGSTOP)
@@ -77,14 +79,16 @@ async def measure(competitor: Competitor, workload: Workload, waiting: int) -> R
             os.kill(pid, signal.SIGCONT)
             await bindings.until(len(names), scheduler.server)
             await settled(scheduler.meter)
-            result = summed_up(label(competitor.name, waiting), scheduler, bindings.at)
+            result = summed_up(label(competitor.name, waiting, whose), scheduler, bindings.at)
         result.scheduled_events = await load.count_scheduled_events(http, prefix)
     result.workload, result.limits = asdict(workload) | {"waiting": waiting}, asdict(Limits())
     return result
 
 
-def label(name: str, waiting: int) -> str:
-    return f"{name}, {waiting} waiting" if waiting else f"{name} alone"
+def label(name: str, waiting: int, whose: str) -> str:
+    if not waiting:
+        return f"{name} alone"
+    return f"{name}, {waiting} of nobody" if whose == NOBODY else f"{name}, {waiting} waiting"
 
 
 async def measure_all(arguments: argparse.Namespace, out: Path) -> list[Result]:
@@ -93,8 +97,10 @@ async def measure_all(arguments: argparse.Namespace, out: Path) -> list[Result]:
     results = []
     for number in range(arguments.rounds):
         for name in arguments.only.split(","):
-            for waiting in (0, arguments.waiting) if number % 2 == 0 else (arguments.waiting, 0):
-                result = await measure(COMPETITORS[name], workload, waiting)
+            own = COMPETITORS[name].scheduler_name
+            turns = [(0, own), (arguments.waiting, NOBODY), (arguments.waiting, own)]
+            for waiting, whose in turns if number % 2 == 0 else reversed(turns):
+                result = await measure(COMPETITORS[name], workload, waiting, whose=whose)
                 result.round = number
                 with out.open("a") as lines:
                     lines.write(json.dumps({"at": time.time(), **asdict(result)}) + "\n")
@@ -108,9 +114,11 @@ def compared(results: Sequence[Result], names: Sequence[str], waiting: int) -> l
     by_name = rows(results)
     lines = []
     for name in names:
-        alone, beside = by_name[label(name, 0)], by_name[label(name, waiting)]
-        rate, cpu = beside.pods_per_s / alone.pods_per_s, beside.cpu_ms_per_pod / alone.cpu_ms_per_pod
-        lines.append(f"{name} with the backlog/without: {rate:.2f} pods/s, {cpu:.2f} CPU per pod")
+        beside = by_name[label(name, waiting, name)]
+        for whose, amount, said in ((NOBODY, waiting, "with as many pods of nobody"), (name, 0, "without")):
+            other = by_name[label(name, amount, whose)]
+            rate, cpu = beside.pods_per_s / other.pods_per_s, beside.cpu_ms_per_pod / other.cpu_ms_per_pod
+            lines.append(f"{name} with the backlog/{said}: {rate:.2f} pods/s, {cpu:.2f} CPU per pod")
     return lines
 
 
