@@ -146,8 +146,8 @@ async def test_trouble_every_second(happens: Callable[[World], Awaitable[None]],
     """A few pods arrive, a second passes, it happens again."""
     async with inhabited(watch_list=watch_list) as world:
         with_nodes(world)
-        for i in range(0, FITTING, 3):
-            filled(world, from_=i, to=i + 3)
+        for i in range(0, FITTING, 4):
+            filled(world, from_=i, to=i + 4)
             await world.seconds(1)
             await happens(world)
 
@@ -231,8 +231,7 @@ async def test_bookmarks_alone_keep_a_watch_young() -> None:
         assert world.daemon is not None
         nodes = world.daemon._reflectors["Node"]
         world.storm("pods", 3)
-        newest = world.server.resource_version
-        await until(lambda: int(nodes._version) >= int(newest), lambda: f"no bookmark: {nodes._version} < {newest}")
+        await until(lambda: nodes._version == world.server.resource_version, lambda: f"no bookmark: {nodes._version}")
         world.compact()
         world.add_node("late", 1000, "b")
         await until(lambda: nodes.store.get("late") is not None, lambda: "the node was never seen")
@@ -271,3 +270,45 @@ async def test_killed_with_an_answer_outstanding(reset: str) -> None:
         await world.start_daemon()
 
         await exactly_filled(world)
+
+
+async def test_room_that_a_failed_binding_gave_back() -> None:
+    """Whoever was refused because of it is tried at once, and is faster than the pod that failed."""
+    async with inhabited() as world:
+        world.add_node("n0", 1000, "a")
+        fails = world.server.faults.add(Fault(**BINDING, name="first", delay_s=5, status=500, times=None))
+        world.add_pod("first", 1000)
+        await until(lambda: fails.hits > 0, lambda: "no binding")
+        world.add_pod("second", 1000)
+        await until(lambda: bool(world.server.get("pods", "second")["spec"].get("nodeName")), lambda: "not woken")
+
+        await world.settle()
+        assert world.broken_laws() == []
+
+
+async def test_a_refusal_that_is_still_being_written_when_the_pod_fits() -> None:
+    """The Binding waits for it, so that a bound pod never says that it is not."""
+    async with inhabited() as world:
+        world.add_node("small", 500, "a")
+        slow = world.server.faults.add(Fault(verb="patch", resource="pods", subresource="status", delay_s=30))
+        world.add_pod("p0", 1000)
+        await until(lambda: slow.hits == 1, lambda: "no condition")
+        world.add_node("large", 1000, "a")
+
+        await world.settle()
+        assert world.broken_laws() == []
+        assert [c["status"] for c in world.server.get("pods", "p0")["status"]["conditions"]] == ["True"]
+
+
+async def test_a_pod_that_waits_is_bound_by_others() -> None:
+    """It leaves the queue."""
+    async with inhabited() as world:
+        world.add_node("n0", 1000, "a")
+        world.add_pod("p0", 2000)
+        await world.seconds(5)
+        assert world.daemon is not None
+        assert world.daemon.decisions.queue.counts()["unschedulable"] == 1
+        world.bind_by_others(0, "n0")
+
+        await world.settle()
+        assert world.server.get("pods", "p0")["spec"]["nodeName"] == "n0"

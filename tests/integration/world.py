@@ -27,7 +27,7 @@ THEIRS: Final = "default-scheduler"
 ZONE: Final = "zone"
 HASTE: Final = 100
 _QUIET_TURNS: Final = 50
-_TURNS_MAX: Final = 500
+_TURNS_MAX: Final = 200
 SHARED: Final = "shared"
 """The node that others bind to, blindly, and that may shrink: that it is over-committed proves nothing."""
 
