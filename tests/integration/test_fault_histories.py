@@ -19,7 +19,7 @@ LONG = int(os.environ.get("KUBESTOW_HISTORIES", "0"))
 
 @pytest.mark.timeout(LONG * 10 or 300)
 @settings(
-    max_examples=LONG or 25,
+    max_examples=LONG or 20,
     derandomize=not LONG,
     database=None,
     deadline=None,
