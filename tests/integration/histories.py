@@ -138,8 +138,10 @@ rounds = st.tuples(
 histories = st.tuples(
     st.lists(new_node, min_size=2, max_size=4),
     st.lists(rounds, min_size=3, max_size=8).map(itertools.chain.from_iterable),
-).map(lambda parts: [*parts[0], *parts[1]])
-"""Some nodes; then, again and again, trouble, pods, time, life, time."""
+    st.just([Step(World.settle)]),
+    st.lists(life, min_size=2, max_size=8),
+).map(lambda parts: list(itertools.chain.from_iterable(parts)))
+"""Some nodes; then, again and again, trouble, pods, time, life, time; at last peace, and life that goes on in it."""
 
 
 async def live(history: list[Step], *, watch_list: bool) -> list[str]:
