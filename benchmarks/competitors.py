@@ -64,16 +64,21 @@ def _floor(kubeconfig: Path, _scratch: Path, limits: Limits, _port: int) -> list
     ]
 
 
-def _ours(kubeconfig: Path, scratch: Path, limits: Limits, port: int) -> list[str]:
-    config = _config(scratch / "ours.yaml", "ours", kubeconfig, limits)
-    return [
-        *(sys.executable, "-m", "scheduler", "run", "--config", str(config)),
-        *("--kubeconfig", str(kubeconfig), "--secure-port", str(port)),
-    ]
+def ours(scheduler_name: str) -> Competitor:
+    """Kubestow under a name."""
+
+    def command(kubeconfig: Path, scratch: Path, limits: Limits, port: int) -> list[str]:
+        config = _config(scratch / f"{scheduler_name}.yaml", scheduler_name, kubeconfig, limits)
+        return [
+            *(sys.executable, "-m", "scheduler", "run", "--config", str(config)),
+            *("--kubeconfig", str(kubeconfig), "--secure-port", str(port)),
+        ]
+
+    return Competitor(scheduler_name, scheduler_name, command, "/readyz")
 
 
 COMPETITORS: Mapping[str, Competitor] = {
     "kube": Competitor("kube", "kube", _kube, "/readyz", "https"),
     "floor": Competitor("floor", "floor", _floor),
-    "ours": Competitor("ours", "ours", _ours, "/readyz"),
+    "ours": ours("ours"),
 }
