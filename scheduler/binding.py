@@ -55,9 +55,13 @@ class Binding:
     record: DecisionRecord
     popped_at: float
     outlook: int
+    is_preparing: bool = False
+    """PreBind is under way: a preemptor may still cancel it."""
     is_sending: bool = False
     """The Binding is on the wire: cancelling waits for its answer."""
     is_cancelled: bool = False
+    preempted_by: str = ""
+    """The plugin that cancelled it for a pod of higher priority."""
 
 
 class _Refused(Exception):
@@ -149,6 +153,18 @@ class Binder:
         """Whether a binding of this pod is under way."""
         return uid in self._uids
 
+    def preempt(self, uid: str, plugin: str) -> bool:
+        """Take back the place of a pod that has not been sent to its node; False if it has, or if it is not here."""
+        if self.permits.is_held(uid):
+            self.permits.reject(uid, plugin, "preempted")
+            return True
+        for task, binding in self._tasks.items():
+            if binding.assumed.uid == uid and binding.is_preparing:
+                binding.preempted_by = plugin
+                task.cancel()
+                return True
+        return False
+
     # -- one binding -------------------------------------------------------------------------------------------------
 
     def _ended(self, task: asyncio.Task[None]) -> None:
@@ -172,6 +188,9 @@ class Binder:
         except _Dropped:
             self._inbox.put(partial(self._undo_dropped, binding))
         except asyncio.CancelledError:
+            if binding.preempted_by:
+                self._inbox.put(partial(self._undo_error, binding, f"preempted by {binding.preempted_by}"))
+                return
             self._inbox.put(partial(self._undo_error, binding, "the scheduler is stopping"))
             raise
         except (AttemptError, ApiError) as error:
@@ -192,7 +211,9 @@ class Binder:
             await self._wait_on_permit(binding)
         self._done(binding)
         if active:
+            binding.is_preparing = True
             await self._pre_bind(binding, active)
+            binding.is_preparing = False
         async with self._room:
             if (patch := self._failures.withdraw(binding.assumed.uid)) is not None:
                 await asyncio.wait([patch])

@@ -26,10 +26,11 @@ from scheduler.core.fiterror import NO_NODES, Diagnosis, one_node
 from scheduler.core.nodeset import NodeSet
 from scheduler.core.podinfo import PodInfo, placed
 from scheduler.core.records import DecisionRecord, GroupRecord, NodeScore
-from scheduler.core.verdicts import AttemptError, Code, Groups, Rejection, Wait
+from scheduler.core.verdicts import AttemptError, Code, Groups, Nominate, Rejection, Wait
 from scheduler.framework.profile import Profile
 from scheduler.framework.runner import PreFiltered, Runner, Scored
 from scheduler.framework.state import CycleState
+from scheduler.framework.whatif import WhatIf
 from scheduler.obs.metrics import Metrics
 
 _log = structlog.get_logger(__name__)
@@ -53,12 +54,16 @@ class Placed:
 
 @dataclass(slots=True)
 class Unfit:
-    """No node takes the pod; nothing is held. `nominate`: "" clears a nomination, None leaves it alone."""
+    """No node takes the pod; nothing is held. `nominate`: "" clears a nomination, None leaves it alone.
+
+    `victims` are to be evicted from the nominated node.
+    """
 
     diagnosis: Diagnosis
     message: str
     nominate: str | None
     record: DecisionRecord
+    victims: tuple[PodInfo, ...] = ()
 
 
 @dataclass(slots=True)
@@ -129,7 +134,8 @@ class Cycle:
         pre = runner.pre_filter(state, pod)
         self._point("PreFilter", pre.rejection, runner, began)
         if pre.rejection is not None:
-            return self._no_node(runner, state, pod, self._refused_before(pre, record.node_count), record)
+            diagnosis = self._refused_before(pre, record.node_count)
+            return (yield from self._no_node(runner, state, pod, diagnosis, record))
         slot, aside = self._nominated(runner, state, pod)
         if slot is not None:
             return slot
@@ -145,11 +151,12 @@ class Cycle:
             slot = yield from self._best(runner, state, pod, feasible, record)
         if slot is not None:
             return slot
-        return self._no_node(runner, state, pod, self._refused(pre, groups, record.node_count, aside=aside), record)
+        diagnosis = self._refused(pre, groups, record.node_count, aside=aside)
+        return (yield from self._no_node(runner, state, pod, diagnosis, record))
 
     def _nominated(self, runner: Runner, state: CycleState, pod: PodInfo) -> tuple[int | None, Groups]:
         """The nominated node alone, if the pod still fits there: no scoring (§3.3 step 3). Else who refused it."""
-        name = pod.pod.status.nominated_node_name
+        name = runner.nominated_to(pod)
         slot = self._cluster.nodes.present_slot(name) if name else None
         if slot is None:
             return None, {}
@@ -242,30 +249,41 @@ class Cycle:
 
     def _no_node(
         self, runner: Runner, state: CycleState, pod: PodInfo, diagnosis: Diagnosis, record: DecisionRecord
-    ) -> Unfit:
-        nominate = None if runner.profile.post_filter else ""
+    ) -> Generator[None, None, Unfit]:
+        """PostFilter: plugins in order until one finds a way, or says that there is none (§3.2, §3.9)."""
+        unfit = Unfit(diagnosis, "", None if runner.profile.post_filter else "", record)
         messages: list[str] = []
         began = self._clock.now()
         code = Code.SUCCESS
+        refused, what_if = self._with_absent(diagnosis), WhatIf(runner, state, pod)
         for plugin in runner.profile.post_filter:
-            answer = plugin.post_filter(state, pod, self._with_absent(diagnosis))
-            if not isinstance(answer, Rejection):
-                code, nominate = Code.SUCCESS, answer.nominated_node_name
-                messages = [answer.message] if answer.message else []
-                break
-            code = answer.code
+            answer = plugin.post_filter(state, pod, refused, what_if)
+            if isinstance(answer, Generator):
+                answer = yield from answer
+            no = answer if isinstance(answer, Rejection) else answer.rejection
+            if isinstance(answer, Nominate):
+                unfit.nominate, unfit.victims = answer.node_name, answer.victims
+                if no is None:
+                    code, messages = Code.SUCCESS, [answer.message] if answer.message else []
+                    break
+            assert no is not None
+            code = no.code
             if code is not Code.UNSCHEDULABLE:
                 # Unresolvable or failed: only this answer counts, and a failure is not the pod's error (§3.9).
-                messages = [answer.message]
+                messages = [no.message] if no.reasons else []
                 if not code.is_rejection:
-                    _log.error("PostFilter failed", plugin=plugin.name, pod=pod.key, error=answer.message)
+                    _log.error("PostFilter failed", plugin=plugin.name, pod=pod.key, error=no.message)
                 break
-            messages.append(answer.message)
+            if no.reasons:
+                messages.append(no.message)
         if runner.profile.post_filter:
             self._metrics.point("PostFilter", code.value, runner.profile.name, self._clock.now() - began)
         diagnosis.post_filter_message = ", ".join(messages)
-        record.groups = self._group_rows(diagnosis)
-        return _unfit(diagnosis, diagnosis.message(), record, nominate=nominate)
+        record.groups = self._group_rows(refused)
+        record.victims = tuple(victim.key for victim in unfit.victims)
+        unfit.message = diagnosis.message()
+        record.result, record.message = "unschedulable", unfit.message
+        return unfit
 
     def _with_absent(self, diagnosis: Diagnosis) -> Groups:
         """Every node's verdict, those that no filter looked at included."""
@@ -335,9 +353,9 @@ class Cycle:
         parts = {plugin: int(column[chosen]) for plugin, column in scored.parts.items()}
         return NodeScore(name, int(scored.total[chosen]), parts)
 
-    def _group_rows(self, diagnosis: Diagnosis) -> tuple[GroupRecord, ...]:
+    def _group_rows(self, refused: Groups) -> tuple[GroupRecord, ...]:
         rows = []
-        for rejection, nodes in self._with_absent(diagnosis).items():
+        for rejection, nodes in refused.items():
             examples = []
             for slot in nodeset.each(nodes):
                 examples.append(self._cluster.nodes.name(slot))

@@ -11,12 +11,14 @@ from collections.abc import Callable, Mapping
 
 from scheduler.binding import Binder
 from scheduler.cache.cluster import Cluster
+from scheduler.config.args import KubestowArgs
 from scheduler.config.plugins import check_common_queue_sort
 from scheduler.config.types import Configuration
 from scheduler.core.clock import Clock, SystemClock
 from scheduler.cycle import Cycle
 from scheduler.failure import Failures, StatusPatches
 from scheduler.framework.ports import Handle, Recorder, Unplugged, Writer
+from scheduler.framework.preempting import Preempting
 from scheduler.framework.profile import Profile, build
 from scheduler.framework.runner import Runner
 from scheduler.inbox import Inbox
@@ -26,6 +28,7 @@ from scheduler.loop import SchedulingLoop
 from scheduler.obs.metrics import Metrics
 from scheduler.options import RunOptions
 from scheduler.plugins import registry
+from scheduler.preemption import Evictions
 from scheduler.queue import QueueProfile, SchedulingQueue
 from scheduler.refusals import Refusals
 from scheduler.shared import Pending, Shared
@@ -38,11 +41,17 @@ def build_profiles(config: Configuration, handle: Handle | None = None) -> Mappi
     """
     known = registry()
     handle = handle or Handle(Cluster(), Unplugged(), Unplugged(), SystemClock())
+    names = frozenset(profile.scheduler_name for profile in config.profiles)
     profiles = {
         profile.scheduler_name: build(
             profile,
             known,
-            dataclasses.replace(handle, scheduler_name=profile.scheduler_name),
+            dataclasses.replace(
+                handle,
+                scheduler_name=profile.scheduler_name,
+                scheduler_names=names,
+                ours=profile.args_for(KubestowArgs),
+            ),
             percentage=config.percentage_of_nodes_to_score,
         )
         for profile in config.profiles
@@ -68,8 +77,10 @@ class Decisions:
         self.chance = random.Random()
         self.cluster = Cluster()
         self.inbox = Inbox()
+        preempting = Preempting(metrics.preemption_attempt)
         self.profiles = build_profiles(
-            options.config, Handle(self.cluster, writer, recorder, clock, chance=self.chance)
+            options.config,
+            Handle(self.cluster, writer, recorder, clock, preempting=preempting, chance=self.chance),
         )
         pending = Pending()
         self.queue = SchedulingQueue(
@@ -91,10 +102,13 @@ class Decisions:
             for name, profile in self.profiles.items()
         }
         self.patches = StatusPatches(writer)
-        self.failures = Failures(self.shared, self.patches)
+        self.failures = Failures(self.shared, self.patches, preempting)
         self.refusals = Refusals(self.cluster, clock=clock, metrics=metrics)
         self.binder = Binder(
             self.shared, self.failures, refusals=self.refusals, runners=runners, pods_version=pods_version
+        )
+        self.evictions = Evictions(
+            self.shared, self.failures, self.binder, preempting, ours=frozenset(self.profiles)
         )
         self.intake = Intake(self.shared, self.failures, bindings=self.binder, permits=self.binder.permits)
         self.records = DecisionRecords()
@@ -110,6 +124,7 @@ class Decisions:
             ),
             binder=self.binder,
             failures=self.failures,
+            evictions=self.evictions,
             profiles=self.profiles,
             records=self.records,
         )
@@ -119,4 +134,5 @@ class Decisions:
         counts = self.queue.counts()
         tried = self.queue.in_flight_events().get("PodPopped", 0)
         busy = len(self.inbox) + counts["active"] + counts["backoff"] + tried + len(self.binder) + len(self.patches)
+        busy += len(self.evictions)
         return busy == 0

@@ -20,6 +20,7 @@ from scheduler.core.fiterror import Diagnosis
 from scheduler.core.pod import Pod, PodCondition
 from scheduler.core.podinfo import PodInfo
 from scheduler.framework.ports import Writer
+from scheduler.framework.preempting import Preempting
 from scheduler.framework.settle import settle
 from scheduler.queue import QueuedPod
 from scheduler.shared import Shared
@@ -59,6 +60,8 @@ class StatusPatches:
         """What was last asked for, until the watch shows it."""
         self._pending: dict[str, _Status] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
+        self._failed: set[str] = set()
+        """Whose last patch was not written."""
 
     def __len__(self) -> int:
         return len(self._pending) + len(self._running)
@@ -93,10 +96,21 @@ class StatusPatches:
             self._wanted.pop(uid, None)  # only what was never sent: what was, the watch may not have shown yet
         return under_way
 
+    async def written(self, uid: str) -> bool:
+        """Wait for what was submitted for this pod; False if the newest of it was not written, or is wanted no more."""
+        while uid in self._pending or uid in self._running:
+            running = self._running.get(uid)
+            if running is None:
+                await asyncio.wait(self._running.values(), return_when=asyncio.FIRST_COMPLETED)
+            else:
+                await asyncio.wait([running])
+        return uid not in self._failed
+
     def forget(self, uid: str) -> None:
         """The pod is gone or bound: nothing more is written for it."""
         self._pending.pop(uid, None)
         self._wanted.pop(uid, None)
+        self._failed.discard(uid)
 
     async def drain(self) -> None:
         """Wait until everything submitted has been answered."""
@@ -121,6 +135,7 @@ class StatusPatches:
         self._start()
 
     async def _write(self, uid: str, status: _Status) -> None:
+        self._failed.discard(uid)
         try:
             await settle(
                 self._writer.patch_pod_status(
@@ -134,6 +149,7 @@ class StatusPatches:
 
     def _not_written(self, uid: str, status: _Status) -> None:
         """Forget that it was asked for, so that the next time it is written; or leave it to the patch that waits."""
+        self._failed.add(uid)
         waiting = self._pending.get(uid)
         if waiting is None:
             self._wanted.pop(uid, None)
@@ -158,12 +174,13 @@ def _shown(pod: Pod, condition: PodCondition | None) -> _Known:
 class Failures:
     """Handles every way an attempt can fail, after everything it held has been released."""
 
-    def __init__(self, shared: Shared, patches: StatusPatches) -> None:
+    def __init__(self, shared: Shared, patches: StatusPatches, preempting: Preempting | None = None) -> None:
         self._queue = shared.queue
         self._pending = shared.pending
         self._recorder = shared.recorder
         self._metrics = shared.metrics
         self._patches = patches
+        self._preempting = preempting or Preempting()
         self._verdicts: dict[str, str] = {}
         self._unforeseen: set[tuple[object, ...]] = set()
 
@@ -205,6 +222,16 @@ class Failures:
         """As `StatusPatches.withdraw`."""
         return self._patches.withdraw(uid)
 
+    def clear_nomination(self, info: PodInfo) -> None:
+        """Somebody more important takes the place that this pod was to have."""
+        self._queue.nominator.add(info, "")
+        self._queue.nomination_ended(info)
+        self._patches.submit(info.pod, None, "")
+
+    async def written(self, uid: str) -> bool:
+        """As `StatusPatches.written`."""
+        return await self._patches.written(uid)
+
     def report(self, pod: Pod, reason: str, message: str, nominate: str | None) -> None:
         """The event and the condition, without touching the queue."""
         self._recorder.event(
@@ -228,6 +255,7 @@ class Failures:
         """The pod is gone or bound."""
         self._verdicts.pop(uid, None)
         self._patches.forget(uid)
+        self._preempting.forget(uid)
 
     def _finish(self, queued: QueuedPod, reason: str, message: str, nominate: str | None) -> None:
         newest = self._pending.get(queued.info.key)

@@ -15,6 +15,7 @@ from scheduler.cycle import TURN_S, Broke, Cycle, Outcome, Placed, Unfit
 from scheduler.failure import Failures
 from scheduler.framework.profile import Profile
 from scheduler.insight.records import DecisionRecords
+from scheduler.preemption import Evictions
 from scheduler.queue import QueuedPod
 from scheduler.shared import Shared
 
@@ -33,13 +34,14 @@ def _always() -> bool:
 class SchedulingLoop:
     """`run` until `stop`. Every collaborator comes by constructor; tests drive `step`."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (each by its name)
         self,
         shared: Shared,
         cycle: Cycle,
         *,
         binder: Binder,
         failures: Failures,
+        evictions: Evictions,
         profiles: Mapping[str, Profile],
         records: DecisionRecords,
     ) -> None:
@@ -51,6 +53,7 @@ class SchedulingLoop:
         self._cycle = cycle
         self._binder = binder
         self._failures = failures
+        self._evictions = evictions
         self._profiles = profiles
         self._records = records
         self._is_stopping = False
@@ -152,6 +155,8 @@ class SchedulingLoop:
                 self._failures.unfit(
                     queued, outcome.diagnosis, message=outcome.message, nominate=outcome.nominate, took_s=took_s
                 )
+                if outcome.victims and outcome.nominate:
+                    self._evictions.start(queued.info, outcome.nominate, outcome.victims)
             case Broke():
                 self._failures.error(queued, message=outcome.message, took_s=took_s)
 

@@ -15,6 +15,7 @@ from scheduler.cache.cluster import Cluster
 from scheduler.cache.workloads import Controller
 from scheduler.core.decode import Broken
 from scheduler.core.deltas import Delta
+from scheduler.core.disruption import PodDisruptionBudget
 from scheduler.core.events import Action, ClusterEvent, Resource
 from scheduler.core.namespace import Namespace
 from scheduler.core.workloads import ReplicaSet, ReplicationController, Service, StatefulSet
@@ -35,6 +36,7 @@ def surroundings(
         "ReplicationController": partial(_controller, cluster, ReplicationController),
         "ReplicaSet": partial(_controller, cluster, ReplicaSet),
         "StatefulSet": partial(_controller, cluster, StatefulSet),
+        "PodDisruptionBudget": partial(_budget, cluster),
     }
 
 
@@ -57,6 +59,14 @@ def _service(cluster: Cluster, delta: Delta[Service]) -> None:
         cluster.workloads.set_service(new)
     elif delta.old is not None:
         cluster.workloads.remove_service(delta.old.key)
+
+
+def _budget(cluster: Cluster, delta: Delta[PodDisruptionBudget]) -> None:
+    new = _readable(delta)
+    if isinstance(new, PodDisruptionBudget):
+        cluster.disruptions.put(new)
+    elif delta.old is not None:
+        cluster.disruptions.remove(delta.old.key)
 
 
 def _controller(cluster: Cluster, kind: type[Controller], delta: Delta[Any]) -> None:

@@ -10,9 +10,11 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from scheduler.cache.disruptions import Disruptions
 from scheduler.cache.namespaces import Namespaces
 from scheduler.cache.nodes import Nodes
 from scheduler.cache.podterms import TermKind, has_pod_affinity
+from scheduler.cache.trial import Trial
 from scheduler.cache.workloads import Workloads
 from scheduler.core.decode import Broken
 from scheduler.core.node import Node
@@ -36,6 +38,7 @@ class Cluster:
         self.nodes = Nodes()
         self.namespaces = Namespaces()
         self.workloads = Workloads()
+        self.disruptions = Disruptions()
         self.healed = 0
         """Times an event contradicted the cache and the cache was put right."""
         self._versions: dict[str, int] = {}
@@ -149,24 +152,21 @@ class Cluster:
     # -- overlays ----------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def trial(self, *, add: Iterable[tuple[PodInfo, str]] = (), remove: Iterable[PodInfo] = ()) -> Iterator[None]:
+    def trial(self, *, add: Iterable[tuple[PodInfo, str]] = (), remove: Iterable[PodInfo] = ()) -> Iterator[Trial]:
         """Columns and indexes as if these pods came (to a node) and left; leaving the block undoes it, in reverse.
 
         Cost grows with the pods named, never with the cluster. Unknown pods in `remove` are skipped, and so are
-        pods in `add` that are on that node already.
+        pods in `add` that are on that node already. More may come and leave through the `Trial`.
         """
-        with contextlib.ExitStack() as undo:
+        trial = Trial(self.nodes)
+        try:
             for info in remove:
-                taken = self.nodes.remove_pod(info.node_name, info.uid)
-                if taken is not None:
-                    undo.callback(self.nodes.add_pod, info.node_name, taken)
+                trial.remove(info)
             for info, node_name in add:
-                slot = self.nodes.slot(node_name)
-                if slot is not None and info.uid in self.nodes.pods(slot):
-                    continue
-                self.nodes.add_pod(node_name, info)
-                undo.callback(self.nodes.remove_pod, node_name, info.uid)
-            yield
+                trial.add(info, node_name)
+            yield trial
+        finally:
+            trial.undo()
 
     # -- counting ----------------------------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from scheduler.cache.labels import LabelIndex
 from scheduler.cache.podterms import PodTerms, has_pod_affinity
 from scheduler.cache.population import Population
 from scheduler.cache.ports import PortIndex
+from scheduler.cache.priorities import Priorities
 from scheduler.cache.topology import Topologies
 from scheduler.core.node import Node, Taint
 from scheduler.core.nodeset import EMPTY, NodeSet
@@ -54,6 +55,7 @@ class Nodes(Followed):
         self.topologies = Topologies(self.labels, capacity)
         self.population = Population()
         self.pod_terms = PodTerms()
+        self.priorities = Priorities()
         self.allocatable: Matrix = np.zeros((8, capacity), dtype=np.int64)
         self.requested: Matrix = np.zeros((8, capacity), dtype=np.int64)
         self.non_zero: Matrix = np.zeros((2, capacity), dtype=np.int64)
@@ -62,6 +64,8 @@ class Nodes(Followed):
         self.allowed_pods = np.zeros(capacity, dtype=np.int64)
         self.object_generation = 0
         """Changes when a node appears, vanishes, or its labels, taints or cordon change."""
+        self.stamps = [0] * capacity
+        """Grows whenever a slot's columns change, or the pods on it in any way that preemption looks at."""
         self._rows: dict[str, int] = {name: row for row, name in enumerate(_FIRST_ROWS)}
         self._objects: list[Node | None] = [None] * capacity
         self._names: list[str] = [""] * capacity
@@ -174,6 +178,7 @@ class Nodes(Followed):
         if info.host_ports:
             self.ports.add(slot, info.host_ports)
         self.population.add(slot, info)
+        self.priorities.add(slot, info.priority)
         if has_pod_affinity(info.pod.spec.affinity):
             self.pod_terms.add(slot, info)
         return slot
@@ -190,6 +195,7 @@ class Nodes(Followed):
         if info.host_ports:
             self.ports.remove(slot, info.host_ports)
         self.population.remove(slot, info)
+        self.priorities.remove(slot, info.priority)
         if has_pod_affinity(info.pod.spec.affinity):
             self.pod_terms.remove(slot, info)
         self._release(slot)
@@ -208,6 +214,10 @@ class Nodes(Followed):
         before, after = old.pod.metadata, info.pod.metadata
         if before.labels != after.labels or (before.deletion_timestamp is None) != (after.deletion_timestamp is None):
             return False
+        if old.priority != info.priority:
+            return False
+        if old.pod.status.start_time != info.pod.status.start_time:
+            self.stamps[slot] += 1
         self._pods[slot][info.uid] = info
         return True
 
@@ -298,6 +308,7 @@ class Nodes(Followed):
 
     def _touch(self, slot: int) -> None:
         self._log.append(slot)
+        self.stamps[slot] += 1
         if len(self._log) > _LOG_MAX:
             self._forget_half()
 
@@ -312,6 +323,7 @@ class Nodes(Followed):
         self.allowed_pods = np.concatenate((self.allowed_pods, np.zeros(old, dtype=np.int64)))
         self._objects += [None] * old
         self._names += [""] * old
+        self.stamps += [0] * old
         self._pods += [{} for _ in range(old)]
         self._free = list(range(self.capacity - 1, old - 1, -1))
         self.topologies.grow(self.capacity)

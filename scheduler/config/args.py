@@ -135,6 +135,8 @@ class KubestowArgs:
 
     plugin: ClassVar[str] = "Kubestow"
     parity: bool = False
+    victims: str = "all"
+    """Whom preemption may evict: `all` as upstream, `own` (pods of our scheduler names only), or `ownFirst`."""
 
 
 @dataclass(frozen=True, slots=True)

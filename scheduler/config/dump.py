@@ -120,8 +120,8 @@ def _args_fields(args: KnownArgs) -> dict[str, Any]:
             return {"bindTimeoutSeconds": round(timeout_s)} | ({"shape": [_point(p) for p in shape]} if shape else {})
         case DynamicResourcesArgs(search_s, binding_s):
             return {"filterTimeout": format_duration(search_s), "bindingTimeout": format_duration(binding_s)}
-        case KubestowArgs(parity):
-            return {"parity": parity}
+        case KubestowArgs(parity, victims):
+            return {"parity": parity, "victims": victims}
 
 
 def _fit(args: NodeResourcesFitArgs) -> dict[str, Any]:

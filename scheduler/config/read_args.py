@@ -206,7 +206,9 @@ def _dynamic_resources(fields: Fields) -> DynamicResourcesArgs:
 
 
 def _kubestow(fields: Fields) -> KubestowArgs:
-    return KubestowArgs(parity=fields.boolean("parity", False))
+    return KubestowArgs(
+        parity=fields.boolean("parity", False), victims=fields.choice("victims", "all", ("all", "own", "ownFirst"))
+    )
 
 
 _RATIO_FIELD: Final = "requestedToCapacityRatio"

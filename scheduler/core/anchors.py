@@ -6,7 +6,7 @@ thousand selectors of a thousand applications then cost a pod a dozen look-ups (
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Mapping
 from typing import Final, TypeAlias
 
 from scheduler.core.labels import LabelSelector
@@ -36,9 +36,17 @@ def anchors(namespaces: frozenset[str] | None, selector: LabelSelector | None) -
     return tuple((place, None) for place in places)
 
 
-def probes(namespace: str, labels: Mapping[str, str]) -> Iterator[Anchor]:
-    """What a pod looks under: 2 x (labels + 1) anchors, none twice."""
-    for place in (namespace, _ANYWHERE):
-        yield place, None
-        for pair in labels.items():
-            yield place, pair
+def probes(namespace: str, labels: Mapping[str, str]) -> tuple[Anchor, ...]:
+    """What a pod looks under: 2 x (labels + 1) anchors, none twice. Remembered: a pod's replicas look alike."""
+    key = (namespace, *labels.items())
+    known = _probes.get(key)
+    if known is None:
+        if len(_probes) >= _PROBES_MAX:
+            _probes.clear()
+        wanted = (None, *labels.items())
+        known = _probes[key] = tuple((place, pair) for place in (namespace, _ANYWHERE) for pair in wanted)
+    return known
+
+
+_probes: dict[Hashable, tuple[Anchor, ...]] = {}
+_PROBES_MAX: Final = 10_000

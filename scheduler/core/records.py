@@ -49,6 +49,8 @@ class DecisionRecord:
     feasible_count: int = 0
     groups: tuple[GroupRecord, ...] = ()
     scores: tuple[NodeScore, ...] = ()
+    victims: tuple[str, ...] = ()
+    """Pods that a preemption evicts for this one, the most important first."""
     cycle_s: float = 0.0
     """Time spent deciding."""
     binding_s: float = 0.0

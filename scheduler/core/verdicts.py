@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from scheduler.core.nodeset import NodeSet
+from scheduler.core.podinfo import PodInfo
 
 
 class Code(enum.Enum):
@@ -75,6 +76,20 @@ class Wait:
     """Permit: hold the pod until allowed, rejected, or `timeout_s` has passed (at most 15 min)."""
 
     timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Nominate:
+    """PostFilter: what becomes of the pod's nomination; "" clears it.
+
+    Without a `rejection` a way out was found: the pod may fit there once `victims` are gone, who are evicted in the
+    background. With one the pod still fits nowhere.
+    """
+
+    node_name: str
+    message: str = ""
+    victims: tuple[PodInfo, ...] = ()
+    rejection: Rejection | None = None
 
 
 class AttemptError(Exception):

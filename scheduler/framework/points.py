@@ -6,7 +6,7 @@ Permit's outcome, PreBind, Bind and PostBind. Raising `AttemptError` ends the at
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Hashable, Iterable, Sequence
 from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -15,14 +15,18 @@ import numpy.typing as npt
 from scheduler.cache.nodes import NodeView
 from scheduler.core.nodeset import NodeSet
 from scheduler.core.podinfo import PodInfo
-from scheduler.core.verdicts import Groups, Narrow, Rejection, Skip, Wait
+from scheduler.core.verdicts import Groups, Narrow, Nominate, Rejection, Skip, Wait
 from scheduler.framework.hints import EventHint
 from scheduler.framework.state import CycleState
+from scheduler.framework.whatif import Tally, WhatIf
 
 Scores: TypeAlias = npt.NDArray[np.int64]
 """One value per slot (length `nodes.capacity`); slots outside the candidate set are ignored."""
 
 MAX_NODE_SCORE = 100
+
+PostFiltered: TypeAlias = Nominate | Rejection
+"""A rejection leaves the pod's nomination as it is."""
 
 
 class Plugin(Protocol):
@@ -72,9 +76,32 @@ class PreFilterExtensions(Plugin, Protocol):
 
 @runtime_checkable
 class FilterPlugin(Plugin, Protocol):
-    """Called once with all candidates. Must not wait, write, or keep what it is given."""
+    """Called once with all candidates. Must not wait, write, or keep what it is given.
+
+    A class attribute `heeds_pods = False` says that its verdict has nothing to do with the pods on nodes.
+    """
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups: ...
+
+
+@runtime_checkable
+class TallyPlugin(Plugin, Protocol):
+    """A Filter whose verdict on a node hangs on the pods of that node alone, and only gets worse with more of them.
+
+    What preemption asks a thousand times is then counted aside, without touching the cache. Equal `tally_shape`s of
+    two pods mean equal verdicts on equal nodes.
+    """
+
+    def tally(self, state: CycleState, pod: PodInfo, slot: int) -> Tally: ...
+
+    def tally_shape(self, pod: PodInfo) -> Hashable: ...
+
+
+@runtime_checkable
+class MindsPlugin(Plugin, Protocol):
+    """A Filter that can say of a pod that other pods do not matter to it, nor would if `others` came to nodes."""
+
+    def minds(self, state: CycleState, pod: PodInfo, others: Iterable[PodInfo]) -> bool: ...
 
 
 @runtime_checkable
@@ -93,19 +120,15 @@ class VerifyPlugin(Plugin, Protocol):
 
 @runtime_checkable
 class PostFilterPlugin(Plugin, Protocol):
-    """Called when no node fits, with the verdict per group."""
+    """Called when no node fits, with the verdict per group.
 
-    def post_filter(self, state: CycleState, pod: PodInfo, refused: Groups) -> PostFilterResult | Rejection: ...
+    May be a generator, which yields now and then to give the event loop a turn; nothing changes meanwhile, and no
+    scene of `what_if` may be open then.
+    """
 
-
-class PostFilterResult(Protocol):
-    """A way out was found; `nominated_node_name` is where the pod may fit once the way is clear ("" clears)."""
-
-    @property
-    def nominated_node_name(self) -> str: ...
-
-    @property
-    def message(self) -> str: ...
+    def post_filter(
+        self, state: CycleState, pod: PodInfo, refused: Groups, what_if: WhatIf
+    ) -> PostFiltered | Generator[None, None, PostFiltered]: ...
 
 
 @runtime_checkable

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from scheduler.cache.cluster import Cluster
+from scheduler.config.args import KubestowArgs
 from scheduler.core.clock import Clock
 from scheduler.core.decode import Broken
 from scheduler.core.errors import Unavailable
 from scheduler.core.pod import Pod, PodCondition
+from scheduler.framework.preempting import Preempting
 
 
 class Writer(Protocol):
@@ -30,6 +32,9 @@ class Writer(Protocol):
         self, pod: Pod, *, condition: PodCondition | None, nominated_node_name: str | None
     ) -> None:
         """Set one condition and/or the nomination ("" clears, None leaves alone)."""
+
+    async def delete_pod(self, pod: Pod) -> None:
+        """Delete gracefully, this very pod and no namesake. `NotFound` when it is gone."""
 
     async def read_pod(self, namespace: str, name: str) -> Pod | Broken | None:
         """The newest state; None when the pod is gone."""
@@ -61,6 +66,11 @@ class Handle:
     recorder: Recorder
     clock: Clock
     scheduler_name: str = ""
+    scheduler_names: frozenset[str] = frozenset()
+    """Of all profiles of this process."""
+    ours: KubestowArgs = field(default_factory=KubestowArgs)
+    """What the profile does otherwise than upstream."""
+    preempting: Preempting = field(default_factory=Preempting)
     chance: random.Random = field(default_factory=random.Random)
 
 
@@ -79,6 +89,10 @@ class Unplugged:
     ) -> None:
         """Raises Unavailable."""
         raise Unavailable(f"no cluster to patch {pod.key} in")
+
+    async def delete_pod(self, pod: Pod) -> None:
+        """Raises Unavailable."""
+        raise Unavailable(f"no cluster to delete {pod.key} from")
 
     async def read_pod(self, namespace: str, name: str) -> Pod | Broken | None:
         """Raises Unavailable."""

@@ -5,7 +5,7 @@ Which points a plugin serves follows from the methods it has (docs/spec/core.md 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, cast
 
@@ -60,6 +60,14 @@ class BoundFilter:
     name: str
     filter: Callable[[CycleState, PodInfo, NodeSet], Groups]
     verify: Callable[[CycleState, PodInfo, int], Rejection | None] | None
+    heeds_pods: bool = True
+    """False: its verdict has nothing to do with the pods on nodes."""
+    tally: points.TallyPlugin | None = None
+    minds: Callable[[CycleState, PodInfo, Iterable[PodInfo]], bool] | None = None
+
+    def is_flat(self, state: CycleState, pod: PodInfo, others: Iterable[PodInfo]) -> bool:
+        """Whether its verdict on this pod has nothing to do with pods on nodes, also if `others` came to them."""
+        return not self.heeds_pods or (self.minds is not None and not self.minds(state, pod, others))
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,8 +198,11 @@ def _hints(rejecting: Mapping[str, object]) -> Mapping[str, tuple[EventHint, ...
 
 def _bound_filter(plugin: Any, nodes: Nodes) -> BoundFilter:
     verify = plugin.verify if isinstance(plugin, points.VerifyPlugin) else None
+    heeds_pods = bool(getattr(plugin, "heeds_pods", True))
+    tally = plugin if isinstance(plugin, points.TallyPlugin) and verify is None else None
+    minds = plugin.minds if isinstance(plugin, points.MindsPlugin) and verify is None else None
     if isinstance(plugin, points.FilterPlugin):
-        return BoundFilter(plugin.name, plugin.filter, verify)
+        return BoundFilter(plugin.name, plugin.filter, verify, heeds_pods, tally, minds)
     one = cast("points.FilterOnePlugin", plugin)
 
     def filter_each(state: CycleState, pod: PodInfo, candidates: NodeSet) -> Groups:
@@ -202,7 +213,7 @@ def _bound_filter(plugin: Any, nodes: Nodes) -> BoundFilter:
                 groups[no] = groups.get(no, nodeset.EMPTY) | 1 << slot
         return groups
 
-    return BoundFilter(one.name, filter_each, verify)
+    return BoundFilter(one.name, filter_each, verify, heeds_pods, tally, minds)
 
 
 def _bound_score(plugin: Any, weight: int, nodes: Nodes) -> BoundScore:

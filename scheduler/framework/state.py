@@ -40,6 +40,10 @@ class CycleState:
         except KeyError:
             raise KeyError(key.name) from None
 
+    def has(self, key: StateKey[Any]) -> bool:
+        """Whether anything is stored there."""
+        return key in self._values
+
     def clone(self) -> CycleState:
         """For a trial: values that have a `clone` method are cloned, others are shared."""
         other = CycleState(is_sampled=self.is_sampled)

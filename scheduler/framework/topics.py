@@ -44,8 +44,8 @@ def by_node_labels(old: Node | None, new: Node | None) -> Iterator[Hashable]:
         yield named(new.metadata.name)
 
 
-def by_pod_labels(old: PodInfo | None, new: PodInfo | None) -> Iterator[Hashable]:
+def by_pod_labels(old: PodInfo | None, new: PodInfo | None) -> tuple[Hashable, ...]:
     """Where the selectors are filed that may select the pod, as it was or as it is (`anchors.anchors`)."""
-    for pod in (old, new):
-        if pod is not None:
-            yield from probes(pod.pod.metadata.namespace, pod.pod.metadata.labels)
+    before = probes(old.pod.metadata.namespace, old.pod.metadata.labels) if old is not None else ()
+    after = probes(new.pod.metadata.namespace, new.pod.metadata.labels) if new is not None else ()
+    return before + after

@@ -17,6 +17,7 @@ import msgspec
 import structlog
 
 from scheduler.core.clock import Clock
+from scheduler.core.disruption import PodDisruptionBudget
 from scheduler.core.errors import ApiError, NotFound
 from scheduler.core.failedpod import FailedPod
 from scheduler.core.namespace import Namespace
@@ -68,6 +69,9 @@ WORKLOADS: Final[tuple[KindSpec, ...]] = (
 )
 """What default spread constraints go by (docs/spec/core.md §5.8)."""
 
+BUDGET: Final = KindSpec("PodDisruptionBudget", "poddisruptionbudgets", ("policy/v1",), True, PodDisruptionBudget)
+"""What preemption spares where it can (docs/spec/core.md §3.10)."""
+
 KINDS: Final[Mapping[str, KindSpec]] = {
     spec.name: spec
     for spec in (
@@ -77,7 +81,7 @@ KINDS: Final[Mapping[str, KindSpec]] = {
         KindSpec("PersistentVolume", "persistentvolumes", ("v1",), False),
         KindSpec("PersistentVolumeClaim", "persistentvolumeclaims", ("v1",), True),
         *WORKLOADS,
-        KindSpec("PodDisruptionBudget", "poddisruptionbudgets", ("policy/v1",), True),
+        BUDGET,
         KindSpec("StorageClass", "storageclasses", _STORAGE, False),
         KindSpec("CSINode", "csinodes", _STORAGE, False),
         KindSpec("CSIDriver", "csidrivers", _STORAGE, False),
@@ -90,7 +94,7 @@ KINDS: Final[Mapping[str, KindSpec]] = {
     )
 }
 
-WATCHED_NOW: Final[tuple[KindSpec, ...]] = (POD, NODE, NAMESPACE, *WORKLOADS)
+WATCHED_NOW: Final[tuple[KindSpec, ...]] = (POD, NODE, NAMESPACE, *WORKLOADS, BUDGET)
 """Everything that a default configuration watches."""
 
 NEEDED: Final = frozenset({POD.name, NODE.name})

@@ -44,6 +44,9 @@ WRITES: Final[tuple[Rule, ...]] = (
     Rule("events.k8s.io", "events", "patch"),
 )
 
+EVICTION_RULES: Final[tuple[Rule, ...]] = (Rule("", "pods", "delete"),)
+"""Only with a preemption plugin."""
+
 LEASE_RULES: Final[tuple[Rule, ...]] = (
     Rule("coordination.k8s.io", "leases", "create"),
     Rule("coordination.k8s.io", "leases", "get"),
@@ -131,16 +134,19 @@ class ApiWriter:
             return
         body = _encode({"metadata": {"uid": pod.metadata.uid}, "status": status})
         path = _pod_path(pod.metadata.namespace, pod.metadata.name) + "/status"
-        for wait_s in _STATUS_RETRIES_S:
-            try:
-                await self._patch(path, body)
-            except TooManyRequests:
-                raise
-            except (Ambiguous, Unavailable):
-                await self._clock.sleep(wait_s)
-            else:
-                return
-        await self._patch(path, body)
+        await self._persistently(lambda: self._patch(path, body))
+
+    async def delete_pod(self, pod: Pod) -> None:
+        """Delete with the pod's own grace. Precondition: its uid; `Conflict` for a namesake, `NotFound` when it is gone.
+
+        Deleting what is being deleted changes nothing, so it is repeated after an `Ambiguous` answer as after an
+        unavailable server.
+        """
+        body = _encode({"preconditions": {"uid": pod.metadata.uid}})
+        path = _pod_path(pod.metadata.namespace, pod.metadata.name)
+        await self._persistently(
+            lambda: self._sent(lambda: self._transport.delete(path, body, before_sending=self._check_fence))
+        )
 
     async def read_pod(self, namespace: str, name: str) -> Pod | Broken | None:
         """The newest state, from the server's storage rather than its cache; None when the pod is gone."""
@@ -169,6 +175,19 @@ class ApiWriter:
         """
         body = _encode({"series": {"count": count, "lastObservedTime": micros(last_observed_s)}})
         await self._patch(f"{_events_path(namespace)}/{name}", body)
+
+    async def _persistently(self, write: Callable[[], Awaitable[None]]) -> None:
+        """For what may be repeated after an answer that was lost."""
+        for wait_s in _STATUS_RETRIES_S:
+            try:
+                await write()
+            except TooManyRequests:
+                raise
+            except (Ambiguous, Unavailable):
+                await self._clock.sleep(wait_s)
+            else:
+                return
+        await write()
 
     async def _patch(self, path: str, body: bytes) -> None:
         await self._sent(

@@ -119,6 +119,7 @@ class Metrics:
         self._fresh = 0
         self._registry.register(self._sampled)
         self._make_attempt_instruments()
+        self._make_preemption_instruments()
         self._make_queue_instruments()
         self._loop_lag = self._histogram(
             "kubestow_event_loop_lag_seconds", "How late the event loop ran a timer that was due.", buckets=_ATTEMPT
@@ -193,6 +194,33 @@ class Metrics:
             buckets=_ATTEMPT,
         )
 
+    def _make_preemption_instruments(self) -> None:
+        self._preemption_attempts = Counter(
+            "scheduler_preemption_attempts", "Pods for which preemption was considered.", registry=self._registry
+        )
+        self._victims = self._histogram(
+            "scheduler_preemption_victims", "Pods evicted by one preemption.", buckets=exponential(1, 2, 7)
+        )
+        self._preemptions = self._counter(
+            "scheduler_preemption_goroutines_execution", "Preemptions carried out, by how they ended.", "result"
+        )
+        self._preemption_s = self._histograms(
+            "scheduler_preemption_goroutines_duration_seconds",
+            "Time to evict all victims of a preemption.",
+            ["result"],
+            buckets=exponential(0.01, 2, 20),
+        )
+        self._other_victims = Counter(
+            "kubestow_preemption_other_victims",
+            "Evicted pods that belong to other schedulers.",
+            registry=self._registry,
+        )
+        self._lost_preemptions = Counter(
+            "kubestow_preemptions_lost",
+            "Times that room made for a pod on a node had been taken by another pod, from the second on.",
+            registry=self._registry,
+        )
+
     def _make_queue_instruments(self) -> None:
         self._incoming = self._counter(
             "scheduler_queue_incoming_pods", "Pods put into a part of the queue, by cause.", "queue", "event"
@@ -259,6 +287,24 @@ class Metrics:
     def admission_rejection(self, reason: str, profile: str) -> None:
         """A kubelet refused a pod that we had bound."""
         self._rejections[reason, profile].inc()
+
+    def preemption_attempt(self) -> None:
+        """A preemption plugin was asked for a way out."""
+        self._preemption_attempts.inc()
+
+    def preempted(self, victims: int, *, others: int) -> None:
+        """A node was chosen; so many pods leave it, `others` of them other schedulers'."""
+        self._victims.observe(victims)
+        self._other_victims.inc(others)
+
+    def preemption_done(self, result: str, seconds: float) -> None:
+        """The evictions of one preemption ended, `success` or `error`."""
+        self._preemptions[result,].inc()
+        self._preemption_s[result,].observe(seconds)
+
+    def preemption_lost(self) -> None:
+        """The room made for a pod on a node was taken by another, not for the first time."""
+        self._lost_preemptions.inc()
 
     def permit_wait(self, result: str, seconds: float) -> None:
         """A pod that was held at Permit was let go with this status."""

@@ -11,6 +11,8 @@ from typing import Final
 
 from scheduler.framework.profile import Factory
 from scheduler.plugins.defaultbinder import DefaultBinder
+from scheduler.plugins.defaultpreemption import DefaultPreemption
+from scheduler.plugins.dra import DynamicResources
 from scheduler.plugins.imagelocality import ImageLocality
 from scheduler.plugins.interpodaffinity import InterPodAffinity
 from scheduler.plugins.nodeaffinity import NodeAffinity
@@ -40,6 +42,8 @@ BUILT_IN: Final[Mapping[str, Factory]] = {
     NodeResourcesFit.name: NodeResourcesFit,
     PodTopologySpread.name: PodTopologySpread,
     InterPodAffinity.name: InterPodAffinity,
+    DynamicResources.name: DynamicResources,
+    DefaultPreemption.name: DefaultPreemption,
     NodeResourcesBalancedAllocation.name: NodeResourcesBalancedAllocation,
     ImageLocality.name: ImageLocality,
     DefaultBinder.name: DefaultBinder,

@@ -53,6 +53,7 @@ class NodeAffinity:
     """PreFilter, Filter, PreScore, Score."""
 
     name: Final = "NodeAffinity"
+    heeds_pods: Final = False
     _no: Final = Rejection(name, Code.UNRESOLVABLE, ("node(s) didn't match Pod's node affinity/selector",))
     _not_added: Final = Rejection(name, Code.UNRESOLVABLE, ("node(s) didn't match scheduler-enforced node affinity",))
     _conflict: Final = Rejection(name, Code.UNRESOLVABLE, ("pod affinity terms conflict",))

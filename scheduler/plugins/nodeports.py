@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Final
 
 from scheduler.core.events import NODE_ADD, Action, ClusterEvent, Resource
@@ -13,6 +13,7 @@ from scheduler.framework.hints import EventHint, Hint, Topics
 from scheduler.framework.ports import Handle
 from scheduler.framework.shapes import by_host_ports
 from scheduler.framework.state import CycleState
+from scheduler.framework.whatif import Tally
 
 _POD_GONE: Final = ClusterEvent(Resource.POD, Action.DELETE)
 
@@ -24,7 +25,8 @@ class NodePorts:
     _no: Final = Rejection(name, Code.UNSCHEDULABLE, ("node(s) didn't have free ports for the requested pod ports",))
 
     def __init__(self, args: object, handle: Handle) -> None:
-        self._ports = handle.cluster.nodes.ports
+        self._nodes = handle.cluster.nodes
+        self._ports = self._nodes.ports
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Skip | None:
         """Skip for pods without host ports."""
@@ -35,12 +37,55 @@ class NodePorts:
         out = nodes & self._ports.conflicts(pod.host_ports)
         return {self._no: out} if out else {}
 
+    def tally(self, state: CycleState, pod: PodInfo, slot: int) -> Tally:
+        """The host ports that pods on this node hold."""
+        return _Held(self._nodes.pods(slot).values(), pod.host_ports, self._no)
+
+    def tally_shape(self, pod: PodInfo) -> Hashable:
+        """The wanted ports."""
+        return pod.host_ports
+
     def events_to_register(self) -> Sequence[EventHint]:
         """A node came, or a pod went that held (or was to hold) a wanted port."""
         return (
             EventHint(_POD_GONE, _after_pod_gone, by_host_ports, Topics(_wanted, _given_back)),
             EventHint(NODE_ADD),
         )
+
+
+class _Held:
+    """Wanted ports of one node → how many pods hold something that clashes."""
+
+    __slots__ = ("_clashes", "_no", "_wanted")
+
+    def __init__(self, pods: Iterable[PodInfo], wanted: tuple[HostPort, ...], no: Rejection) -> None:
+        self._wanted = wanted
+        self._no = no
+        self._clashes = 0
+        for pod in pods:
+            self.add(pod)
+
+    def add(self, other: PodInfo) -> None:
+        """It holds its ports."""
+        if other.host_ports:
+            self._clashes += self._clash(other)
+
+    def remove(self, other: PodInfo) -> None:
+        """It gives them back."""
+        if other.host_ports:
+            self._clashes -= self._clash(other)
+
+    def verdict(self) -> Rejection | None:
+        """Refused while anybody holds a wanted port."""
+        return self._no if self._clashes else None
+
+    def _clash(self, other: PodInfo) -> int:
+        return sum(_clashes(port, held) for port in self._wanted for held in other.host_ports)
+
+
+def _clashes(one: HostPort, other: HostPort) -> bool:
+    same = (one.protocol, one.port) == (other.protocol, other.port)
+    return same and (one.ip == other.ip or ANY_IP in {one.ip, other.ip})
 
 
 def _after_pod_gone(pod: PodInfo, old: PodInfo | None, _new: PodInfo | None) -> Hint:

@@ -12,10 +12,11 @@ from scheduler.core.events import UPDATE, ClusterEvent, Resource
 from scheduler.core.nodeset import NodeSet
 from scheduler.core.pod import Pod
 from scheduler.core.podinfo import PodInfo
-from scheduler.core.verdicts import SKIP, Code, Rejection, Skip
+from scheduler.core.verdicts import SKIP, Code, Groups, Rejection, Skip
 from scheduler.framework.hints import EventHint, Hint
 from scheduler.framework.ports import Handle
 from scheduler.framework.state import CycleState
+from scheduler.framework.whatif import WhatIf
 
 _ITSELF: Final = ClusterEvent(Resource.UNSCHEDULABLE_POD, UPDATE)
 
@@ -35,6 +36,12 @@ class UnsupportedFeatures:
             return SKIP
         reasons = tuple(f"pod uses {what}, which kubestow cannot judge yet" for what in found)
         return Rejection(self.name, Code.UNRESOLVABLE, reasons)
+
+    def post_filter(self, state: CycleState, pod: PodInfo, refused: Groups, what_if: WhatIf) -> Rejection:
+        """Nobody is evicted for such a pod, and nothing more is said of it. Others are let through."""
+        if unsupported(pod.pod):
+            return Rejection(self.name, Code.UNRESOLVABLE, ())
+        return Rejection(self.name, Code.UNSCHEDULABLE, ())
 
     def events_to_register(self) -> Sequence[EventHint]:
         """The pod itself no longer asks for it."""

@@ -56,6 +56,9 @@ class ScriptedWriter:
     """What `read_pod` answers, by namespace/name."""
     on_bind: Callable[[Pod, str], None] | None = None
     on_read: Callable[[], None] | None = None
+    deletions: list[str] = field(default_factory=list)
+    on_delete: Callable[[Pod], None] | None = None
+    """May raise, or show the deletion."""
     hold: asyncio.Event | None = None
     """When set, a bind waits for it before it answers."""
 
@@ -83,6 +86,12 @@ class ScriptedWriter:
             self.conditions.append((pod.key, condition))
         if nominated_node_name is not None:
             self.nominations.append((pod.key, nominated_node_name))
+
+    async def delete_pod(self, pod: Pod) -> None:
+        """As the `Writer` port."""
+        self.deletions.append(pod.key)
+        if self.on_delete is not None:
+            self.on_delete(pod)
 
     async def read_pod(self, namespace: str, name: str) -> Pod | Broken | None:
         """As the `Writer` port."""

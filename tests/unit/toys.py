@@ -27,6 +27,7 @@ from scheduler.framework.ports import Handle
 from scheduler.framework.profile import Factory, build
 from scheduler.framework.runner import Runner
 from scheduler.framework.state import CycleState
+from scheduler.framework.whatif import WhatIf
 from scheduler.obs.metrics import Metrics
 from scheduler.testing.ports import ListRecorder, ScriptedWriter
 
@@ -59,6 +60,9 @@ class Nominated:
     def for_node(self, name: str) -> tuple[PodInfo, ...]:
         return self.by_node.get(name, ())
 
+    def node_of(self, uid: str) -> str | None:
+        return next((name for name, pods in self.by_node.items() for pod in pods if pod.uid == uid), None)
+
 
 class World:
     """A cluster of named nodes, toy plugins in order, and a log of who was asked."""
@@ -81,7 +85,9 @@ class World:
             args={KubestowArgs.plugin: KubestowArgs(parity=exact)},
         )
         clock, metrics = SystemClock(), Metrics(process=False)
-        handle = Handle(self.cluster, ScriptedWriter(), ListRecorder(), SystemClock(), "kubestow", random.Random(1))
+        handle = Handle(
+            self.cluster, ScriptedWriter(), ListRecorder(), SystemClock(), "kubestow", chance=random.Random(1)
+        )
         runner = Runner(build(config, registry, handle), self.cluster, self.nominated, clock=clock, metrics=metrics)
         self.cycle = Cycle(
             {"kubestow": runner},
@@ -239,7 +245,7 @@ class AfterFilter(Toy):
     answer: Rejection = field(default_factory=lambda: Rejection("AfterFilter", Code.UNSCHEDULABLE, ("no way out",)))
     seen: Groups = field(default_factory=dict)
 
-    def post_filter(self, state: CycleState, pod: PodInfo, refused: Groups) -> Rejection:
+    def post_filter(self, state: CycleState, pod: PodInfo, refused: Groups, what_if: WhatIf) -> Rejection:
         self.log("post_filter")
         self.seen = refused
         return self.answer

@@ -158,10 +158,12 @@ def _pods_topics(pod: PodInfo) -> Iterator[Hashable]:
         yield "kept away", probe
 
 
-def _by_pods(old: PodInfo | None, new: PodInfo | None) -> Iterator[Hashable]:
+def _by_pods(old: PodInfo | None, new: PodInfo | None) -> tuple[Hashable, ...]:
     """Who may select the pod, and of one that leaves, whom it may have kept away."""
-    yield from by_pod_labels(old, new)
-    for term in pod_terms(old) if old is not None and new is None else ():
-        if term.kind is TermKind.REQUIRED_ANTI:
-            for anchor in term.anchors:
-                yield "kept away", anchor
+    kept_away = tuple(
+        ("kept away", anchor)
+        for term in (pod_terms(old) if old is not None and new is None else ())
+        if term.kind is TermKind.REQUIRED_ANTI
+        for anchor in term.anchors
+    )
+    return by_pod_labels(old, new) + kept_away

@@ -6,14 +6,14 @@ the node, and asking costs nothing while there is none.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from scheduler.cache import domains
-from scheduler.cache.podterms import TermKind
+from scheduler.cache.podterms import TermKind, pod_terms
 from scheduler.cache.slotcounts import SlotCounts
 from scheduler.config.args import InterPodAffinityArgs
 from scheduler.core.nodeset import EMPTY, NodeSet
@@ -75,6 +75,13 @@ class InterPodAffinity:
             if out:
                 groups[self._kept_away] = out
         return groups
+
+    def minds(self, state: CycleState, pod: PodInfo, others: Iterable[PodInfo]) -> bool:
+        """Whether the pod has rules for others, or any pod has one against it, these newcomers included."""
+        rules = self._rules.of(pod)
+        if rules.required is not None or rules.required_anti or self._concerning.groups(TermKind.REQUIRED_ANTI, pod):
+            return True
+        return any(term.kind is TermKind.REQUIRED_ANTI for other in others for term in pod_terms(other))
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Skip | None:
         """Gather whom the pod wants to be near to and who wants it near; Skip when that is nobody."""

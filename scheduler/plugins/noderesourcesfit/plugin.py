@@ -19,7 +19,8 @@ from scheduler.framework.ports import Handle
 from scheduler.framework.scoring import demands
 from scheduler.framework.shapes import by_requests, everyone, queue_itself
 from scheduler.framework.state import CycleState
-from scheduler.plugins.noderesourcesfit.shortage import PLUGIN, Ignored, Shortage, checked, number, rejection
+from scheduler.framework.whatif import Tally
+from scheduler.plugins.noderesourcesfit.shortage import PLUGIN, Ignored, Room, Shortage, checked, number, rejection
 from scheduler.plugins.noderesourcesfit.strategies import Strategy
 
 _POD_GONE: Final = ClusterEvent(Resource.POD, Action.DELETE)
@@ -55,6 +56,14 @@ class NodeResourcesFit:
         shape = tuple(pod.requests.items())
         kept = self._shortages.get(shape, lambda: Shortage(self._nodes, checked(pod.requests, self._ignored)))
         return kept.among(nodes)
+
+    def tally(self, state: CycleState, pod: PodInfo, slot: int) -> Tally:
+        """Room on this node."""
+        return Room(self._nodes, checked(pod.requests, self._ignored), slot)
+
+    def tally_shape(self, pod: PodInfo) -> Hashable:
+        """The requested amounts."""
+        return tuple(pod.requests.items())
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Scores:
         """0..100 by the configured strategy; good until the next call for a pod with the same requests."""

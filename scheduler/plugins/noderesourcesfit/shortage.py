@@ -15,7 +15,7 @@ import numpy.typing as npt
 from scheduler.cache.nodes import Nodes
 from scheduler.core import nodeset
 from scheduler.core.nodeset import EMPTY, NodeSet
-from scheduler.core.podinfo import Requests
+from scheduler.core.podinfo import PodInfo, Requests
 from scheduler.core.resources import NATIVE, domain, is_extended, is_scalar
 from scheduler.core.verdicts import Code, Groups, Rejection
 from scheduler.framework.memo import FEW, Index
@@ -133,6 +133,44 @@ class Shortage:
         if known is None:
             known = self._rejections[value] = rejection(value, self._wanted)
         return known
+
+
+class Room:
+    """What is left on one node of what a request asks for, as pods leave it and come back."""
+
+    __slots__ = ("_left", "_places", "_wanted", "_whole")
+
+    def __init__(self, nodes: Nodes, wanted: tuple[tuple[str, int], ...], slot: int) -> None:
+        rows = nodes.resources()
+        self._wanted = wanted
+        self._places = nodes.allowed_pods.item(slot) - nodes.pod_count.item(slot)
+        self._whole = [0 if (row := rows.get(name)) is None else nodes.allocatable.item(row, slot) for name, _ in wanted]
+        taken = [0 if (row := rows.get(name)) is None else nodes.requested.item(row, slot) for name, _ in wanted]
+        self._left = [whole - held for whole, held in zip(self._whole, taken, strict=True)]
+
+    def add(self, other: PodInfo) -> None:
+        """It takes its place."""
+        self._places -= 1
+        requests = other.requests
+        for at, (name, _) in enumerate(self._wanted):
+            self._left[at] -= requests.get(name, 0)
+
+    def remove(self, other: PodInfo) -> None:
+        """It gives its place back."""
+        self._places += 1
+        requests = other.requests
+        for at, (name, _) in enumerate(self._wanted):
+            self._left[at] += requests.get(name, 0)
+
+    def verdict(self) -> Rejection | None:
+        """As the filter says it of this node."""
+        value = int(self._places <= 0)
+        for at, (_, amount) in enumerate(self._wanted):
+            if amount > self._left[at]:
+                value |= 1 << (at + 1)
+                if amount > self._whole[at]:
+                    value |= 1 << (len(self._wanted) + 1)
+        return rejection(value, self._wanted) if value else None
 
 
 def number(nodes: Nodes, wanted: tuple[tuple[str, int], ...], slot: int) -> int:

@@ -14,7 +14,7 @@ from scheduler.core.errors import Unavailable
 from scheduler.core.node import Node
 from scheduler.core.pod import Pod
 from scheduler.core.podinfo import pod_info
-from scheduler.core.verdicts import Wait
+from scheduler.core.verdicts import Nominate, Wait
 from tests.unit.brain import Brain, read_node
 from tests.unit.scenarios.seen import attempts, in_flight, metric
 from tests.unit.toys import Holds
@@ -193,12 +193,10 @@ class Nominates:
     """A PostFilter that has found a way: the pod may fit on n1 soon."""
 
     name = "Nominates"
-    nominated_node_name = "n1"
-    message = ""
     world: Any = None
 
-    def post_filter(self, *_: object) -> Nominates:
-        return self
+    def post_filter(self, *_: object) -> Nominate:
+        return Nominate("n1")
 
 
 async def test_62_a_nomination_of_ours_survives_updates_that_do_not_know_of_it() -> None:

@@ -1,0 +1,76 @@
+"""Which budgets protect a pod, and whose eviction would violate one (docs/spec/core.md §3.10, dry run step 4).
+
+Budgets are filed by one label that they demand: a pod asks only those that may mean it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from scheduler.core.anchors import Anchor, anchors, probes
+from scheduler.core.disruption import PodDisruptionBudget
+from scheduler.core.podinfo import PodInfo
+
+
+class Disruptions:
+    """PodDisruptionBudgets of all namespaces."""
+
+    def __init__(self) -> None:
+        self.generation = 0
+        """Changes with every budget."""
+        self._budgets: dict[str, PodDisruptionBudget] = {}
+        self._filed: dict[Anchor, dict[str, PodDisruptionBudget]] = {}
+
+    def put(self, budget: PodDisruptionBudget) -> None:
+        """Add or replace. One that selects nobody in particular, or has no selector, protects nobody, as upstream."""
+        self.remove(budget.key)
+        selector = budget.spec.selector
+        if selector is None or not (selector.match_labels or selector.match_expressions):
+            return
+        self._budgets[budget.key] = budget
+        for anchor in _anchors(budget):
+            self._filed.setdefault(anchor, {})[budget.key] = budget
+        self.generation += 1
+
+    def remove(self, key: str) -> None:
+        """It is gone, or unreadable."""
+        known = self._budgets.pop(key, None)
+        if known is None:
+            return
+        for anchor in _anchors(known):
+            filed = self._filed[anchor]
+            del filed[key]
+            if not filed:
+                del self._filed[anchor]
+        self.generation += 1
+
+    def protecting(self, pod: PodInfo) -> list[PodDisruptionBudget]:
+        """The budgets that select this pod. O(labels + budgets filed under them); a pod without labels has none."""
+        metadata = pod.pod.metadata
+        if not self._filed or not metadata.labels:
+            return []
+        return [
+            budget
+            for anchor in probes(metadata.namespace, metadata.labels)
+            for budget in self._filed.get(anchor, {}).values()
+            if budget.spec.selector is not None and budget.spec.selector.matches(metadata.labels)
+        ]
+
+    def violating(self, pods: Sequence[PodInfo]) -> set[str]:
+        """Uids of those whose eviction, one after the other in this order, takes a budget below zero."""
+        if not self._filed:
+            return set()
+        left: dict[str, int] = {}
+        over = set()
+        for pod in pods:
+            for budget in self.protecting(pod):
+                if pod.pod.metadata.name in budget.status.disrupted_pods:
+                    continue
+                left[budget.key] = left.get(budget.key, budget.status.disruptions_allowed) - 1
+                if left[budget.key] < 0:
+                    over.add(pod.uid)
+        return over
+
+
+def _anchors(budget: PodDisruptionBudget) -> tuple[Anchor, ...]:
+    return anchors(frozenset({budget.metadata.namespace}), budget.spec.selector)

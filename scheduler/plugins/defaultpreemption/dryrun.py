@@ -1,0 +1,90 @@
+"""The dry run: what would have to leave each node, remembered for as long as the node stays as it is.
+
+A burst of pods of one shape asks about the same nodes again and again; only those that changed are asked anew. What is
+remembered hangs on the node alone: where a filter looks beyond it (spread, pod affinity), every node is asked each time.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from scheduler.cache.cluster import Cluster
+from scheduler.core.podinfo import PodInfo
+from scheduler.core.verdicts import Rejection
+from scheduler.framework.whatif import WhatIf
+from scheduler.plugins.defaultpreemption.victims import NO_VICTIMS, Candidate, Rule, by_importance, cost, needless
+
+_SHAPES: Final = 64
+
+Answer: TypeAlias = Candidate | Rejection
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    stamp: int
+    budgets: int
+    ahead: tuple[str, ...]
+    answer: Answer
+
+
+class DryRun:
+    """Node by node. Changes nothing."""
+
+    def __init__(self, cluster: Cluster, rule: Rule) -> None:
+        self._cluster = cluster
+        self._nodes = cluster.nodes
+        self._rule = rule
+        self._known: OrderedDict[Hashable, dict[int, _Kept]] = OrderedDict()
+
+    def of(self, what_if: WhatIf, pod: PodInfo) -> dict[int, _Kept] | None:
+        """What is remembered for pods of this shape, to be handed to `on`; None if nothing can be."""
+        if not what_if.is_counted:
+            return None
+        shape = (pod.priority, what_if.shape)
+        known = self._known.get(shape)
+        if known is None:
+            known = self._known[shape] = {}
+            if len(self._known) > _SHAPES:
+                self._known.popitem(last=False)
+        self._known.move_to_end(shape)
+        return known
+
+    def on(self, what_if: WhatIf, pod: PodInfo, slot: int, known: dict[int, _Kept] | None) -> Answer:
+        """Who must leave this node, or why that does not help. O(pods on the node)."""
+        if known is None or what_if.hopeless(slot):
+            return self._run(what_if, pod, slot)
+        stamp, budgets = self._nodes.stamps[slot], self._cluster.disruptions.generation
+        ahead = tuple(other.uid for other in what_if.ahead(slot))
+        kept = known.get(slot)
+        if kept is None or kept.stamp != stamp or kept.budgets != budgets or kept.ahead != ahead:
+            kept = known[slot] = _Kept(stamp, budgets, ahead, self._run(what_if, pod, slot))
+        return kept.answer
+
+    def _run(self, what_if: WhatIf, pod: PodInfo, slot: int) -> Answer:
+        potential = [other for other in self._nodes.pods(slot).values() if self._rule.allows(other, pod)]
+        if not potential:
+            return NO_VICTIMS
+        potential = by_importance(potential, self._rule)
+        violating = self._cluster.disruptions.violating(potential)
+        with what_if.on(slot) as scene:
+            for other in potential:
+                scene.remove(other)
+            no = scene.verdict()
+            if no is not None:
+                return no
+            evicted = []
+            for other in sorted(potential, key=lambda other: other.uid not in violating):
+                scene.add(other)
+                if scene.verdict() is not None:
+                    scene.remove(other)
+                    evicted.append(other)
+        if not evicted:
+            return needless(self._nodes.name(slot))
+        evicted = by_importance(evicted, self._rule)
+        violations = sum(other.uid in violating for other in evicted)
+        return Candidate(
+            slot, tuple(other.uid for other in evicted), violations, cost(evicted, violations, self._rule)
+        )

@@ -1,0 +1,183 @@
+"""DefaultPreemption at its extension points (docs/spec/core.md §3.10)."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import Final
+
+import numpy as np
+
+from scheduler.config.args import DefaultPreemptionArgs
+from scheduler.core import nodeset
+from scheduler.core.disruption import is_leaving_for_a_preemptor
+from scheduler.core.events import Action, ClusterEvent, Resource
+from scheduler.core.fiterror import Diagnosis
+from scheduler.core.nodeset import EMPTY, NodeSet
+from scheduler.core.podinfo import PodInfo
+from scheduler.core.verdicts import Code, Groups, Nominate, Rejection
+from scheduler.framework.hints import EventHint, Hint
+from scheduler.framework.points import PostFiltered
+from scheduler.framework.ports import Handle
+from scheduler.framework.shapes import everyone
+from scheduler.framework.state import CycleState
+from scheduler.framework.whatif import WhatIf
+from scheduler.plugins.defaultpreemption.dryrun import DryRun
+from scheduler.plugins.defaultpreemption.victims import NO_VICTIMS, PLUGIN, Candidate, Cost, Rule
+
+_POD_GONE: Final = ClusterEvent(Resource.POD, Action.DELETE)
+_NOT_HELPFUL: Final = Rejection(PLUGIN, Code.UNRESOLVABLE, ("Preemption is not helpful for scheduling",))
+_NEVER: Final = "not eligible due to preemptionPolicy=Never."
+_TERMINATING: Final = "not eligible due to a terminating pod on the nominated node."
+_WAITING: Final = Rejection(
+    PLUGIN, Code.UNRESOLVABLE, ("waiting for the preemption for this pod to be finished",)
+)
+_TURN_S: Final = 0.005
+
+
+class DefaultPreemption:
+    """PreEnqueue, PostFilter. Chooses a node and its victims; the evictions happen in the background."""
+
+    name: Final = PLUGIN
+    reads: Final = frozenset({"PodDisruptionBudget"})
+
+    def __init__(self, args: DefaultPreemptionArgs | None, handle: Handle) -> None:
+        self._args = args if args is not None else DefaultPreemptionArgs()
+        self._cluster = handle.cluster
+        self._nodes = handle.cluster.nodes
+        self._preempting = handle.preempting
+        self._clock = handle.clock
+        self._chance = handle.chance
+        ours = handle.ours
+        self._parity = ours.parity
+        self._rule = Rule(
+            handle.scheduler_names,
+            spares_others=ours.victims == "own" and not ours.parity,
+            prefers_own=ours.victims == "ownFirst" and not ours.parity,
+        )
+        self._dry_run = DryRun(handle.cluster, self._rule)
+
+    def pre_enqueue(self, pod: PodInfo) -> Rejection | None:
+        """Refused while its own victims are being evicted."""
+        return _WAITING if self._preempting.holds_back(pod.uid, self._cluster) else None
+
+    def events_to_register(self) -> Sequence[EventHint]:
+        """Pods that went let PreEnqueue be asked again; whether the pod is worth trying, its rejecters say."""
+        return (EventHint(_POD_GONE, _never, everyone),)
+
+    def post_filter(
+        self, state: CycleState, pod: PodInfo, refused: Groups, what_if: WhatIf
+    ) -> Generator[None, None, PostFiltered]:
+        """The cheapest set of victims whose eviction makes the pod fit, over enough of the nodes where any could."""
+        self._preempting.attempted()
+        nominated = what_if.nominated_to
+        why = self._ineligible(pod, refused, nominated)
+        if why:
+            return Rejection(PLUGIN, Code.UNSCHEDULABLE, (f"preemption: {why}",))
+        potential = EMPTY
+        for no, nodes in refused.items():
+            if no.code is Code.UNSCHEDULABLE:
+                potential |= nodes
+        found, groups = yield from self._candidates(pod, potential, what_if)
+        if found:
+            return self._chosen(pod, found, nominated)
+        errors = sorted({no.message for no in groups if no.code is Code.ERROR})
+        if errors:
+            text = errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]"
+            return Rejection(PLUGIN, Code.ERROR, (f"preemption: {text}",))
+        judged = sum(nodes.bit_count() for nodes in groups.values())
+        diagnosis = Diagnosis(len(self._nodes), groups, _NOT_HELPFUL, len(self._nodes) - judged)
+        text = f"preemption: {diagnosis.message()}"
+        return Nominate("", rejection=Rejection(PLUGIN, Code.UNSCHEDULABLE, (text,)))
+
+    # -- may it at all ---------------------------------------------------------------------------------------------------
+
+    def _ineligible(self, pod: PodInfo, refused: Groups, nominated: str) -> str:
+        """Step 1. "" if the pod may preempt."""
+        if pod.pod.spec.preemption_policy == "Never":
+            return _NEVER
+        slot = self._nodes.present_slot(nominated) if nominated else None
+        if slot is None:
+            return ""
+        if any(no.code is Code.UNRESOLVABLE and nodes >> slot & 1 for no, nodes in refused.items()):
+            return ""
+        for other in self._nodes.pods(slot).values():
+            if self._rule.allows(other, pod) and is_leaving_for_a_preemptor(other.pod):
+                return _TERMINATING
+        return ""
+
+    # -- where -----------------------------------------------------------------------------------------------------------
+
+    def _candidates(
+        self, pod: PodInfo, potential: NodeSet, what_if: WhatIf
+    ) -> Generator[None, None, tuple[list[Candidate], Groups]]:
+        """Step 2: enough nodes that would do, or why none does."""
+        found: list[Candidate] = []
+        groups: Groups = {}
+        left_out = self._left_out(pod, potential)
+        hopeful = potential & self._nodes.priorities.below(pod.priority) & ~left_out
+        if potential & ~hopeful:
+            groups[NO_VICTIMS] = potential & ~hopeful
+        what_if.about(hopeful)
+        known = self._dry_run.of(what_if, pod)
+        wanted = self._enough(potential.bit_count())
+        has_peaceful = False
+        turn = self._clock.now()
+        for slot in self._in_turn(hopeful):
+            answer = self._dry_run.on(what_if, pod, slot, known)
+            if isinstance(answer, Candidate):
+                found.append(answer)
+                has_peaceful = has_peaceful or not answer.violations
+                if has_peaceful and len(found) >= wanted:
+                    break
+            else:
+                groups[answer] = groups.get(answer, EMPTY) | 1 << slot
+            if self._clock.now() - turn > _TURN_S:
+                yield
+                turn = self._clock.now()
+        return found, groups
+
+    def _left_out(self, pod: PodInfo, potential: NodeSet) -> NodeSet:
+        """Nodes where room was made for this very pod and lost, too often (§10.1)."""
+        if self._parity:
+            return EMPTY
+        names = self._preempting.left_out(pod.uid, self._clock.now())
+        slots = (self._nodes.present_slot(name) for name in names)
+        return nodeset.of(slot for slot in slots if slot is not None) & potential
+
+    def _enough(self, nodes: int) -> int:
+        args = self._args
+        return min(max(nodes * args.min_candidate_nodes_percentage // 100, args.min_candidate_nodes_absolute), nodes)
+
+    def _in_turn(self, nodes: NodeSet) -> list[int]:
+        """All of them, from a random one on."""
+        slots = nodeset.slots(nodes, self._nodes.capacity)
+        if not len(slots):
+            return []
+        order: list[int] = np.roll(slots, -int(self._chance.random() * len(slots))).tolist()
+        return order
+
+    # -- the choice ------------------------------------------------------------------------------------------------------
+
+    def _chosen(self, pod: PodInfo, found: list[Candidate], nominated: str) -> Nominate:
+        """Step 4. Among equally dear nodes the one where room for this pod has been made already, if there is one."""
+        home = None if self._parity or not nominated else self._nodes.present_slot(nominated)
+
+        def price(candidate: Candidate) -> Cost:
+            if home is None:
+                return candidate.cost
+            return (*candidate.cost[:_HOME_AT], candidate.slot != home, *candidate.cost[_HOME_AT:])
+
+        best = min(found, key=price)
+        name = self._nodes.name(best.slot)
+        pods = self._nodes.pods(best.slot)
+        victims = tuple(pods[uid] for uid in best.victims)
+        message = f"preemption: found a potential placement for pod on node {name}, preempting {len(victims)} victims."
+        return Nominate(name, "" if self._parity else message, victims)
+
+
+_HOME_AT: Final = 3
+"""Behind the worth of the most important victim, before the sum of all: half of the room may have been made there."""
+
+
+def _never(_pod: PodInfo, _old: PodInfo | None, _new: PodInfo | None) -> Hint:
+    return Hint.SKIP
