@@ -20,6 +20,7 @@ from pathlib import Path
 from benchmarks import load
 from benchmarks.between_pods import AFFINITY, ANTI_AFFINITY, SPREAD
 from benchmarks.competitors import COMPETITORS, Limits
+from benchmarks.preempting import PREEMPTION
 from benchmarks.run import RESULTS, Offer, Result, Run
 from benchmarks.summary import show
 from benchmarks.workload import Workload
@@ -31,6 +32,7 @@ WORKLOADS = {
     "basic": "plain pods with cpu and memory requests",
     SPREAD: "hard spread over ten zones, maxSkew 1",
     ANTI_AFFINITY: "required, to pods of the same app, by hostname",
+    PREEMPTION: "nodes full of low priority, each pod needs three of the places; kube and ours only",
     AFFINITY: "required: even shapes to their own app by zone, odd ones by hostname to pods bound before",
 }
 
@@ -51,6 +53,8 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--out", type=Path, help="JSON lines are appended here instead")
     arguments = parser.parse_args(argv)
+    if arguments.workload == PREEMPTION:  # the floor client knows where pods go, not who must leave
+        arguments.only = ",".join(name for name in arguments.only.split(",") if name != "floor")
     if problem := _workload(arguments).problem():
         parser.error(problem)
     return arguments
@@ -67,7 +71,7 @@ def _workload(arguments: argparse.Namespace) -> Workload:
 async def measure(arguments: argparse.Namespace, out: Path) -> list[Result]:
     """All rounds; each result is written as soon as it is there, also one that is measured again."""
     workload = _workload(arguments)
-    offer = Offer(arguments.rate if arguments.mode == "rate" else None)
+    offer = Offer(arguments.rate if arguments.mode == "rate" else None, at_once=arguments.workload == PREEMPTION)
     limits = Limits(arguments.qps, int(arguments.qps))
     names = arguments.only.split(",")
     results = []

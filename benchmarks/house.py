@@ -62,6 +62,10 @@ class Echo:
     ) -> None:
         """As the `Writer` port."""
 
+    async def delete_pod(self, pod: Pod) -> None:
+        """As the `Writer` port."""
+        raise AssertionError(f"nobody preempts here, but {pod.key} was deleted")
+
     async def read_pod(self, namespace: str, name: str) -> Pod | Broken | None:
         """As the `Writer` port."""
         raise AssertionError(f"nothing is ambiguous here, but {namespace}/{name} was read")

@@ -7,6 +7,7 @@ from functools import partial
 
 from aiohttp import ClientSession
 
+from benchmarks.preempting import PREEMPTION, priority_classes
 from benchmarks.workload import NAMESPACE, Workload
 
 CREATORS = 30
@@ -54,9 +55,13 @@ async def patch(http: ClientSession, path: str, body: bytes) -> None:
 
 
 async def create_nodes(http: ClientSession, workload: Workload) -> None:
-    """The namespace and all nodes."""
+    """The namespace, priority classes and all nodes."""
     namespace = f'{{"apiVersion": "v1", "kind": "Namespace", "metadata": {{"name": "{NAMESPACE}"}}}}'
     await post(http, "/api/v1/namespaces", namespace.encode())
+    if workload.name == PREEMPTION:
+        await spread(
+            partial(post, http, "/apis/scheduling.k8s.io/v1/priorityclasses", body) for body in priority_classes()
+        )
     await spread(partial(post, http, "/api/v1/nodes", workload.node_body(index)) for index in range(workload.nodes))
 
 
@@ -94,6 +99,11 @@ async def _delete(http: ClientSession, name: str) -> None:
         await answer.read()
         if answer.status not in {200, 404, 409, 429}:
             raise RuntimeError(f"DELETE {name}: {answer.status}")
+
+
+async def count_pods(http: ClientSession, prefix: str) -> int:
+    """How many there are with this name prefix."""
+    return sum(name.startswith(prefix) for name in await _names(http))
 
 
 async def count_scheduled_events(http: ClientSession, prefix: str) -> int:

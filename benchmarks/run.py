@@ -6,10 +6,11 @@ The first `WARM_UP` bindings are not counted. A pod whose node changes, or that 
 import asyncio
 import contextlib
 import os
+import signal
 import statistics
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -20,6 +21,7 @@ from aiohttp import ClientError, ClientSession, ClientTimeout, TCPConnector
 from benchmarks import load
 from benchmarks.competitors import Competitor, Limits
 from benchmarks.meter import Meter, Usage, machine, usage
+from benchmarks.preempting import PREEMPTION
 from benchmarks.workload import NAMESPACE, WARM_UP, Workload
 from tests.e2e.controlplane.harness import ControlPlane
 from tests.e2e.controlplane.process import Group, Server, free_port
@@ -35,9 +37,14 @@ RESULTS = Path(__file__).parent / "results"
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """How the pods come: all before the scheduler starts (rate None), or at a fixed rate while it runs."""
+    """How the pods come: all before the scheduler starts (rate None), or at a fixed rate while it runs.
+
+    `at_once`: all while it runs but is frozen, and every pod counts, from the moment that it goes on: for workloads whose
+    first binding comes late.
+    """
 
     rate_per_s: float | None = None
+    at_once: bool = False
 
 
 @dataclass(slots=True)
@@ -62,6 +69,8 @@ class Result:
     scheduled_events: int = 0
     broken_rules: int = 0
     """Apps whose pods are not where their rules want them: with any, the row is worth nothing."""
+    evicted: int = 0
+    """Pods that had to leave for those that were bound, the warm-up included."""
     latency_p50_s: float | None = None
     latency_p99_s: float | None = None
     limits: dict[str, object] = field(default_factory=dict)
@@ -80,6 +89,7 @@ class Result:
             f"{self.competitor}: {self.bound} pods in {self.seconds:.1f} s, "
             f"{self.pods_per_s:.0f} pods/s, {self.cpu_ms_per_pod:.2f} ms CPU per pod, "
             f"{self.scheduled_events} Scheduled events, others used {self.foreign_cores:.1f} cores"
+            + (f", {self.evicted} evicted" if self.evicted else "")
             + (f", RULES BROKEN for {self.broken_rules} apps" if self.broken_rules else "")
         )
 
@@ -228,8 +238,9 @@ class Run:
         bodies = [self._workload.pod_body(name, index, competitor.scheduler_name) for index, name in enumerate(names)]
         sent: list[float] = []
         async with self._plane.client() as http:
-            await load.create_pods(http, self._workload.anchor_bodies(prefix))
-            if self._offer.rate_per_s is None:
+            standing = self._workload.anchor_bodies(prefix)
+            await load.create_pods(http, standing)
+            if self._offer.rate_per_s is None and not self._offer.at_once:
                 await load.create_pods(http, bodies)
             starting = started(self._plane, competitor, self._limits)
             async with observed(self._plane) as bindings, starting as scheduler:
@@ -237,12 +248,16 @@ class Run:
                     await load.create_pods(http, bodies[:WARM_UP])
                     await bindings.until(WARM_UP, scheduler.server)
                     sent = await load.create_at_rate(http, bodies[WARM_UP:], per_s=self._offer.rate_per_s)
+                begin = await while_frozen(scheduler, http, bodies) if self._offer.at_once else None
                 await bindings.until(count, scheduler.server)
                 await settled(scheduler.meter)
-                result = summed_up(competitor.name, scheduler, bindings.at)
+                result = summed_up(competitor.name, scheduler, bindings.at, begin=begin)
             events = await load.count_scheduled_events(http, prefix)
+            evicted = len(standing) - await load.count_pods(http, f"{prefix}low-")
         result.workload, result.limits = asdict(self._workload), asdict(self._limits)
         result.rate_per_s, result.round, result.scheduled_events = self._offer.rate_per_s, round_number, events
+        if self._workload.name == PREEMPTION:
+            result.evicted = evicted
         node_of = {index: bindings.node_of[name] for index, name in enumerate(names) if name in bindings.node_of}
         result.broken_rules = self._workload.broken_rules(node_of)
         if sent:
@@ -250,13 +265,28 @@ class Run:
         return result
 
 
-def summed_up(name: str, scheduler: Started, at: dict[str, float]) -> Result:
-    """What it cost to bind these pods; to be called once it is idle. The first `WARM_UP` are not counted."""
+async def while_frozen(scheduler: Started, http: ClientSession, bodies: Sequence[bytes]) -> float:
+    """Create the pods; answers with the moment when the scheduler could go on."""
+    await scheduler.ready()
+    await settled(scheduler.meter)
+    os.kill(scheduler.server.pid, signal.SIGSTOP)
+    await load.create_pods(http, bodies)
+    os.kill(scheduler.server.pid, signal.SIGCONT)
+    return time.monotonic()
+
+
+def summed_up(name: str, scheduler: Started, at: dict[str, float], *, begin: float | None = None) -> Result:
+    """What it cost to bind these pods; to be called once it is idle.
+
+    Without a `begin` the first `WARM_UP` are not counted, and it begins with the last of them.
+    """
     idle = time.monotonic()
     meter = scheduler.meter
     moments = sorted(at.values())
-    counted = moments[WARM_UP:]
-    begin, end = (moments[WARM_UP - 1], counted[-1]) if counted else (scheduler.began, scheduler.began)
+    counted = moments[WARM_UP:] if begin is None else moments
+    if begin is None:
+        begin = moments[WARM_UP - 1] if counted else scheduler.began
+    end = counted[-1] if counted else begin
     foreign_s = meter.cpu_s("machine", begin, end) - meter.cpu_s("benchmark", begin, end)
     return Result(
         competitor=name,

@@ -18,6 +18,7 @@ from benchmarks.between_pods import (
     broken_rules,
     constraints,
 )
+from benchmarks.preempting import HIGH, LOW_PER_NODE, PREEMPTION, broken_rules as doubled_nodes, low_spec
 
 NAMESPACE = "bench"
 ZONES = 10
@@ -35,6 +36,11 @@ class Workload:
     nodes: int
     pods: int
     shapes: int = 1
+
+    @property
+    def node_milli_cpu(self) -> int:
+        """Of every node."""
+        return 4000 * self._scale()
 
     def node_body(self, index: int) -> bytes:
         """A ready node, one of ten zones."""
@@ -65,10 +71,23 @@ class Workload:
         } | constraints(self.name, app, anchor_of_shape(self.name, shape))
         if self.zone_of_shape(shape) is not None:
             spec["nodeSelector"] = {ZONE: self.zone_of_shape(shape)}
+        if self.name == PREEMPTION:
+            spec |= {"priorityClassName": "high"}
         return msgspec.json.encode(_pod(name, {"app": app}, spec))
 
     def anchor_bodies(self, prefix: str) -> list[bytes]:
-        """Pods that are bound from the start, next to which some shapes insist to be: one for ten pods of such a shape."""
+        """Pods that are bound from the start: victims of a preemption, or one for ten pods that insist to be next to it."""
+        if self.name == PREEMPTION:
+            return [
+                msgspec.json.encode(
+                    _pod(
+                        f"{prefix}low-{index:06d}",
+                        {"app": "low"},
+                        low_spec(node_name(index % self.nodes), _container({})),
+                    )
+                )
+                for index in range(self.nodes * LOW_PER_NODE)
+            ]
         return [
             msgspec.json.encode(
                 _pod(
@@ -82,6 +101,8 @@ class Workload:
 
     def broken_rules(self, node_of: Mapping[int, str]) -> int:
         """Apps whose pods, by number, went where their rules or their selector forbid it."""
+        if self.name == PREEMPTION:
+            return doubled_nodes(node_of.values())
         anchors: dict[str, set[str]] = defaultdict(set)
         for anchor, node in self._anchors():
             anchors[anchor].add(node)
@@ -105,6 +126,8 @@ class Workload:
 
     def problem(self) -> str:
         """Why not every pod can be placed; empty if it can."""
+        if self.name == PREEMPTION:
+            return "" if self.pods + WARM_UP <= self.nodes else "each pod needs a node of its own: more nodes"
         largest_app = max(WARM_UP, -(-self.pods // self.shapes))
         if self.name == ANTI_AFFINITY and largest_app > self.nodes:
             return f"{largest_app} pods of one app need as many nodes: more nodes, or more shapes"
@@ -121,6 +144,8 @@ class Workload:
         return f"shape-{index % self.shapes}"
 
     def _requests(self, shape: int) -> dict[str, str]:
+        if self.name == PREEMPTION:
+            return HIGH
         if self.shapes == 1:
             return {"cpu": "100m", "memory": "500Mi"}
         return {"cpu": f"{50 + shape % 100}m", "memory": f"{(300 + 2 * (shape % 200)) * _MIB}"}
@@ -128,6 +153,8 @@ class Workload:
     def _scale(self) -> int:
         # 40 pods of 100m fill 4 CPU; a quarter stays free so that packing never decides. Affinity may gather all pods
         # in one zone.
+        if self.name == PREEMPTION:
+            return 1
         nodes = max(1, self.nodes // ZONES) if self.name == "affinity" else self.nodes
         return -(-self.pods // (nodes * 30))
 
