@@ -1,8 +1,8 @@
 """The composition root: every object is made once, here, and started and drained in order.
 
 Start: connect, ask what is served, mirror it, stand for election with a complete picture, decide only while leading.
-Stop: pop nothing more, let bindings finish within the drain time, flush events, give the lease back, close. A daemon
-belongs to one event loop.
+Stop: pop nothing more, let bindings and evictions finish within the drain time, then what is to be written on pods, then
+events, give the lease back, close. A daemon belongs to one event loop.
 """
 
 from __future__ import annotations
@@ -26,25 +26,27 @@ from scheduler.core.decode import Broken, ObjectDecoder
 from scheduler.core.deltas import Delta
 from scheduler.core.failedpod import FailedPod
 from scheduler.decisions import Decisions
-from scheduler.insight.http import Endpoints, Sources
-from scheduler.kube.access import LeaseName, SelfCheck
-from scheduler.kube.kinds import NEEDED, POD, Discovery, KindSpec, Served, failed_pods, watched
+from scheduler.insight.http import Check, Endpoints, Remark, Sources
+from scheduler.kube.access import KINDS_SERVED, PERMISSIONS, LeaseName, SelfCheck
+from scheduler.kube.kinds import NEEDED, POD, SPARED, Discovery, KindSpec, Served, failed_pods, watched
 from scheduler.kube.lease import LeaseLost
 from scheduler.kube.recorder import EventRecorder
 from scheduler.kube.reflector import Reflector
 from scheduler.kube.throttle import Throttle
 from scheduler.kube.transport import HttpTransport, load_settings
 from scheduler.kube.wire import Transport
-from scheduler.kube.writes import ApiWriter
+from scheduler.kube.writes import EVICTION_RULES, WRITES, ApiWriter
 from scheduler.leadership import Leadership
 from scheduler.obs.metrics import Metrics
 from scheduler.options import RunOptions
+from scheduler.preemption import PLUGIN as PREEMPTION
 
 _log = structlog.get_logger(__name__)
 
 HEARTBEAT_S: Final = 60.0
 """/livez fails when the loop has not come around for this long."""
 _LAG_EVERY_S: Final = 1.0
+_GLANCE_S: Final = 0.05
 _FLUSH_S: Final = 5.0
 _HURRIED: Final = 130
 _GC_BEFORE: Final = gc.get_threshold()
@@ -75,6 +77,7 @@ class Daemon:
 
     async def start(self) -> None:
         """Connect and begin; returns once the endpoints listen and the mirrors run, before they are complete."""
+        gc.set_threshold(*_GC_THRESHOLD)
         connection = self._options.config.client_connection
         self._failed = asyncio.get_running_loop().create_future()
         kubeconfig = self._options.kubeconfig or connection.kubeconfig
@@ -98,7 +101,8 @@ class Daemon:
         )
         election = self._options.config.leader_election
         lease = LeaseName(election.resource_namespace, election.resource_name) if election.leader_elect else None
-        self._check = SelfCheck(transport, self._clock, self._discovery, kinds=self._kinds, lease=lease)
+        writes = (*WRITES, *EVICTION_RULES) if self._may_evict() else WRITES
+        self._check = SelfCheck(transport, self._clock, self._discovery, kinds=self._kinds, writes=writes, lease=lease)
         self._bind_metrics()
         if self._options.port is not None:
             self._endpoints = Endpoints(self._sources())
@@ -141,16 +145,22 @@ class Daemon:
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
+    def _may_evict(self) -> bool:
+        profiles = self.decisions.profiles.values()
+        return any(plugin.name == PREEMPTION for profile in profiles for plugin in profile.post_filter)
+
     async def _drain(self, limit_s: float) -> None:
         decisions = self.decisions
         decisions.loop.stop()
         if self._scheduling is not None and self._is_synced:
             await asyncio.wait([self._scheduling])
-        left = await decisions.binder.drain(limit_s)
+        bindings, preemptions = await asyncio.gather(
+            decisions.binder.drain(limit_s), decisions.evictions.drain(limit_s)
+        )
         if self._leadership.may_write():  # else nothing may be told of what was cancelled
             decisions.inbox.apply()
         decisions.queue.close()
-        _log.info("drained", bindings_cancelled=left)
+        _log.info("drained", bindings_cancelled=bindings, preemptions_cut_short=preemptions)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_FLUSH_S):
                 await decisions.patches.drain()
@@ -177,7 +187,8 @@ class Daemon:
         if self._election is not None:
             self._election.cancel()
             await asyncio.gather(self._election, return_exceptions=True)
-        await self._leadership.resign(gives_back=not self.decisions.binder)
+        is_quiet = not self.decisions.binder and not self.decisions.evictions
+        await self._leadership.resign(gives_back=is_quiet)
 
     def _spawn(self, part: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(part)
@@ -230,11 +241,10 @@ class Daemon:
         await self._found.wait()
         for reflector in list(self._reflectors.values()):
             if reflector.spec in self._kinds:  # pods that failed long ago are not waited for
-                await reflector.synced.wait()
+                await self._pictured(reflector)
         self.decisions.inbox.apply()
         gc.collect()
         gc.freeze()
-        gc.set_threshold(*_GC_THRESHOLD)
         self._is_synced = True
         named = Counter(info.pod.spec.scheduler_name for info in self.decisions.shared.pending)
         waiting = {name: named[name] for name in self.decisions.profiles}
@@ -242,6 +252,16 @@ class Daemon:
         if self._election is None and not self._is_stopping:
             self._stand()
         await self.decisions.loop.run(self._leadership.may_write)
+
+    async def _pictured(self, reflector: Reflector[Any]) -> None:
+        """Until its first picture is complete; or cannot be had, of a kind without which decisions go on."""
+        if reflector.spec.name not in SPARED:
+            await reflector.synced.wait()
+            return
+        while not (reflector.synced.is_set() or reflector.stats.denied or reflector.stats.absent):
+            await self._clock.sleep(_GLANCE_S)
+        if not reflector.synced.is_set():
+            _log.warning(SPARED[reflector.spec.name], error=reflector.stats.last_error)
 
     async def _measure_lag(self) -> None:
         while True:
@@ -273,8 +293,8 @@ class Daemon:
             readyz={
                 **readyz,
                 **self._leadership.readyz(),
-                "permissions": self._check.permissions,
-                "kinds-served": self._check.kinds_served,
+                PERMISSIONS: self._with_minor(self._check.permissions, PERMISSIONS),
+                KINDS_SERVED: self._with_minor(self._check.kinds_served, KINDS_SERVED),
                 "sched-handler-sync": lambda: None if self._is_synced else "the first picture is not complete",
                 "shutdown": lambda: "shutting down" if self._is_stopping else None,
             },
@@ -296,15 +316,23 @@ class Daemon:
             return f"the scheduling loop has not come around for {silent_s:.0f} s"
         return None
 
+    def _with_minor(self, check: Check, name: str) -> Check:
+        """What is missing and does not matter for readiness is told as well."""
+        return lambda: check() or Remark(self._check.minor(name)) or None
+
     def _kind_lag(self, kind: str) -> str | None:
         reflector = self._reflectors.get(kind)
         if reflector is None:
             if self._discovery.answered.is_set() and kind not in NEEDED:
-                return None  # nothing to mirror
+                return Remark(SPARED[kind]) if kind in SPARED else None  # nothing to mirror
             return self._discovery.last_error or f"the server does not serve {kind}, as far as is known"
-        if reflector.synced.is_set() and not reflector.stats.denied:
+        stats, is_synced = reflector.stats, reflector.synced.is_set()
+        if is_synced and not stats.denied:
             return None
-        return reflector.stats.denied or reflector.stats.last_error or "not synced"
+        wrong = stats.denied or stats.last_error or "not synced"
+        if kind in SPARED and (is_synced or stats.denied or stats.absent):
+            return Remark(wrong if is_synced else f"{SPARED[kind]}: {wrong}")
+        return wrong
 
     def _cache_dump(self) -> object:
         nodes = self.decisions.cluster.nodes

@@ -7,10 +7,10 @@ Whatever changes cache or queue goes through the inbox. Rules: docs/spec/core.md
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
@@ -23,9 +23,10 @@ from scheduler.core.podinfo import PodInfo
 from scheduler.core.records import DecisionRecord
 from scheduler.core.verdicts import AttemptError, Code, Rejection, Skip, Wait
 from scheduler.failure import Failures
-from scheduler.framework.points import PreBindPlugin
+from scheduler.framework.points import BindPlugin, PreBindPlugin
 from scheduler.framework.profile import Profile
 from scheduler.framework.runner import Runner
+from scheduler.framework.settle import ended_within
 from scheduler.framework.state import CycleState
 from scheduler.permit import Permits
 from scheduler.queue import QueuedPod
@@ -132,22 +133,14 @@ class Binder:
 
         Returns how many were cancelled. Gives up on a server that does not answer within some seconds more.
         """
-        await self._ended_within(limit_s)
+        await ended_within(self._tasks, limit_s, self._clock)
         left = list(self._tasks.items())
         for task, binding in left:
             binding.is_cancelled = True
-            if not binding.is_sending:
+            if not binding.is_sending and not binding.preempted_by:
                 task.cancel()
-        await self._ended_within(_ANSWER_S)
+        await ended_within(self._tasks, _ANSWER_S, self._clock)
         return len(left)
-
-    async def _ended_within(self, limit_s: float) -> None:
-        if self._tasks:
-            waits = asyncio.ensure_future(asyncio.wait(list(self._tasks)))
-            limit = asyncio.ensure_future(self._clock.sleep(limit_s))
-            await asyncio.wait({waits, limit}, return_when=asyncio.FIRST_COMPLETED)
-            limit.cancel()
-            waits.cancel()
 
     def has(self, uid: str) -> bool:
         """Whether a binding of this pod is under way."""
@@ -156,14 +149,18 @@ class Binder:
     def preempt(self, uid: str, plugin: str) -> bool:
         """Take back the place of a pod that has not been sent to its node; False if it has, or if it is not here."""
         if self.permits.is_held(uid):
-            self.permits.reject(uid, plugin, "preempted")
-            return True
+            return self.permits.preempt(uid, plugin)
         for task, binding in self._tasks.items():
             if binding.assumed.uid == uid and binding.is_preparing:
-                binding.preempted_by = plugin
-                task.cancel()
+                if not binding.preempted_by:  # once: what it waits for is an answer that it must have
+                    binding.preempted_by = plugin
+                    task.cancel()
                 return True
         return False
+
+    def gives_way(self, uid: str) -> bool:
+        """Whether its place is being taken back already."""
+        return any(binding.preempted_by for binding in self._tasks.values() if binding.assumed.uid == uid)
 
     # -- one binding -------------------------------------------------------------------------------------------------
 
@@ -183,21 +180,21 @@ class Binder:
         try:
             await self._bind(binding)
         except _Refused as refused:
-            undo = self._undo_late if refused.is_late else self._undo_refused
-            self._inbox.put(partial(undo, binding, refused.rejection))
+            if refused.is_late:
+                self._inbox.put(partial(self._undo_failed, binding, refused.rejection.message, is_refusal=True))
+            else:
+                self._inbox.put(partial(self._undo_refused, binding, refused.rejection))
         except _Dropped:
             self._inbox.put(partial(self._undo_dropped, binding))
         except asyncio.CancelledError:
-            if binding.preempted_by:
-                self._inbox.put(partial(self._undo_error, binding, f"preempted by {binding.preempted_by}"))
-                return
-            self._inbox.put(partial(self._undo_error, binding, "the scheduler is stopping"))
+            why = f"preempted by {binding.preempted_by}" if binding.preempted_by else "the scheduler is stopping"
+            self._inbox.put(partial(self._undo_failed, binding, why))
             raise
         except (AttemptError, ApiError) as error:
-            self._inbox.put(partial(self._undo_error, binding, error.message))
+            self._inbox.put(partial(self._undo_failed, binding, error.message))
         except Exception as error:  # noqa: BLE001 (one of the two places: an unforeseen failure costs this pod one attempt)
             self._failures.unforeseen("binding failed", binding.assumed.key, error)
-            self._inbox.put(partial(self._undo_error, binding, repr(error)))
+            self._inbox.put(partial(self._undo_failed, binding, repr(error)))
         else:
             self._succeeded(binding)
         finally:
@@ -214,6 +211,8 @@ class Binder:
             binding.is_preparing = True
             await self._pre_bind(binding, active)
             binding.is_preparing = False
+            if binding.preempted_by:  # at its end, where it was not noticed any more
+                raise asyncio.CancelledError
         async with self._room:
             if (patch := self._failures.withdraw(binding.assumed.uid)) is not None:
                 await asyncio.wait([patch])
@@ -236,8 +235,10 @@ class Binder:
         began = self._clock.now()
         no = await self.permits.release(binding.assumed.uid)
         self._metrics.permit_wait((Code.SUCCESS if no is None else no.code).value, self._clock.now() - began)
-        if no is not None:
+        if no is not None and no.code.is_rejection:
             raise _Refused(no)
+        if no is not None:
+            raise AttemptError(f"waiting on permit for pod: {no.message}", plugin=no.plugin)
 
     async def _pre_bind(self, binding: Binding, active: list[PreBindPlugin]) -> None:
         """Neighbours that allow it run beside each other; a failure cancels its siblings between their writes."""
@@ -265,7 +266,13 @@ class Binder:
                 raise _foremost(several) from None
 
     async def _pre_bind_one(self, binding: Binding, plugin: PreBindPlugin) -> None:
-        no = await plugin.pre_bind(binding.state, binding.assumed, binding.assumed.node_name)
+        try:
+            no = await plugin.pre_bind(binding.state, binding.assumed, binding.assumed.node_name)
+        except asyncio.CancelledError:
+            if not binding.preempted_by:
+                raise
+            why = f'running PreBind plugin "{plugin.name}": preempted by {binding.preempted_by}'
+            raise AttemptError(why, plugin=plugin.name) from None
         if no is None:
             return
         if no.code.is_rejection:
@@ -296,7 +303,7 @@ class Binder:
     async def _commit(self, binding: Binding) -> None:
         began = self._clock.now()
         for plugin in binding.profile.bind:
-            answer = await self._resolved(binding, plugin.name, plugin.bind)
+            answer = await self._resolved(binding, plugin)
             if isinstance(answer, Skip):
                 continue
             if answer is not None:
@@ -305,12 +312,7 @@ class Binder:
             return
         raise AttemptError("no Bind plugin took the pod")
 
-    async def _resolved(
-        self,
-        binding: Binding,
-        name: str,
-        bind: Callable[[CycleState, PodInfo, str], Coroutine[Any, Any, Rejection | Skip | None]],
-    ) -> Rejection | Skip | None:
+    async def _resolved(self, binding: Binding, plugin: BindPlugin) -> Rejection | Skip | None:
         """Bind; a busy server is waited for, a conflict read, a lost answer read and tried again on the same node."""
         lost = busy = 0
         while True:
@@ -318,7 +320,7 @@ class Binder:
             self._last_look(binding)
             try:
                 binding.is_sending = True
-                return await bind(binding.state, binding.assumed, binding.assumed.node_name)
+                return await plugin.bind(binding.state, binding.assumed, binding.assumed.node_name)
             except NotFound as error:
                 raise _Dropped from error
             except (Ambiguous, Conflict) as error:
@@ -326,17 +328,17 @@ class Binder:
                     return None
                 lost += 1
                 if isinstance(error, Conflict) or lost == _BIND_TRIES:
-                    raise _bind_error(name, error) from error
+                    raise _bind_error(plugin.name, error) from error
             except TooManyRequests as error:
                 busy += 1
                 if error.retry_after_s is None or busy == _BUSY_TRIES:
-                    raise _bind_error(name, error) from error
+                    raise _bind_error(plugin.name, error) from error
                 binding.is_sending = False
                 if binding.is_cancelled:
                     raise asyncio.CancelledError from error
                 await self._clock.sleep(error.retry_after_s)
             except ApiError as error:
-                raise _bind_error(name, error) from error
+                raise _bind_error(plugin.name, error) from error
             finally:
                 binding.is_sending = False
 
@@ -398,14 +400,16 @@ class Binder:
             return False
         return True
 
-    def _undo_error(self, binding: Binding, message: str) -> None:
+    def _undo_failed(self, binding: Binding, message: str, *, is_refusal: bool = False) -> None:
+        """A refusal by PreBind as well, as upstream: the status's plain text, no rejecters, error back-off."""
         if self._is_confirmed(binding):
             self._succeeded(binding)
             return
-        binding.record.result, binding.record.message = "error", message
+        binding.record.result, binding.record.message = "unschedulable" if is_refusal else "error", message
         if self._release(binding):
             self._queue.move_all(ASSIGNED_POD_DELETE, binding.assumed, None)
-        self._failures.error(binding.queued, message=message, took_s=self._clock.now() - binding.popped_at)
+        fail = self._failures.refused_late if is_refusal else self._failures.error
+        fail(binding.queued, message=message, took_s=self._clock.now() - binding.popped_at)
 
     def _undo_refused(self, binding: Binding, no: Rejection) -> None:
         if self._is_confirmed(binding):
@@ -417,22 +421,13 @@ class Binder:
         took_s = self._clock.now() - binding.popped_at
         self._failures.unfit(binding.queued, diagnosis, message=diagnosis.message(), nominate="", took_s=took_s)
         if released:
-            uid = binding.assumed.uid
-            self._queue.move_all(ASSIGNED_POD_DELETE, binding.assumed, None, concerns=lambda pod: pod.uid != uid)
-
-    def _undo_late(self, binding: Binding, no: Rejection) -> None:
-        """As upstream: the status's plain text, no rejecters, error back-off."""
-        binding.record.result, binding.record.message = "unschedulable", no.message
-        if self._release(binding):
-            self._queue.move_all(ASSIGNED_POD_DELETE, binding.assumed, None)
-        took_s = self._clock.now() - binding.popped_at
-        self._failures.refused_late(binding.queued, message=no.message, took_s=took_s)
+            assumed = binding.assumed
+            self._queue.move_all(ASSIGNED_POD_DELETE, assumed, None, concerns=lambda pod: pod.uid != assumed.uid)
 
     def _is_confirmed(self, binding: Binding) -> bool:
         """The watch has shown the pod on our node: what looked like a failure was carried out."""
-        uid = binding.assumed.uid
-        held = self._cluster.get(uid)
-        return held is not None and not self._cluster.is_assumed(uid) and held.node_name == binding.assumed.node_name
+        assumed, held = binding.assumed, self._cluster.get(binding.assumed.uid)
+        return held is not None and held.node_name == assumed.node_name and not self._cluster.is_assumed(assumed.uid)
 
     def _undo_dropped(self, binding: Binding) -> None:
         if self._is_confirmed(binding):

@@ -87,7 +87,7 @@ def _add_run(run: argparse.ArgumentParser) -> None:
         type=_duration,
         default=30.0,
         metavar="DURATION",
-        help="for bindings, on SIGTERM (default 30s)",
+        help="for bindings and evictions, on SIGTERM (default 30s)",
     )
     add("--write-config-to", metavar="FILE", help="write the configuration with all defaults, and exit")
     add("--feature-gates", type=_gates, default={}, metavar="NAME=BOOL,...")

@@ -263,6 +263,7 @@ class Cycle:
             no = answer if isinstance(answer, Rejection) else answer.rejection
             if isinstance(answer, Nominate):
                 unfit.nominate, unfit.victims = answer.node_name, answer.victims
+                record.nominated, record.preemption = answer.node_name, self._group_rows(answer.tried)
                 if no is None:
                     code, messages = Code.SUCCESS, [answer.message] if answer.message else []
                     break

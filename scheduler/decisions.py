@@ -107,9 +107,7 @@ class Decisions:
         self.binder = Binder(
             self.shared, self.failures, refusals=self.refusals, runners=runners, pods_version=pods_version
         )
-        self.evictions = Evictions(
-            self.shared, self.failures, self.binder, preempting, ours=frozenset(self.profiles)
-        )
+        self.evictions = Evictions(self.shared, self.failures, self.binder, preempting, profiles=self.profiles)
         self.intake = Intake(self.shared, self.failures, bindings=self.binder, permits=self.binder.permits)
         self.records = DecisionRecords()
         self.loop = SchedulingLoop(

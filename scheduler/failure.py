@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -60,8 +61,10 @@ class StatusPatches:
         """What was last asked for, until the watch shows it."""
         self._pending: dict[str, _Status] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
-        self._failed: set[str] = set()
-        """Whose last patch was not written."""
+        self._urgent: dict[str, None] = {}
+        """Of the pending those that nominate: somebody waits for them."""
+        self._awaited: dict[str, list[asyncio.Future[None]]] = {}
+        """Who waits for a pod's patches."""
 
     def __len__(self) -> int:
         return len(self._pending) + len(self._running)
@@ -81,36 +84,43 @@ class StatusPatches:
             return
         waiting = self._pending.get(uid)
         self._wanted[uid] = wanted
-        self._pending[uid] = _Status(
-            pod,
-            condition if wanted.verdict != known.verdict else (waiting.condition if waiting else None),
-            nominate if wanted.nominate != known.nominate else (waiting.nominate if waiting else None),
-        )
+        condition = condition if wanted.verdict != known.verdict else (waiting.condition if waiting else None)
+        nominate = nominate if wanted.nominate != known.nominate else (waiting.nominate if waiting else None)
+        self._wait(uid, _Status(pod, condition, nominate))
         self._start()
 
     def withdraw(self, uid: str) -> asyncio.Task[None] | None:
         """The pod is about to be bound: drop what waits. A write under way is returned, to be waited for (§3.14)."""
-        dropped = self._pending.pop(uid, None)
+        dropped = self._take(uid)
         under_way = self._running.get(uid)
         if dropped is not None and under_way is None:
             self._wanted.pop(uid, None)  # only what was never sent: what was, the watch may not have shown yet
+            self._over(uid)
         return under_way
 
-    async def written(self, uid: str) -> bool:
-        """Wait for what was submitted for this pod; False if the newest of it was not written, or is wanted no more."""
-        while uid in self._pending or uid in self._running:
-            running = self._running.get(uid)
-            if running is None:
-                await asyncio.wait(self._running.values(), return_when=asyncio.FIRST_COMPLETED)
-            else:
-                await asyncio.wait([running])
-        return uid not in self._failed
+    async def answered(self, uid: str) -> None:
+        """Wait until all that was submitted for this pod has been answered, or is wanted no more."""
+        if uid in self._pending or uid in self._running:
+            over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._awaited.setdefault(uid, []).append(over)
+            await over
+
+    def nomination(self, pod: Pod) -> str:
+        """Where the pod is nominated for all to see: what was written last counts until the watch shows it."""
+        known = self._wanted.get(pod.metadata.uid)
+        return pod.status.nominated_node_name if known is None else known.nominate
+
+    def seen(self, pod: Pod) -> None:
+        """The watch shows the pod. Once it shows what was asked for, it is to be believed if it shows something else."""
+        uid = pod.metadata.uid
+        if uid not in self._pending and self._wanted.get(uid) == _shown(pod, None):
+            del self._wanted[uid]
 
     def forget(self, uid: str) -> None:
         """The pod is gone or bound: nothing more is written for it."""
-        self._pending.pop(uid, None)
+        self._take(uid)
         self._wanted.pop(uid, None)
-        self._failed.discard(uid)
+        self._over(uid)
 
     async def drain(self) -> None:
         """Wait until everything submitted has been answered."""
@@ -119,23 +129,49 @@ class StatusPatches:
 
     def give_up(self) -> None:
         """Drop what has not been begun; what is under way ends with its answer."""
-        self._pending.clear()
+        for uid in list(self._pending):
+            self.withdraw(uid)
+
+    def _wait(self, uid: str, status: _Status) -> None:
+        self._pending[uid] = status
+        if status.nominate:
+            self._urgent[uid] = None
+        else:
+            self._urgent.pop(uid, None)
+
+    def _take(self, uid: str) -> _Status | None:
+        self._urgent.pop(uid, None)
+        return self._pending.pop(uid, None)
 
     def _start(self) -> None:
         room = _PATCHES_IN_FLIGHT - len(self._running)
         if room <= 0:
             return
-        for uid in list(islice((uid for uid in self._pending if uid not in self._running), room)):
-            task = asyncio.ensure_future(self._write(uid, self._pending.pop(uid)))
+        for uid in list(islice((uid for uid in self._in_turn() if uid not in self._running), room)):
+            status = self._take(uid)
+            assert status is not None
+            task = asyncio.ensure_future(self._write(uid, status))
             self._running[uid] = task
             task.add_done_callback(partial(self._ended, uid))
+
+    def _in_turn(self) -> Iterator[str]:
+        """Nominations first: what is to be done once they are written does not wait for thousands of verdicts."""
+        yield from self._urgent
+        yield from (uid for uid in self._pending if uid not in self._urgent)
 
     def _ended(self, uid: str, _: asyncio.Task[None]) -> None:
         del self._running[uid]
         self._start()
+        self._over(uid)
+
+    def _over(self, uid: str) -> None:
+        """Nothing is under way for the pod any more, perhaps."""
+        if uid not in self._pending and uid not in self._running:
+            for over in self._awaited.pop(uid, ()):
+                if not over.done():
+                    over.set_result(None)
 
     async def _write(self, uid: str, status: _Status) -> None:
-        self._failed.discard(uid)
         try:
             await settle(
                 self._writer.patch_pod_status(
@@ -149,16 +185,12 @@ class StatusPatches:
 
     def _not_written(self, uid: str, status: _Status) -> None:
         """Forget that it was asked for, so that the next time it is written; or leave it to the patch that waits."""
-        self._failed.add(uid)
         waiting = self._pending.get(uid)
         if waiting is None:
             self._wanted.pop(uid, None)
             return
-        self._pending[uid] = _Status(
-            waiting.pod,
-            waiting.condition or status.condition,
-            status.nominate if waiting.nominate is None else waiting.nominate,
-        )
+        nominate = status.nominate if waiting.nominate is None else waiting.nominate
+        self._wait(uid, _Status(waiting.pod, waiting.condition or status.condition, nominate))
 
 
 def _verdict(condition: PodCondition | None) -> tuple[str, ...]:
@@ -224,13 +256,19 @@ class Failures:
 
     def clear_nomination(self, info: PodInfo) -> None:
         """Somebody more important takes the place that this pod was to have."""
-        self._queue.nominator.add(info, "")
-        self._queue.nomination_ended(info)
+        left = self._queue.nominator.delete(info)
+        self._queue.nomination_ended(info, left or "")
         self._patches.submit(info.pod, None, "")
 
-    async def written(self, uid: str) -> bool:
-        """As `StatusPatches.written`."""
-        return await self._patches.written(uid)
+    def seen(self, pod: Pod) -> None:
+        """As `StatusPatches.seen`."""
+        self._patches.seen(pod)
+
+    async def written(self, info: PodInfo, node_name: str) -> bool:
+        """Wait for what was submitted for this pod; whether it is nominated to that node then, for all to see."""
+        await self._patches.answered(info.uid)
+        newest = self._pending.get(info.key)
+        return newest is not None and newest.uid == info.uid and self._patches.nomination(newest.pod) == node_name
 
     def report(self, pod: Pod, reason: str, message: str, nominate: str | None) -> None:
         """The event and the condition, without touching the queue."""

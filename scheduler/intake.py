@@ -167,6 +167,7 @@ class Intake:
         info = pod_info(new)
         before = self._pending.get(info.key)
         self._pending.set(info)
+        self._failures.seen(new)
         if before is None:
             if not self._cluster.is_assumed(info.uid) and not self._bindings.has(info.uid):
                 self._queue.add(info)

@@ -152,11 +152,11 @@ class SchedulingLoop:
                     )
                 )
             case Unfit():
+                if outcome.victims and outcome.nominate:
+                    self._evictions.start(queued.info, outcome.nominate, outcome.victims)
                 self._failures.unfit(
                     queued, outcome.diagnosis, message=outcome.message, nominate=outcome.nominate, took_s=took_s
                 )
-                if outcome.victims and outcome.nominate:
-                    self._evictions.start(queued.info, outcome.nominate, outcome.victims)
             case Broke():
                 self._failures.error(queued, message=outcome.message, took_s=took_s)
 

@@ -69,6 +69,13 @@ class Permits:
         if held is not None and not held.verdict.done():
             held.verdict.set_result(Rejection(plugin, Code.UNSCHEDULABLE, (message,)))
 
+    def preempt(self, uid: str, plugin: str) -> bool:
+        """A pod of higher priority needs the place: no fault of this pod. False if it was allowed to go already."""
+        held = self._held[uid]
+        if not held.verdict.done():
+            held.verdict.set_result(Rejection(plugin, Code.ERROR, ("preempted",)))
+        return held.verdict.result() is not None
+
     async def _expire(self, uid: str, plugin: str, wait: Wait) -> None:
         limit_s = min(wait.timeout_s, MAX_WAIT_S)
         await self._clock.sleep(limit_s)

@@ -1,8 +1,8 @@
 """Carrying out a preemption: nominate, evict, let the preemptor try again (docs/spec/core.md §3.10 step 5).
 
 In the background, as upstream; the decision was made by a PostFilter plugin. Two things are done in another order: the
-nomination is written before the first victim dies, so that a restart in between knows whose room that is; and before each
-eviction the plan is looked at again, so that nobody dies for a pod that has gone, or is bound.
+nomination is written before the first victim dies, so that a restart in between knows whose room that is; and right before
+each DELETE the plan is looked at again, so that nobody dies for a pod that has gone, or is bound.
 
 Whatever changes cache or queue goes through the inbox.
 """
@@ -10,39 +10,90 @@ Whatever changes cache or queue goes through the inbox.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
 from scheduler.binding import Binder
 from scheduler.config.durations import format_duration
 from scheduler.core.disruption import DISRUPTION_TARGET, preempted_by
-from scheduler.core.errors import ApiError, Conflict, Fenced, NotFound
+from scheduler.core.errors import (
+    Ambiguous,
+    ApiError,
+    Conflict,
+    Fenced,
+    Invalid,
+    NotFound,
+    TooManyRequests,
+    Unavailable,
+)
+from scheduler.core.pod import PodCondition
 from scheduler.core.podinfo import PodInfo
 from scheduler.failure import Failures
 from scheduler.framework.preempting import Preempting
-from scheduler.framework.settle import settle
+from scheduler.framework.profile import Profile
+from scheduler.framework.settle import ended_within, settle
 from scheduler.shared import Shared
 
 _log = structlog.get_logger(__name__)
 
 PLUGIN: Final = "DefaultPreemption"
 _EVICTIONS_IN_FLIGHT: Final = 16
+_RETRIES_S: Final = (0.01, 0.05, 0.25)
+_BUSY_TRIES: Final = 10
+_ANSWER_S: Final = 10.0
+"""While stopping: how long a write on the wire may take to be answered."""
 
 
 class _Off(Exception):
     """The plan no longer holds: nobody else is evicted for it."""
 
 
+class _End(enum.Enum):
+    """How a preemption ended, and what becomes of the preemptor."""
+
+    DONE = "success"
+    """The end of its victims wakes it."""
+    OFF = "given up"
+    """It looks for another way at once."""
+    FAILED = "error"
+    """It tries again, but not as fast as a server can refuse."""
+
+
+@dataclass(slots=True, eq=False)
+class _Plan:
+    """One preemption under way."""
+
+    preemptor: PodInfo
+    node_name: str
+    victims: list[PodInfo]
+    has_failed: bool = False
+    """A victim could not be evicted: to evict others would be for nothing."""
+    taken: int = 0
+    """So many were evicted; the others went by themselves."""
+
+    @property
+    def victim_uids(self) -> list[str]:
+        return [victim.uid for victim in self.victims]
+
+
 class Evictions:
     """Preemptions under way. Single owner: the scheduling loop starts them."""
 
     def __init__(
-        self, shared: Shared, failures: Failures, binder: Binder, preempting: Preempting, *, ours: frozenset[str]
+        self,
+        shared: Shared,
+        failures: Failures,
+        binder: Binder,
+        preempting: Preempting,
+        *,
+        profiles: Mapping[str, Profile],
     ) -> None:
-        """`ours` are the scheduler names of this process."""
+        """`profiles` by the scheduler names of this process."""
         self._cluster = shared.cluster
         self._queue = shared.queue
         self._inbox = shared.inbox
@@ -54,87 +105,171 @@ class Evictions:
         self._failures = failures
         self._binder = binder
         self._preempting = preempting
-        self._ours = ours
+        self._profiles = profiles
         self._room = asyncio.Semaphore(_EVICTIONS_IN_FLIGHT)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._plans: dict[str, _Plan] = {}
+        """The newest of each preemptor, by its uid."""
+        self._is_stopping = False
 
     def __len__(self) -> int:
         return len(self._tasks)
 
     def start(self, preemptor: PodInfo, node_name: str, victims: Sequence[PodInfo]) -> None:
-        """Evict in the background. The preemptor must be back in the queue and nominated to the node by now."""
-        left = [victim for victim in victims if victim.pod.metadata.deletion_timestamp is None]
+        """Evict in the background, for which this pod is held back.
+
+        Call it right before the pod is returned to the queue and nominated to the node: PreEnqueue must know of it by
+        then, and nothing is done before the event loop's next turn.
+        """
+        left = [victim for victim in victims if not self._is_leaving(victim)]
         if not left:
             return  # all are leaving already: their end is what the preemptor waits for
         self._metrics.preempted(len(victims), others=sum(not self._is_ours(victim) for victim in left))
-        self._preempting.begin(preemptor.uid)
-        self._spawn(self._run(preemptor, node_name, left))
-
-    async def drain(self) -> None:
-        """Wait until every preemption under way has ended: half of one would be victims for nothing."""
-        while self._tasks:
-            await asyncio.wait(self._tasks)
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
+        plan = _Plan(preemptor, node_name, left)
+        before = self._plans.get(preemptor.uid)
+        if before is not None:
+            self._preempting.end(preemptor.uid, before.victim_uids)
+        self._plans[preemptor.uid] = plan
+        self._preempting.begin(preemptor.uid, plan.victim_uids)
+        task = asyncio.create_task(self._run(plan))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    async def drain(self, limit_s: float) -> int:
+        """Let preemptions finish: half of one would be victims for nothing. After `limit_s` nobody else is evicted.
+
+        Returns how many were cut short. Answers to what was sent are awaited; gives up on a server that does not answer
+        within some seconds more.
+        """
+        await ended_within(self._tasks, limit_s, self._clock)
+        self._is_stopping = True
+        left = len(self._tasks)
+        await ended_within(self._tasks, _ANSWER_S, self._clock)
+        return left
+
+    def _is_leaving(self, pod: PodInfo) -> bool:
+        is_deleted = pod.pod.metadata.deletion_timestamp is not None or self._preempting.is_doomed(pod.uid)
+        return is_deleted or self._binder.gives_way(pod.uid)
+
     def _is_ours(self, pod: PodInfo) -> bool:
-        return pod.pod.spec.scheduler_name in self._ours
+        return pod.pod.spec.scheduler_name in self._profiles
 
     # -- one preemption --------------------------------------------------------------------------------------------------
 
-    async def _run(self, preemptor: PodInfo, node_name: str, victims: list[PodInfo]) -> None:
+    async def _run(self, plan: _Plan) -> None:
         began = self._clock.now()
-        result = "success"
+        end = _End.FAILED
+        names = {"preemptor": plan.preemptor.key, "node": plan.node_name}
         try:
-            await self._evict_all(preemptor, node_name, victims)
-            self._keep_count(preemptor, node_name)
+            end = await self._evict_all(plan)
         except _Off as off:
-            result = "error"
-            _log.info("preemption given up", preemptor=preemptor.key, node=node_name, why=str(off))
+            end = _End.OFF
+            _log.info("preemption given up", **names, why=str(off))
         except ApiError as error:
-            result = "error"
-            if not isinstance(error, Fenced):
-                _log.warning("preemption failed", preemptor=preemptor.key, node=node_name, error=error.message)
+            if not isinstance(error, Fenced) and self._preempting.is_news(plan.preemptor.uid, error.message):
+                _log.warning("preemption failed", **names, error=error.message)
         except Exception as error:  # noqa: BLE001 (an unforeseen failure costs this preemption, and the pod must not wait for ever)
-            result = "error"
-            self._failures.unforeseen("preemption failed", preemptor.key, error)
+            self._failures.unforeseen("preemption failed", plan.preemptor.key, error)
         finally:
-            self._metrics.preemption_done(result, self._clock.now() - began)
-            self._inbox.put(partial(self._end, preemptor, is_retried=result != "success"))
+            self._metrics.preemption_done("success" if end is _End.DONE else "error", self._clock.now() - began)
+            self._inbox.put(partial(self._ended, plan, end))
 
-    def _end(self, preemptor: PodInfo, *, is_retried: bool) -> None:
-        self._preempting.end(preemptor.uid)
-        if is_retried:  # no event may come that would wake it
-            self._queue.activate([preemptor])
+    def _ended(self, plan: _Plan, end: _End) -> None:
+        preemptor = plan.preemptor
+        if self._plans.get(preemptor.uid) is not plan:
+            return
+        del self._plans[preemptor.uid]
+        self._preempting.end(preemptor.uid, plan.victim_uids)
+        if not self._is_pending(preemptor):
+            self._preempting.forget(preemptor.uid)  # again: what has been noted since
+            return
+        match end:
+            case _End.DONE:
+                self._preempting.is_news(preemptor.uid, "")
+                if plan.taken:
+                    self._keep_count(plan)
+                self._queue.reconsider(preemptor)  # it was told of nothing while it was held back
+            case _End.OFF:  # no event may come that would wake it
+                self._queue.activate([preemptor])
+            case _End.FAILED:
+                self._queue.retry(preemptor)
 
-    async def _evict_all(self, preemptor: PodInfo, node_name: str, victims: list[PodInfo]) -> None:
-        if not await self._failures.written(preemptor.uid):
-            raise _Off("the nomination could not be written")
-        self._clear_lower_nominations(preemptor, node_name)
-        *first, last = victims
-        try:
-            async with asyncio.TaskGroup() as group:
-                for victim in first:
-                    group.create_task(self._evict(preemptor, node_name, victim))
-        except BaseExceptionGroup as several:
-            raise several.exceptions[0] from None
-        self._preempting.last(preemptor.uid, last.uid)
-        await self._evict(preemptor, node_name, last)
+    async def _evict_all(self, plan: _Plan) -> _End:
+        is_written = await self._failures.written(plan.preemptor, plan.node_name)
+        self._inbox.catch_up()
+        self._check(plan)
+        if not is_written:
+            return _End.FAILED  # why has been said already
+        self._inbox.put(partial(self._clear_lower_nominations, plan))
+        *first, last = plan.victims
+        answers = await asyncio.gather(*(self._evict(plan, victim) for victim in first), return_exceptions=True)
+        errors = [answer for answer in answers if answer is not None]
+        if errors:
+            raise min(errors, key=lambda error: isinstance(error, _Off))  # what went wrong, rather than what followed
+        self._inbox.catch_up()
+        self._check(plan)
+        self._preempting.last(plan.preemptor.uid, last.uid)
+        await self._evict(plan, last)
+        return _End.DONE
 
-    async def _evict(self, preemptor: PodInfo, node_name: str, victim: PodInfo) -> None:
+    def _is_pending(self, preemptor: PodInfo) -> bool:
+        newest = self._pending.get(preemptor.key)
+        return newest is not None and newest.uid == preemptor.uid and newest.pod.metadata.deletion_timestamp is None
+
+    def _check(self, plan: _Plan) -> None:
+        """Raises _Off if the place is of no use any more, or no business of ours."""
+        why = ""
+        if plan.has_failed:
+            why = "another victim could not be evicted"
+        elif self._is_stopping:
+            why = "the scheduler is stopping"
+        elif not self._is_pending(plan.preemptor):
+            why = "the preemptor has gone or is bound"
+        elif self._plans.get(plan.preemptor.uid) is not plan:
+            why = "there is a newer plan for the preemptor"
+        elif self._cluster.nodes.present_slot(plan.node_name) is None:
+            why = "the node has gone"
+        elif self._queue.nominator.node_of(plan.preemptor.uid) != plan.node_name:
+            why = "the preemptor was nominated elsewhere"
+        if why:
+            raise _Off(why)
+
+    def _still(self, plan: _Plan, victim: PodInfo) -> PodInfo | None:
+        """The victim as it is now; None if it has gone or is going. Else raises _Off as `_check` does."""
+        self._inbox.catch_up()
+        held = self._cluster.get(victim.uid)
+        if held is None or held.node_name != plan.node_name or self._is_leaving(held):
+            return None
+        self._check(plan)
+        return held
+
+    # -- one victim ------------------------------------------------------------------------------------------------------
+
+    async def _evict(self, plan: _Plan, victim: PodInfo) -> None:
         async with self._room:
-            if not self._is_needed(preemptor, node_name, victim):
+            try:
+                await self._take(plan, victim)
+            except BaseException:
+                plan.has_failed = True
+                raise
+
+    async def _take(self, plan: _Plan, victim: PodInfo) -> None:
+        held, preemptor = self._still(plan, victim), plan.preemptor
+        if held is None:
+            return
+        note = f"Preempted by pod {preemptor.uid} on node {plan.node_name}"
+        if self._binder.preempt(held.uid, PLUGIN):
+            note += " (in kube-scheduler memory)."
+        else:
+            is_done = await self._tell(plan, held) and await self._delete(plan, held)
+            self._inbox.catch_up()
+            if self._cluster.get(held.uid) is not None:  # else the watch was faster, and nobody would forget it
+                self._preempting.doom(held.uid)
+            if not is_done:
                 return
-            note = f"Preempted by pod {preemptor.uid} on node {node_name}"
-            if self._binder.preempt(victim.uid, PLUGIN):
-                note += " (in kube-scheduler memory)."
-            elif not await self._delete(preemptor, victim):
-                return
+        plan.taken += 1
         self._recorder.event(
-            victim.pod,
+            held.pod,
             controller=preemptor.pod.spec.scheduler_name,
             type_="Normal",
             reason="Preempted",
@@ -142,60 +277,88 @@ class Evictions:
             note=note,
             related=preemptor.pod,
         )
-        _log.info("pod preempted", victim=victim.key, node=node_name, preemptor=preemptor.key)
+        _log.info("pod preempted", victim=held.key, node=plan.node_name, preemptor=preemptor.key)
 
-    def _is_needed(self, preemptor: PodInfo, node_name: str, victim: PodInfo) -> bool:
-        """False if the victim has gone by itself. Raises _Off if the preemptor does not need the place any more."""
-        self._inbox.catch_up()
-        newest = self._pending.get(preemptor.key)
-        if newest is None or newest.uid != preemptor.uid or newest.pod.metadata.deletion_timestamp is not None:
-            raise _Off("the preemptor has gone or is bound")
-        if self._cluster.nodes.present_slot(node_name) is None:
-            raise _Off("the node has gone")
-        if self._queue.nominator.node_of(preemptor.uid) != node_name:
-            raise _Off("the preemptor was nominated elsewhere")
-        held = self._cluster.get(victim.uid)
-        return held is not None and held.node_name == node_name and held.pod.metadata.deletion_timestamp is None
-
-    async def _delete(self, preemptor: PodInfo, victim: PodInfo) -> bool:
-        """Say why, then delete with its own grace. False if the pod was gone already."""
+    async def _tell(self, plan: _Plan, victim: PodInfo) -> bool:
+        """Say why it has to go. False if it has gone already."""
         pod = victim.pod
-        condition = preempted_by(preemptor.pod.spec.scheduler_name, pod.metadata.generation)
-        shown = pod.condition(DISRUPTION_TARGET)
+        condition = preempted_by(plan.preemptor.pod.spec.scheduler_name, pod.metadata.generation)
+        if _says(pod.condition(DISRUPTION_TARGET)) == _says(condition):
+            return True
         try:
-            if shown is None or (shown.status, shown.reason, shown.message) != (
-                condition.status,
-                condition.reason,
-                condition.message,
-            ):
-                await settle(self._writer.patch_pod_status(pod, condition=condition, nominated_node_name=None))
-            await settle(self._writer.delete_pod(pod))
+            await settle(self._writer.patch_pod_status(pod, condition=condition, nominated_node_name=None))
         except NotFound:
             return False
-        except Conflict:
-            newest = await self._writer.read_pod(pod.metadata.namespace, pod.metadata.name)
-            if newest is None or newest.metadata.uid != victim.uid:
-                return False
-            raise
+        except (Conflict, Invalid):
+            if await self._is_there(victim):
+                raise
+            return False
         return True
 
-    def _clear_lower_nominations(self, preemptor: PodInfo, node_name: str) -> None:
-        """Pods of lower priority that were to come here look for another place at once; only ours are told."""
-        for other in self._queue.nominator.for_node(node_name):
-            if other.priority < preemptor.priority and self._pending.get(other.key) is not None:
-                self._failures.clear_nomination(other)
+    async def _delete(self, plan: _Plan, victim: PodInfo) -> bool:
+        """With its own grace. False if somebody else was faster. After every wait all is looked at again."""
+        lost = failed = busy = 0
+        while True:
+            await self._writer.turn()
+            if self._still(plan, victim) is None:
+                return bool(lost)
+            try:
+                await settle(self._writer.delete_pod(victim.pod))
+            except NotFound:
+                return bool(lost)
+            except Conflict:
+                if await self._is_there(victim):
+                    raise
+                return bool(lost)
+            except TooManyRequests as error:
+                busy += 1
+                if error.retry_after_s is None or busy == _BUSY_TRIES:
+                    raise
+                await self._clock.sleep(error.retry_after_s)
+            except (Ambiguous, Unavailable) as error:
+                if failed == len(_RETRIES_S):
+                    raise
+                lost += isinstance(error, Ambiguous)
+                await self._clock.sleep(_RETRIES_S[failed])
+                failed += 1
+            else:
+                return True
 
-    def _keep_count(self, preemptor: PodInfo, node_name: str) -> None:
-        brake_s = self._preempting.made_room(preemptor.uid, node_name, self._clock.now())
+    async def _is_there(self, victim: PodInfo) -> bool:
+        """Whether the API server has this very pod, rather than none or a namesake."""
+        newest = await self._writer.read_pod(victim.pod.metadata.namespace, victim.pod.metadata.name)
+        return newest is not None and newest.metadata.uid == victim.uid
+
+    # -- changes, applied by the inbox -----------------------------------------------------------------------------------
+
+    def _clear_lower_nominations(self, plan: _Plan) -> None:
+        """Pods of lower priority that were to come here look for another place at once; only ours are told."""
+        if self._queue.nominator.node_of(plan.preemptor.uid) != plan.node_name:
+            return
+        for other in self._queue.nominator.for_node(plan.node_name):
+            if other.priority < plan.preemptor.priority and self._is_pending(other):
+                newest = self._pending.get(other.key) or other
+                self._failures.clear_nomination(newest)
+                self._queue.activate([newest])
+
+    def _keep_count(self, plan: _Plan) -> None:
+        preemptor = plan.preemptor
+        brake_s = self._preempting.made_room(preemptor.uid, plan.node_name, self._clock.now())
         if not brake_s:
             return
         self._metrics.preemption_lost()
+        if self._profiles[preemptor.pod.spec.scheduler_name].parity:
+            return  # no node is left out
         self._recorder.event(
             preemptor.pod,
             controller=preemptor.pod.spec.scheduler_name,
             type_="Warning",
             reason="PreemptionLost",
             action="Preempting",
-            note=f"room made on node {node_name} was taken by other pods again and again; if it is lost once more, "
+            note=f"room made on node {plan.node_name} was taken by other pods again and again; if it is lost once more, "
             f"the node is left out for {format_duration(brake_s)}",
         )
+
+
+def _says(condition: PodCondition | None) -> tuple[str, str, str] | None:
+    return None if condition is None else (condition.status, condition.reason, condition.message)

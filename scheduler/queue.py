@@ -25,7 +25,7 @@ from scheduler.core.events import (
     Resource,
 )
 from scheduler.core.pod import Pod
-from scheduler.core.podinfo import PodInfo
+from scheduler.core.podinfo import PodInfo, placed
 from scheduler.queueing.backoff import Backoff
 from scheduler.queueing.changes import pod_changes
 from scheduler.queueing.flush import Flush
@@ -110,6 +110,7 @@ class SchedulingQueue:
         if old.pod.metadata.resource_version == new.pod.metadata.resource_version:
             return
         queued = self._places.get(new.uid)
+        left = old.pod.status.nominated_node_name or self.nominator.node_of(new.uid)
         if queued is None and new.uid not in self._in_flight:
             self.add(new)
         else:
@@ -121,16 +122,17 @@ class SchedulingQueue:
                 self._places.replace(queued, new)
                 if queued.place in IN_POOL:
                     self._ask_about_itself(queued, old, new)
-        left = old.pod.status.nominated_node_name
-        if left and left != new.pod.status.nominated_node_name:
-            self.nomination_ended(old)
+        if left and left not in {new.pod.status.nominated_node_name, self.nominator.node_of(new.uid)}:
+            self.nomination_ended(old, left)
 
     def delete(self, info: PodInfo) -> None:
         """A pod of ours without a node is gone (§1.13). If it is in flight, its attempt still owes a `done`."""
         nominated_to = self.nominator.delete(info)
+        if info.uid in self._places:  # taken back already, and nobody has been told: the watch had yet to show it
+            nominated_to = nominated_to or info.pod.status.nominated_node_name
         self._places.remove(info.uid)
-        if nominated_to is not None:
-            self.nomination_ended(info)
+        if nominated_to:
+            self.nomination_ended(info, nominated_to)
 
     def observed_bound(self, info: PodInfo) -> None:
         """The pod has a node now, by whomever: it leaves without waking anybody."""
@@ -224,6 +226,22 @@ class SchedulingQueue:
         if moved:
             self._on_ready()
 
+    def retry(self, info: PodInfo) -> None:
+        """Try the pod again when its back-off is over, and as after an error not before: what was to help it failed."""
+        queued = self._places.get(info.uid)
+        if queued is None:
+            self._in_flight.record(FORCE_ACTIVATE, None, info, target=info.uid)
+        elif queued.place is not Place.ACTIVE and self._places.enter(queued, Place.ERROR_BACKOFF, FORCE_ACTIVATE.label):
+            self._on_ready()
+
+    def reconsider(self, info: PodInfo) -> None:
+        """What kept this pod out of the queue may be over. Pods that no PreEnqueue plugin keeps out are left alone."""
+        queued = self._places.get(info.uid)
+        if queued is None or queued.place is not Place.GATED:
+            return
+        if self._places.enter_by(queued, Strategy.AFTER_BACKOFF, FORCE_ACTIVATE.label):
+            self._on_ready()
+
     def tick(self) -> None:
         """Move what time alone moves: completed back-offs, and every 30 s the pods that waited too long."""
         now = self._clock.now()
@@ -290,7 +308,12 @@ class SchedulingQueue:
                 self._on_ready()
                 return
 
-    def nomination_ended(self, info: PodInfo) -> None:
-        """A place was held for this pod against pods of lower or equal priority: to them a pod has left that node."""
+    def nomination_ended(self, info: PodInfo, node_name: str = "") -> None:
+        """A place was held for this pod against pods of lower or equal priority: to them a pod has left that node.
+
+        `node_name` tells where, for a nomination that the pod's status did not show yet.
+        """
         priority = info.priority
-        self.move_all(ASSIGNED_POD_DELETE, info, None, concerns=lambda pod: pod.priority <= priority)
+        is_shown = info.node_name or info.pod.status.nominated_node_name
+        left = info if is_shown else placed(info, node_name)
+        self.move_all(ASSIGNED_POD_DELETE, left, None, concerns=lambda pod: pod.priority <= priority)

@@ -1,4 +1,4 @@
-"""Deltas of what surrounds pods and nodes → cache: namespaces, Services, and the controllers that own pods.
+"""Deltas of what surrounds pods and nodes → cache: namespaces, Services, the controllers that own pods, budgets.
 
 Called through `intake`. An object that could not be read is logged once and counts as absent.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import structlog
 
@@ -26,21 +26,22 @@ _NAMESPACE_ADD: Final = ClusterEvent(Resource.NAMESPACE, Action.ADD)
 _NAMESPACE_UPDATE: Final = ClusterEvent(Resource.NAMESPACE, Action.UPDATE_OTHER)
 
 
-def surroundings(
-    cluster: Cluster, move: Callable[[ClusterEvent, object, object], None]
-) -> Mapping[str, Callable[[Delta[Any]], None]]:
+Move: TypeAlias = Callable[[ClusterEvent, object, object], None]
+
+
+def surroundings(cluster: Cluster, move: Move) -> Mapping[str, Callable[[Delta[Any]], None]]:
     """Kind → what to do with one change of it. `move` wakes the pods that an event can help."""
     return {
         "Namespace": partial(_namespace, cluster, move),
-        "Service": partial(_service, cluster),
-        "ReplicationController": partial(_controller, cluster, ReplicationController),
-        "ReplicaSet": partial(_controller, cluster, ReplicaSet),
-        "StatefulSet": partial(_controller, cluster, StatefulSet),
+        "Service": partial(_service, cluster, move),
+        "ReplicationController": partial(_controller, cluster, move, ReplicationController),
+        "ReplicaSet": partial(_controller, cluster, move, ReplicaSet),
+        "StatefulSet": partial(_controller, cluster, move, StatefulSet),
         "PodDisruptionBudget": partial(_budget, cluster),
     }
 
 
-def _namespace(cluster: Cluster, move: Callable[[ClusterEvent, object, object], None], delta: Delta[Namespace]) -> None:
+def _namespace(cluster: Cluster, move: Move, delta: Delta[Namespace]) -> None:
     new = _readable(delta)
     if not isinstance(new, Namespace):
         if delta.old is not None:
@@ -53,12 +54,14 @@ def _namespace(cluster: Cluster, move: Callable[[ClusterEvent, object, object], 
         move(_NAMESPACE_ADD if old is None else _NAMESPACE_UPDATE, old, new)
 
 
-def _service(cluster: Cluster, delta: Delta[Service]) -> None:
-    new = _readable(delta)
+def _service(cluster: Cluster, move: Move, delta: Delta[Service]) -> None:
+    new, before = _readable(delta), cluster.workloads.generation
     if isinstance(new, Service):
         cluster.workloads.set_service(new)
     elif delta.old is not None:
         cluster.workloads.remove_service(delta.old.key)
+    if cluster.workloads.generation != before:
+        _selects_otherwise(move, Resource.SERVICE, delta.old, new)
 
 
 def _budget(cluster: Cluster, delta: Delta[PodDisruptionBudget]) -> None:
@@ -69,12 +72,23 @@ def _budget(cluster: Cluster, delta: Delta[PodDisruptionBudget]) -> None:
         cluster.disruptions.remove(delta.old.key)
 
 
-def _controller(cluster: Cluster, kind: type[Controller], delta: Delta[Any]) -> None:
-    new = _readable(delta)
+def _controller(cluster: Cluster, move: Move, kind: type[Controller], delta: Delta[Any]) -> None:
+    new, before = _readable(delta), cluster.workloads.generation
     if isinstance(new, kind):
         cluster.workloads.set_controller(new)
     elif delta.old is not None:
         cluster.workloads.remove_controller(kind, delta.old.key)
+    if cluster.workloads.generation != before:
+        _selects_otherwise(move, Resource.CONTROLLER, delta.old, new)
+
+
+def _selects_otherwise(move: Move, resource: Resource, old: object, new: object) -> None:
+    """Other pods belong together now. An object that could not be read counts as absent."""
+    known = None if isinstance(old, Broken) else old
+    action = Action.UPDATE_OTHER
+    if known is None or new is None:
+        action = Action.ADD if known is None else Action.DELETE
+    move(ClusterEvent(resource, action), known, new)
 
 
 def _readable(delta: Delta[Any]) -> object:

@@ -17,12 +17,15 @@ class Disruptions:
 
     def __init__(self) -> None:
         self.generation = 0
-        """Changes with every budget."""
+        """Changes with what any budget says. Their status is written often, mostly with nothing that is read here."""
         self._budgets: dict[str, PodDisruptionBudget] = {}
         self._filed: dict[Anchor, dict[str, PodDisruptionBudget]] = {}
 
     def put(self, budget: PodDisruptionBudget) -> None:
         """Add or replace. One that selects nobody in particular, or has no selector, protects nobody, as upstream."""
+        known = self._budgets.get(budget.key)
+        if known is not None and (known.spec, known.status) == (budget.spec, budget.status):
+            return
         self.remove(budget.key)
         selector = budget.spec.selector
         if selector is None or not (selector.match_labels or selector.match_expressions):

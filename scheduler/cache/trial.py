@@ -9,8 +9,8 @@ from scheduler.core.podinfo import PodInfo
 class Trial:
     """Made by `Cluster.trial`. Each step costs as much as the pod's coming or going does; nothing is copied.
 
-    Pods come back in the order in which they left, so a node lists them as before only if all of them left. What an
-    order means must therefore not hang on it.
+    A node lists its pods in another order afterwards: those that left come back behind those that stayed, the last to
+    leave first. Nothing may hang on that order.
     """
 
     __slots__ = ("_nodes", "_steps")

@@ -95,16 +95,20 @@ class Workloads:
             self.generation += 1
 
     def _owner_selector(self, pod: Pod) -> LabelSelector | None:
-        owner = controller_of(pod)
-        kind = _KINDS.get((owner.api_version, owner.kind)) if owner is not None else None
-        if owner is None or kind is None:
-            return None
-        return self._controllers.get((kind, f"{pod.metadata.namespace}/{owner.name}"))
+        owner = selecting_owner(pod)
+        return self._controllers.get(owner) if owner is not None else None
 
 
 def controller_of(pod: Pod) -> OwnerReference | None:
     """The owner that manages the pod, if it has one."""
     return next((owner for owner in pod.metadata.owner_references if owner.controller), None)
+
+
+def selecting_owner(pod: Pod) -> tuple[type[Controller], str] | None:
+    """Kind and key of the controller whose selector counts for the pod, whether it is known or not."""
+    owner = controller_of(pod)
+    kind = _KINDS.get((owner.api_version, owner.kind)) if owner is not None else None
+    return (kind, f"{pod.metadata.namespace}/{owner.name}") if owner is not None and kind is not None else None
 
 
 def _anchors(key: str, selector: Mapping[str, str]) -> tuple[Anchor, ...]:

@@ -48,7 +48,11 @@ class DecisionRecord:
     node_count: int = 0
     feasible_count: int = 0
     groups: tuple[GroupRecord, ...] = ()
+    preemption: tuple[GroupRecord, ...] = ()
+    """Why evicting pods from these nodes would not help, as far as they were looked at."""
     scores: tuple[NodeScore, ...] = ()
+    nominated: str = ""
+    """Where a preemption makes room for it."""
     victims: tuple[str, ...] = ()
     """Pods that a preemption evicts for this one, the most important first."""
     cycle_s: float = 0.0

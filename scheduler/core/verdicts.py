@@ -7,7 +7,7 @@ five thousand nodes are one object and counting them is counting bits (architect
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from scheduler.core.nodeset import NodeSet
@@ -90,6 +90,8 @@ class Nominate:
     message: str = ""
     victims: tuple[PodInfo, ...] = ()
     rejection: Rejection | None = None
+    tried: Groups = field(default_factory=dict, compare=False)
+    """Why other nodes would not do, as far as they were looked at: for the record only."""
 
 
 class AttemptError(Exception):

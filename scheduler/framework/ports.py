@@ -19,7 +19,7 @@ class Writer(Protocol):
     """The cluster's write side. Every call raises the types of `scheduler.core.errors`."""
 
     async def turn(self) -> None:
-        """Wait until one more binding may be sent (clientConnection.qps). Nothing is written: may be cancelled."""
+        """Wait until one more binding or deletion may be sent (clientConnection.qps). Nothing is written: may be cancelled."""
 
     async def bind(self, pod: Pod, node_name: str) -> None:
         """Bind with the pod's uid as precondition, after a `turn` of its own.
@@ -34,7 +34,11 @@ class Writer(Protocol):
         """Set one condition and/or the nomination ("" clears, None leaves alone)."""
 
     async def delete_pod(self, pod: Pod) -> None:
-        """Delete gracefully, this very pod and no namesake. `NotFound` when it is gone."""
+        """Delete gracefully, this very pod and no namesake (`Conflict`), after a `turn` of its own.
+
+        As `bind` it is never repeated: take another turn and look whether the pod still has to go. `NotFound` when it is
+        gone, as it may be after `Ambiguous` too.
+        """
 
     async def read_pod(self, namespace: str, name: str) -> Pod | Broken | None:
         """The newest state; None when the pod is gone."""

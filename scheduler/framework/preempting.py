@@ -6,7 +6,7 @@ again and again, is not made a further time (#130429 upstream: 8000 evictions in
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -35,21 +35,32 @@ class Preempting:
     attempted: Callable[[], None] = _nothing
     """Called for each run of a preemption plugin."""
     _last_victim: dict[str, str | None] = field(default_factory=dict)
+    _preemptor_of: dict[str, str] = field(default_factory=dict)
+    _doomed: set[str] = field(default_factory=set)
     _rounds: dict[str, dict[str, _Round]] = field(default_factory=dict)
+    _last_failure: dict[str, str] = field(default_factory=dict)
 
     # -- one preemption --------------------------------------------------------------------------------------------------
 
-    def begin(self, uid: str) -> None:
-        """Victims are about to be evicted for this pod: it is not tried meanwhile."""
+    def begin(self, uid: str, victim_uids: Iterable[str]) -> None:
+        """These are about to be evicted for this pod: it is not tried meanwhile."""
         self._last_victim[uid] = None
+        self._preemptor_of.update(dict.fromkeys(victim_uids, uid))
 
     def last(self, uid: str, victim_uid: str) -> None:
         """All victims but this one have been evicted."""
         self._last_victim[uid] = victim_uid
 
-    def end(self, uid: str) -> None:
+    def end(self, uid: str, victim_uids: Iterable[str]) -> None:
         """Done, or given up."""
         self._last_victim.pop(uid, None)
+        for victim_uid in victim_uids:
+            if self._preemptor_of.get(victim_uid) == uid:
+                del self._preemptor_of[victim_uid]
+
+    def preemptor_of(self, victim_uid: str) -> str | None:
+        """Whom this pod is being evicted for."""
+        return self._preemptor_of.get(victim_uid)
 
     def holds_back(self, uid: str, cluster: Cluster) -> bool:
         """Whether the pod must wait; not once its last victim is gone or leaving: that event is what wakes it."""
@@ -59,6 +70,14 @@ class Preempting:
         victim = cluster.get(victim_uid) if victim_uid is not None else None
         is_gone = victim is None or victim.pod.metadata.deletion_timestamp is not None
         return victim_uid is None or not is_gone
+
+    def doom(self, victim_uid: str) -> None:
+        """The API server has let this pod go; the watch will show it. To be called only while the pod is in the cache."""
+        self._doomed.add(victim_uid)
+
+    def is_doomed(self, victim_uid: str) -> bool:
+        """Whether this pod is leaving for a preemptor, though the watch may not show it yet."""
+        return victim_uid in self._doomed
 
     # -- what became of earlier ones -------------------------------------------------------------------------------------
 
@@ -80,6 +99,13 @@ class Preempting:
         """Nodes on which no further room is made for the pod, for now."""
         return [name for name, known in self._rounds.get(uid, {}).items() if known.left_out_until > now]
 
+    def is_news(self, uid: str, why: str) -> bool:
+        """Whether the pod's last preemption ended otherwise: what goes wrong again and again is said once. "" is well."""
+        before, self._last_failure[uid] = self._last_failure.get(uid, ""), why
+        return before != why
+
     def forget(self, uid: str) -> None:
         """The pod is bound or gone."""
+        self._last_failure.pop(uid, None)
         self._rounds.pop(uid, None)
+        self._doomed.discard(uid)

@@ -159,6 +159,8 @@ def build(
     def at(point: str) -> list[Any]:
         chosen = [made[ref.name] for ref in resolved.points.get(point, ())]
         guard = made.get(ALWAYS_ON)
+        if point == "postFilter" and not chosen:
+            return []  # nobody to keep from evicting; and without PostFilter plugins other rules hold (§3.8)
         return chosen if guard is None or point not in served_points(guard) else [guard, *chosen]
 
     weights = {ref.name: ref.weight for ref in resolved.points.get("score", ())}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -20,29 +19,15 @@ from scheduler.core.clock import Clock
 from scheduler.core.nodeset import EMPTY, NodeSet, Slots
 from scheduler.core.podinfo import PodInfo
 from scheduler.core.verdicts import AttemptError, Code, Groups, Narrow, Rejection, Skip
+from scheduler.framework.ahead import Ahead, Nominations
 from scheduler.framework.points import MAX_NODE_SCORE, PreFilterExtensions, Scores
 from scheduler.framework.profile import BoundFilter, BoundScore, Profile
 from scheduler.framework.state import CycleState
-from scheduler.framework.whatif import WhatIf
 from scheduler.obs.metrics import Metrics
 
 _log = structlog.get_logger(__name__)
 
-_FEW: Final = 4
 UNREADABLE = Rejection("", Code.UNRESOLVABLE, ("node(s) had pods that could not be read",))
-
-
-class Nominations(Protocol):
-    """Pods that are about to take a place they do not hold yet."""
-
-    def nodes(self) -> tuple[str, ...]:
-        """Names of nodes with at least one nominated pod."""
-
-    def for_node(self, name: str) -> tuple[PodInfo, ...]:
-        """Pods nominated to this node, foreign ones included."""
-
-    def node_of(self, uid: str) -> str | None:
-        """Where this pod is nominated to."""
 
 
 @dataclass(slots=True)
@@ -77,6 +62,7 @@ class Runner:
         self.cluster = cluster
         self._nodes = cluster.nodes
         self._nominations = nominations
+        self.ahead = Ahead(self, nominations)
         self._last_nodes: NodeSet = EMPTY
         self._last_slots: Slots = nodeset.slots(EMPTY, 1)
         self.exact = profile.parity
@@ -132,7 +118,13 @@ class Runner:
         if unreadable:
             groups[UNREADABLE] = unreadable
             nodes &= ~unreadable
-        refused = self._with_nominated(state, pod, nodes, groups, exact=exact)
+        refused = self.ahead.refuse(
+            state,
+            pod,
+            nodes,
+            groups,
+            one_pass=lambda trial, some: self._one_pass(trial, pod, some, groups, exact=exact),
+        )
         return self._one_pass(state, pod, nodes & ~refused, groups, exact=exact), groups
 
     def verify(self, state: CycleState, pod: PodInfo, slot: int) -> Rejection | None:
@@ -153,55 +145,9 @@ class Runner:
         """Where the pod is nominated to, as its status says or as we know already; "" for nowhere."""
         return pod.pod.status.nominated_node_name or self._nominations.node_of(pod.uid) or ""
 
-    def ahead(self, pod: PodInfo, slot: int) -> list[PodInfo]:
-        """Pods nominated to the node that this pod must yield to: of equal or higher priority (§3.5)."""
-        nominated = self._nominations.for_node(self._nodes.name(slot))
-        return [
-            other
-            for other in nominated
-            if other.priority >= pod.priority and other.uid != pod.uid and self.cluster.get(other.uid) is None
-        ]
-
     def extensions(self, state: CycleState) -> Iterator[PreFilterExtensions]:
         """Plugins that follow pods as they come and leave, unless they skip this pod."""
         return (plugin for plugin in self.profile.pre_filter_extensions if plugin.name not in state.skip_filter)
-
-    def _with_nominated(
-        self, state: CycleState, pod: PodInfo, nodes: NodeSet, groups: Groups, *, exact: bool
-    ) -> NodeSet:
-        concerned = [(slot, ahead) for slot in self._nominated_slots(nodes) if (ahead := self.ahead(pod, slot))]
-        if not concerned:
-            return EMPTY
-        refused = EMPTY
-        what_if = WhatIf(self, state, pod)
-        what_if.about(nodeset.of(slot for slot, _ in concerned))
-        for slot, ahead in concerned:
-            counted = what_if.counted(slot, ahead)
-            if counted is not None:
-                no = counted.verdict()
-                if no is not None:
-                    groups[no] = groups.get(no, EMPTY) | 1 << slot
-                    refused |= 1 << slot
-                continue
-            name = self._nodes.name(slot)
-            with self.cluster.trial(add=[(other, name) for other in ahead]):
-                trial = state.clone()
-                for plugin in self.extensions(state):
-                    for other in ahead:
-                        plugin.add_pod(trial, pod, other, slot)
-                if not self._one_pass(trial, pod, 1 << slot, groups, exact=exact):
-                    refused |= 1 << slot
-        return refused
-
-    def _nominated_slots(self, nodes: NodeSet) -> Iterator[int]:
-        """Those of the nodes that somebody is nominated to; the shorter way round."""
-        if nodes.bit_count() <= _FEW:
-            yield from (slot for slot in nodeset.each(nodes) if self._nominations.for_node(self._nodes.name(slot)))
-            return
-        for name in self._nominations.nodes():
-            slot = self._nodes.slot(name)
-            if slot is not None and nodes >> slot & 1:
-                yield slot
 
     def _one_pass(self, state: CycleState, pod: PodInfo, nodes: NodeSet, groups: Groups, *, exact: bool) -> NodeSet:
         for bound in self.profile.filter:

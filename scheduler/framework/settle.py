@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Collection, Coroutine
 from typing import Any, TypeVar
+
+from scheduler.core.clock import Clock
 
 T = TypeVar("T")
 
@@ -25,3 +27,14 @@ async def settle(write: Coroutine[Any, Any, T]) -> T:
         if task is not None:
             task.cancel()
         return sent.result()
+
+
+async def ended_within(tasks: Collection[asyncio.Task[Any]], limit_s: float, clock: Clock) -> None:
+    """Return when all of them have ended or the time is up, whichever comes first. Cancels nobody."""
+    if not tasks:
+        return
+    waits = asyncio.ensure_future(asyncio.wait(list(tasks)))
+    limit = asyncio.ensure_future(clock.sleep(limit_s))
+    await asyncio.wait({waits, limit}, return_when=asyncio.FIRST_COMPLETED)
+    limit.cancel()
+    waits.cancel()

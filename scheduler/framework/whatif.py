@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from scheduler.core.nodeset import NodeSet
 from scheduler.core.podinfo import PodInfo
-from scheduler.core.verdicts import Groups, Rejection
+from scheduler.core.verdicts import AttemptError, Code, Groups, Rejection
 from scheduler.framework.state import CycleState
 
 if TYPE_CHECKING:
@@ -39,7 +39,10 @@ class Scene(Protocol):
     def remove(self, other: PodInfo) -> None: ...
 
     def verdict(self) -> Rejection | None:
-        """Of the filters on this node, with nominated pods of equal or higher priority counted, and without (§3.5)."""
+        """Of the filters on this node, with nominated pods of equal or higher priority counted, and without (§3.5).
+
+        A filter that fails is an answer, too, with `Code.ERROR`: it is about this node only.
+        """
 
 
 class WhatIf:
@@ -78,7 +81,7 @@ class WhatIf:
 
     def ahead(self, slot: int) -> list[PodInfo]:
         """Pods nominated to the node that this pod must yield to."""
-        return self._runner.ahead(self._pod, slot)
+        return self._runner.ahead.of(self._pod, slot)
 
     @contextlib.contextmanager
     def on(self, slot: int) -> Iterator[Scene]:
@@ -92,7 +95,9 @@ class WhatIf:
 
     def _is_counted(self, newcomers: Sequence[PodInfo]) -> bool:
         return all(
-            bound.tally is not None or bound.is_flat(self._state, self._pod, newcomers) for bound in self._filters
+            bound.tally is not None
+            or (bound.verify is None and bound.is_flat(self._state, self._pod, newcomers))  # Filter alone is not exact
+            for bound in self._filters
         )
 
     def counted(self, slot: int, ahead: Sequence[PodInfo]) -> Scene | None:
@@ -112,6 +117,8 @@ class WhatIf:
             for no, slots in groups.items():
                 if slots >> slot & 1 and refusal is None:
                     refusal = (at, no)
+        if refusal is not None and not refusal[1].code.is_rejection:
+            return None  # a filter failed: what follows from that is the runner's business
         return _Counted(tallies, refusal)
 
     def _flat_groups(self, slot: int) -> list[tuple[int, Groups]]:
@@ -174,4 +181,7 @@ class _Tried:
             plugin.remove_pod(self._state, self._pod, other, self._slot)
 
     def verdict(self) -> Rejection | None:
-        return self._runner.check_node(self._pod, self._slot, self._state)
+        try:
+            return self._runner.check_node(self._pod, self._slot, self._state)
+        except AttemptError as error:
+            return Rejection(error.plugin, Code.ERROR, (error.message,))

@@ -17,8 +17,15 @@ import msgspec
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
+
+class Remark(str):
+    """The answer of a check that passes, and has something to say about it all the same."""
+
+    __slots__ = ()
+
+
 Check: TypeAlias = Callable[[], str | None]
-"""None when all is well, else what is wrong."""
+"""None when all is well, a `Remark` when it is well enough, else what is wrong."""
 Checks: TypeAlias = Mapping[str, Check]
 
 DEFAULT_PORT: Final = 10259
@@ -133,7 +140,10 @@ class Endpoints:
 
 
 class _Health:
-    """`/readyz` and its like: `ok`, or the list of checks when asked for (?verbose) or when one fails."""
+    """`/readyz` and its like: `ok`, or the list of checks when asked for (?verbose) or when one fails.
+
+    Remarks fail nothing.
+    """
 
     def __init__(self, name: str, checks: Checks) -> None:
         self._name = name
@@ -142,10 +152,10 @@ class _Health:
     async def all(self, request: web.Request) -> web.Response:
         excluded = set(request.query.getall("exclude", []))
         answers = {name: check() for name, check in self._checks.items() if name not in excluded}
-        is_well = not any(answers.values())
+        is_well = not any(_is_wrong(answer) for answer in answers.values())
         if is_well and "verbose" not in request.query:
             return _text("ok")
-        lines = [f"[-]{name} failed: {wrong}" if wrong else f"[+]{name} ok" for name, wrong in answers.items()]
+        lines = [_line(name, answer) for name, answer in answers.items()]
         unknown = sorted(excluded - set(self._checks))
         if unknown:
             lines.append(f"warn: some health checks cannot be excluded: no matches for {', '.join(unknown)}")
@@ -156,8 +166,18 @@ class _Health:
         check = self._checks.get(request.match_info["check"])
         if check is None:
             return _text("404 page not found\n", status=404)
-        wrong = check()
-        return _text(f"internal server error: {wrong}\n", status=500) if wrong else _text("ok")
+        answer = check()
+        return _text(f"internal server error: {answer}\n", status=500) if _is_wrong(answer) else _text("ok")
+
+
+def _is_wrong(answer: str | None) -> bool:
+    return bool(answer) and not isinstance(answer, Remark)
+
+
+def _line(name: str, answer: str | None) -> str:
+    if _is_wrong(answer):
+        return f"[-]{name} failed: {answer}"
+    return f"[+]{name} ok ({answer})" if answer else f"[+]{name} ok"
 
 
 def _text(text: str, *, status: int = 200) -> web.Response:

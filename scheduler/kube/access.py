@@ -1,8 +1,9 @@
 """What a run needs of the API server, asked at start: is it permitted, is it served.
 
 Upstream says nothing and logs a refusal for ever; here each thing that is missing is one finding, named once in the log
-and in /readyz for as long as it stands. What is missing is asked again once a minute, so that a permission given later
-is noticed; what was granted is not asked again: whoever uses it says when it is gone.
+and in /readyz for as long as it stands: as a failure if no pod can be bound without it. What is missing is asked again
+once a minute, so that a permission given later is noticed; what was granted is not asked again: whoever uses it says
+when it is gone.
 
 The reviews are POSTs that store nothing: questions, which every authenticated user may ask. So they are here beside
 discovery, not among the writes, and need no rule of their own. Rules: docs/spec/core.md §8.2, row 223.
@@ -11,7 +12,7 @@ discovery, not among the writes, and need no rule of their own. Rules: docs/spec
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -20,9 +21,9 @@ import structlog
 
 from scheduler.core.clock import Clock
 from scheduler.core.errors import ApiError
-from scheduler.kube.kinds import NEEDED, WATCHED_NOW, Discovery, KindSpec
+from scheduler.kube.kinds import NEEDED, SPARED, WATCHED_NOW, Discovery, KindSpec
 from scheduler.kube.wire import Transport
-from scheduler.kube.writes import LEASE_RULES, WRITES, Rule
+from scheduler.kube.writes import EVICTION_RULES, LEASE_RULES, WRITES, Rule
 
 _log = structlog.get_logger(__name__)
 
@@ -35,6 +36,7 @@ _NEEDED_WRITES: Final = frozenset({"pods/binding"})
 """Without these no pod is bound at all. What else may be missing costs an event, a condition, or one kind of pod."""
 _READ_POD: Final = Rule("", "pods", "get")
 """How a binding whose answer was lost is settled (`ApiWriter.read_pod`); a list permission does not give it."""
+_SUFFERS: Final[Mapping[Rule, str]] = dict.fromkeys(EVICTION_RULES, "preemption evicts nobody")
 
 
 class LeaseName(NamedTuple):
@@ -61,12 +63,15 @@ class _Question:
     is_needed: bool
     namespace: str = ""
     name: str = ""
+    suffers: str = ""
+    """What is lost without it, where that is not plain."""
 
     @property
     def missing(self) -> Finding:
         rule = self.rule
         where = f" in group {rule.group}" if rule.group else ""
         where += f" in namespace {self.namespace}" if self.namespace else ""
+        where += _colon(self.suffers)
         return Finding(PERMISSIONS, f"missing permission: {rule.verb} {rule.resource}{where}", self.is_needed)
 
     @property
@@ -87,6 +92,10 @@ class _Question:
                 "spec": {"resourceAttributes": {key: value for key, value in asked.items() if value}},
             }
         )
+
+
+def _colon(text: str) -> str:
+    return f": {text}" if text else ""
 
 
 class _Answer(msgspec.Struct):
@@ -156,6 +165,10 @@ class SelfCheck:
             return self._discovery.last_error or "not asked yet"
         return self._wrong(KINDS_SERVED)
 
+    def minor(self, check: str) -> str:
+        """What is missing and keeps nobody from being ready; "" if nothing is."""
+        return "; ".join(f.problem for f in self.findings if f.check == check and not f.is_needed)
+
     def _wrong(self, check: str) -> str | None:
         problems = "; ".join(f.problem for f in self.findings if f.check == check and f.is_needed)
         return problems or (None if self._has_asked else "not asked yet")
@@ -167,7 +180,11 @@ class SelfCheck:
             return []
         absent = [spec for spec in self._kinds if spec.name in self._discovery.missing]
         return [
-            Finding(KINDS_SERVED, f"not served: {spec.plural} ({spec.group_versions[0]})", spec.name in NEEDED)
+            Finding(
+                KINDS_SERVED,
+                f"not served: {spec.plural} ({spec.group_versions[0]}){_colon(SPARED.get(spec.name, ''))}",
+                spec.name in NEEDED,
+            )
             for spec in absent
         ]
 
@@ -178,13 +195,21 @@ class SelfCheck:
         return [finding for finding in answers if finding is not None]
 
     def _questions(self) -> list[_Question]:
-        """Every served kind is waited for before the first decision: without its list there is none."""
+        """Every served kind but the spared is waited for before the first decision: without its list there is none."""
         served = [spec for spec in self._kinds if spec.name in self._discovery.served]
-        reads = [Rule(spec.group, spec.plural, verb) for spec in served for verb in ("list", "watch")]
         return [
-            *(_Question(rule, is_needed=True) for rule in reads),
+            *(
+                _Question(
+                    Rule(spec.group, spec.plural, verb), spec.name not in SPARED, suffers=SPARED.get(spec.name, "")
+                )
+                for spec in served
+                for verb in ("list", "watch")
+            ),
             _Question(_READ_POD, is_needed=False),
-            *(_Question(rule, rule.resource in _NEEDED_WRITES) for rule in self._writes),
+            *(
+                _Question(rule, rule.resource in _NEEDED_WRITES, suffers=_SUFFERS.get(rule, ""))
+                for rule in self._writes
+            ),
             *self._lease_questions(),
         ]
 

@@ -100,6 +100,9 @@ WATCHED_NOW: Final[tuple[KindSpec, ...]] = (POD, NODE, NAMESPACE, *WORKLOADS, BU
 NEEDED: Final = frozenset({POD.name, NODE.name})
 """Without these no pod can be placed; without any other kind only what needs it suffers."""
 
+SPARED: Final[Mapping[str, str]] = {BUDGET.name: "preemption goes on without budgets"}
+"""Kinds that are not waited for where they may not be read, and what suffers."""
+
 
 def failed_pods(scheduler_name: str) -> KindSpec:
     """The failed pods of one profile: a watch of their own, because the one of pods leaves finished ones out.

@@ -1,6 +1,6 @@
-"""Events give way to bindings on the wire: a burst is placed first and told about right behind.
+"""Events give way to bindings and evictions on the wire: a burst is placed first and told about right behind.
 
-While many bindings are under way only one Event is; so events still trickle, and none waits for a quiet moment that
+While many of those are under way only one Event is; so events still trickle, and none waits for a quiet moment that
 never comes. Knows nothing of tokens: the throttle is another thing.
 """
 
@@ -11,31 +11,31 @@ from collections import deque
 from typing import Final
 
 BUSY: Final = 8
-"""So many bindings on the wire are a burst."""
+"""So many on the wire are a burst."""
 
 
 class Lane:
     """Counts what is on the wire. Every `enter` is followed by its `leave`."""
 
     def __init__(self) -> None:
-        self._bindings = 0
+        self._urgent = 0
         self._events = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
 
-    def binding_enters(self) -> None:
-        """A binding is about to be sent: never waits."""
-        self._bindings += 1
+    def urgent_enters(self) -> None:
+        """What pods wait for is about to be sent: never waits."""
+        self._urgent += 1
 
-    def binding_leaves(self) -> None:
+    def urgent_leaves(self) -> None:
         """Its answer is there."""
-        self._bindings -= 1
-        if self._waiting and self._bindings < BUSY:
+        self._urgent -= 1
+        if self._waiting and self._urgent < BUSY:
             while self._waiting:
                 self._wake()
 
     async def event_enters(self) -> None:
         """Wait while a burst is on and another event is under way. Cancelling gives up the place."""
-        while self._bindings >= BUSY and self._events:
+        while self._urgent >= BUSY and self._events:
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(turn)
             await turn

@@ -14,6 +14,7 @@ import msgspec
 
 from scheduler.core.clock import Clock
 from scheduler.core.decode import Broken, ObjectDecoder
+from scheduler.core.disruption import DISRUPTION_TARGET
 from scheduler.core.errors import Ambiguous, Fenced, NotFound, TooManyRequests, Unavailable
 from scheduler.core.pod import Pod, PodCondition
 from scheduler.kube.lane import Lane
@@ -98,7 +99,7 @@ class ApiWriter:
         self._pods: ObjectDecoder[Pod] = ObjectDecoder("Pod", Pod)
 
     async def turn(self) -> None:
-        """A token for one binding, first in the line. Cancelling gives it back."""
+        """A token for one binding or deletion, first in the line. Cancelling gives it back."""
         await self._throttle.take(urgent=True)
 
     async def bind(self, pod: Pod, node_name: str) -> None:
@@ -110,12 +111,12 @@ class ApiWriter:
         metadata = pod.metadata
         body = _encode(_Binding(_Ref(metadata.name, metadata.namespace, metadata.uid), _Target(node_name)))
         self._check_fence()
-        self._lane.binding_enters()
+        self._lane.urgent_enters()
         try:
             path = _pod_path(metadata.namespace, metadata.name) + "/binding"
             await self._transport.post(path, body, before_sending=self._check_fence)
         finally:
-            self._lane.binding_leaves()
+            self._lane.urgent_leaves()
 
     async def patch_pod_status(
         self, pod: Pod, *, condition: PodCondition | None, nominated_node_name: str | None
@@ -134,19 +135,23 @@ class ApiWriter:
             return
         body = _encode({"metadata": {"uid": pod.metadata.uid}, "status": status})
         path = _pod_path(pod.metadata.namespace, pod.metadata.name) + "/status"
-        await self._persistently(lambda: self._patch(path, body))
+        is_urgent = bool(nominated_node_name) or (condition is not None and condition.type == DISRUPTION_TARGET)
+        await self._persistently(lambda: self._patch(path, body), is_urgent=is_urgent)
 
     async def delete_pod(self, pod: Pod) -> None:
-        """Delete with the pod's own grace. Precondition: its uid; `Conflict` for a namesake, `NotFound` when it is gone.
+        """Delete with its own grace, after a `turn`. Precondition: its uid; `Conflict` for a namesake.
 
-        Deleting what is being deleted changes nothing, so it is repeated after an `Ambiguous` answer as after an
-        unavailable server.
+        Not repeated here: the caller looks first whether it is still to be. (A connection that was lost aiohttp replaces
+        once by itself, for a DELETE twice is a DELETE.)
         """
         body = _encode({"preconditions": {"uid": pod.metadata.uid}})
-        path = _pod_path(pod.metadata.namespace, pod.metadata.name)
-        await self._persistently(
-            lambda: self._sent(lambda: self._transport.delete(path, body, before_sending=self._check_fence))
-        )
+        self._check_fence()
+        self._lane.urgent_enters()
+        try:
+            path = _pod_path(pod.metadata.namespace, pod.metadata.name)
+            await self._transport.delete(path, body, before_sending=self._check_fence)
+        finally:
+            self._lane.urgent_leaves()
 
     async def read_pod(self, namespace: str, name: str) -> Pod | Broken | None:
         """The newest state, from the server's storage rather than its cache; None when the pod is gone."""
@@ -176,18 +181,24 @@ class ApiWriter:
         body = _encode({"series": {"count": count, "lastObservedTime": micros(last_observed_s)}})
         await self._patch(f"{_events_path(namespace)}/{name}", body)
 
-    async def _persistently(self, write: Callable[[], Awaitable[None]]) -> None:
-        """For what may be repeated after an answer that was lost."""
-        for wait_s in _STATUS_RETRIES_S:
-            try:
-                await write()
-            except TooManyRequests:
-                raise
-            except (Ambiguous, Unavailable):
-                await self._clock.sleep(wait_s)
-            else:
-                return
-        await write()
+    async def _persistently(self, write: Callable[[], Awaitable[None]], *, is_urgent: bool) -> None:
+        """For what may be repeated after an answer that was lost. What a pod's place waits for goes before events."""
+        if is_urgent:
+            self._lane.urgent_enters()
+        try:
+            for wait_s in _STATUS_RETRIES_S:
+                try:
+                    await write()
+                except TooManyRequests:
+                    raise
+                except (Ambiguous, Unavailable):
+                    await self._clock.sleep(wait_s)
+                else:
+                    return
+            await write()
+        finally:
+            if is_urgent:
+                self._lane.urgent_leaves()
 
     async def _patch(self, path: str, body: bytes) -> None:
         await self._sent(

@@ -29,7 +29,7 @@ VERSION: Final[Version] = (1, 36, 3)
 """The kube-scheduler whose judgement this is."""
 
 _NODE: Final = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_DECLARED_FEATURE)
-_ITSELF: Final = ClusterEvent(Resource.POD, UPDATE)
+_ITSELF: Final = ClusterEvent(Resource.UNSCHEDULABLE_POD, UPDATE)
 
 
 @dataclass(frozen=True, slots=True)

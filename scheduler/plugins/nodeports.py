@@ -91,7 +91,7 @@ def _clashes(one: HostPort, other: HostPort) -> bool:
 def _after_pod_gone(pod: PodInfo, old: PodInfo | None, _new: PodInfo | None) -> Hint:
     if old is None or not (old.node_name or old.pod.status.nominated_node_name):
         return Hint.SKIP
-    clash = any(_clash(wanted, held) for wanted in pod.host_ports for held in old.host_ports)
+    clash = any(_clashes(wanted, held) for wanted in pod.host_ports for held in old.host_ports)
     return Hint.QUEUE if clash else Hint.SKIP
 
 
@@ -101,8 +101,3 @@ def _wanted(pod: PodInfo) -> Iterator[Hashable]:
 
 def _given_back(old: PodInfo | None, _new: PodInfo | None) -> Iterator[Hashable]:
     return _wanted(old) if old is not None else iter(())
-
-
-def _clash(one: HostPort, other: HostPort) -> bool:
-    same = (one.protocol, one.port) == (other.protocol, other.port)
-    return same and (one.ip == other.ip or ANY_IP in {one.ip, other.ip})

@@ -5,7 +5,7 @@ Nodes are looked at by their list of taints, not one by one; answers are kept pe
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -30,7 +30,7 @@ from scheduler.framework.state import CycleState
 _NODE: Final = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT)
 _TOLERATION: Final = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_TOLERATION)
 _SOFT: Final = "PreferNoSchedule"
-_LET_IN: Final = ("hard taints are fewer",)
+_OPEN: Final = "no hard taint is left"
 
 
 class TaintToleration:
@@ -71,7 +71,7 @@ class TaintToleration:
     def events_to_register(self) -> Sequence[EventHint]:
         """A node's taints let the pod in that did not before; the pod itself got a toleration."""
         return (
-            EventHint(_NODE, _after_node, by_tolerations, Topics(_anybody, _opened)),
+            EventHint(_NODE, _after_node, by_tolerations, Topics(_waits_for, _opened)),
             EventHint(_TOLERATION, queue_itself),
         )
 
@@ -110,13 +110,18 @@ def _after_node(pod: PodInfo, old: Node | None, new: Node | None) -> Hint:
     return Hint.QUEUE if was_out and is_in else Hint.SKIP
 
 
-def _anybody(_pod: PodInfo) -> tuple[Hashable, ...]:
-    return _LET_IN
+def _waits_for(pod: PodInfo) -> Iterator[Hashable]:
+    """A node that takes anybody, and one with taints of which the pod may tolerate the first."""
+    yield _OPEN
+    yield from (("tolerates", toleration.key) for toleration in pod.pod.spec.tolerations)
 
 
 def _opened(old: Node | None, new: Node | None) -> tuple[Hashable, ...]:
-    """Whom a hard taint kept out cannot be told by its key; but while nodes only get taints, nobody need be asked."""
+    """Whom the hard taints that are left let in, if they are fewer: while nodes only get taints, nobody is asked."""
     before = old.spec.taints if old is not None else ()
     after = new.spec.taints if new is not None else ()
     is_news = old is None or any(taint.effect in HARD_EFFECTS and taint not in after for taint in before)
-    return _LET_IN if is_news else ()
+    if not is_news:
+        return ()
+    left = next((taint for taint in after if taint.effect in HARD_EFFECTS), None)
+    return (_OPEN,) if left is None else (("tolerates", left.key), ("tolerates", ""))

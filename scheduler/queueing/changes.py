@@ -21,7 +21,8 @@ def _labels_differ(old: PodInfo, new: PodInfo) -> bool:
 
 
 def _requests_shrank(old: PodInfo, new: PodInfo) -> bool:
-    return any(new.requests.get(name, 0) < amount for name, amount in old.requests.items())
+    nothing = -1  # a request that is gone is less than one of zero
+    return any(new.requests.get(name, nothing) < amount for name, amount in old.requests.items())
 
 
 def _gates_eliminated(old: PodInfo, new: PodInfo) -> bool:

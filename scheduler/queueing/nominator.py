@@ -18,6 +18,8 @@ class Nominator:
         self._node_of: dict[str, str] = {}
         self._by_node: dict[str, dict[str, PodInfo]] = {}
         self._foreign: set[str] = set()
+        self._versions: dict[str, int] = {}
+        self._changes = 0
 
     def add(self, info: PodInfo, node_name: str | None) -> None:
         """Nominate; "" clears, None takes what the pod's status says.
@@ -58,6 +60,10 @@ class Nominator:
         """Names of nodes with at least one nominated pod."""
         return tuple(self._by_node)
 
+    def version(self, name: str) -> int:
+        """Changes whenever somebody is nominated to this node, or no longer is."""
+        return self._versions.get(name, 0)
+
     def add_foreign(self, info: PodInfo, node_name: str) -> PodInfo | None:
         """Another scheduler's unbound pod says where it is going. Answers with what it held on another node before."""
         before = self.remove_foreign(info.uid) if self._node_of.get(info.uid) != node_name else None
@@ -77,6 +83,8 @@ class Nominator:
     def _put(self, info: PodInfo, node_name: str) -> None:
         self._node_of[info.uid] = node_name
         self._by_node.setdefault(node_name, {})[info.uid] = info
+        self._changes += 1
+        self._versions[node_name] = self._changes
 
     def _remove(self, uid: str) -> str:
         node_name = self._node_of.pop(uid, "")
@@ -84,6 +92,8 @@ class Nominator:
             self._foreign.discard(uid)
             pods = self._by_node[node_name]
             del pods[uid]
+            self._changes += 1
+            self._versions[node_name] = self._changes
             if not pods:
-                del self._by_node[node_name]
+                del self._by_node[node_name], self._versions[node_name]
         return node_name

@@ -64,6 +64,18 @@ class _Index:
                     best[queued.uid] = (queued, strategy)
         return list(best.values())
 
+    def concerned(self, news: News, wakers: Iterable[Waker]) -> list[QueuedPod] | None:
+        """The pods that share a topic with the event by one of these registrations of one plugin; None: any may."""
+        found: dict[str, QueuedPod] = {}
+        for waker in wakers:
+            about = self._wakers.about(news, waker)
+            if about is None:
+                return None
+            if (room := self._rooms.get(waker.rejecter)) is not None:
+                for pods in room.groups(waker.registered, about):
+                    found.update(pods)
+        return list(found.values())
+
     def _said_yes(self, room: Room, waker: Waker, news: News) -> Iterator[QueuedPod]:
         for pods in room.groups(waker.registered, self._wakers.about(news, waker)):
             anyone = next(iter(pods.values()))  # all of a group get the same answer
@@ -128,5 +140,19 @@ class Waiting:
         if self._gated:
             for gate in dict.fromkeys(waker.rejecter for waker in wakers):
                 if (index := self._gated.get(gate)) is not None:
-                    woken += index.woken_by(news, wakers, concerns)
+                    woken += self._let_in(index, gate, news, wakers, concerns)
+        return woken
+
+    def _let_in(
+        self, index: _Index, gate: Rejecter, news: News, wakers: tuple[Waker, ...], concerns: Concerns
+    ) -> list[tuple[QueuedPod, Strategy]]:
+        """Of the pods behind one gate: by its own topics, those that the event can concern; then as all others."""
+        few = index.concerned(news, [waker for waker in wakers if waker.rejecter == gate])
+        if few is None:
+            return index.woken_by(news, wakers, concerns)
+        woken: list[tuple[QueuedPod, Strategy]] = []
+        for queued in few:
+            strategy = self._wakers.evaluate(queued, news.event, news.old, news.new)
+            if strategy is not Strategy.SKIP and (concerns is None or concerns(queued.info)):
+                woken.append((queued, strategy))
         return woken

@@ -1,14 +1,16 @@
 """Laws that hold whatever happens. Each function returns the broken ones as sentences; none is a good answer.
 
-`Witness` listens from the start and knows what the present no longer tells: who was bound where, who was there at all.
+`Witness` listens from the start and knows what the present no longer tells: who was bound where, who was there at all, who
+was preempted and for whom.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from scheduler.core.decode import from_manifest
+from scheduler.core.disruption import DISRUPTION_TARGET, PREEMPTION_BY_SCHEDULER
 from scheduler.core.node import Node
 from scheduler.core.pod import Pod
 from scheduler.core.podinfo import Requests, allocatable, host_ports, requests_of
@@ -27,6 +29,12 @@ class Witness:
         self._nodes: dict[str, str] = {}
         self._alive: dict[str, str] = {}
         self._gone: set[str] = set()
+        self.preempted: dict[str, str] = {}
+        """Pods whose deletion nobody else had announced: uid → `namespace/name`."""
+        self._priorities: dict[str, int] = {}
+        self._excused: set[str] = set()
+        self._plans: dict[str, set[str]] = {}
+        self._wronged: list[str] = []
         self._server = server
         self.close = server.subscribe(self._on_write)
 
@@ -39,10 +47,32 @@ class Witness:
         present = {pod["metadata"]["uid"] for pod in self._server.objects("pods")}
         return [f"pod {key} ({uid}) vanished" for uid, key in self._alive.items() if uid not in present]
 
+    def excuse(self, uid: str) -> None:
+        """Somebody other than a scheduler is about to delete this pod."""
+        self._excused.add(uid)
+
+    def planned(self, preemptor: str, victims: Iterable[str]) -> None:
+        """A scheduler has decided, and not begun, to evict these for that pod. All are uids."""
+        for victim in victims:
+            self._plans.setdefault(victim, set()).add(preemptor)
+
+    def wronged(self) -> list[str]:
+        """Schedulers delete a pod only for one of higher priority, and only after they have told it so.
+
+        For worlds where each other deletion is announced by `excuse` and each preemption by `planned`. Events may be lost;
+        those that came name victim and preemptor rightly.
+        """
+        return list(self._wronged)
+
     def _on_write(self, type_: str, resource: str, obj: Object) -> None:
+        if resource == "events" and type_ == "ADDED" and obj.get("reason") == "Preempted":
+            self._told(obj["regarding"].get("uid", ""), obj.get("related", {}).get("uid", ""))
         if resource != "pods":
             return
         uid, key = obj["metadata"]["uid"], _key(obj)
+        self._priorities[uid] = obj["spec"].get("priority", 0)
+        if obj["metadata"].get("deletionTimestamp"):
+            self._leaving(uid, key, obj)
         if uid in self._gone:
             self.broken.append(f"pod {key} ({uid}) was written after its deletion")
         if type_ == "DELETED":
@@ -56,6 +86,29 @@ class Witness:
         if node and not before:
             self._nodes[uid] = node
             self.bindings += 1
+
+    def _leaving(self, uid: str, key: str, obj: Object) -> None:
+        if uid in self._excused or uid in self.preempted:
+            return
+        self.preempted[uid] = key
+        if not any(
+            (condition["type"], condition["status"], condition.get("reason"))
+            == (DISRUPTION_TARGET, "True", PREEMPTION_BY_SCHEDULER)
+            for condition in obj["status"].get("conditions") or []
+        ):
+            self._wronged.append(f"pod {key} was deleted and had not been told why")
+        preemptors = self._plans.get(uid, set())
+        if not preemptors:
+            self._wronged.append(f"pod {key} was deleted for nobody")
+        self._wronged += [
+            f"pod {key} was to be evicted for a pod that is not more important"
+            for preemptor in preemptors
+            if self._priorities[preemptor] <= self._priorities[uid]
+        ]
+
+    def _told(self, victim: str, preemptor: str) -> None:
+        if preemptor not in self._plans.get(victim, set()):
+            self._wronged.append(f"an event says that {victim} was evicted for {preemptor}")
 
 
 def overcommitted(server: ApiServer) -> list[str]:

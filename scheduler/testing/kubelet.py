@@ -110,6 +110,7 @@ class Kubelet:
                 return
         with contextlib.suppress(Refused):  # somebody was faster, or a finalizer holds it
             self._server.delete("pods", metadata["name"], metadata["namespace"], grace_s=0, uid=metadata["uid"])
+        self._stopping.pop(metadata["uid"], None)
         self._forget(pod)
 
     def _forget(self, pod: Object) -> None:

@@ -22,6 +22,7 @@ class Noted:
     reason: str
     action: str
     note: str
+    related: str = ""
 
 
 @dataclass
@@ -42,7 +43,7 @@ class ListRecorder:
         related: Pod | None = None,
     ) -> None:
         """As the `Recorder` port."""
-        self.events.append(Noted(pod.key, type_, reason, action, note))
+        self.events.append(Noted(pod.key, type_, reason, action, note, related.key if related is not None else ""))
 
 
 @dataclass

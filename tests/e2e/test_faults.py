@@ -9,22 +9,19 @@ import asyncio
 import contextlib
 import dataclasses
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from collections.abc import AsyncIterator
+from typing import Final
 
 import aiohttp
 import pytest
-import yaml
 
-from scheduler.kube.kinds import KINDS
 from scheduler.testing.apiserver import Fault
-from tests.e2e.cluster import PODS, Cluster, Json, each, node, pod, until
+from tests.e2e.cluster import NODES as NODES_PATH, PODS, each, node, pod, until
 from tests.e2e.controlplane.harness import ControlPlane
 from tests.e2e.controlplane.process import Server, free_port
-from tests.e2e.daemon import SCHEDULER_NAME, daemon
+from tests.e2e.daemon import SCHEDULER_NAME
 from tests.e2e.faultproxy import FaultProxy
-from tests.e2e.history import History
+from tests.e2e.stage import ALL, BINDING, BINDINGS, STATUS, Permission, Stage
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 
@@ -32,40 +29,10 @@ NODES: Final = 20
 PER_NODE: Final = 6
 FITTING: Final = NODES * PER_NODE
 WITHIN_S: Final = 120.0
-RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
 
 
-class Permission(NamedTuple):
-    """As one rule of a ClusterRole."""
-
-    group: str
-    resource: str
-    verb: str
-
-
-@dataclass
-class Stage:
-    """Nodes without a pod, a proxy, and a watch beside it."""
-
-    plane: ControlPlane
-    proxy: FaultProxy
-    admin: aiohttp.ClientSession
-    http: aiohttp.ClientSession
-    history: History = field(default_factory=History)
-    port: int = 0
-    """Of the daemon's endpoints; 0: none."""
-
-    def __post_init__(self) -> None:
-        self.cluster = Cluster(self.admin)
-
-    @contextlib.contextmanager
-    def daemon(self, token: str = "") -> Iterator[Server]:
-        """Behind the proxy; with a token of its own, or with whatever the proxy may do."""
-        path = self.plane.directory / "proxy.kubeconfig"
-        path.write_text(yaml.safe_dump(kubeconfig(self.proxy.url, token)))
-        flags = (f"--kubeconfig={path}", f"--secure-port={self.port}")
-        with daemon(self.plane, flags=flags) as server:
-            yield server
+class Burst(Stage):
+    """Nodes without a pod, and pods that fill them."""
 
     async def burst(self, *, start: int = 0, end: int = FITTING) -> None:
         """These pods all fit; the last come with three that fit nowhere."""
@@ -94,41 +61,6 @@ class Stage:
         assert self.history.nodes_of == {name: [node_name] for name, node_name in bound.items()}
         assert Counter(bound.values()) == {f"n-{i}": PER_NODE for i in range(NODES)}
 
-    async def put(self, path: str, obj: Json) -> None:
-        """Create the object, or replace it."""
-        async with self.admin.put(f"{path}/{obj['metadata']['name']}", json=obj) as answer:
-            if answer.status == 404:
-                await self.post(path, obj)
-            else:
-                assert answer.status in {200, 201}, await answer.text()
-
-    async def post(self, path: str, obj: Json) -> Json:
-        async with self.admin.post(path, json=obj) as answer:
-            assert answer.status == 201, await answer.text()
-            created: Json = await answer.json()
-            return created
-
-    def cannot_list_nodes(self, token: str) -> Callable[[], Awaitable[bool]]:
-        """A question that is answered through the proxy, as the daemon's are."""
-
-        async def is_denied() -> bool:
-            headers = {"Authorization": f"Bearer {token}"}
-            async with self.http.get(f"{self.proxy.url}/api/v1/nodes?limit=1", headers=headers) as answer:
-                return answer.status == 403
-
-        return is_denied
-
-    async def follow(self) -> None:
-        """Fill the history until cancelled, whatever becomes of the server: after a failure from a fresh list."""
-        while True:
-            try:
-                page = await self.cluster.get(PODS)
-                for item in page["items"]:
-                    self.history.see(item)
-                await self.history.follow(self.admin, page["metadata"]["resourceVersion"])
-            except (aiohttp.ClientError, OSError, AssertionError):
-                await asyncio.sleep(0.1)
-
     async def readyz(self) -> str:
         """The verbose page, "" while there is none."""
         url = f"http://127.0.0.1:{self.port}/readyz?verbose"
@@ -145,21 +77,10 @@ class Stage:
         await until(said, f"{words!r} in /readyz", server=server)
 
 
-def kubeconfig(url: str, token: str) -> Json:
-    return {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "proxy", "cluster": {"server": url}}],
-        "users": [{"name": "kubestow", "user": {"token": token} if token else {}}],
-        "contexts": [{"name": "e2e", "context": {"cluster": "proxy", "user": "kubestow"}}],
-        "current-context": "e2e",
-    }
-
-
 @pytest.fixture
-async def stage(control_plane: ControlPlane) -> AsyncIterator[Stage]:
+async def stage(control_plane: ControlPlane) -> AsyncIterator[Burst]:
     async with control_plane.client() as admin, aiohttp.ClientSession() as http, FaultProxy(control_plane) as proxy:
-        stage = Stage(control_plane, proxy, admin, http)
+        stage = Burst(control_plane, proxy, admin, http)
         await stage.cluster.wipe()
         await stage.cluster.create(*(node(f"n-{i}", cpu=f"{PER_NODE * 500}m") for i in range(NODES)))
         watching = asyncio.create_task(stage.follow())
@@ -170,8 +91,6 @@ async def stage(control_plane: ControlPlane) -> AsyncIterator[Stage]:
         await stage.cluster.wipe()
 
 
-BINDING: Final[Json] = {"verb": "create", "resource": "pods", "subresource": "binding"}
-STATUS: Final[Json] = {"verb": "patch", "resource": "pods", "subresource": "status"}
 FAULTS: Final[dict[str, list[Fault]]] = {
     "bindings fail, 500": [Fault(**BINDING, status=500, times=30)],
     "bindings conflict without a cause, 409": [Fault(**BINDING, status=409, times=30)],
@@ -205,7 +124,7 @@ FAULTS: Final[dict[str, list[Fault]]] = {
 
 
 @pytest.mark.parametrize("faults", FAULTS.values(), ids=FAULTS.keys())
-async def test_requests_that_fail(stage: Stage, faults: list[Fault]) -> None:
+async def test_requests_that_fail(stage: Burst, faults: list[Fault]) -> None:
     """From the daemon's first request on."""
     rules = [dataclasses.replace(rule) for rule in faults]
     stage.proxy.add(*rules)
@@ -216,7 +135,7 @@ async def test_requests_that_fail(stage: Stage, faults: list[Fault]) -> None:
     assert all(rule.hits for rule in rules), rules
 
 
-async def test_watches_are_cut_every_second(stage: Stage) -> None:
+async def test_watches_are_cut_every_second(stage: Burst) -> None:
     """Now properly, now in the middle of a chunk; pods come in between."""
     stage.proxy.watch_s = 1.0
     with stage.daemon() as server:
@@ -229,11 +148,11 @@ async def test_watches_are_cut_every_second(stage: Stage) -> None:
         await stage.exactly_filled(server)
 
 
-async def _more(stage: Stage, opened: int) -> bool:
+async def _more(stage: Burst, opened: int) -> bool:
     return stage.proxy.seen["watch pods 200"] > opened
 
 
-async def test_the_server_restarts_under_a_burst(stage: Stage) -> None:
+async def test_the_server_restarts_under_a_burst(stage: Burst) -> None:
     """kube-apiserver is killed and comes back with its data; connections are refused meanwhile."""
     stage.proxy.add(Fault(**BINDING, times=10), Fault(**BINDING, delay_s=1, times=30))
     with stage.daemon() as server:
@@ -245,7 +164,7 @@ async def test_the_server_restarts_under_a_burst(stage: Stage) -> None:
         await stage.exactly_filled(server)
 
 
-async def test_a_storm_of_node_updates(stage: Stage) -> None:
+async def test_a_storm_of_node_updates(stage: Burst) -> None:
     """Every node is labelled and reports its health again and again while the burst is placed."""
     with stage.daemon() as server:
         storming = asyncio.create_task(storm(stage))
@@ -257,7 +176,7 @@ async def test_a_storm_of_node_updates(stage: Stage) -> None:
             await storming
 
 
-async def storm(stage: Stage) -> None:
+async def storm(stage: Burst) -> None:
     """Until cancelled."""
     n = 0
     while True:
@@ -286,7 +205,7 @@ async def storm(stage: Stage) -> None:
         ),
     ],
 )
-async def test_killed_in_the_middle_of_a_burst(stage: Stage, faults: list[Fault], bound: int) -> None:
+async def test_killed_in_the_middle_of_a_burst(stage: Burst, faults: list[Fault], bound: int) -> None:
     """SIGKILL; the next daemon finds what the first had written, and writes the rest."""
     stage.proxy.add(*map(dataclasses.replace, faults), Fault(**BINDING, delay_s=3600, times=None))
     with stage.daemon() as first:
@@ -301,47 +220,21 @@ async def test_killed_in_the_middle_of_a_burst(stage: Stage, faults: list[Fault]
 
 # -- permissions ---------------------------------------------------------------------------------------------------------
 
-ROLE: Final = f"{RBAC}/clusterroles/kubestow-faults"
-BINDINGS: Final = Permission("", "pods/binding", "create")
 NODE_READS: Final = {Permission("", "nodes", verb) for verb in ("get", "list", "watch")}
-ALL: Final = frozenset(
-    {
-        BINDINGS,
-        Permission("", "pods/status", "patch"),
-        *(Permission(group, "events", verb) for group in ("", "events.k8s.io") for verb in ("create", "patch")),
-        *(Permission(kind.group, kind.plural, verb) for kind in KINDS.values() for verb in ("get", "list", "watch")),
-    }
-)
 
 
 @pytest.fixture
-async def token(stage: Stage) -> str:
+async def token(stage: Burst) -> str:
     """Of a service account with all the daemon's permissions and no others."""
-    await permit(stage, ALL)
-    subject = {"kind": "ServiceAccount", "name": "kubestow-faults", "namespace": "default"}
-    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "kubestow-faults"}
-    accounts = "/api/v1/namespaces/default/serviceaccounts"
-    await stage.put(accounts, {"metadata": {"name": "kubestow-faults"}})
-    await stage.put(
-        f"{RBAC}/clusterrolebindings",
-        {"metadata": {"name": "kubestow-faults"}, "roleRef": reference, "subjects": [subject]},
-    )
-    answer = await stage.post(f"{accounts}/kubestow-faults/token", {"spec": {"expirationSeconds": 3600}})
-    return str(answer["status"]["token"])
+    return await stage.account()
 
 
-async def permit(stage: Stage, permissions: Iterable[Permission]) -> None:
-    """Just these."""
-    rules = [{"apiGroups": [p.group], "resources": [p.resource], "verbs": [p.verb]} for p in sorted(permissions)]
-    await stage.put(f"{RBAC}/clusterroles", {"metadata": {"name": "kubestow-faults"}, "rules": rules})
-
-
-async def test_the_permission_to_bind_is_taken_away(stage: Stage, token: str) -> None:
+async def test_the_permission_to_bind_is_taken_away(stage: Burst, token: str) -> None:
     """Pods say what is missing; once it is given back the rest is bound by itself."""
     with stage.daemon(token) as server:
         await stage.burst(end=FITTING // 2)
         await stage.bound(FITTING // 2, server)
-        await permit(stage, ALL - {BINDINGS})
+        await stage.permit(ALL - {BINDINGS})
         await stage.burst(start=FITTING // 2)
 
         async def refused() -> bool:
@@ -355,26 +248,28 @@ async def test_the_permission_to_bind_is_taken_away(stage: Stage, token: str) ->
 
         await until(refused, "a condition that names the permission", server=server)
         assert len(stage.history.bound_at) < FITTING
-        await permit(stage, ALL)
+        await stage.permit(ALL)
 
         await stage.exactly_filled(server)
 
 
-async def test_the_permission_to_watch_nodes_is_taken_away(stage: Stage, token: str) -> None:
+async def test_the_permission_to_watch_nodes_is_taken_away(stage: Burst, token: str) -> None:
     """/readyz says which is missing; a node that is added meanwhile is found once it is given back."""
     stage.port = free_port()
     await stage.cluster.delete("/api/v1/nodes/n-0")
     with stage.daemon(token) as server:
         await stage.says("[+]informer-sync-nodes ok", server)
-        await permit(stage, ALL - NODE_READS)
-        await until(stage.cannot_list_nodes(token), "the authorizer to notice", server=server)
+        await stage.permit(ALL - NODE_READS)
+        await until(
+            lambda: stage.is_denied(token, "GET", f"{NODES_PATH}?limit=1"), "the authorizer to notice", server=server
+        )
         stage.proxy.cut_watches()
         await stage.says("cannot watch nodes: nodes is forbidden", server)
         await stage.cluster.create(node("n-0", cpu=f"{PER_NODE * 500}m"))
         await stage.burst()
         await stage.bound(FITTING - PER_NODE, server)
         assert len(stage.history.bound_at) == FITTING - PER_NODE
-        await permit(stage, ALL)
+        await stage.permit(ALL)
 
         await stage.exactly_filled(server)
         await stage.says("[+]informer-sync-nodes ok", server)

@@ -19,6 +19,8 @@ NODES: Final = ("n1", "n2", SHARED)
 PODS: Final = tuple(f"p{i}" for i in range(6))
 FOREIGN: Final = ("f1", "f2")
 ZONES: Final = ("a", "b")
+CLASS_NAMES: Final = ("", "", "mid", "high", "high", "meek")
+TEAMS: Final = ("", "red", "blue")
 
 BINDINGS: Final[Object] = {"verb": "create", "resource": "pods", "subresource": "binding"}
 WHERE: Final[tuple[Object, ...]] = (
@@ -30,6 +32,7 @@ WHERE: Final[tuple[Object, ...]] = (
     {"verb": "watch", "resource": "pods"},
     {"verb": "watch", "resource": "nodes"},
     {"verb": "list"},
+    {"verb": "delete", "resource": "pods"},
 )
 HARMS: Final[tuple[Object, ...]] = (
     *({"status": status} for status in (409, 410, 429, 500, 503, 504)),
@@ -46,6 +49,8 @@ PERMISSIONS: Final = (
     (("list", "pods"), ("watch", "pods")),
     (("patch", "pods/status"),),
     (("get", "pods"),),
+    (("delete", "pods"),),
+    (("list", "poddisruptionbudgets"), ("watch", "poddisruptionbudgets")),
     (("create", "events"), ("patch", "events")),
 )
 
@@ -73,6 +78,7 @@ def _of(*weighted: tuple[int, st.SearchStrategy[T]]) -> st.SearchStrategy[T]:
 nodes, zones, truth = (st.sampled_from(values) for values in (NODES, ZONES, (False, True)))
 sizes, requests = st.sampled_from((4000, 2000, 3000)), st.sampled_from((500, 100, 1000, 3000))
 resources, picks = st.sampled_from(("", "pods", "nodes")), st.integers(0, 15)
+classes, teams = st.sampled_from(CLASS_NAMES), st.sampled_from(TEAMS)
 
 new_node = _step(World.add_node, nodes, sizes, zones)
 new_pod = _step(
@@ -82,18 +88,30 @@ new_pod = _step(
     st.sampled_from(("", "", *ZONES)),
     st.sampled_from((0, 0, 0, 8080)),
     st.sampled_from((False, False, False, True)),
+    classes,
+    teams,
 )
-burst = _step(World.add_burst, st.integers(3, 10), requests)
+burst = _step(World.add_burst, st.integers(3, 10), requests, classes, teams)
+crowd = st.tuples(
+    _step(World.add_burst, st.integers(5, 12), st.sampled_from((1000, 500)), st.sampled_from(("", "", "mid")), teams),
+    _step(World.seconds, st.just(3)),
+).map(list)
+"""Whoever comes after it finds the nodes full."""
 life = _of(
     (2, new_node),
     (3, new_pod),
-    (2, _step(World.add_foreign_pod, st.sampled_from(FOREIGN), requests)),
+    (2, _step(World.add_foreign_pod, st.sampled_from(FOREIGN), requests, st.sampled_from(("", "mid", "high")))),
+    (2, _step(World.promise, picks, st.sampled_from(("", *NODES)))),
     (3, _step(World.bind_by_others, picks)),
     (5, _step(World.delete_pod, picks, truth)),
     (3, _step(World.replace_pod, picks, requests)),
     (3, _step(World.finish_pod, picks)),
     (1, _step(World.open_gate, picks)),
     (1, _step(World.remove_node, picks)),
+    (2, _step(World.remove_promised_node, picks)),
+    (2, _step(World.delete_preemptor, picks)),
+    (2, _step(World.cling, picks, truth)),
+    (3, _step(World.protect, st.sampled_from(("red", "blue")), st.sampled_from((None, 0, 1, 5)))),
     (2, _step(World.cordon_node, picks, truth)),
     (2, _step(World.relabel_node, picks, zones)),
     (2, _step(World.resize_node, picks, sizes)),
@@ -101,7 +119,7 @@ life = _of(
 )
 fault = _step(
     World.fault,
-    _of(*((weight, st.just(where)) for weight, where in zip((6, 3, 2, 1, 1, 2, 1, 1), WHERE))),
+    _of(*((weight, st.just(where)) for weight, where in zip((6, 3, 2, 3, 1, 2, 1, 1, 6), WHERE, strict=True))),
     st.sampled_from(HARMS),
     st.sampled_from((3, 1, 10, None)),
 )
@@ -137,16 +155,17 @@ rounds = st.tuples(
 ).map(lambda parts: list(itertools.chain.from_iterable(parts)))
 histories = st.tuples(
     st.lists(new_node, min_size=2, max_size=4),
+    _of((3, crowd), (1, st.just([]))),
     st.lists(rounds, min_size=3, max_size=8).map(itertools.chain.from_iterable),
     st.just([Step(World.settle)]),
     st.lists(life, min_size=2, max_size=8),
 ).map(lambda parts: list(itertools.chain.from_iterable(parts)))
-"""Some nodes; then, again and again, trouble, pods, time, life, time; at last peace, and life that goes on in it."""
+"""Some nodes, most often full; then, again and again, trouble, pods, time, life, time; at last peace, and life that goes on in it."""
 
 
 async def live(history: list[Step], *, watch_list: bool) -> list[str]:
     """Run it, and then to quiet. The laws that were broken; AssertionError if the world never gets quiet."""
-    async with inhabited(watch_list=watch_list) as world:
+    async with inhabited(watch_list=watch_list, kubelets_grace_s=2) as world:
         for step in history:
             done = step.act(world, *step.args)
             if inspect.isawaitable(done):

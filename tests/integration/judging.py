@@ -16,14 +16,34 @@ Object = dict[str, Any]
 OURS: Final = "kubestow"
 
 
-def fits(server: ApiServer, waiting: Object) -> bool:
-    """Whether some node would take the pod, by what the server holds and nothing else."""
+def has_place(server: ApiServer, waiting: Object) -> bool:
+    """Whether some node would take the pod, with or without evictions, by what the server holds and nothing else."""
+    may_preempt = waiting["spec"].get("preemptionPolicy") != "Never"
+    return fits(server, waiting) or (may_preempt and fits(server, waiting, evicting=True))
+
+
+def fits(server: ApiServer, waiting: Object, *, evicting: bool = False) -> bool:
+    """Whether some node would take the pod as it is, or without all that is less important.
+
+    Pods of others that are as important as it is, and nominated to a node, are as good as there.
+    """
     if waiting["spec"].get("schedulingGates"):
         return False
+    priority = waiting["spec"]["priority"]
     holders = [p for p in server.objects("pods") if p["status"].get("phase") not in {"Succeeded", "Failed"}]
+    expected = [
+        p
+        for p in holders
+        if not p["spec"].get("nodeName")
+        and p["status"].get("nominatedNodeName")
+        and p["spec"]["schedulerName"] != OURS
+        and p["spec"]["priority"] >= priority
+    ]
     for candidate in server.objects("nodes"):
         name, labels = candidate["metadata"]["name"], candidate["metadata"]["labels"]
         there = [p for p in holders if p["spec"].get("nodeName") == name]
+        there = [p for p in there if not evicting or p["spec"]["priority"] >= priority]
+        there += [p for p in expected if p["status"]["nominatedNodeName"] == name]
         room = candidate["status"]["allocatable"]
         if (
             not candidate["spec"].get("unschedulable")
@@ -97,6 +117,7 @@ def leftovers(server: ApiServer, daemon: Daemon) -> list[str]:
         "known pending": len(waiting),
         "assumed": 0,
         "busy": (0, 0, 0),
+        "evictions": (0, []),
     }
     found = {
         "queued": sorted(entry.key for entry in decisions.queue.entries()),
@@ -105,8 +126,31 @@ def leftovers(server: ApiServer, daemon: Daemon) -> list[str]:
         "known pending": len(decisions.shared.pending),
         "assumed": decisions.cluster.sizes()["assumed_pods"],
         "busy": (len(decisions.inbox), len(decisions.binder), len(decisions.patches)),
+        "evictions": (len(decisions.evictions), sorted(decisions.evictions._preempting._last_victim)),
     }
     return [f"{what}: {found[what]}, not {expected[what]}" for what in expected if found[what] != expected[what]]
+
+
+def nominations(server: ApiServer, daemon: Daemon) -> list[str]:
+    """Promises that nobody keeps any more: when all is quiet nobody waits for a place that was made for him."""
+    promised = {
+        f"default/{obj['metadata']['name']}": obj["status"]["nominatedNodeName"]
+        for obj in server.objects("pods")
+        if obj["spec"]["schedulerName"] == OURS
+        and not obj["spec"].get("nodeName")
+        and obj["status"].get("nominatedNodeName")
+    }
+    nominator = daemon.decisions.queue.nominator
+    known = {
+        info.key: name
+        for name in nominator.nodes()
+        for info in nominator.for_node(name)
+        if info.pod.spec.scheduler_name == OURS
+    }
+    return [
+        *(f"pod {key} is still nominated to {name}" for key, name in promised.items()),
+        *(f"pod {key} is still taken for nominated to {name}" for key, name in known.items()),
+    ]
 
 
 def miscounted(daemon: Daemon) -> list[str]:

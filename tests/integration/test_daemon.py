@@ -44,7 +44,10 @@ async def test_a_pod_that_does_not_fit_says_why_and_is_woken_by_a_node() -> None
 
         condition = world.condition("big")
         assert (condition["status"], condition["reason"]) == ("False", "Unschedulable")
-        assert condition["message"] == "0/1 nodes are available: 1 Insufficient cpu."
+        assert condition["message"] == (
+            "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, "
+            "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
+        )
         await world.until(lambda: bool(events(world, "FailedScheduling")), "no event")
         event = events(world, "FailedScheduling")[0]
         assert (event["type"], event["action"], event["reportingController"]) == ("Warning", "Scheduling", "kubestow")

@@ -120,7 +120,10 @@ async def test_119_a_long_message() -> None:
 
         message, note = world.condition("p")["message"], events(world, "FailedScheduling")[0]["note"]
         reasons = ", ".join(f"1 Insufficient {name}" for name in names)
-        assert message == f"0/1 nodes are available: {reasons}."
+        assert message == (
+            f"0/1 nodes are available: {reasons}. no new claims to deallocate, "
+            "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
+        )
         assert len(message) > 3000
         assert note == message[:1020] + " ..."
 

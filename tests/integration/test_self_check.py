@@ -13,10 +13,11 @@ from structlog.testing import CapturingLogger
 
 from scheduler import app
 from scheduler.app import Daemon
-from scheduler.config.types import LeaderElection, Profile
+from scheduler.config.types import LeaderElection, PluginSet, Profile
 from scheduler.core.clock import SystemClock
 from scheduler.kube import access
 from scheduler.testing.apiserver import LIKE_1_36, ApiServer
+from scheduler.testing.kubelet import Kubelet
 from tests.integration.daemon import DEADLINE_S, Rig, options, until
 
 
@@ -28,9 +29,9 @@ class ShortMinutes(SystemClock):
 
 
 @asynccontextmanager
-async def checked(server: ApiServer, *profiles: str) -> AsyncIterator[tuple[Rig, aiohttp.ClientSession]]:
+async def checked(server: ApiServer, *profiles: Profile) -> AsyncIterator[tuple[Rig, aiohttp.ClientSession]]:
     """A daemon whose minutes are short, and a session to its endpoints."""
-    more = {"profiles": tuple(map(Profile, profiles))} if profiles else {}
+    more = {"profiles": profiles} if profiles else {}
     async with server:
         daemon = Daemon(options(server.url, **more), clock=ShortMinutes())
         try:
@@ -41,13 +42,14 @@ async def checked(server: ApiServer, *profiles: str) -> AsyncIterator[tuple[Rig,
             await daemon.stop()
 
 
-async def answered(http: aiohttp.ClientSession, status: int, *lines: str) -> None:
-    """Until /readyz answers with this status and these lines; the failure tells what it said last."""
+async def answered(http: aiohttp.ClientSession, status: int, *lines: str, starting: str = "") -> None:
+    """Until /readyz answers with this status, these lines and one `starting` so; the failure tells what it said last."""
     deadline = time.monotonic() + DEADLINE_S
     while True:
         async with http.get("/readyz?verbose") as answer:
             said = await answer.text()
-            if answer.status == status and set(lines) <= set(said.splitlines()):
+            has_start = any(line.startswith(starting) for line in said.splitlines())
+            if answer.status == status and set(lines) <= set(said.splitlines()) and has_start:
                 return
         assert time.monotonic() < deadline, said
         await asyncio.sleep(0.01)
@@ -58,6 +60,10 @@ def log(monkeypatch: pytest.MonkeyPatch) -> CapturingLogger:
     logger = CapturingLogger()
     monkeypatch.setattr(access, "_log", logger)
     return logger
+
+
+def priority_class(server: ApiServer, name: str, value: int) -> None:
+    server.create("PriorityClass", {"metadata": {"name": name}, "value": value})
 
 
 def problems(log: CapturingLogger) -> list[tuple[str, str]]:
@@ -96,7 +102,8 @@ async def test_without_events_pods_are_bound_all_the_same(log: CapturingLogger) 
     server = ApiServer()
     server.forbidden.update({("create", "events"), ("patch", "events")})
     async with checked(server) as (world, http):
-        await answered(http, 200)
+        missing = [f"missing permission: {verb} events in group events.k8s.io" for verb in ("create", "patch")]
+        await answered(http, 200, f"[+]permissions ok ({'; '.join(missing)})")
         world.node("n1")
         world.pod("p")
         await world.bound("p")
@@ -124,7 +131,8 @@ async def test_a_kind_that_is_not_served_and_not_needed_keeps_nobody_from_being_
     """One warning each; pods are bound by what there is."""
     server = ApiServer(served=[group for group in LIKE_1_36 if group != "apps/v1"])
     async with checked(server) as (world, http):
-        await answered(http, 200, "[+]informer-sync-replicasets ok", "[+]kinds-served ok")
+        missing = [f"not served: {plural} (apps/v1)" for plural in ("replicasets", "statefulsets")]
+        await answered(http, 200, "[+]informer-sync-replicasets ok", f"[+]kinds-served ok ({'; '.join(missing)})")
         world.node("n1")
         world.pod("p")
         await world.bound("p")
@@ -132,6 +140,86 @@ async def test_a_kind_that_is_not_served_and_not_needed_keeps_nobody_from_being_
         assert problems(log) == [
             ("warning", f"not served: {plural} (apps/v1)") for plural in ("replicasets", "statefulsets")
         ]
+
+
+WITHOUT_BUDGETS = "preemption goes on without budgets"
+
+
+@pytest.mark.parametrize(
+    ("withheld", "said", "line"),
+    [
+        pytest.param(
+            {("list", "poddisruptionbudgets"), ("watch", "poddisruptionbudgets")},
+            [
+                f"missing permission: {verb} poddisruptionbudgets in group policy: {WITHOUT_BUDGETS}"
+                for verb in ("list", "watch")
+            ],
+            f"[+]informer-sync-poddisruptionbudgets ok ({WITHOUT_BUDGETS}: cannot ",
+            id="forbidden",
+        ),
+        pytest.param(
+            {},
+            [f"not served: poddisruptionbudgets (policy/v1): {WITHOUT_BUDGETS}"],
+            f"[+]informer-sync-poddisruptionbudgets ok ({WITHOUT_BUDGETS})",
+            id="not served",
+        ),
+    ],
+)
+async def test_without_budgets_preemption_goes_on(
+    log: CapturingLogger, withheld: set[tuple[str, str]], said: list[str], line: str
+) -> None:
+    """Ready, visibly so in the log and in /readyz?verbose; the victim goes, the preemptor comes."""
+    server = ApiServer(served=[group for group in LIKE_1_36 if withheld or group != "policy/v1"])
+    server.forbidden.update(withheld)
+    async with checked(server) as (world, http), Kubelet(server):
+        await answered(http, 200, starting=line)
+        world.node("n1", cpu="2")
+        world.pod("low", cpu="2", nodeName="n1")
+        priority_class(server, "high", 7)
+        world.pod("high", cpu="2", priorityClassName="high")
+        await world.until(lambda: world.pods() == {"high": "n1"}, "no room was made")
+
+        assert problems(log) == [("warning", problem) for problem in said]
+
+
+async def test_budgets_that_may_be_read_later_are(log: CapturingLogger) -> None:
+    """Nothing is missing any more, and they are mirrored."""
+    server = ApiServer()
+    server.forbidden.update({("list", "poddisruptionbudgets"), ("watch", "poddisruptionbudgets")})
+    async with checked(server) as (_, http):
+        await answered(http, 200, starting="[+]informer-sync-poddisruptionbudgets ok (")
+        server.forbidden.clear()
+
+        await answered(http, 200, "[+]informer-sync-poddisruptionbudgets ok", "[+]permissions ok")
+
+
+async def test_without_the_permission_to_delete_pods_nobody_is_evicted(log: CapturingLogger) -> None:
+    """Ready; the pod stays pending and says so; given later, it preempts."""
+    server = ApiServer()
+    server.forbidden.add(("delete", "pods"))
+    text = "missing permission: delete pods: preemption evicts nobody"
+    async with checked(server) as (world, http), Kubelet(server):
+        await answered(http, 200, f"[+]permissions ok ({text})")
+        world.node("n1", cpu="2")
+        world.pod("low", cpu="2", nodeName="n1")
+        priority_class(server, "high", 7)
+        world.pod("high", cpu="2", priorityClassName="high")
+        await world.until(lambda: "1 Insufficient cpu" in world.condition("high").get("message", ""), "not refused")
+        assert world.pods()["low"] == "n1"
+
+        server.forbidden.clear()
+        await world.until(lambda: world.pods() == {"high": "n1"}, "no room was made")
+
+
+async def test_a_profile_without_preemption_needs_no_such_permission(log: CapturingLogger) -> None:
+    """Neither to delete pods nor to read budgets."""
+    server = ApiServer()
+    server.forbidden.update({("delete", "pods"), ("list", "poddisruptionbudgets"), ("watch", "poddisruptionbudgets")})
+    plugins = {"multiPoint": PluginSet(disabled=("DefaultPreemption",))}
+    async with checked(server, Profile("kubestow", plugins=plugins)) as (_, http):
+        await answered(http, 200, "[+]permissions ok")
+
+        assert problems(log) == []
 
 
 async def test_without_pods_and_nodes_nobody_stands_for_election() -> None:
@@ -144,7 +232,7 @@ async def test_without_pods_and_nodes_nobody_stands_for_election() -> None:
         try:
             mirrors = daemon._reflectors
             await until(
-                lambda: len(mirrors) == 2 and all(m.synced.is_set() for m in mirrors.values()), mirrors.__repr__
+                lambda: len(mirrors) == 3 and all(m.synced.is_set() for m in mirrors.values()), mirrors.__repr__
             )
             missing = "not served: pods (v1); not served: nodes (v1)"
             await until(lambda: daemon._check.kinds_served() == missing, lambda: str(daemon._check.findings))
@@ -172,7 +260,7 @@ async def test_the_daemon_says_whose_pods_it_found(monkeypatch: pytest.MonkeyPat
     world = Rig(server, None)  # type: ignore[arg-type] # before there is a daemon
     for name, scheduler in {"a": "one", "b": "one", "c": "elsewhere"}.items():
         world.pod(name, schedulerName=scheduler)
-    async with checked(server, "one", "two") as (_, http):
+    async with checked(server, Profile("one"), Profile("two")) as (_, http):
         await answered(http, 200)
 
     (synced,) = [call.kwargs for call in logger.calls if call.args == ("synced",)]

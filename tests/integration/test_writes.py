@@ -6,7 +6,16 @@ from collections.abc import AsyncIterator
 import pytest
 
 from scheduler.core.clock import SystemClock
-from scheduler.core.errors import Ambiguous, ApiError, Conflict, Invalid, NotFound, TooManyRequests, Unavailable
+from scheduler.core.errors import (
+    Ambiguous,
+    ApiError,
+    Conflict,
+    Fenced,
+    Invalid,
+    NotFound,
+    TooManyRequests,
+    Unavailable,
+)
 from scheduler.core.pod import Pod, PodCondition
 from scheduler.kube.leasebody import LeaseSpec
 from scheduler.kube.recorder import EventRecorder
@@ -166,6 +175,91 @@ async def test_a_pod_that_is_gone(server, writer):
         await writer.bind(before, "n1")
     with pytest.raises(NotFound):
         await writer.patch_pod_status(before, condition=REFUSED, nominated_node_name=None)
+    with pytest.raises(NotFound):
+        await writer.delete_pod(before)
+
+
+# -- evictions ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("on", "stays"),
+    [
+        pytest.param("n1", True, id="on a node: until its kubelet has ended it"),
+        pytest.param("", False, id="without a node: at once"),
+    ],
+)
+async def test_delete(server, writer, on, stays):
+    """With the pod's own grace, under its uid. Twice does no harm."""
+    if on:
+        server.bind("p", on)
+    before = await seen(writer)
+    await writer.delete_pod(before)
+
+    after = await writer.read_pod("default", "p")
+    if not stays:
+        assert after is None
+        return
+    assert isinstance(after, Pod)
+    assert (before.metadata.uid, True) == (after.metadata.uid, bool(after.metadata.deletion_timestamp))
+    raw = server.get("pods", "p")
+    assert raw["spec"]["terminationGracePeriodSeconds"] == raw["metadata"]["deletionGracePeriodSeconds"] > 0
+    version = raw["metadata"]["resourceVersion"]
+    await writer.delete_pod(before)
+    assert version == server.get("pods", "p")["metadata"]["resourceVersion"]
+
+
+async def test_delete_of_a_recreated_pod_is_a_conflict(server, writer):
+    """Same name, other uid: not the pod that was decided about."""
+    before = await seen(writer)
+    server.delete("pods", "p", grace_s=0)
+    server.create("pods", pod("p").obj())
+    with pytest.raises(Conflict):
+        await writer.delete_pod(before)
+
+    assert not (await seen(writer)).metadata.deletion_timestamp
+
+
+@pytest.mark.parametrize(
+    ("reset", "is_leaving"),
+    [pytest.param("before", False, id="before it was done"), pytest.param("after", True, id="after it was done")],
+)
+async def test_a_lost_delete_is_ambiguous(server, writer, reset, is_leaving):
+    """The client has sent it once more by itself; under its uid that does no harm."""
+    server.bind("p", "n1")
+    before = await seen(writer)
+    lost = server.faults.add(Fault(verb="delete", resource="pods", reset=reset, times=2))
+    with pytest.raises(Ambiguous):
+        await writer.delete_pod(before)
+    assert lost.hits == 2
+
+    assert is_leaving == bool((await seen(writer)).metadata.deletion_timestamp)
+    await writer.delete_pod(before)
+    assert (await seen(writer)).metadata.deletion_timestamp
+
+
+async def test_a_busy_server_deletes_nothing(server, writer):
+    """429 is raised with the server's wish, as for a binding."""
+    before = await seen(writer)
+    busy = server.faults.add(Fault(verb="delete", resource="pods", status=429, retry_after_s=7))
+    with pytest.raises(TooManyRequests) as caught:
+        await writer.delete_pod(before)
+
+    assert (7.0, 1) == (caught.value.retry_after_s, busy.hits)
+    assert await seen(writer) == before
+
+
+async def test_behind_the_fence_nobody_is_deleted(server):
+    """It is asked when the request leaves."""
+    transport = HttpTransport(await load_settings(master=server.url))
+    fenced = ApiWriter(transport, Throttle(SystemClock(), qps=-1), SystemClock(), may_write=lambda: False)
+    before = await seen(fenced)
+    with pytest.raises(Fenced):
+        await fenced.delete_pod(before)
+
+    assert await seen(fenced) == before
+    assert not any(what.startswith("delete") for what in server.requests())
+    await transport.close()
 
 
 @pytest.mark.parametrize("reset", ["", "before", "after"])

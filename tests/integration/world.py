@@ -9,48 +9,42 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextvars import ContextVar
-from typing import Any, Final
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from typing import Final
 
 from scheduler.app import Daemon
-from scheduler.config.types import ClientConnection, Configuration
-from scheduler.core.clock import SystemClock
-from scheduler.options import RunOptions
+from scheduler.core.podinfo import PodInfo
 from scheduler.testing.apiserver import ApiServer, Fault, Refused
 from scheduler.testing.builders import node, pod
 from scheduler.testing.invariants import Witness, overcommitted, unbound
+from scheduler.testing.kubelet import Kubelet
 from tests.integration.daemon import until
-from tests.integration.judging import OURS, Object, differences, fits, leftovers, miscounted
+from tests.integration.judging import (
+    OURS,
+    Object,
+    differences,
+    has_place,
+    leftovers,
+    miscounted,
+    nominations,
+)
+from tests.integration.mortal import HastyClock, Mortal, remembered
+from tests.integration.plans import Plans
 
 THEIRS: Final = "default-scheduler"
 ZONE: Final = "zone"
-HASTE: Final = 100
 _QUIET_TURNS: Final = 50
 _TURNS_MAX: Final = 200
 SHARED: Final = "shared"
 """The node that others bind to, blindly, and that may shrink: that it is over-committed proves nothing."""
-
-
-class HastyClock(SystemClock):
-    """A second lasts ten milliseconds."""
-
-    def now(self) -> float:
-        return super().now() * HASTE
-
-    async def sleep(self, delay_s: float) -> None:
-        await super().sleep(delay_s / HASTE)
-
-
-_tasks: ContextVar[set[asyncio.Task[Any]] | None] = ContextVar("_tasks", default=None)
-
-
-def remembered(loop: asyncio.AbstractEventLoop, coro: Any, **more: Any) -> asyncio.Task[Any]:
-    """A task factory: a task belongs to whom its maker belongs to, so that a daemon can be killed with all of them."""
-    task = asyncio.Task(coro, loop=loop, **more)
-    if (owner := _tasks.get()) is not None:
-        owner.add(task)
-    return task
+CLASSES: Final[dict[str, Object]] = {
+    "mid": {"value": 100},
+    "high": {"value": 1000},
+    "meek": {"value": 1000, "preemptionPolicy": "Never"},
+}
+"""Pods that name none have priority 0."""
+TEAM: Final = "team"
+_CLINGING: Final = "example.com/clings"
 
 
 class World:
@@ -60,15 +54,18 @@ class World:
         self.server = server
         self.clock = clock
         self.witness = Witness(server)
-        self.daemon: Daemon | None = None
+        self.plans = Plans(self.witness.preempted.__contains__)
         self.broken: list[str] = []
         """Laws that must hold at every moment and did not."""
         self._largest: dict[str, int] = {}
         self._bursts = 0
         self._zones: dict[str, set[str]] = {}
+        self._promises: dict[str, str] = {}
         self._bound_by_others: set[str] = set()
-        self._daemons_tasks: set[asyncio.Task[Any]] = set()
+        self._mortal = Mortal(clock, self._on_plan)
         server.subscribe(self._on_write)
+        for name, more in CLASSES.items():
+            server.create("priorityclasses", {"metadata": {"name": name}, **more})
 
     # -- nodes: `n` counts through those that are there ------------------------------------------------------------------
 
@@ -81,6 +78,12 @@ class World:
     def remove_node(self, n: int) -> None:
         """Its pods stay, as they do until somebody collects them."""
         for name in self._picked("nodes", n):
+            self.server.delete("nodes", name)
+
+    def remove_promised_node(self, n: int) -> None:
+        """One that a pod of ours is nominated to."""
+        promised = {obj["status"].get("nominatedNodeName") for obj in self._waiting()}
+        for name in self._picked("nodes", n, lambda obj: obj["metadata"]["name"] in promised):
             self.server.delete("nodes", name)
 
     def cordon_node(self, n: int, is_cordoned: bool) -> None:
@@ -99,34 +102,83 @@ class World:
 
     # -- pods: `n` counts through those that are there and can be meant ---------------------------------------------------
 
-    def add_pod(self, name: str, milli_cpu: int, zone: str = "", port: int = 0, is_gated: bool = False) -> None:
+    def add_pod(
+        self,
+        name: str,
+        milli_cpu: int,
+        zone: str = "",
+        port: int = 0,
+        is_gated: bool = False,
+        class_name: str = "",
+        team: str = "",
+    ) -> None:
         """One of ours; nothing if there is one of that name."""
         built = pod(name).cpu(f"{milli_cpu}m")
+        built = built.priority_class(class_name) if class_name else built
+        built = built.label(TEAM, team) if team else built
         built = built.node_selector({ZONE: zone}) if zone else built
         built = built.host_port(port) if port else built
         built = built.gate("example.com/wait") if is_gated else built
         with contextlib.suppress(Refused):
             self.server.create("pods", built.obj())
 
-    def add_burst(self, count: int, milli_cpu: int) -> None:
+    def add_burst(self, count: int, milli_cpu: int, class_name: str = "", team: str = "") -> None:
         """Names of their own."""
         self._bursts += 1
         for i in range(count):
-            self.add_pod(f"b{self._bursts}-{i}", milli_cpu)
+            self.add_pod(f"b{self._bursts}-{i}", milli_cpu, class_name=class_name, team=team)
 
-    def add_foreign_pod(self, name: str, milli_cpu: int) -> None:
+    def add_foreign_pod(self, name: str, milli_cpu: int, class_name: str = "") -> None:
+        built = pod(name).cpu(f"{milli_cpu}m").scheduler(THEIRS)
         with contextlib.suppress(Refused):
-            self.server.create("pods", pod(name).cpu(f"{milli_cpu}m").scheduler(THEIRS).obj())
+            self.server.create("pods", (built.priority_class(class_name) if class_name else built).obj())
+
+    def promise(self, n: int, node_name: str) -> None:
+        """Another scheduler nominates a pod of its own; "" takes it back."""
+        for name in self._picked("pods", n, lambda o: o["spec"]["schedulerName"] == THEIRS and _is_waiting(o)):
+            self._promises[name] = node_name
+            status = {"status": {"nominatedNodeName": node_name or None}}
+            self.server.patch("pods", name, status, subresource="status")
+
+    def delete(self, name: str, *, at_once: bool) -> None:
+        """Somebody deletes this pod, and not for a preemption."""
+        self.witness.excuse(self.server.get("pods", name)["metadata"]["uid"])
+        self.server.delete("pods", name, grace_s=0 if at_once else None)
 
     def delete_pod(self, n: int, at_once: bool) -> None:
         """A bound pod that is not deleted at once holds its place until the world settles."""
         for name in self._picked("pods", n):
-            self.server.delete("pods", name, grace_s=0 if at_once else None)
+            self.delete(name, at_once=at_once)
+
+    def delete_preemptor(self, n: int) -> None:
+        """A pod of ours that is nominated somewhere: whom is it that its victims die for?"""
+        nominated = {o["metadata"]["name"] for o in self._waiting() if o["status"].get("nominatedNodeName")}
+        for name in self._picked("pods", n, lambda obj: obj["metadata"]["name"] in nominated):
+            self.delete(name, at_once=True)
+
+    def cling(self, n: int, is_clinging: bool) -> None:
+        """A pod that is deleted stays for as long as it clings."""
+        for name in self._picked("pods", n):
+            finalizers = [_CLINGING] if is_clinging else None
+            with contextlib.suppress(Refused):  # one that is leaving gets no more finalizers
+                self.server.patch("pods", name, {"metadata": {"finalizers": finalizers}})
+
+    def protect(self, team: str, allowed: int | None) -> None:
+        """So many of the team may be evicted; None: nobody protects it any more."""
+        with contextlib.suppress(Refused):
+            if allowed is None:
+                self.server.delete("poddisruptionbudgets", team)
+                return
+            selector = {"matchLabels": {TEAM: team}}
+            self.server.create("poddisruptionbudgets", {"metadata": {"name": team}, "spec": {"selector": selector}})
+        if allowed is not None:
+            status = {"status": {"disruptionsAllowed": allowed}}
+            self.server.patch("poddisruptionbudgets", team, status, subresource="status")
 
     def replace_pod(self, n: int, milli_cpu: int) -> None:
         """Another pod of the same name, at once."""
         for name in self._picked("pods", n):
-            self.server.delete("pods", name, grace_s=0)
+            self.delete(name, at_once=True)
             self.add_pod(name, milli_cpu)
 
     def finish_pod(self, n: int) -> None:
@@ -140,7 +192,7 @@ class World:
 
     def bind_by_others(self, n: int, node_name: str = SHARED) -> None:
         """Another scheduler binds, blindly, be the pod its own or ours."""
-        for name in self._picked("pods", n, lambda obj: not obj["spec"].get("nodeName")):
+        for name in self._picked("pods", n, _is_waiting):
             with contextlib.suppress(Refused):  # gated
                 self._bound_by_others.add(self.server.get("pods", name)["metadata"]["uid"])
                 self.server.bind(name, node_name)
@@ -218,54 +270,30 @@ class World:
 
     # -- the daemon ----------------------------------------------------------------------------------------------------
 
+    @property
+    def daemon(self) -> Daemon | None:
+        return self._mortal.daemon
+
     async def start_daemon(self, port: int | None = None) -> None:
-        """Nothing if it runs. All its tasks, and theirs, are remembered."""
-        if self.daemon is not None:
-            return
-        config = Configuration(client_connection=ClientConnection(qps=-1))
-        options = RunOptions(  # no flush: a wake-up that is missing must be missed
-            config=config, master=self.server.url, port=port, drain_timeout_s=10 * HASTE, max_in_unschedulable_s=1e9
-        )
-        self.daemon = Daemon(options, clock=self.clock)
-        self._daemons_tasks = set()
-        mark = _tasks.set(self._daemons_tasks)
-        try:
-            await asyncio.get_running_loop().create_task(self.daemon.start())
-        finally:
-            _tasks.reset(mark)
+        """Nothing if it runs."""
+        await self._mortal.start(self.server.url, port)
 
     async def stop_daemon(self) -> None:
         """SIGTERM: it drains."""
-        if self.daemon is not None:
-            daemon, self.daemon = self.daemon, None
-            self._check_alive(daemon)
-            await daemon.stop()
+        await self._mortal.stop()
 
     async def kill_daemon(self) -> None:
-        """SIGKILL: every task ends where it is, nothing more is sent, the connections are gone."""
-        if self.daemon is None:
-            return
-        daemon, self.daemon = self.daemon, None
-        self._check_alive(daemon)
-        for task in self._daemons_tasks:
-            task.cancel()
-        assert daemon._transport is not None
-        await daemon._transport.close()
-        while True:
-            for task in self._daemons_tasks:
-                task.cancel()
-            await asyncio.gather(*self._daemons_tasks, return_exceptions=True)
-            if all(task.done() for task in self._daemons_tasks):  # one that ended may have started another
-                return
+        """SIGKILL."""
+        await self._mortal.kill()
 
     async def crash_daemon(self) -> None:
         """Killed, and started again by whoever looks after it."""
         await self.kill_daemon()
         await self.start_daemon()
 
-    def _check_alive(self, daemon: Daemon) -> None:
-        if daemon._failed is not None and daemon._failed.done():
-            self.broken.append(f"the daemon ended by itself: {daemon._failed.exception()!r}")
+    def _on_plan(self, daemon: Daemon, preemptor: PodInfo, node_name: str, victims: Sequence[PodInfo]) -> None:
+        self.plans.judge(daemon, preemptor, node_name, victims)
+        self.witness.planned(preemptor.uid, (victim.uid for victim in victims))
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
@@ -275,8 +303,10 @@ class World:
         self.server.forbidden.clear()
         self.server.release_watches()
         for obj in self.server.list("pods"):
+            self.server.patch("pods", obj["metadata"]["name"], {"metadata": {"finalizers": None}})
+        for obj in self.server.list("pods"):
             if obj["metadata"].get("deletionTimestamp"):
-                self.server.delete("pods", obj["metadata"]["name"], grace_s=0)
+                self.delete(obj["metadata"]["name"], at_once=True)
         self.add_node("last", 50, "z")  # too small for all; without any node pods would be retried for ever (§3.8)
         await self.start_daemon()
         await until(lambda: not self.unsettled(), lambda: "\n".join(self.unsettled()))
@@ -284,8 +314,11 @@ class World:
     def unsettled(self) -> list[str]:
         """What must become true of a quiet world and is not yet."""
         assert self.daemon is not None
+        self._mortal.check()
+        assert self._mortal.deaths == []
         return [
-            *unbound(self.server, lambda obj: obj["spec"]["schedulerName"] == OURS and fits(self.server, obj)),
+            *unbound(self.server, lambda obj: obj["spec"]["schedulerName"] == OURS and has_place(self.server, obj)),
+            *nominations(self.server, self.daemon),
             *differences(self.server, self.daemon),
             *leftovers(self.server, self.daemon),
         ]
@@ -301,11 +334,18 @@ class World:
             if condition["type"] == "PodScheduled" and condition["status"] != "True"
         ]
         counts = miscounted(self.daemon)
-        return [*self.broken, *self.witness.bound_twice(), *self.witness.lost(), *denied, *counts]
+        witnessed = [*self.witness.bound_twice(), *self.witness.lost(), *self.witness.wronged()]
+        return [*self._mortal.deaths, *self.broken, *witnessed, *self.plans.broken, *denied, *counts]
 
     def _on_write(self, type_: str, resource: str, obj: Object) -> None:
         if resource == "nodes" and type_ != "DELETED":
             self._zones.setdefault(obj["metadata"]["name"], set()).add(obj["metadata"]["labels"][ZONE])
+        if resource == "pods" and type_ == "ADDED":
+            self._promises.pop(obj["metadata"]["name"], None)
+        if resource == "pods" and obj["spec"]["schedulerName"] == THEIRS and _is_waiting(obj):
+            name, told = obj["metadata"]["name"], obj["status"].get("nominatedNodeName", "")
+            if told != self._promises.get(name, ""):
+                self.broken.append(f"pod {name} is not ours and was nominated to {told or 'nothing'}")
         node_name = obj["spec"].get("nodeName") if resource == "pods" else None
         if not node_name or type_ == "DELETED":
             return
@@ -313,6 +353,10 @@ class World:
         wanted = obj["spec"].get("nodeSelector", {}).get(ZONE)
         if wanted and obj["metadata"]["uid"] not in self._bound_by_others and wanted not in self._zones[node_name]:
             self.broken.append(f"pod {obj['metadata']['name']} is on {node_name}, which never was in zone {wanted}")
+
+    def _waiting(self) -> list[Object]:
+        """Pods of ours without a node."""
+        return [o for o in self.server.objects("pods") if o["spec"]["schedulerName"] == OURS and _is_waiting(o)]
 
     def _sized(self, name: str, milli_cpu: int) -> int:
         """The size it gets: a node that only we bind to never shrinks, so that to over-commit it is our fault."""
@@ -326,20 +370,31 @@ class World:
         return [names[n % len(names)]] if names else []
 
 
+def _is_waiting(obj: Object) -> bool:
+    return not obj["spec"].get("nodeName")
+
+
 @contextlib.asynccontextmanager
-async def inhabited(*, watch_list: bool = True, port: int | None = None) -> AsyncIterator[World]:
-    """An empty world with a daemon, in a loop of its own. Leaving stops both, and fails if a task of theirs lives on."""
+async def inhabited(
+    *, watch_list: bool = True, port: int | None = None, kubelets_grace_s: float | None = None
+) -> AsyncIterator[World]:
+    """An empty world with a daemon, in a loop of its own. Leaving stops both, and fails if a task of theirs lives on.
+
+    With a grace that kubelets give, there are kubelets: bound pods start, and deleted ones end after so many seconds.
+    """
     asyncio.get_running_loop().set_task_factory(remembered)
     before = asyncio.all_tasks()
     clock = HastyClock()
     chance = random.Random(1)
     async with ApiServer(clock=clock, rng=chance, watch_list=watch_list, bookmark_interval_s=5) as server:
         world = World(server, clock)
-        await world.start_daemon(port)
-        try:
+        kubelets = Kubelet(server, clock=clock, grace_used_s=kubelets_grace_s or 0)
+        async with contextlib.AsyncExitStack() as stack:
+            if kubelets_grace_s is not None:
+                await stack.enter_async_context(kubelets)
+            await world.start_daemon(port)
+            stack.push_async_callback(world.stop_daemon)
             yield world
-        finally:
-            await world.stop_daemon()
     for _ in range(5):  # closing a connection takes a turn or two
         await asyncio.sleep(0)
     assert asyncio.all_tasks() <= before

@@ -2,15 +2,21 @@
 
 import asyncio
 import contextlib
-from collections.abc import Iterable
-from typing import Final, Protocol
+import json
+import time
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol, TypeVar
 
-from aiohttp import ClientSession
+from aiohttp import ClientSession, ClientTimeout
 
 from scheduler.testing.apiserver import ApiServer, Refused
 from tests.e2e.cluster import each
-from tests.parity.scenario import Json, Scenario, admitted
+from tests.parity.admission import admitted
+from tests.parity.priorities import priority_classes
+from tests.parity.scenario import Json, Scenario, named
 from tests.parity.suite import NAMESPACES
+
+T = TypeVar("T")
 
 _PATHS: Final = {
     "Node": "/api/v1/nodes",
@@ -20,10 +26,14 @@ _PATHS: Final = {
     "ReplicationController": "/api/v1/namespaces/{}/replicationcontrollers",
     "ReplicaSet": "/apis/apps/v1/namespaces/{}/replicasets",
     "StatefulSet": "/apis/apps/v1/namespaces/{}/statefulsets",
+    "PodDisruptionBudget": "/apis/policy/v1/namespaces/{}/poddisruptionbudgets",
+    "PriorityClass": "/apis/scheduling.k8s.io/v1/priorityclasses",
 }
 KINDS: Final = tuple(_PATHS)
 WORKLOADS: Final = ("Service", "ReplicationController", "ReplicaSet", "StatefulSet")
-_WIPED: Final = ("Pod", "Node", *WORKLOADS)
+_WIPED: Final = ("Pod", "Node", "PodDisruptionBudget", *WORKLOADS)
+_PATIENCE_S: Final = 60.0
+_PAUSE_S: Final = 0.01
 _OWN_SERVICE: Final = "kubernetes"
 """A real API server makes it, without a selector, and again if it is deleted."""
 
@@ -31,12 +41,17 @@ _OWN_SERVICE: Final = "kubernetes"
 class Api(Protocol):
     """Every write must succeed; a deletion of what is gone has."""
 
-    async def create(self, manifest: Json) -> None: ...
+    async def create(self, manifest: Json) -> Json:
+        """As it is stored."""
 
-    async def get(self, kind: str, name: str, namespace: str) -> Json: ...
+    async def first(self, pod: Json, tell: Callable[[Json], T | None]) -> T:
+        """What `tell` first has to say of a pod's versions, from this one on, none left out."""
 
     async def items(self, kind: str) -> list[Json]:
         """Of all namespaces."""
+
+    async def patch(self, kind: str, name: str, namespace: str, patch: Json) -> Json:
+        """Merge what may be changed: the status if the patch has one, else the rest. As it is stored."""
 
     async def delete(self, kind: str, name: str, namespace: str, *, gracefully: bool = False) -> None:
         """At once, or as a user would: a pod on a node then waits for its kubelet, which there is not."""
@@ -48,14 +63,31 @@ class InProcess:
     def __init__(self, server: ApiServer) -> None:
         self._server = server
 
-    async def create(self, manifest: Json) -> None:
-        self._server.create(manifest["kind"], admitted(manifest) if manifest["kind"] == "Pod" else manifest)
+    async def create(self, manifest: Json) -> Json:
+        return self._server.create(manifest["kind"], admitted(manifest) if manifest["kind"] == "Pod" else manifest)
 
-    async def get(self, kind: str, name: str, namespace: str) -> Json:
-        return self._server.get(kind, name, namespace)
+    async def first(self, pod: Json, tell: Callable[[Json], T | None]) -> T:
+        versions = asyncio.Queue[Json]()
+        versions.put_nowait(pod)
+
+        def seen(_: str, __: object, version: Json) -> None:
+            if version["metadata"].get("uid") == pod["metadata"]["uid"]:
+                versions.put_nowait(version)
+
+        stop = self._server.subscribe(seen)
+        try:
+            while (told := tell(await versions.get())) is None:
+                pass
+            return told
+        finally:
+            stop()
 
     async def items(self, kind: str) -> list[Json]:
         return self._server.objects(kind)
+
+    async def patch(self, kind: str, name: str, namespace: str, patch: Json) -> Json:
+        part = "status" if "status" in patch else ""
+        return self._server.patch(kind, name, patch, namespace=namespace, subresource=part)
 
     async def delete(self, kind: str, name: str, namespace: str, *, gracefully: bool = False) -> None:
         with contextlib.suppress(Refused):
@@ -68,19 +100,55 @@ class Remote:
     def __init__(self, http: ClientSession) -> None:
         self._http = http
 
-    async def create(self, manifest: Json) -> None:
+    async def create(self, manifest: Json) -> Json:
         path = _PATHS[manifest["kind"]].format(manifest["metadata"].get("namespace"))
-        async with self._http.post(path, json=manifest) as answer:
-            assert answer.status == 201, f"{manifest['metadata']['name']}: {await answer.text()}"
-            if manifest["kind"] == "Pod":
-                _check_admission(manifest, await answer.json())
+        deadline = time.monotonic() + _PATIENCE_S
+        while (created := await self._created(path, manifest)) is None:
+            assert time.monotonic() < deadline, f"{manifest['metadata']['name']}: its class is not seen"
+            await asyncio.sleep(_PAUSE_S)
+        return created
 
-    async def get(self, kind: str, name: str, namespace: str) -> Json:
-        return await self._read(f"{_PATHS[kind].format(namespace)}/{name}")
+    async def _created(self, path: str, manifest: Json) -> Json | None:
+        """None as long as admission has not seen the pod's PriorityClass."""
+        async with self._http.post(path, json=manifest) as answer:
+            if answer.status == 403 and "no PriorityClass with name" in await answer.text():
+                return None
+            assert answer.status == 201, f"{manifest['metadata']['name']}: {await answer.text()}"
+            created: Json = await answer.json()
+            if manifest["kind"] == "Pod":
+                _check_admission(manifest, created)
+            return created
+
+    async def first(self, pod: Json, tell: Callable[[Json], T | None]) -> T:
+        metadata = pod["metadata"]
+        told = tell(pod)
+        if told is not None:
+            return told
+        query = {
+            "watch": "1",
+            "fieldSelector": f"metadata.name={metadata['name']}",
+            "resourceVersion": metadata["resourceVersion"],
+        }
+        path = _PATHS["Pod"].format(metadata["namespace"])
+        async with self._http.get(path, params=query, timeout=ClientTimeout(total=_PATIENCE_S)) as answer:
+            assert answer.status == 200, await answer.text()
+            async for line in answer.content:
+                told = tell(json.loads(line)["object"])
+                if told is not None:
+                    return told
+        raise AssertionError(f"{metadata['name']}: the watch has ended")
 
     async def items(self, kind: str) -> list[Json]:
         listed = await self._read(_PATHS[kind].replace("namespaces/{}/", ""))
         return list(listed["items"] or ())
+
+    async def patch(self, kind: str, name: str, namespace: str, patch: Json) -> Json:
+        path = f"{_PATHS[kind].format(namespace)}/{name}{'/status' if 'status' in patch else ''}"
+        merge = {"Content-Type": "application/merge-patch+json"}
+        async with self._http.patch(path, json=patch, headers=merge) as answer:
+            assert answer.status == 200, f"{name}: {await answer.text()}"
+            patched: Json = await answer.json()
+            return patched
 
     async def _read(self, path: str) -> Json:
         async with self._http.get(path) as answer:
@@ -103,24 +171,45 @@ def _check_admission(manifest: Json, created: Json) -> None:
         )
 
 
-async def make_namespaces(api: Api) -> None:
-    """Once per server."""
+async def make_lasting(api: Api) -> None:
+    """What no scenario takes away: namespaces and priority classes. Once per server."""
     for name, labels in NAMESPACES.items():
         await api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
+    for priority_class in priority_classes():
+        await api.create(priority_class)
 
 
 async def put(api: Api, scenario: Scenario) -> None:
-    """The cluster of a scenario, without the pods that are asked. Pods last: whoever has seen them has seen all pods."""
-    await each((*scenario.nodes, *scenario.workloads), api.create)
-    await each((bound | {"spec": bound["spec"] | {"schedulerName": "nobody"}} for bound in scenario.pods), api.create)
-    leaving = [bound["metadata"] for bound in scenario.pods if bound["metadata"]["name"] in scenario.leaving]
+    """The cluster of a scenario, without its pods and budgets."""
+    await each((*scenario.nodes, *scenario.workloads), lambda item: create_whole(api, item))
+
+
+async def put_budgets(api: Api, scenario: Scenario) -> None:
+    """Its disruption budgets."""
+    await each(scenario.budgets, lambda budget: create_whole(api, budget))
+
+
+async def put_pods(api: Api, scenario: Scenario, *, waiting_for: str) -> None:
+    """Those that are bound, and those that wait for the scheduler of this name; none of those that are asked."""
+    bound = (named(pod, "nobody") for pod in scenario.pods)
+    waiting = (named(pod, waiting_for) for pod in scenario.waiting)
+    await each((*bound, *waiting), lambda pod: create_whole(api, pod))
+    leaving = [pod["metadata"] for pod in scenario.pods if pod["metadata"]["name"] in scenario.leaving]
     for metadata in leaving:
         await api.delete("Pod", metadata["name"], metadata["namespace"], gracefully=True)
 
 
-async def wipe(api: Api) -> None:
-    """No nodes, no pods, no workloads; namespaces stay."""
-    for kind in _WIPED:
+async def create_whole(api: Api, manifest: Json) -> None:
+    """With the status it has, also of a kind whose status a server does not take from its creator."""
+    await api.create(manifest)
+    if (status := manifest.get("status")) and manifest["kind"] != "Node":
+        metadata = manifest["metadata"]
+        await api.patch(manifest["kind"], metadata["name"], metadata["namespace"], {"status": status})
+
+
+async def wipe(api: Api, kinds: Iterable[str] = _WIPED) -> None:
+    """Nothing of these kinds: by default, of all but what lasts."""
+    for kind in kinds:
         while left := list(_removable(await api.items(kind))):
             await each(left, lambda place, kind=kind: api.delete(kind, *place))  # type: ignore[misc]
             await asyncio.sleep(0)

@@ -1,8 +1,8 @@
 """The real kube-scheduler, told to log every score, and ways to know what it has seen.
 
 Its watches of different kinds are not ordered, and nothing tells how far they are. So it is asked with pods whose
-message gives that away. Pods need no such question: they come in the order in which they were written, and the pod that
-is asked comes last.
+message or choice gives that away. Pods need no such question: they come in the order in which they were written, and the
+pod that is asked comes last.
 """
 
 import re
@@ -10,13 +10,30 @@ from collections import defaultdict
 from typing import Final
 
 from tests.e2e.controlplane.harness import ControlPlane
-from tests.parity.api import WORKLOADS, Api
-from tests.parity.scenario import Json, Scenario, workload
+from tests.parity.api import WORKLOADS, Api, create_whole, wipe
+from tests.parity.priorities import PRIORITIES
+from tests.parity.scenario import (
+    DEFAULT_PROFILE,
+    Json,
+    Scenario,
+    budget,
+    named,
+    node,
+    pod as scenario_pod,
+    workload,
+)
 from tests.parity.side import Side
 from tests.parity.suite import scheduler_configuration
 from tests.parity.verdict import Scores, Verdict
 
 _PROBES: Final = "probes"
+_ASIDE: Final = "kube-system"
+"""A namespace in which no scenario has anything."""
+_LOUD: Final = "schedule_one=10,preemption=5,executor=5,default_preemption=5"
+_PICKED: Final = re.compile(r'"Pod is a potential preemption victim on node" pod="([^"]*)" node="([^"]*)"')
+_AIMED: Final = '"the target node for the preemption is determined" pod="{}" node="{}"'
+_SPARED: Final = '"Victim Pod is already being deleted, skipping the API call for it" preemptor="{}"'
+_DONE: Final = '"Async Preemption finished completely" preemptor="{}"'
 _SCORED: Final = re.compile(r'"Plugin scored node for pod" pod="([^"]*)" plugin="([^"]*)" node="([^"]*)" score=(-?\d+)')
 # A pod of this profile meets no filter but these two, in this order: it is refused by the spread constraint if a Service
 # or an owner gives it a selector, and by its affinity to a pod that is not there if nothing does.
@@ -53,13 +70,13 @@ _ALONE: Final = {
 
 
 class LoudPlane(ControlPlane):
-    """A control plane whose kube-scheduler logs the scores of every attempt.
+    """A control plane whose kube-scheduler logs the scores of every attempt, and every step of a preemption.
 
     Batching is off: it reuses the nodes that were found for the pod before, and that pod is not there any more.
     """
 
     async def _start_client(self, name: str, flags: tuple[str, ...]) -> None:
-        loud = ("--vmodule=schedule_one=10", "--feature-gates=OpportunisticBatching=false")
+        loud = (f"--vmodule={_LOUD}", "--feature-gates=OpportunisticBatching=false")
         await super()._start_client(name, flags + (loud if name == "kube-scheduler" else ()))
 
 
@@ -73,18 +90,22 @@ class Kube(Side):
         self._last = 0
         self._are_workloads_old = False
         """What was seen of them last is of another scenario."""
+        self._are_budgets_old = False
 
     @staticmethod
     async def start(plane: LoudPlane) -> None:
         """With every profile of the suite; returns when it is healthy."""
-        await plane.start_scheduler(scheduler_configuration("kube", **{_PROBES: _PROBING}))
+        await plane.start_scheduler(scheduler_configuration("kube", more={_PROBES: _PROBING}))
 
     async def see_nothing(self) -> None:
         """Return when the cluster was seen without nodes."""
         await self._until_told("no nodes available")
 
     async def see(self, scenario: Scenario) -> None:
-        """Call `see_nothing` before the scenario's nodes are made: else those of the last one may be counted."""
+        """Nothing to wait for once all but the pods was seen: they come in order, and the asked one comes last."""
+
+    async def see_cluster(self, scenario: Scenario) -> None:
+        """All but pods and budgets. `see_nothing` came before the nodes were made: else those of the last one may count."""
         if not scenario.nodes:
             self._are_workloads_old |= bool(scenario.workloads)
             return
@@ -94,9 +115,9 @@ class Kube(Side):
                 await self._see_workloads(kind)
         self._are_workloads_old = bool(scenario.workloads)
 
-    async def ask(self, pod: Json, profile: str) -> Verdict:
+    async def ask(self, pod: Json, profile: str, *, among: Scenario | None = None) -> Verdict:
         """Fails if what was heard of the scores does not explain the choice."""
-        verdict = await super().ask(pod, profile)
+        verdict = await super().ask(pod, profile, among=among)
         assert not verdict.node or verdict.node in verdict.best(), f"it chose against its own scores: {verdict}"
         return verdict
 
@@ -117,18 +138,67 @@ class Kube(Side):
         await self._until_told("topology spread", metadata)
         await self.api.delete(kind, name, "default")
 
-    # -- scores ------------------------------------------------------------------------------------------------------
+    # -- budgets -----------------------------------------------------------------------------------------------------
+
+    async def see_budgets(self, scenario: Scenario) -> None:
+        """While there are no nodes: those of the scenario, which are there already, and that older ones are gone.
+
+        Of two pods on a node the younger one is the victim, unless a budget protects it: one more, made after all others.
+        """
+        if not (scenario.budgets or self._are_budgets_old):
+            return
+        self._are_budgets_old = bool(scenario.budgets)
+        self._last += 1
+        name = f"last-{self._last}"
+        await self.api.create(node("probed", {"room": {"cpu": "2"}}))
+        half = {"at": "probed", "requests": {"cpu": "1"}, "namespace": _ASIDE}
+        for second, victim in enumerate(("older", "younger")):
+            pod = scenario_pod(victim, half | {"labels": {"last": f"{name}-{victim}"}, "started": second})
+            await create_whole(self.api, named(pod, "nobody"))
+            await self.api.delete("Pod", victim, _ASIDE, gracefully=True)  # so that it need not be evicted
+        await self.api.create(budget(name, {"match": {"last": f"{name}-younger"}, "namespace": _ASIDE}))
+        preemptor = scenario_pod("preemptor", {"priority": max(PRIORITIES), "requests": {"cpu": "1"}})
+
+        async def is_spared() -> bool:
+            await self.ask(preemptor, DEFAULT_PROFILE)
+            return [who for who, _ in _PICKED.findall(self._heard_since())] == [f"{_ASIDE}/older"]
+
+        await self.until(is_spared, "the last budget")
+        await wipe(self.api, ("Pod", "Node"))
+        await self.see_nothing()
+
+    # -- what it logs ------------------------------------------------------------------------------------------------
 
     def _listen(self) -> None:
         self._heard = self._log.stat().st_size
 
-    def _scores(self, pod: Json) -> Scores:
+    def _heard_since(self) -> str:
         with self._log.open("rb") as log:
             log.seek(self._heard)
-            text = log.read().decode()
-        key = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+            return log.read().decode()
+
+    def _scores(self, pod: Json) -> Scores:
+        key = _key(pod)
         scores: dict[str, dict[str, int]] = defaultdict(dict)
-        for who, plugin, node, score in _SCORED.findall(text):
+        for who, plugin, place, score in _SCORED.findall(self._heard_since()):
             if who == key:
-                scores[plugin][node] = int(score)
+                scores[plugin][place] = int(score)
         return dict(scores)
+
+    async def _settle(self, pod: Json, nominated: str) -> None:
+        key = _key(pod)
+        dry_run, aimed, after = self._heard_since().partition(_AIMED.format(key, nominated))
+        if not aimed:
+            return  # nominated before, and it stays that
+        victims = [who for who, place in _PICKED.findall(dry_run) if place == nominated]
+        if after.count(_SPARED.format(key)) >= len(victims):
+            return  # all of them are leaving already
+
+        async def is_done() -> bool:
+            return _DONE.format(key) in self._heard_since()
+
+        await self.until(is_done, f"the evictions for {key}")
+
+
+def _key(pod: Json) -> str:
+    return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"

@@ -12,7 +12,7 @@ from scheduler.config.load import parse
 from scheduler.core.clock import SystemClock
 from scheduler.core.decode import from_manifest
 from scheduler.core.pod import Pod
-from scheduler.core.podinfo import pod_info
+from scheduler.core.podinfo import PodInfo, pod_info
 from scheduler.core.records import DecisionRecord
 from scheduler.cycle import Unfit
 from scheduler.failure import UNSCHEDULABLE
@@ -22,14 +22,19 @@ from scheduler.framework.state import CycleState
 from scheduler.obs.metrics import Metrics
 from scheduler.options import RunOptions
 from scheduler.testing.apiserver.defaults import GATED as BLOCKED
+from tests.parity.admission import admitted
 from tests.parity.api import KINDS, Api
-from tests.parity.scenario import Json, Scenario, admitted
-from tests.parity.side import Side, named
+from tests.parity.scenario import Json, Scenario, named
+from tests.parity.side import Side
 from tests.parity.suite import scheduler_configuration
-from tests.parity.verdict import GATED, Scores, Verdict
+from tests.parity.verdict import GATED, Scores, Verdict, Way
 
 PREFIX: Final = "kubestow"
-_POINTS: Final = ("pre_enqueue", "pre_filter", "pre_filter_extensions", "filter", "pre_score", "score")
+_POINTS: Final = ("pre_enqueue", "pre_filter", "pre_filter_extensions", "filter", "post_filter", "pre_score", "score")
+_PARITY: Final[Json] = {
+    "name": "Kubestow",
+    "args": {"apiVersion": "kubestow.dev/v1alpha1", "kind": "KubestowArgs", "parity": True},
+}
 
 
 class Ours(Side):
@@ -73,6 +78,14 @@ class Ours(Side):
         }
         return there == {seen.metadata.uid: seen.metadata.resource_version for seen in mirror.store}
 
+    async def _settle(self, pod: Json, nominated: str) -> None:
+        decisions = self._daemon.decisions
+
+        async def is_settled() -> bool:
+            return not (len(decisions.evictions) + len(decisions.patches) + len(decisions.inbox))
+
+        await self.until(is_settled, f"the evictions for {pod['metadata']['name']}")
+
     # -- scores ------------------------------------------------------------------------------------------------------
 
     def _listen(self) -> None:
@@ -97,7 +110,10 @@ class Ours(Side):
         return list(dict.fromkeys(plugin.name for point in _POINTS for plugin in getattr(found, point)))
 
     def judge(self, pod: Json, profile: str, *, without: str = "") -> Verdict:
-        """One attempt on the cluster as the daemon knows it, with one plugin switched off; nothing is held or written."""
+        """One attempt on the cluster as the daemon knows it, with one plugin switched off; nothing is held or written.
+
+        Whose nomination an eviction would take is not told: that is seen from writes.
+        """
         decisions = self._daemon.decisions
         used = _without(self._profile(profile), without)
         manifest = named(admitted(pod), used.name)
@@ -110,7 +126,7 @@ class Ours(Side):
         record = DecisionRecord(pod=info.key, uid=info.uid, profile=used.name, attempt=1, started_wall=clock.wall())
         found = _drive(self._cycle._find(runner, CycleState(), info, record))
         if isinstance(found, Unfit):
-            return Verdict(reason=UNSCHEDULABLE, message=found.message)
+            return Verdict(reason=UNSCHEDULABLE, message=found.message, ways=(_way(runner, info, found),))
         return Verdict(node=decisions.cluster.nodes.name(found), scores=self._heard)
 
     def _profile(self, name: str) -> Profile:
@@ -124,6 +140,12 @@ def _without(profile: Profile, name: str) -> Profile:
     return dataclasses.replace(profile, **kept)
 
 
+def _way(runner: Runner, pod: PodInfo, unfit: Unfit) -> Way:
+    nominated = runner.nominated_to(pod) if unfit.nominate is None else unfit.nominate
+    victims = (victim.pod.metadata for victim in unfit.victims)
+    return Way(nominated, tuple(sorted(metadata.name for metadata in victims if metadata.deletion_timestamp is None)))
+
+
 def _drive(attempt: Any) -> Any:
     while True:
         try:
@@ -135,7 +157,7 @@ def _drive(attempt: Any) -> Any:
 @asynccontextmanager
 async def running(api: Api, *, pause_s: float, master: str = "", kubeconfig: str = "") -> AsyncIterator[Ours]:
     """A daemon with every profile of the suite, on the server that `api` speaks to."""
-    config = parse(yaml.safe_dump(scheduler_configuration(PREFIX)), source="parity")
+    config = parse(yaml.safe_dump(scheduler_configuration(PREFIX, arguments=[_PARITY])), source="parity")
     daemon = Daemon(RunOptions(config=config, kubeconfig=kubeconfig, master=master, port=None, drain_timeout_s=5))
     try:
         await daemon.start()

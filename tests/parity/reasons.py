@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from tests.parity.recordings import Recording
-from tests.parity.verdict import GATED, Verdict, without_post_filter
+from tests.parity.verdict import GATED, Verdict
 
 REASONS: Final[Mapping[str, tuple[str, ...]]] = {
     "": ("no nodes available to schedule pods", "node(s) didn't satisfy plugin(s) [NodeAffinity]"),
@@ -35,8 +35,19 @@ REASONS: Final[Mapping[str, tuple[str, ...]]] = {
         "node(s) didn't satisfy existing pods anti-affinity rules",
     ),
     "NodeDeclaredFeatures": ("node(s) didn't match Pod's required features",),
+    "DynamicResources": ("no new claims to deallocate", "not found"),
+    "DefaultPreemption": (
+        "preemption: not eligible due to preemptionPolicy=Never.",
+        "preemption: not eligible due to a terminating pod on the nominated node.",
+        "preemption: No preemption victims found for incoming pod",
+        "preemption: Preemption is not helpful for scheduling",
+    ),
 }
-"""Plugin → texts; the framework's own under "". SchedulingGates refuses by leaving the API server's condition alone."""
+"""Plugin → texts; the framework's own under "". SchedulingGates refuses by leaving the API server's condition alone.
+
+DefaultPreemption repeats what other plugins say in its dry run. Of its own texts one needs an extender, two need gates that
+are off, and one needs a plugin that contradicts itself; none of the built-in ones does.
+"""
 
 UNASKED: Final[Mapping[str, str]] = {
     "NodeName": "a pod with spec.nodeName is never in a scheduler's queue",
@@ -44,23 +55,39 @@ UNASKED: Final[Mapping[str, str]] = {
 }
 """Plugins whose part no scenario can show, and why."""
 
-_HEAD: Final = re.compile(r"^0/\d+ nodes are available: (.*)\.$", re.DOTALL)
+_PREEMPTION: Final = "preemption: "
+_FIT_ERROR: Final = re.compile(r"^0/\d+ nodes are available: (.*?)\.(?: (.*))?$", re.DOTALL)
 
 
 def texts(message: str) -> list[str]:
-    """The reasons in a message, without their counts. PreFilter's stands there without a count."""
-    head = _HEAD.match(without_post_filter(message))
+    """The reasons in a message, without their counts: those of PreFilter or Filter, then what PostFilter adds."""
+    head = _FIT_ERROR.match(message)
     if head is None:
         return [message]
-    return [re.sub(r"^\d+ ", "", reason) for reason in re.split(r", (?=\d+ )", head[1])]
+    told, colon, preemption = (head[2] or "").partition(_PREEMPTION)
+    found = [*_reasons(head[1]), told.removesuffix(", ")]
+    if colon:
+        dry_run = _FIT_ERROR.match(preemption)
+        found += [_PREEMPTION + reason for reason in (_reasons(dry_run[1]) if dry_run else [preemption])]
+    return [text for text in found if text]
+
+
+def _reasons(counted: str) -> list[str]:
+    """PreFilter's stands there without a count."""
+    return [re.sub(r"^\d+ ", "", reason) for reason in re.split(r", (?=\d+ )", counted)]
+
+
+def known(text: str) -> bool:
+    """Whether somebody is known to say so, in a dry run, too."""
+    return any(text in said or text.removeprefix(_PREEMPTION) in said for said in REASONS.values())
 
 
 def refusers(verdict: Verdict) -> set[str]:
-    """The plugins that refused nodes, or the pod."""
+    """The plugins that refused nodes or the pod, or had something to say of that."""
     if verdict.reason == GATED:
         return {"SchedulingGates"}
     told = set(texts(verdict.message)) if verdict.message else set()
-    return {plugin for plugin, known in REASONS.items() if told & set(known)}
+    return {plugin for plugin, said in REASONS.items() if told & set(said)}
 
 
 def verdicts(recorded: Mapping[str, Recording]) -> Iterator[Verdict]:

@@ -1,14 +1,16 @@
 """Every scenario through our daemon on the in-process API server, and what it would have said without each plugin."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from scheduler.testing.apiserver import ApiServer
 from tests.parity import ours
-from tests.parity.api import InProcess, make_namespaces, put, wipe
+from tests.parity.api import InProcess, make_lasting, put, put_budgets, wipe
+from tests.parity.mutants import MUTANTS, mutated
 from tests.parity.ours import Ours
 from tests.parity.recordings import Recording
-from tests.parity.scenario import Scenario
+from tests.parity.scenario import Json, Scenario
+from tests.parity.stage import Stage
 from tests.parity.verdict import Verdict, differences
 
 _PAUSE_S = 0.001
@@ -16,11 +18,14 @@ _PAUSE_S = 0.001
 
 @dataclass(frozen=True)
 class Replayed:
-    """Our verdict on one asked pod, how it differs from the recording, and the plugins without which it would differ."""
+    """Our verdict on one asked pod, how it differs from the recording, and what would make it differ."""
 
     ours: Verdict
     found: list[str]
     needs: frozenset[str]
+    """Plugins, by being switched off."""
+    catches: frozenset[str]
+    """Mutants."""
 
 
 @dataclass
@@ -34,13 +39,17 @@ class Replay:
         """The asked pods that fail when the plugin is switched off."""
         return [place for place, replayed in self.pods.items() if plugin in replayed.needs]
 
+    def catching(self, mutant: str) -> list[tuple[str, str]]:
+        """The asked pods that fail when the mutant runs."""
+        return [place for place, replayed in self.pods.items() if mutant in replayed.catches]
+
 
 async def replay(scenarios: Iterable[Scenario], recorded: Mapping[str, Recording]) -> Replay:
     """Asked pods that were not recorded are left out."""
     result = Replay()
     async with ApiServer() as server:
         api = InProcess(server)
-        await make_namespaces(api)
+        await make_lasting(api)
         async with ours.running(api, pause_s=_PAUSE_S, master=server.url) as we:
             for scenario in scenarios:
                 if scenario.key in recorded:
@@ -51,20 +60,30 @@ async def replay(scenarios: Iterable[Scenario], recorded: Mapping[str, Recording
 async def _replay(scenario: Scenario, recorded: Mapping[str, Verdict], we: Ours, result: Replay) -> None:
     await wipe(we.api)
     await put(we.api, scenario)
-    await we.see(scenario)
+    await put_budgets(we.api, scenario)
+    stage = Stage(scenario)
+    await stage.set_for(we)
     result.plugins.update(we.plugins(scenario.profile))
     asked = [name for name in scenario.asked if name in recorded]
-    needs = {name: _needs(scenario, name, recorded[name], we) for name in asked}
+    missed = {name: _missed(scenario, name, recorded[name].without_displaced(), we) for name in asked}
     for name in asked:
-        verdict = await we.ask(scenario.asked[name], scenario.profile)
-        result.pods[scenario.key, name] = Replayed(verdict, differences(recorded[name], verdict), needs[name])
+        verdict = await stage.ask(we, name)
+        result.pods[scenario.key, name] = Replayed(verdict, differences(recorded[name], verdict), *missed[name])
 
 
-def _needs(scenario: Scenario, name: str, recorded: Verdict, we: Ours) -> frozenset[str]:
-    """Who is missed when switched off; nobody if the verdict is wrong with all of them."""
+def _missed(scenario: Scenario, name: str, recorded: Verdict, we: Ours) -> tuple[frozenset[str], frozenset[str]]:
+    """Who is missed when switched off, and which mutants are caught; nobody if the verdict is wrong with all of them."""
     pod, profile = scenario.asked[name], scenario.profile
     if differences(recorded, we.judge(pod, profile)):
-        return frozenset()
-    return frozenset(
+        return frozenset(), frozenset()
+    needs = frozenset(
         plugin for plugin in we.plugins(profile) if differences(recorded, we.judge(pod, profile, without=plugin))
     )
+    return needs, frozenset(_caught(recorded, pod, profile, we)) if recorded.reason else frozenset()
+
+
+def _caught(recorded: Verdict, pod: Json, profile: str, we: Ours) -> Iterator[str]:
+    for mutant in MUTANTS:
+        with mutated(mutant):
+            if differences(recorded, we.judge(pod, profile)):
+                yield mutant

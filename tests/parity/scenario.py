@@ -5,12 +5,17 @@ The short form, as the files in `scenarios/` and the generator write it (everyth
     id: a sentence                   profile: a name in profiles.yaml
     nodes:     name: {labels, taints: ["key=value:Effect"], cordoned, room: {cpu: "8"}, images: {name: bytes}, features}
     pods:      name: {at: node, leaving, and what an asked pod may have}     # bound pods; `leaving` is being deleted
+    waiting:   name: {nominated: node, and what an asked pod may have}       # gated pods of the scheduler that is asked
+    budgets:   name: {allowed, disrupted: [pod], match or selector, namespace}  # PodDisruptionBudgets
     workloads: name: {kind: Service, selector, namespace}                    # or one of the three controllers
     asked:     name: {namespace, labels, requests, image, owner: Kind/name, gates, ports: ["TCP/80/127.0.0.1"],
+                      priority, never_preempts, started, disrupted, nominated, ways,
                       needs_nodes, likes_nodes, needs_near, likes_near, needs_apart, likes_apart, spread,
                       and some fields of a pod's spec as they are}
 
-The name of a pod may be a sentence. `needs_*` and `likes_*` are required and preferred affinity to nodes and pods, `*_apart` is anti-affinity; the weight of
+The name of a pod may be a sentence. `priority` is a number of `PRIORITIES` or the name of a class that every cluster has,
+`started` the second of a day, `disrupted` the reason of a DisruptionTarget condition, `nominated` the status' word, and
+`ways` how many outcomes of a preemption chance chooses from, 1 unless told otherwise. `needs_*` and `likes_*` are required and preferred affinity to nodes and pods, `*_apart` is anti-affinity; the weight of
 what is liked stands in the term itself, and `match: {a: b}` is a labelSelector. `host`, `zone` and `region` are short
 for the well-known topology keys, in labels and in terms. A label that is null is not there; `host` is there by default.
 """
@@ -18,9 +23,11 @@ for the well-known topology keys, in labels and in terms. A label that is null i
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+
+from tests.parity.priorities import class_name
 
 Json = dict[str, Any]
 
@@ -31,6 +38,8 @@ TOPOLOGY: Final = {
 }
 ROOM: Final = {"cpu": "4", "memory": "8Gi", "pods": "110", "ephemeral-storage": "10Gi"}
 DEFAULT_PROFILE: Final = "default"
+WAITS: Final = "parity.test/waits"
+"""The gate of what is not to be tried."""
 _NATIVE: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
 _SPEC: Final = frozenset(
     {"tolerations", "nodeSelector", "containers", "initContainers", "resources", "hostNetwork", "restartPolicy"}
@@ -42,11 +51,12 @@ _API_VERSIONS: Final = {
     "ReplicaSet": "apps/v1",
     "StatefulSet": "apps/v1",
 }
+_STARTED: Final = "2026-01-01T{:02}:{:02}:{:02}Z"
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """Manifests. Asked pods have no schedulerName: each side gives them its own."""
+    """Manifests, with what is to be written to their status. Asked and waiting pods get their schedulerName from each side."""
 
     group: str
     id: str
@@ -55,8 +65,12 @@ class Scenario:
     pods: tuple[Json, ...]
     leaving: frozenset[str]
     """Names of bound pods that are being deleted."""
+    waiting: tuple[Json, ...]
+    budgets: tuple[Json, ...]
     workloads: tuple[Json, ...]
     asked: Mapping[str, Json]
+    ways: Mapping[str, int]
+    """Of the asked pods for which several outcomes are possible: how many."""
 
     @property
     def key(self) -> str:
@@ -65,14 +79,17 @@ class Scenario:
 
     def digest(self) -> str:
         """Changes with anything that could change an outcome."""
-        parts = (self.profile, self.nodes, self.pods, sorted(self.leaving), self.workloads, self.asked)
+        parts = (
+            *(self.profile, self.nodes, self.pods, sorted(self.leaving), self.waiting, self.budgets, self.workloads),
+            *(self.asked, self.ways),
+        )
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def scenario(group: str, short: Json) -> Scenario:
     """Raises ValueError for a word that the short form does not have."""
     short = dict(short)
-    pods = short.pop("pods", None) or {}
+    pods, asked = short.pop("pods", None) or {}, short.pop("asked")
     read = Scenario(
         group=group,
         id=str(short.pop("id")),
@@ -80,8 +97,13 @@ def scenario(group: str, short: Json) -> Scenario:
         nodes=tuple(node(name, given or {}) for name, given in (short.pop("nodes", None) or {}).items()),
         pods=tuple(pod(name, given) for name, given in pods.items()),
         leaving=frozenset(_slug(name) for name, given in pods.items() if given.get("leaving")),
+        waiting=tuple(
+            pod(name, {"gates": [WAITS]} | given) for name, given in (short.pop("waiting", None) or {}).items()
+        ),
+        budgets=tuple(budget(name, given or {}) for name, given in (short.pop("budgets", None) or {}).items()),
         workloads=tuple(workload(name, given) for name, given in (short.pop("workloads", None) or {}).items()),
-        asked={name: pod(name, given or {}) for name, given in short.pop("asked").items()},
+        asked={name: pod(name, given or {}) for name, given in asked.items()},
+        ways={name: given["ways"] for name, given in asked.items() if "ways" in (given or {})},
     )
     _nothing_left(read.key, short)
     return read
@@ -127,13 +149,13 @@ def _taint(text: str) -> Json:
 def pod(name: str, short: Json) -> Json:
     """A pod of one container, or of the containers that are given."""
     short = dict(short)
-    short.pop("leaving", None)
+    short.pop("leaving", None), short.pop("ways", None)
     metadata: Json = {"name": _slug(name), "namespace": short.pop("namespace", "default")}
     if labels := short.pop("labels", None):
         metadata["labels"] = labels
     if owner := short.pop("owner", None):
         metadata["ownerReferences"] = [_owner(owner)]
-    spec: Json = {"containers": [_container(short)], **_affinity(short)}
+    spec: Json = {"containers": [_container(short)], **_affinity(short), **_priority(short)}
     if spread := short.pop("spread", None):
         spec["topologySpreadConstraints"] = [_term(constraint) for constraint in spread]
     if gates := short.pop("gates", None):
@@ -141,8 +163,34 @@ def pod(name: str, short: Json) -> Json:
     if place := short.pop("at", None):
         spec["nodeName"] = place
     spec |= {key: short.pop(key) for key in sorted(_SPEC & short.keys())}
+    status = _status(short)
     _nothing_left(f"pod {name}", short)
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec} | (
+        {"status": status} if status else {}
+    )
+
+
+def _priority(short: Json) -> Json:
+    priority, never = short.pop("priority", 0), short.pop("never_preempts", False)
+    if isinstance(priority, int):
+        priority = class_name(priority, never=never) if priority or never else ""
+    return {"priorityClassName": priority} if priority else {}
+
+
+def _status(short: Json) -> Json:
+    status: Json = {}
+    if (second := short.pop("started", None)) is not None:
+        status["startTime"] = _STARTED.format(second // 3600, second // 60 % 60, second % 60)
+    if reason := short.pop("disrupted", None):
+        status["conditions"] = [{"type": "DisruptionTarget", "status": "True", "reason": reason}]
+    if node_name := short.pop("nominated", None):
+        status["nominatedNodeName"] = node_name
+    return status
+
+
+def named(pod: Json, scheduler_name: str) -> Json:
+    """The pod, for this scheduler."""
+    return pod | {"spec": pod["spec"] | {"schedulerName": scheduler_name}}
 
 
 def _slug(sentence: str) -> str:
@@ -214,6 +262,34 @@ def _key(short: str) -> str:
     return TOPOLOGY.get(short, short)
 
 
+# -- what protects pods ------------------------------------------------------------------------------------------------
+
+
+def budget(name: str, short: Json) -> Json:
+    """A PodDisruptionBudget whose status nobody keeps."""
+    short = dict(short)
+    metadata = {"name": name, "namespace": short.pop("namespace", "default")}
+    spec: Json = {"minAvailable": 0}
+    if "match" in short:
+        spec["selector"] = {"matchLabels": short.pop("match")}
+    elif "selector" in short:
+        spec["selector"] = short.pop("selector")
+    disrupted = {_slug(pod_name): _STARTED.format(0, 0, 0) for pod_name in short.pop("disrupted", ())}
+    status = {
+        "disruptionsAllowed": short.pop("allowed", 0),
+        **dict.fromkeys(("currentHealthy", "desiredHealthy", "expectedPods"), 0),
+        **({"disruptedPods": disrupted} if disrupted else {}),
+    }
+    _nothing_left(f"budget {name}", short)
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": metadata,
+        "spec": spec,
+        "status": status,
+    }
+
+
 # -- what owns pods ----------------------------------------------------------------------------------------------------
 
 
@@ -236,54 +312,6 @@ def workload(name: str, short: Json) -> Json:
     if kind == "StatefulSet":
         spec["serviceName"] = name
     return {"apiVersion": _API_VERSIONS[kind], "kind": kind, "metadata": metadata, "spec": spec}
-
-
-# -- admission ---------------------------------------------------------------------------------------------------------
-
-
-def admitted(manifest: Json) -> Json:
-    """What admission makes of a new pod's selectors: matchLabelKeys and mismatchLabelKeys become requirements.
-
-    The real API server does this itself; recording checks that it does exactly this.
-    """
-    spec, labels = manifest["spec"], manifest["metadata"].get("labels") or {}
-    changed: Json = {}
-    if "affinity" in spec:
-        changed["affinity"] = {kind: _admitted_rules(rules, labels) for kind, rules in spec["affinity"].items()}
-    if "topologySpreadConstraints" in spec:
-        changed["topologySpreadConstraints"] = [_merged(c, labels) for c in spec["topologySpreadConstraints"]]
-    return manifest | {"spec": spec | changed}
-
-
-def _admitted_rules(rules: Json, labels: Mapping[str, str]) -> Json:
-    out = dict(rules)
-    required, preferred = (
-        "requiredDuringSchedulingIgnoredDuringExecution",
-        "preferredDuringSchedulingIgnoredDuringExecution",
-    )
-    if isinstance(rules.get(required), list):  # a node selector is a mapping
-        out[required] = [_merged(term, labels) for term in rules[required]]
-    if preferred in rules:
-        out[preferred] = [
-            liked | {"podAffinityTerm": _merged(liked["podAffinityTerm"], labels)}
-            if "podAffinityTerm" in liked
-            else liked
-            for liked in rules[preferred]
-        ]
-    return out
-
-
-def _merged(term: Json, labels: Mapping[str, str]) -> Json:
-    added = [*_requirements(term.get("matchLabelKeys", ()), "In", labels)]
-    added += _requirements(term.get("mismatchLabelKeys", ()), "NotIn", labels)
-    if not added or "labelSelector" not in term:
-        return term
-    selector = term["labelSelector"]
-    return term | {"labelSelector": selector | {"matchExpressions": [*selector.get("matchExpressions", ()), *added]}}
-
-
-def _requirements(keys: Iterable[str], operator: str, labels: Mapping[str, str]) -> list[Json]:
-    return [{"key": key, "operator": operator, "values": [labels[key]]} for key in keys if key in labels]
 
 
 def _nothing_left(what: str, short: Mapping[str, object]) -> None:

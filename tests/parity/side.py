@@ -1,14 +1,16 @@
 """A scheduler that can be asked about a pod: what kube-scheduler and ours have in common."""
 
 import asyncio
+import contextlib
+import dataclasses
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final, TypeVar
 
 from tests.parity.api import Api
-from tests.parity.scenario import Json, Scenario
-from tests.parity.verdict import GATED, Scores, Verdict
+from tests.parity.scenario import WAITS, Json, Scenario, named
+from tests.parity.verdict import GATED, Scores, Verdict, Way
 
 T = TypeVar("T")
 PATIENCE_S: Final = 60.0
@@ -27,7 +29,7 @@ class Side(ABC):
 
     @abstractmethod
     async def see(self, scenario: Scenario) -> None:
-        """Return when the scheduler knows the cluster as it is now."""
+        """Return when a pod that is created now is judged in the scenario's cluster, whose pods may just have been made."""
 
     @abstractmethod
     def _listen(self) -> None:
@@ -37,14 +39,23 @@ class Side(ABC):
     def _scores(self, pod: Json) -> Scores:
         """What was heard since, if the pod's nodes were scored."""
 
-    async def ask(self, pod: Json, profile: str) -> Verdict:
-        """Create the pod, wait for what becomes of it, and take it away again."""
+    @abstractmethod
+    async def _settle(self, pod: Json, nominated: str) -> None:
+        """Return when nobody is evicted for the pod any more."""
+
+    async def ask(self, pod: Json, profile: str, *, among: Scenario | None = None) -> Verdict:
+        """Create the pod, wait for what becomes of it and of those `among` whom it came, and take it away again."""
         self._listen()
-        pod = named(pod, f"{self.prefix}-{profile}")
-        await self.api.create(pod)
+        created = await self._create(named(pod, f"{self.prefix}-{profile}"))
         if pod["spec"].get("schedulingGates"):
             await self._pass_by(profile)
-        told = await self.until(lambda: self._told(pod), f"a verdict on {pod['metadata']['name']}")
+        async with self._patience(f"a verdict on {pod['metadata']['name']}"):
+            told = await self.api.first(created, lambda version: self._told(pod, version))
+        if told.preempts:
+            (way,) = told.ways
+            await self._settle(pod, way.nominated)
+            if among is not None:
+                told = dataclasses.replace(told, ways=(await self._harm(way.nominated, among),))
         metadata = pod["metadata"]
         await self.api.delete("Pod", metadata["name"], metadata["namespace"])
         return told
@@ -65,21 +76,49 @@ class Side(ABC):
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": given, "spec": {"containers": containers, **spec}}
         return (await self.ask(pod, profile)).message
 
+    @contextlib.asynccontextmanager
+    async def _patience(self, what: str) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                yield
+        except TimeoutError:
+            raise AssertionError(f"{self.prefix}: {what}: not within {PATIENCE_S:.0f} s") from None
+
+    async def _create(self, pod: Json) -> Json:
+        """One that is nominated already comes behind a gate, so that it is not tried before its status is written."""
+        if "status" not in pod:
+            return await self.api.create(pod)
+        place = ("Pod", pod["metadata"]["name"], pod["metadata"]["namespace"])
+        await self.api.create(pod | {"spec": pod["spec"] | {"schedulingGates": [{"name": WAITS}]}})
+        await self.api.patch(*place, {"status": pod["status"]})
+        return await self.api.patch(*place, {"spec": {"schedulingGates": None}})
+
     async def _pass_by(self, profile: str) -> None:
         """A pod that came later has its verdict: the gated one was seen, and left alone."""
         await self.probe(profile, _NOWHERE)
 
-    async def _told(self, pod: Json) -> Verdict | None:
-        seen = await self.api.get("Pod", pod["metadata"]["name"], pod["metadata"]["namespace"])
+    def _told(self, pod: Json, seen: Json) -> Verdict | None:
         if node := seen["spec"].get("nodeName"):
             return Verdict(node=node, scores=self._scores(pod))
         for condition in seen["status"].get("conditions") or ():
             is_gate = condition.get("reason") == GATED
             if condition["type"] == "PodScheduled" and is_gate == bool(pod["spec"].get("schedulingGates")):
-                return Verdict(reason=condition["reason"], message=condition["message"])
+                way = Way(seen["status"].get("nominatedNodeName", ""))
+                return Verdict(reason=condition["reason"], message=condition["message"], ways=(way,))
         return None
 
-
-def named(pod: Json, scheduler_name: str) -> Json:
-    """The pod, for this scheduler."""
-    return pod | {"spec": pod["spec"] | {"schedulerName": scheduler_name}}
+    async def _harm(self, nominated: str, scenario: Scenario) -> Way:
+        """What has become of the scenario's pods."""
+        there = {pod["metadata"]["name"]: pod for pod in await self.api.items("Pod")}
+        evicted = [
+            name
+            for name in (pod["metadata"]["name"] for pod in scenario.pods)
+            if name not in scenario.leaving
+            and (name not in there or there[name]["metadata"].get("deletionTimestamp") is not None)
+        ]
+        displaced = [
+            pod["metadata"]["name"]
+            for pod in scenario.waiting
+            if "status" in pod and not there[pod["metadata"]["name"]]["status"].get("nominatedNodeName")
+        ]
+        return Way(nominated, tuple(sorted(evicted)), tuple(sorted(displaced)))

@@ -1,11 +1,14 @@
 """All scenarios: the hand-written files of `scenarios/`, one group each, and the random ones, regenerated from seeds."""
 
 import functools
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import yaml
 
+from tests.parity.crowd import CROWDS, crowd
 from tests.parity.generate import SEEDS, generate
 from tests.parity.scenario import Json, Scenario, scenario
 
@@ -23,7 +26,7 @@ NAMESPACES: Final[dict[str, dict[str, str]]] = {
 @functools.cache
 def scenarios() -> tuple[Scenario, ...]:
     """In the order in which they are run and recorded. Raises ValueError for a key that comes twice."""
-    found = [*written(), *random_ones()]
+    found = [*written(), *random_ones(), *crowds()]
     keys = [one.key for one in found]
     if twice := sorted({key for key in keys if keys.count(key) > 1}):
         raise ValueError(f"not unique: {twice}")
@@ -41,6 +44,11 @@ def random_ones() -> list[Scenario]:
     return [scenario(f"random-{seed // RANDOM_GROUP_SIZE}", generate(seed)) for seed in SEEDS]
 
 
+def crowds() -> list[Scenario]:
+    """Random ones of which most have pods that preempt."""
+    return [scenario(f"crowd-{seed // RANDOM_GROUP_SIZE}", crowd(seed)) for seed in CROWDS]
+
+
 @functools.cache
 def profiles() -> dict[str, Json]:
     """Name → what a profile has besides its schedulerName."""
@@ -48,12 +56,25 @@ def profiles() -> dict[str, Json]:
     return read
 
 
-def scheduler_configuration(prefix: str, **more: Json) -> Json:
-    """A KubeSchedulerConfiguration with every profile under `<prefix>-<name>`; `more` are further profiles by name."""
+def scheduler_configuration(
+    prefix: str, *, more: Mapping[str, Json] = MappingProxyType({}), arguments: Sequence[Json] = ()
+) -> Json:
+    """A KubeSchedulerConfiguration with every profile under `<prefix>-<name>`; `more` are further profiles by name.
+
+    Every profile gets the `arguments` of plugins beside its own. A pod that was tried is not tried again within the time
+    in which it is asked about, and kube-scheduler looks for room on one node after the other.
+    """
+    wanted = {
+        name: body | {"pluginConfig": [*body.get("pluginConfig", ()), *arguments]}
+        for name, body in {**profiles(), **more}.items()
+    }
     return {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
         "clientConnection": {"qps": 1000, "burst": 2000},
         "leaderElection": {"leaderElect": False},
-        "profiles": [{"schedulerName": f"{prefix}-{name}", **body} for name, body in (profiles() | more).items()],
+        "parallelism": 1,
+        "podInitialBackoffSeconds": 60,
+        "podMaxBackoffSeconds": 60,
+        "profiles": [{"schedulerName": f"{prefix}-{name}", **body} for name, body in wanted.items()],
     }

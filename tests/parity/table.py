@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from scheduler.obs import logs
 from tests.parity import recordings
+from tests.parity.mutants import MUTANTS
 from tests.parity.reasons import UNASKED, refusers, verdicts
 from tests.parity.recordings import Recording
 from tests.parity.replay import Replay, replay
@@ -14,7 +15,10 @@ from tests.parity.suite import scenarios
 
 
 def table(recorded: Mapping[str, Recording], replayed: Replay) -> list[str]:
-    """Per plugin: scenarios of its own, asked pods that it refuses a node, whose scores it tells apart, that need it."""
+    """Per plugin: scenarios of its own, asked pods that it refuses a node, whose scores it tells apart, that need it.
+
+    Then how many asked pods catch each mutant, and how many scenarios have a preemption.
+    """
     own = Counter(one.group for one in scenarios())
     refused, told_apart = Counter[str](), Counter[str]()
     for verdict in verdicts(recorded):
@@ -25,9 +29,13 @@ def table(recorded: Mapping[str, Recording], replayed: Replay) -> list[str]:
         (name, str(own[name]), str(refused[name]), str(told_apart[name]), str(len(replayed.needing(name))))
         for name in sorted(replayed.plugins - UNASKED.keys())
     ]
-    unasked = [f"{name}: {why}" for name, why in UNASKED.items()]
+    rows += [(mutant, "", "", "", str(len(replayed.catching(mutant)))) for mutant in MUTANTS]
+    preempting = [key for key, recording in recorded.items() if any(v.preempts for v in recording.verdicts.values())]
+    drawn = sum(key.startswith("crowd-") for key in preempting)
+    notes = [f"{name}: {why}" for name, why in UNASKED.items()]
+    notes.append(f"scenarios in which a place is made or kept for a pod: {len(preempting)}, {drawn} of them random")
     lines = ["  ".join(text.ljust(32) if i == 0 else text.rjust(9) for i, text in enumerate(row)) for row in rows]
-    return lines + unasked
+    return lines + notes
 
 
 def main() -> int:

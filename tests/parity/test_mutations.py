@@ -5,12 +5,14 @@ import pytest
 from scheduler.config.plugins import DEFAULT_PLUGINS
 from scheduler.plugins import BUILT_IN
 from tests.parity.known import KNOWN
+from tests.parity.mutants import MUTANTS
 from tests.parity.reasons import UNASKED
+from tests.parity.recordings import Recording
 from tests.parity.replay import Replay
 from tests.parity.scenario import Scenario
-from tests.parity.suite import scenarios, written
+from tests.parity.suite import crowds, scenarios, written
 
-_ELSEWHERE = {"PrioritySort", "DefaultBinder", "DefaultPreemption"}  # order in the queue, the binding, who is evicted
+_ELSEWHERE = {"PrioritySort", "DefaultBinder"}  # order in the queue, the binding
 JUDGING = [ref.name for ref in DEFAULT_PLUGINS if ref.name in BUILT_IN and ref.name not in _ELSEWHERE]
 OWN = [scenario for scenario in written() if scenario.group in JUDGING]
 
@@ -19,6 +21,12 @@ OWN = [scenario for scenario in written() if scenario.group in JUDGING]
 def test_a_plugin_that_is_switched_off_is_missed(replayed: Replay, plugin: str) -> None:
     """At least one recorded verdict cannot be reached without it."""
     assert replayed.needing(plugin)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_mutant_is_caught(replayed: Replay, mutant: str) -> None:
+    """Preemption that goes wrong in this way evicts others than kube-scheduler did, or says something else."""
+    assert replayed.catching(mutant)
 
 
 @pytest.mark.parametrize("scenario", OWN, ids=[scenario.key for scenario in OWN])
@@ -37,6 +45,18 @@ def test_who_is_not_asked_is_not_missed(replayed: Replay) -> None:
 def test_every_judging_plugin_was_switched_off(replayed: Replay) -> None:
     """The replay tries all that the profiles have, and knows of no others."""
     assert set(JUDGING) <= replayed.plugins
+
+
+def test_enough_preemptions(recorded: dict[str, Recording]) -> None:
+    """100 scenarios in which somebody has to leave for another pod, 50 of them random."""
+    evicting = [
+        key
+        for key, recording in recorded.items()
+        if any(way.evicted for verdict in recording.verdicts.values() for way in verdict.ways)
+    ]
+    drawn = {scenario.key for scenario in crowds()}
+
+    assert (len(evicting) >= 100, len(drawn & set(evicting)) >= 50) == (True, True)
 
 
 def test_enough_scenarios() -> None:

@@ -2,9 +2,12 @@
 
 import pytest
 
+from tests.parity.admission import admitted
+from tests.parity.crowd import CROWDS, crowd
 from tests.parity.generate import SEEDS, Dice, generate
-from tests.parity.scenario import Json, admitted, scenario
-from tests.parity.suite import random_ones
+from tests.parity.priorities import priority_classes
+from tests.parity.scenario import Json, scenario
+from tests.parity.suite import crowds, random_ones
 
 
 @pytest.mark.parametrize(
@@ -14,6 +17,8 @@ from tests.parity.suite import random_ones
         pytest.param({"id": "x", "asked": {"p": {"request": {}}}}, id="of a pod"),
         pytest.param({"id": "x", "asked": {}, "nodes": {"a": {"label": {}}}}, id="of a node"),
         pytest.param({"id": "x", "asked": {}, "workloads": {"a": {"kind": "Service", "on": 1}}}, id="of a workload"),
+        pytest.param({"id": "x", "asked": {}, "waiting": {"a": {"nominate": "b"}}}, id="of a waiting pod"),
+        pytest.param({"id": "x", "asked": {}, "budgets": {"a": {"allow": 1}}}, id="of a budget"),
     ],
 )
 def test_an_unknown_word_is_an_error(short: Json) -> None:
@@ -32,6 +37,53 @@ def test_the_short_form_of_a_node() -> None:
     assert node["metadata"] == {"name": "a", "labels": {"topology.kubernetes.io/zone": "z"}}
     assert node["spec"] == {"taints": [{"key": "k", "value": "v", "effect": "NoExecute"}]}
     assert node["status"]["allocatable"]["cpu"] == "4"
+
+
+def test_the_short_form_of_what_preempts_and_is_preempted() -> None:
+    """Priorities are classes, and what a controller or kubelet would report stands in the status."""
+    one = scenario(
+        "g",
+        {
+            "id": "x",
+            "pods": {"the low one": {"at": "a", "priority": -10, "started": 3661, "disrupted": "Why", "leaving": True}},
+            "waiting": {"w": {"nominated": "a", "priority": 0}},
+            "budgets": {"b": {"allowed": 1, "match": {"app": "web"}, "disrupted": ["the low one"]}, "none": {}},
+            "asked": {
+                "p": {"priority": 10, "never_preempts": True, "ways": 2},
+                "q": {"priority": "system-node-critical"},
+            },
+        },
+    )
+    (low,), (waiting,), (budget, nobodys) = one.pods, one.waiting, one.budgets
+
+    assert low["spec"]["priorityClassName"] == "minus-10"
+    assert low["status"] == {
+        "startTime": "2026-01-01T01:01:01Z",
+        "conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "Why"}],
+    }
+    assert one.leaving == {"the-low-one"}
+    assert waiting["status"] == {"nominatedNodeName": "a"}
+    assert waiting["spec"]["schedulingGates"]
+    assert "priorityClassName" not in waiting["spec"]
+    assert budget["spec"]["selector"] == {"matchLabels": {"app": "web"}}
+    assert (budget["status"]["disruptionsAllowed"], [*budget["status"]["disruptedPods"]]) == (1, ["the-low-one"])
+    assert "selector" not in nobodys["spec"]
+    assert [pod["spec"]["priorityClassName"] for pod in one.asked.values()] == ["p10-never", "system-node-critical"]
+    assert one.ways == {"p": 2}
+
+
+def test_a_priority_without_a_class_is_an_error() -> None:
+    """Classes are made once for all scenarios."""
+    with pytest.raises(ValueError, match="no class of priority 7"):
+        scenario("g", {"id": "x", "asked": {"p": {"priority": 7}}})
+
+
+def test_every_class_has_a_value_of_its_own_for_each_policy() -> None:
+    """0 needs one for pods that never preempt only."""
+    classes = [(one["value"], one.get("preemptionPolicy", "")) for one in priority_classes()]
+
+    assert len(set(classes)) == len(classes)
+    assert (0, "") not in classes
 
 
 def test_label_keys_become_requirements() -> None:
@@ -62,7 +114,9 @@ def test_label_keys_become_requirements() -> None:
 def test_a_seed_makes_one_scenario() -> None:
     """The same twice, and another for each seed."""
     assert generate(3) == generate(3)
+    assert crowd(3) == crowd(3)
     assert len({one.digest() for one in random_ones()}) == len(SEEDS)
+    assert len({one.digest() for one in crowds()}) == len(CROWDS)
 
 
 def test_dice_cover_their_range() -> None:
@@ -98,3 +152,31 @@ def test_random_scenarios_are_rich() -> None:
         assert text.count(word) > 10, word
     for word in ("namespaceSelector", "hostPort", "DoNotSchedule", "ScheduleAnyway", "tolerations", "example.com/gpu"):
         assert text.count(word) > 30, word
+
+
+def test_no_two_pods_of_a_crowd_are_of_one_age() -> None:
+    """Else chance would choose among victims and nodes."""
+    ages = [[pod["status"]["startTime"] for pod in one.pods] for one in crowds()]
+
+    assert [len(set(some)) for some in ages] == [len(some) for some in ages]
+
+
+def test_crowds_are_rich() -> None:
+    """Everything that preemption looks at occurs, most of it often."""
+    drawn = crowds()
+    bound = [pod for one in drawn for pod in one.pods]
+    asked = [pod for one in drawn for pod in one.asked.values()]
+    waiting = [pod for one in drawn for pod in one.waiting]
+    budgets = [budget for one in drawn for budget in one.budgets]
+
+    assert len({pod["spec"].get("priorityClassName") for pod in bound}) >= 6
+    assert len({pod["spec"].get("priorityClassName") for pod in asked}) >= 8
+    assert {budget["status"]["disruptionsAllowed"] for budget in budgets} == {0, 1, 2}
+    assert sum("disruptedPods" in budget["status"] for budget in budgets) > 10
+    assert sum("selector" not in budget["spec"] for budget in budgets) > 3
+    assert sum("status" in pod for pod in asked) > 10
+    assert len(waiting) > 30
+    assert sum(len(one.leaving) for one in drawn) > 30
+    assert sum("conditions" in pod["status"] for pod in bound) > 10
+    for field, pods in (("affinity", bound), ("affinity", asked), ("topologySpreadConstraints", asked)):
+        assert sum(field in pod["spec"] for pod in pods) > 30, field

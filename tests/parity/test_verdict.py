@@ -1,5 +1,6 @@
 """What counts as a difference, and what a recording keeps: a comparison that always agrees would prove nothing."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,24 +9,28 @@ from tests.parity import recordings
 from tests.parity.generate import generate
 from tests.parity.recordings import Recording, steady
 from tests.parity.scenario import scenario
-from tests.parity.verdict import Verdict, differences, verdict, without_post_filter
+from tests.parity.verdict import Verdict, Way, differences, verdict
 
 REFUSED = "0/2 nodes are available: 2 Insufficient cpu."
 TAIL = (
     " no new claims to deallocate, preemption: 0/2 nodes are available: 2 No preemption victims found for incoming pod."
 )
+MADE = Way("a", ("low", "lower"), ("waiting",))
 TWO = {"Fit": {"a": 60, "b": 50}, "Even": {"a": 10, "b": 20}}
 
 
-def refused(message: str, reason: str = "Unschedulable") -> Verdict:
-    return Verdict(reason=reason, message=message)
+def refused(message: str, reason: str = "Unschedulable", ways: tuple[Way, ...] = (Way(),)) -> Verdict:
+    return Verdict(reason=reason, message=message, ways=ways)
 
 
 @pytest.mark.parametrize(
     ("theirs", "ours"),
     [
-        pytest.param(refused(REFUSED + TAIL), refused(REFUSED), id="refused alike"),
-        pytest.param(refused("none available. not found"), refused("none available."), id="PreFilter refused"),
+        pytest.param(refused(REFUSED + TAIL), refused(REFUSED + TAIL), id="refused alike"),
+        pytest.param(refused(REFUSED, ways=(MADE,)), refused(REFUSED, ways=(MADE,)), id="the same pods leave"),
+        pytest.param(
+            refused(REFUSED, ways=(Way("b", ("low",)), MADE)), refused(REFUSED, ways=(MADE,)), id="one of two ways"
+        ),
         pytest.param(Verdict("a"), Verdict("a"), id="the only node"),
         pytest.param(Verdict("a", TWO), Verdict("b", TWO), id="another of the best"),
         pytest.param(
@@ -36,7 +41,7 @@ def refused(message: str, reason: str = "Unschedulable") -> Verdict:
     ],
 )
 def test_they_agree(theirs: Verdict, ours: Verdict) -> None:
-    """Chance and PostFilter make no difference."""
+    """Chance makes no difference."""
     assert differences(theirs, ours) == []
 
 
@@ -46,7 +51,21 @@ def test_they_agree(theirs: Verdict, ours: Verdict) -> None:
         pytest.param(refused(REFUSED + TAIL), Verdict("a"), id="we bind"),
         pytest.param(Verdict("a"), refused(REFUSED), id="we refuse"),
         pytest.param(refused(REFUSED + TAIL), refused(REFUSED.replace("2 In", "1 In")), id="another count"),
-        pytest.param(refused(REFUSED + TAIL), refused(REFUSED + TAIL), id="we claim to have preempted"),
+        pytest.param(refused(REFUSED + TAIL), refused(REFUSED), id="PostFilter says something"),
+        pytest.param(
+            refused("none available. not found"), refused("none available."), id="PostFilter was not prepared"
+        ),
+        pytest.param(refused(REFUSED, ways=(MADE,)), refused(REFUSED), id="we make no room"),
+        pytest.param(refused(REFUSED), refused(REFUSED, ways=(MADE,)), id="only we do"),
+        pytest.param(
+            refused(REFUSED, ways=(MADE,)), refused(REFUSED, ways=(replace(MADE, nominated="b"),)), id="elsewhere"
+        ),
+        pytest.param(
+            refused(REFUSED, ways=(MADE,)), refused(REFUSED, ways=(replace(MADE, evicted=("low",)),)), id="others leave"
+        ),
+        pytest.param(
+            refused(REFUSED, ways=(MADE,)), refused(REFUSED, ways=(replace(MADE, displaced=()),)), id="others look anew"
+        ),
         pytest.param(refused(REFUSED), refused(REFUSED, "SchedulerError"), id="another reason"),
         pytest.param(Verdict("a"), Verdict("b"), id="another node"),
         pytest.param(Verdict("a"), Verdict("a", TWO), id="more nodes are feasible for us"),
@@ -64,23 +83,18 @@ def test_they_differ(theirs: Verdict, ours: Verdict) -> None:
     assert differences(theirs, ours)
 
 
-@pytest.mark.parametrize(
-    "tail",
-    [
-        TAIL,
-        " still not schedulable, preemption: not eligible due to preemptionPolicy=Never.",
-        " preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling.",
-    ],
-)
-def test_what_post_filter_adds_is_cut(tail: str) -> None:
-    """Whatever its two plugins say, and nothing before it."""
-    assert without_post_filter(REFUSED + tail) == REFUSED
+def test_whose_nomination_was_taken_can_be_left_out() -> None:
+    """Nobody evicts when an attempt alone is looked at."""
+    assert refused(REFUSED, ways=(MADE,)).without_displaced().ways == (Way("a", ("low", "lower")),)
 
 
 def test_a_recording_is_read_as_it_was_written(tmp_path: Path) -> None:
     """And written twice it is the same bytes."""
     one = scenario("random", generate(7))
-    wanted = Recording(one.digest(), {"a0": Verdict("n1", TWO), "a1": refused(REFUSED + TAIL)})
+    ways = (MADE, Way("b"))
+    wanted = Recording(
+        one.digest(), {"a0": Verdict("n1", TWO), "a1": refused(REFUSED + TAIL), "a2": refused("x", ways=ways)}
+    )
 
     recordings.write([(one, wanted)], tmp_path)
     first = (tmp_path / "random.json").read_bytes()

@@ -1,28 +1,52 @@
 """What became of a pod, and whether two schedulers agree about it."""
 
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Final
 
 from tests.parity.scenario import Json
 
 GATED: Final = "SchedulingGated"
-# What PostFilter adds: DynamicResources' word, then preemption's; or only the former's, if PreFilter ended before it.
-_POST_FILTER: Final = re.compile(r"( (no new|still not)[^,]*,)? preemption: .*$|(?<=\.) not found$", re.DOTALL)
 
 Scores = Mapping[str, Mapping[str, int]]
 """Plugin → node → weighted score."""
 
 
+@dataclass(frozen=True, order=True)
+class Way:
+    """What a refused pod is to wait for: the node it is nominated to, and what that costs others."""
+
+    nominated: str = ""
+    evicted: tuple[str, ...] = ()
+    """Names of the pods that were deleted for it."""
+    displaced: tuple[str, ...] = ()
+    """Names of the pods whose nomination was taken from them."""
+
+
+NOTHING: Final = Way()
+
+
 @dataclass(frozen=True)
 class Verdict:
-    """A node, or the reason and message of the PodScheduled condition. `scores` if more than one node was feasible."""
+    """A node, or the reason and message of the PodScheduled condition. `scores` if more than one node was feasible.
+
+    `ways` are all that were seen for a refused pod: chance may choose.
+    """
 
     node: str = ""
     scores: Scores = field(default_factory=dict)
     reason: str = ""
     message: str = ""
+    ways: tuple[Way, ...] = (NOTHING,)
+
+    @property
+    def preempts(self) -> bool:
+        """Whether a place was or would be made for the pod."""
+        return any(way.nominated for way in self.ways)
+
+    def without_displaced(self) -> "Verdict":
+        """As far as an attempt alone tells it: nominations are taken by those who evict."""
+        return replace(self, ways=tuple(replace(way, displaced=()) for way in self.ways))
 
     def totals(self) -> dict[str, int]:
         """Feasible node → sum over the plugins; the chosen node alone if none was scored."""
@@ -39,27 +63,33 @@ class Verdict:
 
     def to_json(self) -> Json:
         """What is recorded; empty fields are left out."""
-        fields = {"node": self.node, "scores": self.scores, "reason": self.reason, "message": self.message}
+        fields: Json = {"node": self.node, "scores": self.scores, "reason": self.reason, "message": self.message}
+        if self.ways != (NOTHING,):
+            fields["ways"] = [{name: part for name, part in asdict(way).items() if part} for way in self.ways]
         return {key: value for key, value in fields.items() if value}
 
 
 def verdict(recorded: Json) -> Verdict:
     """Undoes `to_json`."""
-    return Verdict(**recorded)
+    ways = recorded.get("ways", [{}])
+    return Verdict(**recorded | {"ways": tuple(_way(fields) for fields in ways)})
 
 
-def without_post_filter(message: str) -> str:
-    """kube-scheduler's message without what its PostFilter plugins add (docs/spec/core.md §3.9)."""
-    return _POST_FILTER.sub("", message)
+def _way(recorded: Json) -> Way:
+    return Way(recorded.get("nominated", ""), tuple(recorded.get("evicted", ())), tuple(recorded.get("displaced", ())))
 
 
 def differences(theirs: Verdict, ours: Verdict) -> list[str]:
-    """In words; empty if they agree. `theirs` is kube-scheduler's, with all that PostFilter says."""
+    """In words; empty if they agree. `theirs` is kube-scheduler's. Of several ways ours must take one of theirs."""
     if bool(theirs.node) != bool(ours.node):
         return [f"kube-scheduler: {_told(theirs)}", f"ours: {_told(ours)}"]
     if not theirs.node:
-        wanted = (theirs.reason, without_post_filter(theirs.message))
-        return [] if wanted == (ours.reason, ours.message) else [f"wanted: {wanted}", f"ours:   {_told(ours)}"]
+        found = []
+        if _told(theirs) != _told(ours):
+            found += [f"wanted: {_told(theirs)}", f"ours:   {_told(ours)}"]
+        if not set(ours.ways) <= set(theirs.ways):
+            found += [f"ways: {theirs.ways} for kube-scheduler", f"      {ours.ways} for us"]
+        return found
     found = []
     if theirs.node not in ours.best():
         found.append(f"{theirs.node} is not among our best, {sorted(ours.best())} of {ours.totals()}")

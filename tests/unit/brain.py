@@ -11,6 +11,7 @@ from scheduler.cache.cluster import Cluster
 from scheduler.config.types import Configuration
 from scheduler.core.decode import Broken, ObjectDecoder, from_manifest
 from scheduler.core.deltas import Delta
+from scheduler.core.disruption import PodDisruptionBudget
 from scheduler.core.errors import ApiError
 from scheduler.core.node import Node
 from scheduler.core.pod import Pod, PodCondition
@@ -18,6 +19,11 @@ from scheduler.decisions import Decisions
 from scheduler.obs.metrics import Metrics
 from scheduler.options import RunOptions
 from scheduler.testing.ports import ListRecorder, ScriptedWriter
+
+POST_FILTER = " no new claims to deallocate, preemption: "
+"""How the default plugins' PostFilter words begin, behind those of Filter."""
+
+NOON = "2026-01-01T12:00:00Z"
 
 _versions = itertools.count(1)
 
@@ -48,14 +54,16 @@ class StepClock:
 
 
 class WireWriter(ScriptedWriter):
-    """Its status patches may be held as its bindings may; `wire` has what landed on the server, in order."""
+    """Its patches and deletions may be held as its bindings may; `wire` has what landed on the server, in order."""
 
     def __init__(self) -> None:
         super().__init__()
         self.patch_hold: asyncio.Event | None = None
         """When set, a patch waits for it before it lands."""
-        self.patch_errors: list[ApiError] = []
-        """The next patches fail with these instead of landing."""
+        self.patch_errors: list[ApiError | None] = []
+        """The next patches fail with these instead of landing; None lets one land."""
+        self.delete_hold: asyncio.Event | None = None
+        """When set, a deletion has landed and waits for it before it answers."""
         self.wire: list[str] = []
         self.turns = 0
         self.patching = self.most_patching = 0
@@ -77,12 +85,18 @@ class WireWriter(ScriptedWriter):
         try:
             if self.patch_hold is not None:
                 await self.patch_hold.wait()
-            if self.patch_errors:
-                raise self.patch_errors.pop(0)
+            if self.patch_errors and (error := self.patch_errors.pop(0)) is not None:
+                raise error
         finally:
             self.patching -= 1
         await super().patch_pod_status(pod, condition=condition, nominated_node_name=nominated_node_name)
         self.wire.append(f"patch {pod.metadata.name}")
+
+    async def delete_pod(self, pod: Pod) -> None:
+        await super().delete_pod(pod)
+        self.wire.append(f"delete {pod.metadata.name}")
+        if self.delete_hold is not None:
+            await self.delete_hold.wait()
 
 
 class Brain:
@@ -145,13 +159,22 @@ class Brain:
     def gone(self, name: str) -> None:
         self.parts.intake.pods([Delta(self.seen.pop(name), None)])
 
+    def budget(self, name: str, *, allowed: int = 0, disrupted: tuple[str, ...] = (), **labels: str) -> None:
+        """Add a PodDisruptionBudget for pods with these labels; `disrupted` are pods that may go already."""
+        raw = {
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": {"selector": {"matchLabels": labels}},
+            "status": {"disruptionsAllowed": allowed, "disruptedPods": dict.fromkeys(disrupted, NOON)},
+        }
+        self.parts.intake.apply("PodDisruptionBudget", [Delta(None, from_manifest(PodDisruptionBudget, raw))])
+
     # -- letting it work ---------------------------------------------------------------------------------------------
 
     async def settle(self) -> None:
         """Steps until a whole round has nothing to do and no task has moved."""
         for _ in range(200):
             worked = await self.parts.loop.step()
-            for _ in range(10):
+            for _ in range(30):
                 await asyncio.sleep(0)
             if not worked and not len(self.parts.inbox):
                 return
@@ -179,9 +202,13 @@ class Brain:
         """The last condition written for the pod."""
         return [c.message for key, c in self.writer.conditions if key == f"default/{name}"][-1]
 
+    def refusal(self, name: str) -> str:
+        """The same, up to where PostFilter's words begin: what the refusing plugins said."""
+        return self.message(name).partition(POST_FILTER)[0]
+
 
 def manifest(name: str, **spec: Any) -> dict[str, Any]:
-    """A pod: cpu, on (nodeName), scheduler, phase, deleting, nominated, uid, version, gates, and raw spec fields."""
+    """A pod: cpu, on (nodeName), scheduler, phase, deleting, nominated, started, conditions, uid, version, gates, raw spec."""
     requests = {"cpu": spec.pop("cpu")} if "cpu" in spec else {}
     metadata = {
         "name": name,
@@ -192,7 +219,12 @@ def manifest(name: str, **spec: Any) -> dict[str, Any]:
     }
     if spec.pop("deleting", False):
         metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    status = {"phase": spec.pop("phase", "Pending"), "nominatedNodeName": spec.pop("nominated", "")}
+    status = {
+        "phase": spec.pop("phase", "Pending"),
+        "nominatedNodeName": spec.pop("nominated", ""),
+        "startTime": spec.pop("started", None),
+        "conditions": list(spec.pop("conditions", ())),
+    }
     body = {
         "schedulerName": spec.pop("scheduler", "kubestow"),
         "nodeName": spec.pop("on", ""),

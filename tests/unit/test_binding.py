@@ -174,7 +174,7 @@ async def test_92_the_node_is_looked_at_again_before_the_bind() -> None:
     await brain.settle()
 
     assert brain.writer.binds == []
-    assert brain.message("p") == "0/1 nodes are available: 1 Insufficient cpu."
+    assert brain.writer.conditions[0][1].message == "0/1 nodes are available: 1 Insufficient cpu."
     assert queued.counts()["unschedulable"] == 1
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from structlog.testing import CapturingLogger
@@ -195,6 +195,133 @@ async def test_a_withdrawn_patch_is_not_sent() -> None:
     assert on_the_wire is not None
     assert on_the_wire.done()
     assert (desk.said(), desk.said("other0")) == ([], ["A"])
+
+
+@pytest.mark.parametrize("is_answered", [True, False], ids=["after the answer", "before the answer"])
+async def test_what_somebody_else_undid_is_written_again(is_answered: bool) -> None:
+    """The watch has shown our nomination; then it shows none: that is news, and no patch of ours that is late."""
+    desk = Desk()
+    await desk.hold()
+    await desk.submit(a_pod(), "A", "n1")
+    if is_answered:
+        await desk.answered()
+    desk.patches.seen(a_pod(says="A", nominated="n1"))
+    await desk.answered()
+    desk.patches.seen(a_pod(says="A"))
+
+    assert desk.patches.nomination(a_pod(says="A")) == ""
+    await desk.submit(a_pod(says="A"), "A", "n1")
+    await desk.answered()
+    assert [node for _, node in desk.writer.nominations] == ["n1", "n1"]
+
+
+async def test_what_the_watch_shows_too_late_is_not_taken_for_what_waits() -> None:
+    """The server says A, B is on its way, A waits behind it: that the watch shows A says nothing of the end."""
+    desk = Desk()
+    await desk.hold()
+    await desk.submit(a_pod(says="A"), "B")
+    await desk.submit(a_pod(says="A"), "A")
+    desk.patches.seen(a_pod(says="A"))
+    await desk.submit(a_pod(says="A"), "A")
+    await desk.answered()
+
+    assert desk.said() == ["B", "A"]
+
+
+# -- who waits for a nomination ------------------------------------------------------------------------------------------
+
+
+async def test_a_nomination_does_not_wait_behind_verdicts() -> None:
+    """Victims wait for it, and thousands of pods may have been refused before."""
+    desk = Desk()
+    await desk.fill()
+    for i in range(100):
+        await desk.submit(a_pod(f"late{i}"), "A")
+    await desk.submit(a_pod(), "A", "n1")
+    await desk.submit(a_pod("q"), nominate="n2")
+    await desk.answered()
+
+    landed = [key for key, _ in desk.writer.nominations]
+    assert landed == ["default/p", "default/q"]
+    assert desk.writer.wire[16:18] == ["patch p", "patch q"]
+
+
+async def test_a_nomination_that_was_taken_back_does_not_overtake() -> None:
+    """Nobody waits for that."""
+    desk = Desk()
+    await desk.fill()
+    await desk.submit(a_pod("late"), "A")
+    await desk.submit(a_pod(nominated="n1"), "A", "n2")
+    await desk.submit(a_pod(nominated="n1"), nominate="")
+    await desk.answered()
+
+    assert desk.writer.wire[16:] == ["patch late", "patch p"]
+    assert desk.writer.nominations == [("default/p", "")]
+
+
+@pytest.mark.parametrize(
+    ("shown", "errors", "later", "where"),
+    [
+        pytest.param("", [], None, "n1", id="written, and not shown yet"),
+        pytest.param("n1", [], None, "n1", id="it was there already"),
+        pytest.param("", [Unavailable("away")], None, "", id="refused"),
+        pytest.param("n0", [Unavailable("away")], None, "n0", id="refused: what was there before stays"),
+        pytest.param("", [], "", "", id="taken back meanwhile"),
+        pytest.param("", [], "n2", "n2", id="another one meanwhile"),
+        pytest.param("", [Unavailable("away")], "", "", id="refused, and taken back"),
+    ],
+)
+async def test_where_a_pod_is_nominated(shown: str, errors: list[ApiError], later: str | None, where: str) -> None:
+    """Once all is answered: what was written last, until the watch shows it."""
+    desk = Desk()
+    await desk.hold()
+    desk.writer.patch_errors = [*errors]
+    await desk.submit(a_pod(nominated=shown), "A", "n1")
+    if later is not None:
+        await desk.submit(a_pod(nominated=shown), nominate=later)
+    waits = asyncio.ensure_future(desk.patches.answered("uid-p"))
+    await asyncio.sleep(0)
+    assert not waits.done()
+    await desk.answered()
+    await waits
+
+    assert desk.patches.nomination(a_pod(nominated=shown)) == where
+
+
+@pytest.mark.parametrize(
+    "drop",
+    [
+        pytest.param(lambda patches: patches.forget("uid-p"), id="the pod is gone"),
+        pytest.param(lambda patches: patches.withdraw("uid-p"), id="the pod is about to be bound"),
+        pytest.param(StatusPatches.give_up, id="the daemon stops"),
+    ],
+)
+async def test_nobody_waits_for_a_patch_that_was_dropped(drop: Callable[[StatusPatches], object]) -> None:
+    """It is not taken for written either."""
+    desk = Desk()
+    await desk.fill()
+    await desk.submit(a_pod(), "A", "n1")
+    waits = [asyncio.ensure_future(desk.patches.answered("uid-p")) for _ in range(2)]
+    await asyncio.sleep(0)
+    drop(desk.patches)
+    await asyncio.wait_for(asyncio.gather(*waits), 30)
+
+    assert desk.patches.nomination(a_pod()) == ""
+    await desk.answered()
+    assert desk.writer.nominations == []
+
+
+async def test_nothing_is_kept_of_a_pod_that_was_forgotten_while_its_patch_was_refused() -> None:
+    """A 404 is how one learns that a pod has gone; there may be thousands."""
+    desk = Desk()
+    await desk.hold()
+    desk.writer.patch_errors = [NotFound("gone")]
+    await desk.submit(a_pod(), "A", "n1")
+    desk.patches.forget("uid-p")
+    await desk.answered()
+
+    patches = desk.patches
+    assert not any((patches._wanted, patches._pending, patches._running, patches._awaited, patches._urgent))
 
 
 # -- cost --------------------------------------------------------------------------------------------------------------

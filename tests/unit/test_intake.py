@@ -50,7 +50,7 @@ async def test_76_a_pod_may_come_before_its_node() -> None:
 
     await brain.settle()
 
-    assert brain.message("p") == "0/1 nodes are available: 1 Insufficient cpu."
+    assert brain.refusal("p") == "0/1 nodes are available: 1 Insufficient cpu."
 
 
 async def test_86_a_finished_pod_frees_its_place() -> None:
@@ -214,7 +214,7 @@ async def test_a_node_that_holds_an_unreadable_pod_takes_none() -> None:
     assert isinstance(brain.seen["odd"], Broken)
     brain.pod("p")
     await brain.settle()
-    assert brain.message("p") == "0/1 nodes are available: 1 node(s) had pods that could not be read."
+    assert brain.refusal("p") == "0/1 nodes are available: 1 node(s) had pods that could not be read."
 
     brain.gone("odd")
     await brain.later(2.5)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from scheduler.core.verdicts import Wait
 from tests.unit.brain import Brain
+from tests.unit.toys import Holds
 
 TAINT = [{"key": "reserved", "effect": "NoSchedule"}]
 FIRST: dict[str, Any] = {
@@ -70,3 +72,44 @@ async def test_a_pod_with_other_labels_than_when_it_was_assumed_wakes_whom_it_ke
     await brain.settle()
 
     assert brain.writer.binds == [("default/db", "n1"), ("default/web", "n1")]
+
+
+async def test_a_nomination_that_was_taken_back_ends_with_the_pod_at_the_latest() -> None:
+    """Whom it held back is told when the watch shows that it is cleared; here it shows that the pod has gone."""
+    brain = Brain()
+    brain.node("n1", cpu="4")
+    brain.pod("theirs", cpu="1", on="n1", scheduler="other")
+    brain.pod("first", cpu="4", priority=10, nominated="n1", gates=["wait"])
+    brain.pod("second", cpu="2")
+    await brain.settle()
+    await brain.later(20)
+    assert brain.places() == {"first": "gated", "second": "unschedulable"}
+
+    info = brain.parts.shared.pending.get("default/first")
+    assert info is not None
+    brain.parts.queue.nominator.add(info, "")
+    brain.gone("first")
+    await brain.settle()
+
+    assert brain.writer.binds == [("default/second", "n1")]
+
+
+async def test_a_pod_deleted_at_permit_wakes_others_once_and_not_before_its_place_is_free() -> None:
+    """Its status says where it was to go; the place is given back by its binding task."""
+    brain = Brain()
+    brain.plug(permit=(Holds("A", permits=Wait(600)),))
+    brain.node("n1", cpu="2")
+    brain.pod("first", cpu="2")
+    await brain.settle()
+    brain.pod("first", cpu="2", nominated="n1")
+    brain.pod("second", cpu="2")
+    await brain.settle()
+    await brain.later(20)
+    assert brain.places()["second"] == "unschedulable"
+
+    brain.gone("first")
+    assert brain.places()["second"] == "unschedulable"
+    await brain.settle()
+
+    assert brain.cluster.is_assumed("uid-second")
+    assert len(brain.parts.records.of("default/second")) == 2

@@ -1,4 +1,4 @@
-"""Namespaces, Services and owners arrive: what the cache has of them then, and what a broken one does."""
+"""Namespaces, Services, owners and budgets arrive: what the cache has of them then, and what a broken one does."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scheduler.core.decode import ObjectDecoder, from_manifest
 from scheduler.core.deltas import Delta
 from scheduler.core.labels import LabelSelector
 from scheduler.core.pod import Pod
-from scheduler.kube.kinds import KINDS
+from scheduler.kube.kinds import BUDGET, KINDS
 from tests.unit.brain import Brain
 
 import msgspec  # isort: skip
@@ -105,3 +105,66 @@ async def test_a_namespace_that_gets_its_label_wakes_who_waits_for_it() -> None:
     await brain.later(30)
 
     assert brain.writer.binds == [("default/p", "n1")]
+
+
+def a_budget(selector: Any = None, status: Any = None) -> dict[str, Any]:
+    labels = {"matchLabels": {"app": "web"}}
+    spec = {"minAvailable": 1, "selector": labels if selector is None else selector}
+    return {"metadata": {"name": "b", "namespace": "default", "uid": "b"}, "spec": spec, "status": status or {}}
+
+
+@pytest.mark.parametrize(
+    ("broken", "field"),
+    [
+        pytest.param(a_budget(selector=7), "$.spec.selector", id="a selector that is a number"),
+        pytest.param(
+            a_budget(selector={"matchExpressions": [{"key": "app", "operator": "Like", "values": ["web"]}]}),
+            "$.spec.selector",
+            id="an operator that is none",
+        ),
+        pytest.param(
+            a_budget(selector={"matchLabels": {"app": 7}}), "$.spec.selector.matchLabels", id="a label that is a number"
+        ),
+        pytest.param(
+            a_budget(status={"disruptionsAllowed": "many"}), "$.status.disruptionsAllowed", id="a count in words"
+        ),
+        pytest.param(a_budget(status={"disruptedPods": ["web-0"]}), "$.status.disruptedPods", id="a list for a map"),
+    ],
+)
+def test_a_broken_budget_protects_nobody(broken: dict[str, Any], field: str) -> None:
+    """Logged once, with object and field; whole again, it protects again; gone, it does not."""
+    brain = Brain()
+    brain.node("n1")
+    brain.pod("web", on="n1", labels={"app": "web"})
+    (web,) = brain.cluster.nodes.pods(0).values()
+    intake, disruptions = brain.parts.intake, brain.cluster.disruptions
+    good, bad = read(BUDGET.name, a_budget()), read(BUDGET.name, broken)
+
+    with capture_logs() as logs:
+        protected = []
+        for old, new in ((None, bad), (bad, good), (good, bad), (bad, bad), (bad, good), (good, None)):
+            intake.apply(BUDGET.name, [Delta(old, new)])
+            protected.append(disruptions.violating([web]) == {web.uid})
+
+    assert protected == [False, True, False, False, True, False]
+    assert [(log["kind"], log["object"], field in log["error"]) for log in logs] == [
+        (BUDGET.name, "default/b", True),
+        (BUDGET.name, "default/b", True),
+    ]
+
+
+async def test_a_broken_budget_stops_nothing() -> None:
+    """Its neighbours in the same batch are read, and preemption goes on."""
+    brain = Brain()
+    brain.node("n1", cpu="1")
+    brain.pod("web", cpu="1", on="n1", labels={"app": "web"}, priority=0)
+    other = {**a_budget(), "metadata": {"name": "other", "namespace": "default", "uid": "o"}}
+    broken = read(BUDGET.name, a_budget(selector=7))
+    brain.parts.intake.apply(BUDGET.name, [Delta(None, broken), Delta(None, read(BUDGET.name, other))])
+    brain.pod("high", cpu="1", priority=9)
+
+    await brain.settle()
+
+    (web,) = brain.cluster.nodes.pods(0).values()
+    assert [budget.key for budget in brain.cluster.disruptions.protecting(web)] == ["default/other"]
+    assert brain.writer.deletions == ["default/web"]

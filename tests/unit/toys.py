@@ -60,6 +60,9 @@ class Nominated:
     def for_node(self, name: str) -> tuple[PodInfo, ...]:
         return self.by_node.get(name, ())
 
+    def version(self, name: str) -> int:
+        return len(self.by_node.get(name, ()))
+
     def node_of(self, uid: str) -> str | None:
         return next((name for name, pods in self.by_node.items() for pod in pods if pod.uid == uid), None)
 

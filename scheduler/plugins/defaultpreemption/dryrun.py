@@ -13,9 +13,17 @@ from typing import Final, TypeAlias
 
 from scheduler.cache.cluster import Cluster
 from scheduler.core.podinfo import PodInfo
-from scheduler.core.verdicts import Rejection
-from scheduler.framework.whatif import WhatIf
-from scheduler.plugins.defaultpreemption.victims import NO_VICTIMS, Candidate, Rule, by_importance, cost, needless
+from scheduler.core.verdicts import AttemptError, Code, Rejection
+from scheduler.framework.whatif import Scene, WhatIf
+from scheduler.plugins.defaultpreemption.victims import (
+    NO_VICTIMS,
+    PLUGIN,
+    Candidate,
+    Rule,
+    by_importance,
+    cost,
+    needless,
+)
 
 _SHAPES: Final = 64
 
@@ -26,7 +34,7 @@ Answer: TypeAlias = Candidate | Rejection
 class _Kept:
     stamp: int
     budgets: int
-    ahead: tuple[str, ...]
+    ahead: tuple[PodInfo, ...]
     answer: Answer
 
 
@@ -57,7 +65,7 @@ class DryRun:
         if known is None or what_if.hopeless(slot):
             return self._run(what_if, pod, slot)
         stamp, budgets = self._nodes.stamps[slot], self._cluster.disruptions.generation
-        ahead = tuple(other.uid for other in what_if.ahead(slot))
+        ahead = tuple(what_if.ahead(slot))
         kept = known.get(slot)
         if kept is None or kept.stamp != stamp or kept.budgets != budgets or kept.ahead != ahead:
             kept = known[slot] = _Kept(stamp, budgets, ahead, self._run(what_if, pod, slot))
@@ -69,22 +77,33 @@ class DryRun:
             return NO_VICTIMS
         potential = by_importance(potential, self._rule)
         violating = self._cluster.disruptions.violating(potential)
-        with what_if.on(slot) as scene:
-            for other in potential:
-                scene.remove(other)
-            no = scene.verdict()
-            if no is not None:
-                return no
-            evicted = []
-            for other in sorted(potential, key=lambda other: other.uid not in violating):
-                scene.add(other)
-                if scene.verdict() is not None:
-                    scene.remove(other)
-                    evicted.append(other)
+        in_turn = sorted(potential, key=lambda other: other.uid not in violating) if violating else potential
+        try:
+            with what_if.on(slot) as scene:
+                evicted = _evicted(scene, in_turn)
+        except AttemptError as error:  # of a plugin that follows pods as they leave and come back: this node's alone
+            return Rejection(PLUGIN, Code.ERROR, (error.message,))
+        if isinstance(evicted, Rejection):
+            return evicted
         if not evicted:
             return needless(self._nodes.name(slot))
-        evicted = by_importance(evicted, self._rule)
+        if violating:
+            evicted = by_importance(evicted, self._rule)
         violations = sum(other.uid in violating for other in evicted)
-        return Candidate(
-            slot, tuple(other.uid for other in evicted), violations, cost(evicted, violations, self._rule)
-        )
+        return Candidate(slot, tuple(other.uid for other in evicted), violations, cost(evicted, violations, self._rule))
+
+
+def _evicted(scene: Scene, potential: list[PodInfo]) -> list[PodInfo] | Rejection:
+    """All of them leave; each in turn comes back if the pod fits beside it. Those that did not, or why all is in vain."""
+    for other in potential:
+        scene.remove(other)
+    no = scene.verdict()
+    if no is not None:
+        return no
+    evicted = []
+    for other in potential:
+        scene.add(other)
+        if scene.verdict() is not None:
+            scene.remove(other)
+            evicted.append(other)
+    return evicted

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Hashable, Sequence
 from typing import Final
 
 import numpy as np
@@ -15,10 +15,9 @@ from scheduler.core.fiterror import Diagnosis
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.core.podinfo import PodInfo
 from scheduler.core.verdicts import Code, Groups, Nominate, Rejection
-from scheduler.framework.hints import EventHint, Hint
+from scheduler.framework.hints import EventHint, Hint, Topics
 from scheduler.framework.points import PostFiltered
 from scheduler.framework.ports import Handle
-from scheduler.framework.shapes import everyone
 from scheduler.framework.state import CycleState
 from scheduler.framework.whatif import WhatIf
 from scheduler.plugins.defaultpreemption.dryrun import DryRun
@@ -28,9 +27,7 @@ _POD_GONE: Final = ClusterEvent(Resource.POD, Action.DELETE)
 _NOT_HELPFUL: Final = Rejection(PLUGIN, Code.UNRESOLVABLE, ("Preemption is not helpful for scheduling",))
 _NEVER: Final = "not eligible due to preemptionPolicy=Never."
 _TERMINATING: Final = "not eligible due to a terminating pod on the nominated node."
-_WAITING: Final = Rejection(
-    PLUGIN, Code.UNRESOLVABLE, ("waiting for the preemption for this pod to be finished",)
-)
+_WAITING: Final = Rejection(PLUGIN, Code.UNRESOLVABLE, ("waiting for the preemption for this pod to be finished",))
 _TURN_S: Final = 0.005
 
 
@@ -61,8 +58,8 @@ class DefaultPreemption:
         return _WAITING if self._preempting.holds_back(pod.uid, self._cluster) else None
 
     def events_to_register(self) -> Sequence[EventHint]:
-        """Pods that went let PreEnqueue be asked again; whether the pod is worth trying, its rejecters say."""
-        return (EventHint(_POD_GONE, _never, everyone),)
+        """A victim that went lets PreEnqueue be asked again; whether the pod is worth trying, its rejecters say."""
+        return (EventHint(_POD_GONE, _never, _uid, Topics(_itself, self._concerned)),)
 
     def post_filter(
         self, state: CycleState, pod: PodInfo, refused: Groups, what_if: WhatIf
@@ -79,15 +76,20 @@ class DefaultPreemption:
                 potential |= nodes
         found, groups = yield from self._candidates(pod, potential, what_if)
         if found:
-            return self._chosen(pod, found, nominated)
+            return self._chosen(found, nominated, groups)
         errors = sorted({no.message for no in groups if no.code is Code.ERROR})
         if errors:
             text = errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]"
             return Rejection(PLUGIN, Code.ERROR, (f"preemption: {text}",))
-        judged = sum(nodes.bit_count() for nodes in groups.values())
-        diagnosis = Diagnosis(len(self._nodes), groups, _NOT_HELPFUL, len(self._nodes) - judged)
-        text = f"preemption: {diagnosis.message()}"
-        return Nominate("", rejection=Rejection(PLUGIN, Code.UNSCHEDULABLE, (text,)))
+        if others := self._nodes.present & ~potential:
+            groups[_NOT_HELPFUL] = others
+        text = f"preemption: {Diagnosis(len(self._nodes), groups).message()}"
+        return Nominate("", rejection=Rejection(PLUGIN, Code.UNSCHEDULABLE, (text,)), tried=groups)
+
+    def _concerned(self, old: PodInfo | None, _new: PodInfo | None) -> tuple[Hashable, ...]:
+        """Whom the pod that went was being evicted for."""
+        uid = self._preempting.preemptor_of(old.uid) if old is not None else None
+        return () if uid is None else (uid,)
 
     # -- may it at all ---------------------------------------------------------------------------------------------------
 
@@ -101,7 +103,8 @@ class DefaultPreemption:
         if any(no.code is Code.UNRESOLVABLE and nodes >> slot & 1 for no, nodes in refused.items()):
             return ""
         for other in self._nodes.pods(slot).values():
-            if self._rule.allows(other, pod) and is_leaving_for_a_preemptor(other.pod):
+            is_leaving = is_leaving_for_a_preemptor(other.pod) or self._preempting.is_doomed(other.uid)
+            if is_leaving and self._rule.allows(other, pod):
                 return _TERMINATING
         return ""
 
@@ -158,7 +161,7 @@ class DefaultPreemption:
 
     # -- the choice ------------------------------------------------------------------------------------------------------
 
-    def _chosen(self, pod: PodInfo, found: list[Candidate], nominated: str) -> Nominate:
+    def _chosen(self, found: list[Candidate], nominated: str, groups: Groups) -> Nominate:
         """Step 4. Among equally dear nodes the one where room for this pod has been made already, if there is one."""
         home = None if self._parity or not nominated else self._nodes.present_slot(nominated)
 
@@ -172,11 +175,19 @@ class DefaultPreemption:
         pods = self._nodes.pods(best.slot)
         victims = tuple(pods[uid] for uid in best.victims)
         message = f"preemption: found a potential placement for pod on node {name}, preempting {len(victims)} victims."
-        return Nominate(name, "" if self._parity else message, victims)
+        return Nominate(name, "" if self._parity else message, victims, tried=groups)
 
 
 _HOME_AT: Final = 3
 """Behind the worth of the most important victim, before the sum of all: half of the room may have been made there."""
+
+
+def _uid(pod: PodInfo) -> Hashable:
+    return pod.uid
+
+
+def _itself(pod: PodInfo) -> tuple[Hashable, ...]:
+    return (pod.uid,)
 
 
 def _never(_pod: PodInfo, _old: PodInfo | None, _new: PodInfo | None) -> Hint:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -72,7 +71,6 @@ def cost(victims: list[PodInfo], violations: int, rule: Rule) -> Cost:
     return (others, violations, highest, total, len(victims), -earliest)
 
 
-@functools.cache
 def needless(node_name: str) -> Rejection:
     """The pod would fit without any eviction: the filters contradict each other."""
     return Rejection(PLUGIN, Code.ERROR, (f'expected at least one victim pod on node "{node_name}"',))

@@ -5,12 +5,14 @@ Pods with claims are refused by UnsupportedFeatures until this version can judge
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from scheduler.config.args import DynamicResourcesArgs
 from scheduler.core.nodeset import NodeSet
 from scheduler.core.podinfo import PodInfo
 from scheduler.core.verdicts import SKIP, Code, Groups, Rejection, Skip
+from scheduler.framework.hints import EventHint
 from scheduler.framework.ports import Handle
 from scheduler.framework.state import CycleState, StateKey
 from scheduler.framework.whatif import WhatIf
@@ -32,6 +34,10 @@ class DynamicResources:
         """Skip: there are no claims to look at."""
         state.set(_SEEN, True)
         return SKIP
+
+    def events_to_register(self) -> Sequence[EventHint]:
+        """None: it refuses nobody. Without a registration it would be told of everything (§1.10)."""
+        return ()
 
     def post_filter(self, state: CycleState, pod: PodInfo, refused: Groups, what_if: WhatIf) -> Rejection:
         """Nothing to give back. If PreFilter ended before us, upstream misses its own notes and says so; nobody preempts."""

@@ -11,8 +11,9 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from scheduler.cache.nodes import Nodes
-from scheduler.cache.podterms import TermKind, pod_terms
+from scheduler.cache.podterms import PodTerm, TermKind, pod_terms
 from scheduler.core.events import Action, ClusterEvent, Resource
+from scheduler.core.labels import LabelSelector
 from scheduler.core.namespace import Namespace
 from scheduler.core.node import Node
 from scheduler.core.podinfo import PodInfo
@@ -55,7 +56,7 @@ class Hints:
             EventHint(_ITSELF, queue_itself),
             EventHint(_PODS, self._after_pod, _by_rules, Topics(_pods_topics, _by_pods)),
             EventHint(_NODES, self._after_node, self._keys, Topics(self._nodes_topics, by_node_labels)),
-            EventHint(_NAMESPACES, self._after_namespace, _by_rules),
+            EventHint(_NAMESPACES, self._after_namespace, _by_rules, Topics(_namespace_topics, _by_namespace)),
         )
 
     # -- pods on nodes -----------------------------------------------------------------------------------------------
@@ -131,10 +132,7 @@ class Hints:
             return Hint.SKIP
         before: Mapping[str, str] = old.metadata.labels if old is not None else {}
         after = new.metadata.labels
-        for term in pod_terms(pod):
-            wanted = term.namespace_selector
-            if wanted is None or selects_all(wanted):
-                continue
+        for wanted in _selecting(pod):
             # Also a namespace that is no longer selected: anti-affinity then looks at fewer pods.
             if (old is not None and wanted.matches(before)) != wanted.matches(after):
                 return Hint.QUEUE
@@ -150,10 +148,44 @@ def _by_rules(pod: PodInfo) -> Hashable:
     return who(pod), pod.placement_shape
 
 
+def _required(pod: PodInfo) -> Iterator[PodTerm]:
+    return (term for term in pod_terms(pod) if term.kind in {TermKind.REQUIRED, TermKind.REQUIRED_ANTI})
+
+
+def _selecting(pod: PodInfo) -> Iterator[LabelSelector]:
+    """The namespaceSelectors that mean some namespaces and not others."""
+    selectors = (term.namespace_selector for term in _required(pod))
+    return (wanted for wanted in selectors if wanted is not None and not selects_all(wanted))
+
+
+def _namespace_topics(pod: PodInfo) -> Iterator[Hashable]:
+    """The pod's own namespace by name; of each selector one label that it demands: without any it means them all."""
+    yield pod.pod.metadata.namespace
+    for wanted in _selecting(pod):
+        yield from _demanded(wanted)
+
+
+def _demanded(selector: LabelSelector) -> tuple[Hashable, ...]:
+    for pair in selector.match_labels.items():
+        return (label(*pair),)
+    for requirement in sorted(selector.match_expressions, key=lambda r: r.operator != "In"):
+        if requirement.operator in {"In", "Exists"}:
+            return tuple(label(requirement.key, value) for value in requirement.values or (None,))
+    return ()
+
+
+def _by_namespace(old: Namespace | None, new: Namespace | None) -> Iterator[Hashable]:
+    for namespace in (old, new):
+        if namespace is not None:
+            yield namespace.metadata.name
+            for pair in namespace.metadata.labels.items():
+                yield label(*pair)
+                yield label(pair[0])
+
+
 def _pods_topics(pod: PodInfo) -> Iterator[Hashable]:
-    for term in pod_terms(pod):
-        if term.kind in {TermKind.REQUIRED, TermKind.REQUIRED_ANTI}:
-            yield from term.anchors
+    for term in _required(pod):
+        yield from term.anchors
     for probe in by_pod_labels(None, pod):
         yield "kept away", probe
 

@@ -1,7 +1,7 @@
 """The points of InterPodAffinity. Filters and scores are read off the live counts, so trials are counted, too.
 
-Never Skip at PreFilter: a pod whose anti-affinity keeps this one away may come in a trial, or before the second look at
-the node, and asking costs nothing while there is none.
+No Skip at PreFilter, but for parity: a pod whose anti-affinity keeps this one away may come in a trial, or before the
+second look at the node, and asking costs nothing while there is none.
 """
 
 from __future__ import annotations
@@ -51,10 +51,15 @@ class InterPodAffinity:
         self._concerning = Concerning(handle.cluster)
         self._hard_weight = args.hard_pod_affinity_weight
         self._ignores_wishes = args.ignore_preferred_terms_of_existing_pods
+        self._parity = handle.ours.parity
 
-    def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> None:
-        """Works out the pod's rules, once per shape."""
-        self._rules.of(pod)
+    def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Skip | None:
+        """Works out the pod's rules, once per shape. Upstream skips pods that no rule means, whoever is nominated."""
+        rules = self._rules.of(pod)
+        if not self._parity or rules.required is not None or rules.required_anti:
+            return None
+        against = self._concerning.groups(TermKind.REQUIRED_ANTI, pod)
+        return None if any(self._domains(group, group.term.topology_key).per_domain for group in against) else SKIP
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups:
         """Affinity refuses first, then the pod's own anti-affinity, then that of pods already there."""

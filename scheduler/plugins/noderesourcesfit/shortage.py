@@ -138,15 +138,19 @@ class Shortage:
 class Room:
     """What is left on one node of what a request asks for, as pods leave it and come back."""
 
-    __slots__ = ("_left", "_places", "_wanted", "_whole")
+    __slots__ = ("_left", "_no", "_places", "_value", "_wanted", "_whole")
 
     def __init__(self, nodes: Nodes, wanted: tuple[tuple[str, int], ...], slot: int) -> None:
         rows = nodes.resources()
         self._wanted = wanted
         self._places = nodes.allowed_pods.item(slot) - nodes.pod_count.item(slot)
-        self._whole = [0 if (row := rows.get(name)) is None else nodes.allocatable.item(row, slot) for name, _ in wanted]
+        self._whole = [
+            0 if (row := rows.get(name)) is None else nodes.allocatable.item(row, slot) for name, _ in wanted
+        ]
         taken = [0 if (row := rows.get(name)) is None else nodes.requested.item(row, slot) for name, _ in wanted]
         self._left = [whole - held for whole, held in zip(self._whole, taken, strict=True)]
+        self._value = 0
+        self._no: Rejection | None = None
 
     def add(self, other: PodInfo) -> None:
         """It takes its place."""
@@ -170,7 +174,9 @@ class Room:
                 value |= 1 << (at + 1)
                 if amount > self._whole[at]:
                     value |= 1 << (len(self._wanted) + 1)
-        return rejection(value, self._wanted) if value else None
+        if value != self._value:  # mostly the same as for the pod before
+            self._value, self._no = value, rejection(value, self._wanted) if value else None
+        return self._no
 
 
 def number(nodes: Nodes, wanted: tuple[tuple[str, int], ...], slot: int) -> int:

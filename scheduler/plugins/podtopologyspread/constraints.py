@@ -83,7 +83,7 @@ class Rulebook:
             for default in (SYSTEM_DEFAULTS if self._is_system else args.default_constraints)
         )
         self.has_defaults = bool(self._defaults)
-        self._has_hard_defaults = any(c.when_unsatisfiable == "DoNotSchedule" for c in self._defaults)
+        self.has_hard_defaults = any(c.when_unsatisfiable == "DoNotSchedule" for c in self._defaults)
         self._workloads = workloads
         self._generation = workloads.generation
         self._labels_read: dict[bytes, tuple[str, ...]] = {}
@@ -92,7 +92,7 @@ class Rulebook:
 
     def has_hard(self, pod: PodInfo) -> bool:
         """Whether any constraint can refuse nodes. A look-up; for most pods not even that."""
-        return bool(pod.spread_shape or self._has_hard_defaults) and bool(self.of(pod).hard.each)
+        return bool(pod.spread_shape or self.has_hard_defaults) and bool(self.of(pod).hard.each)
 
     def of(self, pod: PodInfo) -> Rules:
         """What holds for the pod, as its Services and its owner are now. A look-up for a shape that is known."""

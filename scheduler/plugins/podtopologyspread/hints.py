@@ -1,30 +1,38 @@
 """What can help a pod that hard constraints refused (docs/spec/core.md §5.8, Events).
 
 Upstream registers all pod events at once; here those about other pods are apart from those about the waiting pod itself,
-because the former are one question for all pods of a shape. Wider than upstream in two cases that end in the flush there
-(§10.2): a node begins or ceases to be one whose pods count, by a label that the pod's own selector or affinity reads; and
-the waiting pod has other values of matchLabelKeys.
+because the former are one question for all pods of a shape. Wider than upstream in three cases that end in the flush there
+(§10.2): a node begins or ceases to be one whose pods count, by a label that the pod's own selector or affinity reads; the
+waiting pod's own labels change whom its constraints count, by matchLabelKeys or by the Services that select it; and such a
+Service, or the pod's owner, changes while default constraints are hard.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
-from scheduler.core.anchors import Anchor, anchors
+from scheduler.cache.workloads import Controller, selecting_owner
+from scheduler.core.anchors import Anchor, anchors, probes
 from scheduler.core.events import Action, ClusterEvent, Resource
+from scheduler.core.labels import LabelSelector
 from scheduler.core.node import Node
 from scheduler.core.placement import required_affinity_matches, required_node_affinity
 from scheduler.core.podinfo import PodInfo
+from scheduler.core.workloads import Service
 from scheduler.framework.hints import EventHint, Hint, Topics
 from scheduler.framework.topics import by_node_labels, by_pod_labels, label
-from scheduler.plugins.podtopologyspread.constraints import Constraint, Rulebook
+from scheduler.plugins.podtopologyspread.constraints import Constraint, Constraints, Rulebook
 
 _NEIGHBOUR: Final = ClusterEvent(Resource.ASSIGNED_POD, Action.ADD | Action.UPDATE_POD_LABEL | Action.DELETE)
 _ITSELF: Final = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_LABEL | Action.UPDATE_POD_TOLERATION)
 _NODE: Final = ClusterEvent(
     Resource.NODE, Action.ADD | Action.DELETE | Action.UPDATE_NODE_LABEL | Action.UPDATE_NODE_TAINT
 )
+_CHANGED: Final = Action.ADD | Action.DELETE | Action.UPDATE_OTHER
+_SELECTING: Final = (ClusterEvent(Resource.SERVICE, _CHANGED), ClusterEvent(Resource.CONTROLLER, _CHANGED))
+
+Selecting: TypeAlias = Service | Controller
 
 
 class Hints:
@@ -34,12 +42,20 @@ class Hints:
         self._rulebook = rulebook
 
     def events(self) -> Sequence[EventHint]:
-        """A pod that counts came, went or changed; so did a node with all keys; or the pod itself changed."""
-        return (
-            EventHint(_NEIGHBOUR, self._after_neighbour, self._rulebook.shape, Topics(self._selecting, by_pod_labels)),
+        """A pod that counts came, went or changed; so did a node with all keys; or the pod itself changed.
+
+        With hard default constraints also what these go by: Services and owners.
+        """
+        shape = self._rulebook.shape
+        events = (
+            EventHint(_NEIGHBOUR, self._after_neighbour, shape, Topics(self._selecting, by_pod_labels)),
             EventHint(_ITSELF, self._after_itself),
             EventHint(_NODE, self._after_node, self._by_keys, Topics(self._keyed, by_keys_and_taints)),
         )
+        if not self._rulebook.has_hard_defaults:
+            return events
+        selecting = Topics(_going_by, _by_selecting)
+        return (*events, *(EventHint(event, _after_selecting, shape, selecting) for event in _SELECTING))
 
     def _after_neighbour(self, pod: PodInfo, old: PodInfo | None, new: PodInfo | None) -> Hint:
         namespace = pod.pod.metadata.namespace
@@ -57,13 +73,14 @@ class Hints:
         hard = self._rulebook.of(pod).hard
         if hard.honors_taints and old.pod.spec.tolerations != new.pod.spec.tolerations:
             return Hint.QUEUE
-        if new.spread_shape and self._rulebook.shape(old) != self._rulebook.shape(new):
+        before = self._rulebook.of(old).hard
+        if [constraint.selector for constraint in before.each] != [constraint.selector for constraint in hard.each]:
             return Hint.QUEUE
         return Hint.QUEUE if _matching(hard.each, old) != _matching(hard.each, new) else Hint.SKIP
 
     def _after_node(self, pod: PodInfo, old: Node | None, new: Node | None) -> Hint:
         hard = self._rulebook.of(pod).hard
-        keys = [constraint.topology_key for constraint in hard.each]
+        keys = _keys(hard)
         was_in, is_in = _has_all(old, keys), _has_all(new, keys)
         if old is None or new is None or was_in != is_in:
             return Hint.QUEUE if was_in or is_in else Hint.SKIP
@@ -77,24 +94,20 @@ class Hints:
         return Hint.QUEUE if is_in and differs else Hint.SKIP
 
     def _by_keys(self, pod: PodInfo) -> Hashable:
-        """Of its own constraints only the keys matter; whether there are default ones depends on more."""
-        if not pod.spread_shape:
-            return self._rulebook.shape(pod)
-        return _own_keys(pod), pod.placement_shape if _honors_affinity(pod) else b""
+        hard = self._rulebook.of(pod).hard
+        return frozenset(_keys(hard)), pod.placement_shape if hard.honors_affinity else b""
 
-    def _selecting(self, pod: PodInfo) -> Iterator[Anchor] | None:
-        """Where the selectors are filed; default ones may be others tomorrow."""
-        if not pod.spread_shape:
-            return None
+    def _selecting(self, pod: PodInfo) -> Iterator[Anchor]:
+        """Where the selectors are filed. Should those of default constraints become others, that is an event, too."""
         namespaces = frozenset({pod.pod.metadata.namespace})
         hard = self._rulebook.of(pod).hard.each
         return (anchor for constraint in hard for anchor in anchors(namespaces, constraint.selector))
 
     def _keyed(self, pod: PodInfo) -> Iterator[Hashable] | None:
-        keys = _own_keys(pod)
-        if not keys:
+        hard = self._rulebook.of(pod).hard
+        if not hard.each:
             return None
-        return map(label, (*keys, *_placement_keys(pod)) if _honors_affinity(pod) else keys)
+        return map(label, (*_keys(hard), *(_placement_keys(pod) if hard.honors_affinity else ())))
 
 
 def by_keys_and_taints(old: Node | None, new: Node | None) -> Iterator[Hashable]:
@@ -104,15 +117,8 @@ def by_keys_and_taints(old: Node | None, new: Node | None) -> Iterator[Hashable]
         yield from map(label, new.metadata.labels)
 
 
-def _own_keys(pod: PodInfo) -> tuple[str, ...]:
-    constraints = pod.pod.spec.topology_spread_constraints
-    return tuple(sorted({c.topology_key for c in constraints if c.when_unsatisfiable == "DoNotSchedule"}))
-
-
-def _honors_affinity(pod: PodInfo) -> bool:
-    constraints = pod.pod.spec.topology_spread_constraints
-    hard = (c for c in constraints if c.when_unsatisfiable == "DoNotSchedule")
-    return any(c.node_affinity_policy != "Ignore" for c in hard)
+def _keys(hard: Constraints) -> list[str]:
+    return [constraint.topology_key for constraint in hard.each]
 
 
 def _placement_keys(pod: PodInfo) -> Iterator[str]:
@@ -140,3 +146,38 @@ def _matching(constraints: tuple[Constraint, ...], other: PodInfo | None) -> lis
 
 def _has_all(node: Node | None, keys: list[str]) -> bool:
     return node is not None and all(key in node.metadata.labels for key in keys)
+
+
+# -- what default constraints go by --------------------------------------------------------------------------------------
+
+
+def _after_selecting(pod: PodInfo, old: Selecting | None, new: Selecting | None) -> Hint:
+    if pod.spread_shape:
+        return Hint.SKIP
+    return Hint.QUEUE if any(_counts(seen, pod) for seen in (old, new) if seen is not None) else Hint.SKIP
+
+
+def _counts(seen: Selecting, pod: PodInfo) -> bool:
+    """Whether the selector is one of those that the pod's default constraints are made of."""
+    if not isinstance(seen, Service):
+        return selecting_owner(pod.pod) == (type(seen), seen.key)
+    metadata, selector = pod.pod.metadata, seen.spec.selector
+    if not selector or seen.metadata.namespace != metadata.namespace:
+        return False
+    return all(metadata.labels.get(name) == value for name, value in selector.items())
+
+
+def _going_by(pod: PodInfo) -> Iterator[Hashable]:
+    """The Services that may select the pod, by their labels; and its owner."""
+    if not pod.spread_shape:
+        metadata = pod.pod.metadata
+        yield from probes(metadata.namespace, metadata.labels)
+        yield selecting_owner(pod.pod)
+
+
+def _by_selecting(old: Selecting | None, new: Selecting | None) -> Iterator[Hashable]:
+    for seen in (old, new):
+        if isinstance(seen, Service):
+            yield from anchors(frozenset({seen.metadata.namespace}), LabelSelector(seen.spec.selector or {}))
+        elif seen is not None:
+            yield type(seen), seen.key

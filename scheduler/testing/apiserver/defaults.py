@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from scheduler.testing.apiserver.budgets import with_budget_defaults
 from scheduler.testing.apiserver.resources import Resource
 from scheduler.testing.apiserver.status import Refused, forbidden, invalid
 from scheduler.testing.apiserver.storage import Storage
@@ -12,6 +13,9 @@ from scheduler.testing.apiserver.storage import Storage
 Object = dict[str, Any]
 GATED: Final = "Scheduling is blocked due to non-empty scheduling gates"
 SYSTEM_PRIORITIES: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+HIGHEST_PRIORITY: Final = 1_000_000_000
+"""For all classes but the system's."""
+PREEMPTS: Final = "PreemptLowerPriority"
 _UNREADY: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _CONDITION_TIMES: Final = {
     "pods": ("lastProbeTime", "lastTransitionTime"),
@@ -38,7 +42,8 @@ class Defaults:
             "namespaces": _namespace,
             "persistentvolumes": _volume,
             "persistentvolumeclaims": _claim,
-            "poddisruptionbudgets": _budget,
+            "poddisruptionbudgets": with_budget_defaults,
+            "priorityclasses": self._priority_class,
             "resourceclaims": _resource_claim,
             "storageclasses": _storage_class,
             "events": _event,
@@ -75,7 +80,7 @@ class Defaults:
 
     def _priority(self, resource: Resource, name: str, spec: Object) -> None:
         given, class_name = spec.get("priority"), spec.get("priorityClassName", "")
-        value, policy = 0, None
+        value, policy = 0, PREEMPTS
         classes = self._storage.bucket(self._priority_classes).entries
         if class_name:
             if class_name not in classes:
@@ -86,15 +91,33 @@ class Defaults:
             chosen = min(defaults, key=lambda c: int(c["value"]), default=None)
         if chosen is not None:
             spec["priorityClassName"] = chosen["metadata"]["name"]
-            value, policy = chosen["value"], chosen.get("preemptionPolicy")
+            value, policy = chosen["value"], chosen["preemptionPolicy"]
         if given is not None and given != value:
             why = (
                 f"the integer value of priority ({given}) must not be provided in pod spec; "
                 f"priority admission controller computed {value} from the given PriorityClass name"
             )
             raise forbidden(resource, name, why)
-        spec["priority"] = value
-        spec.setdefault("preemptionPolicy", policy or "PreemptLowerPriority")
+        if spec.get("preemptionPolicy", policy) != policy:
+            why = (
+                f"the string value of PreemptionPolicy ({spec['preemptionPolicy']}) must not be provided in pod spec; "
+                f"priority admission controller computed {policy} from the given PriorityClass name"
+            )
+            raise forbidden(resource, name, why)
+        spec["priority"], spec["preemptionPolicy"] = value, policy
+
+    def _priority_class(self, resource: Resource, priority_class: Object, _: str) -> None:
+        _fill(priority_class, preemptionPolicy=PREEMPTS)
+        name, value = priority_class["metadata"]["name"], priority_class.setdefault("value", 0)
+        if value > HIGHEST_PRIORITY and name not in SYSTEM_PRIORITIES:
+            why = f"Forbidden: maximum allowed value of a user defined priority is {HIGHEST_PRIORITY}"
+            raise invalid(resource, name, "value", why, cause="FieldValueForbidden")
+        if priority_class.get("globalDefault"):
+            for entry in self._storage.bucket(resource).entries.values():
+                if entry.obj.get("globalDefault"):
+                    other = entry.obj["metadata"]["name"]
+                    why = f"PriorityClass {other} is already marked as default. Only one default can exist"
+                    raise forbidden(resource, name, why)
 
 
 def with_pod_defaults(spec: Object) -> Object:
@@ -218,10 +241,6 @@ def _claim(_: Resource, claim: Object, __: str) -> None:
     _fill(claim.setdefault("spec", {}), volumeMode="Filesystem")
     claim["status"] = {"phase": "Pending"}
     _protect(claim, "kubernetes.io/pvc-protection")
-
-
-def _budget(_: Resource, budget: Object, __: str) -> None:
-    budget["status"] = dict.fromkeys(("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"), 0)
 
 
 def _resource_claim(_: Resource, claim: Object, __: str) -> None:

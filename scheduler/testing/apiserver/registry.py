@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from scheduler.core.clock import Clock
 from scheduler.testing.apiserver import events, patches, pods
+from scheduler.testing.apiserver.budgets import with_selector_replaced
 from scheduler.testing.apiserver.defaults import SYSTEM_PRIORITIES, Defaults, with_condition_times
 from scheduler.testing.apiserver.resources import Resource, Served
 from scheduler.testing.apiserver.status import (
@@ -177,6 +178,8 @@ class Registry:
         """PATCH. Raises 400, 404, 409 (resourceVersion), 422 (uid and other fixed fields)."""
         entry = self.entry(resource, namespace, name)
         apply = patches.strategic if strategic else patches.merge
+        if strategic and resource.name == "poddisruptionbudgets":
+            patch = with_selector_replaced(patch)
         if resource.is_core_event:
             return self._store(resource, entry, events.from_core(apply(events.to_core(entry.obj), patch)), subresource)
         patched = apply(entry.obj, patch)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from scheduler.testing.apiserver.budgets import check_budget
 from scheduler.testing.apiserver.defaults import with_condition_times, with_pod_defaults
 from scheduler.testing.apiserver.resources import Resource
 from scheduler.testing.apiserver.status import Refused, invalid
@@ -36,6 +37,8 @@ def updated(resource: Resource, old: Object, new: Object, *, subresource: str) -
         result["status"] = _without_empty(result.get("status") or {})
         _check_nomination(resource, old, result)
     with_condition_times(resource, result)
+    if resource.name == "poddisruptionbudgets":
+        check_budget(resource, result)
     if not subresource:
         if resource.name == "pods" and isinstance(result.get("spec"), dict):
             result["spec"] = with_pod_defaults(result["spec"])

@@ -1,25 +1,26 @@
 """Objects as a user writes them → objects as an API server takes them, and its controllers would have made them.
 
 Workloads become their pods, finished pods go, priorities get their classes. What an API server itself does to a new
-object is left to it. Pods and nodes are decoded once, so that a mistake is found before anything runs.
+object is left to it. Pods, nodes and budgets are decoded once, so that a mistake is found before anything runs.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator
+import datetime as dt
+from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
 
 from scheduler.core.decode import from_manifest
+from scheduler.core.disruption import PodDisruptionBudget
 from scheduler.core.node import Node
 from scheduler.core.pod import Pod
+from scheduler.testing.simulate.classes import SYSTEM_CLASSES, Classes
 from scheduler.testing.simulate.manifests import Found, InputError, Manifest
 
 WORKLOADS: Final = frozenset({"Deployment", "Job", "ReplicaSet", "StatefulSet"})
-SYSTEM_CLASSES: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
-"""The classes that every cluster has."""
 _PODS_OF_A_NODE: Final = "110"
 """The kubelet's default, for nodes that do not say."""
 
@@ -103,6 +104,8 @@ def _completed(found: Found, classes: Classes) -> Found:
             return _node(found)
         case "Pod":
             return _pod(found, classes)
+        case "PodDisruptionBudget":
+            return _budget(found)
         case _:
             return found
 
@@ -134,62 +137,35 @@ def _pod(found: Found, classes: Classes) -> Found:
         for container in [*spec["containers"], *(spec.get("initContainers") or ())]:
             for port in container.get("ports") or ():
                 port.setdefault("hostPort", port.get("containerPort", 0))
+    if spec.get("nodeName") and (started := (found.value.get("status") or {}).get("startTime")) is not None:
+        value["status"] = {"startTime": _time(found, started)}
     return Found(value, found.where)
 
 
-def _check(found: Found, typ: type[Node | Pod], value: Manifest) -> None:
+def _time(found: Found, given: object) -> str:
+    try:
+        moment = dt.datetime.fromisoformat(str(given))
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise found.wrong("status.startTime", f"must be a time such as 2026-01-01T00:00:00Z, got {given!r}")
+    return str(given)
+
+
+def _budget(found: Found) -> Found:
+    spec = found.value.get("spec") or {}
+    for limit in ("minAvailable", "maxUnavailable"):
+        given = spec.get(limit, 0)
+        if not isinstance(given, (int, str)) or isinstance(given, bool):
+            raise found.wrong(f"spec.{limit}", f"must be a number or a percentage, got {given!r}")
+    _check(found, PodDisruptionBudget, found.value)
+    return found
+
+
+def _check(found: Found, typ: type[Node | Pod | PodDisruptionBudget], value: Manifest) -> None:
     """Decode as the scheduler will, so that a mistake is found before anything runs."""
     try:
         from_manifest(typ, value)
     except (msgspec.ValidationError, ValueError) as error:
         message, _, path = str(error).rpartition(" - at `$.")
         raise (found.wrong(path.rstrip("`"), message) if message else InputError(f"{found.where}: {error}")) from error
-
-
-class Classes:
-    """The PriorityClasses there are. An API server computes each pod's priority from them, and takes no other.
-
-    Dumps of pods alone have priorities without their classes: those are made up.
-    """
-
-    def __init__(self, objects: Iterable[Found]) -> None:
-        self._values: dict[str, int] = dict(SYSTEM_CLASSES)
-        self._default = 0
-        self._made_up: dict[str, int] = {}
-        for found in objects:
-            if found.kind == "PriorityClass":
-                value = found.value.get("value")
-                if not isinstance(value, int):
-                    raise found.wrong("value", f"must be a number, got {value!r}")
-                self._values[found.name] = value
-                if found.value.get("globalDefault"):
-                    self._default = value
-
-    def settle(self, found: Found, spec: Manifest) -> None:
-        """Make the pod's class say what its priority says. Raises InputError for a class that nobody knows."""
-        name, given = spec.get("priorityClassName"), spec.pop("priority", None)
-        if name is not None and not isinstance(name, str):
-            raise found.wrong("spec.priorityClassName", f"must be a text, got {name!r}")
-        known = self._values.get(name) if name else self._default
-        if given is None:
-            if known is None:
-                raise found.wrong("spec.priorityClassName", f"no PriorityClass {name!r} among the objects")
-        elif given != known:
-            chosen = name if name and known is None else f"priority-{given}".replace("--", "-minus-")
-            self._values[chosen] = self._made_up[chosen] = given
-            spec["priorityClassName"] = chosen
-
-    def made_up(self) -> list[Found]:
-        """The classes that had to be added, once every pod is settled."""
-        return [
-            Found(
-                {
-                    "apiVersion": "scheduling.k8s.io/v1",
-                    "kind": "PriorityClass",
-                    "metadata": {"name": name},
-                    "value": value,
-                },
-                f"PriorityClass {name}, made up for pods that have its priority",
-            )
-            for name, value in self._made_up.items()
-        ]

@@ -41,6 +41,19 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
+class Victim:
+    """A pod that was evicted to make room. `preemptor` is empty if nobody recorded for whom."""
+
+    pod: str
+    priority: int
+    node: str
+    preemptor: str
+    preemptor_priority: int | None = None
+    preemptor_node: str = ""
+    """Where the preemptor is in the end; empty if it is nowhere."""
+
+
+@dataclass(frozen=True, slots=True)
 class Fill:
     """How much of one resource all nodes together hold; cpu in milli-CPU, the rest in whole units."""
 
@@ -83,6 +96,8 @@ class Outcome:
     left_out: Mapping[str, int]
     """Objects by kind that scheduling does not look at."""
     is_settled: bool
+    victims: tuple[Victim, ...] = ()
+    """In the order of their preemptors in the input."""
 
     @property
     def placed(self) -> int:
@@ -115,6 +130,7 @@ class Outcome:
                 "pods": len(self.placements),
                 "placed": self.placed,
                 "pending": len(self.placements) - self.placed,
+                "preempted": len(self.victims),
                 "nodes": self.nodes,
                 "boundBefore": self.bound_before,
                 "leftAlone": self.left_alone,
@@ -127,6 +143,7 @@ class Outcome:
                 "podsPerSecond": self.timing.rate(self.placed),
             },
             "pods": [_pod(each) for each in self.placements],
+            "preempted": [_victim(each) for each in self.victims],
             "resources": [_fill(each) for each in self.fills],
         }
 
@@ -134,6 +151,17 @@ class Outcome:
 def _pod(each: Placement) -> dict[str, Any]:
     pod: dict[str, Any] = {"pod": each.pod, "node": each.node or None, "expectedPending": each.is_expected_pending}
     return pod if each.node else pod | {"reason": each.reason, "message": each.message}
+
+
+def _victim(each: Victim) -> dict[str, Any]:
+    return {
+        "pod": each.pod,
+        "priority": each.priority,
+        "node": each.node,
+        "for": each.preemptor or None,
+        "forPriority": each.preemptor_priority,
+        "forNode": each.preemptor_node or None,
+    }
 
 
 def _fill(each: Fill) -> dict[str, Any]:
@@ -161,8 +189,39 @@ def placement(pod: Pod, *, is_expected_pending: bool) -> Placement:
             reason, message = condition.reason, condition.message
         else:
             reason, message = "NotTried", "the scheduler said nothing about it"
-    owner = next((f"{ref.kind}/{ref.name}" for ref in pod.metadata.owner_references if ref.controller), "")
-    return Placement(pod.key, node, reason, message, is_expected_pending, owner)
+    return Placement(pod.key, node, reason, message, is_expected_pending, _owner(pod))
+
+
+def _owner(pod: Pod) -> str:
+    return next((f"{ref.kind}/{ref.name}" for ref in pod.metadata.owner_references if ref.controller), "")
+
+
+def preempted(pod: Pod, node: str, *, is_expected_pending: bool) -> Placement:
+    """A pod that was to be scheduled, was placed, and had to go again."""
+    message = f"was placed on {node} and preempted there"
+    return Placement(pod.key, "", "Preempted", message, is_expected_pending, _owner(pod))
+
+
+def victims(
+    gone: Iterable[Pod], preemptors: Mapping[str, str], order: Sequence[str], pods: Mapping[str, Pod]
+) -> tuple[Victim, ...]:
+    """Who was evicted for whom. `preemptors` are by uid of the victim, `pods` what is there in the end."""
+    rank = {key: at for at, key in enumerate(order)}
+    found = []
+    for pod in gone:
+        key = preemptors.get(pod.metadata.uid, "")
+        by = pods.get(key)
+        found.append(
+            Victim(
+                pod.key,
+                pod.priority,
+                pod.spec.node_name,
+                key,
+                None if by is None else by.priority,
+                "" if by is None else by.spec.node_name,
+            )
+        )
+    return tuple(sorted(found, key=lambda each: (rank.get(each.preemptor, len(rank)), each.pod)))
 
 
 def is_expected_pending(pod: Pod, patterns: Iterable[str]) -> bool:

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from scheduler.core.podinfo import CPU
-from scheduler.testing.simulate.outcome import Fill, Outcome, Placement, examples
+from scheduler.testing.simulate.outcome import Fill, Outcome, Placement, Victim, examples
 
 ROWS: Final = 40
 """More pods than this are listed up to here, and summed up."""
@@ -25,13 +25,17 @@ def as_json(outcome: Outcome) -> str:
 
 
 def as_table(outcome: Outcome, console: Console) -> None:
-    """Pod → node or why not; how full the nodes are; timing and verdict last, where the eye ends."""
+    """Pod → node or why not; who went for whom; how full the nodes are; timing and verdict last, where the eye ends."""
     shown = _some(outcome.placements)
     console.print(_pods(shown))
     if len(shown) < len(outcome.placements):
         console.print(f"… and {len(outcome.placements) - len(shown)} more; all of them with -o json")
     if outcome.placed < len(outcome.placements):
         console.print(_reasons(outcome))
+    if outcome.victims:
+        console.print(_victims(outcome.victims[:ROWS]))
+    if len(outcome.victims) > ROWS:
+        console.print(f"… and {len(outcome.victims) - ROWS} more; all of them with -o json")
     console.print(_fills(outcome.fills))
     for line in _closing(outcome):
         console.print(line)
@@ -61,6 +65,20 @@ def _reasons(outcome: Outcome) -> Table:
         unexpected = sum(1 for each in pods if not each.is_expected_pending)
         expected = Text("yes", "green") if not unexpected else Text(f"{unexpected} not", "red")
         table.add_row(str(len(pods)), Text(why), Text(examples(pods)), expected)
+    return table
+
+
+def _victims(victims: tuple[Victim, ...]) -> Table:
+    table = Table("preempted", "priority", "on node", "for", "priority", "now on node")
+    for each in victims:
+        table.add_row(
+            Text(each.pod),
+            str(each.priority),
+            Text(each.node),
+            Text(each.preemptor or "not recorded"),
+            "" if each.preemptor_priority is None else str(each.preemptor_priority),
+            Text(each.preemptor_node or "none"),
+        )
     return table
 
 
@@ -96,6 +114,9 @@ def _closing(outcome: Outcome) -> list[Text]:
         rate = timing.rate(placed)
         took += "" if rate is None else f", {rate:.0f} pods/s"
     lines = [Text(took)]
+    if outcome.victims:
+        preemptors = len({each.preemptor for each in outcome.victims})
+        lines.append(Text(f"{len(outcome.victims)} pods were preempted, for {preemptors} others"))
     if outcome.bound_before:
         lines.append(Text(f"{outcome.bound_before} pods had a node already"))
     if outcome.left_alone:

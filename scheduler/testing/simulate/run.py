@@ -14,8 +14,9 @@ from scheduler.core.node import Node
 from scheduler.core.pod import Pod
 from scheduler.testing.apiserver import ApiServer, Refused
 from scheduler.testing.kubelet import Kubelet
+from scheduler.testing.simulate.budgets import Budgets
 from scheduler.testing.simulate.manifests import Found, InputError, Manifest
-from scheduler.testing.simulate.outcome import Outcome, fills, full, is_expected_pending, placement
+from scheduler.testing.simulate.outcome import Outcome, fills, full, is_expected_pending, placement, preempted, victims
 from scheduler.testing.simulate.tracker import Tracker
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
@@ -74,6 +75,9 @@ class World:
         pods = [each for each in objects if each.kind == "Pod"]
         for each in sorted(pods, key=lambda each: not each.value["spec"].get("nodeName")):
             self._create(each, self._pod(each))
+        if self._served.get("PodDisruptionBudget"):
+            budgets = [each for each in objects if each.kind == "PodDisruptionBudget" and each.value.get("status")]
+            Budgets(server, {f"{each.namespace}/{each.name}" for each in budgets})
 
     def _pod(self, found: Found) -> Manifest:
         spec = dict(found.value["spec"])
@@ -101,10 +105,18 @@ class World:
         try:
             if found.kind in {"Node", "Pod"}:
                 self._server.create(found.kind, value)
+                self._runs_since(found, value)
             else:
                 self._server.apply(value)  # with the status that a dump has
         except Refused as refused:
             raise InputError(f"{found.where}: {refused.message}") from refused
+
+    def _runs_since(self, found: Found, value: Manifest) -> None:
+        """The time at which a bound pod of a dump was started; kubelets start the others now."""
+        if found.kind == "Pod" and value.get("status"):
+            status = {"phase": "Running", **value["status"]}
+            patch = {"status": status}
+            self._server.patch("Pod", found.name, patch, namespace=found.namespace, subresource="status")
 
     def _serves(self, kind: str) -> bool:
         if kind not in self._served:
@@ -194,8 +206,14 @@ def _outcome(
 ) -> Outcome:
     pods = {pod.key: pod for pod in (from_manifest(Pod, each) for each in server.objects("Pod"))}
     nodes = [from_manifest(Node, each) for each in server.objects("Node")]
+    gone = {pod.key: pod for pod in (from_manifest(Pod, each) for each in tracker.preempted.values())}
     return Outcome(
-        placements=tuple(placement(pods[key], is_expected_pending=key in expected) for key in world.ours),
+        placements=tuple(
+            placement(pods[key], is_expected_pending=key in expected)
+            if key in pods
+            else preempted(gone[key], gone[key].spec.node_name, is_expected_pending=key in expected)
+            for key in world.ours
+        ),
         fills=fills(nodes, pods.values()),
         timing=tracker.timing(),
         nodes=len(nodes),
@@ -203,4 +221,15 @@ def _outcome(
         left_alone=world.left_alone,
         left_out=dict(world.left_out),
         is_settled=is_settled,
+        victims=victims(gone.values(), _preemptors(server), [*world.ours], pods),
     )
+
+
+def _preemptors(server: ApiServer) -> dict[str, str]:
+    """Uid of the victim → namespace/name of the pod it went for, as the scheduler's events say."""
+    found = {}
+    for event in server.objects("Event"):
+        related = event.get("related") or {}
+        if event.get("reason") == "Preempted" and related:
+            found[event["regarding"]["uid"]] = f"{related['namespace']}/{related['name']}"
+    return found

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from scheduler.core.clock import Clock
+from scheduler.core.disruption import DISRUPTION_TARGET, PREEMPTION_BY_SCHEDULER
 from scheduler.testing.simulate.outcome import Timing
 
 
@@ -22,6 +23,8 @@ class Tracker:
         self.unsettled = set(pods)
         """Pods that are neither bound nor refused nor gated."""
         self._ours = frozenset(self.unsettled)
+        self.preempted: dict[str, dict[str, Any]] = {}
+        """Pods that a scheduler evicted, by uid, as they were last seen; those that nobody wanted scheduled included."""
 
     def start(self) -> None:
         """From here on time counts."""
@@ -37,15 +40,20 @@ class Tracker:
         """How many pods have a node."""
         return len(self._bound)
 
-    def heard(self, _: str, resource: str, obj: dict[str, Any]) -> None:
+    def heard(self, type_: str, resource: str, obj: dict[str, Any]) -> None:
         """One object was written."""
         if resource != "pods":
             return
         metadata = obj["metadata"]
         key = f"{metadata['namespace']}/{metadata['name']}"
+        if "deletionTimestamp" in metadata and is_preempted(obj):
+            self.preempted[metadata["uid"]] = obj
         if key not in self._ours:
             return
-        if obj["spec"].get("nodeName"):
+        if type_ == "DELETED":
+            self._bound.discard(key)
+            self.unsettled.discard(key)
+        elif obj["spec"].get("nodeName"):
             if key not in self._bound:
                 self._bound.add(key)
                 self._last_s = self._total_s = self._clock.now() - self._started
@@ -61,6 +69,12 @@ class Tracker:
     def timing(self) -> Timing:
         """Until the last answer."""
         return Timing(self._first_s, self._last_s, self._total_s)
+
+
+def is_preempted(pod: dict[str, Any]) -> bool:
+    """Whether a scheduler has told the pod that it must go."""
+    conditions = pod.get("status", {}).get("conditions") or ()
+    return any(c.get("type") == DISRUPTION_TARGET and c.get("reason") == PREEMPTION_BY_SCHEDULER for c in conditions)
 
 
 def _is_refused(pod: dict[str, Any]) -> bool:

@@ -136,6 +136,11 @@ def test_empty_arguments_are_the_defaults(kind: type[KnownArgs]) -> None:
             KubestowArgs(True),
             id="ours",
         ),
+        pytest.param({"victims": "all"}, KubestowArgs(victims="all"), id="everybody's pods may be victims"),
+        pytest.param({"victims": "own"}, KubestowArgs(victims="own"), id="only our own pods may be victims"),
+        pytest.param(
+            {"parity": True, "victims": "ownFirst"}, KubestowArgs(True, "ownFirst"), id="our own pods first, and parity"
+        ),
     ],
 )
 def test_given_arguments_arrive_typed(given: dict[str, Any], wanted: KnownArgs) -> None:
@@ -192,6 +197,15 @@ LABEL_RULE = (
         ),
         pytest.param(
             "Kubestow", {"parity": "true"}, ['.parity: must be true or false, got "true"'], id="parity as text"
+        ),
+        pytest.param(
+            "Kubestow",
+            {"victims": "own-first"},
+            ['.victims: must be one of all, own, ownFirst, got "own-first"'],
+            id="victims in other words",
+        ),
+        pytest.param(
+            "Kubestow", {"victims": ["own"]}, [".victims: must be a string, got a list"], id="victims as a list"
         ),
         pytest.param("Kubestow", {"paritty": True}, ['.paritty: unknown field, did you mean "parity"?'], id="a typo"),
         pytest.param(

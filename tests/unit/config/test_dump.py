@@ -68,7 +68,9 @@ ARGS = st.fixed_dictionaries(
                 }
             }
         ),
-        "Kubestow": st.fixed_dictionaries({"parity": st.booleans()}),
+        "Kubestow": st.fixed_dictionaries(
+            {}, optional={"parity": st.booleans(), "victims": st.sampled_from(["all", "own", "ownFirst"])}
+        ),
         "Theirs": st.dictionaries(NAMES, st.none() | st.integers() | NAMES, max_size=2),
     },
 )
@@ -125,6 +127,8 @@ def test_the_default_written_out() -> None:
         "DynamicResourcesArgs",
         "KubestowArgs",
     ]
+    ours = document["profiles"][0]["pluginConfig"][-1]["args"]
+    assert (ours["parity"], ours["victims"]) == (False, "all")
     assert document.items() >= HEAD.items()
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import aiohttp
 import pytest
 
-from scheduler.insight.http import CannotListen, Endpoints, NotLoopback, Sources, check_loopback
+from scheduler.insight.http import CannotListen, Endpoints, NotLoopback, Remark, Sources, check_loopback
 
 
 @dataclass
@@ -84,6 +84,19 @@ async def test_a_failing_check_is_named_with_its_reason(server: Server) -> None:
     assert await server.get("/readyz/shutdown") == (200, "ok")
     assert await server.get("/livez") == (200, "ok")
     assert await server.get("/readyz?exclude=synced") == (200, "ok")
+
+
+async def test_a_remark_is_told_and_fails_nothing(server: Server) -> None:
+    """Shown when asked for, and beside what fails."""
+    server.wrong["synced"] = Remark("without budgets")
+
+    assert await server.get("/readyz") == (200, "ok")
+    assert await server.get("/readyz/synced") == (200, "ok")
+    shown = "[+]ping ok\n[+]synced ok (without budgets)\n[+]shutdown ok\nreadyz check passed\n"
+    assert await server.get("/readyz?verbose") == (200, shown)
+    server.wrong["shutdown"] = "shutting down"
+    status, said = await server.get("/readyz")
+    assert (status, "[+]synced ok (without budgets)" in said) == (500, True)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "example.com", ""])

@@ -14,8 +14,8 @@ from structlog.testing import CapturingLogger
 
 from scheduler.core.errors import ApiError, Forbidden, NotFound, Unavailable
 from scheduler.kube import access
-from scheduler.kube.access import REVIEWS, LeaseName, SelfCheck
-from scheduler.kube.kinds import KINDS, NODE, POD, Discovery, KindSpec
+from scheduler.kube.access import KINDS_SERVED, PERMISSIONS, REVIEWS, LeaseName, SelfCheck
+from scheduler.kube.kinds import BUDGET, KINDS, NODE, POD, Discovery, KindSpec
 from scheduler.kube.writes import WRITES, Rule
 from scheduler.testing.clock import VirtualClock
 from tests.unit.kube.scripted import Asked, ScriptedTransport, until
@@ -24,6 +24,7 @@ from tests.unit.kube.test_kinds import serves
 BIND = Rule("", "pods/binding", "create")
 CONDITION = Rule("", "pods/status", "patch")
 EVENT = Rule("events.k8s.io", "events", "create")
+EVICT = Rule("", "pods", "delete")
 LEASE = LeaseName("kube-system", "kubestow")
 SET = KINDS["ReplicaSet"]
 ABSENT = NotFound("the server could not find the requested resource", status=404)
@@ -95,10 +96,11 @@ async def bench(
     lease: LeaseName | None = None,
     core: bytes | ApiError | None = None,
     apps: bytes | ApiError = ABSENT,
+    policy: bytes | ApiError = ABSENT,
     **answers: Any,
 ) -> AsyncIterator[Bench]:
     """Discovery and self-check, running."""
-    by_path = {"/api/v1": core or serves("pods", "nodes"), "/apis/apps/v1": apps}
+    by_path = {"/api/v1": core or serves("pods", "nodes"), "/apis/apps/v1": apps, "/apis/policy/v1": policy}
     server, clock = Reviewer(by_path=by_path, **answers), VirtualClock()
     discovery = Discovery(server, clock, kinds=kinds)
     check = SelfCheck(server, clock, discovery, kinds=kinds, writes=writes, lease=lease)
@@ -185,6 +187,53 @@ async def test_a_missing_permission_is_named_once(
         assert world.check.permissions() == (None if is_ready else text)
         assert world.said() == [("warning" if is_ready else "error", text)]
         assert len(world.server.reviewed()) == first + 5, "only what is missing is asked again"
+
+
+@pytest.mark.parametrize(
+    ("forbidden", "problem"),
+    [
+        pytest.param(
+            ("delete", "pods"), "missing permission: delete pods: preemption evicts nobody", id="no evictions"
+        ),
+        *(
+            pytest.param(
+                (verb, "poddisruptionbudgets"),
+                f"missing permission: {verb} poddisruptionbudgets in group policy: preemption goes on without budgets",
+                id=f"no {verb} of budgets",
+            )
+            for verb in ("list", "watch")
+        ),
+    ],
+)
+async def test_a_permission_that_preemption_wants_is_named_with_what_suffers(
+    log: CapturingLogger, forbidden: tuple[str, str], problem: str
+) -> None:
+    """Nobody is unready for want of it; it is told all the same."""
+    kinds, policy = (POD, NODE, BUDGET), serves("poddisruptionbudgets")
+    async with bench(log, kinds=kinds, policy=policy, writes=[BIND, EVICT], forbidden={forbidden}) as world:
+        await world.asked()
+
+        assert world.problems() == [problem]
+        assert (world.check.permissions(), world.check.minor(PERMISSIONS)) == (None, problem)
+        assert world.said() == [("warning", problem)]
+
+
+async def test_nobody_asks_to_delete_pods_who_will_not(log: CapturingLogger) -> None:
+    """Without a plugin that evicts, the permission is not even a question."""
+    async with bench(log, forbidden={("delete", "pods")}) as world:
+        await asyncio.wait_for(world.running, 60)
+
+        assert world.problems() == []
+
+
+async def test_budgets_that_are_not_served_keep_nobody_from_being_ready(log: CapturingLogger) -> None:
+    """Named with what suffers."""
+    async with bench(log, kinds=(POD, NODE, BUDGET)) as world:
+        await world.asked()
+
+        problem = "not served: poddisruptionbudgets (policy/v1): preemption goes on without budgets"
+        assert (world.check.kinds_served(), world.check.minor(KINDS_SERVED)) == (None, problem)
+        assert world.said() == [("warning", problem)]
 
 
 async def test_everything_missing_is_named(log: CapturingLogger) -> None:

@@ -28,7 +28,7 @@ async def test_events_enter(bindings, entered):
     """How many of three events may be on the wire beside so many bindings."""
     lane = Lane()
     for _ in range(bindings):
-        lane.binding_enters()
+        lane.urgent_enters()
 
     events = [started(lane) for _ in range(3)]
     await turn()
@@ -42,7 +42,7 @@ async def test_during_a_burst_one_follows_another():
     """The next event enters when the last one has left: they trickle."""
     lane = Lane()
     for _ in range(BUSY):
-        lane.binding_enters()
+        lane.urgent_enters()
     events = [started(lane) for _ in range(3)]
     await turn()
 
@@ -56,11 +56,11 @@ async def test_the_end_of_a_burst_lets_all_in():
     """No event is left behind when bindings ebb."""
     lane = Lane()
     for _ in range(BUSY):
-        lane.binding_enters()
+        lane.urgent_enters()
     events = [started(lane) for _ in range(5)]
     await turn()
 
-    lane.binding_leaves()
+    lane.urgent_leaves()
     await turn()
 
     assert all(event.done() for event in events)
@@ -70,7 +70,7 @@ async def test_one_that_gives_up_does_not_take_the_turn_with_it():
     """A cancelled waiter is passed over."""
     lane = Lane()
     for _ in range(BUSY):
-        lane.binding_enters()
+        lane.urgent_enters()
     first, second, third = (started(lane) for _ in range(3))
     await turn()
     second.cancel()

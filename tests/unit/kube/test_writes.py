@@ -16,7 +16,7 @@ from scheduler.core.errors import (
 from scheduler.core.pod import Pod, PodCondition
 from scheduler.kube.leasebody import Lease, LeaseSpec
 from scheduler.kube.throttle import Throttle
-from scheduler.kube.writes import LEASE_RULES, WRITES, ApiWriter, LeaseWriter, Rule
+from scheduler.kube.writes import EVICTION_RULES, LEASE_RULES, WRITES, ApiWriter, LeaseWriter, Rule
 from scheduler.testing.clock import VirtualClock
 from tests.unit.kube import scripted
 from tests.unit.kube.scripted import Answer, Asked, LeapingClock, ScriptedTransport
@@ -72,14 +72,31 @@ async def test_bind():
         pytest.param(TooManyRequests("busy", retry_after_s=1.0), id="busy: the node is looked at again first"),
     ],
 )
-async def test_bind_is_sent_once_and_its_refusal_is_the_callers(refusal):
-    """Above all a lost answer is never repeated blindly."""
+@pytest.mark.parametrize(
+    "write",
+    [
+        pytest.param(lambda writer: writer.bind(pod(), "n1"), id="binding"),
+        pytest.param(lambda writer: writer.delete_pod(pod()), id="deletion"),
+    ],
+)
+async def test_what_had_a_turn_is_sent_once_and_its_refusal_is_the_callers(write, refusal):
+    """Above all a lost answer is never repeated blindly: what was decided is looked at again first."""
     bench = Bench(refusal)
     with pytest.raises(ApiError) as caught:
-        await bench.writer.bind(pod(), "n1")
+        await write(bench.writer)
 
     assert refusal is caught.value
-    assert 1 == len(bench.asked)
+    assert (1, []) == (len(bench.asked), bench.clock.slept)
+
+
+async def test_delete():
+    """The uid is the precondition; the grace is the pod's own, so none is named."""
+    bench = Bench()
+    await bench.writer.delete_pod(pod())
+
+    (asked,) = bench.asked
+    assert ("DELETE", "/api/v1/namespaces/ns/pods/p") == (asked.method, asked.path)
+    assert {"preconditions": {"uid": "u-1"}} == asked.body
 
 
 async def test_a_turn_overtakes_what_is_not_a_binding():
@@ -139,12 +156,13 @@ def _and_then(ask, act):
     return both
 
 
-async def test_binding_takes_no_token():
+@pytest.mark.parametrize("is_deletion", [False, True], ids=["binding", "deletion"])
+async def test_what_had_a_turn_takes_no_token(is_deletion):
     """Its turn did, and what was looked at since is fresh."""
     clock = LeapingClock()
     writer = ApiWriter(ScriptedTransport(), Throttle(clock, qps=1, burst=1), clock)
     await writer.turn()
-    await writer.bind(pod(), "n1")
+    await (writer.delete_pod(pod()) if is_deletion else writer.bind(pod(), "n1"))
 
     assert [] == clock.slept
 
@@ -303,6 +321,14 @@ async def test_every_write_has_its_permission():
     assert sorted(WRITES) == sorted({_rule(asked) for asked in bench.asked})
 
 
+async def test_an_eviction_has_its_permission():
+    """Asked for only with a preemption plugin."""
+    bench = Bench()
+    await bench.writer.delete_pod(pod())
+
+    assert list(EVICTION_RULES) == [_rule(asked) for asked in bench.asked]
+
+
 async def test_every_lease_request_has_its_permission():
     """As above; these are wanted in one namespace only."""
     bench = Bench(LEASE, LEASE, LEASE)
@@ -316,7 +342,11 @@ async def test_every_lease_request_has_its_permission():
 
 # -- the fence ---------------------------------------------------------------------------------------------------------
 
-FENCED_WRITES = [pytest.param(lambda writer: writer.bind(pod(), "n1"), id="binding"), *WAITING_WRITES]
+FENCED_WRITES = [
+    pytest.param(lambda writer: writer.bind(pod(), "n1"), id="binding"),
+    pytest.param(lambda writer: writer.delete_pod(pod()), id="deletion"),
+    *WAITING_WRITES,
+]
 
 
 @pytest.mark.parametrize("write", FENCED_WRITES)
@@ -507,6 +537,5 @@ def _rule(asked: Asked) -> Rule:
     prefix, rest = asked.path.split("/namespaces/ns/")
     plural, _, *sub = [*rest.split("/"), "", ""][:3]
     group = prefix.split("/")[2] if prefix.startswith("/apis") else ""
-    return Rule(
-        group, "/".join([plural, *filter(None, sub)]), {"POST": "create", "PATCH": "patch", "GET": "get"}[asked.method]
-    )
+    verbs = {"POST": "create", "PATCH": "patch", "GET": "get", "DELETE": "delete"}
+    return Rule(group, "/".join([plural, *filter(None, sub)]), verbs[asked.method])

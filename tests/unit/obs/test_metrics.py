@@ -37,6 +37,11 @@ def used() -> Metrics:
     metrics.hint("NodePorts", "NodeAdd", "Queue", 0.00001)
     metrics.event_handled("NodeAdd", 0.0001)
     metrics.permit_wait("Success", 1.0)
+    metrics.preemption_attempt()
+    metrics.preempted(3, others=2)
+    metrics.preemption_done("success", 0.02)
+    metrics.preemption_done("error", 0.5)
+    metrics.preemption_lost()
     metrics.binding_conflict("node")
     metrics.admission_rejection("OutOfcpu", "kubestow")
     metrics.loop_lag(0.001)
@@ -94,6 +99,12 @@ def samples(metrics: Metrics) -> dict[tuple[str, frozenset[tuple[str, str]]], fl
         ),
         ("event_handling_duration_seconds_count", {"event": "NodeAdd"}, 1),
         ("permit_wait_duration_seconds_count", {"result": "Success"}, 1),
+        ("preemption_attempts_total", {}, 1),
+        ("preemption_victims_count", {}, 1),
+        ("preemption_victims_sum", {}, 3),
+        ("preemption_goroutines_execution_total", {"result": "success"}, 1),
+        ("preemption_goroutines_execution_total", {"result": "error"}, 1),
+        ("preemption_goroutines_duration_seconds_sum", {"result": "error"}, 0.5),
         ("pending_pods", {"queue": "active"}, 3),
         ("pending_pods", {"queue": "gated"}, 0),
         ("inflight_events", {"event": "NodeAdd"}, 2),
@@ -118,6 +129,8 @@ def test_upstream_names(name: str, labels: dict[str, str], value: float) -> None
         ("kubestow_watch_decode_errors_total", {"kind": "Node"}, 3),
         ("kubestow_recorder_events_total", {"outcome": "sent"}, 8),
         ("kubestow_event_loop_lag_seconds_count", {}, 1),
+        ("kubestow_preemption_other_victims_total", {}, 2),
+        ("kubestow_preemptions_lost_total", {}, 1),
         ("kubestow_binding_conflicts_total", {"kind": "node"}, 1),
         ("kubestow_admission_rejections_total", {"reason": "OutOfcpu", "profile": "kubestow"}, 1),
     ],
@@ -139,6 +152,8 @@ def test_our_names(name: str, labels: dict[str, str], value: float) -> None:
         ("queueing_hint_execution_duration_seconds", 0.00001, 0.0221683782005, 20),
         ("event_handling_duration_seconds", 0.0001, 0.2048, 12),
         ("permit_wait_duration_seconds", 0.001, 16.384, 15),
+        ("preemption_victims", 1, 64, 7),
+        ("preemption_goroutines_duration_seconds", 0.01, 5242.88, 20),
     ],
 )
 def test_buckets(name: str, first: float, last: float, count: int) -> None:

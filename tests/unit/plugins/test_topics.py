@@ -237,23 +237,31 @@ def test_node_affinity_that_the_profile_adds() -> None:
 
 
 HARD, SOFT = node(taints=("a=b:NoSchedule",)), node(taints=("a=b:PreferNoSchedule",))
+TWICE = node(taints=("c=:NoExecute", "a=b:NoSchedule"))
+TOLERANT, ANYWHERE = [{"key": "a", "operator": "Exists"}], [{"operator": "Exists"}]
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "asked"),
+    ("tolerations", "old", "new", "asked"),
     [
-        pytest.param(HARD, PLAIN, True, id="a hard taint went"),
-        pytest.param(HARD, SOFT, True, id="a hard taint became soft"),
-        pytest.param(SOFT, PLAIN, False, id="a soft taint went"),
-        pytest.param(PLAIN, HARD, False, id="a hard taint came"),
-        pytest.param(None, HARD, True, id="a node came"),
+        pytest.param([], HARD, PLAIN, True, id="a hard taint went"),
+        pytest.param([], HARD, SOFT, True, id="a hard taint became soft"),
+        pytest.param([], SOFT, PLAIN, False, id="a soft taint went"),
+        pytest.param([], PLAIN, HARD, False, id="a hard taint came"),
+        pytest.param([], None, PLAIN, True, id="a node came"),
+        pytest.param([], None, HARD, False, id="a node came with a hard taint"),
+        pytest.param(TOLERANT, None, HARD, True, id="a node came with a taint that the pod may tolerate"),
+        pytest.param(ANYWHERE, None, HARD, True, id="a node came with a taint that the pod tolerates as all others"),
+        pytest.param(TOLERANT, None, TWICE, False, id="a node came with another taint besides"),
+        pytest.param([], TWICE, HARD, False, id="one hard taint of two went"),
+        pytest.param(TOLERANT, TWICE, HARD, True, id="the one went that the pod does not tolerate"),
     ],
 )
-def test_taints(old: Node | None, new: Node, asked: bool) -> None:
-    """Nobody is asked while nodes only get taints, as in an outage."""
-    plugin = TaintToleration(None, handle(cluster()))
+def test_taints(tolerations: list[dict[str, str]], old: Node | None, new: Node, asked: bool) -> None:
+    """Nobody is asked while nodes only get taints, as in an outage; of the others those whom the first left lets in."""
+    plugin, waiting = TaintToleration(None, handle(cluster())), info(tolerations=tolerations)
 
-    assert asked == is_asked(plugin, NODE_ADD if old is None else TAINTS, info(), old=old, new=new)
+    assert asked == is_asked(plugin, NODE_ADD if old is None else TAINTS, waiting, old=old, new=new)
 
 
 def sized(name: str = "p", **requests: str) -> PodInfo:
@@ -268,7 +276,12 @@ def sized(name: str = "p", **requests: str) -> PodInfo:
         pytest.param(ALLOCATABLE, node(memory="1Gi"), node(memory="2Gi"), False, id="another resource grew"),
         pytest.param(ALLOCATABLE, node(pods="1"), node(pods="2"), True, id="more pods are allowed"),
         pytest.param(ALLOCATABLE, node(memory="1024Mi"), node(memory="1Gi"), False, id="spelt otherwise"),
-        pytest.param(NODE_ADD, None, node(cpu="1m"), True, id="a node came"),
+        pytest.param(
+            ALLOCATABLE, node(cpu="100m"), node(cpu="200m"), False, id="the wanted resource grew to too little"
+        ),
+        pytest.param(NODE_ADD, None, node(cpu="1"), True, id="a node came"),
+        pytest.param(NODE_ADD, None, node(cpu="500m"), False, id="a node came that is much too small"),
+        pytest.param(NODE_ADD, None, node(pods="0"), True, id="whether it takes pods is for the hint to say"),
         pytest.param(SCALE_DOWN, sized("q", cpu="2"), sized("q", cpu="1"), True, id="a pod gave back what is wanted"),
         pytest.param(SCALE_DOWN, sized("q", memory="2"), sized("q"), False, id="a pod gave back something else"),
     ],
@@ -278,6 +291,32 @@ def test_node_resources(event: ClusterEvent, old: Any, new: Any, asked: bool) ->
     plugin = NodeResourcesFit(None, handle(cluster()))
 
     assert asked == is_asked(plugin, event, sized(cpu="1"), old=old, new=new)
+
+
+GPU = "example.com/gpu"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "came", "asked"),
+    [
+        pytest.param({GPU: "1", "cpu": "8"}, {}, False, id="the rare resource is not there"),
+        pytest.param({GPU: "1", "cpu": "8"}, {GPU: "1"}, True, id="it is there, the rest is for the hint to look at"),
+        pytest.param({GPU: "4"}, {GPU: "1"}, False, id="there is far too little of it"),
+        pytest.param(
+            {"cpu": "1", "memory": "64Gi"}, {}, False, id="more memory than cpu is wanted, and it is too much"
+        ),
+        pytest.param(
+            {"cpu": "64", "memory": "4Gi"}, {}, False, id="more cpu than memory is wanted, and it is too much"
+        ),
+        pytest.param({"other.example/ignored": "4"}, {}, True, id="what is ignored need not be there"),
+        pytest.param({}, {}, True, id="nothing but a place is wanted"),
+    ],
+)
+def test_a_node_is_offered_to_pods_of_its_size(wanted: dict[str, str], came: dict[str, str], asked: bool) -> None:
+    """By the one resource that most nodes have too little of."""
+    plugin = NodeResourcesFit(NodeResourcesFitArgs(ignored_resources=("other.example/ignored",)), handle(cluster()))
+
+    assert asked == is_asked(plugin, NODE_ADD, sized(**wanted), old=None, new=node(**came))
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,12 @@ def with_claim(name: str) -> PodInfo:
         pytest.param(pod("p"), pod("p", labels={"a": "b"}), [Action.UPDATE_POD_LABEL], id="labels"),
         pytest.param(with_requests(cpu="2"), with_requests(cpu="1"), [Action.UPDATE_POD_SCALE_DOWN], id="less cpu"),
         pytest.param(with_requests(cpu="2"), with_requests(), [Action.UPDATE_POD_SCALE_DOWN], id="no cpu any more"),
+        pytest.param(
+            with_requests(cpu="0"),
+            with_requests(),
+            [Action.UPDATE_POD_SCALE_DOWN],
+            id="no request any more, not of zero",
+        ),
         pytest.param(with_requests(cpu="1"), with_requests(cpu="2"), [Action.UPDATE_OTHER], id="more cpu"),
         pytest.param(
             pod("p", gates=("g",)), pod("p"), [Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED], id="the last gate went"

@@ -96,6 +96,16 @@ registrations = st.one_of(
 )
 hints = st.fixed_dictionaries({name: st.lists(registrations, max_size=3).map(tuple) for name in PLUGINS})
 
+
+def concerns(registration: EventHint, info: PodInfo, old: str | None, new: str) -> bool:
+    """Whether the event and the pod share a topic, as far as both are known."""
+    if registration.topics is None:
+        return True
+    of_event = known(registration.topics.of_event, old, new)
+    of_pod = known(registration.topics.of_pod, info)
+    return of_event is None or of_pod is None or not of_event.isdisjoint(of_pod)
+
+
 # -- the pool and the naive answer -------------------------------------------------------------------------------------
 
 
@@ -115,7 +125,8 @@ class Pool:
         self.take(uid)
         wants = info.pop("wants")
         queued = QueuedPod(pod(uid, labels={"wants": wants}, **info), 0.0)
-        queued.unschedulable_plugins, queued.pending_plugins = plugins, pending
+        queued.unschedulable_plugins = plugins | ({gate} if gate else set())
+        queued.pending_plugins = pending
         queued.gating_plugin = gate
         queued.place = Place.GATED if gate else Place.WAITING
         self.pods[uid] = queued
@@ -130,7 +141,10 @@ class Pool:
 
     def expected(self, queued: QueuedPod, event: ClusterEvent, old: str | None, new: str) -> Strategy:
         plugins = self.hints[queued.profile]
-        if queued.place is Place.GATED and not any(r.event.wants(event) for r in plugins[queued.gating_plugin]):
+        if queued.place is Place.GATED and not any(
+            registration.event.wants(event) and concerns(registration, queued.info, old, new)
+            for registration in plugins[queued.gating_plugin]
+        ):
             return Strategy.SKIP
         best = Strategy.SKIP
         for name in queued.rejecters:
@@ -140,6 +154,11 @@ class Pool:
                     best = max(best, yes)
         return best
 
+    def questions(self, queued: QueuedPod, event: ClusterEvent) -> int:
+        """How many the rule would put to this pod, if no yes spared the next one."""
+        plugins = self.hints[queued.profile]
+        return sum(r.event.wants(event) for name in queued.rejecters for r in plugins[name])
+
     def happen(self, event: ClusterEvent, old: str | None, new: str, limit: int) -> None:
         expected = {
             uid: strategy
@@ -147,10 +166,13 @@ class Pool:
             if queued.info.priority <= limit
             and (strategy := self.expected(queued, event, old, new)) is not Strategy.SKIP
         }
+        questions = sum(self.questions(queued, event) for queued in self.pods.values())
+        asked = len(self.tally.hints)
         woken = self.pool.woken_by(event, old, new, concerns=lambda info: info.priority <= limit)
 
         assert expected == {queued.uid: strategy for queued, strategy in woken}
         assert len(woken) == len(expected)
+        assert len(self.tally.hints) - asked <= questions
         for uid, strategy in expected.items():
             assert strategy is self.wakers.evaluate(self.pods[uid], event, old, new)
             noted(strategy.name)
@@ -168,6 +190,13 @@ def is_yes(registration: EventHint, info: PodInfo, old: str | None, new: str) ->
         return registration.hint is None or registration.hint(info, old, new) is Hint.QUEUE
     except ValueError:
         return True
+
+
+def is_concerned(registration: EventHint, info: PodInfo, old: str | None, new: str) -> bool:
+    if registration.topics is None:
+        return True
+    of_pod, of_event = known(registration.topics.of_pod, info), known(registration.topics.of_event, old, new)
+    return of_pod is None or of_event is None or not of_pod.isdisjoint(of_event)
 
 
 def check_room(room: Room) -> None:

@@ -57,7 +57,7 @@ async def test_75_an_assumption_does_not_expire() -> None:
     await brain.settle()
 
     assert brain.cluster.sizes()["assumed_pods"] == 1
-    assert (brain.message("q"), brain.places()) == (NO_ROOM, {"q": "unschedulable"})
+    assert (brain.refusal("q"), brain.places()) == (NO_ROOM, {"q": "unschedulable"})
 
 
 async def test_77_78_a_node_that_goes_and_comes_back_has_its_pods() -> None:
@@ -74,7 +74,7 @@ async def test_77_78_a_node_that_goes_and_comes_back_has_its_pods() -> None:
 
     brain.node("n1", cpu="2")
     await brain.later(20)
-    assert brain.message("p") == NO_ROOM
+    assert brain.refusal("p") == NO_ROOM
     brain.node_gone("n1")
     for name in ("a", "b"):
         brain.gone(name)
@@ -93,7 +93,7 @@ async def test_82_a_pod_that_wants_nobody_beside_it_keeps_others_away_as_long_as
 
     brain.pod("q", labels={"app": "web"})
     await brain.later(20)
-    assert brain.message("q") == (
+    assert brain.refusal("q") == (
         "0/1 nodes are available: 1 node(s) didn't satisfy existing pods anti-affinity rules."
     )
     brain.gone("alone")
@@ -134,7 +134,7 @@ async def test_85_a_static_pod_counts_like_any_other() -> None:
     brain.pod("p", cpu="1")
     await brain.settle()
 
-    assert brain.message("p") == NO_ROOM
+    assert brain.refusal("p") == NO_ROOM
 
 
 @pytest.mark.parametrize("over", ["Succeeded", "Failed"])
@@ -171,5 +171,5 @@ async def test_nominations_of_others(priority: int, bound: list[tuple[str, str]]
     await brain.settle()
 
     assert brain.writer.binds == bound
-    assert brain.writer.conditions == [] if bound else brain.message("p") == NO_ROOM
+    assert brain.writer.conditions == [] if bound else brain.refusal("p") == NO_ROOM
     assert all(key == "default/p" for key, _ in brain.writer.nominations)

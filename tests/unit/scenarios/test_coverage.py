@@ -17,7 +17,6 @@ NO_SNAPSHOT = "an attempt reads the cache itself, there is no copy to bring up t
 NO_TREE = "nodes have no order: all of them are looked at at once (architecture, ADR 0002)"
 ALL_NODES = "all nodes are looked at unless a percentage is given (architecture, deliberate differences)"
 EXTENDERS = "extenders are not built yet"
-PREEMPTION = "preemption is not built yet"
 LOOPBACK = "the endpoints ask nobody for a token: they are served on loopback only (tests/unit/insight/test_http.py)"
 BATCHING = "batching is not built, and idle in kube-scheduler with its default plugins (§3.13)"
 
@@ -29,7 +28,6 @@ WITHOUT = {
     107: ALL_NODES,
     112: ALL_NODES,
     130: EXTENDERS,
-    **dict.fromkeys(range(180, 199), PREEMPTION),
     220: LOOPBACK,
     224: BATCHING,
     225: BATCHING,

@@ -16,11 +16,16 @@ from scheduler.config.types import Configuration, Profile
 from scheduler.core.podinfo import PodInfo
 from scheduler.core.verdicts import Code, Narrow
 from scheduler.framework.state import CycleState
-from tests.unit.brain import Brain
+from tests.unit.brain import POST_FILTER, Brain
 from tests.unit.scenarios.seen import HOST, also_filtering, attempts, beside, candidates, pinned, requests
 from tests.unit.toys import Answers, Refuses, Scored, World, a_pod
 
 NO_ROOM = "0/1 nodes are available: 1 Insufficient cpu."
+
+
+def not_helpful(refusal: str, nodes: int) -> str:
+    """The whole text where no node has anybody to evict."""
+    return f"{refusal}{POST_FILTER}0/{nodes} nodes are available: {nodes} Preemption is not helpful for scheduling."
 
 
 async def test_103_without_nodes_time_alone_brings_the_pod_back() -> None:
@@ -137,8 +142,8 @@ async def test_114_each_reason_is_counted_by_itself() -> None:
     brain.pod("p", **requests(cpu="2", memory="4Gi"))
     await brain.settle()
 
-    assert brain.message("p") == (
-        "0/3 nodes are available: 1 Insufficient memory, 1 node(s) had untolerated taint(s), 2 Insufficient cpu."
+    assert brain.message("p") == not_helpful(
+        "0/3 nodes are available: 1 Insufficient memory, 1 node(s) had untolerated taint(s), 2 Insufficient cpu.", 3
     )
 
 
@@ -150,7 +155,9 @@ async def test_117_a_pod_pinned_to_a_node_that_is_not_there() -> None:
     brain.pod("p", cpu="2", **pinned("gone"))
     await brain.settle()
 
-    assert brain.message("p") == "0/2 nodes are available: 2 node(s) didn't satisfy plugin(s) [NodeAffinity]."
+    assert brain.message("p") == not_helpful(
+        "0/2 nodes are available: 2 node(s) didn't satisfy plugin(s) [NodeAffinity].", 2
+    )
     assert [entry.plugins for entry in brain.parts.queue.entries()] == [("NodeAffinity",)]
 
 
@@ -164,15 +171,16 @@ async def test_120_the_same_failure_again_is_an_event_and_no_patch() -> None:
         brain.parts.queue.activate([info_of(brain, "p")])
         await brain.settle()
 
+    told = not_helpful(NO_ROOM, 1)
     assert attempts(brain, "p") == 3
-    assert ([said.message for _, said in brain.writer.conditions], brain.writer.wire) == ([NO_ROOM], ["patch p"])
-    assert [event.note for event in brain.recorder.events] == [NO_ROOM] * 3
+    assert ([said.message for _, said in brain.writer.conditions], brain.writer.wire) == ([told], ["patch p"])
+    assert [event.note for event in brain.recorder.events] == [told] * 3
     brain.node("n1", unschedulable=True)
     brain.parts.queue.activate([info_of(brain, "p")])
     await brain.settle()
     assert [said.message for _, said in brain.writer.conditions] == [
-        NO_ROOM,
-        "0/1 nodes are available: 1 node(s) were unschedulable.",
+        told,
+        not_helpful("0/1 nodes are available: 1 node(s) were unschedulable.", 1),
     ]
 
 
@@ -210,7 +218,7 @@ async def test_room_that_is_held(priority: int, bound: bool) -> None:
 
     assert brain.writer.binds == ([("default/p", "n1")] if bound else [])
     if not bound:
-        assert brain.message("p") == NO_ROOM
+        assert brain.refusal("p") == NO_ROOM
 
 
 @pytest.mark.parametrize(
@@ -236,7 +244,7 @@ async def test_a_nominated_pod_is_there_and_is_not(spec: dict[str, Any], reason:
     brain.pod("p", **spec)
     await brain.settle()
 
-    assert brain.message("p") == f"0/1 nodes are available: 1 {reason}."
+    assert brain.refusal("p") == f"0/1 nodes are available: 1 {reason}."
 
 
 @pytest.mark.parametrize(
@@ -278,9 +286,10 @@ async def test_128_what_was_said_of_the_nominated_node_is_kept() -> None:
     brain.pod("p", cpu="2", nominated="n1", **pinned("n2", "n3"))
     await brain.settle()
 
-    assert brain.message("p") == (
+    assert brain.message("p") == not_helpful(
         "0/4 nodes are available: 1 Insufficient cpu, 1 node(s) didn't match Pod's node affinity/selector, "
-        "1 node(s) didn't satisfy plugin(s) [NodeAffinity], 1 node(s) were unschedulable."
+        "1 node(s) didn't satisfy plugin(s) [NodeAffinity], 1 node(s) were unschedulable.",
+        4,
     )
     record = brain.parts.records.latest("default/p")
     assert record is not None

@@ -79,3 +79,73 @@ def test_the_witness_misses_nobody_who_was_deleted() -> None:
     assert witness.lost() == []
     witness._alive["some-uid"] = "default/c"
     assert witness.lost() == ["pod default/c (some-uid) vanished"]
+
+
+TARGET = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+
+
+@pytest.mark.parametrize(
+    ("priority", "condition", "is_planned", "broken"),
+    [
+        pytest.param(0, TARGET, True, [], id="told, and for somebody more important"),
+        pytest.param(0, {}, True, ["pod default/victim was deleted and had not been told why"], id="not told"),
+        pytest.param(
+            0,
+            {**TARGET, "reason": "EvictionByEvictionAPI"},
+            True,
+            ["pod default/victim was deleted and had not been told why"],
+            id="told something else",
+        ),
+        pytest.param(0, TARGET, False, ["pod default/victim was deleted for nobody"], id="for nobody"),
+        pytest.param(
+            1000,
+            TARGET,
+            True,
+            ["pod default/victim was to be evicted for a pod that is not more important"],
+            id="for an equal",
+        ),
+    ],
+)
+def test_whom_schedulers_may_delete(
+    priority: int, condition: dict[str, str], is_planned: bool, broken: list[str]
+) -> None:
+    """What others delete is theirs, once they have said so."""
+    server = ApiServer()
+    for value in {priority, 1000}:
+        server.create("priorityclasses", {"metadata": {"name": f"p{value}"}, "value": value})
+    witness = Witness(server)
+    victim = server.create("pods", pod("victim").priority_class(f"p{priority}").bound_to("n").obj())
+    preemptor = server.create("pods", pod("preemptor").priority_class("p1000").obj())
+    excused = server.create("pods", pod("excused").bound_to("n").obj())
+    if is_planned:
+        witness.planned(preemptor["metadata"]["uid"], [victim["metadata"]["uid"]])
+    if condition:
+        server.patch("pods", "victim", {"status": {"conditions": [condition]}}, subresource="status")
+    witness.excuse(excused["metadata"]["uid"])
+    for name in ("victim", "excused"):
+        server.delete("pods", name)
+
+    assert witness.wronged() == broken
+    assert list(witness.preempted.values()) == ["default/victim"]
+
+
+def test_an_event_names_victim_and_preemptor() -> None:
+    """Of a plan that there was."""
+    server = ApiServer()
+    witness = Witness(server)
+    witness.planned("for", ["gone"])
+    for name, related in (("right", "for"), ("wrong", "other")):
+        event = {
+            "metadata": {"name": name},
+            "reason": "Preempted",
+            "eventTime": "2026-01-01T00:00:00.000000Z",
+            "action": "Preempting",
+            "type": "Normal",
+            "reportingController": "kubestow",
+            "reportingInstance": "here",
+            "regarding": {"kind": "Pod", "namespace": "default", "name": "v", "uid": "gone"},
+            "related": {"kind": "Pod", "namespace": "default", "name": "p", "uid": related},
+        }
+        server.create("events", event)
+
+    assert witness.wronged() == ["an event says that gone was evicted for other"]

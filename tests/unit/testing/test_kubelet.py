@@ -97,3 +97,21 @@ async def test_in_the_background_deleted_pods_take_their_grace() -> None:
         assert phases(server) == {"a": "Running"}
         await clock.advance(1)
         assert phases(server) == {}
+
+
+async def test_a_pod_that_clings_is_stopped_once() -> None:
+    """Its finalizer is others' business: it keeps the object, and costs the kubelet nothing more."""
+    clock = VirtualClock()
+    server = ApiServer(clock=clock)
+    server.create("nodes", SMALL.obj())
+    async with Kubelet(server, clock=clock, grace_used_s=10) as kubelet:
+        server.create("pods", pod("a").bound_to("n").set({"metadata": {"finalizers": ["example.com/x"]}}).obj())
+        await clock.settle()
+        server.delete("pods", "a")
+        await clock.advance(10)
+        assert phases(server) == {"a": "Running"}
+        await clock.advance(60)
+        assert kubelet.step() == 0
+        server.patch("pods", "a", {"metadata": {"finalizers": None}})
+        await clock.settle()
+        assert phases(server) == {}

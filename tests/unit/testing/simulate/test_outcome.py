@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 from typing import Any
@@ -175,3 +176,31 @@ def test_every_workload_has_its_rows() -> None:
     assert all(f"a/{name}" in text for name in ("large-0", "large-36", "small-2"))
     assert "a/large-37" not in text
     assert text.index("a/large-36") < text.index("a/small-0")
+
+
+def test_victims() -> None:
+    """In the order of their preemptors; one whose preemptor nobody recorded comes last, and is told as such."""
+
+    def a_pod(name: str, priority: int, node_name: str = "") -> Pod:
+        metadata = {"name": name, "namespace": "a", "uid": f"uid-{name}"}
+        return from_manifest(Pod, {"metadata": metadata, "spec": {"priority": priority, "nodeName": node_name}})
+
+    gone = [a_pod("x", 1, "n1"), a_pod("y", 2, "n2"), a_pod("z", 3, "n3")]
+    there = {"a/p": a_pod("p", 9), "a/q": a_pod("q", 8, "n2")}
+    found = outcomes.victims(gone, {"uid-x": "a/q", "uid-y": "a/p"}, ["a/p", "a/q"], there)
+    answer = dataclasses.replace(outcome(PLACED), victims=found)
+    shown = json.loads(as_json(answer))
+
+    assert [(each["pod"], each["for"], each["forNode"]) for each in shown["preempted"]] == [
+        ("a/y", "a/p", None),
+        ("a/x", "a/q", "n2"),
+        ("a/z", None, None),
+    ]
+    assert [(each["priority"], each["node"], each["forPriority"]) for each in shown["preempted"]] == [
+        (2, "n2", 9),
+        (1, "n1", 8),
+        (3, "n3", None),
+    ]
+    console = Console(file=io.StringIO(), width=200)
+    as_table(answer, console)
+    assert "not recorded" in console.file.getvalue()  # type: ignore[attr-defined] # a StringIO

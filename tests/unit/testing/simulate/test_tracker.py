@@ -80,3 +80,21 @@ def test_times_count_from_the_start() -> None:
     assert tracker.timing().rate(2) == 1.0
     assert Timing(1.0, 1.0, 1.0).rate(1) is None
     assert Timing(None, None, 1.0).rate(0) is None
+
+
+def test_evicted_pods_are_remembered_and_count_no_longer() -> None:
+    """By a scheduler, that is: who is deleted for other reasons is nobody's victim."""
+    tracker = Tracker(["a/ours", "a/deleted"], HandClock())
+    told = [{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}]
+    for name, conditions in (("ours", told), ("theirs", told), ("deleted", [])):
+        obj = pod(name, node="n")
+        obj["metadata"] |= {"uid": name}
+        tracker.heard("ADDED", "pods", obj)
+        obj["status"]["conditions"] = conditions
+        tracker.heard("MODIFIED", "pods", obj)
+        assert name not in tracker.preempted, "it has been told, and not deleted yet"
+        obj["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+        tracker.heard("MODIFIED", "pods", obj)
+        tracker.heard("DELETED", "pods", obj)
+
+    assert (set(tracker.preempted), tracker.placed, tracker.unsettled) == ({"ours", "theirs"}, 0, set())

@@ -1,0 +1,125 @@
+"""What can help a pod that found no room (docs/spec/core.md §5.5, Events).
+
+Wider than upstream, which forgets ignored resources when a node comes or grows, and so leaves pods asleep that it could
+take; and narrower, for an ignored resource that grows helps nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import Final, TypeAlias
+
+from scheduler.core.events import Action, ClusterEvent, Resource
+from scheduler.core.node import Node
+from scheduler.core.podinfo import CPU, MEMORY, PodInfo, Requests, allocatable
+from scheduler.core.resources import NATIVE
+from scheduler.framework.hints import EventHint, Hint, Topics
+from scheduler.framework.shapes import by_requests, everyone, queue_itself
+from scheduler.plugins.noderesourcesfit.shortage import Ignored, checked
+
+_POD_GONE: Final = ClusterEvent(Resource.POD, Action.DELETE)
+_NEIGHBOUR_SHRANK: Final = ClusterEvent(Resource.ASSIGNED_POD, Action.UPDATE_POD_SCALE_DOWN)
+_POD_ITSELF_SHRANK: Final = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_SCALE_DOWN)
+_NODE: Final = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_ALLOCATABLE)
+_PODS: Final = "pods"
+_CAME: Final = "a node came"
+_BYTES_PER_MILLI_CPU: Final = 4 * 1024**2
+"""As nodes commonly have them: which of the two a pod asks more of."""
+
+Size: TypeAlias = tuple[str, int]
+"""A resource, and how many binary digits the amount has: a node of fewer digits is too small for the pod."""
+
+
+class Hints:
+    """The hints of one profile."""
+
+    def __init__(self, ignored: Ignored) -> None:
+        self._ignored = ignored
+        self._seen: tuple[tuple[Node, Requests], ...] = ()
+
+    def events(self) -> Sequence[EventHint]:
+        """Room appeared: a pod went or shrank, a node came or grew; or the pod itself asks for less."""
+        return (
+            EventHint(_POD_GONE, _after_pod_gone, everyone),
+            EventHint(_NEIGHBOUR_SHRANK, _after_neighbour_shrank, by_requests, Topics(_wanted, _given_back)),
+            EventHint(_POD_ITSELF_SHRANK, queue_itself),
+            EventHint(_NODE, self._after_node, by_requests, Topics(self._waits_for, self._offers)),
+        )
+
+    def _after_node(self, pod: PodInfo, old: Node | None, new: Node | None) -> Hint:
+        if new is None:
+            return Hint.SKIP
+        wanted = checked(pod.requests, self._ignored)
+        now = self._amounts(new)
+        if now.get(_PODS, 0) < 1 or any(amount > now.get(name, 0) for name, amount in wanted):
+            return Hint.SKIP
+        if old is None:
+            return Hint.QUEUE
+        before = self._amounts(old)
+        grew = any(now.get(name, 0) > before.get(name, 0) for name in (_PODS, *(name for name, _ in wanted)))
+        return Hint.QUEUE if grew else Hint.SKIP
+
+    def _waits_for(self, pod: PodInfo) -> Iterator[Hashable]:
+        """A node that comes, or grows in something wanted, and is large enough in what the pod asks most of."""
+        wanted = checked(pod.requests, self._ignored)
+        size = _size(wanted)
+        yield from ((name, size) for name in (_CAME, _PODS, *(name for name, _ in wanted)))
+
+    def _offers(self, old: Node | None, new: Node | None) -> Iterator[Hashable]:
+        """What grew, for each size that the node has room for."""
+        if new is None:
+            return iter(())
+        now = self._amounts(new)
+        grown = (_CAME,) if old is None else tuple(_larger(now, self._amounts(old)))
+        return ((name, size) for name in grown for size in _sizes(now))
+
+    def _amounts(self, node: Node) -> Requests:
+        """A node's allocatable, read once per event, however many shapes of pods wait."""
+        for seen, amounts in self._seen:
+            if seen is node:
+                return amounts
+        amounts = allocatable(node.status.allocatable)
+        self._seen = ((node, amounts), *self._seen[:1])
+        return amounts
+
+
+def _after_pod_gone(_pod: PodInfo, old: PodInfo | None, _new: PodInfo | None) -> Hint:
+    held_a_place = old is not None and (old.node_name or old.pod.status.nominated_node_name)
+    return Hint.QUEUE if held_a_place else Hint.SKIP
+
+
+def _after_neighbour_shrank(pod: PodInfo, old: PodInfo | None, new: PodInfo | None) -> Hint:
+    if old is None or new is None or not new.node_name:
+        return Hint.SKIP
+    freed = any(
+        amount > 0 and old.requests.get(name, 0) > new.requests.get(name, 0) for name, amount in pod.requests.items()
+    )
+    return Hint.QUEUE if freed else Hint.SKIP
+
+
+def _wanted(pod: PodInfo) -> Iterator[Hashable]:
+    """Resources of which the pod needs some."""
+    return (name for name, amount in pod.requests.items() if amount > 0)
+
+
+def _given_back(old: PodInfo | None, new: PodInfo | None) -> Iterator[Hashable]:
+    return _larger(old.requests, new.requests) if old is not None and new is not None else iter(())
+
+
+def _larger(one: Requests, other: Requests) -> Iterator[str]:
+    return (name for name in dict.fromkeys((*one, *other)) if one.get(name, 0) > other.get(name, 0))
+
+
+def _size(wanted: Iterable[tuple[str, int]]) -> Size:
+    """Of what few nodes have, if the pod wants any; else of cpu or memory; a pod that wants nothing needs a place."""
+    amounts = dict(wanted)
+    rare = next((name for name in amounts if name not in NATIVE), "")
+    by_memory = amounts.get(MEMORY, 0) > amounts.get(CPU, 0) * _BYTES_PER_MILLI_CPU
+    for name in (rare, MEMORY if by_memory else CPU, *amounts):
+        if name in amounts:
+            return name, amounts[name].bit_length()
+    return _PODS, 1
+
+
+def _sizes(amounts: Requests) -> Iterator[Size]:
+    return ((name, digits) for name, amount in amounts.items() for digits in range(1, amount.bit_length() + 1))

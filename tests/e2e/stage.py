@@ -1,0 +1,132 @@
+"""A daemon behind a proxy in front of a real kube-apiserver, with permissions of its own if need be."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import aiohttp
+import yaml
+
+from scheduler.kube.kinds import KINDS
+from tests.e2e.cluster import PODS, Cluster, Json
+from tests.e2e.controlplane.harness import ControlPlane
+from tests.e2e.controlplane.process import Server
+from tests.e2e.daemon import daemon
+from tests.e2e.faultproxy import FaultProxy
+from tests.e2e.history import History
+
+RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
+BINDING: Final[Json] = {"verb": "create", "resource": "pods", "subresource": "binding"}
+STATUS: Final[Json] = {"verb": "patch", "resource": "pods", "subresource": "status"}
+DELETION: Final[Json] = {"verb": "delete", "resource": "pods"}
+
+
+class Permission(NamedTuple):
+    """As one rule of a ClusterRole."""
+
+    group: str
+    resource: str
+    verb: str
+
+
+BINDINGS: Final = Permission("", "pods/binding", "create")
+DELETIONS: Final = Permission("", "pods", "delete")
+ALL: Final = frozenset(
+    {
+        BINDINGS,
+        DELETIONS,
+        Permission("", "pods/status", "patch"),
+        *(Permission(group, "events", verb) for group in ("", "events.k8s.io") for verb in ("create", "patch")),
+        *(Permission(kind.group, kind.plural, verb) for kind in KINDS.values() for verb in ("get", "list", "watch")),
+    }
+)
+
+
+@dataclass
+class Stage:
+    """A plane, a proxy, and a watch beside it."""
+
+    plane: ControlPlane
+    proxy: FaultProxy
+    admin: aiohttp.ClientSession
+    http: aiohttp.ClientSession
+    history: History = field(default_factory=History)
+    port: int = 0
+    """Of the daemon's endpoints; 0: none."""
+
+    def __post_init__(self) -> None:
+        self.cluster = Cluster(self.admin)
+
+    @contextlib.contextmanager
+    def daemon(self, token: str = "", *, config: Json | None = None) -> Iterator[Server]:
+        """Behind the proxy; with a token of its own, or with whatever the proxy may do."""
+        path = self.plane.directory / "proxy.kubeconfig"
+        path.write_text(yaml.safe_dump(kubeconfig(self.proxy.url, token)))
+        flags = (f"--kubeconfig={path}", f"--secure-port={self.port}")
+        with daemon(self.plane, config=config, flags=flags) as server:
+            yield server
+
+    async def put(self, path: str, obj: Json) -> None:
+        """Create the object, or replace it."""
+        async with self.admin.put(f"{path}/{obj['metadata']['name']}", json=obj) as answer:
+            if answer.status == 404:
+                await self.post(path, obj)
+            else:
+                assert answer.status in {200, 201}, await answer.text()
+
+    async def post(self, path: str, obj: Json) -> Json:
+        async with self.admin.post(path, json=obj) as answer:
+            assert answer.status == 201, await answer.text()
+            created: Json = await answer.json()
+            return created
+
+    async def account(self) -> str:
+        """The token of a service account with all the daemon's permissions and no others, until `permit` says otherwise."""
+        await self.permit(ALL)
+        subject = {"kind": "ServiceAccount", "name": "kubestow-faults", "namespace": "default"}
+        reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "kubestow-faults"}
+        accounts = "/api/v1/namespaces/default/serviceaccounts"
+        await self.put(accounts, {"metadata": {"name": "kubestow-faults"}})
+        await self.put(
+            f"{RBAC}/clusterrolebindings",
+            {"metadata": {"name": "kubestow-faults"}, "roleRef": reference, "subjects": [subject]},
+        )
+        answer = await self.post(f"{accounts}/kubestow-faults/token", {"spec": {"expirationSeconds": 3600}})
+        return str(answer["status"]["token"])
+
+    async def permit(self, permissions: Iterable[Permission]) -> None:
+        """Just these."""
+        rules = [{"apiGroups": [p.group], "resources": [p.resource], "verbs": [p.verb]} for p in sorted(permissions)]
+        await self.put(f"{RBAC}/clusterroles", {"metadata": {"name": "kubestow-faults"}, "rules": rules})
+
+    async def is_denied(self, token: str, verb: str, path: str) -> bool:
+        """Asked through the proxy, as the daemon asks."""
+        headers = {"Authorization": f"Bearer {token}"}
+        async with self.http.request(verb, f"{self.proxy.url}{path}", headers=headers) as answer:
+            return answer.status == 403
+
+    async def follow(self) -> None:
+        """Fill the history until cancelled, whatever becomes of the server: after a failure from a fresh list."""
+        while True:
+            try:
+                page = await self.cluster.get(PODS)
+                for item in page["items"]:
+                    self.history.see(item)
+                await self.history.follow(self.admin, page["metadata"]["resourceVersion"])
+            except (aiohttp.ClientError, OSError, AssertionError):
+                await asyncio.sleep(0.1)
+
+
+def kubeconfig(url: str, token: str) -> Json:
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "proxy", "cluster": {"server": url}}],
+        "users": [{"name": "kubestow", "user": {"token": token} if token else {}}],
+        "contexts": [{"name": "e2e", "context": {"cluster": "proxy", "user": "kubestow"}}],
+        "current-context": "e2e",
+    }

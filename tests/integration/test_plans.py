@@ -1,0 +1,109 @@
+"""The judge of preemption plans: silent about a good plan, and names what is wrong with every other."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from scheduler.core.podinfo import PodInfo
+from tests.integration.daemon import until
+from tests.integration.plans import Plans
+from tests.integration.world import World, inhabited
+
+NOT_NEEDED = "one of them less would do"
+TOO_FEW = "it does not fit without them either"
+
+
+async def full(world: World) -> None:
+    """Two nodes of 1000m, each with a pod of 600m and one of 400m that matter less than one that waits, of 500m.
+
+    And a third of 500m, whose pod matters as much.
+    """
+    for name in ("n1", "n2"):
+        world.add_node(name, 1000, "a")
+        for i, size in enumerate((600, 400)):
+            world.add_pod(f"{name}-{i}", size)
+            world.server.bind(f"{name}-{i}", name)
+    world.add_node("n3", 500, "a")
+    world.add_pod("equal", 500, class_name="mid")
+    world.server.bind("equal", "n3")
+    world.forbid([("patch", "pods/status")])  # so that what waits waits
+    world.add_pod("waits", 500, class_name="mid")
+    await until(lambda: len(world.plans) > 0, lambda: "nothing was planned")
+
+
+def known(world: World, name: str) -> PodInfo:
+    assert world.daemon is not None
+    decisions = world.daemon.decisions
+    uid = world.server.get("pods", name)["metadata"]["uid"]
+    found = decisions.cluster.get(uid) or decisions.shared.pending.get(f"default/{name}")
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("node_name", "victims", "wrong"),
+    [
+        pytest.param("n1", ["n1-0"], [], id="the one that is large enough"),
+        pytest.param("n1", ["n1-1"], [TOO_FEW], id="one that is too small"),
+        pytest.param("n1", ["n1-0", "n1-1"], [NOT_NEEDED], id="one more than needed"),
+        pytest.param("n2", ["n1-0"], ["they are not all on the node", TOO_FEW], id="on another node"),
+        pytest.param("n3", ["equal"], ["one of them is not less important"], id="an equal"),
+        pytest.param("gone", ["n1-0"], ["the node is not there"], id="a node that is not there"),
+    ],
+)
+async def test_a_plan(node_name: str, victims: list[str], wrong: list[str]) -> None:
+    """On the picture that the daemon has."""
+    async with inhabited() as world:
+        await full(world)
+        assert world.plans.broken == []
+        assert world.daemon is not None
+        plans = Plans(lambda _: True)
+        plans.judge(world.daemon, known(world, "waits"), node_name, [known(world, name) for name in victims])
+
+        says = f"for default/waits on {node_name} were to die {[f'default/{name}' for name in victims]}: "
+        assert plans.broken == [says + each for each in wrong]
+
+
+async def nothing(_: World) -> None:
+    pass
+
+
+async def cordoned(world: World) -> None:
+    world.cordon_node(0, True)
+
+
+async def protected(world: World) -> None:
+    world.protect("red", 1)
+
+
+async def joined(world: World) -> None:
+    """A node that has nothing to do with it."""
+    world.add_node("n4", 50, "b")
+
+
+@pytest.mark.parametrize("has_died", [True, False], ids=["somebody had died", "nobody had died"])
+@pytest.mark.parametrize(
+    ("happens", "is_reason"),
+    [
+        pytest.param(nothing, False, id="nothing has happened"),
+        pytest.param(joined, False, id="another node came"),
+        pytest.param(cordoned, True, id="the first node was cordoned"),
+        pytest.param(protected, True, id="there is a new budget"),
+    ],
+)
+async def test_another_node(happens: Callable[[World], Awaitable[None]], is_reason: bool, has_died: bool) -> None:
+    """A second plan elsewhere needs a reason, once somebody has died for the first."""
+    async with inhabited() as world:
+        await full(world)
+        daemon = world.daemon
+        assert daemon is not None
+        plans = Plans(lambda _: has_died)
+        waits = known(world, "waits")
+        plans.judge(daemon, waits, "n1", [known(world, "n1-0")])
+        await happens(world)
+        await world.seconds(3)
+        plans.judge(daemon, waits, "n2", [known(world, "n2-0")])
+
+        assert bool(plans.broken) == (has_died and not is_reason)

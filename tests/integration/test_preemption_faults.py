@@ -1,0 +1,208 @@
+"""One kind of trouble at a time, while important pods displace others from a full cluster: as many go as must, and no more.
+
+Nobody whose place is taken comes back, so each important pod costs exactly one other, whatever fails. Seconds are the
+world's, a hundred to one of ours.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import pytest
+
+from scheduler.testing.apiserver import Fault
+from tests.integration.daemon import until
+from tests.integration.judging import Object
+from tests.integration.test_faults import BINDING
+from tests.integration.world import World, inhabited
+
+NODES: Final = 4
+PER_NODE: Final = 5
+COMING: Final = 8
+DELETION: Final[Object] = {"verb": "delete", "resource": "pods", "subresource": ""}
+STATUS: Final[Object] = {"verb": "patch", "resource": "pods", "subresource": "status"}
+
+
+async def full(world: World) -> None:
+    """Every node is full of pods that matter little."""
+    for i in range(NODES):
+        world.add_node(f"n{i}", PER_NODE * 500, "a")
+    for i in range(NODES * PER_NODE):
+        world.add_pod(f"low{i}", 500)
+    await world.settle()
+
+
+def contested(world: World, *, from_: int = 0, to: int = COMING) -> None:
+    """Pods arrive that matter more, the last of them with one that is too large."""
+    for i in range(from_, to):
+        world.add_pod(f"high{i}", 500, class_name="high")
+    if to == COMING:
+        world.add_pod("large", 100_000, class_name="high")
+
+
+async def exactly_displaced(world: World) -> None:
+    """Quiet, every law kept, every pod in its place that has one, and nobody dead in vain.
+
+    Only a Binding that the server refuses may cost another one: the pod loses its nomination (docs/spec/core.md §3.8), and
+    whoever takes the place has had room made elsewhere.
+    """
+    await world.settle()
+    assert world.broken_laws() == []
+    pods = {obj["metadata"]["name"]: obj["spec"].get("nodeName", "") for obj in world.server.objects("pods")}
+    died = len(world.witness.preempted)
+    assert {name for name, node_name in pods.items() if not node_name} == {"large"}
+    assert len(pods) == NODES * PER_NODE - died + COMING + 1
+    assert COMING <= died <= COMING + world.server.requests()["create pods/binding 500"], world.witness.preempted
+
+
+@pytest.mark.parametrize("grace_s", [pytest.param(0, id="gone at once"), pytest.param(3, id="gone after their grace")])
+async def test_without_trouble(grace_s: float) -> None:
+    """Each victim was told before, and has an event."""
+    async with inhabited(kubelets_grace_s=grace_s) as world:
+        await full(world)
+        contested(world)
+
+        await exactly_displaced(world)
+        events = [event for event in world.server.objects("events") if event["reason"] == "Preempted"]
+        assert {event["regarding"]["uid"] for event in events} == world.witness.preempted.keys()
+
+
+FAULTS: Final = {
+    "deletions fail, 500": [Fault(**DELETION, status=500, times=10)],
+    "deletions conflict without a cause, 409": [Fault(**DELETION, status=409, times=10)],
+    "deletions are answered 410": [Fault(**DELETION, status=410, times=5)],
+    "the server is busy for deletions, 429 with Retry-After": [
+        Fault(**DELETION, status=429, retry_after_s=2, times=10)
+    ],
+    "deletions time out at the gateway": [Fault(**DELETION, status=504, times=10)],
+    "deletions are cut off before they are carried out": [Fault(**DELETION, reset="before", times=20)],
+    "deletions are carried out and their answers lost": [Fault(**DELETION, reset="after", times=20)],
+    "deletions are slow": [Fault(**DELETION, delay_s=10, times=None)],
+    "conditions and nominations fail, 500": [Fault(**STATUS, status=500, times=30)],
+    "conditions and nominations conflict, 409": [Fault(**STATUS, status=409, times=10)],
+    "conditions and nominations are lost": [
+        Fault(**STATUS, reset="before", times=10),
+        Fault(**STATUS, reset="after", times=10),
+    ],
+    "conditions and nominations are slow": [Fault(**STATUS, delay_s=10, times=None)],
+    "bindings fail, 500": [Fault(**BINDING, status=500, times=10)],
+    "bindings are carried out and their answers lost": [Fault(**BINDING, reset="after", times=10)],
+    "every write is refused once in a while": [
+        Fault(**DELETION, status=500, times=20, probability=0.5),
+        Fault(**STATUS, status=500, times=20, probability=0.5),
+        Fault(**BINDING, status=500, times=20, probability=0.5),
+    ],
+    "the server is busy for everything, 429 with Retry-After": [Fault(status=429, retry_after_s=2, times=30)],
+    "every connection is reset after it has happened": [Fault(reset="after", times=30)],
+}
+
+
+@pytest.mark.parametrize("faults", FAULTS.values(), ids=FAULTS.keys())
+async def test_requests_that_fail(faults: list[Fault]) -> None:
+    """From the first preemption on, until they have struck as often as they should."""
+    async with inhabited(kubelets_grace_s=0) as world:
+        await full(world)
+        rules = [world.server.faults.add(dataclasses.replace(rule)) for rule in faults]
+        contested(world)
+        await until(lambda: all(rule.hits for rule in rules), lambda: f"struck too seldom: {rules}")
+        await world.seconds(5)
+
+        await exactly_displaced(world)
+
+
+# -- trouble that goes on while they arrive ------------------------------------------------------------------------------
+
+
+async def cut(world: World) -> None:
+    world.cut_watches("", abruptly=bool(world.witness.bindings % 2))
+
+
+async def compacted(world: World) -> None:
+    world.compact()
+
+
+async def restarted(world: World) -> None:
+    await world.restart_server()
+
+
+async def killed(world: World) -> None:
+    await world.crash_daemon()
+
+
+async def drained(world: World) -> None:
+    await world.stop_daemon()
+    await world.start_daemon()
+
+
+async def silenced(world: World) -> None:
+    world.release_watches()
+    world.hold_watches("pods")
+
+
+@pytest.mark.parametrize(
+    "happens",
+    [
+        pytest.param(cut, id="watches are cut"),
+        pytest.param(compacted, id="history is compacted: 410"),
+        pytest.param(restarted, id="the server restarts"),
+        pytest.param(killed, id="the daemon is killed"),
+        pytest.param(drained, id="the daemon is told to stop"),
+        pytest.param(silenced, id="what happens to pods is told a second later"),
+    ],
+)
+async def test_trouble_every_second(happens: Callable[[World], Awaitable[None]]) -> None:
+    """A few pods arrive, turns pass, it happens again: also in the middle of evictions."""
+    async with inhabited(kubelets_grace_s=2) as world:
+        await full(world)
+        world.fault(DELETION, {"delay_s": 0.5}, None)
+        for i in range(0, COMING, 2):
+            contested(world, from_=i, to=i + 2)
+            await world.seconds(1)
+            await happens(world)
+
+        await exactly_displaced(world)
+
+
+@pytest.mark.parametrize("permission", [("delete", "pods"), ("patch", "pods/status"), ("create", "pods/binding")])
+async def test_a_permission_that_is_taken_away(permission: tuple[str, str]) -> None:
+    """When it is given back, what was begun is finished."""
+    async with inhabited(kubelets_grace_s=0) as world:
+        await full(world)
+        world.forbid([permission])
+        contested(world)
+        await until(lambda: any(entry.status == 403 for entry in world.server.log), lambda: "never missed")
+        await world.seconds(20)
+        world.allow_all()
+
+        await exactly_displaced(world)
+
+
+async def test_nobody_is_spared_but_the_rest_when_a_preemptor_is_deleted() -> None:
+    """It goes while its victims are being evicted: those who have not gone stay."""
+    async with inhabited(kubelets_grace_s=0) as world:
+        await full(world)
+        slow = world.server.faults.add(Fault(**DELETION, delay_s=20, times=None))
+        world.add_pod("huge", PER_NODE * 500, class_name="high")
+        await until(lambda: slow.hits > 0, lambda: "no eviction")
+        world.delete("huge", at_once=True)
+        await world.settle()
+
+        assert world.broken_laws() == []
+        assert len(world.witness.preempted) <= PER_NODE - 1
+
+
+async def test_a_node_that_goes_while_room_is_made_on_it() -> None:
+    """The pod finds another node, and is nominated to none that is not there."""
+    async with inhabited(kubelets_grace_s=30) as world:
+        await full(world)
+        world.add_pod("high", 500, class_name="high")
+        await until(lambda: len(world.witness.preempted) == 1, lambda: "no eviction")
+        promised = world.server.get("pods", "high")["status"]["nominatedNodeName"]
+        world.server.delete("nodes", promised)
+        await world.settle()
+
+        assert world.broken_laws() == []
+        bound = world.server.get("pods", "high")["spec"]["nodeName"]
+        assert bound != promised

@@ -1,0 +1,223 @@
+"""`kubestow simulate` with pods that make room for others: who went for whom, and where everybody is in the end."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+
+from scheduler import cli
+from scheduler.obs import logs
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "preemption.yaml"
+
+
+@pytest.fixture(autouse=True)
+def _quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The command sets up logging for its process; here it is a guest in another's."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    monkeypatch.setattr(logs, "setup", lambda *_, **__: None)
+    yield
+    structlog.reset_defaults()
+
+
+def obj(kind: str, name: str, version: str = "v1", **rest: Any) -> dict[str, Any]:
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": name}, **rest}
+
+
+def node(name: str, cpu: int) -> dict[str, Any]:
+    return obj("Node", name, status={"allocatable": {"cpu": str(cpu), "memory": "4Gi"}})
+
+
+def pod(name: str, cpu: int, *, started: str = "", labels: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
+    container = {"name": "c", "resources": {"requests": {"cpu": str(cpu)}}}
+    made = obj("Pod", name, spec={"containers": [container], **spec})
+    made["metadata"]["labels"] = labels or {}
+    return made | ({"status": {"startTime": started}} if started else {})
+
+
+def simulate(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], objects: list[dict[str, Any]], *flags: str
+) -> tuple[int, dict[str, Any]]:
+    """Exit code and JSON."""
+    file = tmp_path / "in.json"
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
+    code = cli.main(["simulate", "-o", "json", "--timeout", "60s", *flags, str(file)])
+    out = capsys.readouterr()
+    return code, json.loads(out.out) if out.out else {"stderr": out.err}
+
+
+def places(shown: dict[str, Any]) -> dict[str, str | None]:
+    return {each["pod"].partition("/")[2]: each["node"] for each in shown["pods"]}
+
+
+def went(shown: dict[str, Any]) -> dict[str, str]:
+    """Victim → preemptor."""
+    return {each["pod"].partition("/")[2]: each["for"].partition("/")[2] for each in shown["preempted"]}
+
+
+def test_the_example(capsys: pytest.CaptureFixture[str]) -> None:
+    """Start times, budgets, a class that never preempts, a default class: each has its say."""
+    code = cli.main(["simulate", "-o", "json", str(EXAMPLE)])
+    shown = json.loads(capsys.readouterr().out)
+
+    assert (code, shown["problems"], shown["settled"]) == (0, [], True)
+    assert places(shown) == {
+        "payments": "node-c",
+        "search": "node-a",
+        "alerts": "node-b",
+        "patient": None,
+        "late": None,
+    }
+    gone: dict[str, set[str]] = {}
+    for victim, preemptor in went(shown).items():
+        gone.setdefault(preemptor, set()).add(victim)
+    assert gone["payments"] == {"batch-c0", "batch-c1"}
+    assert (gone["alerts"], len(gone["search"])) == ({"cache-3"}, 3)
+    assert all(victim.startswith("batch-a") for victim in gone["search"])
+    assert shown["summary"]["preempted"] == 6
+    assert {"priority": 100, "forPriority": 10000, "node": "node-b", "forNode": "node-b"}.items() <= shown["preempted"][
+        -1
+    ].items()
+    messages = {each["pod"]: each["message"] for each in shown["pods"] if each["node"] is None}
+    assert messages["demo/patient"].endswith("preemption: not eligible due to preemptionPolicy=Never.")
+    assert messages["demo/late"].endswith("3 No preemption victims found for incoming pod.")
+
+
+def test_the_example_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    """A table of those who went, and a closing line."""
+    assert cli.main(["simulate", str(EXAMPLE)]) == 0
+
+    text = capsys.readouterr().out
+    assert "preempted" in text
+    assert "demo/cache-3" in text
+    assert "6 pods were preempted, for 3 others" in text
+
+
+def test_nobody_preempted_nothing_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An empty list, and no such table."""
+    code, shown = simulate(tmp_path, capsys, [node("n", 1), pod("a", 1)])
+
+    assert (code, shown["preempted"], shown["summary"]["preempted"]) == (0, [], 0)
+
+
+def test_the_pods_of_a_dump_have_their_priorities(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without any class among the objects; the less important one goes, whatever it is called."""
+    objects = [
+        node("n", 2),
+        pod("a", 1, nodeName="n", priority=5, preemptionPolicy="PreemptLowerPriority"),
+        pod("b", 1, nodeName="n", priority=3, priorityClassName="lost"),
+        pod("meek", 1, priority=6, preemptionPolicy="Never"),
+        pod("p", 1, priority=7),
+    ]
+    code, shown = simulate(tmp_path, capsys, objects, "--expect-pending=meek")
+
+    assert (code, went(shown), places(shown)) == (0, {"b": "p"}, {"meek": None, "p": "n"})
+
+
+@pytest.mark.parametrize(
+    ("budget", "status", "victim"),
+    [
+        pytest.param(None, None, "new", id="without a budget the one started last goes"),
+        pytest.param({"minAvailable": 1}, None, "old", id="unless a budget spares it"),
+        pytest.param({"maxUnavailable": 1}, None, "new", id="which it does not if it allows one"),
+        pytest.param({"maxUnavailable": 0}, {"disruptionsAllowed": 1}, "new", id="a dump's budget says what it allows"),
+    ],
+)
+def test_start_times_and_budgets(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    budget: dict[str, Any] | None,
+    status: dict[str, Any] | None,
+    victim: str,
+) -> None:
+    """Two pods alike but for the time at which they started, one of which may be protected."""
+    objects = [
+        node("n", 2),
+        pod("old", 1, nodeName="n", started="2026-01-01T08:00:00Z"),
+        pod("new", 1, nodeName="n", started="2026-01-01T20:00:00Z", labels={"app": "web"}),
+        pod("p", 1, priority=7),
+    ]
+    if budget is not None:
+        spec = {**budget, "selector": {"matchLabels": {"app": "web"}}}
+        objects.append(
+            obj("PodDisruptionBudget", "b", "policy/v1", spec=spec, **({"status": status} if status else {}))
+        )
+    code, shown = simulate(tmp_path, capsys, objects)
+
+    assert (code, went(shown)) == (0, {victim: "p"})
+
+
+@pytest.mark.parametrize(("flags", "code"), [([], 1), (["--expect-pending=low"], 0)], ids=["a surprise", "expected"])
+def test_one_that_was_placed_and_had_to_go_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str], code: int
+) -> None:
+    """The most important pod waits for a friend to be placed; by then the room beside the friend is taken."""
+    beside = {"labelSelector": {"matchLabels": {"app": "friend"}}, "topologyKey": "kubernetes.io/hostname"}
+    objects = [
+        node("n", 2),
+        pod(
+            "ally",
+            1,
+            priority=9,
+            affinity={"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [beside]}},
+        ),
+        pod("friend", 1, priority=9, labels={"app": "friend"}),
+        pod("low", 1, priority=1),
+    ]
+    ended, shown = simulate(tmp_path, capsys, objects, *flags)
+
+    assert (ended, places(shown), went(shown)) == (code, {"ally": "n", "friend": "n", "low": None}, {"low": "ally"})
+    low = shown["pods"][-1]
+    assert (low["reason"], low["message"]) == ("Preempted", "was placed on n and preempted there")
+    assert shown["problems"] == (["default/low was not placed: was placed on n and preempted there"] if code else [])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        pytest.param(
+            pod("p", 1, nodeName="n", started="yesterday"),
+            "(Pod default/p): status.startTime: must be a time such as 2026-01-01T00:00:00Z, got 'yesterday'",
+            id="a start time that is none",
+        ),
+        pytest.param(
+            obj("PodDisruptionBudget", "b", "policy/v1", spec={"selector": 7}),
+            "(PodDisruptionBudget default/b): spec.selector: Expected `object | null`, got `int`",
+            id="a selector that is a number",
+        ),
+        pytest.param(
+            obj("PodDisruptionBudget", "b", "policy/v1", spec={"minAvailable": [1]}),
+            "(PodDisruptionBudget default/b): spec.minAvailable: must be a number or a percentage, got [1]",
+            id="a limit that is a list",
+        ),
+        pytest.param(
+            obj("PodDisruptionBudget", "b", "policy/v1", spec={"minAvailable": "half"}),
+            'spec.minAvailable: Invalid value: "half": a valid percent string',
+            id="a limit in words",
+        ),
+        pytest.param(
+            obj("PriorityClass", "c", "scheduling.k8s.io/v1", value=1, preemptionPolicy="Maybe"),
+            "(PriorityClass c): preemptionPolicy: must be Never or PreemptLowerPriority, got 'Maybe'",
+            id="a policy that is none",
+        ),
+        pytest.param(
+            obj("PriorityClass", "c", "scheduling.k8s.io/v1", value=2_000_000_000),
+            "maximum allowed value of a user defined priority is 1000000000",
+            id="a value that is the system's",
+        ),
+    ],
+)
+def test_mistakes_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], wrong: dict[str, Any], said: str
+) -> None:
+    """Exit code 2, and the place."""
+    code, shown = simulate(tmp_path, capsys, [node("n", 1), wrong])
+
+    assert code == 2
+    assert said in shown["stderr"]

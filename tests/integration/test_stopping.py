@@ -1,0 +1,80 @@
+"""A daemon that is told to stop finishes what it has begun: preemptions too (docs/spec/core.md §7.3)."""
+
+from __future__ import annotations
+
+import gc
+
+from scheduler.app import Daemon
+from scheduler.config.types import LeaderElection
+from scheduler.testing.apiserver import ApiServer, Fault
+from scheduler.testing.kubelet import Kubelet
+from tests.integration.daemon import Rig, options, until
+
+
+def events(server: ApiServer, reason: str) -> list[str]:
+    return sorted(event["regarding"]["name"] for event in server.list("events") if event["reason"] == reason)
+
+
+async def preempting(world: Rig) -> None:
+    """A node that two pods fill, and one that needs the room of both; returns once an eviction is on the wire."""
+    deleting = world.server.faults.add(Fault(verb="delete", resource="pods", delay_s=0.2, times=None))
+    world.node("n1", cpu="2")
+    world.server.create("PriorityClass", {"metadata": {"name": "high"}, "value": 7})
+    for name in ("a", "b"):
+        world.pod(name, cpu="1", nodeName="n1")
+    world.pod("high", cpu="2", priorityClassName="high")
+    await until(lambda: bool(deleting.hits), lambda: "nobody was evicted")
+
+
+async def test_evictions_end_within_the_drain_time_and_before_the_lease() -> None:
+    """Both victims go, their events are recorded, the nomination stays for whoever leads next; then the lease is free."""
+    elected = LeaderElection(True, lease_duration_s=3600, renew_deadline_s=3000, retry_period_s=0.2)
+    async with ApiServer() as server, Kubelet(server):
+        daemon = Daemon(options(server.url, leader_election=elected))
+        try:
+            await daemon.start()
+            await preempting(Rig(server, daemon))
+        finally:
+            await daemon.stop(60)
+
+        assert [pod["metadata"]["name"] for pod in server.list("pods")] == ["high"]
+        high = server.get("pods", "high")
+        assert (high["spec"].get("nodeName"), high["status"]["nominatedNodeName"]) == (None, "n1")
+        assert events(server, "Preempted") == ["a", "b"]
+        (lease,) = server.list("leases")
+        assert lease["spec"]["holderIdentity"] == ""
+        order = [
+            (logged.request.verb, logged.request.resource)
+            for logged in server.log
+            if (logged.request.verb, logged.request.resource) in {("delete", "pods"), ("patch", "leases")}
+        ]
+        assert order[-1] == ("patch", "leases")
+
+
+async def test_without_drain_time_the_second_victim_lives() -> None:
+    """What is on the wire is awaited, nobody else is evicted."""
+    async with ApiServer() as server:
+        daemon = Daemon(options(server.url))
+        try:
+            await daemon.start()
+            await preempting(Rig(server, daemon))
+        finally:
+            await daemon.stop(0)
+
+        leaving = [pod["metadata"]["name"] for pod in server.list("pods") if "deletionTimestamp" in pod["metadata"]]
+        assert len(leaving) == 1
+        assert events(server, "Preempted") == leaving
+
+
+async def test_the_collector_is_told_at_the_start_and_told_back() -> None:
+    """The first pictures are the most objects that are ever made at once."""
+    before = gc.get_threshold()
+    async with ApiServer() as server:
+        daemon = Daemon(options(server.url))
+        try:
+            await daemon.start()
+            assert gc.get_threshold()[0] > before[0]
+        finally:
+            await daemon.stop()
+
+    assert (gc.get_threshold(), gc.get_freeze_count()) == (before, 0)

@@ -1,0 +1,34 @@
+"""Ways to get preemption wrong: the suite must notice each of them."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final
+from unittest.mock import patch
+
+from scheduler.core.podinfo import PodInfo
+from scheduler.plugins.defaultpreemption.victims import Rule, by_importance
+
+_PLUGIN: Final = "scheduler.plugins.defaultpreemption"
+
+
+def _least_important_first(pods: Iterable[PodInfo], rule: Rule) -> list[PodInfo]:
+    return by_importance(pods, rule)[::-1]
+
+
+_MUTATIONS: Final[Mapping[str, tuple[str, Callable[..., Any]]]] = {
+    "budgets are ignored": ("scheduler.cache.disruptions.Disruptions.violating", lambda *_: set()),
+    "start times are ignored": (f"{_PLUGIN}.victims.started_at", lambda _: 0.0),
+    "the least important are spared first": (f"{_PLUGIN}.dryrun.by_importance", _least_important_first),
+    "nominated pods are ignored": ("scheduler.framework.ahead.Ahead.of", lambda *_: []),
+}
+MUTANTS: Final = tuple(_MUTATIONS)
+
+
+@contextmanager
+def mutated(name: str) -> Iterator[None]:
+    """As long as the block lasts; what dry runs remember is neither used nor spoilt."""
+    place, instead = _MUTATIONS[name]
+    with ExitStack() as until_then:
+        until_then.enter_context(patch(f"{_PLUGIN}.dryrun.DryRun.of", lambda *_: None))
+        until_then.enter_context(patch(place, instead))
+        yield

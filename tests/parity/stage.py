@@ -1,0 +1,40 @@
+"""The pods of a scenario on some API server, put up again whenever a trial has left its mark on them."""
+
+from tests.parity.api import put_pods, wipe
+from tests.parity.scenario import Scenario
+from tests.parity.side import Side
+from tests.parity.verdict import Verdict
+
+
+class Stage:
+    """`ask` finds the pods as the scenario has them, whoever was asked about what before.
+
+    Nodes and all else that no trial changes must be there already.
+    """
+
+    def __init__(self, scenario: Scenario) -> None:
+        self._scenario = scenario
+        self._is_fresh_for = ""
+        """The scheduler whose pods wait; "" if the pods have to be put up again."""
+
+    async def ask(self, side: Side, name: str) -> Verdict:
+        """What this scheduler says to the asked pod of this name."""
+        await self.set_for(side)
+        self._is_fresh_for = ""
+        told = await side.ask(self._scenario.asked[name], self._scenario.profile, among=self._scenario)
+        if not told.preempts:
+            self._is_fresh_for = self._waiting_for(side)
+        return told
+
+    async def set_for(self, side: Side) -> None:
+        """The pods are there and the scheduler is ready to be asked about others."""
+        waiting_for = self._waiting_for(side)
+        is_fresh = self._is_fresh_for == waiting_for or (self._is_fresh_for and not self._scenario.waiting)
+        if not is_fresh:
+            await wipe(side.api, ("Pod",))
+            await put_pods(side.api, self._scenario, waiting_for=waiting_for)
+            self._is_fresh_for = waiting_for
+        await side.see(self._scenario)
+
+    def _waiting_for(self, side: Side) -> str:
+        return f"{side.prefix}-{self._scenario.profile}"

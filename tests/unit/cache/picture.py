@@ -1,0 +1,115 @@
+"""All that a cluster's columns and indexes hold, by names, so that two clusters can be compared whatever their slots."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from scheduler.cache.cluster import Cluster
+from scheduler.cache.domains import Domains
+from scheduler.cache.nodes import Nodes
+from scheduler.cache.slotcounts import SlotCounts
+from scheduler.core import nodeset
+from scheduler.core.nodeset import NodeSet
+
+
+def picture(seen: Cluster) -> dict[str, Any]:
+    """Of two clusters with equal nodes and pods, however they came to be, the pictures are equal."""
+    nodes = seen.nodes
+    return {
+        "nodes": {name: _columns(nodes, name) for name in nodes.known_names()},
+        "free": sorted(nodes._free) == [slot for slot in range(nodes.capacity) if not nodes.name(slot)],
+        "elsewhere": _is_empty_elsewhere(nodes),
+        "present": _named(nodes, nodes.present),
+        "unreadable": _named(nodes, nodes.unreadable),
+        "unschedulable": _named(nodes, nodes.unschedulable),
+        "taints": {taints: _named(nodes, slots) for taints, slots in nodes.taints.items()},
+        "labels": {
+            (key, value): _named(nodes, slots)
+            for key, values in nodes.labels._values.items()
+            for value, slots in values.items()
+        },
+        "ports": {
+            (port, ip): _named(nodes, slots)
+            for port, by_ip in nodes.ports._nodes.items()
+            for ip, slots in by_ip.items()
+        },
+        "ports held twice": {(nodes.name(slot), port): n for (slot, port), n in nodes.ports._extra.items()},
+        "population": {key: _counts(nodes, pods.counts) for key, pods in nodes.population._classes.items()},
+        "namespaces": {name: len(pods) for name, pods in nodes.population._by_namespace.items()},
+        "terms": {key: _counts(nodes, group.counts) for key, group in nodes.pod_terms._groups.items()},
+        "filed terms": {
+            (kind, anchor): {group.term.key for group in groups}
+            for kind, filed in nodes.pod_terms._filed.items()
+            for anchor, groups in filed.items()
+        },
+        "priorities": {value: _counts(nodes, counts) for value, counts in nodes.priorities._counts.items()},
+        "priorities' nodes": {value: _named(nodes, slots) for value, slots in nodes.priorities._nodes.items()},
+        "pods": {pod.uid: pod.node_name for pod in seen.pods()},
+    }
+
+
+def check_sums(seen: Cluster) -> None:
+    """What is counted along for those who asked equals a recount of the pods on all nodes."""
+    nodes = seen.nodes
+    there = [
+        (slot, pod)
+        for name in nodes.known_names()
+        if (slot := nodes.slot(name)) is not None
+        for pod in nodes.pods(slot).values()
+    ]
+    for tally in nodes.population._tallies.values():
+        wanted = tally.selection
+        found = Counter(
+            slot
+            for slot, pod in there
+            if (wanted.counts_terminating or pod.pod.metadata.deletion_timestamp is None)
+            and wanted.finds(pod.pod.metadata.namespace, pod.pod.metadata.labels)
+        )
+        assert tally.counts == found
+        _check_domains(tally)
+    for group in nodes.pod_terms._groups.values():
+        _check_domains(group)
+
+
+def _check_domains(counts: SlotCounts) -> None:
+    for sums in counts.domains.values():
+        sums.refresh()
+        anew = Domains(counts, sums.topology, sums.eligible)
+        assert (sums.per_domain, sums.occupied, sums.existing) == (anew.per_domain, anew.occupied, anew.existing)
+        assert {n: (level.nodes, level.domains) for n, level in sums.levels().items()} == {
+            n: (level.nodes, level.domains) for n, level in anew.levels().items()
+        }
+
+
+def _columns(nodes: Nodes, name: str) -> dict[str, Any]:
+    slot = nodes.slot(name)
+    assert slot is not None
+    view = nodes.view(slot)
+    return {
+        "object": nodes.node(slot),
+        "pods": {uid: id(pod) for uid, pod in nodes.pods(slot).items()},
+        "requested": {resource: held for resource in nodes.resources() if (held := view.requested(resource))},
+        "allocatable": {resource: held for resource in nodes.resources() if (held := view.allocatable(resource))},
+        "non-zero": nodes.non_zero[:, slot].tolist(),
+        "places": (view.pod_count, view.allowed_pods),
+    }
+
+
+def _is_empty_elsewhere(nodes: Nodes) -> bool:
+    free = nodes._free
+    columns = (nodes.allocatable, nodes.requested, nodes.non_zero)
+    return not (
+        any(column[:, free].any() for column in columns)
+        or nodes.pod_count[free].any()
+        or nodes.allowed_pods[free].any()
+        or any(nodes.pods(slot) for slot in free)
+    )
+
+
+def _named(nodes: Nodes, slots: NodeSet) -> set[str]:
+    return {nodes.name(slot) for slot in nodeset.each(slots)}
+
+
+def _counts(nodes: Nodes, counts: dict[int, int]) -> dict[str, int]:
+    return {nodes.name(slot): count for slot, count in counts.items()}

@@ -1,0 +1,175 @@
+"""A trial leaves the cache as it was, whatever came and went in it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+from scheduler.cache import domains
+from scheduler.cache.cluster import Cluster
+from scheduler.cache.population import selection
+from scheduler.core.labels import LabelSelector
+from tests.unit.cache.picture import check_sums, picture
+from tests.unit.objects import cluster, info, node
+from tests.unit.plugins.preempting import pod
+from tests.unit.plugins.preemption_worlds import NAMES, bound, newcomers, nodes
+
+EVERYWHERE = (*NAMES, "ghost", "unknown")
+X = selection(((None, LabelSelector({"app": "x"})),), counts_terminating=False)
+
+steps = st.one_of(
+    st.tuples(st.just("remove"), st.integers(0, 9)),
+    st.tuples(st.just("add"), st.integers(0, 9), st.sampled_from(EVERYWHERE)),
+    st.tuples(st.just("come"), st.integers(0, 3).flatmap(lambda at: newcomers(f"n{at}")), st.sampled_from(EVERYWHERE)),
+    st.tuples(st.just("look"), st.sampled_from(("zone", "host"))),
+    st.tuples(st.just("inner"), st.integers(0, 9), st.sampled_from(EVERYWHERE)),
+)
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> Cluster:
+    """Up to three nodes and a ghost: pods are on it, and its object is gone."""
+    seen = Cluster()
+    for one in draw(st.lists(nodes, min_size=1, max_size=3)):
+        seen.set_node(one)
+    for at in range(draw(st.integers(1, 8))):
+        seen.add_pod(draw(bound(f"b{at}", draw(st.sampled_from((*NAMES, "ghost"))))))
+    return seen
+
+
+def looked_at(seen: Cluster, key: str) -> int:
+    """Sums that somebody asks for are followed from then on."""
+    counts = seen.nodes.population.tally(X)
+    return len(domains.of(counts, seen.nodes.topologies.of(key)).levels())
+
+
+@settings(max_examples=120, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(seen=clusters(), history=st.lists(steps, max_size=14))
+def test_everything_is_as_it_was(seen: Cluster, history: list[tuple[Any, ...]]) -> None:
+    """Columns, indexes, counts and free slots; inside, the sums that are counted along are right at every moment."""
+    before, pods = picture(seen), sorted(seen.pods(), key=lambda one: one.uid)
+    with seen.trial() as trial:
+        for what, *more in history:
+            match what:
+                case "remove":
+                    trial.remove(pods[more[0] % len(pods)])
+                case "add":
+                    trial.add(pods[more[0] % len(pods)], more[1])
+                case "come":
+                    trial.add(more[0], more[1])
+                case "look":
+                    looked_at(seen, more[0])
+                case "inner":
+                    inside = picture(seen)
+                    with seen.trial(add=[(pods[more[0] % len(pods)], more[1])], remove=pods):
+                        check_sums(seen)
+                    assert inside == picture(seen)
+            check_sums(seen)
+    check_sums(seen)
+
+    assert before == picture(seen)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(seen=clusters(), data=st.data())
+def test_inside_it_is_a_cluster_with_these_pods(seen: Cluster, data: st.DataObject) -> None:
+    """Who left and who came make no difference to a cluster that never was otherwise."""
+    pods = list(seen.pods())
+    leaving = data.draw(st.lists(st.sampled_from(pods), unique_by=lambda one: one.uid, max_size=4))
+    coming = [data.draw(bound(f"c{at}")) for at in range(data.draw(st.integers(0, 3)))]
+    expected = Cluster()
+    for name in NAMES:
+        slot = seen.nodes.present_slot(name)
+        one = seen.nodes.node(slot) if slot is not None else None
+        if one is not None:
+            expected.set_node(one)
+    for other in (*(one for one in pods if one not in leaving), *coming):
+        expected.add_pod(other)
+    with seen.trial(add=[(one, one.node_name) for one in coming], remove=leaving):
+        inside = picture(seen)
+
+    # The cluster's own list of pods is not the trial's business.
+    assert {**inside, "pods": None} == {**picture(expected), "pods": None}
+
+
+def test_one_that_is_there_is_not_added_again() -> None:
+    """Nor taken away with it at the end."""
+    here = info("a", on="n1")
+    seen = cluster(node("n1"), here)
+    before = picture(seen)
+    with seen.trial() as trial:
+        trial.add(here, "n1")
+        assert before == picture(seen)
+
+    assert before == picture(seen)
+
+
+def test_one_that_is_not_there_is_not_removed() -> None:
+    """Nor one that was removed before; and it does not come back twice."""
+    here = info("a", on="n1")
+    seen = cluster(node("n1"), here)
+    before = picture(seen)
+    with seen.trial() as trial:
+        for one in (info("b", on="n1"), info("c", on="nowhere"), here, here):
+            trial.remove(one)
+        assert not seen.nodes.pods(0)
+
+    assert before == picture(seen)
+
+
+def test_the_last_pod_of_a_ghost_comes_back() -> None:
+    """Its slot is given up with it, and taken again, also if another has had it meanwhile."""
+    alone = info("a", on="ghost")
+    seen = cluster(node("n1"), alone)
+    before = picture(seen)
+    slot = seen.nodes.slot("ghost")
+    with seen.trial() as trial:
+        trial.remove(alone)
+        trial.add(info("b"), "new")
+        inside = seen.nodes.slot("ghost"), seen.nodes.slot("new")
+
+    assert inside == (None, slot)
+    assert before == picture(seen)
+    assert seen.nodes.slot("ghost") == slot
+
+
+def test_columns_that_grow_inside_stay_grown() -> None:
+    """More names than there were slots: nothing is lost on the way back."""
+    seen = cluster(node("n1"), pod("a", on="n1", cpu="1"))
+    before, capacity = picture(seen), seen.nodes.capacity
+    with seen.trial(add=[(pod(f"b{at}", cpu="1"), f"new{at}") for at in range(capacity)]):
+        assert seen.nodes.capacity > capacity
+
+    assert before == picture(seen)
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_whatever_ends_it(error: type[BaseException]) -> None:
+    here = info("a", on="n1")
+    seen = cluster(node("n1"), here)
+    before = picture(seen)
+
+    def interrupted() -> None:
+        with seen.trial(remove=[here]) as trial:
+            trial.add(info("b"), "n1")
+            raise error
+
+    with pytest.raises(error):
+        interrupted()
+
+    assert before == picture(seen)
+
+
+def test_every_step_is_in_the_log() -> None:
+    """Who follows the columns sees them change inside, and change back."""
+    here = pod("a", on="n1", cpu="1")
+    seen = cluster(node("n1"), here)
+    position, stamp = seen.nodes.position, seen.nodes.stamps[0]
+    with seen.trial(remove=[here]):
+        inside = seen.nodes.changed_since(position), seen.nodes.stamps[0]
+
+    assert inside == ([0], stamp + 1)
+    assert seen.nodes.changed_since(position) == [0, 0]
+    assert seen.nodes.stamps[0] == stamp + 2

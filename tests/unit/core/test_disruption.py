@@ -1,0 +1,85 @@
+"""What a pod says of its own end: docs/spec/core.md §3.10."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+import pytest
+
+from scheduler.core.disruption import is_leaving_for_a_preemptor, preempted_by, started_at
+from scheduler.core.pod import Pod, PodCondition
+from tests.unit import objects
+
+NEW_YEAR = 1767225600.0
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        pytest.param("2026-01-01T00:00:00Z", NEW_YEAR, id="as the API server writes it"),
+        pytest.param("2026-01-01T01:00:00+01:00", NEW_YEAR, id="another zone"),
+        pytest.param("2026-01-01T00:00:00.250000Z", NEW_YEAR + 0.25, id="microseconds"),
+        pytest.param("2026-01-01T00:00:00.250000999Z", NEW_YEAR + 0.25, id="nanoseconds"),
+        pytest.param("2026-01-01T00:00:00", NEW_YEAR, id="no zone: UTC"),
+        pytest.param("1970-01-01T00:00:00Z", 0.0, id="the epoch"),
+        pytest.param("0001-01-01T00:00:00Z", -62135596800.0, id="Go's zero time"),
+        pytest.param("0001-01-01T00:00:00+10:00", -62135632800.0, id="before the first year in UTC"),
+        pytest.param(None, math.inf, id="not started yet"),
+        pytest.param("", math.inf, id="nothing written"),
+        pytest.param("yesterday", math.inf, id="no time at all"),
+        pytest.param("2026-01-01T00:00:60Z", math.inf, id="a leap second"),
+    ],
+)
+def test_started_at(text: str | None, seconds: float) -> None:
+    """Seconds since the epoch; what cannot be read starts later than everything."""
+    assert seconds == started_at(text)
+
+
+def test_what_a_victim_is_told() -> None:
+    """Upstream's words; who evicts is the preemptor's scheduler."""
+    assert preempted_by("kubestow", 7) == PodCondition(
+        type="DisruptionTarget",
+        status="True",
+        reason="PreemptionByScheduler",
+        message="kubestow: preempting to accommodate a higher priority pod",
+        observed_generation=7,
+    )
+
+
+def deleted(made: Pod) -> Pod:
+    metadata = msgspec.structs.replace(made.metadata, deletion_timestamp="2026-01-01T00:00:00Z")
+    return msgspec.structs.replace(made, metadata=metadata)
+
+
+def condition(**more: str) -> dict[str, str]:
+    return {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", **more}
+
+
+@pytest.mark.parametrize(
+    ("is_deleting", "conditions", "is_leaving"),
+    [
+        pytest.param(True, [condition()], True, id="it is"),
+        pytest.param(False, [condition()], False, id="it is told so, and not deleted yet"),
+        pytest.param(True, [], False, id="deleted for a reason that nobody wrote"),
+        pytest.param(True, [condition(reason="EvictionByEvictionAPI")], False, id="evicted for another reason"),
+        pytest.param(True, [condition(status="False")], False, id="no longer"),
+        pytest.param(True, [condition(type="Ready")], False, id="another condition"),
+        pytest.param(True, [condition(type="Ready", status="False"), condition()], True, id="among others"),
+        pytest.param(True, [condition(status="False"), condition()], False, id="the first of the type counts"),
+    ],
+)
+def test_is_leaving_for_a_preemptor(is_deleting: bool, conditions: list[dict[str, Any]], is_leaving: bool) -> None:
+    """Being deleted, and by a scheduler."""
+    made = objects.pod("a", status={"conditions": conditions})
+
+    assert is_leaving is is_leaving_for_a_preemptor(deleted(made) if is_deleting else made)
+
+
+def test_told_by_what_it_is_asked_for() -> None:
+    """Once deleted, the condition that we write is the one that we look for."""
+    told = preempted_by("kubestow", 1)
+    made = objects.pod("a", status={"conditions": [condition(type=told.type, status=told.status, reason=told.reason)]})
+
+    assert is_leaving_for_a_preemptor(deleted(made))

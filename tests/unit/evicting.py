@@ -1,0 +1,156 @@
+"""A brain with one full node and a pod that may have its place, and a wire on which each write can be held or refused."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from scheduler.config.types import Configuration
+from scheduler.core.deltas import Delta
+from scheduler.core.disruption import DISRUPTION_TARGET
+from scheduler.core.errors import ApiError
+from scheduler.core.pod import Pod, PodCondition
+from tests.unit.brain import Brain, manifest, read_pod
+
+
+class Wire:
+    """Takes the place of the brain's status patches and deletions.
+
+    Writes are named `nominate p n1`, `clear q`, `say p`, `tell v0` and `delete v0`. `sent` has them as they leave, `landed`
+    as the server takes them. The watch shows nothing by itself, unless `shows` is on: then deletions begin at once.
+    """
+
+    def __init__(self, brain: Brain, *, shows: bool = False) -> None:
+        self.brain = brain
+        self.shows = shows
+        self.sent: list[str] = []
+        self.landed: list[str] = []
+        self.told: dict[str, PodCondition] = {}
+        """Conditions that victims were given."""
+        self.holds: dict[str, asyncio.Event] = {}
+        self.refuses: dict[str, list[ApiError]] = {}
+        """These writes fail, once for each error."""
+        self.loses: dict[str, list[ApiError]] = {}
+        """These land, and fail all the same."""
+        self.on_landed: Callable[[str], None] | None = None
+        self.on_the_wire = self.most_on_the_wire = 0
+        brain.writer.patch_pod_status = self._patch  # type: ignore[method-assign]
+        brain.writer.delete_pod = self._delete  # type: ignore[method-assign]
+
+    def hold(self, *writes: str) -> None:
+        """They are not answered before `answer` says so."""
+        for write in writes:
+            self.holds[write] = asyncio.Event()
+
+    def answer(self, *writes: str) -> None:
+        for write in writes:
+            self.holds.pop(write).set()
+
+    def victims(self) -> list[str]:
+        """Whose deletion landed, in order."""
+        return [write.partition(" ")[2] for write in self.landed if write.startswith("delete")]
+
+    async def _patch(self, pod: Pod, *, condition: PodCondition | None, nominated_node_name: str | None) -> None:
+        name = pod.metadata.name
+        if condition is not None and condition.type == DISRUPTION_TARGET:
+            await self._write(f"tell {name}")
+            self.told[name] = condition
+        elif nominated_node_name:
+            await self._write(f"nominate {name} {nominated_node_name}")
+        else:
+            await self._write(f"say {name}" if nominated_node_name is None else f"clear {name}")
+
+    async def _delete(self, pod: Pod) -> None:
+        await self._write(f"delete {pod.metadata.name}")
+
+    async def _write(self, what: str) -> None:
+        self.sent.append(what)
+        self.on_the_wire += 1
+        self.most_on_the_wire = max(self.most_on_the_wire, self.on_the_wire)
+        try:
+            if (hold := self.holds.get(what)) is not None:
+                await hold.wait()
+            if self.refuses.get(what):
+                raise self.refuses[what].pop(0)
+        finally:
+            self.on_the_wire -= 1
+        self.landed.append(what)
+        if self.shows and what.startswith("delete"):
+            show(self.brain, what.partition(" ")[2], deleting=True)
+        if self.on_landed is not None:
+            self.on_landed(what)
+        if self.loses.get(what):
+            raise self.loses[what].pop(0)
+
+
+def show(brain: Brain, name: str, *, deleting: bool = False, conditions: Any = (), uid: str = "") -> None:
+    """The watch shows a victim again, changed."""
+    raw = manifest(name, **VICTIM, deleting=deleting, uid=uid or f"uid-{name}")
+    raw["status"]["conditions"] = list(conditions)
+    new = read_pod(raw)
+    brain.parts.intake.pods([Delta(brain.seen.get(name), new)])
+    brain.seen[name] = new
+
+
+VICTIM: dict[str, Any] = {"cpu": "1", "on": "n1", "scheduler": "theirs"}
+
+
+def arena(victims: int = 2, config: Configuration | None = None, **preemptor: Any) -> tuple[Brain, Wire]:
+    """Node n1 is full of v0, v1 …, as important as each other; p needs it all and is more important. Nothing has run."""
+    brain = Brain(config)
+    wire = Wire(brain)
+    brain.node("n1", cpu=str(victims))
+    for i in range(victims):
+        brain.pod(f"v{i}", **VICTIM)
+    brain.pod("p", **{"cpu": str(victims), "priority": 100, **preemptor})
+    return brain, wire
+
+
+def leaves(brain: Brain, name: str) -> None:
+    """The watch shows that the victim's deletion has begun."""
+    show(brain, name, deleting=True)
+
+
+def goes(brain: Brain, name: str) -> None:
+    """The watch shows that it is gone."""
+    brain.gone(name)
+
+
+async def rest(brain: Brain) -> None:
+    """Work until no task moves any more, whatever is held."""
+    for _ in range(5):
+        await brain.settle()
+        await brain.turns()
+    await brain.settle()
+
+
+def events(brain: Brain, reason: str) -> list[tuple[str, str]]:
+    """Whom they are about, and what they say."""
+    return [(event.pod.partition("/")[2], event.note) for event in brain.recorder.events if event.reason == reason]
+
+
+def metric(brain: Brain, name: str) -> float:
+    """A sample by its full name with labels; 0 where there is none yet."""
+    for line in brain.parts.shared.metrics.render().decode().splitlines():
+        if line.startswith(name + " "):
+            return float(line.rpartition(" ")[2])
+    return 0.0
+
+
+def ended(brain: Brain) -> tuple[float, float]:
+    """How many preemptions were carried out, and how many were not."""
+    name = 'scheduler_preemption_goroutines_execution_total{{result="{}"}}'
+    return metric(brain, name.format("success")), metric(brain, name.format("error"))
+
+
+def holds_back(brain: Brain, uid: str = "uid-p") -> bool:
+    """What PreEnqueue would say."""
+    return brain.parts.evictions._preempting.holds_back(uid, brain.cluster)
+
+
+def is_clean(brain: Brain) -> bool:
+    """No preemption is under way, and nothing is remembered of any."""
+    preempting, evictions = brain.parts.evictions._preempting, brain.parts.evictions
+    kept = preempting._last_victim, preempting._preemptor_of, preempting._rounds, preempting._doomed, evictions._plans
+    return not any(kept) and len(evictions) == 0

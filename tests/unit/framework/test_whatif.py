@@ -1,0 +1,427 @@
+"""What if these pods were not there: docs/spec/core.md §3.5 and §3.10, counted aside or tried in the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from scheduler.core.nodeset import NodeSet
+from scheduler.core.podinfo import PodInfo
+from scheduler.core.verdicts import SKIP, AttemptError, Code, Groups, Rejection
+from scheduler.framework.state import CycleState
+from tests.unit.cache.picture import picture
+from tests.unit.objects import node
+from tests.unit.plugins.preempting import House, away_from, near_to, pod, spread
+from tests.unit.toys import Answers, Refuses, Toy, Verifies
+
+BOUND = {"on": "n1"}
+ZONED = node(labels={"zone": "z1"}, cpu="2")
+
+
+@dataclass
+class Flat(Toy):
+    """Refuses by the table `names`, whoever is there."""
+
+    name: str = "Flat"
+    heeds_pods: bool = False
+    names: tuple[str, ...] = ()
+    code: Code = Code.UNRESOLVABLE
+    asked: list[NodeSet] = field(default_factory=list)
+
+    def filter(self, state: CycleState, incoming: PodInfo, nodes: NodeSet) -> Groups:
+        self.asked.append(nodes)
+        out = nodes & self.world.cluster.nodes.by_name(self.names)
+        return {Rejection(self.name, self.code, ("flat no",)): out} if out else {}
+
+
+@dataclass
+class FlatButExact(Flat):
+    """Its Filter gives a necessary condition; the exact answer is Verify's."""
+
+    def verify(self, state: CycleState, incoming: PodInfo, slot: int) -> Rejection | None:
+        return Rejection(self.name, Code.UNSCHEDULABLE, ("not quite",))
+
+
+@dataclass
+class Counts(Toy):
+    """Two pods on a node are too many."""
+
+    name: str = "Counts"
+    no = Rejection("Counts", Code.UNSCHEDULABLE, ("crowded",))
+
+    def filter(self, state: CycleState, incoming: PodInfo, nodes: NodeSet) -> Groups:
+        known = self.world.cluster.nodes
+        out = sum(1 << slot for slot in range(known.capacity) if nodes >> slot & 1 and known.pod_count[slot] > 1)
+        return {self.no: out} if out else {}
+
+    def tally(self, state: CycleState, incoming: PodInfo, slot: int) -> Counted:
+        return Counted(int(self.world.cluster.nodes.pod_count[slot]))
+
+    def tally_shape(self, incoming: PodInfo) -> Hashable:
+        return None
+
+
+@dataclass
+class CountsButExact(Counts):
+    """The same with a Verify: then counting is not enough."""
+
+    def verify(self, state: CycleState, incoming: PodInfo, slot: int) -> Rejection | None:
+        return None
+
+
+@dataclass
+class Counted:
+    there: int
+
+    def add(self, other: PodInfo) -> None:
+        self.there += 1
+
+    def remove(self, other: PodInfo) -> None:
+        self.there -= 1
+
+    def verdict(self) -> Rejection | None:
+        return Counts.no if self.there > 1 else None
+
+
+@dataclass
+class Minds(Toy):
+    """Looks at pods called `noise`, and minds them only if there are any."""
+
+    name: str = "Minds"
+
+    def filter(self, state: CycleState, incoming: PodInfo, nodes: NodeSet) -> Groups:
+        return {}
+
+    def minds(self, state: CycleState, incoming: PodInfo, others: Iterable[PodInfo]) -> bool:
+        return any(other.pod.metadata.name == "noise" for other in (*self.world.cluster.pods(), *others))
+
+
+@dataclass
+class Follows(Answers):
+    """Counts pods by what it is told: the columns have changed already when it is."""
+
+    name: str = "Follows"
+    fails_on: str = ""
+
+    def filter(self, state: CycleState, incoming: PodInfo, nodes: NodeSet) -> Groups:
+        return {}
+
+    def add_pod(self, state: CycleState, incoming: PodInfo, other: PodInfo, slot: int) -> None:
+        self.tell("add", other, slot)
+
+    def remove_pod(self, state: CycleState, incoming: PodInfo, other: PodInfo, slot: int) -> None:
+        self.tell("remove", other, slot)
+
+    def tell(self, what: str, other: PodInfo, slot: int) -> None:
+        there = sorted(self.world.cluster.nodes.pods(slot))
+        self.world.calls.append(f"{what} {other.uid} on {self.world.cluster.nodes.name(slot)}: {' '.join(there)}")
+        if what == self.fails_on:
+            raise AttemptError("lost count", plugin=self.name)
+
+
+# -- counted or tried --------------------------------------------------------------------------------------------------
+
+SOFT = {"whenUnsatisfiable": "ScheduleAnyway"}
+WISH = {
+    "podAntiAffinity": {
+        "preferredDuringSchedulingIgnoredDuringExecution": [
+            {"weight": 1, "podAffinityTerm": {"topologyKey": "zone", "labelSelector": {}}}
+        ]
+    }
+}
+
+
+@pytest.mark.parametrize(
+    ("incoming", "there", "plugins", "counted"),
+    [
+        pytest.param({}, {}, (), True, id="a plain pod"),
+        pytest.param({"ports": ("TCP/80",)}, {"ports": ("TCP/80",)}, (), True, id="host ports"),
+        pytest.param({"topologySpreadConstraints": spread("x")}, {}, (), False, id="a hard spread constraint"),
+        pytest.param({"topologySpreadConstraints": spread("x", **SOFT)}, {}, (), True, id="a soft spread constraint"),
+        pytest.param({"affinity": away_from("x")}, {}, (), False, id="anti-affinity of its own"),
+        pytest.param({"affinity": near_to("x")}, {}, (), False, id="affinity of its own"),
+        pytest.param({"affinity": WISH}, {}, (), True, id="a wish about other pods"),
+        pytest.param({"labels": {"app": "x"}}, {"affinity": away_from("x")}, (), False, id="somebody keeps it away"),
+        pytest.param({"labels": {"app": "y"}}, {"affinity": away_from("x")}, (), True, id="somebody keeps others away"),
+        pytest.param({}, {}, (Refuses("Other"),), False, id="a filter that says nothing of pods"),
+        pytest.param({}, {}, (Flat(),), True, id="a filter that does not look at pods"),
+        pytest.param({}, {}, (FlatButExact(),), False, id="a filter that has to verify"),
+        pytest.param({}, {}, (Verifies("Exact"),), False, id="a filter that says nothing and has to verify"),
+        pytest.param({}, {}, (Counts(),), True, id="a filter that counts aside"),
+        pytest.param({}, {}, (CountsButExact(),), False, id="a filter that counts aside and has to verify"),
+        pytest.param({}, {}, (Minds(),), True, id="a filter that does not mind those there"),
+        pytest.param({}, {"name": "noise"}, (Minds(),), False, id="a filter that minds those there"),
+        pytest.param({}, {}, (Flat(), Refuses("Other")), False, id="one of two says nothing"),
+    ],
+)
+def test_counted_or_tried(
+    incoming: dict[str, Any], there: dict[str, Any], plugins: tuple[Any, ...], counted: bool
+) -> None:
+    """Questions are answered aside only if every filter allows it, and without touching the cache then."""
+    house = House(ZONED, pod(**{"name": "a", **there, **BOUND}), plugins=plugins)
+    what_if = house.what_if(pod("incoming", 10, **incoming))
+    slot = house.slot("n1")
+    stamp = house.cluster.nodes.stamps[slot]
+    with what_if.on(slot) as scene:
+        scene.remove(next(iter(house.cluster.pods())))
+
+    assert counted is what_if.is_counted
+    assert counted is (house.cluster.nodes.stamps[slot] == stamp)
+
+
+@pytest.mark.parametrize(
+    ("newcomer", "plugins", "counted"),
+    [
+        pytest.param({}, (), True, id="a plain newcomer"),
+        pytest.param({"affinity": near_to("x")}, (), True, id="one that wants to be near somebody"),
+        pytest.param({"affinity": away_from("x")}, (), False, id="one that keeps somebody away"),
+        pytest.param({"name": "noise"}, (Minds(),), False, id="one that a filter minds"),
+        pytest.param({"name": "noise"}, (), True, id="one that no filter minds"),
+    ],
+)
+def test_newcomers_may_have_to_be_tried(newcomer: dict[str, Any], plugins: tuple[Any, ...], counted: bool) -> None:
+    """Whoever is nominated here may bring a rule that no filter had to look at before."""
+    house = House(ZONED, plugins=plugins)
+    what_if = house.what_if(pod("incoming", 10))
+    newcomers = [pod(**{"name": "newcomer", "priority": 10, **newcomer})]
+
+    assert what_if.is_counted
+    assert counted is (what_if.counted(house.slot("n1"), newcomers) is not None)
+
+
+@pytest.mark.parametrize("plugins", [pytest.param((), id="counted"), pytest.param((Refuses("Other"),), id="tried")])
+def test_pods_leave_and_come_back(plugins: tuple[Any, ...]) -> None:
+    """The verdict is that of those who are there now; afterwards all are back."""
+    low = [pod(f"low{at}", on="n1", cpu="1") for at in range(2)]
+    house = House(ZONED, *low, plugins=plugins)
+    before = picture(house.cluster)
+    incoming = pod("incoming", 10, cpu="1500m")
+    verdicts = []
+    with house.what_if(incoming).on(house.slot("n1")) as scene:
+        verdicts.append(scene.verdict())
+        for step, which in ((scene.remove, 0), (scene.remove, 1), (scene.add, 0), (scene.remove, 0)):
+            step(low[which])
+            verdicts.append(scene.verdict())
+
+    no = Rejection("NodeResourcesFit", Code.UNSCHEDULABLE, ("Insufficient cpu",))
+    assert verdicts == [no, no, None, no, None]
+    assert before == picture(house.cluster)
+
+
+def test_an_exception_in_the_scene_puts_everything_back() -> None:
+    """Whatever ends the block."""
+    low = pod("low", on="n1", cpu="1")
+    house = House(ZONED, low, plugins=(Refuses("Other"),))
+    before = picture(house.cluster)
+
+    def interrupted() -> None:
+        with house.what_if(pod("incoming", 10)).on(house.slot("n1")) as scene:
+            scene.remove(low)
+            assert not house.cluster.nodes.pods(house.slot("n1"))
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        interrupted()
+
+    assert before == picture(house.cluster)
+
+
+# -- those ahead -------------------------------------------------------------------------------------------------------
+
+NO_CPU = Rejection("NodeResourcesFit", Code.UNSCHEDULABLE, ("Insufficient cpu",))
+
+
+@pytest.mark.parametrize("plugins", [pytest.param((), id="counted"), pytest.param((Refuses("Other"),), id="tried")])
+@pytest.mark.parametrize(
+    ("nominated", "no"),
+    [
+        pytest.param(pod("other", 11, cpu="1"), NO_CPU, id="of higher priority"),
+        pytest.param(pod("other", 10, cpu="1"), NO_CPU, id="of equal priority"),
+        pytest.param(pod("other", 9, cpu="1"), None, id="of lower priority"),
+        pytest.param(pod("other", 10, cpu="1", scheduler="default-scheduler"), NO_CPU, id="another scheduler's"),
+        pytest.param(pod("incoming", 10, cpu="1"), None, id="the pod itself"),
+        pytest.param(pod("there", 10, cpu="1"), None, id="one that is bound by now"),
+        pytest.param(pod("other", 10, cpu="500m"), None, id="a small one"),
+    ],
+)
+def test_nominated_pods_count(nominated: PodInfo, no: Rejection | None, plugins: tuple[Any, ...]) -> None:
+    """Those of equal or higher priority hold their place already, wherever the answer comes from."""
+    low = pod("low", on="n1", cpu="1")
+    house = House(ZONED, node("n2"), low, pod("there", 10, on="n2"), plugins=plugins)
+    house.nominate("n1", nominated)
+    incoming = pod("incoming", 10, cpu="1500m")
+    with house.what_if(incoming).on(house.slot("n1")) as scene:
+        scene.remove(low)
+
+        assert no == scene.verdict()
+
+
+@pytest.mark.parametrize(
+    ("labels", "no"),
+    [
+        pytest.param({"app": "x"}, "node(s) didn't satisfy existing pods anti-affinity rules", id="whom it keeps away"),
+        pytest.param({"app": "y"}, None, id="whom it does not"),
+    ],
+)
+def test_a_newcomer_with_anti_affinity(labels: dict[str, str], no: str | None) -> None:
+    """It is tried in the cache, once, also for a pod that is counted elsewhere; and leaves it again."""
+    low = pod("low", on="n1", cpu="1")
+    house = House(ZONED, low)
+    house.nominate("n1", pod("other", 10, affinity=away_from("x")))
+    before = picture(house.cluster)
+    what_if = house.what_if(pod("incoming", 10, cpu="2", labels=labels))
+    assert what_if.is_counted
+    with what_if.on(house.slot("n1")) as scene:
+        scene.remove(low)
+        verdict = scene.verdict()
+
+    assert no == (verdict and verdict.message)
+    assert before == picture(house.cluster)
+
+
+def test_affinity_to_a_nominated_pod_does_not_help() -> None:
+    """It must fit with those ahead, and without them."""
+    low = pod("low", on="n1", cpu="2")
+    house = House(ZONED, low)
+    house.nominate("n1", pod("other", 10, labels={"app": "x"}))
+    with house.what_if(pod("incoming", 10, cpu="2", affinity=near_to("x"))).on(house.slot("n1")) as scene:
+        scene.remove(low)
+        no = scene.verdict()
+
+    assert no == Rejection("InterPodAffinity", Code.UNRESOLVABLE, ("node(s) didn't match pod affinity rules",))
+
+
+# -- plugins of others -------------------------------------------------------------------------------------------------
+
+
+def test_a_plugin_that_follows_pods_is_told() -> None:
+    """Each that leaves and comes back, after the columns have changed, and nothing of the undoing."""
+    low = pod("low", on="n1")
+    house = House(ZONED, low, plugins=(Follows(),))
+    house.nominate("n1", pod("other", 10))
+    what_if = house.what_if(pod("incoming", 10))
+    house.calls.clear()
+    with what_if.on(house.slot("n1")) as scene:
+        scene.remove(low)
+        scene.verdict()
+        scene.add(low)
+
+    assert house.calls == [
+        "remove default/low on n1: ",
+        "add default/other on n1: default/other",
+        "add default/low on n1: default/low",
+    ]
+
+
+def test_a_plugin_whose_pre_filter_skipped_is_not_told() -> None:
+    """It has nothing to do with this pod, so the pod is counted, too."""
+    low = pod("low", on="n1")
+    house = House(ZONED, low, plugins=(Follows(answer=SKIP),))
+    what_if = house.what_if(pod("incoming", 10))
+    house.calls.clear()
+    with what_if.on(house.slot("n1")) as scene:
+        scene.remove(low)
+        scene.verdict()
+
+    assert what_if.is_counted
+    assert house.calls == []
+
+
+# -- filters that do not look at pods ----------------------------------------------------------------------------------
+
+
+def test_flat_filters_are_asked_once_for_all_nodes() -> None:
+    """And again for a node that was not announced."""
+    flat = Flat(names=("n2",))
+    house = House(*(node(f"n{at}") for at in range(1, 5)), plugins=(flat,))
+    what_if = house.what_if(pod("incoming", 10))
+    three = house.cluster.nodes.by_name(("n1", "n2", "n3"))
+    what_if.about(three)
+    hopeless = [what_if.hopeless(house.slot(name)) for name in ("n1", "n2", "n3")]
+    with what_if.on(house.slot("n2")) as scene:
+        no = scene.verdict()
+    asked = list(flat.asked)
+    last = what_if.hopeless(house.slot("n4"))
+
+    assert hopeless == [False, True, False]
+    assert last is False
+    assert no == Rejection("Flat", Code.UNRESOLVABLE, ("flat no",))
+    assert asked == [three]
+    assert flat.asked == [three, house.cluster.nodes.present]
+
+
+@pytest.mark.parametrize(
+    ("plugins", "reason"),
+    [
+        pytest.param((Flat(names=("n1",)), Counts()), "flat no", id="the flat one is first"),
+        pytest.param((Counts(), Flat(names=("n1",))), "crowded", id="the counting one is first"),
+        pytest.param((Counts(), Flat("Flat2", names=("n2",))), "crowded", id="the flat one says nothing of this node"),
+        pytest.param((Flat(names=("n1",)), Flat("Flat2", names=("n1",))), "flat no", id="two flat ones"),
+    ],
+)
+def test_the_first_filter_in_order_gives_the_reason(plugins: tuple[Any, ...], reason: str) -> None:
+    """As when the filters run one after the other."""
+    house = House(ZONED, node("n2"), *(pod(f"a{at}", on="n1") for at in range(3)), plugins=plugins)
+    incoming = pod("incoming", 10)
+    what_if = house.what_if(incoming)
+    with what_if.on(house.slot("n1")) as scene:
+        counted = scene.verdict()
+    state = CycleState()
+    house.runner.pre_filter(state, incoming)
+
+    assert what_if.is_counted
+    assert counted is not None
+    assert counted.message == reason
+    assert counted == house.runner.check_node(incoming, house.slot("n1"), state)
+
+
+# -- failures ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_failing_filter_fails_this_node() -> None:
+    """It is an answer like any other to whoever asks, with upstream's text; the next node is another matter."""
+    house = House(ZONED, node("n2"), plugins=(Flat(names=("n1",), code=Code.ERROR),))
+    what_if = house.what_if(pod("incoming", 10))
+    verdicts = []
+    for name in ("n1", "n2"):
+        with what_if.on(house.slot(name)) as scene:
+            verdicts.append(scene.verdict())
+
+    assert verdicts == [Rejection("Flat", Code.ERROR, ('running "Flat" filter plugin: flat no',)), None]
+
+
+# -- shapes ------------------------------------------------------------------------------------------------------------
+
+BASE: dict[str, Any] = {"cpu": "1", "ports": ("TCP/80",)}
+
+
+@pytest.mark.parametrize(
+    ("more", "equal"),
+    [
+        pytest.param({"labels": {"app": "x"}}, True, id="labels"),
+        pytest.param({"ns": "other"}, True, id="a namespace"),
+        pytest.param({"nodeSelector": {"zone": "z1"}}, True, id="a node selector"),
+        pytest.param({"cpu": "2"}, False, id="more cpu"),
+        pytest.param({"requests": {"example.com/gpu": "1"}}, False, id="another resource"),
+        pytest.param({"ports": ("UDP/80",)}, False, id="another port"),
+        pytest.param({"ports": ()}, False, id="no port"),
+    ],
+)
+def test_shape(more: dict[str, Any], equal: bool) -> None:
+    """Equal where what is counted is equal; the rest is asked of the node each time."""
+    house = House(ZONED)
+    shapes: list[Hashable] = [house.what_if(pod("incoming", 10, **spec)).shape for spec in (BASE, {**BASE, **more})]
+
+    assert equal is (shapes[0] == shapes[1])
+
+
+def test_where_the_pod_itself_is_nominated_to() -> None:
+    """As its status says, else as we remember."""
+    house = House(ZONED)
+    house.nominate("n1", pod("ours", 10))
+    incoming = (pod("ours", 10), pod("ours", 10, nominated="n2"), pod("another", 10))
+
+    assert [house.what_if(one).nominated_to for one in incoming] == ["n1", "n2", ""]

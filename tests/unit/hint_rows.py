@@ -1,0 +1,250 @@
+"""What the tables of queueing hints are made of: a pod that one plugin refused, and what happens then.
+
+Everything is real but the API server: the pod `p` is tried, refused and parked, and the news come as the watch shows them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import msgspec
+import pytest
+
+from scheduler.config.args import NodeAffinityArgs, NodeResourcesFitArgs, PodTopologySpreadArgs
+from scheduler.config.types import OUR_NAME, Configuration, Profile
+from scheduler.core.decode import ObjectDecoder
+from scheduler.core.deltas import Delta
+from scheduler.core.events import ASSIGNED_POD_DELETE, NODE_ADD, NODE_DELETE, Action, ClusterEvent, Resource
+from scheduler.kube.kinds import KINDS
+from tests.unit.brain import Brain, manifest, read_node, read_pod
+
+Thing: TypeAlias = Callable[[Brain], None]
+"""Something that the watch shows."""
+
+LABELLED = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_LABEL)
+TAINTED = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_TAINT)
+RESIZED_NODE = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_ALLOCATABLE)
+FEATURED = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_DECLARED_FEATURE)
+POD_CAME = ClusterEvent(Resource.ASSIGNED_POD, Action.ADD)
+POD_LABELLED = ClusterEvent(Resource.ASSIGNED_POD, Action.UPDATE_POD_LABEL)
+POD_SHRANK = ClusterEvent(Resource.ASSIGNED_POD, Action.UPDATE_POD_SCALE_DOWN)
+POD_OTHERWISE = ClusterEvent(Resource.ASSIGNED_POD, Action.UPDATE_OTHER)
+OWN_LABEL = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_LABEL)
+OWN_SHRANK = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_SCALE_DOWN)
+OWN_TOLERATION = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_TOLERATION)
+OWN_GATES = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED)
+OWN_OTHER = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_OTHER)
+NAMESPACE_CAME = ClusterEvent(Resource.NAMESPACE, Action.ADD)
+NAMESPACE_LABELLED = ClusterEvent(Resource.NAMESPACE, Action.UPDATE_OTHER)
+
+POD_GONE = ASSIGNED_POD_DELETE
+CAME, GONE = NODE_ADD, NODE_DELETE
+
+HARD = "requiredDuringSchedulingIgnoredDuringExecution"
+WAITS = "p"
+"""The name of the pod that waits."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One thing that happens to one waiting pod."""
+
+    plugin: str
+    event: ClusterEvent
+    given: tuple[Thing, ...]
+    waits: dict[str, Any]
+    then: tuple[Thing, ...]
+    woken: bool
+    profile: Profile
+    beside: frozenset[str] = frozenset()
+    """Who else refused the pod."""
+    meanwhile: tuple[Thing, ...] = ()
+    """What happens first, while it waits already."""
+    by_hand: bool = False
+    """No pod in the queue is ever refused by this plugin: it is parked as if it had been."""
+
+
+def wakes(plugin: str, event: ClusterEvent, text: str, **row: Any) -> Any:
+    """The pod is worth another try."""
+    return _row(plugin, event, text, woken=True, **row)
+
+
+def leaves(plugin: str, event: ClusterEvent, text: str, **row: Any) -> Any:
+    """The event cannot help the pod."""
+    return _row(plugin, event, text, woken=False, **row)
+
+
+def _row(plugin: str, event: ClusterEvent, text: str, *, woken: bool, **row: Any) -> Any:
+    row = {"given": (), "waits": {}, "then": (), "profile": DEFAULT, **row}
+    for name in ("given", "then"):
+        if not isinstance(row[name], tuple):
+            row[name] = (row[name],)
+    sense = "wakes" if woken else "leaves"
+    return pytest.param(
+        Row(plugin, event, woken=woken, **row), id=f"{plugin} {sense} its pod when {text} ({event.label})"
+    )
+
+
+# -- profiles ----------------------------------------------------------------------------------------------------------
+
+
+def profile(**args: Any) -> Profile:
+    """One with these arguments: plugin name → arguments."""
+    plain = Profile(OUR_NAME)
+    return Profile(OUR_NAME, args={**plain.args, **args})
+
+
+DEFAULT = Profile(OUR_NAME)
+ONLY_IN_CELLAR = profile(
+    NodeAffinity=NodeAffinityArgs(
+        {HARD: {"nodeSelectorTerms": [{"matchExpressions": [{"key": "cellar", "operator": "Exists"}]}]}}
+    )
+)
+IGNORES_GPUS = profile(NodeResourcesFit=NodeResourcesFitArgs(ignored_resources=("example.com/gpu",)))
+
+
+def spreads_by_default(*constraints: Any) -> Profile:
+    """A profile with these default constraints."""
+    return profile(PodTopologySpread=PodTopologySpreadArgs(constraints, "List"))
+
+
+def brain_of(one: Profile) -> Brain:
+    """Everything that decides, with this profile only."""
+    return Brain(Configuration(profiles=(one,)))
+
+
+# -- what the watch shows ----------------------------------------------------------------------------------------------
+
+
+def node(name: str, *, zone: str = "", labels: Any = None, **more: Any) -> Thing:
+    """It comes or changes. `taints` are `key:Effect`; amounts by name; `features` are declared."""
+    found = {**({"zone": zone} if zone else {}), **(labels or {})}
+    taints = [dict(zip(("key", "effect"), text.split(":"))) for text in more.pop("taints", ())]
+    spec = {"taints": taints, "unschedulable": more.pop("cordoned", False)}
+    features = list(more.pop("features", ()))
+    allocatable = {"cpu": "4", "memory": "8Gi", "pods": "110", **more}
+    raw = {
+        "metadata": {"name": name, "labels": found},
+        "spec": spec,
+        "status": {"allocatable": allocatable, "declaredFeatures": features},
+    }
+
+    def shown(brain: Brain) -> None:
+        new = read_node(raw)
+        brain.parts.intake.nodes([Delta(brain.nodes.get(name), new)])
+        brain.nodes[name] = new
+
+    return shown
+
+
+def node_gone(name: str) -> Thing:
+    """The node is deleted."""
+    return lambda brain: brain.node_gone(name)
+
+
+def pod(name: str, *, namespace: str = "default", status: dict[str, Any] | None = None, **spec: Any) -> Thing:
+    """It comes or changes; `spec` is that of `brain.manifest`, and `owners`."""
+    owners = spec.pop("owners", [])
+
+    def shown(brain: Brain) -> None:
+        raw = manifest(name, **spec)
+        raw["metadata"].update(namespace=namespace, ownerReferences=owners)
+        raw["status"].update(status or {})
+        new = read_pod(raw)
+        brain.parts.intake.pods([Delta(brain.seen.get(name), new)])
+        brain.seen[name] = new
+
+    return shown
+
+
+def gone(name: str) -> Thing:
+    """The pod is deleted."""
+    return lambda brain: brain.gone(name)
+
+
+def shown(
+    kind: str, name: str, *, namespace: str = "default", labels: dict[str, str] | None = None, **spec: Any
+) -> Thing:
+    """An object of another kind comes or changes."""
+    metadata = {"name": name, "uid": name, "labels": labels or {}}
+    if kind != "Namespace":
+        metadata["namespace"] = namespace
+    return _delta(kind, name, {"metadata": metadata, "spec": spec})
+
+
+def withdrawn(kind: str, name: str) -> Thing:
+    """An object of another kind is deleted."""
+    return _delta(kind, name, None)
+
+
+def _delta(kind: str, name: str, raw: dict[str, Any] | None) -> Thing:
+    typ = KINDS[kind].typ
+    assert typ is not None
+
+    def happens(brain: Brain) -> None:
+        known: dict[tuple[str, str], Any] = brain.__dict__.setdefault("others", {})
+        new = None if raw is None else ObjectDecoder(kind, typ).decode(msgspec.json.encode(raw))
+        brain.parts.intake.apply(kind, [Delta(known.pop((kind, name), None), new)])
+        if new is not None:
+            known[kind, name] = new
+
+    return happens
+
+
+# -- parts of pods -----------------------------------------------------------------------------------------------------
+
+
+def asks(_name: str = "c", **requests: str) -> list[dict[str, Any]]:
+    """`containers` of one that requests these."""
+    return [{"name": _name, "resources": {"requests": requests}}]
+
+
+def listens(port: int) -> list[dict[str, Any]]:
+    """`containers` of one with this host port."""
+    return [{"name": "c", "ports": [{"containerPort": port, "hostPort": port}]}]
+
+
+def tolerates(*keys: str) -> list[dict[str, Any]]:
+    """`tolerations` of taints with these keys."""
+    return [{"key": key, "operator": "Exists"} for key in keys]
+
+
+def needs(key: str, operator: str, *values: str) -> dict[str, Any]:
+    """`affinity` that a node must satisfy."""
+    term = {"matchExpressions": [{"key": key, "operator": operator, "values": list(values)}]}
+    return {"nodeAffinity": {HARD: {"nodeSelectorTerms": [term]}}}
+
+
+def pinned(name: str) -> dict[str, Any]:
+    """`affinity` as that of a DaemonSet's pod."""
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]}
+    return {"nodeAffinity": {HARD: {"nodeSelectorTerms": [term]}}}
+
+
+def near(app: str, key: str = "zone", **more: Any) -> dict[str, Any]:
+    """`affinity` to pods of an app."""
+    return {"podAffinity": {HARD: [_term(app, key, more)]}}
+
+
+def apart(*apps: str, key: str = "zone", **more: Any) -> dict[str, Any]:
+    """`affinity` away from pods of these apps, a term each."""
+    return {"podAntiAffinity": {HARD: [_term(app, key, more) for app in apps]}}
+
+
+def _term(app: str, key: str, more: dict[str, Any]) -> dict[str, Any]:
+    return {"topologyKey": key, "labelSelector": {"matchLabels": {"app": app}}, **more}
+
+
+def spread(app: str = "web", key: str = "zone", **more: Any) -> list[dict[str, Any]]:
+    """`topologySpreadConstraints` of a hard one over the pods of an app."""
+    return [
+        {
+            "maxSkew": 1,
+            "topologyKey": key,
+            "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": {"app": app}},
+            **more,
+        }
+    ]

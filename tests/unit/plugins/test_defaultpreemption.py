@@ -1,0 +1,506 @@
+"""Whether a pod may preempt, where, and which node it takes: docs/spec/core.md §3.10 steps 1, 2 and 4, and §9.7."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from scheduler.config.args import DefaultPreemptionArgs, KubestowArgs
+from scheduler.core.disruption import PodDisruptionBudget
+from scheduler.core.node import Node
+from scheduler.core.podinfo import PodInfo
+from scheduler.core.verdicts import Code, Nominate, Rejection
+from scheduler.framework.preempting import LOST_BEFORE_BRAKE
+from tests.unit.objects import node
+from tests.unit.plugins.preempting import OTHERS, House, Looks, Ticking, budget, pod
+
+PARITY = KubestowArgs(parity=True)
+X = {"app": "x"}
+LOWEST = -(2**31)
+
+
+def low(name: str, on: str, priority: int = 0, *, cpu: str = "1", **more: Any) -> PodInfo:
+    return pod(name, priority, on=on, cpu=cpu, **more)
+
+
+def incoming(priority: int = 10, *, cpu: str = "2", **more: Any) -> PodInfo:
+    return pod("incoming", priority, cpu=cpu, **more)
+
+
+def small(*names: str) -> list[Node]:
+    """Nodes of 2 CPU."""
+    return [node(name, cpu="2") for name in names]
+
+
+# -- step 1: may it ----------------------------------------------------------------------------------------------------
+
+TERMINATING = "preemption: not eligible due to a terminating pod on the nominated node."
+
+
+@pytest.mark.parametrize(
+    ("comes", "there", "says"),
+    [
+        pytest.param(
+            incoming(preemptionPolicy="Never"),
+            [low("a", "n1")],
+            "preemption: not eligible due to preemptionPolicy=Never.",
+            id="a policy that forbids it",
+        ),
+        pytest.param(incoming(preemptionPolicy="PreemptLowerPriority"), [low("a", "n1")], None, id="the other policy"),
+        pytest.param(incoming(), [low("a", "n1", leaving="preemptor")], None, id="no nomination"),
+        pytest.param(
+            incoming(nominated="n1"), [low("a", "n1", leaving="preemptor")], TERMINATING, id="a victim is leaving there"
+        ),
+        pytest.param(
+            incoming(nominated="n1"),
+            [low("a", "n1", leaving="other")],
+            None,
+            id="a pod is leaving there for its own reasons",
+        ),
+        pytest.param(
+            incoming(nominated="n1"),
+            [low("a", "n1"), low("b", "n1", 10, leaving="preemptor")],
+            None,
+            id="an equal pod is leaving there",
+        ),
+        pytest.param(
+            incoming(nominated="n2"),
+            [low("a", "n1", leaving="preemptor"), low("b", "n2")],
+            None,
+            id="a victim is leaving elsewhere",
+        ),
+        pytest.param(
+            incoming(nominated="gone"), [low("a", "n1", leaving="preemptor")], None, id="its nominated node is gone"
+        ),
+        pytest.param(
+            incoming(nominated="tainted"),
+            [low("a", "n1"), low("b", "tainted", leaving="preemptor")],
+            None,
+            id="nothing helps on its nominated node any more",
+        ),
+        pytest.param(
+            incoming(nominated="n1", nodeSelector={"a": "b"}),
+            [low("a", "n1", leaving="preemptor")],
+            None,
+            id="its nominated node no longer matches",
+        ),
+    ],
+)
+def test_eligibility(comes: PodInfo, there: list[PodInfo], says: str | None) -> None:
+    """A pod that may not preempt says why, and its nomination stays as it is."""
+    house = House(*small("n1", "n2"), node("tainted", cpu="2", taints=("t=:NoSchedule",)), *there)
+    house.put(low("full1", "n1"))
+    house.put(low("full2", "n2"))
+    answer = house.asked(comes)
+
+    if says is None:
+        assert isinstance(answer, Nominate)
+    else:
+        assert answer == Rejection("DefaultPreemption", Code.UNSCHEDULABLE, (says,))
+
+
+def test_a_nomination_that_only_we_remember_counts() -> None:
+    """The patch may not have come back yet."""
+    house = House(*small("n1"), low("a", "n1", leaving="preemptor"))
+    house.nominate("n1", incoming())
+
+    assert house.asked(incoming()) == Rejection("DefaultPreemption", Code.UNSCHEDULABLE, (TERMINATING,))
+
+
+def test_only_exposed_pods_make_it_wait() -> None:
+    """With `victims: own` a leaving pod of another scheduler is nobody's victim of ours."""
+    house = House(*small("n1"), low("a", "n1", leaving="preemptor", scheduler=OTHERS), ours=KubestowArgs(victims="own"))
+    house.put(low("b", "n1"))
+
+    assert house.chosen(incoming(cpu="1", nominated="n1")) == ("n1", ["b"])
+
+
+def test_every_run_is_counted() -> None:
+    """preemption_attempts_total, whatever comes of it."""
+    house = House(*small("n1"), low("a", "n1"))
+    runs = []
+    house.handle.preempting.attempted = lambda: runs.append(1)
+    for comes in (incoming(), incoming(preemptionPolicy="Never"), incoming(0)):
+        house.asked(comes)
+
+    assert len(runs) == 3
+
+
+# -- step 2: nodes that come into question, and the text if none does ----------------------------------------------------
+
+NOT_HELPFUL = "Preemption is not helpful for scheduling"
+NO_VICTIMS = "No preemption victims found for incoming pod"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "there", "comes", "text"),
+    [
+        pytest.param(
+            small("n1", "n2"), [low("a", "n1", 10), low("b", "n2", 11)], incoming(), f"0/2 nodes are available: 2 {NO_VICTIMS}.",
+            id="nobody lower",
+        ),
+        pytest.param(
+            small("n1", "n2"), [low("a", "n1"), low("b", "n2")], incoming(nodeSelector={"a": "b"}),
+            f"0/2 nodes are available: 2 {NOT_HELPFUL}.",
+            id="nothing helps anywhere",
+        ),
+        pytest.param(
+            small("n1", "n2"), [low("a", "n1")], incoming(cpu="3"), f"0/2 nodes are available: 2 {NOT_HELPFUL}.",
+            id="larger than every node",
+        ),
+        pytest.param(
+            [*small("n1", "n2"), node("n3", cpu="1"), node("n4", cpu="2", cordoned=True)],
+            [low("a", "n1", 10), low("b", "n1"), low("c", "n2", 10), low("d", "n3"), low("e", "n4")],
+            incoming(),
+            f"0/4 nodes are available: 1 Insufficient cpu, 1 {NO_VICTIMS}, 2 {NOT_HELPFUL}.",
+            id="a bit of everything, sorted as text",
+        ),
+        pytest.param(
+            [node("n1", cpu="2", memory="2Gi", pods="2")],
+            [low("a", "n1", 10, requests={"memory": "1Gi"}), low("b", "n1", 10, cpu="0"), low("c", "n1", cpu="0")],
+            incoming(requests={"memory": "2Gi"}),
+            "0/1 nodes are available: 1 Insufficient cpu, 1 Insufficient memory, 1 Too many pods.",
+            id="each reason of a node is counted",
+        ),
+        pytest.param(
+            [*small("n1", "n2"), node("n3", cpu="2")],
+            [low("a", "n1", 10), low("b", "n2")],
+            incoming(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+                {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]}}}),
+            f"0/3 nodes are available: 1 {NO_VICTIMS}, 2 {NOT_HELPFUL}.",
+            id="nodes that PreFilter left out",
+        ),
+    ],
+)  # fmt: skip
+def test_text_without_candidates(nodes: list[Node], there: list[PodInfo], comes: PodInfo, text: str) -> None:
+    """Every node counts, those that no eviction could help as well; the nomination is cleared."""
+    house = House(*nodes, *there)
+
+    assert house.said(comes) == f"preemption: {text}"
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        pytest.param(Code.UNRESOLVABLE, f"preemption: 0/2 nodes are available: 2 {NOT_HELPFUL}.", id="unresolvable"),
+        pytest.param(Code.PENDING, f"preemption: 0/2 nodes are available: 2 {NOT_HELPFUL}.", id="pending"),
+    ],
+)
+def test_only_unschedulable_nodes_come_into_question(code: Code, text: str) -> None:
+    """Exactly that code, however many lower pods there are."""
+    house = House(*small("n1", "n2"), low("a", "n1"), low("b", "n2"))
+    answer, _ = house.driven(incoming(cpu="1500m"), house.all_refused(code))
+
+    assert isinstance(answer, Nominate)
+    assert answer.rejection is not None
+    assert answer.rejection.message == text
+
+
+def test_no_nodes_at_all() -> None:
+    """Upstream does not come here without nodes; it must not matter."""
+    answer, _ = House().driven(incoming(), {})
+
+    assert isinstance(answer, Nominate)
+    assert answer.node_name == ""
+
+
+@pytest.mark.parametrize(
+    ("nodes", "text"),
+    [
+        pytest.param(("n1",), 'expected at least one victim pod on node "n1"', id="one"),
+        pytest.param(
+            ("n1", "n2"),
+            '[expected at least one victim pod on node "n1", expected at least one victim pod on node "n2"]',
+            id="several",
+        ),
+    ],
+)
+def test_errors_alone(nodes: tuple[str, ...], text: str) -> None:
+    """Without a candidate they are the answer; refusals of other nodes are not told, and the nomination stays."""
+    house = House(*small(*nodes, "n9"), *(low(f"low-{name}", name) for name in nodes), low("b", "n9", 10))
+    answer, _ = house.driven(incoming(cpu="1"), house.all_refused())
+
+    assert answer == Rejection("DefaultPreemption", Code.ERROR, (f"preemption: {text}",))
+
+
+def test_errors_beside_a_candidate_are_nothing() -> None:
+    """The candidate is taken."""
+    house = House(*small("n1", "n2"), low("a", "n1"), low("b", "n2", cpu="2"))
+    answer, _ = house.driven(incoming(cpu="1"), house.all_refused())
+
+    assert isinstance(answer, Nominate)
+    assert (answer.node_name, answer.rejection) == ("n2", None)
+
+
+# -- step 2: how many are looked at --------------------------------------------------------------------------------------
+
+
+def looked_at(
+    nodes: int, args: DefaultPreemptionArgs, *budgets: PodDisruptionBudget, empty: int = 0, start: float = 0.0
+) -> list[str]:
+    """The nodes whose dry run was made; the first `empty` nodes hold an equal pod, the others a lower one."""
+    looks = Looks()
+    house = House(*(node(f"n{at}", cpu="1") for at in range(nodes)), *budgets, args=args, plugins=(looks,))
+    house.chance.value = start
+    for at in range(nodes):
+        house.put(low(f"low{at}", f"n{at}", 10 if at < empty else 0, labels={"at": str(at)}))
+    house.driven(incoming(cpu="1"), house.all_refused())
+    return looks.at
+
+
+def args(percentage: int, absolute: int) -> DefaultPreemptionArgs:
+    return DefaultPreemptionArgs(percentage, absolute)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "given", "looked"),
+    [
+        pytest.param(10, args(10, 100), 10, id="fewer than the least number: all of them"),
+        pytest.param(150, args(10, 100), 100, id="the least number"),
+        pytest.param(1000, args(10, 100), 100, id="as many by share as by number"),
+        pytest.param(1100, args(10, 100), 110, id="the share"),
+        pytest.param(20, args(50, 1), 10, id="half"),
+        pytest.param(20, args(10, 5), 5, id="the number is more than the share"),
+        pytest.param(19, args(10, 1), 1, id="the share is rounded down"),
+        pytest.param(20, args(100, 1), 20, id="everything"),
+        pytest.param(20, args(0, 3), 3, id="no share"),
+        pytest.param(5, args(10, 0), 1, id="neither: still until there is one"),
+    ],
+)
+def test_how_many_are_looked_at(nodes: int, given: DefaultPreemptionArgs, looked: int) -> None:
+    """min(max(n * percentage // 100, absolute), n), if each of them would do."""
+    assert looked == len(looked_at(nodes, given))
+
+
+def test_nodes_without_lower_pods_count_and_cost_nothing() -> None:
+    """They are part of n, as upstream's; nobody is asked about them."""
+    assert looked_at(20, args(50, 1), empty=8) == [f"n{at}" for at in range(8, 18)]
+
+
+@pytest.mark.parametrize(
+    ("start", "nodes"),
+    [
+        pytest.param(0.0, ["n0", "n1"], id="the first"),
+        pytest.param(0.5, ["n3", "n4"], id="in the middle"),
+        pytest.param(0.99, ["n5", "n0"], id="the last, and round"),
+    ],
+)
+def test_the_search_begins_anywhere(start: float, nodes: list[str]) -> None:
+    """At a random node, and goes round."""
+    assert nodes == looked_at(6, args(0, 2), start=start)
+
+
+@pytest.mark.parametrize(
+    ("protected", "looked"),
+    [
+        pytest.param(("9",), 2, id="far away"),
+        pytest.param(("0",), 2, id="the first: the second is one without a violation"),
+        pytest.param(("0", "1", "2"), 4, id="the first three: until the fourth"),
+        pytest.param(tuple(map(str, range(10))), 10, id="all of them"),
+    ],
+)
+def test_until_one_violates_no_budget(protected: tuple[str, ...], looked: int) -> None:
+    """Enough of them are not enough while each would violate a budget."""
+    selector = {"matchExpressions": [{"key": "at", "operator": "In", "values": list(protected)}]}
+
+    assert looked == len(looked_at(10, args(0, 2), budget("d", 0, selector)))
+
+
+# -- step 4: which node ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        pytest.param(
+            [low("a", "n1", 5), low("b", "n1", 5)],
+            [low("c", "n2", 1, labels=X, cpu="2")],
+            id="(a) fewer violated budgets, whatever the priorities",
+        ),
+        pytest.param(
+            [low("a", "n1", 4), low("b", "n1", 4)],
+            [low("c", "n2", 5), low("d", "n2", -9)],
+            id="(b) the lower top priority",
+        ),
+        pytest.param(
+            [low("a", "n1", 5), low("b", "n1", 3)], [low("c", "n2", 5), low("d", "n2", 4)], id="(c) the lower sum"
+        ),
+        pytest.param(
+            [low("a", "n1", -5, cpu="2")],
+            [low("c", "n2", -5), low("d", "n2", -5)],
+            id="(c) below zero more of them are dearer",
+        ),
+        pytest.param(
+            [low("a", "n1", 5, cpu="2")],
+            [low("c", "n2", 5), low("d", "n2", LOWEST)],
+            id="(d) fewer, where the sum does not show it",
+        ),
+        pytest.param(
+            [low("a", "n1", 5, started="3"), low("b", "n1", 4, started="1")],
+            [low("c", "n2", 5, started="2"), low("d", "n2", 4, started="4")],
+            id="(e) the later start, of the top priority only",
+        ),
+        pytest.param(
+            [low("a", "n1", 5, started="2"), low("b", "n1", 5, started="3")],
+            [low("c", "n2", 5, started="1"), low("d", "n2", 5, started="4")],
+            id="(e) of the earliest started of each",
+        ),
+        pytest.param(
+            [low("a", "n1", 5), low("b", "n1", 5)],
+            [low("c", "n2", 5, started="4"), low("d", "n2", 5, started="4")],
+            id="(e) not started yet is latest",
+        ),
+    ],
+)
+@pytest.mark.parametrize("start", [pytest.param(0.0, id="met first"), pytest.param(0.5, id="met last")])
+@pytest.mark.parametrize("ours", [pytest.param(PARITY, id="parity"), pytest.param(KubestowArgs(), id="default")])
+def test_criteria(first: list[PodInfo], second: list[PodInfo], start: float, ours: KubestowArgs) -> None:
+    """n1 wins by the first criterion that tells the two apart, in whichever order they are met."""
+    house = House(*small("n1", "n2"), *first, *second, budget("d", 0, X), ours=ours)
+    house.chance.value = start
+    name, victims = house.chosen(incoming())
+
+    assert name == "n1"
+    assert sorted(victims) == sorted(one.pod.metadata.name for one in first)
+
+
+@pytest.mark.parametrize(("start", "name"), [(0.0, "n1"), (0.4, "n2"), (0.9, "n3")])
+def test_ties_are_decided_by_chance(start: float, name: str) -> None:
+    """The first that was met."""
+    house = House(*small("n1", "n2", "n3"), *(low(f"low-{at}", f"n{at}", cpu="2") for at in (1, 2, 3)))
+    house.chance.value = start
+
+    assert name == house.chosen(incoming())[0]
+
+
+@pytest.mark.parametrize(
+    ("at_home", "elsewhere", "ours", "name"),
+    [
+        pytest.param([2], [1], KubestowArgs(), "n2", id="a lower top priority elsewhere is better than home"),
+        pytest.param([2, 1], [2, 0], KubestowArgs(), "n1", id="home is better than a lower sum"),
+        pytest.param([2, 1], [2, 0], PARITY, "n2", id="with parity home is nothing"),
+        pytest.param([2, 1], [2], KubestowArgs(), "n1", id="home is better than fewer victims"),
+        pytest.param([2], [2], KubestowArgs(), "n1", id="home is better than chance"),
+        pytest.param([2], [2], PARITY, "n2", id="with parity chance decides"),
+    ],
+)
+def test_the_nominated_node_comes_first_among_the_equally_dear(
+    at_home: list[int], elsewhere: list[int], ours: KubestowArgs, name: str
+) -> None:
+    """Room for this pod may have been made there already, for half of it perhaps."""
+    house = House(*small("n1", "n2"), ours=ours)
+    house.chance.value = 0.5  # n2 is met first
+    for where, priorities in (("n1", at_home), ("n2", elsewhere)):
+        for at, priority in enumerate(priorities):
+            house.put(low(f"{where}-{at}", where, priority, cpu=str(2 // len(priorities))))
+
+    assert name == house.chosen(incoming(nominated="n1"))[0]
+
+
+def test_violations_come_before_home() -> None:
+    """A budget is not violated to stay where the pod was nominated to."""
+    house = House(*small("n1", "n2"), low("a", "n1", labels=X, cpu="2"), low("b", "n2", 5, cpu="2"), budget("d", 0, X))
+
+    assert house.chosen(incoming(nominated="n1")) == ("n2", ["b"])
+
+
+@pytest.mark.parametrize(
+    ("victims", "name"),
+    [
+        pytest.param("all", "n1", id="all: the lower priority"),
+        pytest.param("own", "n2", id="own: where ours are"),
+        pytest.param("ownFirst", "n2", id="ownFirst: fewer of others"),
+    ],
+)
+def test_whose_pods(victims: str, name: str) -> None:
+    """The option says who is exposed, and what others cost."""
+    house = House(
+        *small("n1", "n2"), low("a", "n1", 1, cpu="2", scheduler=OTHERS), low("b", "n2", 5, cpu="2"),
+        ours=KubestowArgs(victims=victims),
+    )  # fmt: skip
+
+    assert name == house.chosen(incoming())[0]
+
+
+@pytest.mark.parametrize("victims", ["own", "ownFirst"])
+def test_parity_exposes_everybody(victims: str) -> None:
+    house = House(
+        *small("n1", "n2"), low("a", "n1", 1, cpu="2", scheduler=OTHERS), low("b", "n2", 5, cpu="2"),
+        ours=KubestowArgs(parity=True, victims=victims),
+    )  # fmt: skip
+
+    assert house.chosen(incoming()) == ("n1", ["a"])
+
+
+@pytest.mark.parametrize(
+    ("ours", "says"),
+    [
+        pytest.param(
+            KubestowArgs(),
+            "preemption: found a potential placement for pod on node n1, preempting 2 victims.",
+            id="said by default",
+        ),
+        pytest.param(PARITY, "", id="not with parity"),
+    ],
+)
+def test_what_success_says(ours: KubestowArgs, says: str) -> None:
+    """The pod is nominated, and the victims are the very objects of the cache, the most important first."""
+    two = [low("a", "n1", 1), low("b", "n1", 2)]
+    house = House(*small("n1"), *two, ours=ours)
+
+    assert house.asked(incoming()) == Nominate("n1", says, (two[1], two[0]))
+
+
+# -- the brake (§10.1) -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ours", "after_s", "name"),
+    [
+        pytest.param(KubestowArgs(), 1.0, "n2", id="left out"),
+        pytest.param(KubestowArgs(), 3600.0, "n1", id="again after a while"),
+        pytest.param(PARITY, 1.0, "n1", id="never with parity"),
+    ],
+)
+def test_where_room_was_made_in_vain(ours: KubestowArgs, after_s: float, name: str) -> None:
+    """A node where the place was lost again and again is left out for a while, for this pod."""
+    clock = Ticking()
+    house = House(*small("n1", "n2"), low("a", "n1", 1, cpu="2"), low("b", "n2", 5, cpu="2"), ours=ours, clock=clock)
+    for _ in range(LOST_BEFORE_BRAKE + 1):
+        house.handle.preempting.made_room(incoming().uid, "n1", clock.now())
+    clock.time += after_s
+
+    assert name == house.chosen(incoming())[0]
+    assert house.chosen(pod("another", 10, cpu="2"))[0] == "n1"
+
+
+def test_left_out_nodes_have_no_victims() -> None:
+    """If no other node would do, the text counts them so."""
+    clock = Ticking()
+    house = House(*small("n1"), low("a", "n1", cpu="2"), clock=clock)
+    for _ in range(LOST_BEFORE_BRAKE + 1):
+        house.handle.preempting.made_room(incoming().uid, "n1", clock.now())
+
+    assert house.said(incoming()) == f"preemption: 0/1 nodes are available: 1 {NO_VICTIMS}."
+
+
+# -- turns -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("step_s", "turns"),
+    [
+        pytest.param(0.0, 0, id="in no time"),
+        pytest.param(0.002, 3, id="some milliseconds a node"),
+        pytest.param(0.006, 11, id="a long time for each"),
+    ],
+)
+def test_the_event_loop_gets_its_turns(step_s: float, turns: int) -> None:
+    """After 5 ms, between two nodes, and not behind the last; the answer is the same."""
+    names = [f"n{at}" for at in range(12)]
+    house = House(*small(*names), *(low(f"low-{name}", name) for name in names), clock=Ticking(step_s))
+    answer, given = house.driven(incoming(), house.all_refused())
+
+    assert isinstance(answer, Nominate)
+    assert (answer.node_name, given) == ("n0", turns)

@@ -1,0 +1,128 @@
+"""The law of preemption: the dry run decides as upstream's algorithm does when it is taken literally."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest import mock
+
+from hypothesis import HealthCheck, event, given, settings, strategies as st
+
+from scheduler.config.args import KubestowArgs
+from scheduler.core.podinfo import PodInfo
+from scheduler.core.verdicts import Code, Nominate, Rejection
+from scheduler.framework import ahead as ahead_module
+from scheduler.framework.runner import Runner
+from scheduler.framework.state import CycleState
+from scheduler.framework.whatif import WhatIf
+from scheduler.plugins.defaultpreemption.dryrun import Answer, DryRun
+from scheduler.plugins.defaultpreemption.victims import Candidate, Rule
+from tests.unit.cache.picture import check_sums, picture
+from tests.unit.plugins.preempting import NO_VICTIMS, House, Refusal
+from tests.unit.plugins.preemption_worlds import World, unbound, worlds
+from tests.unit.plugins.reference_preemption import FILTERS, Literal, Victims
+
+SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much)
+
+
+class Tried(WhatIf):
+    """Never counts aside: pods leave the cache and come back."""
+
+    def __init__(self, runner: Runner, state: CycleState, pod: PodInfo) -> None:
+        super().__init__(runner, state, pod)
+        self.is_counted = False
+
+
+def stated(answer: Answer | Victims | Refusal, house: House) -> Any:
+    """What both the plugin and the reference say of a node."""
+    match answer:
+        case Candidate():
+            return house.named(answer), answer.violations
+        case Victims():
+            return [pod.pod.metadata.name for pod in answer.pods], answer.violations
+        case Rejection():
+            return answer.code, answer.reasons
+        case _:
+            return answer
+
+
+def test_the_reference_has_the_default_filters() -> None:
+    assert tuple(bound.name for bound in House().runner.profile.filter) == FILTERS
+
+
+@settings(max_examples=250, suppress_health_check=SLOW)
+@given(world=worlds(), incoming=unbound("incoming"))
+def test_each_node_and_the_choice(world: World, incoming: PodInfo) -> None:
+    """Equal victims in equal order, violations or refusals on each node, and one of the equally best nodes is chosen."""
+    house, literal = world.house(ours=KubestowArgs(parity=True)), world.literal()
+    refusing = {name: no for name in world.nodes if (no := literal.fits(incoming, name, literal.pods)) is not None}
+    what_if = house.what_if(incoming)
+    expected = {name: literal.on(incoming, name) for name in refusing}
+    for name, victims in expected.items():
+        answer = DryRun(house.cluster, Rule()).on(what_if, incoming, house.slot(name), None)
+
+        assert stated(victims, house) == stated(answer, house)
+        event(f"{'counted' if what_if.is_counted else 'tried'}: {kind(victims)}")
+    if refusing.keys() == world.nodes.keys():
+        could = {name: expected[name] for name, no in refusing.items() if no.code is Code.UNSCHEDULABLE}
+        check_choice(house, incoming, could, literal)
+
+
+def kind(expected: Victims | Refusal) -> str:
+    if isinstance(expected, Victims):
+        return f"{min(len(expected.pods), 3)} victims"
+    return "nobody to evict" if expected == NO_VICTIMS else expected[1][0]
+
+
+def check_choice(house: House, incoming: PodInfo, could: dict[str, Victims | Refusal], literal: Literal) -> None:
+    """`could` are the nodes where an eviction might help."""
+    answer = house.asked(incoming)
+    assert isinstance(answer, Nominate)
+    found = {name: victims for name, victims in could.items() if isinstance(victims, Victims)}
+    if found:
+        assert answer.node_name in literal.best(found)
+        assert answer.victims == found[answer.node_name].pods
+        event(f"{len(found)} candidates")
+        return
+    reasons = [reason for no in could.values() if not isinstance(no, Victims) for reason in no[1]]
+    nodes = len(literal.nodes)
+    reasons += ["Preemption is not helpful for scheduling"] * (nodes - len(could))
+    told = ", ".join(sorted(f"{reasons.count(reason)} {reason}" for reason in set(reasons)))
+
+    assert answer.rejection is not None
+    assert answer.rejection.message == f"preemption: 0/{nodes} nodes are available: {told}."
+
+
+@settings(max_examples=150, suppress_health_check=SLOW)
+@given(world=worlds(), incoming=st.one_of(unbound("incoming"), unbound("incoming", plain=True)))
+def test_counting_and_trying_agree(world: World, incoming: PodInfo) -> None:
+    """Wherever questions can be answered aside, the cache itself gives the same answers."""
+    house = world.house()
+    what_if = house.what_if(incoming)
+    event("counted" if what_if.is_counted else "tried")
+    state = CycleState()
+    house.runner.pre_filter(state, incoming)
+    counted, tried = DryRun(house.cluster, Rule()), DryRun(house.cluster, Rule())
+    for name in world.nodes:
+        slot = house.slot(name)
+        aside = counted.on(what_if, incoming, slot, counted.of(what_if, incoming))
+        with mock.patch.object(ahead_module, "WhatIf", Tried):
+            truly = tried.on(Tried(house.runner, state, incoming), incoming, slot, None)
+
+        assert stated(aside, house) == stated(truly, house)
+
+
+@settings(max_examples=150, suppress_health_check=SLOW)
+@given(world=worlds(), incoming=unbound("incoming"), forced=st.booleans())
+def test_the_cache_is_as_before(world: World, incoming: PodInfo, forced: bool) -> None:
+    """Columns, indexes and counts are those of a cluster that has never been asked."""
+    house, untouched = world.house(), world.house()
+    for kind_of_what_if in (WhatIf, Tried if forced else WhatIf):
+        state = CycleState()
+        house.runner.pre_filter(state, incoming)
+        what_if = kind_of_what_if(house.runner, state, incoming)
+        with mock.patch.object(ahead_module, "WhatIf", kind_of_what_if):
+            for name in world.nodes:
+                DryRun(house.cluster, Rule()).on(what_if, incoming, house.slot(name), None)
+
+    assert picture(house.cluster) == picture(untouched.cluster)
+    check_sums(house.cluster)

@@ -1,0 +1,237 @@
+"""What the dry run remembers is what it would find out anew, whatever has happened in between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+from scheduler.core.podinfo import PodInfo
+from scheduler.framework.runner import Runner
+from scheduler.framework.state import CycleState
+from scheduler.framework.whatif import WhatIf
+from scheduler.plugins.defaultpreemption.dryrun import Answer, DryRun
+from scheduler.plugins.defaultpreemption.victims import Rule
+from tests.unit.objects import node
+from tests.unit.plugins.preempting import House, Looks, away_from, budget, pod, restarted
+from tests.unit.plugins.preemption_worlds import NAMES, World, bound, budgets, newcomers, nodes, starts, unbound, worlds
+
+# -- one change after another ------------------------------------------------------------------------------------------
+
+FULL = node("n1", cpu="3")
+ONLY_C = {"only": "c"}
+
+
+def low(name: str, priority: int, **more: Any) -> PodInfo:
+    return pod(name, priority, **{"on": "n1", "cpu": "1", **more})
+
+
+A, B = low("a", 2, started="1"), low("b", 1, started="2")
+C = low("c", 1, started="3", labels=ONLY_C)
+OTHER = pod("other", 10, cpu="1")
+
+
+def incoming(name: str = "incoming", priority: int = 10, *, cpu: str = "1", **more: Any) -> PodInfo:
+    return pod(name, priority, cpu=cpu, **more)
+
+
+def another_node_in_its_slot(house: House) -> None:
+    slot = house.slot("n1")
+    for gone in (A, B, C):
+        house.cluster.remove_pod(gone.uid)
+    house.cluster.remove_node("n1")
+    house.put(node("n9", cpu="2"))
+    house.put(low("d", 1, on="n9"))
+    house.put(low("e", 0, on="n9"))
+    assert house.slot("n9") == slot
+
+
+def replaced(house: House) -> None:
+    house.cluster.remove_pod(C.uid)
+    house.put(low("d", 10))
+
+
+@pytest.mark.parametrize(
+    ("before", "change"),
+    [
+        pytest.param([], replaced, id="a pod went and another came"),
+        pytest.param([], lambda house: house.put(restarted(C, "1")), id="a start time"),
+        pytest.param([], lambda house: house.put(low("c", 3, labels=ONLY_C)), id="a priority"),
+        pytest.param([], lambda house: house.put(low("c", 1, cpu="500m", labels=ONLY_C)), id="a resized pod"),
+        pytest.param([], lambda house: house.put(node("n1", cpu="2")), id="allocatable"),
+        pytest.param([], lambda house: house.put(node("n1", cpu="3", taints=("t=:NoSchedule",))), id="a taint"),
+        pytest.param([], lambda house: house.put(node("n1", cpu="3", cordoned=True)), id="a cordon"),
+        pytest.param([], lambda house: house.put(budget("d", 0, ONLY_C)), id="a budget came"),
+        pytest.param([budget("d", 0, ONLY_C)], lambda house: house.put(budget("d", 1, ONLY_C)), id="a budget grew"),
+        pytest.param(
+            [budget("d", 0, ONLY_C)], lambda house: house.cluster.disruptions.remove("default/d"), id="a budget went"
+        ),
+        pytest.param(
+            [budget("d", 0, ONLY_C)],
+            lambda house: house.put(low("c", 1, started="3")),
+            id="labels that a budget looks at",
+        ),
+        pytest.param([], lambda house: house.nominate("n1", OTHER), id="a nomination came"),
+        pytest.param([OTHER], lambda house: house.nominate("n1"), id="a nomination went"),
+        pytest.param(
+            [OTHER], lambda house: house.nominate("n1", pod("other", 10, cpu="2")), id="a nominated pod changed"
+        ),
+        pytest.param(
+            [OTHER], lambda house: house.put(pod("other", 10, on="n2")), id="a nominated pod was bound elsewhere"
+        ),
+        pytest.param([], another_node_in_its_slot, id="another node took the slot"),
+    ],
+)
+def test_whatever_changes_the_answer_is_noticed(before: list[Any], change: Callable[[House], object]) -> None:
+    """The answer differs from what it was, and is that of a dry run that remembers nothing."""
+    house = House(FULL, node("n2"), A, B, C)
+    for thing in before:
+        if isinstance(thing, PodInfo):
+            house.nominate("n1", thing)
+        else:
+            house.put(thing)
+    slot, old = house.slot("n1"), DryRun(house.cluster, Rule())
+    first = remembered(old, house, incoming(), slot)
+    assert first == remembered(old, house, incoming(), slot)
+    change(house)
+
+    assert first != remembered(old, house, incoming(), slot)
+    assert remembered(DryRun(house.cluster, Rule()), house, incoming(), slot) == remembered(
+        old, house, incoming(), slot
+    )
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param(incoming(priority=1), id="another priority"),
+        pytest.param(incoming(cpu="2"), id="other requests"),
+        pytest.param(incoming(ports=("TCP/80",), cpu="0"), id="a port"),
+        pytest.param(incoming(nodeSelector={"a": "b"}), id="a selector that the node does not match"),
+        pytest.param(incoming(affinity=away_from("x")), id="rules about other pods"),
+        pytest.param(incoming(labels={"app": "x"}), id="labels that a pod has a rule about"),
+    ],
+)
+def test_pods_that_differ_get_their_own_answers(other: PodInfo) -> None:
+    """Whichever of the two was there first."""
+    there = (low("x", 9, cpu="0", labels={"app": "x"}), low("y", 9, cpu="0", ports=("TCP/80",)))
+    fussy = low("z", 9, cpu="0", affinity=away_from("x", "kubernetes.io/hostname"))
+    house = House(node("n1", cpu="3", labels={"zone": "z", "kubernetes.io/hostname": "n1"}), A, B, C, *there, fussy)
+    slot, pods, answers = house.slot("n1"), {"usual": incoming(), "other": other}, []
+    for order in (("usual", "other"), ("other", "usual")):
+        dry_run = DryRun(house.cluster, Rule())
+        answers.append({name: remembered(dry_run, house, pods[name], slot) for name in order})
+
+    assert answers[0] == answers[1]
+    assert answers[0]["usual"] != answers[0]["other"]
+
+
+def remembered(dry_run: DryRun, house: House, one: PodInfo, slot: int) -> Answer:
+    """As PostFilter asks."""
+    what_if = house.what_if(one)
+    return dry_run.on(what_if, one, slot, dry_run.of(what_if, one))
+
+
+def test_pods_of_one_shape_share_an_answer() -> None:
+    """Names, labels and namespaces make no difference where no rule looks at them."""
+    looks = Looks()
+    house = House(FULL, A, B, C, plugins=(looks,))
+    dry_run, slot = DryRun(house.cluster, Rule()), house.slot("n1")
+    alike = (incoming(), incoming("another"), incoming(labels={"app": "x"}), incoming(ns="other"))
+    answers = {id(remembered(dry_run, house, one, slot)) for one in alike}
+
+    assert len(answers) == 1
+    assert looks.at == ["n1"]
+
+
+def test_the_shape_that_nobody_asked_for_longest_is_forgotten() -> None:
+    """Some shapes are remembered, not all there ever were."""
+    looks = Looks()
+    house = House(FULL, A, B, C, plugins=(looks,))
+    dry_run, slot = DryRun(house.cluster, Rule()), house.slot("n1")
+    for milli in (*range(1, 65), 1, 65, 1, 2):
+        remembered(dry_run, house, incoming(cpu=f"{milli}m"), slot)
+
+    assert len(looks.at) == 66  # 1..64, 65, and 2 again
+
+
+# -- any history -------------------------------------------------------------------------------------------------------
+
+steps = st.one_of(
+    st.tuples(st.just("pod"), st.integers(0, 5).flatmap(lambda at: bound(f"b{at}"))),
+    st.tuples(st.just("left"), st.integers(0, 5)),
+    st.tuples(st.just("started"), st.integers(0, 5), starts),
+    st.tuples(st.just("node"), nodes),
+    st.tuples(st.just("node gone"), st.sampled_from(NAMES)),
+    st.tuples(st.just("budget"), st.integers(0, 2).flatmap(lambda at: budgets(f"d{at}"))),
+    st.tuples(st.just("budget gone"), st.integers(0, 2)),
+    st.tuples(
+        st.just("nominated"),
+        st.sampled_from(NAMES),
+        st.lists(st.integers(0, 2).flatmap(lambda at: newcomers(f"n{at}")), max_size=2),
+    ),
+)
+
+
+@st.composite
+def preemptors(draw: st.DrawFn) -> list[PodInfo]:
+    """Some alike but for their labels, which others' anti-affinity looks at."""
+    return [draw(unbound(f"incoming{at}", plain=draw(st.booleans()))) for at in range(draw(st.integers(1, 3)))]
+
+
+@settings(max_examples=80, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(world=worlds(), incoming=preemptors(), history=st.lists(steps, max_size=6))
+def test_what_is_remembered_is_true(world: World, incoming: list[PodInfo], history: list[tuple[Any, ...]]) -> None:
+    """After every step, for every preemptor and node; so is what the filters remember of nodes with nominated pods."""
+    house = world.house()
+    old = DryRun(house.cluster, Rule())
+    for step in (("asked",), *history):
+        apply(house, step)
+        for one in incoming:
+            check(house, old, one)
+            check(house, old, one)
+
+
+def check(house: House, old: DryRun, one: PodInfo) -> None:
+    nodes = house.cluster.nodes
+    fresh = Runner(
+        house.runner.profile, house.cluster, house.nominator, clock=house.handle.clock, metrics=house.metrics
+    )
+    answers = []
+    for runner, dry_run in ((house.runner, old), (fresh, DryRun(house.cluster, Rule()))):
+        state = CycleState()
+        runner.pre_filter(state, one)
+        passed, refused = runner.filter(state, one, nodes.present, exact=True)
+        what_if = WhatIf(runner, state, one)
+        known = dry_run.of(what_if, one)
+        slots = [slot for name in NAMES if (slot := nodes.present_slot(name)) is not None]
+        answers.append((passed, refused, [dry_run.on(what_if, one, slot, known) for slot in slots]))
+
+    assert answers[0] == answers[1]
+
+
+def apply(house: House, step: tuple[Any, ...]) -> None:
+    cluster = house.cluster
+    match step:
+        case ("pod", one):
+            cluster.add_pod(one)
+        case ("left", at):
+            for ns in ("default", "other"):
+                cluster.remove_pod(f"{ns}/b{at}")
+        case ("started", at, started):
+            known = cluster.get(f"default/b{at}")
+            if known is not None:
+                cluster.update_pod(restarted(known, started))
+        case ("node", one):
+            cluster.set_node(one)
+        case ("node gone", name):
+            cluster.remove_node(name)
+        case ("budget", one):
+            cluster.disruptions.put(one)
+        case ("budget gone", at):
+            for ns in ("default", "other"):
+                cluster.disruptions.remove(f"{ns}/d{at}")
+        case ("nominated", name, pods):
+            house.nominate(name, *{one.uid: one for one in pods}.values())

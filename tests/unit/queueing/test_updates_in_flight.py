@@ -1,0 +1,200 @@
+"""What changes on a pod while it is being tried is replayed when the attempt fails (docs/spec/core.md §1.7, §1.12)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from scheduler.core.events import UPDATE, Action, ClusterEvent, Resource
+from scheduler.core.pod import Container, Pod, ResourceClaimStatus, ResourceRequirements
+from scheduler.core.podinfo import PodInfo, pod_info
+from scheduler.core.quantity import parse
+from scheduler.framework.hints import EventHint, Hint
+from tests.unit.queueing.world import Gate, World, answer, pod
+
+LABEL, SHRANK, TOLERATION, GATES, CLAIM, OTHER = (
+    ClusterEvent(Resource.UNSCHEDULABLE_POD, action)
+    for action in (
+        Action.UPDATE_POD_LABEL,
+        Action.UPDATE_POD_SCALE_DOWN,
+        Action.UPDATE_POD_TOLERATION,
+        Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED,
+        Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM,
+        Action.UPDATE_OTHER,
+    )
+)
+KINDS = (LABEL, SHRANK, TOLERATION, GATES, CLAIM)
+
+
+def changed(info: PodInfo, **spec: Any) -> PodInfo:
+    """The next version of the pod, with other parts of its spec."""
+    plain = info.pod
+    metadata = msgspec.structs.replace(plain.metadata, resource_version=f"{plain.metadata.resource_version}1")
+    return pod_info(msgspec.structs.replace(plain, metadata=metadata, spec=msgspec.structs.replace(plain.spec, **spec)))
+
+
+def asking(cpu: str) -> tuple[Container, ...]:
+    return (Container(name="c", resources=ResourceRequirements(requests={"cpu": parse(cpu)})),)
+
+
+def claimed(info: PodInfo) -> PodInfo:
+    plain: Pod = changed(info).pod
+    statuses = (ResourceClaimStatus(name="c", resource_claim_name="claim"),)
+    status = msgspec.structs.replace(plain.status, resource_claim_statuses=statuses)
+    return pod_info(msgspec.structs.replace(plain, status=status))
+
+
+PLAIN = pod("p")
+LARGE = changed(PLAIN, containers=asking("2"))
+CHANGES = [
+    pytest.param(PLAIN, pod("p", version="2", labels={"a": "b"}), LABEL, id="its labels change"),
+    pytest.param(LARGE, changed(LARGE, containers=asking("1")), SHRANK, id="it asks for less"),
+    pytest.param(PLAIN, pod("p", version="2", tolerations=1), TOLERATION, id="it gets a toleration"),
+    pytest.param(pod("p", gates=("g",)), pod("p", version="2"), GATES, id="its last gate goes"),
+    pytest.param(PLAIN, claimed(PLAIN), CLAIM, id="a claim is made for it"),
+    pytest.param(PLAIN, pod("p", version="2"), OTHER, id="something else changes"),
+]
+
+
+def plugins() -> dict[str, tuple[EventHint, ...]]:
+    """One for each kind of change, and one for all."""
+    one_each = {event.label: (EventHint(event, answer(Hint.QUEUE)),) for event in KINDS}
+    every = EventHint(ClusterEvent(Resource.UNSCHEDULABLE_POD, UPDATE), answer(Hint.QUEUE))
+    return {**one_each, OTHER.label: (every,), "Deaf": ()}
+
+
+@pytest.mark.parametrize(("old", "new", "event"), CHANGES)
+@pytest.mark.parametrize("rejecter", [*(event.label for event in KINDS), OTHER.label, "Deaf"])
+def test_a_change_during_the_attempt(old: PodInfo, new: PodInfo, event: ClusterEvent, rejecter: str) -> None:
+    """It brings the pod back, as it is now, if the plugin that refuses it waits for such a change."""
+    world = World(plugins())
+    world.add(old)
+    queued = world.pop()
+    world.update(new)
+    world.fail(queued, rejecter)
+
+    helps = rejecter in {event.label, OTHER.label}
+    assert world.places() == {"p": "backoff" if helps else "unschedulable"}
+    assert queued.info is new
+
+
+@pytest.mark.parametrize(("old", "new", "event"), CHANGES)
+def test_a_change_before_and_one_after_the_attempt(old: PodInfo, new: PodInfo, event: ClusterEvent) -> None:
+    """The one is not replayed, the other is answered at once."""
+    world = World(plugins(), initial_backoff_s=100.0)
+    world.add(old)
+    world.update(new)
+    world.fail(world.pop(), OTHER.label)
+    assert world.place("p") == "unschedulable"
+
+    world.update(changed(new, priority=3))
+    assert world.place("p") == "backoff"
+
+
+def test_two_changes_during_the_attempt_are_both_replayed() -> None:
+    """The second helps, the first does not."""
+    world = World(plugins())
+    world.add(PLAIN)
+    queued = world.pop()
+    world.update(pod("p", version="2", labels={"a": "b"}))
+    world.update(pod("p", version="3", labels={"a": "b"}, tolerations=1))
+    world.fail(queued, TOLERATION.label)
+
+    assert world.place("p") == "backoff"
+
+
+def test_a_change_of_another_pod_is_not_replayed() -> None:
+    """Whoever is tried at the same time."""
+    world = World(plugins())
+    world.add(PLAIN, pod("q"))
+    first, second = world.pop(), world.pop()
+    world.update(pod("q", version="2", tolerations=1))
+    for queued in (first, second):
+        world.fail(queued, TOLERATION.label)
+
+    assert world.places() == {"p": "unschedulable", "q": "backoff"}
+
+
+# -- gates that open and close -----------------------------------------------------------------------------------------
+
+NODE_CAME = ClusterEvent(Resource.NODE, Action.ADD)
+POD_WENT = ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE)
+
+
+def guarded(gate: Gate) -> World:
+    """Fit is helped by nodes, the gate looks again when a pod goes."""
+    return World(
+        {
+            "Fit": (EventHint(NODE_CAME, answer(Hint.QUEUE)), EventHint(POD_WENT, answer(Hint.QUEUE))),
+            gate.name: (EventHint(POD_WENT, answer(Hint.SKIP)),),
+        },
+        gates=(gate,),
+    )
+
+
+def test_a_pod_that_was_let_in_can_be_gated_again() -> None:
+    """It is worth a try, and the gate has closed meanwhile: it waits behind it, and comes back when the gate opens."""
+    gate = Gate("Gate")
+    world = guarded(gate)
+    queued = world.rejected(pod("p"), "Fit")
+    gate.held.add("p")
+    world.queue.move_all(NODE_CAME, None, None)
+    assert (world.place("p"), queued.gating_plugin) == ("gated", "Gate")
+    world.queue.move_all(NODE_CAME, None, None)
+    world.queue.move_all(POD_WENT, None, None)
+    assert (world.place("p"), queued.rejecters) == ("gated", {"Fit", "Gate"})
+
+    gate.held.clear()
+    world.queue.move_all(NODE_CAME, None, None)
+    assert world.place("p") == "gated"
+    world.queue.move_all(POD_WENT, None, None)
+
+    assert (world.place("p"), queued.gating_plugin) == ("backoff", "")
+
+
+@pytest.mark.parametrize("is_open", [True, False], ids=["and opens again", "and stays closed"])
+def test_a_gate_closes_during_the_attempt(is_open: bool) -> None:
+    """It is asked when the pod is to come back, not before: what happened in between decides nothing."""
+    gate = Gate("Gate")
+    world = guarded(gate)
+    world.add(pod("p"))
+    queued = world.pop()
+    gate.held.add("p")
+    world.queue.move_all(POD_WENT, None, None)
+    if is_open:
+        gate.held.clear()
+    world.fail(queued, "Fit")
+
+    assert world.place("p") == ("backoff" if is_open else "gated")
+
+
+def test_a_pod_that_no_event_helps_is_parked_without_asking_the_gate() -> None:
+    """The gate keeps out of the queue; it does not say where a pod waits."""
+    gate = Gate("Gate")
+    world = guarded(gate)
+    world.add(pod("p"))
+    queued = world.pop()
+    gate.held.add("p")
+    gate.asked = 0
+    world.fail(queued, "Fit")
+
+    assert (world.place("p"), gate.asked) == ("unschedulable", 0)
+
+
+def test_the_metrics_count_a_gate_once() -> None:
+    """However often the pod is gated again; and no more once it is let in and tried."""
+    gate = Gate("Gate")
+    world = guarded(gate)
+    world.rejected(pod("p"), "Fit")
+    gate.held.add("p")
+    for _ in range(3):
+        world.queue.move_all(POD_WENT, None, None)
+    counted = ("Gate", "kubestow")
+    assert world.metrics.rejected[counted] == 1
+    gate.held.clear()
+    world.queue.move_all(POD_WENT, None, None)
+    world.pop()
+
+    assert world.metrics.rejected[counted] == 0

@@ -1,0 +1,56 @@
+"""What the tests of preemption share: pods that can be evicted, and servers that show what becomes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from scheduler.config.args import KubestowArgs, default_args
+from scheduler.config.types import Configuration, Profile
+from scheduler.core.pod import Pod
+from tests.unit.brain import POST_FILTER, Brain
+
+NO_ROOM = "0/1 nodes are available: 1 Insufficient cpu."
+NO_VICTIMS = f"{NO_ROOM}{POST_FILTER}0/1 nodes are available: 1 No preemption victims found for incoming pod."
+PREEMPTED = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+"""The condition of a pod that some scheduler preempted."""
+OTHERS: dict[str, Any] = {"scheduler": "default-scheduler"}
+
+
+def found(node: str, victims: int, refusal: str = NO_ROOM) -> str:
+    """The whole text where a way was found."""
+    return f"{refusal} preemption: found a potential placement for pod on node {node}, preempting {victims} victims."
+
+
+def ours(**args: Any) -> Configuration:
+    """The default configuration but for these of our own arguments."""
+    return Configuration(
+        profiles=(Profile("kubestow", args={**default_args(), KubestowArgs.plugin: KubestowArgs(**args)}),)
+    )
+
+
+def full_nodes(brain: Brain, *names: str, **low: Any) -> None:
+    """Nodes that one pod each (`low-<node>`, of another scheduler) takes whole."""
+    for name in names:
+        brain.node(name, cpu="2")
+        brain.pod(f"low-{name}", on=name, **{"cpu": "2", **OTHERS, **low})
+
+
+def at_once(brain: Brain) -> Callable[[Pod], None]:
+    """For `writer.on_delete`: the pod stops in no time, and the watch says so."""
+
+    def gone(pod: Pod) -> None:
+        brain.parts.inbox.put(partial(brain.gone, pod.metadata.name))
+
+    return gone
+
+
+def evicted(brain: Brain) -> list[str]:
+    """Names of the pods that were deleted, in order."""
+    return [key.partition("/")[2] for key in brain.writer.deletions]
+
+
+def nominations(brain: Brain, name: str = "p") -> list[str]:
+    """What was written into the pod's nominatedNodeName, in order."""
+    return [node for key, node in brain.writer.nominations if key == f"default/{name}"]

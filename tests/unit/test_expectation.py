@@ -1,0 +1,370 @@
+"""Where a pod is about to go, said in status.nominatedNodeName before what may take long (docs/spec/core.md §3.12).
+
+Written only if PreBind has work or Permit holds the pod; taken back whenever the plan changes; never behind a Binding.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import pytest
+
+from scheduler.core.errors import Unavailable
+from scheduler.core.podinfo import PodInfo
+from scheduler.core.verdicts import SKIP, Code, Rejection, Skip, Wait
+from scheduler.framework.state import CycleState
+from tests.unit.brain import Brain
+from tests.unit.scenarios.seen import with_plugins
+from tests.unit.toys import BeforeBind, Holds
+
+NOT_HERE = Rejection("W", Code.UNSCHEDULABLE, ("not here",))
+Step: TypeAlias = Callable[[Brain, "Works"], None]
+
+
+class Works(BeforeBind):
+    """PreBind that takes until told to go on, and may be without work."""
+
+    def __init__(self, name: str = "W", *, flight: Rejection | Skip | None = None) -> None:
+        super().__init__(name)
+        self.flight = flight
+        self.go = asyncio.Event()
+
+    def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node_name: str) -> Rejection | Skip | None:
+        self.log(f"flight {node_name}")
+        return self.flight
+
+    async def pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Rejection | None:
+        await self.go.wait()
+        assert not isinstance(self.answer, Exception)
+        return self.answer
+
+
+def nominations(brain: Brain) -> list[str]:
+    """What was written for p, in order."""
+    return [node for key, node in brain.writer.nominations if key == "default/p"]
+
+
+async def on_its_way(brain: Brain, **toys: tuple[Any, ...]) -> None:
+    """Pod p is assumed on n1, and whatever the toys say keeps it from its Binding."""
+    brain.plug(**toys)
+    brain.node("n1")
+    brain.pod("p")
+    await brain.settle()
+
+
+# -- when it is written ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("works", "written"),
+    [
+        pytest.param([SKIP, SKIP], False, id="no PreBind plugin has work"),
+        pytest.param([SKIP, None], True, id="one of two has work"),
+        pytest.param([None, None], True, id="both have work"),
+        pytest.param([], False, id="there is no PreBind plugin"),
+    ],
+)
+async def test_the_plugins_are_asked_first(works: list[Skip | None], written: bool) -> None:
+    """Once for all of them, before anything is waited for."""
+    brain = Brain()
+    toys = tuple(Works(f"W{at}", flight=flight) for at, flight in enumerate(works))
+    await on_its_way(brain, pre_bind=toys)
+
+    assert nominations(brain) == (["n1"] if written else [])
+    assert brain.calls == [f"W{at}.flight n1" for at in range(len(works))]
+    assert brain.writer.wire == (["patch p"] if written else ["bind p"])
+
+
+@pytest.mark.parametrize(
+    "flight",
+    [
+        pytest.param(Rejection("W", Code.ERROR, ("boom",)), id="it fails"),
+        pytest.param(Rejection("W", Code.UNSCHEDULABLE, ("no",)), id="it says no, which is not for it to say"),
+    ],
+)
+async def test_a_plugin_that_cannot_tell_costs_the_attempt(flight: Rejection) -> None:
+    """Nothing is said of a place that the pod does not get; what it held is given back."""
+    brain = Brain()
+    await on_its_way(brain, pre_bind=(Works(flight=flight),), reserve=(Holds("R"),))
+
+    assert nominations(brain) == []
+    assert brain.message("p") == f'running PreBindPreFlight "W": {flight.reasons[0]}'
+    assert (brain.places(), brain.is_free()) == ({"p": "error backoff"}, True)
+    assert brain.calls == ["R.reserve", "W.flight n1", "R.unreserve"]
+
+
+async def test_what_the_pod_says_already_is_not_written_again() -> None:
+    """It was nominated to this very node, by a preemption."""
+    brain = Brain()
+    works = Works()
+    brain.plug(pre_bind=(works,))
+    brain.node("n1")
+    brain.pod("p", nominated="n1")
+    await brain.settle()
+    works.go.set()
+    await brain.settle()
+
+    assert (nominations(brain), brain.writer.binds) == ([], [("default/p", "n1")])
+
+
+async def test_the_place_is_held_once() -> None:
+    """The pod is assumed there; that its status says so, too, does not make it two."""
+    brain = Brain()
+    works = Works()
+    brain.plug(pre_bind=(works,))
+    brain.node("n1", cpu="4")
+    brain.pod("p", cpu="2")
+    await brain.settle()
+    brain.pod("p", cpu="2", nominated="n1")
+    brain.pod("q", cpu="2")
+    await brain.settle()
+
+    assert brain.cluster.is_assumed("uid-q")
+    assert brain.parts.queue.nominator.for_node("n1") == ()
+
+
+# -- when it is taken back ---------------------------------------------------------------------------------------------
+
+
+def reject(brain: Brain, _works: Works) -> None:
+    brain.parts.binder.permits.reject("uid-p", "A", "no")
+
+
+def time_is_over(brain: Brain, _works: Works) -> None:
+    brain.clock.move(30)
+
+
+def take_it(brain: Brain, _works: Works) -> None:
+    assert brain.parts.binder.preempt("uid-p", "DefaultPreemption")
+
+
+def say_no(_brain: Brain, works: Works) -> None:
+    works.answer = NOT_HERE
+    works.go.set()
+
+
+def fail(_brain: Brain, works: Works) -> None:
+    works.answer = Rejection("W", Code.ERROR, ("boom",))
+    works.go.set()
+
+
+def fill_up(brain: Brain, works: Works) -> None:
+    brain.pod("theirs", cpu="4", on="n1", scheduler="theirs")
+    works.go.set()
+
+
+def lose_the_node(brain: Brain, works: Works) -> None:
+    brain.node_gone("n1")
+    works.go.set()
+
+
+def refuse_the_binding(brain: Brain, works: Works) -> None:
+    def refuses(*_: object) -> None:
+        raise Unavailable("etcd is away")
+
+    brain.writer.on_bind = refuses
+    works.go.set()
+
+
+ENDS = [
+    pytest.param(True, reject, id="a Permit plugin rejects it"),
+    pytest.param(True, time_is_over, id="nobody allows it in time"),
+    pytest.param(True, take_it, id="a more important pod takes its place at Permit"),
+    pytest.param(False, take_it, id="a more important pod takes its place in PreBind"),
+    pytest.param(False, say_no, id="PreBind says no"),
+    pytest.param(False, fail, id="PreBind fails"),
+    pytest.param(False, fill_up, id="the node is full at the second look"),
+    pytest.param(False, lose_the_node, id="the node has gone at the second look"),
+    pytest.param(False, refuse_the_binding, id="the Binding is refused"),
+]
+
+
+@pytest.mark.parametrize("shown", [True, False], ids=["and the watch has shown it", "and the watch is behind"])
+@pytest.mark.parametrize(("waits", "end"), ENDS)
+async def test_a_place_that_the_pod_does_not_get(
+    monkeypatch: pytest.MonkeyPatch, waits: bool, end: Step, shown: bool
+) -> None:
+    """It holds nothing there any more, and whoever reads its status is told."""
+    works = Works(flight=SKIP if waits else None)
+    brain = with_plugins(monkeypatch, Holds("A", permits=Wait(30) if waits else None))
+    brain.plug(pre_bind=(works,))
+    brain.node("n1", cpu="4")
+    brain.pod("p", cpu="2")
+    await brain.settle()
+    assert nominations(brain) == ["n1"]
+    if shown:
+        brain.pod("p", cpu="2", nominated="n1")
+        await brain.settle()
+
+    end(brain, works)
+    await brain.settle()
+
+    assert nominations(brain) == ["n1", ""]
+    assert brain.parts.queue.nominator.node_of("uid-p") is None
+    assert brain.is_free()
+    assert brain.places() in [{"p": "unschedulable"}, {"p": "backoff"}, {"p": "error backoff"}]
+
+
+async def test_whom_the_place_was_held_from_is_told_when_the_watch_shows_it() -> None:
+    """Pods of lower priority have counted the nomination since: the status that is cleared is what ends it."""
+    brain = Brain()
+    works = Works()
+    await on_its_way(brain, pre_bind=(works,))
+    brain.pod("p", nominated="n1")
+    fail(brain, works)
+    await brain.settle()
+    told: list[object] = []
+    move_all = brain.parts.queue.move_all
+
+    def spy(event: Any, old: Any, new: Any, **more: Any) -> None:
+        told.append((event.label, old.key, new))
+        move_all(event, old, new, **more)
+
+    brain.parts.queue.move_all = spy  # type: ignore[method-assign]
+    brain.pod("p", nominated="")
+
+    assert told == [("AssignedPodDelete", "default/p", None)]
+
+
+# -- when the plan changes ---------------------------------------------------------------------------------------------
+
+
+async def failed_on_n1(brain: Brain, works: Works) -> None:
+    """It was to go to n1, which PreBind refused; n1 is cordoned by now, and n2 is there."""
+    await on_its_way(brain, pre_bind=(works,))
+    brain.pod("p", nominated="n1")
+    say_no(brain, works)
+    await brain.settle()
+    brain.node("n1", unschedulable=True)
+    brain.node("n2")
+    works.answer = None
+
+
+async def test_another_node_is_said_before_its_own_work() -> None:
+    """The new one, after the old one was taken back."""
+    brain = Brain()
+    works = Works()
+    await failed_on_n1(brain, works)
+    works.go.clear()
+    await brain.later(20)
+
+    assert nominations(brain) == ["n1", "", "n2"]
+    works.go.set()
+    await brain.settle()
+    assert brain.writer.binds == [("default/p", "n2")]
+
+
+async def test_another_node_needs_no_word_if_the_binding_follows_at_once() -> None:
+    """The server clears the old one with the Binding."""
+    brain = Brain()
+    works = Works()
+    await failed_on_n1(brain, works)
+    works.flight = SKIP
+    await brain.later(20)
+
+    assert nominations(brain) == ["n1", ""]
+    assert brain.writer.wire[-1] == "bind p"
+
+
+async def test_a_change_of_plan_that_the_wire_has_not_seen_is_one_write() -> None:
+    """While the first word is on the wire the plan fails and another is made: the last one counts."""
+    brain = Brain()
+    works = Works()
+    brain.writer.patch_hold = asyncio.Event()
+    await on_its_way(brain, pre_bind=(works,))
+    say_no(brain, works)
+    await brain.settle()
+    brain.node("n1", unschedulable=True)
+    brain.node("n2")
+    works.answer = None
+    works.go.clear()
+    await brain.later(20)
+    assert brain.cluster.is_assumed("uid-p")
+
+    brain.writer.patch_hold.set()
+    await brain.settle()
+
+    assert nominations(brain) == ["n1", "n2"]
+
+
+async def test_a_preemptors_nomination_gives_way_to_where_it_goes() -> None:
+    """Room was made on n1, and n2 turned out to be free: n1 is no longer waited for."""
+    brain = Brain()
+    works = Works()
+    brain.plug(pre_bind=(works,))
+    brain.node("n1", unschedulable=True)
+    brain.node("n2")
+    brain.pod("p", nominated="n1")
+    await brain.settle()
+
+    assert nominations(brain) == ["n2"]
+    assert brain.parts.queue.nominator.for_node("n1") == ()
+
+
+# -- never behind a Binding --------------------------------------------------------------------------------------------
+
+
+async def test_a_word_that_still_waits_gives_way_to_the_binding() -> None:
+    """Other pods' patches are before it; when PreBind is done the Binding goes, and the word is never sent."""
+    brain = Brain()
+    brain.writer.patch_hold = asyncio.Event()
+    works = Works()
+    brain.plug(pre_bind=(works,))
+    for at in range(16):
+        brain.pod(f"big{at}", cpu="64")
+    brain.node("n1")
+    await brain.settle()
+    brain.pod("p")
+    await brain.settle()
+    assert len(brain.parts.patches) == 17
+
+    works.go.set()
+    await brain.settle()
+    assert brain.writer.wire == ["bind p"]
+    brain.writer.patch_hold.set()
+    await brain.settle()
+
+    assert nominations(brain) == []
+
+
+async def test_a_word_on_the_wire_is_waited_for() -> None:
+    """Behind the Binding it would nominate a bound pod."""
+    brain = Brain()
+    brain.writer.patch_hold = asyncio.Event()
+    works = Works()
+    await on_its_way(brain, pre_bind=(works,))
+    works.go.set()
+    await brain.settle()
+    assert brain.writer.wire == []
+
+    brain.writer.patch_hold.set()
+    await brain.settle()
+
+    assert brain.writer.wire == ["patch p", "bind p"]
+
+
+async def test_a_word_that_could_not_be_written_stops_nothing() -> None:
+    """The pod is bound all the same."""
+    brain = Brain()
+    brain.writer.patch_errors = [Unavailable("etcd is away")]
+    works = Works()
+    await on_its_way(brain, pre_bind=(works,))
+    works.go.set()
+    await brain.settle()
+
+    assert (nominations(brain), brain.writer.binds) == ([], [("default/p", "n1")])
+
+
+async def test_a_pod_deleted_on_its_way_is_told_nothing_more() -> None:
+    """There is nobody left to tell."""
+    brain = Brain()
+    works = Works()
+    await on_its_way(brain, pre_bind=(works,))
+    brain.gone("p")
+    fail(brain, works)
+    await brain.settle()
+
+    assert nominations(brain) == ["n1"]
+    assert (brain.is_free(), brain.places(), len(brain.parts.patches)) == (True, {}, 0)

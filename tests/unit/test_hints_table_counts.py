@@ -1,0 +1,504 @@
+"""How many questions an event costs: not more for a thousand waiting pods that it cannot concern than for ten.
+
+Calls of hints are counted, not seconds. The registrations are those of the real plugins (docs/spec/core.md §10.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pytest
+
+from scheduler.core.decode import from_manifest
+from scheduler.core.events import Action, ClusterEvent, Resource
+from scheduler.core.namespace import Namespace
+from scheduler.core.pod import ResourceMap
+from scheduler.core.podinfo import PodInfo, Requests, allocatable, pod_info
+from scheduler.core.workloads import ReplicaSet, Service
+from scheduler.framework.hints import EventHint
+from tests.unit.brain import manifest, typed
+from tests.unit.hint_rows import (
+    CAME,
+    DEFAULT,
+    FEATURED,
+    GONE,
+    LABELLED,
+    NAMESPACE_CAME,
+    NAMESPACE_LABELLED,
+    OWN_LABEL,
+    POD_CAME,
+    POD_GONE,
+    POD_LABELLED,
+    POD_SHRANK,
+    RESIZED_NODE,
+    TAINTED,
+    apart,
+    asks,
+    brain_of,
+    listens,
+    near,
+    spread,
+    spreads_by_default,
+    tolerates,
+)
+from tests.unit.hint_rows_between import DEFAULT_IN_ZONES
+from tests.unit.objects import node
+from tests.unit.queueing.world import Gate, World
+
+BY_DEFAULT: Final = spreads_by_default(DEFAULT_IN_ZONES)
+
+
+def info(name: str, **spec: Any) -> PodInfo:
+    owners = spec.pop("owners", [])
+    raw = manifest(name, **spec)
+    raw["metadata"]["ownerReferences"] = owners
+    return pod_info(typed(raw))
+
+
+@dataclass(frozen=True)
+class Case:
+    """An event, one pod that it concerns, and any number of others that it cannot concern, each of its own shape."""
+
+    plugin: str
+    event: ClusterEvent
+    old: Any
+    new: Any
+    concerned: dict[str, Any]
+    others: Callable[[int], dict[str, Any]]
+    is_by_default: bool = False
+    asked: int = 1
+    """How often for the one; more when others share its question."""
+
+
+def case(plugin: str, event: ClusterEvent, text: str, **more: Any) -> Any:
+    return pytest.param(Case(plugin, event, **more), id=f"{plugin}, {event.label}: {text}")
+
+
+def on_n1(name: str = "q", **spec: Any) -> PodInfo:
+    return info(name, on="n1", **spec)
+
+
+def web(app: str) -> dict[str, str]:
+    return {"app": app}
+
+
+def namespace(name: str, **labels: str) -> Namespace:
+    return from_manifest(Namespace, {"metadata": {"name": name, "labels": labels}})
+
+
+def service(name: str, **selector: str) -> Service:
+    return from_manifest(Service, {"metadata": {"name": name, "namespace": "default"}, "spec": {"selector": selector}})
+
+
+def replica_set(name: str) -> ReplicaSet:
+    spec = {"selector": {"matchLabels": web("w")}}
+    return from_manifest(ReplicaSet, {"metadata": {"name": name, "namespace": "default"}, "spec": spec})
+
+
+def owned(name: str) -> dict[str, Any]:
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": name, "uid": name, "controller": True}
+    return {"labels": web(name), "owners": [owner]}
+
+
+def selecting(i: int) -> dict[str, Any]:
+    return {"nodeSelector": {"app": f"w{i}"}}
+
+
+def spreading(i: int) -> dict[str, Any]:
+    return {"topologySpreadConstraints": spread(f"w{i}")}
+
+
+def keyed(i: int) -> dict[str, Any]:
+    return {"topologySpreadConstraints": spread("w", f"key{i}")}
+
+
+def served(i: int | str) -> dict[str, Any]:
+    return {"labels": web(f"w{i}")}
+
+
+def team(name: str) -> dict[str, Any]:
+    return {"namespaceSelector": {"matchLabels": {"team": name}}}
+
+
+A, B = node("n1", labels={"zone": "a"}), node("n1", labels={"zone": "b"})
+GPU = "example.com/gpu"
+ON_A: dict[str, Any] = {"nodeSelector": {"zone": "a"}}
+HARD_TAINT, TWO_TAINTS = node(taints=("x=:NoSchedule",)), node(taints=("x=:NoSchedule", "y=:NoSchedule"))
+
+CASES: Final = [
+    case("NodeAffinity", CAME, "pods that select other labels", old=None, new=A, concerned=ON_A, others=selecting),
+    case("NodeAffinity", LABELLED, "pods that select other labels", old=B, new=A, concerned=ON_A, others=selecting),
+    case(
+        "TaintToleration",
+        CAME,
+        "pods that tolerate other taints than the new node's",
+        old=None,
+        new=HARD_TAINT,
+        concerned={"tolerations": tolerates("x")},
+        others=lambda i: {"tolerations": tolerates(f"k{i}")},
+    ),
+    case(
+        "TaintToleration",
+        TAINTED,
+        "pods that do not tolerate what is left",
+        old=TWO_TAINTS,
+        new=HARD_TAINT,
+        concerned={"tolerations": tolerates("x")},
+        others=lambda i: {"tolerations": tolerates(f"k{i}")},
+    ),
+    case(
+        "TaintToleration",
+        TAINTED,
+        "any pods while nodes only get taints",
+        old=HARD_TAINT,
+        new=TWO_TAINTS,
+        concerned={"tolerations": tolerates("x")},
+        others=lambda i: {"tolerations": tolerates(f"k{i}")},
+        asked=0,
+    ),
+    case(
+        "NodePorts",
+        POD_GONE,
+        "pods with other ports",
+        old=on_n1(containers=listens(80)),
+        new=None,
+        concerned={"containers": listens(80)},
+        others=lambda i: {"containers": listens(1000 + i)},
+    ),
+    case("NodePorts", CAME, "all are woken without a question", old=None, new=A, concerned={}, others=served, asked=1),
+    case(
+        "NodeResourcesFit",
+        POD_SHRANK,
+        "pods that want something else",
+        old=on_n1(containers=asks(**{GPU: "2"})),
+        new=on_n1(containers=asks(**{GPU: "1"})),
+        concerned={"containers": asks(**{GPU: "1"})},
+        others=lambda i: {"cpu": f"{i + 1}m"},
+    ),
+    case(
+        "NodeResourcesFit",
+        CAME,
+        "pods that are too large for the node",
+        old=None,
+        new=node(cpu="4"),
+        concerned={"cpu": "1"},
+        others=lambda i: {"cpu": str(i + 10)},
+    ),
+    case(
+        "NodeResourcesFit",
+        CAME,
+        "pods that want devices which the node has not",
+        old=None,
+        new=node(cpu="4"),
+        concerned={"cpu": "1"},
+        others=lambda i: {"containers": asks(cpu="1", **{f"example.com/d{i}": "1"})},
+    ),
+    case(
+        "NodeResourcesFit",
+        RESIZED_NODE,
+        "pods that want something else",
+        old=node(),
+        new=node(**{GPU: "1"}),
+        concerned={"containers": asks(**{GPU: "1"})},
+        others=lambda i: {"cpu": f"{i + 1}m"},
+    ),
+    case(
+        "NodeResourcesFit",
+        RESIZED_NODE,
+        "pods that are too large all the same",
+        old=node(cpu="1"),
+        new=node(cpu="4"),
+        concerned={"cpu": "1"},
+        others=lambda i: {"cpu": str(i + 10)},
+    ),
+    *(
+        case(
+            "PodTopologySpread",
+            event,
+            "pods that count others",
+            old=old,
+            new=new,
+            concerned={"topologySpreadConstraints": spread("w")},
+            others=spreading,
+        )
+        for event, old, new in (
+            (POD_CAME, None, on_n1(labels=web("w"))),
+            (POD_LABELLED, on_n1(labels=web("w")), on_n1()),
+            (POD_GONE, on_n1(labels=web("w")), None),
+        )
+    ),
+    *(
+        case(
+            "PodTopologySpread",
+            event,
+            "pods with other keys",
+            old=old,
+            new=new,
+            concerned={"topologySpreadConstraints": spread("w")},
+            others=keyed,
+        )
+        for event, old, new in (
+            (CAME, None, A),
+            (GONE, A, None),
+            (LABELLED, A, B),
+            (TAINTED, A, node("n1", labels={"zone": "a"}, taints=("x=:NoSchedule",))),
+        )
+    ),
+    *(
+        case(
+            "PodTopologySpread",
+            ClusterEvent(resource, action),
+            "pods that other Services select, or that have other owners",
+            old=None if action is Action.ADD else seen,
+            new=None if action is Action.DELETE else seen,
+            concerned=owned("w"),
+            others=lambda i: owned(f"w{i}"),
+            is_by_default=True,
+        )
+        for resource, seen in ((Resource.SERVICE, service("s", app="w")), (Resource.CONTROLLER, replica_set("w")))
+        for action in (Action.ADD, Action.UPDATE_OTHER, Action.DELETE)
+    ),
+    case(
+        "PodTopologySpread",
+        POD_CAME,
+        "pods that other Services select",
+        old=None,
+        new=on_n1(labels=web("w")),
+        concerned=served(""),
+        others=lambda i: served(str(i)),
+        is_by_default=True,
+    ),
+    case(
+        "PodTopologySpread",
+        LABELLED,
+        "any pods with default constraints while a node gets other labels",
+        old=A,
+        new=node("n1", labels={"zone": "a", "color": "red"}),
+        concerned=served(""),
+        others=lambda i: served(str(i)),
+        is_by_default=True,
+        asked=0,
+    ),
+    *(
+        case("InterPodAffinity", event, text, old=old, new=new, concerned=concerned, others=others)
+        for event, text, old, new, concerned, others in (
+            (
+                POD_CAME,
+                "pods that want to be near to others",
+                None,
+                on_n1(labels=web("w")),
+                {"affinity": near("w")},
+                lambda i: {"affinity": near(f"w{i}")},
+            ),
+            (
+                POD_LABELLED,
+                "pods that want to be near to others",
+                on_n1(),
+                on_n1(labels=web("w")),
+                {"affinity": near("w")},
+                lambda i: {"affinity": near(f"w{i}")},
+            ),
+            (
+                POD_GONE,
+                "pods that hate others",
+                on_n1(labels=web("w")),
+                None,
+                {"affinity": apart("w")},
+                lambda i: {"affinity": apart(f"w{i}")},
+            ),
+            (
+                POD_GONE,
+                "pods that others hate",
+                on_n1(affinity=apart("w")),
+                None,
+                {"labels": web("w")},
+                served,
+            ),
+            (
+                CAME,
+                "pods with other keys",
+                None,
+                A,
+                {"affinity": near("w")},
+                lambda i: {"affinity": near("w", f"key{i}")},
+            ),
+            (
+                LABELLED,
+                "pods with other keys",
+                B,
+                A,
+                {"affinity": near("w")},
+                lambda i: {"affinity": near("w", f"key{i}")},
+            ),
+            (
+                NAMESPACE_CAME,
+                "pods that select other namespaces",
+                None,
+                namespace("new", team="t"),
+                {"affinity": near("w", **team("t"))},
+                lambda i: {"affinity": near("w", **team(f"t{i}"))},
+            ),
+            (
+                NAMESPACE_LABELLED,
+                "pods that select other namespaces",
+                namespace("new", team="t", color="red"),
+                namespace("new", color="blue"),
+                {"affinity": apart("w", **team("t"))},
+                lambda i: {"affinity": apart("w", **team(f"t{i}"))},
+            ),
+        )
+    ),
+]
+
+
+def questions(case: Case, others: int) -> tuple[int, int]:
+    """How often hints were asked, and how many pods were woken."""
+    brain = brain_of(BY_DEFAULT if case.is_by_default else DEFAULT)
+    if case.is_by_default:  # there are default constraints for pods that something selects
+        for i in ("", *range(others)):
+            brain.cluster.workloads.set_service(service(f"s{i}", app=f"w{i}"))
+    hints = brain.parts.profiles["kubestow"].hints
+    world = World(hints)
+    world.rejected(info("concerned", **case.concerned), case.plugin)
+    for i in range(others):
+        world.rejected(info(f"p{i}", **case.others(i)), case.plugin)
+    world.metrics.hints.clear()
+
+    world.queue.move_all(case.event, case.old, case.new)
+
+    return len(world.metrics.hints), world.queue.counts()["backoff"]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_pods_that_an_event_cannot_concern_cost_nothing(case: Case) -> None:
+    """One question for the one pod, whoever waits beside it."""
+    few, many = questions(case, 10), questions(case, 1000)
+
+    assert few[0] == many[0] == case.asked
+    if case.asked and few[0]:
+        assert few[1] >= 1
+
+
+# -- all that is asked for everybody at once ---------------------------------------------------------------------------
+
+ONE_QUESTION: Final = [
+    pytest.param("NodeUnschedulable", CAME, None, node(cordoned=True), id="NodeUnschedulable, NodeAdd"),
+    pytest.param(
+        "NodeUnschedulable",
+        TAINTED,
+        node(cordoned=True),
+        node(cordoned=True, taints=("x=:NoSchedule",)),
+        id="NodeUnschedulable, NodeUpdateNodeTaint",
+    ),
+    pytest.param("NodeResourcesFit", POD_GONE, info("q", cpu="1"), None, id="NodeResourcesFit, AssignedPodDelete"),
+    pytest.param("NodeDeclaredFeatures", CAME, A, A, id="NodeDeclaredFeatures, NodeAdd"),
+    pytest.param("NodeDeclaredFeatures", FEATURED, A, A, id="NodeDeclaredFeatures, NodeUpdateNodeDeclaredFeature"),
+]
+
+
+@pytest.mark.parametrize(("plugin", "event", "old", "new"), ONE_QUESTION)
+@pytest.mark.parametrize("waiting", [10, 1000])
+def test_one_question_for_everybody(plugin: str, event: ClusterEvent, old: Any, new: Any, waiting: int) -> None:
+    """The answer does not depend on the pod."""
+    world = World(brain_of(DEFAULT).parts.profiles["kubestow"].hints)
+    for i in range(waiting):
+        world.rejected(info(f"p{i}", cpu=f"{i + 1}m", labels=web(f"w{i}")), plugin)
+    world.metrics.hints.clear()
+
+    world.queue.move_all(event, old, new)
+
+    assert [(plugin, event.label, "QueueSkip")] == world.metrics.hints
+
+
+def test_what_a_pod_changes_on_itself_is_asked_about_for_it_alone() -> None:
+    """Whoever waits beside it."""
+    hints = brain_of(DEFAULT).parts.profiles["kubestow"].hints
+    world = World(hints)
+    plugins = [plugin for plugin, registrations in hints.items() if any(map(wants_own, registrations))]
+    for i in range(100):
+        world.rejected(info(f"p{i}", labels=web(f"w{i}"), uid=f"p{i}"), *plugins)
+    world.metrics.hints.clear()
+    world.update(info("p7", labels=web("x"), uid="p7"))
+
+    assert {"UnschedulablePodUpdatePodLabel"} == {label for _, label, _ in world.metrics.hints}
+    assert len(world.metrics.hints) <= len(plugins)
+    assert len(plugins) >= 4
+
+
+def wants_own(registered: EventHint) -> bool:
+    return registered.event.wants(OWN_LABEL)
+
+
+@pytest.mark.parametrize("gate", ["SchedulingGates", "DefaultPreemption"])
+@pytest.mark.parametrize(("event", "old", "new"), [(CAME, None, A), (POD_GONE, on_n1(), None)], ids=["a node", "a pod"])
+def test_gated_pods_are_not_asked_for(gate: str, event: ClusterEvent, old: Any, new: Any) -> None:
+    """A thousand pods behind a gate: a node that comes and a pod that goes are nothing to it, whoever refused them before."""
+    world = World(brain_of(DEFAULT).parts.profiles["kubestow"].hints, gates=(held := Gate(gate),))
+    for i in range(100):
+        world.rejected(info(f"p{i}", cpu=f"{i + 1}m"), "NodeResourcesFit")
+    held.held.update(f"p{i}" for i in range(100))
+    world.queue.activate(list(world.store.values()))
+    assert world.queue.counts()["gated"] == 100
+    world.metrics.hints.clear()
+    held.asked = 0
+
+    world.queue.move_all(event, old, new)
+
+    assert [] == world.metrics.hints
+    assert held.asked == 0
+
+
+def test_a_node_is_read_once_for_all_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node that comes is compared with a thousand requests, and its amounts are read once."""
+    reads: list[object] = []
+
+    def counted(resources: ResourceMap) -> Requests:
+        reads.append(resources)
+        return allocatable(resources)
+
+    monkeypatch.setattr("scheduler.plugins.noderesourcesfit.hints.allocatable", counted)
+    world = World(brain_of(DEFAULT).parts.profiles["kubestow"].hints)
+    for i in range(90):
+        world.rejected(info(f"p{i}", cpu=f"{4001 + i}m"), "NodeResourcesFit")
+    world.metrics.hints.clear()
+    old, new = node(cpu="1"), node(cpu="4")
+    for was in (None, old):
+        world.queue.move_all(CAME if was is None else RESIZED_NODE, was, new)
+
+    assert [new.status.allocatable, old.status.allocatable] == reads
+    assert len(world.metrics.hints) == 180
+
+
+# -- nothing is left out -----------------------------------------------------------------------------------------------
+
+
+def indexed(one: Any) -> Iterator[tuple[str, EventHint]]:
+    for plugin, registrations in brain_of(one).parts.profiles["kubestow"].hints.items():
+        for registered in registrations:
+            if registered.topics is not None:
+                yield plugin, registered
+
+
+@pytest.mark.parametrize("one", [DEFAULT, BY_DEFAULT], ids=["default", "hard default constraints"])
+def test_every_registration_with_topics_is_counted(one: Any) -> None:
+    """And every other is one question for everybody, or about the pod itself."""
+    cases = [param.values[0] for param in CASES]
+    uncounted = [
+        (plugin, registered.event.label)
+        for plugin, registered in indexed(one)
+        if plugin != "DefaultPreemption"  # a gate: see above
+        and not any(case.plugin == plugin and registered.event.wants(case.event) for case in cases)
+    ]
+    alone = [
+        (plugin, registered.event.label)
+        for plugin, registrations in brain_of(one).parts.profiles["kubestow"].hints.items()
+        for registered in registrations
+        if registered.hint is not None
+        and registered.shape is None
+        and registered.event.resource is not Resource.UNSCHEDULABLE_POD
+    ]
+
+    assert uncounted == []
+    assert alone == []
