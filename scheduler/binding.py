@@ -160,7 +160,7 @@ class Binder:
 
     def gives_way(self, uid: str) -> bool:
         """Whether its place is being taken back already."""
-        return any(binding.preempted_by for binding in self._tasks.values() if binding.assumed.uid == uid)
+        return uid in self._uids and any(b.preempted_by for b in self._tasks.values() if b.assumed.uid == uid)
 
     # -- one binding -------------------------------------------------------------------------------------------------
 
@@ -206,7 +206,7 @@ class Binder:
             self._failures.expect(binding.assumed)
         if binding.waits:
             await self._wait_on_permit(binding)
-        self._done(binding)
+        self._inbox.put(partial(self._queue.done, binding.assumed.uid))
         if active:
             binding.is_preparing = True
             await self._pre_bind(binding, active)
@@ -217,9 +217,6 @@ class Binder:
             if (patch := self._failures.withdraw(binding.assumed.uid)) is not None:
                 await asyncio.wait([patch])
             await self._commit(binding)
-
-    def _done(self, binding: Binding) -> None:
-        self._inbox.put(partial(self._queue.done, binding.assumed.uid))
 
     def _flight_check(self, binding: Binding) -> list[PreBindPlugin]:
         active = []

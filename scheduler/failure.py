@@ -113,7 +113,8 @@ class StatusPatches:
     def seen(self, pod: Pod) -> None:
         """The watch shows the pod. Once it shows what was asked for, it is to be believed if it shows something else."""
         uid = pod.metadata.uid
-        if uid not in self._pending and self._wanted.get(uid) == _shown(pod, None):
+        is_settled = uid not in self._pending and uid not in self._running
+        if is_settled and self._wanted.get(uid) == _shown(pod, None):
             del self._wanted[uid]
 
     def forget(self, uid: str) -> None:

@@ -33,7 +33,8 @@ class Topics:
     """What a hint's answer depends on, so that an event asks only for the waiting pods that it can concern.
 
     The law: the hint says QUEUE only if one of the two answers None, or both name a common topic. It may well say SKIP
-    then: topics save questions, they decide nothing. An exception is logged and counts as None.
+    then: topics save questions, they decide nothing. An exception is logged and counts as None. Of a plugin that gates pods
+    (PreEnqueue) they do decide: a gated pod is asked about only at events that share a topic with it, by its gate's words.
 
     Registrations that share `of_event` have it called once per event; those of a plugin that share shape and `of_pod`
     are kept in one index.

@@ -69,6 +69,8 @@ class Plans:
     broken: list[str] = field(default_factory=list)
     """Plans that were wrong when they were made."""
     _made: dict[str, list[Plan]] = field(default_factory=dict)
+    _wanted_by: dict[str, set[str]] = field(default_factory=dict)
+    """Victim → for whom it was to be evicted."""
 
     def __len__(self) -> int:
         return sum(map(len, self._made.values()))
@@ -83,9 +85,15 @@ class Plans:
         self.broken += [
             f"{says}: on {before.node_name} others had died for it, and nothing else has changed"
             for before in earlier
-            if before.node_name != node_name and any(map(self.has_died, before.victims)) and _still_holds(before, plan)
+            if before.node_name != node_name and self._has_cost(before) and _still_holds(before, plan)
         ]
         earlier.append(plan)
+        for uid in uids:
+            self._wanted_by.setdefault(uid, set()).add(preemptor.uid)
+
+    def _has_cost(self, plan: Plan) -> bool:
+        """Whether somebody has died for it. Whom several pods wanted dead may have died for another."""
+        return any(self.has_died(uid) and len(self._wanted_by[uid]) == 1 for uid in plan.victims)
 
 
 def _wrong(plan: Plan, preemptor: PodInfo) -> list[str]:

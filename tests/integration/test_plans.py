@@ -107,3 +107,19 @@ async def test_another_node(happens: Callable[[World], Awaitable[None]], is_reas
         plans.judge(daemon, waits, "n2", [known(world, "n2-0")])
 
         assert bool(plans.broken) == (has_died and not is_reason)
+
+
+async def test_who_died_for_another_has_not_died_for_this_one() -> None:
+    """Two pods want the same one gone: what the second does then is its own business."""
+    async with inhabited() as world:
+        await full(world)
+        daemon = world.daemon
+        assert daemon is not None
+        plans = Plans(lambda _: True)
+        world.add_pod("also", 500, class_name="mid")
+        await world.seconds(3)
+        for name in ("waits", "also"):
+            plans.judge(daemon, known(world, name), "n1", [known(world, "n1-0")])
+        plans.judge(daemon, known(world, "also"), "n2", [known(world, "n2-0")])
+
+        assert [wrong for wrong in plans.broken if "had died" in wrong] == []

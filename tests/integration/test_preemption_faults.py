@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 import pytest
+import structlog
 
 from scheduler.testing.apiserver import Fault
 from tests.integration.daemon import until
@@ -179,7 +180,27 @@ async def test_a_permission_that_is_taken_away(permission: tuple[str, str]) -> N
         await exactly_displaced(world)
 
 
-async def test_nobody_is_spared_but_the_rest_when_a_preemptor_is_deleted() -> None:
+async def test_what_goes_wrong_again_and_again_is_said_once() -> None:
+    """The pod is tried with its back-off, its condition stays, and the log has one line."""
+    with structlog.testing.capture_logs() as log:
+        async with inhabited(kubelets_grace_s=0) as world:
+            await full(world)
+            world.forbid([("delete", "pods")])
+            world.add_pod("high", 500, class_name="high")
+            await until(lambda: world.server.requests()["delete pods 403"] >= 5, lambda: "not tried again")
+            condition = next(
+                c for c in world.server.get("pods", "high")["status"]["conditions"] if c["type"] == "PodScheduled"
+            )
+            world.allow_all()
+            await world.settle()
+            assert world.broken_laws() == []
+    assert (condition["status"], condition["reason"]) == ("False", "Unschedulable")
+    failed = [line for line in log if line["event"] == "preemption failed"]
+    assert ["default/high"] == [line["preemptor"] for line in failed]
+    assert "cannot delete" in failed[0]["error"] or "forbidden" in failed[0]["error"]
+
+
+async def test_a_preemptor_that_is_deleted_spares_who_is_left() -> None:
     """It goes while its victims are being evicted: those who have not gone stay."""
     async with inhabited(kubelets_grace_s=0) as world:
         await full(world)

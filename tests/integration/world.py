@@ -19,15 +19,7 @@ from scheduler.testing.builders import node, pod
 from scheduler.testing.invariants import Witness, overcommitted, unbound
 from scheduler.testing.kubelet import Kubelet
 from tests.integration.daemon import until
-from tests.integration.judging import (
-    OURS,
-    Object,
-    differences,
-    has_place,
-    leftovers,
-    miscounted,
-    nominations,
-)
+from tests.integration.judging import OURS, Object, differences, has_place, leftovers, miscounted, nominations
 from tests.integration.mortal import HastyClock, Mortal, remembered
 from tests.integration.plans import Plans
 
@@ -388,10 +380,9 @@ async def inhabited(
     chance = random.Random(1)
     async with ApiServer(clock=clock, rng=chance, watch_list=watch_list, bookmark_interval_s=5) as server:
         world = World(server, clock)
-        kubelets = Kubelet(server, clock=clock, grace_used_s=kubelets_grace_s or 0)
         async with contextlib.AsyncExitStack() as stack:
             if kubelets_grace_s is not None:
-                await stack.enter_async_context(kubelets)
+                await stack.enter_async_context(Kubelet(server, clock=clock, grace_used_s=kubelets_grace_s))
             await world.start_daemon(port)
             stack.push_async_callback(world.stop_daemon)
             yield world

@@ -1,4 +1,4 @@
-"""What admission makes of a new pod's selectors: matchLabelKeys and mismatchLabelKeys become requirements.
+"""What admission makes of a new pod: matchLabelKeys and mismatchLabelKeys become requirements, a class a priority.
 
 The real API server does this itself; recording checks that it does exactly this.
 """
@@ -6,21 +6,40 @@ The real API server does this itself; recording checks that it does exactly this
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from tests.parity.scenario import Json
+from tests.parity.priorities import of_class
+from tests.parity.scenario import TOPOLOGY, Json
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_COPIED: Final = (TOPOLOGY["zone"], TOPOLOGY["region"])
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def admitted(manifest: Json) -> Json:
     """The pod as it is stored."""
     spec, labels = manifest["spec"], manifest["metadata"].get("labels") or {}
-    changed: Json = {}
+    priority, policy = of_class(spec.get("priorityClassName", ""))
+    changed: Json = {"priority": priority, "preemptionPolicy": policy}
     if "affinity" in spec:
         changed["affinity"] = {kind: _rules(rules, labels) for kind, rules in spec["affinity"].items()}
     if "topologySpreadConstraints" in spec:
         changed["topologySpreadConstraints"] = [_merged(c, labels) for c in spec["topologySpreadConstraints"]]
     return manifest | {"spec": spec | changed}
+
+
+def labelled(bound: Json, nodes: Iterable[Json]) -> Json:
+    """The bound pod with its node's zone and region among its labels.
+
+    Admission copies them from the nodes that it has seen; so that is not left to chance, and a pod that had no labels has
+    some on every server: a disruption budget may mean it.
+    """
+    of_node: Json = next(
+        (n["metadata"]["labels"] for n in nodes if n["metadata"]["name"] == bound["spec"]["nodeName"]), {}
+    )
+    copied = {key: of_node[key] for key in _COPIED if key in of_node}
+    if not copied:
+        return bound
+    metadata = bound["metadata"]
+    return bound | {"metadata": metadata | {"labels": metadata.get("labels", {}) | copied}}
 
 
 def _rules(rules: Json, labels: Mapping[str, str]) -> Json:

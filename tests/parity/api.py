@@ -11,7 +11,7 @@ from aiohttp import ClientSession, ClientTimeout
 
 from scheduler.testing.apiserver import ApiServer, Refused
 from tests.e2e.cluster import each
-from tests.parity.admission import admitted
+from tests.parity.admission import admitted, labelled
 from tests.parity.priorities import priority_classes
 from tests.parity.scenario import Json, Scenario, named
 from tests.parity.suite import NAMESPACES
@@ -165,9 +165,9 @@ class Remote:
 
 def _check_admission(manifest: Json, created: Json) -> None:
     wanted = admitted(manifest)["spec"]
-    for field in ("affinity", "topologySpreadConstraints"):
+    for field in ("affinity", "topologySpreadConstraints", "priority", "preemptionPolicy"):
         assert created["spec"].get(field) == wanted.get(field), (
-            f"{manifest['metadata']['name']}: {created['spec'][field]}"
+            f"{manifest['metadata']['name']}: {created['spec'].get(field)}"
         )
 
 
@@ -191,7 +191,7 @@ async def put_budgets(api: Api, scenario: Scenario) -> None:
 
 async def put_pods(api: Api, scenario: Scenario, *, waiting_for: str) -> None:
     """Those that are bound, and those that wait for the scheduler of this name; none of those that are asked."""
-    bound = (named(pod, "nobody") for pod in scenario.pods)
+    bound = (labelled(named(pod, "nobody"), scenario.nodes) for pod in scenario.pods)
     waiting = (named(pod, waiting_for) for pod in scenario.waiting)
     await each((*bound, *waiting), lambda pod: create_whole(api, pod))
     leaving = [pod["metadata"] for pod in scenario.pods if pod["metadata"]["name"] in scenario.leaving]

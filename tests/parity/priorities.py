@@ -1,9 +1,14 @@
 """The PriorityClasses of every cluster: a pod gets its priority from one of them."""
 
+import functools
 from typing import Any, Final
+
+from scheduler.testing.apiserver.defaults import SYSTEM_PRIORITIES
 
 PRIORITIES: Final = (-100, -10, 1, 2, 3, 4, 5, 6, 10, 50, 100, 500, 1000)
 """Of which there are classes, of pods that preempt and of pods that never do. 0 is a pod's without a class."""
+
+_PREEMPTS: Final = "PreemptLowerPriority"
 
 
 def class_name(priority: int, *, never: bool) -> str:
@@ -26,3 +31,12 @@ def priority_classes() -> list[dict[str, Any]]:
         }
         for priority, never in wanted
     ]
+
+
+@functools.cache
+def of_class(name: str) -> tuple[int, str]:
+    """What admission makes of a pod's priorityClassName: its priority and preemptionPolicy."""
+    if name in SYSTEM_PRIORITIES:
+        return SYSTEM_PRIORITIES[name], _PREEMPTS
+    found = {one["metadata"]["name"]: one for one in priority_classes()} | {"": {"value": 0}}
+    return found[name]["value"], found[name].get("preemptionPolicy", _PREEMPTS)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.parity.admission import admitted
+from tests.parity.admission import admitted, labelled
 from tests.parity.crowd import CROWDS, crowd
 from tests.parity.generate import SEEDS, Dice, generate
 from tests.parity.priorities import priority_classes
@@ -109,6 +109,40 @@ def test_label_keys_become_requirements() -> None:
     assert required["labelSelector"] == {"matchLabels": {"app": "web"}, "matchExpressions": added}
     assert preferred["podAffinityTerm"]["labelSelector"] == required["labelSelector"]
     assert preferred["weight"] == 3
+
+
+@pytest.mark.parametrize(
+    ("short", "priority", "policy"),
+    [
+        pytest.param({}, 0, "PreemptLowerPriority", id="no class"),
+        pytest.param({"priority": -10}, -10, "PreemptLowerPriority", id="a class"),
+        pytest.param({"priority": 10, "never_preempts": True}, 10, "Never", id="a class that never preempts"),
+        pytest.param({"priority": "system-node-critical"}, 2_000_001_000, "PreemptLowerPriority", id="a system class"),
+    ],
+)
+def test_a_class_becomes_a_priority(short: Json, priority: int, policy: str) -> None:
+    """As the API server's admission does it."""
+    spec = admitted(scenario("g", {"id": "x", "asked": {"p": short}}).asked["p"])["spec"]
+
+    assert (spec["priority"], spec["preemptionPolicy"]) == (priority, policy)
+
+
+def test_a_bound_pod_bears_its_nodes_place() -> None:
+    """Zone and region over what it says itself, and nothing else of the node."""
+    one = scenario(
+        "g",
+        {
+            "id": "x",
+            "nodes": {"a": {"labels": {"zone": "z", "rack": "r"}}, "b": {}},
+            "pods": {"on a": {"at": "a", "labels": {"app": "web"}}, "on b": {"at": "b"}, "lost": {"at": "c"}},
+            "asked": {},
+        },
+    )
+
+    on_a, on_b, lost = (labelled(pod, one.nodes)["metadata"].get("labels") for pod in one.pods)
+
+    assert on_a == {"app": "web", "topology.kubernetes.io/zone": "z"}
+    assert on_b is lost is None
 
 
 def test_a_seed_makes_one_scenario() -> None:

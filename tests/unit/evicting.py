@@ -93,6 +93,20 @@ def show(brain: Brain, name: str, *, deleting: bool = False, conditions: Any = (
     brain.seen[name] = new
 
 
+def show_refused(brain: Brain, *, nominated: str) -> None:
+    """The watch shows the preemptor of one victim with the words of its first attempt."""
+    raw = manifest("p", cpu="1", priority=100, nominated=nominated)
+    message = (
+        "0/1 nodes are available: 1 Insufficient cpu. preemption: found a potential placement for pod on node n1, "
+        "preempting 1 victims."
+    )
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    raw["status"]["conditions"] = [condition]
+    new = read_pod(raw)
+    brain.parts.intake.pods([Delta(brain.seen.get("p"), new)])
+    brain.seen["p"] = new
+
+
 VICTIM: dict[str, Any] = {"cpu": "1", "on": "n1", "scheduler": "theirs"}
 
 

@@ -8,7 +8,6 @@ import pytest
 from structlog.testing import CapturingLogger
 
 from scheduler import preemption
-from scheduler.core.deltas import Delta
 from scheduler.core.disruption import DISRUPTION_TARGET
 from scheduler.core.errors import (
     Ambiguous,
@@ -31,6 +30,7 @@ from tests.unit.evicting import (
     metric,
     rest,
     show,
+    show_refused,
 )
 
 TOLD = {
@@ -125,17 +125,7 @@ async def test_what_a_victim_says_already_is_not_written_again() -> None:
 async def test_a_nomination_that_is_there_already_is_not_waited_for() -> None:
     """The status shows node and words of an earlier attempt: nothing is to be written before the victim."""
     brain, wire = arena(1, schedulingGates=[{"name": "wait"}])
-    raw = manifest("p", cpu="1", priority=100, nominated="n1")
-    raw["status"]["conditions"] = [
-        {
-            "type": "PodScheduled",
-            "status": "False",
-            "reason": "Unschedulable",
-            "message": "0/1 nodes are available: 1 Insufficient cpu. preemption: found a potential placement for pod on "
-            "node n1, preempting 1 victims.",
-        }
-    ]
-    brain.parts.intake.pods([Delta(brain.seen["p"], typed(raw))])
+    show_refused(brain, nominated="n1")
     await rest(brain)
 
     assert wire.landed == ["tell v0", "delete v0"]

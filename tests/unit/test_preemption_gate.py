@@ -116,6 +116,7 @@ async def test_an_older_preemption_that_ends_does_not_open_the_gate_of_a_newer_o
     await rest(brain)
     assert wire.victims() == ["v0", "v1", "late"]
     assert not holds_back(brain)
+    assert not brain.parts.evictions._preempting._preemptor_of
 
 
 async def test_an_older_preemption_evicts_nobody_once_there_is_a_newer_one() -> None:
@@ -167,6 +168,26 @@ async def test_194_a_victim_that_permit_holds_is_taken_back_in_memory() -> None:
     assert brain.cluster.get("uid-low") is None
     assert brain.cluster.get("uid-p") is not None
     assert ended(brain) == (1, 0)
+
+
+async def test_a_victim_that_found_another_node_meanwhile_is_left_alone() -> None:
+    """It was on its way to this one when it was chosen."""
+    brain, wire = await low_on_its_way(permit=Holds("Gate", permits=Wait(900)))
+    wire.hold("nominate p n1")
+    await rest(brain)
+    brain.node("n2", cpu="1")
+    brain.parts.binder.permits.reject("uid-low", "Gate", "no")
+    await rest(brain)
+    brain.node("n2", cpu="1", labels={"wake": "up"})
+    await brain.later(10)
+    low = brain.cluster.get("uid-low")
+    assert low is not None
+    assert low.node_name == "n2"
+
+    wire.answer("nominate p n1")
+    await brain.turns()
+    assert events(brain, "Preempted") == []
+    assert brain.cluster.is_assumed("uid-low")
 
 
 async def test_a_victim_that_permit_has_just_let_go_is_deleted() -> None:
@@ -297,10 +318,13 @@ async def test_a_victim_in_prebind_beside_another_plugin_is_cancelled() -> None:
     assert brain.writer.binds == [("default/p", "n1")]
 
 
-async def test_a_victim_whose_binding_is_on_the_wire_is_deleted() -> None:
+@pytest.mark.parametrize("has_prebind", [False, True], ids=["without PreBind", "behind PreBind"])
+async def test_a_victim_whose_binding_is_on_the_wire_is_deleted(has_prebind: bool) -> None:
     """It may be on its node by now."""
     brain = Brain()
     wire = Wire(brain)
+    if has_prebind:
+        brain.plug(pre_bind=(BeforeBind("Quick"),))
     brain.writer.hold = asyncio.Event()
     brain.node("n1", cpu="1")
     brain.pod("low", cpu="1")
@@ -308,5 +332,8 @@ async def test_a_victim_whose_binding_is_on_the_wire_is_deleted() -> None:
     brain.pod("p", cpu="1", priority=100)
     await rest(brain)
 
-    assert wire.landed == ["nominate p n1", "tell low", "delete low"]
+    assert wire.landed[-3:] == ["nominate p n1", "tell low", "delete low"]
     assert events(brain, "Preempted") == [("low", "Preempted by pod uid-p on node n1")]
+    brain.writer.hold.set()
+    await rest(brain)
+    assert brain.writer.binds[0] == ("default/low", "n1")

@@ -24,6 +24,7 @@ from tests.unit.evicting import (
     leaves,
     metric,
     rest,
+    show_refused,
 )
 
 Meanwhile = Callable[[Brain], object]
@@ -212,6 +213,18 @@ async def test_190_less_important_nominations_of_ours_give_way_and_look_elsewher
     assert metric(brain, "scheduler_preemption_attempts_total") - attempts == 2
 
 
+async def test_whoever_gives_way_is_tried_at_once_though_no_event_would_wake_it() -> None:
+    """What it waits for has nothing to do with pods."""
+    brain, _wire = arena(1, schedulingGates=[{"name": "wait"}])
+    brain.pod("mid", cpu="1", priority=50, nominated="n1", nodeSelector={"not": "there"}, preemptionPolicy="Never")
+    await rest(brain)
+    attempts = metric(brain, "scheduler_preemption_attempts_total")
+    brain.pod("p", cpu="1", priority=100)
+    await rest(brain)
+
+    assert metric(brain, "scheduler_preemption_attempts_total") - attempts == 2
+
+
 async def test_less_important_nominations_stay_until_ours_is_written() -> None:
     """Whoever cannot nominate takes no place from anybody."""
     brain, wire = await nominated_low()
@@ -309,6 +322,7 @@ async def test_198_room_that_is_lost_again_and_again_is_not_made_for_ever() -> N
     [
         pytest.param(lambda brain: brain.gone("p"), id="it is deleted"),
         pytest.param(lambda brain: brain.pod("p", cpu="1", priority=100, on="n1"), id="it is bound"),
+        pytest.param(gets_a_namesake, id="another pod has its name"),
     ],
 )
 @pytest.mark.parametrize("is_early", [False, True], ids=["seen after the last answer", "seen before it"])
@@ -326,7 +340,8 @@ async def test_nothing_is_remembered_of_those_that_have_gone(end: Meanwhile, is_
 
     assert is_clean(brain)
     patches = brain.parts.patches
-    assert not any((patches._wanted, patches._pending, patches._running, patches._awaited, patches._urgent))
+    kept = patches._wanted, patches._pending, patches._running, patches._awaited, patches._urgent
+    assert "uid-p" not in {uid for uids in kept for uid in uids}
 
 
 # -- the lead is lost --------------------------------------------------------------------------------------------------
@@ -372,6 +387,19 @@ async def test_our_nomination_outlives_an_update_that_does_not_show_it_yet() -> 
     await rest(brain)
 
     assert wire.victims() == ["v0"]
+
+
+async def test_a_nomination_that_somebody_took_away_is_written_again() -> None:
+    """Though it is the same as before: whoever looks must know before somebody dies."""
+    brain, wire = arena(1)
+    wire.refuses["delete v0"] = [Forbidden("no")]
+    await rest(brain)
+    show_refused(brain, nominated="n1")
+    show_refused(brain, nominated="")
+    await brain.later(30)
+    await rest(brain)
+
+    assert wire.landed == ["nominate p n1", "tell v0", "nominate p n1", "tell v0", "delete v0"]
 
 
 async def test_a_nomination_that_a_later_patch_carries_counts() -> None:

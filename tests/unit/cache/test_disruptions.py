@@ -66,7 +66,7 @@ def test_a_budget_holds_in_its_own_namespace(ns: str, is_protected: bool) -> Non
 
 
 A, B, C = (pod(name, labels=X) for name in "abc")
-Z = pod("z", labels={**X, "tier": "a"})
+Z, T = pod("z", labels={**X, "tier": "a"}), pod("t", labels={"tier": "a"})
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,13 @@ Z = pod("z", labels={**X, "tier": "a"})
             [budget("d", 1, X), budget("e", 0, {"tier": "a"})],
             [Z, A, B],
             "zab",
-            id="both are used, also if one is over",
+            id="both are used, also if the second is over",
+        ),
+        pytest.param(
+            [budget("d", 0, X), budget("e", 1, {"tier": "a"})],
+            [Z, T],
+            "zt",
+            id="both are used, also if the first is over",
         ),
         pytest.param(
             [budget("d", 5, X), budget("e", 0, {"tier": "a"})], [A, Z, B], "z", id="the strictest of several decides"

@@ -258,7 +258,7 @@ def args(percentage: int, absolute: int) -> DefaultPreemptionArgs:
     [
         pytest.param(10, args(10, 100), 10, id="fewer than the least number: all of them"),
         pytest.param(150, args(10, 100), 100, id="the least number"),
-        pytest.param(1000, args(10, 100), 100, id="as many by share as by number"),
+        pytest.param(1000, args(10, 100), 100, id="196 as many by share as by number"),
         pytest.param(1100, args(10, 100), 110, id="the share"),
         pytest.param(20, args(50, 1), 10, id="half"),
         pytest.param(20, args(10, 5), 5, id="the number is more than the share"),
@@ -297,7 +297,7 @@ def test_the_search_begins_anywhere(start: float, nodes: list[str]) -> None:
         pytest.param(("9",), 2, id="far away"),
         pytest.param(("0",), 2, id="the first: the second is one without a violation"),
         pytest.param(("0", "1", "2"), 4, id="the first three: until the fourth"),
-        pytest.param(tuple(map(str, range(10))), 10, id="all of them"),
+        pytest.param(tuple(map(str, range(10))), 10, id="185 all of them"),
     ],
 )
 def test_until_one_violates_no_budget(protected: tuple[str, ...], looked: int) -> None:
@@ -355,7 +355,7 @@ def test_until_one_violates_no_budget(protected: tuple[str, ...], looked: int) -
 )
 @pytest.mark.parametrize("start", [pytest.param(0.0, id="met first"), pytest.param(0.5, id="met last")])
 @pytest.mark.parametrize("ours", [pytest.param(PARITY, id="parity"), pytest.param(KubestowArgs(), id="default")])
-def test_criteria(first: list[PodInfo], second: list[PodInfo], start: float, ours: KubestowArgs) -> None:
+def test_186_criteria(first: list[PodInfo], second: list[PodInfo], start: float, ours: KubestowArgs) -> None:
     """n1 wins by the first criterion that tells the two apart, in whichever order they are met."""
     house = House(*small("n1", "n2"), *first, *second, budget("d", 0, X), ours=ours)
     house.chance.value = start
@@ -413,7 +413,7 @@ def test_violations_come_before_home() -> None:
         pytest.param("ownFirst", "n2", id="ownFirst: fewer of others"),
     ],
 )
-def test_whose_pods(victims: str, name: str) -> None:
+def test_197_whose_pods(victims: str, name: str) -> None:
     """The option says who is exposed, and what others cost."""
     house = House(
         *small("n1", "n2"), low("a", "n1", 1, cpu="2", scheduler=OTHERS), low("b", "n2", 5, cpu="2"),

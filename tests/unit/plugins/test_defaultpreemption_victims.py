@@ -36,7 +36,9 @@ def no(*reasons: str) -> Refusal:
 @pytest.mark.parametrize(
     ("there", "comes", "victims"),
     [
-        pytest.param([low("a"), low("b"), low("c")], incoming(), ["c"], id="one of three, equal in all but the name"),
+        pytest.param(
+            [low("a"), low("b"), low("c")], incoming(), ["c"], id="183 one of three, equal in all but the name"
+        ),
         pytest.param([low("a", 2), low("b", 1), low("c", 3)], incoming(), ["b"], id="the least important one"),
         pytest.param([low("a", 2), low("b", 1), low("c", 3)], incoming(cpu="2"), ["a", "b"], id="two, in order"),
         pytest.param([low("a", 2), low("b", 1), low("c", 3)], incoming(cpu="3"), ["c", "a", "b"], id="everybody"),
@@ -78,7 +80,7 @@ def no(*reasons: str) -> Refusal:
             id="who is leaving already is one like the others",
         ),
         pytest.param(
-            [low("a", 10), low("b", 10), low("c", 11)], incoming(), NO_VICTIMS, id="equal and higher priorities"
+            [low("a", 10), low("b", 10), low("c", 11)], incoming(), NO_VICTIMS, id="182 equal and higher priorities"
         ),
         pytest.param([], incoming(cpu="4"), NO_VICTIMS, id="an empty node"),
         pytest.param(
