@@ -42,7 +42,7 @@ from scheduler.shared import Shared
 _log = structlog.get_logger(__name__)
 
 PLUGIN: Final = "DefaultPreemption"
-_EVICTIONS_IN_FLIGHT: Final = 16
+_EVICTIONS_IN_FLIGHT: Final = 64
 _RETRIES_S: Final = (0.01, 0.05, 0.25)
 _BUSY_TRIES: Final = 10
 _ANSWER_S: Final = 10.0
