@@ -61,6 +61,8 @@ class Binding:
     is_sending: bool = False
     """The Binding is on the wire: cancelling waits for its answer."""
     is_cancelled: bool = False
+    kept_on: str = ""
+    """From Bind on the node: a failed write does not cost the pod the room that was made for it there."""
     preempted_by: str = ""
     """The plugin that cancelled it for a pod of higher priority."""
 
@@ -216,6 +218,7 @@ class Binder:
         async with self._room:
             if (patch := self._failures.withdraw(binding.assumed.uid)) is not None:
                 await asyncio.wait([patch])
+            binding.kept_on = "" if binding.profile.parity else binding.assumed.node_name
             await self._commit(binding)
 
     def _flight_check(self, binding: Binding) -> list[PreBindPlugin]:
@@ -405,7 +408,7 @@ class Binder:
         binding.record.result, binding.record.message = "unschedulable" if is_refusal else "error", message
         if self._release(binding):
             self._queue.move_all(ASSIGNED_POD_DELETE, binding.assumed, None)
-        fail = self._failures.refused_late if is_refusal else self._failures.error
+        fail = self._failures.refused_late if is_refusal else partial(self._failures.error, kept_on=binding.kept_on)
         fail(binding.queued, message=message, took_s=self._clock.now() - binding.popped_at)
 
     def _undo_refused(self, binding: Binding, no: Rejection) -> None:

@@ -113,8 +113,9 @@ class StatusPatches:
     def seen(self, pod: Pod) -> None:
         """The watch shows the pod. Once it shows what was asked for, it is to be believed if it shows something else."""
         uid = pod.metadata.uid
-        is_settled = uid not in self._pending and uid not in self._running
-        if is_settled and self._wanted.get(uid) == _shown(pod, None):
+        if uid not in self._wanted or uid in self._pending or uid in self._running:
+            return
+        if self._wanted[uid] == _shown(pod, None):
             del self._wanted[uid]
 
     def forget(self, uid: str) -> None:
@@ -226,12 +227,16 @@ class Failures:
         self._metrics.attempt("unschedulable", queued.info.pod.spec.scheduler_name, took_s)
         self._finish(queued, UNSCHEDULABLE, message, nominate)
 
-    def error(self, queued: QueuedPod, *, message: str, took_s: float) -> None:
-        """Something of ours or of the API server failed: retry after the error back-off."""
+    def error(self, queued: QueuedPod, *, message: str, took_s: float, kept_on: str = "") -> None:
+        """Something of ours or of the API server failed: retry after the error back-off.
+
+        A nomination to `kept_on` stays, where upstream clears it and gives others the room that victims left.
+        """
         queued.unschedulable_plugins = set()
         queued.pending_plugins = set()
         self._metrics.attempt("error", queued.info.pod.spec.scheduler_name, took_s)
-        self._finish(queued, SCHEDULER_ERROR, message, "")
+        is_kept = kept_on and queued.info.pod.status.nominated_node_name == kept_on
+        self._finish(queued, SCHEDULER_ERROR, message, None if is_kept else "")
 
     def refused_late(self, queued: QueuedPod, *, message: str, took_s: float) -> None:
         """PreBind said no: no event can be named that helps, so the error back-off retries it (§3.8)."""

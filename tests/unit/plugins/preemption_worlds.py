@@ -7,6 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from scheduler.config.args import KubestowArgs
 from scheduler.core.disruption import PodDisruptionBudget
 from scheduler.core.node import Node
 from scheduler.core.podinfo import PodInfo
@@ -142,9 +143,10 @@ class World:
             made.nominate(name, *pods)
         return made
 
-    def literal(self) -> Literal:
+    def literal(self, ours: KubestowArgs) -> Literal:
         """As the reference reads it."""
-        return Literal(list(self.nodes.values()), list(self.pods.values()), list(self.budgets.values()), self.nominated)
+        nodes, pods = list(self.nodes.values()), list(self.pods.values())
+        return Literal(nodes, pods, list(self.budgets.values()), self.nominated, ours)
 
 
 @st.composite

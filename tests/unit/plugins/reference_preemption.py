@@ -6,12 +6,14 @@ else here is its own.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from scheduler.cache.cluster import Cluster
+from scheduler.config.args import KubestowArgs
 from scheduler.core.disruption import PodDisruptionBudget
 from scheduler.core.node import Node
 from scheduler.core.podinfo import PodInfo, placed
@@ -52,6 +54,7 @@ class Literal:
     pods: Sequence[PodInfo]
     budgets: Sequence[PodDisruptionBudget]
     nominated: Mapping[str, Sequence[PodInfo]]
+    ours: KubestowArgs
 
     # -- one node ------------------------------------------------------------------------------------------------------
 
@@ -92,23 +95,38 @@ class Literal:
         return self._filtered(incoming, name, pods)
 
     def _filtered(self, incoming: PodInfo, name: str, pods: Iterable[PodInfo]) -> Rejection | None:
+        skipping = self._skipping(incoming)
+        fresh = self._cluster(pods)
+        slot = fresh.nodes.slot(name)
+        assert slot is not None
+        for plugin, made in self._plugins(fresh):
+            if plugin not in skipping:
+                for no in made.filter(CycleState(), incoming, 1 << slot):
+                    assert isinstance(no, Rejection)
+                    return no
+        return None
+
+    def _skipping(self, incoming: PodInfo) -> set[str]:
+        """PreFilter is run once, with everybody where they are and nobody who is nominated."""
+        fresh, found = self._cluster(self.pods), set()
+        for plugin, made in self._plugins(fresh):
+            before = getattr(made, "pre_filter", None)
+            if before is not None and before(CycleState(), incoming, fresh.nodes.present) is SKIP:
+                found.add(plugin)
+        return found
+
+    def _cluster(self, pods: Iterable[PodInfo]) -> Cluster:
         fresh = Cluster()
         for node in self.nodes:
             fresh.set_node(node)
         for pod in pods:
             fresh.add_pod(pod)
-        slot = fresh.nodes.slot(name)
-        assert slot is not None
-        for plugin in FILTERS:
-            made: Any = BUILT_IN[plugin](None, handle(fresh))
-            state = CycleState()
-            before = getattr(made, "pre_filter", None)
-            if before is not None and before(state, incoming, fresh.nodes.present) is SKIP:
-                continue
-            for no in made.filter(state, incoming, 1 << slot):
-                assert isinstance(no, Rejection)
-                return no
-        return None
+        return fresh
+
+    def _plugins(self, fresh: Cluster) -> Iterator[tuple[str, Any]]:
+        """The filters by name; none of them needs what its PreFilter left in the state of the attempt."""
+        given = dataclasses.replace(handle(fresh), ours=self.ours)
+        return ((name, BUILT_IN[name](None, given)) for name in FILTERS)
 
     def _protected(self, pods: Iterable[PodInfo]) -> list[PodInfo]:
         allowed = {budget.key: budget.status.disruptions_allowed for budget in self.budgets}

@@ -50,10 +50,11 @@ def test_the_reference_has_the_default_filters() -> None:
 
 
 @settings(max_examples=250, suppress_health_check=SLOW)
-@given(world=worlds(), incoming=unbound("incoming"))
-def test_each_node_and_the_choice(world: World, incoming: PodInfo) -> None:
+@given(world=worlds(), incoming=unbound("incoming"), parity=st.booleans())
+def test_each_node_and_the_choice(world: World, incoming: PodInfo, parity: bool) -> None:
     """Equal victims in equal order, violations or refusals on each node, and one of the equally best nodes is chosen."""
-    house, literal = world.house(ours=KubestowArgs(parity=True)), world.literal()
+    ours = KubestowArgs(parity=parity)
+    house, literal = world.house(ours=ours), world.literal(ours)
     refusing = {name: no for name in world.nodes if (no := literal.fits(incoming, name, literal.pods)) is not None}
     what_if = house.what_if(incoming)
     expected = {name: literal.on(incoming, name) for name in refusing}
