@@ -30,7 +30,7 @@ _log = structlog.get_logger(__name__)
 
 UNSCHEDULABLE: Final = "Unschedulable"
 SCHEDULER_ERROR: Final = "SchedulerError"
-_PATCHES_IN_FLIGHT: Final = 64
+_PATCHES_IN_FLIGHT: Final = 16
 _REMEMBERED: Final = 20_000
 POD_SCHEDULED: Final = "PodScheduled"
 

@@ -42,7 +42,7 @@ from scheduler.shared import Shared
 _log = structlog.get_logger(__name__)
 
 PLUGIN: Final = "DefaultPreemption"
-_EVICTIONS_IN_FLIGHT: Final = 64
+EVICTIONS_IN_FLIGHT: Final = 64
 _RETRIES_S: Final = (0.01, 0.05, 0.25)
 _BUSY_TRIES: Final = 10
 _ANSWER_S: Final = 10.0
@@ -106,7 +106,7 @@ class Evictions:
         self._binder = binder
         self._preempting = preempting
         self._profiles = profiles
-        self._room = asyncio.Semaphore(_EVICTIONS_IN_FLIGHT)
+        self._room = asyncio.Semaphore(EVICTIONS_IN_FLIGHT)
         self._tasks: set[asyncio.Task[None]] = set()
         self._plans: dict[str, _Plan] = {}
         """The newest of each preemptor, by its uid."""

@@ -20,6 +20,7 @@ from scheduler.core.errors import (
     TooManyRequests,
     Unavailable,
 )
+from scheduler.preemption import EVICTIONS_IN_FLIGHT
 from tests.unit.brain import Brain, manifest, typed
 from tests.unit.evicting import (
     Wire,
@@ -99,17 +100,17 @@ async def test_victims_are_told_before_they_are_deleted_and_the_last_one_is_evic
     assert wire.landed[-2:] == ["tell v3", "delete v3"]
 
 
-async def test_at_most_sixteen_are_evicted_at_once() -> None:
+async def test_so_many_are_evicted_at_once_and_no_more() -> None:
     """Of all preemptions together; an answer makes room for the next."""
-    brain, wire = arena(20)
-    names = [f"v{i}" for i in range(20)]
+    brain, wire = arena(EVICTIONS_IN_FLIGHT + 4)
+    names = [f"v{i}" for i in range(EVICTIONS_IN_FLIGHT + 4)]
     wire.hold(*(f"tell {name}" for name in names))
     await rest(brain)
-    assert (wire.on_the_wire, len(wire.sent)) == (16, 17)
+    assert (wire.on_the_wire, len(wire.sent)) == (EVICTIONS_IN_FLIGHT, EVICTIONS_IN_FLIGHT + 1)
 
     wire.answer(*(f"tell {name}" for name in names))
     await rest(brain)
-    assert wire.most_on_the_wire == 16
+    assert wire.most_on_the_wire == EVICTIONS_IN_FLIGHT
     assert sorted(wire.victims()) == sorted(names)
 
 

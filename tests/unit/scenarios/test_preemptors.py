@@ -404,3 +404,33 @@ async def test_nobody_left_to_evict() -> None:
     await brain.later(2)
 
     assert (brain.message("p"), nominations(brain)) == (NO_VICTIMS, ["n1", ""])
+
+
+@pytest.mark.parametrize(
+    ("parity", "bound", "cleared"),
+    [
+        pytest.param(False, ["default/p"], [], id="the room that was made for it is still its own"),
+        pytest.param(True, ["default/q"], [("default/p", "")], id="parity: it is anybody's, as upstream"),
+    ],
+)
+async def test_a_server_fails_when_the_victims_are_gone(
+    *, parity: bool, bound: list[str], cleared: list[tuple[str, str]]
+) -> None:
+    """What failed is one write; it must not cost further victims."""
+    brain = Brain(ours(parity=parity))
+    brain.node("n1", cpu="2")
+
+    def fails(_pod: Pod, _node_name: str) -> None:
+        brain.writer.on_bind = None
+        brain.writer.binds.clear()
+        raise Unavailable("the server fails")
+
+    brain.writer.on_bind = fails
+    brain.pod("p", cpu="2", priority=10, nominated="n1")
+    await brain.settle()
+    brain.pod("q", cpu="2", priority=10)
+    await brain.settle()
+    await brain.later(3)
+
+    assert [key for key, _ in brain.writer.binds] == bound
+    assert brain.writer.nominations == cleared
