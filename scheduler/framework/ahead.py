@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 _FEW: Final = 4
 _SHAPES: Final = 64
-_Verdicts = dict[int, tuple[int, int, Rejection | None]]
-"""Slot → its stamp, the version of its nominations, and what they make of it."""
+_MANY: Final = 1024
+"""So many changes are not followed one by one."""
 
 
 class Nominations(Protocol):
@@ -41,6 +41,42 @@ class Nominations(Protocol):
     def version(self, name: str) -> int:
         """Changes whenever somebody is nominated to this node, or no longer is."""
 
+    @property
+    def position(self) -> int:
+        """Where the log of changes stands."""
+
+    def changed_since(self, position: int) -> list[str] | None:
+        """Nodes whose nominations have changed since then, with repeats; None when that is too long ago to tell."""
+
+
+class _Known:
+    """What nominated pods make of nodes for pods of one shape that are not nominated there themselves."""
+
+    __slots__ = ("at", "groups", "refused", "tried", "verdicts")
+
+    def __init__(self) -> None:
+        self.at = (-1, -1, -1)
+        """Where the logs of columns and nominations stood, and the generation of node objects."""
+        self.verdicts: dict[int, Rejection | None] = {}
+        self.groups: Groups = {}
+        self.refused: NodeSet = EMPTY
+        self.tried: NodeSet = EMPTY
+        """Nodes that must be tried in the cache."""
+
+    def drop(self, slot: int) -> None:
+        """Nothing is known of this node."""
+        if self.verdicts.pop(slot, None) is not None or self.tried >> slot & 1:
+            self.refused &= ~(1 << slot)
+            self.tried &= ~(1 << slot)
+            self.groups = {no: left for no, held in self.groups.items() if (left := held & ~(1 << slot))}
+
+    def put(self, slot: int, no: Rejection | None) -> None:
+        """The nominated pods say this of it; None for nothing."""
+        self.verdicts[slot] = no
+        if no is not None:
+            self.groups[no] = self.groups.get(no, EMPTY) | 1 << slot
+            self.refused |= 1 << slot
+
 
 class Ahead:
     """The pods that a pod must yield to: nominated to the node, of equal or higher priority."""
@@ -50,15 +86,15 @@ class Ahead:
         self._cluster = runner.cluster
         self._nodes = runner.cluster.nodes
         self._nominations = nominations
-        self._known: OrderedDict[Hashable, _Verdicts] = OrderedDict()
+        self._known: OrderedDict[Hashable, _Known] = OrderedDict()
 
     def of(self, pod: PodInfo, slot: int) -> list[PodInfo]:
         """Who is ahead of this pod on this node."""
-        return [
-            other
-            for other in self._nominations.for_node(self._nodes.name(slot))
-            if other.priority >= pod.priority and other.uid != pod.uid and self._cluster.get(other.uid) is None
-        ]
+        return [other for other in self._of_its_like(pod, slot) if other.uid != pod.uid]
+
+    def version(self, slot: int) -> int:
+        """Changes whenever somebody is nominated to this node, or no longer is."""
+        return self._nominations.version(self._nodes.name(slot))
 
     def refuse(
         self,
@@ -69,23 +105,47 @@ class Ahead:
         *,
         one_pass: Callable[[CycleState, NodeSet], NodeSet],
     ) -> NodeSet:
-        """The nodes where those ahead leave no place; who says so is added to `groups`. `one_pass` filters as usual."""
-        slots = list(self._slots(nodes))
-        if not slots:
+        """The nodes where those ahead leave no place; who says so is added to `groups`. `one_pass` filters as usual.
+
+        O(nodes and nominations that changed since a pod of this shape came here last), where a node's own pods suffice.
+        """
+        if not self._nominations.nodes():
             return EMPTY
-        refused = EMPTY
         what_if = WhatIf(self._runner, state, pod)
-        what_if.about(nodeset.of(slots))
-        known = self._verdicts(what_if, pod)
-        for slot in slots:
-            is_known = known is not None and not what_if.hopeless(slot)
-            no = self._remembered(known if is_known else None, what_if, pod, slot)
-            if isinstance(no, Rejection):
-                groups[no] = groups.get(no, EMPTY) | 1 << slot
+        refused = one_by_one = EMPTY
+        if nodes.bit_count() <= _FEW or not what_if.is_counted:
+            one_by_one = nodeset.of(self._slots(nodes))
+            what_if.about(one_by_one)
+        else:
+            known = self._followed(what_if, pod)
+            held = nodes & (known.refused | known.tried)
+            what_if.about(held)
+            one_by_one = held & (known.tried | what_if.hopeless_nodes | self.own(pod))
+            refused = held & ~one_by_one
+            for no, slots in known.groups.items():
+                if slots & refused:
+                    groups[no] = groups.get(no, EMPTY) | slots & refused
+        for slot in nodeset.each(one_by_one):
+            ahead = self.of(pod, slot)
+            counted = what_if.counted(slot, ahead) if ahead else None
+            if counted is not None and (verdict := counted.verdict()) is not None:
+                groups[verdict] = groups.get(verdict, EMPTY) | 1 << slot
                 refused |= 1 << slot
-            elif no:
-                refused |= 0 if self._tried(state, pod, slot, one_pass) else 1 << slot
+            elif ahead and counted is None and not self._tried(state, pod, slot, one_pass):
+                refused |= 1 << slot
         return refused
+
+    def _of_its_like(self, pod: PodInfo, slot: int) -> list[PodInfo]:
+        return [
+            other
+            for other in self._nominations.for_node(self._nodes.name(slot))
+            if other.priority >= pod.priority and self._cluster.get(other.uid) is None
+        ]
+
+    def own(self, pod: PodInfo) -> NodeSet:
+        """Where the pod itself is nominated, if it is: who is ahead of it there is not who is ahead of its like."""
+        slot = self._nodes.slot(self._nominations.node_of(pod.uid) or "")
+        return EMPTY if slot is None else 1 << slot
 
     def _slots(self, nodes: NodeSet) -> Iterator[int]:
         """Those of the nodes that somebody is nominated to; the shorter way round."""
@@ -97,36 +157,48 @@ class Ahead:
             if slot is not None and nodes >> slot & 1:
                 yield slot
 
-    def _verdicts(self, what_if: WhatIf, pod: PodInfo) -> _Verdicts | None:
-        """What is remembered for pods like this one; None if nothing can be."""
-        if not what_if.is_counted:
-            return None
+    def _followed(self, what_if: WhatIf, pod: PodInfo) -> _Known:
+        """What is known for pods like this one, brought up to date."""
         shape = (pod.priority, what_if.shape)
         known = self._known.get(shape)
         if known is None:
-            known = self._known[shape] = {}
+            known = self._known[shape] = _Known()
             if len(self._known) > _SHAPES:
                 self._known.popitem(last=False)
         self._known.move_to_end(shape)
+        columns, nominations, objects = known.at
+        now = (self._nodes.position, self._nominations.position, self._nodes.object_generation)
+        if known.at == now:
+            return known
+        slots = self._changed(columns, nominations) if objects == now[2] else None
+        if slots is None:
+            known = self._known[shape] = _Known()
+            slots = set(self._slots(self._nodes.present))
+        known.at = now
+        for slot in slots:
+            known.drop(slot)
+            self._judge(known, what_if, pod, slot)
         return known
 
-    def _remembered(self, known: _Verdicts | None, what_if: WhatIf, pod: PodInfo, slot: int) -> Rejection | bool:
-        """What those ahead make of the node: a refusal, False for nothing, True if it must be tried in the cache."""
-        name = self._nodes.name(slot)
-        stamp, version = self._nodes.stamps[slot], self._nominations.version(name)
-        if self._nominations.node_of(pod.uid) == name:
-            known = None  # who is ahead of it is not who is ahead of its like
-        kept = known.get(slot) if known is not None else None
-        if kept is not None and kept[0] == stamp and kept[1] == version:
-            return kept[2] or False
-        ahead = self.of(pod, slot)
-        counted = what_if.counted(slot, ahead) if ahead else None
-        if ahead and counted is None:
-            return True
-        no = counted.verdict() if counted is not None else None
-        if known is not None:
-            known[slot] = (stamp, version, no)
-        return no or False
+    def _changed(self, columns: int, nominations: int) -> set[int] | None:
+        """Slots to be judged again; None if it is less work to judge all."""
+        touched, names = self._nodes.changed_since(columns), self._nominations.changed_since(nominations)
+        if touched is None or names is None or len(touched) + len(names) > _MANY:
+            return None
+        found = {slot for name in set(names) if (slot := self._nodes.slot(name)) is not None}
+        found.update(slot for slot in set(touched) if self._nominations.for_node(self._nodes.name(slot)))
+        return found
+
+    def _judge(self, known: _Known, what_if: WhatIf, pod: PodInfo, slot: int) -> None:
+        ahead = self._of_its_like(pod, slot)
+        if not ahead:
+            return
+        counted = what_if.counted(slot, ahead, is_flat=False)
+        if counted is None:
+            known.verdicts[slot] = None
+            known.tried |= 1 << slot
+        else:
+            known.put(slot, counted.verdict())
 
     def _tried(
         self, state: CycleState, pod: PodInfo, slot: int, one_pass: Callable[[CycleState, NodeSet], NodeSet]

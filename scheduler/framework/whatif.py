@@ -57,6 +57,9 @@ class WhatIf:
         """Whether questions are answered without touching the cache, but for nodes that newcomers make a difference on."""
         self._flat: list[tuple[int, Groups]] | None = None
         self._asked: NodeSet = 0
+        self._hopeless: NodeSet | None = None
+        self.alike = ~runner.ahead.own(pod)
+        """Nodes that say the same of every pod of this shape: not where this one is nominated itself."""
 
     @property
     def nominated_to(self) -> str:
@@ -73,11 +76,28 @@ class WhatIf:
     def about(self, nodes: NodeSet) -> None:
         """Say which nodes may be asked about, so that what does not hang on pods is asked once for all of them."""
         self._asked = nodes
-        self._flat = None
+        self._flat = self._hopeless = None
+
+    @property
+    def hopeless_nodes(self) -> NodeSet:
+        """Of the nodes asked about, those that a filter which does not look at pods refuses; only where `is_counted`."""
+        if self._hopeless is None:
+            hopeless: NodeSet = 0
+            for _, groups in self._flat_groups(self._asked):
+                for slots in groups.values():
+                    hopeless |= slots
+            self._hopeless = hopeless
+        return self._hopeless
 
     def hopeless(self, slot: int) -> bool:
-        """Whether a filter that does not look at pods refuses the node; only where `is_counted`."""
-        return any(slots >> slot & 1 for _, groups in self._flat_groups(slot) for slots in groups.values())
+        """Whether this node is one of them."""
+        if not self._asked >> slot & 1:
+            self._flat_groups(1 << slot)
+        return bool(self.hopeless_nodes >> slot & 1)
+
+    def version(self, slot: int) -> int:
+        """Changes whenever somebody is nominated to this node, or no longer is."""
+        return self._runner.ahead.version(slot)
 
     def ahead(self, slot: int) -> list[PodInfo]:
         """Pods nominated to the node that this pod must yield to."""
@@ -100,8 +120,11 @@ class WhatIf:
             for bound in self._filters
         )
 
-    def counted(self, slot: int, ahead: Sequence[PodInfo]) -> Scene | None:
-        """The node with these newcomers on it; None if that cannot be told without touching the cache."""
+    def counted(self, slot: int, ahead: Sequence[PodInfo], *, is_flat: bool = True) -> Scene | None:
+        """The node with these newcomers on it; None if that cannot be told without touching the cache.
+
+        Without `is_flat` filters that do not look at pods are left out: see `hopeless_nodes`.
+        """
         if not self.is_counted or (ahead and not self._is_counted(ahead)):
             return None
         tallies = [
@@ -113,7 +136,7 @@ class WhatIf:
             for _, tally in tallies:
                 tally.add(other)
         refusal: tuple[int, Rejection] | None = None
-        for at, groups in self._flat_groups(slot):
+        for at, groups in self._flat_groups(1 << slot) if is_flat else ():
             for no, slots in groups.items():
                 if slots >> slot & 1 and refusal is None:
                     refusal = (at, no)
@@ -121,10 +144,11 @@ class WhatIf:
             return None  # a filter failed: what follows from that is the runner's business
         return _Counted(tallies, refusal)
 
-    def _flat_groups(self, slot: int) -> list[tuple[int, Groups]]:
-        """What the filters that do not look at pods refuse, where they refuse anything."""
-        if self._flat is None or not self._asked >> slot & 1:
-            self._asked |= 1 << slot
+    def _flat_groups(self, nodes: NodeSet) -> list[tuple[int, Groups]]:
+        """What the filters that do not look at pods refuse of these nodes, and of others."""
+        if self._flat is None or nodes & ~self._asked:
+            self._asked |= nodes
+            self._hopeless = None
             answers = (
                 (at, bound.filter(self._state, self._pod, self._asked))
                 for at, bound in enumerate(self._filters)

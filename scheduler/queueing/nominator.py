@@ -6,8 +6,11 @@ Ours, by a preemption or by their status; and those of other schedulers, which w
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from scheduler.core.podinfo import PodInfo
+
+_LOG_MAX: Final = 4096
 
 
 class Nominator:
@@ -19,7 +22,8 @@ class Nominator:
         self._by_node: dict[str, dict[str, PodInfo]] = {}
         self._foreign: set[str] = set()
         self._versions: dict[str, int] = {}
-        self._changes = 0
+        self._log: list[str] = []
+        self._log_start = 0
 
     def add(self, info: PodInfo, node_name: str | None) -> None:
         """Nominate; "" clears, None takes what the pod's status says.
@@ -64,6 +68,16 @@ class Nominator:
         """Changes whenever somebody is nominated to this node, or no longer is."""
         return self._versions.get(name, 0)
 
+    @property
+    def position(self) -> int:
+        """Where the log of changes stands; give it to `changed_since` later."""
+        return self._log_start + len(self._log)
+
+    def changed_since(self, position: int) -> list[str] | None:
+        """Nodes whose nominations have changed since then, with repeats; None when that is too long ago to tell."""
+        behind = position - self._log_start
+        return None if behind < 0 else self._log[behind:]
+
     def add_foreign(self, info: PodInfo, node_name: str) -> PodInfo | None:
         """Another scheduler's unbound pod says where it is going. Answers with what it held on another node before."""
         before = self.remove_foreign(info.uid) if self._node_of.get(info.uid) != node_name else None
@@ -83,8 +97,7 @@ class Nominator:
     def _put(self, info: PodInfo, node_name: str) -> None:
         self._node_of[info.uid] = node_name
         self._by_node.setdefault(node_name, {})[info.uid] = info
-        self._changes += 1
-        self._versions[node_name] = self._changes
+        self._record(node_name)
 
     def _remove(self, uid: str) -> str:
         node_name = self._node_of.pop(uid, "")
@@ -92,8 +105,15 @@ class Nominator:
             self._foreign.discard(uid)
             pods = self._by_node[node_name]
             del pods[uid]
-            self._changes += 1
-            self._versions[node_name] = self._changes
+            self._record(node_name)
             if not pods:
                 del self._by_node[node_name], self._versions[node_name]
         return node_name
+
+    def _record(self, node_name: str) -> None:
+        self._log.append(node_name)
+        self._versions[node_name] = self.position
+        if len(self._log) > _LOG_MAX:
+            drop = len(self._log) // 2
+            del self._log[:drop]
+            self._log_start += drop

@@ -63,6 +63,13 @@ class Nominated:
     def version(self, name: str) -> int:
         return len(self.by_node.get(name, ()))
 
+    @property
+    def position(self) -> int:
+        return sum(map(len, self.by_node.values()))
+
+    def changed_since(self, position: int) -> list[str] | None:
+        return None
+
     def node_of(self, uid: str) -> str | None:
         return next((name for name, pods in self.by_node.items() for pod in pods if pod.uid == uid), None)
 

@@ -34,7 +34,7 @@ Answer: TypeAlias = Candidate | Rejection
 class _Kept:
     stamp: int
     budgets: int
-    ahead: tuple[PodInfo, ...]
+    nominations: int
     answer: Answer
 
 
@@ -46,11 +46,15 @@ class DryRun:
         self._nodes = cluster.nodes
         self._rule = rule
         self._known: OrderedDict[Hashable, dict[int, _Kept]] = OrderedDict()
+        self._objects = -1
 
     def of(self, what_if: WhatIf, pod: PodInfo) -> dict[int, _Kept] | None:
         """What is remembered for pods of this shape, to be handed to `on`; None if nothing can be."""
         if not what_if.is_counted:
             return None
+        if self._objects != self._nodes.object_generation:  # labels may matter to how some filter counts
+            self._objects = self._nodes.object_generation
+            self._known.clear()
         shape = (pod.priority, what_if.shape)
         known = self._known.get(shape)
         if known is None:
@@ -62,13 +66,16 @@ class DryRun:
 
     def on(self, what_if: WhatIf, pod: PodInfo, slot: int, known: dict[int, _Kept] | None) -> Answer:
         """Who must leave this node, or why that does not help. O(pods on the node)."""
-        if known is None or what_if.hopeless(slot):
+        if known is None or not what_if.alike >> slot & 1 or what_if.hopeless(slot):
             return self._run(what_if, pod, slot)
-        stamp, budgets = self._nodes.stamps[slot], self._cluster.disruptions.generation
-        ahead = tuple(what_if.ahead(slot))
+        stamp, budgets, nominations = (
+            self._nodes.stamps[slot],
+            self._cluster.disruptions.generation,
+            what_if.version(slot),
+        )
         kept = known.get(slot)
-        if kept is None or kept.stamp != stamp or kept.budgets != budgets or kept.ahead != ahead:
-            kept = known[slot] = _Kept(stamp, budgets, ahead, self._run(what_if, pod, slot))
+        if kept is None or (kept.stamp, kept.budgets, kept.nominations) != (stamp, budgets, nominations):
+            kept = known[slot] = _Kept(stamp, budgets, nominations, self._run(what_if, pod, slot))
         return kept.answer
 
     def _run(self, what_if: WhatIf, pod: PodInfo, slot: int) -> Answer:

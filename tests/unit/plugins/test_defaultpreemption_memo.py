@@ -78,9 +78,6 @@ def replaced(house: House) -> None:
         pytest.param(
             [OTHER], lambda house: house.nominate("n1", pod("other", 10, cpu="2")), id="a nominated pod changed"
         ),
-        pytest.param(
-            [OTHER], lambda house: house.put(pod("other", 10, on="n2")), id="a nominated pod was bound elsewhere"
-        ),
         pytest.param([], another_node_in_its_slot, id="another node took the slot"),
     ],
 )

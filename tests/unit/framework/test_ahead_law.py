@@ -1,0 +1,110 @@
+"""What is remembered of nodes with nominated pods follows every change of columns and nominations (docs/spec/core.md §3.5)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings, strategies as st
+
+from scheduler.core import nodeset
+from scheduler.core.nodeset import NodeSet
+from scheduler.core.podinfo import PodInfo
+from scheduler.core.verdicts import Groups
+from scheduler.framework.runner import Runner
+from scheduler.framework.state import CycleState
+from tests.unit.framework.test_ahead import anew
+from tests.unit.objects import node
+from tests.unit.plugins.preempting import House, pod
+
+NODES = tuple(f"n{at}" for at in range(6))
+"""More than are asked one by one."""
+
+names = st.sampled_from(NODES[:2])
+"""Where things happen: changes meet on the same nodes."""
+amounts = st.sampled_from(["1", "2", "3"])
+priorities = st.sampled_from([0, 5])
+nominee = st.builds(
+    lambda name, priority, cpu, ports: pod(name, priority, cpu=cpu, ports=ports),
+    st.sampled_from(["x", "y", "z", "asked"]),
+    priorities,
+    amounts,
+    st.sampled_from([(), ("TCP/80",)]),
+)
+changes = st.one_of(
+    st.tuples(st.just("nominate"), names, st.lists(nominee, max_size=2, unique_by=lambda info: info.uid)),
+    st.tuples(st.just("bind"), names, st.sampled_from(["a", "b", "c"]), amounts),
+    st.tuples(st.just("unbind"), st.sampled_from(["a", "b", "c"])),
+    st.tuples(st.just("node"), names, amounts, st.booleans()),
+    st.tuples(st.just("node gone"), names),
+    st.tuples(st.just("many"), st.integers(1, 3)),
+)
+
+
+def apply(house: House, change: tuple[Any, ...]) -> None:
+    match change:
+        case ("nominate", name, pods):
+            for other in pods:
+                house.nominator.remove_foreign(other.uid)
+            house.nominate(name, *pods)
+        case ("bind", name, who, cpu):
+            house.put(pod(who, 0, cpu=cpu, on=name, ports=("TCP/80",) if cpu == "3" else ()))
+        case ("unbind", who):
+            house.cluster.remove_pod(f"default/{who}")
+        case ("node", name, cpu, is_labelled):
+            house.put(node(name, cpu=cpu, labels={"zone": "z"} if is_labelled else {}))
+        case ("node gone", name):
+            house.cluster.remove_node(name)
+        case ("many", times):
+            for _ in range(400 * times):
+                house.put(pod("a", 0, cpu="1", on="n1"))
+                house.cluster.remove_pod("default/a")
+
+
+def refused(runner: Runner, one: PodInfo, nodes: NodeSet, groups: Groups) -> NodeSet:
+    state = CycleState()
+    runner.pre_filter(state, one)
+
+    def one_pass(_trial: CycleState, _nodes: int) -> int:
+        raise AssertionError("no rule here looks beyond a node")
+
+    return runner.ahead.refuse(state, one, nodes, groups, one_pass=one_pass)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    history=st.lists(st.lists(changes, min_size=1, max_size=4), min_size=1, max_size=8),
+    asked=st.lists(
+        st.builds(
+            lambda priority, cpu, more: pod("asked", priority, cpu=cpu, **more),
+            priorities,
+            amounts,
+            st.sampled_from([{}, {"ports": ("TCP/80",)}, {"nodeSelector": {"zone": "z"}}]),
+        ),
+        min_size=1,
+        max_size=3,
+    ),
+)
+def test_as_if_every_node_were_asked(history: list[list[tuple[Any, ...]]], asked: list[PodInfo]) -> None:
+    """The same nodes for the same reasons as when they are asked one by one, where nothing is remembered.
+
+    Nodes that are refused without anybody's nomination may be left to the filters themselves.
+    """
+    house = House(*(node(name, cpu="3") for name in NODES))
+    for step in history:
+        for change in step:
+            apply(house, change)
+        for one in asked:
+            remembered: Groups = {}
+            literal: Groups = {}
+            everything = house.cluster.nodes.present
+            at_once = refused(house.runner, one, everything, remembered)
+            one_by_one = sum(refused(anew(house), one, 1 << slot, literal) for slot in nodeset.each(everything))
+            flat = nodeset.of(
+                slot
+                for slot in nodeset.each(everything)
+                if one.pod.spec.node_selector and not house.cluster.nodes.labels.equal("zone", "z") >> slot & 1
+            )
+            assert at_once & ~flat == one_by_one & ~flat
+            assert {no: slots & ~flat for no, slots in remembered.items() if slots & ~flat} == {
+                no: slots & ~flat for no, slots in literal.items() if slots & ~flat
+            }
