@@ -402,8 +402,7 @@ class Binder:
 
     def _undo_failed(self, binding: Binding, message: str, *, is_refusal: bool = False) -> None:
         """A refusal by PreBind as well, as upstream: the status's plain text, no rejecters, error back-off."""
-        if self._is_confirmed(binding):
-            self._succeeded(binding)
+        if self._was_carried_out(binding):
             return
         binding.record.result, binding.record.message = "unschedulable" if is_refusal else "error", message
         if self._release(binding):
@@ -412,8 +411,7 @@ class Binder:
         fail(binding.queued, message=message, took_s=self._clock.now() - binding.popped_at)
 
     def _undo_refused(self, binding: Binding, no: Rejection) -> None:
-        if self._is_confirmed(binding):
-            self._succeeded(binding)
+        if self._was_carried_out(binding):
             return
         diagnosis = one_node(no)
         binding.record.result, binding.record.message = "unschedulable", diagnosis.message()
@@ -424,14 +422,16 @@ class Binder:
             assumed = binding.assumed
             self._queue.move_all(ASSIGNED_POD_DELETE, assumed, None, concerns=lambda pod: pod.uid != assumed.uid)
 
-    def _is_confirmed(self, binding: Binding) -> bool:
-        """The watch has shown the pod on our node: what looked like a failure was carried out."""
+    def _was_carried_out(self, binding: Binding) -> bool:
+        """What looked like a failure was none, for the watch has shown the pod on our node: then that is told."""
         assumed, held = binding.assumed, self._cluster.get(binding.assumed.uid)
-        return held is not None and held.node_name == assumed.node_name and not self._cluster.is_assumed(assumed.uid)
+        if held is None or held.node_name != assumed.node_name or self._cluster.is_assumed(assumed.uid):
+            return False
+        self._succeeded(binding)
+        return True
 
     def _undo_dropped(self, binding: Binding) -> None:
-        if self._is_confirmed(binding):
-            self._succeeded(binding)
+        if self._was_carried_out(binding):
             return
         binding.record.result, binding.record.message = "error", "the pod is gone or was bound by somebody else"
         if self._release(binding):
@@ -445,6 +445,5 @@ def _bind_error(name: str, error: ApiError) -> AttemptError:
 
 def _foremost(several: BaseExceptionGroup[BaseException]) -> BaseException:
     """Of what parallel plugins raised: an answer about the pod before a failure, a failure before a mistake."""
-    order = (_Refused, AttemptError, ApiError)
-    rank = {kind: at for at, kind in enumerate(order)}
-    return min(several.exceptions, key=lambda error: rank.get(type(error), len(order)))
+    rank = {kind: at for at, kind in enumerate((_Refused, AttemptError, ApiError))}
+    return min(several.exceptions, key=lambda error: rank.get(type(error), len(rank)))
