@@ -13,8 +13,6 @@ the pace. The measurements take turns. Raw results go to benchmarks/results/ as 
 import argparse
 import asyncio
 import json
-import os
-import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -27,7 +25,17 @@ from aiohttp import ClientSession
 from benchmarks import load
 from benchmarks.between_pods import AFFINITY, constraints
 from benchmarks.competitors import COMPETITORS, Competitor, Limits, ours
-from benchmarks.run import RESULTS, Result, Started, at_rest, observed, settled, started, summed_up
+from benchmarks.run import (
+    RESULTS,
+    Result,
+    Started,
+    at_rest,
+    observed,
+    settled,
+    started,
+    summed_up,
+    while_frozen,
+)
 from benchmarks.summary import rows, show
 from benchmarks.workload import NAMESPACE, WARM_UP, Workload
 from tests.e2e.controlplane.harness import ControlPlane
@@ -74,12 +82,8 @@ async def measure(competitor: Competitor, workload: Workload, waiting: int, *, w
                 await tried(scheduler, http, bodies)
         async with observed(plane) as bindings, started(plane, competitor, Limits()) as scheduler:
             await tried(scheduler, http, bodies if whose != NOBODY else [])
-            pid = scheduler.server.pid
-            os.kill(pid, signal.SIGSTOP)
-            await load.create_pods(
-                http, [workload.pod_body(name, index, competitor.scheduler_name) for index, name in enumerate(names)]
-            )
-            os.kill(pid, signal.SIGCONT)
+            fitting = [workload.pod_body(name, index, competitor.scheduler_name) for index, name in enumerate(names)]
+            await while_frozen(scheduler, http, fitting)
             await bindings.until(len(names), scheduler.server)
             await settled(scheduler.meter)
             result = summed_up(label(competitor.name, waiting, whose), scheduler, bindings.at)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from scheduler.core.anchors import Anchor, anchors, probes
+from scheduler.cache.filed import Filed
+from scheduler.core.anchors import Anchor, anchors
 from scheduler.core.disruption import PodDisruptionBudget
 from scheduler.core.podinfo import PodInfo
 
@@ -19,7 +20,7 @@ class Disruptions:
         self.generation = 0
         """Changes with what any budget says. Their status is written often, mostly with nothing that is read here."""
         self._budgets: dict[str, PodDisruptionBudget] = {}
-        self._filed: dict[Anchor, dict[str, PodDisruptionBudget]] = {}
+        self._filed: Filed[str] = Filed()
 
     def put(self, budget: PodDisruptionBudget) -> None:
         """Add or replace. One that selects nobody in particular, or has no selector, protects nobody, as upstream."""
@@ -31,8 +32,7 @@ class Disruptions:
         if selector is None or not (selector.match_labels or selector.match_expressions):
             return
         self._budgets[budget.key] = budget
-        for anchor in _anchors(budget):
-            self._filed.setdefault(anchor, {})[budget.key] = budget
+        self._filed.file(budget.key, _anchors(budget))
         self.generation += 1
 
     def remove(self, key: str) -> None:
@@ -40,11 +40,7 @@ class Disruptions:
         known = self._budgets.pop(key, None)
         if known is None:
             return
-        for anchor in _anchors(known):
-            filed = self._filed[anchor]
-            del filed[key]
-            if not filed:
-                del self._filed[anchor]
+        self._filed.unfile(key, _anchors(known))
         self.generation += 1
 
     def protecting(self, pod: PodInfo) -> list[PodDisruptionBudget]:
@@ -54,8 +50,7 @@ class Disruptions:
             return []
         return [
             budget
-            for anchor in probes(metadata.namespace, metadata.labels)
-            for budget in self._filed.get(anchor, {}).values()
+            for budget in map(self._budgets.__getitem__, self._filed.under(metadata.namespace, metadata.labels))
             if budget.spec.selector is not None and budget.spec.selector.matches(metadata.labels)
         ]
 

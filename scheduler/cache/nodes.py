@@ -35,7 +35,7 @@ _LOG_MAX: Final = 65_536
 Matrix = npt.NDArray[np.int64]
 
 
-class Nodes(Followed):
+class Nodes(Followed[int]):
     """The columns. Everything public is for reading. The log has the slots whose columns changed."""
 
     def __init__(self, *, capacity: int = 64) -> None:

@@ -14,8 +14,9 @@ from typing import Final
 
 import msgspec
 
+from scheduler.cache.filed import Filed
 from scheduler.cache.slotcounts import SlotCounts
-from scheduler.core.anchors import Anchor, anchors, probes
+from scheduler.core.anchors import Anchor, anchors
 from scheduler.core.labels import LabelSelector
 from scheduler.core.pod import Affinity, PodAffinityTerm
 from scheduler.core.podinfo import PodInfo
@@ -105,7 +106,7 @@ class PodTerms:
         self.generation = 0
         """Changes when a group appears or vanishes, not when its counts change."""
         self._groups: dict[bytes, TermGroup] = {}
-        self._filed: dict[TermKind, dict[Anchor, dict[TermGroup, None]]] = {kind: {} for kind in TermKind}
+        self._filed: dict[TermKind, Filed[TermGroup]] = {kind: Filed() for kind in TermKind}
 
     def any(self, kind: TermKind) -> bool:
         """Whether any pod on a node has such a term."""
@@ -115,15 +116,8 @@ class PodTerms:
         self, kind: TermKind, namespace: str, labels: Mapping[str, str], namespace_labels: Mapping[str, str]
     ) -> list[TermGroup]:
         """The groups whose term matches such a pod, each once. O(labels + groups filed under them)."""
-        filed = self._filed[kind]
-        if not filed:
-            return []
-        found: dict[TermGroup, None] = {}
-        for anchor in probes(namespace, labels):
-            for group in filed.get(anchor, ()):
-                if group not in found and group.term.matches(namespace, labels, namespace_labels):
-                    found[group] = None
-        return list(found)
+        filed = self._filed[kind].under(namespace, labels)
+        return [group for group in filed if group.term.matches(namespace, labels, namespace_labels)]
 
     def add(self, slot: int, pod: PodInfo) -> None:
         """A pod came to the slot; one without terms changes nothing."""
@@ -131,8 +125,7 @@ class PodTerms:
             group = self._groups.get(term.key)
             if group is None:
                 group = self._groups[term.key] = TermGroup(term)
-                for anchor in term.anchors:
-                    self._filed[term.kind].setdefault(anchor, {})[group] = None
+                self._filed[term.kind].file(group, term.anchors)
                 self.generation += 1
             group.add(slot)
 
@@ -147,12 +140,7 @@ class PodTerms:
     def _drop(self, group: TermGroup) -> None:
         term = group.term
         del self._groups[term.key]
-        filed = self._filed[term.kind]
-        for anchor in term.anchors:
-            here = filed[anchor]
-            del here[group]
-            if not here:
-                del filed[anchor]
+        self._filed[term.kind].unfile(group, term.anchors)
         self.generation += 1
 
 

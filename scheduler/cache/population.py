@@ -13,8 +13,9 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from scheduler.cache.filed import Filed
 from scheduler.cache.slotcounts import SlotCounts
-from scheduler.core.anchors import Anchor, anchors, probes
+from scheduler.core.anchors import Anchor, anchors
 from scheduler.core.labels import LabelSelector
 from scheduler.core.podinfo import PodInfo
 
@@ -87,7 +88,7 @@ class Population:
         self._classes: dict[_ClassKey, _Class] = {}
         self._by_namespace: dict[str, dict[_Class, None]] = {}
         self._tallies: OrderedDict[bytes, _Tally] = OrderedDict()
-        self._filed: dict[Anchor, dict[_Tally, None]] = {}
+        self._filed: Filed[_Tally] = Filed()
 
     def tally(self, wanted: Selection) -> SlotCounts:
         """How many of these pods are on each slot. O(classes of its namespaces) the first time, a look-up then.
@@ -127,8 +128,7 @@ class Population:
         tally = self._tallies[wanted.key] = _Tally(wanted)
         if len(self._tallies) > _TALLIES_MAX:
             self._end(self._tallies.popitem(last=False)[1])
-        for anchor in self._anchors(wanted):
-            self._filed.setdefault(anchor, {})[tally] = None
+        self._filed.file(tally, self._anchors(wanted))
         for pods in self._candidates(wanted):
             if tally.wants(pods):
                 self._join(tally, pods)
@@ -137,11 +137,7 @@ class Population:
         return tally
 
     def _end(self, tally: _Tally) -> None:
-        for anchor in self._anchors(tally.selection):
-            filed = self._filed[anchor]
-            del filed[tally]
-            if not filed:
-                del self._filed[anchor]
+        self._filed.unfile(tally, self._anchors(tally.selection))
         for pods in tally.classes:
             pods.tallies.remove(tally)
 
@@ -149,10 +145,9 @@ class Population:
         metadata = pod.pod.metadata
         pods = self._classes[key] = _Class(metadata.namespace, metadata.labels, terminating=key[2])
         self._by_namespace.setdefault(metadata.namespace, {})[pods] = None
-        for anchor in probes(metadata.namespace, metadata.labels):
-            for tally in self._filed.get(anchor, ()):
-                if tally.wants(pods):
-                    self._join(tally, pods)
+        for tally in self._filed.under(metadata.namespace, metadata.labels):
+            if tally.wants(pods):
+                self._join(tally, pods)
         return pods
 
     def _vanish(self, key: _ClassKey, pods: _Class) -> None:

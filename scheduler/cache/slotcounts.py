@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 _LOG_MAX: Final = 512
 
 
-class SlotCounts(Followed):
+class SlotCounts(Followed[int]):
     """Sparse: a slot that is not named holds none. Changed by the index that owns it, one pod at a time.
 
     The log has one entry per pod: the slot it came to, or `~slot` if it left.

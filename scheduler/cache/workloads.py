@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, TypeAlias
 
-from scheduler.core.anchors import Anchor, anchors, probes
+from scheduler.cache.filed import Filed
+from scheduler.core.anchors import Anchor, anchors
 from scheduler.core.labels import LabelSelector, LabelSelectorRequirement
 from scheduler.core.meta import OwnerReference
 from scheduler.core.pod import Pod
@@ -30,15 +31,14 @@ class Workloads:
         self.generation = 0
         """Changes when what any of them selects does."""
         self._services: dict[str, Mapping[str, str]] = {}
-        self._filed: dict[Anchor, set[str]] = {}
+        self._filed: Filed[str] = Filed()
         self._controllers: dict[tuple[type[Controller], str], LabelSelector | None] = {}
 
     def default_selector(self, pod: Pod) -> LabelSelector | None:
         """The Services that select the pod and its owner, all together; None if there is nothing to go by."""
         labels: dict[str, str] = {}
         metadata = pod.metadata
-        keys = {key for anchor in probes(metadata.namespace, metadata.labels) for key in self._filed.get(anchor, ())}
-        for key in sorted(keys):
+        for key in sorted(self._filed.under(metadata.namespace, metadata.labels)):
             selector = self._services[key]
             if all(metadata.labels.get(name) == value for name, value in selector.items()):
                 labels |= selector
@@ -63,8 +63,7 @@ class Workloads:
         elif known != selector:
             self.remove_service(service.key)
             self._services[service.key] = selector
-            for anchor in _anchors(service.key, selector):
-                self._filed.setdefault(anchor, set()).add(service.key)
+            self._filed.file(service.key, _anchors(service.key, selector))
             self.generation += 1
 
     def remove_service(self, key: str) -> None:
@@ -72,11 +71,7 @@ class Workloads:
         known = self._services.pop(key, None)
         if known is None:
             return
-        for anchor in _anchors(key, known):
-            filed = self._filed[anchor]
-            filed.discard(key)
-            if not filed:
-                del self._filed[anchor]
+        self._filed.unfile(key, _anchors(key, known))
         self.generation += 1
 
     def set_controller(self, controller: Controller) -> None:

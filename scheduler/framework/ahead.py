@@ -52,12 +52,11 @@ class Nominations(Protocol):
 class _Known:
     """What nominated pods make of nodes for pods of one shape that are not nominated there themselves."""
 
-    __slots__ = ("at", "groups", "refused", "tried", "verdicts")
+    __slots__ = ("at", "groups", "refused", "tried")
 
     def __init__(self) -> None:
         self.at = (-1, -1, -1)
         """Where the logs of columns and nominations stood, and the generation of node objects."""
-        self.verdicts: dict[int, Rejection | None] = {}
         self.groups: Groups = {}
         self.refused: NodeSet = EMPTY
         self.tried: NodeSet = EMPTY
@@ -65,14 +64,13 @@ class _Known:
 
     def drop(self, slot: int) -> None:
         """Nothing is known of this node."""
-        if self.verdicts.pop(slot, None) is not None or self.tried >> slot & 1:
+        if (self.refused | self.tried) >> slot & 1:
             self.refused &= ~(1 << slot)
             self.tried &= ~(1 << slot)
             self.groups = {no: left for no, held in self.groups.items() if (left := held & ~(1 << slot))}
 
     def put(self, slot: int, no: Rejection | None) -> None:
         """The nominated pods say this of it; None for nothing."""
-        self.verdicts[slot] = no
         if no is not None:
             self.groups[no] = self.groups.get(no, EMPTY) | 1 << slot
             self.refused |= 1 << slot
@@ -195,7 +193,6 @@ class Ahead:
             return
         counted = what_if.counted(slot, ahead, is_flat=False)
         if counted is None:
-            known.verdicts[slot] = None
             known.tried |= 1 << slot
         else:
             known.put(slot, counted.verdict())

@@ -8,22 +8,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from scheduler.cache.followed import Followed
 from scheduler.core.podinfo import PodInfo
 
 _LOG_MAX: Final = 4096
 
 
-class Nominator:
-    """Node name → pods in the order they were nominated. Every call is O(1), `for_node` O(pods on that node)."""
+class Nominator(Followed[str]):
+    """Node name → pods in the order they were nominated. Every call is O(1), `for_node` O(pods on that node).
+
+    The log has the nodes whose nominations have changed.
+    """
 
     def __init__(self, newest: Callable[[str], PodInfo | None]) -> None:
+        super().__init__()
         self._newest = newest
         self._node_of: dict[str, str] = {}
         self._by_node: dict[str, dict[str, PodInfo]] = {}
         self._foreign: set[str] = set()
         self._versions: dict[str, int] = {}
-        self._log: list[str] = []
-        self._log_start = 0
 
     def add(self, info: PodInfo, node_name: str | None) -> None:
         """Nominate; "" clears, None takes what the pod's status says.
@@ -68,16 +71,6 @@ class Nominator:
         """Changes whenever somebody is nominated to this node, or no longer is."""
         return self._versions.get(name, 0)
 
-    @property
-    def position(self) -> int:
-        """Where the log of changes stands; give it to `changed_since` later."""
-        return self._log_start + len(self._log)
-
-    def changed_since(self, position: int) -> list[str] | None:
-        """Nodes whose nominations have changed since then, with repeats; None when that is too long ago to tell."""
-        behind = position - self._log_start
-        return None if behind < 0 else self._log[behind:]
-
     def add_foreign(self, info: PodInfo, node_name: str) -> PodInfo | None:
         """Another scheduler's unbound pod says where it is going. Answers with what it held on another node before."""
         before = self.remove_foreign(info.uid) if self._node_of.get(info.uid) != node_name else None
@@ -114,6 +107,4 @@ class Nominator:
         self._log.append(node_name)
         self._versions[node_name] = self.position
         if len(self._log) > _LOG_MAX:
-            drop = len(self._log) // 2
-            del self._log[:drop]
-            self._log_start += drop
+            self._forget_half()
