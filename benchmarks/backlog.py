@@ -12,7 +12,6 @@ the pace. The measurements take turns. Raw results go to benchmarks/results/ as 
 
 import argparse
 import asyncio
-import json
 import sys
 import time
 from collections.abc import Sequence
@@ -30,6 +29,7 @@ from benchmarks.run import (
     Result,
     Started,
     at_rest,
+    keep,
     observed,
     settled,
     started,
@@ -116,8 +116,7 @@ async def measure_all(arguments: argparse.Namespace, out: Path) -> list[Result]:
             for waiting, whose in turns if number % 2 == 0 else reversed(turns):
                 result = await measure(COMPETITORS[name], workload, waiting, whose=whose)
                 result.round = number
-                with out.open("a") as lines:
-                    lines.write(json.dumps({"at": time.time(), **asdict(result)}) + "\n")
+                keep(out, result)
                 print(f"round {number} {result.told()}", file=sys.stderr, flush=True)
                 results.append(result)
     return results

@@ -9,11 +9,10 @@ peak, and once the process is idle. Raw results go to benchmarks/results/ as JSO
 
 import argparse
 import asyncio
-import json
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from rich.table import Table
 from benchmarks import lifelike, load
 from benchmarks.competitors import COMPETITORS, Competitor, Limits
 from benchmarks.meter import tree
-from benchmarks.run import RESULTS, settled, started
+from benchmarks.run import RESULTS, keep, settled, started
 from benchmarks.workload import node_name
 from tests.e2e.controlplane.harness import ControlPlane
 
@@ -119,8 +118,7 @@ async def measure_all(arguments: argparse.Namespace, out: Path) -> list[Footprin
         for number in range(arguments.rounds):
             for name in arguments.only.split(","):
                 results.append(await measure(plane, COMPETITORS[name], size, number))
-                with out.open("a") as lines:
-                    lines.write(json.dumps({"at": time.time(), **asdict(results[-1])}) + "\n")
+                keep(out, results[-1])
 
     async with ControlPlane(high_load=True) as plane, plane.client() as http:
         await measure_at(plane, Size())

@@ -10,18 +10,16 @@ one call do.
 
 import argparse
 import asyncio
-import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 from benchmarks import load
 from benchmarks.between_pods import AFFINITY, ANTI_AFFINITY, SPREAD
 from benchmarks.competitors import COMPETITORS, Limits
 from benchmarks.preempting import PREEMPTION
-from benchmarks.run import RESULTS, Offer, Result, Run
+from benchmarks.run import RESULTS, Offer, Result, Run, keep
 from benchmarks.summary import show
 from benchmarks.workload import Workload
 from tests.e2e.controlplane.harness import ControlPlane
@@ -84,8 +82,7 @@ async def measure(arguments: argparse.Namespace, out: Path) -> list[Result]:
                 for _ in range(1 + arguments.again):
                     await load.delete_pods(http)
                     result = await run.measure(COMPETITORS[name], number)
-                    with out.open("a") as lines:
-                        lines.write(json.dumps({"at": time.time(), **asdict(result)}) + "\n")
+                    keep(out, result)
                     print(f"round {result.round} {result.told()}", file=sys.stderr, flush=True)
                     if result.foreign_cores <= QUIET_BELOW_CORES:
                         break

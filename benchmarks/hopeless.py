@@ -11,7 +11,6 @@ so that it sets the pace. The measurements take turns. Raw results go to benchma
 
 import argparse
 import asyncio
-import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -26,7 +25,7 @@ from aiohttp import ClientSession
 from benchmarks import load
 from benchmarks.competitors import COMPETITORS, Competitor, Limits
 from benchmarks.preempting import priority_classes
-from benchmarks.run import RESULTS, Result, observed, settled, started, summed_up, while_frozen
+from benchmarks.run import RESULTS, Result, keep, observed, settled, started, summed_up, while_frozen
 from benchmarks.summary import rows, show
 from benchmarks.workload import NAMESPACE, WARM_UP, Workload, node_name
 from tests.e2e.controlplane.harness import ControlPlane
@@ -107,8 +106,7 @@ async def measure_all(arguments: argparse.Namespace, out: Path) -> list[Result]:
             for per_s in turns if number % 2 == 0 else reversed(turns):
                 result = await measure(COMPETITORS[name], workload, per_s)
                 result.round = number
-                with out.open("a") as lines:
-                    lines.write(json.dumps({"at": time.time(), **asdict(result)}) + "\n")
+                keep(out, result)
                 print(f"round {number} {result.told()}", file=sys.stderr, flush=True)
                 results.append(result)
     return results

@@ -3,8 +3,11 @@
 The first `WARM_UP` bindings are not counted. A pod whose node changes, or that is bound by anybody else, spoils the run.
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import statistics
@@ -14,7 +17,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from aiohttp import ClientError, ClientSession, ClientTimeout, TCPConnector
 
@@ -25,6 +28,9 @@ from benchmarks.preempting import PREEMPTION
 from benchmarks.workload import NAMESPACE, WARM_UP, Workload
 from tests.e2e.controlplane.harness import ControlPlane
 from tests.e2e.controlplane.process import Group, Server, free_port
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 SETTLED_BELOW_CORES = 0.05  # events are written after the bindings: CPU is counted until a second this quiet
 SETTLED_WITHIN_S = 30.0
@@ -263,6 +269,12 @@ class Run:
         if sent:
             _add_latencies(result, [bindings.at[n] - s for n, s in zip(names[WARM_UP:], sent) if n in bindings.at])
         return result
+
+
+def keep(out: Path, figures: DataclassInstance) -> None:
+    """Append them to the raw results, as one JSON line with the time."""
+    with out.open("a") as lines:
+        lines.write(json.dumps({"at": time.time(), **asdict(figures)}) + "\n")
 
 
 async def while_frozen(scheduler: Started, http: ClientSession, bodies: Sequence[bytes]) -> float:

@@ -10,11 +10,10 @@ another process, whose storm costs a tenth of a core. Raw results go to benchmar
 
 import argparse
 import asyncio
-import json
 import sys
 import time
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -27,7 +26,7 @@ from benchmarks import lifelike, load
 from benchmarks.backlog import waiting_body
 from benchmarks.competitors import COMPETITORS, Competitor, Limits
 from benchmarks.loopback import LABEL, LoopbackPlane
-from benchmarks.run import RESULTS, Started, at_rest, started
+from benchmarks.run import RESULTS, Started, at_rest, keep, started
 from benchmarks.workload import NAMESPACE, node_name
 from tests.e2e.controlplane.harness import ControlPlane
 
@@ -149,8 +148,7 @@ async def measure_all(arguments: argparse.Namespace, out: Path) -> list[Cost]:
         for number in range(arguments.rounds):
             for name in arguments.only.split(","):
                 cost = replace(await measure(plane, COMPETITORS[name], arguments), round=number)
-                with out.open("a") as lines:
-                    lines.write(json.dumps({"at": time.time(), **asdict(cost)}) + "\n")
+                keep(out, cost)
                 results.append(cost)
     return results
 
