@@ -75,7 +75,7 @@ class Decisions:
     ) -> None:
         """`pods_version` tells how far the watch of pods is, for the records."""
         self.chance = random.Random()
-        self.cluster = Cluster()
+        self.cluster = Cluster(clock)
         self.inbox = Inbox()
         preempting = Preempting(metrics.preemption_attempt)
         self.profiles = build_profiles(

@@ -29,6 +29,7 @@ from scheduler.failure import SCHEDULER_ERROR, Failures
 from scheduler.permit import Permits
 from scheduler.queueing.changes import pod_changes
 from scheduler.shared import Shared
+from scheduler.storage import Storage
 from scheduler.surroundings import surroundings
 
 _log = structlog.get_logger(__name__)
@@ -53,10 +54,12 @@ class Intake:
         self._metrics = shared.metrics
         self._failures = failures
         self._bindings = bindings
+        self.storage = Storage(shared.cluster, self._move)
         self._handlers: dict[str, Callable[[Delta[Any]], None]] = {
             "Pod": self._pod_delta,
             "Node": self._node,
             **surroundings(shared.cluster, self._move),
+            **self.storage.handlers(),
         }
 
     def apply(self, kind: str, deltas: Iterable[Delta[Any]]) -> None:

@@ -15,7 +15,9 @@ from scheduler.cache.namespaces import Namespaces
 from scheduler.cache.nodes import Nodes
 from scheduler.cache.podterms import TermKind, has_pod_affinity
 from scheduler.cache.trial import Trial
+from scheduler.cache.volumes import Volumes
 from scheduler.cache.workloads import Workloads
+from scheduler.core.clock import Clock, SystemClock
 from scheduler.core.decode import Broken
 from scheduler.core.node import Node
 from scheduler.core.podinfo import PodInfo
@@ -34,8 +36,9 @@ class _Held:
 class Cluster:
     """The cache of nodes and pods. Plain calls, no locks: the scheduling loop is the only writer."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock | None = None) -> None:
         self.nodes = Nodes()
+        self.volumes = Volumes(self.nodes, clock or SystemClock())
         self.namespaces = Namespaces()
         self.workloads = Workloads()
         self.disruptions = Disruptions()

@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from scheduler.cache.claimusers import ClaimUsers
 from scheduler.cache.features import FeatureIndex
 from scheduler.cache.followed import Followed
 from scheduler.cache.images import ImageIndex
@@ -33,6 +34,18 @@ _FIRST_ROWS: Final = ("cpu", "memory", "ephemeral-storage")
 _LOG_MAX: Final = 65_536
 
 Matrix = npt.NDArray[np.int64]
+
+
+class Slots(Followed[int]):
+    """Slots at which something happened."""
+
+    __slots__ = ()
+
+    def add(self, slot: int) -> None:
+        """It happened at this one."""
+        self._log.append(slot)
+        if len(self._log) > _LOG_MAX:
+            self._forget_half()
 
 
 class Nodes(Followed[int]):
@@ -56,12 +69,15 @@ class Nodes(Followed[int]):
         self.population = Population()
         self.pod_terms = PodTerms()
         self.priorities = Priorities()
+        self.claim_users = ClaimUsers()
         self.allocatable: Matrix = np.zeros((8, capacity), dtype=np.int64)
         self.requested: Matrix = np.zeros((8, capacity), dtype=np.int64)
         self.non_zero: Matrix = np.zeros((2, capacity), dtype=np.int64)
         """Requests as the scoring strategies count them (cpu, memory; docs/spec/core.md §A.2)."""
         self.pod_count = np.zeros(capacity, dtype=np.int64)
         self.allowed_pods = np.zeros(capacity, dtype=np.int64)
+        self.relabelled = Slots()
+        """Slots at which a node appeared, vanished or changed its labels."""
         self.object_generation = 0
         """Changes when a node appears, vanishes, or its labels, taints or cordon change."""
         self.stamps = [0] * capacity
@@ -179,6 +195,8 @@ class Nodes(Followed[int]):
             self.ports.add(slot, info.host_ports)
         self.population.add(slot, info)
         self.priorities.add(slot, info.priority)
+        if info.claims:
+            self.claim_users.add(slot, info)
         if has_pod_affinity(info.pod.spec.affinity):
             self.pod_terms.add(slot, info)
         return slot
@@ -196,6 +214,8 @@ class Nodes(Followed[int]):
             self.ports.remove(slot, info.host_ports)
         self.population.remove(slot, info)
         self.priorities.remove(slot, info.priority)
+        if info.claims:
+            self.claim_users.remove(slot, info)
         if has_pod_affinity(info.pod.spec.affinity):
             self.pod_terms.remove(slot, info)
         self._release(slot)
@@ -273,6 +293,7 @@ class Nodes(Followed[int]):
         if new is not None:
             self.labels.add(slot, new.metadata.labels)
         self.topologies.relabelled(slot, _labels(old), _labels(new))
+        self.relabelled.add(slot)
         self.object_generation += 1
 
     def _respec(self, slot: int, old: Node | None, new: Node | None) -> None:

@@ -158,6 +158,12 @@ class ImageVolumeSource(Frozen, frozen=True):
     reference: str = ""
 
 
+class InlineCSI(Frozen, frozen=True):
+    """`csi` of a pod volume."""
+
+    driver: str = ""
+
+
 class Volume(Frozen, frozen=True):
     """A pod volume. Inline sources are kept as they came (their keys matter to volume plugins); None where absent."""
 
@@ -165,6 +171,16 @@ class Volume(Frozen, frozen=True):
     persistent_volume_claim: ClaimVolumeSource | None = None
     ephemeral: dict[str, Any] | None = None
     image: ImageVolumeSource | None = None
+    csi: InlineCSI | None = None
+    gce_persistent_disk: dict[str, Any] | None = None
+    aws_elastic_block_store: dict[str, Any] | None = None
+    azure_disk: dict[str, Any] | None = None
+    azure_file: dict[str, Any] | None = None
+    cinder: dict[str, Any] | None = None
+    portworx_volume: dict[str, Any] | None = None
+    vsphere_volume: dict[str, Any] | None = None
+    rbd: dict[str, Any] | None = None
+    iscsi: dict[str, Any] | None = None
 
 
 class PodResourceClaim(Frozen, frozen=True):

@@ -12,6 +12,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from scheduler.core.pod import Container, ContainerStatus, Pod, ResourceMap
+from scheduler.core.podclaims import ClaimUse, claim_uses
 from scheduler.core.sharing import one
 
 Requests: TypeAlias = dict[str, int]
@@ -47,6 +48,8 @@ class PodInfo:
     """Equal for pods with equal nodeSelector and affinity; empty when there is neither."""
     spread_shape: bytes = b""
     """Equal for pods with equal topologySpreadConstraints; empty when there are none."""
+    claims: tuple[ClaimUse, ...] = ()
+    """Its volumes that are claims, in order."""
 
     @property
     def key(self) -> str:
@@ -82,7 +85,8 @@ def pod_info(pod: Pod) -> PodInfo:
     requests, milli_cpu, memory_bytes = _requests(pod)
     shape = _encode((spec.node_selector, spec.affinity)) if spec.node_selector or spec.affinity else b""
     spread = _encode(spec.topology_spread_constraints) if spec.topology_spread_constraints else b""
-    return PodInfo(pod, requests, milli_cpu, memory_bytes, host_ports(pod), one(shape), one(spread))
+    claims = claim_uses(pod) if spec.volumes else ()
+    return PodInfo(pod, requests, milli_cpu, memory_bytes, host_ports(pod), one(shape), one(spread), claims)
 
 
 def placed(info: PodInfo, node_name: str) -> PodInfo:
@@ -97,6 +101,7 @@ def placed(info: PodInfo, node_name: str) -> PodInfo:
         info.host_ports,
         info.placement_shape,
         info.spread_shape,
+        info.claims,
     )
 
 

@@ -31,25 +31,29 @@ _SUFFIX: Final = {
 _FORM: Final = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([eE][+-]?\d{1,4})|(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei))?")
 _EXACT: Final = Context(prec=80)
 _MAX: Final = 2**63 - 1
+_LARGEST: Final = Decimal(_MAX)
+_NANO: Final = Decimal(10**9)
 
 
 class Quantity:
-    """One amount, in both units the scheduler asks for. Equal amounts are equal, whatever their spelling.
+    """One amount, in the units the scheduler asks for. Equal amounts are equal, whatever their spelling.
 
-    `value` is whole units, `milli` thousandths; both rounded up and capped at int64 as upstream's.
+    `value` is whole units, `milli` thousandths; both rounded up and capped at int64 as upstream's. `nano` is exact, for
+    comparing: as upstream reads a quantity, no finer than nano, and no greater than int64 with a binary suffix.
     """
 
-    __slots__ = ("milli", "value")
+    __slots__ = ("milli", "nano", "value")
 
-    def __init__(self, *, value: int, milli: int) -> None:
+    def __init__(self, *, value: int, milli: int, nano: int) -> None:
         self.value = value
         self.milli = milli
+        self.nano = nano
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Quantity) and self.milli == other.milli and self.value == other.value
+        return isinstance(other, Quantity) and self.nano == other.nano
 
     def __hash__(self) -> int:
-        return hash(self.milli)
+        return hash(self.nano)
 
     def __repr__(self) -> str:
         return f"Quantity({self.milli}m)"
@@ -68,7 +72,10 @@ def parse(raw: str | float) -> Quantity:
         raise ValueError(f"{raw!r} is not a quantity")
     number, exponent, suffix = match.groups()
     amount = _EXACT.multiply(Decimal(number + (exponent or "")), _SUFFIX[suffix or ""])
-    quantity = Quantity(value=_up(amount), milli=_up(_EXACT.multiply(amount, Decimal(1000))))
+    if suffix and suffix.endswith("i"):
+        amount = max(-_LARGEST, min(_LARGEST, amount))
+    nano = int(_EXACT.multiply(amount, _NANO).to_integral_value(rounding=ROUND_CEILING, context=_EXACT))
+    quantity = Quantity(value=_up(amount), milli=_up(_EXACT.multiply(amount, Decimal(1000))), nano=nano)
     if len(_interned) < 100_000:
         _interned[raw] = quantity
     return quantity

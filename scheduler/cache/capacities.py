@@ -1,0 +1,271 @@
+"""Capacity objects by class, as columns: how much each node can still be given (docs/spec/volumes.md §3.4, §12.1 B-1).
+
+An object is a pool of room that some nodes can draw from. What is in flight from a pool is kept by `cache.ledger`; here
+it only makes the pool smaller. Never does a pool look larger than its object says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from scheduler.cache.nodegroups import NodeGroup, NodeGroups, where_selector
+from scheduler.core import nodeset
+from scheduler.core.nodeset import EMPTY, NodeSet
+from scheduler.core.storage import CSIStorageCapacity
+
+if TYPE_CHECKING:
+    from scheduler.cache.nodes import Nodes
+
+_UNTOLD: Final = 2**62
+"""Room of a pool that only tells its largest volume. Sums of sizes stay within int64."""
+
+
+class Pool:
+    """One capacity object, the nodes that can draw from it, and what is in flight."""
+
+    __slots__ = ("group", "in_flight", "key", "limit", "obj", "room")
+
+    def __init__(self, obj: CSIStorageCapacity, group: NodeGroup) -> None:
+        self.key = obj.key
+        self.group = group
+        self.in_flight = 0
+        self.obj = obj
+        limit, capacity = obj.limit, obj.capacity
+        self.limit = -1 if limit is None else limit.value
+        """The largest volume; -1 for an object that tells nothing."""
+        self.room = _UNTOLD if capacity is None else min(capacity.value, _UNTOLD)
+
+    def takes(self, size: int, *, before: int = 0) -> bool:
+        """Whether a volume fits behind what is in flight and the `before` bytes of the same pod."""
+        taken = self.in_flight + before
+        return size <= self.limit and (taken == 0 or taken + size <= self.room)
+
+
+class Draw(NamedTuple):
+    """One claim's volume of a class, `size` bytes."""
+
+    claim_key: str
+    size: int
+
+
+class ClassPools:
+    """The pools of one class. A slot that several pools serve is judged pool by pool."""
+
+    def __init__(self, nodes: Nodes, groups: NodeGroups) -> None:
+        self._nodes = nodes
+        self._groups = groups
+        self.pools: dict[str, Pool] = {}
+        self._at: dict[int, list[Pool]] = {}
+        self._by_group: dict[int, list[Pool]] = {}
+        self._limit: npt.NDArray[np.int64] = np.full(nodes.capacity, -1, dtype=np.int64)
+        self._spare: npt.NDArray[np.int64] = np.zeros(nodes.capacity, dtype=np.int64)
+        self._is_used = np.zeros(nodes.capacity, dtype=np.bool_)
+        self._crowded: NodeSet = EMPTY
+        self._position = groups.position
+
+    # -- changing ------------------------------------------------------------------------------------------------------
+
+    def put(self, pool: Pool) -> None:
+        """A pool came, or replaces the one of its key."""
+        self.catch_up()
+        old = self.pools.get(pool.key)
+        if old is not None and old.group is pool.group:
+            pool.in_flight = old.in_flight
+            self.pools[pool.key] = pool
+            _swap(self._by_group[pool.group.number], old, pool)
+            for slot in nodeset.each(pool.group.nodes):
+                _swap(self._at[slot], old, pool)
+                self._show(slot)
+            return
+        if old is not None:
+            self.remove(old.key)
+        self.pools[pool.key] = pool
+        self._by_group.setdefault(pool.group.number, []).append(pool)
+        for slot in nodeset.each(pool.group.nodes):
+            self._at.setdefault(slot, []).append(pool)
+            self._show(slot)
+
+    def remove(self, key: str) -> Pool | None:
+        """The pool is gone."""
+        self.catch_up()
+        pool = self.pools.pop(key, None)
+        if pool is None:
+            return None
+        self._by_group[pool.group.number].remove(pool)
+        if not self._by_group[pool.group.number]:
+            del self._by_group[pool.group.number]
+        for slot in nodeset.each(pool.group.nodes):
+            self._leave(slot, pool)
+        return pool
+
+    def draw(self, pool: Pool, size: int) -> None:
+        """So much more (or less) is in flight from the pool."""
+        self.catch_up()
+        pool.in_flight += size
+        nodes = pool.group.nodes
+        if nodes & self._crowded or nodes.bit_count() <= _FEW:
+            for slot in nodeset.each(nodes):
+                self._show(slot)
+        else:
+            mask = nodeset.to_mask(nodes, self._nodes.capacity)
+            self._spare[mask] = pool.room - pool.in_flight
+            self._is_used[mask] = pool.in_flight > 0
+
+    def catch_up(self) -> None:
+        """Follow nodes that came, changed their labels or went."""
+        self._groups.catch_up()
+        if self._position == self._groups.position and len(self._limit) == self._nodes.capacity:
+            return
+        changes = self._groups.changed_since(self._position)
+        self._position = self._groups.position
+        if changes is None or len(self._limit) != self._nodes.capacity:
+            self._rebuild()
+            return
+        for group, slot in changes:
+            for pool in self._by_group.get(group.number, ()):
+                if not group.nodes >> slot & 1:
+                    self._leave(slot, pool)
+                elif pool not in self._at.get(slot, ()):
+                    self._at.setdefault(slot, []).append(pool)
+                    self._show(slot)
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def at(self, slot: int) -> Sequence[Pool]:
+        """The pools that a node can draw from, in the order in which they came."""
+        self.catch_up()
+        return self._at.get(slot, ())
+
+    def taking(self, sizes: Sequence[int], nodes: NodeSet, *, together: bool) -> list[NodeSet]:
+        """For each size in order, which of `nodes` take it: together with those before it, or each judged alone."""
+        self.catch_up()
+        simple = nodes & ~self._crowded
+        out = []
+        before = 0
+        for size in sizes:
+            fits = self._limit >= size
+            if together:
+                spare = self._spare >= min(before + size, _UNTOLD)
+                fits &= spare if before else spare | ~self._is_used
+                before += size
+            out.append(nodeset.from_mask(fits) & simple)
+        for slot in nodeset.each(nodes & self._crowded):
+            for at, pool in enumerate(packed(self._at[slot], sizes, together=together)):
+                if pool is not None:
+                    out[at] |= 1 << slot
+        return out
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _leave(self, slot: int, pool: Pool) -> None:
+        here = self._at.get(slot)
+        if here is not None and pool in here:
+            here.remove(pool)
+            if not here:
+                del self._at[slot]
+            self._show(slot)
+
+    def _show(self, slot: int) -> None:
+        here = self._at.get(slot)
+        bit = 1 << slot
+        if here is not None and len(here) > 1:
+            self._crowded |= bit
+            return
+        self._crowded &= ~bit
+        if here is None:
+            self._limit[slot] = -1
+            return
+        pool = here[0]
+        self._limit[slot] = pool.limit
+        self._spare[slot] = pool.room - pool.in_flight
+        self._is_used[slot] = pool.in_flight > 0
+
+    def _rebuild(self) -> None:
+        capacity = self._nodes.capacity
+        self._limit = np.full(capacity, -1, dtype=np.int64)
+        self._spare = np.zeros(capacity, dtype=np.int64)
+        self._is_used = np.zeros(capacity, dtype=np.bool_)
+        self._crowded = EMPTY
+        self._at = {}
+        for pool in self.pools.values():
+            for slot in nodeset.each(pool.group.nodes):
+                self._at.setdefault(slot, []).append(pool)
+        for slot in self._at:
+            self._show(slot)
+
+
+_FEW: Final = 16
+
+
+def packed(pools: Sequence[Pool], sizes: Sequence[int], *, together: bool) -> Iterator[Pool | None]:
+    """For each size in order the pool it comes from, None if none takes it: the one with most left."""
+    drawn: dict[str, int] = {}
+    for size in sizes:
+        fitting = [pool for pool in pools if _takes(pool, size, drawn.get(pool.key, 0), together=together)]
+        best = max(fitting, key=lambda pool: pool.room - pool.in_flight - drawn.get(pool.key, 0), default=None)
+        if best is not None:
+            drawn[best.key] = drawn.get(best.key, 0) + size
+        yield best
+
+
+def _takes(pool: Pool, size: int, before: int, *, together: bool) -> bool:
+    return pool.takes(size, before=before) if together else size <= pool.limit
+
+
+def _swap(pools: list[Pool], old: Pool, new: Pool) -> None:
+    pools[pools.index(old)] = new
+
+
+class Capacities:
+    """All classes. What follows the objects of a class is told through `ClassPools`."""
+
+    def __init__(self, nodes: Nodes, groups: NodeGroups) -> None:
+        self._nodes = nodes
+        self._groups = groups
+        self._classes: dict[str, ClassPools] = {}
+        self._objects: dict[str, Pool] = {}
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    def of(self, storage_class: str) -> ClassPools | None:
+        """The pools of a class; None if it has none."""
+        return self._classes.get(storage_class)
+
+    def get(self, key: str) -> CSIStorageCapacity | None:
+        """The object as the watch has it."""
+        pool = self._objects.get(key)
+        return pool.obj if pool is not None else None
+
+    def pool(self, key: str) -> Pool | None:
+        """The pool of an object."""
+        return self._objects.get(key)
+
+    def put(self, obj: CSIStorageCapacity) -> Pool:
+        """An object came or changed. Its class never changes; if it does, it is another pool."""
+        old = self._objects.get(obj.key)
+        if old is not None and old.obj.storage_class_name != obj.storage_class_name:
+            self.remove(obj.key)
+            old = None
+        pool = Pool(obj, self._groups.acquire(where_selector(obj.node_topology)))
+        self._objects[obj.key] = pool
+        pools = self._classes.get(obj.storage_class_name)
+        if pools is None:
+            pools = self._classes[obj.storage_class_name] = ClassPools(self._nodes, self._groups)
+        pools.put(pool)
+        if old is not None:
+            self._groups.release(old.group)
+        return pool
+
+    def remove(self, key: str) -> Pool | None:
+        """An object is gone; its pool, if there was one."""
+        pool = self._objects.pop(key, None)
+        if pool is None:
+            return None
+        self._classes[pool.obj.storage_class_name].remove(key)
+        self._groups.release(pool.group)
+        return pool

@@ -1,0 +1,118 @@
+"""How many free volumes of a class each node has for one shape of claim, kept from change to change."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from scheduler.core import nodeset
+from scheduler.core.nodeset import EMPTY, NodeSet
+
+if TYPE_CHECKING:
+    from scheduler.cache.shelves import ClassShelves, Wish
+
+_NOT_COUNTED: Final = -1
+
+
+class Fits:
+    """`counts` has a number per slot, `nodes` those that have any. For reading, after `catch_up`."""
+
+    __slots__ = (
+        "_counted",
+        "_kinds",
+        "_position",
+        "_seen",
+        "_shelves",
+        "_size",
+        "_threshold",
+        "_wish",
+        "counts",
+        "nodes",
+    )
+
+    def __init__(self, shelves: ClassShelves, wish: Wish, size: int) -> None:
+        self._shelves = shelves
+        self._wish = wish
+        self._size = size
+        self._seen = (-1, -1)
+        self._position = -1
+        self._counted = np.zeros(0, dtype=np.int32)
+        self._kinds: list[bool] = []
+        self._threshold = 0
+        self.counts = np.zeros(0, dtype=np.int32)
+        self.nodes: NodeSet = EMPTY
+
+    def catch_up(self) -> None:
+        """Take in what was taken and freed since; everything anew if nodes changed or too much happened."""
+        shelves = self._shelves
+        shelves.groups.catch_up()
+        now = (shelves.groups.position, shelves.nodes.capacity)
+        if now == self._seen and shelves.position == self._position:
+            return
+        changed = shelves.changed_since(self._position) if now == self._seen else None
+        if changed is None or len(changed) > len(shelves.rows) // 8 + 8:
+            self._count_all()
+        else:
+            self._threshold = shelves.threshold(self._size)
+            for row in set(changed):
+                self._recount(row)
+        self._seen, self._position = now, shelves.position
+
+    def _count_all(self) -> None:
+        shelves, size = self._shelves, len(self._shelves.rows)
+        self._threshold = shelves.threshold(self._size)
+        self._kinds = [self._wish.admits(kind) for kind in shelves.kinds]
+        fit = shelves.free[:size] & (shelves.rank[:size] >= self._threshold)
+        if not all(self._kinds):
+            fit &= np.array(self._kinds, dtype=np.bool_)[shelves.kind[:size]]
+        if self._wish.selector:
+            for row in np.flatnonzero(fit):
+                fit[row] = shelves.is_selected(self._wish, int(row))
+        self._counted = np.where(fit, shelves.group[:size], _NOT_COUNTED).astype(np.int32)
+        per_group = np.bincount(shelves.group[:size][fit], minlength=len(shelves.local_groups))
+        slots = shelves.slots_of_groups()
+        capacity = shelves.nodes.capacity
+        single = (slots >= 0) & (per_group > 0)
+        self.counts = np.bincount(slots[single], weights=per_group[single], minlength=capacity).astype(np.int32)
+        for group in np.flatnonzero((slots < 0) & (per_group > 0)):
+            nodes = shelves.local_groups[group].nodes
+            if nodes:
+                self.counts[nodeset.to_mask(nodes, capacity)] += per_group[group]
+        self.nodes = nodeset.from_mask(self.counts > 0)
+
+    def _recount(self, row: int) -> None:
+        shelves = self._shelves
+        if row >= len(self._counted):
+            more = np.full(len(shelves.rank) - len(self._counted), _NOT_COUNTED, dtype=np.int32)
+            self._counted = np.concatenate((self._counted, more))
+        for kind in shelves.kinds[len(self._kinds) :]:
+            self._kinds.append(self._wish.admits(kind))
+        fits = (
+            shelves.free[row]
+            and shelves.rank[row] >= self._threshold
+            and self._kinds[shelves.kind[row]]
+            and shelves.is_selected(self._wish, row)
+        )
+        now = int(shelves.group[row]) if fits else _NOT_COUNTED
+        before = int(self._counted[row])
+        if now == before:
+            return
+        self._counted[row] = now
+        if before != _NOT_COUNTED:
+            self._add(before, -1)
+        if now != _NOT_COUNTED:
+            self._add(now, 1)
+
+    def _add(self, local: int, by: int) -> None:
+        group = self._shelves.local_groups[local]
+        if group.slot >= 0:
+            slot = group.slot
+            self.counts[slot] += by
+            if self.counts[slot] == 0:
+                self.nodes &= ~(1 << slot)
+            else:
+                self.nodes |= 1 << slot
+        elif group.nodes:
+            self.counts[nodeset.to_mask(group.nodes, len(self.counts))] += by
+            self.nodes = nodeset.from_mask(self.counts > 0)

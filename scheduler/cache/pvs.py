@@ -1,0 +1,109 @@
+"""Volumes by claim and by class; of each class who is free, where, and how large (docs/spec/volumes.md §1.3, §12.5)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from scheduler.cache.assumed import AssumeCache
+from scheduler.cache.nodegroups import NodeGroup, NodeGroups, where_affinity
+from scheduler.cache.shelves import ClassShelves, Kind
+from scheduler.core.volumes import FILESYSTEM, PersistentVolume
+
+if TYPE_CHECKING:
+    from scheduler.cache.nodes import Nodes
+
+_AVAILABLE: Final = "Available"
+
+
+class PersistentVolumes(AssumeCache[PersistentVolume]):
+    """All volumes as decisions see them: with our own pre-bindings on top."""
+
+    def __init__(self, nodes: Nodes, groups: NodeGroups) -> None:
+        super().__init__("persistentvolumes")
+        self._nodes = nodes
+        self._groups = groups
+        self._classes: dict[str, ClassShelves] = {}
+        self._places: dict[str, tuple[ClassShelves, int]] = {}
+        self._where: dict[str, NodeGroup] = {}
+        self._meant_for: dict[str, dict[str, None]] = {}
+
+    def shelves(self, storage_class: str) -> ClassShelves | None:
+        """The volumes of a class; None if it never had any."""
+        return self._classes.get(storage_class)
+
+    def where(self, name: str) -> NodeGroup:
+        """Where a known volume can be used, by its node affinity. KeyError for an unknown one."""
+        return self._where[name]
+
+    def meant_for(self, claim_key: str) -> list[PersistentVolume]:
+        """Volumes whose claimRef names this claim, of whatever uid, class and state; by name."""
+        names = self._meant_for.get(claim_key)
+        return [volume for name in sorted(names) if (volume := self.get(name)) is not None] if names else []
+
+    def _changed(self, before: PersistentVolume | None, now: PersistentVolume | None) -> None:
+        if before is not None and before.spec.claim_ref is not None:
+            self._unmean(before.spec.claim_ref.key, before.key)
+        if now is None:
+            assert before is not None
+            self._leave(before.key)
+            return
+        if now.spec.claim_ref is not None:
+            self._meant_for.setdefault(now.spec.claim_ref.key, {})[now.key] = None
+        if before is None or _place(before) != _place(now):
+            if before is not None:
+                self._leave(before.key)
+            affinity = now.spec.node_affinity
+            required = affinity.required if affinity is not None else None
+            self._where[now.key] = self._groups.acquire(where_affinity(required))
+        shelves, row = self._places.get(now.key) or (None, -1)
+        if shelves is not None:
+            shelves.set_free(row, is_free=is_free(now))
+        elif is_free(now):
+            self._enter(now)
+
+    def _enter(self, volume: PersistentVolume) -> None:
+        """A row of its class, from the first moment that it is free."""
+        shelves = self._classes.get(volume.storage_class)
+        if shelves is None:
+            shelves = self._classes[volume.storage_class] = ClassShelves(self._nodes, self._groups)
+        row = shelves.add(
+            volume.key,
+            self._where[volume.key],
+            volume.capacity.nano,
+            kind=_kind(volume),
+            labels=volume.metadata.labels,
+        )
+        shelves.set_free(row, is_free=True)
+        self._places[volume.key] = shelves, row
+
+    def _leave(self, name: str) -> None:
+        shelves, row = self._places.pop(name, (None, -1))
+        if shelves is not None:
+            shelves.remove(row)
+        self._groups.release(self._where.pop(name))
+
+    def _unmean(self, claim_key: str, name: str) -> None:
+        names = self._meant_for[claim_key]
+        del names[name]
+        if not names:
+            del self._meant_for[claim_key]
+
+
+def is_free(volume: PersistentVolume) -> bool:
+    """Whether any claim may have it: gates 2, 6 and 9 for a claim that nothing was meant for (§3.3.2)."""
+    return (
+        volume.spec.claim_ref is None
+        and volume.status.phase == _AVAILABLE
+        and volume.metadata.deletion_timestamp is None
+    )
+
+
+def _kind(volume: PersistentVolume) -> Kind:
+    spec = volume.spec
+    return Kind(spec.volume_mode or FILESYSTEM, spec.volume_attributes_class_name or "", frozenset(spec.access_modes))
+
+
+def _place(volume: PersistentVolume) -> object:
+    """What decides about its row; everything else is whether it is free."""
+    spec = volume.spec
+    return (volume.storage_class, spec.node_affinity, volume.capacity.nano, _kind(volume), volume.metadata.labels)

@@ -1,0 +1,261 @@
+"""The free volumes of one class: on which nodes a claim finds one, and which it takes (docs/spec/volumes.md §3.3, §12.5).
+
+A volume is a row of columns: rank of its size, kind, node group, free or not. For each shape of claim the number of
+fitting free volumes per node is counted once, in NumPy, and then follows the log of rows that were taken, freed, added
+or removed: the next claim of a known shape costs nothing that grows with volumes or nodes. What a single node takes is
+looked up in lists sorted by size, one per group and kind.
+"""
+
+from __future__ import annotations
+
+import bisect
+import zlib
+from collections import OrderedDict
+from collections.abc import Container, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from scheduler.cache.fits import Fits
+from scheduler.cache.followed import Followed
+from scheduler.cache.nodegroups import NodeGroup, NodeGroups
+from scheduler.core.labels import LabelSelector
+from scheduler.core.volumes import FILESYSTEM, PersistentVolumeClaim
+
+if TYPE_CHECKING:
+    from scheduler.cache.nodes import Nodes
+
+_LOG_MAX: Final = 16_384
+_SHAPES: Final = 1024
+_SPARE_GROUPS: Final = 1024
+_encode: Final = msgspec.msgpack.Encoder().encode
+
+
+class Kind(NamedTuple):
+    """What a volume is, apart from its size and place."""
+
+    volume_mode: str
+    attributes_class: str
+    access_modes: frozenset[str]
+
+
+class Wish(NamedTuple):
+    """What a claim asks of a volume, apart from its size (gates 4, 5, 10 and 13)."""
+
+    volume_mode: str
+    attributes_class: str
+    access_modes: frozenset[str]
+    selector: bytes
+    """Empty for none; else the selector, encoded, so that wishes can be compared."""
+
+    def admits(self, kind: Kind) -> bool:
+        """Whether a volume of this kind will do."""
+        return (
+            self.volume_mode == kind.volume_mode
+            and self.attributes_class == kind.attributes_class
+            and self.access_modes <= kind.access_modes
+        )
+
+
+def wish_of(claim: PersistentVolumeClaim) -> Wish:
+    """From the claim's spec, which never changes."""
+    spec = claim.spec
+    return Wish(
+        spec.volume_mode or FILESYSTEM,
+        spec.volume_attributes_class_name or "",
+        frozenset(spec.access_modes),
+        _encode(spec.selector) if spec.selector is not None else b"",
+    )
+
+
+class Row(NamedTuple):
+    """What a row stands for."""
+
+    name: str
+    group: NodeGroup
+    size: int
+    kind: int
+    labels: Mapping[str, str]
+
+
+class ClassShelves(Followed[int]):
+    """The volumes of one class. The log has the rows that were taken or freed."""
+
+    def __init__(self, nodes: Nodes, groups: NodeGroups, *, capacity: int = 64) -> None:
+        super().__init__()
+        self.nodes = nodes
+        self.groups = groups
+        self.rank = np.zeros(capacity, dtype=np.int32)
+        """Place of the row's size among all sizes."""
+        self.kind = np.zeros(capacity, dtype=np.int32)
+        self.group = np.zeros(capacity, dtype=np.int32)
+        """The row's node group, as a number of `local_groups`."""
+        self.free = np.zeros(capacity, dtype=np.bool_)
+        self.rows: list[Row | None] = []
+        self.kinds: list[Kind] = []
+        self.local_groups: list[NodeGroup] = []
+        self._sizes: list[int] = []
+        self._kind_numbers: dict[Kind, int] = {}
+        self._local: dict[int, int] = {}
+        self._vacant: list[int] = []
+        self._shelves: dict[tuple[int, int], list[tuple[int, str, int]]] = {}
+        self._slots = np.zeros(0, dtype=np.int32)
+        self._slots_seen = (-1, -1)
+        self._fits: OrderedDict[tuple[Wish, int], Fits] = OrderedDict()
+
+    # -- changing: PersistentVolumes only ------------------------------------------------------------------------------
+
+    def add(self, name: str, group: NodeGroup, size: int, *, kind: Kind, labels: Mapping[str, str]) -> int:
+        """A volume of `size` nano-bytes; taken until it is said to be free. Returns its row."""
+        if len(self.local_groups) > 2 * len(self.rows) + _SPARE_GROUPS:
+            self._forget_groups()
+        row = self._vacant.pop() if self._vacant else len(self.rows)
+        if row == len(self.rows):
+            self.rows.append(None)
+            if row == len(self.rank):
+                self._grow()
+        number = self._kind_numbers.setdefault(kind, len(self.kinds))
+        if number == len(self.kinds):
+            self.kinds.append(kind)
+        local = self._local.setdefault(group.number, len(self.local_groups))
+        if local == len(self.local_groups):
+            self.local_groups.append(group)
+        self.rank[row], self.kind[row], self.group[row] = self._rank(size), number, local
+        self.rows[row] = Row(name, group, size, number, labels)
+        return row
+
+    def remove(self, row: int) -> None:
+        """The volume is gone, or is another one now."""
+        self.set_free(row, is_free=False)
+        self.rows[row] = None
+        self._vacant.append(row)
+
+    def set_free(self, row: int, *, is_free: bool) -> None:
+        """Whether claims may take it."""
+        if bool(self.free[row]) == is_free:
+            return
+        self.free[row] = is_free
+        known = self.rows[row]
+        assert known is not None
+        shelf = self._shelves.setdefault((known.group.number, known.kind), [])
+        entry = (known.size, known.name, row)
+        at = bisect.bisect_left(shelf, entry)
+        if is_free:
+            shelf.insert(at, entry)
+        else:
+            del shelf[at]
+            if not shelf:
+                del self._shelves[known.group.number, known.kind]
+        self._log.append(row)
+        if len(self._log) > _LOG_MAX:
+            self._forget_half()
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def fits(self, wish: Wish, size: int) -> Fits:
+        """How many free volumes of at least `size` each node has for this wish. Good until the next change."""
+        key = (wish, size)
+        known = self._fits.get(key)
+        if known is None:
+            known = self._fits[key] = Fits(self, wish, size)
+            if len(self._fits) > _SHAPES:
+                self._fits.popitem(last=False)
+        else:
+            self._fits.move_to_end(key)
+        known.catch_up()
+        return known
+
+    def smallest(self, slot: int, claim: PersistentVolumeClaim, wish: Wish, *, besides: Container[str]) -> str | None:
+        """The smallest free volume that the claim can have on this node, but for some; None if there is none.
+
+        Of equally small ones a claim always gets the same, and different claims get different ones as far as may be.
+        """
+        request = claim.request
+        size = request.nano if request is not None else 0
+        best: tuple[int, str] | None = None
+        kinds = [number for number, kind in enumerate(self.kinds) if wish.admits(kind)]
+        turn = zlib.crc32(claim.metadata.uid.encode())
+        for group in self.groups.of(slot):
+            for kind in kinds:
+                shelf = self._shelves.get((group.number, kind))
+                found = self._first(shelf, size, turn, wish=wish, besides=besides) if shelf else None
+                if found is not None and (best is None or found < best):
+                    best = found
+        return best[1] if best is not None else None
+
+    def threshold(self, size: int) -> int:
+        """The least rank of volumes that are large enough."""
+        return bisect.bisect_left(self._sizes, size)
+
+    def slots_of_groups(self) -> npt.NDArray[np.int32]:
+        """Of each local group its only slot, -1 if there are none or several."""
+        now = (self.groups.position, len(self.local_groups))
+        if now != self._slots_seen:
+            self._slots_seen = now
+            self._slots = np.array([group.slot for group in self.local_groups], dtype=np.int32)
+        return self._slots
+
+    def _first(
+        self, shelf: list[tuple[int, str, int]], size: int, turn: int, *, wish: Wish, besides: Container[str]
+    ) -> tuple[int, str] | None:
+        """Among equally large ones the look begins at a place that depends on the claim."""
+        at = bisect.bisect_left(shelf, (size, "", -1))
+        while at < len(shelf):
+            here = shelf[at][0]
+            end = bisect.bisect_left(shelf, (here + 1, "", -1), at)
+            many = end - at
+            for step in range(many):
+                _, name, row = shelf[at + (turn + step) % many]
+                if name not in besides and self.is_selected(wish, row):
+                    return here, name
+            at = end
+        return None
+
+    def is_selected(self, wish: Wish, row: int) -> bool:
+        """Gate 10."""
+        known = self.rows[row]
+        return not wish.selector or (known is not None and selector_of(wish).matches(known.labels))
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _rank(self, size: int) -> int:
+        at = bisect.bisect_left(self._sizes, size)
+        if at == len(self._sizes) or self._sizes[at] != size:
+            self._sizes.insert(at, size)
+            self.rank[self.rank >= at] += 1
+        return at
+
+    def _forget_groups(self) -> None:
+        """Numbers of groups that no row is in any more."""
+        self._local, self.local_groups = {}, []
+        for row, known in enumerate(self.rows):
+            if known is not None:
+                local = self._local.setdefault(known.group.number, len(self.local_groups))
+                if local == len(self.local_groups):
+                    self.local_groups.append(known.group)
+                self.group[row] = local
+        self._fits.clear()
+        self._slots_seen = (-1, -1)
+
+    def _grow(self) -> None:
+        more = len(self.rank)
+        self.rank = np.concatenate((self.rank, np.zeros(more, dtype=np.int32)))
+        self.kind = np.concatenate((self.kind, np.zeros(more, dtype=np.int32)))
+        self.group = np.concatenate((self.group, np.zeros(more, dtype=np.int32)))
+        self.free = np.concatenate((self.free, np.zeros(more, dtype=np.bool_)))
+
+
+_selectors: dict[bytes, LabelSelector] = {}
+_decode: Final = msgspec.msgpack.Decoder(LabelSelector).decode
+
+
+def selector_of(wish: Wish) -> LabelSelector:
+    """The wish's selector; ValueError if it cannot be used."""
+    known = _selectors.get(wish.selector)
+    if known is None:
+        if len(_selectors) > _SHAPES:
+            _selectors.clear()
+        known = _selectors[wish.selector] = _decode(wish.selector)
+    return known

@@ -1,0 +1,110 @@
+"""Everything that volumes are decided by: claims, volumes, classes, drivers, capacity, and who waits for news of them.
+
+Changed by `scheduler.storage` as watches tell, and by VolumeBinding, which assumes what it is about to write.
+Rules: docs/spec/volumes.md §1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from scheduler.cache.assumed import AssumeCache
+from scheduler.cache.capacities import Capacities
+from scheduler.cache.ledger import Ledger
+from scheduler.cache.nodegroups import NodeGroup, NodeGroups, where_topologies
+from scheduler.cache.pvs import PersistentVolumes
+from scheduler.core.clock import Clock
+from scheduler.core.decode import Broken
+from scheduler.core.storage import CSIDriver, CSINode, StorageClass, VolumeAttachment
+from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim
+
+if TYPE_CHECKING:
+    from scheduler.cache.nodes import Nodes
+
+CLAIM = "PersistentVolumeClaim"
+VOLUME = "PersistentVolume"
+
+
+class KnownClass(NamedTuple):
+    """A storage class and the nodes that its allowedTopologies admit."""
+
+    obj: StorageClass
+    allowed: NodeGroup
+
+
+class Claims(AssumeCache[PersistentVolumeClaim]):
+    """All claims as decisions see them: with our own selected nodes on top. The ledger follows."""
+
+    def __init__(self) -> None:
+        super().__init__("persistentvolumeclaims")
+        self.ledger: Ledger | None = None
+
+    def _changed(self, before: PersistentVolumeClaim | None, now: PersistentVolumeClaim | None) -> None:
+        assert self.ledger is not None
+        self.ledger.claim_changed(before, now)
+
+
+class Volumes:
+    """One per cluster."""
+
+    def __init__(self, nodes: Nodes, clock: Clock) -> None:
+        self._nodes = nodes
+        self.groups = NodeGroups(nodes)
+        self.claims = Claims()
+        self.volumes = PersistentVolumes(nodes, self.groups)
+        self.capacities = Capacities(nodes, self.groups)
+        self.ledger = Ledger(nodes, self.capacities, claims=self.claims, volumes=self.volumes, clock=clock)
+        self.claims.ledger = self.ledger
+        self.classes: dict[str, KnownClass] = {}
+        self.csi_nodes: dict[str, CSINode] = {}
+        self.drivers: dict[str, CSIDriver] = {}
+        self.attachments: dict[str, VolumeAttachment] = {}
+        self.broken: dict[tuple[str, str], Broken] = {}
+        """Kind and key → what could not be read: it counts as absent, but can be named."""
+        self._watchers: dict[Hashable, dict[Callable[[], None], None]] = {}
+
+    # -- changing ------------------------------------------------------------------------------------------------------
+
+    def set_volume(self, volume: PersistentVolume) -> None:
+        """A volume as the watch has it."""
+        self.volumes.set(volume)
+        if volume.spec.claim_ref is not None:
+            self.ledger.volume_came(volume.spec.claim_ref.key)
+
+    def set_class(self, storage_class: StorageClass) -> None:
+        """A class came or changed."""
+        old = self.classes.get(storage_class.key)
+        group = self.groups.acquire(where_topologies(storage_class.allowed_topologies))
+        self.classes[storage_class.key] = KnownClass(storage_class, group)
+        if old is not None:
+            self.groups.release(old.allowed)
+
+    def remove_class(self, name: str) -> None:
+        """A class is gone."""
+        old = self.classes.pop(name, None)
+        if old is not None:
+            self.groups.release(old.allowed)
+
+    # -- waiting for news ----------------------------------------------------------------------------------------------
+
+    def subscribe(self, topics: Iterable[Hashable], callback: Callable[[], None]) -> Callable[[], None]:
+        """Call back at each change of one of these, named `(kind, key)`; returns what ends that."""
+        topics = tuple(topics)
+        for topic in topics:
+            self._watchers.setdefault(topic, {})[callback] = None
+
+        def end() -> None:
+            for topic in topics:
+                here = self._watchers.get(topic)
+                if here is not None:
+                    here.pop(callback, None)
+                    if not here:
+                        del self._watchers[topic]
+
+        return end
+
+    def tell(self, kind: str, key: str) -> None:
+        """Something of that name changed; the caches show it already."""
+        for callback in tuple(self._watchers.get((kind, key), ())):
+            callback()

@@ -1,0 +1,142 @@
+"""Deltas of claims, volumes, classes, drivers and capacity → cache, then waits, then the pods that they may help.
+
+Called through `intake`; the caches show a change before anybody is told of it (docs/spec/volumes.md §1.2, §7). An object
+that could not be read is logged once, counts as absent, and can be named by whom it concerns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
+
+import structlog
+
+from scheduler.cache.cluster import Cluster
+from scheduler.core.decode import Broken
+from scheduler.core.deltas import Delta
+from scheduler.core.events import Action, ClusterEvent, Resource
+
+_log = structlog.get_logger(__name__)
+
+Move: TypeAlias = Callable[[ClusterEvent, object, object], None]
+CAPACITY_FREED: Final = ClusterEvent(Resource.CSI_STORAGE_CAPACITY, Action.UPDATE_OTHER, "StorageCapacityFreed")
+"""Ours: what was in flight from capacity objects of a class is not any more; `new` is the class's name."""
+
+
+class Storage:
+    """The kinds that volumes are decided by. `move` wakes the pods that an event can help."""
+
+    def __init__(self, cluster: Cluster, move: Move) -> None:
+        self._volumes = cluster.volumes
+        self._move = move
+
+    def handlers(self) -> Mapping[str, Callable[[Delta[Any]], None]]:
+        """Kind → what to do with one change of it."""
+        return {
+            "PersistentVolumeClaim": self._claim,
+            "PersistentVolume": self._volume,
+            "StorageClass": self._class,
+            "CSINode": self._csi_node,
+            "CSIDriver": self._driver,
+            "CSIStorageCapacity": self._capacity,
+            "VolumeAttachment": self._attachment,
+        }
+
+    def tick(self) -> None:
+        """Once per turn of the loop: what is too old in the ledger goes, and who waits for room hears of it."""
+        ledger = self._volumes.ledger
+        ledger.catch_up()
+        while ledger.freed:
+            self._move(CAPACITY_FREED, None, ledger.freed.pop())
+
+    # -- one kind each -------------------------------------------------------------------------------------------------
+
+    def _claim(self, delta: Delta[Any]) -> None:
+        key, new = self._read(delta)
+        if new is None:
+            self._volumes.claims.remove(key)
+        else:
+            self._volumes.claims.set(new)
+        self._told(Resource.PERSISTENT_VOLUME_CLAIM, "PersistentVolumeClaim", delta, new)
+
+    def _volume(self, delta: Delta[Any]) -> None:
+        key, new = self._read(delta)
+        if new is None:
+            self._volumes.volumes.remove(key)
+        else:
+            self._volumes.set_volume(new)
+        self._told(Resource.PERSISTENT_VOLUME, "PersistentVolume", delta, new)
+
+    def _class(self, delta: Delta[Any]) -> None:
+        key, new = self._read(delta)
+        if new is None:
+            self._volumes.remove_class(key)
+        else:
+            self._volumes.set_class(new)
+        self._told(Resource.STORAGE_CLASS, "StorageClass", delta, new)
+
+    def _csi_node(self, delta: Delta[Any]) -> None:
+        key, new = self._read(delta)
+        if new is None:
+            self._volumes.csi_nodes.pop(key, None)
+        else:
+            self._volumes.csi_nodes[key] = new
+        self._told(Resource.CSI_NODE, "CSINode", delta, new)
+
+    def _driver(self, delta: Delta[Any]) -> None:
+        key, new = self._read(delta)
+        if new is None:
+            self._volumes.drivers.pop(key, None)
+        else:
+            self._volumes.drivers[key] = new
+        self._told(Resource.CSI_DRIVER, "CSIDriver", delta, new)
+
+    def _capacity(self, delta: Delta[Any]) -> None:
+        key, new = self._read(delta)
+        capacities = self._volumes.capacities
+        old = capacities.pool(key)
+        if new is None:
+            capacities.remove(key)
+            if old is not None:
+                self._volumes.ledger.pool_changed(old, None)
+        else:
+            self._volumes.ledger.pool_changed(old, capacities.put(new))
+        self._told(Resource.CSI_STORAGE_CAPACITY, "CSIStorageCapacity", delta, new)
+
+    def _attachment(self, delta: Delta[Any]) -> None:
+        key, new = self._read(delta)
+        if new is None:
+            self._volumes.attachments.pop(key, None)
+        else:
+            self._volumes.attachments[key] = new
+        self._told(Resource.VOLUME_ATTACHMENT, "VolumeAttachment", delta, new)
+
+    # -- what they share -----------------------------------------------------------------------------------------------
+
+    def _read(self, delta: Delta[Any]) -> tuple[str, Any]:
+        """The object's key and the object, None if it is gone or cannot be read."""
+        shown = delta.new if delta.new is not None else delta.old
+        assert shown is not None
+        kept = self._volumes.broken
+        for side in (delta.old, delta.new):
+            if isinstance(side, Broken):
+                kept.pop((side.kind, side.key), None)
+        if not isinstance(delta.new, Broken):
+            return shown.key, delta.new
+        kept[delta.new.kind, delta.new.key] = delta.new
+        if not (isinstance(delta.old, Broken) and delta.old.why == delta.new.why):
+            broken = delta.new
+            _log.error(
+                "object could not be read and is left out", kind=broken.kind, object=broken.key, error=broken.why
+            )
+        return shown.key, None
+
+    def _told(self, resource: Resource, kind: str, delta: Delta[Any], new: Any) -> None:
+        """Waits first: a binding that ends frees nothing, a pod that is woken may need what it wrote."""
+        old = delta.old if not isinstance(delta.old, Broken) else None
+        known = old if old is not None else new
+        if known is None:
+            return
+        self._volumes.tell(kind, known.key)
+        action = Action.ADD if old is None else Action.DELETE if new is None else Action.UPDATE_OTHER
+        self._move(ClusterEvent(resource, action), old, new)
