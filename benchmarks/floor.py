@@ -1,8 +1,8 @@
 """The floor: a client that knows every answer beforehand and makes the same reads and writes as the scheduler.
 
-It mirrors nodes and pods with the project's own reflectors, gives each pod of its name the next node of those that its
-app takes in turn, binds through the project's own transport and limits, and posts the Scheduled event in the
-background. No filter, no score, no cache, no queue: what a scheduler costs beyond this is the price of deciding.
+It mirrors nodes, pods, volumes and claims with the project's own reflectors, gives each pod of its name the next node of
+those that its app takes in turn (of those that have the volumes it needs), writes what its claims need and waits for
+them, binds through the project's own transport and limits, and posts the Scheduled event in the background. No filter, no score, no cache, no queue: what a scheduler costs beyond this is the price of deciding.
 It knows the workloads of this package and trusts them to fit, so it is no scheduler.
 """
 
@@ -19,12 +19,14 @@ from typing import TypeVar
 import uvloop
 
 from benchmarks.between_pods import ANCHOR, HOSTNAME, ZONE
+from benchmarks.floorvolumes import FloorVolumes, Plan
 from scheduler.core.clock import Clock, SystemClock
 from scheduler.core.decode import ObjectDecoder
 from scheduler.core.deltas import Delta
 from scheduler.core.node import Node
 from scheduler.core.pod import Pod
-from scheduler.kube.kinds import NODE, POD, KindSpec, discover
+from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim
+from scheduler.kube.kinds import KINDS, NODE, POD, KindSpec, discover
 from scheduler.kube.recorder import EventRecorder
 from scheduler.kube.reflector import Reflector
 from scheduler.kube.store import Stored
@@ -75,8 +77,11 @@ class Answers:
 class Floor:
     """Binds what the watch shows, `in_flight` at a time."""
 
-    def __init__(self, writer: ApiWriter, recorder: EventRecorder, scheduler_name: str) -> None:
+    def __init__(
+        self, writer: ApiWriter, recorder: EventRecorder, volumes: FloorVolumes, *, scheduler_name: str
+    ) -> None:
         self._writer = writer
+        self._volumes = volumes
         self._recorder = recorder
         self._name = scheduler_name
         self._waiting: deque[Pod] = deque()
@@ -105,7 +110,9 @@ class Floor:
         while True:
             await self._news.acquire()
             pod = self._waiting.popleft()
-            node_name = answers.next(pod)
+            plan = self._planned(pod, answers)
+            node_name = plan.node_name
+            await self._volumes.carry_out(pod, plan)
             await self._writer.turn()
             await self._writer.bind(pod, node_name)
             self._recorder.event(
@@ -117,6 +124,12 @@ class Floor:
                 note=f"Successfully assigned {pod.key} to {node_name}",
             )
 
+    def _planned(self, pod: Pod, answers: Answers) -> Plan:
+        for _ in self.nodes:
+            if (plan := self._volumes.plan(pod, answers.next(pod))) is not None:
+                return plan
+        raise RuntimeError(f"no node has volumes for {pod.key}")
+
 
 async def run(arguments: argparse.Namespace) -> None:
     """Until killed."""
@@ -124,8 +137,10 @@ async def run(arguments: argparse.Namespace) -> None:
     transport = HttpTransport(await load_settings(arguments.kubeconfig))
     writer = ApiWriter(transport, Throttle(clock, qps=arguments.qps, burst=arguments.burst), clock)
     recorder = EventRecorder(writer, clock, instance=socket.gethostname())
-    floor = Floor(writer, recorder, arguments.scheduler_name)
-    served = await discover(transport)
+    volumes = FloorVolumes(writer)
+    floor = Floor(writer, recorder, volumes, scheduler_name=arguments.scheduler_name)
+    kinds = (NODE, KINDS["PersistentVolume"], KINDS["PersistentVolumeClaim"], POD)
+    served = await discover(transport, kinds)
 
     def mirror(spec: KindSpec, typ: type[T], on_batch: Callable[[list[Delta[T]]], None]) -> Reflector[T]:
         place = served[spec.name]
@@ -135,13 +150,18 @@ async def run(arguments: argparse.Namespace) -> None:
             spec, place, decoder=decoder, transport=transport, on_batch=on_batch, clock=clock, chance=random.Random()
         )
 
-    nodes, pods = mirror(NODE, Node, floor.on_nodes), mirror(POD, Pod, floor.on_pods)
+    mirrors = (
+        mirror(kinds[0], Node, floor.on_nodes),
+        mirror(kinds[1], PersistentVolume, volumes.on_volumes),
+        mirror(kinds[2], PersistentVolumeClaim, volumes.on_claims),
+        mirror(kinds[3], Pod, floor.on_pods),
+    )
     async with asyncio.TaskGroup() as group:
-        group.create_task(nodes.run())
-        group.create_task(pods.run())
+        for each in mirrors:
+            group.create_task(each.run())
         group.create_task(recorder.run())
-        await nodes.synced.wait()
-        await pods.synced.wait()
+        for each in mirrors:
+            await each.synced.wait()
         gc.collect()
         gc.freeze()
         answers = Answers(floor.nodes, floor.anchors)

@@ -2,6 +2,7 @@
 
     python -m benchmarks.head_to_head basic --nodes 1000 --pods 2000
     python -m benchmarks.head_to_head spread --nodes 1000 --pods 1000 --shapes 200
+    python -m benchmarks.head_to_head localpv --nodes 500 --pods 1000 --shapes 200 --limit-s 120
 
 Each round has a fresh etcd and kube-apiserver; within it the competitors take turns, first another one in each round.
 Raw results go to benchmarks/results/ as JSON lines. Figures of different machines or hours do not compare, ratios within
@@ -15,14 +16,15 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from benchmarks import load
+from benchmarks import load, storageload
 from benchmarks.between_pods import AFFINITY, ANTI_AFFINITY, SPREAD
 from benchmarks.competitors import COMPETITORS, Limits
 from benchmarks.preempting import PREEMPTION
 from benchmarks.run import RESULTS, Offer, Result, Run, keep
+from benchmarks.storageload import StoragePlane
 from benchmarks.summary import show
+from benchmarks.volumes import BURST, CSI, DYNAMIC, KINDS, LOCAL, LOCAL_THREE
 from benchmarks.workload import Workload
-from tests.e2e.controlplane.harness import ControlPlane
 
 QUIET_BELOW_CORES = 0.2
 
@@ -32,14 +34,25 @@ WORKLOADS = {
     ANTI_AFFINITY: "required, to pods of the same app, by hostname",
     PREEMPTION: "nodes full of low priority, each pod needs three of the places; kube and ours only",
     AFFINITY: "required: even shapes to their own app by zone, odd ones by hostname to pods bound before",
+    LOCAL: "one claim, four local volumes of mixed sizes on each node, WaitForFirstConsumer",
+    LOCAL_THREE: "three claims, twelve local volumes on each node",
+    DYNAMIC: "one claim, provisioned on the node that was chosen, a CSIStorageCapacity for each",
+    CSI: "one claim that is bound already, attach limit of 39",
+    BURST: "two provisioned claims, room for a tenth more than asked, told a minute late; kube and ours only",
 }
+NO_FLOOR = (PREEMPTION, BURST)
+"""The floor client knows where pods go, not who must leave, nor what to do about a node without room."""
+AT_ONCE = (PREEMPTION, *(name for name, kind in KINDS.items() if not kind.warm_up))
+"""All pods count, from the moment that the scheduler could begin."""
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.head_to_head", description=__doc__)
     parser.add_argument("workload", choices=list(WORKLOADS), help=_described(WORKLOADS))
     parser.add_argument("--nodes", type=int, default=1000)
-    parser.add_argument("--pods", type=int, default=2000, help="counted ones; 50 more come first to warm up")
+    parser.add_argument(
+        "--pods", type=int, default=2000, help="counted ones; 50 more come first to warm up, where not all count"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--shapes", type=int, default=1, help="different requests, labels and selectors among the pods")
     parser.add_argument("--mode", choices=["backlog", "rate"], default="backlog")
@@ -49,10 +62,17 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--again", type=int, default=0, help="repeat a measurement this often while others use more than 0.2 cores"
     )
+    parser.add_argument(
+        "--limit-s",
+        type=float,
+        help="a measurement ends so long after its scheduler was started (default: none; with claims 120, burst 300)",
+    )
     parser.add_argument("--out", type=Path, help="JSON lines are appended here instead")
     arguments = parser.parse_args(argv)
-    if arguments.workload == PREEMPTION:  # the floor client knows where pods go, not who must leave
+    if arguments.workload in NO_FLOOR:
         arguments.only = ",".join(name for name in arguments.only.split(",") if name != "floor")
+    if arguments.limit_s is None and arguments.workload in KINDS:
+        arguments.limit_s = KINDS[arguments.workload].limit_s
     if problem := _workload(arguments).problem():
         parser.error(problem)
     return arguments
@@ -69,14 +89,16 @@ def _workload(arguments: argparse.Namespace) -> Workload:
 async def measure(arguments: argparse.Namespace, out: Path) -> list[Result]:
     """All rounds; each result is written as soon as it is there, also one that is measured again."""
     workload = _workload(arguments)
-    offer = Offer(arguments.rate if arguments.mode == "rate" else None, at_once=arguments.workload == PREEMPTION)
+    rate = arguments.rate if arguments.mode == "rate" else None
+    offer = Offer(rate, at_once=rate is None and arguments.workload in AT_ONCE, limit_s=arguments.limit_s)
     limits = Limits(arguments.qps, int(arguments.qps))
     names = arguments.only.split(",")
     results = []
     for number in range(arguments.rounds):
         turn = number % len(names)
-        async with ControlPlane(high_load=True) as plane, plane.client() as http:
+        async with StoragePlane(high_load=True) as plane, plane.client() as http:
             await load.create_nodes(http, workload)
+            await storageload.create_classes(http, workload)
             run = Run(plane, workload, offer, limits=limits)
             for name in names[turn:] + names[:turn]:
                 for _ in range(1 + arguments.again):
@@ -91,7 +113,7 @@ async def measure(arguments: argparse.Namespace, out: Path) -> list[Result]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit 1 if a competitor did not bind every pod, or not where its rules want it."""
+    """Exit 1 if anybody broke a rule, or if not every pod was bound and it is not for kube-scheduler's limit of time."""
     arguments = _arguments(argv)
     RESULTS.mkdir(exist_ok=True)
     out = arguments.out or RESULTS / f"{time.strftime('%Y%m%dT%H%M%S')}-{arguments.workload}.jsonl"
@@ -99,7 +121,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     title = f"{arguments.workload}: {arguments.pods} pods in {arguments.shapes} shapes on {arguments.nodes} nodes"
     show(results, f"{title}, {arguments.mode}, median of {arguments.rounds}")
     print(f"raw results: {out}")
-    return 0 if all(r.bound >= arguments.pods and not r.broken_rules for r in results) else 1
+    return 0 if all(_is_good(result, arguments.pods) for result in results) else 1
+
+
+def _is_good(result: Result, pods: int) -> bool:
+    is_excused = result.is_cut and result.competitor == "kube"
+    return (result.bound >= pods or is_excused) and not result.broken_rules
 
 
 if __name__ == "__main__":

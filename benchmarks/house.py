@@ -17,6 +17,7 @@ from scheduler.core.pod import Pod, PodCondition
 from scheduler.core.podinfo import PodInfo, placed, pod_info
 from scheduler.cycle import Cycle
 from scheduler.decisions import Decisions
+from scheduler.framework.ports import Unplugged
 from scheduler.framework.runner import Runner
 from scheduler.obs.metrics import Metrics
 from scheduler.options import RunOptions
@@ -42,7 +43,7 @@ class Silent:
         """As the `Recorder` port."""
 
 
-class Echo:
+class Echo(Unplugged):
     """A writer that succeeds, and remembers what a watch would show next."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 _JSON = {"Content-Type": "application/json"}
 
 
-async def spread(work: Iterable[Callable[[], Awaitable[None]]], workers: int = CREATORS) -> None:
+async def spread(work: Iterable[Callable[[], Awaitable[object]]], workers: int = CREATORS) -> None:
     """Run the calls, `workers` at a time; the first failure ends all."""
     rest = iter(work)
 
@@ -28,8 +28,8 @@ async def spread(work: Iterable[Callable[[], Awaitable[None]]], workers: int = C
             group.create_task(worker())
 
 
-async def post(http: ClientSession, path: str, body: bytes) -> None:
-    """Create one object; one that exists already is as good."""
+async def post(http: ClientSession, path: str, body: bytes) -> str:
+    """Create one object; one that exists already is as good. Answers with what the server said."""
     while True:
         async with http.post(path, data=body, headers=_JSON) as answer:
             text = await answer.text()
@@ -38,7 +38,7 @@ async def post(http: ClientSession, path: str, body: bytes) -> None:
                 continue
             if answer.status not in {201, 409}:
                 raise RuntimeError(f"POST {path}: {answer.status} {text[:500]}")
-            return
+            return text
 
 
 async def patch(http: ClientSession, path: str, body: bytes) -> None:
@@ -83,13 +83,14 @@ async def create_at_rate(http: ClientSession, bodies: Sequence[bytes], *, per_s:
 
 async def delete_pods(http: ClientSession) -> None:
     """Delete every pod of the namespace at once and wait until all are gone."""
-    while names := await _names(http):
-        await spread(partial(_delete, http, name) for name in names)
+    while left := await names(http, PODS):
+        await spread(partial(_delete, http, name) for name in left)
 
 
-async def _names(http: ClientSession) -> list[str]:
+async def names(http: ClientSession, path: str) -> list[str]:
+    """Of all objects of a collection."""
     kind = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-    async with http.get(PODS, headers={"Accept": kind}) as answer:
+    async with http.get(path, headers={"Accept": kind}) as answer:
         answer.raise_for_status()
         return [item["metadata"]["name"] for item in (await answer.json())["items"] or ()]
 
@@ -103,7 +104,7 @@ async def _delete(http: ClientSession, name: str) -> None:
 
 async def count_pods(http: ClientSession, prefix: str) -> int:
     """How many there are with this name prefix."""
-    return sum(name.startswith(prefix) for name in await _names(http))
+    return sum(name.startswith(prefix) for name in await names(http, PODS))
 
 
 async def count_scheduled_events(http: ClientSession, prefix: str) -> int:

@@ -19,6 +19,8 @@ import msgspec
 import yaml
 from aiohttp import ClientSession, ClientTimeout, TCPConnector
 
+from benchmarks.watching import changes, listed
+
 
 class _Metadata(msgspec.Struct):
     name: str = ""
@@ -106,17 +108,9 @@ async def watch(kubeconfig: Path, namespace: str) -> None:
     path = f"/api/v1/namespaces/{namespace}/pods"
     observer = Observer(sys.stdout)
     async with session(kubeconfig) as http:
-        async with http.get(path) as answer:
-            answer.raise_for_status()
-            observer.start(_decode_list(await answer.read()))
-        while True:
-            rest = b""
-            query = {"watch": "1", "resourceVersion": observer.version, "allowWatchBookmarks": "true"}
-            async with http.get(path, params=query) as answer:
-                answer.raise_for_status()
-                async for chunk in answer.content.iter_any():
-                    *lines, rest = (rest + chunk).split(b"\n")
-                    observer.see(lines)
+        observer.start(_decode_list(await listed(http, path)))
+        async for lines in changes(http, path, lambda: observer.version):
+            observer.see(lines)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """One competitor on one workload: fill the cluster, start it, watch it bind, add up what it cost.
 
-The first `WARM_UP` bindings are not counted. A pod whose node changes, or that is bound by anybody else, spoils the run.
+The first bindings, as many as the workload says, are not counted. A pod whose node changes, or that is bound by anybody
+else, spoils the run.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import signal
 import statistics
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from aiohttp import ClientError, ClientSession, ClientTimeout, TCPConnector
 
-from benchmarks import load
+from benchmarks import load, storageload
 from benchmarks.competitors import Competitor, Limits
 from benchmarks.meter import Meter, Usage, machine, usage
 from benchmarks.preempting import PREEMPTION
@@ -46,11 +47,12 @@ class Offer:
     """How the pods come: all before the scheduler starts (rate None), or at a fixed rate while it runs.
 
     `at_once`: all while it runs but is frozen, and every pod counts, from the moment that it goes on: for workloads whose
-    first binding comes late.
+    first binding comes late. `limit_s`: the run ends so long after it could begin, however many pods are left.
     """
 
     rate_per_s: float | None = None
     at_once: bool = False
+    limit_s: float | None = None
 
 
 @dataclass(slots=True)
@@ -74,12 +76,24 @@ class Result:
     round: int = 0
     scheduled_events: int = 0
     broken_rules: int = 0
-    """Apps whose pods are not where their rules want them: with any, the row is worth nothing."""
+    """Apps whose pods are not where their rules want them, and claims and volumes that are not as they should be: with
+    any, the row is worth nothing."""
     evicted: int = 0
     """Pods that had to leave for those that were bound, the warm-up included."""
     latency_p50_s: float | None = None
     latency_p99_s: float | None = None
     limits: dict[str, object] = field(default_factory=dict)
+    asked: int = 0
+    """So many pods were to be counted."""
+    limit_s: float | None = None
+    is_cut: bool = False
+    """The limit came first: figures are those until the last binding within it."""
+    first_to_last_s: float = 0.0
+    """Of the counted bindings. Where many pods wait at once before they are bound, it flatters."""
+    provisioning_failures: int = 0
+    """How often the node that was selected for a claim had no room."""
+    controllers_cpu_s: float = 0.0
+    provisioner_cpu_s: float = 0.0
 
     @property
     def cpu_ms_per_pod(self) -> float:
@@ -92,11 +106,13 @@ class Result:
     def told(self) -> str:
         """For people, in one line."""
         return (
-            f"{self.competitor}: {self.bound} pods in {self.seconds:.1f} s, "
+            f"{self.competitor}: {self.bound} {f'of {self.asked} ' if self.is_cut else ''}pods in {self.seconds:.1f} s, "
             f"{self.pods_per_s:.0f} pods/s, {self.cpu_ms_per_pod:.2f} ms CPU per pod, "
             f"{self.scheduled_events} Scheduled events, others used {self.foreign_cores:.1f} cores"
             + (f", {self.evicted} evicted" if self.evicted else "")
-            + (f", RULES BROKEN for {self.broken_rules} apps" if self.broken_rules else "")
+            + (f", {self.provisioning_failures} provisioning failures" if self.provisioning_failures else "")
+            + (f", cut after {self.limit_s:.0f} s" if self.is_cut and self.limit_s else "")
+            + (f", RULES BROKEN {self.broken_rules} times" if self.broken_rules else "")
         )
 
 
@@ -123,15 +139,19 @@ class Bindings:
             self._news.set()
         raise RuntimeError("the observer ended")
 
-    async def until(self, count: int, scheduler: Server) -> None:
-        """Wait for that many; gives up when a minute brings none. Raises Died if the scheduler ends."""
+    async def until(self, count: int, scheduler: Server, *, deadline: float | None = None) -> None:
+        """Wait for that many; gives up at the deadline (time.monotonic), or without one when a minute brings none.
+
+        Raises Died if the scheduler ends.
+        """
         while len(self.at) < count:
             scheduler.check()
             before = len(self.at)
-            deadline = time.monotonic() + STALLED_AFTER_S
+            given_up_at = time.monotonic() + STALLED_AFTER_S if deadline is None else deadline
             while len(self.at) == before:
-                if time.monotonic() > deadline:
-                    print(f"stalled at {before} of {count}; its log ends:\n{scheduler.tail()}", file=sys.stderr)
+                if time.monotonic() > given_up_at:
+                    log = f"; its log ends:\n{scheduler.tail()}" if deadline is None else ", at its limit of time"
+                    print(f"stopped at {before} of {count}{log}", file=sys.stderr)
                     return
                 self._news.clear()
                 with contextlib.suppress(TimeoutError):
@@ -186,6 +206,7 @@ class Started:
     meter: Meter
     began: float
     ready_url: str
+    """Empty if it has none."""
 
     async def ready(self, within_s: float = READY_WITHIN_S) -> float:
         """Wait until it says that it is; answers with the seconds since its start."""
@@ -202,8 +223,10 @@ class Started:
 
 
 @asynccontextmanager
-async def started(plane: Plane, competitor: Competitor, limits: Limits) -> AsyncIterator[Started]:
-    """The scheduler, not awaited to be ready, and a meter that samples it; killed at the end."""
+async def started(
+    plane: Plane, competitor: Competitor, limits: Limits, *, beside: Mapping[str, Callable[[], Usage]] | None = None
+) -> AsyncIterator[Started]:
+    """The scheduler, not awaited to be ready, and a meter that samples it and what is beside; killed at the end."""
     group = Group(plane.logs)
     try:
         port = free_port()
@@ -216,11 +239,13 @@ async def started(plane: Plane, competitor: Competitor, limits: Limits) -> Async
                 "apiserver": lambda: Usage(plane.cpu_s("kube-apiserver"), plane.rss_bytes("kube-apiserver")),
                 "benchmark": lambda: usage(os.getpid()),  # all of the above, etcd, the observer and ourselves
                 "machine": machine,
+                **(beside or {}),
             }
         )
         sampling = asyncio.create_task(meter.run())
         try:
-            yield Started(server, meter, began, f"{competitor.scheme}://127.0.0.1:{port}{competitor.ready_path}")
+            endpoint = f"{competitor.scheme}://127.0.0.1:{port}{competitor.ready_path}"
+            yield Started(server, meter, began, endpoint if competitor.ready_path else "")
         finally:
             sampling.cancel()
     finally:
@@ -239,36 +264,51 @@ class Run:
     async def measure(self, competitor: Competitor, round_number: int) -> Result:
         """Create, schedule, count. Leaves the pods behind."""
         prefix = f"{competitor.name}-{round_number}-{time.time_ns() // 10**9 % 10**6}-"  # new for each repetition
-        count = self._workload.pods + WARM_UP
-        names = [f"{prefix}{index:06d}" for index in range(count)]
-        bodies = [self._workload.pod_body(name, index, competitor.scheduler_name) for index, name in enumerate(names)]
-        sent: list[float] = []
+        names = [f"{prefix}{index:06d}" for index in range(self._workload.all_pods)]
         async with self._plane.client() as http:
             standing = self._workload.anchor_bodies(prefix)
             await load.create_pods(http, standing)
-            if self._offer.rate_per_s is None and not self._offer.at_once:
-                await load.create_pods(http, bodies)
-            starting = started(self._plane, competitor, self._limits)
-            async with observed(self._plane) as bindings, starting as scheduler:
-                if self._offer.rate_per_s is not None:
-                    await load.create_pods(http, bodies[:WARM_UP])
-                    await bindings.until(WARM_UP, scheduler.server)
-                    sent = await load.create_at_rate(http, bodies[WARM_UP:], per_s=self._offer.rate_per_s)
-                begin = await while_frozen(scheduler, http, bodies) if self._offer.at_once else None
-                await bindings.until(count, scheduler.server)
-                await settled(scheduler.meter)
-                result = summed_up(competitor.name, scheduler, bindings.at, begin=begin)
-            events = await load.count_scheduled_events(http, prefix)
-            evicted = len(standing) - await load.count_pods(http, f"{prefix}low-")
+            async with storageload.prepared(self._plane, http, self._workload, names) as beside:
+                result, node_of = await self._scheduled(competitor, http, names, beside)
+            wrong = await storageload.broken_rules(http, self._workload, node_of)
+            for line in wrong[:10]:
+                print(line, file=sys.stderr)
+            result.scheduled_events = await load.count_scheduled_events(http, prefix)
+            if self._workload.name == PREEMPTION:
+                result.evicted = len(standing) - await load.count_pods(http, f"{prefix}low-")
         result.workload, result.limits = asdict(self._workload), asdict(self._limits)
-        result.rate_per_s, result.round, result.scheduled_events = self._offer.rate_per_s, round_number, events
-        if self._workload.name == PREEMPTION:
-            result.evicted = evicted
-        node_of = {index: bindings.node_of[name] for index, name in enumerate(names) if name in bindings.node_of}
-        result.broken_rules = self._workload.broken_rules(node_of)
-        if sent:
-            _add_latencies(result, [bindings.at[n] - s for n, s in zip(names[WARM_UP:], sent) if n in bindings.at])
+        result.rate_per_s, result.round = self._offer.rate_per_s, round_number
+        at_index = {index: node_of[name] for index, name in enumerate(names) if name in node_of}
+        result.broken_rules = self._workload.broken_rules(at_index) + len(wrong)
         return result
+
+    async def _scheduled(
+        self, competitor: Competitor, http: ClientSession, names: Sequence[str], beside: storageload.Beside
+    ) -> tuple[Result, dict[str, str]]:
+        """The figures, and the node of each pod that was bound."""
+        offer, warm_up = self._offer, self._workload.warm_up
+        bodies = [self._workload.pod_body(name, index, competitor.scheduler_name) for index, name in enumerate(names)]
+        sent: list[float] = []
+        if offer.rate_per_s is None and not offer.at_once:
+            await load.create_pods(http, bodies)
+        starting = started(self._plane, competitor, self._limits, beside=beside.sources)
+        async with observed(self._plane) as bindings, starting as scheduler:
+            if offer.rate_per_s is not None:
+                await load.create_pods(http, bodies[:warm_up])
+                await bindings.until(warm_up, scheduler.server)
+                sent = await load.create_at_rate(http, bodies[warm_up:], per_s=offer.rate_per_s)
+            begin = await while_frozen(scheduler, http, bodies) if offer.at_once else None
+            deadline = (begin or time.monotonic()) + offer.limit_s if offer.limit_s is not None else None
+            await bindings.until(len(names), scheduler.server, deadline=deadline)
+            is_cut = deadline is not None and len(bindings.at) < len(names)
+            if not is_cut:
+                await settled(scheduler.meter)
+            result = summed_up(competitor.name, scheduler, bindings.at, begin=begin, warm_up=warm_up, is_cut=is_cut)
+        result.asked = len(names) - (0 if offer.at_once else warm_up)
+        result.limit_s, result.provisioning_failures = offer.limit_s, beside.failures
+        if sent:
+            _add_latencies(result, [bindings.at[n] - s for n, s in zip(names[warm_up:], sent) if n in bindings.at])
+        return result, dict(bindings.node_of)
 
 
 def keep(out: Path, figures: DataclassInstance) -> None:
@@ -279,7 +319,8 @@ def keep(out: Path, figures: DataclassInstance) -> None:
 
 async def while_frozen(scheduler: Started, http: ClientSession, bodies: Sequence[bytes]) -> float:
     """Create the pods; answers with the moment when the scheduler could go on."""
-    await scheduler.ready()
+    if scheduler.ready_url:
+        await scheduler.ready()
     await settled(scheduler.meter)
     os.kill(scheduler.server.pid, signal.SIGSTOP)
     await load.create_pods(http, bodies)
@@ -287,20 +328,29 @@ async def while_frozen(scheduler: Started, http: ClientSession, bodies: Sequence
     return time.monotonic()
 
 
-def summed_up(name: str, scheduler: Started, at: dict[str, float], *, begin: float | None = None) -> Result:
+def summed_up(
+    name: str,
+    scheduler: Started,
+    at: dict[str, float],
+    *,
+    begin: float | None = None,
+    warm_up: int = WARM_UP,
+    is_cut: bool = False,
+) -> Result:
     """What it cost to bind these pods; to be called once it is idle.
 
-    Without a `begin` the first `WARM_UP` are not counted, and it begins with the last of them.
+    Without a `begin` the first `warm_up` are not counted, and it begins with the last of them. If it `is_cut`, what it
+    does after the last binding is not counted.
     """
-    idle = time.monotonic()
     meter = scheduler.meter
     moments = sorted(at.values())
-    counted = moments[WARM_UP:] if begin is None else moments
+    counted = moments[warm_up:] if begin is None else moments
     if begin is None:
-        begin = moments[WARM_UP - 1] if counted else scheduler.began
+        begin = moments[max(warm_up, 1) - 1] if counted else scheduler.began
     end = counted[-1] if counted else begin
+    idle = end if is_cut else time.monotonic()
     foreign_s = meter.cpu_s("machine", begin, end) - meter.cpu_s("benchmark", begin, end)
-    return Result(
+    result = Result(
         competitor=name,
         bound=len(counted),
         seconds=end - begin,
@@ -311,7 +361,14 @@ def summed_up(name: str, scheduler: Started, at: dict[str, float], *, begin: flo
         peak_bytes=meter.peak_bytes["scheduler"],
         start_s=(moments[0] if moments else scheduler.began) - scheduler.began,
         foreign_cores=foreign_s / max(end - begin, 0.001),
+        is_cut=is_cut,
+        first_to_last_s=end - counted[0] if counted else 0.0,
     )
+    if "controllers" in meter.peak_bytes:
+        result.controllers_cpu_s = meter.cpu_s("controllers", begin, idle)
+    if "provisioner" in meter.peak_bytes:
+        result.provisioner_cpu_s = meter.cpu_s("provisioner", begin, idle)
+    return result
 
 
 async def settled(meter: Meter, *, quiet_s: float = 1.0, within_s: float = SETTLED_WITHIN_S) -> None:

@@ -23,6 +23,10 @@ class Row:
     peak_mib: float
     start_s: float
     foreign_cores: float
+    asked: int
+    provisioning_failures: float
+    controllers_ms_per_pod: float
+    provisioner_ms_per_pod: float
     latency_p50_ms: float | None
     latency_p99_ms: float | None
 
@@ -48,6 +52,10 @@ def _row(name: str, own: Sequence[Result]) -> Row:
         peak_mib=(median(lambda r: r.peak_bytes) or 0) / 2**20,
         start_s=median(lambda r: r.start_s) or 0,
         foreign_cores=median(lambda r: r.foreign_cores) or 0,
+        asked=own[0].asked,
+        provisioning_failures=median(lambda r: r.provisioning_failures) or 0,
+        controllers_ms_per_pod=median(lambda r: 1000 * r.controllers_cpu_s / max(1, r.bound)) or 0,
+        provisioner_ms_per_pod=median(lambda r: 1000 * r.provisioner_cpu_s / max(1, r.bound)) or 0,
         latency_p50_ms=median(lambda r: None if r.latency_p50_s is None else 1000 * r.latency_p50_s),
         latency_p99_ms=median(lambda r: None if r.latency_p99_s is None else 1000 * r.latency_p99_s),
     )
@@ -78,35 +86,42 @@ def show(results: Sequence[Result], title: str) -> None:
     """A table for people and one plain line per competitor and ratio for everything else."""
     by_name = rows(results)
     table = Table(title=title)
-    has_latency = any(row.latency_p99_ms is not None for row in by_name.values())
-    columns = ["scheduler", "rounds", "pods", "pods/s", "CPU ms/pod", "apiserver ms/pod", "peak MiB", "start s"]
-    columns += ["others' cores", *(["p50 ms", "p99 ms"] if has_latency else [])]
+    cells = {name: _cells(row) for name, row in by_name.items()}
+    # What is nobody's business in this workload has no column.
+    columns = [column for column in next(iter(cells.values()), {}) if any(own[column] for own in cells.values())]
     for column in columns:
         table.add_column(column, justify="left" if column == "scheduler" else "right")
-    for row in by_name.values():
-        table.add_row(*_cells(row, has_latency=has_latency))
+    for own in cells.values():
+        table.add_row(*(own[column] or "-" for column in columns))
     console = Console()
-    console.width = max(console.width, 120)  # into a file: no narrower than the table
+    console.width = max(console.width, 140)  # into a file: no narrower than the table
     console.print(table)
-    for row in by_name.values():
-        cells = zip(columns, _cells(row, has_latency=has_latency))
-        print(" ".join(f"{column.replace(' ', '_')}={cell}" for column, cell in cells))
+    for own in cells.values():
+        print(" ".join(f"{column.replace(' ', '_')}={own[column] or '-'}" for column in columns))
     for line in ratios(by_name):
         print(line)
 
 
-def _cells(row: Row, *, has_latency: bool) -> list[str]:
-    cells = [
-        row.name,
-        str(row.rounds),
-        f"{row.bound:.0f}",
-        f"{row.pods_per_s:.0f}",
-        f"{row.cpu_ms_per_pod:.2f}",
-        f"{row.apiserver_ms_per_pod:.2f}",
-        f"{row.peak_mib:.0f}",
-        f"{row.start_s:.1f}",
-        f"{row.foreign_cores:.1f}",
-    ]
-    if has_latency:
-        cells += [f"{value:.1f}" if value is not None else "-" for value in (row.latency_p50_ms, row.latency_p99_ms)]
-    return cells
+def _cells(row: Row) -> dict[str, str]:
+    """By column; empty where there is nothing to say."""
+
+    def if_any(value: float | None, digits: int = 2) -> str:
+        return f"{value:.{digits}f}" if value else ""
+
+    return {
+        "scheduler": row.name,
+        "rounds": str(row.rounds),
+        "pods": f"{row.bound:.0f}",
+        "left": if_any(max(0, row.asked - row.bound), 0),
+        "pods/s": f"{row.pods_per_s:.0f}" if row.pods_per_s >= 20 else f"{row.pods_per_s:.2f}",
+        "CPU ms/pod": f"{row.cpu_ms_per_pod:.2f}",
+        "apiserver ms/pod": f"{row.apiserver_ms_per_pod:.2f}",
+        "controllers ms/pod": if_any(row.controllers_ms_per_pod),
+        "provisioner ms/pod": if_any(row.provisioner_ms_per_pod),
+        "failed to provision": if_any(row.provisioning_failures, 0),
+        "peak MiB": f"{row.peak_mib:.0f}",
+        "start s": f"{row.start_s:.1f}",
+        "others' cores": f"{row.foreign_cores:.1f}",
+        "p50 ms": if_any(row.latency_p50_ms, 1),
+        "p99 ms": if_any(row.latency_p99_ms, 1),
+    }

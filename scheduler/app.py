@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import structlog
 
+from scheduler.config.args import VolumeBindingArgs
 from scheduler.config.dump import to_document
 from scheduler.core.clock import Clock, SystemClock
 from scheduler.core.decode import Broken, ObjectDecoder
@@ -28,14 +29,26 @@ from scheduler.core.failedpod import FailedPod
 from scheduler.decisions import Decisions
 from scheduler.insight.http import Check, Endpoints, Remark, Sources
 from scheduler.kube.access import KINDS_SERVED, PERMISSIONS, LeaseName, SelfCheck
-from scheduler.kube.kinds import NEEDED, POD, SPARED, Discovery, KindSpec, Served, failed_pods, watched
+from scheduler.kube.kinds import (
+    CAPACITY,
+    LACKING,
+    NEEDED,
+    POD,
+    SPARED,
+    Discovery,
+    KindSpec,
+    Served,
+    failed_pods,
+    watched,
+    with_capacity,
+)
 from scheduler.kube.lease import LeaseLost
 from scheduler.kube.recorder import EventRecorder
 from scheduler.kube.reflector import Reflector
 from scheduler.kube.throttle import Throttle
 from scheduler.kube.transport import HttpTransport, load_settings
 from scheduler.kube.wire import Transport
-from scheduler.kube.writes import EVICTION_RULES, WRITES, ApiWriter
+from scheduler.kube.writes import EVICTION_RULES, VOLUME_RULES, WRITES, ApiWriter, Rule
 from scheduler.leadership import Leadership
 from scheduler.obs.metrics import Metrics
 from scheduler.options import RunOptions
@@ -95,14 +108,16 @@ class Daemon:
             metrics=self.metrics,
             pods_version=self._pods_version,
         )
-        self._kinds = watched(kind for profile in self.decisions.profiles.values() for kind in profile.reads)
+        reads = (kind for profile in self.decisions.profiles.values() for kind in profile.reads)
+        self._kinds = with_capacity(watched(reads), self._options.csi_storage_capacity_api_version)
         self._discovery = Discovery(
             transport, self._clock, kinds=[*self._kinds, *map(failed_pods, self.decisions.profiles)]
         )
         election = self._options.config.leader_election
         lease = LeaseName(election.resource_namespace, election.resource_name) if election.leader_elect else None
-        writes = (*WRITES, *EVICTION_RULES) if self._may_evict() else WRITES
-        self._check = SelfCheck(transport, self._clock, self._discovery, kinds=self._kinds, writes=writes, lease=lease)
+        self._check = SelfCheck(
+            transport, self._clock, self._discovery, kinds=self._kinds, writes=self._writes(), lease=lease
+        )
         self._bind_metrics()
         if self._options.port is not None:
             self._endpoints = Endpoints(self._sources())
@@ -145,9 +160,12 @@ class Daemon:
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
-    def _may_evict(self) -> bool:
+    def _writes(self) -> tuple[Rule, ...]:
+        """What the enabled plugins may have to write."""
         profiles = self.decisions.profiles.values()
-        return any(plugin.name == PREEMPTION for profile in profiles for plugin in profile.post_filter)
+        evicts = any(plugin.name == PREEMPTION for profile in profiles for plugin in profile.post_filter)
+        binds = any(plugin.name == VolumeBindingArgs.plugin for profile in profiles for plugin in profile.pre_bind)
+        return (*WRITES, *(EVICTION_RULES if evicts else ()), *(VOLUME_RULES if binds else ()))
 
     async def _drain(self, limit_s: float) -> None:
         decisions = self.decisions
@@ -220,6 +238,8 @@ class Daemon:
             on_batch=self._on_failed if spec.typ is FailedPod else partial(self._on_batch, spec.name),
             clock=self._clock,
             chance=self.decisions.chance,
+            locate=partial(self._discovery.locate, spec),
+            on_served=self._on_capacity if spec.name == CAPACITY.name else _all_the_same,
         )
         self._reflectors[spec.name] = reflector
         self._spawn(reflector.run())
@@ -228,6 +248,9 @@ class Daemon:
 
     def _on_batch(self, kind: str, deltas: list[Delta[Any]]) -> None:
         self.decisions.inbox.put(partial(self.decisions.intake.apply, kind, deltas))
+
+    def _on_capacity(self, is_served: bool) -> None:
+        self.decisions.inbox.put(partial(self.decisions.intake.storage.capacity_served, is_served))
 
     def _on_failed(self, deltas: list[Delta[FailedPod]]) -> None:
         self.decisions.inbox.put(partial(self.decisions.refusals.failed, deltas))
@@ -242,6 +265,8 @@ class Daemon:
         for reflector in list(self._reflectors.values()):
             if reflector.spec in self._kinds:  # pods that failed long ago are not waited for
                 await self._pictured(reflector)
+        if CAPACITY.name not in self._reflectors:
+            self._on_capacity(False)
         self.decisions.inbox.apply()
         gc.collect()
         gc.freeze()
@@ -255,13 +280,14 @@ class Daemon:
 
     async def _pictured(self, reflector: Reflector[Any]) -> None:
         """Until its first picture is complete; or cannot be had, of a kind without which decisions go on."""
-        if reflector.spec.name not in SPARED:
+        name, stats = reflector.spec.name, reflector.stats
+        if name in NEEDED:
             await reflector.synced.wait()
             return
-        while not (reflector.synced.is_set() or reflector.stats.denied or reflector.stats.absent):
+        while not (reflector.synced.is_set() or stats.absent or (stats.denied and name in SPARED)):
             await self._clock.sleep(_GLANCE_S)
         if not reflector.synced.is_set():
-            _log.warning(SPARED[reflector.spec.name], error=reflector.stats.last_error)
+            _log.warning(LACKING.get(name, "not mirrored"), kind=name, error=stats.last_error)
 
     async def _measure_lag(self) -> None:
         while True:
@@ -324,13 +350,15 @@ class Daemon:
         reflector = self._reflectors.get(kind)
         if reflector is None:
             if self._discovery.answered.is_set() and kind not in NEEDED:
-                return Remark(SPARED[kind]) if kind in SPARED else None  # nothing to mirror
+                return Remark(LACKING[kind]) if kind in LACKING else None  # nothing to mirror
             return self._discovery.last_error or f"the server does not serve {kind}, as far as is known"
         stats, is_synced = reflector.stats, reflector.synced.is_set()
+        if stats.absent and kind not in NEEDED:
+            return Remark(f"{LACKING.get(kind, 'not served')}: {stats.last_error}")
         if is_synced and not stats.denied:
             return None
         wrong = stats.denied or stats.last_error or "not synced"
-        if kind in SPARED and (is_synced or stats.denied or stats.absent):
+        if kind in SPARED and (is_synced or stats.denied):
             return Remark(wrong if is_synced else f"{SPARED[kind]}: {wrong}")
         return wrong
 
@@ -358,6 +386,10 @@ class Daemon:
             "unreadable": [{"pod": b.key, "node": b.node_name, "why": b.why} for b in cluster.broken()],
             "nodes": rows,
         }
+
+
+def _all_the_same(_is_served: bool) -> None:
+    """A kind that is not served any more looks empty, or as it was last, and that is all."""
 
 
 async def run_daemon(options: RunOptions) -> int:

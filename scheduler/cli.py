@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from scheduler import __version__
 from scheduler.config.durations import format_duration, parse_duration_s
+from scheduler.config.types import FEATURE_GATES
 from scheduler.options import DEFAULT_PORT, RunOptions
 
 if TYPE_CHECKING:
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from scheduler.config.types import Configuration
     from scheduler.framework.profile import Profile
 
-_GATES: Final = frozenset({"StorageCapacityScoring"})
-"""Feature gates of kube-scheduler that change something here."""
 _ELECTION: Final = "leaderElection."
 """Flags of leader election are parsed under the path of the field that they win over."""
 _QUIET: Final = -1
@@ -88,6 +87,12 @@ def _add_run(run: argparse.ArgumentParser) -> None:
         default=30.0,
         metavar="DURATION",
         help="for bindings and evictions, on SIGTERM (default 30s)",
+    )
+    add(
+        "--csi-storage-capacity-api-version",
+        choices=("auto", "v1", "v1beta1", "none"),
+        default="auto",
+        help="of CSIStorageCapacity; none: do not ask for room (default auto: the best the server has)",
     )
     add("--write-config-to", metavar="FILE", help="write the configuration with all defaults, and exit")
     add("--feature-gates", type=_gates, default={}, metavar="NAME=BOOL,...")
@@ -226,7 +231,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
     logs.setup(arguments.logging_format, arguments.v)
     log = structlog.get_logger("scheduler.cli")
-    for name in arguments.feature_gates.keys() - _GATES:
+    for name in arguments.feature_gates.keys() - FEATURE_GATES:
         log.warning("feature gate is not known and changes nothing", gate=name)
     from scheduler.app import run_daemon
     from scheduler.config.errors import ConfigErrors
@@ -254,7 +259,7 @@ def _options(arguments: argparse.Namespace) -> RunOptions:
         check_loopback(arguments.bind_address)
     except NotLoopback as wrong:
         raise Refused(f"--bind-address: {wrong}") from None
-    gates = frozenset(name for name, is_on in arguments.feature_gates.items() if is_on and name in _GATES)
+    gates = frozenset(name for name, is_on in arguments.feature_gates.items() if is_on)
     config = _configuration(arguments, gates=gates)
     client = config.client_connection
     if arguments.kube_api_qps is not None:
@@ -268,6 +273,7 @@ def _options(arguments: argparse.Namespace) -> RunOptions:
         host=arguments.bind_address,
         port=arguments.secure_port or None,
         drain_timeout_s=arguments.drain_timeout,
+        csi_storage_capacity_api_version=arguments.csi_storage_capacity_api_version,
         max_in_unschedulable_s=arguments.pod_max_in_unschedulable_pods_duration,
     )
 
@@ -281,7 +287,7 @@ def _configuration(arguments: argparse.Namespace, *, gates: frozenset[str] = fro
     election = {name.removeprefix(_ELECTION): given[name] for name in given if name.startswith(_ELECTION)}
     try:
         if not arguments.config:
-            return load.default(election)
+            return load.default(election, feature_gates=gates)
         return load.load(
             arguments.config,
             allow_default_scheduler=arguments.allow_default_scheduler,

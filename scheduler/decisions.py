@@ -51,6 +51,7 @@ def build_profiles(config: Configuration, handle: Handle | None = None) -> Mappi
                 scheduler_name=profile.scheduler_name,
                 scheduler_names=names,
                 ours=profile.args_for(KubestowArgs),
+                feature_gates=config.feature_gates,
             ),
             percentage=config.percentage_of_nodes_to_score,
         )
@@ -125,6 +126,7 @@ class Decisions:
             evictions=self.evictions,
             profiles=self.profiles,
             records=self.records,
+            on_turn=self.intake.storage.tick,
         )
 
     def is_idle(self) -> bool:

@@ -76,6 +76,7 @@ class Intake:
         old = delta.old if isinstance(delta.old, Node) else None
         if isinstance(delta.new, Node):
             self._cluster.set_node(delta.new)
+            self._cluster.volumes.tell("Node", delta.new.metadata.name)
             for event in (NODE_ADD,) if old is None else node_changes(old, delta.new):
                 self._move(event, old, delta.new)
             return
@@ -84,6 +85,7 @@ class Intake:
         if old is not None:
             self._move(NODE_DELETE, old, None)
             self._cluster.remove_node(old.metadata.name)
+            self._cluster.volumes.tell("Node", old.metadata.name)
 
     def _each(self, apply: Callable[[Delta[Any]], None], deltas: Iterable[Delta[Any]]) -> None:
         """The store has the whole batch and nothing is delivered twice: one bad delta must not cost the rest."""
@@ -145,6 +147,8 @@ class Intake:
         info = pod_info(new)
         before = self._cluster.get(info.uid)
         was_ours = self._pending.pop(info.key)
+        if was_ours is not None:
+            self._plans(was_ours, begin=False)
         if old is not None and old.spec.node_name and before is not None:
             self._cluster.update_pod(info)
             for event in pod_changes(before, info):
@@ -172,6 +176,7 @@ class Intake:
         self._pending.set(info)
         self._failures.seen(new)
         if before is None:
+            self._plans(info, begin=True)
             if not self._cluster.is_assumed(info.uid) and not self._bindings.has(info.uid):
                 self._queue.add(info)
             return
@@ -182,6 +187,12 @@ class Intake:
                 self._assumed_deleted(info.uid)
             return
         self._queue.update(before, info)
+
+    def _plans(self, info: PodInfo, *, begin: bool) -> None:
+        """Claims of one pod end up on one node: while it waits, none of them is to be cut off from the others."""
+        if len(info.claims) > 1:
+            ledger = self._cluster.volumes.ledger
+            (ledger.plan if begin else ledger.end_plan)(use.key for use in info.claims)
 
     def _foreign(self, new: Pod) -> None:
         if new.status.nominated_node_name:
@@ -204,6 +215,7 @@ class Intake:
             self._freed(uid)
             return
         self._pending.pop(old.key)
+        self._plans(waiting, begin=False)
         if self._cluster.is_assumed(uid):
             self._assumed_deleted(uid)
         self._queue.delete(waiting)
@@ -217,6 +229,7 @@ class Intake:
             self._permits.reject(uid, "", "removed")
             return
         self._cluster.forget(assumed)
+        self._cluster.volumes.tell("Pod", uid)
         self._move(ASSIGNED_POD_DELETE, assumed, None)
 
     def _broken(self, old: Pod | Broken | None, new: Broken) -> None:

@@ -44,7 +44,10 @@ class SchedulingLoop:
         evictions: Evictions,
         profiles: Mapping[str, Profile],
         records: DecisionRecords,
+        on_turn: Callable[[], None],
     ) -> None:
+        """`on_turn` is called once a turn, after what arrived was applied: what falls due in the caches."""
+        self._on_turn = on_turn
         self._inbox = shared.inbox
         self._queue = shared.queue
         self._cluster = shared.cluster
@@ -95,6 +98,7 @@ class SchedulingLoop:
         self._inbox.apply()
         self.beat = began = self._clock.now()
         self._queue.tick()
+        self._on_turn()
         worked = False
         while not self._is_stopping and self._may_pop() and self._binder.in_flight < MAX_BINDINGS:
             queued = self._queue.pop()

@@ -27,3 +27,5 @@ class RunOptions:
     """How long bindings under way may take after SIGTERM."""
     max_in_unschedulable_s: float = 300.0
     """After so long a pod that no event has woken is tried again."""
+    csi_storage_capacity_api_version: str = "auto"
+    """`v1`, `v1beta1`, `none` (there is room everywhere), or `auto`: the best that the server has."""

@@ -49,6 +49,13 @@ class Storage:
         while ledger.freed:
             self._move(CAPACITY_FREED, None, ledger.freed.pop())
 
+    def capacity_served(self, is_served: bool) -> None:
+        """The server has capacity objects, or has none any more: then nobody waits for room (docs/spec/volumes.md §8 D5)."""
+        self._volumes.capacities.is_served = is_served
+        if not is_served:
+            for storage_class in self._volumes.classes:
+                self._move(CAPACITY_FREED, None, storage_class)
+
     # -- one kind each -------------------------------------------------------------------------------------------------
 
     def _claim(self, delta: Delta[Any]) -> None:
@@ -77,10 +84,7 @@ class Storage:
 
     def _csi_node(self, delta: Delta[Any]) -> None:
         key, new = self._read(delta)
-        if new is None:
-            self._volumes.csi_nodes.pop(key, None)
-        else:
-            self._volumes.csi_nodes[key] = new
+        self._volumes.set_csi_node(key, new)
         self._told(Resource.CSI_NODE, "CSINode", delta, new)
 
     def _driver(self, delta: Delta[Any]) -> None:
@@ -137,6 +141,7 @@ class Storage:
         known = old if old is not None else new
         if known is None:
             return
+        self._volumes.attached.changed(kind, known.key)
         self._volumes.tell(kind, known.key)
         action = Action.ADD if old is None else Action.DELETE if new is None else Action.UPDATE_OTHER
         self._move(ClusterEvent(resource, action), old, new)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from scheduler.cache.drawing import Drawing
 from scheduler.cache.nodegroups import NodeGroup, NodeGroups, where_selector
 from scheduler.core import nodeset
 from scheduler.core.nodeset import EMPTY, NodeSet
@@ -61,10 +62,10 @@ class ClassPools:
         self.pools: dict[str, Pool] = {}
         self._at: dict[int, list[Pool]] = {}
         self._by_group: dict[int, list[Pool]] = {}
-        self._limit: npt.NDArray[np.int64] = np.full(nodes.capacity, -1, dtype=np.int64)
-        self._spare: npt.NDArray[np.int64] = np.zeros(nodes.capacity, dtype=np.int64)
-        self._is_used = np.zeros(nodes.capacity, dtype=np.bool_)
-        self._crowded: NodeSet = EMPTY
+        self.limit: npt.NDArray[np.int64] = np.full(nodes.capacity, -1, dtype=np.int64)
+        self.spare: npt.NDArray[np.int64] = np.zeros(nodes.capacity, dtype=np.int64)
+        self.is_used = np.zeros(nodes.capacity, dtype=np.bool_)
+        self.crowded: NodeSet = EMPTY
         self._position = groups.position
 
     # -- changing ------------------------------------------------------------------------------------------------------
@@ -107,22 +108,22 @@ class ClassPools:
         self.catch_up()
         pool.in_flight += size
         nodes = pool.group.nodes
-        if nodes & self._crowded or nodes.bit_count() <= _FEW:
+        if nodes & self.crowded or nodes.bit_count() <= _FEW:
             for slot in nodeset.each(nodes):
                 self._show(slot)
         else:
             mask = nodeset.to_mask(nodes, self._nodes.capacity)
-            self._spare[mask] = pool.room - pool.in_flight
-            self._is_used[mask] = pool.in_flight > 0
+            self.spare[mask] = pool.room - pool.in_flight
+            self.is_used[mask] = pool.in_flight > 0
 
     def catch_up(self) -> None:
         """Follow nodes that came, changed their labels or went."""
         self._groups.catch_up()
-        if self._position == self._groups.position and len(self._limit) == self._nodes.capacity:
+        if self._position == self._groups.position and len(self.limit) == self._nodes.capacity:
             return
         changes = self._groups.changed_since(self._position)
         self._position = self._groups.position
-        if changes is None or len(self._limit) != self._nodes.capacity:
+        if changes is None or len(self.limit) != self._nodes.capacity:
             self._rebuild()
             return
         for group, slot in changes:
@@ -142,22 +143,9 @@ class ClassPools:
 
     def taking(self, sizes: Sequence[int], nodes: NodeSet, *, together: bool) -> list[NodeSet]:
         """For each size in order, which of `nodes` take it: together with those before it, or each judged alone."""
+        drawing = Drawing(self, together=together)
         self.catch_up()
-        simple = nodes & ~self._crowded
-        out = []
-        before = 0
-        for size in sizes:
-            fits = self._limit >= size
-            if together:
-                spare = self._spare >= min(before + size, _UNTOLD)
-                fits &= spare if before else spare | ~self._is_used
-                before += size
-            out.append(nodeset.from_mask(fits) & simple)
-        for slot in nodeset.each(nodes & self._crowded):
-            for at, pool in enumerate(packed(self._at[slot], sizes, together=together)):
-                if pool is not None:
-                    out[at] |= 1 << slot
-        return out
+        return [drawing.next(size, nodes) for size in sizes]
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
@@ -173,23 +161,23 @@ class ClassPools:
         here = self._at.get(slot)
         bit = 1 << slot
         if here is not None and len(here) > 1:
-            self._crowded |= bit
+            self.crowded |= bit
             return
-        self._crowded &= ~bit
+        self.crowded &= ~bit
         if here is None:
-            self._limit[slot] = -1
+            self.limit[slot] = -1
             return
         pool = here[0]
-        self._limit[slot] = pool.limit
-        self._spare[slot] = pool.room - pool.in_flight
-        self._is_used[slot] = pool.in_flight > 0
+        self.limit[slot] = pool.limit
+        self.spare[slot] = pool.room - pool.in_flight
+        self.is_used[slot] = pool.in_flight > 0
 
     def _rebuild(self) -> None:
         capacity = self._nodes.capacity
-        self._limit = np.full(capacity, -1, dtype=np.int64)
-        self._spare = np.zeros(capacity, dtype=np.int64)
-        self._is_used = np.zeros(capacity, dtype=np.bool_)
-        self._crowded = EMPTY
+        self.limit = np.full(capacity, -1, dtype=np.int64)
+        self.spare = np.zeros(capacity, dtype=np.int64)
+        self.is_used = np.zeros(capacity, dtype=np.bool_)
+        self.crowded = EMPTY
         self._at = {}
         for pool in self.pools.values():
             for slot in nodeset.each(pool.group.nodes):
@@ -228,6 +216,8 @@ class Capacities:
         self._groups = groups
         self._classes: dict[str, ClassPools] = {}
         self._objects: dict[str, Pool] = {}
+        self.is_served = True
+        """Whether the server has capacity objects at all; without, nobody is refused for want of space (§8 D5)."""
 
     def __len__(self) -> int:
         return len(self._objects)

@@ -7,35 +7,48 @@ from typing import Final
 
 from scheduler.cache.followed import Followed
 from scheduler.core.podinfo import PodInfo
+from scheduler.core.volumes import PersistentVolumeClaim
 
 _LOG_MAX: Final = 65_536
 _NOBODY: Final[Mapping[int, int]] = {}
 
 
 class ClaimUsers(Followed[tuple[int, str]]):
-    """Claim → node slots → how many of its pods use it. The log has (slot, claim key) where a use began or ended."""
+    """Claim → node slots → how many of its pods use it. The log has (slot, claim key) where a use began or ended.
 
-    __slots__ = ("_at", "_slots")
+    And wherever pods came or left while some had the claim as an ephemeral volume only: whose it is matters then.
+    """
+
+    __slots__ = ("_at", "_ephemeral", "_slots")
 
     def __init__(self) -> None:
         super().__init__()
         self._slots: dict[str, dict[int, int]] = {}
         self._at: dict[int, dict[str, None]] = {}
+        self._ephemeral: dict[tuple[int, str], set[str]] = {}
 
     def add(self, slot: int, info: PodInfo) -> None:
         """A pod with claims is on the node."""
-        for key in {use.key for use in info.claims}:
+        for key, is_ephemeral in uses_of(info).items():
             slots = self._slots.setdefault(key, {})
             slots[slot] = slots.get(slot, 0) + 1
+            if is_ephemeral:
+                self._ephemeral.setdefault((slot, key), set()).add(info.uid)
             if slots[slot] == 1:
                 self._at.setdefault(slot, {})[key] = None
+                self._note(slot, key)
+            elif (slot, key) in self._ephemeral:
                 self._note(slot, key)
 
     def remove(self, slot: int, info: PodInfo) -> None:
         """It is not any more."""
-        for key in {use.key for use in info.claims}:
+        for key, is_ephemeral in uses_of(info).items():
             slots = self._slots[key]
             slots[slot] -= 1
+            if (slot, key) in self._ephemeral:
+                self._note(slot, key)
+                if is_ephemeral:
+                    self._disown(slot, key, info.uid)
             if slots[slot]:
                 continue
             del slots[slot]
@@ -50,11 +63,35 @@ class ClaimUsers(Followed[tuple[int, str]]):
         """Slot → pods there that use the claim. A live view: do not keep it."""
         return self._slots.get(key, _NOBODY)
 
+    def rightful(self, slot: int, claim: PersistentVolumeClaim) -> int:
+        """Pods there that use the claim, those left out that would have it made for themselves and do not own it."""
+        slots = self._slots.get(claim.key)
+        count = slots.get(slot, 0) if slots else 0
+        ephemeral = self._ephemeral.get((slot, claim.key)) if self._ephemeral else None
+        if ephemeral is None:
+            return count
+        owners = {owner.uid for owner in claim.metadata.owner_references if owner.controller}
+        return count - len(ephemeral - owners)
+
     def at(self, slot: int) -> Mapping[str, None]:
         """The claims used on a node. A live view."""
         return self._at.get(slot, {})
+
+    def _disown(self, slot: int, key: str, uid: str) -> None:
+        uids = self._ephemeral[slot, key]
+        uids.discard(uid)
+        if not uids:
+            del self._ephemeral[slot, key]
 
     def _note(self, slot: int, key: str) -> None:
         self._log.append((slot, key))
         if len(self._log) > _LOG_MAX:
             self._forget_half()
+
+
+def uses_of(info: PodInfo) -> dict[str, bool]:
+    """The pod's claims, each once: whether it has them as ephemeral volumes only."""
+    uses: dict[str, bool] = {}
+    for use in info.claims:
+        uses[use.key] = use.is_ephemeral and uses.get(use.key, True)
+    return uses

@@ -8,6 +8,7 @@ nothing needs to be remembered over a restart (docs/spec/volumes.md §12.1 B-1).
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -157,7 +158,25 @@ class Ledger:
                     self._find_pool(entry)
         self._loose.clear()
 
+    @contextlib.contextmanager
+    def without(self, uids: Iterable[str]) -> Iterator[None]:
+        """As if these claims had nothing in flight: what a pod has reserved for itself is not in its way."""
+        own = [(entry.pool, entry) for uid in uids if (entry := self._entries.get(uid)) is not None]
+        drawn = [(pool, entry) for pool, entry in own if pool is not None]
+        for pool, entry in drawn:
+            self._draw(entry, pool, -entry.size)
+        try:
+            yield
+        finally:
+            for pool, entry in drawn:
+                self._draw(entry, pool, entry.size)
+
     # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _draw(self, entry: Entry, pool: Pool, size: int) -> None:
+        pools = self._capacities.of(entry.claim.storage_class)
+        if pools is not None:
+            pools.draw(pool, size)
 
     def _let_go(self) -> None:
         now, self._due = self._clock.now(), math.inf

@@ -53,12 +53,12 @@ def affinity_problem(required: NodeSelector | None) -> str:
 
 
 def where_selector(selector: LabelSelector | None) -> Where:
-    """A capacity object's nodeTopology: absent is nowhere, empty is everywhere (§3.4)."""
+    """A capacity object's nodeTopology: absent is nowhere, and so is one that is wrong; empty is everywhere (§3.4)."""
     if selector is None:
         return NOWHERE
     wanted = [NodeSelectorRequirement(key, "In", (value,)) for key, value in sorted(selector.match_labels.items())]
     wanted += [NodeSelectorRequirement(r.key, r.operator, r.values) for r in selector.match_expressions]
-    return (tuple(wanted),)
+    return NOWHERE if term_problem(NodeSelectorTerm(match_expressions=tuple(wanted))) else (tuple(wanted),)
 
 
 def where_topologies(terms: Iterable[TopologySelectorTerm]) -> Where:
@@ -132,7 +132,10 @@ class NodeGroups(Followed[tuple[NodeGroup, int]]):
             if not here:
                 del self._by_label[label]
         for slot in nodeset.each(group.nodes):
-            self._members[slot].discard(group)
+            here = self._members[slot]
+            here.discard(group)
+            if not here:
+                del self._members[slot]
 
     def of(self, slot: int) -> set[NodeGroup]:
         """The groups that hold on this node. A live view: do not keep it."""

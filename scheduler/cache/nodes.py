@@ -14,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from scheduler.cache.claimusers import ClaimUsers
+from scheduler.cache.diskconflicts import DiskConflicts
+from scheduler.cache.diskusers import DiskUsers
 from scheduler.cache.features import FeatureIndex
 from scheduler.cache.followed import Followed
 from scheduler.cache.images import ImageIndex
@@ -70,6 +72,8 @@ class Nodes(Followed[int]):
         self.pod_terms = PodTerms()
         self.priorities = Priorities()
         self.claim_users = ClaimUsers()
+        self.disk_users = DiskUsers()
+        self.disk_conflicts = DiskConflicts()
         self.allocatable: Matrix = np.zeros((8, capacity), dtype=np.int64)
         self.requested: Matrix = np.zeros((8, capacity), dtype=np.int64)
         self.non_zero: Matrix = np.zeros((2, capacity), dtype=np.int64)
@@ -197,6 +201,10 @@ class Nodes(Followed[int]):
         self.priorities.add(slot, info.priority)
         if info.claims:
             self.claim_users.add(slot, info)
+        if info.disks:
+            self.disk_users.add(slot, info)
+        if info.exclusive_disks:
+            self.disk_conflicts.add(slot, info.exclusive_disks)
         if has_pod_affinity(info.pod.spec.affinity):
             self.pod_terms.add(slot, info)
         return slot
@@ -216,6 +224,10 @@ class Nodes(Followed[int]):
         self.priorities.remove(slot, info.priority)
         if info.claims:
             self.claim_users.remove(slot, info)
+        if info.disks:
+            self.disk_users.remove(slot, info)
+        if info.exclusive_disks:
+            self.disk_conflicts.remove(slot, info.exclusive_disks)
         if has_pod_affinity(info.pod.spec.affinity):
             self.pod_terms.remove(slot, info)
         self._release(slot)
@@ -240,6 +252,10 @@ class Nodes(Followed[int]):
             self.stamps[slot] += 1
         self._pods[slot][info.uid] = info
         return True
+
+    def touch(self, slot: int) -> None:
+        """Something else that the node's verdicts hang on has changed: what is remembered of it must be asked anew."""
+        self._touch(slot)
 
     def add_unreadable(self, name: str, uid: str) -> None:
         """A pod that could not be decoded is bound here: the node takes no pods until it is gone."""

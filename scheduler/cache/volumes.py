@@ -10,12 +10,14 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from scheduler.cache.assumed import AssumeCache
+from scheduler.cache.attached import Attached
 from scheduler.cache.capacities import Capacities
 from scheduler.cache.ledger import Ledger
 from scheduler.cache.nodegroups import NodeGroup, NodeGroups, where_topologies
 from scheduler.cache.pvs import PersistentVolumes
 from scheduler.core.clock import Clock
 from scheduler.core.decode import Broken
+from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.core.storage import CSIDriver, CSINode, StorageClass, VolumeAttachment
 from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim
 
@@ -62,6 +64,10 @@ class Volumes:
         self.attachments: dict[str, VolumeAttachment] = {}
         self.broken: dict[tuple[str, str], Broken] = {}
         """Kind and key → what could not be read: it counts as absent, but can be named."""
+        self.attached = Attached(nodes, self)
+        self._migrated: dict[str, NodeSet] = {}
+        self._migrated_seen: tuple[int, int] = (-1, -1)
+        self._csi_generation = 0
         self._watchers: dict[Hashable, dict[Callable[[], None], None]] = {}
 
     # -- changing ------------------------------------------------------------------------------------------------------
@@ -85,6 +91,25 @@ class Volumes:
         old = self.classes.pop(name, None)
         if old is not None:
             self.groups.release(old.allowed)
+
+    def set_csi_node(self, name: str, csi_node: CSINode | None) -> None:
+        """What CSI says about a node came, changed or went."""
+        if csi_node is None:
+            self.csi_nodes.pop(name, None)
+        else:
+            self.csi_nodes[name] = csi_node
+        self._csi_generation += 1
+
+    def migrated(self, plugin: str) -> NodeSet:
+        """Nodes on which CSI stands in for this in-tree plugin. O(nodes) after a change of nodes or CSINodes."""
+        seen = (self._csi_generation, self._nodes.relabelled.position)
+        if seen != self._migrated_seen:
+            self._migrated, self._migrated_seen = {}, seen
+            for name, csi_node in self.csi_nodes.items():
+                slot = self._nodes.present_slot(name)
+                for migrated in csi_node.migrated_plugins if slot is not None else ():
+                    self._migrated[migrated] = self._migrated.get(migrated, EMPTY) | 1 << (slot or 0)
+        return self._migrated.get(plugin, EMPTY)
 
     # -- waiting for news ----------------------------------------------------------------------------------------------
 

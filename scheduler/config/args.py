@@ -137,6 +137,57 @@ class KubestowArgs:
     parity: bool = False
     victims: str = "all"
     """Whom preemption may evict: `all` as upstream, `own` (pods of our scheduler names only), or `ownFirst`."""
+    storage_capacity_reservation: str = "ledger"
+    """`ledger`: what is being provisioned is taken off a pool's capacity. `none`: capacity as it was published last."""
+    clear_stale_selected_node: str = "own"
+    """`own`: a selected node that we wrote is cleared once that node is gone. `none`: only provisioners clear it."""
+    require_csi_node_drivers: tuple[str, ...] = ()
+    """CSI drivers that must have registered on a node before pods with their volumes go there."""
+    volume_write_retries: int = 3
+    """How often a volume or claim that somebody else wrote meanwhile is looked at again and written after all."""
+    bind_poll: str = "events"
+    """`events`: a binding is looked at as soon as its volumes change. `upstream`: once a second."""
+    treat_binding_as_unbound: bool = False
+    """Refuse a pod whose claim a binding of ours is just completing, instead of letting it wait."""
+    count_attached_twice: bool = False
+    """Count a volume that is attached already as one more to be attached."""
+    zone_ephemeral: str = "on"
+    """`on`: VolumeZone looks at claims of ephemeral volumes too. `none`: it does not."""
+    pre_bind_live_check: str = "claims"
+    """`claims`: what the watch may not show yet of a claim is read before it is bound. `none`: the watch is believed."""
+
+    def __post_init__(self) -> None:
+        """Whoever reads one switch need not look at `parity` as well. Only `victims` stays as it was written."""
+        if self.parity:
+            for name, value in UPSTREAM.items():
+                object.__setattr__(self, name, value)
+
+
+UPSTREAM: Final[Mapping[str, Any]] = {
+    "storage_capacity_reservation": "none",
+    "clear_stale_selected_node": "none",
+    "require_csi_node_drivers": (),
+    "volume_write_retries": 0,
+    "bind_poll": "upstream",
+    "treat_binding_as_unbound": True,
+    "count_attached_twice": True,
+    "zone_ephemeral": "none",
+    "pre_bind_live_check": "none",
+}
+"""The switches that `parity` sets, each to what kube-scheduler does (docs/spec/volumes.md §12)."""
+
+SPELLED: Final[Mapping[str, str]] = {
+    "storage_capacity_reservation": "storageCapacityReservation",
+    "clear_stale_selected_node": "clearStaleSelectedNode",
+    "require_csi_node_drivers": "requireCSINodeDrivers",
+    "volume_write_retries": "volumeWriteRetries",
+    "bind_poll": "bindPoll",
+    "treat_binding_as_unbound": "treatBindingAsUnbound",
+    "count_attached_twice": "countAttachedTwice",
+    "zone_ephemeral": "zoneEphemeral",
+    "pre_bind_live_check": "preBindLiveCheck",
+}
+"""Those switches as a file spells them."""
 
 
 @dataclass(frozen=True, slots=True)

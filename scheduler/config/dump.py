@@ -13,6 +13,7 @@ from typing import Any
 from scheduler.config.args import (
     KUBE_SCHEDULER_V1,
     KUBESTOW_V1ALPHA1,
+    SPELLED,
     DefaultConstraint,
     DefaultPreemptionArgs,
     DynamicResourcesArgs,
@@ -120,8 +121,14 @@ def _args_fields(args: KnownArgs) -> dict[str, Any]:
             return {"bindTimeoutSeconds": round(timeout_s)} | ({"shape": [_point(p) for p in shape]} if shape else {})
         case DynamicResourcesArgs(search_s, binding_s):
             return {"filterTimeout": format_duration(search_s), "bindingTimeout": format_duration(binding_s)}
-        case KubestowArgs(parity, victims):
-            return {"parity": parity, "victims": victims}
+        case KubestowArgs():
+            return _kubestow(args)
+
+
+def _kubestow(args: KubestowArgs) -> dict[str, Any]:
+    switches = {spelled: getattr(args, name) for name, spelled in SPELLED.items()}
+    switches["requireCSINodeDrivers"] = list(args.require_csi_node_drivers)
+    return {"parity": args.parity, "victims": args.victims} | switches
 
 
 def _fit(args: NodeResourcesFitArgs) -> dict[str, Any]:

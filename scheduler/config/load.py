@@ -11,24 +11,31 @@ from collections.abc import Mapping, Set as AbstractSet
 from pathlib import Path
 from typing import Any, Final
 
-from scheduler.config.args import KUBE_SCHEDULER_V1
+from scheduler.config.args import KUBE_SCHEDULER_V1, default_args
 from scheduler.config.document import read_document
 from scheduler.config.errors import ConfigError, ConfigErrors, Findings
 from scheduler.config.fields import INT64_MAX, Fields, shown
 from scheduler.config.profiles import read_profiles
 from scheduler.config.sections import read_client_connection, read_extenders, read_leader_election
-from scheduler.config.types import Configuration
+from scheduler.config.types import CAPACITY_SCORING, FEATURE_GATES, OUR_NAME, Configuration, Profile
 
 KIND = "KubeSchedulerConfiguration"
 _NO_FLAGS: Final[Mapping[str, Any]] = {}
 
 
-def default(leader_election: Mapping[str, Any] = _NO_FLAGS) -> Configuration:
+def default(
+    leader_election: Mapping[str, Any] = _NO_FLAGS, *, feature_gates: AbstractSet[str] = frozenset()
+) -> Configuration:
     """What runs without a file: one profile, `kubestow`, and leader election. The flags as for `parse`."""
     findings = Findings()
     election = read_leader_election(Fields(dict(leader_election), "leaderElection", findings))
     findings.raise_any()
-    return Configuration(leader_election=election)
+    args = default_args(capacity_scoring=CAPACITY_SCORING in feature_gates)
+    return Configuration(
+        leader_election=election,
+        profiles=(Profile(OUR_NAME, args=args),),
+        feature_gates=frozenset(feature_gates) & FEATURE_GATES,
+    )
 
 
 def load(
@@ -62,7 +69,7 @@ def parse(
     feature_gates: AbstractSet[str] = frozenset(),
     leader_election: Mapping[str, Any] = _NO_FLAGS,
 ) -> Configuration:
-    """YAML or JSON text. `source` names it where a mistake has no path. The gate we know is StorageCapacityScoring.
+    """YAML or JSON text. `source` names it where a mistake has no path. Gates that are not of `FEATURE_GATES` change nothing.
 
     `leader_election` holds fields of that section which win over the document's before anything is checked, as
     upstream's flags do.
@@ -80,7 +87,7 @@ def parse(
         configuration = _configuration(
             fields,
             allow_default_scheduler=allow_default_scheduler,
-            capacity_scoring="StorageCapacityScoring" in feature_gates,
+            feature_gates=frozenset(feature_gates) & FEATURE_GATES,
         )
     findings.raise_any()
     return configuration
@@ -118,7 +125,7 @@ def _check_version(value: Any, *, source: str) -> None:
             raise ConfigErrors([ConfigError(field, f"must be {wanted}, got {shown(given)}")])
 
 
-def _configuration(fields: Fields, *, allow_default_scheduler: bool, capacity_scoring: bool) -> Configuration:
+def _configuration(fields: Fields, *, allow_default_scheduler: bool, feature_gates: frozenset[str]) -> Configuration:
     initial_s = fields.integer("podInitialBackoffSeconds", 1, low=1, high=INT64_MAX)
     longest_s = fields.integer("podMaxBackoffSeconds", 10, high=INT64_MAX)
     if longest_s < initial_s:
@@ -135,10 +142,13 @@ def _configuration(fields: Fields, *, allow_default_scheduler: bool, capacity_sc
         pod_initial_backoff_s=float(initial_s),
         pod_max_backoff_s=float(longest_s),
         profiles=read_profiles(
-            fields, allow_default_scheduler=allow_default_scheduler, capacity_scoring=capacity_scoring
+            fields,
+            allow_default_scheduler=allow_default_scheduler,
+            capacity_scoring=CAPACITY_SCORING in feature_gates,
         ),
         extenders=read_extenders(fields),
         delay_cache_until_active=fields.boolean("delayCacheUntilActive", False),
         enable_profiling=fields.boolean("enableProfiling", True),
+        feature_gates=feature_gates,
         ignored=tuple(sorted(fields.findings.ignored)),
     )

@@ -47,6 +47,13 @@ def subdomain_problem(name: str) -> str:
     )
 
 
+def csi_driver_problem(name: str) -> str:
+    """What a CSI driver may be called: a subdomain of at most 63 characters, upper case allowed."""
+    if len(name) > 63:
+        return "must be no more than 63 characters"
+    return "" if _SUBDOMAIN.fullmatch(name.lower()) else "must be a DNS subdomain"
+
+
 def dns_label_problem(name: str) -> str:
     """What a namespace may be called: a subdomain without dots."""
     is_good = len(name) <= 63 and "." not in name and _SUBDOMAIN.fullmatch(name)

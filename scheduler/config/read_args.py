@@ -5,6 +5,7 @@ Upstream checks NodeResourcesFit only when the plugin is built; here everything 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -13,6 +14,8 @@ from scheduler.config.args import (
     CPU_AND_MEMORY,
     KUBE_SCHEDULER_V1,
     KUBESTOW_V1ALPHA1,
+    SPELLED,
+    UPSTREAM,
     DefaultConstraint,
     DefaultPreemptionArgs,
     DynamicResourcesArgs,
@@ -29,8 +32,8 @@ from scheduler.config.args import (
     VolumeBindingArgs,
 )
 from scheduler.config.errors import Findings
-from scheduler.config.fields import INT64_MAX, Fields, shown
-from scheduler.config.names import qualified_name_problem
+from scheduler.config.fields import INT32_MAX, INT64_MAX, Fields, shown
+from scheduler.config.names import csi_driver_problem, qualified_name_problem
 from scheduler.config.read_affinity import read_node_affinity
 
 STRATEGIES: Final = ("LeastAllocated", "MostAllocated", "RequestedToCapacityRatio")
@@ -183,17 +186,42 @@ def _policy(fields: Fields, name: str) -> str | None:
 
 
 def _volume_binding(fields: Fields, *, capacity_scoring: bool = False) -> VolumeBindingArgs:
-    timeout_s = float(fields.integer("bindTimeoutSeconds", 600, low=0, high=INT64_MAX))
-    if not fields.has("shape"):
-        fields.raw("shape")
-        return VolumeBindingArgs(timeout_s, CAPACITY_SHAPE if capacity_scoring else ())
+    """Upstream's words (docs/spec/volumes.md §6.6)."""
+    timeout_s = fields.integer("bindTimeoutSeconds", 600, low=-INT64_MAX, high=INT64_MAX)
+    if timeout_s < 0:
+        wrong = "invalid BindTimeoutSeconds, should not be a negative value"
+        fields.error("bindTimeoutSeconds", f"Invalid value: {timeout_s}: {wrong}")
+        timeout_s = 600
+    given = fields.raw("shape")
+    if given is None:
+        return VolumeBindingArgs(float(timeout_s), CAPACITY_SHAPE if capacity_scoring else ())
     if not capacity_scoring:
-        fields.raw("shape")
-        fields.error("shape", "needs the feature gate StorageCapacityScoring, which is off")
-        return VolumeBindingArgs(timeout_s)
-    if fields.raw("shape") == []:
-        return VolumeBindingArgs(timeout_s, CAPACITY_SHAPE)
-    return VolumeBindingArgs(timeout_s, _shape(fields))
+        wrong = "unexpected field `shape`, remove it or turn on the feature gate StorageCapacityScoring"
+        fields.error("shape", f"Invalid value: {shown(given)}: {wrong}")
+        return VolumeBindingArgs(float(timeout_s))
+    return VolumeBindingArgs(float(timeout_s), _capacity_shape(fields) or CAPACITY_SHAPE)
+
+
+def _capacity_shape(fields: Fields) -> tuple[ShapePoint, ...]:
+    """As `_shape`, but an empty one is allowed, and a point may be told to be out of order and out of range."""
+    points: list[ShapePoint] = []
+    told = False
+    for item in fields.children("shape"):
+        with item:
+            point = ShapePoint(_any_int32(item, "utilization"), _any_int32(item, "score"))
+            if not told and points and point.utilization <= points[-1].utilization:
+                told = True
+                wrong = "values must be sorted in increasing order"
+                item.error("utilization", f"Invalid value: {point.utilization}: {wrong}")
+            for name, value, high in (("utilization", point.utilization, 100), ("score", point.score, 10)):
+                if not 0 <= value <= high:
+                    item.error(name, f"Invalid value: {value}: not in valid range [0, {high}]")
+            points.append(point)
+    return tuple(points)
+
+
+def _any_int32(fields: Fields, name: str) -> int:
+    return fields.integer(name, 0, low=-INT32_MAX)
 
 
 def _dynamic_resources(fields: Fields) -> DynamicResourcesArgs:
@@ -206,9 +234,31 @@ def _dynamic_resources(fields: Fields) -> DynamicResourcesArgs:
 
 
 def _kubestow(fields: Fields) -> KubestowArgs:
-    return KubestowArgs(
-        parity=fields.boolean("parity", False), victims=fields.choice("victims", "all", ("all", "own", "ownFirst"))
+    parity = fields.boolean("parity", False)
+    usual = KubestowArgs(parity=parity)
+    given = KubestowArgs(
+        victims=fields.choice("victims", "all", ("all", "own", "ownFirst")),
+        storage_capacity_reservation=fields.choice(
+            "storageCapacityReservation", usual.storage_capacity_reservation, ("ledger", "none")
+        ),
+        clear_stale_selected_node=fields.choice(
+            "clearStaleSelectedNode", usual.clear_stale_selected_node, ("own", "none")
+        ),
+        require_csi_node_drivers=fields.texts("requireCSINodeDrivers", csi_driver_problem),
+        volume_write_retries=fields.integer("volumeWriteRetries", usual.volume_write_retries, low=0, high=10),
+        bind_poll=fields.choice("bindPoll", usual.bind_poll, ("events", "upstream")),
+        treat_binding_as_unbound=fields.boolean("treatBindingAsUnbound", usual.treat_binding_as_unbound),
+        count_attached_twice=fields.boolean("countAttachedTwice", usual.count_attached_twice),
+        zone_ephemeral=fields.choice("zoneEphemeral", usual.zone_ephemeral, ("on", "none")),
+        pre_bind_live_check=fields.choice("preBindLiveCheck", usual.pre_bind_live_check, ("claims", "none")),
     )
+    if not parity:
+        return given
+    for name, upstream in UPSTREAM.items():
+        if getattr(given, name) != upstream:
+            wanted = "absent" if upstream == () else shown(upstream)
+            fields.error(SPELLED[name], f"must be {wanted} where parity is true")
+    return dataclasses.replace(usual, victims=given.victims)
 
 
 _RATIO_FIELD: Final = "requestedToCapacityRatio"

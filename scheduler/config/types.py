@@ -16,6 +16,11 @@ A = TypeVar("A", bound=KnownArgs)
 OUR_NAME: Final = "kubestow"
 """The profile's and the lease's name when the file says nothing."""
 
+CAPACITY_SCORING: Final = "StorageCapacityScoring"
+VOLUME_LIMIT_SCALING: Final = "VolumeLimitScaling"
+FEATURE_GATES: Final = frozenset({CAPACITY_SCORING, VOLUME_LIMIT_SCALING})
+"""kube-scheduler's gates that change something here; all are off unless a flag says otherwise."""
+
 
 @dataclass(frozen=True, slots=True)
 class ClientConnection:
@@ -134,4 +139,6 @@ class Configuration:
     extenders: tuple[Extender, ...] = ()
     delay_cache_until_active: bool = False
     enable_profiling: bool = True
+    feature_gates: frozenset[str] = frozenset()
+    """Those that are on, of the ones we know; a flag, not part of the document."""
     ignored: tuple[str, ...] = field(default=(), compare=False)

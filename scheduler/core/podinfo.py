@@ -7,17 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final, TypeAlias
 
 import msgspec
 
-from scheduler.core.pod import Container, ContainerStatus, Pod, ResourceMap
+from scheduler.core.inlinedisks import InlineDisk, inline_disks
+from scheduler.core.intree import KINDS
+from scheduler.core.pod import Container, ContainerStatus, Pod, ResourceMap, Volume
 from scheduler.core.podclaims import ClaimUse, claim_uses
 from scheduler.core.sharing import one
 
 Requests: TypeAlias = dict[str, int]
 """Resource name → amount: cpu in milli-CPU, everything else in whole units (bytes, devices)."""
 
+_disk_sources = attrgetter(*(kind.field for kind in KINDS))
+_NO_DISK: Final = (None,) * len(KINDS)
 DEFAULT_MILLI_CPU: Final = 100
 DEFAULT_MEMORY_BYTES: Final = 200 * 1024 * 1024
 CPU: Final = "cpu"
@@ -50,6 +55,10 @@ class PodInfo:
     """Equal for pods with equal topologySpreadConstraints; empty when there are none."""
     claims: tuple[ClaimUse, ...] = ()
     """Its volumes that are claims, in order."""
+    disks: tuple[Volume, ...] = ()
+    """Those written out in the pod that CSI drivers stand in for (docs/spec/volumes.md §A)."""
+    exclusive_disks: tuple[InlineDisk, ...] = ()
+    """Those written out in the pod that keep others from its node (docs/spec/volumes.md §9.3)."""
 
     @property
     def key(self) -> str:
@@ -86,7 +95,11 @@ def pod_info(pod: Pod) -> PodInfo:
     shape = _encode((spec.node_selector, spec.affinity)) if spec.node_selector or spec.affinity else b""
     spread = _encode(spec.topology_spread_constraints) if spec.topology_spread_constraints else b""
     claims = claim_uses(pod) if spec.volumes else ()
-    return PodInfo(pod, requests, milli_cpu, memory_bytes, host_ports(pod), one(shape), one(spread), claims)
+    disks = tuple(volume for volume in spec.volumes if _is_disk(volume)) if spec.volumes else ()
+    exclusive = inline_disks(pod) if spec.volumes else ()
+    return PodInfo(
+        pod, requests, milli_cpu, memory_bytes, host_ports(pod), one(shape), one(spread), claims, disks, exclusive
+    )
 
 
 def placed(info: PodInfo, node_name: str) -> PodInfo:
@@ -102,6 +115,8 @@ def placed(info: PodInfo, node_name: str) -> PodInfo:
         info.placement_shape,
         info.spread_shape,
         info.claims,
+        info.disks,
+        info.exclusive_disks,
     )
 
 
@@ -114,6 +129,12 @@ def host_ports(pod: Pod) -> tuple[HostPort, ...]:
         for port in container.ports
         if port.host_port > 0
     )
+
+
+def _is_disk(volume: Volume) -> bool:
+    if volume.persistent_volume_claim is not None or volume.ephemeral is not None:
+        return False
+    return _disk_sources(volume) != _NO_DISK
 
 
 def requests_of(pod: Pod) -> Requests:

@@ -7,7 +7,7 @@ Rounding is upwards, as the scheduler's (docs/spec/core.md §A.1).
 from __future__ import annotations
 
 import re
-from decimal import ROUND_CEILING, Context, Decimal
+from decimal import ROUND_CEILING, ROUND_UP, Context, Decimal
 from typing import Final
 
 _SUFFIX: Final = {
@@ -74,7 +74,7 @@ def parse(raw: str | float) -> Quantity:
     amount = _EXACT.multiply(Decimal(number + (exponent or "")), _SUFFIX[suffix or ""])
     if suffix and suffix.endswith("i"):
         amount = max(-_LARGEST, min(_LARGEST, amount))
-    nano = int(_EXACT.multiply(amount, _NANO).to_integral_value(rounding=ROUND_CEILING, context=_EXACT))
+    nano = int(_EXACT.multiply(amount, _NANO).to_integral_value(rounding=ROUND_UP, context=_EXACT))
     quantity = Quantity(value=_up(amount), milli=_up(_EXACT.multiply(amount, Decimal(1000))), nano=nano)
     if len(_interned) < 100_000:
         _interned[raw] = quantity

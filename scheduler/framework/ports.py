@@ -12,6 +12,7 @@ from scheduler.core.clock import Clock
 from scheduler.core.decode import Broken
 from scheduler.core.errors import Unavailable
 from scheduler.core.pod import Pod, PodCondition
+from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim
 from scheduler.framework.preempting import Preempting
 
 
@@ -43,6 +44,33 @@ class Writer(Protocol):
     async def read_pod(self, namespace: str, name: str) -> Pod | Broken | None:
         """The newest state; None when the pod is gone."""
 
+    async def prebind_volume(
+        self, volume: PersistentVolume, claim: PersistentVolumeClaim, *, marks: bool
+    ) -> PersistentVolume | Broken:
+        """Set the volume's claimRef to the claim, and with `marks` its bound-by-controller annotation.
+
+        `Conflict` if anything was written to the volume since `volume`. This and the two below wait for a token of their
+        own, are never repeated, and answer the object as it was written; after `Ambiguous` read it.
+        """
+
+    async def select_node(self, claim: PersistentVolumeClaim, node_name: str) -> PersistentVolumeClaim | Broken:
+        """Set the claim's selected-node annotation. `Conflict` if anything was written since `claim`."""
+
+    async def clear_selected_node(self, claim: PersistentVolumeClaim) -> PersistentVolumeClaim | Broken:
+        """Remove that annotation. `Conflict` if anything was written since `claim`."""
+
+    async def read_volume(self, name: str) -> PersistentVolume | Broken | None:
+        """The newest state; None when it is gone."""
+
+    async def read_claim(self, namespace: str, name: str) -> PersistentVolumeClaim | Broken | None:
+        """The newest state; None when it is gone."""
+
+    async def claim_written_by(self, namespace: str, name: str) -> str | None:
+        """Whose the claim's selected-node annotation is, read live: `kubestow` if it is ours and nobody else's.
+
+        None without claim or annotation, and where nobody can tell.
+        """
+
 
 class Recorder(Protocol):
     """Events for users. Never blocks, never raises, may drop."""
@@ -61,6 +89,19 @@ class Recorder(Protocol):
         """`controller` is the profile's schedulerName; `note` is cut to 1024 bytes."""
 
 
+class VolumeMetrics:
+    """What VolumeBinding counts (docs/spec/volumes.md §10.2). Here it goes nowhere."""
+
+    def stage_error(self, operation: str) -> None:
+        """`predicate`, `assume` or `bind` failed, as opposed to having said no."""
+
+    def write_conflict(self, resource: str) -> None:
+        """Somebody else wrote first, or the answer was lost."""
+
+    def bind_wait(self, kind: str, seconds: float) -> None:
+        """From the first write to the last bound claim, or to the failure; `static`, `dynamic` or `mixed`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Handle:
     """Given to every plugin's constructor beside its arguments."""
@@ -74,8 +115,11 @@ class Handle:
     """Of all profiles of this process."""
     ours: KubestowArgs = field(default_factory=KubestowArgs)
     """What the profile does otherwise than upstream."""
+    feature_gates: frozenset[str] = frozenset()
+    """Those of kube-scheduler's that are on (`config.types.FEATURE_GATES`)."""
     preempting: Preempting = field(default_factory=Preempting)
     chance: random.Random = field(default_factory=random.Random)
+    volume_metrics: VolumeMetrics = field(default_factory=VolumeMetrics)
 
 
 class Unplugged:
@@ -99,6 +143,32 @@ class Unplugged:
         raise Unavailable(f"no cluster to delete {pod.key} from")
 
     async def read_pod(self, namespace: str, name: str) -> Pod | Broken | None:
+        """Raises Unavailable."""
+        raise Unavailable(f"no cluster to read {namespace}/{name} from")
+
+    async def prebind_volume(
+        self, volume: PersistentVolume, claim: PersistentVolumeClaim, *, marks: bool
+    ) -> PersistentVolume | Broken:
+        """Raises Unavailable."""
+        raise Unavailable(f"no cluster to bind {volume.key} in")
+
+    async def select_node(self, claim: PersistentVolumeClaim, node_name: str) -> PersistentVolumeClaim | Broken:
+        """Raises Unavailable."""
+        raise Unavailable(f"no cluster to select {node_name} for {claim.key} in")
+
+    async def clear_selected_node(self, claim: PersistentVolumeClaim) -> PersistentVolumeClaim | Broken:
+        """Raises Unavailable."""
+        raise Unavailable(f"no cluster to clear {claim.key} in")
+
+    async def read_volume(self, name: str) -> PersistentVolume | Broken | None:
+        """Raises Unavailable."""
+        raise Unavailable(f"no cluster to read {name} from")
+
+    async def read_claim(self, namespace: str, name: str) -> PersistentVolumeClaim | Broken | None:
+        """Raises Unavailable."""
+        raise Unavailable(f"no cluster to read {namespace}/{name} from")
+
+    async def claim_written_by(self, namespace: str, name: str) -> str | None:
         """Raises Unavailable."""
         raise Unavailable(f"no cluster to read {namespace}/{name} from")
 

@@ -21,9 +21,9 @@ import structlog
 
 from scheduler.core.clock import Clock
 from scheduler.core.errors import ApiError
-from scheduler.kube.kinds import NEEDED, SPARED, WATCHED_NOW, Discovery, KindSpec
+from scheduler.kube.kinds import LACKING, NEEDED, SPARED, WATCHED_NOW, Discovery, KindSpec
 from scheduler.kube.wire import Transport
-from scheduler.kube.writes import EVICTION_RULES, LEASE_RULES, WRITES, Rule
+from scheduler.kube.writes import EVICTION_RULES, LEASE_RULES, VOLUME_RULES, WRITES, Rule
 
 _log = structlog.get_logger(__name__)
 
@@ -36,7 +36,10 @@ _NEEDED_WRITES: Final = frozenset({"pods/binding"})
 """Without these no pod is bound at all. What else may be missing costs an event, a condition, or one kind of pod."""
 _READ_POD: Final = Rule("", "pods", "get")
 """How a binding whose answer was lost is settled (`ApiWriter.read_pod`); a list permission does not give it."""
-_SUFFERS: Final[Mapping[Rule, str]] = dict.fromkeys(EVICTION_RULES, "preemption evicts nobody")
+_SUFFERS: Final[Mapping[Rule, str]] = {
+    **dict.fromkeys(EVICTION_RULES, "preemption evicts nobody"),
+    **dict.fromkeys(VOLUME_RULES, "pods whose volumes are yet to be bound stay pending"),
+}
 
 
 class LeaseName(NamedTuple):
@@ -182,7 +185,7 @@ class SelfCheck:
         return [
             Finding(
                 KINDS_SERVED,
-                f"not served: {spec.plural} ({spec.group_versions[0]}){_colon(SPARED.get(spec.name, ''))}",
+                f"not served: {spec.plural} ({spec.group_versions[0]}){_colon(LACKING.get(spec.name, ''))}",
                 spec.name in NEEDED,
             )
             for spec in absent

@@ -8,6 +8,7 @@ permissions follow from this table. Rules: docs/spec/core.md §4.1.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from scheduler.core.failedpod import FailedPod
 from scheduler.core.namespace import Namespace
 from scheduler.core.node import Node
 from scheduler.core.pod import Pod
+from scheduler.core.storage import CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment
+from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim
 from scheduler.core.workloads import ReplicaSet, ReplicationController, Service, StatefulSet
 from scheduler.kube.wire import Transport
 
@@ -69,6 +72,19 @@ WORKLOADS: Final[tuple[KindSpec, ...]] = (
 )
 """What default spread constraints go by (docs/spec/core.md §5.8)."""
 
+VOLUMES: Final[tuple[KindSpec, ...]] = (
+    KindSpec("PersistentVolume", "persistentvolumes", ("v1",), False, PersistentVolume),
+    KindSpec("PersistentVolumeClaim", "persistentvolumeclaims", ("v1",), True, PersistentVolumeClaim),
+)
+STORAGE: Final[tuple[KindSpec, ...]] = (
+    KindSpec("StorageClass", "storageclasses", _STORAGE, False, StorageClass),
+    KindSpec("CSINode", "csinodes", _STORAGE, False, CSINode),
+    KindSpec("CSIDriver", "csidrivers", _STORAGE, False, CSIDriver),
+    KindSpec("VolumeAttachment", "volumeattachments", _STORAGE, False, VolumeAttachment),
+)
+CAPACITY: Final = KindSpec("CSIStorageCapacity", "csistoragecapacities", _STORAGE_BETA, True, CSIStorageCapacity)
+"""What room there is for new volumes (docs/spec/volumes.md §8)."""
+
 BUDGET: Final = KindSpec("PodDisruptionBudget", "poddisruptionbudgets", ("policy/v1",), True, PodDisruptionBudget)
 """What preemption spares where it can (docs/spec/core.md §3.10)."""
 
@@ -78,15 +94,11 @@ KINDS: Final[Mapping[str, KindSpec]] = {
         POD,
         NODE,
         NAMESPACE,
-        KindSpec("PersistentVolume", "persistentvolumes", ("v1",), False),
-        KindSpec("PersistentVolumeClaim", "persistentvolumeclaims", ("v1",), True),
+        *VOLUMES,
         *WORKLOADS,
         BUDGET,
-        KindSpec("StorageClass", "storageclasses", _STORAGE, False),
-        KindSpec("CSINode", "csinodes", _STORAGE, False),
-        KindSpec("CSIDriver", "csidrivers", _STORAGE, False),
-        KindSpec("VolumeAttachment", "volumeattachments", _STORAGE, False),
-        KindSpec("CSIStorageCapacity", "csistoragecapacities", _STORAGE_BETA, True),
+        *STORAGE,
+        CAPACITY,
         KindSpec("ResourceClaim", "resourceclaims", _DRA, True),
         KindSpec("ResourceSlice", "resourceslices", _DRA, False),
         KindSpec("DeviceClass", "deviceclasses", _DRA, False),
@@ -94,7 +106,7 @@ KINDS: Final[Mapping[str, KindSpec]] = {
     )
 }
 
-WATCHED_NOW: Final[tuple[KindSpec, ...]] = (POD, NODE, NAMESPACE, *WORKLOADS, BUDGET)
+WATCHED_NOW: Final[tuple[KindSpec, ...]] = (POD, NODE, NAMESPACE, *VOLUMES, *WORKLOADS, BUDGET, *STORAGE, CAPACITY)
 """Everything that a default configuration watches."""
 
 NEEDED: Final = frozenset({POD.name, NODE.name})
@@ -102,6 +114,21 @@ NEEDED: Final = frozenset({POD.name, NODE.name})
 
 SPARED: Final[Mapping[str, str]] = {BUDGET.name: "preemption goes on without budgets"}
 """Kinds that are not waited for where they may not be read, and what suffers."""
+
+LACKING: Final[Mapping[str, str]] = {**SPARED, CAPACITY.name: "volumes are placed without asking whether there is room"}
+"""What suffers where a server does not serve a kind. Capacity that is served and may not be read is waited for."""
+
+ANY_VERSION: Final = "auto"
+NO_VERSION: Final = "none"
+
+
+def with_capacity(kinds: Iterable[KindSpec], version: str) -> tuple[KindSpec, ...]:
+    """With capacity objects of this version alone, or (`none`) without them; `auto` leaves it to the server."""
+    if version == ANY_VERSION:
+        return tuple(kinds)
+    pinned = dataclasses.replace(CAPACITY, group_versions=(f"{CAPACITY.group}/{version}",))
+    changed = (pinned if spec == CAPACITY else spec for spec in kinds)
+    return tuple(spec for spec in changed if version != NO_VERSION or spec is not pinned)
 
 
 def failed_pods(scheduler_name: str) -> KindSpec:
@@ -194,6 +221,19 @@ class Discovery:
     def missing(self) -> tuple[str, ...]:
         """Kinds not found so far; after `answered`, those which the server does not serve."""
         return tuple(self._missing)
+
+    async def locate(self, spec: KindSpec) -> Served | None:
+        """Where a kind is by now that was found once. Raises Unanswered: nobody can tell."""
+        try:
+            found = await discover(self._transport, [spec])
+        except Unanswered as why:
+            if spec.name not in why.served:
+                raise
+            found = why.served
+        served = found[spec.name]
+        if served is not None:
+            self.served[spec.name] = served
+        return served
 
     async def run(self, on_served: Callable[[KindSpec, Served], None]) -> None:
         """Call `on_served` once for each kind as it is found; returns when none is missing.

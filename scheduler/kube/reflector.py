@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
@@ -24,7 +24,7 @@ from scheduler.core.deltas import Delta
 from scheduler.core.errors import ApiError, Forbidden, Gone, Invalid, NotFound, TooManyRequests, Unauthorized
 from scheduler.kube.backoff import Backoff
 from scheduler.kube.envelopes import LINES, MARKS, Line, page_of
-from scheduler.kube.kinds import KindSpec, Served
+from scheduler.kube.kinds import KindSpec, Served, Unanswered
 from scheduler.kube.stats import ReflectorStats
 from scheduler.kube.store import Store, Stored
 from scheduler.kube.wire import Transport, in_stream
@@ -52,8 +52,20 @@ class Ended:
     is_idle: bool
 
 
+async def _nowhere_else() -> None:
+    """There is only one place for it."""
+
+
+def _nobody_asks(_is_served: bool) -> None:
+    """It is all the same to them."""
+
+
 class Reflector(Generic[T]):
-    """One kind's mirror. `on_batch` is called synchronously and must not raise."""
+    """One kind's mirror. `on_batch` is called synchronously and must not raise.
+
+    Where a collection is not found, `locate` tells where the kind is by now, or None, or raises Unanswered. `on_served` is
+    called like `on_batch`: False once the server has the kind no more, True with each complete picture.
+    """
 
     def __init__(  # noqa: PLR0913 (collaborators)
         self,
@@ -65,16 +77,21 @@ class Reflector(Generic[T]):
         on_batch: Callable[[list[Delta[T]]], None],
         clock: Clock,
         chance: random.Random,
+        locate: Callable[[], Awaitable[Served | None]] = _nowhere_else,
+        on_served: Callable[[bool], None] = _nobody_asks,
     ) -> None:
         self.spec = spec
+        self.served = served
+        """Where it is read, or was until the server had it no more (`stats.absent`)."""
         self.store: Store[T] = Store()
         self.synced = asyncio.Event()
         """Set from the first complete picture on."""
         self.stats = ReflectorStats(clock, last_byte_at=clock.now())
-        self._path = served.path
         self._decoder = decoder
         self._transport = transport
         self._on_batch = on_batch
+        self._locate = locate
+        self._on_served = on_served
         self._clock = clock
         self._chance = chance
         self._backoff = Backoff(clock, chance)
@@ -110,7 +127,7 @@ class Reflector(Generic[T]):
                 case Forbidden() | Unauthorized():
                     await self._backoff.longest()
                 case NotFound():
-                    await self._backoff.pause(_ABSENT_S)
+                    await self._look_around()
                 case TooManyRequests(retry_after_s=float(wait_s)):
                     await self._clock.sleep(wait_s + self._chance.uniform(0.0, 1.0))
                 case ApiError() if _is_from_the_future(outcome):
@@ -118,6 +135,28 @@ class Reflector(Generic[T]):
                     await self._backoff.next()
                 case ApiError():
                     await self._backoff.next()
+
+    async def _look_around(self) -> None:
+        """Not found where it was: moved to another version, or gone. What is mirrored stays until there is a new picture."""
+        try:
+            served = await self._locate()
+        except Unanswered as why:
+            self.stats.last_error = str(why)
+            await self._backoff.next()
+            return
+        if served is not None:
+            if served != self.served:
+                _log.warning("kind is served elsewhere now", kind=self.spec.name, was=self.served.path, now=served.path)
+                self.served = served
+                self._start_over("moved")
+            await self._backoff.next()
+            return
+        if not self.stats.absent:
+            _log.warning("kind is not served any more", kind=self.spec.name)
+        self.stats.absent = True
+        self._start_over("absent")
+        self._on_served(False)
+        await self._backoff.pause(_ABSENT_S)
 
     async def _follow(self) -> Ended | ApiError:
         """One way through: a picture if there is none, then the stream until it ends. How it ended is the value."""
@@ -139,7 +178,7 @@ class Reflector(Generic[T]):
         query = {"limit": _PAGE} | self._selection()
         objects: list[T | Broken] = []
         while True:
-            page = page_of(await self._transport.list(self._path, query))
+            page = page_of(await self._transport.list(self.served.path, query))
             self._heard()
             for n, raw in enumerate(page.items or (), start=1):
                 if (obj := self._decode(raw)) is not None:
@@ -159,6 +198,7 @@ class Reflector(Generic[T]):
         self.stats.synthesised_deletes += vanished
         self.stats.synced = True
         self._deliver(deltas)
+        self._on_served(True)
         self.synced.set()
 
     def _start_over(self, cause: str) -> None:
@@ -170,7 +210,7 @@ class Reflector(Generic[T]):
     async def _stream(self) -> Ended:
         query = self._stream_query()
         started = self._clock.now()
-        async with self._transport.watch(self._path, query, inactivity_timeout_s=INACTIVITY_S) as chunks:
+        async with self._transport.watch(self.served.path, query, inactivity_timeout_s=INACTIVITY_S) as chunks:
             self._heard()
             rest = b""
             async for chunk in chunks:
@@ -294,7 +334,6 @@ class Reflector(Generic[T]):
             say = _log.info if self._has_progressed or isinstance(error, Gone) else _log.warning
             say("watch interrupted", kind=self.spec.name, error=text, status=error.status)
         self.stats.last_error = text
-        self.stats.absent = isinstance(error, NotFound)
         self.stats.denied = f"cannot {text}" if isinstance(error, (Forbidden, Unauthorized)) else ""
 
 

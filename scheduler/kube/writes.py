@@ -17,13 +17,16 @@ from scheduler.core.decode import Broken, ObjectDecoder
 from scheduler.core.disruption import DISRUPTION_TARGET
 from scheduler.core.errors import Ambiguous, Fenced, NotFound, TooManyRequests, Unavailable
 from scheduler.core.pod import Pod, PodCondition
+from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim
 from scheduler.kube.lane import Lane
 from scheduler.kube.leasebody import Lease, LeaseSpec, lease_change, new_lease, read_answer, write_answer
 from scheduler.kube.throttle import Throttle
 from scheduler.kube.timestamps import micros, seconds
+from scheduler.kube.volumebody import owners_of_selection, prebinding, selection
 from scheduler.kube.wire import MERGE, STRATEGIC_MERGE, Transport
 
-FIELD_MANAGER: Final = {"fieldManager": "kubestow"}
+_OURS: Final = "kubestow"
+FIELD_MANAGER: Final = {"fieldManager": _OURS}
 _STATUS_RETRIES_S: Final = (0.01, 0.05, 0.25)
 """client-go's default back-off: four steps from 10 ms, factor 5 (docs/spec/core.md §3.8)."""
 
@@ -47,6 +50,14 @@ WRITES: Final[tuple[Rule, ...]] = (
 
 EVICTION_RULES: Final[tuple[Rule, ...]] = (Rule("", "pods", "delete"),)
 """Only with a preemption plugin."""
+
+VOLUME_RULES: Final[tuple[Rule, ...]] = (
+    Rule("", "persistentvolumes", "patch"),
+    Rule("", "persistentvolumes", "get"),
+    Rule("", "persistentvolumeclaims", "patch"),
+    Rule("", "persistentvolumeclaims", "get"),
+)
+"""Only with the VolumeBinding plugin; the reads settle what became of a write, and what the watch does not show yet."""
 
 LEASE_RULES: Final[tuple[Rule, ...]] = (
     Rule("coordination.k8s.io", "leases", "create"),
@@ -97,6 +108,8 @@ class ApiWriter:
         self._may_write = may_write
         self._lane = Lane()
         self._pods: ObjectDecoder[Pod] = ObjectDecoder("Pod", Pod)
+        self._volumes = ObjectDecoder("PersistentVolume", PersistentVolume)
+        self._claims = ObjectDecoder("PersistentVolumeClaim", PersistentVolumeClaim)
 
     async def turn(self) -> None:
         """A token for one binding or deletion, first in the line. Cancelling gives it back."""
@@ -155,12 +168,46 @@ class ApiWriter:
 
     async def read_pod(self, namespace: str, name: str) -> Pod | Broken | None:
         """The newest state, from the server's storage rather than its cache; None when the pod is gone."""
-        await self._throttle.take(urgent=True)
-        try:
-            raw = await self._transport.get(_pod_path(namespace, name))
-        except NotFound:
-            return None
-        return self._pods.decode(raw)
+        raw = await self._read(_pod_path(namespace, name))
+        return self._pods.decode(raw) if raw is not None else None
+
+    async def prebind_volume(
+        self, volume: PersistentVolume, claim: PersistentVolumeClaim, *, marks: bool
+    ) -> PersistentVolume | Broken:
+        """Reserve the volume for the claim, and with `marks` say that a controller did. The volume as it is then.
+
+        Precondition: nothing was written to the volume since `volume`; `Conflict` otherwise. With a token of its own and
+        never repeated, as every write to a volume or claim: the caller looks what is the case and decides again.
+        """
+        body = prebinding(volume, claim, marks=marks)
+        return self._volumes.decode(await self._patch_once(_volume_path(volume.metadata.name), body))
+
+    async def select_node(self, claim: PersistentVolumeClaim, node_name: str) -> PersistentVolumeClaim | Broken:
+        """Tell the provisioner where the claim's volume is needed. Precondition: nothing was written since `claim`."""
+        return await self._select(claim, node_name)
+
+    async def clear_selected_node(self, claim: PersistentVolumeClaim) -> PersistentVolumeClaim | Broken:
+        """Take that back. Precondition: nothing was written since `claim`."""
+        return await self._select(claim, None)
+
+    async def read_volume(self, name: str) -> PersistentVolume | Broken | None:
+        """The newest state, from the server's storage; None when it is gone."""
+        raw = await self._read(_volume_path(name))
+        return self._volumes.decode(raw) if raw is not None else None
+
+    async def read_claim(self, namespace: str, name: str) -> PersistentVolumeClaim | Broken | None:
+        """As `read_volume`."""
+        raw = await self._read(_claim_path(namespace, name))
+        return self._claims.decode(raw) if raw is not None else None
+
+    async def claim_written_by(self, namespace: str, name: str) -> str | None:
+        """Whose the claim's selected node is by now (`metadata.managedFields`): `FIELD_MANAGER`'s name if it is ours alone.
+
+        None without claim or annotation, and where the server keeps no such books.
+        """
+        raw = await self._read(_claim_path(namespace, name))
+        owners = owners_of_selection(raw) if raw is not None else ()
+        return next((owner for owner in owners if owner != _OURS), owners[0] if owners else None)
 
     async def create_event(self, namespace: str, body: bytes) -> None:
         """Create an Event from its JSON. Precondition: its name is free; `Conflict` means that it already arrived."""
@@ -180,6 +227,29 @@ class ApiWriter:
         """
         body = _encode({"series": {"count": count, "lastObservedTime": micros(last_observed_s)}})
         await self._patch(f"{_events_path(namespace)}/{name}", body)
+
+    async def _read(self, path: str) -> bytes | None:
+        await self._throttle.take(urgent=True)
+        try:
+            return await self._transport.get(path)
+        except NotFound:
+            return None
+
+    async def _select(self, claim: PersistentVolumeClaim, node_name: str | None) -> PersistentVolumeClaim | Broken:
+        path = _claim_path(claim.metadata.namespace, claim.metadata.name)
+        return self._claims.decode(await self._patch_once(path, selection(claim, node_name)))
+
+    async def _patch_once(self, path: str, body: bytes) -> bytes:
+        """For what a pod's place waits for, and the caller must look at before it is said again."""
+        await self._throttle.take(urgent=True)
+        self._check_fence()
+        self._lane.urgent_enters()
+        try:
+            return await self._transport.patch(
+                path, body, content_type=MERGE, query=FIELD_MANAGER, before_sending=self._check_fence
+            )
+        finally:
+            self._lane.urgent_leaves()
 
     async def _persistently(self, write: Callable[[], Awaitable[None]], *, is_urgent: bool) -> None:
         """For what may be repeated after an answer that was lost. What a pod's place waits for goes before events."""
@@ -281,6 +351,14 @@ class LeaseWriter:
 
 def _pod_path(namespace: str, name: str) -> str:
     return f"/api/v1/namespaces/{namespace}/pods/{name}"
+
+
+def _volume_path(name: str) -> str:
+    return f"/api/v1/persistentvolumes/{name}"
+
+
+def _claim_path(namespace: str, name: str) -> str:
+    return f"/api/v1/namespaces/{namespace}/persistentvolumeclaims/{name}"
 
 
 def _events_path(namespace: str) -> str:

@@ -27,6 +27,7 @@ from scheduler.plugins.prioritysort import PrioritySort
 from scheduler.plugins.schedulinggates import SchedulingGates
 from scheduler.plugins.tainttoleration import TaintToleration
 from scheduler.plugins.unsupported import UnsupportedFeatures
+from scheduler.plugins.volumebinding import VolumeBinding
 
 GROUP: Final = "kubestow.plugins"
 """Entry point group: the name is the plugin's, the object a `Factory`."""
@@ -42,6 +43,7 @@ BUILT_IN: Final[Mapping[str, Factory]] = {
     NodeResourcesFit.name: NodeResourcesFit,
     PodTopologySpread.name: PodTopologySpread,
     InterPodAffinity.name: InterPodAffinity,
+    VolumeBinding.name: VolumeBinding,
     DynamicResources.name: DynamicResources,
     DefaultPreemption.name: DefaultPreemption,
     NodeResourcesBalancedAllocation.name: NodeResourcesBalancedAllocation,

@@ -52,10 +52,6 @@ def unsupported(pod: Pod) -> list[str]:
     """What in this pod cannot be judged yet, in words; empty for a pod that can be placed."""
     spec = pod.spec
     found = []
-    if any(volume.persistent_volume_claim is not None for volume in spec.volumes):
-        found.append("persistentVolumeClaim volumes")
-    if any(volume.ephemeral is not None for volume in spec.volumes):
-        found.append("ephemeral volumes")
     if spec.resource_claims:
         found.append("resource claims")
     if spec.scheduling_group is not None:

@@ -13,13 +13,13 @@ from scheduler.core.pod import Pod
 from scheduler.testing.apiserver.patches import merge
 
 Manifest = dict[str, Any]
-_T = TypeVar("_T")
+_T_co = TypeVar("_T_co", covariant=True)
 
 
-class _Builder(Generic[_T]):
-    """What pods and nodes share."""
+class Builder(Generic[_T_co]):
+    """What builders of all kinds share."""
 
-    def __init__(self, manifest: Manifest, typ: type[_T]) -> None:
+    def __init__(self, manifest: Manifest, typ: type[_T_co]) -> None:
         self._manifest = manifest
         self._typ = typ
 
@@ -28,7 +28,7 @@ class _Builder(Generic[_T]):
         copied: Manifest = _copied(self._manifest)
         return copied
 
-    def typed(self) -> _T:
+    def typed(self) -> _T_co:
         """As `core` decodes it."""
         return from_manifest(self._typ, self._manifest)
 
@@ -71,7 +71,7 @@ class _Builder(Generic[_T]):
         return self.set(patch)
 
 
-class PodBuilder(_Builder[Pod]):
+class PodBuilder(Builder[Pod]):
     """One container named `main` unless `container` adds more."""
 
     def cpu(self, amount: str) -> Self:
@@ -163,11 +163,21 @@ class PodBuilder(_Builder[Pod]):
 
     def pvc(self, claim_name: str) -> Self:
         """One more volume, of a claim."""
-        volume = {"name": f"volume-{claim_name}", "persistentVolumeClaim": {"claimName": claim_name}}
-        return self._append("spec.volumes", volume)
+        return self.volume(f"volume-{claim_name}", persistentVolumeClaim={"claimName": claim_name})
+
+    def ephemeral(self, name: str, request: str = "1Gi", storage_class: str = "") -> Self:
+        """One more volume, with a claim of its own that the ephemeral controller makes: `<pod>-<name>`."""
+        spec: Manifest = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": request}}}
+        if storage_class:
+            spec["storageClassName"] = storage_class
+        return self.volume(name, ephemeral={"volumeClaimTemplate": {"spec": spec}})
+
+    def volume(self, name: str, **source: Manifest) -> Self:
+        """One more volume of any source, as it is written in a manifest: `.volume("scratch", emptyDir={})`."""
+        return self._append("spec.volumes", {"name": name} | source)
 
 
-class NodeBuilder(_Builder[Node]):
+class NodeBuilder(Builder[Node]):
     """Ready, with room for 110 pods and nothing else until told."""
 
     def cpu(self, amount: str) -> Self:

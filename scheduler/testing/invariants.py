@@ -6,14 +6,17 @@ was preempted and for whom.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from scheduler.core.decode import from_manifest
 from scheduler.core.disruption import DISRUPTION_TARGET, PREEMPTION_BY_SCHEDULER
 from scheduler.core.node import Node
+from scheduler.core.placement import selector_matches
 from scheduler.core.pod import Pod
+from scheduler.core.podclaims import claim_uses
 from scheduler.core.podinfo import Requests, allocatable, host_ports, requests_of
+from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim
 from scheduler.testing.apiserver import ApiServer
 
 Object = dict[str, Any]
@@ -162,6 +165,93 @@ def on_missing_nodes(server: ApiServer) -> list[str]:
         for pod in server.objects("pods")
         if pod["spec"].get("nodeName", "") not in {"", *names}
     ]
+
+
+def claimed_twice(server: ApiServer) -> list[str]:
+    """A volume belongs to one claim: it is bound to one alone, and says in its claimRef that it is that one's.
+
+    Claims whose volume is gone, or that are Lost already, are somebody else's matter.
+    """
+    volumes = _volumes(server)
+    holders: dict[str, list[str]] = {}
+    broken = []
+    for key, claim in _claims(server).items():
+        name = claim.spec.volume_name
+        if not claim.is_fully_bound or claim.status.phase == "Lost" or name not in volumes:
+            continue
+        holders.setdefault(name, []).append(key)
+        meant = volumes[name].spec.claim_ref
+        if meant is None or meant.uid != claim.metadata.uid:
+            broken.append(
+                f"claim {key} is bound to volume {name}, which is meant for {meant.key if meant else 'nobody'}"
+            )
+    broken += [f"volume {name} is bound to {' and '.join(keys)}" for name, keys in holders.items() if len(keys) > 1]
+    return broken
+
+
+def volumes_of_pods(server: ApiServer) -> list[str]:
+    """An unfinished pod on a node has volumes for all its claims, can reach them from there, and shares none by another claim."""
+    volumes, claims = _volumes(server), _claims(server)
+    labels = {node["metadata"]["name"]: node["metadata"].get("labels") or {} for node in server.objects("nodes")}
+    users: dict[str, dict[str, str]] = {}
+    broken = []
+    for pod in (from_manifest(Pod, obj) for obj in server.objects("pods")):
+        node = pod.spec.node_name
+        if not node or pod.is_terminal:
+            continue
+        for use in claim_uses(pod):
+            claim = claims.get(use.key)
+            if claim is None or not claim.is_fully_bound:
+                broken.append(f"pod {pod.key} is on {node}, and claim {use.key} has no volume")
+                continue
+            name = claim.spec.volume_name
+            affinity = volumes[name].spec.node_affinity if name in volumes else None
+            required = None if affinity is None else affinity.required
+            if node in labels and required is not None and not selector_matches(required, node, labels[node]):
+                broken.append(f"pod {pod.key} is on {node}, which cannot reach volume {name}")
+            users.setdefault(name, {}).setdefault(use.key, pod.key)
+    for name, by_claim in users.items():
+        if len(by_claim) > 1:
+            broken.append(f"volume {name} is used by pods {' and '.join(by_claim.values())} through different claims")
+    return broken
+
+
+def segments_overdrawn(server: ApiServer, driver: str, topology_key: str, space: Mapping[str, int]) -> list[str]:
+    """The volumes of a driver fit where they are; `space` is bytes by value of the topology label."""
+    used: dict[str, int] = {}
+    for volume in _volumes(server).values():
+        required = volume.spec.node_affinity.required if volume.spec.node_affinity is not None else None
+        if volume.spec.csi is None or volume.spec.csi.driver != driver or required is None:
+            continue
+        for term in required.node_selector_terms:
+            for expression in term.match_expressions:
+                if expression.key == topology_key and len(expression.values) == 1:
+                    used[expression.values[0]] = used.get(expression.values[0], 0) + volume.capacity.value
+    return [
+        f"segment {segment} of {driver}: {amount} bytes in volumes, {space.get(segment, 0)} there"
+        for segment, amount in used.items()
+        if amount > space.get(segment, 0)
+    ]
+
+
+def stranded(server: ApiServer) -> list[str]:
+    """No claim without a volume waits for a node that does not exist."""
+    names = {node["metadata"]["name"] for node in server.objects("nodes")}
+    return [
+        f"claim {key} waits for node {claim.selected_node}, which does not exist"
+        for key, claim in _claims(server).items()
+        if not claim.spec.volume_name and (claim.selected_node or "") not in {"", *names}
+    ]
+
+
+def _volumes(server: ApiServer) -> dict[str, PersistentVolume]:
+    volumes = (from_manifest(PersistentVolume, obj) for obj in server.objects("persistentvolumes"))
+    return {volume.key: volume for volume in volumes}
+
+
+def _claims(server: ApiServer) -> dict[str, PersistentVolumeClaim]:
+    claims = (from_manifest(PersistentVolumeClaim, obj) for obj in server.objects("persistentvolumeclaims"))
+    return {claim.key: claim for claim in claims}
 
 
 def _key(obj: Object) -> str:

@@ -6,11 +6,21 @@ For unit tests of decisions and of plugins; the whole daemon is tested against t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from scheduler.core.decode import Broken
+from scheduler.core.meta import Metadata
 from scheduler.core.pod import Pod, PodCondition
+from scheduler.core.volumes import (
+    BOUND_BY_CONTROLLER,
+    SELECTED_NODE,
+    ObjectRef,
+    PersistentVolume,
+    PersistentVolumeClaim,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +76,21 @@ class ScriptedWriter:
     turn_hold: asyncio.Event | None = None
     """When set, a turn waits for it."""
 
+    volumes: dict[str, PersistentVolume | Broken] = field(default_factory=dict)
+    """What `read_volume` answers, by name; a write shows here, with a newer resourceVersion (they are numbers here)."""
+    claims: dict[str, PersistentVolumeClaim | Broken] = field(default_factory=dict)
+    """What `read_claim` answers, by namespace/name; a write shows here."""
+    owners: dict[str, str] = field(default_factory=dict)
+    """What `claim_written_by` answers, by namespace/name."""
+    prebinds: list[tuple[str, str, bool]] = field(default_factory=list)
+    """Volume, claim, `marks`: each that was asked for, also those that `on_prebind` refused."""
+    selections: list[tuple[str, str | None]] = field(default_factory=list)
+    """Claim and node, None for a clearing."""
+    on_prebind: Callable[[PersistentVolume, PersistentVolumeClaim], None] | None = None
+    on_select: Callable[[PersistentVolumeClaim, str | None], None] | None = None
+    """Both may raise, or change `volumes` and `claims` first, as a lost answer would."""
+    newest: int = 0
+
     async def turn(self) -> None:
         """As the `Writer` port."""
         if self.turn_hold is not None:
@@ -99,3 +124,63 @@ class ScriptedWriter:
         if self.on_read is not None:
             self.on_read()
         return self.server.get(f"{namespace}/{name}")
+
+    # -- volumes -------------------------------------------------------------------------------------------------------
+
+    async def prebind_volume(
+        self, volume: PersistentVolume, claim: PersistentVolumeClaim, *, marks: bool
+    ) -> PersistentVolume | Broken:
+        """As the `Writer` port."""
+        self.prebinds.append((volume.key, claim.key, marks))
+        if self.on_prebind is not None:
+            self.on_prebind(volume, claim)
+        metadata = self._next(volume.metadata, {BOUND_BY_CONTROLLER: "yes"} if marks else {})
+        ref = ObjectRef(claim.metadata.namespace, claim.metadata.name, claim.metadata.uid)
+        written = replace(volume, metadata=metadata, spec=replace(volume.spec, claim_ref=ref))
+        self.volumes[volume.key] = written
+        return written
+
+    async def select_node(self, claim: PersistentVolumeClaim, node_name: str) -> PersistentVolumeClaim | Broken:
+        """As the `Writer` port."""
+        return self._selected(claim, node_name)
+
+    async def clear_selected_node(self, claim: PersistentVolumeClaim) -> PersistentVolumeClaim | Broken:
+        """As the `Writer` port."""
+        return self._selected(claim, None)
+
+    async def read_volume(self, name: str) -> PersistentVolume | Broken | None:
+        """As the `Writer` port."""
+        if self.on_read is not None:
+            self.on_read()
+        return self.volumes.get(name)
+
+    async def read_claim(self, namespace: str, name: str) -> PersistentVolumeClaim | Broken | None:
+        """As the `Writer` port."""
+        if self.on_read is not None:
+            self.on_read()
+        return self.claims.get(f"{namespace}/{name}")
+
+    async def claim_written_by(self, namespace: str, name: str) -> str | None:
+        """As the `Writer` port."""
+        if self.on_read is not None:
+            self.on_read()
+        return self.owners.get(f"{namespace}/{name}")
+
+    def _selected(self, claim: PersistentVolumeClaim, node_name: str | None) -> PersistentVolumeClaim:
+        self.selections.append((claim.key, node_name))
+        if self.on_select is not None:
+            self.on_select(claim, node_name)
+        metadata = self._next(claim.metadata, {SELECTED_NODE: node_name})
+        written = replace(claim, metadata=metadata)
+        self.claims[claim.key] = written
+        if node_name is None:
+            self.owners.pop(claim.key, None)
+        else:
+            self.owners[claim.key] = "kubestow"
+        return written
+
+    def _next(self, metadata: Metadata, annotations: Mapping[str, str | None]) -> Metadata:
+        """With a newer version and these annotations; None removes one."""
+        self.newest = max(self.newest, int(metadata.resource_version or "0")) + 1
+        merged = {key: value for key, value in {**metadata.annotations, **annotations}.items() if value is not None}
+        return replace(metadata, resource_version=str(self.newest), annotations=merged)

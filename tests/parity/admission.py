@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from tests.parity.priorities import of_class
-from tests.parity.scenario import TOPOLOGY, Json
+from tests.parity.words import TOPOLOGY, Json
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _COPIED: Final = (TOPOLOGY["zone"], TOPOLOGY["region"])

@@ -13,8 +13,9 @@ from scheduler.testing.apiserver import ApiServer, Refused
 from tests.e2e.cluster import each
 from tests.parity.admission import admitted, labelled
 from tests.parity.priorities import priority_classes
-from tests.parity.scenario import Json, Scenario, named
+from tests.parity.scenario import Scenario, named
 from tests.parity.suite import NAMESPACES
+from tests.parity.words import Json
 
 T = TypeVar("T")
 
@@ -28,10 +29,20 @@ _PATHS: Final = {
     "StatefulSet": "/apis/apps/v1/namespaces/{}/statefulsets",
     "PodDisruptionBudget": "/apis/policy/v1/namespaces/{}/poddisruptionbudgets",
     "PriorityClass": "/apis/scheduling.k8s.io/v1/priorityclasses",
+    "PersistentVolume": "/api/v1/persistentvolumes",
+    "PersistentVolumeClaim": "/api/v1/namespaces/{}/persistentvolumeclaims",
+    "StorageClass": "/apis/storage.k8s.io/v1/storageclasses",
+    "CSINode": "/apis/storage.k8s.io/v1/csinodes",
+    "CSIDriver": "/apis/storage.k8s.io/v1/csidrivers",
+    "CSIStorageCapacity": "/apis/storage.k8s.io/v1/namespaces/{}/csistoragecapacities",
+    "VolumeAttachment": "/apis/storage.k8s.io/v1/volumeattachments",
 }
 KINDS: Final = tuple(_PATHS)
 WORKLOADS: Final = ("Service", "ReplicationController", "ReplicaSet", "StatefulSet")
-_WIPED: Final = ("Pod", "Node", "PodDisruptionBudget", *WORKLOADS)
+VOLUMES: Final = ("PersistentVolumeClaim", "PersistentVolume")
+"""What a trial changes."""
+_SETTINGS: Final = ("StorageClass", "CSINode", "CSIDriver", "CSIStorageCapacity", "VolumeAttachment")
+_WIPED: Final = ("Pod", "Node", "PodDisruptionBudget", *WORKLOADS, *VOLUMES, *_SETTINGS)
 _PATIENCE_S: Final = 60.0
 _PAUSE_S: Final = 0.01
 _OWN_SERVICE: Final = "kubernetes"
@@ -184,6 +195,11 @@ async def put(api: Api, scenario: Scenario) -> None:
     await each((*scenario.nodes, *scenario.workloads), lambda item: create_whole(api, item))
 
 
+async def put_settings(api: Api, scenario: Scenario) -> None:
+    """Classes, drivers, what they say of nodes and of their room, and attachments."""
+    await each(scenario.storage.settings, lambda item: create_whole(api, item))
+
+
 async def put_budgets(api: Api, scenario: Scenario) -> None:
     """Its disruption budgets."""
     await each(scenario.budgets, lambda budget: create_whole(api, budget))
@@ -199,24 +215,27 @@ async def put_pods(api: Api, scenario: Scenario, *, waiting_for: str) -> None:
         await api.delete("Pod", metadata["name"], metadata["namespace"], gracefully=True)
 
 
-async def create_whole(api: Api, manifest: Json) -> None:
-    """With the status it has, also of a kind whose status a server does not take from its creator."""
-    await api.create(manifest)
+async def create_whole(api: Api, manifest: Json) -> Json:
+    """With the status it has, also of a kind whose status a server does not take from its creator. As it was created."""
+    created = await api.create(manifest)
     if (status := manifest.get("status")) and manifest["kind"] != "Node":
         metadata = manifest["metadata"]
-        await api.patch(manifest["kind"], metadata["name"], metadata["namespace"], {"status": status})
+        await api.patch(manifest["kind"], metadata["name"], metadata.get("namespace", ""), {"status": status})
+    return created
 
 
 async def wipe(api: Api, kinds: Iterable[str] = _WIPED) -> None:
     """Nothing of these kinds: by default, of all but what lasts."""
     for kind in kinds:
-        while left := list(_removable(await api.items(kind))):
-            await each(left, lambda place, kind=kind: api.delete(kind, *place))  # type: ignore[misc]
+        while left := [item for item in await api.items(kind) if item["metadata"]["name"] != _OWN_SERVICE]:
+            await each(left, lambda item, kind=kind: _remove(api, kind, item["metadata"]))  # type: ignore[misc]
             await asyncio.sleep(0)
 
 
-def _removable(items: Iterable[Json]) -> Iterable[tuple[str, str]]:
-    for item in items:
-        metadata = item["metadata"]
-        if metadata["name"] != _OWN_SERVICE:
-            yield metadata["name"], metadata.get("namespace", "default")
+async def _remove(api: Api, kind: str, metadata: Json) -> None:
+    """Finalizers are for controllers that there are not."""
+    place = (metadata["name"], metadata.get("namespace", "default"))
+    if metadata.get("finalizers"):
+        await api.patch(kind, *place, {"metadata": {"finalizers": None}})
+    if "deletionTimestamp" not in metadata or not metadata.get("finalizers"):
+        await api.delete(kind, *place)

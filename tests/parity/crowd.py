@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from tests.parity.generate import Dice
-from tests.parity.scenario import Json
+from tests.parity.words import Json
 
 CROWDS: Final = range(90)
 """Seeds."""

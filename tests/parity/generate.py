@@ -7,7 +7,7 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Final, TypeVar
 
-from tests.parity.scenario import Json
+from tests.parity.words import Json
 
 T = TypeVar("T")
 

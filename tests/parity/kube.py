@@ -12,24 +12,18 @@ from typing import Final
 from tests.e2e.controlplane.harness import ControlPlane
 from tests.parity.api import WORKLOADS, Api, create_whole, wipe
 from tests.parity.priorities import PRIORITIES
-from tests.parity.scenario import (
-    DEFAULT_PROFILE,
-    Json,
-    Scenario,
-    budget,
-    named,
-    node,
-    pod as scenario_pod,
-    workload,
-)
+from tests.parity.scenario import DEFAULT_PROFILE, Scenario, budget, named, node, pod as scenario_pod, workload
+from tests.parity.seen import PROFILES, Seen
 from tests.parity.side import Side
 from tests.parity.suite import scheduler_configuration
 from tests.parity.verdict import Scores, Verdict
+from tests.parity.words import Json
 
 _PROBES: Final = "probes"
 _ASIDE: Final = "kube-system"
 """A namespace in which no scenario has anything."""
-_LOUD: Final = "schedule_one=10,preemption=5,executor=5,default_preemption=5"
+_LOUD: Final = "schedule_one=10,preemption=5,executor=5,default_preemption=5,binder=4"
+_HEADED: Final = re.compile(r'"BindPodVolumes" pod="([^"]*)" node="([^"]*)"')
 _PICKED: Final = re.compile(r'"Pod is a potential preemption victim on node" pod="([^"]*)" node="([^"]*)"')
 _AIMED: Final = '"the target node for the preemption is determined" pod="{}" node="{}"'
 _SPARED: Final = '"Victim Pod is already being deleted, skipping the API call for it" preemptor="{}"'
@@ -90,19 +84,30 @@ class Kube(Side):
         self._last = 0
         self._are_workloads_old = False
         """What was seen of them last is of another scenario."""
+        self._are_settings_old = False
+        self._seen = Seen(api, self.probe, self.until)
         self._are_budgets_old = False
 
     @staticmethod
     async def start(plane: LoudPlane) -> None:
         """With every profile of the suite; returns when it is healthy."""
-        await plane.start_scheduler(scheduler_configuration("kube", more={_PROBES: _PROBING}))
+        await plane.start_scheduler(scheduler_configuration("kube", more={_PROBES: _PROBING, **PROFILES}))
 
     async def see_nothing(self) -> None:
         """Return when the cluster was seen without nodes."""
         await self._until_told("no nodes available")
 
     async def see(self, scenario: Scenario) -> None:
-        """Nothing to wait for once all but the pods was seen: they come in order, and the asked one comes last."""
+        """Claims and PVs. Pods need not be waited for: they come in order, and the asked one comes last."""
+        if scenario.nodes and (scenario.storage.claims or scenario.storage.volumes):
+            await self._seen.volumes()
+
+    async def see_settings(self, scenario: Scenario) -> None:
+        """While there are no nodes: what no trial changes of storage, and that older ones are gone."""
+        if scenario.uses_volumes or self._are_settings_old:
+            await self._seen.settings()
+            await self.see_nothing()
+        self._are_settings_old = scenario.uses_volumes
 
     async def see_cluster(self, scenario: Scenario) -> None:
         """All but pods and budgets. `see_nothing` came before the nodes were made: else those of the last one may count."""
@@ -184,6 +189,10 @@ class Kube(Side):
             if who == key:
                 scores[plugin][place] = int(score)
         return dict(scores)
+
+    def _headed(self, pod: Json) -> str:
+        (place,) = {place for who, place in _HEADED.findall(self._heard_since()) if who == _key(pod)}
+        return place
 
     async def _settle(self, pod: Json, nominated: str) -> None:
         key = _key(pod)

@@ -24,10 +24,11 @@ from scheduler.options import RunOptions
 from scheduler.testing.apiserver.defaults import GATED as BLOCKED
 from tests.parity.admission import admitted
 from tests.parity.api import KINDS, Api
-from tests.parity.scenario import Json, Scenario, named
+from tests.parity.scenario import Scenario, named
 from tests.parity.side import Side
 from tests.parity.suite import scheduler_configuration
 from tests.parity.verdict import GATED, Scores, Verdict, Way
+from tests.parity.words import Json
 
 PREFIX: Final = "kubestow"
 _POINTS: Final = ("pre_enqueue", "pre_filter", "pre_filter_extensions", "filter", "post_filter", "pre_score", "score")

@@ -1,19 +1,21 @@
 """`python -m tests.parity.record`: every scenario through the real kube-scheduler, and through ours on the same cluster.
 
 Writes the recordings anew and exits with 1 if ours disagreed where `known` does not say so. `--only <text>` takes the scenarios whose key
-holds the text and writes nothing.
+holds the text and writes nothing, unless `--write` is given: then all others stay as they were recorded. `--kube` asks kube-scheduler alone.
 """
 
 import argparse
 import asyncio
+import contextlib
 import dataclasses
 import sys
 import time
+from collections.abc import AsyncIterator
 
 from scheduler.obs import logs
 from tests.e2e.controlplane.build import Unavailable
 from tests.parity import ours, recordings
-from tests.parity.api import Remote, make_lasting, put, put_budgets, wipe
+from tests.parity.api import Api, Remote, make_lasting, put, put_budgets, put_settings, wipe
 from tests.parity.known import surprises
 from tests.parity.kube import Kube, LoudPlane
 from tests.parity.ours import Ours
@@ -30,15 +32,18 @@ _MOST_TIMES = 200
 """While chance has not shown all ways that the scenario knows of."""
 
 
-async def record(chosen: list[Scenario]) -> tuple[list[tuple[Scenario, Recording]], int]:
-    """The recordings, and at how many asked pods there was a surprise; says what it was while it goes."""
+async def record(chosen: list[Scenario], *, alone: bool) -> tuple[list[tuple[Scenario, Recording]], int]:
+    """The recordings, and at how many asked pods there was a surprise; says what it was while it goes.
+
+    `alone`: without ours.
+    """
     old, done, disagreed = recordings.read(), [], 0
     async with LoudPlane() as plane, plane.client() as http:
         api = Remote(http)
         await make_lasting(api)
         await Kube.start(plane)
         kube = Kube(api, plane)
-        async with ours.running(api, pause_s=_PAUSE_S, kubeconfig=str(plane.kubeconfig)) as we:
+        async with _ours(api, plane, alone=alone) as we:
             for scenario in chosen:
                 before = old.get(scenario.key)
                 verdicts: dict[str, Verdict] = {}
@@ -51,12 +56,23 @@ async def record(chosen: list[Scenario]) -> tuple[list[tuple[Scenario, Recording
     return done, disagreed
 
 
-async def _run(scenario: Scenario, kube: Kube, we: Ours) -> dict[str, tuple[Verdict, list[str]]]:
+@contextlib.asynccontextmanager
+async def _ours(api: Api, plane: LoudPlane, *, alone: bool) -> AsyncIterator[Ours | None]:
+    if alone:
+        yield None
+        return
+    async with ours.running(api, pause_s=_PAUSE_S, kubeconfig=str(plane.kubeconfig)) as we:
+        yield we
+
+
+async def _run(scenario: Scenario, kube: Kube, we: Ours | None) -> dict[str, tuple[Verdict, list[str]]]:
     """Asked pod → kube-scheduler's verdict, and how ours differs."""
     await wipe(kube.api)
     await kube.see_nothing()
     await put_budgets(kube.api, scenario)
     await kube.see_budgets(scenario)
+    await put_settings(kube.api, scenario)
+    await kube.see_settings(scenario)
     await put(kube.api, scenario)
     stage = Stage(scenario)
     await stage.set_for(kube)
@@ -64,7 +80,9 @@ async def _run(scenario: Scenario, kube: Kube, we: Ours) -> dict[str, tuple[Verd
     found = {}
     for name in scenario.asked:
         theirs, doubts = await _ask_often(stage, kube, name, scenario.ways.get(name, 1))
-        found[name] = theirs, doubts + differences(theirs, await stage.ask(we, name))
+        if we is not None:
+            doubts += differences(theirs, await stage.ask(we, name))
+        found[name] = theirs, doubts
     return found
 
 
@@ -85,19 +103,28 @@ async def _ask_often(stage: Stage, kube: Kube, name: str, ways: int) -> tuple[Ve
     return dataclasses.replace(first, ways=tuple(sorted(seen))), doubts
 
 
+def _with_the_others(done: list[tuple[Scenario, Recording]]) -> list[tuple[Scenario, Recording]]:
+    """All scenarios that have a recording, in order: those that are done anew, the others as they are."""
+    new, old = {scenario.key: recording for scenario, recording in done}, recordings.read()
+    found = ((scenario, new.get(scenario.key, old.get(scenario.key))) for scenario in scenarios(pending=True))
+    return [(scenario, recording) for scenario, recording in found if recording is not None]
+
+
 def main() -> int:
     logs.setup("text", verbosity=-1)
     parser = argparse.ArgumentParser(prog="python -m tests.parity.record")
     parser.add_argument("--only", default="", metavar="TEXT")
-    only = parser.parse_args().only
-    chosen = [one for one in scenarios() if only in one.key]
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--kube", action="store_true")
+    given = parser.parse_args()
+    chosen = [one for one in scenarios(pending=True) if given.only in one.key]
     began = time.monotonic()
     try:
-        done, disagreed = asyncio.run(record(chosen))
+        done, disagreed = asyncio.run(record(chosen, alone=given.kube))
     except Unavailable as why:
         print(why, file=sys.stderr)  # noqa: T201
         return 1
-    changed = [] if only else recordings.write(done)
+    changed = recordings.write(_with_the_others(done)) if given.write or not given.only else []
     asked = sum(len(recording.verdicts) for _, recording in done)
     took_s = time.monotonic() - began
     print("recordings changed:", *(changed or ["none"]))  # noqa: T201

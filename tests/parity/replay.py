@@ -5,13 +5,14 @@ from dataclasses import dataclass, field
 
 from scheduler.testing.apiserver import ApiServer
 from tests.parity import ours
-from tests.parity.api import InProcess, make_lasting, put, put_budgets, wipe
+from tests.parity.api import InProcess, make_lasting, put, put_budgets, put_settings, wipe
 from tests.parity.mutants import MUTANTS, mutated
 from tests.parity.ours import Ours
 from tests.parity.recordings import Recording
-from tests.parity.scenario import Json, Scenario
+from tests.parity.scenario import Scenario
 from tests.parity.stage import Stage
 from tests.parity.verdict import Verdict, differences
+from tests.parity.words import Json
 
 _PAUSE_S = 0.001
 
@@ -60,6 +61,7 @@ async def replay(scenarios: Iterable[Scenario], recorded: Mapping[str, Recording
 async def _replay(scenario: Scenario, recorded: Mapping[str, Verdict], we: Ours, result: Replay) -> None:
     await wipe(we.api)
     await put(we.api, scenario)
+    await put_settings(we.api, scenario)
     await put_budgets(we.api, scenario)
     stage = Stage(scenario)
     await stage.set_for(we)

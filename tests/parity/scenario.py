@@ -8,7 +8,7 @@ The short form, as the files in `scenarios/` and the generator write it (everyth
     waiting:   name: {nominated: node, and what an asked pod may have}       # gated pods of the scheduler that is asked
     budgets:   name: {allowed, disrupted: [pod], match or selector, namespace}  # PodDisruptionBudgets
     workloads: name: {kind: Service, selector, namespace}                    # or one of the three controllers
-    asked:     name: {namespace, labels, requests, image, owner: Kind/name, gates, ports: ["TCP/80/127.0.0.1"],
+    asked:     name: {namespace, claims, volumes, labels, requests, image, owner: Kind/name, gates, ports: ["TCP/80/127.0.0.1"],
                       priority, never_preempts, started, disrupted, nominated, ways,
                       needs_nodes, likes_nodes, needs_near, likes_near, needs_apart, likes_apart, spread,
                       and some fields of a pod's spec as they are}
@@ -22,20 +22,14 @@ for the well-known topology keys, in labels and in terms. A label that is null i
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from tests.parity.priorities import class_name
+from tests.parity.storage import Storage, pod_volumes, storage
+from tests.parity.words import Json, labels as long_labels, long_key, nothing_left, slug
 
-Json = dict[str, Any]
-
-TOPOLOGY: Final = {
-    "host": "kubernetes.io/hostname",
-    "zone": "topology.kubernetes.io/zone",
-    "region": "topology.kubernetes.io/region",
-}
 ROOM: Final = {"cpu": "4", "memory": "8Gi", "pods": "110", "ephemeral-storage": "10Gi"}
 DEFAULT_PROFILE: Final = "default"
 WAITS: Final = "parity.test/waits"
@@ -71,6 +65,12 @@ class Scenario:
     asked: Mapping[str, Json]
     ways: Mapping[str, int]
     """Of the asked pods for which several outcomes are possible: how many."""
+    storage: Storage
+
+    @property
+    def uses_volumes(self) -> bool:
+        """Whether anything of storage is there or asked for."""
+        return bool(self.storage) or any("volumes" in one["spec"] for one in (*self.pods, *self.asked.values()))
 
     @property
     def key(self) -> str:
@@ -79,10 +79,13 @@ class Scenario:
 
     def digest(self) -> str:
         """Changes with anything that could change an outcome."""
-        parts = (
+        parts: tuple[object, ...] = (
             *(self.profile, self.nodes, self.pods, sorted(self.leaving), self.waiting, self.budgets, self.workloads),
             *(self.asked, self.ways),
         )
+        if self.storage:
+            kept = self.storage
+            parts = (*parts, kept.settings, kept.claims, kept.volumes, sorted(kept.leaving))
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -96,7 +99,7 @@ def scenario(group: str, short: Json) -> Scenario:
         profile=short.pop("profile", DEFAULT_PROFILE),
         nodes=tuple(node(name, given or {}) for name, given in (short.pop("nodes", None) or {}).items()),
         pods=tuple(pod(name, given) for name, given in pods.items()),
-        leaving=frozenset(_slug(name) for name, given in pods.items() if given.get("leaving")),
+        leaving=frozenset(slug(name) for name, given in pods.items() if given.get("leaving")),
         waiting=tuple(
             pod(name, {"gates": [WAITS]} | given) for name, given in (short.pop("waiting", None) or {}).items()
         ),
@@ -104,8 +107,9 @@ def scenario(group: str, short: Json) -> Scenario:
         workloads=tuple(workload(name, given) for name, given in (short.pop("workloads", None) or {}).items()),
         asked={name: pod(name, given or {}) for name, given in asked.items()},
         ways={name: given["ways"] for name, given in asked.items() if "ways" in (given or {})},
+        storage=storage(short),
     )
-    _nothing_left(read.key, short)
+    nothing_left(read.key, short)
     return read
 
 
@@ -127,11 +131,11 @@ def node(name: str, short: Json) -> Json:
         spec["taints"] = [_taint(text) for text in taints]
     if short.pop("cordoned", False):
         spec["unschedulable"] = True
-    _nothing_left(f"node {name}", short)
+    nothing_left(f"node {name}", short)
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": name, "labels": {_key(k): v for k, v in labels.items() if v is not None}},
+        "metadata": {"name": name, "labels": long_labels(labels)},
         "spec": spec,
         "status": {key: status[key] for key in sorted(status)},
     }
@@ -150,7 +154,7 @@ def pod(name: str, short: Json) -> Json:
     """A pod of one container, or of the containers that are given."""
     short = dict(short)
     short.pop("leaving", None), short.pop("ways", None)
-    metadata: Json = {"name": _slug(name), "namespace": short.pop("namespace", "default")}
+    metadata: Json = {"name": slug(name), "namespace": short.pop("namespace", "default")}
     if labels := short.pop("labels", None):
         metadata["labels"] = labels
     if owner := short.pop("owner", None):
@@ -162,9 +166,11 @@ def pod(name: str, short: Json) -> Json:
         spec["schedulingGates"] = [{"name": gate} for gate in gates]
     if place := short.pop("at", None):
         spec["nodeName"] = place
+    if volumes := pod_volumes(short.pop("claims", ()), short.pop("volumes", ())):
+        spec["volumes"] = volumes
     spec |= {key: short.pop(key) for key in sorted(_SPEC & short.keys())}
     status = _status(short)
-    _nothing_left(f"pod {name}", short)
+    nothing_left(f"pod {name}", short)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec} | (
         {"status": status} if status else {}
     )
@@ -191,10 +197,6 @@ def _status(short: Json) -> Json:
 def named(pod: Json, scheduler_name: str) -> Json:
     """The pod, for this scheduler."""
     return pod | {"spec": pod["spec"] | {"schedulerName": scheduler_name}}
-
-
-def _slug(sentence: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", sentence.lower()).strip("-")
 
 
 def _container(short: Json) -> Json:
@@ -255,11 +257,7 @@ def _term(short: Json) -> Json:
     term = dict(short)
     if "match" in term:
         term["labelSelector"] = {"matchLabels": term.pop("match")}
-    return term | {"topologyKey": _key(term["topologyKey"])}
-
-
-def _key(short: str) -> str:
-    return TOPOLOGY.get(short, short)
+    return term | {"topologyKey": long_key(term["topologyKey"])}
 
 
 # -- what protects pods ------------------------------------------------------------------------------------------------
@@ -274,13 +272,13 @@ def budget(name: str, short: Json) -> Json:
         spec["selector"] = {"matchLabels": short.pop("match")}
     elif "selector" in short:
         spec["selector"] = short.pop("selector")
-    disrupted = {_slug(pod_name): _STARTED.format(0, 0, 0) for pod_name in short.pop("disrupted", ())}
+    disrupted = {slug(pod_name): _STARTED.format(0, 0, 0) for pod_name in short.pop("disrupted", ())}
     status = {
         "disruptionsAllowed": short.pop("allowed", 0),
         **dict.fromkeys(("currentHealthy", "desiredHealthy", "expectedPods"), 0),
         **({"disruptedPods": disrupted} if disrupted else {}),
     }
-    _nothing_left(f"budget {name}", short)
+    nothing_left(f"budget {name}", short)
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
@@ -299,7 +297,7 @@ def workload(name: str, short: Json) -> Json:
     kind = short.pop("kind")
     metadata = {"name": name, "namespace": short.pop("namespace", "default")}
     selector, labels = short.pop("selector", None), short.pop("labels", None)
-    _nothing_left(f"{kind} {name}", short)
+    nothing_left(f"{kind} {name}", short)
     spec: Json = {}
     if kind == "Service":
         spec["ports"] = [{"port": 80}]
@@ -312,8 +310,3 @@ def workload(name: str, short: Json) -> Json:
     if kind == "StatefulSet":
         spec["serviceName"] = name
     return {"apiVersion": _API_VERSIONS[kind], "kind": kind, "metadata": metadata, "spec": spec}
-
-
-def _nothing_left(what: str, short: Mapping[str, object]) -> None:
-    if short:
-        raise ValueError(f"{what}: no such word in the short form: {', '.join(sorted(short))}")

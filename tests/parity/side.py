@@ -9,10 +9,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final, TypeVar
 
 from tests.parity.api import Api
-from tests.parity.scenario import WAITS, Json, Scenario, named
+from tests.parity.scenario import WAITS, Scenario, named
 from tests.parity.verdict import GATED, Scores, Verdict, Way
+from tests.parity.volumes import Written, changes, hand_over, volumes
+from tests.parity.words import Json
 
 T = TypeVar("T")
+IMPATIENT: Final = 'running PreBind plugin "VolumeBinding": binding volumes: context deadline exceeded'
+"""Nobody binds or provisions what was asked for, so no scheduler waits for it: the pod has its node, and all is written."""
 PATIENCE_S: Final = 60.0
 """For what takes milliseconds on an idle machine."""
 _NOWHERE: Final = {"nodeSelector": {"no": "where"}}
@@ -40,13 +44,17 @@ class Side(ABC):
         """What was heard since, if the pod's nodes were scored."""
 
     @abstractmethod
+    def _headed(self, pod: Json) -> str:
+        """The node on which the pod's volumes were to be bound."""
+
+    @abstractmethod
     async def _settle(self, pod: Json, nominated: str) -> None:
         """Return when nobody is evicted for the pod any more."""
 
     async def ask(self, pod: Json, profile: str, *, among: Scenario | None = None) -> Verdict:
         """Create the pod, wait for what becomes of it and of those `among` whom it came, and take it away again."""
         self._listen()
-        created = await self._create(named(pod, f"{self.prefix}-{profile}"))
+        created, before = await self._create(named(pod, f"{self.prefix}-{profile}"), among)
         if pod["spec"].get("schedulingGates"):
             await self._pass_by(profile)
         async with self._patience(f"a verdict on {pod['metadata']['name']}"):
@@ -56,6 +64,8 @@ class Side(ABC):
             await self._settle(pod, way.nominated)
             if among is not None:
                 told = dataclasses.replace(told, ways=(await self._harm(way.nominated, among),))
+        if before:
+            told = dataclasses.replace(told, writes=changes(before, await volumes(self.api)))
         metadata = pod["metadata"]
         await self.api.delete("Pod", metadata["name"], metadata["namespace"])
         return told
@@ -84,14 +94,24 @@ class Side(ABC):
         except TimeoutError:
             raise AssertionError(f"{self.prefix}: {what}: not within {PATIENCE_S:.0f} s") from None
 
-    async def _create(self, pod: Json) -> Json:
-        """One that is nominated already comes behind a gate, so that it is not tried before its status is written."""
-        if "status" not in pod:
-            return await self.api.create(pod)
+    async def _create(self, pod: Json, among: Scenario | None) -> tuple[Json, Written]:
+        """The pod, and what claims and PVs there were before it was tried.
+
+        One that is nominated already, or whose claims wait for it, comes behind a gate: so it is not tried too early.
+        """
+        heir = among if among and among.storage.owned_by(pod) else None
+        before = await volumes(self.api) if among and among.storage else {}
+        if "status" not in pod and heir is None:
+            return await self.api.create(pod), before
         place = ("Pod", pod["metadata"]["name"], pod["metadata"]["namespace"])
-        await self.api.create(pod | {"spec": pod["spec"] | {"schedulingGates": [{"name": WAITS}]}})
-        await self.api.patch(*place, {"status": pod["status"]})
-        return await self.api.patch(*place, {"spec": {"schedulingGates": None}})
+        created = await self.api.create(pod | {"spec": pod["spec"] | {"schedulingGates": [{"name": WAITS}]}})
+        if "status" in pod:
+            await self.api.patch(*place, {"status": pod["status"]})
+        if heir is not None:
+            await hand_over(self.api, heir, created)
+            await self.see(heir)
+            before = await volumes(self.api)
+        return await self.api.patch(*place, {"spec": {"schedulingGates": None}}), before
 
     async def _pass_by(self, profile: str) -> None:
         """A pod that came later has its verdict: the gated one was seen, and left alone."""
@@ -102,6 +122,8 @@ class Side(ABC):
             return Verdict(node=node, scores=self._scores(pod))
         for condition in seen["status"].get("conditions") or ():
             is_gate = condition.get("reason") == GATED
+            if condition.get("message") == IMPATIENT:
+                return Verdict(node=self._headed(pod), scores=self._scores(pod))
             if condition["type"] == "PodScheduled" and is_gate == bool(pod["spec"].get("schedulingGates")):
                 way = Way(seen["status"].get("nominatedNodeName", ""))
                 return Verdict(reason=condition["reason"], message=condition["message"], ways=(way,))

@@ -1,13 +1,14 @@
-"""The pods of a scenario on some API server, put up again whenever a trial has left its mark on them."""
+"""The pods, claims and PVs of a scenario on some API server, put up again whenever a trial has left its mark on them."""
 
-from tests.parity.api import put_pods, wipe
+from tests.parity.api import VOLUMES, put_pods, wipe
 from tests.parity.scenario import Scenario
 from tests.parity.side import Side
 from tests.parity.verdict import Verdict
+from tests.parity.volumes import put_volumes
 
 
 class Stage:
-    """`ask` finds the pods as the scenario has them, whoever was asked about what before.
+    """`ask` finds them as the scenario has them, whoever was asked about what before.
 
     Nodes and all else that no trial changes must be there already.
     """
@@ -22,7 +23,7 @@ class Stage:
         await self.set_for(side)
         self._is_fresh_for = ""
         told = await side.ask(self._scenario.asked[name], self._scenario.profile, among=self._scenario)
-        if not told.preempts:
+        if not (told.preempts or told.writes):
             self._is_fresh_for = self._waiting_for(side)
         return told
 
@@ -31,8 +32,9 @@ class Stage:
         waiting_for = self._waiting_for(side)
         is_fresh = self._is_fresh_for == waiting_for or (self._is_fresh_for and not self._scenario.waiting)
         if not is_fresh:
-            await wipe(side.api, ("Pod",))
+            await wipe(side.api, ("Pod", *(VOLUMES if self._scenario.storage else ())))
             await put_pods(side.api, self._scenario, waiting_for=waiting_for)
+            await put_volumes(side.api, self._scenario)
             self._is_fresh_for = waiting_for
         await side.see(self._scenario)
 

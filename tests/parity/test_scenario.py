@@ -6,8 +6,9 @@ from tests.parity.admission import admitted, labelled
 from tests.parity.crowd import CROWDS, crowd
 from tests.parity.generate import SEEDS, Dice, generate
 from tests.parity.priorities import priority_classes
-from tests.parity.scenario import Json, scenario
+from tests.parity.scenario import scenario
 from tests.parity.suite import crowds, random_ones
+from tests.parity.words import Json
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Final
 
-from tests.parity.scenario import Json
+from tests.parity.words import Json
 
 GATED: Final = "SchedulingGated"
 
@@ -38,6 +38,8 @@ class Verdict:
     reason: str = ""
     message: str = ""
     ways: tuple[Way, ...] = (NOTHING,)
+    writes: tuple[str, ...] = ()
+    """What became of claims and PVs. A pod for which something must become of them first is not bound: nobody does that."""
 
     @property
     def preempts(self) -> bool:
@@ -66,13 +68,15 @@ class Verdict:
         fields: Json = {"node": self.node, "scores": self.scores, "reason": self.reason, "message": self.message}
         if self.ways != (NOTHING,):
             fields["ways"] = [{name: part for name, part in asdict(way).items() if part} for way in self.ways]
+        fields["writes"] = list(self.writes)
         return {key: value for key, value in fields.items() if value}
 
 
 def verdict(recorded: Json) -> Verdict:
     """Undoes `to_json`."""
     ways = recorded.get("ways", [{}])
-    return Verdict(**recorded | {"ways": tuple(_way(fields) for fields in ways)})
+    writes = tuple(recorded.get("writes", ()))
+    return Verdict(**recorded | {"ways": tuple(_way(fields) for fields in ways), "writes": writes})
 
 
 def _way(recorded: Json) -> Way:
@@ -90,7 +94,7 @@ def differences(theirs: Verdict, ours: Verdict) -> list[str]:
         if not set(ours.ways) <= set(theirs.ways):
             found += [f"ways: {theirs.ways} for kube-scheduler", f"      {ours.ways} for us"]
         return found
-    found = []
+    found = _differing_writes(theirs, ours)
     if theirs.node not in ours.best():
         found.append(f"{theirs.node} is not among our best, {sorted(ours.best())} of {ours.totals()}")
     if theirs.totals().keys() != ours.totals().keys():
@@ -102,6 +106,13 @@ def differences(theirs: Verdict, ours: Verdict) -> list[str]:
         if wanted_scores.get(plugin) != our_scores.get(plugin)
     ]
     return found
+
+
+def _differing_writes(theirs: Verdict, ours: Verdict) -> list[str]:
+    """What is written for one node tells nothing of another: a scenario in which something is written has one best node."""
+    if theirs.writes == ours.writes:
+        return []
+    return [f"kube-scheduler, for {theirs.node}, writes: {theirs.writes}", f"we, for {ours.node}, write: {ours.writes}"]
 
 
 def _telling(scores: Scores) -> Scores:

@@ -6,8 +6,8 @@ authentication, no conversion between versions beyond the name of the version, a
 
 from scheduler.testing.apiserver.faults import Fault, Faults, Request
 from scheduler.testing.apiserver.http import Logged
-from scheduler.testing.apiserver.resources import LIKE_1_36
+from scheduler.testing.apiserver.resources import LIKE_1_23, LIKE_1_25, LIKE_1_36
 from scheduler.testing.apiserver.server import ApiServer
 from scheduler.testing.apiserver.status import Refused
 
-__all__ = ["LIKE_1_36", "ApiServer", "Fault", "Faults", "Logged", "Refused", "Request"]
+__all__ = ["LIKE_1_23", "LIKE_1_25", "LIKE_1_36", "ApiServer", "Fault", "Faults", "Logged", "Refused", "Request"]

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
 
 from scheduler.testing.apiserver.budgets import with_budget_defaults
+from scheduler.testing.apiserver.pods import with_volume_defaults
 from scheduler.testing.apiserver.resources import Resource
 from scheduler.testing.apiserver.status import Refused, forbidden, invalid
 from scheduler.testing.apiserver.storage import Storage
 
 Object = dict[str, Any]
+Rule: TypeAlias = Callable[[Resource, Object, str], None]
+"""Fills in a new object, in place, knowing the time. Raises `Refused`."""
 GATED: Final = "Scheduling is blocked due to non-empty scheduling gates"
 SYSTEM_PRIORITIES: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 HIGHEST_PRIORITY: Final = 1_000_000_000
@@ -33,19 +36,18 @@ NODE_INFO: Final = dict.fromkeys(
 class Defaults:
     """Applies the defaults of a kind to a new object, in place."""
 
-    def __init__(self, storage: Storage, priority_classes: Resource) -> None:
+    def __init__(self, storage: Storage, priority_classes: Resource, more: Mapping[str, Rule]) -> None:
+        """`more` are rules of other resources."""
         self._storage = storage
         self._priority_classes = priority_classes
-        self._of: dict[str, Callable[[Resource, Object, str], None]] = {
+        self._of: dict[str, Rule] = {
+            **more,
             "pods": self._pod,
             "nodes": _node,
             "namespaces": _namespace,
-            "persistentvolumes": _volume,
-            "persistentvolumeclaims": _claim,
             "poddisruptionbudgets": with_budget_defaults,
             "priorityclasses": self._priority_class,
             "resourceclaims": _resource_claim,
-            "storageclasses": _storage_class,
             "events": _event,
         }
 
@@ -64,7 +66,7 @@ class Defaults:
         self._priority(resource, name, spec)
         for container in (*(spec.get("initContainers") or []), *spec["containers"]):
             _container(container)
-        _fill(
+        fill(
             spec,
             restartPolicy="Always",
             terminationGracePeriodSeconds=30,
@@ -74,6 +76,8 @@ class Defaults:
             enableServiceLinks=True,
         )
         spec["tolerations"] = with_tolerations(spec)
+        if spec.get("volumes"):
+            spec["volumes"] = with_volume_defaults(spec["volumes"])
         pod["status"] = {"phase": "Pending", "qosClass": _quality(spec)}
         if spec.get("schedulingGates"):
             pod["status"]["conditions"] = [_gated(now)]
@@ -107,7 +111,7 @@ class Defaults:
         spec["priority"], spec["preemptionPolicy"] = value, policy
 
     def _priority_class(self, resource: Resource, priority_class: Object, _: str) -> None:
-        _fill(priority_class, preemptionPolicy=PREEMPTS)
+        fill(priority_class, preemptionPolicy=PREEMPTS)
         name, value = priority_class["metadata"]["name"], priority_class.setdefault("value", 0)
         if value > HIGHEST_PRIORITY and name not in SYSTEM_PRIORITIES:
             why = f"Forbidden: maximum allowed value of a user defined priority is {HIGHEST_PRIORITY}"
@@ -123,6 +127,8 @@ class Defaults:
 def with_pod_defaults(spec: Object) -> Object:
     """What defaulting and admission make of a pod's spec on every update; the spec that is given stays as it is."""
     result = spec | {"tolerations": with_tolerations(spec)}
+    if spec.get("volumes"):
+        result["volumes"] = with_volume_defaults(spec["volumes"])
     for name in ("containers", "initContainers"):
         if spec.get(name):
             result[name] = [dict(container) for container in spec[name]]
@@ -153,7 +159,8 @@ def with_condition_times(resource: Resource, obj: Object) -> None:
         obj["status"] = obj["status"] | {"conditions": filled}
 
 
-def _fill(into: Object, **defaults: Any) -> None:
+def fill(into: Object, **defaults: Any) -> None:
+    """Set what is missing or empty."""
     for key, value in defaults.items():
         if into.get(key) in (None, ""):
             into[key] = value
@@ -162,7 +169,7 @@ def _fill(into: Object, **defaults: Any) -> None:
 def _container(container: Object) -> None:
     image = container.get("image", "")
     tag = image.rpartition("/")[2].partition(":")[2]
-    _fill(
+    fill(
         container,
         terminationMessagePath="/dev/termination-log",
         terminationMessagePolicy="File",
@@ -172,7 +179,7 @@ def _container(container: Object) -> None:
     if resources.get("limits"):
         resources["requests"] = resources["limits"] | (resources.get("requests") or {})
     for port in container.get("ports") or []:
-        _fill(port, protocol="TCP")
+        fill(port, protocol="TCP")
 
 
 def _tolerates(toleration: Object, key: str) -> bool:
@@ -226,23 +233,6 @@ def _namespace(_: Resource, namespace: Object, __: str) -> None:
     namespace["status"] = {"phase": "Active"}
 
 
-def _protect(obj: Object, finalizer: str) -> None:
-    finalizers = obj["metadata"].get("finalizers") or []
-    obj["metadata"]["finalizers"] = finalizers if finalizer in finalizers else [*finalizers, finalizer]
-
-
-def _volume(_: Resource, volume: Object, now: str) -> None:
-    _fill(volume.setdefault("spec", {}), persistentVolumeReclaimPolicy="Retain", volumeMode="Filesystem")
-    volume["status"] = {"phase": "Pending", "lastPhaseTransitionTime": now}
-    _protect(volume, "kubernetes.io/pv-protection")
-
-
-def _claim(_: Resource, claim: Object, __: str) -> None:
-    _fill(claim.setdefault("spec", {}), volumeMode="Filesystem")
-    claim["status"] = {"phase": "Pending"}
-    _protect(claim, "kubernetes.io/pvc-protection")
-
-
 def _resource_claim(_: Resource, claim: Object, __: str) -> None:
     devices = claim.setdefault("spec", {}).get("devices") or {}
     for request in devices.get("requests") or []:
@@ -252,10 +242,6 @@ def _resource_claim(_: Resource, claim: Object, __: str) -> None:
                 if one["allocationMode"] == "ExactCount":
                     one.setdefault("count", 1)
     claim["status"] = {}
-
-
-def _storage_class(_: Resource, storage_class: Object, __: str) -> None:
-    _fill(storage_class, reclaimPolicy="Delete", volumeBindingMode="Immediate")
 
 
 def _event(resource: Resource, event: Object, _: str) -> None:

@@ -1,13 +1,15 @@
-"""What only pods have: graceful deletion and the binding subresource."""
+"""What only pods have: graceful deletion, the binding subresource, and volumes with defaults of their own."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from scheduler.testing.apiserver.resources import Resource
 from scheduler.testing.apiserver.status import Refused, bad_request, conflict, precondition_failed
 
 Object = dict[str, Any]
+_FILE_SOURCES: Final = ("configMap", "downwardAPI", "projected", "secret")
 _TOPOLOGY: Final = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
 
 
@@ -86,3 +88,22 @@ def _scheduled(conditions: list[Object], now: str) -> list[Object]:
         else:
             result.append(condition)
     return result if is_placed else [*result, scheduled]
+
+
+def with_volume_defaults(volumes: Sequence[Object]) -> list[Object]:
+    """The volumes of a pod with their defaults; those that are given stay as they are."""
+    return [_pod_volume(volume) for volume in volumes]
+
+
+def _pod_volume(volume: Object) -> Object:
+    result = dict(volume)
+    if isinstance(volume.get("hostPath"), dict):
+        result["hostPath"] = {"type": ""} | volume["hostPath"]
+    for source in _FILE_SOURCES:
+        if isinstance(volume.get(source), dict):
+            result[source] = {"defaultMode": 420} | volume[source]
+    template = (volume.get("ephemeral") or {}).get("volumeClaimTemplate")
+    if template is not None:
+        spec = {"volumeMode": "Filesystem"} | (template.get("spec") or {})
+        result["ephemeral"] = volume["ephemeral"] | {"volumeClaimTemplate": template | {"spec": spec}}
+    return result

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import datetime as dt
 import random
-import re
 import uuid
 from typing import Any, Final
 
 from scheduler.core.clock import Clock
-from scheduler.testing.apiserver import events, patches, pods
+from scheduler.testing.apiserver import events, patches, pods, volumes
 from scheduler.testing.apiserver.budgets import with_selector_replaced
 from scheduler.testing.apiserver.defaults import SYSTEM_PRIORITIES, Defaults, with_condition_times
+from scheduler.testing.apiserver.names import NAME, NAME_RULE
 from scheduler.testing.apiserver.resources import Resource, Served
 from scheduler.testing.apiserver.status import (
     MODIFIED,
@@ -31,15 +31,10 @@ from scheduler.testing.apiserver.status import (
 )
 from scheduler.testing.apiserver.storage import Entry, Storage
 from scheduler.testing.apiserver.updates import is_finished, updated
+from scheduler.testing.apiserver.volumechanges import with_transition_time
 
 Object = dict[str, Any]
 _NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
-_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_NAME_RULE: Final = (
-    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "
-    "end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
-    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
-)
 _TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
 _SUFFIX_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 
@@ -52,7 +47,7 @@ class Registry:
         self._served = served
         self._clock = clock
         self._random = rng
-        self._defaults = Defaults(storage, served.named("priorityclasses"))
+        self._defaults = Defaults(storage, served.named("priorityclasses"), volumes.rules(storage, served))
         for name in _NAMESPACES:
             self.create(served.named("namespaces"), "", {"metadata": {"name": name}})
         for name, value in SYSTEM_PRIORITIES.items():
@@ -131,11 +126,11 @@ class Registry:
                 why = "Required value: name or generateName is required"
                 raise invalid(resource, "", "metadata.name", why, cause="FieldValueRequired")
             metadata["name"] = prefix + "".join(self._random.choices(_SUFFIX_LETTERS, k=5))
-        if prefix and not _NAME.fullmatch(prefix.removesuffix("-")):
-            why = f'Invalid value: "{prefix}": {_NAME_RULE}'
+        if prefix and not NAME.fullmatch(prefix.removesuffix("-")):
+            why = f'Invalid value: "{prefix}": {NAME_RULE}'
             raise invalid(resource, metadata["name"], "metadata.generateName", why)
-        if not _NAME.fullmatch(metadata["name"]):
-            why = f'Invalid value: "{metadata["name"]}": {_NAME_RULE}'
+        if not NAME.fullmatch(metadata["name"]):
+            why = f'Invalid value: "{metadata["name"]}": {NAME_RULE}'
             raise invalid(resource, metadata["name"], "metadata.name", why)
 
     def _new_metadata(self, given: Object, now: str) -> Object:
@@ -204,6 +199,7 @@ class Registry:
         if version and version != entry.obj["metadata"]["resourceVersion"]:
             raise conflict(resource, entry.obj["metadata"]["name"], MODIFIED)
         result = updated(resource, entry.obj, new, subresource=subresource)
+        with_transition_time(resource, entry.obj, result, self.now_text())
         if result == entry.obj:
             return entry
         if is_finished(result):

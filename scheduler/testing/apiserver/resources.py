@@ -111,13 +111,13 @@ ALL: Final = (
     *_several("policy", ["v1"], poddisruptionbudgets=("PodDisruptionBudget", True, "sgc")),
     *_several(
         "storage.k8s.io",
-        ["v1", "v1beta1"],
+        ["v1"],
         storageclasses=("StorageClass", False, ""),
         csinodes=("CSINode", False, "c"),
         csidrivers=("CSIDriver", False, "c"),
-        csistoragecapacities=("CSIStorageCapacity", True, "c"),
         volumeattachments=("VolumeAttachment", False, "sc"),
     ),
+    *_several("storage.k8s.io", ["v1", "v1beta1"], csistoragecapacities=("CSIStorageCapacity", True, "c")),
     *_several(
         "resource.k8s.io",
         ["v1", "v1beta2", "v1beta1"],
@@ -146,12 +146,29 @@ LIKE_1_36: Final = (
 """The groups and versions a kube-apiserver 1.36 serves with its defaults, as far as the server knows them."""
 
 
+_BEFORE_DEVICES: Final = tuple(version for version in LIKE_1_36 if not version.startswith("resource.k8s.io/"))
+LIKE_1_25: Final = (*_BEFORE_DEVICES, "storage.k8s.io/v1beta1")
+"""Capacities under both versions, as 1.24 to 1.26."""
+LIKE_1_23: Final = (
+    *(version for version in _BEFORE_DEVICES if version != "storage.k8s.io/v1"),
+    *(f"storage.k8s.io/v1/{name}" for name in ("storageclasses", "csinodes", "csidrivers", "volumeattachments")),
+    "storage.k8s.io/v1beta1",
+)
+"""Capacities under v1beta1 alone; the other storage kinds are v1."""
+
+
 class Served:
     """The kinds of the chosen groups and versions, by path and by name."""
 
-    def __init__(self, group_versions: Iterable[str]) -> None:
-        self.group_versions = tuple(group_versions)
-        chosen = [r for r in ALL if r.group_version in self.group_versions]
+    def __init__(self, entries: Iterable[str]) -> None:
+        self.change(entries)
+
+    def change(self, entries: Iterable[str]) -> None:
+        """Serve these from now on: `group/version`, or `group/version/resource` for one kind of a group and version."""
+        wanted = tuple(entries)
+        cut = [entry.rpartition("/")[0] if entry.count("/") == 2 else entry for entry in wanted]
+        self.group_versions = tuple(dict.fromkeys(cut))
+        chosen = [r for r in ALL if r.group_version in wanted or f"{r.group_version}/{r.name}" in wanted]
         self._by_path = {(r.group, r.version, r.name): r for r in chosen}
         stored = {**{r.name: r for r in reversed(ALL)}, **{r.name: r for r in reversed(chosen)}}
         self._stored = stored | {"events": next(r for r in ALL if r.group == "events.k8s.io")}

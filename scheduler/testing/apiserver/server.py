@@ -29,7 +29,7 @@ class ApiServer:
     """A Kubernetes API server good enough for a scheduler, its neighbours and their tests.
 
     `history` is how many writes per kind a watch can resume over; `served` the groups and versions, best first within a
-    group. Time and chance come from `clock` and `rng`. The objects outlive `stop`, so a restart is `stop` and `start`.
+    group (`storage.k8s.io/v1/csinodes` serves one kind of them alone). Time and chance come from `clock` and `rng`. The objects outlive `stop`, so a restart is `stop` and `start`.
     In-process methods take and give plain manifests; they raise `Refused` as the HTTP side would answer.
     """
 
@@ -210,6 +210,14 @@ class ApiServer:
     def forbidden(self) -> set[tuple[str, str]]:
         """(verb, resource) pairs answered 403 and denied in reviews; a subresource as `pods/binding`. Change at will."""
         return self._behaviour.forbidden
+
+    def serve(self, served: Iterable[str]) -> None:
+        """Serve these groups and versions from now on, as after an upgrade; watches of what is gone end."""
+        self._served.change(served)
+        for stream in tuple(self._handler.streams):
+            kind = stream.resource
+            if self._served.at(kind.group, kind.version, kind.name) is None:
+                stream.end()
 
     def compact(self) -> None:
         """Forget all history: older resourceVersions and continue tokens answer 410. Open watches live on."""

@@ -8,18 +8,21 @@ from scheduler.testing.apiserver.budgets import check_budget
 from scheduler.testing.apiserver.defaults import with_condition_times, with_pod_defaults
 from scheduler.testing.apiserver.resources import Resource
 from scheduler.testing.apiserver.status import Refused, invalid
+from scheduler.testing.apiserver.volumechanges import with_changes
 
 Object = dict[str, Any]
 
 _SYSTEM: Final = ("name", "namespace", "generateName", "creationTimestamp", "generation", "uid")
 _DELETION: Final = ("deletionTimestamp", "deletionGracePeriodSeconds")
-_STATUS_KEEPS_METADATA: Final = frozenset({"resourceclaims", "namespaces"})
+_STATUS_KEEPS_METADATA: Final = frozenset({"resourceclaims", "namespaces", "volumeattachments"})
 """Kinds whose /status takes nothing of the metadata."""
 _POD_FIXED: Final = (
     "Forbidden: pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
     "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
     "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
 )
+_COUNTED_LATE: Final = frozenset({"csidrivers"})
+"""Kinds that have a generation only once their spec has changed."""
 _FIXED_SPEC: Final = frozenset({"resourceclaims", "resourceclaimtemplates", "volumeattachments"})
 
 
@@ -43,7 +46,8 @@ def updated(resource: Resource, old: Object, new: Object, *, subresource: str) -
         if resource.name == "pods" and isinstance(result.get("spec"), dict):
             result["spec"] = with_pod_defaults(result["spec"])
         _check_spec(resource, old, result)
-    if resource.has_generation and _spec(result) != _spec(old):
+        result = with_changes(resource, old, result)
+    if (resource.has_generation or resource.name in _COUNTED_LATE) and _spec(result) != _spec(old):
         result["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
     ordered = {key: result[key] for key in old if key in result}
     return ordered | result

@@ -1,10 +1,14 @@
 """Plugin arguments: defaults, and every rule of docs/spec/core.md §6.4."""
 
+import dataclasses
 from typing import Any
 
 import pytest
 
 from scheduler.config.args import (
+    CAPACITY_SHAPE,
+    SPELLED,
+    UPSTREAM,
     DefaultConstraint,
     DefaultPreemptionArgs,
     DynamicResourcesArgs,
@@ -20,6 +24,7 @@ from scheduler.config.args import (
     ShapePoint,
     VolumeBindingArgs,
 )
+from scheduler.config.load import default
 from tests.unit.config.documents import mistakes, read, with_args
 
 PATH = "profiles[0].pluginConfig[0].args"
@@ -141,6 +146,36 @@ def test_empty_arguments_are_the_defaults(kind: type[KnownArgs]) -> None:
         pytest.param(
             {"parity": True, "victims": "ownFirst"}, KubestowArgs(True, "ownFirst"), id="our own pods first, and parity"
         ),
+        pytest.param(
+            {
+                "storageCapacityReservation": "none",
+                "clearStaleSelectedNode": "none",
+                "requireCSINodeDrivers": ["ebs.csi.aws.com", "Upper.example.com"],
+                "volumeWriteRetries": 0,
+                "bindPoll": "upstream",
+                "treatBindingAsUnbound": True,
+                "countAttachedTwice": True,
+                "zoneEphemeral": "none",
+                "preBindLiveCheck": "none",
+            },
+            KubestowArgs(
+                storage_capacity_reservation="none",
+                clear_stale_selected_node="none",
+                require_csi_node_drivers=("ebs.csi.aws.com", "Upper.example.com"),
+                volume_write_retries=0,
+                bind_poll="upstream",
+                treat_binding_as_unbound=True,
+                count_attached_twice=True,
+                zone_ephemeral="none",
+                pre_bind_live_check="none",
+            ),
+            id="volumes as upstream, one switch at a time",
+        ),
+        pytest.param(
+            {"parity": True, "bindPoll": "upstream", "requireCSINodeDrivers": []},
+            KubestowArgs(parity=True),
+            id="parity, and what it means anyway",
+        ),
     ],
 )
 def test_given_arguments_arrive_typed(given: dict[str, Any], wanted: KnownArgs) -> None:
@@ -203,6 +238,40 @@ LABEL_RULE = (
             {"victims": "own-first"},
             ['.victims: must be one of all, own, ownFirst, got "own-first"'],
             id="victims in other words",
+        ),
+        pytest.param(
+            "Kubestow",
+            {
+                "storageCapacityReservation": "off",
+                "requireCSINodeDrivers": ["ebs/csi", "a" * 64],
+                "volumeWriteRetries": -1,
+                "zoneEphemeral": True,
+            },
+            [
+                '.storageCapacityReservation: must be one of ledger, none, got "off"',
+                '.requireCSINodeDrivers[0]: must be a DNS subdomain, got "ebs/csi"',
+                f'.requireCSINodeDrivers[1]: must be no more than 63 characters, got "{"a" * 64}"',
+                ".volumeWriteRetries: must be between 0 and 10, got -1",
+                ".zoneEphemeral: must be a string, got true",
+            ],
+            id="switches of volumes in other words",
+        ),
+        pytest.param(
+            "Kubestow",
+            {
+                "parity": True,
+                "volumeWriteRetries": 3,
+                "bindPoll": "events",
+                "countAttachedTwice": False,
+                "requireCSINodeDrivers": ["a"],
+            },
+            [
+                ".volumeWriteRetries: must be 0 where parity is true",
+                '.bindPoll: must be "upstream" where parity is true',
+                ".countAttachedTwice: must be true where parity is true",
+                ".requireCSINodeDrivers: must be absent where parity is true",
+            ],
+            id="parity, and otherwise than upstream all the same",
         ),
         pytest.param(
             "Kubestow", {"victims": ["own"]}, [".victims: must be a string, got a list"], id="victims as a list"
@@ -412,13 +481,18 @@ LABEL_RULE = (
         pytest.param(
             "VolumeBinding",
             {"bindTimeoutSeconds": -10},
-            [".bindTimeoutSeconds: must be >= 0, got -10"],
+            [".bindTimeoutSeconds: Invalid value: -10: invalid BindTimeoutSeconds, should not be a negative value"],
             id="negative time",
         ),
         pytest.param(
             "VolumeBinding",
             {"shape": []},
-            [".shape: needs the feature gate StorageCapacityScoring, which is off"],
+            [
+                (
+                    ".shape: Invalid value: a list: "
+                    "unexpected field `shape`, remove it or turn on the feature gate StorageCapacityScoring"
+                )
+            ],
             id="a shape, even an empty one, while its gate is off",
         ),
         pytest.param(
@@ -445,7 +519,60 @@ def test_the_capacity_curve_with_its_gate_on() -> None:
         assert read(document, feature_gates=SCORING).profiles[0].args_for(VolumeBindingArgs) == usual
     tight = with_args("VolumeBinding", {"shape": [{"utilization": 0, "score": 0}, {"utilization": 100, "score": 10}]})
     assert read(tight, feature_gates=SCORING).profiles[0].args_for(VolumeBindingArgs).shape[1] == ShapePoint(100, 10)
-    assert mistakes(
-        with_args("VolumeBinding", {"shape": [{"utilization": 3, "score": 3}, {"utilization": 1, "score": 1}]}),
-        feature_gates=SCORING,
-    ) == [f"{PATH}.shape[1].utilization: must be greater than the one before, got 1"]
+
+
+@pytest.mark.parametrize(
+    ("points", "said"),
+    [
+        pytest.param(
+            [(3, 3), (1, 1), (1, 1)],
+            ["[1].utilization: Invalid value: 1: values must be sorted in increasing order"],
+            id="out of order, told once",
+        ),
+        pytest.param(
+            [(-1, 1), (101, -1), (102, 11)],
+            [
+                "[0].utilization: Invalid value: -1: not in valid range [0, 100]",
+                "[1].utilization: Invalid value: 101: not in valid range [0, 100]",
+                "[1].score: Invalid value: -1: not in valid range [0, 10]",
+                "[2].utilization: Invalid value: 102: not in valid range [0, 100]",
+                "[2].score: Invalid value: 11: not in valid range [0, 10]",
+            ],
+            id="out of range",
+        ),
+        pytest.param(
+            [(5, 1), (-1, 1)],
+            [
+                "[1].utilization: Invalid value: -1: values must be sorted in increasing order",
+                "[1].utilization: Invalid value: -1: not in valid range [0, 100]",
+            ],
+            id="both",
+        ),
+    ],
+)
+def test_mistakes_in_the_capacity_curve(points: list[tuple[int, int]], said: list[str]) -> None:
+    """In upstream's words (docs/spec/volumes.md §6.6)."""
+    shape = [{"utilization": u, "score": s} for u, s in points]
+    found = mistakes(with_args("VolumeBinding", {"shape": shape}), feature_gates=SCORING)
+
+    assert sorted(found) == sorted(f"{PATH}.shape{line}" for line in said)
+
+
+def test_without_a_file_gates_count_too() -> None:
+    """The curve is there and plugins can ask; a gate that is not known is not kept."""
+    configuration = default(feature_gates=SCORING | {"VolumeLimitScaling", "Foo"})
+
+    assert configuration.profiles[0].args_for(VolumeBindingArgs).shape == CAPACITY_SHAPE
+    assert configuration.feature_gates == {"StorageCapacityScoring", "VolumeLimitScaling"}
+    assert read({}, feature_gates=SCORING | {"VolumeLimitScaling", "Foo"}) == configuration
+    assert default().feature_gates == frozenset()
+
+
+def test_parity_sets_every_switch() -> None:
+    """Also where it is made by hand; each switch is upstream's under parity and ours without, and none is forgotten."""
+    switches = {field.name for field in dataclasses.fields(KubestowArgs)} - {"parity", "victims"}
+
+    assert switches == UPSTREAM.keys() == SPELLED.keys()
+    for name, upstream in UPSTREAM.items():
+        assert getattr(KubestowArgs(parity=True, bind_poll="events"), name) == upstream
+        assert getattr(KubestowArgs(), name) != upstream or name == "require_csi_node_drivers"

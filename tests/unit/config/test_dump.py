@@ -31,6 +31,22 @@ RESOURCES = st.lists(
 SHAPES = st.lists(st.integers(0, 100), min_size=1, max_size=4, unique=True).map(
     lambda points: [{"utilization": u, "score": u % 11} for u in sorted(points)]
 )
+VICTIMS = st.sampled_from(["all", "own", "ownFirst"])
+OURS = st.one_of(
+    st.fixed_dictionaries({"parity": st.just(True)}, optional={"victims": VICTIMS}),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "victims": VICTIMS,
+            "storageCapacityReservation": st.sampled_from(["ledger", "none"]),
+            "requireCSINodeDrivers": st.lists(st.sampled_from(["a", "b.example"]), max_size=2),
+            "volumeWriteRetries": st.integers(0, 10),
+            "bindPoll": st.sampled_from(["events", "upstream"]),
+            "countAttachedTwice": st.booleans(),
+            "zoneEphemeral": st.sampled_from(["on", "none"]),
+        },
+    ),
+)
 ARGS = st.fixed_dictionaries(
     {},
     optional={
@@ -68,9 +84,7 @@ ARGS = st.fixed_dictionaries(
                 }
             }
         ),
-        "Kubestow": st.fixed_dictionaries(
-            {}, optional={"parity": st.booleans(), "victims": st.sampled_from(["all", "own", "ownFirst"])}
-        ),
+        "Kubestow": OURS,
         "Theirs": st.dictionaries(NAMES, st.none() | st.integers() | NAMES, max_size=2),
     },
 )

@@ -235,7 +235,13 @@ def test_all_mistakes_at_once_in_document_order() -> None:
             12,
             f'profiles[0].pluginConfig[0].args.scoringStrategy.type: must be one of {STRATEGIES}, got "MostAllocatd"',
         ),
-        (15, "profiles[0].pluginConfig[1].args.bindTimeoutSeconds: must be >= 0, got -5"),
+        (
+            15,
+            (
+                "profiles[0].pluginConfig[1].args.bindTimeoutSeconds: Invalid value: -5: "
+                "invalid BindTimeoutSeconds, should not be a negative value"
+            ),
+        ),
     ]
     assert check(HERE / "broken.yaml") == str(broken.value).splitlines()
 

@@ -2,7 +2,12 @@
 
 import pytest
 
-from scheduler.config.names import extended_resource_problem, label_value_problem, qualified_name_problem
+from scheduler.config.names import (
+    csi_driver_problem,
+    extended_resource_problem,
+    label_value_problem,
+    qualified_name_problem,
+)
 
 NAME_RULE = "must consist of alphanumeric characters, '-', '_' or '.', and start and end with an alphanumeric character"
 
@@ -55,3 +60,19 @@ def test_label_values(value: str, good: bool) -> None:
 def test_extended_resources(name: str, good: bool) -> None:
     """Outside kubernetes.io, and short enough for a quota."""
     assert (extended_resource_problem(name) == "") is good
+
+
+@pytest.mark.parametrize(
+    ("name", "good"),
+    [
+        ("ebs.csi.aws.com", True),
+        ("Upper.Example", True),
+        ("", False),
+        ("a/b", False),
+        ("a_b", False),
+        ("a" * 64, False),
+    ],
+)
+def test_csi_drivers(name: str, good: bool) -> None:
+    """A subdomain in any case, no longer than a label."""
+    assert (csi_driver_problem(name) == "") is good

@@ -42,6 +42,59 @@ def test_amounts(text: Any, value: int, milli: int) -> None:
     assert (value, milli) == (quantity.value, quantity.milli)
 
 
+@pytest.mark.parametrize(
+    ("text", "nano"),
+    [
+        pytest.param("1", 10**9, id="a whole unit"),
+        pytest.param("1.2", 12 * 10**8, id="no rounding to units"),
+        pytest.param("1n", 1, id="the smallest there is"),
+        pytest.param("0.1n", 1, id="something smaller is a nano"),
+        pytest.param("1.0000000001", 10**9 + 1, id="finer than nano is rounded up"),
+        pytest.param("-1.0000000001", -(10**9) - 1, id="away from nothing on either side"),
+        pytest.param("1e-10", 1, id="by exponent, too"),
+        pytest.param("1000000000500m", 10**9 * 10**9 + 5 * 10**8, id="K16 half a byte is kept"),
+        pytest.param("1.5Gi", 1536 * 2**20 * 10**9, id="K16 fraction of a binary suffix"),
+        pytest.param("0.1Ki", 1024 * 10**8, id="a decimal fraction of a binary suffix is exact"),
+        pytest.param("800E", 800 * 10**27, id="M22 decimal suffixes are not capped"),
+        pytest.param("1e30", 10**39, id="nor are exponents"),
+        pytest.param(f"{2**70}", 2**70 * 10**9, id="nor are plain numbers"),
+        pytest.param("9Ei", MAX * 10**9, id="M23 binary suffixes are capped at int64"),
+        pytest.param("8Ei", MAX * 10**9, id="by one byte, if need be"),
+        pytest.param("7Ei", 7 * 2**60 * 10**9, id="and not below it"),
+        pytest.param("-9Ei", -MAX * 10**9, id="on either side"),
+    ],
+)
+def test_nano_is_exact(text: str, nano: int) -> None:
+    """For comparing: as upstream reads it, and never rounded to what a decision is not made in."""
+    assert nano == parse(text).nano
+
+
+@pytest.mark.parametrize(
+    ("smaller", "larger"),
+    [
+        pytest.param("950E", "951E", id="M22 beyond int64"),
+        pytest.param("9Ei", "10E", id="M23 a capped one and one that is not"),
+        pytest.param("1G", "1Gi", id="M21 decimal and binary"),
+        pytest.param("1.1", "1.2", id="less than a unit apart"),
+    ],
+)
+def test_what_differs_is_not_equal(smaller: str, larger: str) -> None:
+    """Equal only if upstream's comparison says so; both may round to one value."""
+    assert parse(smaller) != parse(larger)
+    assert parse(smaller).nano < parse(larger).nano
+
+
+@pytest.mark.parametrize(("left", "right"), [("9Ei", "8Ei"), ("1536Mi", "1.5Gi"), ("1e3", "1k"), ("0.1n", "1n")])
+def test_what_upstream_reads_as_one_amount_is_equal(left: str, right: str) -> None:
+    """M23 and K16, whatever the spelling."""
+    assert parse(left) == parse(right)
+
+
+def test_k16_sizes_are_rounded_up_to_bytes() -> None:
+    """What a capacity object is compared with."""
+    assert (1536 * 2**20, 10**9 + 1) == (parse("1.5Gi").value, parse("1000000000500m").value)
+
+
 @pytest.mark.parametrize("text", ["", "x", "1 Gi", "1gi", "1KiB", "--1", "1e", "1e99999", "0x10", "1_000", " 1"])
 def test_refused_texts(text: str) -> None:
     """What is no quantity is refused with the text in the message."""

@@ -1,0 +1,79 @@
+"""Which nodes use which volumes that pods have written out, by the names that CSI drivers know them by.
+
+Only those that a driver stands in for wherever a CSINode is (docs/spec/volumes.md §9.1).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from scheduler.cache.followed import Followed
+from scheduler.core.intree import MIGRATABLE, TranslationError, kind_of_inline, translate_inline
+from scheduler.core.pod import Volume
+from scheduler.core.podinfo import PodInfo
+from scheduler.core.volumes import CSISource
+
+_LOG_MAX: Final = 65_536
+
+
+class DiskUsers(Followed[tuple[int, CSISource]]):
+    """Volume → node slots → how many pods there use it. The log has (slot, volume) where a use began or ended."""
+
+    __slots__ = ("_slots",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._slots: dict[CSISource, dict[int, int]] = {}
+
+    def add(self, slot: int, info: PodInfo) -> None:
+        """A pod with such volumes is on the node."""
+        for disk in disks_of(info):
+            slots = self._slots.setdefault(disk, {})
+            slots[slot] = slots.get(slot, 0) + 1
+            if slots[slot] == 1:
+                self._note(slot, disk)
+
+    def remove(self, slot: int, info: PodInfo) -> None:
+        """It is not any more."""
+        for disk in disks_of(info):
+            slots = self._slots[disk]
+            slots[slot] -= 1
+            if slots[slot]:
+                continue
+            del slots[slot]
+            if not slots:
+                del self._slots[disk]
+            self._note(slot, disk)
+
+    def count(self, slot: int, disk: CSISource) -> int:
+        """Pods on the node that use it."""
+        slots = self._slots.get(disk)
+        return slots.get(slot, 0) if slots else 0
+
+    def everywhere(self) -> set[tuple[int, CSISource]]:
+        """Every use there is: for followers who have lost the thread of the log."""
+        return {(slot, disk) for disk, slots in self._slots.items() for slot in slots}
+
+    def _note(self, slot: int, disk: CSISource) -> None:
+        self._log.append((slot, disk))
+        if len(self._log) > _LOG_MAX:
+            self._forget_half()
+
+
+def disks_of(info: PodInfo) -> set[CSISource]:
+    """The pod's volumes of this sort; one that cannot be translated is left out."""
+    found = set()
+    for volume in info.disks:
+        try:
+            disk = disk_of(volume, info.pod.metadata.namespace)
+        except TranslationError:
+            continue
+        if disk is not None:
+            found.add(disk)
+    return found
+
+
+def disk_of(volume: Volume, namespace: str) -> CSISource | None:
+    """One of them; None if no driver counts it. Raises TranslationError."""
+    kind = kind_of_inline(volume)
+    return translate_inline(volume, namespace) if kind is not None and kind.plugin in MIGRATABLE else None

@@ -1,0 +1,5 @@
+"""NodeVolumeLimits: a node attaches only so many volumes of a CSI driver (docs/spec/volumes.md §9.1)."""
+
+from scheduler.plugins.nodevolumelimits.plugin import NodeVolumeLimits
+
+__all__ = ["NodeVolumeLimits"]

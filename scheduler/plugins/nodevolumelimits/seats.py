@@ -1,0 +1,138 @@
+"""How many more volumes one node attaches, as pods leave it and come back: for preemption, beside the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator
+from typing import Final
+
+from scheduler.cache.cluster import Cluster
+from scheduler.cache.claimusers import uses_of
+from scheduler.cache.diskusers import disks_of
+from scheduler.core.podclaims import not_owned
+from scheduler.core.podinfo import PodInfo
+from scheduler.core.verdicts import AttemptError, Code, Rejection
+from scheduler.core.volumes import CSISource
+from scheduler.plugins.nodevolumelimits.wanted import PLUGIN
+
+MAX_VOLUMES: Final = Rejection(PLUGIN, Code.UNSCHEDULABLE, ("node(s) exceed max volume count",))
+
+
+class Room:
+    """Of the drivers that a pod wants volumes of and that have a limit on the node.
+
+    A volume is free again when nobody uses it any more; what is wanted and in use already costs nothing.
+    """
+
+    __slots__ = ("_cluster", "_is_charged_twice", "_left", "_needs", "_slot", "_units", "_users", "_wanted")
+
+    def __init__(
+        self, cluster: Cluster, slot: int, wanted: Iterable[CSISource], *, shared: frozenset[CSISource], twice: bool
+    ) -> None:
+        """`shared`: those wanted that others may come to use. `twice`: attached volumes are charged again."""
+        attached = cluster.volumes.attached
+        self._cluster = cluster
+        self._slot = slot
+        self._is_charged_twice = twice
+        self._wanted = shared
+        self._left: dict[str, int] = {}
+        self._needs: dict[str, int] = {}
+        self._units: dict[Hashable, int] = {}
+        self._users: dict[CSISource, int] = {}
+        for name in wanted:
+            left = attached.room(name.driver, slot)
+            if left is None:
+                continue
+            self._left[name.driver] = left
+            is_held = attached.uses(name, slot) > 0 or (not twice and attached.is_attached(name, slot))
+            self._needs[name.driver] = self._needs.get(name.driver, 0) + (not is_held)
+
+    def clone(self) -> Room:
+        """As it is now."""
+        other = object.__new__(Room)
+        other._cluster, other._slot, other._wanted = self._cluster, self._slot, self._wanted
+        other._is_charged_twice = self._is_charged_twice
+        other._left, other._needs = self._left.copy(), self._needs.copy()
+        other._units, other._users = self._units.copy(), self._users.copy()
+        return other
+
+    @property
+    def is_short(self) -> bool:
+        """Whether what is wanted and not there yet is too much."""
+        return any(0 < need > self._left[driver] for driver, need in self._needs.items())
+
+    def move(self, other: PodInfo, by: int) -> None:
+        """A pod comes (1) or leaves (-1)."""
+        if not self._left:
+            return
+        for unit, name, count in self._of(other):
+            now = self._units.get(unit, count) + by
+            self._units[unit] = now
+            if now == (by > 0):  # the first that came, or the last that left
+                self._use(name, by)
+
+    def _of(self, other: PodInfo) -> Iterator[tuple[Hashable, CSISource, int]]:
+        """What the pod uses, its volume's name, and how many pods of the node as it is in the cache do."""
+        nodes, volumes = self._cluster.nodes, self._cluster.volumes
+        for key, is_ephemeral in uses_of(other).items():
+            name = volumes.attached.name_in_use(key)
+            if name is None or name.driver not in self._left:
+                continue
+            claim = volumes.claims.get_api(key)
+            if claim is not None and not (is_ephemeral and not_owned(other.pod, claim)):
+                yield key, name, nodes.claim_users.rightful(self._slot, claim)
+        for disk in disks_of(other) if other.disks else ():
+            if disk.driver in self._left:
+                yield disk, disk, nodes.disk_users.count(self._slot, disk)
+
+    def _use(self, name: CSISource, by: int) -> None:
+        attached = self._cluster.volumes.attached
+        users = self._users.get(name)
+        users = self._users[name] = (attached.uses(name, self._slot) if users is None else users) + by
+        if users != (by > 0):
+            return
+        is_attached = attached.is_attached(name, self._slot)
+        if not is_attached:
+            self._left[name.driver] -= by
+        if name in self._wanted and (self._is_charged_twice or not is_attached):
+            self._needs[name.driver] -= by
+
+
+class Seats:
+    """The verdict on one node. Pods that were not there when it was made have to be borne, but share with nobody:
+
+    the pod must fit beside them, and without them (docs/spec/core.md §3.5).
+    """
+
+    __slots__ = ("_fixed", "_here", "_room", "_with")
+
+    def __init__(self, room: Room, *, here: Iterable[str], fixed: Rejection | None) -> None:
+        """`fixed` holds whatever pods are there; `here` are the uids of those that are."""
+        self._room = room
+        self._with: Room | None = None
+        self._here = here
+        self._fixed = fixed
+
+    def add(self, other: PodInfo) -> None:
+        """It comes back, or is to come."""
+        if other.uid in self._here:
+            self._room.move(other, 1)
+        elif self._with is None:
+            self._with = self._room.clone()
+        if self._with is not None:
+            self._with.move(other, 1)
+
+    def remove(self, other: PodInfo) -> None:
+        """Its volumes are not used by it any more."""
+        self._room.move(other, -1)
+        if self._with is not None:
+            self._with.move(other, -1)
+
+    def verdict(self) -> Rejection | None:
+        """As the filter says it of this node. Raises AttemptError where that fails."""
+        if self._fixed is not None:
+            if not self._fixed.code.is_rejection:
+                text = f'running "{PLUGIN}" filter plugin: {self._fixed.message}'
+                raise AttemptError(text, plugin=PLUGIN)
+            return self._fixed
+        is_short = self._room.is_short or (self._with is not None and self._with.is_short)
+        return MAX_VOLUMES if is_short else None

@@ -1,0 +1,145 @@
+"""Volumes and claims as if they were written already, from Reserve on (docs/spec/volumes.md §5).
+
+Pods that share a claim assume it together: what one of them gives back stays as long as another holds it (B-15).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from scheduler.cache.assumed import NotKnown, OutOfSync
+from scheduler.cache.volumes import CLAIM, VOLUME, Volumes
+from scheduler.core.podinfo import PodInfo
+from scheduler.core.volumes import (
+    BOUND_BY_CONTROLLER,
+    SELECTED_NODE,
+    ObjectRef,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    is_for,
+)
+from scheduler.plugins.volumebinding.binder import DynamicStep, Plan, PodVolumes, StaticStep, VolumeError
+
+
+class Assumptions:
+    """Who holds what. `under_way` are the claims that a plan of ours works on."""
+
+    def __init__(self, volumes: Volumes) -> None:
+        self._volumes = volumes
+        self._holders: dict[tuple[str, str], dict[str, None]] = {}
+        self.under_way: dict[str, dict[str, None]] = {}
+
+    def assume(self, pod: PodInfo, node_name: str, volumes: PodVolumes) -> Plan | None:
+        """As `VolumeBinder.assume`."""
+        if self._all_bound(pod):
+            return None
+        plan = Plan(pod, node_name, followed=list(volumes.followed))
+        try:
+            for binding in volumes.static:
+                plan.static.append(self._pre_bind(plan, binding.claim, binding.volume))
+            for provision in volumes.dynamic:
+                plan.dynamic.append(self._select(plan, provision.claim))
+        except (NotKnown, OutOfSync) as error:
+            self.revert(plan)
+            raise VolumeError(str(error)) from error
+        for claim in plan.claims():
+            self.under_way.setdefault(claim.key, {})[pod.uid] = None
+        return plan
+
+    def revert(self, plan: Plan) -> None:
+        """As `VolumeBinder.revert`. What was written keeps its assumption until the watch shows it (B-17)."""
+        uid = plan.pod.uid
+        for static in plan.static:
+            if static.is_dirty and self._let_go(VOLUME, static.volume.key, uid) and static.written is None:
+                self._volumes.volumes.restore(static.volume)
+        for dynamic in plan.dynamic:
+            if self._let_go(CLAIM, dynamic.claim.key, uid) and dynamic.written is None:
+                self._volumes.claims.restore(dynamic.claim)
+        self.done(plan)
+
+    def done(self, plan: Plan) -> None:
+        """The plan is carried out, or given up: others need not wait for it."""
+        for claim in plan.claims():
+            here = self.under_way.get(claim.key)
+            if here is not None:
+                here.pop(plan.pod.uid, None)
+                if not here:
+                    del self.under_way[claim.key]
+                self._volumes.tell(CLAIM, claim.key)
+
+    def finish(self, plan: Plan) -> None:
+        """Everything is bound: what was held is real now."""
+        for static in plan.static:
+            self._let_go(VOLUME, static.volume.key, plan.pod.uid)
+        for dynamic in plan.dynamic:
+            self._let_go(CLAIM, dynamic.claim.key, plan.pod.uid)
+        self.done(plan)
+
+    def is_led(self, claim_key: str, uid: str) -> bool:
+        """Whether a plan made before the one of this pod works on the claim."""
+        return next(iter(self.under_way.get(claim_key, ())), uid) != uid
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _all_bound(self, pod: PodInfo) -> bool:
+        return all(
+            (claim := self._volumes.claims.get(use.key)) is not None and claim.is_fully_bound for use in pod.claims
+        )
+
+    def _pre_bind(self, plan: Plan, claim: PersistentVolumeClaim, volume: PersistentVolume) -> StaticStep:
+        changed, marks = pre_bound(volume, claim)
+        is_dirty = changed is not volume
+        if is_dirty:
+            self._volumes.volumes.assume(changed)
+            self._hold(VOLUME, volume.key, plan.pod.uid)
+        return StaticStep(claim, changed, is_dirty, marks)
+
+    def _select(self, plan: Plan, claim: PersistentVolumeClaim) -> DynamicStep:
+        changed = with_selected_node(claim, plan.node_name)
+        self._volumes.claims.assume(changed)
+        self._hold(CLAIM, claim.key, plan.pod.uid)
+        return DynamicStep(changed)
+
+    def _hold(self, kind: str, key: str, uid: str) -> None:
+        self._holders.setdefault((kind, key), {})[uid] = None
+
+    def _let_go(self, kind: str, key: str, uid: str) -> bool:
+        """Whether this was the last that held it."""
+        here = self._holders.get((kind, key))
+        if here is None or uid not in here:
+            return False
+        del here[uid]
+        if here:
+            return False
+        del self._holders[kind, key]
+        return True
+
+
+def pre_bound(volume: PersistentVolume, claim: PersistentVolumeClaim) -> tuple[PersistentVolume, bool]:
+    """The volume with its claimRef for this claim, and whether it is to be marked as ours (§5.3).
+
+    The very volume if nothing has to change. One that its owner meant for the claim gets the uid, but no mark.
+    """
+    marks = not is_for(volume, claim) and BOUND_BY_CONTROLLER not in volume.metadata.annotations
+    ref = ObjectRef(claim.metadata.namespace, claim.metadata.name, claim.metadata.uid)
+    if not marks and volume.spec.claim_ref == ref:
+        return volume, False
+    spec = msgspec.structs.replace(volume.spec, claim_ref=ref)
+    metadata = volume.metadata
+    if marks:
+        metadata = msgspec.structs.replace(
+            metadata, annotations=_with(metadata.annotations, BOUND_BY_CONTROLLER, "yes")
+        )
+    return msgspec.structs.replace(volume, spec=spec, metadata=metadata), marks
+
+
+def with_selected_node(claim: PersistentVolumeClaim, node_name: str) -> PersistentVolumeClaim:
+    """The claim as provisioners are to see it."""
+    annotations = _with(claim.metadata.annotations, SELECTED_NODE, node_name)
+    return msgspec.structs.replace(claim, metadata=msgspec.structs.replace(claim.metadata, annotations=annotations))
+
+
+def _with(annotations: Mapping[str, str], name: str, value: str) -> dict[str, str]:
+    return {**annotations, name: value}

@@ -1,0 +1,307 @@
+"""Which nodes can serve a pod's claims, and what one of them would do for it (docs/spec/volumes.md §3).
+
+For all nodes at once with sets: where bound volumes are; how many free volumes of which size; who can provision. A claim
+costs some look-ups and set operations, whatever the number of volumes, capacity objects and nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from scheduler.cache.drawing import Drawing
+from scheduler.cache.nodes import Nodes
+from scheduler.cache.shelves import ClassShelves, Wish, selector_of, wish_of
+from scheduler.cache.volumes import KnownClass, Volumes
+from scheduler.core import nodeset
+from scheduler.core.nodeset import EMPTY, NodeSet
+from scheduler.core.volumes import (
+    FILESYSTEM,
+    NO_PROVISIONER,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    is_for,
+)
+from scheduler.plugins.volumebinding.binder import (
+    BIND_CONFLICT,
+    NODE_CONFLICT,
+    NOT_ENOUGH_SPACE,
+    VOLUME_NOT_EXIST,
+    Conflicts,
+    PodVolumeClaims,
+    PodVolumes,
+    Provision,
+    Reasons,
+    StaticBinding,
+    VolumeError,
+)
+from scheduler.plugins.volumebinding.reaching import Reach
+
+_ORDER = (NODE_CONFLICT, BIND_CONFLICT, NOT_ENOUGH_SPACE, VOLUME_NOT_EXIST)
+
+
+class Finder:
+    """Reads the caches as they are; keeps nothing."""
+
+    def __init__(self, nodes: Nodes, volumes: Volumes, *, together: bool) -> None:
+        """`together`: claims of one pod share the room that they find, and what is in flight is not there (B-1)."""
+        self._nodes = nodes
+        self._volumes = volumes
+        self._reach = Reach(nodes, volumes)
+        self._together = together
+
+    # -- all nodes -----------------------------------------------------------------------------------------------------
+
+    def conflicts(self, claims: PodVolumeClaims, nodes: NodeSet) -> Conflicts:
+        """As `VolumeBinder.eligible_nodes`."""
+        volumes = self._volumes
+        volumes.groups.catch_up()
+        away, unknown = self._bound(claims, nodes)
+        if not claims.delayed:
+            return _grouped({NODE_CONFLICT: away, VOLUME_NOT_EXIST: unknown})
+        selected: list[PersistentVolumeClaim] = []
+        left = nodes
+        for claim in claims.delayed:
+            if claim.selected_node is not None:
+                slot = self._nodes.present_slot(claim.selected_node)
+                left &= 1 << slot if slot is not None else EMPTY
+                selected.append(claim)
+        elsewhere = nodes & ~left  # nothing else is looked at there (§3.2)
+        conflict, full = EMPTY, EMPTY
+        if left:
+            matched = sorted((c for c in claims.delayed if c.selected_node is None), key=_size)
+            missing = self._missing(matched, left, is_entangled=claims.is_entangled)
+            with volumes.ledger.without(claim.metadata.uid for claim in claims.delayed):
+                wanted = [(claim, left) for claim in selected] + list(zip(matched, missing))
+                conflict, full = self._not_provisioned(wanted, left)
+        return _grouped(
+            {
+                NODE_CONFLICT: away,
+                BIND_CONFLICT: elsewhere | conflict,
+                NOT_ENOUGH_SPACE: full,
+                VOLUME_NOT_EXIST: unknown,
+            }
+        )
+
+    def _bound(self, claims: PodVolumeClaims, nodes: NodeSet) -> tuple[NodeSet, NodeSet]:
+        """Where a bound volume cannot be used, and where the look stopped at one that nobody knows (§3.1)."""
+        left = nodes
+        for claim in (*claims.bound, *claims.followed):
+            volume = self._volumes.volumes.get(claim.spec.volume_name)
+            if volume is None:
+                return nodes & ~left, left
+            left &= self._reach.nodes_of(volume)
+        return nodes & ~left, EMPTY
+
+    def _missing(self, claims: Sequence[PersistentVolumeClaim], nodes: NodeSet, *, is_entangled: bool) -> list[NodeSet]:
+        """Of each claim, smallest first, the nodes that have no volume for it (§3.3).
+
+        Claims of a class that wish for the same but for the size take the smallest that fits one after the other; so
+        who goes without follows from how many there are of each size. Entangled claims are counted one by one.
+        """
+        out: list[NodeSet] = []
+        queues: dict[str, _Queue] = {}
+        for claim in claims:
+            wish = wish_of(claim)
+            _check_selector(claim, wish)
+            shelves = self._volumes.volumes.shelves(claim.storage_class)
+            meant = self._meant(claim)
+            if meant is not None:
+                out.append(nodes & ~self._volumes.volumes.where(meant.key).nodes)
+            elif shelves is None:
+                out.append(nodes)
+            else:
+                queue = queues.setdefault(claim.storage_class, _Queue(shelves))
+                out.append(nodes & ~queue.served(wish, _size(claim), alone=is_entangled))
+        return out
+
+    def _not_provisioned(
+        self, wanted: Sequence[tuple[PersistentVolumeClaim, NodeSet]], nodes: NodeSet
+    ) -> tuple[NodeSet, NodeSet]:
+        """Where provisioning fails for want of a provisioner or topology, and where for want of space (§3.4)."""
+        conflict, full, alive = EMPTY, EMPTY, nodes
+        drawings: dict[str, Drawing] = {}
+        for claim, where in wanted:
+            here = where & alive
+            if not here:
+                continue
+            known = self._class_of(claim)
+            if known.obj.provisioner in {"", NO_PROVISIONER}:
+                conflict |= here
+                alive &= ~here
+                continue
+            barred = here & ~known.allowed.nodes
+            conflict |= barred
+            here &= ~barred
+            alive &= ~barred
+            lacking = here & ~self._with_room(claim, known, here, drawings)
+            full |= lacking
+            alive &= ~lacking
+        return conflict, full
+
+    def _with_room(
+        self, claim: PersistentVolumeClaim, known: KnownClass, nodes: NodeSet, drawings: dict[str, Drawing]
+    ) -> NodeSet:
+        request = claim.request
+        driver = self._volumes.drivers.get(known.obj.provisioner)
+        if request is None or driver is None or not driver.tracks_capacity or not self._volumes.capacities.is_served:
+            return nodes
+        drawing = self._drawing(known.obj.key, drawings)
+        return drawing.next(request.value, nodes) if drawing is not None else EMPTY
+
+    def _drawing(self, storage_class: str, drawings: dict[str, Drawing]) -> Drawing | None:
+        drawing = drawings.get(storage_class)
+        if drawing is None:
+            pools = self._volumes.capacities.of(storage_class)
+            if pools is None:
+                return None
+            pools.catch_up()
+            drawing = drawings[storage_class] = Drawing(pools, together=self._together)
+        return drawing
+
+    # -- one node ------------------------------------------------------------------------------------------------------
+
+    def find(self, claims: PodVolumeClaims, slot: int) -> PodVolumes | Reasons:
+        """As `VolumeBinder.find`."""
+        self._volumes.groups.catch_up()
+        bit = 1 << slot
+        away, unknown = self._bound(claims, bit)
+        reasons = {name for name, nodes in ((NODE_CONFLICT, away), (VOLUME_NOT_EXIST, unknown)) if nodes}
+        name = self._nodes.name(slot)
+        if any(claim.selected_node not in {None, name} for claim in claims.delayed):
+            return tuple(reason for reason in _ORDER if reason in reasons | {BIND_CONFLICT})
+        static, wanted = self._matched(claims.delayed, slot)
+        with self._volumes.ledger.without(claim.metadata.uid for claim in claims.delayed):
+            dynamic = self._provisions(wanted, slot)
+        if isinstance(dynamic, str):
+            reasons.add(dynamic)
+        if reasons or isinstance(dynamic, str):
+            return tuple(reason for reason in _ORDER if reason in reasons)
+        return PodVolumes(tuple(static), tuple(dynamic))
+
+    def _matched(
+        self, delayed: Sequence[PersistentVolumeClaim], slot: int
+    ) -> tuple[list[StaticBinding], list[PersistentVolumeClaim]]:
+        """A volume for each claim that finds one; and the claims that are to be provisioned, in order."""
+        static: list[StaticBinding] = []
+        taken: set[str] = set()
+        wanted = [claim for claim in delayed if claim.selected_node is not None]
+        for claim in sorted((c for c in delayed if c.selected_node is None), key=_size):
+            volume = self._match(claim, slot, taken)
+            if volume is None:
+                wanted.append(claim)
+            else:
+                taken.add(volume.key)
+                static.append(StaticBinding(claim, volume, is_dirty=False))
+        return static, wanted
+
+    def _match(self, claim: PersistentVolumeClaim, slot: int, taken: set[str]) -> PersistentVolume | None:
+        wish = wish_of(claim)
+        _check_selector(claim, wish)
+        meant = self._meant(claim)
+        if meant is not None:
+            return meant if self._volumes.volumes.where(meant.key).nodes >> slot & 1 else None
+        shelves = self._volumes.volumes.shelves(claim.storage_class)
+        name = shelves.smallest(slot, claim, wish, besides=taken) if shelves is not None else None
+        return self._volumes.volumes.get(name) if name is not None else None
+
+    def _provisions(self, wanted: Sequence[PersistentVolumeClaim], slot: int) -> list[Provision] | str:
+        out = []
+        bit = 1 << slot
+        drawings: dict[str, Drawing] = {}
+        for claim in wanted:
+            known = self._class_of(claim)
+            if known.obj.provisioner in {"", NO_PROVISIONER} or not known.allowed.nodes & bit:
+                return BIND_CONFLICT
+            pool = None
+            request, driver = claim.request, self._volumes.drivers.get(known.obj.provisioner)
+            is_tracked = driver is not None and driver.tracks_capacity and self._volumes.capacities.is_served
+            if request is not None and is_tracked:
+                drawing = self._drawing(known.obj.key, drawings)
+                pool = drawing.at(slot, request.value) if drawing is not None else None
+                if pool is None:
+                    return NOT_ENOUGH_SPACE
+            out.append(Provision(claim, pool))
+        return out
+
+    # -- both ----------------------------------------------------------------------------------------------------------
+
+    def _meant(self, claim: PersistentVolumeClaim) -> PersistentVolume | None:
+        """The volume that is meant for this claim and could hold it: gates 2–6, of its class. Then no other is tried."""
+        for volume in self._volumes.volumes.meant_for(claim.key):
+            if (
+                is_for(volume, claim)
+                and volume.storage_class == claim.storage_class
+                and volume.capacity.nano >= _size(claim)
+                and (volume.spec.volume_mode or FILESYSTEM) == (claim.spec.volume_mode or FILESYSTEM)
+                and (volume.spec.volume_attributes_class_name or "") == (claim.spec.volume_attributes_class_name or "")
+                and volume.metadata.deletion_timestamp is None
+            ):
+                return volume
+        return None
+
+    def _class_of(self, claim: PersistentVolumeClaim) -> KnownClass:
+        name = claim.storage_class
+        if not name:
+            raise VolumeError(f'no class for claim "{claim.key}"')
+        known = self._volumes.classes.get(name)
+        if known is None:
+            raise VolumeError(f'failed to find storage class "{name}"')
+        return known
+
+
+class _Queue:
+    """Claims of one class and one wish that are served smallest first: how many of the volumes are taken already."""
+
+    def __init__(self, shelves: ClassShelves) -> None:
+        self._shelves = shelves
+        self._before: npt.NDArray[np.int32] | None = None
+        self._taken: npt.NDArray[np.int32] | None = None
+
+    def served(self, wish: Wish, size: int, *, alone: bool) -> NodeSet:
+        """The nodes that still have a volume of at least this size. Sizes must not fall."""
+        fits = self._shelves.fits(wish, size)
+        if alone:
+            return fits.nodes
+        counts = fits.counts
+        if self._before is None or self._taken is None:
+            self._before, self._taken = counts, np.minimum(counts, 1)
+            return fits.nodes
+        # Those taken before are the smallest: only what the sizes in between could not absorb is of this size.
+        taken = np.maximum(self._taken - (self._before - counts), 0)
+        is_served = counts > taken
+        self._before, self._taken = counts, taken + is_served
+        return nodeset.from_mask(is_served)
+
+
+def _size(claim: PersistentVolumeClaim) -> int:
+    request = claim.request
+    return request.nano if request is not None else 0
+
+
+def _check_selector(claim: PersistentVolumeClaim, wish: Wish) -> None:
+    if wish.selector:
+        try:
+            selector_of(wish)
+        except ValueError as error:
+            raise VolumeError(f"error creating internal label selector for claim: {claim.key}: {error}") from error
+
+
+def _grouped(flags: dict[str, NodeSet]) -> Conflicts:
+    """Reason → nodes, turned into reasons of each node → nodes."""
+    left = EMPTY
+    for nodes in flags.values():
+        left |= nodes
+    parts: list[tuple[Reasons, NodeSet]] = [((), left)] if left else []
+    for reason in _ORDER:
+        flagged = flags.get(reason, EMPTY)
+        split = []
+        for reasons, nodes in parts:
+            if nodes & flagged:
+                split.append(((*reasons, reason), nodes & flagged))
+            if nodes & ~flagged:
+                split.append((reasons, nodes & ~flagged))
+        parts = split
+    return dict(parts)

@@ -1,0 +1,133 @@
+"""Which events can help a pod that VolumeBinding refused, by what its claims wait for (docs/spec/volumes.md §7.1).
+
+Upstream wakes for every volume, class, CSINode and capacity object; here a pod is asked about only at those that its
+claims have to do with. Woken besides: who waits for a driver to stop tracking capacity (B-10), for room that was in
+flight, and for a volume that another pod of ours gave back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any, Final
+
+from scheduler.cache.pvs import is_free
+from scheduler.core.events import UPDATE, Action, ClusterEvent, Resource
+from scheduler.core.intree import kind_of
+from scheduler.core.podinfo import PodInfo
+from scheduler.core.storage import CSIDriver, CSINode, CSIStorageCapacity, StorageClass
+from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim
+from scheduler.framework.hints import EventHint, Hint, Topics
+from scheduler.framework.ports import Handle
+
+_IN_TREE: Final = "volumes that CSINodes say how to read"
+
+
+class Hints:
+    """Topics of waiting pods and of events; a hint says that they meet."""
+
+    def __init__(self, handle: Handle) -> None:
+        self._volumes = handle.cluster.volumes
+
+    def events(self) -> Sequence[EventHint]:
+        """All registrations."""
+        changed = Action.ADD | UPDATE
+        return (
+            self._registered(Resource.STORAGE_CLASS, changed, _class_changed),
+            self._registered(Resource.PERSISTENT_VOLUME_CLAIM, changed, _claim_changed),
+            self._registered(Resource.PERSISTENT_VOLUME, changed, _volume_changed),
+            EventHint(ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL)),
+            self._registered(Resource.CSI_NODE, changed, _csi_node_changed),
+            self._registered(Resource.CSI_DRIVER, UPDATE | Action.DELETE, _driver_changed),
+            self._registered(Resource.CSI_STORAGE_CAPACITY, changed, _capacity_changed),
+            self._registered(Resource.ASSIGNED_POD, Action.DELETE, self._pod_gone),
+        )
+
+    def _registered(
+        self, resource: Resource, action: Action, of_event: Callable[[Any, Any], Iterator[Hashable]]
+    ) -> EventHint:
+        def meets(pod: PodInfo, old: Any, new: Any) -> Hint:
+            told = set(of_event(old, new))
+            return Hint.QUEUE if any(topic in told for topic in self._topics(pod)) else Hint.SKIP
+
+        return EventHint(ClusterEvent(resource, action), meets, _shape, Topics(self._topics, of_event))
+
+    def _topics(self, pod: PodInfo) -> Iterator[Hashable]:
+        for use in pod.claims:
+            yield "claim", use.key
+            claim = self._volumes.claims.get_api(use.key)
+            if claim is not None:
+                yield from self._of_claim(claim)
+        for volume in pod.pod.spec.volumes:
+            if volume.csi is not None:
+                yield "driver", volume.csi.driver
+
+    def _of_claim(self, claim: PersistentVolumeClaim) -> Iterator[Hashable]:
+        name = claim.spec.volume_name
+        if name:
+            yield "volume", name
+            volume = self._volumes.volumes.get_api(name)
+            if volume is None or kind_of(volume) is not None:
+                yield _IN_TREE
+        storage_class = claim.storage_class
+        yield "class", storage_class
+        if not claim.is_fully_bound:
+            yield "room", storage_class
+            known = self._volumes.classes.get(storage_class)
+            if known is not None:
+                yield "driver", known.obj.provisioner
+
+    def _pod_gone(self, old: PodInfo | None, _new: PodInfo | None) -> Iterator[Hashable]:
+        """It may have been on its way to volumes that it does not need any more."""
+        for use in old.claims if old is not None else ():
+            yield "claim", use.key
+            claim = self._volumes.claims.get_api(use.key)
+            if claim is not None and not claim.is_fully_bound:
+                yield "class", claim.storage_class
+                yield "room", claim.storage_class
+
+
+def _shape(pod: PodInfo) -> Hashable:
+    return pod.claims, tuple(volume.csi.driver for volume in pod.pod.spec.volumes if volume.csi is not None)
+
+
+def _claim_changed(old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> Iterator[Hashable]:
+    claim = new or old
+    if claim is not None:
+        yield "claim", claim.key
+
+
+def _volume_changed(_old: PersistentVolume | None, new: PersistentVolume | None) -> Iterator[Hashable]:
+    if new is None:
+        return
+    yield "volume", new.key
+    if new.spec.claim_ref is not None:
+        yield "claim", new.spec.claim_ref.key
+    if is_free(new):
+        yield "class", new.storage_class
+
+
+def _class_changed(old: StorageClass | None, new: StorageClass | None) -> Iterator[Hashable]:
+    if new is not None and (old is None or old.allowed_topologies != new.allowed_topologies):
+        yield "class", new.key
+
+
+def _csi_node_changed(old: CSINode | None, new: CSINode | None) -> Iterator[Hashable]:
+    if new is not None and (old is None or old.migrated_plugins != new.migrated_plugins):
+        yield _IN_TREE
+
+
+def _driver_changed(old: CSIDriver | None, new: CSIDriver | None) -> Iterator[Hashable]:
+    if old is not None and old.tracks_capacity and (new is None or not new.tracks_capacity):
+        yield "driver", old.key
+
+
+def _capacity_changed(old: CSIStorageCapacity | None, new: CSIStorageCapacity | str | None) -> Iterator[Hashable]:
+    """A class's name alone says that what was in flight of it is not any more."""
+    if isinstance(new, str):
+        yield "room", new
+    elif new is not None and (old is None or _is_more(old.limit, new.limit) or _is_more(old.capacity, new.capacity)):
+        yield "room", new.storage_class_name
+
+
+def _is_more(old: Any, new: Any) -> bool:
+    return new is not None and (old is None or new.value > old.value)

@@ -1,0 +1,196 @@
+"""VolumeBinding at its extension points (docs/spec/volumes.md §2–§6)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from scheduler.config.args import VolumeBindingArgs
+from scheduler.core.disruption import started_at
+from scheduler.core.errors import ApiError
+from scheduler.core.nodeset import NodeSet
+from scheduler.core.podinfo import PodInfo
+from scheduler.core.verdicts import SKIP, Code, Groups, Rejection, Skip
+from scheduler.framework.hints import EventHint
+from scheduler.framework.ports import Handle
+from scheduler.framework.state import CycleState, StateKey
+from scheduler.plugins.volumebinding.binder import (
+    UNBOUND_IMMEDIATE,
+    Plan,
+    PodVolumeClaims,
+    VolumeBinder,
+    VolumeError,
+)
+from scheduler.plugins.volumebinding.hints import Hints
+from scheduler.plugins.volumebinding.volumebinder import CacheBinder
+
+PLUGIN: Final = "VolumeBinding"
+_YOUNG_S: Final = 2.0
+"""The watch of claims may be this far behind the one of pods."""
+
+
+@dataclass(slots=True, eq=False)
+class VolumeState:
+    """One attempt: the claims, and from Reserve on what is to be written."""
+
+    claims: PodVolumeClaims
+    all_bound: bool = False
+    plan: Plan | None = None
+    is_reserved: bool = False
+
+
+STATE: Final[StateKey[VolumeState]] = StateKey(PLUGIN)
+
+
+class VolumeBinding:
+    """PreFilter, Filter, Verify, Reserve, PreBind."""
+
+    name: Final = PLUGIN
+    heeds_pods: Final = False
+    pre_bind_parallel: Final = True
+    reads: Final = (
+        "PersistentVolumeClaim",
+        "PersistentVolume",
+        "StorageClass",
+        "CSINode",
+        "CSIDriver",
+        "CSIStorageCapacity",
+    )
+
+    def __init__(self, args: VolumeBindingArgs | None, handle: Handle, *, binder: VolumeBinder | None = None) -> None:
+        """`binder` is what knows volumes: our own unless one is given."""
+        args = args if args is not None else VolumeBindingArgs()
+        self._binder = binder or CacheBinder(handle, bind_timeout_s=args.bind_timeout_s)
+        self._nodes = handle.cluster.nodes
+        self._clock = handle.clock
+        self._writer = handle.writer
+        self._checks_live = handle.ours.pre_bind_live_check == "claims"
+        self._hints = Hints(handle)
+
+    # -- deciding ------------------------------------------------------------------------------------------------------
+
+    def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Rejection | Skip | None:
+        """Skip for a pod without claims; a claim that no node can help refuses the pod (§2)."""
+        if not pod.claims:
+            state.set(STATE, VolumeState(_NO_CLAIMS))
+            return SKIP
+        try:
+            claims = self._binder.pod_volume_claims(pod)
+        except VolumeError as error:
+            return _failed(error)
+        if claims.unusable:
+            return Rejection(self.name, Code.UNRESOLVABLE, (claims.unusable,))
+        if claims.immediate:
+            return Rejection(self.name, Code.UNRESOLVABLE, (UNBOUND_IMMEDIATE,))
+        state.set(STATE, VolumeState(claims))
+        return None
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups:
+        """The nodes that cannot serve the claims, by all their reasons (§3).
+
+        Once a node is reserved only what is bound already is looked at again: the rest is assumed, and ours.
+        """
+        if not state.has(STATE):
+            return {Rejection(self.name, Code.ERROR, ("not found",)): nodes}
+        known = state.get(STATE)
+        claims = known.claims
+        if known.is_reserved:
+            claims = PodVolumeClaims(bound=claims.bound, followed=claims.followed)
+        try:
+            conflicts = self._binder.eligible_nodes(claims, nodes)
+        except VolumeError as error:
+            return {_failed(error): nodes}
+        return {Rejection(self.name, Code.UNRESOLVABLE, reasons): out for reasons, out in conflicts.items()}
+
+    def verify(self, state: CycleState, pod: PodInfo, slot: int) -> Rejection | None:
+        """Claims that wish for different volumes of one class are tried node by node."""
+        known = state.get(STATE)
+        if not known.claims.is_entangled or known.is_reserved:
+            return None
+        try:
+            found = self._binder.find(known.claims, slot)
+        except VolumeError as error:
+            return _failed(error)
+        return Rejection(self.name, Code.UNRESOLVABLE, found) if isinstance(found, tuple) else None
+
+    # -- acting --------------------------------------------------------------------------------------------------------
+
+    def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Rejection | None:
+        """Take the volumes and the room of this node (§5.1)."""
+        known = state.get(STATE) if state.has(STATE) else None
+        if known is None or not pod.claims:
+            if known is not None:
+                known.all_bound = True
+            return None
+        slot = self._nodes.present_slot(node_name)
+        if slot is None:
+            return Rejection(self.name, Code.ERROR, (f'node "{node_name}" not found',))
+        try:
+            found = self._binder.find(known.claims, slot)
+            if isinstance(found, tuple):
+                return Rejection(self.name, Code.UNRESOLVABLE, found)
+            known.plan = self._binder.assume(pod, node_name, found)
+        except VolumeError as error:
+            return _failed(error)
+        known.all_bound = known.plan is None
+        known.is_reserved = True
+        return None
+
+    def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
+        """Give back what was taken; nothing if nothing was, or on another node (§5.4)."""
+        known = state.get(STATE) if state.has(STATE) else None
+        if known is not None and known.plan is not None and known.plan.node_name == node_name:
+            self._binder.revert(known.plan)
+
+    def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node_name: str) -> Rejection | Skip | None:
+        """Skip when every claim is bound, unless the watch may not show the newest of them yet (§6.1, §12.3 B-18)."""
+        if not state.has(STATE):
+            return Rejection(self.name, Code.ERROR, ("not found",))
+        known = state.get(STATE)
+        if known.all_bound:
+            return None if self._is_young(pod) else SKIP
+        if known.plan is None or known.plan.node_name != node_name:
+            return Rejection(self.name, Code.ERROR, (f'no pod volume found for node "{node_name}"',))
+        return None
+
+    async def pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Rejection | None:
+        """Write the plan and wait until its claims are bound (§6.2)."""
+        known = state.get(STATE)
+        try:
+            if known.all_bound:
+                return await self._confirm(pod, known.claims) if self._is_young(pod) else None
+            if known.plan is None or known.plan.node_name != node_name:
+                return Rejection(self.name, Code.ERROR, (f'no pod volume found for node "{node_name}"',))
+            await self._binder.bind(known.plan)
+        except (VolumeError, ApiError) as error:
+            return _failed(error)
+        return None
+
+    async def _confirm(self, pod: PodInfo, claims: PodVolumeClaims) -> Rejection | None:
+        """Each bound claim is still the one that was decided on."""
+        for claim in claims.bound:
+            metadata = claim.metadata
+            now = await self._writer.read_claim(metadata.namespace, metadata.name)
+            if now is None or now.metadata.uid != metadata.uid or now.metadata.deletion_timestamp is not None:
+                why = f'persistentvolumeclaim "{metadata.name}" is not the one that was decided on any more'
+                return Rejection(self.name, Code.ERROR, (why,))
+        return None
+
+    def _is_young(self, pod: PodInfo) -> bool:
+        if not self._checks_live or not pod.claims:
+            return False
+        return self._clock.wall() - started_at(pod.pod.metadata.creation_timestamp) < _YOUNG_S
+
+    # -- waking --------------------------------------------------------------------------------------------------------
+
+    def events_to_register(self) -> Sequence[EventHint]:
+        """§7.1."""
+        return self._hints.events()
+
+
+_NO_CLAIMS: Final = PodVolumeClaims()
+
+
+def _failed(error: Exception) -> Rejection:
+    return Rejection(PLUGIN, Code.ERROR, (str(error),))

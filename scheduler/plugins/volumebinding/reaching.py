@@ -1,0 +1,49 @@
+"""Where bound volumes can be used: their node affinity, for volumes of in-tree plugins as their CSI driver reads it.
+
+Rules: docs/spec/volumes.md §3.1, §3.5, §3.6.
+"""
+
+from __future__ import annotations
+
+from scheduler.cache.nodegroups import affinity_problem, where_affinity
+from scheduler.cache.nodes import Nodes
+from scheduler.cache.volumes import Volumes
+from scheduler.core.intree import MIGRATABLE, TranslationError, kind_of, translate_volume
+from scheduler.core.nodeset import EMPTY, NodeSet
+from scheduler.core.volumes import PersistentVolume
+from scheduler.plugins.volumebinding.binder import VolumeError
+
+
+class Reach:
+    """Answers for all nodes at once, or for one and with words."""
+
+    def __init__(self, nodes: Nodes, volumes: Volumes) -> None:
+        self._nodes = nodes
+        self._volumes = volumes
+
+    def nodes_of(self, volume: PersistentVolume) -> NodeSet:
+        """The nodes that a known volume can be used on. Raises VolumeError if it has to be translated and cannot."""
+        raw = self._volumes.volumes.where(volume.key).nodes
+        kind = kind_of(volume)
+        migrated = self._volumes.migrated(kind.plugin) if kind is not None and kind.plugin in MIGRATABLE else EMPTY
+        if not migrated:
+            return raw
+        translated = self._translated(volume)
+        affinity = translated.spec.node_affinity
+        group = self._volumes.groups.acquire(where_affinity(affinity.required if affinity is not None else None))
+        reached = (group.nodes & migrated) | (raw & ~migrated)
+        self._volumes.groups.release(group)
+        return reached
+
+    def misses(self, volume: PersistentVolume, slot: int) -> str:
+        """Why the volume cannot be used on this node; "" if it can. Raises VolumeError as `nodes_of`."""
+        if self.nodes_of(volume) >> slot & 1:
+            return ""
+        affinity = volume.spec.node_affinity
+        return affinity_problem(affinity.required if affinity is not None else None) or "no matching NodeSelectorTerms"
+
+    def _translated(self, volume: PersistentVolume) -> PersistentVolume:
+        try:
+            return translate_volume(volume)
+        except TranslationError as error:
+            raise VolumeError(f"could not translate pv: {error}") from error

@@ -1,0 +1,95 @@
+"""The binder over the caches: classification, finding, assuming, writing and waiting put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from scheduler.core.errors import ApiError
+from scheduler.core.nodeset import NodeSet
+from scheduler.core.podinfo import PodInfo
+from scheduler.framework.ports import Handle
+from scheduler.plugins.volumebinding.assuming import Assumptions
+from scheduler.plugins.volumebinding.binder import Conflicts, Plan, PodVolumeClaims, PodVolumes, Reasons, VolumeError
+from scheduler.plugins.volumebinding.classify import sort_claims
+from scheduler.plugins.volumebinding.finding import Finder
+from scheduler.plugins.volumebinding.waiting import Waiter
+from scheduler.plugins.volumebinding.writing import VolumeWriter
+
+T = TypeVar("T")
+
+_LEDGER: Final = "ledger"
+_EVENTS: Final = "events"
+_CLAIMS: Final = "claims"
+
+
+class CacheBinder:
+    """Implements `VolumeBinder`."""
+
+    def __init__(self, handle: Handle, *, bind_timeout_s: float) -> None:
+        ours, cluster = handle.ours, handle.cluster
+        self._volumes = cluster.volumes
+        self._clock = handle.clock
+        self._metrics = handle.volume_metrics
+        self._bind_timeout_s = bind_timeout_s
+        self._follows_others = not ours.treat_binding_as_unbound
+        self._assumptions = Assumptions(cluster.volumes)
+        together = ours.storage_capacity_reservation == _LEDGER
+        self._finder = Finder(cluster.nodes, cluster.volumes, together=together)
+        self._waiter = Waiter(cluster, self._assumptions, clock=handle.clock, follows_events=ours.bind_poll == _EVENTS)
+        self._writer = VolumeWriter(
+            cluster.nodes,
+            cluster.volumes,
+            handle.writer,
+            clock=handle.clock,
+            chance=handle.chance,
+            metrics=handle.volume_metrics,
+            retries=ours.volume_write_retries,
+            checks_live=ours.pre_bind_live_check == _CLAIMS,
+        )
+
+    def pod_volume_claims(self, pod: PodInfo) -> PodVolumeClaims:
+        """As the protocol says."""
+        under_way = self._assumptions.under_way if self._follows_others else {}
+        return sort_claims(self._volumes, pod, under_way=under_way)
+
+    def eligible_nodes(self, claims: PodVolumeClaims, nodes: NodeSet) -> Conflicts:
+        """As the protocol says."""
+        return self._counted("predicate", lambda: self._finder.conflicts(claims, nodes))
+
+    def find(self, claims: PodVolumeClaims, slot: int) -> PodVolumes | Reasons:
+        """As the protocol says."""
+        return self._counted("predicate", lambda: self._finder.find(claims, slot))
+
+    def assume(self, pod: PodInfo, node_name: str, volumes: PodVolumes) -> Plan | None:
+        """As the protocol says."""
+        return self._counted("assume", lambda: self._assumptions.assume(pod, node_name, volumes))
+
+    def revert(self, plan: Plan) -> None:
+        """As the protocol says."""
+        self._assumptions.revert(plan)
+
+    async def bind(self, plan: Plan) -> None:
+        """As the protocol says. A failed write leaves as it is; whatever ends the wait says "binding volumes"."""
+        began = self._clock.now()
+        deadline = began + self._bind_timeout_s
+        try:
+            await self._writer.write(plan, deadline)
+            try:
+                await self._waiter.wait(plan, deadline)
+            except VolumeError as error:
+                raise VolumeError(f"binding volumes: {error}") from error
+        except (VolumeError, ApiError):
+            self._metrics.stage_error("bind")
+            raise
+        finally:
+            kind = "mixed" if plan.static and plan.dynamic else "static" if plan.static else "dynamic"
+            self._metrics.bind_wait(kind, self._clock.now() - began)
+        self._assumptions.finish(plan)
+
+    def _counted(self, operation: str, call: Callable[[], T]) -> T:
+        try:
+            return call()
+        except VolumeError:
+            self._metrics.stage_error(operation)
+            raise

@@ -1,0 +1,148 @@
+"""Until every claim of a plan is bound, or something has undone the decision (docs/spec/volumes.md §6.4).
+
+Looked at once when everything is written and then whenever one of the objects concerned changes; a look a second is the
+safety net. Everything is judged by what the API server has: the loop may have assumed the same objects again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Final
+
+import structlog
+
+from scheduler.cache.cluster import Cluster
+from scheduler.cache.volumes import CLAIM, VOLUME
+from scheduler.core.clock import Clock
+from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim
+from scheduler.plugins.volumebinding.assuming import Assumptions
+from scheduler.plugins.volumebinding.binder import DynamicStep, Plan, StaticStep, VolumeError
+from scheduler.plugins.volumebinding.reaching import Reach
+
+_log = structlog.get_logger(__name__)
+
+POLL_S: Final = 1.0
+
+
+class Waiter:
+    """Waits for one plan at a time, for any number of plans beside each other."""
+
+    def __init__(self, cluster: Cluster, assumptions: Assumptions, *, clock: Clock, follows_events: bool) -> None:
+        """Without `follows_events` it looks as upstream does: once a second, for the first time after a second."""
+        self._cluster = cluster
+        self._volumes = cluster.volumes
+        self._assumptions = assumptions
+        self._reach = Reach(cluster.nodes, cluster.volumes)
+        self._clock = clock
+        self._follows_events = follows_events
+
+    async def wait(self, plan: Plan, deadline: float) -> None:
+        """Raises VolumeError when it cannot come to pass any more, or at the deadline."""
+        if self._clock.now() >= deadline:
+            raise VolumeError("context deadline exceeded")
+        news = asyncio.Event()
+        end = self._volumes.subscribe(_topics(plan), news.set) if self._follows_events else None
+        ticking = asyncio.ensure_future(self._tick(news, deadline))
+        try:
+            if self._follows_events and self.is_bound(plan):
+                return
+            while True:
+                await news.wait()
+                news.clear()
+                if self.is_bound(plan):
+                    return
+                if self._clock.now() >= deadline:
+                    raise VolumeError("context deadline exceeded")
+        finally:
+            ticking.cancel()
+            if end is not None:
+                end()
+
+    async def _tick(self, news: asyncio.Event, deadline: float) -> None:
+        while True:
+            await self._clock.sleep(min(POLL_S, max(0.0, deadline - self._clock.now())))
+            news.set()
+
+    def is_bound(self, plan: Plan) -> bool:
+        """Whether every claim is; False to go on waiting. Raises VolumeError. What is fatal is looked for first (B-4)."""
+        slot = self._cluster.nodes.present_slot(plan.node_name)
+        if slot is None:
+            raise VolumeError(f'failed to get node "{plan.node_name}": node "{plan.node_name}" not found')
+        if self._cluster.get(plan.pod.uid) is None:
+            raise VolumeError(f'pod does not exist any more: pod "{plan.pod.pod.metadata.name}" not found')
+        return all(list(self._verdicts(plan, slot)))
+
+    def _verdicts(self, plan: Plan, slot: int) -> Iterator[bool]:
+        for static in plan.static:
+            yield self._static(plan, static, slot)
+        for dynamic in plan.dynamic:
+            yield self._dynamic(plan, dynamic, slot)
+        for claim in plan.followed:
+            yield self._followed(plan, claim, slot)
+
+    def _static(self, plan: Plan, step: StaticStep, slot: int) -> bool:
+        volume = self._volumes.volumes.get_api(step.volume.key)
+        if volume is None:
+            raise VolumeError(f"failed to check binding: {self._volumes.volumes.absence(step.volume.key)}")
+        claim = self._claim(step.claim, "failed to check binding")
+        if _is_behind(volume, step.written):
+            return False
+        self._check_reach(volume, plan.node_name, slot)
+        if volume.spec.claim_ref is None or not volume.spec.claim_ref.uid:
+            if self._assumptions.is_led(step.claim.key, plan.pod.uid):
+                return False
+            raise VolumeError(f'ClaimRef got reset for pv "{volume.key}"')
+        return claim.is_fully_bound
+
+    def _dynamic(self, plan: Plan, step: DynamicStep, slot: int) -> bool:
+        claim = self._claim(step.claim, "failed to check provisioning pvc")
+        if _is_behind(claim, step.written):
+            return False
+        if claim.selected_node != plan.node_name:
+            if self._assumptions.is_led(claim.key, plan.pod.uid):
+                return False
+            if not claim.metadata.annotations:
+                raise VolumeError(f'selectedNode annotation reset for PVC "{claim.metadata.name}"')
+            raise VolumeError(f'provisioning failed for PVC "{claim.metadata.name}"')
+        return self._is_in_reach(plan, claim, slot) and claim.is_fully_bound
+
+    def _followed(self, plan: Plan, claim: PersistentVolumeClaim, slot: int) -> bool:
+        now = self._claim(claim, "failed to check binding")
+        return self._is_in_reach(plan, now, slot) and now.is_fully_bound
+
+    def _is_in_reach(self, plan: Plan, claim: PersistentVolumeClaim, slot: int) -> bool:
+        if not claim.spec.volume_name:
+            return True
+        volume = self._volumes.volumes.get_api(claim.spec.volume_name)
+        if volume is None:
+            return False
+        self._check_reach(volume, plan.node_name, slot)
+        return True
+
+    def _claim(self, decided: PersistentVolumeClaim, context: str) -> PersistentVolumeClaim:
+        """The claim as the server has it; one that came in its place is not it."""
+        now = self._volumes.claims.get_api(decided.key)
+        if now is None or now.metadata.uid != decided.metadata.uid:
+            raise VolumeError(f"{context}: {self._volumes.claims.absence(decided.key)}")
+        return now
+
+    def _check_reach(self, volume: PersistentVolume, node_name: str, slot: int) -> None:
+        missed = self._reach.misses(volume, slot)
+        if missed:
+            raise VolumeError(f'pv "{volume.key}" node affinity doesn\'t match node "{node_name}": {missed}')
+
+
+def _topics(plan: Plan) -> list[tuple[str, str]]:
+    topics = [("Pod", plan.pod.uid), ("Node", plan.node_name), ("CSINode", plan.node_name)]
+    topics += [(VOLUME, step.volume.key) for step in plan.static]
+    topics += [(CLAIM, claim.key) for claim in plan.claims()]
+    return topics
+
+
+def _is_behind(seen: PersistentVolume | PersistentVolumeClaim, written: object) -> bool:
+    """Whether the watch has not shown yet what the server answered. Versions that are no numbers cannot be behind."""
+    if not isinstance(written, (PersistentVolume, PersistentVolumeClaim)):
+        return False
+    theirs, ours = seen.metadata.resource_version, written.metadata.resource_version
+    return theirs.isdecimal() and ours.isdecimal() and int(theirs) < int(ours)

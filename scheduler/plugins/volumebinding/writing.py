@@ -1,0 +1,255 @@
+"""Pre-bindings and selected nodes are written, in order, and never undone (docs/spec/volumes.md §6.3).
+
+A write that fails for reasons of its own is tried again for the same node while there is time, because a plan that is
+half written nails the pod to a node (B-2): a conflict is answered by what the object says now, a busy server waited for,
+a lost answer read. What the object says must still be what was decided on; nothing is forced.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from scheduler.cache.nodegroups import where_affinity
+from scheduler.cache.nodes import Nodes
+from scheduler.cache.shelves import selector_of, wish_of
+from scheduler.cache.volumes import Volumes
+from scheduler.core.clock import Clock
+from scheduler.core.decode import Broken
+from scheduler.core.disruption import started_at
+from scheduler.core.errors import Ambiguous, ApiError, Conflict, Fenced, TooManyRequests, Unavailable
+from scheduler.core.volumes import FILESYSTEM, PersistentVolume, PersistentVolumeClaim, is_for
+from scheduler.framework.ports import VolumeMetrics, Writer
+from scheduler.framework.settle import settle
+from scheduler.plugins.volumebinding.assuming import pre_bound
+from scheduler.plugins.volumebinding.binder import DynamicStep, Plan, StaticStep, VolumeError
+
+T = TypeVar("T", PersistentVolume, PersistentVolumeClaim)
+
+_JITTER_S: Final = (0.01, 0.05)
+_FIRST_PAUSE_S: Final = 0.1
+_LONGEST_PAUSE_S: Final = 5.0
+_YOUNG_S: Final = 1.0
+_DELETE: Final = "Delete"
+"""Reclaim policy of volumes that the PV controller deletes with their claim."""
+
+
+class VolumeWriter:
+    """Writes the steps of a plan."""
+
+    def __init__(  # noqa: PLR0913 (what it acts through)
+        self,
+        nodes: Nodes,
+        volumes: Volumes,
+        writer: Writer,
+        *,
+        clock: Clock,
+        chance: random.Random,
+        metrics: VolumeMetrics,
+        retries: int,
+        checks_live: bool,
+    ) -> None:
+        """`retries` answers to conflicts, and of other failures as many as there is time for; 0 as upstream: none."""
+        self._nodes = nodes
+        self._volumes = volumes
+        self._writer = writer
+        self._clock = clock
+        self._chance = chance
+        self._metrics = metrics
+        self._retries = retries
+        self._checks_live = checks_live
+
+    async def write(self, plan: Plan, deadline: float) -> None:
+        """All volumes, then all claims. Raises what the first failure was; what is written shows in the plan."""
+        for static in plan.static:
+            if static.is_dirty:
+                await self._pre_bind(static, deadline, plan.node_name)
+        for dynamic in plan.dynamic:
+            if not self._is_selected(dynamic, plan):
+                await self._select(dynamic, plan, deadline)
+
+    def _is_selected(self, step: DynamicStep, plan: Plan) -> bool:
+        """Whether the server has it already: another pod shares the claim, or it is a second attempt."""
+        known = self._volumes.claims.get_api(step.claim.key)
+        return (
+            known is not None
+            and known.metadata.uid == step.claim.metadata.uid
+            and known.selected_node == plan.node_name
+        )
+
+    async def _pre_bind(self, step: StaticStep, deadline: float, node_name: str) -> None:
+        if self._checks_live and step.volume.spec.persistent_volume_reclaim_policy == _DELETE:
+            await self._confirm(step.claim)
+        name = step.volume.key
+
+        async def read() -> PersistentVolume | Broken | None:
+            return await self._writer.read_volume(name)
+
+        def again(now: PersistentVolume) -> PersistentVolume:
+            problem = self._not_to_be_had(now, step.volume, step.claim, node_name)
+            if problem:
+                raise VolumeError(problem)
+            changed, step.marks = pre_bound(now, step.claim)
+            return changed
+
+        step.written = await self._persist(
+            step.volume,
+            deadline,
+            write=lambda volume: self._writer.prebind_volume(volume, step.claim, marks=step.marks),
+            read=read,
+            again=again,
+            is_done=lambda now: now.spec.claim_ref == step.volume.spec.claim_ref,
+        )
+
+    async def _select(self, step: DynamicStep, plan: Plan, deadline: float) -> None:
+        metadata = step.claim.metadata
+
+        async def read() -> PersistentVolumeClaim | Broken | None:
+            return await self._writer.read_claim(metadata.namespace, metadata.name)
+
+        def again(now: PersistentVolumeClaim) -> PersistentVolumeClaim:
+            problem = _not_to_be_selected(now, step.claim)
+            if problem:
+                raise VolumeError(problem)
+            return now
+
+        step.written = await self._persist(
+            step.claim,
+            deadline,
+            write=lambda claim: self._writer.select_node(claim, plan.node_name),
+            read=read,
+            again=again,
+            is_done=lambda now: now.metadata.uid == metadata.uid and now.selected_node == plan.node_name,
+        )
+
+    async def _persist(
+        self,
+        wanted: T,
+        deadline: float,
+        *,
+        write: Callable[[T], Awaitable[T | Broken]],
+        read: Callable[[], Awaitable[T | Broken | None]],
+        again: Callable[[T], T],
+        is_done: Callable[[T], bool],
+    ) -> T:
+        """The object as it is written. Raises the last failure when there is no more time, or no more sense in it."""
+        conflicts, pause_s = 0, _FIRST_PAUSE_S
+        current = wanted
+        while True:
+            try:
+                return _readable(await settle(_awaited(write, current)))
+            except Fenced:
+                raise
+            except (Conflict, Ambiguous) as error:
+                failed: ApiError = error
+                conflicts += isinstance(error, Conflict)
+                self._metrics.write_conflict(type(wanted).__name__)
+                if not self._retries or conflicts > self._retries:
+                    raise
+                pause_s = _JITTER_S[0] + self._chance.random() * (_JITTER_S[1] - _JITTER_S[0])
+            except Unavailable as error:
+                failed = error
+                if not self._retries:
+                    raise
+                told_s = error.retry_after_s if isinstance(error, TooManyRequests) else None
+                pause_s = told_s if told_s is not None else min(2 * pause_s, _LONGEST_PAUSE_S)
+            if self._clock.now() + pause_s >= deadline:
+                raise failed
+            await self._clock.sleep(pause_s)
+            if isinstance(failed, Unavailable):
+                continue
+            now = await self._reread(read, deadline)
+            if now is None:
+                raise failed
+            if is_done(now):
+                return now
+            try:
+                current = again(now)
+            except VolumeError as problem:
+                failed.add_note(str(problem))
+                raise failed from problem
+
+    async def _reread(self, read: Callable[[], Awaitable[T | Broken | None]], deadline: float) -> T | None:
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            try:
+                found = await read()
+            except Fenced:
+                raise
+            except (Ambiguous, Unavailable):
+                if self._clock.now() + pause_s >= deadline:
+                    raise
+                await self._clock.sleep(pause_s)
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            else:
+                return None if found is None else _readable(found)
+
+    async def _confirm(self, claim: PersistentVolumeClaim) -> None:
+        """Before a volume that goes with its claim is given to a claim this young: the claim is there, and stays (B-19)."""
+        if self._clock.wall() - _created(claim) >= _YOUNG_S:
+            return
+        metadata = claim.metadata
+        now = await self._writer.read_claim(metadata.namespace, metadata.name)
+        if now is None or now.metadata.uid != metadata.uid or now.metadata.deletion_timestamp is not None:
+            raise VolumeError(f'persistentvolumeclaim "{metadata.name}" is not the one that was decided on any more')
+
+    def _not_to_be_had(
+        self, now: PersistentVolume, decided: PersistentVolume, claim: PersistentVolumeClaim, node_name: str
+    ) -> str:
+        """Why the claim may not have this volume any more: gates 2–6, 9–13 and the node (§12.2 B-2)."""
+        meta, spec, request = now.metadata, now.spec, claim.request
+        wish = wish_of(claim)
+        affinity = spec.node_affinity
+        group = self._volumes.groups.acquire(where_affinity(affinity.required if affinity is not None else None))
+        self._volumes.groups.release(group)
+        slot = self._nodes.present_slot(node_name)
+        is_meant = is_for(now, claim)
+        wrong = {
+            "is another one now": meta.uid != decided.metadata.uid,
+            "is being deleted": meta.deletion_timestamp is not None,
+            "belongs to another claim": spec.claim_ref is not None and not is_meant,
+            "is too small": now.capacity.nano < (request.nano if request is not None else 0),
+            "has another volume mode": (spec.volume_mode or FILESYSTEM) != wish.volume_mode,
+            "has other attributes": (spec.volume_attributes_class_name or "") != wish.attributes_class,
+            "is of another class": now.storage_class != claim.storage_class,
+            "cannot be used on the node": slot is None or not group.nodes >> slot & 1,
+        }
+        if not is_meant:
+            wrong |= {
+                "is not available": now.status.phase != "Available",
+                "is not selected": bool(wish.selector) and not selector_of(wish).matches(meta.labels),
+                "lacks an access mode": not wish.access_modes <= frozenset(spec.access_modes),
+            }
+        found = next((what for what, is_so in wrong.items() if is_so), "")
+        return f"persistentvolume {now.key} {found}" if found else ""
+
+
+def _not_to_be_selected(now: PersistentVolumeClaim, decided: PersistentVolumeClaim) -> str:
+    """Why the node may not be written any more (§12.2 B-2)."""
+    wrong = {
+        "is another one now": now.metadata.uid != decided.metadata.uid,
+        "is being deleted": now.metadata.deletion_timestamp is not None,
+        "has a volume": bool(now.spec.volume_name),
+        "has another node": now.selected_node not in {None, decided.selected_node},
+        "asks for something else": now.spec != decided.spec,
+    }
+    found = next((what for what, is_so in wrong.items() if is_so), "")
+    return f"persistentvolumeclaim {now.key} {found}" if found else ""
+
+
+async def _awaited(write: Callable[[T], Awaitable[T | Broken]], obj: T) -> T | Broken:
+    return await write(obj)
+
+
+def _readable(found: T | Broken) -> T:
+    if isinstance(found, Broken):
+        raise VolumeError(f"{found.kind} {found.key} cannot be read: {found.why}")
+    return found
+
+
+def _created(claim: PersistentVolumeClaim) -> float:
+    """Seconds since the epoch; now and ever for a claim that does not say."""
+    told = claim.metadata.creation_timestamp
+    return started_at(told) if told else -math.inf

@@ -1,0 +1,186 @@
+"""VolumeRestrictions: disks that one pod of a node can have, claims that one pod can (docs/spec/volumes.md §7.4, §9.3).
+
+Both are read from counts that follow pods as they come and leave, trials included, and so namespaces are never mixed up
+(B-13). Who is a user of a claim includes those that have it by an ephemeral volume.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import Final
+
+from scheduler.cache.absent import absent_claim
+from scheduler.cache.claimusers import ClaimUsers
+from scheduler.core.events import NODE_ADD, Action, ClusterEvent, Resource
+from scheduler.core.inlinedisks import InlineDisk, do_conflict
+from scheduler.core.nodeset import EMPTY, NodeSet
+from scheduler.core.podinfo import PodInfo
+from scheduler.core.verdicts import SKIP, Code, Groups, Rejection, Skip
+from scheduler.core.volumes import READ_WRITE_ONCE_POD, PersistentVolumeClaim
+from scheduler.framework.hints import EventHint, Hint, Topics
+from scheduler.framework.ports import Handle
+from scheduler.framework.state import CycleState, StateKey
+from scheduler.framework.whatif import Tally
+
+_POD_GONE: Final = ClusterEvent(Resource.POD, Action.DELETE)
+_CLAIM_ADDED: Final = ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD)
+_NAME: Final = "VolumeRestrictions"
+_EXCLUSIVE: Final[StateKey[frozenset[str]]] = StateKey(f"PreFilter{_NAME}")
+_ONE_POD: Final = (
+    "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
+)
+_DISK_TAKEN: Final = Rejection(_NAME, Code.UNSCHEDULABLE, ("node(s) had no available disk",))
+_CLAIM_TAKEN: Final = Rejection(_NAME, Code.UNSCHEDULABLE, (_ONE_POD,))
+_NO_STATE: Final = Rejection(_NAME, Code.ERROR, (f'cannot read "{_EXCLUSIVE.name}" from cycleState',))
+
+
+class VolumeRestrictions:
+    """PreFilter, Filter."""
+
+    name: Final = _NAME
+    reads: Final = ("PersistentVolumeClaim",)
+
+    def __init__(self, args: object, handle: Handle) -> None:
+        self._nodes = handle.cluster.nodes
+        self._volumes = handle.cluster.volumes
+        self._users = self._nodes.claim_users
+
+    def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Rejection | Skip | None:
+        """Skip for pods that name no such disk and whose claims, if only one pod can have them, nobody has."""
+        found = self._exclusive(pod)
+        if isinstance(found, Rejection):
+            return found
+        if not pod.exclusive_disks and not self._is_taken(found):
+            return SKIP
+        state.set(_EXCLUSIVE, found)
+        return None
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups:
+        """Where a disk is taken; every node while a claim is: whoever has it may be evicted."""
+        groups: Groups = {}
+        taken = nodes & self._nodes.disk_conflicts.of(pod.exclusive_disks) if pod.exclusive_disks else EMPTY
+        if taken:
+            groups[_DISK_TAKEN] = taken
+        rest = nodes & ~taken
+        claims = state.get(_EXCLUSIVE) if state.has(_EXCLUSIVE) else None
+        if rest and claims is None:
+            groups[_NO_STATE] = rest
+        elif rest and claims and self._is_taken(claims):
+            groups[_CLAIM_TAKEN] = rest
+        return groups
+
+    def tally(self, state: CycleState, pod: PodInfo, slot: int) -> Tally:
+        """What pods on this node have of the pod's disks and claims."""
+        return _Held(self._nodes.pods(slot).values(), pod, state.get(_EXCLUSIVE), self._users, slot=slot)
+
+    def tally_shape(self, pod: PodInfo) -> Hashable:
+        """The disks, and for each claim that only one pod can have who has it where: a node does not know of others."""
+        found = self._exclusive(pod)
+        claims = () if isinstance(found, Rejection) else sorted(found)
+        return pod.exclusive_disks, tuple((key, frozenset(self._users.slots(key).items())) for key in claims)
+
+    def events_to_register(self) -> Sequence[EventHint]:
+        """A pod went that had a wanted disk or claim, a node came, the claim came."""
+        return (
+            EventHint(_POD_GONE, _after_pod_gone, _shape, Topics(_wanted, _given_back)),
+            EventHint(NODE_ADD),
+            EventHint(_CLAIM_ADDED, _after_claim_added, _shape, Topics(_wanted, _added)),
+        )
+
+    def _exclusive(self, pod: PodInfo) -> frozenset[str] | Rejection:
+        """The claims it names that only one pod can have; every claim must be there to tell."""
+        found = []
+        for use in pod.claims:
+            if use.is_ephemeral:
+                continue
+            claim = self._volumes.claims.get_api(use.key)
+            if claim is None:
+                return Rejection(_NAME, Code.UNRESOLVABLE, (absent_claim(self._volumes, use.key),))
+            if READ_WRITE_ONCE_POD in claim.spec.access_modes:
+                found.append(use.key)
+        return frozenset(found)
+
+    def _is_taken(self, claims: Iterable[str]) -> bool:
+        return any(self._users.slots(key) for key in claims)
+
+
+class _Held:
+    """How many of one node's pods have a wanted disk, or a wanted claim."""
+
+    __slots__ = ("_claims", "_disks", "_is_taken_elsewhere", "_wanted", "_with_claims", "_with_disks")
+
+    def __init__(
+        self, pods: Iterable[PodInfo], pod: PodInfo, claims: frozenset[str], users: ClaimUsers, *, slot: int
+    ) -> None:
+        self._wanted = pod.exclusive_disks
+        self._claims = claims
+        self._is_taken_elsewhere = any(other != slot for key in claims for other in users.slots(key))
+        self._with_disks = self._with_claims = 0
+        for other in pods:
+            self.add(other)
+
+    def add(self, other: PodInfo) -> None:
+        """It has its disks and claims."""
+        self._with_disks += self._has_disk(other)
+        self._with_claims += self._has_claim(other)
+
+    def remove(self, other: PodInfo) -> None:
+        """It gives them back."""
+        self._with_disks -= self._has_disk(other)
+        self._with_claims -= self._has_claim(other)
+
+    def verdict(self) -> Rejection | None:
+        """Refused while anybody has any of them; of claims that is anybody anywhere."""
+        if self._with_disks:
+            return _DISK_TAKEN
+        return _CLAIM_TAKEN if self._with_claims or self._is_taken_elsewhere else None
+
+    def _has_disk(self, other: PodInfo) -> bool:
+        return bool(other.exclusive_disks) and do_conflict(self._wanted, other.exclusive_disks)
+
+    def _has_claim(self, other: PodInfo) -> bool:
+        return bool(self._claims) and any(use.key in self._claims for use in other.claims)
+
+
+# -- who waits for what ------------------------------------------------------------------------------------------------
+
+
+def _claim_keys(pod: PodInfo) -> tuple[str, ...]:
+    return tuple(use.key for use in pod.claims if not use.is_ephemeral)
+
+
+def _shape(pod: PodInfo) -> Hashable:
+    return pod.exclusive_disks, _claim_keys(pod)
+
+
+def _after_pod_gone(pod: PodInfo, old: PodInfo | None, _new: PodInfo | None) -> Hint:
+    # Upstream looks at pods of the same namespace only, but a disk has none.
+    if old is None:
+        return Hint.SKIP
+    wanted = _claim_keys(pod)
+    had_claim = any(use.key in wanted for use in old.claims)
+    return Hint.QUEUE if had_claim or do_conflict(pod.exclusive_disks, old.exclusive_disks) else Hint.SKIP
+
+
+def _after_claim_added(pod: PodInfo, _old: object, new: PersistentVolumeClaim | None) -> Hint:
+    return Hint.QUEUE if new is not None and new.key in _claim_keys(pod) else Hint.SKIP
+
+
+def _wanted(pod: PodInfo) -> Iterator[Hashable]:
+    yield from _claim_keys(pod)
+    yield from _ids(pod.exclusive_disks)
+
+
+def _given_back(old: PodInfo | None, _new: PodInfo | None) -> Iterator[Hashable]:
+    if old is not None:
+        yield from (use.key for use in old.claims)
+        yield from _ids(old.exclusive_disks)
+
+
+def _added(_old: object, new: PersistentVolumeClaim | None) -> Iterator[Hashable]:
+    if new is not None:
+        yield new.key
+
+
+def _ids(disks: tuple[InlineDisk, ...]) -> Iterator[Hashable]:
+    return (disk.id for disk in disks)

@@ -1,0 +1,184 @@
+"""VolumeZone: a pod goes where the zone and region labels of its volumes say (docs/spec/volumes.md §7.3, §9.2).
+
+Claims of ephemeral volumes are looked at, too (B-14), unless `zoneEphemeral` says otherwise. Answers are sets from the
+label index. Upstream wakes for every new volume and class; here a pod is asked about only at those that it can wait for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Any, Final
+
+from scheduler.cache.absent import absent_claim, absent_class, absent_volume
+from scheduler.core.events import UPDATE, Action, ClusterEvent, Resource
+from scheduler.core.nodeset import EMPTY, NodeSet
+from scheduler.core.podclaims import ClaimUse, not_owned
+from scheduler.core.podinfo import PodInfo
+from scheduler.core.storage import WAIT_FOR_FIRST_CONSUMER, StorageClass
+from scheduler.core.topologies import TOPOLOGY_LABELS, Confined, confined
+from scheduler.core.verdicts import SKIP, Code, Groups, Rejection, Skip
+from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim
+from scheduler.framework.hints import EventHint, Hint, Topics
+from scheduler.framework.ports import Handle
+from scheduler.framework.state import CycleState, StateKey
+
+_NODE: Final = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL)
+_CLASS_ADDED: Final = ClusterEvent(Resource.STORAGE_CLASS, Action.ADD)
+_CLAIM: Final = ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD | UPDATE)
+_VOLUME: Final = ClusterEvent(Resource.PERSISTENT_VOLUME, Action.ADD | UPDATE)
+_CONFINED: Final[StateKey[tuple[Confined, ...]]] = StateKey("PreFilterVolumeZone")
+
+
+class VolumeZone:
+    """PreFilter, Filter."""
+
+    name: Final = "VolumeZone"
+    heeds_pods: Final = False
+    reads: Final = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass")
+    _no: Final = Rejection(name, Code.UNRESOLVABLE, ("node(s) had no available volume zone",))
+
+    def __init__(self, args: object, handle: Handle) -> None:
+        self._labels = handle.cluster.nodes.labels
+        self._volumes = handle.cluster.volumes
+        self._heeds_ephemeral = handle.ours.zone_ephemeral == "on"
+
+    def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Rejection | Skip | None:
+        """Skip for pods whose volumes are at home everywhere."""
+        found = self._confined(pod)
+        if isinstance(found, Rejection):
+            return found
+        if not found:
+            return SKIP
+        state.set(_CONFINED, found)
+        return None
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups:
+        """Nodes outside a volume's zone or region are out; those that know of neither are not, as upstream."""
+        found = state.get(_CONFINED) if state.has(_CONFINED) else self._confined(pod)
+        if isinstance(found, Rejection):
+            return {found: nodes} if nodes else {}
+        if not found:
+            return {}
+        zoned = EMPTY
+        for key in TOPOLOGY_LABELS:
+            zoned |= self._labels.having(key)
+        fitting = nodes
+        for one in found:
+            fitting &= self._within(one)
+        out = nodes & zoned & ~fitting
+        return {self._no: out} if out else {}
+
+    def events_to_register(self) -> Sequence[EventHint]:
+        """Nodes, whose labels changed or not; the pod's claims; the volumes and classes that these name."""
+        return (
+            EventHint(_CLASS_ADDED, self._after_class_added, self._shape, Topics(self._topics, _class_added)),
+            EventHint(_NODE),
+            EventHint(_CLAIM, self._after_claim, self._shape, Topics(self._topics, _claim_changed)),
+            EventHint(_VOLUME, self._after_volume, self._shape, Topics(self._topics, _volume_changed)),
+        )
+
+    # -- where the volumes are ---------------------------------------------------------------------------------------
+
+    def _uses(self, pod: PodInfo) -> tuple[ClaimUse, ...]:
+        return pod.claims if self._heeds_ephemeral else tuple(use for use in pod.claims if not use.is_ephemeral)
+
+    def _confined(self, pod: PodInfo) -> tuple[Confined, ...] | Rejection:
+        """All labels of all bound volumes; or why that cannot be told. Claims that wait for the pod say nothing."""
+        found: tuple[Confined, ...] = ()
+        for use in self._uses(pod):
+            if not use.name:
+                return _unresolvable("PersistentVolumeClaim had no name")
+            claim = self._volumes.claims.get_api(use.key)
+            if claim is None:
+                return _unresolvable(absent_claim(self._volumes, use.key))
+            foreign = not_owned(pod.pod, claim) if use.is_ephemeral else ""
+            if foreign:
+                return _unresolvable(foreign)
+            name = claim.spec.volume_name
+            if not name:
+                problem = self._unbound(claim)
+                if problem:
+                    return _unresolvable(problem)
+                continue
+            volume = self._volumes.volumes.get_api(name)
+            if volume is None:
+                return _unresolvable(absent_volume(self._volumes, name))
+            found += confined(volume.metadata.labels)
+        return found
+
+    def _unbound(self, claim: PersistentVolumeClaim) -> str:
+        """What is wrong with a claim without a volume; "" if it waits for the pod."""
+        name = claim.storage_class
+        if not name:
+            return "PersistentVolumeClaim had no pv name and storageClass name"
+        known = self._volumes.classes.get(name)
+        if known is None:
+            return absent_class(self._volumes, name)
+        mode = known.obj.volume_binding_mode
+        if mode is None:
+            return f'VolumeBindingMode not set for StorageClass "{name}"'
+        return "" if mode == WAIT_FOR_FIRST_CONSUMER else "PersistentVolume had no name"
+
+    def _within(self, one: Confined) -> NodeSet:
+        """Nodes with one of the values under the label's key; under the key of today where they lack an old one."""
+        out = self._any(one.key, one.values)
+        if one.key_today != one.key:
+            out |= self._any(one.key_today, one.values) & ~self._labels.having(one.key)
+        return out
+
+    def _any(self, key: str, values: frozenset[str]) -> NodeSet:
+        out = EMPTY
+        for value in values:
+            out |= self._labels.equal(key, value)
+        return out
+
+    # -- who waits for what ------------------------------------------------------------------------------------------
+
+    def _shape(self, pod: PodInfo) -> Hashable:
+        return tuple(use.key for use in self._uses(pod))
+
+    def _topics(self, pod: PodInfo) -> Iterator[Hashable]:
+        """Its claims, and what these name: a claim that names something else from now on is an event itself."""
+        for use in self._uses(pod):
+            yield "claim", use.key
+            claim = self._volumes.claims.get_api(use.key)
+            if claim is None:
+                continue
+            if claim.spec.volume_name:
+                yield "volume", claim.spec.volume_name
+            else:
+                yield "class", claim.storage_class
+
+    def _after_claim(self, pod: PodInfo, old: Any, new: PersistentVolumeClaim | None) -> Hint:
+        return self._meets(pod, _claim_changed(old, new))
+
+    def _after_volume(self, pod: PodInfo, old: PersistentVolume | None, new: PersistentVolume | None) -> Hint:
+        return self._meets(pod, _volume_changed(old, new))
+
+    def _after_class_added(self, pod: PodInfo, old: Any, new: StorageClass | None) -> Hint:
+        return self._meets(pod, _class_added(old, new))
+
+    def _meets(self, pod: PodInfo, told: Iterator[Hashable]) -> Hint:
+        topic = next(told, None)
+        return Hint.QUEUE if topic is not None and topic in self._topics(pod) else Hint.SKIP
+
+
+def _unresolvable(reason: str) -> Rejection:
+    return Rejection(VolumeZone.name, Code.UNRESOLVABLE, (reason,))
+
+
+def _claim_changed(_old: object, new: PersistentVolumeClaim | None) -> Iterator[Hashable]:
+    if new is not None:
+        yield "claim", new.key
+
+
+def _volume_changed(old: PersistentVolume | None, new: PersistentVolume | None) -> Iterator[Hashable]:
+    """A new one, and one whose labels say something else now."""
+    if new is not None and (old is None or confined(old.metadata.labels) != confined(new.metadata.labels)):
+        yield "volume", new.key
+
+
+def _class_added(_old: object, new: StorageClass | None) -> Iterator[Hashable]:
+    """Only claims of a class that waits for pods are let through here."""
+    if new is not None and new.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER:
+        yield "class", new.key

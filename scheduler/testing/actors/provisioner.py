@@ -1,0 +1,271 @@
+"""Actor: an external provisioner with its storage. It makes volumes where a scheduler has chosen a node, while there is room.
+
+The room is real: per segment (the nodes with one value of the topology label) so many bytes, of which every volume takes
+its own. What it publishes as CSIStorageCapacity is as old as the last publication. docs/spec/volumes.md §6.7, §8.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from scheduler.core.clock import Clock
+from scheduler.core.decode import from_manifest
+from scheduler.core.quantity import Quantity
+from scheduler.core.storage import WAIT_FOR_FIRST_CONSUMER
+from scheduler.core.volumes import SELECTED_NODE, STORAGE_PROVISIONERS, PersistentVolumeClaim
+from scheduler.testing.actors.acting import Actor, Key, Object, annotations_of, key_of
+from scheduler.testing.actors.pvcontroller import PROVISIONED_BY
+from scheduler.testing.actors.space import Space
+from scheduler.testing.apiserver import ApiServer, Refused
+
+_CLAIMS: Final = "persistentvolumeclaims"
+_VOLUMES: Final = "persistentvolumes"
+_CAPACITIES: Final = "csistoragecapacities"
+_PUBLISH: Final[Key] = (_CAPACITIES, "", "")
+_EXHAUSTED: Final = (
+    "rpc error: code = ResourceExhausted desc = not enough free storage in {segment}: {size} of {free} bytes"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request to make a volume. `number` counts from 1."""
+
+    number: int
+    claim: str
+    """`namespace/name`."""
+    node: str
+    """"" where no node was chosen: the claim is of an Immediate class."""
+
+
+Fault: TypeAlias = Callable[[Call], str]
+"""The words with which a call is to fail; "" if it is not to. It may also kill the provisioner in the middle of it."""
+
+
+class ExternalProvisioner(Actor):
+    """Provisions for `driver`, `delay_s` after a claim is ready for it, in the segment of the selected node.
+
+    `space` is bytes by the value of `topology_key`; without it there is room for everything, and volumes are bound to
+    the node's own value all the same. A call fails when `fault` has words for it, or when there is no room: then the
+    claim loses its selected-node, so that the scheduler chooses again, unless `keeps_trying`: then the same call is made
+    again after `retry_s`. `publishes_every_s` publishes CSIStorageCapacity objects, at the start and so often.
+    """
+
+    component = "external-provisioner"
+    resources = ("storageclasses", _VOLUMES, _CLAIMS)
+
+    def __init__(  # noqa: PLR0913 (every way in which a provisioner may behave)
+        self,
+        server: ApiServer,
+        driver: str,
+        *,
+        clock: Clock | None = None,
+        delay_s: float = 0,
+        topology_key: str = "kubernetes.io/hostname",
+        space: Mapping[str, int] | None = None,
+        fault: Fault | None = None,
+        keeps_trying: bool = False,
+        retry_s: float = 10,
+        publishes_every_s: float | None = None,
+        namespace: str = "kube-system",
+    ) -> None:
+        self.driver = driver
+        self.space = None if space is None else Space(space)
+        self.calls: list[Call] = []
+        self.provisioned = 0
+        self.failures = 0
+        self.rescheduled = 0
+        """How often it gave a claim back to the scheduler."""
+        self.is_dead = False
+        self.fault = fault
+        self.keeps_trying = keeps_trying
+        self._delay_s = delay_s
+        self._retry_s = retry_s
+        self._topology_key = topology_key
+        self._publishes_every_s = publishes_every_s
+        self._namespace = namespace
+        super().__init__(server, clock=clock)
+        if publishes_every_s is not None:
+            self._note(_PUBLISH)
+
+    # -- life and death ------------------------------------------------------------------------------------------------
+
+    def die(self) -> None:
+        """Forget everything that was under way, and hear nothing until `revive`. What is stored stays stored."""
+        self.is_dead = True
+        self._forget_all()
+
+    def revive(self) -> None:
+        """Come back, and look at everything."""
+        self.is_dead = False
+        self.look_again()
+        if self._publishes_every_s is not None:
+            self._note(_PUBLISH)
+
+    def overdrawn(self) -> list[str]:
+        """Where more was made than there is room, as sentences."""
+        return [] if self.space is None else self.space.overdrawn()
+
+    # -- what is heard -------------------------------------------------------------------------------------------------
+
+    def _heard(self, type_: str, resource: str, obj: Object) -> None:
+        if self.is_dead:
+            return
+        if resource == _CLAIMS and type_ != "DELETED" and self._is_mine(obj) and self._is_ready(obj):
+            self._note(key_of(resource, obj), self._delay_s)
+        elif resource == _VOLUMES and annotations_of(obj).get(PROVISIONED_BY) == self.driver:
+            self._note(key_of(resource, obj))
+        elif resource == "nodes" and type_ == "DELETED":
+            for claim in self._server.objects(_CLAIMS):
+                if self._is_mine(claim) and annotations_of(claim).get(SELECTED_NODE) == obj["metadata"]["name"]:
+                    self._note(key_of(_CLAIMS, claim))
+        elif resource == "storageclasses" and type_ == "ADDED" and self._publishes_every_s is not None:
+            self._note(_PUBLISH)
+
+    def _is_mine(self, claim: Object) -> bool:
+        """Asked of this driver, without a volume, and not on its way out."""
+        given = annotations_of(claim)
+        asked = next((given[key] for key in STORAGE_PROVISIONERS if key in given), "")
+        return asked == self.driver and not claim["spec"].get("volumeName") and not _is_going(claim)
+
+    def _is_ready(self, claim: Object) -> bool:
+        """A claim that waits for its consumer is told the node first."""
+        storage_class = self._find("storageclasses", from_manifest(PersistentVolumeClaim, claim).storage_class)
+        waits = storage_class is not None and storage_class["volumeBindingMode"] == WAIT_FOR_FIRST_CONSUMER
+        return not waits or bool(annotations_of(claim).get(SELECTED_NODE))
+
+    def _handle(self, key: Key) -> None:
+        resource, namespace, name = key
+        if key == _PUBLISH:
+            self._publish()
+            return
+        obj = self._find(resource, name, namespace)
+        if resource == _VOLUMES:
+            self._settle_volume(name, obj)
+        elif obj is not None and self._is_mine(obj) and self._find(_VOLUMES, _volume_name(obj)) is None:
+            self._provision(obj)
+
+    # -- volumes -------------------------------------------------------------------------------------------------------
+
+    def _provision(self, claim: Object) -> None:
+        typed = from_manifest(PersistentVolumeClaim, claim)
+        storage_class = self._find("storageclasses", typed.storage_class)
+        if storage_class is None or storage_class["provisioner"] != self.driver or not self._is_ready(claim):
+            return
+        waits = storage_class["volumeBindingMode"] == WAIT_FOR_FIRST_CONSUMER
+        node = (typed.selected_node or "") if waits else ""
+        call = Call(len(self.calls) + 1, typed.key, node)
+        self.calls.append(call)
+        fault = self.fault(call) if self.fault is not None else ""
+        if self.is_dead:
+            return
+        found = self._find("nodes", node) if node else None
+        if node and found is None:
+            self._failed(claim, f'failed to get target node: nodes "{node}" not found', gives_back=True)
+            return
+        segment = self._segment(found)
+        why = fault or self._no_room(claim, typed.request, segment)
+        if why:
+            self._failed(claim, why, gives_back=not self.keeps_trying)
+        else:
+            self._create(claim, storage_class, segment)
+
+    def _segment(self, node: Object | None) -> str:
+        """Of the node; where none was chosen, the one with most room."""
+        if node is not None:
+            return str((node["metadata"].get("labels") or {}).get(self._topology_key, ""))
+        if self.space is None:
+            return ""
+        return max(sorted(self.space.size_bytes), key=self.space.free_bytes, default="")
+
+    def _no_room(self, claim: Object, request: Quantity | None, segment: str) -> str:
+        if self.space is None:
+            return ""
+        size = 0 if request is None else request.value
+        if self.space.take(_volume_name(claim), segment, size):
+            return ""
+        return _EXHAUSTED.format(segment=segment or "no segment", size=size, free=self.space.free_bytes(segment))
+
+    def _failed(self, claim: Object, why: str, *, gives_back: bool) -> None:
+        self.failures += 1
+        class_name = from_manifest(PersistentVolumeClaim, claim).storage_class
+        self._tell(
+            claim,
+            "Warning",
+            "ProvisioningFailed",
+            f'failed to provision volume with StorageClass "{class_name}": {why}',
+        )
+        if gives_back and SELECTED_NODE in annotations_of(claim):
+            self.rescheduled += 1
+            del claim["metadata"]["annotations"][SELECTED_NODE]
+            self._server.update(_CLAIMS, claim)
+        else:
+            self._note(key_of(_CLAIMS, claim), self._retry_s)
+
+    def _create(self, claim: Object, storage_class: Object, segment: str) -> None:
+        name, metadata, spec = _volume_name(claim), claim["metadata"], claim["spec"]
+        reference = {field_: metadata[field_] for field_ in ("namespace", "name", "uid", "resourceVersion")}
+        made: Object = {
+            "capacity": {"storage": spec["resources"]["requests"]["storage"]},
+            "accessModes": spec["accessModes"],
+            "claimRef": {"kind": "PersistentVolumeClaim", "apiVersion": "v1"} | reference,
+            "persistentVolumeReclaimPolicy": storage_class["reclaimPolicy"],
+            "storageClassName": storage_class["metadata"]["name"],
+            "volumeMode": spec["volumeMode"],
+            "csi": {"driver": self.driver, "volumeHandle": name},
+        }
+        if spec.get("volumeAttributesClassName"):
+            made["volumeAttributesClassName"] = spec["volumeAttributesClassName"]
+        if segment:
+            here = {"key": self._topology_key, "operator": "In", "values": [segment]}
+            made["nodeAffinity"] = {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}}
+        self.provisioned += 1
+        marks = {PROVISIONED_BY: self.driver}
+        self._server.create(_VOLUMES, {"metadata": {"name": name, "annotations": marks}, "spec": made})
+        self._tell(claim, "Normal", "ProvisioningSucceeded", f"Successfully provisioned volume {name}")
+
+    def _settle_volume(self, name: str, volume: Object | None) -> None:
+        """Deleted, so its room is free; or released, so it goes."""
+        if volume is None:
+            if self.space is not None:
+                self.space.give_back(name)
+        elif volume["status"].get("phase") == "Released" and not _is_going(volume):
+            self._delete(volume)
+
+    def _delete(self, volume: Object) -> None:
+        if volume["spec"]["persistentVolumeReclaimPolicy"] == "Delete":
+            self._server.delete(_VOLUMES, volume["metadata"]["name"])
+
+    # -- capacity ------------------------------------------------------------------------------------------------------
+
+    def _publish(self) -> None:
+        """What is free now, per class and segment; the objects are this old until the next time."""
+        if self.space is not None:
+            for storage_class in self._server.objects("storageclasses"):
+                if storage_class["provisioner"] == self.driver:
+                    for segment in sorted(self.space.size_bytes):
+                        self._publish_one(storage_class["metadata"]["name"], segment, self.space.free_bytes(segment))
+        assert self._publishes_every_s is not None
+        self._note(_PUBLISH, self._publishes_every_s)
+
+    def _publish_one(self, class_name: str, segment: str, free: int) -> None:
+        name = f"csisc-{class_name}-{segment}"
+        capacity = {"capacity": str(max(0, free))}
+        if self._find(_CAPACITIES, name, self._namespace) is not None:
+            self._server.patch(_CAPACITIES, name, capacity, namespace=self._namespace)
+            return
+        where = {"nodeTopology": {"matchLabels": {self._topology_key: segment}}, "storageClassName": class_name}
+        metadata = {"name": name, "namespace": self._namespace}
+        with contextlib.suppress(Refused):  # a segment that cannot be part of a name
+            self._server.create(_CAPACITIES, {"metadata": metadata} | where | capacity)
+
+
+def _volume_name(claim: Object) -> str:
+    return f"pvc-{claim['metadata']['uid']}"
+
+
+def _is_going(obj: Object) -> bool:
+    return bool(obj["metadata"].get("deletionTimestamp"))

@@ -1,0 +1,187 @@
+"""What a scheduler writes to volumes and claims: merge patches with preconditions, and whose a field is afterwards."""
+
+import pytest
+
+from scheduler.core.clock import SystemClock
+from scheduler.core.errors import Conflict, NotFound
+from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim
+from scheduler.kube.throttle import Throttle
+from scheduler.kube.transport import HttpTransport, load_settings
+from scheduler.kube.writes import ApiWriter
+from tests.contract.conftest import Answer, Api, Object
+from tests.e2e.controlplane.harness import ControlPlane
+
+VOLUMES = "/api/v1/persistentvolumes"
+SELECTED = "volume.kubernetes.io/selected-node"
+MARK = "pv.kubernetes.io/bound-by-controller"
+LATER = "please apply your changes to the latest version and try again"
+
+
+async def volume(api: Api, name: str = "") -> Answer:
+    spec = {
+        "capacity": {"storage": "1Gi"},
+        "accessModes": ["ReadWriteOnce"],
+        "hostPath": {"path": "/x"},
+        "mountOptions": ["ro"],
+    }
+    answer = await api("POST", VOLUMES, {"metadata": {"name": name or f"v-{api.ns}"}, "spec": spec})
+    assert answer.status == 201, answer.body
+    return answer
+
+
+async def claim(api: Api, name: str = "c") -> Answer:
+    spec = {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}},
+        "dataSourceRef": {"apiGroup": "example.com", "kind": "Thing", "name": "t"},
+    }
+    body = {"metadata": {"name": name, "annotations": {"x": "y"}}, "spec": spec}
+    answer = await api("POST", api.at("v1", "persistentvolumeclaims"), body)
+    assert answer.status == 201, answer.body
+    return answer
+
+
+def as_seen(answer: Answer, **rest: object) -> Object:
+    return {"uid": answer.metadata["uid"], "resourceVersion": answer.metadata["resourceVersion"], **rest}
+
+
+def prebinding(volume: Answer, claim: Answer) -> Object:
+    names = {field: claim.metadata[field] for field in ("namespace", "name", "uid", "resourceVersion")}
+    ref = {"kind": "PersistentVolumeClaim", "apiVersion": "v1", **names}
+    return {"metadata": as_seen(volume, annotations={MARK: "yes"}), "spec": {"claimRef": ref}}
+
+
+def selection(claim: Answer, node: str | None) -> Object:
+    return {"metadata": as_seen(claim, annotations={SELECTED: node})}
+
+
+def conflict(answer: Answer, kind: str, name: str) -> None:
+    assert (answer.status, answer.body["reason"]) == (409, "Conflict"), answer.body
+    why = "the object has been modified; " + LATER
+    assert answer.body["message"] == f'Operation cannot be fulfilled on {kind} "{name}": {why}'
+
+
+async def test_a_volume_is_prebound(api: Api) -> None:
+    """The claimRef is stored whole; what the patch does not name stays (U10)."""
+    before, wanting = await volume(api), await claim(api)
+    patch = prebinding(before, wanting)
+    after = await api.merge(f"{VOLUMES}/v-{api.ns}", patch)
+    assert after.status == 200, after.body
+    assert after.body["spec"] == before.body["spec"] | patch["spec"]
+    assert after.metadata["annotations"] == {MARK: "yes"}
+    assert after.rv > before.rv
+    again = await api.merge(f"{VOLUMES}/v-{api.ns}", prebinding(after, wanting))
+    assert (again.status, again.rv) == (200, after.rv)  # nothing changed: no new version
+
+
+async def test_a_claim_gets_and_loses_its_node(api: Api) -> None:
+    """Other annotations stay, null removes."""
+    before = await claim(api)
+    path = f"{api.at('v1', 'persistentvolumeclaims')}/c"
+    after = await api.merge(path, selection(before, "n1"))
+    assert (after.status, after.metadata["annotations"]) == (200, {"x": "y", SELECTED: "n1"})
+    assert after.body["spec"] == before.body["spec"]
+    cleared = await api.merge(path, selection(after, None))
+    assert (cleared.status, cleared.metadata["annotations"]) == (200, {"x": "y"})
+
+
+@pytest.mark.parametrize("kind", ["persistentvolumes", "persistentvolumeclaims"])
+async def test_a_patch_from_an_old_version_is_refused(api: Api, kind: str) -> None:
+    """409 in the words that users see when a binding fails."""
+    own, wanting = await volume(api), await claim(api)
+    is_volume = kind == "persistentvolumes"
+    path = f"{VOLUMES}/v-{api.ns}" if is_volume else f"{api.at('v1', kind)}/c"
+    await api.merge(path, {"metadata": {"labels": {"new": "1"}}})
+    answer = await api.merge(path, prebinding(own, wanting) if is_volume else selection(wanting, "n1"))
+    conflict(answer, kind, path.rpartition("/")[2])
+
+
+@pytest.mark.parametrize("kind", ["persistentvolumes", "persistentvolumeclaims"])
+async def test_a_patch_for_a_namesake_is_refused(api: Api, kind: str) -> None:
+    """Its version is another too, and that is seen first; with the version alone right, the uid cannot be changed."""
+    own, wanting = await volume(api), await claim(api)
+    is_volume = kind == "persistentvolumes"
+    path = f"{VOLUMES}/v-{api.ns}" if is_volume else f"{api.at('v1', kind)}/c"
+    assert (await api("DELETE", path)).status == 200
+    await _gone(api, path)
+    now = await (volume(api) if is_volume else claim(api))
+    patch = prebinding(own, wanting) if is_volume else selection(wanting, "n1")
+    conflict(await api.merge(path, patch), kind, path.rpartition("/")[2])
+    patch["metadata"]["resourceVersion"] = now.metadata["resourceVersion"]
+    answer = await api.merge(path, patch)
+    assert answer.status in {409, 422}, answer.body
+    assert (await api("GET", path)).rv == now.rv
+
+
+@pytest.mark.parametrize("kind", ["persistentvolumes", "persistentvolumeclaims"])
+async def test_a_patch_of_nothing(api: Api, kind: str) -> None:
+    """404; none is made."""
+    path = f"{VOLUMES}/nobody-{api.ns}" if kind == "persistentvolumes" else f"{api.at('v1', kind)}/nobody"
+    answer = await api.merge(path, {"metadata": {"uid": "u", "resourceVersion": "1"}})
+    assert (answer.status, answer.body["message"]) == (404, f'{kind} "{path.rpartition("/")[2]}" not found')
+
+
+async def _gone(api: Api, path: str) -> None:
+    """A real server protects volumes and claims by a finalizer, which nobody runs here to remove."""
+    for _ in range(60):
+        answer = await api("GET", path)
+        if answer.status == 404:
+            return
+        await api.merge(path, {"metadata": {"finalizers": None}})
+    raise AssertionError(f"{path} does not go")
+
+
+@pytest.fixture
+async def writer(api: Api, plane: ControlPlane | None) -> ApiWriter:
+    """The product's own, to the server under test."""
+    settings = (
+        await load_settings(master=str(api.http._base_url))
+        if plane is None
+        else await load_settings(str(plane.kubeconfig))
+    )
+    return ApiWriter(HttpTransport(settings), Throttle(SystemClock(), qps=-1), SystemClock())
+
+
+async def test_the_product_writes_both(api: Api, writer: ApiWriter) -> None:
+    """What its patches are answered: the object as it is then, a conflict, nothing there."""
+    try:
+        await volume(api)
+        await claim(api)
+        own, wanting = await writer.read_volume(f"v-{api.ns}"), await writer.read_claim(api.ns, "c")
+        assert isinstance(own, PersistentVolume)
+        assert isinstance(wanting, PersistentVolumeClaim)
+        bound = await writer.prebind_volume(own, wanting, marks=True)
+        selected = await writer.select_node(wanting, "n1")
+        assert bound == await writer.read_volume(f"v-{api.ns}")
+        assert selected == await writer.read_claim(api.ns, "c")
+        assert isinstance(selected, PersistentVolumeClaim)
+        assert selected.selected_node == "n1"
+        with pytest.raises(Conflict):
+            await writer.prebind_volume(own, wanting, marks=True)
+        with pytest.raises(Conflict):
+            await writer.select_node(wanting, "n2")
+        await api("DELETE", f"{api.at('v1', 'persistentvolumeclaims')}/c")
+        await _gone(api, f"{api.at('v1', 'persistentvolumeclaims')}/c")
+        with pytest.raises(NotFound):
+            await writer.clear_selected_node(selected)
+        assert await writer.read_claim(api.ns, "c") is None
+    finally:
+        await writer._transport.close()
+
+
+async def test_whose_the_selected_node_is(api: Api, writer: ApiWriter) -> None:
+    """A real server keeps books: the last who changed the value; ours only while it is our value."""
+    path = f"{api.at('v1', 'persistentvolumeclaims')}/c"
+    try:
+        await claim(api)
+        wanting = await writer.read_claim(api.ns, "c")
+        assert isinstance(wanting, PersistentVolumeClaim)
+        assert await writer.claim_written_by(api.ns, "c") is None
+        await writer.select_node(wanting, "n1")
+        assert await writer.claim_written_by(api.ns, "c") == ("kubestow" if api.is_real else None)
+        await api.merge(f"{path}?fieldManager=somebody", {"metadata": {"annotations": {SELECTED: "n2"}}})
+        assert await writer.claim_written_by(api.ns, "c") == ("somebody" if api.is_real else None)
+        await api.merge(path, {"metadata": {"annotations": {SELECTED: None}}})
+        assert await writer.claim_written_by(api.ns, "c") is None
+    finally:
+        await writer._transport.close()

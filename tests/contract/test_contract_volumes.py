@@ -1,0 +1,374 @@
+"""Volumes, claims, and the kinds around them: defaults, what is refused, what may change."""
+
+import pytest
+
+from tests.contract.conftest import Answer, Api, Object, refusal, without
+
+STORAGE = "/apis/storage.k8s.io/v1"
+VOLUMES = "/api/v1/persistentvolumes"
+VOLUME: Object = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/x"}}
+CLAIM: Object = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+SUBDOMAIN = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "
+    "end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
+    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+)
+REQUIRED = ("FieldValueRequired", "Required value")
+
+
+def says(answer: Answer, field: str, cause: str, why: str, *, starts: bool = False) -> None:
+    """422 for this one field; `starts`: a real server appends the difference of the two objects."""
+    assert (answer.status, answer.body.get("reason")) == (422, "Invalid"), answer.body
+    (found,) = answer.body["details"]["causes"]
+    assert (found["field"], found["reason"]) == (field, cause)
+    assert (found["message"][: len(why)] if starts else found["message"]) == why
+
+
+def affinity(value: str) -> Object:
+    term = {"matchExpressions": [{"key": "k", "operator": "In", "values": [value]}]}
+    return {"required": {"nodeSelectorTerms": [term]}}
+
+
+async def made(api: Api, path: str, name: str, **rest: object) -> Answer:
+    answer = await api("POST", path, {"metadata": {"name": name}, **rest})
+    assert answer.status == 201, answer.body
+    return answer
+
+
+async def test_a_new_volume(api: Api) -> None:
+    """Kept and pending, with what it did not say."""
+    name = f"a-{api.ns}"
+    created = (await made(api, VOLUMES, name, spec=VOLUME, status={"phase": "Bound"})).body
+    assert created["spec"] == VOLUME | {
+        "hostPath": {"path": "/x", "type": ""},
+        "persistentVolumeReclaimPolicy": "Retain",
+        "volumeMode": "Filesystem",
+    }
+    since = created["metadata"]["creationTimestamp"]
+    assert created["status"] == {"phase": "Pending", "lastPhaseTransitionTime": since}
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "cause", "why"),
+    [
+        pytest.param({"accessModes": []}, "spec.accessModes", *REQUIRED, id="no access mode"),
+        pytest.param(
+            {"accessModes": ["X"]},
+            "spec.accessModes",
+            "FieldValueNotSupported",
+            'Unsupported value: "X": supported values: "ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", '
+            '"ReadWriteOncePod"',
+            id="an access mode that is none",
+        ),
+        pytest.param(
+            {"accessModes": ["ReadWriteOncePod", "ReadWriteOnce"]},
+            "spec.accessModes",
+            "FieldValueForbidden",
+            "Forbidden: may not use ReadWriteOncePod with other access modes",
+            id="one pod only, and others",
+        ),
+        pytest.param(
+            {"volumeMode": "X"},
+            "spec.volumeMode",
+            "FieldValueNotSupported",
+            'Unsupported value: "X": supported values: "Block", "Filesystem"',
+            id="a mode that is none",
+        ),
+        pytest.param(
+            {"persistentVolumeReclaimPolicy": "X"},
+            "spec.persistentVolumeReclaimPolicy",
+            "FieldValueNotSupported",
+            'Unsupported value: "X": supported values: "Delete", "Recycle", "Retain"',
+            id="a reclaim policy that is none",
+        ),
+        pytest.param(
+            {"hostPath": None},
+            "spec",
+            "FieldValueRequired",
+            "Required value: must specify a volume type",
+            id="no source",
+        ),
+        pytest.param(
+            {"nfs": {"server": "s", "path": "/"}},
+            "spec.nfs",
+            "FieldValueForbidden",
+            "Forbidden: may not specify more than 1 volume type",
+            id="two sources",
+        ),
+        pytest.param(
+            {"hostPath": None, "local": {"path": "/x"}},
+            "spec.nodeAffinity",
+            "FieldValueRequired",
+            "Required value: Local volume requires node affinity",
+            id="local, and nobody knows where",
+        ),
+        pytest.param(
+            {"hostPath": None, "csi": {"driver": "d.x", "volumeHandle": ""}},
+            "spec.csi.volumeHandle",
+            *REQUIRED,
+            id="a CSI volume without a handle",
+        ),
+        pytest.param(
+            {"storageClassName": "A_"},
+            "spec.storageClassName",
+            "FieldValueInvalid",
+            f'Invalid value: "A_": {SUBDOMAIN}',
+            id="a class that cannot be",
+        ),
+    ],
+)
+async def test_volumes_that_cannot_be(api: Api, change: Object, field: str, cause: str, why: str) -> None:
+    """422 that names the field."""
+    says(await api("POST", VOLUMES, {"metadata": {"name": "b"}, "spec": VOLUME | change}), field, cause, why)
+
+
+async def test_what_may_change_of_a_volume(api: Api) -> None:
+    """The claimRef at will; source and mode never; the affinity once."""
+    path = f"{VOLUMES}/a-{api.ns}"
+    await made(api, VOLUMES, f"a-{api.ns}", spec=VOLUME)
+    fixed = "Forbidden: spec.persistentvolumesource is immutable after creation"
+    moved = await api.merge(path, {"spec": {"hostPath": {"path": "/y"}}})
+    says(moved, "spec.persistentvolumesource", "FieldValueForbidden", fixed, starts=True)
+    block = await api.merge(path, {"spec": {"volumeMode": "Block"}})
+    says(block, "volumeMode", "FieldValueInvalid", 'Invalid value: "Block": field is immutable')
+    assert (await api.merge(path, {"spec": {"nodeAffinity": affinity("v")}})).body["spec"]["nodeAffinity"] == affinity(
+        "v"
+    )
+    other = await api.merge(path, {"spec": {"nodeAffinity": affinity("w")}})
+    says(other, "nodeAffinity", "FieldValueInvalid", "Invalid value: ", starts=True)
+    reference = {"kind": "PersistentVolumeClaim", "apiVersion": "v1", "namespace": "n", "name": "c", "uid": "u"}
+    assert (await api.merge(path, {"spec": {"claimRef": reference}})).body["spec"]["claimRef"] == reference
+    assert "uid" not in (await api.merge(path, {"spec": {"claimRef": {"uid": None}}})).body["spec"]["claimRef"]
+    assert "claimRef" not in (await api.merge(path, {"spec": {"claimRef": None}})).body["spec"]
+
+
+async def test_a_volume_says_since_when_it_has_its_phase(api: Api) -> None:
+    """A phase that changes takes the time with it, unless somebody tells another; one that stays keeps it."""
+    path = f"{VOLUMES}/a-{api.ns}/status"
+    await made(api, VOLUMES, f"a-{api.ns}", spec=VOLUME)
+    long_ago = "2020-01-01T00:00:00Z"
+    told = {"phase": "Available", "lastPhaseTransitionTime": long_ago}
+    assert (await api.merge(path, {"status": told})).body["status"] == told
+    kept = (await api.merge(path, {"status": {"message": "m", "lastPhaseTransitionTime": None}})).body["status"]
+    assert kept["lastPhaseTransitionTime"] == long_ago
+    moved = (await api.merge(path, {"status": {"phase": "Bound"}})).body["status"]
+    assert moved["lastPhaseTransitionTime"] > long_ago
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "cause", "why"),
+    [
+        pytest.param(
+            {"accessModes": []},
+            "spec.accessModes",
+            "FieldValueRequired",
+            "Required value: at least 1 access mode is required",
+            id="no access mode",
+        ),
+        pytest.param({"resources": {}}, "spec.resources[storage]", *REQUIRED, id="no size"),
+        pytest.param(
+            {"resources": {"requests": {"storage": "0"}}},
+            "spec.resources[storage]",
+            "FieldValueInvalid",
+            'Invalid value: "0": must be greater than zero',
+            id="nothing",
+        ),
+        pytest.param(
+            {"volumeMode": "X"},
+            "spec.volumeMode",
+            "FieldValueNotSupported",
+            'Unsupported value: "X": supported values: "Block", "Filesystem"',
+            id="a mode that is none",
+        ),
+        pytest.param(
+            {"storageClassName": "A_"},
+            "spec.storageClassName",
+            "FieldValueInvalid",
+            f'Invalid value: "A_": {SUBDOMAIN}',
+            id="a class that cannot be",
+        ),
+    ],
+)
+async def test_claims_that_cannot_be(api: Api, change: Object, field: str, cause: str, why: str) -> None:
+    """422 that names the field."""
+    claims = api.at("v1", "persistentvolumeclaims")
+    says(await api("POST", claims, {"metadata": {"name": "b"}, "spec": CLAIM | change}), field, cause, why)
+
+
+async def test_what_may_change_of_a_claim(api: Api) -> None:
+    """A class and a volume are given once; the rest stays; a bound claim does not shrink."""
+    claims = api.at("v1", "persistentvolumeclaims")
+    await made(api, claims, "c", spec=CLAIM)
+    fixed = (
+        "Forbidden: spec is immutable after creation except resources.requests and volumeAttributesClassName for bound"
+    )
+    for spec in ({"accessModes": ["ReadWriteMany"]}, {"resources": {"requests": {"storage": "2Gi"}}}):
+        says(await api.merge(f"{claims}/c", {"spec": spec}), "spec", "FieldValueForbidden", fixed, starts=True)
+    for once in ("storageClassName", "volumeName"):
+        assert (await api.merge(f"{claims}/c", {"spec": {once: "x"}})).body["spec"][once] == "x"
+        again = await api.merge(f"{claims}/c", {"spec": {once: "y"}})
+        says(again, "spec", "FieldValueForbidden", fixed, starts=True)
+    status = {"phase": "Bound", "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"]}
+    assert (await api.merge(f"{claims}/c/status", {"status": status})).body["status"] == status
+    smaller = await api.merge(f"{claims}/c", {"spec": {"resources": {"requests": {"storage": "500Mi"}}}})
+    why = "Forbidden: field can not be less than status.capacity"
+    says(smaller, "spec.resources.requests.storage", "FieldValueForbidden", why)
+
+
+async def test_deleted_claims_wait_for_their_finalizer(api: Api) -> None:
+    """Marked, and marked once; the last finalizer that goes takes the claim with it."""
+    path = f"{api.at('v1', 'persistentvolumeclaims')}/c"
+    await made(api, api.at("v1", "persistentvolumeclaims"), "c", spec=CLAIM)
+    first = await api("DELETE", path)
+    assert (first.status, first.metadata["deletionGracePeriodSeconds"]) == (200, 0)
+    assert (await api("DELETE", path)).body == first.body
+    assert (await api.merge(path, {"metadata": {"finalizers": None}})).status == 200
+    details = {"name": "c", "kind": "persistentvolumeclaims"}
+    refusal(await api("GET", path), 404, "NotFound", 'persistentvolumeclaims "c" not found', details)
+
+
+async def test_classes(api: Api) -> None:
+    """Immediate, and deleting, unless said; only the topologies may change. The default is given to claims without one."""
+    classes, name = f"{STORAGE}/storageclasses", f"s-{api.ns}"
+    says(await api("POST", classes, {"metadata": {"name": name}}), "provisioner", *REQUIRED)
+    for field, value, known in (
+        ("volumeBindingMode", "X", '"Immediate", "WaitForFirstConsumer"'),
+        ("reclaimPolicy", "Recycle", '"Delete", "Retain"'),
+    ):
+        wrong = await api("POST", classes, {"metadata": {"name": name}, "provisioner": "d.x", field: value})
+        says(wrong, field, "FieldValueNotSupported", f'Unsupported value: "{value}": supported values: {known}')
+    default = {"storageclass.kubernetes.io/is-default-class": "true"}
+    created = await api("POST", classes, {"metadata": {"name": name, "annotations": default}, "provisioner": "d.x"})
+    rest = {"provisioner": "d.x", "reclaimPolicy": "Delete", "volumeBindingMode": "Immediate"}
+    assert without(created.body, "metadata", "kind", "apiVersion") == rest
+    try:
+        for field, value in (
+            ("provisioner", "e"),
+            ("volumeBindingMode", "WaitForFirstConsumer"),
+            ("reclaimPolicy", "Retain"),
+        ):
+            why = f'Invalid value: "{value}": field is immutable'
+            says(await api.merge(f"{classes}/{name}", {field: value}), field, "FieldValueInvalid", why)
+        changed = await api.merge(f"{classes}/{name}", {"parameters": {"a": "b"}})
+        says(changed, "parameters", "FieldValueInvalid", 'Invalid value: {"a":"b"}: field is immutable')
+        topologies = [{"matchLabelExpressions": [{"key": "k", "values": ["v"]}]}]
+        widened = await api.merge(f"{classes}/{name}", {"allowedTopologies": topologies})
+        assert widened.body["allowedTopologies"] == topologies
+        claims = api.at("v1", "persistentvolumeclaims")
+        for claim, wanted, got in (("none", {}, name), ("empty", {"storageClassName": ""}, "")):
+            spec = await _claim_once_known(api, claims, claim, CLAIM | wanted, expected=got)
+            assert spec["storageClassName"] == got
+    finally:
+        await api("DELETE", f"{classes}/{name}")
+
+
+async def _claim_once_known(api: Api, claims: str, name: str, spec: Object, *, expected: str) -> Object:
+    """Admission looks at a cache, which may be a moment behind."""
+    for attempt in range(2000):
+        made_spec: Object = (await made(api, claims, f"{name}-{attempt}", spec=spec)).body["spec"]
+        if made_spec.get("storageClassName") == expected:
+            break
+    return made_spec
+
+
+async def test_drivers(api: Api) -> None:
+    """Everything has a default; a generation comes with the first change; some fields stay."""
+    drivers, name = f"{STORAGE}/csidrivers", f"d-{api.ns}"
+    created = (await made(api, drivers, name, spec={})).body
+    assert created["spec"] == {
+        "attachRequired": True,
+        "podInfoOnMount": False,
+        "volumeLifecycleModes": ["Persistent"],
+        "storageCapacity": False,
+        "fsGroupPolicy": "ReadWriteOnceWithFSType",
+        "requiresRepublish": False,
+        "seLinuxMount": False,
+    }
+    assert "generation" not in created["metadata"]
+    changed = (await api.merge(f"{drivers}/{name}", {"spec": {"storageCapacity": True}})).body
+    assert (changed["metadata"]["generation"], changed["spec"]["storageCapacity"]) == (1, True)
+    fixed = await api.merge(f"{drivers}/{name}", {"spec": {"attachRequired": False}})
+    says(fixed, "spec.attachedRequired", "FieldValueInvalid", "Invalid value: false: field is immutable")
+
+
+async def test_csi_nodes(api: Api) -> None:
+    """Empty lists are null; a driver may come, go and change its limit, nothing else."""
+    nodes, name = f"{STORAGE}/csinodes", f"n-{api.ns}"
+    driver: Object = {"name": "d.x", "nodeID": "n", "allocatable": {"count": 3}}
+    for wrong, field, cause, why in (
+        ({"name": "d.x"}, "nodeID", *REQUIRED),
+        (
+            driver | {"allocatable": {"count": -3}},
+            "allocatable.count",
+            "FieldValueInvalid",
+            "Invalid value: -3: must be greater than or equal to 0",
+        ),
+    ):
+        answer = await api("POST", nodes, {"metadata": {"name": name}, "spec": {"drivers": [wrong]}})
+        says(answer, f"spec.drivers[0].{field}", cause, why)
+    assert (await made(api, nodes, name, spec={})).body["spec"] == {"drivers": None}
+    path = f"{nodes}/{name}"
+    first = (await api.merge(path, {"spec": {"drivers": [driver]}})).body["spec"]
+    assert first == {"drivers": [driver | {"topologyKeys": None}]}
+    more = driver | {"allocatable": {"count": 5}}
+    changed = (await api.merge(path, {"spec": {"drivers": [more]}})).body["spec"]["drivers"][0]["allocatable"]
+    assert changed == {"count": 5}
+    moved = await api.merge(path, {"spec": {"drivers": [driver | {"nodeID": "other"}]}})
+    says(moved, "spec.drivers", "FieldValueInvalid", "Invalid value: ", starts=True)
+    assert (await api.merge(path, {"spec": {"drivers": []}})).body["spec"] == {"drivers": None}
+
+
+async def test_capacities(api: Api) -> None:
+    """The amount changes; class and topology stay."""
+    path = api.at("storage.k8s.io/v1", "csistoragecapacities")
+    wrong = await api("POST", path, {"metadata": {"name": "c"}, "capacity": "5Gi"})
+    says(wrong, "storageClassName", "FieldValueInvalid", f'Invalid value: "": {SUBDOMAIN}')
+    below = await api("POST", path, {"metadata": {"name": "c"}, "storageClassName": "s", "capacity": "-5Gi"})
+    says(below, "capacity", "FieldValueInvalid", 'Invalid value: "-5Gi": must be greater than or equal to 0')
+    topology = {"matchLabels": {"a": "b"}}
+    await made(api, path, "c", storageClassName="s", capacity="5Gi", nodeTopology=topology)
+    changed = (await api.merge(f"{path}/c", {"capacity": "7Gi", "maximumVolumeSize": "1Gi"})).body
+    rest = {"storageClassName": "s", "capacity": "7Gi", "maximumVolumeSize": "1Gi", "nodeTopology": topology}
+    assert without(changed, "metadata", "kind", "apiVersion") == rest
+    other = await api.merge(f"{path}/c", {"storageClassName": "o"})
+    says(other, "storageClassName", "FieldValueInvalid", 'Invalid value: "o": field is immutable')
+    nowhere = await api.merge(f"{path}/c", {"nodeTopology": None})
+    says(nowhere, "nodeTopology", "FieldValueInvalid", "Invalid value: null: field is immutable")
+
+
+async def test_attachments(api: Api) -> None:
+    """Not attached until the status says so, which takes no metadata; the spec stays."""
+    path, name = f"{STORAGE}/volumeattachments", f"a-{api.ns}"
+    spec: Object = {"attacher": "d.x", "nodeName": "n", "source": {"persistentVolumeName": "a"}}
+    body: Object = {"metadata": {"name": name}, "spec": spec, "status": {"attached": True}}
+    why = "Required value: must specify exactly one of inlineVolumeSpec and persistentVolumeName"
+    nothing = await api("POST", path, body | {"spec": spec | {"source": {}}})
+    says(nothing, "spec.source", "FieldValueRequired", why)
+    says(await api("POST", path, body | {"spec": without(spec, "attacher")}), "spec.attacher", *REQUIRED)
+    created = (await api("POST", path, body)).body
+    assert (created["spec"], created["status"]) == (spec, {"attached": False})
+    moved = await api.merge(f"{path}/{name}", {"spec": {"nodeName": "m"}})
+    says(moved, "spec", "FieldValueInvalid", "Invalid value: ", starts=True)
+    labelled = {"metadata": {"labels": {"a": "b"}}, "status": {"attached": True}}
+    attached = (await api.merge(f"{path}/{name}/status", labelled)).body
+    assert (attached["status"], "labels" in attached["metadata"]) == ({"attached": True}, False)
+
+
+async def test_volumes_of_a_pod(api: Api) -> None:
+    """What they do not say is filled in, and not taken for a change later."""
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": CLAIM}
+    volumes = [
+        {"name": "e", "ephemeral": {"volumeClaimTemplate": template}},
+        {"name": "c", "persistentVolumeClaim": {"claimName": "c"}},
+        {"name": "h", "hostPath": {"path": "/"}},
+        {"name": "m", "configMap": {"name": "q"}},
+    ]
+    stored = (await api.pod("p", volumes=volumes)).body
+    filled = [
+        {"name": "e", "ephemeral": {"volumeClaimTemplate": template | {"spec": CLAIM | {"volumeMode": "Filesystem"}}}},
+        volumes[1],
+        {"name": "h", "hostPath": {"path": "/", "type": ""}},
+        {"name": "m", "configMap": {"name": "q", "defaultMode": 420}},
+    ]
+    assert stored["spec"]["volumes"] == filled
+    assert (await api("PUT", f"{api.pods}/p", stored | {"spec": stored["spec"] | {"volumes": volumes}})).status == 200

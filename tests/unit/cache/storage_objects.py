@@ -1,0 +1,125 @@
+"""Volumes, claims and capacity objects drawn from few enough values that they meet: for laws over histories."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from hypothesis import strategies as st
+
+from scheduler.core.labels import LabelSelectorRequirement
+from scheduler.core.meta import Metadata
+from scheduler.core.pod import NodeSelector
+from scheduler.core.quantity import parse
+from scheduler.core.storage import CSIStorageCapacity
+from scheduler.core.volumes import (
+    SELECTED_NODE,
+    STORAGE_PROVISIONERS,
+    ClaimSelector,
+    ObjectRef,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    PersistentVolumeClaimSpec,
+    PersistentVolumeSpec,
+    PersistentVolumeStatus,
+    VolumeNodeAffinity,
+    VolumeResources,
+)
+from tests.unit.cache.labelled_nodes import affinities, selectors
+
+CLASSES = st.sampled_from(["x", "x", "x", "y"])
+SIZES = st.sampled_from(["1Gi", "1G", "2Gi", "2Gi", "1.5", "1.2", "9Ei", "200E", "0"])
+_MODES = st.sampled_from([("ReadWriteOnce",), ("ReadWriteOnce",), ("ReadWriteOnce", "ReadOnlyMany"), ()])
+_VOLUME_MODES = st.sampled_from([None, "Filesystem", "Filesystem", "Block"])
+_ATTRIBUTES = st.sampled_from([None, None, "", "gold"])
+_LABELS = st.fixed_dictionaries({}, optional={"tier": st.sampled_from("ab")})
+_PHASES = st.sampled_from(["Available", "Available", "Available", "Bound", "Released", ""])
+_DELETED = st.sampled_from([None, None, None, "2026-01-01T00:00:00Z"])
+_CLAIMS = st.sampled_from(["c0", "c1"])
+_UIDS = st.sampled_from(["", "c0", "c1", "gone"])
+_REFS = st.none() | st.none() | st.builds(ObjectRef, st.just("default"), _CLAIMS, _UIDS)
+
+
+def _affine(required: NodeSelector | None) -> VolumeNodeAffinity | None:
+    return None if required is None else VolumeNodeAffinity(required)
+
+
+volumes = st.builds(
+    PersistentVolume,
+    st.builds(
+        Metadata, name=st.sampled_from([f"v{at}" for at in range(8)]), labels=_LABELS, deletion_timestamp=_DELETED
+    ),
+    st.builds(
+        PersistentVolumeSpec,
+        capacity=SIZES.map(lambda size: {"storage": parse(size)}),
+        access_modes=_MODES,
+        claim_ref=_REFS,
+        storage_class_name=CLASSES,
+        volume_mode=_VOLUME_MODES,
+        volume_attributes_class_name=_ATTRIBUTES,
+        node_affinity=affinities.map(_affine),
+    ),
+    st.builds(PersistentVolumeStatus, _PHASES),
+)
+"""By eight names, in two classes, everywhere or somewhere, free or not."""
+
+_selected = st.sampled_from(
+    [
+        None,
+        None,
+        ClaimSelector(),
+        ClaimSelector(match_labels={"tier": "a"}),
+        ClaimSelector(match_expressions=(LabelSelectorRequirement("tier", "NotIn", ("a",)),)),
+        ClaimSelector({"tier": "b"}, (LabelSelectorRequirement("tier", "Exists"),)),
+    ]
+)
+claims = st.builds(
+    lambda name, spec: PersistentVolumeClaim(Metadata(name=name, namespace="default", uid=name), spec),
+    _CLAIMS,
+    st.builds(
+        PersistentVolumeClaimSpec,
+        access_modes=_MODES,
+        selector=_selected,
+        resources=(st.none() | SIZES).map(
+            lambda size: VolumeResources({} if size is None else {"storage": parse(size)})
+        ),
+        storage_class_name=CLASSES,
+        volume_mode=_VOLUME_MODES,
+        volume_attributes_class_name=_ATTRIBUTES,
+    ),
+)
+"""Two claims with all kinds of wishes."""
+
+_ROOM = st.none() | st.sampled_from(["0", "1Gi", "3Gi", "5Gi", "9Ei"])
+capacities = st.builds(
+    CSIStorageCapacity,
+    st.builds(
+        Metadata, name=st.sampled_from(["o0", "o1", "o2", "o3"]), namespace=st.sampled_from(["default", "other"])
+    ),
+    CLASSES,
+    selectors,
+    _ROOM.map(lambda room: None if room is None else parse(room)),
+    st.sampled_from([None, None, parse("2Gi"), parse("0")]),
+)
+"""Room of two classes, told in all the ways there are."""
+
+
+def at_version(obj: Any, version: object, *, uid: str | None = None) -> Any:
+    """The object as it is written next."""
+    metadata = msgspec.structs.replace(obj.metadata, resource_version=str(version), uid=uid or obj.metadata.uid)
+    return msgspec.structs.replace(obj, metadata=metadata)
+
+
+def taken_by(volume: PersistentVolume, claim: str) -> PersistentVolume:
+    """As it is assumed for a claim."""
+    return msgspec.structs.replace(
+        volume, spec=msgspec.structs.replace(volume.spec, claim_ref=ObjectRef("default", claim, claim))
+    )
+
+
+def told(claim: PersistentVolumeClaim, node_name: str | None, *, is_known: bool = True) -> PersistentVolumeClaim:
+    """With that node selected, or none; `is_known`: the controller has told who provisions it."""
+    annotations = {} if node_name is None else {SELECTED_NODE: node_name}
+    if is_known:
+        annotations[STORAGE_PROVISIONERS[0]] = "p"
+    return msgspec.structs.replace(claim, metadata=msgspec.structs.replace(claim.metadata, annotations=annotations))

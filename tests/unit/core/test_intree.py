@@ -1,0 +1,357 @@
+"""In-tree volumes as CSI has them: docs/spec/volumes.md §A, rows T1–T12 of §11.16."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from scheduler.core.decode import from_manifest
+from scheduler.core.intree import (
+    KINDS,
+    MIGRATABLE,
+    TRANSLATABLE,
+    TranslationError,
+    driver_of,
+    kind_of,
+    kind_of_inline,
+    migratable_plugin,
+    translate_inline,
+    translate_volume,
+)
+from scheduler.core.pod import Volume
+from scheduler.core.topologies import BETA_REGION, BETA_ZONE, REGION, ZONE
+from scheduler.core.volumes import CSISource, PersistentVolume, VolumeNodeAffinity
+from scheduler.testing.volumebuilders import PersistentVolumeBuilder, a_pv
+
+GCE_KEY, EBS_KEY, CINDER_KEY = (
+    "topology.gke.io/zone",
+    "topology.ebs.csi.aws.com/zone",
+    "topology.cinder.csi.openstack.org/zone",
+)
+GCE: dict[str, Any] = {"gcePersistentDisk": {"pdName": "d"}}
+EBS: dict[str, Any] = {"awsElasticBlockStore": {"volumeID": "vol-1"}}
+CINDER: dict[str, Any] = {"cinder": {"volumeID": "c"}}
+VSPHERE: dict[str, Any] = {"vsphereVolume": {"volumePath": "[ds] a.vmdk", "storagePolicyName": "gold"}}
+Terms = list[list[tuple[str, ...]]]
+
+
+def volume(source: dict[str, Any], *, labels: dict[str, str] | None = None, terms: Terms | None = None) -> Any:
+    """A builder: this source, these labels, these terms of (key, operator, values…)."""
+    built: PersistentVolumeBuilder = a_pv("v").source(**source).set({"metadata": {"labels": labels or {}}})
+    for term in terms or ():
+        built = built.term(*term)
+    return built
+
+
+def terms_of(affinity: VolumeNodeAffinity | None) -> Terms | None:
+    """As `volume` takes them; None for no affinity."""
+    if affinity is None or affinity.required is None:
+        return None
+    return [
+        [(r.key, r.operator, *r.values) for r in term.match_expressions]
+        for term in affinity.required.node_selector_terms
+    ]
+
+
+@pytest.mark.parametrize(
+    ("source", "labels", "terms", "after"),
+    [
+        pytest.param(GCE, {BETA_ZONE: "z"}, None, [[(GCE_KEY, "In", "z")]], id="T1 a beta label becomes the affinity"),
+        pytest.param(GCE, {ZONE: "z"}, None, [[(GCE_KEY, "In", "z")]], id="T1 and so does a GA label"),
+        pytest.param(GCE, {}, [[(BETA_ZONE, "In", "z")]], [[(GCE_KEY, "In", "z")]], id="T2 a beta key is renamed"),
+        pytest.param(GCE, {}, [[(ZONE, "In", "z")]], [[(GCE_KEY, "In", "z")]], id="T2 and so is a GA key"),
+        pytest.param(GCE, {}, [[(GCE_KEY, "In", "z")]], [[(GCE_KEY, "In", "z")]], id="T3 the driver's own key stays"),
+        pytest.param(
+            GCE, {ZONE: "z1"}, [[(ZONE, "In", "z2")]], [[(GCE_KEY, "In", "z2")]], id="T4 the affinity beats the label"
+        ),
+        pytest.param(
+            GCE,
+            {ZONE: "us-central1-b__us-central1-a"},
+            None,
+            [[(GCE_KEY, "In", "us-central1-a", "us-central1-b")]],
+            id="T5 several zones of a label, sorted",
+        ),
+        pytest.param(
+            GCE,
+            {},
+            [[(ZONE, "In", "z1")], [("disk", "Exists"), (ZONE, "In", "z2")]],
+            [[(GCE_KEY, "In", "z1")], [("disk", "Exists"), (GCE_KEY, "In", "z2")]],
+            id="T6 every term is renamed in",
+        ),
+        pytest.param(
+            GCE,
+            {},
+            [[(BETA_ZONE, "In", "z"), (BETA_REGION, "In", "r")]],
+            [[(GCE_KEY, "In", "z"), (REGION, "In", "r")]],
+            id="T7 a beta region becomes a GA region",
+        ),
+        pytest.param(GCE, {ZONE: " "}, None, None, id="T8 a blank label adds nothing"),
+        pytest.param(EBS, {ZONE: "__ __"}, None, None, id="T8 nor does one of empty pieces"),
+        pytest.param(EBS, {ZONE: "b__ a __a__"}, None, [[(EBS_KEY, "In", "a", "b")]], id="pieces are trimmed, once each"),
+        pytest.param(CINDER, {ZONE: "z"}, None, [[(CINDER_KEY, "In", "z")]], id="T11 Cinder has its own key"),
+        pytest.param(
+            {"azureDisk": {"diskURI": "u", "kind": "Managed"}},
+            {ZONE: "z"},
+            [[(ZONE, "In", "z")]],
+            [[(ZONE, "In", "z")]],
+            id="T12 an Azure disk keeps its affinity",
+        ),
+        pytest.param(
+            EBS,
+            {ZONE: "z1"},
+            [[("disk", "Exists")], [("rack", "Exists")]],
+            [[("disk", "Exists"), (EBS_KEY, "In", "z1")], [("rack", "Exists"), (EBS_KEY, "In", "z1")]],
+            id="a label is added to every term",
+        ),
+        pytest.param(
+            EBS,
+            {BETA_ZONE: "z"},
+            [[(ZONE, "Exists")]],
+            [[(ZONE, "Exists")]],
+            id="the affinity's words decide which label is read, with values or without",
+        ),
+        pytest.param(
+            EBS, {BETA_ZONE: "old", ZONE: "new"}, None, [[(EBS_KEY, "In", "new")]], id="of two labels GA is read"
+        ),
+        pytest.param(
+            EBS, {BETA_ZONE: "z"}, [[(BETA_REGION, "In", "r")]], [[(REGION, "In", "r"), (EBS_KEY, "In", "z")]],
+            id="the region is renamed where the zone is a label, too",
+        ),
+        pytest.param(EBS, {}, [[(REGION, "In", "r")]], [[(REGION, "In", "r")]], id="a GA region stays"),
+        pytest.param({"portworxVolume": {"volumeID": "p"}}, {ZONE: "z"}, None, None, id="Portworx knows no zones"),
+        pytest.param(
+            VSPHERE,
+            {ZONE: "a__b", REGION: "r"},
+            None,
+            [[("topology.csi.vmware.com/zone", "In", "a__b"), ("topology.csi.vmware.com/region", "In", "r")]],
+            id="vSphere takes both labels as they are",
+        ),
+        pytest.param(
+            VSPHERE,
+            {BETA_REGION: "r1"},
+            [[(BETA_ZONE, "In", "z")]],
+            [[("topology.csi.vmware.com/zone", "In", "z"), ("topology.csi.vmware.com/region", "In", "r1")]],
+            id="vSphere adds the region to what is renamed",
+        ),
+    ],
+)  # fmt: skip
+def test_topology(source: dict[str, Any], labels: dict[str, str], terms: Terms | None, after: Terms | None) -> None:
+    """The affinity in the driver's words; the volume that was given stays as it is."""
+    given: PersistentVolume = volume(source, labels=labels, terms=terms).typed()
+    translated = translate_volume(given)
+
+    assert after == terms_of(translated.spec.node_affinity)
+    assert terms == terms_of(given.spec.node_affinity)
+    assert (given.metadata, given.spec.capacity) == (translated.metadata, translated.spec.capacity)
+    assert kind_of(translated) is None
+
+
+GCE_ZONES = "projects/UNSPECIFIED/zones"
+
+
+@pytest.mark.parametrize(
+    ("source", "labels", "handle"),
+    [
+        pytest.param({"awsElasticBlockStore": {"volumeID": "vol-1"}}, {}, "vol-1", id="T9 a bare id"),
+        pytest.param({"awsElasticBlockStore": {"volumeID": "aws://az/vol-1"}}, {}, "vol-1", id="T9 with a zone"),
+        pytest.param({"awsElasticBlockStore": {"volumeID": "aws:///vol-1"}}, {}, "vol-1", id="T9 without one"),
+        pytest.param(
+            {"awsElasticBlockStore": {"volumeID": "aws://az//vol%2D1/?q#f"}}, {}, "vol-1", id="T9 only the path counts"
+        ),
+        pytest.param({"awsElasticBlockStore": {"volumeID": "any"}}, {}, "any", id="a bare id is not looked at"),
+        pytest.param(GCE, {ZONE: "us-a-1"}, f"{GCE_ZONES}/us-a-1/disks/d", id="T10 one zone"),
+        pytest.param(GCE, {ZONE: "ga", BETA_ZONE: "beta"}, f"{GCE_ZONES}/beta/disks/d", id="T10 the beta label first"),
+        pytest.param(GCE, {ZONE: "ga", BETA_ZONE: ""}, f"{GCE_ZONES}/ga/disks/d", id="T10 unless it is empty"),
+        pytest.param(
+            GCE, {ZONE: "us-a-1__us-a-2"}, "projects/UNSPECIFIED/regions/us-a/disks/d", id="T10 two zones of one region"
+        ),
+        pytest.param(GCE, {}, f"{GCE_ZONES}/UNSPECIFIED/disks/d", id="T10 no zone"),
+        pytest.param(
+            {"azureDisk": {"diskURI": "/d/1", "kind": "managed"}}, {}, "/d/1", id="T12 in any case of letters"
+        ),
+        pytest.param({"azureDisk": {"diskURI": "/d/1", "kind": None}}, {}, "/d/1", id="no kind is said"),
+        pytest.param(CINDER, {}, "c", id="Cinder"),
+        pytest.param({"portworxVolume": {"volumeID": "p"}}, {}, "p", id="Portworx"),
+        pytest.param(VSPHERE, {}, "[ds] a.vmdk", id="Q-15 vSphere with a storage policy"),
+        pytest.param({"cinder": {}}, {}, "", id="an id that is not there is empty"),
+    ],
+)
+def test_handles(source: dict[str, Any], labels: dict[str, str], handle: str) -> None:
+    """One handle, and the driver of its kind."""
+    given: PersistentVolume = volume(source, labels=labels).typed()
+    kind = kind_of(given)
+    assert kind is not None
+
+    assert translate_volume(given).spec.csi == CSISource(kind.driver, handle)
+
+
+@pytest.mark.parametrize(
+    ("source", "labels", "message"),
+    [
+        pytest.param(
+            {"awsElasticBlockStore": {"volumeID": "aws://az/x"}},
+            {},
+            "failed to translate Kubernetes ID to EBS Volume ID Invalid format for AWS volume (aws://az/x)",
+            id="T9 no vol- in it",
+        ),
+        pytest.param(
+            {"awsElasticBlockStore": {"volumeID": "aws://vol-1"}},
+            {},
+            "failed to translate Kubernetes ID to EBS Volume ID Invalid format for AWS volume (aws://vol-1)",
+            id="T9 a zone and no id",
+        ),
+        pytest.param(
+            GCE,
+            {ZONE: "us-b-1__us-a-1"},
+            "failed to get region from zones: multiple or no regions gotten from zones, got: map[us-a:{} us-b:{}]",
+            id="T10 two regions",
+        ),
+        pytest.param(
+            GCE,
+            {ZONE: "us-a-1__z"},
+            "failed to get region from zones: zone in unexpected format, expected: {locale}-{region}-{zone}, got: z",
+            id="T10 a zone of another form",
+        ),
+        pytest.param(
+            {"azureDisk": {"diskURI": "u", "kind": "Dedicated"}},
+            {},
+            "kind(Dedicated) is not supported in csi migration",
+            id="T12 a dedicated disk",
+        ),
+        pytest.param(
+            {"azureFile": {"shareName": "s", "secretName": "x"}},
+            {},
+            "could not find a secret namespace in PersistentVolumeSource or ClaimRef",
+            id="a share without a namespace",
+        ),
+        pytest.param(
+            {"hostPath": {"path": "/"}},
+            {},
+            'could not find in-tree plugin translation logic for "v"',
+            id="another kind",
+        ),
+        pytest.param(
+            {"cinder": {"volumeID": 5}}, {}, "cinder.volumeID: expected a string, got 5", id="a field of another type"
+        ),
+    ],
+)
+def test_what_cannot_be_translated(source: dict[str, Any], labels: dict[str, str], message: str) -> None:
+    """Upstream's texts; what upstream could not have decoded is named by its field."""
+    with pytest.raises(TranslationError) as caught:
+        translate_volume(volume(source, labels=labels).typed())
+
+    assert message == str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("written", "problem"),
+    [
+        pytest.param("aws://a%zz/vol-1", 'invalid URL escape "%zz"', id="an escape"),
+        pytest.param("aws://a b/vol-1", 'invalid character " " in host name', id="a zone with a blank"),
+        pytest.param("aws://a/vol-\x7f", "net/url: invalid control character in URL", id="a control character"),
+    ],
+)
+def test_an_id_that_is_no_url(written: str, problem: str) -> None:
+    """Go's words for it."""
+    with pytest.raises(TranslationError) as caught:
+        translate_volume(volume({"awsElasticBlockStore": {"volumeID": written}}).typed())
+
+    assert str(caught.value).endswith(f": {problem}")
+    assert f"Invalid disk name ({written})" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param(["ReadWriteMany"], ("ReadWriteOnce",), id="many writers are one"),
+        pytest.param(["ReadOnlyMany", "ReadWriteOnce"], ("ReadWriteOnce",), id="a writer beats readers"),
+        pytest.param(["ReadOnlyMany", "ReadWriteMany"], ("ReadWriteOnce",), id="many writers do, too"),
+        pytest.param(["ReadOnlyMany"], ("ReadOnlyMany",), id="readers alone stay"),
+        pytest.param(["ReadWriteOncePod"], ("ReadWriteOnce",), id="anything else is one writer"),
+    ],
+)
+def test_access_modes_of_a_gce_disk(before: list[str], after: tuple[str, ...]) -> None:
+    """What CSI would refuse becomes what was done with such disks. Of other kinds they stay."""
+    assert after == translate_volume(volume(GCE).modes(*before).typed()).spec.access_modes
+    assert tuple(before) == translate_volume(volume(EBS).modes(*before).typed()).spec.access_modes
+
+
+def share(**source: Any) -> PersistentVolumeBuilder:
+    built: PersistentVolumeBuilder = volume({"azureFile": {"shareName": "s", **source}})
+    return built
+
+
+@pytest.mark.parametrize(
+    ("built", "handle"),
+    [
+        pytest.param(share(secretName="x", secretNamespace="ns"), "#x#s#v#ns", id="the secret's own namespace"),
+        pytest.param(
+            share(secretName="azure-storage-account-acc-secret").claimed_by("c", "of-claim"),
+            "#acc#s#v#of-claim",
+            id="the claim's namespace, and the account in the secret's name",
+        ),
+        pytest.param(
+            share(secretName="x", secretNamespace="ns").annotation("kubernetes.io/azure-file-resource-group", "g"),
+            "g#x#s#v#ns",
+            id="a resource group",
+        ),
+    ],
+)
+def test_handle_of_an_azure_share(built: PersistentVolumeBuilder, handle: str) -> None:
+    """Group, account, share, volume and namespace."""
+    assert translate_volume(built.typed()).spec.csi == CSISource("file.csi.azure.com", handle)
+
+
+@pytest.mark.parametrize(
+    ("source", "namespace", "expected"),
+    [
+        pytest.param(
+            {"awsElasticBlockStore": {"volumeID": "aws://az/vol-1"}}, "ns", ("ebs.csi.aws.com", "vol-1"), id="EBS"
+        ),
+        pytest.param(GCE, "ns", ("pd.csi.storage.gke.io", f"{GCE_ZONES}/UNSPECIFIED/disks/d"), id="GCE"),
+        pytest.param({"azureDisk": {"diskURI": "u"}}, "ns", ("disk.csi.azure.com", "u"), id="Azure disk"),
+        pytest.param(CINDER, "ns", ("cinder.csi.openstack.org", "c"), id="Cinder"),
+        pytest.param({"portworxVolume": {"volumeID": "p"}}, "ns", ("pxd.portworx.com", "p"), id="Portworx"),
+        pytest.param(VSPHERE, "ns", ("csi.vsphere.vmware.com", "[ds] a.vmdk"), id="Q-15 vSphere with a storage policy"),
+        pytest.param(
+            {"azureFile": {"shareName": "s", "secretName": "x"}},
+            "ns",
+            ("file.csi.azure.com", "#x#s#data#ns"),
+            id="share",
+        ),
+        pytest.param(
+            {"azureFile": {"shareName": "s", "secretName": "x"}},
+            "",
+            ("file.csi.azure.com", "#x#s#data#default"),
+            id="a share of no namespace",
+        ),
+    ],
+)
+def test_inline(source: dict[str, Any], namespace: str, expected: tuple[str, str]) -> None:
+    """As it is written in a pod."""
+    inline = from_manifest(Volume, {"name": "data", **source})
+    kind = kind_of_inline(inline)
+
+    assert kind is not None
+    assert expected == (kind.driver, translate_inline(inline, namespace).volume_handle)
+
+
+def test_inline_of_another_kind() -> None:
+    """A pod's ConfigMap is no disk."""
+    inline = from_manifest(Volume, {"name": "data", "configMap": {"name": "c"}})
+
+    assert kind_of_inline(inline) is None
+    with pytest.raises(TranslationError, match='could not find in-tree plugin translation logic for "data"'):
+        translate_inline(inline, "ns")
+
+
+def test_which_plugins_there_are() -> None:
+    """Seven can be translated; shares and vSphere volumes never count as migrated."""
+    assert {"kubernetes.io/azure-file", "kubernetes.io/vsphere-volume"} == TRANSLATABLE - MIGRATABLE
+    assert len(TRANSLATABLE) == len(KINDS) == 7
+    assert driver_of("kubernetes.io/aws-ebs") == "ebs.csi.aws.com"
+    assert driver_of("ebs.csi.aws.com") == ""
+    assert migratable_plugin(volume(GCE).typed()) == "kubernetes.io/gce-pd"
+    assert migratable_plugin(volume(VSPHERE).typed()) == ""
+    assert migratable_plugin(a_pv("v").typed()) == ""

@@ -1,0 +1,259 @@
+"""Patches of volumes and claims: what they say, on which condition, and what is made of the answer."""
+
+import asyncio
+
+import msgspec
+import pytest
+
+from scheduler.core.decode import Broken, from_manifest
+from scheduler.core.errors import (
+    Ambiguous,
+    Conflict,
+    Fenced,
+    Forbidden,
+    Invalid,
+    NotFound,
+    TooManyRequests,
+    Unauthorized,
+    Unavailable,
+)
+from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim
+from scheduler.kube.throttle import Throttle
+from scheduler.kube.writes import VOLUME_RULES, ApiWriter, Rule
+from scheduler.testing.clock import VirtualClock
+from tests.unit.kube.scripted import Answer, LeapingClock, ScriptedTransport
+
+VOLUME_PATH = "/api/v1/persistentvolumes/v"
+CLAIM_PATH = "/api/v1/namespaces/ns/persistentvolumeclaims/c"
+SELECTED = "volume.kubernetes.io/selected-node"
+VOLUME = {"metadata": {"name": "v", "uid": "u-v", "resourceVersion": "5"}, "spec": {"storageClassName": "s"}}
+CLAIM = {"metadata": {"name": "c", "namespace": "ns", "uid": "u-c", "resourceVersion": "7"}, "spec": {}}
+REF = {
+    "kind": "PersistentVolumeClaim",
+    "apiVersion": "v1",
+    "namespace": "ns",
+    "name": "c",
+    "uid": "u-c",
+    "resourceVersion": "7",
+}
+
+
+def volume(**metadata: object) -> PersistentVolume:
+    return from_manifest(PersistentVolume, VOLUME | {"metadata": VOLUME["metadata"] | metadata})
+
+
+def claim(**metadata: object) -> PersistentVolumeClaim:
+    return from_manifest(PersistentVolumeClaim, CLAIM | {"metadata": CLAIM["metadata"] | metadata})
+
+
+class Bench:
+    def __init__(self, *answers: Answer) -> None:
+        self.transport = ScriptedTransport(answers=list(answers))
+        self.clock = LeapingClock()
+        self.until_s = float("inf")
+        self.writer = ApiWriter(
+            self.transport, Throttle(self.clock, qps=-1), self.clock, may_write=lambda: self.clock.now() < self.until_s
+        )
+
+
+def raw(value: object) -> bytes:
+    return msgspec.json.encode(value)
+
+
+WRITES = [
+    pytest.param(lambda writer: writer.prebind_volume(volume(), claim(), marks=True), id="volume"),
+    pytest.param(lambda writer: writer.select_node(claim(), "n1"), id="selected node"),
+    pytest.param(lambda writer: writer.clear_selected_node(claim()), id="no selected node"),
+]
+
+
+@pytest.mark.parametrize(
+    ("marks", "annotations"),
+    [
+        pytest.param(True, {"annotations": {"pv.kubernetes.io/bound-by-controller": "yes"}}, id="U3 marked"),
+        pytest.param(False, {}, id="U3 not marked: the user chose the claim"),
+    ],
+)
+async def test_prebinding(marks, annotations):
+    """The claimRef whole, the annotation when asked for, both preconditions, and nothing else."""
+    bench = Bench(raw(VOLUME | {"metadata": VOLUME["metadata"] | {"resourceVersion": "6"}}))
+    written = await bench.writer.prebind_volume(volume(), claim(), marks=marks)
+
+    (asked,) = bench.transport.asked
+    assert ("PATCH", VOLUME_PATH, {"fieldManager": "kubestow"}, "application/merge-patch+json") == (
+        asked.method, asked.path, asked.query, asked.content_type
+    )  # fmt: skip
+    assert {"metadata": {"uid": "u-v", "resourceVersion": "5"} | annotations, "spec": {"claimRef": REF}} == asked.body
+    assert isinstance(written, PersistentVolume)
+    assert "6" == written.metadata.resource_version
+
+
+@pytest.mark.parametrize(
+    ("write", "node"),
+    [
+        pytest.param(lambda writer: writer.select_node(claim(), "n1"), "n1", id="U6 selected"),
+        pytest.param(lambda writer: writer.clear_selected_node(claim()), None, id="cleared: null removes"),
+    ],
+)
+async def test_selecting(write, node):
+    """The annotation, both preconditions, and nothing else."""
+    bench = Bench(raw(CLAIM | {"metadata": CLAIM["metadata"] | {"resourceVersion": "8"}}))
+    written = await write(bench.writer)
+
+    (asked,) = bench.transport.asked
+    assert ("PATCH", CLAIM_PATH, {"fieldManager": "kubestow"}, "application/merge-patch+json") == (
+        asked.method, asked.path, asked.query, asked.content_type
+    )  # fmt: skip
+    assert {"metadata": {"uid": "u-c", "resourceVersion": "7", "annotations": {SELECTED: node}}} == asked.body
+    assert isinstance(written, PersistentVolumeClaim)
+    assert "8" == written.metadata.resource_version
+
+
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        pytest.param(Conflict("modified", status=409), id="conflict"),
+        pytest.param(NotFound("gone", status=404), id="gone"),
+        pytest.param(Invalid("uid is immutable", status=422), id="a namesake"),
+        pytest.param(Ambiguous("connection lost"), id="lost answer"),
+        pytest.param(Unavailable("no way", status=500), id="unavailable"),
+        pytest.param(TooManyRequests("busy"), id="busy"),
+        pytest.param(TooManyRequests("busy", retry_after_s=1.0), id="busy with a wish"),
+        pytest.param(Forbidden("no", status=403), id="forbidden"),
+        pytest.param(Unauthorized("who", status=401), id="unauthorized"),
+    ],
+)
+async def test_no_refusal_is_tried_again(write, refusal):
+    """What it means is the caller's to find out."""
+    bench = Bench(refusal)
+    with pytest.raises(type(refusal)) as caught:
+        await write(bench.writer)
+
+    assert caught.value is refusal
+    assert 1 == len(bench.transport.asked)
+    assert [] == bench.clock.slept
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        pytest.param(lambda w, lacks: w.prebind_volume(volume(**lacks), claim(), marks=True), id="volume"),
+        pytest.param(lambda w, lacks: w.select_node(claim(**lacks), "n1"), id="claim"),
+    ],
+)
+@pytest.mark.parametrize("lacks", [{"resourceVersion": ""}, {"uid": ""}])
+async def test_without_a_precondition_nothing_is_sent(write, lacks):
+    """An empty version in a patch means any version."""
+    bench = Bench(raw({}))
+    with pytest.raises(Conflict, match="no uid or no resourceVersion"):
+        await write(bench.writer, lacks)
+
+    assert [] == bench.transport.asked
+
+
+@pytest.mark.parametrize("write", WRITES)
+async def test_an_answer_that_cannot_be_read(write):
+    """The write was carried out: it is no error, and the object is named."""
+    bench = Bench(raw({"metadata": {"name": "x", "namespace": "ns", "resourceVersion": "9"}, "spec": 3}))
+    written = await write(bench.writer)
+
+    assert isinstance(written, Broken)
+    assert ("ns/x", "9") == (written.key, written.metadata.resource_version)
+    assert "$.spec" in written.why
+
+
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_behind_the_fence_nothing_leaves(write, is_late):
+    """Asked before it is sent, and by the transport when it leaves."""
+    bench = Bench(raw({}))
+    bench.until_s = bench.clock.now() + is_late
+    bench.transport.on_the_way = lambda: setattr(bench.clock, "time_s", bench.until_s)
+    with pytest.raises(Fenced):
+        await write(bench.writer)
+
+    assert [] == bench.transport.asked
+
+
+@pytest.mark.parametrize("write", WRITES)
+async def test_a_write_takes_a_token_and_goes_before_others(write):
+    """Pods wait for it: it is served before an event that came earlier."""
+    clock = VirtualClock()
+    throttle = Throttle(clock, qps=1.0, burst=1)
+    transport = ScriptedTransport(answers=[raw(VOLUME), raw(VOLUME), b"{}"])
+    writer = ApiWriter(transport, throttle, clock)
+    await throttle.take()
+    event = asyncio.create_task(writer.create_event("ns", b"{}"))
+    await clock.settle()
+    written = asyncio.create_task(write(writer))
+    await clock.settle()
+    assert [] == transport.asked
+    await clock.advance(2.0)
+    await asyncio.gather(event, written)
+
+    assert ["PATCH", "POST"] == [asked.method for asked in transport.asked]
+
+
+async def test_reading():
+    """The object, None for one that is gone, an outline for one that cannot be read."""
+    unreadable = raw({"metadata": {"name": "x"}, "spec": 3})
+    gone = NotFound("gone", status=404)
+    bench = Bench(raw(VOLUME), gone, unreadable, raw(CLAIM), gone, unreadable)
+    volumes = [await bench.writer.read_volume("v") for _ in range(3)]
+    claims = [await bench.writer.read_claim("ns", "c") for _ in range(3)]
+
+    assert [volume(), None, Broken] == [*volumes[:2], type(volumes[2])]
+    assert [claim(), None, Broken] == [*claims[:2], type(claims[2])]
+    assert [VOLUME_PATH] * 3 + [CLAIM_PATH] * 3 == bench.transport.paths("GET")
+
+
+def owned(*managers: str, field: str = SELECTED, annotations: object = None) -> bytes:
+    """A claim as a server shows it, with others who own other fields around."""
+    entries = [
+        {"manager": "kubectl", "fieldsV1": {"f:spec": {"f:resources": {}}}},
+        {"manager": "labeller", "fieldsV1": {"f:metadata": {"f:labels": {f"f:{SELECTED}": {}}}}},
+        {"manager": "odd", "fieldsV1": {"f:metadata": 3}},
+        {"manager": "empty", "fieldsV1": None},
+        *(
+            {"manager": who, "operation": "Update", "fieldsV1": {"f:metadata": {"f:annotations": {f"f:{field}": {}}}}}
+            for who in managers
+        ),
+    ]
+    metadata = CLAIM["metadata"] | {"annotations": {SELECTED: "n1"} if annotations is None else annotations}
+    return raw(CLAIM | {"metadata": metadata | {"managedFields": entries}})
+
+
+@pytest.mark.parametrize(
+    ("answer", "owner"),
+    [
+        pytest.param(owned("kubestow"), "kubestow", id="ours"),
+        pytest.param(owned("kube-scheduler"), "kube-scheduler", id="theirs"),
+        pytest.param(owned("kubestow", "kubectl-annotate"), "kubectl-annotate", id="ours and somebody's"),
+        pytest.param(owned("kubestow", field="other"), None, id="another annotation of ours"),
+        pytest.param(owned("kubestow", annotations={}), None, id="no annotation any more"),
+        pytest.param(raw(CLAIM), None, id="a server that keeps no books"),
+        pytest.param(raw({"metadata": 3}), None, id="unreadable"),
+        pytest.param(NotFound("gone", status=404), None, id="gone"),
+    ],
+)
+async def test_whose_the_selected_node_is(answer, owner):
+    """Ours only if nobody else's."""
+    bench = Bench(answer)
+
+    assert owner == await bench.writer.claim_written_by("ns", "c")
+    assert [CLAIM_PATH] == bench.transport.paths("GET")
+
+
+async def test_every_request_has_its_permission():
+    """What the methods ask for is what the table grants; asked for only with VolumeBinding."""
+    bench = Bench(*[raw(VOLUME)] * 6)
+    await bench.writer.prebind_volume(volume(), claim(), marks=True)
+    await bench.writer.select_node(claim(), "n1")
+    await bench.writer.clear_selected_node(claim())
+    await bench.writer.read_volume("v")
+    await bench.writer.read_claim("ns", "c")
+    await bench.writer.claim_written_by("ns", "c")
+
+    used = {Rule("", asked.path.split("/")[-2], asked.method.lower()) for asked in bench.transport.asked}
+    assert sorted(VOLUME_RULES) == sorted(used)

@@ -1,0 +1,238 @@
+"""The PV controller actor: it joins, parts, and gives phases, in the order of the real one."""
+
+import pytest
+
+from scheduler.core.volumes import BIND_COMPLETED, BOUND_BY_CONTROLLER, SELECTED_NODE, STORAGE_PROVISIONERS
+from scheduler.testing.actors import PersistentVolumeController, ProtectionController
+from scheduler.testing.apiserver import ApiServer
+from scheduler.testing.builders import Builder
+from scheduler.testing.clock import VirtualClock
+from scheduler.testing.volumebuilders import ClaimBuilder, PersistentVolumeBuilder, a_claim, a_class, a_pv
+
+WAITS = a_class("w")
+NOW = a_class("i", "d.x").immediate()
+
+
+def server_with(*objects: Builder[object]) -> ApiServer:
+    server = ApiServer(clock=VirtualClock())
+    for each in objects:
+        server.apply(each.obj())
+    return server
+
+
+def settled(*objects: Builder[object]) -> ApiServer:
+    server = server_with(*objects)
+    PersistentVolumeController(server, clock=VirtualClock()).step()
+    return server
+
+
+def volume_of(server: ApiServer, claim: str = "c") -> str:
+    """Of a claim that is bound, and whose volume says the same."""
+    found = server.get("persistentvolumeclaims", claim)
+    name: str = found["spec"].get("volumeName", "")
+    if name:
+        volume = server.get("persistentvolumes", name)
+        assert volume["spec"]["claimRef"]["uid"] == found["metadata"]["uid"]
+        assert (found["status"]["phase"], volume["status"]["phase"]) == ("Bound", "Bound")
+        assert found["status"]["capacity"] == volume["spec"]["capacity"]
+        assert BIND_COMPLETED in found["metadata"]["annotations"]
+    else:
+        assert found["status"]["phase"] == "Pending"
+    return name
+
+
+@pytest.mark.parametrize(
+    ("claim", "volumes", "chosen"),
+    [
+        pytest.param(a_claim("c", "2Gi", "i"), [a_pv("a", "5Gi", "i"), a_pv("b", "3Gi", "i")], "b", id="the smallest"),
+        pytest.param(a_claim("c", "2Gi", "i"), [a_pv("a", "1Gi", "i")], "", id="none is large enough"),
+        pytest.param(a_claim("c", "2G", "i"), [a_pv("a", "2Gi", "i")], "a", id="sizes in other units"),
+        pytest.param(a_claim("c"), [a_pv("a", storage_class="i")], "", id="another class"),
+        pytest.param(a_claim("c"), [a_pv("a")], "a", id="no class on either side"),
+        pytest.param(
+            a_claim("c"), [a_pv("a").modes("ReadWriteMany"), a_pv("b", "5Gi")], "b", id="a volume without the mode"
+        ),
+        pytest.param(
+            a_claim("c"),
+            [a_pv("a").modes("ReadWriteOnce", "ReadWriteMany"), a_pv("b", "5Gi")],
+            "b",
+            id="fewer modes before smaller",
+        ),
+        pytest.param(a_claim("c").volume_mode("Block"), [a_pv("a")], "", id="another volume mode"),
+        pytest.param(a_claim("c").attributes_class("g"), [a_pv("a")], "", id="another attributes class"),
+        pytest.param(
+            a_claim("c").matching({"x": "y"}), [a_pv("a"), a_pv("b", "5Gi").label("x", "y")], "b", id="by label"
+        ),
+        pytest.param(a_claim("c"), [a_pv("a").claimed_by("other"), a_pv("b", "5Gi")], "b", id="another's volume"),
+        pytest.param(
+            a_claim("c"), [a_pv("a"), a_pv("b", "5Gi").claimed_by("c")], "b", id="the one that names it, though larger"
+        ),
+        pytest.param(a_claim("c").wants("b"), [a_pv("a"), a_pv("b", "5Gi")], "b", id="the one it names"),
+        pytest.param(a_claim("c", storage_class="w"), [a_pv("a", storage_class="w")], "", id="waits for its consumer"),
+        pytest.param(
+            a_claim("c", storage_class="w"),
+            [a_pv("a", storage_class="w"), a_pv("b", "5Gi", "w").claimed_by("c")],
+            "b",
+            id="waits no longer once a volume names it",
+        ),
+    ],
+)
+def test_which_volume_a_claim_gets(claim: ClaimBuilder, volumes: list[PersistentVolumeBuilder], chosen: str) -> None:
+    """As the matcher of docs/spec/volumes.md §3.3.2 does without a node."""
+    server = settled(WAITS, NOW, *volumes, claim)
+    bound = server.get("persistentvolumeclaims", "c")["spec"].get("volumeName", "")
+    assert bound == chosen
+    if chosen:
+        assert volume_of(server) == chosen
+
+
+def test_the_writes_come_in_order() -> None:
+    """Volume, its phase, the claim with both marks in one write, its phase."""
+    server = server_with(NOW, a_pv("a", storage_class="i"), a_claim("c", storage_class="i"))
+    writes = []
+    server.subscribe(lambda _, resource, obj: writes.append((resource, obj)))
+    PersistentVolumeController(server, clock=VirtualClock()).step()
+    written = [(resource, obj["spec"].get("volumeName", ""), obj["status"]["phase"]) for resource, obj in writes]
+    assert written == [
+        ("persistentvolumes", "", "Available"),
+        ("persistentvolumes", "", "Bound"),
+        ("persistentvolumeclaims", "a", "Pending"),
+        ("persistentvolumeclaims", "a", "Bound"),
+    ]
+    assert [obj["metadata"]["annotations"] for _, obj in (writes[0], writes[2])] == [
+        {BOUND_BY_CONTROLLER: "yes"},
+        {BIND_COMPLETED: "yes", BOUND_BY_CONTROLLER: "yes"},
+    ]
+    reference = writes[0][1]["spec"]["claimRef"]
+    assert (reference["uid"], reference["kind"]) == (writes[2][1]["metadata"]["uid"], "PersistentVolumeClaim")
+
+
+def test_a_users_choice_gets_the_uid_and_no_mark() -> None:
+    """A claimRef without uid, as a scheduler meets it in volumes that a user has bound."""
+    server = settled(WAITS, a_pv("a", storage_class="w").claimed_by("c"), a_claim("c", storage_class="w"))
+    volume = server.get("persistentvolumes", "a")
+    assert volume["spec"]["claimRef"]["uid"]
+    assert BOUND_BY_CONTROLLER not in volume["metadata"].get("annotations", {})
+    assert volume_of(server) == "a"
+
+
+def test_what_comes_later_is_seen() -> None:
+    """A claim before its class, a volume after its claim, a scheduler that chooses."""
+    server = settled(a_claim("c", storage_class="i"), a_claim("d", storage_class="w"))
+    controller = PersistentVolumeController(server, clock=VirtualClock())
+    server.apply(NOW.obj())
+    server.apply(WAITS.obj())
+    server.apply(a_pv("a", storage_class="w").obj())
+    controller.step()
+    assert server.get("persistentvolumeclaims", "c")["metadata"]["annotations"] == dict.fromkeys(
+        STORAGE_PROVISIONERS, "d.x"
+    )
+    assert volume_of(server, "d") == ""
+    uid = server.get("persistentvolumeclaims", "d")["metadata"]["uid"]
+    chosen = a_pv("a").claimed_by("d", uid=uid).obj()["spec"]["claimRef"]
+    server.patch("persistentvolumes", "a", {"spec": {"claimRef": chosen}})
+    controller.step()
+    assert volume_of(server, "d") == "a"
+    server.apply(a_pv("b", storage_class="i").obj())
+    controller.step()
+    assert volume_of(server, "c") == "b"
+
+
+def test_a_claim_with_a_node_asks_its_provisioner() -> None:
+    """Both annotations, once a scheduler has chosen; a class without a provisioner has nobody to ask."""
+    dynamic = a_class("p", "d.x")
+    server = settled(WAITS, dynamic, a_claim("c", storage_class="p"), a_claim("d", storage_class="w").selected("n"))
+    controller = PersistentVolumeController(server, clock=VirtualClock())
+    assert "annotations" not in server.get("persistentvolumeclaims", "c")["metadata"]
+    server.patch("persistentvolumeclaims", "c", {"metadata": {"annotations": {SELECTED_NODE: "n"}}})
+    controller.step()
+    asked = server.get("persistentvolumeclaims", "c")["metadata"]["annotations"]
+    assert {key: asked[key] for key in STORAGE_PROVISIONERS} == dict.fromkeys(STORAGE_PROVISIONERS, "d.x")
+    assert STORAGE_PROVISIONERS[0] not in server.get("persistentvolumeclaims", "d")["metadata"]["annotations"]
+    events = {(event["regarding"]["name"], event["reason"]) for event in server.objects("events")}
+    assert events >= {("c", "WaitForFirstConsumer"), ("c", "ExternalProvisioning"), ("d", "ProvisioningFailed")}
+
+
+@pytest.mark.parametrize(
+    ("by_controller", "left"),
+    [
+        pytest.param(True, "", id="a scheduler's or controller's choice is taken back"),
+        pytest.param(False, "c", id="a user's choice stays, without the uid"),
+    ],
+)
+def test_a_lost_race_is_undone(by_controller: bool, left: str) -> None:
+    """Two volumes name the claim, it is bound to one: the other is free again."""
+    server = settled(NOW, a_pv("a", storage_class="i"), a_claim("c", storage_class="i"))
+    uid = server.get("persistentvolumeclaims", "c")["metadata"]["uid"]
+    server.apply(a_pv("b", storage_class="i").claimed_by("c", uid=uid, by_controller=by_controller).obj())
+    PersistentVolumeController(server, clock=VirtualClock()).step()
+    loser = server.get("persistentvolumes", "b")
+    reference = loser["spec"].get("claimRef", {})
+    assert (reference.get("name", ""), "uid" in reference) == (left, False)
+    assert loser["status"]["phase"] == "Available"
+    assert BOUND_BY_CONTROLLER not in loser["metadata"].get("annotations", {})
+    assert volume_of(server) == "a"
+
+
+@pytest.mark.parametrize(
+    ("policy", "reclaims", "phase"),
+    [
+        pytest.param("Retain", True, "Released", id="kept"),
+        pytest.param("Delete", True, "", id="deleted"),
+        pytest.param("Delete", False, "Failed", id="nobody can delete it"),
+        pytest.param("Recycle", True, "Failed", id="nobody can recycle it"),
+    ],
+)
+def test_what_becomes_of_a_volume_whose_claim_has_gone(policy: str, reclaims: bool, phase: str) -> None:
+    """By its policy; the claim's name taken by another claim helps nothing."""
+    server = server_with(NOW, a_pv("a", storage_class="i").reclaim(policy), a_claim("c", storage_class="i"))
+    clock = VirtualClock()
+    controller = PersistentVolumeController(server, clock=clock, reclaims=reclaims)
+    protection = ProtectionController(server, clock=clock)
+    controller.step()
+    server.delete("persistentvolumeclaims", "c")
+    protection.step()
+    server.apply(a_claim("c", storage_class="i").obj())
+    controller.step()
+    protection.step()
+    assert [volume["status"]["phase"] for volume in server.objects("persistentvolumes")] == ([phase] if phase else [])
+    assert server.get("persistentvolumeclaims", "c")["status"]["phase"] == "Pending"
+
+
+def test_a_claim_that_loses_its_volume_is_lost() -> None:
+    """For good; so is one whose volume is another's."""
+    server = settled(NOW, a_pv("a", storage_class="i"), a_claim("c", storage_class="i"), a_claim("d").bound_to("a"))
+    controller = PersistentVolumeController(server, clock=VirtualClock())
+    assert server.get("persistentvolumeclaims", "d")["status"]["phase"] == "Lost"
+    server.patch("persistentvolumes", "a", {"metadata": {"finalizers": None}})
+    server.delete("persistentvolumes", "a")
+    controller.step()
+    assert server.get("persistentvolumeclaims", "c")["status"]["phase"] == "Lost"
+    reasons = {event["reason"] for event in server.objects("events")}
+    assert {"ClaimLost", "ClaimMisbound"} <= reasons
+
+
+def test_it_can_lose_bindings() -> None:
+    """Nothing is written, until it looks again."""
+    server = server_with(NOW, a_pv("a", storage_class="i"), a_claim("c", storage_class="i"))
+    controller = PersistentVolumeController(server, clock=VirtualClock(), loses=1)
+    controller.step()
+    assert (volume_of(server), controller.lost) == ("", 1)
+    controller.look_again()
+    controller.step()
+    assert (volume_of(server), controller.bound) == ("a", 1)
+
+
+async def test_it_takes_its_time() -> None:
+    """In the background, on the clock."""
+    clock = VirtualClock()
+    server = ApiServer(clock=clock)
+    async with PersistentVolumeController(server, clock=clock, delay_s=5):
+        for each in (NOW, a_pv("a", storage_class="i"), a_claim("c", storage_class="i")):
+            server.apply(each.obj())
+        await clock.advance(4)
+        assert volume_of(server) == ""
+        await clock.advance(1)
+        assert volume_of(server) == "a"
+    server.apply(a_claim("d", storage_class="i").obj())
+    assert clock.sleepers == 0
