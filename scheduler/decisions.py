@@ -32,6 +32,7 @@ from scheduler.preemption import Evictions
 from scheduler.queue import QueueProfile, SchedulingQueue
 from scheduler.refusals import Refusals
 from scheduler.shared import Pending, Shared
+from scheduler.stale import StaleVolumes
 
 
 def build_profiles(config: Configuration, handle: Handle | None = None) -> Mapping[str, Profile]:
@@ -110,6 +111,7 @@ class Decisions:
         )
         self.evictions = Evictions(self.shared, self.failures, self.binder, preempting, profiles=self.profiles)
         self.intake = Intake(self.shared, self.failures, bindings=self.binder, permits=self.binder.permits)
+        self.stale = StaleVolumes(self.shared, names=_clearing(options.config))
         self.records = DecisionRecords()
         self.loop = SchedulingLoop(
             self.shared,
@@ -126,7 +128,8 @@ class Decisions:
             evictions=self.evictions,
             profiles=self.profiles,
             records=self.records,
-            on_turn=self.intake.storage.tick,
+            storage=self.intake.storage,
+            stale=self.stale,
         )
 
     def is_idle(self) -> bool:
@@ -136,3 +139,12 @@ class Decisions:
         busy = len(self.inbox) + counts["active"] + counts["backoff"] + tried + len(self.binder) + len(self.patches)
         busy += len(self.evictions)
         return busy == 0
+
+
+def _clearing(config: Configuration) -> tuple[str, ...]:
+    """Profiles that take back what they have selected and nobody can provide any more."""
+    return tuple(
+        profile.scheduler_name
+        for profile in config.profiles
+        if profile.args_for(KubestowArgs).clear_stale_selected_node != "none"
+    )

@@ -18,6 +18,8 @@ from scheduler.insight.records import DecisionRecords
 from scheduler.preemption import Evictions
 from scheduler.queue import QueuedPod
 from scheduler.shared import Shared
+from scheduler.stale import StaleVolumes
+from scheduler.storage import Storage
 
 _log = structlog.get_logger(__name__)
 
@@ -44,10 +46,11 @@ class SchedulingLoop:
         evictions: Evictions,
         profiles: Mapping[str, Profile],
         records: DecisionRecords,
-        on_turn: Callable[[], None],
+        storage: Storage,
+        stale: StaleVolumes,
     ) -> None:
-        """`on_turn` is called once a turn, after what arrived was applied: what falls due in the caches."""
-        self._on_turn = on_turn
+        self._storage = storage
+        self._stale = stale
         self._inbox = shared.inbox
         self._queue = shared.queue
         self._cluster = shared.cluster
@@ -98,7 +101,8 @@ class SchedulingLoop:
         self._inbox.apply()
         self.beat = began = self._clock.now()
         self._queue.tick()
-        self._on_turn()
+        self._storage.tick()
+        self._stale.tick()
         worked = False
         while not self._is_stopping and self._may_pop() and self._binder.in_flight < MAX_BINDINGS:
             queued = self._queue.pop()
@@ -158,6 +162,7 @@ class SchedulingLoop:
             case Unfit():
                 if outcome.victims and outcome.nominate:
                     self._evictions.start(queued.info, outcome.nominate, outcome.victims)
+                self._stale.unfit(queued.info, outcome.diagnosis)
                 self._failures.unfit(
                     queued, outcome.diagnosis, message=outcome.message, nominate=outcome.nominate, took_s=took_s
                 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from scheduler.core import nodeset
 from scheduler.core.nodeset import EMPTY, NodeSet
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from scheduler.cache.shelves import ClassShelves, Wish
 
 _NOT_COUNTED: Final = -1
+_FEW: Final = 6
+"""Up to so many rows plain integers are faster than arrays."""
 
 
 class Fits:
@@ -54,9 +57,7 @@ class Fits:
         if changed is None or len(changed) > len(shelves.rows) // 8 + 8:
             self._count_all()
         else:
-            self._threshold = shelves.threshold(self._size)
-            for row in set(changed):
-                self._recount(row)
+            self._recount(list(dict.fromkeys(changed)))
         self._seen, self._position = now, shelves.position
 
     def _count_all(self) -> None:
@@ -81,28 +82,56 @@ class Fits:
                 self.counts[nodeset.to_mask(nodes, capacity)] += per_group[group]
         self.nodes = nodeset.from_mask(self.counts > 0)
 
-    def _recount(self, row: int) -> None:
+    def _recount(self, rows: list[int]) -> None:
         shelves = self._shelves
-        if row >= len(self._counted):
+        self._threshold = shelves.threshold(self._size)
+        self._kinds += [self._wish.admits(kind) for kind in shelves.kinds[len(self._kinds) :]]
+        if max(rows) >= len(self._counted):
             more = np.full(len(shelves.rank) - len(self._counted), _NOT_COUNTED, dtype=np.int32)
             self._counted = np.concatenate((self._counted, more))
-        for kind in shelves.kinds[len(self._kinds) :]:
-            self._kinds.append(self._wish.admits(kind))
-        fits = (
+        if len(rows) > _FEW:
+            self._recount_many(np.array(rows, dtype=np.intp))
+            return
+        for row in rows:
+            now = int(shelves.group[row]) if self._is_fit(row) else _NOT_COUNTED
+            before = int(self._counted[row])
+            if now == before:
+                continue
+            self._counted[row] = now
+            if before != _NOT_COUNTED:
+                self._add(before, -1)
+            if now != _NOT_COUNTED:
+                self._add(now, 1)
+
+    def _is_fit(self, row: int) -> bool:
+        shelves = self._shelves
+        return bool(
             shelves.free[row]
             and shelves.rank[row] >= self._threshold
             and self._kinds[shelves.kind[row]]
             and shelves.is_selected(self._wish, row)
         )
-        now = int(shelves.group[row]) if fits else _NOT_COUNTED
-        before = int(self._counted[row])
-        if now == before:
-            return
-        self._counted[row] = now
-        if before != _NOT_COUNTED:
-            self._add(before, -1)
-        if now != _NOT_COUNTED:
-            self._add(now, 1)
+
+    def _recount_many(self, rows: npt.NDArray[np.intp]) -> None:
+        shelves = self._shelves
+        fit = shelves.free[rows] & (shelves.rank[rows] >= self._threshold)
+        fit &= np.array(self._kinds, dtype=np.bool_)[shelves.kind[rows]]
+        if self._wish.selector:
+            for at in np.flatnonzero(fit):
+                fit[at] = shelves.is_selected(self._wish, int(rows[at]))
+        now = np.where(fit, shelves.group[rows], _NOT_COUNTED)
+        before = self._counted[rows]
+        differs = now != before
+        self._counted[rows] = now
+        for locals_, by in ((before[differs], -1), (now[differs], 1)):
+            there = locals_[locals_ != _NOT_COUNTED]
+            slots = shelves.slots_of_groups()[there]
+            np.add.at(self.counts, slots[slots >= 0], by)
+            for group in there[slots < 0]:
+                nodes = shelves.local_groups[group].nodes
+                if nodes:
+                    self.counts[nodeset.to_mask(nodes, len(self.counts))] += by
+        self.nodes = nodeset.from_mask(self.counts > 0)
 
     def _add(self, local: int, by: int) -> None:
         group = self._shelves.local_groups[local]

@@ -77,7 +77,7 @@ class Recorder(Protocol):
 
     def event(  # noqa: PLR0913 (an event has that many parts)
         self,
-        pod: Pod,
+        about: Pod | PersistentVolumeClaim,
         *,
         controller: str,
         type_: str,
@@ -174,7 +174,7 @@ class Unplugged:
 
     def event(  # noqa: PLR0913 (an event has that many parts)
         self,
-        pod: Pod,
+        about: Pod | PersistentVolumeClaim,
         *,
         controller: str,
         type_: str,

@@ -8,13 +8,14 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from scheduler.core.pod import Pod
+from scheduler.core.volumes import PersistentVolumeClaim
 
 NOTE_BYTES: Final = 1024
 _ELLIPSIS: Final = b" ..."
 
 
 class Reference(msgspec.Struct, rename="camel"):
-    """The pod that an Event is about."""
+    """The pod or claim that an Event is about."""
 
     name: str
     namespace: str
@@ -66,7 +67,8 @@ def cut(note: str) -> str:
     return encoded.decode()
 
 
-def reference(pod: Pod) -> Reference:
-    """What an Event says of its object; keeps nothing else of the pod alive."""
-    seen = pod.metadata
-    return Reference(seen.name, seen.namespace, seen.uid, seen.resource_version)
+def reference(about: Pod | PersistentVolumeClaim) -> Reference:
+    """What an Event says of its object; keeps nothing else of it alive."""
+    seen = about.metadata
+    kind = "Pod" if isinstance(about, Pod) else "PersistentVolumeClaim"
+    return Reference(seen.name, seen.namespace, seen.uid, seen.resource_version, kind)

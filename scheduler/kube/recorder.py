@@ -19,6 +19,7 @@ from msgspec import UNSET
 from scheduler.core.clock import Clock
 from scheduler.core.errors import Ambiguous, ApiError, Conflict, Fenced, NotFound, Unavailable
 from scheduler.core.pod import Pod
+from scheduler.core.volumes import PersistentVolumeClaim
 from scheduler.kube.eventbody import Event, EventMetadata, EventSeries, Reference, cut, reference
 from scheduler.kube.stats import RecorderStats
 from scheduler.kube.timestamps import micros
@@ -88,7 +89,7 @@ class EventRecorder:
 
     def event(  # noqa: PLR0913 (an event has that many parts)
         self,
-        pod: Pod,
+        about: Pod | PersistentVolumeClaim,
         *,
         controller: str,
         type_: str,
@@ -97,10 +98,10 @@ class EventRecorder:
         note: str,
         related: Pod | None = None,
     ) -> None:
-        """Note what happened to a pod. Returns at once; some microseconds. `note` is cut to 1024 bytes."""
+        """Note what happened to a pod, or to a claim. Returns at once; some microseconds. `note` is cut to 1024 bytes."""
         note = cut(note)
         key = _Key(
-            pod.metadata.uid or pod.key, type_, reason, action, controller, related.metadata.uid if related else ""
+            about.metadata.uid or about.key, type_, reason, action, controller, related.metadata.uid if related else ""
         )
         now, wall_s = self._clock.now(), self._clock.wall()
         known = self._series.get(key)
@@ -110,9 +111,11 @@ class EventRecorder:
             return
         if known is not None:
             self._close(known)
-        about = reference(pod)
-        name = self._name(about, wall_s)
-        self._open(_Series(key, about, reference(related) if related else None, note, name, wall_s, wall_s, now, now))
+        regarding = reference(about)
+        name = self._name(regarding, wall_s)
+        self._open(
+            _Series(key, regarding, reference(related) if related else None, note, name, wall_s, wall_s, now, now)
+        )
 
     async def run(self) -> None:
         """Send what is recorded, a few at a time, until cancelled."""

@@ -43,7 +43,7 @@ class ListRecorder:
 
     def event(  # noqa: PLR0913 (an event has that many parts)
         self,
-        pod: Pod,
+        about: Pod | PersistentVolumeClaim,
         *,
         controller: str,
         type_: str,
@@ -53,7 +53,7 @@ class ListRecorder:
         related: Pod | None = None,
     ) -> None:
         """As the `Recorder` port."""
-        self.events.append(Noted(pod.key, type_, reason, action, note, related.key if related is not None else ""))
+        self.events.append(Noted(about.key, type_, reason, action, note, related.key if related is not None else ""))
 
 
 @dataclass

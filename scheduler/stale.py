@@ -1,0 +1,178 @@
+"""Half-done bindings that nobody else would finish or name (docs/spec/volumes.md §12.1 B-6, B-6b).
+
+A selected node that is gone keeps its claim waiting for ever, unless who wrote it takes it back: we do, for those that we
+wrote. And a pod that its own volumes tie to nodes which do not take it is told which claims tie it where.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from functools import partial
+from typing import Final
+
+import structlog
+
+from scheduler.core import nodeset
+from scheduler.core.decode import Broken
+from scheduler.core.errors import ApiError
+from scheduler.core.fiterror import Diagnosis
+from scheduler.core.nodeset import NodeSet
+from scheduler.core.pod import Pod
+from scheduler.core.podinfo import PodInfo
+from scheduler.core.volumes import PersistentVolumeClaim
+from scheduler.framework.settle import ended_within
+from scheduler.shared import Shared
+
+_log = structlog.get_logger(__name__)
+
+GONE_S: Final = 3.0
+"""A node that is replaced under its own name is missing for a moment."""
+AGAIN_S: Final = 30.0
+"""After a failure, or when somebody else wrote it."""
+TIED_S: Final = 60.0
+"""So long a pod may be refused where its volumes are before its user is told."""
+FEW_NODES: Final = 3
+FIELD_MANAGER: Final = "kubestow"
+
+
+class StaleVolumes:
+    """Looks once a second at what is selected, and at pods that found no node."""
+
+    def __init__(self, shared: Shared, *, names: tuple[str, ...]) -> None:
+        """`names` are the profiles that want this; the first stands in events on claims. None: nothing is done."""
+        self._volumes = shared.cluster.volumes
+        self._nodes = shared.cluster.nodes
+        self._writer = shared.writer
+        self._recorder = shared.recorder
+        self._clock = shared.clock
+        self._pending = shared.pending
+        self._names = names
+        self._look_at = 0.0
+        self._missing_since: dict[str, float] = {}
+        self._not_before: dict[str, float] = {}
+        self._tied_since: dict[str, tuple[PodInfo, float]] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    async def drain(self, limit_s: float) -> None:
+        """What was begun ends, or is cancelled between its steps."""
+        await ended_within(self._tasks.values(), limit_s, self._clock)
+        for task in self._tasks.values():
+            task.cancel()
+
+    # -- selected nodes that are gone ----------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Begin to clear what has been stale for a while. O(claims in flight), once a second."""
+        now = self._clock.now()
+        if not self._names or now < self._look_at:
+            return
+        self._look_at = now + 1.0
+        for pod, _ in list(self._tied_since.values()):
+            waiting = self._pending.get(pod.key)
+            if waiting is None or waiting.uid != pod.uid:
+                del self._tied_since[pod.uid]
+        stale = {claim.metadata.uid: claim for claim in self._on_missing_nodes()}
+        for uid in self._missing_since.keys() - stale.keys():
+            del self._missing_since[uid]
+            self._not_before.pop(uid, None)
+        for uid, claim in stale.items():
+            since = self._missing_since.setdefault(uid, now)
+            if now - since >= GONE_S and now >= self._not_before.get(uid, 0.0) and uid not in self._tasks:
+                self._not_before[uid] = now + AGAIN_S
+                task = asyncio.ensure_future(self._clear(claim))
+                self._tasks[uid] = task
+                task.add_done_callback(partial(self._ended, uid))
+
+    def _ended(self, uid: str, _: asyncio.Task[None]) -> None:
+        self._tasks.pop(uid, None)
+
+    def _on_missing_nodes(self) -> Iterable[PersistentVolumeClaim]:
+        for entry in self._volumes.ledger:
+            if entry.node_name and self._nodes.present_slot(entry.node_name) is None:
+                claim = self._volumes.claims.get_api(entry.claim.key)
+                if claim is not None and claim.selected_node == entry.node_name and not claim.spec.volume_name:
+                    yield claim
+
+    async def _clear(self, claim: PersistentVolumeClaim) -> None:
+        """Whose it is, and whether it still says so, is read from the server: nothing is undone that others wrote."""
+        metadata, node_name = claim.metadata, claim.selected_node
+        try:
+            owner = await self._writer.claim_written_by(metadata.namespace, metadata.name)
+            if owner != FIELD_MANAGER:
+                self._tell(claim, "StaleSelectedNode", f'node "{node_name}" was selected by {owner or "nobody known"}')
+                return
+            now = await self._writer.read_claim(metadata.namespace, metadata.name)
+            if isinstance(now, Broken) or now is None or now.metadata.uid != metadata.uid:
+                return
+            is_back = self._nodes.present_slot(node_name or "") is not None
+            if is_back or now.spec.volume_name or now.selected_node != node_name:
+                return
+            await self._writer.clear_selected_node(now)
+        except ApiError as error:
+            _log.warning("selected node could not be cleared", claim=claim.key, node=node_name, error=error.message)
+            return
+        _log.info("selected node cleared", claim=claim.key, node=node_name)
+        self._tell(claim, "SelectedNodeCleared", f'node "{node_name}" is gone: another one can be selected')
+
+    def _tell(self, claim: PersistentVolumeClaim, reason: str, note: str) -> None:
+        self._recorder.event(
+            claim,
+            controller=self._names[0],
+            type_="Warning",
+            reason=reason,
+            action="Provisioning",
+            note=note,
+        )
+
+    # -- pods that their volumes tie to nodes which do not take them ------------------------------------------------------
+
+    def unfit(self, pod: PodInfo, diagnosis: Diagnosis) -> None:
+        """A pod found no node. One that its volumes have tied to a few for a while learns why those do not take it."""
+        is_wanted = pod.claims and pod.pod.spec.scheduler_name in self._names
+        ties = list(self._ties(pod)) if is_wanted else []
+        if not ties:
+            self._tied_since.pop(pod.uid, None)
+            return
+        _, since = self._tied_since.setdefault(pod.uid, (pod, self._clock.now()))
+        common = self._nodes.present
+        for _, nodes in ties:
+            common &= nodes
+        if common and (common.bit_count() > FEW_NODES or self._clock.now() - since < TIED_S):
+            return
+        where = ", ".join(f'claim "{claim.metadata.name}" on {self._named(nodes)}' for claim, nodes in ties)
+        if common:
+            reasons = sorted({text for no, out in diagnosis.groups.items() if out & common for text in no.reasons})
+            note = f"volumes tie the pod to {self._named(common)}: {'; '.join(reasons)} ({where})"
+        else:
+            note = f"volumes of the pod cannot be used together on any node: {where}"
+        concerned: list[Pod | PersistentVolumeClaim] = [pod.pod, *(claim for claim, _ in ties)]
+        for about in concerned:
+            self._recorder.event(
+                about,
+                controller=pod.pod.spec.scheduler_name,
+                type_="Warning",
+                reason="VolumesTieToNodes",
+                action="Scheduling",
+                note=note,
+            )
+
+    def _ties(self, pod: PodInfo) -> Iterable[tuple[PersistentVolumeClaim, NodeSet]]:
+        """The claims that leave the pod only some of the nodes."""
+        for use in pod.claims:
+            claim = self._volumes.claims.get_api(use.key)
+            if claim is None:
+                continue
+            if claim.spec.volume_name and self._volumes.volumes.get_api(claim.spec.volume_name) is not None:
+                nodes = self._volumes.volumes.where(claim.spec.volume_name).nodes
+                if nodes != self._nodes.present:
+                    yield claim, nodes
+            elif claim.selected_node:
+                slot = self._nodes.present_slot(claim.selected_node)
+                yield claim, 1 << slot if slot is not None else nodeset.EMPTY
+
+    def _named(self, nodes: NodeSet) -> str:
+        names = [self._nodes.name(slot) for slot in nodeset.each(nodes)][: FEW_NODES + 1]
+        if not names:
+            return "no node that exists"
+        return f"{', '.join(names[:FEW_NODES])}{' and others' if len(names) > FEW_NODES else ''}"

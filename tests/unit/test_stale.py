@@ -1,0 +1,241 @@
+"""Selected nodes that are gone are taken back by whom they are from, and tied pods are told by what (§12.1 B-6, B-6b)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from scheduler.cache.cluster import Cluster
+from scheduler.core.decode import from_manifest
+from scheduler.core.deltas import Delta
+from scheduler.core.errors import Conflict, Unavailable
+from scheduler.core.fiterror import Diagnosis
+from scheduler.core.node import Node
+from scheduler.core.podinfo import PodInfo, pod_info
+from scheduler.core.verdicts import Code, Rejection
+from scheduler.core.volumes import PersistentVolumeClaim
+from scheduler.inbox import Inbox
+from scheduler.obs.metrics import Metrics
+from scheduler.shared import Pending, Shared
+from scheduler.stale import AGAIN_S, GONE_S, TIED_S, StaleVolumes
+from scheduler.storage import Storage
+from scheduler.testing.builders import node, pod
+from scheduler.testing.ports import ListRecorder, ScriptedWriter
+from scheduler.testing.volumebuilders import a_claim, a_pv
+from tests.unit.brain import StepClock
+
+CLAIM = "default/c"
+
+
+class Scene:
+    """Nodes n1 and n2, a claim that waits on a node, and the room under test."""
+
+    def __init__(self, *, names: tuple[str, ...] = ("kubestow",)) -> None:
+        self.clock, self.writer, self.recorder = StepClock(), ScriptedWriter(), ListRecorder()
+        self.cluster, self.pending = Cluster(self.clock), Pending()
+        shared: Any = Shared(
+            self.cluster,
+            None,  # type: ignore[arg-type]
+            Inbox(),
+            self.writer,
+            self.recorder,
+            self.clock,
+            Metrics(process=False),
+            self.pending,
+        )
+        self.storage = Storage(self.cluster, lambda *_: None)
+        self.stale = StaleVolumes(shared, names=names)
+        for name in ("n1", "n2"):
+            self.cluster.set_node(from_manifest(Node, node(name).label("kubernetes.io/hostname", name).obj()))
+
+    def has(self, claim: PersistentVolumeClaim, *, owner: str | None = "kubestow") -> None:
+        """The server and the watch show it."""
+        self.storage.handlers()["PersistentVolumeClaim"](Delta(None, claim))
+        self.writer.claims[claim.key] = claim
+        if owner is not None:
+            self.writer.owners[claim.key] = owner
+
+    async def passes(self, seconds: float) -> None:
+        """Second by second, with time for what was begun."""
+        for _ in range(int(seconds)):
+            self.clock.move(1.0)
+            self.stale.tick()
+            for _ in range(10):
+                await asyncio.sleep(0)
+
+    def reasons(self) -> list[str]:
+        return [noted.reason for noted in self.recorder.events]
+
+
+def selected(node_name: str, name: str = "c") -> PersistentVolumeClaim:
+    return a_claim(name, "1Gi", "fast").selected(node_name).uid(f"uid-{name}").resource_version("7").typed()
+
+
+async def test_a_selected_node_of_ours_that_is_gone_is_cleared_after_a_moment_and_told() -> None:
+    scene = Scene()
+    scene.has(selected("n9"))
+    await scene.passes(GONE_S)
+    assert scene.writer.selections == []
+    await scene.passes(1)
+    assert scene.writer.selections == [(CLAIM, None)]
+    assert scene.reasons() == ["SelectedNodeCleared"]
+
+
+async def test_b6b_a_node_that_comes_back_in_time_keeps_its_claim() -> None:
+    scene = Scene()
+    scene.has(selected("n9"))
+    await scene.passes(GONE_S - 1)
+    scene.cluster.set_node(from_manifest(Node, node("n9").obj()))
+    await scene.passes(GONE_S + 2)
+    assert scene.writer.selections == []
+
+
+@pytest.mark.parametrize("owner", ["kube-scheduler", None], ids=["kube-scheduler wrote it", "nobody knows who"])
+async def test_b6b_what_somebody_else_selected_is_left_alone_and_named(owner: str | None) -> None:
+    scene = Scene()
+    scene.has(selected("n9"), owner=owner)
+    await scene.passes(GONE_S + 2)
+    assert scene.writer.selections == []
+    assert scene.reasons() == ["StaleSelectedNode"]
+
+
+async def test_b6b_a_claim_of_somebody_else_is_not_asked_about_every_second() -> None:
+    scene = Scene()
+    scene.has(selected("n9"), owner="kube-scheduler")
+    await scene.passes(GONE_S + AGAIN_S - 2)
+    assert len(scene.recorder.events) == 1
+
+
+@pytest.mark.parametrize(
+    "live",
+    [
+        pytest.param(None, id="is gone"),
+        pytest.param(a_claim("c").selected("n9").uid("other").typed(), id="is another"),
+        pytest.param(selected("n2"), id="has another node by now"),
+        pytest.param(a_claim("c").uid("uid-c").typed(), id="has no node any more"),
+        pytest.param(a_claim("c").selected("n9").bound_to("v").uid("uid-c").typed(), id="has a volume by now"),
+    ],
+)
+async def test_b6b_a_claim_that_on_the_server(live: PersistentVolumeClaim | None) -> None:
+    """… is left alone."""
+    scene = Scene()
+    scene.has(selected("n9"))
+    if live is None:
+        del scene.writer.claims[CLAIM]
+    else:
+        scene.writer.claims[CLAIM] = live
+    await scene.passes(GONE_S + 2)
+    assert scene.writer.selections == []
+
+
+@pytest.mark.parametrize("error", [Conflict("changed"), Unavailable("down")], ids=["a conflict", "no server"])
+async def test_b6b_after(error: Exception) -> None:
+    """… it is tried again half a minute later."""
+    scene = Scene()
+    scene.has(selected("n9"))
+    failures = [error]
+
+    def fail(_claim: PersistentVolumeClaim, _node: str | None) -> None:
+        if failures:
+            raise failures.pop()
+
+    scene.writer.on_select = fail
+    await scene.passes(GONE_S + 2)
+    assert scene.reasons() == []
+    await scene.passes(AGAIN_S)
+    assert scene.reasons() == ["SelectedNodeCleared"]
+
+
+async def test_b6b_parity_takes_nothing_back() -> None:
+    scene = Scene(names=())
+    scene.has(selected("n9"))
+    await scene.passes(GONE_S + 5)
+    assert (scene.writer.selections, scene.reasons()) == ([], [])
+
+
+async def test_a_drain_lets_a_clearing_end() -> None:
+    scene = Scene()
+    scene.has(selected("n9"))
+    await scene.passes(GONE_S)
+    scene.clock.move(1.0)
+    scene.stale.tick()
+    await scene.stale.drain(5.0)
+    assert scene.writer.selections == [(CLAIM, None)]
+
+
+# -- tied pods -----------------------------------------------------------------------------------------------------------
+
+
+def waiting(*claims: str) -> PodInfo:
+    manifest = pod("p").uid("p").scheduler("kubestow")
+    for name in claims:
+        manifest = manifest.pvc(name)
+    return pod_info(manifest.typed())
+
+
+def tied(scene: Scene, claim: str, node_name: str) -> None:
+    volume = a_pv(f"v-{claim}", "1Gi", "fast").on(node_name).claimed_by(claim, uid=f"uid-{claim}").phase("Bound")
+    scene.storage.handlers()["PersistentVolume"](Delta(None, volume.typed()))
+    scene.has(a_claim(claim, "1Gi", "fast").bound_to(f"v-{claim}").uid(f"uid-{claim}").typed())
+
+
+FULL = Rejection("NodeResourcesFit", Code.UNSCHEDULABLE, ("Insufficient cpu",))
+
+
+def told(scene: Scene, info: PodInfo) -> list[str]:
+    slot = scene.cluster.nodes.slot("n1")
+    assert slot is not None
+    scene.stale.unfit(info, Diagnosis(2, {FULL: 1 << slot}))
+    notes = [noted.note for noted in scene.recorder.events]
+    scene.recorder.events.clear()
+    return notes
+
+
+def test_b6_volumes_on_different_nodes_are_told_at_once_on_the_pod_and_each_claim() -> None:
+    scene = Scene()
+    tied(scene, "a", "n1")
+    tied(scene, "b", "n2")
+    note = 'volumes of the pod cannot be used together on any node: claim "a" on n1, claim "b" on n2'
+    assert told(scene, waiting("a", "b")) == [note] * 3
+
+
+def test_b6_a_pod_that_its_volume_ties_to_a_full_node_is_told_after_a_minute() -> None:
+    scene = Scene()
+    tied(scene, "a", "n1")
+    info = waiting("a")
+    scene.pending.set(info)
+    assert told(scene, info) == []
+    scene.clock.move(TIED_S)
+    assert told(scene, info) == ['volumes tie the pod to n1: Insufficient cpu (claim "a" on n1)'] * 2
+
+
+def test_b6_a_pod_that_goes_where_it_likes_is_told_nothing() -> None:
+    scene = Scene()
+    scene.has(a_claim("a", "1Gi", "fast").typed())
+    info = waiting("a")
+    scene.pending.set(info)
+    told(scene, info)
+    scene.clock.move(TIED_S)
+    assert told(scene, info) == []
+
+
+async def test_a_pod_that_waits_no_more_is_forgotten() -> None:
+    scene = Scene()
+    tied(scene, "a", "n1")
+    info = waiting("a")
+    scene.pending.set(info)
+    told(scene, info)
+    scene.pending.pop(info.key)
+    await scene.passes(1)
+    scene.pending.set(info)
+    scene.clock.move(TIED_S - 2)
+    assert told(scene, info) == [], "its minute begins anew"
+
+
+def test_parity_tells_nothing_more_than_upstream() -> None:
+    scene = Scene(names=())
+    tied(scene, "a", "n1")
+    tied(scene, "b", "n2")
+    assert told(scene, waiting("a", "b")) == []
