@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -19,19 +18,15 @@ from scheduler.core.decode import Broken
 from scheduler.core.errors import Ambiguous, ApiError, Conflict, NotFound, TooManyRequests
 from scheduler.core.events import ASSIGNED_POD_DELETE
 from scheduler.core.fiterror import one_node
-from scheduler.core.podinfo import PodInfo
-from scheduler.core.records import DecisionRecord
-from scheduler.core.verdicts import AttemptError, Code, Rejection, Skip, Wait
+from scheduler.core.verdicts import AttemptError, Code, Rejection, Skip
 from scheduler.failure import Failures
-from scheduler.framework.points import BindPlugin, PreBindPlugin
-from scheduler.framework.profile import Profile
+from scheduler.framework.points import BindPlugin, PreBindPlugin, is_brief
 from scheduler.framework.runner import Runner
 from scheduler.framework.settle import ended_within
-from scheduler.framework.state import CycleState
 from scheduler.permit import Permits
-from scheduler.queue import QueuedPod
 from scheduler.refusals import Refusals
 from scheduler.shared import Shared
+from scheduler.underway import Binding, Dropped, Refused
 
 _log = structlog.get_logger(__name__)
 
@@ -44,44 +39,8 @@ _ANSWER_S: Final = 10.0
 """After cancelling: how long a write on the wire may take to be answered."""
 
 
-@dataclass(slots=True, eq=False)
-class Binding:
-    """One pod on its way to its node."""
-
-    queued: QueuedPod
-    assumed: PodInfo
-    state: CycleState
-    profile: Profile
-    waits: Mapping[str, Wait]
-    record: DecisionRecord
-    popped_at: float
-    outlook: int
-    is_preparing: bool = False
-    """PreBind is under way: a preemptor may still cancel it."""
-    is_sending: bool = False
-    """The Binding is on the wire: cancelling waits for its answer."""
-    is_cancelled: bool = False
-    kept_on: str = ""
-    """From Bind on the node: a failed write does not cost the pod the room that was made for it there."""
-    preempted_by: str = ""
-    """The plugin that cancelled it for a pod of higher priority."""
-
-
-class _Refused(Exception):
-    """A rejection on the way; carries who said no. `is_late`: from PreBind, where no event is waited for any more."""
-
-    def __init__(self, rejection: Rejection, *, is_late: bool = False) -> None:
-        super().__init__(rejection.message)
-        self.rejection = rejection
-        self.is_late = is_late
-
-
-class _Dropped(Exception):
-    """The pod is gone, or somebody else bound it: release what was held, say nothing."""
-
-
 class Binder:
-    """Starts and tracks binding tasks. `in_flight` counts those that are not waiting on Permit."""
+    """Starts and tracks binding tasks. `in_flight` counts those that have nothing to wait for but answers."""
 
     def __init__(
         self,
@@ -109,6 +68,7 @@ class Binder:
         self.permits = Permits(shared.clock)
         """Pods that Permit holds: for plugins to allow or reject, and for intake when one is deleted."""
         self._uids: dict[str, int] = {}
+        self._preparing = 0
 
     # -- for the scheduling loop -------------------------------------------------------------------------------------
 
@@ -117,8 +77,8 @@ class Binder:
 
     @property
     def in_flight(self) -> int:
-        """Bindings that are doing something; pods held by Permit are not counted."""
-        return len(self._tasks) - len(self.permits)
+        """Bindings that are doing something; not those held by Permit, nor those in PreBind, which may take minutes."""
+        return len(self._tasks) - len(self.permits) - self._preparing
 
     def start(self, binding: Binding) -> None:
         """Take over an assumed pod with everything reserved; from here on this module undoes it."""
@@ -136,8 +96,7 @@ class Binder:
         Returns how many were cancelled. Gives up on a server that does not answer within some seconds more.
         """
         await ended_within(self._tasks, limit_s, self._clock)
-        left = list(self._tasks.items())
-        for task, binding in left:
+        for task, binding in (left := list(self._tasks.items())):
             binding.is_cancelled = True
             if not binding.is_sending and not binding.preempted_by:
                 task.cancel()
@@ -181,12 +140,12 @@ class Binder:
         began = self._clock.now()
         try:
             await self._bind(binding)
-        except _Refused as refused:
+        except Refused as refused:
             if refused.is_late:
                 self._inbox.put(partial(self._undo_failed, binding, refused.rejection.message, is_refusal=True))
             else:
                 self._inbox.put(partial(self._undo_refused, binding, refused.rejection))
-        except _Dropped:
+        except Dropped:
             self._inbox.put(partial(self._undo_dropped, binding))
         except asyncio.CancelledError:
             why = f"preempted by {binding.preempted_by}" if binding.preempted_by else "the scheduler is stopping"
@@ -205,13 +164,17 @@ class Binder:
     async def _bind(self, binding: Binding) -> None:
         active = self._flight_check(binding)
         if active or binding.waits:
-            self._failures.expect(binding.assumed)
+            self._failures.expect(binding.assumed, is_brief=not binding.waits and is_brief(active))
         if binding.waits:
             await self._wait_on_permit(binding)
         self._inbox.put(partial(self._queue.done, binding.assumed.uid))
         if active:
             binding.is_preparing = True
-            await self._pre_bind(binding, active)
+            self._preparing += 1
+            try:
+                await self._pre_bind(binding, active)
+            finally:
+                self._preparing -= 1
             binding.is_preparing = False
             if binding.preempted_by:  # at its end, where it was not noticed any more
                 raise asyncio.CancelledError
@@ -236,7 +199,7 @@ class Binder:
         no = await self.permits.release(binding.assumed.uid)
         self._metrics.permit_wait((Code.SUCCESS if no is None else no.code).value, self._clock.now() - began)
         if no is not None and no.code.is_rejection:
-            raise _Refused(no)
+            raise Refused(no)
         if no is not None:
             raise AttemptError(f"waiting on permit for pod: {no.message}", plugin=no.plugin)
 
@@ -276,7 +239,7 @@ class Binder:
         if no is None:
             return
         if no.code.is_rejection:
-            raise _Refused(no, is_late=True)
+            raise Refused(no, is_late=True)
         raise AttemptError(f'running PreBind plugin "{plugin.name}": {no.message}', plugin=plugin.name)
 
     def _last_look(self, binding: Binding) -> None:
@@ -285,7 +248,7 @@ class Binder:
         no = self._second_look(binding)
         if no is not None:
             self._metrics.binding_conflict("node")
-            raise _Refused(no)
+            raise Refused(no)
         binding.record.seen_resource_version = self._pods_version()
         self._refusals.sent(binding.assumed)
 
@@ -322,7 +285,7 @@ class Binder:
                 binding.is_sending = True
                 return await plugin.bind(binding.state, binding.assumed, binding.assumed.node_name)
             except NotFound as error:
-                raise _Dropped from error
+                raise Dropped from error
             except (Ambiguous, Conflict) as error:
                 if await self._is_ours(binding):
                     return None
@@ -343,7 +306,7 @@ class Binder:
                 binding.is_sending = False
 
     async def _is_ours(self, binding: Binding) -> bool:
-        """True: the API server has the pod on our node. Raises _Dropped when the pod is out of our hands."""
+        """True: the API server has the pod on our node. Raises Dropped when the pod is out of our hands."""
         assumed = binding.assumed
         binding.is_sending = False
         for delay_s in (*_READ_DELAYS_S, None):
@@ -357,13 +320,13 @@ class Binder:
                     raise AttemptError(f"the binding's outcome could not be read: {error.message}") from error
                 await self._clock.sleep(delay_s)
         if pod is None or pod.metadata.uid != assumed.uid:
-            raise _Dropped
+            raise Dropped
         node_name = pod.node_name if isinstance(pod, Broken) else pod.spec.node_name
         if node_name and node_name != assumed.node_name:
             self._metrics.binding_conflict("pod")
-            raise _Dropped
+            raise Dropped
         if not node_name and pod.metadata.deletion_timestamp is not None:
-            raise _Dropped
+            raise Dropped
         return bool(node_name)
 
     # -- outcomes ----------------------------------------------------------------------------------------------------
@@ -445,5 +408,5 @@ def _bind_error(name: str, error: ApiError) -> AttemptError:
 
 def _foremost(several: BaseExceptionGroup[BaseException]) -> BaseException:
     """Of what parallel plugins raised: an answer about the pod before a failure, a failure before a mistake."""
-    rank = {kind: at for at, kind in enumerate((_Refused, AttemptError, ApiError))}
+    rank = {kind: at for at, kind in enumerate((Refused, AttemptError, ApiError))}
     return min(several.exceptions, key=lambda error: rank.get(type(error), len(rank)))

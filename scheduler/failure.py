@@ -31,6 +31,9 @@ _log = structlog.get_logger(__name__)
 UNSCHEDULABLE: Final = "Unschedulable"
 SCHEDULER_ERROR: Final = "SchedulerError"
 _PATCHES_IN_FLIGHT: Final = 16
+BRIEF_S: Final = 1.0
+UNTOLD_S: Final = 30.0
+"""Of a pod that never was told to fit nowhere no autoscaler thinks that it does."""
 _REMEMBERED: Final = 20_000
 POD_SCHEDULED: Final = "PodScheduled"
 
@@ -215,6 +218,10 @@ class Failures:
         self._metrics = shared.metrics
         self._patches = patches
         self._preempting = preempting or Preempting()
+        self._clock = shared.clock
+        self._expected: dict[str, tuple[float, PodInfo]] = {}
+        """By uid, with when it falls due."""
+        self._look_at = 0.0
         self._verdicts: dict[str, str] = {}
         self._unforeseen: set[tuple[object, ...]] = set()
 
@@ -252,12 +259,32 @@ class Failures:
         _log.error(what, pod=pod, error=repr(error), exc_info=None if place in self._unforeseen else error)
         self._unforeseen.add(place)
 
-    def expect(self, assumed: PodInfo) -> None:
-        """Say where the pod is about to be bound, for what comes before may take long: autoscalers listen (§3.12)."""
-        self._patches.submit(assumed.pod, None, assumed.node_name)
+    def expect(self, assumed: PodInfo, *, is_brief: bool = False) -> None:
+        """Say where the pod is about to be bound, for what comes before may take long: autoscalers listen (§3.12).
+
+        What is brief as a rule is given some time first, unless the pod says another node now: mostly there is nothing
+        to be said any more then.
+        """
+        if is_brief and self._patches.nomination(assumed.pod) in {"", assumed.node_name}:
+            told = assumed.pod.condition(POD_SCHEDULED)
+            wait_s = BRIEF_S if told is not None and told.status == "False" else UNTOLD_S
+            self._expected[assumed.uid] = (self._clock.now() + wait_s, assumed)
+        else:
+            self._patches.submit(assumed.pod, None, assumed.node_name)
+
+    def tick(self) -> None:
+        """Say what was not as brief as expected."""
+        now = self._clock.now()
+        if not self._expected or now < self._look_at:
+            return
+        self._look_at = now + 0.5
+        for _, assumed in [one for one in self._expected.values() if one[0] <= now]:
+            del self._expected[assumed.uid]
+            self._patches.submit(assumed.pod, None, assumed.node_name)
 
     def withdraw(self, uid: str) -> asyncio.Task[None] | None:
         """As `StatusPatches.withdraw`."""
+        self._expected.pop(uid, None)
         return self._patches.withdraw(uid)
 
     def clear_nomination(self, info: PodInfo) -> None:
@@ -297,11 +324,13 @@ class Failures:
 
     def forget(self, uid: str) -> None:
         """The pod is gone or bound."""
+        self._expected.pop(uid, None)
         self._verdicts.pop(uid, None)
         self._patches.forget(uid)
         self._preempting.forget(uid)
 
     def _finish(self, queued: QueuedPod, reason: str, message: str, nominate: str | None) -> None:
+        self._expected.pop(queued.info.uid, None)
         newest = self._pending.get(queued.info.key)
         if newest is None or newest.uid != queued.info.uid or newest.node_name:
             self._queue.done(queued.info.uid)

@@ -8,7 +8,7 @@ from typing import Final
 
 import structlog
 
-from scheduler.binding import Binder, Binding
+from scheduler.binding import Binder
 from scheduler.core.podinfo import PodInfo
 from scheduler.core.records import DecisionRecord
 from scheduler.cycle import TURN_S, Broke, Cycle, Outcome, Placed, Unfit
@@ -20,6 +20,7 @@ from scheduler.queue import QueuedPod
 from scheduler.shared import Shared
 from scheduler.stale import StaleVolumes
 from scheduler.storage import Storage
+from scheduler.underway import Binding
 
 _log = structlog.get_logger(__name__)
 
@@ -101,6 +102,7 @@ class SchedulingLoop:
         self._inbox.apply()
         self.beat = began = self._clock.now()
         self._queue.tick()
+        self._failures.tick()
         self._storage.tick()
         self._stale.tick()
         worked = False

@@ -182,7 +182,8 @@ class PreBindPlugin(Plugin, Protocol):
     """Work that must be done before the pod is bound. Cancelling acts between writes, never inside one.
 
     `pre_bind_pre_flight` says Skip when there is nothing to do for this pod. `pre_bind` may raise `AttemptError`.
-    Plugins with `pre_bind_parallel = True` may run beside each other.
+    Plugins with `pre_bind_parallel = True` may run beside each other; those with `is_brief = True` are mostly done within
+    seconds, which saves saying where the pod will be.
     """
 
     def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node_name: str) -> Rejection | Skip | None: ...
@@ -202,3 +203,8 @@ class PostBindPlugin(Plugin, Protocol):
     """Told after the pod was bound."""
 
     def post_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> None: ...
+
+
+def is_brief(plugins: Iterable[PreBindPlugin]) -> bool:
+    """Whether all of them say that they are mostly done within seconds."""
+    return all(getattr(plugin, "is_brief", False) for plugin in plugins)

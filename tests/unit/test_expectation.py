@@ -14,6 +14,7 @@ import pytest
 from scheduler.core.errors import Unavailable
 from scheduler.core.podinfo import PodInfo
 from scheduler.core.verdicts import SKIP, Code, Rejection, Skip, Wait
+from scheduler.failure import UNTOLD_S
 from scheduler.framework.state import CycleState
 from tests.unit.brain import Brain
 from tests.unit.scenarios.seen import with_plugins
@@ -368,3 +369,84 @@ async def test_a_pod_deleted_on_its_way_is_told_nothing_more() -> None:
 
     assert nominations(brain) == ["n1"]
     assert (brain.is_free(), brain.places(), len(brain.parts.patches)) == (True, {}, 0)
+
+
+# -- what is brief as a rule ---------------------------------------------------------------------------------------------
+
+
+class Brief(Works):
+    """Mostly done within seconds."""
+
+    is_brief = True
+
+
+async def test_what_is_brief_and_done_in_time_is_not_said() -> None:
+    """A write that nobody has the time to read."""
+    brain = Brain()
+    works = Brief()
+    await on_its_way(brain, pre_bind=(works,))
+    await brain.later(0.5)
+    works.go.set()
+    await brain.settle()
+    await brain.later(5)
+
+    assert (nominations(brain), brain.writer.binds) == ([], [("default/p", "n1")])
+
+
+async def test_what_was_to_be_brief_and_is_not_is_said_after_half_a_minute() -> None:
+    brain = Brain()
+    await on_its_way(brain, pre_bind=(Brief(),))
+    await brain.later(UNTOLD_S - 1)
+    assert nominations(brain) == []
+    await brain.later(2)
+
+    assert nominations(brain) == ["n1"]
+
+
+async def test_of_a_pod_that_was_told_to_fit_nowhere_it_is_said_after_a_second() -> None:
+    """Its condition asks autoscalers for a node that it does not need any more."""
+    brain = Brain()
+    brain.plug(pre_bind=(Brief(),))
+    brain.pod("p", cpu="2")
+    await brain.settle()
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no"}
+    brain.pod("p", cpu="2", conditions=[condition])
+    brain.node("n1")
+    await brain.later(20)
+    assert brain.cluster.is_assumed("uid-p")
+    await brain.later(2)
+
+    assert nominations(brain) == ["n1"]
+
+
+@pytest.mark.parametrize("toys", [(Works("W"), Brief("B")), (Brief("B"), Works("W"))], ids=["first", "last"])
+async def test_one_that_is_not_brief_has_it_said_at_once_also_if_it_comes(toys: tuple[Works, ...]) -> None:
+    brain = Brain()
+    await on_its_way(brain, pre_bind=toys)
+
+    assert nominations(brain) == ["n1"]
+
+
+async def test_a_pod_that_says_another_node_is_put_right_at_once() -> None:
+    """Somebody may count on it."""
+    brain = Brain()
+    brain.plug(pre_bind=(Brief(),))
+    brain.node("n1", unschedulable=True)
+    brain.node("n2")
+    brain.pod("p", nominated="n1")
+    await brain.settle()
+
+    assert nominations(brain) == ["n2"]
+
+
+async def test_a_failure_before_the_second_is_over_leaves_nothing_to_be_said() -> None:
+    brain = Brain()
+    works = Brief()
+    await on_its_way(brain, pre_bind=(works,))
+    works.answer = NOT_HERE
+    works.go.set()
+    await brain.settle()
+    brain.node("n1", unschedulable=True)
+    await brain.later(30)
+
+    assert "n1" not in nominations(brain)

@@ -66,6 +66,7 @@ class VolumeBinding:
         self._clock = handle.clock
         self._writer = handle.writer
         self._checks_live = handle.ours.pre_bind_live_check == "claims"
+        self.is_brief = not handle.ours.parity
         self._hints = Hints(handle)
 
     # -- deciding ------------------------------------------------------------------------------------------------------
@@ -148,7 +149,7 @@ class VolumeBinding:
         if not state.has(STATE):
             return Rejection(self.name, Code.ERROR, ("not found",))
         known = state.get(STATE)
-        if known.all_bound:
+        if known.all_bound or not pod.claims:
             return None if self._is_young(pod) else SKIP
         if known.plan is None or known.plan.node_name != node_name:
             return Rejection(self.name, Code.ERROR, (f'no pod volume found for node "{node_name}"',))

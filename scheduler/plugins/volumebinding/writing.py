@@ -7,6 +7,7 @@ a lost answer read. What the object says must still be what was decided on; noth
 
 from __future__ import annotations
 
+import asyncio
 import math
 import random
 from collections.abc import Awaitable, Callable
@@ -28,6 +29,7 @@ from scheduler.plugins.volumebinding.binder import DynamicStep, Plan, StaticStep
 
 T = TypeVar("T", PersistentVolume, PersistentVolumeClaim)
 
+_WRITES_IN_FLIGHT: Final = 64
 _JITTER_S: Final = (0.01, 0.05)
 _FIRST_PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 5.0
@@ -60,6 +62,7 @@ class VolumeWriter:
         self._metrics = metrics
         self._retries = retries
         self._checks_live = checks_live
+        self._room = asyncio.Semaphore(_WRITES_IN_FLIGHT)
 
     async def write(self, plan: Plan, deadline: float) -> None:
         """All volumes, then all claims. Raises what the first failure was; what is written shows in the plan."""
@@ -139,7 +142,8 @@ class VolumeWriter:
         current = wanted
         while True:
             try:
-                return _readable(await settle(_awaited(write, current)))
+                async with self._room:
+                    return _readable(await settle(_awaited(write, current)))
             except Fenced:
                 raise
             except (Conflict, Ambiguous) as error:
