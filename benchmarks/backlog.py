@@ -24,18 +24,8 @@ from aiohttp import ClientSession
 from benchmarks import load
 from benchmarks.between_pods import AFFINITY, constraints
 from benchmarks.competitors import COMPETITORS, Competitor, Limits, ours
-from benchmarks.run import (
-    RESULTS,
-    Result,
-    Started,
-    at_rest,
-    keep,
-    observed,
-    settled,
-    started,
-    summed_up,
-    while_frozen,
-)
+from benchmarks.processes import Started, observed, started
+from benchmarks.run import RESULTS, Result, at_rest, keep, settled, summed_up, while_frozen
 from benchmarks.summary import rows, show
 from benchmarks.workload import NAMESPACE, WARM_UP, Workload
 from tests.e2e.controlplane.harness import ControlPlane

@@ -23,7 +23,8 @@ from rich.table import Table
 from benchmarks import lifelike, load
 from benchmarks.competitors import COMPETITORS, Competitor, Limits
 from benchmarks.meter import tree
-from benchmarks.run import RESULTS, keep, settled, started
+from benchmarks.processes import started
+from benchmarks.run import RESULTS, keep, settled
 from benchmarks.workload import node_name
 from tests.e2e.controlplane.harness import ControlPlane
 

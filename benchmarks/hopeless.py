@@ -25,7 +25,8 @@ from aiohttp import ClientSession
 from benchmarks import load
 from benchmarks.competitors import COMPETITORS, Competitor, Limits
 from benchmarks.preempting import priority_classes
-from benchmarks.run import RESULTS, Result, keep, observed, settled, started, summed_up, while_frozen
+from benchmarks.processes import observed, started
+from benchmarks.run import RESULTS, Result, keep, settled, summed_up, while_frozen
 from benchmarks.summary import rows, show
 from benchmarks.workload import NAMESPACE, WARM_UP, Workload, node_name
 from tests.e2e.controlplane.harness import ControlPlane

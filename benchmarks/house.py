@@ -39,7 +39,7 @@ class Figure:
 class Silent:
     """A recorder and a metrics-free end of the line: events cost a recorder what they cost, not a decision."""
 
-    def event(self, pod: Pod, **told: object) -> None:
+    def event(self, about: object, **told: object) -> None:
         """As the `Recorder` port."""
 
 

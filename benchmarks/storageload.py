@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -21,15 +20,16 @@ from aiohttp import ClientSession
 
 from benchmarks import load
 from benchmarks.meter import Usage, usage
+from benchmarks.processes import REPOSITORY
 from benchmarks.provisioner import CAPACITIES, CLAIMS, VOLUMES
 from benchmarks.storage import HOSTNAME, Storage, csi_volume_body
 from benchmarks.volumes import BURST, KINDS, claim_names
 from benchmarks.workload import Workload
+from scheduler.core.quantity import parse
 from scheduler.core.volumes import BIND_COMPLETED, SELECTED_NODE
 from tests.e2e.controlplane.harness import STORAGE_AND_DEVICES, ControlPlane
 
 CONTROLLERS = "kube-controller-manager"
-REPOSITORY = Path(__file__).parents[1]
 _GROUP = "/apis/storage.k8s.io/v1"
 _BURST_TAKES_S = 1.0
 _QUIET_BELOW_CORES = 0.1
@@ -233,6 +233,9 @@ def _problem(claim: _Object, volume: _Object | None, node: str) -> str:
         return "is not bound"
     if volume["spec"].get("claimRef", {}).get("uid") != claim["metadata"]["uid"]:
         return f"{volume['metadata']['name']} is of another claim"
+    size, asked = volume["spec"]["capacity"]["storage"], claim["spec"]["resources"]["requests"]["storage"]
+    if parse(size).nano < parse(asked).nano:
+        return f"{volume['metadata']['name']} has {size} of {asked}"
     nodes = _nodes_of(volume)
     return f"{volume['metadata']['name']} is only on {nodes}" if nodes is not None and node not in nodes else ""
 

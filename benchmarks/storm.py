@@ -26,7 +26,8 @@ from benchmarks import lifelike, load
 from benchmarks.backlog import waiting_body
 from benchmarks.competitors import COMPETITORS, Competitor, Limits
 from benchmarks.loopback import LABEL, LoopbackPlane
-from benchmarks.run import RESULTS, Started, at_rest, keep, started
+from benchmarks.processes import Started, started
+from benchmarks.run import RESULTS, at_rest, keep
 from benchmarks.workload import NAMESPACE, node_name
 from tests.e2e.controlplane.harness import ControlPlane
 

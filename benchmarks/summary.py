@@ -75,7 +75,9 @@ def _compared(one: Row, other: Row) -> str:
         what = f"{_ratio(one.pods_per_s, other.pods_per_s)} pods/s"
         is_better = one.pods_per_s > other.pods_per_s
     void = " (void: the floor is below ours)" if other.name == "floor" and is_better else ""
-    return f"{one.name}/{other.name}: {what}{void}, {_ratio(one.cpu_ms_per_pod, other.cpu_ms_per_pod)} CPU per pod"
+    cut = "".join(f"; {row.name} bound {row.bound:.0f} of {row.asked}" for row in (one, other) if row.bound < row.asked)
+    cpu = _ratio(one.cpu_ms_per_pod, other.cpu_ms_per_pod)
+    return f"{one.name}/{other.name}: {what}{void}, {cpu} CPU per pod{cut}"
 
 
 def _ratio(one: float, other: float) -> str:
@@ -94,7 +96,7 @@ def show(results: Sequence[Result], title: str) -> None:
     for own in cells.values():
         table.add_row(*(own[column] or "-" for column in columns))
     console = Console()
-    console.width = max(console.width, 140)  # into a file: no narrower than the table
+    console.width = max(console.width, 160)  # into a file: no narrower than the table
     console.print(table)
     for own in cells.values():
         print(" ".join(f"{column.replace(' ', '_')}={own[column] or '-'}" for column in columns))

@@ -64,15 +64,13 @@ def pod_volumes(workload: str, pod_name: str) -> dict[str, object]:
 def claim_mib(workload: str, index: int, shapes: int, number: int) -> int:
     """Size of claim `number` of pod `index`; the shape makes it a size of its own."""
     shape, step = index % shapes, index % shapes + index // shapes
-    match workload:
-        case "localpv" | "localpv3":
-            # The first two of three want volumes of one size, the last one of another.
-            return STEPS_MIB[(step + 2 * (number // 2)) % len(STEPS_MIB)] - 1024 - 16 * (shape % 50) - 4 * number
-        case "burst":
-            first = _BURST_FIRST_MIB[step % len(_BURST_FIRST_MIB)]
-            return first if number == 0 else BURST_POD_MIB - first
-        case _:
-            return 1024 + 16 * shape
+    if workload in {LOCAL, LOCAL_THREE}:
+        # The first two of three want volumes of one size, the last one of another.
+        return STEPS_MIB[(step + 2 * (number // 2)) % len(STEPS_MIB)] - 1024 - 16 * (shape % 50) - 4 * number
+    if workload == BURST:
+        first = _BURST_FIRST_MIB[step % len(_BURST_FIRST_MIB)]
+        return first if number == 0 else BURST_POD_MIB - first
+    return 1024 + 16 * shape
 
 
 def local_mib(node: int, number: int) -> int:

@@ -27,22 +27,12 @@ from scheduler.core.decode import Broken, ObjectDecoder
 from scheduler.core.deltas import Delta
 from scheduler.core.failedpod import FailedPod
 from scheduler.decisions import Decisions
+from scheduler.insight.cachedump import cache_dump
 from scheduler.insight.http import Check, Endpoints, Remark, Sources
 from scheduler.kube.access import KINDS_SERVED, PERMISSIONS, LeaseName, SelfCheck
-from scheduler.kube.kinds import (
-    CAPACITY,
-    LACKING,
-    NEEDED,
-    POD,
-    SPARED,
-    Discovery,
-    KindSpec,
-    Served,
-    failed_pods,
-    watched,
-    with_capacity,
-)
+from scheduler.kube.kinds import CAPACITY, POD, Discovery, KindSpec, Served, failed_pods, watched, with_capacity
 from scheduler.kube.lease import LeaseLost
+from scheduler.kube.mirrors import Mirrors
 from scheduler.kube.recorder import EventRecorder
 from scheduler.kube.reflector import Reflector
 from scheduler.kube.throttle import Throttle
@@ -59,7 +49,6 @@ _log = structlog.get_logger(__name__)
 HEARTBEAT_S: Final = 60.0
 """/livez fails when the loop has not come around for this long."""
 _LAG_EVERY_S: Final = 1.0
-_GLANCE_S: Final = 0.05
 _FLUSH_S: Final = 5.0
 _HURRIED: Final = 130
 _GC_BEFORE: Final = gc.get_threshold()
@@ -75,11 +64,8 @@ class Daemon:
         self._clock = clock or SystemClock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._failed: asyncio.Future[None] | None = None
-        self._found = asyncio.Event()
-        """Set once the kinds are mirrored without which there is nothing to decide."""
         self._is_synced = False
         self._is_stopping = False
-        self._reflectors: dict[str, Reflector[Any]] = {}
         self._endpoints: Endpoints | None = None
         self._transport: Transport | None = None
         self._scheduling: asyncio.Task[None] | None = None
@@ -109,14 +95,13 @@ class Daemon:
             pods_version=self._pods_version,
         )
         reads = (kind for profile in self.decisions.profiles.values() for kind in profile.reads)
-        self._kinds = with_capacity(watched(reads), self._options.csi_storage_capacity_api_version)
-        self._discovery = Discovery(
-            transport, self._clock, kinds=[*self._kinds, *map(failed_pods, self.decisions.profiles)]
-        )
+        kinds = with_capacity(watched(reads), self._options.csi_storage_capacity_api_version)
+        self._discovery = Discovery(transport, self._clock, kinds=[*kinds, *map(failed_pods, self.decisions.profiles)])
+        self.mirrors = Mirrors(kinds, self._discovery, self._clock)
         election = self._options.config.leader_election
         lease = LeaseName(election.resource_namespace, election.resource_name) if election.leader_elect else None
         self._check = SelfCheck(
-            transport, self._clock, self._discovery, kinds=self._kinds, writes=self._writes(), lease=lease
+            transport, self._clock, self._discovery, kinds=kinds, writes=self._writes(), lease=lease
         )
         self._bind_metrics()
         if self._options.port is not None:
@@ -172,8 +157,8 @@ class Daemon:
         decisions.loop.stop()
         if self._scheduling is not None and self._is_synced:
             await asyncio.wait([self._scheduling])
-        bindings, preemptions = await asyncio.gather(
-            decisions.binder.drain(limit_s), decisions.evictions.drain(limit_s)
+        bindings, preemptions, _ = await asyncio.gather(
+            decisions.binder.drain(limit_s), decisions.evictions.drain(limit_s), decisions.stale.drain(limit_s)
         )
         if self._leadership.may_write():  # else nothing may be told of what was cancelled
             decisions.inbox.apply()
@@ -195,7 +180,7 @@ class Daemon:
 
     def _tell_of_broken_pods(self) -> None:
         """While standing by nothing could be said about them."""
-        pods = self._reflectors.get(POD.name)
+        pods = self.mirrors.reflectors.get(POD.name)
         for pod in pods.store if pods is not None else ():
             if isinstance(pod, Broken):
                 self.decisions.intake.report_broken(pod)
@@ -241,10 +226,8 @@ class Daemon:
             locate=partial(self._discovery.locate, spec),
             on_served=self._on_capacity if spec.name == CAPACITY.name else _all_the_same,
         )
-        self._reflectors[spec.name] = reflector
+        self.mirrors.add(reflector)
         self._spawn(reflector.run())
-        if self._reflectors.keys() >= NEEDED:
-            self._found.set()
 
     def _on_batch(self, kind: str, deltas: list[Delta[Any]]) -> None:
         self.decisions.inbox.put(partial(self.decisions.intake.apply, kind, deltas))
@@ -256,16 +239,11 @@ class Daemon:
         self.decisions.inbox.put(partial(self.decisions.refusals.failed, deltas))
 
     def _pods_version(self) -> str:
-        pods = self._reflectors.get(POD.name)
-        return pods.version if pods is not None else ""
+        return self.mirrors.pods_version()
 
     async def _schedule(self) -> None:
-        await self._discovery.answered.wait()
-        await self._found.wait()
-        for reflector in list(self._reflectors.values()):
-            if reflector.spec in self._kinds:  # pods that failed long ago are not waited for
-                await self._pictured(reflector)
-        if CAPACITY.name not in self._reflectors:
+        await self.mirrors.complete()
+        if CAPACITY.name not in self.mirrors.reflectors:
             self._on_capacity(False)
         self.decisions.inbox.apply()
         gc.collect()
@@ -277,17 +255,6 @@ class Daemon:
         if self._election is None and not self._is_stopping:
             self._stand()
         await self.decisions.loop.run(self._leadership.may_write)
-
-    async def _pictured(self, reflector: Reflector[Any]) -> None:
-        """Until its first picture is complete; or cannot be had, of a kind without which decisions go on."""
-        name, stats = reflector.spec.name, reflector.stats
-        if name in NEEDED:
-            await reflector.synced.wait()
-            return
-        while not (reflector.synced.is_set() or stats.absent or (stats.denied and name in SPARED)):
-            await self._clock.sleep(_GLANCE_S)
-        if not reflector.synced.is_set():
-            _log.warning(LACKING.get(name, "not mirrored"), kind=name, error=stats.last_error)
 
     async def _measure_lag(self) -> None:
         while True:
@@ -305,7 +272,11 @@ class Daemon:
             cache=decisions.cluster.sizes,
             bindings_in_flight=decisions.binder.__len__,
         )
-        self.metrics.bind_reflectors(lambda: {kind: r.stats for kind, r in self._reflectors.items()})
+        self.metrics.bind_volumes(
+            bytes_in_flight=decisions.cluster.volumes.ledger.bytes_in_flight,
+            capacity_version=self.mirrors.capacity_version,
+        )
+        self.metrics.bind_reflectors(lambda: {kind: r.stats for kind, r in self.mirrors.reflectors.items()})
         stats = self._recorder.stats
         self.metrics.bind_recorder(lambda: {"sent": stats.sent, "failed": stats.failed, "dropped": stats.dropped})
         if self._leadership.is_elected:
@@ -313,7 +284,7 @@ class Daemon:
 
     def _sources(self) -> Sources:
         decisions = self.decisions
-        readyz = {f"informer-sync-{spec.plural}": partial(self._kind_lag, spec.name) for spec in self._kinds}
+        readyz = {f"informer-sync-{spec.plural}": partial(self._kind_lag, spec.name) for spec in self.mirrors.kinds}
         return Sources(
             livez={"scheduling-loop": self._heartbeat, **self._leadership.livez()},
             readyz={
@@ -332,7 +303,7 @@ class Daemon:
                 resolved={name: profile.resolved for name, profile in decisions.profiles.items()},
             ),
             debug_queue=lambda: {"counts": decisions.queue.counts(), "entries": list(decisions.queue.entries())},
-            debug_cache=self._cache_dump,
+            debug_cache=partial(cache_dump, decisions.cluster),
             debug_pod=decisions.records.to_dict,
         )
 
@@ -347,45 +318,8 @@ class Daemon:
         return lambda: check() or Remark(self._check.minor(name)) or None
 
     def _kind_lag(self, kind: str) -> str | None:
-        reflector = self._reflectors.get(kind)
-        if reflector is None:
-            if self._discovery.answered.is_set() and kind not in NEEDED:
-                return Remark(LACKING[kind]) if kind in LACKING else None  # nothing to mirror
-            return self._discovery.last_error or f"the server does not serve {kind}, as far as is known"
-        stats, is_synced = reflector.stats, reflector.synced.is_set()
-        if stats.absent and kind not in NEEDED:
-            return Remark(f"{LACKING.get(kind, 'not served')}: {stats.last_error}")
-        if is_synced and not stats.denied:
-            return None
-        wrong = stats.denied or stats.last_error or "not synced"
-        if kind in SPARED and (is_synced or stats.denied):
-            return Remark(wrong if is_synced else f"{SPARED[kind]}: {wrong}")
-        return wrong
-
-    def _cache_dump(self) -> object:
-        nodes = self.decisions.cluster.nodes
-        rows = []
-        for name in sorted(nodes.known_names()):
-            slot = nodes.slot(name)
-            assert slot is not None
-            rows.append(
-                {
-                    "node": name,
-                    "present": bool(nodes.present >> slot & 1),
-                    "unreadable": bool(nodes.unreadable >> slot & 1),
-                    "pods": sorted(info.key for info in nodes.pods(slot).values()),
-                    "requested": {r: int(nodes.requested[row, slot]) for r, row in nodes.resources().items()},
-                    "allocatable": {r: int(nodes.allocatable[row, slot]) for r, row in nodes.resources().items()},
-                }
-            )
-        cluster = self.decisions.cluster
-        return {
-            "sizes": cluster.sizes(),
-            "healed": cluster.healed,
-            "assumed": sorted(info.key for info in cluster.assumed()),
-            "unreadable": [{"pod": b.key, "node": b.node_name, "why": b.why} for b in cluster.broken()],
-            "nodes": rows,
-        }
+        lag = self.mirrors.lag(kind)
+        return lag and (lag.why if lag.matters else Remark(lag.why))
 
 
 def _all_the_same(_is_served: bool) -> None:

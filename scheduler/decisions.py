@@ -82,7 +82,15 @@ class Decisions:
         preempting = Preempting(metrics.preemption_attempt)
         self.profiles = build_profiles(
             options.config,
-            Handle(self.cluster, writer, recorder, clock, preempting=preempting, chance=self.chance),
+            Handle(
+                self.cluster,
+                writer,
+                recorder,
+                clock,
+                preempting=preempting,
+                chance=self.chance,
+                volume_metrics=metrics.volumes,
+            ),
         )
         pending = Pending()
         self.queue = SchedulingQueue(

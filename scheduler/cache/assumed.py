@@ -103,12 +103,16 @@ class AssumeCache(Generic[T]):
 
     def set(self, obj: T) -> None:
         """The watch has shown this object. The same version again leaves an assumption alone."""
-        before = self.get(obj.key)
-        self._store[obj.key] = obj
-        assumed = self._assumed.get(obj.key)
-        if assumed is not None and not _same(assumed, obj):
-            del self._assumed[obj.key]
-        self._changed(before, self.get(obj.key))
+        key = obj.key
+        before = self.get(key)
+        self._store[key] = now = obj
+        assumed = self._assumed.get(key)
+        if assumed is not None:
+            if _same(assumed, obj):
+                now = assumed
+            else:
+                del self._assumed[key]
+        self._changed(before, now)
 
     def remove(self, key: str) -> None:
         """The watch has shown that it is gone."""

@@ -7,14 +7,10 @@ Attached is what pods on the node use and what VolumeAttachments say; a volume t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
-
-from scheduler.cache.places import Places
+from scheduler.cache.attachcounts import NO_LIMIT, AttachCounts
 from scheduler.cache.volumenames import Named, VolumeNames
-from scheduler.core import nodeset
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.core.storage import CSINode
 from scheduler.core.volumes import CSISource
@@ -22,26 +18,6 @@ from scheduler.core.volumes import CSISource
 if TYPE_CHECKING:
     from scheduler.cache.nodes import Nodes
     from scheduler.cache.volumes import Volumes
-
-NO_LIMIT: Final = 2**62
-
-Column = npt.NDArray[np.int64]
-
-
-class _Driver:
-    """Its columns. `used` also counts where there is no limit."""
-
-    __slots__ = ("installed", "limits", "used")
-
-    def __init__(self, capacity: int) -> None:
-        self.used: Column = np.zeros(capacity, dtype=np.int64)
-        self.limits: Column = np.full(capacity, NO_LIMIT, dtype=np.int64)
-        self.installed: NodeSet = EMPTY
-
-    def grow(self, capacity: int) -> None:
-        more = capacity - len(self.used)
-        self.used = np.concatenate((self.used, np.zeros(more, dtype=np.int64)))
-        self.limits = np.concatenate((self.limits, np.full(more, NO_LIMIT, dtype=np.int64)))
 
 
 class _Use:
@@ -55,20 +31,16 @@ class _Use:
         self.slots: set[int] = set()
 
 
-class Attached:
+class Attached(AttachCounts):
     """One per cluster. `catch_up` before reading."""
 
     def __init__(self, nodes: Nodes, volumes: Volumes) -> None:
-        self._nodes = nodes
+        super().__init__(nodes)
         self._volumes = volumes
         self.names = VolumeNames(volumes)
         self.version = 0
         """Grows with everything that is told here, whether or not a node is concerned."""
         self.with_csi_node: NodeSet = EMPTY
-        self._capacity = nodes.capacity
-        self._drivers: dict[str, _Driver] = {}
-        self._by_pods: Places[CSISource] = Places()
-        self._by_attachments: Places[CSISource] = Places()
         self._uses: dict[str, _Use] = {}
         self._uses_of_volume: dict[str, set[str]] = {}
         self._uses_of_class: dict[str, set[str]] = {}
@@ -81,7 +53,6 @@ class Attached:
         self._counted: dict[str, tuple[int, CSISource]] = {}
         """Attachment → where and as what it counts; those that do not are not in it."""
         self._shown: dict[int, str] = {}
-        self._moved: set[int] = set()
         self._positions = (nodes.relabelled.position, nodes.claim_users.position, nodes.disk_users.position)
 
     # -- reading -------------------------------------------------------------------------------------------------------
@@ -105,44 +76,6 @@ class Attached:
         for slot, disk in set(changed) if changed is not None else self._disks | nodes.disk_users.everywhere():
             self._look_at_disk(slot, disk)
         self._moved.clear()  # whoever moves nodes and pods has said so
-
-    def over(self, driver: str, more: int) -> NodeSet:
-        """Nodes that cannot take so many more volumes of this driver."""
-        known = self._drivers.get(driver)
-        return EMPTY if known is None else nodeset.from_mask(known.used + more > known.limits)
-
-    def installed(self, driver: str) -> NodeSet:
-        """Nodes that the driver has registered on."""
-        known = self._drivers.get(driver)
-        return EMPTY if known is None else known.installed
-
-    def room(self, driver: str, slot: int) -> int | None:
-        """How many more fit on a node, below 0 if there are too many already; None for any number."""
-        known = self._drivers.get(driver)
-        if known is None or (limit := known.limits.item(slot)) == NO_LIMIT:
-            return None
-        return limit - known.used.item(slot)
-
-    def used(self, driver: str, slot: int) -> int:
-        """How many are attached to a node."""
-        known = self._drivers.get(driver)
-        return 0 if known is None else known.used.item(slot)
-
-    def users(self, name: CSISource) -> NodeSet:
-        """Nodes with pods that use the volume."""
-        return self._by_pods.nodes(name)
-
-    def holders(self, name: CSISource) -> NodeSet:
-        """Nodes that the volume is attached to, by an attachment."""
-        return self._by_attachments.nodes(name)
-
-    def uses(self, name: CSISource, slot: int) -> int:
-        """By how many claims, and written out or not, pods on the node use it."""
-        return self._by_pods.count(name, slot)
-
-    def is_attached(self, name: CSISource, slot: int) -> bool:
-        """Whether an attachment says so of this node."""
-        return self._by_attachments.count(name, slot) > 0
 
     def name_in_use(self, claim_key: str) -> CSISource | None:
         """The name of a claim's volume, remembered if a pod on a node uses it; None for what is not counted."""
@@ -310,34 +243,6 @@ class Attached:
         if slot is None or volume is None or volume.spec.csi is None:
             return None
         return slot, CSISource(attachment.spec.attacher, volume.spec.csi.volume_handle)
-
-    # -- columns -------------------------------------------------------------------------------------------------------
-
-    def _take(self, name: CSISource | None, slot: int, mine: Places[CSISource], others: Places[CSISource]) -> None:
-        if name is None:
-            return
-        if mine.add(name, slot) and not others.count(name, slot):
-            self._driver(name.driver).used[slot] += 1
-        self._moved.add(slot)
-
-    def _leave(self, name: CSISource | None, slot: int, mine: Places[CSISource], others: Places[CSISource]) -> None:
-        if name is None:
-            return
-        if mine.remove(name, slot) and not others.count(name, slot):
-            self._driver(name.driver).used[slot] -= 1
-        self._moved.add(slot)
-
-    def _driver(self, name: str) -> _Driver:
-        known = self._drivers.get(name)
-        if known is None:
-            known = self._drivers[name] = _Driver(self._capacity)
-        return known
-
-    def _fit(self) -> None:
-        if self._nodes.capacity != self._capacity:
-            self._capacity = self._nodes.capacity
-            for known in self._drivers.values():
-                known.grow(self._capacity)
 
 
 def _file(index: dict[str, set[str]], key: str, value: str) -> None:

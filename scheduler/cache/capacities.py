@@ -6,8 +6,9 @@ it only makes the pool smaller. Never does a pool look larger than its object sa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+import bisect
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -40,17 +41,15 @@ class Pool:
         """The largest volume; -1 for an object that tells nothing."""
         self.room = _UNTOLD if capacity is None else min(capacity.value, _UNTOLD)
 
+    @property
+    def spare(self) -> int:
+        """What is left, for a column: a pool that is more than full is just full, however much was asked of it."""
+        return max(self.room - self.in_flight, -1)
+
     def takes(self, size: int, *, before: int = 0) -> bool:
         """Whether a volume fits behind what is in flight and the `before` bytes of the same pod."""
         taken = self.in_flight + before
         return size <= self.limit and (taken == 0 or taken + size <= self.room)
-
-
-class Draw(NamedTuple):
-    """One claim's volume of a class, `size` bytes."""
-
-    claim_key: str
-    size: int
 
 
 class ClassPools:
@@ -87,8 +86,7 @@ class ClassPools:
         self.pools[pool.key] = pool
         self._by_group.setdefault(pool.group.number, []).append(pool)
         for slot in nodeset.each(pool.group.nodes):
-            self._at.setdefault(slot, []).append(pool)
-            self._show(slot)
+            self._enter(slot, pool)
 
     def remove(self, key: str) -> Pool | None:
         """The pool is gone."""
@@ -108,12 +106,12 @@ class ClassPools:
         self.catch_up()
         pool.in_flight += size
         nodes = pool.group.nodes
-        if nodes & self.crowded or nodes.bit_count() <= _FEW:
+        if nodes.bit_count() <= _FEW:
             for slot in nodeset.each(nodes):
                 self._show(slot)
         else:
             mask = nodeset.to_mask(nodes, self._nodes.capacity)
-            self.spare[mask] = pool.room - pool.in_flight
+            self.spare[mask] = pool.spare
             self.is_used[mask] = pool.in_flight > 0
 
     def catch_up(self) -> None:
@@ -131,13 +129,12 @@ class ClassPools:
                 if not group.nodes >> slot & 1:
                     self._leave(slot, pool)
                 elif pool not in self._at.get(slot, ()):
-                    self._at.setdefault(slot, []).append(pool)
-                    self._show(slot)
+                    self._enter(slot, pool)
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
     def at(self, slot: int) -> Sequence[Pool]:
-        """The pools that a node can draw from, in the order in which they came."""
+        """The pools that a node can draw from, by key."""
         self.catch_up()
         return self._at.get(slot, ())
 
@@ -148,6 +145,10 @@ class ClassPools:
         return [drawing.next(size, nodes) for size in sizes]
 
     # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _enter(self, slot: int, pool: Pool) -> None:
+        bisect.insort(self._at.setdefault(slot, []), pool, key=_key)
+        self._show(slot)
 
     def _leave(self, slot: int, pool: Pool) -> None:
         here = self._at.get(slot)
@@ -169,7 +170,7 @@ class ClassPools:
             return
         pool = here[0]
         self.limit[slot] = pool.limit
-        self.spare[slot] = pool.room - pool.in_flight
+        self.spare[slot] = pool.spare
         self.is_used[slot] = pool.in_flight > 0
 
     def _rebuild(self) -> None:
@@ -179,7 +180,7 @@ class ClassPools:
         self.is_used = np.zeros(capacity, dtype=np.bool_)
         self.crowded = EMPTY
         self._at = {}
-        for pool in self.pools.values():
+        for _, pool in sorted(self.pools.items()):
             for slot in nodeset.each(pool.group.nodes):
                 self._at.setdefault(slot, []).append(pool)
         for slot in self._at:
@@ -189,19 +190,8 @@ class ClassPools:
 _FEW: Final = 16
 
 
-def packed(pools: Sequence[Pool], sizes: Sequence[int], *, together: bool) -> Iterator[Pool | None]:
-    """For each size in order the pool it comes from, None if none takes it: the one with most left."""
-    drawn: dict[str, int] = {}
-    for size in sizes:
-        fitting = [pool for pool in pools if _takes(pool, size, drawn.get(pool.key, 0), together=together)]
-        best = max(fitting, key=lambda pool: pool.room - pool.in_flight - drawn.get(pool.key, 0), default=None)
-        if best is not None:
-            drawn[best.key] = drawn.get(best.key, 0) + size
-        yield best
-
-
-def _takes(pool: Pool, size: int, before: int, *, together: bool) -> bool:
-    return pool.takes(size, before=before) if together else size <= pool.limit
+def _key(pool: Pool) -> str:
+    return pool.key
 
 
 def _swap(pools: list[Pool], old: Pool, new: Pool) -> None:
@@ -241,13 +231,15 @@ class Capacities:
         if old is not None and old.obj.storage_class_name != obj.storage_class_name:
             self.remove(obj.key)
             old = None
-        pool = Pool(obj, self._groups.acquire(where_selector(obj.node_topology)))
+        stays = old is not None and old.obj.node_topology == obj.node_topology
+        group = old.group if old is not None and stays else self._groups.acquire(where_selector(obj.node_topology))
+        pool = Pool(obj, group)
         self._objects[obj.key] = pool
         pools = self._classes.get(obj.storage_class_name)
         if pools is None:
             pools = self._classes[obj.storage_class_name] = ClassPools(self._nodes, self._groups)
         pools.put(pool)
-        if old is not None:
+        if old is not None and not stays:
             self._groups.release(old.group)
         return pool
 

@@ -38,7 +38,7 @@ class Drawing:
                 if self._drawn is None:
                     fits &= (pools.spare >= size) | ~pools.is_used
                 else:
-                    fits &= (pools.spare >= self._drawn + size) | ~(pools.is_used | (self._drawn > 0))
+                    fits &= (pools.spare - self._drawn >= size) | ~(pools.is_used | (self._drawn > 0))
             takes = nodeset.from_mask(fits) & simple
             if self._together and takes:
                 if self._drawn is None:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from scheduler.cache.capacities import Capacities, Pool, packed
+from scheduler.cache.capacities import Capacities, Pool
 from scheduler.cache.nodes import Nodes
 from scheduler.cache.pvs import PersistentVolumes
 from scheduler.core import nodeset
@@ -55,6 +55,11 @@ class Entry:
     version: str = ""
     """Of the pool's object when the volume came to be."""
 
+    @property
+    def charges(self) -> object:
+        """What decides about the pool it is drawn from; everything else may change under way."""
+        return self.node_name, self.nodes, self.size, self.claim.storage_class
+
 
 class Ledger:
     """Single owner: the scheduling loop. `freed` has the classes whose room grew, until somebody tells the waiting pods."""
@@ -75,10 +80,14 @@ class Ledger:
         self._clock = clock
         self._entries: dict[str, Entry] = {}
         self._by_class: dict[str, dict[str, Entry]] = {}
+        self._by_pool: dict[str, dict[str, Entry]] = {}
         self._given_up: set[str] = set()
         self._loose: set[str] = set()
         """Classes with entries that may find a pool by now."""
-        self._plans: dict[str, tuple[str, ...]] = {}
+        self._lost: set[str] = set()
+        """Claims that had a node and wait together with others: what those are tied to may be another set by now."""
+        self._plans: dict[str, dict[tuple[str, ...], int]] = {}
+        """Claim → the sets of claims that pods use it with, and how many pods use each."""
         self._position = -1
         self._due = math.inf
         self.freed: set[str] = set()
@@ -104,42 +113,46 @@ class Ledger:
             self._consider(now)
         changed = now or before
         if changed is not None and changed.key in self._plans:
-            self._consider_all(key for key in self._plans[changed.key] if key != changed.key)
+            self._consider_all(self._siblings(changed.key))
 
     def plan(self, claim_keys: Iterable[str]) -> None:
         """A pod of ours waits that uses these claims together."""
-        keys = tuple(claim_keys)
-        self._plans.update(dict.fromkeys(keys, keys))
+        keys = tuple(dict.fromkeys(claim_keys))
+        for key in keys:
+            plans = self._plans.setdefault(key, {})
+            plans[keys] = plans.get(keys, 0) + 1
         self._consider_all(keys)
 
     def end_plan(self, claim_keys: Iterable[str]) -> None:
         """It does not wait any more."""
-        keys = tuple(claim_keys)
+        keys = tuple(dict.fromkeys(claim_keys))
         for key in keys:
-            self._plans.pop(key, None)
+            plans = self._plans.get(key, {})
+            left = plans.pop(keys, 1) - 1
+            if left:
+                plans[keys] = left
+            if not plans:
+                self._plans.pop(key, None)
         self._consider_all(keys)
 
     def volume_came(self, claim_key: str) -> None:
         """A volume of this claim is known now: its siblings may be tied to where it is."""
-        self._consider_all(self._plans.get(claim_key, ()))
+        self._consider_all(self._siblings(claim_key))
 
     def pool_changed(self, old: Pool | None, new: Pool | None) -> None:
         """An object came, was written, or went. What was measured after a volume came to be counts that volume."""
         changed = new or old
         assert changed is not None
+        if old is not None and new is not None and old.obj.storage_class_name != new.obj.storage_class_name:
+            self.pool_changed(old, None)
+            old = None
         storage_class = changed.obj.storage_class_name
-        entries = self._by_class.get(storage_class, {})
         if new is None or old is None or old.group is not new.group:
-            for entry in entries.values():
-                if old is not None and entry.pool is old:
-                    entry.pool = None
-            if new is not None:
-                new.in_flight = 0
+            for entry in self._by_pool.pop(changed.key, {}).values():
+                entry.pool = None
             self._loose.add(storage_class)
             return
-        for uid, entry in list(entries.items()):
-            if entry.pool is not old:
-                continue
+        for uid, entry in list(self._by_pool.get(new.key, {}).items()):
             entry.pool = new
             is_old = entry.version != new.obj.metadata.resource_version
             if entry.state is _SETTLING and is_old and self._clock.now() - entry.since >= GRACE_S:
@@ -152,6 +165,8 @@ class Ledger:
         if self._position != self._nodes.relabelled.position:
             self._position = self._nodes.relabelled.position
             self._loose.update(self._by_class)
+            lost, self._lost = self._lost, set()
+            self._consider_all(lost)
         for storage_class in self._loose:
             for entry in self._by_class.get(storage_class, {}).values():
                 if entry.pool is None:
@@ -220,9 +235,10 @@ class Ledger:
             return None
         if entry is None and not any(name in claim.metadata.annotations for name in STORAGE_PROVISIONERS):
             return None
+        self._lost.add(claim.key)
         tied: NodeSet | None = None
-        for key in self._plans[claim.key]:
-            sibling = self._claims.get(key) if key != claim.key else None
+        for key in self._siblings(claim.key):
+            sibling = self._claims.get(key)
             if sibling is None:
                 continue
             here: NodeSet | None = None
@@ -236,22 +252,23 @@ class Ledger:
                 tied = here if tied is None else tied & here
         return tied
 
+    def _siblings(self, key: str) -> dict[str, None]:
+        return {other: None for keys in self._plans.get(key, ()) for other in keys if other != key}
+
     def _charge(self, claim: PersistentVolumeClaim, nodes: NodeSet, node_name: str, state: str) -> None:
         uid = claim.metadata.uid
         known = self._entries.get(uid)
-        if known is not None and (known.state, known.node_name, known.nodes) == (state, node_name, nodes):
-            known.claim = claim
-            return
-        since = self._clock.now()
-        if known is not None:
-            since = known.since if known.state is state else since
-            self._drop(uid, tell=known.node_name != node_name)
         request = claim.request
-        size = request.value if request is not None else 0
-        entry = Entry(claim, nodes, node_name, size, state, since)
+        entry = Entry(claim, nodes, node_name, request.value if request is not None else 0, state, self._clock.now())
+        if known is not None and known.state is state:
+            if known.charges == entry.charges:
+                known.claim = claim
+                return
+            entry.since = known.since
+        self._drop(uid)
         self._entries[uid] = entry
         if state is _STRANDED:
-            self._due = min(self._due, since + HOLD_S)
+            self._due = min(self._due, entry.since + HOLD_S)
         self._by_class.setdefault(claim.storage_class, {})[uid] = entry
         self._find_pool(entry)
 
@@ -259,17 +276,18 @@ class Ledger:
         pools = self._capacities.of(entry.claim.storage_class)
         if pools is None:
             return
-        if entry.node_name and not entry.nodes:
+        if entry.node_name:
             slot = self._nodes.slot(entry.node_name)
             entry.nodes = EMPTY if slot is None else 1 << slot
         found = {pool for slot in nodeset.each(entry.nodes) for pool in pools.at(slot)}
         if entry.state is _STRANDED and len(found) > 1:
             return  # it can still go to several places
-        for pool in packed(sorted(found, key=lambda pool: pool.key), [entry.size], together=True):
-            chosen = pool or (next(iter(found)) if len(found) == 1 else None)
-            if chosen is not None:
-                entry.pool = chosen
-                pools.draw(chosen, entry.size)
+        here = sorted(found, key=lambda pool: pool.key)
+        fitting = [pool for pool in here if pool.takes(entry.size)]
+        entry.pool = max(fitting or here, key=lambda pool: pool.room - pool.in_flight, default=None)
+        if entry.pool is not None:
+            self._by_pool.setdefault(entry.pool.key, {})[entry.claim.metadata.uid] = entry
+            pools.draw(entry.pool, entry.size)
 
     def _settle(self, entry: Entry) -> None:
         if entry.pool is None:
@@ -279,17 +297,20 @@ class Ledger:
         entry.version = entry.pool.obj.metadata.resource_version
         self._due = min(self._due, entry.since + SETTLE_S)
 
-    def _drop(self, uid: str, *, tell: bool = True) -> None:
+    def _drop(self, uid: str) -> None:
         entry = self._entries.pop(uid, None)
         if entry is None:
             return
         storage_class = entry.claim.storage_class
-        entries = self._by_class[storage_class]
-        del entries[uid]
-        if not entries:
-            del self._by_class[storage_class]
-        pools = self._capacities.of(storage_class)
-        if entry.pool is not None and pools is not None:
-            pools.draw(entry.pool, -entry.size)
-            if tell:
-                self.freed.add(storage_class)
+        _take_out(self._by_class, storage_class, uid)
+        if entry.pool is not None:
+            _take_out(self._by_pool, entry.pool.key, uid)
+            self._draw(entry, entry.pool, -entry.size)
+            self.freed.add(storage_class)
+
+
+def _take_out(filed: dict[str, dict[str, Entry]], key: str, uid: str) -> None:
+    entries = filed[key]
+    del entries[uid]
+    if not entries:
+        del filed[key]

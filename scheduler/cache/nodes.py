@@ -243,6 +243,8 @@ class Nodes(Followed[int]):
             return False
         if old.placement_shape != info.placement_shape:  # the API server forbids it; the indexes hold
             return False
+        if (old.claims, old.disks, old.exclusive_disks) != (info.claims, info.disks, info.exclusive_disks):  # likewise
+            return False
         before, after = old.pod.metadata, info.pod.metadata
         if before.labels != after.labels or (before.deletion_timestamp is None) != (after.deletion_timestamp is None):
             return False

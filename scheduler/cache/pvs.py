@@ -33,6 +33,7 @@ class PersistentVolumes(AssumeCache[PersistentVolume]):
 
     def where(self, name: str) -> NodeGroup:
         """Where a known volume can be used, by its node affinity. KeyError for an unknown one."""
+        self._groups.catch_up()
         return self._where[name]
 
     def meant_for(self, claim_key: str) -> list[PersistentVolume]:
@@ -49,7 +50,7 @@ class PersistentVolumes(AssumeCache[PersistentVolume]):
             return
         if now.spec.claim_ref is not None:
             self._meant_for.setdefault(now.spec.claim_ref.key, {})[now.key] = None
-        if before is None or _place(before) != _place(now):
+        if before is None or not _stays(before, now):
             if before is not None:
                 self._leave(before.key)
             affinity = now.spec.node_affinity
@@ -103,7 +104,15 @@ def _kind(volume: PersistentVolume) -> Kind:
     return Kind(spec.volume_mode or FILESYSTEM, spec.volume_attributes_class_name or "", frozenset(spec.access_modes))
 
 
-def _place(volume: PersistentVolume) -> object:
-    """What decides about its row; everything else is whether it is free."""
-    spec = volume.spec
-    return (volume.storage_class, spec.node_affinity, volume.capacity.nano, _kind(volume), volume.metadata.labels)
+def _stays(before: PersistentVolume, now: PersistentVolume) -> bool:
+    """Whether its row stands for it as before; everything else is whether it is free."""
+    old, new = before.spec, now.spec
+    return (
+        before.storage_class == now.storage_class
+        and before.capacity.nano == now.capacity.nano
+        and old.access_modes == new.access_modes
+        and old.volume_mode == new.volume_mode
+        and old.volume_attributes_class_name == new.volume_attributes_class_name
+        and before.metadata.labels == now.metadata.labels
+        and old.node_affinity == new.node_affinity
+    )

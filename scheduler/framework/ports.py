@@ -89,8 +89,8 @@ class Recorder(Protocol):
         """`controller` is the profile's schedulerName; `note` is cut to 1024 bytes."""
 
 
-class VolumeMetrics:
-    """What VolumeBinding counts (docs/spec/volumes.md §10.2). Here it goes nowhere."""
+class VolumeMetrics(Protocol):
+    """What VolumeBinding counts (docs/spec/volumes.md §10.2)."""
 
     def stage_error(self, operation: str) -> None:
         """`predicate`, `assume` or `bind` failed, as opposed to having said no."""
@@ -100,6 +100,25 @@ class VolumeMetrics:
 
     def bind_wait(self, kind: str, seconds: float) -> None:
         """From the first write to the last bound claim, or to the failure; `static`, `dynamic` or `mixed`."""
+
+    def long_wait(self, after_s: int) -> None:
+        """The volumes of a pod are not bound after so long."""
+
+
+class Uncounted:
+    """Those where nobody looks."""
+
+    def stage_error(self, operation: str) -> None:
+        """Goes nowhere."""
+
+    def write_conflict(self, resource: str) -> None:
+        """Goes nowhere."""
+
+    def bind_wait(self, kind: str, seconds: float) -> None:
+        """Goes nowhere."""
+
+    def long_wait(self, after_s: int) -> None:
+        """Goes nowhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +138,7 @@ class Handle:
     """Those of kube-scheduler's that are on (`config.types.FEATURE_GATES`)."""
     preempting: Preempting = field(default_factory=Preempting)
     chance: random.Random = field(default_factory=random.Random)
-    volume_metrics: VolumeMetrics = field(default_factory=VolumeMetrics)
+    volume_metrics: VolumeMetrics = field(default_factory=Uncounted)
 
 
 class Unplugged:

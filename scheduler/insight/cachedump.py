@@ -37,3 +37,29 @@ def _nodes(nodes: Nodes) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def _volumes(volumes: Volumes) -> dict[str, Any]:
+    """What of them is ours alone: what we are about to write, what is in flight from which pool, what nobody can read."""
+    return {
+        "assumedVolumes": sorted(key for key in volumes.volumes.assumed_keys() if volumes.volumes.is_assumed(key)),
+        "assumedClaims": [
+            {"claim": key, "node": claim.selected_node}
+            for key in sorted(volumes.claims.assumed_keys())
+            if volumes.claims.is_assumed(key) and (claim := volumes.claims.get(key)) is not None
+        ],
+        "inFlight": [
+            {
+                "claim": entry.claim.key,
+                "class": entry.claim.storage_class,
+                "node": entry.node_name,
+                "bytes": entry.size,
+                "state": entry.state,
+                "pool": entry.pool.key if entry.pool is not None else None,
+            }
+            for entry in sorted(volumes.ledger, key=lambda entry: entry.claim.key)
+        ],
+        "unreadable": [
+            {"kind": kind, "object": key, "why": broken.why} for (kind, key), broken in sorted(volumes.broken.items())
+        ],
+    }

@@ -22,12 +22,15 @@ from scheduler.plugins.nodeports import NodePorts
 from scheduler.plugins.noderesourcesbalancedallocation import NodeResourcesBalancedAllocation
 from scheduler.plugins.noderesourcesfit import NodeResourcesFit
 from scheduler.plugins.nodeunschedulable import NodeUnschedulable
+from scheduler.plugins.nodevolumelimits import NodeVolumeLimits
 from scheduler.plugins.podtopologyspread import PodTopologySpread
 from scheduler.plugins.prioritysort import PrioritySort
 from scheduler.plugins.schedulinggates import SchedulingGates
 from scheduler.plugins.tainttoleration import TaintToleration
 from scheduler.plugins.unsupported import UnsupportedFeatures
 from scheduler.plugins.volumebinding import VolumeBinding
+from scheduler.plugins.volumerestrictions import VolumeRestrictions
+from scheduler.plugins.volumezone import VolumeZone
 
 GROUP: Final = "kubestow.plugins"
 """Entry point group: the name is the plugin's, the object a `Factory`."""
@@ -43,7 +46,10 @@ BUILT_IN: Final[Mapping[str, Factory]] = {
     NodeResourcesFit.name: NodeResourcesFit,
     PodTopologySpread.name: PodTopologySpread,
     InterPodAffinity.name: InterPodAffinity,
+    VolumeRestrictions.name: VolumeRestrictions,
+    NodeVolumeLimits.name: NodeVolumeLimits,
     VolumeBinding.name: VolumeBinding,
+    VolumeZone.name: VolumeZone,
     DynamicResources.name: DynamicResources,
     DefaultPreemption.name: DefaultPreemption,
     NodeResourcesBalancedAllocation.name: NodeResourcesBalancedAllocation,

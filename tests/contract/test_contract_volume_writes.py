@@ -1,5 +1,7 @@
 """What a scheduler writes to volumes and claims: merge patches with preconditions, and whose a field is afterwards."""
 
+from collections.abc import AsyncIterator
+
 import pytest
 
 from scheduler.core.clock import SystemClock
@@ -132,56 +134,52 @@ async def _gone(api: Api, path: str) -> None:
 
 
 @pytest.fixture
-async def writer(api: Api, plane: ControlPlane | None) -> ApiWriter:
+async def writer(api: Api, plane: ControlPlane | None) -> AsyncIterator[ApiWriter]:
     """The product's own, to the server under test."""
     settings = (
         await load_settings(master=str(api.http._base_url))
         if plane is None
         else await load_settings(str(plane.kubeconfig))
     )
-    return ApiWriter(HttpTransport(settings), Throttle(SystemClock(), qps=-1), SystemClock())
+    transport = HttpTransport(settings)
+    yield ApiWriter(transport, Throttle(SystemClock(), qps=-1), SystemClock())
+    await transport.close()
 
 
 async def test_the_product_writes_both(api: Api, writer: ApiWriter) -> None:
     """What its patches are answered: the object as it is then, a conflict, nothing there."""
-    try:
-        await volume(api)
-        await claim(api)
-        own, wanting = await writer.read_volume(f"v-{api.ns}"), await writer.read_claim(api.ns, "c")
-        assert isinstance(own, PersistentVolume)
-        assert isinstance(wanting, PersistentVolumeClaim)
-        bound = await writer.prebind_volume(own, wanting, marks=True)
-        selected = await writer.select_node(wanting, "n1")
-        assert bound == await writer.read_volume(f"v-{api.ns}")
-        assert selected == await writer.read_claim(api.ns, "c")
-        assert isinstance(selected, PersistentVolumeClaim)
-        assert selected.selected_node == "n1"
-        with pytest.raises(Conflict):
-            await writer.prebind_volume(own, wanting, marks=True)
-        with pytest.raises(Conflict):
-            await writer.select_node(wanting, "n2")
-        await api("DELETE", f"{api.at('v1', 'persistentvolumeclaims')}/c")
-        await _gone(api, f"{api.at('v1', 'persistentvolumeclaims')}/c")
-        with pytest.raises(NotFound):
-            await writer.clear_selected_node(selected)
-        assert await writer.read_claim(api.ns, "c") is None
-    finally:
-        await writer._transport.close()
+    await volume(api)
+    await claim(api)
+    own, wanting = await writer.read_volume(f"v-{api.ns}"), await writer.read_claim(api.ns, "c")
+    assert isinstance(own, PersistentVolume)
+    assert isinstance(wanting, PersistentVolumeClaim)
+    bound = await writer.prebind_volume(own, wanting, marks=True)
+    selected = await writer.select_node(wanting, "n1")
+    assert bound == await writer.read_volume(f"v-{api.ns}")
+    assert selected == await writer.read_claim(api.ns, "c")
+    assert isinstance(selected, PersistentVolumeClaim)
+    assert selected.selected_node == "n1"
+    with pytest.raises(Conflict):
+        await writer.prebind_volume(own, wanting, marks=True)
+    with pytest.raises(Conflict):
+        await writer.select_node(wanting, "n2")
+    await api("DELETE", f"{api.at('v1', 'persistentvolumeclaims')}/c")
+    await _gone(api, f"{api.at('v1', 'persistentvolumeclaims')}/c")
+    with pytest.raises(NotFound):
+        await writer.clear_selected_node(selected)
+    assert await writer.read_claim(api.ns, "c") is None
 
 
 async def test_whose_the_selected_node_is(api: Api, writer: ApiWriter) -> None:
     """A real server keeps books: the last who changed the value; ours only while it is our value."""
     path = f"{api.at('v1', 'persistentvolumeclaims')}/c"
-    try:
-        await claim(api)
-        wanting = await writer.read_claim(api.ns, "c")
-        assert isinstance(wanting, PersistentVolumeClaim)
-        assert await writer.claim_written_by(api.ns, "c") is None
-        await writer.select_node(wanting, "n1")
-        assert await writer.claim_written_by(api.ns, "c") == ("kubestow" if api.is_real else None)
-        await api.merge(f"{path}?fieldManager=somebody", {"metadata": {"annotations": {SELECTED: "n2"}}})
-        assert await writer.claim_written_by(api.ns, "c") == ("somebody" if api.is_real else None)
-        await api.merge(path, {"metadata": {"annotations": {SELECTED: None}}})
-        assert await writer.claim_written_by(api.ns, "c") is None
-    finally:
-        await writer._transport.close()
+    await claim(api)
+    wanting = await writer.read_claim(api.ns, "c")
+    assert isinstance(wanting, PersistentVolumeClaim)
+    assert await writer.claim_written_by(api.ns, "c") is None
+    await writer.select_node(wanting, "n1")
+    assert await writer.claim_written_by(api.ns, "c") == ("kubestow" if api.is_real else None)
+    await api.merge(f"{path}?fieldManager=somebody", {"metadata": {"annotations": {SELECTED: "n2"}}})
+    assert await writer.claim_written_by(api.ns, "c") == ("somebody" if api.is_real else None)
+    await api.merge(path, {"metadata": {"annotations": {SELECTED: None}}})
+    assert await writer.claim_written_by(api.ns, "c") is None

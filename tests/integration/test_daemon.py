@@ -196,7 +196,7 @@ async def test_221_not_ready_until_the_first_picture_is_complete() -> None:
     server.forbidden.add(("watch", "pods"))
     server.forbidden.add(("list", "pods"))
     async with rig(server) as world, aiohttp.ClientSession(f"http://127.0.0.1:{world.daemon.port}") as http:
-        await until(lambda: bool(world.daemon._reflectors.get("Pod")), lambda: "not started")
+        await until(lambda: bool(world.daemon.mirrors.reflectors.get("Pod")), lambda: "not started")
         async with http.get("/readyz") as answer:
             body = await answer.text()
 

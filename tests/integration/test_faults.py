@@ -229,7 +229,7 @@ async def test_bookmarks_alone_keep_a_watch_young() -> None:
         filled(world)
         await exactly_filled(world)
         assert world.daemon is not None
-        nodes = world.daemon._reflectors["Node"]
+        nodes = world.daemon.mirrors.reflectors["Node"]
         world.storm("pods", 3)
         await until(lambda: nodes._version == world.server.resource_version, lambda: f"no bookmark: {nodes._version}")
         world.compact()

@@ -207,7 +207,7 @@ async def test_a_new_leader_tells_what_a_standby_could_not(server: ApiServer) ->
         world.node("n1")
         world.pod("ours", cpu="1y")
         world.pod("fine")
-        reflectors = world.daemon._reflectors
+        reflectors = world.daemon.mirrors.reflectors
         await world.until(lambda: world.daemon._is_synced and len(reflectors["Pod"].store) == 2, "not synced")
         await world.until(lambda: world.daemon.decisions.queue.counts()["active"] == 1, "not applied")
         assert not writes(server)

@@ -66,7 +66,7 @@ async def test_pods_that_failed_before_the_start_are_no_news(watch_list: bool) -
         world.node("n2", cpu="500m")
         world.pod("p", cpu="100m")
         await world.bound("p")
-        mirror = world.daemon._reflectors["FailedPod/kubestow"]
+        mirror = world.daemon.mirrors.reflectors["FailedPod/kubestow"]
         await world.until(mirror.synced.is_set, "old failures were not listed")
         await world.until(lambda: not len(world.daemon.decisions.inbox), "they were not looked at")
 

@@ -222,6 +222,19 @@ async def test_a_profile_without_preemption_needs_no_such_permission(log: Captur
         assert problems(log) == []
 
 
+@pytest.mark.parametrize("binds", [True, False], ids=["with VolumeBinding", "without"])
+async def test_the_permissions_of_volumes_are_asked_for_with_their_plugin(log: CapturingLogger, binds: bool) -> None:
+    """Ready all the same; only who may have to write to claims says that it cannot."""
+    server = ApiServer()
+    server.forbidden.add(("patch", "persistentvolumeclaims"))
+    plugins = {} if binds else {"multiPoint": PluginSet(disabled=("VolumeBinding",))}
+    text = "missing permission: patch persistentvolumeclaims: pods whose volumes are yet to be bound stay pending"
+    async with checked(server, Profile("kubestow", plugins=plugins)) as (_, http):
+        await answered(http, 200, f"[+]permissions ok ({text})" if binds else "[+]permissions ok")
+
+        assert problems(log) == ([("warning", text)] if binds else [])
+
+
 async def test_without_pods_and_nodes_nobody_stands_for_election() -> None:
     """Something in between answers 404 to all: a replica that sees the cluster must get the lease. Found later, it leads."""
     bare = ApiServer(served=[group for group in LIKE_1_36 if group != "v1"])
@@ -230,9 +243,12 @@ async def test_without_pods_and_nodes_nobody_stands_for_election() -> None:
         daemon = Daemon(options(bare.url, leader_election=election), clock=ShortMinutes())
         await daemon.start()
         try:
-            mirrors = daemon._reflectors
+            mirrors = daemon.mirrors.reflectors
+            outside = {spec.name for spec in daemon.mirrors.kinds if spec.group}
+            assert {"ReplicaSet", "StatefulSet", "PodDisruptionBudget"} <= outside
             await until(
-                lambda: len(mirrors) == 3 and all(m.synced.is_set() for m in mirrors.values()), mirrors.__repr__
+                lambda: mirrors.keys() == outside and all(m.synced.is_set() for m in mirrors.values()),
+                mirrors.__repr__,
             )
             missing = "not served: pods (v1); not served: nodes (v1)"
             await until(lambda: daemon._check.kinds_served() == missing, lambda: str(daemon._check.findings))

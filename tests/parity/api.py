@@ -10,6 +10,7 @@ from typing import Final, Protocol, TypeVar
 from aiohttp import ClientSession, ClientTimeout
 
 from scheduler.testing.apiserver import ApiServer, Refused
+from scheduler.testing.apiserver.patches import merge
 from tests.e2e.cluster import each
 from tests.parity.admission import admitted, labelled
 from tests.parity.priorities import priority_classes
@@ -97,8 +98,8 @@ class InProcess:
         return self._server.objects(kind)
 
     async def patch(self, kind: str, name: str, namespace: str, patch: Json) -> Json:
-        part = "status" if "status" in patch else ""
-        return self._server.patch(kind, name, patch, namespace=namespace, subresource=part)
+        merged = merge(self._server.get(kind, name, namespace), patch)
+        return self._server.update(kind, merged, subresource="status" if "status" in patch else "")
 
     async def delete(self, kind: str, name: str, namespace: str, *, gracefully: bool = False) -> None:
         with contextlib.suppress(Refused):
@@ -215,8 +216,13 @@ async def put_pods(api: Api, scenario: Scenario, *, waiting_for: str) -> None:
         await api.delete("Pod", metadata["name"], metadata["namespace"], gracefully=True)
 
 
-async def create_whole(api: Api, manifest: Json) -> Json:
-    """With the status it has, also of a kind whose status a server does not take from its creator. As it was created."""
+async def create_whole(api: Api, manifest: Json) -> None:
+    """With the status it has, also of a kind whose status a server does not take from its creator."""
+    await created_whole(api, manifest)
+
+
+async def created_whole(api: Api, manifest: Json) -> Json:
+    """The same; as it was before it got its status."""
     created = await api.create(manifest)
     if (status := manifest.get("status")) and manifest["kind"] != "Node":
         metadata = manifest["metadata"]

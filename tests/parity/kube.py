@@ -191,7 +191,7 @@ class Kube(Side):
         return dict(scores)
 
     def _headed(self, pod: Json) -> str:
-        (place,) = {place for who, place in _HEADED.findall(self._heard_since()) if who == _key(pod)}
+        (place,) = {str(place) for who, place in _HEADED.findall(self._heard_since()) if who == _key(pod)}
         return place
 
     async def _settle(self, pod: Json, nominated: str) -> None:

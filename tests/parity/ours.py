@@ -14,8 +14,9 @@ from scheduler.core.decode import from_manifest
 from scheduler.core.pod import Pod
 from scheduler.core.podinfo import PodInfo, pod_info
 from scheduler.core.records import DecisionRecord
+from scheduler.core.verdicts import AttemptError
 from scheduler.cycle import Unfit
-from scheduler.failure import UNSCHEDULABLE
+from scheduler.failure import SCHEDULER_ERROR, UNSCHEDULABLE
 from scheduler.framework.profile import Profile
 from scheduler.framework.runner import Runner, Scored
 from scheduler.framework.state import CycleState
@@ -24,14 +25,19 @@ from scheduler.options import RunOptions
 from scheduler.testing.apiserver.defaults import GATED as BLOCKED
 from tests.parity.admission import admitted
 from tests.parity.api import KINDS, Api
+from tests.parity.plans import planned
 from tests.parity.scenario import Scenario, named
 from tests.parity.side import Side
+from tests.parity.storage import uid_to_come
 from tests.parity.suite import scheduler_configuration
 from tests.parity.verdict import GATED, Scores, Verdict, Way
 from tests.parity.words import Json
 
 PREFIX: Final = "kubestow"
-_POINTS: Final = ("pre_enqueue", "pre_filter", "pre_filter_extensions", "filter", "post_filter", "pre_score", "score")
+_POINTS: Final = (
+    *("pre_enqueue", "pre_filter", "pre_filter_extensions", "filter", "post_filter", "pre_score", "score"),
+    "reserve",
+)
 _PARITY: Final[Json] = {
     "name": "Kubestow",
     "args": {"apiVersion": "kubestow.dev/v1alpha1", "kind": "KubestowArgs", "parity": True},
@@ -70,7 +76,7 @@ class Ours(Side):
 
     def _mirrors(self) -> list[Any]:
         """Of the kinds that a scenario has; which of them there are follows from the profiles' plugins."""
-        return [mirror for name, mirror in self._daemon._reflectors.items() if name in KINDS]
+        return [mirror for name, mirror in self._daemon.mirrors.reflectors.items() if name in KINDS]
 
     async def _is_like_the_server(self, mirror: Any) -> bool:
         there = {
@@ -78,6 +84,12 @@ class Ours(Side):
             for item in await self.api.items(mirror.spec.name)
         }
         return there == {seen.metadata.uid: seen.metadata.resource_version for seen in mirror.store}
+
+    def _headed(self, pod: Json) -> str:
+        metadata = pod["metadata"]
+        record = self._daemon.decisions.records.latest(f"{metadata['namespace']}/{metadata['name']}")
+        assert record is not None
+        return record.node
 
     async def _settle(self, pod: Json, nominated: str) -> None:
         decisions = self._daemon.decisions
@@ -118,17 +130,23 @@ class Ours(Side):
         decisions = self._daemon.decisions
         used = _without(self._profile(profile), without)
         manifest = named(admitted(pod), used.name)
-        info = pod_info(from_manifest(Pod, manifest | {"metadata": manifest["metadata"] | {"uid": "judged"}}))
+        metadata = manifest["metadata"] | {"uid": uid_to_come(manifest["metadata"]["name"])}
+        info = pod_info(from_manifest(Pod, manifest | {"metadata": metadata}))
         if any(plugin.pre_enqueue(info) is not None for plugin in used.pre_enqueue):
             return Verdict(reason=GATED, message=BLOCKED)  # the API server's condition stands
         self._listen()
         nominator, clock, metrics = decisions.queue.nominator, self._clock, self._metrics
         runner = Runner(used, decisions.cluster, nominator, clock=clock, metrics=metrics)
         record = DecisionRecord(pod=info.key, uid=info.uid, profile=used.name, attempt=1, started_wall=clock.wall())
-        found = _drive(self._cycle._find(runner, CycleState(), info, record))
+        state = CycleState()
+        try:
+            found = _drive(self._cycle._find(runner, state, info, record))
+        except AttemptError as error:
+            return Verdict(reason=SCHEDULER_ERROR, message=error.message)
         if isinstance(found, Unfit):
             return Verdict(reason=UNSCHEDULABLE, message=found.message, ways=(_way(runner, info, found),))
-        return Verdict(node=decisions.cluster.nodes.name(found), scores=self._heard)
+        node = decisions.cluster.nodes.name(found)
+        return Verdict(node=node, scores=self._heard, writes=planned(used, state, info, node=node))
 
     def _profile(self, name: str) -> Profile:
         return self._daemon.decisions.profiles[f"{PREFIX}-{name}"]

@@ -35,6 +35,39 @@ REASONS: Final[Mapping[str, tuple[str, ...]]] = {
         "node(s) didn't satisfy existing pods anti-affinity rules",
     ),
     "NodeDeclaredFeatures": ("node(s) didn't match Pod's required features",),
+    "VolumeRestrictions": (
+        'persistentvolumeclaim "…" not found',
+        "node(s) had no available disk",
+        "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod",
+    ),
+    "NodeVolumeLimits": (
+        "node(s) exceed max volume count",
+        'looking up PVC …: persistentvolumeclaim "…" not found',
+        'running "…" filter plugin: PVC … was not created for pod … (pod is not owner)',
+    ),
+    "VolumeBinding": (
+        'waiting for ephemeral volume controller to create the persistentvolumeclaim "…"',
+        'persistentvolumeclaim "…" bound to non-existent persistentvolume "…"',
+        'persistentvolumeclaim "…" is being deleted',
+        "PVC … was not created for pod … (pod is not owner)",
+        "pod has unbound immediate PersistentVolumeClaims",
+        "node(s) didn't match PersistentVolume's node affinity",
+        "node(s) didn't find available persistent volumes to bind",
+        "node(s) did not have enough free storage",
+        "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)",
+        'running "…" filter plugin: could not translate pv: …',
+        (
+            'running PreBind plugin "…": Operation cannot be fulfilled on persistentvolumeclaims "…": the object has been '
+            "modified; please apply your changes to the latest version and try again"
+        ),
+    ),
+    "VolumeZone": (
+        "node(s) had no available volume zone",
+        "PersistentVolumeClaim had no pv name and storageClass name",
+        "PersistentVolume had no name",
+        'persistentvolume "…" not found',
+        'storageclass.storage.k8s.io "…" not found',
+    ),
     "DynamicResources": ("no new claims to deallocate", "not found"),
     "DefaultPreemption": (
         "preemption: not eligible due to preemptionPolicy=Never.",
@@ -43,11 +76,17 @@ REASONS: Final[Mapping[str, tuple[str, ...]]] = {
         "preemption: Preemption is not helpful for scheduling",
     ),
 }
-"""Plugin → texts; the framework's own under "". SchedulingGates refuses by leaving the API server's condition alone.
+"""Plugin → texts, names as `…`; the framework's own under "". SchedulingGates leaves the API server's condition alone.
 
 DefaultPreemption repeats what other plugins say in its dry run. Of its own texts one needs an extender, two need gates that
-are off, and one needs a plugin that contradicts itself; none of the built-in ones does.
+are off, and one needs a plugin that contradicts itself; none of the built-in ones does. That a claim is missing is said by
+whoever is asked first. A class without a binding mode and a selector that makes no sense are not let in by the API server.
 """
+_NAMES: Final = (
+    (re.compile(r'"[^"]*"'), '"…"'),
+    (re.compile(r"\b(PVC|pod) [a-z0-9.-]+/[a-z0-9.-]+"), r"\1 …"),
+    (re.compile(r"(could not translate pv: ).*"), r"\1…"),
+)
 
 UNASKED: Final[Mapping[str, str]] = {
     "NodeName": "a pod with spec.nodeName is never in a scheduler's queue",
@@ -60,7 +99,9 @@ _FIT_ERROR: Final = re.compile(r"^0/\d+ nodes are available: (.*?)\.(?: (.*))?$"
 
 
 def texts(message: str) -> list[str]:
-    """The reasons in a message, without their counts: those of PreFilter or Filter, then what PostFilter adds."""
+    """The reasons in a message, without counts and names: those of PreFilter or Filter, then what PostFilter adds."""
+    for names, instead in _NAMES:
+        message = names.sub(instead, message)
     head = _FIT_ERROR.match(message)
     if head is None:
         return [message]

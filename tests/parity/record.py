@@ -106,7 +106,7 @@ async def _ask_often(stage: Stage, kube: Kube, name: str, ways: int) -> tuple[Ve
 def _with_the_others(done: list[tuple[Scenario, Recording]]) -> list[tuple[Scenario, Recording]]:
     """All scenarios that have a recording, in order: those that are done anew, the others as they are."""
     new, old = {scenario.key: recording for scenario, recording in done}, recordings.read()
-    found = ((scenario, new.get(scenario.key, old.get(scenario.key))) for scenario in scenarios(pending=True))
+    found = ((scenario, new.get(scenario.key, old.get(scenario.key))) for scenario in scenarios())
     return [(scenario, recording) for scenario, recording in found if recording is not None]
 
 
@@ -117,7 +117,7 @@ def main() -> int:
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--kube", action="store_true")
     given = parser.parse_args()
-    chosen = [one for one in scenarios(pending=True) if given.only in one.key]
+    chosen = [one for one in scenarios() if given.only in one.key]
     began = time.monotonic()
     try:
         done, disagreed = asyncio.run(record(chosen, alone=given.kube))

@@ -49,7 +49,8 @@ def write(recorded: Iterable[tuple[Scenario, Recording]], place: Path = HERE) ->
 
 def steady(new: Verdict, old: Verdict | None) -> Verdict:
     """The old verdict if the new one differs only in which of the best nodes chance took."""
-    if old is None or not new.node or old.scores != new.scores or old.node not in new.best():
+    is_chance = old is not None and new.node and old.scores == new.scores and old.node in new.best()
+    if not is_chance or old is None or old.writes or new.writes:
         return new
     return old
 

@@ -32,8 +32,6 @@ BY_CONTROLLER: Final = "pv.kubernetes.io/bound-by-controller"
 SELECTED: Final = "volume.kubernetes.io/selected-node"
 OTHER_UID: Final = "00000000-0000-0000-0000-000000000000"
 """Of an object that is gone."""
-JUDGED: Final = "judged"
-"""The uid of a pod that is not there yet."""
 _OLD_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
 _MIGRATED: Final = "storage.alpha.kubernetes.io/migrated-plugins"
 _MODES: Final = {
@@ -66,6 +64,11 @@ class Storage:
         return [claim for claim in self.claims if owner_of(claim) == (metadata["namespace"], metadata["name"])]
 
 
+def uid_to_come(name: str) -> str:
+    """Of a pod that is not there yet."""
+    return f"uid-of-{name}"
+
+
 def owner_of(claim: Json) -> tuple[str, str] | None:
     """Namespace and name of the pod that owns the claim."""
     owners = claim["metadata"].get("ownerReferences")
@@ -75,8 +78,12 @@ def owner_of(claim: Json) -> tuple[str, str] | None:
 def storage(short: Json) -> Storage:
     """Takes what it knows out of a scenario's short form."""
     taken = {word: short.pop(word, None) or {} for word in (*_SETTINGS, "claims", "pvs")}
-    leaving = {("PersistentVolumeClaim", slug(name)) for name, given in taken["claims"].items() if (given or {}).get("leaving")}
-    leaving |= {("PersistentVolume", slug(name)) for name, given in taken["pvs"].items() if (given or {}).get("leaving")}
+    leaving = {
+        ("PersistentVolumeClaim", slug(name)) for name, given in taken["claims"].items() if (given or {}).get("leaving")
+    }
+    leaving |= {
+        ("PersistentVolume", slug(name)) for name, given in taken["pvs"].items() if (given or {}).get("leaving")
+    }
     return Storage(
         settings=tuple(
             read(name, dict(given or {})) for word, read in _SETTINGS.items() for name, given in taken[word].items()
@@ -138,7 +145,11 @@ def claim(name: str, short: Json) -> Json:
 
 def _common(short: Json) -> Json:
     spec: Json = {"accessModes": [_MODES[mode] for mode in short.pop("modes", ["RWO"])]}
-    for word, field in (("class", "storageClassName"), ("volume_mode", "volumeMode"), ("vac", "volumeAttributesClassName")):
+    for word, field in (
+        ("class", "storageClassName"),
+        ("volume_mode", "volumeMode"),
+        ("vac", "volumeAttributesClassName"),
+    ):
         if (value := short.pop(word, None)) is not None:
             spec[field] = value
     return spec
@@ -225,7 +236,13 @@ def attachment(name: str, short: Json) -> Json:
     source: Json = {"persistentVolumeName": short.pop("pv", None)}
     if (handle := short.pop("inline", None)) is not None:
         csi = {"driver": attacher, "volumeHandle": handle}
-        source = {"inlineVolumeSpec": {"csi": csi, "accessModes": ["ReadWriteOnce"], "persistentVolumeReclaimPolicy": "Retain"}}
+        source = {
+            "inlineVolumeSpec": {
+                "csi": csi,
+                "accessModes": ["ReadWriteOnce"],
+                "persistentVolumeReclaimPolicy": "Retain",
+            }
+        }
     spec = {"attacher": attacher, "nodeName": short.pop("node"), "source": source}
     nothing_left(f"attachment {name}", short)
     return _object(_STORAGE, "VolumeAttachment", {"name": name}, spec=spec)
@@ -260,7 +277,7 @@ def _pod_volume(name: str, short: Json) -> Json:
     if not kind:
         raise ValueError(f"volume {name}: no such word in the short form: {', '.join(sorted(short))}")
     if kind == "ephemeral":
-        name = given
+        name = str(given)
     read_only = {"readOnly": True} if short.pop("ro", False) else {}
     source = _VOLUMES[kind](given, short)
     nothing_left(f"volume {name}", short)

@@ -10,14 +10,11 @@ from tests.parity.reasons import UNASKED
 from tests.parity.recordings import Recording
 from tests.parity.replay import Replay
 from tests.parity.scenario import Scenario
-from tests.parity.suite import PENDING, crowds, random_ones, scenarios, written
+from tests.parity.suite import crowds, random_ones, scenarios, volume_ones, written
+from tests.parity.volume_mutants import VOLUME_MUTANTS
 
 _ELSEWHERE = {"PrioritySort", "DefaultBinder"}  # order in the queue, the binding
-JUDGING = [
-    ref.name
-    for ref in DEFAULT_PLUGINS
-    if ref.name in BUILT_IN and ref.name not in _ELSEWHERE and not ref.name.startswith(PENDING)
-]
+JUDGING = [ref.name for ref in DEFAULT_PLUGINS if ref.name in BUILT_IN and ref.name not in _ELSEWHERE]
 OWN = [scenario for scenario in written() if scenario.group in JUDGING]
 
 
@@ -31,6 +28,12 @@ def test_a_plugin_that_is_switched_off_is_missed(replayed: Replay, plugin: str) 
 def test_a_mutant_is_caught(replayed: Replay, mutant: str) -> None:
     """Preemption that goes wrong in this way evicts others than kube-scheduler did, or says something else."""
     assert replayed.catching(mutant)
+
+
+@pytest.mark.parametrize("mutant", VOLUME_MUTANTS)
+def test_a_mutant_of_volumes_is_caught(replayed: Replay, mutant: str) -> None:
+    """Some claim would get a PV that kube-scheduler did not give it, or a node would be refused, or not be refused."""
+    assert replayed.caught.get(mutant)
 
 
 @pytest.mark.parametrize("scenario", OWN, ids=[scenario.key for scenario in OWN])
@@ -64,8 +67,10 @@ def test_enough_preemptions(recorded: dict[str, Recording]) -> None:
 
 
 def test_enough_scenarios() -> None:
-    """150 in all, 80 of them random, and a file for every plugin that can be asked."""
+    """150 in all, 80 of them random, and a file for every plugin that can be asked; 130 and 60 with volumes."""
     drawn = len(random_ones()) + len(crowds())
+    with_volumes = [scenario for scenario in written() if scenario.uses_volumes]
 
     assert (len(scenarios()) >= 150, drawn >= 80) == (True, True)
+    assert (len(with_volumes) >= 130, len(volume_ones()) >= 60) == (True, True)
     assert {scenario.group for scenario in written()} >= set(JUDGING) - UNASKED.keys()

@@ -29,7 +29,7 @@ def test_the_recording_is_of_this_scenario(recorded: dict[str, Recording], scena
 
 def test_nothing_else_is_recorded(recorded: dict[str, Recording]) -> None:
     """A scenario that is gone takes its recording with it."""
-    assert recorded.keys() <= {scenario.key for scenario in scenarios(pending=True)}
+    assert recorded.keys() <= {scenario.key for scenario in scenarios()}
 
 
 def test_what_is_known_to_differ_is_asked() -> None:

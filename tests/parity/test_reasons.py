@@ -54,6 +54,11 @@ def test_no_reason_is_unknown(recorded: dict[str, Recording]) -> None:
             id="not eligible, and no word of claims",
         ),
         pytest.param(
+            "0/1 nodes are available: PVC red/c was not created for pod red/p (pod is not owner). not found",
+            ["PVC … was not created for pod … (pod is not owner)", "not found"],
+            id="with names",
+        ),
+        pytest.param(
             "0/2 nodes are available: pod affinity terms conflict. not found",
             ["pod affinity terms conflict", "not found"],
             id="PreFilter's, without a count",

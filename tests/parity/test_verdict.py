@@ -33,6 +33,7 @@ def refused(message: str, reason: str = "Unschedulable", ways: tuple[Way, ...] =
         ),
         pytest.param(Verdict("a"), Verdict("a"), id="the only node"),
         pytest.param(Verdict("a", TWO), Verdict("b", TWO), id="another of the best"),
+        pytest.param(Verdict("a", writes=("pv",)), Verdict("a", writes=("pv",)), id="the same is written"),
         pytest.param(
             Verdict("a", TWO | {"Taints": {"a": 300, "b": 300}}),
             Verdict("a", TWO),
@@ -68,6 +69,9 @@ def test_they_agree(theirs: Verdict, ours: Verdict) -> None:
         ),
         pytest.param(refused(REFUSED), refused(REFUSED, "SchedulerError"), id="another reason"),
         pytest.param(Verdict("a"), Verdict("b"), id="another node"),
+        pytest.param(Verdict("a", writes=("pv",)), Verdict("a"), id="we write nothing"),
+        pytest.param(Verdict("a", writes=("pv",)), Verdict("a", writes=("claim",)), id="we write something else"),
+        pytest.param(refused(REFUSED), replace(refused(REFUSED), writes=("pv",)), id="we write, and refuse"),
         pytest.param(Verdict("a"), Verdict("a", TWO), id="more nodes are feasible for us"),
         pytest.param(Verdict("a", TWO), Verdict("a"), id="fewer are"),
         pytest.param(Verdict("a", TWO), Verdict("a", {"Fit": {"a": 60, "b": 50}}), id="a plugin gives us no scores"),
@@ -93,7 +97,13 @@ def test_a_recording_is_read_as_it_was_written(tmp_path: Path) -> None:
     one = scenario("random", generate(7))
     ways = (MADE, Way("b"))
     wanted = Recording(
-        one.digest(), {"a0": Verdict("n1", TWO), "a1": refused(REFUSED + TAIL), "a2": refused("x", ways=ways)}
+        one.digest(),
+        {
+            "a0": Verdict("n1", TWO),
+            "a1": refused(REFUSED + TAIL),
+            "a2": refused("x", ways=ways),
+            "a3": Verdict("n2", writes=("claim", "pv")),
+        },
     )
 
     recordings.write([(one, wanted)], tmp_path)
@@ -112,6 +122,7 @@ def test_a_recording_is_read_as_it_was_written(tmp_path: Path) -> None:
         pytest.param(Verdict("b"), Verdict("a"), False, id="another node"),
         pytest.param(refused("x"), refused("y"), False, id="another text"),
         pytest.param(Verdict("b"), None, False, id="the first time"),
+        pytest.param(Verdict("a", writes=("x",)), Verdict("a", writes=("y",)), False, id="something else is written"),
     ],
 )
 def test_chance_alone_does_not_change_a_recording(new: Verdict, old: Verdict | None, *, kept: bool) -> None:

@@ -93,7 +93,7 @@ def differences(theirs: Verdict, ours: Verdict) -> list[str]:
             found += [f"wanted: {_told(theirs)}", f"ours:   {_told(ours)}"]
         if not set(ours.ways) <= set(theirs.ways):
             found += [f"ways: {theirs.ways} for kube-scheduler", f"      {ours.ways} for us"]
-        return found
+        return found + _differing_writes(theirs, ours)
     found = _differing_writes(theirs, ours)
     if theirs.node not in ours.best():
         found.append(f"{theirs.node} is not among our best, {sorted(ours.best())} of {ours.totals()}")
@@ -112,7 +112,7 @@ def _differing_writes(theirs: Verdict, ours: Verdict) -> list[str]:
     """What is written for one node tells nothing of another: a scenario in which something is written has one best node."""
     if theirs.writes == ours.writes:
         return []
-    return [f"kube-scheduler, for {theirs.node}, writes: {theirs.writes}", f"we, for {ours.node}, write: {ours.writes}"]
+    return [f"kube-scheduler writes: {theirs.writes}", f"we write:              {ours.writes}"]
 
 
 def _telling(scores: Scores) -> Scores:

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from tests.e2e.cluster import each
-from tests.parity.api import VOLUMES, Api, create_whole
+from tests.parity.api import VOLUMES, Api, create_whole, created_whole
 from tests.parity.scenario import Scenario
-from tests.parity.storage import JUDGED, owner_of
+from tests.parity.storage import BY_CONTROLLER, SELECTED, owner_of, uid_to_come
 from tests.parity.words import Json
 
 Written = dict[tuple[str, str], Json]
@@ -22,7 +22,7 @@ async def put_volumes(api: Api, scenario: Scenario) -> None:
     uids: dict[tuple[str, str], str] = {}
 
     async def put_claim(claim: Json) -> None:
-        stored = await create_whole(api, _owned(claim, await _uid_of_owner(api, claim)))
+        stored = await created_whole(api, _owned(claim, await _uid_of_owner(api, claim)))
         uids[_place(stored)] = stored["metadata"]["uid"]
 
     await each(kept.claims, put_claim)
@@ -52,11 +52,26 @@ def changes(before: Written, after: Written) -> tuple[str, ...]:
     return tuple(sorted(lines))
 
 
+def will_be_for(volume: str, claim: str) -> str:
+    """One of `changes`: a PV gets this claim, `namespace/name`."""
+    return f"pv {volume}: claimRef PersistentVolumeClaim v1 {claim}, its uid, its version"
+
+
+def will_be_marked(volume: str) -> str:
+    """One of `changes`: a PV is marked as bound by a controller."""
+    return f"pv {volume}: {BY_CONTROLLER} yes"
+
+
+def will_be_for_node(claim: str, node: str) -> str:
+    """One of `changes`: a claim is to be provisioned for this node."""
+    return f"claim {claim}: {SELECTED} {node}"
+
+
 def _changed(place: tuple[str, str], before: Written, after: Written) -> Iterator[str]:
     old, new, what = before[place], after[place], f"{_SHORT[place[0]]} {place[1].removeprefix('/')}"
     if old["metadata"]["resourceVersion"] == new["metadata"]["resourceVersion"]:
         return
-    for field, was, is_now in _differing(_telling(old), _telling(new)):
+    for field, is_now in _differing(_telling(old), _telling(new)):
         if field == "claimRef" and is_now is not None:
             yield f"{what}: claimRef {_reference(is_now, before)}"
         elif is_now is None:
@@ -71,25 +86,21 @@ def _telling(item: Json) -> Mapping[str, object]:
     return {**(metadata.get("annotations") or {}), **(metadata.get("labels") or {}), **item["spec"]}
 
 
-def _differing(old: Mapping[str, object], new: Mapping[str, object]) -> Iterator[tuple[str, object, object]]:
+def _differing(old: Mapping[str, object], new: Mapping[str, object]) -> Iterator[tuple[str, object]]:
     for field in sorted(old.keys() | new.keys()):
         if old.get(field) != new.get(field):
-            yield field, old.get(field), new.get(field)
+            yield field, new.get(field)
 
 
 def _reference(reference: object, before: Written) -> str:
     assert isinstance(reference, dict)
     key = f"{reference.get('namespace')}/{reference.get('name')}"
-    meant = before[_of_kind("PersistentVolumeClaim", key)]["metadata"]
+    meant = before["PersistentVolumeClaim", key]["metadata"]
     uid, version = reference.get("uid"), reference.get("resourceVersion")
     words = [f"{reference.get('kind')} {reference.get('apiVersion')} {key}"]
     words.append({None: "no uid", meant["uid"]: "its uid"}.get(uid, "another uid"))
     words.append({None: "no version", meant["resourceVersion"]: "its version"}.get(version, "another version"))
     return ", ".join(words)
-
-
-def _of_kind(kind: str, key: str) -> tuple[str, str]:
-    return kind, key
 
 
 # -- who is not known before it is there -------------------------------------------------------------------------------
@@ -105,8 +116,8 @@ async def _uid_of_owner(api: Api, claim: Json) -> str:
     owner = owner_of(claim)
     if owner is None:
         return ""
-    there = {_place(pod): pod["metadata"]["uid"] for pod in await api.items("Pod")}
-    return there.get(owner, JUDGED)
+    there: dict[tuple[str, str], str] = {_place(pod): pod["metadata"]["uid"] for pod in await api.items("Pod")}
+    return there.get(owner, uid_to_come(owner[1]))
 
 
 def _owned(claim: Json, uid: str) -> Json:

@@ -79,7 +79,7 @@ def test_the_house_keeps_its_laws(house: Path) -> None:
         ),
         pytest.param(
             {"kube/planted.py": "from prometheus_client import Counter"},
-            "prometheus_client lives in obs/metrics.py and insight/http.py",
+            "prometheus_client lives in obs and insight/http.py",
             "scheduler.kube.planted",
             id="an instrument of one's own",
         ),

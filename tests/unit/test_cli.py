@@ -104,6 +104,13 @@ def test_uvloop_is_the_default_loop(monkeypatch: pytest.MonkeyPatch, started: li
         (["--leader-elect-resource-name=mine"], lambda o: o.config.leader_election.resource_name, "mine"),
         (["--leader-elect-resource-namespace=here"], lambda o: o.config.leader_election.resource_namespace, "here"),
         (["--leader-elect-resource-lock=leases"], lambda o: o.config.leader_election.resource_lock, "leases"),
+        (["--csi-storage-capacity-api-version=none"], lambda o: o.csi_storage_capacity_api_version, "none"),
+        (["--v=0"], lambda o: o.csi_storage_capacity_api_version, "auto"),
+        (
+            ["--feature-gates=StorageCapacityScoring=true,VolumeLimitScaling=true,Foo=true"],
+            lambda o: o.config.feature_gates,
+            frozenset({"StorageCapacityScoring", "VolumeLimitScaling"}),
+        ),
         (["--feature-gates=StorageCapacityScoring=true,Foo=false", "-v=2", "--v", "4"], lambda o: o.port, 10259),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

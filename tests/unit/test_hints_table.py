@@ -14,12 +14,18 @@ import pytest
 from scheduler.config.types import Profile
 from scheduler.core.events import UPDATE, Action, ClusterEvent, Resource
 from scheduler.framework.hints import EventHint
-from tests.unit import hint_rows_between, hint_rows_nodes, hint_rows_pods
+from tests.unit import hint_rows_between, hint_rows_limits, hint_rows_nodes, hint_rows_pods, hint_rows_zones
 from tests.unit.brain import Brain
 from tests.unit.hint_rows import DEFAULT, ONLY_IN_CELLAR, WAITS, Row, brain_of, pod, spreads_by_default
 from tests.unit.hint_rows_between import DEFAULT_IN_ZONES
 
-ROWS: Final[list[Any]] = [*hint_rows_nodes.ROWS, *hint_rows_pods.ROWS, *hint_rows_between.ROWS]
+ROWS: Final[list[Any]] = [
+    *hint_rows_nodes.ROWS,
+    *hint_rows_pods.ROWS,
+    *hint_rows_between.ROWS,
+    *hint_rows_limits.ROWS,
+    *hint_rows_zones.ROWS,
+]
 
 
 @pytest.mark.parametrize("row", ROWS)
@@ -102,12 +108,23 @@ EMITTED: Final = {
     Resource.NAMESPACE: [Action.ADD, Action.UPDATE_OTHER],
     Resource.SERVICE: OTHERS,
     Resource.CONTROLLER: OTHERS,
+    **dict.fromkeys(
+        (
+            *(Resource.PERSISTENT_VOLUME_CLAIM, Resource.PERSISTENT_VOLUME, Resource.STORAGE_CLASS),
+            *(Resource.CSI_NODE, Resource.CSI_DRIVER, Resource.CSI_STORAGE_CAPACITY, Resource.VOLUME_ATTACHMENT),
+        ),
+        OTHERS,
+    ),
 }
 """What intake makes of the watch's news."""
 
 ONE_SENSE: Final = {
     ("NodeName", "NodeAdd", False): "no hint: any node may be the one",
     ("NodePorts", "NodeAdd", False): "no hint: a new node has all its ports",
+    ("VolumeRestrictions", "NodeAdd", False): "no hint: nobody has anything on a new node",
+    ("VolumeZone", "NodeAdd", False): "as upstream: its zone is for the attempt to look at",
+    ("VolumeZone", "NodeUpdateNodeLabel", False): "as upstream: so are changes of it",
+    ("NodeVolumeLimits", "storage.k8s.io/CSINodeAdd", False): "no hint: its drivers may attach more",
     ("NodeDeclaredFeatures", "NodeAdd", False): "as upstream: what the node declares is for the attempt to look at",
     ("NodeDeclaredFeatures", "NodeUpdateNodeDeclaredFeature", False): "as upstream: any other feature will do",
     ("DefaultPreemption", "AssignedPodDelete", True): "always Skip: it only has the gate asked again (see its rows)",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Container, Hashable, Iterable, Iterator
 from typing import Final
 
-from scheduler.cache.cluster import Cluster
 from scheduler.cache.claimusers import uses_of
+from scheduler.cache.cluster import Cluster
 from scheduler.cache.diskusers import disks_of
 from scheduler.core.podclaims import not_owned
 from scheduler.core.podinfo import PodInfo
@@ -67,7 +67,7 @@ class Room:
         for unit, name, count in self._of(other):
             now = self._units.get(unit, count) + by
             self._units[unit] = now
-            if now == (by > 0):  # the first that came, or the last that left
+            if now == max(by, 0):  # the first that came, or the last that left
                 self._use(name, by)
 
     def _of(self, other: PodInfo) -> Iterator[tuple[Hashable, CSISource, int]]:
@@ -88,7 +88,7 @@ class Room:
         attached = self._cluster.volumes.attached
         users = self._users.get(name)
         users = self._users[name] = (attached.uses(name, self._slot) if users is None else users) + by
-        if users != (by > 0):
+        if users != max(by, 0):
             return
         is_attached = attached.is_attached(name, self._slot)
         if not is_attached:
@@ -98,14 +98,11 @@ class Room:
 
 
 class Seats:
-    """The verdict on one node. Pods that were not there when it was made have to be borne, but share with nobody:
-
-    the pod must fit beside them, and without them (docs/spec/core.md §3.5).
-    """
+    """The verdict on one node. The pod must fit beside those that are to come, and without them (docs/spec/core.md §3.5)."""
 
     __slots__ = ("_fixed", "_here", "_room", "_with")
 
-    def __init__(self, room: Room, *, here: Iterable[str], fixed: Rejection | None) -> None:
+    def __init__(self, room: Room, *, here: Container[str], fixed: Rejection | None) -> None:
         """`fixed` holds whatever pods are there; `here` are the uids of those that are."""
         self._room = room
         self._with: Room | None = None

@@ -76,6 +76,9 @@ class Finder:
             with volumes.ledger.without(claim.metadata.uid for claim in claims.delayed):
                 wanted = [(claim, left) for claim in selected] + list(zip(matched, missing))
                 conflict, full = self._not_provisioned(wanted, left)
+                if claims.is_entangled:
+                    contested = _contested(matched, missing, (conflict | full))
+                    conflict, full = self._exact(claims, contested, conflict=conflict, full=full)
         return _grouped(
             {
                 NODE_CONFLICT: away,
@@ -92,7 +95,7 @@ class Finder:
             volume = self._volumes.volumes.get(claim.spec.volume_name)
             if volume is None:
                 return nodes & ~left, left
-            left &= self._reach.nodes_of(volume)
+            left = self._reach.nodes_of(volume, left)
         return nodes & ~left, EMPTY
 
     def _missing(self, claims: Sequence[PersistentVolumeClaim], nodes: NodeSet, *, is_entangled: bool) -> list[NodeSet]:
@@ -141,6 +144,20 @@ class Finder:
             alive &= ~lacking
         return conflict, full
 
+    def _exact(
+        self, claims: PodVolumeClaims, contested: NodeSet, *, conflict: NodeSet, full: NodeSet
+    ) -> tuple[NodeSet, NodeSet]:
+        """Claims that were counted one by one fail on these nodes, but maybe for another reason: each is tried."""
+        if all(self._class_of(claim).obj.provisioner in {"", NO_PROVISIONER} for claim in claims.delayed):
+            return conflict, full
+        for slot in nodeset.each(contested):
+            _, wanted = self._matched(claims.delayed, slot)
+            reason = self._provisions(wanted, slot)
+            conflict, full = conflict & ~(1 << slot), full & ~(1 << slot)
+            conflict |= (reason == BIND_CONFLICT) << slot
+            full |= (reason == NOT_ENOUGH_SPACE) << slot
+        return conflict, full
+
     def _with_room(
         self, claim: PersistentVolumeClaim, known: KnownClass, nodes: NodeSet, drawings: dict[str, Drawing]
     ) -> NodeSet:
@@ -179,7 +196,7 @@ class Finder:
             reasons.add(dynamic)
         if reasons or isinstance(dynamic, str):
             return tuple(reason for reason in _ORDER if reason in reasons)
-        return PodVolumes(tuple(static), tuple(dynamic))
+        return PodVolumes(tuple(static), tuple(dynamic), claims.followed)
 
     def _matched(
         self, delayed: Sequence[PersistentVolumeClaim], slot: int
@@ -274,6 +291,16 @@ class _Queue:
         is_served = counts > taken
         self._before, self._taken = counts, taken + is_served
         return nodeset.from_mask(is_served)
+
+
+def _contested(claims: Sequence[PersistentVolumeClaim], missing: Sequence[NodeSet], nodes: NodeSet) -> NodeSet:
+    """The nodes where two claims of one class find a volume, each if it were alone."""
+    out, once = EMPTY, dict[str, NodeSet]()
+    for claim, lacking in zip(claims, missing):
+        found, before = nodes & ~lacking, once.get(claim.storage_class, EMPTY)
+        out |= found & before
+        once[claim.storage_class] = before | found
+    return out
 
 
 def _size(claim: PersistentVolumeClaim) -> int:

@@ -22,6 +22,7 @@ from scheduler.plugins.volumebinding.binder import (
     VolumeBinder,
     VolumeError,
 )
+from scheduler.plugins.volumebinding.confirming import problem_of
 from scheduler.plugins.volumebinding.hints import Hints
 from scheduler.plugins.volumebinding.volumebinder import CacheBinder
 
@@ -172,10 +173,9 @@ class VolumeBinding:
         """Each bound claim is still the one that was decided on."""
         for claim in claims.bound:
             metadata = claim.metadata
-            now = await self._writer.read_claim(metadata.namespace, metadata.name)
-            if now is None or now.metadata.uid != metadata.uid or now.metadata.deletion_timestamp is not None:
-                why = f'persistentvolumeclaim "{metadata.name}" is not the one that was decided on any more'
-                return Rejection(self.name, Code.ERROR, (why,))
+            problem = problem_of(claim, await self._writer.read_claim(metadata.namespace, metadata.name))
+            if problem:
+                return Rejection(self.name, Code.ERROR, (problem,))
         return None
 
     def _is_young(self, pod: PodInfo) -> bool:

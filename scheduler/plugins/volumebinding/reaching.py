@@ -21,11 +21,15 @@ class Reach:
         self._nodes = nodes
         self._volumes = volumes
 
-    def nodes_of(self, volume: PersistentVolume) -> NodeSet:
-        """The nodes that a known volume can be used on. Raises VolumeError if it has to be translated and cannot."""
-        raw = self._volumes.volumes.where(volume.key).nodes
+    def nodes_of(self, volume: PersistentVolume, among: NodeSet) -> NodeSet:
+        """Those of the nodes that a known volume can be used on.
+
+        Raises VolumeError if one of them wants it translated and it cannot be.
+        """
+        raw = self._volumes.volumes.where(volume.key).nodes & among
         kind = kind_of(volume)
-        migrated = self._volumes.migrated(kind.plugin) if kind is not None and kind.plugin in MIGRATABLE else EMPTY
+        is_migratable = kind is not None and kind.plugin in MIGRATABLE
+        migrated = self._volumes.migrated(kind.plugin) & among if kind is not None and is_migratable else EMPTY
         if not migrated:
             return raw
         translated = self._translated(volume)
@@ -37,7 +41,7 @@ class Reach:
 
     def misses(self, volume: PersistentVolume, slot: int) -> str:
         """Why the volume cannot be used on this node; "" if it can. Raises VolumeError as `nodes_of`."""
-        if self.nodes_of(volume) >> slot & 1:
+        if self.nodes_of(volume, 1 << slot):
             return ""
         affinity = volume.spec.node_affinity
         return affinity_problem(affinity.required if affinity is not None else None) or "no matching NodeSelectorTerms"

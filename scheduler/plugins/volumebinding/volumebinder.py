@@ -13,6 +13,7 @@ from scheduler.plugins.volumebinding.assuming import Assumptions
 from scheduler.plugins.volumebinding.binder import Conflicts, Plan, PodVolumeClaims, PodVolumes, Reasons, VolumeError
 from scheduler.plugins.volumebinding.classify import sort_claims
 from scheduler.plugins.volumebinding.finding import Finder
+from scheduler.plugins.volumebinding.pace import Pace
 from scheduler.plugins.volumebinding.waiting import Waiter
 from scheduler.plugins.volumebinding.writing import VolumeWriter
 
@@ -34,6 +35,7 @@ class CacheBinder:
         self._bind_timeout_s = bind_timeout_s
         self._follows_others = not ours.treat_binding_as_unbound
         self._assumptions = Assumptions(cluster.volumes)
+        self._pace = Pace()
         together = ours.storage_capacity_reservation == _LEDGER
         self._finder = Finder(cluster.nodes, cluster.volumes, together=together)
         self._waiter = Waiter(cluster, self._assumptions, clock=handle.clock, follows_events=ours.bind_poll == _EVENTS)
@@ -71,12 +73,16 @@ class CacheBinder:
 
     async def bind(self, plan: Plan) -> None:
         """As the protocol says. A failed write leaves as it is; whatever ends the wait says "binding volumes"."""
+        async with self._pace.begun() as takes_long:
+            await self._bind(plan, takes_long)
+
+    async def _bind(self, plan: Plan, takes_long: Callable[[], None]) -> None:
         began = self._clock.now()
         deadline = began + self._bind_timeout_s
         try:
             await self._writer.write(plan, deadline)
             try:
-                await self._waiter.wait(plan, deadline)
+                await self._waiter.wait(plan, deadline, takes_long=takes_long)
             except VolumeError as error:
                 raise VolumeError(f"binding volumes: {error}") from error
         except (VolumeError, ApiError):

@@ -7,7 +7,7 @@ safety net. Everything is judged by what the API server has: the loop may have a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import structlog
@@ -37,13 +37,16 @@ class Waiter:
         self._clock = clock
         self._follows_events = follows_events
 
-    async def wait(self, plan: Plan, deadline: float) -> None:
-        """Raises VolumeError when it cannot come to pass any more, or at the deadline."""
+    async def wait(self, plan: Plan, deadline: float, *, takes_long: Callable[[], None] | None = None) -> None:
+        """Raises VolumeError when it cannot come to pass any more, or at the deadline.
+
+        `takes_long` is called every second that it waits.
+        """
         if self._clock.now() >= deadline:
             raise VolumeError("context deadline exceeded")
         news = asyncio.Event()
         end = self._volumes.subscribe(_topics(plan), news.set) if self._follows_events else None
-        ticking = asyncio.ensure_future(self._tick(news, deadline))
+        ticking = asyncio.ensure_future(self._tick(news, deadline, takes_long))
         try:
             if self._follows_events and self.is_bound(plan):
                 return
@@ -59,10 +62,12 @@ class Waiter:
             if end is not None:
                 end()
 
-    async def _tick(self, news: asyncio.Event, deadline: float) -> None:
+    async def _tick(self, news: asyncio.Event, deadline: float, takes_long: Callable[[], None] | None) -> None:
         while True:
             await self._clock.sleep(min(POLL_S, max(0.0, deadline - self._clock.now())))
             news.set()
+            if takes_long is not None:
+                takes_long()
 
     def is_bound(self, plan: Plan) -> bool:
         """Whether every claim is; False to go on waiting. Raises VolumeError. What is fatal is looked for first (B-4)."""

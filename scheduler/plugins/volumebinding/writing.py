@@ -26,6 +26,7 @@ from scheduler.framework.ports import VolumeMetrics, Writer
 from scheduler.framework.settle import settle
 from scheduler.plugins.volumebinding.assuming import pre_bound
 from scheduler.plugins.volumebinding.binder import DynamicStep, Plan, StaticStep, VolumeError
+from scheduler.plugins.volumebinding.confirming import problem_of
 
 T = TypeVar("T", PersistentVolume, PersistentVolumeClaim)
 
@@ -84,7 +85,7 @@ class VolumeWriter:
 
     async def _pre_bind(self, step: StaticStep, deadline: float, node_name: str) -> None:
         if self._checks_live and step.volume.spec.persistent_volume_reclaim_policy == _DELETE:
-            await self._confirm(step.claim)
+            await self._confirm(step.claim, deadline)
         name = step.volume.key
 
         async def read() -> PersistentVolume | Broken | None:
@@ -190,14 +191,18 @@ class VolumeWriter:
             else:
                 return None if found is None else _readable(found)
 
-    async def _confirm(self, claim: PersistentVolumeClaim) -> None:
+    async def _confirm(self, claim: PersistentVolumeClaim, deadline: float) -> None:
         """Before a volume that goes with its claim is given to a claim this young: the claim is there, and stays (B-19)."""
         if self._clock.wall() - _created(claim) >= _YOUNG_S:
             return
         metadata = claim.metadata
-        now = await self._writer.read_claim(metadata.namespace, metadata.name)
-        if now is None or now.metadata.uid != metadata.uid or now.metadata.deletion_timestamp is not None:
-            raise VolumeError(f'persistentvolumeclaim "{metadata.name}" is not the one that was decided on any more')
+
+        async def read() -> PersistentVolumeClaim | Broken | None:
+            return await self._writer.read_claim(metadata.namespace, metadata.name)
+
+        problem = problem_of(claim, await self._reread(read, deadline))
+        if problem:
+            raise VolumeError(problem)
 
     def _not_to_be_had(
         self, now: PersistentVolume, decided: PersistentVolume, claim: PersistentVolumeClaim, node_name: str

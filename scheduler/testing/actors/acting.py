@@ -13,14 +13,19 @@ import datetime as dt
 import heapq
 import itertools
 from types import TracebackType
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Final, Self, TypeAlias, TypeVar
+
+import msgspec
 
 from scheduler.core.clock import Clock, SystemClock
+from scheduler.core.decode import from_manifest
 from scheduler.testing.apiserver import ApiServer, Refused
 
 Object: TypeAlias = dict[str, Any]
 Key: TypeAlias = tuple[str, str, str]
 """Resource, namespace and name."""
+_T = TypeVar("_T")
+_AGAIN_S: Final = 1.0
 _TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
 
 
@@ -74,10 +79,16 @@ class Actor(abc.ABC):
             when, _, key = heapq.heappop(self._due)
             if self._when.get(key) == when:
                 del self._when[key]
-                self._handle(key)
+                self._try(key)
                 count += 1
         self._wake.clear()
         return count
+
+    def _try(self, key: Key) -> None:
+        try:
+            self._handle(key)
+        except Refused:  # somebody wrote in between, or will not have it: as controllers do, again a little later
+            self._note(key, _AGAIN_S)
 
     @property
     def is_idle(self) -> bool:
@@ -166,3 +177,11 @@ def annotations_of(obj: Object) -> dict[str, str]:
     """Those it has, or none."""
     found: dict[str, str] = obj["metadata"].get("annotations") or {}
     return found
+
+
+def read(typ: type[_T], obj: Object) -> _T | None:
+    """As `core` decodes it; None for one that cannot be read, which no controller acts on."""
+    try:
+        return from_manifest(typ, obj)
+    except (msgspec.ValidationError, ValueError):
+        return None

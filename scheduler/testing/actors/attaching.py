@@ -8,11 +8,10 @@ from collections import defaultdict
 from typing import Final, NamedTuple
 
 from scheduler.core.clock import Clock
-from scheduler.core.decode import from_manifest
 from scheduler.core.pod import Pod
 from scheduler.core.podclaims import claim_uses
 from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim
-from scheduler.testing.actors.acting import Actor, Key, Object
+from scheduler.testing.actors.acting import Actor, Key, Object, key_of, read
 from scheduler.testing.apiserver import ApiServer, Refused
 
 _ATTACHMENTS: Final = "volumeattachments"
@@ -59,7 +58,7 @@ class AttachDetachController(Actor):
         metadata = obj["metadata"]
         match resource:
             case "pods":
-                self._heard_pod(obj)
+                self._heard_pod(type_, obj)
             case "persistentvolumeclaims":
                 key = f"{metadata['namespace']}/{metadata['name']}"
                 if obj["spec"].get("volumeName"):
@@ -76,13 +75,10 @@ class AttachDetachController(Actor):
                 self._note((_ATTACHMENTS, "attach", metadata["name"]), self._attach_delay_s)
                 self._note((_ATTACHMENTS, "detach", metadata["name"]), self._detach_delay_s)
 
-    def _heard_pod(self, obj: Object) -> None:
-        pod = from_manifest(Pod, obj)
-        uses = claim_uses(pod)
-        if uses:
-            key: Key = ("pods", pod.metadata.namespace, pod.metadata.name)
-            for use in uses:
-                self._users[use.key].add(key)
+    def _heard_pod(self, type_: str, obj: Object) -> None:
+        pod, key = read(Pod, obj), key_of("pods", obj)
+        for use in () if pod is None else claim_uses(pod):
+            (self._users[use.key].discard if type_ == "DELETED" else self._users[use.key].add)(key)
             self._note(key)
 
     def _note_users(self, claim: str) -> None:
@@ -103,7 +99,8 @@ class AttachDetachController(Actor):
 
     def _settle(self, key: Key, pod: Object | None) -> None:
         """What this pod needs attached by now, and what it no longer needs."""
-        wants = frozenset() if pod is None else self._needs(from_manifest(Pod, pod))
+        typed = None if pod is None else read(Pod, pod)
+        wants = frozenset() if typed is None else self._needs(typed)
         before = self._wants.pop(key, frozenset())
         if wants:
             self._wants[key] = wants
@@ -121,11 +118,12 @@ class AttachDetachController(Actor):
         found = set()
         for use in claim_uses(pod):
             raw = self._find("persistentvolumeclaims", use.name, pod.metadata.namespace)
-            claim = None if raw is None else from_manifest(PersistentVolumeClaim, raw)
+            claim = None if raw is None else read(PersistentVolumeClaim, raw)
             if claim is None or not claim.is_fully_bound:
                 continue
             bound = self._find("persistentvolumes", claim.spec.volume_name)
-            csi = None if bound is None else from_manifest(PersistentVolume, bound).spec.csi
+            volume = None if bound is None else read(PersistentVolume, bound)
+            csi = None if volume is None else volume.spec.csi
             if csi is not None and self._attaches(csi.driver):
                 found.add(_Wanted(csi.driver, csi.volume_handle, claim.spec.volume_name, pod.spec.node_name))
         return frozenset(found)

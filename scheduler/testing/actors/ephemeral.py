@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 
 from scheduler.core.clock import Clock
-from scheduler.core.decode import from_manifest
 from scheduler.core.pod import Pod
 from scheduler.core.podclaims import not_owned
 from scheduler.core.volumes import PersistentVolumeClaim
-from scheduler.testing.actors.acting import Actor, Key, Object, key_of
+from scheduler.testing.actors.acting import Actor, Key, Object, key_of, read
 from scheduler.testing.apiserver import ApiServer, Refused
 
 
@@ -41,8 +40,12 @@ class EphemeralVolumeController(Actor):
             found = self._find("persistentvolumeclaims", claim, namespace)
             if found is None:
                 self._create(pod, claim, volume["ephemeral"]["volumeClaimTemplate"])
-            elif why := not_owned(from_manifest(Pod, pod), from_manifest(PersistentVolumeClaim, found)):
+            elif why := self._why_not(pod, found):
                 self._tell(pod, "Warning", "FailedToCreatePVC", why)
+
+    def _why_not(self, pod: Object, claim: Object) -> str:
+        owner, owned = read(Pod, pod), read(PersistentVolumeClaim, claim)
+        return "" if owner is None or owned is None else not_owned(owner, owned)
 
     def _create(self, pod: Object, name: str, template: Object) -> None:
         metadata = pod["metadata"]

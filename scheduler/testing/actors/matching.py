@@ -4,46 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from scheduler.core.decode import from_manifest
 from scheduler.core.labels import LabelSelector
 from scheduler.core.volumes import FILESYSTEM, PersistentVolume, PersistentVolumeClaim, is_for
-from scheduler.testing.actors.acting import Object
 
 
-def best_volume(raw_claim: Object, raw_volumes: Iterable[Object], *, waits: bool) -> Object | None:
+def best_volume(
+    claim: PersistentVolumeClaim, volumes: Iterable[PersistentVolume], *, waits: bool
+) -> PersistentVolume | None:
     """The one that names the claim, else the smallest that will do; of fewer access modes before of more.
 
     A claim that waits for its first consumer gets only one that names it.
     """
-    claim = from_manifest(PersistentVolumeClaim, raw_claim)
-    groups: dict[tuple[str, ...], list[tuple[PersistentVolume, Object]]] = {}
-    for raw in raw_volumes:
-        volume = from_manifest(PersistentVolume, raw)
-        if set(volume.spec.access_modes) >= set(claim.spec.access_modes):
-            groups.setdefault(tuple(sorted(volume.spec.access_modes)), []).append((volume, raw))
-    selector = _selector(raw_claim)
+    groups: dict[tuple[str, ...], list[PersistentVolume]] = {}
+    for volume in volumes:
+        if set(volume.spec.access_modes) >= set(claim.spec.access_modes) and _may_hold(volume, claim):
+            groups.setdefault(tuple(sorted(volume.spec.access_modes)), []).append(volume)
+    selector = _selector(claim)
     for modes in sorted(groups, key=lambda modes: (len(modes), modes)):
-        best: tuple[PersistentVolume, Object] | None = None
-        for volume, raw in groups[modes]:
-            if not _may_hold(volume, claim):
-                continue
-            if is_for(volume, claim):
-                return raw
-            if waits or not _is_free(volume, claim, selector):
-                continue
-            if best is None or volume.capacity.nano < best[0].capacity.nano:
-                best = volume, raw
-        if best is not None:
-            return best[1]
+        named = next((volume for volume in groups[modes] if is_for(volume, claim)), None)
+        if named is not None:
+            return named
+        free = [] if waits else [volume for volume in groups[modes] if _is_free(volume, claim, selector)]
+        if free:
+            return min(free, key=lambda volume: (volume.capacity.nano, volume.key))
     return None
 
 
-def mismatch(raw_volume: Object, raw_claim: Object) -> str:
+def mismatch(volume: PersistentVolume, claim: PersistentVolumeClaim) -> str:
     """Why a volume that a claim asks for by name cannot be its volume; empty if it can."""
-    volume, claim = from_manifest(PersistentVolume, raw_volume), from_manifest(PersistentVolumeClaim, raw_claim)
-    if raw_volume["metadata"].get("deletionTimestamp"):
+    if volume.metadata.deletion_timestamp is not None:
         return f'the volume is marked for deletion "{volume.key}"'
-    if claim.request is not None and volume.capacity.nano < claim.request.nano:
+    if claim.request is not None and volume.capacity.value < claim.request.value:
         return "requested PV is too small"
     if volume.storage_class != claim.storage_class:
         return "storageClassName does not match"
@@ -81,6 +72,10 @@ def _is_free(volume: PersistentVolume, claim: PersistentVolumeClaim, selector: L
     )
 
 
-def _selector(claim: Object) -> LabelSelector | None:
-    raw = claim["spec"].get("selector")
-    return None if raw is None else from_manifest(LabelSelector, raw)
+def _selector(claim: PersistentVolumeClaim) -> LabelSelector | None:
+    given = claim.spec.selector
+    return (
+        None
+        if given is None
+        else LabelSelector(match_labels=given.match_labels, match_expressions=given.match_expressions)
+    )

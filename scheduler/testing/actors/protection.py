@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from scheduler.core.decode import from_manifest
 from scheduler.core.pod import Pod
 from scheduler.core.podclaims import claim_uses
-from scheduler.testing.actors.acting import Actor, Key, Object, key_of
+from scheduler.testing.actors.acting import Actor, Key, Object, key_of, read
 
 _CLAIM: Final = "kubernetes.io/pvc-protection"
 _VOLUME: Final = "kubernetes.io/pv-protection"
@@ -25,8 +24,8 @@ class ProtectionController(Actor):
                 self._note(key_of(resource, obj))
         elif resource == "pods" and type_ != "ADDED":
             namespace = obj["metadata"]["namespace"]
-            for use in claim_uses(from_manifest(Pod, obj)):
-                self._note(("persistentvolumeclaims", namespace, use.name))
+            for name in _claims(obj):
+                self._note(("persistentvolumeclaims", namespace, name))
 
     def _handle(self, key: Key) -> None:
         resource, namespace, name = key
@@ -46,6 +45,11 @@ class ProtectionController(Actor):
         return any(
             pod["metadata"]["namespace"] == metadata["namespace"]
             and pod["spec"].get("nodeName")
-            and any(use.name == metadata["name"] for use in claim_uses(from_manifest(Pod, pod)))
+            and metadata["name"] in _claims(pod)
             for pod in self._server.objects("pods")
         )
+
+
+def _claims(obj: Object) -> set[str]:
+    pod = read(Pod, obj)
+    return set() if pod is None else {use.name for use in claim_uses(pod)}

@@ -6,7 +6,6 @@ its own. What it publishes as CSIStorageCapacity is as old as the last publicati
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -16,10 +15,11 @@ from scheduler.core.decode import from_manifest
 from scheduler.core.quantity import Quantity
 from scheduler.core.storage import WAIT_FOR_FIRST_CONSUMER
 from scheduler.core.volumes import SELECTED_NODE, STORAGE_PROVISIONERS, PersistentVolumeClaim
-from scheduler.testing.actors.acting import Actor, Key, Object, annotations_of, key_of
-from scheduler.testing.actors.pvcontroller import PROVISIONED_BY
+from scheduler.testing.actors.acting import Actor, Key, Object, annotations_of, key_of, read
+from scheduler.testing.actors.publishing import Published
+from scheduler.testing.actors.pvcontroller import PROVISIONED_BY, provisioner_of
 from scheduler.testing.actors.space import Space
-from scheduler.testing.apiserver import ApiServer, Refused
+from scheduler.testing.apiserver import ApiServer
 
 _CLAIMS: Final = "persistentvolumeclaims"
 _VOLUMES: Final = "persistentvolumes"
@@ -51,7 +51,8 @@ class ExternalProvisioner(Actor):
     `space` is bytes by the value of `topology_key`; without it there is room for everything, and volumes are bound to
     the node's own value all the same. A call fails when `fault` has words for it, or when there is no room: then the
     claim loses its selected-node, so that the scheduler chooses again, unless `keeps_trying`: then the same call is made
-    again after `retry_s`. `publishes_every_s` publishes CSIStorageCapacity objects, at the start and so often.
+    again after `retry_s`. `publishes_every_s` publishes CSIStorageCapacity objects, at the start and so often; 0 with every
+    change. An empty `topology_key` is storage that every node reaches.
     """
 
     component = "external-provisioner"
@@ -87,6 +88,7 @@ class ExternalProvisioner(Actor):
         self._topology_key = topology_key
         self._publishes_every_s = publishes_every_s
         self._namespace = namespace
+        self._published: Published | None = None
         super().__init__(server, clock=clock)
         if publishes_every_s is not None:
             self._note(_PUBLISH)
@@ -133,14 +135,17 @@ class ExternalProvisioner(Actor):
 
     def _is_ready(self, claim: Object) -> bool:
         """A claim that waits for its consumer is told the node first."""
-        storage_class = self._find("storageclasses", from_manifest(PersistentVolumeClaim, claim).storage_class)
+        typed = read(PersistentVolumeClaim, claim)
+        if typed is None:
+            return False
+        storage_class = self._find("storageclasses", typed.storage_class)
         waits = storage_class is not None and storage_class["volumeBindingMode"] == WAIT_FOR_FIRST_CONSUMER
         return not waits or bool(annotations_of(claim).get(SELECTED_NODE))
 
     def _handle(self, key: Key) -> None:
         resource, namespace, name = key
-        if key == _PUBLISH:
-            self._publish()
+        if resource == _CAPACITIES:
+            self._publish(name)
             return
         obj = self._find(resource, name, namespace)
         if resource == _VOLUMES:
@@ -153,7 +158,7 @@ class ExternalProvisioner(Actor):
     def _provision(self, claim: Object) -> None:
         typed = from_manifest(PersistentVolumeClaim, claim)
         storage_class = self._find("storageclasses", typed.storage_class)
-        if storage_class is None or storage_class["provisioner"] != self.driver or not self._is_ready(claim):
+        if storage_class is None or provisioner_of(storage_class) != self.driver or not self._is_ready(claim):
             return
         waits = storage_class["volumeBindingMode"] == WAIT_FOR_FIRST_CONSUMER
         node = (typed.selected_node or "") if waits else ""
@@ -226,12 +231,13 @@ class ExternalProvisioner(Actor):
         marks = {PROVISIONED_BY: self.driver}
         self._server.create(_VOLUMES, {"metadata": {"name": name, "annotations": marks}, "spec": made})
         self._tell(claim, "Normal", "ProvisioningSucceeded", f"Successfully provisioned volume {name}")
+        self._changed(segment)
 
     def _settle_volume(self, name: str, volume: Object | None) -> None:
         """Deleted, so its room is free; or released, so it goes."""
         if volume is None:
             if self.space is not None:
-                self.space.give_back(name)
+                self._changed(self.space.give_back(name))
         elif volume["status"].get("phase") == "Released" and not _is_going(volume):
             self._delete(volume)
 
@@ -241,26 +247,24 @@ class ExternalProvisioner(Actor):
 
     # -- capacity ------------------------------------------------------------------------------------------------------
 
-    def _publish(self) -> None:
-        """What is free now, per class and segment; the objects are this old until the next time."""
+    def _publish(self, segment: str) -> None:
+        """What is free now, per class, in this segment or in all; the objects are this old until the next time."""
         if self.space is not None:
+            if self._published is None:
+                self._published = Published(self._server, self._topology_key, namespace=self._namespace)
+            segments = [segment] if segment else sorted(self.space.size_bytes)
             for storage_class in self._server.objects("storageclasses"):
-                if storage_class["provisioner"] == self.driver:
-                    for segment in sorted(self.space.size_bytes):
-                        self._publish_one(storage_class["metadata"]["name"], segment, self.space.free_bytes(segment))
-        assert self._publishes_every_s is not None
-        self._note(_PUBLISH, self._publishes_every_s)
+                if provisioner_of(storage_class) == self.driver:
+                    for each in segments:
+                        name = storage_class["metadata"]["name"]
+                        self._published.publish(name, each, self.space.free_bytes(each))
+        if self._publishes_every_s:
+            self._note(_PUBLISH, self._publishes_every_s)
 
-    def _publish_one(self, class_name: str, segment: str, free: int) -> None:
-        name = f"csisc-{class_name}-{segment}"
-        capacity = {"capacity": str(max(0, free))}
-        if self._find(_CAPACITIES, name, self._namespace) is not None:
-            self._server.patch(_CAPACITIES, name, capacity, namespace=self._namespace)
-            return
-        where = {"nodeTopology": {"matchLabels": {self._topology_key: segment}}, "storageClassName": class_name}
-        metadata = {"name": name, "namespace": self._namespace}
-        with contextlib.suppress(Refused):  # a segment that cannot be part of a name
-            self._server.create(_CAPACITIES, {"metadata": metadata} | where | capacity)
+    def _changed(self, segment: str) -> None:
+        """Something was made or deleted there."""
+        if self._publishes_every_s == 0:
+            self._note((_CAPACITIES, "", segment))
 
 
 def _volume_name(claim: Object) -> str:

@@ -1,29 +1,29 @@
 """Actor: the PV controller. It joins claims and volumes, parts them again, and gives both their phases.
 
 As pkg/controller/volume/persistentvolume of Kubernetes 1.36, seen from the API: docs/spec/volumes.md §5.3, §6.7. It
-provisions nothing itself, knows no in-tree plugins, and instead of every 15 s looks again when something has changed.
+provisions nothing itself, leaves in-tree plugins to the CSI drivers that stand in for them, and instead of every 15 s looks
+again when something has changed.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final
 
 from scheduler.core.clock import Clock
-from scheduler.core.decode import from_manifest
+from scheduler.core.intree import KINDS
 from scheduler.core.storage import WAIT_FOR_FIRST_CONSUMER
 from scheduler.core.volumes import (
     BIND_COMPLETED,
     NO_PROVISIONER,
-    SELECTED_NODE,
     STORAGE_PROVISIONERS,
     PersistentVolume,
     PersistentVolumeClaim,
     is_for,
 )
-from scheduler.testing.actors.acting import Actor, Key, Object, annotations_of, key_of
+from scheduler.testing.actors.acting import Actor, Key, Object, annotations_of, key_of, read
 from scheduler.testing.actors.joining import bind, is_unfinished, set_phase, unbind
+from scheduler.testing.actors.known import Known, claim_key
 from scheduler.testing.actors.matching import best_volume, mismatch, same_mode
 from scheduler.testing.apiserver import ApiServer
 
@@ -31,6 +31,7 @@ PROVISIONED_BY: Final = "pv.kubernetes.io/provisioned-by"
 _CLAIMS: Final = "persistentvolumeclaims"
 _VOLUMES: Final = "persistentvolumes"
 _IN_TREE: Final = "kubernetes.io/"
+_STAND_INS: Final = {kind.plugin: kind.driver for kind in KINDS}
 
 
 class PersistentVolumeController(Actor):
@@ -60,13 +61,9 @@ class PersistentVolumeController(Actor):
         """How many claims it has bound."""
         self._delay_s = delay_s
         self._reclaims = reclaims
-        self._waiting: dict[str, set[Key]] = defaultdict(set)
-        """Class → claims that have no volume yet."""
-        self._named: dict[str, set[Key]] = defaultdict(set)
-        """Volume → claims with its name."""
-        self._meant: dict[Key, set[str]] = defaultdict(set)
-        """Claim → volumes whose claimRef names it."""
-        self._means: dict[str, Key] = {}
+        self._known = Known()
+        self._late: set[str] = set()
+        """Classes that wait for the first consumer."""
         super().__init__(server, clock=clock)
 
     # -- what is heard -------------------------------------------------------------------------------------------------
@@ -78,35 +75,29 @@ class PersistentVolumeController(Actor):
             case "persistentvolumes":
                 self._heard_volume(type_, obj)
             case "storageclasses":
-                self._note_all(self._waiting.get(obj["metadata"]["name"], ()))
+                name, waits = obj["metadata"]["name"], obj["volumeBindingMode"] == WAIT_FOR_FIRST_CONSUMER
+                (self._late.add if waits and type_ != "DELETED" else self._late.discard)(name)
+                self._note_all(self._known.waiting(name))
 
-    def _heard_claim(self, type_: str, claim: Object) -> None:
-        key, volume = key_of(_CLAIMS, claim), claim["spec"].get("volumeName", "")
-        class_name = from_manifest(PersistentVolumeClaim, claim).storage_class
-        for claims in (self._waiting[class_name], self._named[volume]):
-            claims.discard(key)
-        if type_ != "DELETED":
-            (self._named[volume] if volume else self._waiting[class_name]).add(key)
-            self._note(key, self._delay_s)
-        for name in self._meant.get(key, ()):
+    def _heard_claim(self, type_: str, obj: Object) -> None:
+        key = key_of(_CLAIMS, obj)
+        self._known.claim_written(type_, obj)
+        self._note(key, self._delay_s)
+        for name in self._known.naming(key):
             self._note((_VOLUMES, "", name))
 
-    def _heard_volume(self, type_: str, volume: Object) -> None:
-        name, reference = volume["metadata"]["name"], volume["spec"].get("claimRef")
-        meant = (_CLAIMS, reference.get("namespace", ""), reference["name"]) if reference else None
-        before = self._means.pop(name, None)
-        if before is not None:
-            self._meant[before].discard(name)
-        if meant is not None:
-            if type_ != "DELETED":
-                self._means[name] = meant
-                self._meant[meant].add(name)
-            self._note(meant, self._delay_s)
-        self._note_all(self._named.get(name, ()))
-        if type_ != "DELETED":
-            self._note((_VOLUMES, "", name))
-            if reference is None:
-                self._note_all(self._waiting.get(from_manifest(PersistentVolume, volume).storage_class, ()))
+    def _heard_volume(self, type_: str, obj: Object) -> None:
+        name = obj["metadata"]["name"]
+        before = self._known.volumes.get(name)
+        self._known.volume_written(type_, obj)
+        volume = self._known.volumes.get(name)
+        self._note((_VOLUMES, "", name))
+        self._note_all(self._known.asking(name))
+        for each in (before, volume):
+            if each is not None and each.spec.claim_ref is not None:
+                self._note(claim_key(each), self._delay_s)
+        if volume is not None and volume.spec.claim_ref is None and volume.storage_class not in self._late:
+            self._note_all(self._known.waiting(volume.storage_class))
 
     def _note_all(self, claims: Iterable[Key]) -> None:
         for key in claims:
@@ -115,42 +106,46 @@ class PersistentVolumeController(Actor):
     def _handle(self, key: Key) -> None:
         resource, namespace, name = key
         obj = self._find(resource, name, namespace)
-        if obj is None:
-            return
         if resource == _VOLUMES:
-            self._sync_volume(obj)
-        elif BIND_COMPLETED in annotations_of(obj):
-            self._sync_bound(obj)
-        elif obj["spec"].get("volumeName"):
-            self._sync_asking(obj)
+            volume = self._known.volumes.get(name)
+            if obj is not None and volume is not None:
+                self._sync_volume(obj, volume)
+            return
+        claim = None if obj is None else read(PersistentVolumeClaim, obj)
+        if obj is None or claim is None:
+            return
+        if BIND_COMPLETED in claim.metadata.annotations:
+            self._sync_bound(obj, claim)
+        elif claim.spec.volume_name:
+            self._sync_asking(obj, claim)
         else:
-            self._sync_open(obj)
+            self._sync_open(obj, claim)
 
     # -- claims --------------------------------------------------------------------------------------------------------
 
-    def _sync_open(self, claim: Object) -> None:
+    def _sync_open(self, obj: Object, claim: PersistentVolumeClaim) -> None:
         """No volume yet, and none asked for by name."""
-        class_name = from_manifest(PersistentVolumeClaim, claim).storage_class
-        storage_class = self._find("storageclasses", class_name) if class_name else None
-        waits = storage_class is not None and storage_class["volumeBindingMode"] == WAIT_FOR_FIRST_CONSUMER
-        volume = best_volume(claim, self._server.objects(_VOLUMES), waits=waits)
+        class_name = claim.storage_class
+        waits = class_name in self._late
+        volume = best_volume(claim, self._known.candidates(key_of(_CLAIMS, obj), class_name), waits=waits)
         if volume is not None:
-            self._bind(self._server.get(_VOLUMES, volume["metadata"]["name"]), claim)
-        elif waits and SELECTED_NODE not in annotations_of(claim):
+            self._bind(volume, obj)
+        elif waits and claim.selected_node is None:
             why = "waiting for first consumer to be created before binding"
-            self._tell(claim, "Normal", "WaitForFirstConsumer", why)
+            self._tell(obj, "Normal", "WaitForFirstConsumer", why)
         elif not class_name:
             why = "no persistent volumes available for this claim and no storage class is set"
-            self._tell(claim, "Normal", "FailedBinding", why)
+            self._tell(obj, "Normal", "FailedBinding", why)
         else:
-            self._ask_provisioner(claim, class_name, storage_class)
+            self._ask_provisioner(obj, class_name)
 
-    def _ask_provisioner(self, claim: Object, class_name: str, storage_class: Object | None) -> None:
+    def _ask_provisioner(self, claim: Object, class_name: str) -> None:
+        storage_class = self._find("storageclasses", class_name)
         if storage_class is None:
             why = f'storageclass.storage.k8s.io "{class_name}" not found'
             self._tell(claim, "Warning", "ProvisioningFailed", why)
             return
-        provisioner = storage_class["provisioner"]
+        provisioner = provisioner_of(storage_class)
         if provisioner == NO_PROVISIONER or provisioner.startswith(_IN_TREE):
             self._tell(claim, "Warning", "ProvisioningFailed", f"no volume plugin matched name: {provisioner}")
             return
@@ -164,37 +159,37 @@ class PersistentVolumeController(Actor):
         )
         self._tell(claim, "Normal", "ExternalProvisioning", why)
 
-    def _sync_asking(self, claim: Object) -> None:
+    def _sync_asking(self, obj: Object, claim: PersistentVolumeClaim) -> None:
         """Names its volume, and is not bound to it yet."""
-        name = claim["spec"]["volumeName"]
-        volume = self._find(_VOLUMES, name)
+        name = claim.spec.volume_name
+        volume = self._known.volumes.get(name)
         if volume is None:
             return
-        if volume["spec"].get("claimRef") is None:
+        if volume.spec.claim_ref is None:
             why = mismatch(volume, claim)
             if why:
-                self._tell(claim, "Warning", "VolumeMismatch", f'Cannot bind to requested volume "{name}": {why}')
+                self._tell(obj, "Warning", "VolumeMismatch", f'Cannot bind to requested volume "{name}": {why}')
             else:
-                self._bind(volume, claim)
-        elif is_for(from_manifest(PersistentVolume, volume), from_manifest(PersistentVolumeClaim, claim)):
-            self._bind(volume, claim)
+                self._bind(volume, obj)
+        elif is_for(volume, claim):
+            self._bind(volume, obj)
         else:
-            self._tell(claim, "Warning", "FailedBinding", f'volume "{name}" already bound to a different claim.')
+            self._tell(obj, "Warning", "FailedBinding", f'volume "{name}" already bound to a different claim.')
 
-    def _sync_bound(self, claim: Object) -> None:
+    def _sync_bound(self, obj: Object, claim: PersistentVolumeClaim) -> None:
         """Was bound: it is still, or lost."""
-        name = claim["spec"].get("volumeName", "")
-        volume = self._find(_VOLUMES, name) if name else None
+        name = claim.spec.volume_name
+        volume = self._known.volumes.get(name)
         if not name:
             why = "Bound claim has lost reference to PersistentVolume. Data on the volume is lost!"
-            self._lose(claim, "ClaimLost", why)
+            self._lose(obj, "ClaimLost", why)
         elif volume is None:
-            self._lose(claim, "ClaimLost", "Bound claim has lost its PersistentVolume. Data on the volume is lost!")
-        elif volume["spec"].get("claimRef", claim["metadata"]).get("uid") == claim["metadata"]["uid"]:
-            self._bind(volume, claim)
+            self._lose(obj, "ClaimLost", "Bound claim has lost its PersistentVolume. Data on the volume is lost!")
+        elif volume.spec.claim_ref is None or volume.spec.claim_ref.uid == claim.metadata.uid:
+            self._bind(volume, obj)
         else:
             why = "Two claims are bound to the same volume, this one is bound incorrectly"
-            self._lose(claim, "ClaimMisbound", why)
+            self._lose(obj, "ClaimMisbound", why)
 
     def _lose(self, claim: Object, reason: str, why: str) -> None:
         if claim["status"].get("phase") != "Lost":
@@ -202,11 +197,12 @@ class PersistentVolumeController(Actor):
             claim = self._server.update(_CLAIMS, claim, subresource="status")
             self._tell(claim, "Warning", reason, why)
 
-    def _bind(self, volume: Object, claim: Object) -> None:
+    def _bind(self, volume: PersistentVolume, claim: Object) -> None:
         """Unless it is one of those to lose, or nothing is left to do."""
-        is_done = not is_unfinished(volume, claim)
+        obj = self._server.get(_VOLUMES, volume.key)
+        is_done = not is_unfinished(obj, claim)
         if is_done or self.loses == 0:
-            bind(self._server, volume, claim)
+            bind(self._server, obj, claim)
             self.bound += not is_done
         else:
             self.loses -= 1
@@ -214,27 +210,29 @@ class PersistentVolumeController(Actor):
 
     # -- volumes -------------------------------------------------------------------------------------------------------
 
-    def _sync_volume(self, volume: Object) -> None:
-        reference = volume["spec"].get("claimRef")
-        if reference is None or not reference.get("uid"):
-            set_phase(self._server, volume, "Available")
+    def _sync_volume(self, obj: Object, volume: PersistentVolume) -> None:
+        reference = volume.spec.claim_ref
+        if reference is None or not reference.uid:
+            set_phase(self._server, obj, "Available")
             return
-        claim = self._find(_CLAIMS, reference["name"], reference.get("namespace", ""))
-        if claim is None or claim["metadata"]["uid"] != reference["uid"]:
-            self._release(volume)
-        elif not claim["spec"].get("volumeName"):
-            if same_mode(from_manifest(PersistentVolume, volume), from_manifest(PersistentVolumeClaim, claim)):
-                self._note(key_of(_CLAIMS, claim), self._delay_s)
+        found = self._find(_CLAIMS, reference.name, reference.namespace)
+        claim = None if found is None else read(PersistentVolumeClaim, found)
+        if found is None or found["metadata"]["uid"] != reference.uid:
+            self._release(obj)
+        elif claim is None:
+            return
+        elif not claim.spec.volume_name:
+            if same_mode(volume, claim):
+                self._note(claim_key(volume), self._delay_s)
             else:
-                name = volume["metadata"]["name"]
-                why = f'Cannot bind PersistentVolume "{name}" to requested PersistentVolumeClaim due to incompatible volumeMode.'
-                self._tell(claim, "Warning", "VolumeMismatch", why)
-        elif claim["spec"]["volumeName"] == volume["metadata"]["name"]:
-            set_phase(self._server, volume, "Bound")
-        elif PROVISIONED_BY in annotations_of(volume) and _policy(volume) == "Delete":
-            self._release(volume)
+                why = f'Cannot bind PersistentVolume "{volume.key}" to requested PersistentVolumeClaim due to incompatible volumeMode.'
+                self._tell(found, "Warning", "VolumeMismatch", why)
+        elif claim.spec.volume_name == volume.key:
+            set_phase(self._server, obj, "Bound")
+        elif PROVISIONED_BY in annotations_of(obj) and _policy(obj) == "Delete":
+            self._release(obj)
         else:
-            unbind(self._server, volume)
+            unbind(self._server, obj)
 
     def _release(self, volume: Object) -> None:
         """Its claim has gone, or has another volume."""
@@ -255,6 +253,12 @@ class PersistentVolumeController(Actor):
         if volume["status"].get("phase") != "Failed":
             volume = set_phase(self._server, volume, "Failed", why)
             self._tell(volume, "Warning", reason, why)
+
+
+def provisioner_of(storage_class: Object) -> str:
+    """Who makes the volumes of a class: CSI drivers stand in for the in-tree plugins that they have replaced."""
+    name: str = storage_class["provisioner"]
+    return _STAND_INS.get(name, name)
 
 
 def _policy(volume: Object) -> str:

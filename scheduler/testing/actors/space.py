@@ -30,10 +30,11 @@ class Space:
         self._used[segment] += size
         return True
 
-    def give_back(self, volume: str) -> None:
-        """It was deleted. Idempotent."""
+    def give_back(self, volume: str) -> str:
+        """It was deleted; returns the segment it was in, "" if it is not known. Idempotent."""
         segment, size = self._shares.pop(volume, ("", 0))
         self._used[segment] -= size
+        return segment
 
     def overdrawn(self) -> list[str]:
         """Never more made than there is: the segments of which that is not true."""

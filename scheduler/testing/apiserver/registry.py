@@ -199,7 +199,8 @@ class Registry:
         if version and version != entry.obj["metadata"]["resourceVersion"]:
             raise conflict(resource, entry.obj["metadata"]["name"], MODIFIED)
         result = updated(resource, entry.obj, new, subresource=subresource)
-        with_transition_time(resource, entry.obj, result, self.now_text())
+        if resource.name == "persistentvolumes":
+            with_transition_time(entry.obj, result, self.now_text())
         if result == entry.obj:
             return entry
         if is_finished(result):

@@ -124,11 +124,9 @@ def _immutable(resource: Resource, name: str, field: str, value: object) -> Refu
     return invalid(resource, name, field, f"Invalid value: {shown}: field is immutable")
 
 
-def with_transition_time(resource: Resource, old: Object, new: Object, now: str) -> None:
+def with_transition_time(old: Object, new: Object, now: str) -> None:
     """A volume's status says since when it has its phase. Replaces the status, never edits it."""
-    if resource.name != "persistentvolumes" or not isinstance(new.get("status"), dict):
-        return
-    before, after = old.get("status") or {}, new["status"]
+    before, after = old.get("status") or {}, new.get("status") or {}
     since, told = before.get("lastPhaseTransitionTime"), after.get("lastPhaseTransitionTime")
     if before.get("phase") == after.get("phase"):
         if told is None and since is not None:

@@ -66,8 +66,7 @@ class Claims:
         claim["status"] = {"phase": "Pending"}
         _protect(claim, "kubernetes.io/pvc-protection")
         has_class = CLASS_ANNOTATION in (claim["metadata"].get("annotations") or {})
-        default = self._default()
-        if spec.get("storageClassName") is None and not has_class and default:
+        if spec.get("storageClassName") is None and not has_class and (default := self._default()):
             spec["storageClassName"] = default
         check_claim(resource, claim)
 

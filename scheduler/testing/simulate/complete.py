@@ -1,7 +1,7 @@
 """Objects as a user writes them → objects as an API server takes them, and its controllers would have made them.
 
 Workloads become their pods, finished pods go, priorities get their classes. What an API server itself does to a new
-object is left to it. Pods, nodes and budgets are decoded once, so that a mistake is found before anything runs.
+object is left to it. What a scheduler reads is decoded once, so that a mistake is found before anything runs.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import datetime as dt
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -17,10 +17,22 @@ from scheduler.core.decode import from_manifest
 from scheduler.core.disruption import PodDisruptionBudget
 from scheduler.core.node import Node
 from scheduler.core.pod import Pod
+from scheduler.core.storage import CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment
+from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim
 from scheduler.testing.simulate.classes import SYSTEM_CLASSES, Classes
 from scheduler.testing.simulate.manifests import Found, InputError, Manifest
 
 WORKLOADS: Final = frozenset({"Deployment", "Job", "ReplicaSet", "StatefulSet"})
+_CLAIM: Final = "PersistentVolumeClaim"
+_CHECKED: Final[dict[str, type[object]]] = {
+    _CLAIM: PersistentVolumeClaim,
+    "PersistentVolume": PersistentVolume,
+    "StorageClass": StorageClass,
+    "CSIDriver": CSIDriver,
+    "CSINode": CSINode,
+    "CSIStorageCapacity": CSIStorageCapacity,
+    "VolumeAttachment": VolumeAttachment,
+}
 _PODS_OF_A_NODE: Final = "110"
 """The kubelet's default, for nodes that do not say."""
 
@@ -28,12 +40,14 @@ _PODS_OF_A_NODE: Final = "110"
 def complete(found: list[Found]) -> list[Found]:
     """Workloads become their pods, finished pods go, pods and nodes get what a new one needs. Raises InputError."""
     owners = {_owner(each) for each in found}
+    claims = {(each.namespace, each.name) for each in found if each.kind == _CLAIM}
     objects: list[Found] = []
     for each in found:
         if each.kind not in WORKLOADS:
             objects.append(each)
         elif (each.kind, each.namespace, each.name) not in owners:
             objects += _pods(each)
+            objects += [claim for claim in _claims(each) if (claim.namespace, claim.name) not in claims]
     classes = Classes(objects)
     completed = [_completed(each, classes) for each in objects if not _is_over(each)]
     return [*classes.made_up(), *completed]
@@ -64,12 +78,8 @@ def _pods(workload: Found) -> Iterator[Found]:
     template = spec.get("template") if isinstance(spec, dict) else None
     if not isinstance(spec, dict) or not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
         raise workload.wrong("spec.template.spec", "is required")
-    field = "parallelism" if workload.kind == "Job" else "replicas"
-    count = 1 if spec.get(field) is None else spec[field]
-    if not isinstance(count, int) or isinstance(count, bool) or count < 0:
-        raise workload.wrong(f"spec.{field}", f"must be a number >= 0, got {count!r}")
-    claims = _claim_names(workload, spec.get("volumeClaimTemplates"))
-    for ordinal in range(count):
+    claims = [str(template["metadata"]["name"]) for template in _claim_templates(workload)]
+    for ordinal in range(_count(workload)):
         pod = copy.deepcopy(template)
         metadata = pod.get("metadata") or {}
         if not isinstance(metadata, dict):
@@ -91,11 +101,37 @@ def _pods(workload: Found) -> Iterator[Found]:
         )
 
 
-def _claim_names(workload: Found, templates: Any) -> list[str]:
+def _count(workload: Found) -> int:
+    field = "parallelism" if workload.kind == "Job" else "replicas"
+    count = workload.value["spec"].get(field)
+    count = 1 if count is None else count
+    if not isinstance(count, int) or isinstance(count, bool) or count < 0:
+        raise workload.wrong(f"spec.{field}", f"must be a number >= 0, got {count!r}")
+    return count
+
+
+def _claims(workload: Found) -> Iterator[Found]:
+    """What the pods of a StatefulSet claim: `<template>-<pod>`, each of its own."""
+    for ordinal in range(_count(workload)):
+        for template in _claim_templates(workload):
+            given = template["metadata"]
+            metadata = {key: given[key] for key in ("labels", "annotations") if key in given}
+            metadata |= {"name": f"{given['name']}-{workload.name}-{ordinal}", "namespace": workload.namespace}
+            value = {"apiVersion": "v1", "kind": _CLAIM, "metadata": metadata}
+            if "spec" in template:
+                value["spec"] = copy.deepcopy(template["spec"])
+            yield Found(value, f"{workload.where}: spec.volumeClaimTemplates")
+
+
+def _claim_templates(workload: Found) -> list[Manifest]:
+    templates = workload.value["spec"].get("volumeClaimTemplates") or []
     try:
-        return [each["metadata"]["name"] for each in templates or ()]
+        named = all(isinstance(template["metadata"]["name"], str) for template in templates)
     except (TypeError, KeyError):
-        raise workload.wrong("spec.volumeClaimTemplates", "must be a list of claims with names") from None
+        named = False
+    if not isinstance(templates, list) or not named:
+        raise workload.wrong("spec.volumeClaimTemplates", "must be a list of claims with names")
+    return templates
 
 
 def _completed(found: Found, classes: Classes) -> Found:
@@ -107,6 +143,8 @@ def _completed(found: Found, classes: Classes) -> Found:
         case "PodDisruptionBudget":
             return _budget(found)
         case _:
+            if found.kind in _CHECKED:
+                _check(found, _CHECKED[found.kind], found.value)
             return found
 
 
@@ -162,7 +200,7 @@ def _budget(found: Found) -> Found:
     return found
 
 
-def _check(found: Found, typ: type[Node | Pod | PodDisruptionBudget], value: Manifest) -> None:
+def _check(found: Found, typ: type[object], value: Manifest) -> None:
     """Decode as the scheduler will, so that a mistake is found before anything runs."""
     try:
         from_manifest(typ, value)

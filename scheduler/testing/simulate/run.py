@@ -1,10 +1,11 @@
-"""The simulation itself: the in-process API server, its kubelets, and the real daemon on top of them."""
+"""The simulation itself: the in-process API server, its kubelets and volume controllers, and the real daemon on top."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -18,6 +19,7 @@ from scheduler.testing.simulate.budgets import Budgets
 from scheduler.testing.simulate.manifests import Found, InputError, Manifest
 from scheduler.testing.simulate.outcome import Outcome, fills, full, is_expected_pending, placement, preempted, victims
 from scheduler.testing.simulate.tracker import Tracker
+from scheduler.testing.simulate.volumes import controllers, retie
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 _POLL_S: Final = 0.01
@@ -25,7 +27,7 @@ _QUIET_S: Final = 0.25
 """So long must the scheduler have nothing to do: what it wrote last has then come back to it."""
 _NEVER: Final = ("Event", "Lease")
 """Kinds that a dump may have and that mean nothing here."""
-_ORDER: Final = ("Namespace", "PriorityClass", "Node")
+_ORDER: Final = ("Namespace", "PriorityClass", "StorageClass", "Node")
 
 
 Progress: TypeAlias = Callable[[int, int, int], None]
@@ -75,6 +77,7 @@ class World:
         pods = [each for each in objects if each.kind == "Pod"]
         for each in sorted(pods, key=lambda each: not each.value["spec"].get("nodeName")):
             self._create(each, self._pod(each))
+        retie(server)
         if self._served.get("PodDisruptionBudget"):
             budgets = [each for each in objects if each.kind == "PodDisruptionBudget" and each.value.get("status")]
             Budgets(server, {f"{each.namespace}/{each.name}" for each in budgets})
@@ -138,8 +141,10 @@ async def simulate(
     progress: Progress = lambda *_: None,
 ) -> Outcome:
     """Run until every pod is bound or refused and the scheduler rests, or the time is up. Raises what the daemon raises."""
-    async with ApiServer(clock=clock) as server, Kubelet(server, clock=clock):
+    async with ApiServer(clock=clock) as server, Kubelet(server, clock=clock), AsyncExitStack() as running:
         world = World(server, objects, rules)
+        for actor in controllers(server, clock):
+            await running.enter_async_context(actor)
         expected = _expected(server, world.ours, rules.expect_pending)
         tracker = Tracker(world.ours, clock)
         for key in world.ours:

@@ -35,6 +35,8 @@ def picture(seen: Cluster) -> dict[str, Any]:
             for ip, slots in by_ip.items()
         },
         "ports held twice": {(nodes.name(slot), port): n for (slot, port), n in nodes.ports._extra.items()},
+        "disks": {disk: _named(nodes, slots) for disk, slots in nodes.disk_conflicts._nodes.items()},
+        "disks held twice": {(nodes.name(slot), disk): n for (slot, disk), n in nodes.disk_conflicts._extra.items()},
         "population": {key: _counts(nodes, pods.counts) for key, pods in nodes.population._classes.items()},
         "namespaces": {name: len(pods) for name, pods in nodes.population._by_namespace.items()},
         "terms": {key: _counts(nodes, group.counts) for key, group in nodes.pod_terms._groups.items()},

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from hypothesis import strategies as st
 
-from scheduler.core.labels import LabelSelectorRequirement
+from scheduler.core.labels import LabelSelector, LabelSelectorRequirement
 from scheduler.core.meta import Metadata
 from scheduler.core.pod import NodeSelector
 from scheduler.core.quantity import parse
@@ -25,19 +25,28 @@ from scheduler.core.volumes import (
     VolumeNodeAffinity,
     VolumeResources,
 )
-from tests.unit.cache.labelled_nodes import affinities, selectors
+from tests.unit.cache.labelled_nodes import NAMES, affinities, selectors
 
-CLASSES = st.sampled_from(["x", "x", "x", "y"])
-SIZES = st.sampled_from(["1Gi", "1G", "2Gi", "2Gi", "1.5", "1.2", "9Ei", "200E", "0"])
-_MODES = st.sampled_from([("ReadWriteOnce",), ("ReadWriteOnce",), ("ReadWriteOnce", "ReadOnlyMany"), ()])
-_VOLUME_MODES = st.sampled_from([None, "Filesystem", "Filesystem", "Block"])
-_ATTRIBUTES = st.sampled_from([None, None, "", "gold"])
+_T = TypeVar("_T")
+
+
+def mostly(common: _T, *others: Any) -> st.SearchStrategy[_T]:
+    """One value in nearly all cases: a volume that fits a claim has to agree with it in nine ways."""
+    return st.sampled_from([*[common] * (9 * len(others)), *others, common])
+
+
+CLASSES = mostly("x", "y")
+SIZES = st.sampled_from(["2Gi", "3Gi", "2Gi", "3Gi", "1Gi", "1.2", "1.5", "9Ei", "200E", "2Gi"])
+_ASKED = st.sampled_from(["1Gi", "2Gi", "1Gi", "2Gi", "1.5", "0", None, "3Gi", "9Ei", "1Gi"])
+_ONCE = ("ReadWriteOnce",)
+_MODES = mostly(_ONCE, (*_ONCE, "ReadOnlyMany"), ())
+_VOLUME_MODES = mostly("Filesystem", None, "Block")
+_ATTRIBUTES = mostly(None, "", "gold")
 _LABELS = st.fixed_dictionaries({}, optional={"tier": st.sampled_from("ab")})
-_PHASES = st.sampled_from(["Available", "Available", "Available", "Bound", "Released", ""])
-_DELETED = st.sampled_from([None, None, None, "2026-01-01T00:00:00Z"])
+_PHASES = mostly("Available", "Bound", "Released", "")
+_DELETED = mostly(None, "2026-01-01T00:00:00Z")
 _CLAIMS = st.sampled_from(["c0", "c1"])
-_UIDS = st.sampled_from(["", "c0", "c1", "gone"])
-_REFS = st.none() | st.none() | st.builds(ObjectRef, st.just("default"), _CLAIMS, _UIDS)
+_REFS = mostly(None, *(ObjectRef("default", name, uid) for name in ("c0", "c1") for uid in ("", "c0", "c1", "gone")))
 
 
 def _affine(required: NodeSelector | None) -> VolumeNodeAffinity | None:
@@ -63,15 +72,12 @@ volumes = st.builds(
 )
 """By eight names, in two classes, everywhere or somewhere, free or not."""
 
-_selected = st.sampled_from(
-    [
-        None,
-        None,
-        ClaimSelector(),
-        ClaimSelector(match_labels={"tier": "a"}),
-        ClaimSelector(match_expressions=(LabelSelectorRequirement("tier", "NotIn", ("a",)),)),
-        ClaimSelector({"tier": "b"}, (LabelSelectorRequirement("tier", "Exists"),)),
-    ]
+_selected = mostly(
+    None,
+    ClaimSelector(),
+    ClaimSelector(match_labels={"tier": "a"}),
+    ClaimSelector(match_expressions=(LabelSelectorRequirement("tier", "NotIn", ("a",)),)),
+    ClaimSelector({"tier": "b"}, (LabelSelectorRequirement("tier", "Exists"),)),
 )
 claims = st.builds(
     lambda name, spec: PersistentVolumeClaim(Metadata(name=name, namespace="default", uid=name), spec),
@@ -80,9 +86,7 @@ claims = st.builds(
         PersistentVolumeClaimSpec,
         access_modes=_MODES,
         selector=_selected,
-        resources=(st.none() | SIZES).map(
-            lambda size: VolumeResources({} if size is None else {"storage": parse(size)})
-        ),
+        resources=_ASKED.map(lambda size: VolumeResources({} if size is None else {"storage": parse(size)})),
         storage_class_name=CLASSES,
         volume_mode=_VOLUME_MODES,
         volume_attributes_class_name=_ATTRIBUTES,
@@ -90,16 +94,20 @@ claims = st.builds(
 )
 """Two claims with all kinds of wishes."""
 
-_ROOM = st.none() | st.sampled_from(["0", "1Gi", "3Gi", "5Gi", "9Ei"])
+_ROOM = st.sampled_from(["5Gi", "3Gi", "5Gi", "1Gi", "9Ei", None, "0", "5Gi"])
+_SERVED = st.one_of(
+    st.just(LabelSelector()),
+    st.builds(lambda zone: LabelSelector({"zone": zone}), st.sampled_from("ab")),
+    st.builds(lambda name: LabelSelector({"host": name}), st.sampled_from(NAMES)),
+    selectors,
+)
 capacities = st.builds(
     CSIStorageCapacity,
-    st.builds(
-        Metadata, name=st.sampled_from(["o0", "o1", "o2", "o3"]), namespace=st.sampled_from(["default", "other"])
-    ),
+    st.builds(Metadata, name=st.sampled_from(["o0", "o1", "o2"]), namespace=mostly("default", "other")),
     CLASSES,
-    selectors,
+    _SERVED,
     _ROOM.map(lambda room: None if room is None else parse(room)),
-    st.sampled_from([None, None, parse("2Gi"), parse("0")]),
+    mostly(None, parse("2Gi"), parse("0")),
 )
 """Room of two classes, told in all the ways there are."""
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from scheduler.cache import nodegroups, nodes as nodes_module, shelves as shelves_module
+from scheduler.cache import fits, nodegroups, nodes as nodes_module, shelves as shelves_module
 from scheduler.cache.nodegroups import NodeGroups
 from scheduler.cache.nodes import Nodes
 from scheduler.cache.pvs import PersistentVolumes
@@ -17,7 +17,7 @@ from scheduler.core import nodeset
 from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim
 from scheduler.testing.builders import node
 from scheduler.testing.volumebuilders import a_claim, a_pv
-from tests.unit.cache.labelled_nodes import node_steps, take
+from tests.unit.cache.labelled_nodes import NAMES, node_steps, take
 from tests.unit.cache.storage_objects import at_version, claims, taken_by, volumes
 from tests.unit.literal_volumes import matching_volume
 
@@ -187,6 +187,25 @@ def test_hundreds_of_volumes_come_and_go(monkeypatch: pytest.MonkeyPatch, log_ma
     world.close()
 
 
+def test_groups_that_no_volume_is_in_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others get new numbers, and what was counted by the old ones is counted anew."""
+    monkeypatch.setattr(shelves_module, "_SPARE_GROUPS", -1000)
+    world, claim = World(), asked("3Gi").typed()
+    for at in range(3):
+        world.nodes.set_node(node(f"n{at}").typed())
+        world.volumes.set(local("5Gi", name=f"v{at}", on=f"n{at}").typed())
+    world.compare(claim, frozenset())
+    world.volumes.remove("v0")
+    world.volumes.set(local("5Gi", name="v3", on="n0").typed())
+    world.compare(claim, frozenset())
+    world.volumes.remove("v2")
+    world.compare(claim, frozenset())
+    shelves = world.volumes.shelves("W")
+
+    assert shelves is not None
+    assert 3 == len(shelves.local_groups)
+
+
 _history = st.lists(
     st.one_of(
         st.tuples(st.just("node"), node_steps),
@@ -197,7 +216,8 @@ _history = st.lists(
         st.tuples(st.just("restore"), st.integers(0, 7)),
         st.tuples(st.just("look"), st.tuples(claims, st.frozensets(st.sampled_from(["v0", "v1", "v2", "v3"])))),
     ),
-    max_size=40,
+    min_size=5,
+    max_size=60,
 )
 
 
@@ -222,25 +242,38 @@ def do(world: World, at: int, *, what: str, more: Any) -> None:
 
 
 @given(
+    first=st.lists(volumes, min_size=4, max_size=8),
     history=_history,
-    always=st.lists(claims, max_size=2),
+    always=st.lists(claims, min_size=1, max_size=3),
     log_max=st.sampled_from([1, 4, 16_384]),
+    few=st.sampled_from([0, 1000]),
+    shapes=st.sampled_from([1, 1024, 1024]),
     is_cramped=st.booleans(),
 )
 def test_counts_are_as_good_as_looking_at_every_volume(
-    history: list[tuple[str, Any]], always: list[PersistentVolumeClaim], log_max: int, is_cramped: bool
+    first: list[PersistentVolume],
+    history: list[tuple[str, Any]],
+    always: list[PersistentVolumeClaim],
+    *,
+    log_max: int,
+    few: int,
+    shapes: int,
+    is_cramped: bool,
 ) -> None:
     """Whatever came, was taken, freed, changed and went, on whatever nodes; also where nothing can be remembered."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(shelves_module, "_LOG_MAX", log_max)
         patched.setattr(nodegroups, "_LOG_MAX", log_max)
+        patched.setattr(fits, "_FEW", few)
+        patched.setattr(shelves_module, "_SHAPES", shapes)
         patched.setattr(nodes_module, "_LOG_MAX", log_max)
         if is_cramped:
-            patched.setattr(shelves_module, "_SHAPES", 1)
             patched.setattr(shelves_module, "_SPARE_GROUPS", -1000)
-            patched.setitem(ClassShelves.__init__.__kwdefaults__, "capacity", 1)
+            patched.setattr(ClassShelves.__init__, "__kwdefaults__", {"capacity": 1})
         world = World()
-        for at, (what, more) in enumerate(history):
+        for name in NAMES[:2]:
+            take(world.nodes, (name, {}))
+        for at, (what, more) in enumerate([*(("set", volume) for volume in first), *history]):
             do(world, at, what=what, more=more)
             for claim in always:
                 world.compare(claim, frozenset())

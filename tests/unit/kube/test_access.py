@@ -15,8 +15,8 @@ from structlog.testing import CapturingLogger
 from scheduler.core.errors import ApiError, Forbidden, NotFound, Unavailable
 from scheduler.kube import access
 from scheduler.kube.access import KINDS_SERVED, PERMISSIONS, REVIEWS, LeaseName, SelfCheck
-from scheduler.kube.kinds import BUDGET, KINDS, NODE, POD, Discovery, KindSpec
-from scheduler.kube.writes import WRITES, Rule
+from scheduler.kube.kinds import BUDGET, CAPACITY, KINDS, NODE, POD, Discovery, KindSpec
+from scheduler.kube.writes import VOLUME_RULES, WRITES, Rule
 from scheduler.testing.clock import VirtualClock
 from tests.unit.kube.scripted import Asked, ScriptedTransport, until
 from tests.unit.kube.test_kinds import serves
@@ -97,10 +97,12 @@ async def bench(
     core: bytes | ApiError | None = None,
     apps: bytes | ApiError = ABSENT,
     policy: bytes | ApiError = ABSENT,
+    storage: bytes | ApiError = ABSENT,
     **answers: Any,
 ) -> AsyncIterator[Bench]:
     """Discovery and self-check, running."""
     by_path = {"/api/v1": core or serves("pods", "nodes"), "/apis/apps/v1": apps, "/apis/policy/v1": policy}
+    by_path |= {"/apis/storage.k8s.io/v1": storage, "/apis/storage.k8s.io/v1beta1": ABSENT}
     server, clock = Reviewer(by_path=by_path, **answers), VirtualClock()
     discovery = Discovery(server, clock, kinds=kinds)
     check = SelfCheck(server, clock, discovery, kinds=kinds, writes=writes, lease=lease)
@@ -216,6 +218,41 @@ async def test_a_permission_that_preemption_wants_is_named_with_what_suffers(
         assert world.problems() == [problem]
         assert (world.check.permissions(), world.check.minor(PERMISSIONS)) == (None, problem)
         assert world.said() == [("warning", problem)]
+
+
+@pytest.mark.parametrize("rule", VOLUME_RULES, ids=lambda rule: f"{rule.verb} {rule.resource}")
+async def test_a_permission_that_volumes_want_is_named_with_what_suffers(log: CapturingLogger, rule: Rule) -> None:
+    """Pods without volumes are bound all the same."""
+    async with bench(log, writes=[BIND, *VOLUME_RULES], forbidden={(rule.verb, rule.resource)}) as world:
+        await world.asked()
+
+        suffers = "pods whose volumes are yet to be bound stay pending"
+        problem = f"missing permission: {rule.verb} {rule.resource}: {suffers}"
+        assert (world.check.permissions(), world.check.minor(PERMISSIONS)) == (None, problem)
+        assert world.said() == [("warning", problem)]
+
+
+async def test_capacity_that_is_not_served_is_said_once(log: CapturingLogger) -> None:
+    """D5: one warning, and nobody is unready."""
+    async with bench(log, kinds=(POD, NODE, CAPACITY)) as world:
+        await world.asked()
+
+        suffers = "volumes are placed without asking whether there is room"
+        problem = f"not served: csistoragecapacities (storage.k8s.io/v1): {suffers}"
+        assert (world.check.kinds_served(), world.check.minor(KINDS_SERVED)) == (None, problem)
+        await world.clock.advance(300)
+        assert world.said() == [("warning", problem)]
+
+
+async def test_capacity_that_may_not_be_read_is_waited_for(log: CapturingLogger) -> None:
+    """D8: it is served, and without it there would be overcommitment."""
+    forbidden = {("list", "csistoragecapacities")}
+    storage = serves("csistoragecapacities")
+    async with bench(log, kinds=(POD, NODE, CAPACITY), storage=storage, forbidden=forbidden) as world:
+        await world.asked()
+
+        problem = "missing permission: list csistoragecapacities in group storage.k8s.io"
+        assert world.check.permissions() == problem
 
 
 async def test_nobody_asks_to_delete_pods_who_will_not(log: CapturingLogger) -> None:

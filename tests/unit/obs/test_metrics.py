@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from scheduler.obs.metrics import Metrics, exponential
+from scheduler.obs.instruments import exponential
+from scheduler.obs.metrics import Metrics
 
 
 @dataclass
@@ -45,6 +46,11 @@ def used() -> Metrics:
     metrics.binding_conflict("node")
     metrics.admission_rejection("OutOfcpu", "kubestow")
     metrics.loop_lag(0.001)
+    metrics.volumes.stage_error("bind")
+    metrics.volumes.write_conflict("PersistentVolume")
+    metrics.volumes.bind_wait("mixed", 0.3)
+    metrics.volumes.long_wait(30)
+    metrics.bind_volumes(bytes_in_flight=lambda: {"fast": 2**30}, capacity_version=lambda: "v1beta1")
     metrics.bind_gauges(
         pending=lambda: {"active": 3, "gated": 0},
         inflight_events=lambda: {"NodeAdd": 2},
@@ -105,6 +111,8 @@ def samples(metrics: Metrics) -> dict[tuple[str, frozenset[tuple[str, str]]], fl
         ("preemption_goroutines_execution_total", {"result": "success"}, 1),
         ("preemption_goroutines_execution_total", {"result": "error"}, 1),
         ("preemption_goroutines_duration_seconds_sum", {"result": "error"}, 0.5),
+        ("volume_scheduling_stage_error_total", {"operation": "bind"}, 1),
+        ("volume_capacity_api_info", {"version": "v1beta1"}, 1),
         ("pending_pods", {"queue": "active"}, 3),
         ("pending_pods", {"queue": "gated"}, 0),
         ("inflight_events", {"event": "NodeAdd"}, 2),
@@ -133,6 +141,13 @@ def test_upstream_names(name: str, labels: dict[str, str], value: float) -> None
         ("kubestow_preemptions_lost_total", {}, 1),
         ("kubestow_binding_conflicts_total", {"kind": "node"}, 1),
         ("kubestow_admission_rejections_total", {"reason": "OutOfcpu", "profile": "kubestow"}, 1),
+        ("kubestow_volume_write_conflicts_total", {"resource": "PersistentVolume"}, 1),
+        ("kubestow_volume_bind_wait_seconds_sum", {"kind": "mixed"}, 0.3),
+        ("kubestow_volume_bind_wait_seconds_bucket", {"kind": "mixed", "le": "0.25"}, 0),
+        ("kubestow_volume_bind_wait_seconds_bucket", {"kind": "mixed", "le": "0.5"}, 1),
+        ("kubestow_volume_bind_wait_seconds_bucket", {"kind": "mixed", "le": "600.0"}, 1),
+        ("kubestow_volume_bind_long_waits_total", {"after": "30"}, 1),
+        ("kubestow_volume_bytes_in_flight", {"storage_class": "fast"}, 2**30),
     ],
 )
 def test_our_names(name: str, labels: dict[str, str], value: float) -> None:
@@ -217,3 +232,23 @@ def test_leader_election_has_a_gauge_where_there_is_one() -> None:
     leads[0] = True
 
     assert (before, samples(metrics)[key]) == (0, 1)
+
+
+def test_the_binder_cache_is_a_family_without_samples() -> None:
+    """As upstream: registered, and never counted (docs/spec/volumes.md §10.2)."""
+    families = {f.name: f for f in text_string_to_metric_families(used().render().decode())}
+    family = families["scheduler_volume_binder_cache_requests"]
+
+    assert (family.type, list(family.samples)) == ("counter", [])
+
+
+def test_the_version_of_capacity_is_not_shown_before_it_is_known() -> None:
+    """D9: then there is one sample, always 1."""
+    metrics, versions = Metrics(process=False), [None, "v1", "none"]
+    metrics.bind_volumes(bytes_in_flight=dict, capacity_version=lambda: versions.pop(0))
+
+    shown = [
+        [(dict(labels), value) for (name, labels), value in samples(metrics).items() if name.endswith("api_info")]
+        for _ in range(3)
+    ]
+    assert shown == [[], [({"version": "v1"}, 1)], [({"version": "none"}, 1)]]

@@ -27,6 +27,14 @@ amounts = st.fixed_dictionaries(
     optional={"memory": st.sampled_from(("1Gi", "3Gi")), GPU: st.sampled_from(("1", "2"))},
 )
 held_ports = st.sampled_from(((), (), (), ("TCP/80",), ("TCP/80/10.0.0.1",), ("UDP/80", "TCP/81")))
+held_disks = st.sampled_from(
+    (
+        *([[]] * 5),
+        [{"name": "d", "awsElasticBlockStore": {"volumeID": "vol-1"}}],
+        [{"name": "d", "gcePersistentDisk": {"pdName": "d"}}],
+        [{"name": "d", "gcePersistentDisk": {"pdName": "d", "readOnly": True}}],
+    )
+)
 anti = st.sampled_from((None, None, None, away_from("x"), away_from("y", "host"), away_from("x", "rack")))
 own_terms = st.sampled_from((None, None, None, None, away_from("x"), away_from("y", "host"), near_to("x")))
 spreads = st.sampled_from(
@@ -75,6 +83,7 @@ def bound(draw: st.DrawFn, name: str, on: str | None = None) -> PodInfo:
         on=on or draw(st.sampled_from(NAMES)),
         requests=draw(amounts),
         ports=draw(held_ports),
+        volumes=draw(held_disks),
         affinity=draw(anti),
         leaving=draw(st.sampled_from(("", "", "", "", "preemptor", "other"))),
         scheduler=draw(st.sampled_from(("kubestow", "kubestow", "default-scheduler"))),
@@ -102,6 +111,7 @@ def unbound(draw: st.DrawFn, name: str, *, plain: bool = False) -> PodInfo:
         labels=draw(words),
         requests=draw(amounts),
         ports=draw(held_ports),
+        volumes=draw(held_disks),
         affinity=None if plain else draw(own_terms),
         topologySpreadConstraints=[] if plain else draw(spreads),
         tolerations=draw(st.sampled_from(([], [{"key": "t", "operator": "Exists"}]))),
@@ -118,6 +128,7 @@ def newcomers(draw: st.DrawFn, name: str) -> PodInfo:
         labels=draw(words),
         requests=draw(amounts),
         ports=draw(held_ports),
+        volumes=draw(held_disks),
         affinity=draw(anti),
         scheduler=draw(st.sampled_from(("kubestow", "default-scheduler"))),
     )

@@ -30,11 +30,16 @@ FILTERS: Final = (
     "NodeAffinity",
     "NodePorts",
     "NodeResourcesFit",
+    "VolumeRestrictions",
+    "NodeVolumeLimits",
+    "VolumeBinding",
+    "VolumeZone",
     "PodTopologySpread",
     "InterPodAffinity",
     "NodeDeclaredFeatures",
 )
 """Of the default profile, in its order; a test compares."""
+_WITH_STATE: Final = frozenset({"VolumeRestrictions"})
 _NOW: Final = "9999-01-01T00:00:00Z"
 
 
@@ -101,7 +106,10 @@ class Literal:
         assert slot is not None
         for plugin, made in self._plugins(fresh):
             if plugin not in skipping:
-                for no in made.filter(CycleState(), incoming, 1 << slot):
+                state = CycleState()
+                if plugin in _WITH_STATE:
+                    made.pre_filter(state, incoming, fresh.nodes.present)
+                for no in made.filter(state, incoming, 1 << slot):
                     assert isinstance(no, Rejection)
                     return no
         return None
@@ -124,7 +132,7 @@ class Literal:
         return fresh
 
     def _plugins(self, fresh: Cluster) -> Iterator[tuple[str, Any]]:
-        """The filters by name; none of them needs what its PreFilter left in the state of the attempt."""
+        """The filters by name; few of them need what their PreFilter left in the state of the attempt."""
         given = dataclasses.replace(handle(fresh), ours=self.ours)
         return ((name, BUILT_IN[name](None, given)) for name in FILTERS)
 

@@ -1,5 +1,7 @@
 """The PV controller actor: it joins, parts, and gives phases, in the order of the real one."""
 
+from typing import Any
+
 import pytest
 
 from scheduler.core.volumes import BIND_COMPLETED, BOUND_BY_CONTROLLER, SELECTED_NODE, STORAGE_PROVISIONERS
@@ -221,6 +223,21 @@ def test_it_can_lose_bindings() -> None:
     controller.look_again()
     controller.step()
     assert (volume_of(server), controller.bound) == ("a", 1)
+
+
+async def test_a_write_in_between_is_met_again() -> None:
+    """Somebody labels the claim as soon as its volume is taken: the binding is finished a little later."""
+    clock = VirtualClock()
+    server = server_with(NOW, a_pv("a", storage_class="i"), a_claim("c", storage_class="i"))
+
+    def meddle(_: str, resource: str, volume: dict[str, Any]) -> None:
+        if resource == "persistentvolumes" and "claimRef" in volume["spec"]:
+            server.patch("persistentvolumeclaims", "c", {"metadata": {"labels": {"seen": "yes"}}})
+
+    server.subscribe(meddle)
+    async with PersistentVolumeController(server, clock=clock):
+        await clock.advance(2)
+    assert volume_of(server) == "a"
 
 
 async def test_it_takes_its_time() -> None:

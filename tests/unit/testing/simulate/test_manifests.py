@@ -129,6 +129,33 @@ def test_a_stateful_set_s_pods_mount_their_claims(tmp_path: Path) -> None:
     ]
 
 
+def test_a_stateful_set_makes_its_claims(tmp_path: Path) -> None:
+    """One per pod and template, with what the template says, unless the input has it."""
+    objects = read(
+        tmp_path,
+        """
+        apiVersion: apps/v1
+        kind: StatefulSet
+        metadata: {name: db, namespace: ns}
+        spec:
+          replicas: 2
+          volumeClaimTemplates: [{metadata: {name: data, labels: {a: b}}, spec: {resources: {requests: {storage: 1Gi}}}}]
+          template: {spec: {containers: [{name: c}]}}
+        ---
+        apiVersion: v1
+        kind: PersistentVolumeClaim
+        metadata: {name: data-db-1, namespace: ns}
+        spec: {volumeName: v}
+        """,
+    )
+
+    claims = {each.name: each.value for each in objects if each.kind == "PersistentVolumeClaim"}
+    assert claims["data-db-0"]["metadata"] == {"labels": {"a": "b"}, "name": "data-db-0", "namespace": "ns"}
+    assert claims["data-db-0"]["spec"] == {"resources": {"requests": {"storage": "1Gi"}}}
+    assert claims["data-db-1"]["spec"] == {"volumeName": "v"}
+    assert len([each for each in objects if each.kind == "PersistentVolumeClaim"]) == 2
+
+
 @pytest.mark.parametrize(
     ("spec", "classes", "name", "made_up"),
     [

@@ -1,0 +1,113 @@
+"""What can help a pod whose volumes found no place (docs/spec/volumes.md §7.2).
+
+Wider than upstream ([B-11]): a limit that is lifted, a driver that registers, a driver that need not be there any more,
+and ephemeral volumes where one is detached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Final
+
+from scheduler.core.events import UPDATE, Action, ClusterEvent, Resource
+from scheduler.core.intree import TranslationError, translate_inline
+from scheduler.core.podinfo import PodInfo
+from scheduler.core.storage import CSIDriver, CSINode, VolumeAttachment
+from scheduler.core.volumes import PersistentVolumeClaim
+from scheduler.framework.hints import EventHint, Hint, Topics
+from scheduler.framework.shapes import everyone
+
+_CSI_NODE_CAME: Final = ClusterEvent(Resource.CSI_NODE, Action.ADD)
+_CSI_NODE_CHANGED: Final = ClusterEvent(Resource.CSI_NODE, UPDATE)
+_DRIVER: Final = ClusterEvent(Resource.CSI_DRIVER, UPDATE | Action.DELETE)
+_POD_GONE: Final = ClusterEvent(Resource.POD, Action.DELETE)
+_CLAIM_CAME: Final = ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD)
+_DETACHED: Final = ClusterEvent(Resource.VOLUME_ATTACHMENT, Action.DELETE)
+_CLAIMS: Final = "pods with claims"
+
+
+class Hints:
+    """The hints of one profile."""
+
+    def __init__(self, *, is_scaling: bool, as_upstream: bool) -> None:
+        self._is_scaling = is_scaling
+        self._as_upstream = as_upstream
+
+    def events(self) -> Sequence[EventHint]:
+        """Upstream's, and what it forgets."""
+        hints = [
+            EventHint(_CSI_NODE_CAME),
+            EventHint(_CSI_NODE_CHANGED, self._after_csi_node, everyone),
+            EventHint(_POD_GONE, _after_pod_gone, everyone),
+            EventHint(_CLAIM_CAME, _after_claim, _claims, Topics(_claims, _claim)),
+            EventHint(_DETACHED, self._after_detaching, self._waits_for, Topics(self._waits_for, _detached)),
+        ]
+        if self._is_scaling and not self._as_upstream:
+            hints.append(EventHint(_DRIVER, _after_driver, everyone))
+        return hints
+
+    def _after_csi_node(self, _pod: PodInfo, old: CSINode, new: CSINode) -> Hint:
+        """A limit has grown. Upstream takes no limit for one of 0, and a driver that was not there for one with 0."""
+        before, now = old.limits, new.limits
+        grew = any(limit > before.get(name, 0) for name, limit in now.items())
+        if not grew and not self._as_upstream:
+            registered = {driver.name for driver in old.spec.drivers}
+            grew = bool(before.keys() - now.keys()) or any(d.name not in registered for d in new.spec.drivers)
+        return Hint.QUEUE if grew else Hint.SKIP
+
+    def _after_detaching(self, pod: PodInfo, old: VolumeAttachment, _new: VolumeAttachment | None) -> Hint:
+        """In the order of the volumes; one that cannot be translated raises, which counts as QUEUE."""
+        for volume in pod.pod.spec.volumes:
+            if volume.persistent_volume_claim is not None or (volume.ephemeral is not None and not self._as_upstream):
+                return Hint.QUEUE
+            if volume not in pod.disks:
+                continue
+            try:
+                driver = translate_inline(volume, pod.pod.metadata.namespace).driver
+            except TranslationError as error:
+                raise TranslationError(f"converting volume({volume.name}) from inline to csi: {error}") from error
+            if driver == old.spec.attacher:
+                return Hint.QUEUE
+        return Hint.SKIP
+
+    def _waits_for(self, pod: PodInfo) -> frozenset[Hashable] | None:
+        """What `_after_detaching` hangs on; None for anything."""
+        topics: set[Hashable] = set()
+        if any(not use.is_ephemeral or not self._as_upstream for use in pod.claims):
+            topics.add(_CLAIMS)
+        for volume in pod.disks:
+            try:
+                topics.add(translate_inline(volume, pod.pod.metadata.namespace).driver)
+            except TranslationError:
+                return None
+        return frozenset(topics)
+
+
+def _after_pod_gone(_pod: PodInfo, old: PodInfo | None, _new: PodInfo | None) -> Hint:
+    """It had volumes attached, or was about to."""
+    if old is None or not (old.node_name or old.pod.status.nominated_node_name):
+        return Hint.SKIP
+    return Hint.QUEUE if old.claims or old.disks else Hint.SKIP
+
+
+def _after_claim(pod: PodInfo, _old: PersistentVolumeClaim | None, new: PersistentVolumeClaim) -> Hint:
+    return Hint.QUEUE if any(use.key == new.key for use in pod.claims) else Hint.SKIP
+
+
+def _after_driver(_pod: PodInfo, old: CSIDriver, new: CSIDriver | None) -> Hint:
+    """It had to be on the node, and need not any more."""
+    had_to, has_to = (d is not None and d.spec.prevent_pod_scheduling_if_missing for d in (old, new))
+    return Hint.QUEUE if had_to and not has_to else Hint.SKIP
+
+
+def _claims(pod: PodInfo) -> tuple[Hashable, ...]:
+    return tuple(use.key for use in pod.claims)
+
+
+def _claim(_old: PersistentVolumeClaim | None, new: PersistentVolumeClaim) -> tuple[Hashable, ...]:
+    return (new.key,)
+
+
+def _detached(old: VolumeAttachment, _new: VolumeAttachment | None) -> Iterator[Hashable]:
+    yield _CLAIMS
+    yield old.spec.attacher

@@ -1,0 +1,266 @@
+"""The controllers of volumes: our actors beside our server, the real kube-controller-manager beside the real one.
+
+Each test says how things stand in the end; where the two disagree, the actors are wrong.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import aiohttp
+import pytest
+
+from scheduler.core.volumes import BIND_COMPLETED, BOUND_BY_CONTROLLER, SELECTED_NODE, STORAGE_PROVISIONERS
+from scheduler.testing.actors import EphemeralVolumeController, PersistentVolumeController, ProtectionController
+from scheduler.testing.apiserver import ApiServer
+from scheduler.testing.builders import Builder, pod
+from scheduler.testing.volumebuilders import a_claim, a_class, a_pv
+from tests.contract.conftest import PATIENCE_S, Api, Object, _compact_ours, _with_namespace
+from tests.e2e.controlplane.gate import binaries_or_skip
+from tests.e2e.controlplane.harness import ControlPlane
+
+CONTROLLERS = (
+    "persistentvolume-binder-controller",
+    "persistentvolume-protection-controller",
+    "persistentvolumeclaim-protection-controller",
+    "ephemeral-volume-controller",
+)
+MARKS = {BIND_COMPLETED: "yes", BOUND_BY_CONTROLLER: "yes"}
+
+
+@pytest.fixture(scope="module")
+def managed() -> Iterator[ControlPlane]:
+    """A control plane of its own: its controllers act on all there is."""
+    binaries_or_skip("etcd", "kube-apiserver", "kube-controller-manager")
+    plane = ControlPlane()
+
+    async def start() -> None:
+        await plane.start()
+        await plane.start_controllers(CONTROLLERS)
+
+    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+        runner.run(start())
+    yield plane
+    plane.stop()
+
+
+@pytest.fixture(params=["actors", pytest.param("kube-controller-manager", marks=pytest.mark.e2e)])
+def plane(request: pytest.FixtureRequest) -> ControlPlane | None:
+    """In place of the suite's own."""
+    if request.param == "actors":
+        return None
+    started: ControlPlane = request.getfixturevalue("managed")
+    return started
+
+
+@pytest.fixture
+async def api(plane: ControlPlane | None) -> AsyncIterator[Api]:
+    """A server whose controllers run, with an empty namespace."""
+    async with contextlib.AsyncExitStack() as running:
+        if plane is None:
+            server = await running.enter_async_context(ApiServer())
+            for actor in (PersistentVolumeController, EphemeralVolumeController, ProtectionController):
+                await running.enter_async_context(actor(server))
+            http = await running.enter_async_context(aiohttp.ClientSession(server.url))
+            yield await _with_namespace(Api(http, is_real=False, compact=_compact_ours(server)))
+        else:
+            http = await running.enter_async_context(plane.client())
+            yield await _with_namespace(Api(http, is_real=True, compact=_compact_nothing))
+
+
+async def _compact_nothing() -> None:
+    """Not asked for here."""
+
+
+class World:
+    """One test's volumes, classes and claims. Names of cluster-scoped objects are the test's own."""
+
+    def __init__(self, api: Api) -> None:
+        self.api = api
+        self.claims = api.at("v1", "persistentvolumeclaims")
+
+    def own(self, name: str) -> str:
+        return f"{name}-{self.api.ns}"
+
+    def volume(self, name: str) -> str:
+        return f"/api/v1/persistentvolumes/{self.own(name)}"
+
+    async def make(self, path: str, built: Builder[Any]) -> Object:
+        manifest = built.obj()
+        manifest["metadata"].pop("namespace", None)
+        answer = await self.api("POST", path, manifest)
+        assert answer.status == 201, answer.body
+        made: Object = answer.body
+        return made
+
+    async def a_class(self, name: str, provisioner: str = "kubernetes.io/no-provisioner", *, waits: bool) -> str:
+        built = a_class(self.own(name), provisioner)
+        await self.make("/apis/storage.k8s.io/v1/storageclasses", built if waits else built.immediate())
+        return self.own(name)
+
+    async def get(self, path: str) -> Object | None:
+        answer = await self.api("GET", path)
+        return answer.body if answer.status == 200 else None
+
+    async def until(self, path: str, holds: Callable[[Object], bool]) -> Object:
+        """The object, once that holds."""
+        async with asyncio.timeout(PATIENCE_S):
+            while (found := await self.get(path)) is None or not holds(found):
+                await asyncio.sleep(0.02)
+        return found
+
+    async def gone(self, path: str) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while await self.get(path) is not None:
+                await asyncio.sleep(0.02)
+
+
+def phase(wanted: str) -> Callable[[Object], bool]:
+    return lambda obj: bool(obj["status"].get("phase") == wanted)
+
+
+def annotations(obj: Object) -> dict[str, str]:
+    found: dict[str, str] = obj["metadata"].get("annotations", {})
+    return found
+
+
+@pytest.fixture
+def world(api: Api) -> World:
+    return World(api)
+
+
+async def _bound(world: World, class_name: str) -> tuple[Object, Object]:
+    """A volume `a` and a claim `c` of an Immediate class, once they have each other."""
+    await world.make("/api/v1/persistentvolumes", a_pv(world.own("a"), "3Gi", class_name))
+    await world.make(world.claims, a_claim("c", "2Gi", class_name))
+    claim = await world.until(f"{world.claims}/c", phase("Bound"))
+    return await world.until(world.volume("a"), phase("Bound")), claim
+
+
+async def test_an_immediate_claim_gets_the_smallest(world: World) -> None:
+    """With every mark on both sides."""
+    class_name = await world.a_class("i", waits=False)
+    await world.make("/api/v1/persistentvolumes", a_pv(world.own("large"), "9Gi", class_name))
+    await world.until(world.volume("large"), phase("Available"))
+    await world.make("/api/v1/persistentvolumes", a_pv(world.own("a"), "3Gi", class_name))
+    await world.until(world.volume("a"), phase("Available"))
+    await world.make(world.claims, a_claim("c", "2Gi", class_name))
+    claim = await world.until(f"{world.claims}/c", phase("Bound"))
+    volume = await world.until(world.volume("a"), phase("Bound"))
+    assert (claim["spec"]["volumeName"], annotations(claim)) == (world.own("a"), MARKS)
+    assert claim["status"] == {"phase": "Bound", "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "3Gi"}}
+    reference = volume["spec"]["claimRef"]
+    assert annotations(volume) == {BOUND_BY_CONTROLLER: "yes"}
+    assert {key: reference[key] for key in reference if key != "resourceVersion"} == {
+        "kind": "PersistentVolumeClaim",
+        "apiVersion": "v1",
+        "namespace": world.api.ns,
+        "name": "c",
+        "uid": claim["metadata"]["uid"],
+    }
+    assert (await world.until(world.volume("large"), phase("Available")))["spec"].get("claimRef") is None
+
+
+@pytest.mark.parametrize("by_user", [True, False], ids=["a user's choice", "a scheduler's choice"])
+async def test_a_claim_that_waits_gets_the_volume_that_names_it(world: World, by_user: bool) -> None:
+    """And nothing before."""
+    class_name = await world.a_class("w", waits=True)
+    await world.make("/api/v1/persistentvolumes", a_pv(world.own("a"), "3Gi", class_name))
+    made = await world.make(world.claims, a_claim("c", "2Gi", class_name))
+    await world.until(world.volume("a"), phase("Available"))
+    uid = "" if by_user else made["metadata"]["uid"]
+    meant = a_pv("x").claimed_by("c", world.api.ns, uid=uid, by_controller=not by_user).obj()
+    patch = {"metadata": {"annotations": annotations(meant)}, "spec": {"claimRef": meant["spec"]["claimRef"]}}
+    assert (await world.api.merge(world.volume("a"), patch)).status == 200
+    claim = await world.until(f"{world.claims}/c", phase("Bound"))
+    volume = await world.until(world.volume("a"), phase("Bound"))
+    assert (claim["spec"]["volumeName"], annotations(claim)) == (world.own("a"), MARKS)
+    assert volume["spec"]["claimRef"]["uid"] == claim["metadata"]["uid"]
+    assert annotations(volume) == ({} if by_user else {BOUND_BY_CONTROLLER: "yes"})
+
+
+@pytest.mark.parametrize("waits", [True, False], ids=["once a node is chosen", "at once if it does not wait"])
+async def test_a_claim_asks_its_provisioner(world: World, waits: bool) -> None:
+    """By both annotations."""
+    class_name = await world.a_class("p", "d.example", waits=waits)
+    made = await world.make(world.claims, a_claim("c", "2Gi", class_name))
+    if waits:
+        assert annotations(made) == {}
+        await world.api.merge(f"{world.claims}/c", {"metadata": {"annotations": {SELECTED_NODE: "n"}}})
+    claim = await world.until(f"{world.claims}/c", lambda obj: STORAGE_PROVISIONERS[0] in annotations(obj))
+    chosen = {SELECTED_NODE: "n"} if waits else {}
+    assert annotations(claim) == dict.fromkeys(STORAGE_PROVISIONERS, "d.example") | chosen
+    assert claim["status"] == {"phase": "Pending"}
+
+
+@pytest.mark.parametrize("by_user", [True, False], ids=["a user's volume stays meant", "another's is taken back"])
+async def test_a_second_volume_for_a_bound_claim_is_free_again(world: World, by_user: bool) -> None:
+    """The loser of a race."""
+    class_name = await world.a_class("i", waits=False)
+    _, claim = await _bound(world, class_name)
+    second = a_pv(world.own("b"), "3Gi", class_name)
+    uid = claim["metadata"]["uid"]
+    await world.make(
+        "/api/v1/persistentvolumes", second.claimed_by("c", world.api.ns, uid=uid, by_controller=not by_user)
+    )
+    volume = await world.until(world.volume("b"), phase("Available"))
+    volume = await world.until(world.volume("b"), lambda obj: "uid" not in obj["spec"].get("claimRef", {}))
+    assert ("claimRef" in volume["spec"], annotations(volume)) == (by_user, {})
+
+
+async def test_a_claim_that_goes_releases_its_volume(world: World) -> None:
+    """It is kept, and meant for the one that was; a claim of the same name is another."""
+    class_name = await world.a_class("i", waits=False)
+    volume, _ = await _bound(world, class_name)
+    await world.api("DELETE", f"{world.claims}/c")
+    await world.gone(f"{world.claims}/c")
+    released = await world.until(world.volume("a"), phase("Released"))
+    assert released["spec"]["claimRef"] == volume["spec"]["claimRef"]
+    await world.make(world.claims, a_claim("c", "2Gi", class_name))
+    await world.api("DELETE", world.volume("a"))
+    await world.gone(world.volume("a"))
+    assert (await world.until(f"{world.claims}/c", phase("Pending")))["spec"].get("volumeName") is None
+
+
+async def test_a_volume_that_goes_loses_its_claim(world: World) -> None:
+    """Not before somebody takes the protection away."""
+    class_name = await world.a_class("i", waits=False)
+    await _bound(world, class_name)
+    await world.api("DELETE", world.volume("a"))
+    await world.api.merge(world.volume("a"), {"metadata": {"finalizers": None}})
+    lost = await world.until(f"{world.claims}/c", phase("Lost"))
+    assert (lost["status"], lost["spec"]["volumeName"]) == ({"phase": "Lost"}, world.own("a"))
+
+
+async def test_a_claim_in_use_stays(world: World) -> None:
+    """Until its last pod on a node has gone."""
+    class_name = await world.a_class("i", waits=False)
+    await _bound(world, class_name)
+    await world.make(world.api.pods, pod("p").pvc("c").bound_to("n"))
+    await world.api("DELETE", f"{world.claims}/c")
+    await world.api("DELETE", f"{world.api.pods}/p?gracePeriodSeconds=0")
+    await world.gone(f"{world.claims}/c")
+    await world.until(world.volume("a"), phase("Released"))
+
+
+async def test_an_ephemeral_volume_gets_its_claim(world: World) -> None:
+    """The pod's own, with what its template says."""
+    user = await world.make(world.api.pods, pod("p").ephemeral("v", "2Gi", "some"))
+    claim = await world.until(f"{world.claims}/p-v", lambda _: True)
+    assert claim["metadata"]["ownerReferences"] == [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "name": "p",
+            "uid": user["metadata"]["uid"],
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+    ]
+    assert claim["spec"] == {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "2Gi"}},
+        "storageClassName": "some",
+        "volumeMode": "Filesystem",
+    }

@@ -1,0 +1,157 @@
+"""Capacity objects on servers of every age, and through an upgrade, with the whole daemon (docs/spec/volumes.md §8)."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from scheduler.app import Daemon
+from scheduler.cache.capacities import Capacities
+from scheduler.core.clock import SystemClock
+from scheduler.testing.apiserver import ApiServer
+from scheduler.testing.apiserver.resources import LIKE_1_23, LIKE_1_25, LIKE_1_36
+from tests.integration.daemon import Rig, options, until
+
+CAPACITY = "csistoragecapacities"
+NOWHERE = tuple(entry for entry in LIKE_1_23 if entry != "storage.k8s.io/v1beta1")
+
+
+class ShortMinutes(SystemClock):
+    """Sleeping for half a minute or more takes a twentieth of a second."""
+
+    async def sleep(self, delay_s: float) -> None:
+        await super().sleep(0.05 if delay_s >= 30 else delay_s)
+
+
+@asynccontextmanager
+async def running(served: Sequence[str], version: str = "auto") -> AsyncIterator[Rig]:
+    """A daemon on a server that has these kinds, with one capacity object `a` where there can be any."""
+    async with ApiServer(served=LIKE_1_25) as server:
+        offer(server, "a")
+        server.serve(served)
+        asked = replace(options(server.url), csi_storage_capacity_api_version=version)
+        daemon = Daemon(asked, clock=ShortMinutes())
+        try:
+            await daemon.start()
+            yield Rig(server, daemon)
+        finally:
+            await daemon.stop()
+
+
+def offer(server: ApiServer, name: str, room: str = "1Gi") -> None:
+    metadata = {"name": name, "namespace": "default"}
+    selector: dict[str, Any] = {"matchLabels": {}}
+    server.create(CAPACITY, {"metadata": metadata, "storageClassName": "s", "nodeTopology": selector, "capacity": room})
+
+
+def capacities(world: Rig) -> Capacities:
+    return world.daemon.decisions.cluster.volumes.capacities
+
+
+def state(world: Rig) -> tuple[str | None, bool, int]:
+    """The version that is mirrored, whether capacity is looked at, how many objects there are."""
+    known = capacities(world)
+    return world.daemon.mirrors.capacity_version(), known.is_served, len(known)
+
+
+async def shows(world: Rig, *wanted: object) -> None:
+    await until(lambda: world.daemon._is_synced and state(world) == wanted, lambda: f"{state(world)}, not {wanted}")
+
+
+@pytest.mark.parametrize(
+    ("served", "told", "wanted"),
+    [
+        pytest.param(LIKE_1_23, "auto", ("v1beta1", True, 1), id="1.23: only v1beta1"),
+        pytest.param(LIKE_1_25, "auto", ("v1", True, 1), id="1.25: both, the better one"),
+        pytest.param(LIKE_1_36, "auto", ("v1", True, 1), id="1.27: only v1"),
+        pytest.param(NOWHERE, "auto", ("none", False, 0), id="neither: room everywhere"),
+        pytest.param(LIKE_1_25, "v1beta1", ("v1beta1", True, 1), id="both, and v1beta1 is told"),
+        pytest.param(LIKE_1_36, "v1beta1", ("none", False, 0), id="v1beta1 is told and not there"),
+        pytest.param(LIKE_1_25, "none", ("none", False, 0), id="told not to look"),
+    ],
+)
+async def test_servers_of_every_age(served: Sequence[str], told: str, wanted: tuple[object, ...]) -> None:
+    """D1, D2, D3, D5, D9: one version is watched or none, and pods are scheduled in any case."""
+    async with running(served, told) as world:
+        await shows(world, *wanted)
+        world.node("n1")
+        world.pod("p")
+        await world.bound("p")
+        assert len(world.daemon.mirrors.reflectors) > 3
+        world.daemon.metrics.sample()
+        info = f'scheduler_volume_capacity_api_info{{version="{wanted[0]}"}} 1.0'
+        assert info in world.daemon.metrics.render().decode()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "versions"),
+    [
+        pytest.param(LIKE_1_23, LIKE_1_36, ("v1beta1", "v1"), id="upgraded over the versions that have both"),
+        pytest.param(LIKE_1_36, LIKE_1_23, ("v1", "v1beta1"), id="set back"),
+        pytest.param(LIKE_1_25, LIKE_1_23, ("v1", "v1beta1"), id="set back from both"),
+    ],
+)
+async def test_an_upgrade_in_flight(before: Sequence[str], after: Sequence[str], versions: tuple[str, str]) -> None:
+    """D6: the other version is found, and what came meanwhile is seen; nothing was ever missing."""
+    async with running(before) as world:
+        await shows(world, versions[0], True, 1)
+        least = len(capacities(world))
+        world.server.serve(after)
+        offer(world.server, "b", "2Gi")
+
+        def has_moved() -> bool:
+            nonlocal least
+            least = min(least, len(capacities(world)))
+            return state(world) == (versions[1], True, 2)
+
+        await until(has_moved, lambda: str(state(world)))
+        assert least == 1
+        offer(world.server, "c")
+        await shows(world, versions[1], True, 3)
+
+
+async def test_it_goes_and_comes_back() -> None:
+    """D5, D7: without it nobody is refused for want of room; from the first picture on it counts again."""
+    async with running(LIKE_1_36) as world:
+        await shows(world, "v1", True, 1)
+        world.server.serve(NOWHERE)
+        await shows(world, "none", False, 1)
+        lag = world.daemon.mirrors.lag("CSIStorageCapacity")
+        assert lag is not None
+        assert not lag.matters
+        world.server.serve(LIKE_1_23)
+        await shows(world, "v1beta1", True, 1)
+        assert world.daemon.mirrors.lag("CSIStorageCapacity") is None
+
+
+async def test_it_appears() -> None:
+    """D7: what was never there is asked for again and again."""
+    async with running(NOWHERE) as world:
+        await shows(world, "none", False, 0)
+        world.server.serve(LIKE_1_36)
+        await shows(world, "v1", True, 1)
+
+
+async def test_what_may_not_be_read_is_waited_for() -> None:
+    """D8: no decision without it, and no other version is tried; given the permission, all goes on."""
+    async with ApiServer(served=LIKE_1_25) as server:
+        offer(server, "a")
+        server.forbidden.update({("list", CAPACITY), ("watch", CAPACITY)})
+        daemon = Daemon(options(server.url), clock=ShortMinutes())
+        try:
+            await daemon.start()
+            world = Rig(server, daemon)
+
+            def is_told() -> bool:
+                lag = daemon.mirrors.lag("CSIStorageCapacity")
+                return lag is not None and lag.matters and "forbidden" in lag.why
+
+            await until(is_told, lambda: str(daemon.mirrors.lag("CSIStorageCapacity")))
+            assert not daemon._is_synced
+            assert capacities(world).is_served
+            server.forbidden.clear()
+            await shows(world, "v1", True, 1)
+        finally:
+            await daemon.stop()

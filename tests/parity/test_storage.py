@@ -1,0 +1,255 @@
+"""The short form of storage, and the words for what is written to it: what the recordings with volumes rest on."""
+
+import pytest
+
+from scheduler.testing.apiserver import ApiServer
+from tests.parity.api import InProcess, create_whole, put_settings, wipe
+from tests.parity.random_volumes import VOLUME_SEEDS, volume_seed
+from tests.parity.scenario import Scenario, scenario
+from tests.parity.storage import OTHER_UID, uid_to_come
+from tests.parity.suite import volume_ones
+from tests.parity.volumes import changes, hand_over, put_volumes, volumes, will_be_for, will_be_for_node, will_be_marked
+from tests.parity.words import Json
+
+SELECTED = "volume.kubernetes.io/selected-node"
+
+
+def of(**short: Json) -> Scenario:
+    return scenario("g", {"id": "x", "asked": {}, **short})
+
+
+@pytest.mark.parametrize(
+    "short",
+    [
+        pytest.param({"pvs": {"v": {"on": {}}}}, id="of a PV"),
+        pytest.param({"claims": {"c": {"for": "v"}}}, id="of a claim"),
+        pytest.param({"classes": {"w": {"mode": "Immediate"}}}, id="of a class"),
+        pytest.param({"csi_nodes": {"n": {"limits": {}}}}, id="of a CSINode"),
+        pytest.param({"csi_drivers": {"d": {"storageCapacity": True}}}, id="of a CSIDriver"),
+        pytest.param({"capacities": {"o": {"class": "w", "on": {}}}}, id="of a capacity"),
+        pytest.param({"attachments": {"a": {"attacher": "d", "node": "n", "volume": "v"}}}, id="of an attachment"),
+        pytest.param({"asked": {"p": {"volumes": [{"gce": "d", "lun": 1}]}}}, id="of a pod's volume"),
+        pytest.param({"asked": {"p": {"volumes": [{"disk": "d"}]}}}, id="of the kind of a pod's volume"),
+    ],
+)
+def test_an_unknown_word_is_an_error(short: Json) -> None:
+    """A slip of the pen must not make a scenario that tests nothing."""
+    with pytest.raises(ValueError, match="no such word"):
+        of(**short)
+
+
+def test_the_short_form_of_a_pv() -> None:
+    """Defaults, its place, and whose it is."""
+    plain, mine = of(
+        pvs={"a b": {}, "mine": {"class": "w", "from": {"zone": "z", "k": ["1", "2"]}, "for": "red/c", "uid": "other"}}
+    ).storage.volumes
+
+    assert (plain["metadata"], plain["status"]) == ({"name": "a-b"}, {"phase": "Available"})
+    assert plain["spec"] == {
+        "capacity": {"storage": "1Gi"},
+        "accessModes": ["ReadWriteOnce"],
+        "hostPath": {"path": "/a-b"},
+    }
+    assert mine["spec"]["claimRef"] == {"namespace": "red", "name": "c", "uid": OTHER_UID}
+    (term,) = mine["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"]
+    assert [(one["key"], one["values"]) for one in term["matchExpressions"]] == [
+        ("topology.kubernetes.io/zone", ["z"]),
+        ("k", ["1", "2"]),
+    ]
+
+
+def test_the_short_form_of_a_claim() -> None:
+    """What makes it bound, and what does not."""
+    bound, named, selected = of(
+        claims={"b": {"bound": "v"}, "n": {"volume": "v", "phase": "Lost"}, "s": {"selected": "", "owner": "a pod"}}
+    ).storage.claims
+
+    assert (bound["spec"]["volumeName"], bound["status"]["phase"]) == ("v", "Bound")
+    assert bound["metadata"]["annotations"] == {"pv.kubernetes.io/bind-completed": "yes"}
+    assert ("annotations" in named["metadata"], named["status"]["phase"]) == (False, "Lost")
+    assert selected["metadata"]["annotations"] == {SELECTED: ""}
+    assert selected["metadata"]["ownerReferences"] == [
+        {"apiVersion": "v1", "kind": "Pod", "name": "a-pod", "controller": True}
+    ]
+
+
+def test_storage_counts_for_the_digest() -> None:
+    """Each part of it: a recording is of this scenario."""
+    several: tuple[Json, ...] = (
+        {},
+        {"pvs": {"v": {}}},
+        {"pvs": {"v": {"leaving": True}}},
+        {"claims": {"v": {}}},
+        {"classes": {"v": {}}},
+    )
+
+    assert len({of(**short).digest() for short in several}) == len(several)
+
+
+WHOLE: Json = {
+    "classes": {"w": {}},
+    "pods": {"owner": {"at": "n", "volumes": [{"ephemeral": "data"}]}},
+    "pvs": {
+        "free": {},
+        "mine": {"for": "c", "uid": "own"},
+        "going": {"leaving": True},
+        "gone": {"for": "c", "uid": "other", "phase": "Released"},
+    },
+    "claims": {
+        "c": {"class": "w"},
+        "lost": {"bound": "v", "phase": "Lost"},
+        "owner-data": {"owner": "owner"},
+        "later-data": {"owner": "later"},
+        "far": {"namespace": "red"},
+    },
+}
+
+
+async def test_everything_is_stored_as_it_is_written() -> None:
+    """Phases, uids that were not known, and what is being deleted; and wiped, finalizers or not."""
+    async with ApiServer() as server:
+        api, one = InProcess(server), of(**WHOLE)
+        server.ensure_namespace("red")
+        await put_settings(api, one)
+        (owner,) = one.pods
+        await create_whole(api, owner)
+
+        await put_volumes(api, one)
+
+        stored = await volumes(api)
+        claim = stored["PersistentVolumeClaim", "default/c"]
+        uid = server.get("Pod", "owner")["metadata"]["uid"]
+        assert stored["PersistentVolume", "/mine"]["spec"]["claimRef"]["uid"] == claim["metadata"]["uid"]
+        assert stored["PersistentVolume", "/gone"]["status"]["phase"] == "Released"
+        assert stored["PersistentVolumeClaim", "default/lost"]["status"]["phase"] == "Lost"
+        assert "deletionTimestamp" in stored["PersistentVolume", "/going"]["metadata"]
+        assert _owner(stored, "owner-data") == uid
+        assert _owner(stored, "later-data") == uid_to_come("later")
+        assert ("PersistentVolumeClaim", "red/far") in stored
+
+        await wipe(api)
+        assert await volumes(api) == {}
+
+
+async def test_a_claim_is_handed_over_to_the_pod_that_it_was_made_for() -> None:
+    """Its owner is known only when that is there."""
+    async with ApiServer() as server:
+        api = InProcess(server)
+        one = of(claims={"later-data": {"owner": "later"}, "x": {}}, asked={"later": {}})
+        await put_volumes(api, one)
+
+        later = await api.create(one.asked["later"])
+        await hand_over(api, one, later)
+
+        assert _owner(await volumes(api), "later-data") == later["metadata"]["uid"]
+
+
+def _owner(stored: dict[tuple[str, str], Json], name: str) -> str:
+    (owner,) = stored["PersistentVolumeClaim", f"default/{name}"]["metadata"]["ownerReferences"]
+    return str(owner["uid"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "patch", "told"),
+    [
+        pytest.param("PersistentVolume", "v", {"metadata": {"labels": None}}, (), id="nothing"),
+        pytest.param(
+            "PersistentVolumeClaim",
+            "c",
+            {"metadata": {"annotations": {SELECTED: "n1"}}},
+            (will_be_for_node("default/c", "n1"),),
+            id="a node is selected",
+        ),
+        pytest.param(
+            "PersistentVolumeClaim", "s", {"metadata": {"annotations": None}}, (f"claim default/s: no {SELECTED}",),
+            id="a node is selected no more",
+        ),
+        pytest.param(
+            "PersistentVolume",
+            "v",
+            {"metadata": {"annotations": {"pv.kubernetes.io/bound-by-controller": "yes"}}},
+            (will_be_marked("v"),),
+            id="a mark",
+        ),
+        pytest.param(
+            "PersistentVolume",
+            "v",
+            {"spec": {"persistentVolumeReclaimPolicy": "Delete"}},
+            ("pv v: persistentVolumeReclaimPolicy Delete",),
+            id="something that nobody should write",
+        ),
+    ],
+)  # fmt: skip
+async def test_what_was_written_in_words(kind: str, name: str, patch: Json, told: tuple[str, ...]) -> None:
+    """Whatever it is."""
+    async with ApiServer() as server:
+        api = InProcess(server)
+        await put_volumes(api, of(pvs={"v": {}}, claims={"c": {}, "s": {"selected": "n"}}))
+        before = await volumes(api)
+
+        await api.patch(kind, name, "default", patch)
+
+        assert changes(before, await volumes(api)) == told
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        pytest.param({}, will_be_for("v", "default/c"), id="as it is to be"),
+        pytest.param(
+            {"uid": None},
+            "pv v: claimRef PersistentVolumeClaim v1 default/c, no uid, its version",
+            id="without the uid",
+        ),
+        pytest.param(
+            {"uid": OTHER_UID, "resourceVersion": "1"},
+            "pv v: claimRef PersistentVolumeClaim v1 default/c, another uid, another version",
+            id="of an earlier claim",
+        ),
+    ],
+)
+async def test_a_claim_ref_in_words(changed: Json, told: str) -> None:
+    """Uids and versions differ from server to server: the words do not."""
+    async with ApiServer() as server:
+        api = InProcess(server)
+        await put_volumes(api, of(pvs={"v": {}}, claims={"c": {}}))
+        before = await volumes(api)
+        meant = before["PersistentVolumeClaim", "default/c"]["metadata"]
+        whole = {"kind": "PersistentVolumeClaim", "apiVersion": "v1", "namespace": "default", "name": "c"}
+
+        reference = whole | {"uid": meant["uid"], "resourceVersion": meant["resourceVersion"]} | changed
+        await api.patch("PersistentVolume", "v", "", {"spec": {"claimRef": reference}})
+
+        assert changes(before, await volumes(api)) == (told,)
+
+
+def test_a_seed_makes_one_scenario() -> None:
+    """The same twice, and another for each seed."""
+    assert volume_seed(3) == volume_seed(3)
+    assert len({one.digest() for one in volume_ones()}) == len(VOLUME_SEEDS)
+
+
+def test_no_two_pvs_are_of_one_size() -> None:
+    """Else chance would choose."""
+    sizes = [[volume["spec"]["capacity"]["storage"] for volume in one.storage.volumes] for one in volume_ones()]
+
+    assert [len(set(some)) for some in sizes] == [len(some) for some in sizes]
+
+
+def test_random_scenarios_are_rich() -> None:
+    """Everything that the plugins look at occurs, most of it often."""
+    drawn = volume_ones()
+    settings = [item for one in drawn for item in one.storage.settings]
+    claims = [claim for one in drawn for claim in one.storage.claims]
+    text = str([(one.storage, one.pods, one.asked) for one in drawn])
+
+    assert sum("volumeName" in claim["spec"] for claim in claims) > 100
+    assert sum("volumeName" not in claim["spec"] for claim in claims) > 100
+    assert sum("ownerReferences" in claim["metadata"] for claim in claims) > 10
+    assert sum(len(one.storage.leaving) for one in drawn) > 10
+    for kind in ("CSINode", "CSIStorageCapacity", "VolumeAttachment", "CSIDriver"):
+        assert sum(item["kind"] == kind for item in settings) > 20, kind
+    for word in ("claimRef", SELECTED, "ReadWriteOncePod", "Block", "gold", "allowedTopologies", "migrated-plugins"):
+        assert text.count(word) > 10, word
+    for word in ("nodeAffinity", "matchLabels", "gcePersistentDisk", "awsElasticBlockStore", "ephemeral", "Released"):
+        assert text.count(word) > 5, word

@@ -1,0 +1,102 @@
+"""Ways to get volumes wrong, most of them one gate of docs/spec/volumes.md §3.3.2 left open: the suite must notice each.
+
+Caches keep what the gates said of every PV; so a mutant has to be there before the daemon is.
+"""
+
+from collections.abc import Callable, Container, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final
+from unittest.mock import patch
+
+from scheduler.cache import shelves
+from scheduler.cache.nodegroups import where_affinity
+from scheduler.cache.shelves import ClassShelves, Kind, Wish
+from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim, is_for
+
+_PVS: Final = "scheduler.cache.pvs"
+_SHELVES: Final = "scheduler.cache.shelves.ClassShelves"
+_FINDING: Final = "scheduler.plugins.volumebinding.finding"
+_VOLUME: Final = "scheduler.core.volumes.PersistentVolume"
+_CLAIM: Final = "scheduler.core.volumes.PersistentVolumeClaim"
+_AVAILABLE: Final = "Available"
+
+_smallest, _first = ClassShelves.smallest, ClassShelves._first
+
+
+def _with_those_of_the_pod(rows: ClassShelves, slot: int, claim: PersistentVolumeClaim, wish: Wish, **_: object) -> Any:
+    return _smallest(rows, slot, claim, wish, besides=())
+
+
+def _largest(
+    rows: ClassShelves, slot: int, claim: PersistentVolumeClaim, wish: Wish, *, besides: Container[str]
+) -> str | None:
+    seen = [row.name for row in rows.rows if row is not None and row.name in besides]
+    largest = None
+    while (name := _smallest(rows, slot, claim, wish, besides=seen)) is not None:
+        seen.append(name)
+        largest = name
+    return largest
+
+
+def _of_any_size(rows: ClassShelves, shelf: list[tuple[int, str, int]], _: int, turn: int, **rest: Any) -> Any:
+    return _first(rows, shelf, 0, turn, **rest)
+
+
+def _free(
+    *, claimed: bool = False, of_any_phase: bool = False, leaving: bool = False
+) -> Callable[[PersistentVolume], bool]:
+    def is_free(volume: PersistentVolume) -> bool:
+        return (
+            (claimed or volume.spec.claim_ref is None)
+            and (of_any_phase or volume.status.phase == _AVAILABLE)
+            and (leaving or volume.metadata.deletion_timestamp is None)
+        )
+
+    return is_free
+
+
+def _by_name(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
+    reference = volume.spec.claim_ref
+    return is_for(volume, claim) or (reference is not None and reference.key == claim.key)
+
+
+def _admits(*ignored: str) -> Callable[[Wish, Kind], bool]:
+    def admits(wish: Wish, kind: Kind) -> bool:
+        return (
+            ("volume_mode" in ignored or wish.volume_mode == kind.volume_mode)
+            and ("attributes_class" in ignored or wish.attributes_class == kind.attributes_class)
+            and ("access_modes" in ignored or wish.access_modes <= kind.access_modes)
+        )
+
+    return admits
+
+
+_Patches = Mapping[str, object]
+_MUTATIONS: Final[Mapping[str, _Patches]] = {
+    "gate 1: a PV is given to two claims": {f"{_SHELVES}.smallest": _with_those_of_the_pod},
+    "gate 2: PVs of others are free": {f"{_PVS}.is_free": _free(claimed=True)},
+    "gate 2: a claimRef of another uid will do": {f"{_FINDING}.is_for": _by_name},
+    "gate 3: PVs may be too small": {f"{_SHELVES}._first": _of_any_size, f"{_SHELVES}.threshold": lambda *_: 0},
+    "gate 4: volume modes are ignored": {f"{shelves.__name__}.Wish.admits": _admits("volume_mode")},
+    "gate 5: attributes classes are ignored": {f"{shelves.__name__}.Wish.admits": _admits("attributes_class")},
+    "gate 6: PVs may be leaving": {f"{_PVS}.is_free": _free(leaving=True)},
+    "gate 8: prebound PVs come with all others": {f"{_FINDING}.Finder._meant": lambda *_: None},
+    "gate 9: phases are ignored": {f"{_PVS}.is_free": _free(of_any_phase=True)},
+    "gate 10: selectors are ignored": {f"{_SHELVES}.is_selected": lambda *_: True},
+    "gate 11: classes of PVs are ignored": {f"{_VOLUME}.storage_class": property(lambda _: "w")},
+    "gate 12: affinity is ignored": {f"{_PVS}.where_affinity": lambda _: where_affinity(None)},
+    "gate 13: access modes are ignored": {f"{shelves.__name__}.Wish.admits": _admits("access_modes")},
+    "gate 14: the largest PV is taken": {f"{_SHELVES}.smallest": _largest},
+    "selected nodes are ignored": {f"{_CLAIM}.selected_node": property(lambda _: None)},
+    "no driver tells of its room": {"scheduler.core.storage.CSIDriver.tracks_capacity": property(lambda _: False)},
+}
+VOLUME_MUTANTS: Final = tuple(_MUTATIONS)
+
+
+@contextmanager
+def mutated_volumes(name: str) -> Iterator[None]:
+    """As long as the block lasts."""
+    with ExitStack() as until_then:
+        for place, instead in _MUTATIONS[name].items():
+            until_then.enter_context(patch(place, instead))
+        yield

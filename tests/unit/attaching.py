@@ -1,0 +1,174 @@
+"""A cluster whose storage objects arrive as watches bring them, and attach limits worked out the long way."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from scheduler.cache.cluster import Cluster
+from scheduler.core import intree
+from scheduler.core.decode import Broken
+from scheduler.core.deltas import Delta
+from scheduler.core.node import Node
+from scheduler.core.pod import Volume
+from scheduler.core.podclaims import claim_uses, not_owned
+from scheduler.core.podinfo import PodInfo
+from scheduler.core.storage import CSIDriver, CSINode, StorageClass, VolumeAttachment
+from scheduler.core.verdicts import Code
+from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim
+from scheduler.storage import Storage
+from scheduler.testing.builders import Builder
+
+EBS = "ebs.csi.aws.com"
+GCE = "pd.csi.storage.gke.io"
+FULL = (Code.UNSCHEDULABLE, ("node(s) exceed max volume count",))
+
+Refusal = tuple[Code, tuple[str, ...]]
+Stored = PersistentVolume | PersistentVolumeClaim | StorageClass | CSINode | CSIDriver | VolumeAttachment
+
+
+class World:
+    """Nodes and pods go to the cluster, everything else through `Storage`."""
+
+    def __init__(self, *things: Any, cluster: Cluster | None = None) -> None:
+        self.cluster = cluster or Cluster()
+        self._handlers = Storage(self.cluster, lambda *_: None).handlers()
+        self.objects: dict[tuple[str, str], Stored] = {}
+        for thing in things:
+            self.put(thing)
+
+    def put(self, thing: Any) -> None:
+        """It came or changed. Builders are welcome."""
+        if isinstance(thing, Builder):
+            thing = thing.typed()
+        if isinstance(thing, Node):
+            self.cluster.set_node(thing)
+        elif isinstance(thing, PodInfo):
+            self.cluster.add_pod(thing)
+        elif isinstance(thing, Broken):
+            self._handlers[thing.kind](Delta(self.objects.pop((thing.kind, thing.key), None), thing))
+        else:
+            key = type(thing).__name__, thing.key
+            self._handlers[key[0]](Delta(self.objects.get(key), thing))
+            self.objects[key] = thing
+
+    def drop(self, typ: type[Stored], key: str) -> None:
+        """It is gone, if it ever was there."""
+        gone = self.objects.pop((typ.__name__, key), None)
+        if gone is not None:
+            self._handlers[typ.__name__](Delta(gone, None))
+
+    def get(self, typ: type[Any], key: str) -> Any:
+        """As the API server has it; None if it has not."""
+        return self.objects.get((typ.__name__, key))
+
+
+class LongWay:
+    """docs/spec/volumes.md §9.1 for one node, step by step, from the objects alone."""
+
+    def __init__(
+        self, world: World, *, twice: bool = False, scaling: bool = False, required: tuple[str, ...] = ()
+    ) -> None:
+        self._world = world
+        self._twice = twice
+        self._scaling = scaling
+        self._required = required
+
+    def refusal(self, pod: PodInfo, node_name: str, others: list[PodInfo]) -> Refusal | None:
+        """With these pods on the node."""
+        csi_node = self._world.get(CSINode, node_name)
+        new, problem = self._volumes(pod, has_csi_node=csi_node is not None, is_new=True)
+        if problem is not None:
+            return problem
+        registered = [driver.name for driver in csi_node.spec.drivers] if csi_node is not None else []
+        everything, _ = self._volumes(pod, has_csi_node=True, is_new=False)
+        for driver in dict.fromkeys(driver for driver, _ in everything):
+            known = self._world.get(CSIDriver, driver)
+            opted_in = self._scaling and known is not None and known.spec.prevent_pod_scheduling_if_missing
+            is_new = driver in {name[0] for name in new}
+            if driver not in registered and (driver in self._required or (opted_in and is_new)):
+                return Code.UNSCHEDULABLE, (f"{driver} CSI driver is not installed on the node",)
+        limits = csi_node.limits if csi_node is not None else {}
+        used: set[tuple[str, str]] = set()
+        for other in others:
+            used |= set(self._volumes(other, has_csi_node=csi_node is not None, is_new=False)[0])
+        attached = self._attached(node_name)
+        count = Counter(driver for driver, _ in used | attached)
+        left = [name for name in new if name not in (used if self._twice else used | attached)]
+        for driver, more in Counter(driver for driver, _ in left).items():
+            if driver in limits and count[driver] + more > limits[driver]:
+                return FULL
+        return None
+
+    def used(self, node_name: str, others: list[PodInfo]) -> Counter[str]:
+        """Driver → what is attached to a node with a CSINode."""
+        used = self._attached(node_name)
+        for other in others:
+            used |= self.names(other)
+        return Counter(driver for driver, _ in used)
+
+    def names(self, pod: PodInfo) -> set[tuple[str, str]]:
+        """Driver and handle of what a pod that is on a node has attached."""
+        return set(self._volumes(pod, has_csi_node=True, is_new=False)[0])
+
+    def _attached(self, node_name: str) -> set[tuple[str, str]]:
+        out = set()
+        for (kind, _), attachment in self._world.objects.items():
+            if kind != "VolumeAttachment" or not isinstance(attachment, VolumeAttachment):
+                continue
+            spec = attachment.spec
+            volume = self._world.get(PersistentVolume, spec.source.persistent_volume_name or "")
+            if spec.node_name == node_name and spec.attacher and volume is not None and volume.spec.csi is not None:
+                out.add((spec.attacher, volume.spec.csi.volume_handle))
+        return out
+
+    def _volumes(
+        self, pod: PodInfo, *, has_csi_node: bool, is_new: bool
+    ) -> tuple[list[tuple[str, str]], Refusal | None]:
+        out: dict[tuple[str, str], None] = {}
+        for volume in pod.pod.spec.volumes:
+            use = next((use for use in claim_uses(pod.pod) if use.volume == volume.name), None)
+            if use is None:
+                try:
+                    found = self._inline(volume, pod) if has_csi_node else None
+                except intree.TranslationError as error:
+                    if is_new:
+                        return [], (Code.ERROR, (f"converting volume({volume.name}) from inline to csi: {error}",))
+                    continue
+            else:
+                claim = self._world.get(PersistentVolumeClaim, use.key)
+                wrong = not_owned(pod.pod, claim) if claim is not None and use.is_ephemeral else ""
+                if claim is None or wrong:
+                    missing = f'looking up PVC {use.key}: persistentvolumeclaim "{use.name}" not found'
+                    answer = (Code.ERROR, (wrong,)) if wrong else (Code.UNRESOLVABLE, (missing,))
+                    if is_new:
+                        return [], answer
+                    continue
+                found = self._of_claim(claim, has_csi_node=has_csi_node)
+            if found is not None:
+                out[found] = None
+        return list(out), None
+
+    def _inline(self, volume: Volume, pod: PodInfo) -> tuple[str, str] | None:
+        kind = intree.kind_of_inline(volume)
+        if kind is None or kind.plugin not in intree.MIGRATABLE:
+            return None
+        source = intree.translate_inline(volume, pod.pod.metadata.namespace)
+        return source.driver, source.volume_handle
+
+    def _of_claim(self, claim: PersistentVolumeClaim, *, has_csi_node: bool) -> tuple[str, str] | None:
+        volume = self._world.get(PersistentVolume, claim.spec.volume_name)
+        if volume is not None:
+            csi, kind = volume.spec.csi, intree.kind_of(volume)
+            if csi is None and kind is not None and kind.plugin in intree.MIGRATABLE and has_csi_node:
+                try:
+                    csi = intree.translate_volume(volume).spec.csi
+                except intree.TranslationError:
+                    return None
+            return (csi.driver, csi.volume_handle) if csi is not None and csi.driver and csi.volume_handle else None
+        storage_class = self._world.get(StorageClass, claim.storage_class)
+        provisioner = storage_class.provisioner if storage_class is not None else ""
+        if provisioner in intree.TRANSLATABLE:
+            is_counted = provisioner in intree.MIGRATABLE and has_csi_node
+            provisioner = intree.driver_of(provisioner) if is_counted else ""
+        return (provisioner, f"pending {claim.key}") if provisioner else None

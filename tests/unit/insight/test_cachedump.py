@@ -1,0 +1,112 @@
+"""What /debug/cache tells of volumes: what nobody could see in the cluster itself."""
+
+import json
+
+import msgspec
+
+from scheduler.cache.cluster import Cluster
+from scheduler.core.clock import SystemClock
+from scheduler.core.decode import ObjectDecoder, from_manifest
+from scheduler.core.deltas import Delta
+from scheduler.core.events import ClusterEvent
+from scheduler.core.storage import CSIStorageCapacity, StorageClass
+from scheduler.core.volumes import SELECTED_NODE, PersistentVolume, PersistentVolumeClaim
+from scheduler.insight.cachedump import cache_dump
+from scheduler.storage import CAPACITY_FREED, Storage
+from scheduler.testing.builders import node
+
+
+class World:
+    """A cluster with node n1, and the deltas that bring the rest; `moved` is whom they may help."""
+
+    def __init__(self) -> None:
+        self.cluster = Cluster(SystemClock())
+        self.cluster.set_node(node("n1").label("zone", "a").typed())
+        self.moved: list[tuple[ClusterEvent, object]] = []
+        self.storage = Storage(self.cluster, lambda event, old, new: self.moved.append((event, new)))
+
+    def asks_for_room(self) -> bool:
+        return self.cluster.volumes.capacities.is_served
+
+    def seen(self, kind: str, obj: object) -> None:
+        self.storage.handlers()[kind](Delta(None, obj))
+
+    def shown(self) -> dict[str, object]:
+        """As the endpoint prints it."""
+        shown: dict[str, object] = json.loads(msgspec.json.encode(cache_dump(self.cluster)))["volumes"]
+        return shown
+
+
+def claim(name: str, **annotations: str) -> PersistentVolumeClaim:
+    metadata = {"name": name, "namespace": "ns", "uid": f"u-{name}", "resourceVersion": "1", "annotations": annotations}
+    spec = {"storageClassName": "s", "resources": {"requests": {"storage": "1Gi"}}}
+    return from_manifest(PersistentVolumeClaim, {"metadata": metadata, "spec": spec})
+
+
+def volume(name: str) -> PersistentVolume:
+    metadata = {"name": name, "uid": f"u-{name}", "resourceVersion": "1"}
+    return from_manifest(PersistentVolume, {"metadata": metadata, "spec": {"storageClassName": "s"}})
+
+
+def test_nothing_in_particular() -> None:
+    """What the watch brings is not repeated."""
+    world = World()
+    world.seen("PersistentVolumeClaim", claim("c"))
+    world.seen("PersistentVolume", volume("v"))
+
+    assert world.shown() == {"assumedVolumes": [], "assumedClaims": [], "inFlight": [], "unreadable": []}
+
+
+def test_what_is_ours_alone() -> None:
+    """Assumptions that still count, volumes in flight with the pool they are taken from, and what cannot be read."""
+    world = World()
+    pool = {
+        "metadata": {"name": "a", "namespace": "csi", "uid": "u-a", "resourceVersion": "1"},
+        "storageClassName": "s",
+        "capacity": "10Gi",
+        "nodeTopology": {"matchLabels": {"zone": "a"}},
+    }
+    world.seen("CSIStorageCapacity", from_manifest(CSIStorageCapacity, pool))
+    for name in ("c", "d"):
+        world.seen("PersistentVolumeClaim", claim(name))
+        world.cluster.volumes.claims.assume(claim(name, **{SELECTED_NODE: "n1"}))
+    for name in ("v", "w"):
+        world.seen("PersistentVolume", volume(name))
+        world.cluster.volumes.volumes.assume(volume(name))
+    world.seen("PersistentVolume", msgspec.structs.replace(volume("w"), metadata=_newer(volume("w"))))
+    world.seen("CSINode", ObjectDecoder("CSINode", PersistentVolume).decode(b'{"metadata":{"name":"n1"},"spec":3}'))
+
+    shown = world.shown()
+    unreadable = shown.pop("unreadable")
+    assert shown == {
+        "assumedVolumes": ["v"],
+        "assumedClaims": [{"claim": "ns/c", "node": "n1"}, {"claim": "ns/d", "node": "n1"}],
+        "inFlight": [
+            {"claim": key, "class": "s", "node": "n1", "bytes": 2**30, "state": "flying", "pool": "csi/a"}
+            for key in ("ns/c", "ns/d")
+        ],
+    }
+    assert isinstance(unreadable, list)
+    assert [(row["kind"], row["object"], "$.spec" in row["why"]) for row in unreadable] == [("CSINode", "n1", True)]
+
+
+def _newer(volume: PersistentVolume) -> object:
+    return msgspec.structs.replace(volume.metadata, resource_version="2")
+
+
+def test_without_capacity_objects_nobody_waits_for_room() -> None:
+    """Who did is woken, class by class; when they are back nobody is (docs/spec/volumes.md §8 D5)."""
+    world = World()
+    for name in ("fast", "slow"):
+        world.seen("StorageClass", from_manifest(StorageClass, {"metadata": {"name": name}}))
+    world.moved.clear()
+    world.storage.capacity_served(False)
+
+    assert not world.asks_for_room()
+    assert world.moved == [(CAPACITY_FREED, "fast"), (CAPACITY_FREED, "slow")]
+
+    world.moved.clear()
+    world.storage.capacity_served(True)
+
+    assert world.asks_for_room()
+    assert world.moved == []

@@ -1,0 +1,324 @@
+"""A kind that moves to another version, goes, and comes back; and what its mirror shows meanwhile (docs/spec/volumes.md §8)."""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from scheduler.core.decode import Broken, ObjectDecoder
+from scheduler.core.deltas import Delta
+from scheduler.core.errors import Forbidden, NotFound, Unavailable
+from scheduler.core.storage import CSIStorageCapacity
+from scheduler.kube.kinds import CAPACITY, KINDS, NODE, Discovery, KindSpec, Served, Unanswered, with_capacity
+from scheduler.kube.mirrors import Lag, Mirrors
+from scheduler.kube.reflector import Reflector
+from tests.unit.kube.scripted import (
+    Answer,
+    Hang,
+    Later,
+    LeapingClock,
+    ScriptedTransport,
+    Step,
+    picture,
+    until,
+)
+
+BETA = Served("/apis/storage.k8s.io/v1beta1/csistoragecapacities", "v1beta1")
+GA = Served("/apis/storage.k8s.io/v1/csistoragecapacities", "v1")
+ABSENT = NotFound("the server could not find the requested resource", status=404)
+
+
+def capacity(name: str, version: str, room: str = "1Gi") -> dict[str, object]:
+    metadata = {"name": name, "namespace": "ns", "uid": f"u-{name}", "resourceVersion": version}
+    return {"metadata": metadata, "storageClassName": "s", "capacity": room}
+
+
+class Mirror:
+    """A mirror of capacity objects that starts in v1beta1, and what it said."""
+
+    def __init__(self, *streams: list[Step], places: list[Served | Exception | None]) -> None:
+        self.transport = ScriptedTransport(streams=[list(stream) for stream in streams])
+        self.places = places
+        self.clock = LeapingClock()
+        self.said: list[tuple[str, str] | bool] = []
+        self.reflector: Reflector[CSIStorageCapacity] = Reflector(
+            CAPACITY,
+            BETA,
+            decoder=ObjectDecoder("CSIStorageCapacity", CSIStorageCapacity),
+            transport=self.transport,
+            on_batch=self.batch,
+            clock=self.clock,
+            chance=random.Random(1),
+            locate=self.locate,
+            on_served=self.said.append,
+        )
+
+    def batch(self, deltas: list[Delta[CSIStorageCapacity]]) -> None:
+        for delta in deltas:
+            what = "add" if delta.old is None else "gone" if delta.new is None else "change"
+            shown = delta.new or delta.old
+            assert shown is not None
+            self.said.append((what, shown.key))
+
+    async def locate(self) -> Served | None:
+        place = self.places.pop(0)
+        if isinstance(place, Exception):
+            raise place
+        return place
+
+    def paths(self) -> list[str]:
+        return [asked.path.split("/")[3] for asked in self.transport.asked]
+
+    @contextlib.asynccontextmanager
+    async def running(self, watches: int) -> AsyncIterator[None]:
+        """Until that many watches were opened and the last one hangs."""
+        task = asyncio.create_task(self.reflector.run())
+        try:
+            await until(lambda: len(self.transport.watches()) >= watches)
+            for _ in range(50):
+                await asyncio.sleep(0)
+            yield
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+
+async def test_an_upgrade_takes_the_kind_to_another_version() -> None:
+    """D6: what is mirrored stays until the new picture, then real differences alone are told."""
+    kept: list[int] = []
+    mirror = Mirror(
+        [picture(capacity("a", "1"), capacity("b", "2"), capacity("c", "3"))],
+        [ABSENT],
+        [
+            Later(lambda: kept.append(len(mirror.reflector.store))),
+            picture(capacity("a", "1"), capacity("b", "9", "2Gi"), capacity("d", "8")),
+            Hang(),
+        ],
+        places=[GA],
+    )
+    async with mirror.running(3):
+        assert mirror.paths() == ["v1beta1", "v1beta1", "v1"]
+        assert kept == [3]
+        assert mirror.said == [
+            ("add", "ns/a"), ("add", "ns/b"), ("add", "ns/c"), True,
+            ("gone", "ns/c"), ("change", "ns/b"), ("add", "ns/d"), True,
+        ]  # fmt: skip
+        assert mirror.reflector.served == GA
+        assert not mirror.reflector.stats.absent
+        assert mirror.reflector.stats.relists == {"start": 1, "moved": 1}
+        assert "sendInitialEvents" in mirror.transport.watches()[-1]
+
+
+async def test_a_kind_that_is_gone_and_comes_back() -> None:
+    """Told once it is sure; asked for again once a minute; the records stand until a new picture, which is told too."""
+    told: list[tuple[bool, int]] = []
+    mirror = Mirror(
+        [picture(capacity("a", "1"))],
+        [ABSENT],
+        [ABSENT],
+        [
+            Later(lambda: told.append((mirror.reflector.stats.absent, len(mirror.reflector.store)))),
+            picture(capacity("a", "1")),
+            Hang(),
+        ],
+        places=[None, GA],
+    )
+    async with mirror.running(4):
+        assert mirror.said == [("add", "ns/a"), True, False, True]
+        assert told == [(False, 1)], "heard from: not absent any more"
+        assert any(30 <= slept <= 60 for slept in mirror.clock.slept)
+
+
+async def test_when_nobody_can_tell_it_is_not_gone() -> None:
+    """D2: a discovery that fails says nothing about what is served; it is asked again soon."""
+    unanswered = Unanswered({"storage.k8s.io/v1": "apiservice down"}, {})
+    mirror = Mirror(
+        [picture(capacity("a", "1"))],
+        [ABSENT],
+        [ABSENT],
+        [Hang()],
+        places=[unanswered, BETA],
+    )
+    async with mirror.running(4):
+        assert mirror.said == [("add", "ns/a"), True]
+        assert mirror.paths() == ["v1beta1"] * 4
+        assert "sendInitialEvents" not in mirror.transport.watches()[-1], "it is resumed, there was no new place"
+        assert max(mirror.clock.slept) < 10
+
+
+async def test_forbidden_is_not_absent() -> None:
+    """D8: nobody looks around, nobody is told; it is tried again."""
+    forbidden = Forbidden("csistoragecapacities is forbidden", status=403)
+    mirror = Mirror([forbidden], [forbidden], [picture(capacity("a", "1")), Hang()], places=[])
+    async with mirror.running(3):
+        assert mirror.said == [("add", "ns/a"), True]
+        assert mirror.paths() == ["v1beta1"] * 3
+
+
+def serves(*plurals: str) -> bytes:
+    return msgspec.json.encode({"kind": "APIResourceList", "resources": [{"name": name} for name in plurals]})
+
+
+@pytest.mark.parametrize(
+    ("ga", "beta", "place"),
+    [
+        pytest.param(serves("csistoragecapacities"), ABSENT, GA, id="the better one"),
+        pytest.param(serves("csistoragecapacities"), Unavailable("down"), GA, id="the better one; the lesser is away"),
+        pytest.param(serves("storageclasses"), serves("csistoragecapacities"), BETA, id="the lesser one"),
+        pytest.param(ABSENT, ABSENT, None, id="nowhere"),
+        pytest.param(Unavailable("down"), serves("csistoragecapacities"), Unanswered, id="the better one is away"),
+        pytest.param(Forbidden("no", status=403), ABSENT, Unanswered, id="one may not ask"),
+    ],
+)
+async def test_where_a_kind_is_by_now(ga: Answer, beta: Answer, place: object) -> None:
+    """In order of preference; what did not answer is not passed over."""
+    transport = ScriptedTransport(by_path={"/apis/storage.k8s.io/v1": ga, "/apis/storage.k8s.io/v1beta1": beta})
+    discovery = Discovery(transport, LeapingClock(), kinds=[CAPACITY])
+
+    if place is Unanswered:
+        with pytest.raises(Unanswered):
+            await discovery.locate(CAPACITY)
+    else:
+        assert await discovery.locate(CAPACITY) == place
+        assert discovery.served == ({} if place is None else {"CSIStorageCapacity": place})
+
+
+@pytest.mark.parametrize(
+    ("version", "versions"),
+    [
+        ("auto", [("storage.k8s.io/v1", "storage.k8s.io/v1beta1")]),
+        ("v1", [("storage.k8s.io/v1",)]),
+        ("v1beta1", [("storage.k8s.io/v1beta1",)]),
+        ("none", []),
+    ],
+)
+def test_the_version_can_be_told(version: str, versions: list[tuple[str, ...]]) -> None:
+    """D1: only capacity objects are meant."""
+    node, *found = with_capacity([NODE, CAPACITY], version)
+
+    assert node == NODE
+    assert [spec.group_versions for spec in found] == versions
+
+
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "PersistentVolume": ({"spec": {"capacity": {"storage": "x"}}}, "$.spec.capacity"),
+    "PersistentVolumeClaim": ({"spec": {"volumeName": 3}}, "$.spec.volumeName"),
+    "StorageClass": ({"allowedTopologies": [{"matchLabelExpressions": 3}]}, "$.allowedTopologies[0]"),
+    "CSINode": ({"spec": {"drivers": [{"allocatable": {"count": "3"}}]}}, "$.spec.drivers[0].allocatable.count"),
+    "CSIDriver": ({"spec": {"storageCapacity": "yes"}}, "$.spec.storageCapacity"),
+    "CSIStorageCapacity": ({"maximumVolumeSize": "1Gi!"}, "$.maximumVolumeSize"),
+    "VolumeAttachment": ({"spec": {"source": {"persistentVolumeName": []}}}, "$.spec.source.persistentVolumeName"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+async def test_one_that_cannot_be_read_stands_in_its_place(kind: str) -> None:
+    """In a list among others; object and field are named."""
+    spec = KINDS[kind]
+    assert spec.typ is not None
+    manifest, field = BAD[kind]
+    names: list[dict[str, Any]] = [
+        {"metadata": {"name": name, "uid": f"u-{name}", "resourceVersion": "1"}} for name in "abc"
+    ]
+    names[1] |= manifest
+    transport = ScriptedTransport(streams=[[picture(*names), Hang()]])
+    reflector: Reflector[CSIStorageCapacity] = Reflector(
+        spec,
+        GA,
+        decoder=ObjectDecoder(kind, spec.typ),
+        transport=transport,
+        on_batch=lambda deltas: None,
+        clock=LeapingClock(),
+        chance=random.Random(1),
+    )
+    task = asyncio.create_task(reflector.run())
+    await until(reflector.synced.is_set)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+    assert [obj.key for obj in reflector.store] == ["a", "b", "c"]
+    (broken,) = [obj for obj in reflector.store if isinstance(obj, Broken)]
+    assert (broken.kind, broken.key) == (kind, "b")
+    assert field in broken.why
+
+
+class Rows:
+    """Mirrors of nodes, pods and capacity objects, not running."""
+
+    def __init__(self, *found: str) -> None:
+        clock = LeapingClock()
+        self.discovery = Discovery(ScriptedTransport(), clock, kinds=[])
+        self.mirrors = Mirrors([KINDS["Pod"], NODE, CAPACITY], self.discovery, clock)
+        for name in found:
+            self.mirrors.add(self.made(KINDS[name]))
+
+    def made(self, spec: KindSpec) -> Reflector[CSIStorageCapacity]:
+        return Reflector(
+            spec,
+            BETA,
+            decoder=ObjectDecoder(spec.name, CSIStorageCapacity),
+            transport=ScriptedTransport(),
+            on_batch=lambda deltas: None,
+            clock=LeapingClock(),
+            chance=random.Random(1),
+        )
+
+
+def test_which_version_is_mirrored() -> None:
+    """D9: nothing is said before it is known."""
+    rows = Rows("Pod", "Node")
+    assert rows.mirrors.capacity_version() is None
+    rows.discovery.answered.set()
+    assert rows.mirrors.capacity_version() == "none"
+    rows.mirrors.add(rows.made(CAPACITY))
+    assert rows.mirrors.capacity_version() == "v1beta1"
+    rows.mirrors.reflectors[CAPACITY.name].stats.absent = True
+    assert rows.mirrors.capacity_version() == "none"
+
+
+LACKS = "volumes are placed without asking whether there is room"
+
+
+def test_what_is_waited_for() -> None:
+    """D5, D8: capacity that is not served keeps nobody waiting, capacity that may not be read does."""
+    rows = Rows("Pod", "Node")
+    assert rows.mirrors.lag(CAPACITY.name) == Lag(
+        "the server does not serve CSIStorageCapacity, as far as is known", True
+    )
+    rows.discovery.answered.set()
+    assert rows.mirrors.lag(CAPACITY.name) == Lag(LACKS, False)
+    rows.mirrors.add(rows.made(CAPACITY))
+    assert rows.mirrors.lag(CAPACITY.name) == Lag("not synced", True)
+    stats = rows.mirrors.reflectors[CAPACITY.name].stats
+    stats.denied = "cannot list csistoragecapacities: no"
+    assert rows.mirrors.lag(CAPACITY.name) == Lag(stats.denied, True)
+    stats.denied, stats.absent, stats.last_error = "", True, "not found"
+    assert rows.mirrors.lag(CAPACITY.name) == Lag(f"{LACKS}: not found", False)
+    stats.absent = False
+    rows.mirrors.reflectors[CAPACITY.name].synced.set()
+    assert rows.mirrors.lag(CAPACITY.name) is None
+
+
+@pytest.mark.parametrize("way_out", ["absent", "synced"])
+async def test_decisions_wait_for_every_kind_that_is_served(way_out: str) -> None:
+    """§1.2: until the picture is there, or it turns out that there will be none."""
+    rows = Rows("Pod", "Node", "CSIStorageCapacity")
+    waiting = asyncio.create_task(rows.mirrors.complete())
+    rows.discovery.answered.set()
+    for name in ("Pod", "Node"):
+        rows.mirrors.reflectors[name].synced.set()
+    capacity = rows.mirrors.reflectors[CAPACITY.name]
+    capacity.stats.denied = "cannot list"
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    if way_out == "absent":
+        capacity.stats.absent = True
+    else:
+        capacity.synced.set()
+    await asyncio.wait_for(waiting, 60)

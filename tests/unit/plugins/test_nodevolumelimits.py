@@ -1,0 +1,414 @@
+"""NodeVolumeLimits: docs/spec/volumes.md §9.1, §11.13, §12 (B-12, B-27, Q-13)."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from scheduler.config.args import KubestowArgs
+from scheduler.core.decode import Broken
+from scheduler.core.meta import Metadata
+from scheduler.core.podinfo import PodInfo
+from scheduler.core.storage import CSINode, VolumeAttachment
+from scheduler.core.verdicts import SKIP, Code
+from scheduler.core.volumes import PersistentVolume
+from scheduler.framework.state import CycleState
+from scheduler.plugins.nodevolumelimits import NodeVolumeLimits
+from scheduler.testing.builders import Builder
+from scheduler.testing.volumebuilders import (
+    PersistentVolumeBuilder,
+    a_claim,
+    a_class,
+    a_csi_driver,
+    a_csi_node,
+    a_pv,
+    an_attachment,
+)
+from tests.unit.attaching import EBS, FULL, GCE, World
+from tests.unit.objects import handle, info, node
+from tests.unit.plugins.ask import refused
+
+PARITY = KubestowArgs(parity=True)
+MISSING = (Code.UNSCHEDULABLE, (f"{EBS} CSI driver is not installed on the node",))
+PASSES: dict[str, Any] = {}
+
+INLINE = {"awsElasticBlockStore": {"volumeID": "vol-9"}}
+BAD_ID = "failed to translate Kubernetes ID to EBS Volume ID Invalid format for AWS volume (aws://zone/disk)"
+
+
+def limits_of(world: World, *gates: str, ours: KubestowArgs | None = None) -> NodeVolumeLimits:
+    plain = handle(world.cluster)
+    return NodeVolumeLimits(
+        None, dataclasses.replace(plain, ours=ours or KubestowArgs(), feature_gates=frozenset(gates))
+    )
+
+
+def using(name: str, *claims: str, on: str = "", volumes: tuple[dict[str, Any], ...] = ()) -> PodInfo:
+    """A pod with these claims, and with volumes written out."""
+    listed = [{"name": f"v{at}", "persistentVolumeClaim": {"claimName": claim}} for at, claim in enumerate(claims)]
+    return info(name, on=on, volumes=[*listed, *({"name": f"i{at}", **volume} for at, volume in enumerate(volumes))])
+
+
+def ephemeral(name: str, *volumes: str, on: str = "") -> PodInfo:
+    """A pod with these ephemeral volumes; its uid is its name."""
+    return info(name, on=on, volumes=[{"name": volume, "ephemeral": {}} for volume in volumes])
+
+
+def in_tree(name: str, source: dict[str, Any]) -> PersistentVolumeBuilder:
+    return a_pv(name).source(**source)
+
+
+def fixtures(driver: str = EBS) -> list[Builder[Any]]:
+    """Claims c0…c3 bound to v0…v3 of the driver; `pending` of a class of it, `classless`, `lost` and `disk`."""
+    bound: list[Builder[Any]] = [a_pv(f"v{at}").csi(driver) for at in range(4)]
+    bound += [a_claim(f"c{at}", storage_class="ebs").bound_to(f"v{at}") for at in range(4)]
+    return [
+        *bound,
+        a_class("ebs", EBS),
+        a_class("old", "kubernetes.io/aws-ebs"),
+        a_class("files", "kubernetes.io/azure-file"),
+        a_claim("pending", storage_class="ebs"),
+        a_claim("pending-old", storage_class="old"),
+        a_claim("pending-files", storage_class="files"),
+        a_claim("classless"),
+        a_claim("lost", storage_class="ebs").bound_to("gone"),
+        a_claim("path").bound_to("path"),
+        a_pv("path"),
+        a_claim("old1").bound_to("old1"),
+        in_tree("old1", {"awsElasticBlockStore": {"volumeID": "vol-1"}}),
+        a_claim("old2").bound_to("old2"),
+        in_tree("old2", {"awsElasticBlockStore": {"volumeID": "aws:///vol-2"}}),
+        a_claim("broken").bound_to("broken"),
+        in_tree("broken", {"awsElasticBlockStore": {"volumeID": "aws://zone/disk"}}),
+        a_claim("disk1").bound_to("disk1"),
+        in_tree("disk1", {"gcePersistentDisk": {"pdName": "disk1"}}),
+        a_claim("disk2").bound_to("disk2"),
+        in_tree("disk2", {"gcePersistentDisk": {"pdName": "disk2"}}),
+    ]
+
+
+def a_world(*things: Any, limit: int | None = 2, **more: int) -> World:
+    """Node n1, whose EBS driver has this limit; others by name with `_` for `.`."""
+    csi_node = a_csi_node("n1").driver(EBS, limit)
+    for driver, count in more.items():
+        csi_node = csi_node.driver(driver.replace("_", "."), count)
+    return World(node("n1"), *fixtures(), csi_node, *things)
+
+
+P12 = using("p12", "c1", "c2", on="n1")
+P3 = using("p3", "c3", on="n1")
+GCE_LIMIT = {GCE.replace(".", "_"): 2}
+DISKS = using("disks", "disk1", "disk2", on="n1")
+OLD = using("old", "old1", "old2", on="n1")
+VA0 = an_attachment("v0", "n1", EBS)
+VA1 = an_attachment("v1", "n1", EBS)
+
+
+@pytest.mark.parametrize(
+    ("world", "pod", "out"),
+    [
+        pytest.param(a_world(VA0, VA1), using("p", "c0"), None, id="L1 attached already, to a full node"),
+        pytest.param(a_world(VA0), using("p", "c0"), None, id="L2 attached already, to a node with room"),
+        pytest.param(a_world(P3, P12, limit=4), using("p", "c0"), None, id="L3 exactly fits"),
+        pytest.param(a_world(P3, P12), using("p", "c0"), FULL, id="L3 no room"),
+        pytest.param(a_world(P3, P12, limit=None), using("p", "c0"), None, id="L4 a driver without a limit"),
+        pytest.param(
+            a_world(P12, using("q", "pending", on="n1")), using("p", "c0"), FULL, id="L5 unbound claims of others count"
+        ),
+        pytest.param(a_world(P12), using("p", "pending"), FULL, id="L5 the pod's own unbound claim counts"),
+        pytest.param(
+            a_world(using("q", "pending", on="n1"), using("r", "pending", on="n1"), P12, limit=4),
+            using("p", "c0"),
+            None,
+            id="L6 an unbound claim of two pods counts once",
+        ),
+        pytest.param(
+            a_world(P12, using("q", "lost", on="n1")),
+            using("p", "c0"),
+            FULL,
+            id="L7 a claim whose volume is missing counts by its class",
+        ),
+        pytest.param(
+            a_world(P3, using("q", "classless", on="n1")),
+            using("p", "c0"),
+            None,
+            id="L8 a claim with neither volume nor class does not count",
+        ),
+        pytest.param(
+            a_world(DISKS, P12, **GCE_LIMIT), using("p", "c0"), FULL, id="L9 each driver has its own: this one is full"
+        ),
+        pytest.param(
+            a_world(P12, **GCE_LIMIT), using("p", "disk1", "disk2"), None, id="L10 another driver is full, not this one"
+        ),
+        pytest.param(a_world(OLD), using("p", "c0"), FULL, id="L11 in-tree volumes count with the driver's own"),
+        pytest.param(a_world(P12), using("p", "old1"), FULL, id="L11 and the driver's own with in-tree ones"),
+        pytest.param(a_world(OLD), using("p", "pending-old"), FULL, id="L12 an unbound claim of an in-tree class"),
+        pytest.param(
+            World(node("n1"), *fixtures(), OLD),
+            using("p", volumes=(INLINE,)),
+            None,
+            id="L13 without a CSINode in-tree volumes do not count",
+        ),
+        pytest.param(a_world(P12), using("p", "path"), None, id="L14 a volume that nobody attaches"),
+        pytest.param(a_world(OLD), using("p", volumes=(INLINE,)), FULL, id="L15 one written out in the pod"),
+        pytest.param(
+            a_world(
+                P12, a_pv("v9").csi(EBS, "vol-9"), a_claim("c9").bound_to("v9"), using("q", "c9", on="n1"), limit=3
+            ),
+            using("p", volumes=(INLINE,)),
+            None,
+            id="L16 written out in the pod, and in use already",
+        ),
+        pytest.param(
+            a_world(),
+            ephemeral("abc", "xyz"),
+            (
+                Code.UNRESOLVABLE,
+                ('looking up PVC default/abc-xyz: persistentvolumeclaim "abc-xyz" not found',),
+            ),
+            id="L17 an ephemeral volume whose claim is missing",
+        ),
+        pytest.param(
+            a_world(a_claim("abc-xyz")),
+            ephemeral("abc", "xyz"),
+            (Code.ERROR, ("PVC default/abc-xyz was not created for pod default/abc (pod is not owner)",)),
+            id="L18 an ephemeral volume whose claim is somebody else's",
+        ),
+        pytest.param(
+            a_world(P12, P3, a_claim("abc-xyz", storage_class="ebs").owned_by("abc", "abc"), limit=None),
+            ephemeral("abc", "xyz"),
+            None,
+            id="L19 an unbound ephemeral volume without limits",
+        ),
+        pytest.param(
+            a_world(P12, P3, a_claim("abc-xyz", storage_class="ebs").owned_by("abc", "abc")),
+            ephemeral("abc", "xyz"),
+            FULL,
+            id="L19 and with one",
+        ),
+        pytest.param(
+            a_world(
+                P3,
+                ephemeral("abc", "x", "y", on="n1"),
+                a_claim("abc-x", storage_class="ebs").owned_by("abc", "abc"),
+                a_claim("abc-y", storage_class="ebs").owned_by("abc", "abc"),
+            ),
+            using("p", "c0"),
+            FULL,
+            id="L20 ephemeral volumes of others count",
+        ),
+        pytest.param(
+            a_world(P3, using("q", "deleted", on="n1")), using("p", "c0"), None, id="L22 a pod whose claim is deleted"
+        ),
+        pytest.param(a_world(P12), using("p", "c1"), None, id="L23 in use on the full node already"),
+        pytest.param(a_world(P12), using("p", "c1", "c0"), FULL, id="L23 one of two is"),
+        pytest.param(
+            a_world(
+                P3,
+                an_attachment("v0", "n2", EBS),
+                an_attachment("v1", "n1", ""),
+                an_attachment("v2", "n1", EBS).set({"spec": {"source": {"persistentVolumeName": None}}}),
+                an_attachment("gone", "n1", EBS),
+                an_attachment("old1", "n1", EBS),
+            ),
+            using("p", "c0"),
+            None,
+            id="L24 attachments that say nothing",
+        ),
+        pytest.param(a_world(P3, an_attachment("v3", "n1", EBS)), using("p", "c0"), None, id="L25 attached and used"),
+        pytest.param(a_world(limit=0), using("p", "c0"), FULL, id="L26 a limit of 0"),
+        pytest.param(a_world(limit=0), using("p", volumes=({"emptyDir": {}},)), None, id="nothing to attach"),
+        pytest.param(a_world(limit=0), using("p", "pending-files"), None, id="a class that is never migrated"),
+        pytest.param(a_world(limit=0), using("p", "broken"), None, id="a volume that cannot be translated"),
+        pytest.param(
+            a_world(),
+            using("p", volumes=({"awsElasticBlockStore": {"volumeID": "aws://zone/disk"}},)),
+            (
+                Code.ERROR,
+                (f"converting volume(i0) from inline to csi: {BAD_ID}",),
+            ),
+            id="one written out in the pod that cannot be translated",
+        ),
+        pytest.param(
+            World(node("n1")),
+            using("p", "", volumes=({"awsElasticBlockStore": {"volumeID": "aws://zone/disk"}},)),
+            (Code.ERROR, ("PersistentVolumeClaim had no name",)),
+            id="a claim without a name",
+        ),
+        pytest.param(
+            a_world(ephemeral("q", "x", on="n1"), a_claim("q-x", storage_class="ebs"), P3),
+            using("p", "c0"),
+            None,
+            id="Q-13 a pod there whose ephemeral claim is not its own",
+        ),
+        pytest.param(
+            a_world(
+                using("q", on="n1", volumes=({"awsElasticBlockStore": {"volumeID": "aws://zone/disk"}},)), P3
+            ),
+            using("p", "c0"),
+            None,
+            id="a pod there with a volume that cannot be translated",
+        ),
+    ],
+)  # fmt: skip
+def test_limits(world: World, pod: PodInfo, out: Any) -> None:
+    """A node is refused iff some driver has more to attach than it can."""
+    assert ({"n1": out} if out else {}) == refused(limits_of(world), world.cluster, pod)
+
+
+@pytest.mark.parametrize(
+    ("ours", "out"),
+    [
+        pytest.param(PARITY, {"n1": FULL}, id="L1 as upstream"),
+        pytest.param(KubestowArgs(count_attached_twice=True), {"n1": FULL}, id="L1 by its own switch"),
+        pytest.param(KubestowArgs(), {}, id="B-12"),
+    ],
+)
+def test_attached_already(ours: KubestowArgs, out: Any) -> None:
+    """Upstream charges a volume that is still attached once more, and keeps a pod from coming back."""
+    world = a_world(VA0, VA1)
+
+    assert out == refused(limits_of(world, ours=ours), world.cluster, using("p", "c0"))
+
+
+def test_attached_already_with_room() -> None:
+    """L2 as upstream: charged twice, and still it fits."""
+    world = a_world(VA0)
+
+    assert refused(limits_of(world, ours=PARITY), world.cluster, using("p", "c0")) == {}
+
+
+@pytest.mark.parametrize(
+    ("pod", "skips"),
+    [
+        pytest.param(using("p", volumes=({"configMap": {}}, {"secret": {}})), True, id="L21 nothing to attach"),
+        pytest.param(using("p", "c0", volumes=({"configMap": {}},)), False, id="L21 a claim as well"),
+        pytest.param(ephemeral("p", "x"), False, id="L21 an ephemeral volume"),
+        pytest.param(using("p", volumes=(INLINE,)), False, id="L21 one written out in the pod"),
+        pytest.param(using("p", volumes=({"csi": {"driver": EBS}},)), True, id="a driver's own ephemeral kind"),
+        pytest.param(using("p", volumes=({"azureFile": {}},)), False, id="one of a kind that is never migrated"),
+    ],
+)
+def test_skip(pod: PodInfo, skips: bool) -> None:
+    """Pods that have nothing attached are not looked at."""
+    plugin = limits_of(a_world())
+
+    assert (SKIP if skips else None) == plugin.pre_filter(CycleState(), pod, 1)
+
+
+SCALING = "VolumeLimitScaling"
+
+
+@pytest.mark.parametrize(
+    ("world", "gates", "pod", "out"),
+    [
+        pytest.param(World(), (SCALING,), using("p", "c0"), {}, id="L27 no CSIDriver"),
+        pytest.param(World(a_csi_driver(EBS)), (SCALING,), using("p", "c0"), {}, id="L27 it does not ask for that"),
+        pytest.param(
+            World(a_csi_driver(EBS).must_be_registered()),
+            (SCALING,),
+            using("p", "c0"),
+            {"bare": MISSING, "other": MISSING},
+            id="L27 L28 it asks for that, and is on one node",
+        ),
+        pytest.param(World(a_csi_driver(EBS).must_be_registered()), (), using("p", "c0"), {}, id="L28 the gate is off"),
+        pytest.param(
+            World(a_csi_driver(EBS).must_be_registered()),
+            (SCALING,),
+            using("p", volumes=(INLINE,)),
+            {"other": MISSING},
+            id="L27 in-tree volumes count only where a CSINode is",
+        ),
+    ],
+)
+def test_driver_must_be_there(world: World, gates: tuple[str, ...], pod: PodInfo, out: Any) -> None:
+    """With VolumeLimitScaling a driver may ask that its pods go nowhere before it is there."""
+    others = [node("bare"), node("other"), node("n1"), a_csi_node("n1").driver(EBS), a_csi_node("other").driver(GCE)]
+    for thing in (*fixtures(), *others):
+        world.put(thing)
+
+    assert out == refused(limits_of(world, *gates), world.cluster, pod)
+
+
+@pytest.mark.parametrize(
+    ("pod", "out"),
+    [
+        pytest.param(using("p", "c0"), {"bare": MISSING}, id="B-27 not where it has not registered"),
+        pytest.param(using("p", volumes=(INLINE,)), {"bare": MISSING}, id="B-27 nor an in-tree volume of its"),
+        pytest.param(using("p", "disk1"), {}, id="other drivers need not"),
+    ],
+)
+def test_required_drivers(pod: PodInfo, out: Any) -> None:
+    """A list in the configuration does the same without the cluster's help."""
+    world = a_world(node("bare"))
+    plugin = limits_of(world, ours=KubestowArgs(require_csi_node_drivers=(EBS,)))
+
+    assert out == refused(plugin, world.cluster, pod)
+
+
+def test_missing_before_full() -> None:
+    """As upstream: the driver is looked for first."""
+    world = a_world(a_csi_driver(EBS).must_be_registered(), node("n2"), a_csi_node("n2").driver(GCE, 0), limit=0)
+    found = refused(limits_of(world, SCALING), world.cluster, using("p", "c0", "disk1"))
+
+    assert found == {"n1": FULL, "n2": MISSING}
+
+
+def test_what_cannot_be_read_is_named() -> None:
+    """A claim that the watch brought broken counts as absent, and the refusal says what is wrong with it."""
+    world = a_world(Broken("PersistentVolumeClaim", Metadata(name="c0", namespace="default"), "$.spec: no"))
+    text = 'looking up PVC default/c0: persistentvolumeclaim "c0" cannot be read: $.spec: no'
+
+    assert {"n1": (Code.UNRESOLVABLE, (text,))} == refused(limits_of(world), world.cluster, using("p", "c0"))
+
+
+def test_second_look() -> None:
+    """The claim is bound between the attempt and the second look: the state of the attempt does no harm."""
+    world = a_world(limit=1)
+    plugin, state, pod = limits_of(world), CycleState(), using("p", "pending")
+    before = plugin.filter(state, pod, 1)
+    placed = using("p", "pending", on="n1")
+    world.put(placed)
+    world.put(a_pv("new").csi(EBS))
+    world.put(a_claim("pending", storage_class="ebs").bound_to("new"))
+    with world.cluster.trial(remove=[placed]):
+        alone = plugin.filter(state, pod, 1)
+    world.put(using("faster", "c0", on="n1"))
+    with world.cluster.trial(remove=[placed]):
+        crowded = plugin.filter(state, pod, 1)
+
+    assert (before, alone) == ({}, {})
+    assert [no.reasons for no in crowded] == [FULL[1]]
+
+
+def test_followed() -> None:
+    """Whatever changes, the next answer knows it."""
+    world = a_world(P12)
+    plugin, pod = limits_of(world), using("p", "c0")
+
+    def is_full() -> bool:
+        return bool(refused(plugin, world.cluster, pod))
+
+    seen = [is_full()]
+    for change in (
+        a_csi_node("n1").driver(EBS, 3),  # more room
+        VA0,  # its own, attached: charged already
+        using("q", "c3", on="n1"),  # another takes the place
+        a_pv("v3").csi("other.csi"),  # which turns out to be another driver's
+        a_csi_node("n1").driver(EBS, 2),
+    ):
+        world.put(change)
+        seen.append(is_full())
+    world.drop(VolumeAttachment, VA0.typed().key)
+    seen.append(is_full())
+    world.cluster.remove_pod("p12")
+    seen.append(is_full())
+    world.put(a_csi_node("n1").driver(EBS, 0))
+    world.drop(PersistentVolume, "v0")  # counted by its class now
+    seen.append(is_full())
+    world.drop(CSINode, "n1")
+    seen.append(is_full())
+
+    assert seen == [True, False, False, False, False, False, True, False, True, False]

@@ -1,0 +1,182 @@
+"""Preemption for attach limits: counted aside and tried in the cache, with one answer (docs/spec/volumes.md §9.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from scheduler.config.args import KubestowArgs
+from scheduler.core.podinfo import PodInfo
+from scheduler.core.storage import VolumeAttachment
+from scheduler.framework.state import CycleState
+from scheduler.plugins.defaultpreemption.dryrun import Answer, DryRun
+from scheduler.plugins.defaultpreemption.victims import Rule
+from scheduler.testing.volumebuilders import a_claim, a_csi_node, a_pv, an_attachment
+from tests.unit.attaching import EBS, FULL, World
+from tests.unit.objects import node
+from tests.unit.plugins.ask import named
+from tests.unit.plugins.preempting import House, Looks, Refusal, pod
+from tests.unit.toys import Refuses
+
+CLAIMS = ("c0", "c1", "c2", "c3")
+
+
+def a_house(*, is_tried: bool = False, ours: KubestowArgs | None = None) -> House:
+    """Which volume goes where is not the question here; a filter that cannot count makes everything be tried."""
+    return House(plugins=(Refuses(name="VolumeBinding") if is_tried else Looks(name="VolumeBinding"),), ours=ours)
+
+
+def using(name: str, priority: int, *claims: str, on: str = "n1", **more: Any) -> PodInfo:
+    volumes = [{"name": f"v{at}", "persistentVolumeClaim": {"claimName": claim}} for at, claim in enumerate(claims)]
+    return pod(name, priority, on=on, volumes=[*volumes, *more.pop("volumes", ())], **more)
+
+
+def incoming(*claims: str, name: str = "incoming", **more: Any) -> PodInfo:
+    return using(name, 10, *claims, on="", **more)
+
+
+def world_of(house: House, *things: Any, limit: int = 2) -> World:
+    """Claims c0…c3 bound to volumes of the driver, which attaches so many to n1."""
+    bound = [thing for name in CLAIMS for thing in (a_pv(name).csi(EBS), a_claim(name).bound_to(name))]
+    return World(node("n1"), *bound, a_csi_node("n1").driver(EBS, limit), *things, cluster=house.cluster)
+
+
+DISK = {"name": "d", "awsElasticBlockStore": {"volumeID": "c1"}}
+
+
+@pytest.mark.parametrize("is_tried", [False, True], ids=["counted aside", "tried in the cache"])
+@pytest.mark.parametrize(
+    ("limit", "there", "comes", "answer"),
+    [
+        pytest.param(
+            2, [using("a", 1, "c1"), using("b", 2, "c2")], incoming("c0"), ["a"], id="one volume for one volume"
+        ),
+        pytest.param(
+            2, [using("a", 1, "c1"), using("b", 2, "c2")], incoming("c0", "c3"), ["b", "a"], id="two volumes for two"
+        ),
+        pytest.param(
+            1, [using("a", 1, "c1"), using("b", 2, "c1")], incoming("c0"), ["b", "a"], id="all users of a volume leave"
+        ),
+        pytest.param(
+            1, [using("a", 1, "c1"), using("b", 10, "c1")], incoming("c0"), FULL, id="one user has to stay, and so all"
+        ),
+        pytest.param(
+            2,
+            [using("a", 1, "c1"), using("b", 2, "c1"), using("c", 3, "c2")],
+            incoming("c0"),
+            ["b", "a"],
+            id="a volume of two goes before that of a more important one",
+        ),
+        pytest.param(
+            2, [using("a", 1, "c0"), using("b", 2, "c1")], incoming("c0", "c3"), ["b"], id="who shares may stay"
+        ),
+        pytest.param(
+            1, [using("a", 1, "c1"), using("b", 2, volumes=[DISK])], incoming("c0"), ["b", "a"], id="claim and in-tree"
+        ),
+        pytest.param(0, [using("a", 1, "c1")], incoming("c0"), FULL, id="a node that attaches nothing"),
+        pytest.param(
+            2,
+            [using("a", 1, "c1"), using("b", 2, "c2"), an_attachment("c1", "n1", EBS)],
+            incoming("c0"),
+            ["b"],
+            id="what stays attached makes no room",
+        ),
+        pytest.param(
+            1,
+            [using("a", 1, "c1"), an_attachment("c1", "n1", EBS), an_attachment("c2", "n1", EBS)],
+            incoming("c0"),
+            FULL,
+            id="nor does it help",
+        ),
+        pytest.param(
+            1,
+            [using("a", 1, "c1"), using("b", 2), an_attachment("c0", "n1", EBS)],
+            incoming("c0", "c2"),
+            FULL,
+            id="its own attached volume needs no place, the other one does",
+        ),
+    ],
+)
+def test_victims(limit: int, there: list[Any], comes: PodInfo, answer: list[str] | Refusal, is_tried: bool) -> None:
+    """A place is free when the last user of a volume has left."""
+    house = a_house(is_tried=is_tried)
+    world_of(house, *there, limit=limit)
+
+    assert house.what_if(comes).is_counted != is_tried
+    assert answer == house.victims(comes, "n1")
+
+
+@pytest.mark.parametrize("is_tried", [False, True], ids=["counted aside", "tried in the cache"])
+def test_victims_where_what_is_attached_is_charged_twice(is_tried: bool) -> None:
+    """As upstream: once who shares it has left, the incoming pod's own volume counts as attached and as wanted."""
+    ours, theirs = a_house(is_tried=is_tried), a_house(is_tried=is_tried, ours=KubestowArgs(parity=True))
+    for house in (ours, theirs):
+        world_of(house, using("a", 1, "c0"), using("b", 2, "c1"), an_attachment("c0", "n1", EBS))
+
+    assert ours.victims(incoming("c0", "c2"), "n1") == ["b"]
+    assert FULL == theirs.victims(incoming("c0", "c2"), "n1")
+    assert theirs.victims(incoming("c2"), "n1") == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("ahead", "refused"),
+    [
+        pytest.param(incoming("c2", name="n"), {"n1": FULL}, id="it takes the last place"),
+        pytest.param(incoming("c1", name="n"), {}, id="it uses what is there"),
+        pytest.param(incoming(name="n"), {}, id="it attaches nothing"),
+        pytest.param(incoming("gone", name="n"), {}, id="its claim is missing"),
+    ],
+)
+@pytest.mark.parametrize("is_tried", [False, True], ids=["counted aside", "tried in the cache"])
+def test_nominated_pods_count(ahead: PodInfo, refused: Any, is_tried: bool) -> None:
+    """Room that is meant for another is not there."""
+    house = a_house(is_tried=is_tried)
+    world_of(house, using("a", 10, "c1"))
+    house.nominate("n1", ahead)
+    comes, state = incoming("c0"), CycleState()
+    assert house.runner.pre_filter(state, comes).rejection is None
+    feasible, groups = house.runner.filter(state, comes, house.cluster.nodes.present, exact=True)
+
+    assert refused == named(house.cluster, groups)
+    assert bool(feasible) != bool(groups)
+
+
+def remembered(dry_run: DryRun, house: House, comes: PodInfo) -> Answer:
+    what_if = house.what_if(comes)
+    return dry_run.on(what_if, comes, house.slot("n1"), dry_run.of(what_if, comes))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda world: world.put(a_csi_node("n1").driver(EBS, 1)), id="a limit"),
+        pytest.param(lambda world: world.put(an_attachment("c1", "n1", EBS)), id="an attachment came"),
+        pytest.param(lambda world: world.drop(VolumeAttachment, "c2-n1"), id="an attachment went"),
+        pytest.param(lambda world: world.put(a_pv("c1").csi("other.csi")), id="a volume is of another driver"),
+        pytest.param(lambda world: world.put(a_claim("c1")), id="a claim is not bound to it any more"),
+        pytest.param(lambda world: world.put(using("b", 1, "c3")), id="a pod came"),
+    ],
+)
+def test_what_is_remembered_follows(change: Callable[[World], object]) -> None:
+    """The dry run's memory of a node ends with whatever changes what is attached there."""
+    house = a_house()
+    world = world_of(house, using("a", 1, "c1"), an_attachment("c2", "n1", EBS), limit=2)
+    dry_run, comes = DryRun(house.cluster, Rule()), incoming("c0")
+    first = remembered(dry_run, house, comes)
+    assert first is remembered(dry_run, house, comes)
+    change(world)
+
+    assert first != remembered(dry_run, house, comes)
+    assert remembered(DryRun(house.cluster, Rule()), house, comes) == remembered(dry_run, house, comes)
+
+
+def test_pods_with_claims_of_their_own_share_an_answer() -> None:
+    """As those of a StatefulSet: no dry run for each of them."""
+    house = a_house()
+    world_of(house, using("a", 1, "c1"), limit=1)
+    dry_run = DryRun(house.cluster, Rule())
+
+    assert remembered(dry_run, house, incoming("c0")) is remembered(dry_run, house, incoming("c3", name="other"))
+    assert remembered(dry_run, house, incoming("c0")) is not remembered(dry_run, house, incoming("c1"))

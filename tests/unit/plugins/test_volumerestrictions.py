@@ -1,0 +1,530 @@
+"""VolumeRestrictions: docs/spec/volumes.md §9.3 and §7.4; ids begin with the rows of §11.12 and §11.15."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import event as noted, given, settings, strategies as st
+
+from scheduler.cache.cluster import Cluster
+from scheduler.core.events import ASSIGNED_POD_DELETE, NODE_ADD, Action, ClusterEvent, Resource
+from scheduler.core.podinfo import PodInfo, placed
+from scheduler.core.verdicts import SKIP, AttemptError, Code, Rejection
+from scheduler.framework.hints import Hint
+from scheduler.framework.state import CycleState
+from scheduler.plugins.volumerestrictions import VolumeRestrictions
+from scheduler.testing.volumebuilders import a_claim, a_pv
+from tests.unit.objects import handle, node
+from tests.unit.plugins.ask import hinted, is_concerned, named
+from tests.unit.plugins.preempting import House, pod as a_pod
+from tests.unit.plugins.stored import put, stored, unreadable, using
+
+NO_DISK = (Code.UNSCHEDULABLE, ("node(s) had no available disk",))
+_BY_ANOTHER = "PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
+TAKEN = (Code.UNSCHEDULABLE, (f"node(s) unavailable due to {_BY_ANOTHER}",))
+
+
+def gce(name: str = "d", *, ro: bool = False) -> dict[str, Any]:
+    return {"gcePersistentDisk": {"pdName": name, "readOnly": ro}}
+
+
+def ebs(name: str = "d", *, ro: bool = False) -> dict[str, Any]:
+    return {"awsElasticBlockStore": {"volumeID": name, "readOnly": ro}}
+
+
+def iscsi(name: str = "d", *, ro: bool = False, lun: int = 0) -> dict[str, Any]:
+    return {"iscsi": {"iqn": name, "targetPortal": f"10.0.0.{lun}", "lun": lun, "readOnly": ro}}
+
+
+def rbd(name: str = "d", *monitors: str, ro: bool = False, pool: str = "rbd") -> dict[str, Any]:
+    return {"rbd": {"image": name, "pool": pool, "monitors": list(monitors or ("a", "b")), "readOnly": ro}}
+
+
+def plugin(seen: Cluster) -> VolumeRestrictions:
+    return VolumeRestrictions(None, handle(seen))
+
+
+def asked(seen: Cluster, pod: PodInfo) -> Any:
+    """ "skip", PreFilter's rejection, or what Filter says of all nodes."""
+    made, state = plugin(seen), CycleState()
+    answer = made.pre_filter(state, pod, seen.nodes.present)
+    if isinstance(answer, Rejection):
+        return answer.code, answer.reasons
+    return "skip" if answer is SKIP else named(seen, made.filter(state, pod, seen.nodes.present))
+
+
+def one_pod(name: str = "c", *modes: str, ns: str = "default") -> Any:
+    """A claim that one pod can have."""
+    return a_claim(name, ns=ns).modes(*(modes or ("ReadWriteOncePod",)))
+
+
+# -- disks -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wanted", "held", "refused"),
+    [
+        pytest.param(gce(), gce(), True, id="R2 the same GCE disk, both write"),
+        pytest.param(gce(ro=True), gce(), True, id="R2 the same GCE disk, one writes"),
+        pytest.param(gce(), gce(ro=True), True, id="R2 the same GCE disk, the other writes"),
+        pytest.param(gce(ro=True), gce(ro=True), False, id="R2 the same GCE disk, both read"),
+        pytest.param(gce(), gce("e"), False, id="another GCE disk"),
+        pytest.param(ebs(), ebs(), True, id="R3 the same EBS volume"),
+        pytest.param(ebs(ro=True), ebs(ro=True), True, id="R3 the same EBS volume, both read"),
+        pytest.param(ebs(), ebs("e"), False, id="R3 another EBS volume"),
+        pytest.param(rbd("d", "a", "b"), rbd("d", "b", "c"), True, id="R4 the same image, a monitor in common"),
+        pytest.param(rbd("d", "a", "b"), rbd("d", "c"), False, id="R4 the same image, other monitors"),
+        pytest.param(rbd(ro=True), rbd(ro=True), False, id="R4 the same image, both read"),
+        pytest.param(rbd(ro=True), rbd(), True, id="R4 the same image, one reads"),
+        pytest.param(rbd(), rbd("e"), False, id="R4 another image"),
+        pytest.param(rbd(), rbd(pool="other"), False, id="R4 another pool"),
+        pytest.param(iscsi(), iscsi(lun=2), True, id="R5 the same IQN, another LUN"),
+        pytest.param(iscsi(), iscsi("e"), False, id="R5 another IQN"),
+        pytest.param(iscsi(ro=True), iscsi(ro=True), False, id="R5 the same IQN, both read"),
+        pytest.param(gce(), ebs(), False, id="equal names of two kinds"),
+        pytest.param({**gce("x"), **ebs()}, {**ebs(), **iscsi()}, True, id="any of several"),
+    ],
+)
+@pytest.mark.parametrize("ns", ["default", "other"])
+def test_disks(wanted: dict[str, Any], held: dict[str, Any], refused: bool, ns: str) -> None:
+    """Where a pod has it; namespaces do not matter to disks."""
+    seen = stored(node("n1"), node("n2"), using("q", on="n1", ns=ns, **held))
+
+    assert asked(seen, using("p", **wanted)) == ({"n1": NO_DISK} if refused else {})
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        pytest.param(using("p"), id="R1 no volumes"),
+        pytest.param(using("p", emptyDir={}), id="R1 a volume of another kind"),
+        pytest.param(using("p", azureDisk={"diskURI": "d", "diskName": "d"}), id="R1 a disk of another kind"),
+    ],
+)
+def test_r1_nothing_to_look_at(pod: PodInfo) -> None:
+    """Whatever is on the nodes."""
+    assert asked(stored(node("n1"), using("q", on="n1", **gce())), pod) == "skip"
+
+
+def test_a_disk_is_free_with_its_last_user() -> None:
+    """Two pods of a node may have it, and one of them twice."""
+    twice: dict[str, Any] = {"volumes": [{"name": name, **gce(ro=True)} for name in "ab"]}
+    seen = stored(node("n1"), using("q", on="n1", **gce(ro=True)), a_pod("r", on="n1", **twice))
+    said = [asked(seen, using("p", **gce()))]
+    for left in (using("q", on="n1", **gce(ro=True)), a_pod("r", on="n1", **twice)):
+        seen.remove_pod(left.uid)
+        said.append(asked(seen, using("p", **gce())))
+
+    assert said == [{"n1": NO_DISK}, {"n1": NO_DISK}, {}]
+    assert (seen.nodes.disk_conflicts._nodes, seen.nodes.disk_conflicts._extra) == ({}, {})
+
+
+# -- claims ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("things", "pod", "says"),
+    [
+        pytest.param((), using("p", "c"), 'persistentvolumeclaim "c" not found', id="R6 no such claim"),
+        pytest.param(
+            (one_pod("c", ns="other"),), using("p", "c"), 'persistentvolumeclaim "c" not found', id="R6 elsewhere"
+        ),
+        pytest.param(
+            (), using("p", "c", **gce()), 'persistentvolumeclaim "c" not found', id="R6 a missing claim beside a disk"
+        ),
+        pytest.param((one_pod(),), using("p", "c"), "skip", id="R7 nobody has the claim"),
+        pytest.param(
+            (a_claim("c").modes("ReadWriteMany"), using("q", "c", on="n1")),
+            using("p", "c"),
+            "skip",
+            id="R7 a claim for many pods",
+        ),
+        pytest.param(
+            (one_pod(), using("q", "c", on="n1", ns="other")), using("p", "c"), "skip", id="B-13 a namesake is taken"
+        ),
+        pytest.param((one_pod(), using("q", "c", on="n1")), using("p", "c"), "taken", id="R8 a pod on any node has it"),
+        pytest.param(
+            (one_pod("c", "ReadWriteOnce", "ReadWriteOncePod"), using("q", "c", on="n1")),
+            using("p", "c"),
+            "taken",
+            id="R8 one mode of several",
+        ),
+        pytest.param(
+            (one_pod("c"), one_pod("d"), using("q", "c", "d", on="n1")),
+            using("p", "d", "c"),
+            "taken",
+            id="R9 two claims",
+        ),
+        pytest.param((), using("p", ephemeral=("data",)), "skip", id="its own ephemeral claim is not looked at"),
+        pytest.param(
+            (one_pod("q-data"), using("q", on="n1", ephemeral=("data",))),
+            using("p", "q-data"),
+            "taken",
+            id="whoever has it by an ephemeral volume has it",
+        ),
+    ],
+)
+def test_claims(things: tuple[Any, ...], pod: PodInfo, says: str) -> None:
+    """Skip, refused everywhere, or a reason that no eviction helps against."""
+    expected = {"skip": "skip", "taken": {"n1": TAKEN, "n2": TAKEN}}.get(says, (Code.UNRESOLVABLE, (says,)))
+
+    assert asked(stored(node("n1"), node("n2"), *things), pod) == expected
+
+
+def test_a_claim_that_cannot_be_read_is_named() -> None:
+    """With what is wrong."""
+    seen = stored(node("n1"))
+    unreadable(seen, "PersistentVolumeClaim", "default/c", "$.spec: no")
+
+    assert asked(seen, using("p", "c")) == (
+        Code.UNRESOLVABLE,
+        ('persistentvolumeclaim "c" cannot be read: $.spec: no',),
+    )
+
+
+def test_a_taken_disk_comes_before_a_taken_claim() -> None:
+    """Each node has one reason."""
+    seen = stored(node("n1"), node("n2"), one_pod(), using("q", "c", on="n1", **ebs()))
+
+    assert asked(seen, using("p", "c", **ebs())) == {"n1": NO_DISK, "n2": TAKEN}
+
+
+def test_r12_filter_without_prefilter() -> None:
+    """A failure, but where a disk is taken that is said first."""
+    seen = stored(node("n1"), node("n2"), using("q", on="n1", **ebs()))
+    failed = (Code.ERROR, ('cannot read "PreFilterVolumeRestrictions" from cycleState',))
+    made, present = plugin(seen), seen.nodes.present
+
+    assert named(seen, made.filter(CycleState(), using("p"), present)) == {"n1": failed, "n2": failed}
+    assert named(seen, made.filter(CycleState(), using("p", **ebs()), present)) == {"n1": NO_DISK, "n2": failed}
+
+
+def test_r12_a_failure_ends_the_attempt() -> None:
+    """In the words of the framework."""
+    house = House(node("n1"))
+
+    with pytest.raises(AttemptError, match='running "VolumeRestrictions" filter plugin: cannot read "PreFilterVolume'):
+        house.runner.filter(CycleState(), using("p"), house.cluster.nodes.present, exact=True)
+
+
+# -- what if -----------------------------------------------------------------------------------------------------------
+
+
+def test_r10_the_user_leaves_and_comes_back() -> None:
+    """PreFilter has seen it there."""
+    user = using("q", "c", on="n1")
+    seen = stored(node("n1"), node("n2"), one_pod(), user)
+    made, state, pod = plugin(seen), CycleState(), using("p", "c")
+    assert made.pre_filter(state, pod, seen.nodes.present) is None
+    with seen.trial() as trial:
+        trial.remove(user)
+        without = made.filter(state, pod, seen.nodes.present)
+        trial.add(user, "n1")
+        again = named(seen, made.filter(state, pod, seen.nodes.present))
+
+    assert (without, again) == ({}, {"n1": TAKEN, "n2": TAKEN})
+
+
+def test_r11_a_namesake_of_the_claim_leaves() -> None:
+    """B-13: it is another claim, and the pod is still refused."""
+    namesake = using("r", "c", on="n1", ns="other")
+    seen = stored(node("n1"), one_pod(), using("q", "c", on="n1"), namesake)
+    made, state, pod = plugin(seen), CycleState(), using("p", "c")
+    assert made.pre_filter(state, pod, seen.nodes.present) is None
+    with seen.trial(remove=[namesake]):
+        assert named(seen, made.filter(state, pod, seen.nodes.present)) == {"n1": TAKEN}
+
+
+def test_the_second_look_does_not_mistake_the_pod_for_another() -> None:
+    """Filter is asked again with what PreFilter left, while the pod itself is assumed on its node."""
+    seen = stored(node("n1"), node("n2"), one_pod())
+    made, state, pod = plugin(seen), CycleState(), using("p", "c", **gce())
+    assert made.pre_filter(state, pod, seen.nodes.present) is None
+    on_node = placed(pod, "n1")
+    seen.assume(on_node)
+    with seen.trial(remove=[on_node]):
+        assert made.filter(state, on_node, seen.nodes.present) == {}
+    seen.add_pod(using("q", "c", on="n2", **gce()))
+    with seen.trial(remove=[on_node]):
+        assert named(seen, made.filter(state, on_node, seen.nodes.present)) == {"n1": TAKEN, "n2": NO_DISK}
+
+
+def lower(name: str, on: str, **more: Any) -> PodInfo:
+    return a_pod(name, 0, on=on, **more)
+
+
+def disk(**source: Any) -> dict[str, Any]:
+    return {"volumes": [{"name": "d", **source}]}
+
+
+def test_preemption_evicts_who_has_the_disk() -> None:
+    """And nobody else: a reader and a pod without disks stay."""
+    house = House(
+        node("n1"),
+        *(lower("writer", "n1", **disk(**gce())), lower("other", "n1", **disk(**gce("e"))), lower("plain", "n1")),
+    )
+    incoming = a_pod("incoming", 10, **disk(**gce()))
+
+    assert house.what_if(incoming).is_counted
+    assert house.victims(incoming, "n1") == ["writer"]
+    assert house.chosen(incoming) == ("n1", ["writer"])
+
+
+def volume_of(claim: str) -> tuple[Any, ...]:
+    """The claim, bound, and a volume that can be used on every node."""
+    return one_pod(claim).bound_to(f"v-{claim}"), a_pv(f"v-{claim}").claimed_by(claim).phase("Bound")
+
+
+def with_claim(claim: str = "c") -> dict[str, Any]:
+    return {"volumes": [{"name": "c", "persistentVolumeClaim": {"claimName": claim}}]}
+
+
+def test_preemption_evicts_who_has_the_claim() -> None:
+    """Where that is the only one that keeps the pod away; where it is not, nothing helps."""
+    house = House(node("n1"), node("n2"), lower("user", "n1", **with_claim()), lower("plain", "n2"))
+    for thing in volume_of("c"):
+        put(house.cluster, thing)
+    incoming = a_pod("incoming", 10, **with_claim())
+
+    assert house.victims(incoming, "n1") == ["user"]
+    assert house.victims(incoming, "n2") == TAKEN
+    assert house.chosen(incoming) == ("n1", ["user"])
+
+
+def test_a_claim_that_two_pods_have() -> None:
+    """Evicting one of them helps nobody; once the other is gone it does."""
+    house = House(node("n1"), node("n2"), lower("here", "n1", **with_claim()), lower("there", "n2", **with_claim()))
+    for thing in volume_of("c"):
+        put(house.cluster, thing)
+    incoming = a_pod("incoming", 10, **with_claim())
+    assert TAKEN[1][0] in house.said(incoming)
+    house.cluster.remove_pod(lower("there", "n2").uid)
+
+    assert house.chosen(incoming) == ("n1", ["here"])
+
+
+def test_preemption_is_not_slowed_for_others() -> None:
+    """Pods without volumes are counted aside as ever, whoever has disks."""
+    house = House(node("n1", cpu="1"), lower("a", "n1", cpu="1", **disk(**gce())))
+
+    assert house.what_if(a_pod("incoming", 10, cpu="1")).is_counted
+    assert house.victims(a_pod("incoming", 10, cpu="1"), "n1") == ["a"]
+
+
+def test_a_nominated_pod_has_its_disk_already() -> None:
+    """For pods that it goes before."""
+    house = House(node("n1"), node("n2"))
+    house.nominate("n1", a_pod("nominated", 10, **disk(**ebs())))
+    fits = {}
+    for priority in (5, 20):
+        pod, state = a_pod("p", priority, **disk(**ebs())), CycleState()
+        pre = house.runner.pre_filter(state, pod)
+        _, groups = house.runner.filter(state, pod, pre.nodes, exact=True)
+        fits[priority] = named(house.cluster, groups)
+
+    assert fits == {5: {"n1": NO_DISK}, 20: {}}
+
+
+# -- laws --------------------------------------------------------------------------------------------------------------
+
+disks = st.one_of(
+    st.builds(lambda name, ro: gce(name, ro=ro), st.sampled_from("de"), st.booleans()),
+    st.builds(lambda name, ro: ebs(name, ro=ro), st.sampled_from("de"), st.booleans()),
+    st.builds(lambda name, ro: iscsi(name, ro=ro), st.sampled_from("de"), st.booleans()),
+    st.builds(
+        lambda monitors, ro, pool: rbd("d", *monitors, ro=ro, pool=pool),
+        st.sets(st.sampled_from("abc"), min_size=1),
+        st.booleans(),
+        st.sampled_from(["rbd", "other"]),
+    ),
+)
+CLAIMS = (one_pod("c"), one_pod("d"), a_claim("e"), one_pod("c", ns="other"), a_claim("d", ns="other"))
+
+
+@st.composite
+def pods(draw: st.DrawFn, name: str, on: str = "") -> PodInfo:
+    ns = draw(st.sampled_from(["default", "default", "other"]))
+    claims = draw(st.sets(st.sampled_from("cd" if ns == "other" else "cde"), max_size=2))
+    sources: dict[str, Any] = {}
+    for one in draw(st.lists(disks, max_size=2)):
+        sources.update(one)
+    return using(name, *sorted(claims), on=on, ns=ns, **sources)
+
+
+def conflict_literally(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Two volumes as manifests, by the table of §9.3."""
+    for kind, same in {
+        "gcePersistentDisk": lambda a, b: a["pdName"] == b["pdName"],
+        "iscsi": lambda a, b: a["iqn"] == b["iqn"],
+        "rbd": lambda a, b: (
+            set(a["monitors"]) & set(b["monitors"]) and (a["pool"], a["image"]) == (b["pool"], b["image"])
+        ),
+    }.items():
+        if kind in one and kind in other and same(one[kind], other[kind]):
+            return not (one[kind]["readOnly"] and other[kind]["readOnly"])
+    kind = "awsElasticBlockStore"
+    return kind in one and kind in other and one[kind]["volumeID"] == other[kind]["volumeID"]
+
+
+def sources(pod: PodInfo) -> list[dict[str, Any]]:
+    fields = {
+        "gcePersistentDisk": "gce_persistent_disk",
+        "awsElasticBlockStore": "aws_elastic_block_store",
+        "iscsi": "iscsi",
+        "rbd": "rbd",
+    }
+    return [
+        {kind: getattr(volume, field) for kind, field in fields.items() if getattr(volume, field) is not None}
+        for volume in pod.pod.spec.volumes
+    ]
+
+
+def literally(pod: PodInfo, there: list[PodInfo], everywhere: list[PodInfo]) -> Any:
+    """What §9.3 says of one node."""
+    if any(conflict_literally(one, held) for other in there for one in sources(pod) for held in sources(other)):
+        return NO_DISK
+    exclusive = {claim.typed().key for claim in CLAIMS if "ReadWriteOncePod" in claim.typed().spec.access_modes}
+    wanted = {use.key for use in pod.claims} & exclusive
+    return TAKEN if any(use.key in wanted for other in everywhere for use in other.claims) else None
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data(), pod=pods("p"))
+def test_sets_and_counts_say_what_each_node_would(data: st.DataObject, pod: PodInfo) -> None:
+    """Filter for all nodes, Filter while some have left, and the count aside: all as the rule for one node."""
+    names = ("n1", "n2", "n3")
+    there = [data.draw(pods(f"q{at}", data.draw(st.sampled_from(names)))) for at in range(data.draw(st.integers(0, 6)))]
+    seen = stored(*map(node, names), *CLAIMS, *there)
+    made, state = plugin(seen), CycleState()
+    if made.pre_filter(state, pod, seen.nodes.present) is SKIP:
+        assert all(literally(pod, there, there) is None for _ in names)
+        noted("skipped")
+        return
+
+    def expected(name: str, left: set[str]) -> Any:
+        stayed = [other for other in there if other.uid not in left]
+        return literally(pod, [other for other in stayed if other.node_name == name], stayed)
+
+    says = named(seen, made.filter(state, pod, seen.nodes.present))
+    assert says == {name: no for name in names if (no := expected(name, set())) is not None}
+
+    name = data.draw(st.sampled_from(names))
+    slot = seen.nodes.slot(name)
+    assert slot is not None
+    tally = made.tally(state, pod, slot)
+    movable = [other for other in there if other.node_name == name]
+    left: set[str] = set()
+    with seen.trial() as trial:
+        for other in data.draw(st.lists(st.sampled_from(movable), max_size=6)) if movable else ():
+            (tally.add if other.uid in left else tally.remove)(other)
+            if other.uid in left:
+                trial.add(other, name)
+            else:
+                trial.remove(other)
+            left ^= {other.uid}
+            counted, tried = tally.verdict(), named(seen, made.filter(state, pod, 1 << slot)).get(name)
+            assert (None if counted is None else (counted.code, counted.reasons)) == tried == expected(name, left)
+            noted(f"{len(left)} left: {counted.reasons[0][:20] if counted else 'fits'}")
+
+    assert says == named(seen, made.filter(state, pod, seen.nodes.present))
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data(), one=pods("p"), other=pods("p"))
+def test_equal_tally_shapes_mean_equal_verdicts(data: st.DataObject, one: PodInfo, other: PodInfo) -> None:
+    """Also where a claim is taken on another node: what is remembered of a node would not notice that."""
+    elsewhere = [data.draw(pods(f"e{at}", "n2")) for at in range(data.draw(st.integers(0, 2)))]
+    here = [data.draw(pods(f"h{at}", "n1")) for at in range(data.draw(st.integers(0, 3)))]
+    worlds = [stored(node("n1"), node("n2"), *CLAIMS, *here, *there) for there in ([], elsewhere)]
+    said = []
+    for seen, pod in zip(worlds, (one, other), strict=True):
+        made, state = plugin(seen), CycleState()
+        skips = made.pre_filter(state, pod, seen.nodes.present) is SKIP
+        slot = seen.nodes.slot("n1")
+        assert slot is not None
+        said.append((made.tally_shape(pod), None if skips else made.tally(state, pod, slot).verdict()))
+    (shape, verdict), (other_shape, other_verdict) = said
+    noted(f"{'equal' if shape == other_shape else 'different'} shapes")
+
+    assert shape != other_shape or verdict == other_verdict
+
+
+def test_what_is_remembered_of_a_node_hangs_on_the_users_elsewhere() -> None:
+    """They come and go without a change to the node itself."""
+    seen = stored(node("n1"), node("n2"), one_pod(), one_pod("d"), using("here", "c", "d", on="n1"))
+    made, pod = plugin(seen), using("p", "c")
+    shapes = [made.tally_shape(pod)]
+    seen.add_pod(using("there", "d", on="n2"))
+    shapes.append(made.tally_shape(pod))
+    seen.add_pod(using("there too", "c", on="n2"))
+    shapes.append(made.tally_shape(pod))
+
+    assert shapes[0] == shapes[1] != shapes[2]
+
+
+# -- hints -------------------------------------------------------------------------------------------------------------
+
+UNASSIGNED_DELETE = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.DELETE)
+CLAIM_ADD = ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD)
+CLAIM_UPDATE = ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.UPDATE_OTHER)
+
+
+@pytest.mark.parametrize(
+    ("pod", "gone", "hint"),
+    [
+        pytest.param(using("p", **gce()), using("q", on="n", **gce()), Hint.QUEUE, id="H19 the same GCE disk"),
+        pytest.param(using("p", **ebs()), using("q", on="n", **ebs()), Hint.QUEUE, id="H19 the same EBS volume"),
+        pytest.param(using("p", **rbd()), using("q", on="n", **rbd()), Hint.QUEUE, id="H19 the same RBD image"),
+        pytest.param(using("p", **iscsi()), using("q", on="n", **iscsi()), Hint.QUEUE, id="H19 the same IQN"),
+        pytest.param(using("p", **gce()), using("q", on="n", **gce("e")), Hint.SKIP, id="H19 another GCE disk"),
+        pytest.param(using("p", **ebs()), using("q", on="n", **ebs("e")), Hint.SKIP, id="H19 another EBS volume"),
+        pytest.param(using("p", **rbd()), using("q", on="n", **rbd("e")), Hint.SKIP, id="H19 another RBD image"),
+        pytest.param(using("p", **iscsi()), using("q", on="n", **iscsi("e")), Hint.SKIP, id="H19 another IQN"),
+        pytest.param(using("p", **gce(ro=True)), using("q", on="n", **gce(ro=True)), Hint.SKIP, id="both only read"),
+        pytest.param(using("p", "c"), using("q", "c", on="n"), Hint.QUEUE, id="H19 the same claim"),
+        pytest.param(using("p", "c"), using("q", "d", on="n"), Hint.SKIP, id="H19 another claim"),
+        pytest.param(using("p", "c"), using("q", "c", on="n", ns="other"), Hint.SKIP, id="a claim's namesake"),
+        pytest.param(using("p"), using("q", "c", on="n", **gce()), Hint.SKIP, id="a pod that wants nothing"),
+        pytest.param(
+            using("p", **ebs()), using("q", on="n", ns="other", **ebs()), Hint.QUEUE, id="H20 B-13 another namespace"
+        ),
+        pytest.param(
+            using("p", "q-data"), using("q", on="n", ephemeral=("data",)), Hint.QUEUE, id="its ephemeral volume's claim"
+        ),
+    ],
+)
+@pytest.mark.parametrize("event", [ASSIGNED_POD_DELETE, UNASSIGNED_DELETE], ids=["on a node", "on none"])
+def test_a_pod_went(pod: PodInfo, gone: PodInfo, hint: Hint, event: ClusterEvent) -> None:
+    """Queue exactly when it had what is wanted."""
+    assert hinted(plugin(stored()), event, pod, old=gone) is hint
+
+
+@pytest.mark.parametrize(
+    ("pod", "event", "new", "hint"),
+    [
+        pytest.param(using("p", "c"), CLAIM_ADD, one_pod(), Hint.QUEUE, id="H21 its own came"),
+        pytest.param(using("p", "d"), CLAIM_ADD, one_pod(), Hint.SKIP, id="H21 one that it does not use"),
+        pytest.param(using("p", "c", ns="other"), CLAIM_ADD, one_pod(), Hint.SKIP, id="H21 another namespace"),
+        pytest.param(using("p", "c"), CLAIM_UPDATE, one_pod(), None, id="access modes never change"),
+        pytest.param(using("p", "c"), NODE_ADD, None, Hint.QUEUE, id="a node came"),
+    ],
+)
+def test_other_hints(pod: PodInfo, event: ClusterEvent, new: Any, hint: Hint | None) -> None:
+    """Nodes always, claims that are its own."""
+    new = None if new is None else new.typed()
+
+    assert hinted(plugin(stored()), event, pod, new=new) is hint
+
+
+@settings(max_examples=300, deadline=None)
+@given(waiting=pods("p"), gone=pods("q", "n1"))
+def test_topics_keep_the_law(waiting: PodInfo, gone: PodInfo) -> None:
+    """No pod that gives back what is wanted goes unheard."""
+    registration = plugin(stored()).events_to_register()[0]
+    assert registration.hint is not None
+    answer = registration.hint(waiting, gone, None)
+    concerned = is_concerned(registration, waiting, old=gone, new=None)
+    noted(f"{answer.value}, {'' if concerned else 'not '}concerned")
+
+    assert concerned or answer is Hint.SKIP

@@ -1,0 +1,391 @@
+"""VolumeZone: docs/spec/volumes.md §9.2 and §7.3; ids begin with the rows of §11.12 and §11.14."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import event as noted, given, settings, strategies as st
+
+from scheduler.cache.cluster import Cluster
+from scheduler.config.args import KubestowArgs
+from scheduler.core.events import NODE_ADD, UPDATE, Action, ClusterEvent, Resource
+from scheduler.core.podinfo import PodInfo
+from scheduler.core.topologies import BETA_REGION, BETA_ZONE, REGION, ZONE
+from scheduler.core.verdicts import SKIP, Code, Rejection
+from scheduler.framework.hints import Hint
+from scheduler.framework.ports import Handle
+from scheduler.framework.state import CycleState
+from scheduler.plugins.volumezone import VolumeZone
+from scheduler.testing.builders import Builder
+from scheduler.testing.volumebuilders import a_claim, a_class, a_pv
+from tests.unit.objects import handle, node
+from tests.unit.plugins.ask import Refusals, hinted, is_concerned, named
+from tests.unit.plugins.stored import put, stored, unreadable, using
+
+NO_ZONE = (Code.UNRESOLVABLE, ("node(s) had no available volume zone",))
+PARITY = KubestowArgs(parity=True)
+WAITS, AT_ONCE, SILENT = a_class("waits"), a_class("at-once").immediate(), a_class("silent").binding_mode(None)
+OWN = a_claim("p-data").bound_to("v").owned_by("p", "default/p")
+CLAIM = a_claim("c").bound_to("v")
+
+
+def plugin(seen: Cluster, ours: KubestowArgs | None = None) -> VolumeZone:
+    given_to: Handle = handle(seen)
+    return VolumeZone(None, given_to if ours is None else _replaced(given_to, ours))
+
+
+def _replaced(given_to: Handle, ours: KubestowArgs) -> Handle:
+    return Handle(given_to.cluster, given_to.writer, given_to.recorder, given_to.clock, "kubestow", ours=ours)
+
+
+def pre_filtered(seen: Cluster, pod: PodInfo, ours: KubestowArgs | None = None) -> Any:
+    """ "skip", the rejection, or what Filter then says of all nodes."""
+    made, state = plugin(seen, ours), CycleState()
+    answer = made.pre_filter(state, pod, seen.nodes.present)
+    if answer is SKIP:
+        return "skip"
+    if isinstance(answer, Rejection):
+        return answer.code, answer.reasons
+    return named(seen, made.filter(state, pod, seen.nodes.present))
+
+
+def a_volume(labels: Mapping[str, str], name: str = "v") -> Builder[Any]:
+    return a_pv(name).labels(dict(labels))
+
+
+BETA = {BETA_ZONE: "z", BETA_REGION: "r"}
+GA = {ZONE: "z", REGION: "r"}
+
+
+@pytest.mark.parametrize(
+    ("labels", "node_labels", "fits"),
+    [
+        pytest.param(GA, {"other": "z"}, True, id="Z2 a node that knows of no zones"),
+        pytest.param(GA, {}, True, id="Z2 a node without any label"),
+        pytest.param(BETA, BETA, True, id="Z3 both say it the old way"),
+        pytest.param(GA, GA, True, id="Z3 both say it the new way"),
+        pytest.param(GA, {**GA, "more": "x", BETA_ZONE: "y"}, True, id="a node may say more"),
+        pytest.param(GA, {**GA, ZONE: "y"}, False, id="Z4 another zone"),
+        pytest.param(GA, {**GA, REGION: "y"}, False, id="Z4 another region"),
+        pytest.param(BETA, {**BETA, BETA_ZONE: "y"}, False, id="Z4 another zone, the old way"),
+        pytest.param(BETA, {**BETA, BETA_REGION: "y"}, False, id="Z4 another region, the old way"),
+        pytest.param(GA, {ZONE: "z"}, False, id="Z5 a node that knows its zone only"),
+        pytest.param({ZONE: "z"}, {BETA_ZONE: "z"}, False, id="Z6 a new volume, an old node"),
+        pytest.param({BETA_ZONE: "z"}, {ZONE: "z"}, True, id="Z7 an old volume, a new node"),
+        pytest.param({BETA_ZONE: "z"}, {ZONE: "y"}, False, id="Z7 an old volume, a new node elsewhere"),
+        pytest.param({BETA_ZONE: "z"}, {BETA_ZONE: "y", ZONE: "z"}, False, id="the old label counts if it is there"),
+        pytest.param({ZONE: "c__a"}, {ZONE: "a"}, True, id="Z8 one of two zones"),
+        pytest.param({ZONE: "c__a"}, {ZONE: "b"}, False, id="Z8 neither of two zones"),
+        pytest.param({ZONE: " a __ c"}, {ZONE: "a"}, True, id="blanks are cut off"),
+        pytest.param({BETA_ZONE: "a__", ZONE: "z"}, {ZONE: "y"}, False, id="Z9 the labels that can be read count"),
+    ],
+)
+def test_where_a_volume_can_be(labels: dict[str, str], node_labels: dict[str, str], fits: bool) -> None:
+    """The other node has all that is asked for: what is refused is refused alone."""
+    seen = stored(node("n1", labels=node_labels), node("fine", labels=GA), CLAIM, a_volume(labels))
+    state, made = CycleState(), plugin(seen)
+
+    assert made.pre_filter(state, using("p", "c"), seen.nodes.present) is None
+    slot = seen.nodes.slot("n1")
+    assert slot is not None
+    assert named(seen, made.filter(state, using("p", "c"), 1 << slot)) == ({} if fits else {"n1": NO_ZONE})
+
+
+def test_all_volumes_must_agree() -> None:
+    """Two claims, and only the node in the zone of both will do."""
+    seen = stored(
+        *(node(f"{zone}{region}", labels={ZONE: zone, REGION: region}) for zone in "ab" for region in "rs"),
+        *(CLAIM, a_claim("d").bound_to("w")),
+        *(a_volume({ZONE: "a"}), a_volume({REGION: "r"}, "w")),
+    )
+
+    assert pre_filtered(seen, using("p", "c", "d")) == dict.fromkeys(("as", "br", "bs"), NO_ZONE)
+
+
+@pytest.mark.parametrize(
+    ("things", "pod", "says"),
+    [
+        pytest.param((), using("p"), "skip", id="Z1 no volumes"),
+        pytest.param((), using("p", emptyDir={}), "skip", id="Z1 no claims"),
+        pytest.param((CLAIM, a_volume({})), using("p", "c"), "skip", id="a volume that is at home everywhere"),
+        pytest.param((CLAIM, a_volume({ZONE: "a__"})), using("p", "c"), "skip", id="Z9 an empty piece"),
+        pytest.param((CLAIM, a_volume({ZONE: ""})), using("p", "c"), "skip", id="Z9 an empty label"),
+        pytest.param((), using("p", ""), "PersistentVolumeClaim had no name", id="a claim without a name"),
+        pytest.param(
+            (a_claim("c"),),
+            using("p", "c"),
+            "PersistentVolumeClaim had no pv name and storageClass name",
+            id="Z10 unbound and no class",
+        ),
+        pytest.param(
+            (a_claim("c", "1Gi", "none"),),
+            using("p", "c"),
+            'storageclass.storage.k8s.io "none" not found',
+            id="Z10 unbound and its class missing",
+        ),
+        pytest.param(
+            (a_claim("c", "1Gi", "silent"), SILENT),
+            using("p", "c"),
+            'VolumeBindingMode not set for StorageClass "silent"',
+            id="Z10 unbound and no binding mode",
+        ),
+        pytest.param((a_claim("c", "1Gi", "waits"), WAITS), using("p", "c"), "skip", id="Z10 unbound, waits for a pod"),
+        pytest.param(
+            (a_claim("c", "1Gi", "at-once"), AT_ONCE),
+            using("p", "c"),
+            "PersistentVolume had no name",
+            id="Z10 unbound, to be bound without a pod",
+        ),
+        pytest.param(
+            (a_claim("c").legacy_class("waits"), WAITS), using("p", "c"), "skip", id="Z10 the class by annotation"
+        ),
+        pytest.param((), using("p", "c"), 'persistentvolumeclaim "c" not found', id="Z11 no such claim"),
+        pytest.param((CLAIM,), using("p", "c"), 'persistentvolume "v" not found', id="Z11 no such volume"),
+        pytest.param(
+            (a_claim("c", ns="other").bound_to("v"),),
+            using("p", "c"),
+            'persistentvolumeclaim "c" not found',
+            id="Z11 a claim of that name elsewhere",
+        ),
+        pytest.param(
+            (a_claim("p-data").bound_to("v"), a_volume(GA)),
+            using("p", ephemeral=("data",)),
+            "PVC default/p-data was not created for pod default/p (pod is not owner)",
+            id="B-14 an ephemeral claim of somebody else",
+        ),
+    ],
+)
+def test_claims(things: tuple[Any, ...], pod: PodInfo, says: str) -> None:
+    """Skip, or a reason that no eviction helps against."""
+    seen = stored(node("n1", labels=GA), *things)
+
+    assert pre_filtered(seen, pod) == ("skip" if says == "skip" else (Code.UNRESOLVABLE, (says,)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "says"),
+    [
+        ("PersistentVolumeClaim", "default/c", 'persistentvolumeclaim "c" cannot be read: $.spec: no'),
+        ("PersistentVolume", "v", 'persistentvolume "v" cannot be read: $.spec: no'),
+        ("StorageClass", "s", 'storageclass.storage.k8s.io "s" cannot be read: $.spec: no'),
+    ],
+)
+def test_what_cannot_be_read_is_named(kind: str, key: str, says: str) -> None:
+    """It counts as absent, but the reason says what is wrong with it."""
+    things = {"PersistentVolume": [CLAIM], "StorageClass": [a_claim("c", "1Gi", "s")]}.get(kind, [])
+    seen = stored(node("n1"), *things)
+    unreadable(seen, kind, key, "$.spec: no")
+
+    assert pre_filtered(seen, using("p", "c")) == (Code.UNRESOLVABLE, (says,))
+
+
+def test_z12_filter_without_prefilter() -> None:
+    """It looks itself."""
+    seen = stored(node("n1", labels=GA), node("n2", labels={**GA, ZONE: "y"}), CLAIM, a_volume(GA))
+    made = plugin(seen)
+
+    assert named(seen, made.filter(CycleState(), using("p", "c"), seen.nodes.present)) == {"n2": NO_ZONE}
+    assert made.filter(CycleState(), using("p"), seen.nodes.present) == {}
+    missing = (Code.UNRESOLVABLE, ('persistentvolumeclaim "d" not found',))
+    assert named(seen, made.filter(CycleState(), using("p", "d"), seen.nodes.present)) == {"n1": missing, "n2": missing}
+
+
+@pytest.mark.parametrize(
+    ("ours", "says"),
+    [
+        pytest.param(None, {"n1": NO_ZONE}, id="Z13 B-14 an ephemeral volume is at home somewhere, too"),
+        pytest.param(KubestowArgs(zone_ephemeral="none"), "skip", id="Z13 unless it is switched off"),
+        pytest.param(PARITY, "skip", id="Z13 or all is as upstream"),
+    ],
+)
+def test_ephemeral(ours: KubestowArgs | None, says: Refusals | str) -> None:
+    """The claim is the pod's own."""
+    seen = stored(node("n1", labels={ZONE: "y"}), OWN, a_volume({ZONE: "z"}))
+
+    assert pre_filtered(seen, using("p", ephemeral=("data",)), ours) == says
+
+
+def test_nodes_are_followed() -> None:
+    """A label that came counts at the next look."""
+    seen = stored(node("n1"), CLAIM, a_volume(GA))
+    before = pre_filtered(seen, using("p", "c"))
+    seen.set_node(node("n1", labels={ZONE: "y", REGION: "r"}))
+
+    assert (before, pre_filtered(seen, using("p", "c"))) == ({}, {"n1": NO_ZONE})
+
+
+# -- the law -----------------------------------------------------------------------------------------------------------
+
+topologies = st.dictionaries(
+    st.sampled_from([ZONE, REGION, BETA_ZONE, BETA_REGION]), st.sampled_from(["a", "b", "a__b", " b__c ", "a__", ""])
+)
+node_topologies = st.dictionaries(
+    st.sampled_from([ZONE, REGION, BETA_ZONE, BETA_REGION, "other"]), st.sampled_from(["a", "b", "c", ""])
+)
+
+
+def literally(volumes: list[dict[str, str]], node_labels: dict[str, str]) -> bool:
+    """§9.2 for one node, word for word."""
+    keys = (BETA_ZONE, BETA_REGION, ZONE, REGION)
+    today = {BETA_ZONE: ZONE, BETA_REGION: REGION}
+    if not any(key in node_labels for key in keys):
+        return True
+    for labels in volumes:
+        for key in keys:
+            pieces = [piece.strip() for piece in labels.get(key, "").split("__")]
+            if "" in pieces:
+                continue
+            there = node_labels[key] if key in node_labels else node_labels.get(today.get(key, key))
+            if there not in pieces:
+                return False
+    return True
+
+
+@settings(max_examples=300, deadline=None)
+@given(volumes=st.lists(topologies, max_size=3), nodes=st.lists(node_topologies, min_size=1, max_size=5))
+def test_sets_say_what_each_node_would(volumes: list[dict[str, str]], nodes: list[dict[str, str]]) -> None:
+    seen = stored(
+        *(node(f"n{at}", labels=labels) for at, labels in enumerate(nodes)),
+        *(a_volume(labels, f"v{at}") for at, labels in enumerate(volumes)),
+        *(a_claim(f"c{at}").bound_to(f"v{at}") for at in range(len(volumes))),
+    )
+    pod = using("p", *(f"c{at}" for at in range(len(volumes))))
+    out = {f"n{at}" for at, labels in enumerate(nodes) if not literally(volumes, labels)}
+    noted(f"{len(out)} of {len(nodes)} refused")
+
+    answer = pre_filtered(seen, pod)
+    assert (set() if answer == "skip" else set(answer)) == out
+
+
+# -- hints -------------------------------------------------------------------------------------------------------------
+
+CLASS_ADD = ClusterEvent(Resource.STORAGE_CLASS, Action.ADD)
+CLAIM_ADD = ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD)
+CLAIM_UPDATE = ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.UPDATE_OTHER)
+VOLUME_ADD = ClusterEvent(Resource.PERSISTENT_VOLUME, Action.ADD)
+VOLUME_UPDATE = ClusterEvent(Resource.PERSISTENT_VOLUME, Action.UPDATE_OTHER)
+VOLUME_DELETE = ClusterEvent(Resource.PERSISTENT_VOLUME, Action.DELETE)
+RELABELLED = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_LABEL)
+RETAINTED = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_TAINT)
+UNBOUND = a_claim("c", "1Gi", "s")
+EPHEMERAL = using("p", ephemeral=("data",))
+
+
+@pytest.mark.parametrize(
+    ("pod", "event", "new", "hint"),
+    [
+        pytest.param(using("p"), CLAIM_ADD, CLAIM, Hint.SKIP, id="H16 a pod without claims"),
+        pytest.param(using("p", "d"), CLAIM_ADD, CLAIM, Hint.SKIP, id="H16 another claim"),
+        pytest.param(using("p", "c", ns="other"), CLAIM_ADD, CLAIM, Hint.SKIP, id="H16 another namespace"),
+        pytest.param(using("p", "c"), CLAIM_ADD, CLAIM, Hint.QUEUE, id="H16 its own came"),
+        pytest.param(using("p", "c"), CLAIM_UPDATE, CLAIM, Hint.QUEUE, id="H16 its own changed"),
+        pytest.param(EPHEMERAL, CLAIM_ADD, OWN, Hint.QUEUE, id="B-14 its ephemeral one came"),
+        pytest.param(using("p", "c"), NODE_ADD, None, Hint.QUEUE, id="a node came"),
+        pytest.param(using("p", "c"), RELABELLED, None, Hint.QUEUE, id="a node's labels changed"),
+        pytest.param(using("p", "c"), RETAINTED, None, None, id="taints do not matter"),
+    ],
+)
+def test_claim_and_node_hints(pod: PodInfo, event: ClusterEvent, new: Any, hint: Hint | None) -> None:
+    """A claim wakes the pods that use it."""
+    old = None if event.action is Action.ADD or new is None else new.typed()
+    new = None if new is None else new.typed()
+
+    assert hinted(plugin(stored()), event, pod, old=old, new=new) is hint
+
+
+@pytest.mark.parametrize(
+    ("made", "hint"),
+    [
+        pytest.param(a_class("s").binding_mode(None), Hint.SKIP, id="H17 no binding mode"),
+        pytest.param(a_class("s"), Hint.QUEUE, id="H17 one that waits for pods"),
+        pytest.param(a_class("s").immediate(), Hint.SKIP, id="H17 one that does not"),
+        pytest.param(a_class("t"), Hint.SKIP, id="one that no claim of the pod has"),
+    ],
+)
+def test_h17_class_hints(made: Builder[Any], hint: Hint) -> None:
+    """The pod's claim is unbound and has class s."""
+    seen = stored(UNBOUND)
+
+    assert hinted(plugin(seen), CLASS_ADD, using("p", "c"), new=made.typed()) is hint
+
+
+@pytest.mark.parametrize(
+    ("event", "old", "new", "hint"),
+    [
+        pytest.param(VOLUME_ADD, None, a_volume({}), Hint.QUEUE, id="H18 it came"),
+        pytest.param(VOLUME_UPDATE, a_volume(GA), a_volume({**GA, ZONE: "y"}), Hint.QUEUE, id="H18 another zone"),
+        pytest.param(VOLUME_UPDATE, a_volume({}), a_volume(GA), Hint.QUEUE, id="H18 labels came"),
+        pytest.param(VOLUME_UPDATE, a_volume(GA), a_volume({**GA, "x": "y"}), Hint.SKIP, id="H18 another label"),
+        pytest.param(VOLUME_UPDATE, a_volume({ZONE: "a__b"}), a_volume({ZONE: "b__a"}), Hint.SKIP, id="H18 in turn"),
+        pytest.param(VOLUME_ADD, None, a_volume({}, "w"), Hint.SKIP, id="one that no claim of the pod names"),
+        pytest.param(VOLUME_DELETE, a_volume(GA), None, None, id="it went"),
+    ],
+)
+def test_h18_volume_hints(event: ClusterEvent, old: Any, new: Any, hint: Hint | None) -> None:
+    """The pod's claim is bound to volume v."""
+    old, new = (None if one is None else one.typed() for one in (old, new))
+
+    assert hinted(plugin(stored(CLAIM)), event, using("p", "c"), old=old, new=new) is hint
+
+
+def test_hints_of_ephemeral_claims_with_the_switch() -> None:
+    """What is not looked at is not waited for."""
+    seen = stored(OWN)
+
+    assert hinted(plugin(seen, PARITY), CLAIM_UPDATE, EPHEMERAL, old=OWN.typed(), new=OWN.typed()) is Hint.SKIP
+    assert hinted(plugin(seen, PARITY), VOLUME_ADD, EPHEMERAL, new=a_volume({}).typed()) is Hint.SKIP
+
+
+def test_a_claim_that_names_another_volume_is_an_event_itself() -> None:
+    """So a pod that waits for one volume hears of the claim first, and of the other volume from then on."""
+    seen = stored(CLAIM)
+    made, pod = plugin(seen), using("p", "c")
+    other = a_volume({}, "w").typed()
+    before = hinted(made, VOLUME_ADD, pod, new=other)
+    moved = a_claim("c").bound_to("w")
+    put(seen, moved)
+
+    assert before is Hint.SKIP
+    assert hinted(made, CLAIM_UPDATE, pod, old=CLAIM.typed(), new=moved.typed()) is Hint.QUEUE
+    assert hinted(made, VOLUME_ADD, pod, new=other) is Hint.QUEUE
+
+
+keys_used = st.lists(st.sampled_from("cd"), max_size=2)
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data(), uses=keys_used)
+def test_topics_keep_the_law(data: st.DataObject, uses: list[str]) -> None:
+    """No event that helps is kept from a pod, whatever its claims name."""
+    seen = stored(
+        *(
+            data.draw(st.sampled_from([a_claim(name, "1Gi", "s"), a_claim(name).bound_to("v")]))
+            for name in data.draw(st.sets(st.sampled_from("cd")))
+        )
+    )
+    made, pod = plugin(seen), using("p", *uses)
+    volumes = st.builds(a_volume, topologies, st.sampled_from("vw")).map(Builder.typed)
+    new = data.draw(
+        st.one_of(
+            volumes, st.sampled_from([CLAIM.typed(), UNBOUND.typed(), a_class("s").typed(), a_class("t").typed()])
+        )
+    )
+    kind = {
+        "PersistentVolume": Resource.PERSISTENT_VOLUME,
+        "PersistentVolumeClaim": Resource.PERSISTENT_VOLUME_CLAIM,
+        "StorageClass": Resource.STORAGE_CLASS,
+    }[type(new).__name__]
+    for registration in made.events_to_register():
+        if registration.event.wants(ClusterEvent(kind, Action.ADD)) and registration.hint is not None:
+            answer = registration.hint(pod, None, new)
+            noted(f"{kind.value} {answer.value}")
+            assert answer is Hint.SKIP or is_concerned(registration, pod, old=None, new=new)
+
+
+def test_what_it_says_of_itself() -> None:
+    """Pods on nodes never matter, and three kinds do."""
+    assert VolumeZone.heeds_pods is False
+    assert set(VolumeZone.reads) == {"PersistentVolumeClaim", "PersistentVolume", "StorageClass"}
+    assert UPDATE & plugin(stored()).events_to_register()[2].event.action == UPDATE

@@ -1,0 +1,258 @@
+"""What PreFilter makes of a pod's claims: docs/spec/volumes.md §2, rows G1–G25 of §11.3."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from scheduler.config.args import KubestowArgs
+from scheduler.core.podinfo import pod_info
+from scheduler.core.verdicts import SKIP, Code, Rejection
+from scheduler.framework.state import CycleState
+from scheduler.plugins.volumebinding.plugin import STATE
+from scheduler.testing.builders import pod
+from scheduler.testing.volumebuilders import a_claim, a_class, a_pv
+from tests.unit.plugins.volumebinding.world import (
+    BND,
+    D1,
+    IMM,
+    PB,
+    PRE,
+    U1,
+    U2,
+    UNBOUND_IMMEDIATE,
+    Decided,
+    World,
+    using,
+)
+
+ERROR, UNRESOLVABLE = Code.ERROR, Code.UNRESOLVABLE
+NO_MODE = 'VolumeBindingMode not set for StorageClass "M"'
+
+
+def answered(world: World, info: Any) -> tuple[Code, str] | None:
+    """The refusal's code and text."""
+    _, no = world.pre_filtered(info)
+    assert no is not SKIP
+    return (no.code, no.message) if isinstance(no, Rejection) else None
+
+
+def groups(world: World, info: Any) -> dict[str, list[str]]:
+    """Names of the claims in each group that has any."""
+    state, no = world.pre_filtered(info)
+    assert no is None, no
+    claims = state.get(STATE).claims
+    found = {
+        "bound": claims.bound,
+        "delayed": claims.delayed,
+        "followed": claims.followed,
+    }
+    return {group: [claim.metadata.name for claim in held] for group, held in found.items() if held}
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        pytest.param(pod("p"), id="G1 no volumes"),
+        pytest.param(pod("p").volume("v", emptyDir={}), id="G1 an emptyDir"),
+        pytest.param(pod("p").volume("v", configMap={"name": "m"}), id="G1 a configMap"),
+    ],
+)
+def test_pods_without_claims_are_none_of_its_business(made: Any) -> None:
+    """Skip; and what follows all the same finds nothing to do."""
+    world, info = World(), pod_info(made.typed())
+    state, no = world.pre_filtered(info)
+
+    assert SKIP is no
+    assert world.plugin.reserve(state, info, "n1") is None
+    assert SKIP is world.plugin.pre_bind_pre_flight(state, info, "n1")
+    world.plugin.unreserve(state, info, "n1")
+
+
+LOST = a_claim("lost", "1G", "W").wants("pv-a").phase("Lost")
+OWNED = a_claim("pod-vol", "1G", "W").bound_to("pb")
+
+
+@pytest.mark.parametrize(
+    ("things", "claims", "code", "text"),
+    [
+        pytest.param(
+            (), ["pvc-a"], UNRESOLVABLE, 'persistentvolumeclaim "pvc-a" not found', id="G2 a claim is missing"
+        ),
+        pytest.param(
+            (U1,), ["u1", "two"], UNRESOLVABLE, 'persistentvolumeclaim "two" not found', id="G3 the second is"
+        ),
+        pytest.param((IMM,), ["i"], UNRESOLVABLE, UNBOUND_IMMEDIATE, id="G4 unbound of an immediate class"),
+        pytest.param((a_claim("x", "1G", "gone"),), ["x"], UNRESOLVABLE, UNBOUND_IMMEDIATE, id="G5 no such class"),
+        pytest.param((a_claim("x", "1G", None),), ["x"], UNRESOLVABLE, UNBOUND_IMMEDIATE, id="G6 no class named"),
+        pytest.param((a_claim("x", "1G", ""),), ["x"], UNRESOLVABLE, UNBOUND_IMMEDIATE, id="G6 the class is empty"),
+        pytest.param(
+            (a_class("M").binding_mode(None), a_claim("x", "1G", "M")),
+            ["x"],
+            ERROR,
+            NO_MODE,
+            id="G7 a class without mode",
+        ),
+        pytest.param((PRE,), ["pre"], UNRESOLVABLE, UNBOUND_IMMEDIATE, id="G8 a volume named by hand, not completed"),
+        pytest.param((IMM, BND), ["i", "bnd"], UNRESOLVABLE, UNBOUND_IMMEDIATE, id="G9 immediate beside bound"),
+        pytest.param((IMM, U1), ["i", "u1"], UNRESOLVABLE, UNBOUND_IMMEDIATE, id="G9 immediate beside delayed"),
+        pytest.param((PRE, U1), ["u1", "pre"], UNRESOLVABLE, UNBOUND_IMMEDIATE, id="G9 prebound beside delayed"),
+        pytest.param(
+            (LOST,),
+            ["lost"],
+            UNRESOLVABLE,
+            'persistentvolumeclaim "lost" bound to non-existent persistentvolume "pv-a"',
+            id="G10 the claim is Lost",
+        ),
+        pytest.param(
+            (U1.deleting(),), ["u1"], UNRESOLVABLE, 'persistentvolumeclaim "u1" is being deleted', id="G11 deleting"
+        ),
+        pytest.param(
+            (LOST.deleting(),),
+            ["lost"],
+            UNRESOLVABLE,
+            'persistentvolumeclaim "lost" bound to non-existent persistentvolume "pv-a"',
+            id="G12 Lost and deleting: Lost",
+        ),
+        pytest.param(
+            (U1.phase("Bound").wants("a"),), ["u1"], UNRESOLVABLE, UNBOUND_IMMEDIATE, id="G18 Bound but not completed"
+        ),
+        pytest.param(
+            (a_claim("x", "1G", "I").legacy_class("nowhere"),),
+            ["x"],
+            UNRESOLVABLE,
+            UNBOUND_IMMEDIATE,
+            id="G25 the annotation's class is missing",
+        ),
+    ],
+)
+def test_refused_before_any_node(things: Any, claims: list[str], code: Code, text: str) -> None:
+    """Claims that no node can help; and what is wrong with the cluster itself."""
+    assert (code, text) == answered(World(*things), using("p", *claims))
+
+
+EPHEMERAL = "PVC default/pod-vol was not created for pod default/pod (pod is not owner)"
+
+
+@pytest.mark.parametrize(
+    ("things", "answer"),
+    [
+        pytest.param(
+            (),
+            (UNRESOLVABLE, 'waiting for ephemeral volume controller to create the persistentvolumeclaim "pod-vol"'),
+            id="G13 not made yet",
+        ),
+        pytest.param((OWNED.owned_by("pod", "pod"), PB), None, id="G14 its own, bound"),
+        pytest.param((OWNED,), (UNRESOLVABLE, EPHEMERAL), id="G15 nobody's"),
+        pytest.param((OWNED.owned_by("pod", "other"),), (UNRESOLVABLE, EPHEMERAL), id="G15 that of a namesake"),
+        pytest.param(
+            (OWNED.owned_by("pod", "pod", controller=False),), (UNRESOLVABLE, EPHEMERAL), id="G15 owned, not controlled"
+        ),
+        pytest.param(
+            (a_claim("pod-vol", "1G", "W", ns="other").owned_by("pod", "pod"),),
+            (UNRESOLVABLE, 'waiting for ephemeral volume controller to create the persistentvolumeclaim "pod-vol"'),
+            id="G16 owned, of another namespace: not the claim that is meant",
+        ),
+    ],
+)
+def test_ephemeral_claims_are_the_pods_own(things: Any, answer: tuple[Code, str] | None) -> None:
+    """§2.1: controlled by the pod of this very uid."""
+    assert answer == answered(World(*things), using("pod", ephemeral=["vol"]))
+
+
+def test_g14_an_ephemeral_claim_of_its_own_is_placed() -> None:
+    """G14 as every other bound claim."""
+    world = World(OWNED.owned_by("pod", "pod"), PB)
+
+    assert {"n2"} == set(world.judged(using("pod", ephemeral=["vol"])))
+
+
+@pytest.mark.parametrize(
+    ("things", "claims", "found"),
+    [
+        pytest.param((BND, PB), ["bnd"], {"bound": ["bnd"]}, id="G22 all bound"),
+        pytest.param((BND.phase("Pending"), PB), ["bnd"], {"bound": ["bnd"]}, id="G17 the phase is not looked at"),
+        pytest.param(
+            (a_claim("e").wants("pb").annotation("pv.kubernetes.io/bind-completed", ""), PB),
+            ["e"],
+            {"bound": ["e"]},
+            id="G19 an empty bind-completed",
+        ),
+        pytest.param((U1,), ["u1"], {"delayed": ["u1"]}, id="G23 delayed, no volumes"),
+        pytest.param((U1, D1), ["d1", "u1"], {"delayed": ["d1", "u1"]}, id="G24 of two classes, in the pod's order"),
+        pytest.param(
+            (a_claim("x", "1G", "I").legacy_class("W"),), ["x"], {"delayed": ["x"]}, id="G25 the annotation decides"
+        ),
+        pytest.param((U1,), ["u1", "u1"], {"delayed": ["u1"]}, id="F23 the same claim twice is one (B-16)"),
+        pytest.param(
+            (U1, U2, BND, PB),
+            ["u2", "bnd", "u1"],
+            {"bound": ["bnd"], "delayed": ["u2", "u1"]},
+            id="some of each",
+        ),
+    ],
+)
+def test_groups(things: Any, claims: list[str], found: dict[str, list[str]]) -> None:
+    """§2.3, each claim once."""
+    assert found == groups(World(*things), using("p", *claims))
+
+
+def test_g20_an_assumed_node_pins_the_claim() -> None:
+    """G20 What is about to be written counts, although the server does not have it yet."""
+    world = World(a_class("E", "P"), a_claim("e", "1G", "E"))
+    world.reserved(using("first", "e"), on="n2")
+
+    assert world.cluster.volumes.claims.get_api("default/e").selected_node is None  # type: ignore[union-attr]
+    assert {"delayed": ["e"]} == groups(world, using("second", "e"))
+    assert Decided((), (), ("e",)) == world.decide(using("second", "e"), on="n2")
+    assert {"n1"} == set(world.judged(using("second", "e")))
+
+
+def test_g21_a_claim_that_only_one_view_has() -> None:
+    """G21 The two looks at claims may be answered from different places; then it is an error, not a refusal."""
+    world = World(U1)
+    world.cluster.volumes.claims.get = lambda key: None  # type: ignore[method-assign]
+
+    text = 'error getting PVC "default/u1": persistentvolumeclaims "default/u1" not found'
+    assert (ERROR, text) == answered(world, using("p", "u1"))
+
+
+def test_f25_filter_without_prefilter_is_an_error() -> None:
+    """F25 The state of the attempt is missing."""
+    world = World()
+    (no,) = world.plugin.filter(CycleState(), using("p", "u1"), world.cluster.nodes.present)
+
+    assert (ERROR, "not found") == (no.code, no.message)
+
+
+# -- claims that a binding of ours is about to complete (B-26) -----------------------------------------------------------
+
+
+def test_a_claim_that_is_being_completed_is_followed() -> None:
+    """B-26 The PV controller has written the volume's name, not yet that it is done: pods beside it go where it is."""
+    world = World(U1, a_pv("a", "5G", "W").where("k", "n1"))
+    world.plan(using("first", "u1"))
+    world.show(U1.wants("a"))
+    follower = using("second", "u1")
+
+    assert {"followed": ["u1"]} == groups(world, follower)
+    assert {"n2"} == set(world.judged(follower))
+    assert ["u1"] == [claim.metadata.name for claim in world.plan(follower).followed]
+
+
+@pytest.mark.parametrize(
+    ("ours", "is_under_way"),
+    [
+        pytest.param(KubestowArgs(treat_binding_as_unbound=True), True, id="switched off"),
+        pytest.param(KubestowArgs(), False, id="named by somebody else"),
+    ],
+)
+def test_a_claim_that_is_not_followed(ours: KubestowArgs, is_under_way: bool) -> None:
+    """B-26 Otherwise it is unbound, as upstream says."""
+    world = World(U1, a_pv("a", "5G", "W").where("k", "n1"), ours=ours)
+    if is_under_way:
+        world.plan(using("first", "u1"))
+    world.show(U1.wants("a"))
+
+    assert (UNRESOLVABLE, UNBOUND_IMMEDIATE) == answered(world, using("second", "u1"))

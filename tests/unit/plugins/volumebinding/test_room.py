@@ -1,0 +1,187 @@
+"""Capacity, as upstream judges it and with what is in flight: docs/spec/volumes.md §3.4, §12.1 B-1, rows K1–K16."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from scheduler.config.args import KubestowArgs
+from scheduler.plugins.volumebinding.plugin import STATE
+from scheduler.testing.volumebuilders import a_capacity, a_claim, a_class
+from tests.unit.plugins.volumebinding.world import (
+    D1,
+    D2,
+    NOT_ENOUGH_SPACE,
+    PARITY,
+    Decided,
+    World,
+    tracking,
+    using,
+)
+
+FITS = Decided((), (), ("d1",))
+FULL = Decided((NOT_ENOUGH_SPACE,))
+OURS = KubestowArgs()
+BOTH = pytest.mark.parametrize("ours", [OURS, PARITY], ids=["ours", "parity"])
+GIB = a_capacity("o", "D", "1Gi").everywhere()
+WRONG = a_capacity("wrong", "D", "1Gi").set(
+    {"nodeTopology": {"matchExpressions": [{"key": "k", "operator": "In", "values": ["not valid!"]}]}}
+)
+
+ROWS = [
+    pytest.param((GIB,), "o", id="K1 everywhere"),
+    pytest.param((a_capacity("o", "D", "1Gi").where("k", "n1"),), "o", id="K2 here"),
+    pytest.param((), None, id="K3 none"),
+    pytest.param((a_capacity("o", "D", "1Gi").where("k", "n2"),), None, id="K4 elsewhere"),
+    pytest.param((a_capacity("o", "T", "1Gi").everywhere(),), None, id="K5 of another class"),
+    pytest.param((a_capacity("o", "D", "1Mi").everywhere(),), None, id="K6 too little"),
+    pytest.param((GIB.maximum("1Mi"),), None, id="K7 room enough, but volumes are small"),
+    pytest.param(
+        (a_capacity("o", "D", "1Mi").everywhere().maximum("1Gi"),), "o", id="K8 the largest volume is what counts"
+    ),
+    pytest.param((a_capacity("o", "D", "0").everywhere(),), None, id="K9 nothing is left"),
+    pytest.param((a_capacity("o", "D").everywhere().maximum("0"),), None, id="K9 no volume is small enough"),
+    pytest.param((a_capacity("o", "D").everywhere(),), None, id="K9 nothing is told"),
+    pytest.param((a_capacity("o", "D", "1Gi"),), None, id="K10 no topology"),
+    pytest.param((WRONG, GIB), "o", id="K11 a wrong selector beside a good one"),
+    pytest.param((WRONG,), None, id="K11 a wrong selector"),
+    pytest.param((a_capacity("o", "D", "1Gi", ns="elsewhere").everywhere(),), "o", id="K14 of another namespace"),
+]
+
+
+@BOTH
+@pytest.mark.parametrize(("objects", "chosen"), ROWS)
+def test_one_claim(objects: Any, chosen: str | None, ours: KubestowArgs) -> None:
+    """Whether n1 has room for it, and which object says so."""
+    world = World(D1, *tracking(True), *objects, ours=ours)
+
+    assert (FITS if chosen else FULL) == world.decide(using("p", "d1"))
+    if chosen:
+        state, _ = world.pre_filtered(using("p", "d1"))
+        (provision,) = world.binder.find(state.get(STATE).claims, world.slot("n1")).dynamic
+        assert provision.pool is not None
+        assert chosen == provision.pool.obj.metadata.name
+
+
+@BOTH
+@pytest.mark.parametrize("tracks", [None, False], ids=["no driver", "it opted out"])
+@pytest.mark.parametrize(("objects", "chosen"), ROWS)
+def test_k12_nobody_asks(objects: Any, chosen: str | None, tracks: bool | None, ours: KubestowArgs) -> None:
+    """K12 Drivers that do not track capacity have room for everything, and no object is looked at."""
+    world = World(D1, *tracking(tracks), *objects, ours=ours)
+    state, _ = world.pre_filtered(using("p", "d1"))
+
+    assert FITS == world.decide(using("p", "d1"))
+    assert [None] == [p.pool for p in world.binder.find(state.get(STATE).claims, world.slot("n1")).dynamic]
+
+
+@BOTH
+def test_a_server_without_capacity_objects_refuses_nobody(ours: KubestowArgs) -> None:
+    """§8 D5 Nobody can have published any."""
+    world = World(D1, *tracking(True), ours=ours)
+    world.storage.capacity_served(is_served=False)
+
+    assert FITS == world.decide(using("p", "d1"))
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("request_", "room", "fits"),
+    [
+        pytest.param(None, None, True, id="K13 nothing is asked for"),
+        pytest.param("1.5Gi", "1536Mi", True, id="K16 equal in other words"),
+        pytest.param("1000000000500m", "1000000001", True, id="K16 rounded up to a byte"),
+        pytest.param("1000000000500m", "1000000000", False, id="K16 a byte too little"),
+        pytest.param("200E", "9Ei", True, id="more than anybody can count is as much as that"),
+    ],
+)
+def test_amounts(request_: str | None, room: str | None, fits: bool, ours: KubestowArgs) -> None:
+    """Whole bytes, rounded up."""
+    objects = () if room is None else (a_capacity("o", "D", room).everywhere(),)
+    world = World(a_claim("d1", "1Gi", "D").request(request_), *tracking(True), *objects, ours=ours)
+
+    assert (FITS if fits else FULL) == world.decide(using("p", "d1"))
+
+
+@pytest.mark.parametrize(
+    ("ours", "decided"),
+    [
+        pytest.param(PARITY, Decided((), (), ("d1", "d2")), id="K15 parity: each fits alone"),
+        pytest.param(OURS, FULL, id="K15 (B-1) together they do not"),
+        pytest.param(
+            KubestowArgs(storage_capacity_reservation="none"), Decided((), (), ("d1", "d2")), id="switched off"
+        ),
+    ],
+)
+def test_two_claims(ours: KubestowArgs, decided: Decided) -> None:
+    """Two of 1Gi and an object of 1Gi."""
+    assert decided == World(D1, D2, *tracking(True), GIB, ours=ours).decide(using("p", "d1", "d2"))
+
+
+@pytest.mark.parametrize(
+    ("room", "decided"),
+    [
+        pytest.param("2Gi", Decided((), (), ("d1", "d2")), id="room for both"),
+        pytest.param("2047Mi", FULL, id="a little less"),
+    ],
+)
+def test_two_claims_share_what_there_is(room: str, decided: Decided) -> None:
+    """B-1 To the byte."""
+    world = World(D1, D2, *tracking(True), a_capacity("o", "D", room).everywhere())
+
+    assert decided == world.decide(using("p", "d1", "d2"))
+
+
+def test_claims_of_a_pod_take_from_several_objects() -> None:
+    """B-1 A node with two pools: the second claim finds the other one."""
+    two = (a_capacity("o1", "D", "1Gi").everywhere(), a_capacity("o2", "D", "1Gi").where("k", "n1"))
+
+    assert Decided((), (), ("d1", "d2")) == World(D1, D2, *tracking(True), *two).decide(using("p", "d1", "d2"))
+
+
+@pytest.mark.parametrize(
+    ("ours", "decided"),
+    [
+        pytest.param(PARITY, Decided((), (), ("d2",)), id="parity: the object still says 1Gi"),
+        pytest.param(OURS, FULL, id="B-1 it is on its way"),
+    ],
+)
+@pytest.mark.parametrize("is_ours", [True, False], ids=["our own pod", "another scheduler"])
+def test_what_is_in_flight_is_not_there(ours: KubestowArgs, decided: Decided, is_ours: bool) -> None:
+    """What was selected for a node and has no volume yet, whoever selected it."""
+    world = World(D1, D2, *tracking(True), GIB, ours=ours)
+    if is_ours:
+        world.reserved(using("first", "d1"))
+    else:
+        world.show(D1.selected("n1"))
+
+    assert decided == world.decide(using("second", "d2"))
+
+
+def test_a_pod_is_not_in_its_own_way() -> None:
+    """B-1 Its own claim, selected for this node already, has its room."""
+    world = World(D1.selected("n1"), *tracking(True), GIB)
+
+    assert FITS == world.decide(using("p", "d1"))
+    assert FULL.reasons == world.judged(using("p", "d1")).get("n1", FULL.reasons)
+
+
+def test_what_is_given_back_is_there_again() -> None:
+    """B-1 After Unreserve; and the class is noted for those who wait for room."""
+    world = World(D1, D2, *tracking(True), GIB)
+    state, assumed = world.reserved(using("first", "d1"))
+    world.plugin.unreserve(state, assumed, "n1")
+
+    assert Decided((), (), ("d2",)) == world.decide(using("second", "d2"))
+    assert {"D"} == world.cluster.volumes.ledger.freed
+
+
+def test_classes_do_not_share_their_pools() -> None:
+    """B-1 Objects of two classes on one node are two pools."""
+    other = a_class("D9", "P").allowed("k", "n1")
+    claims = (D1, a_claim("e1", "1Gi", "D9"))
+    objects = (GIB, a_capacity("p", "D9", "1Gi").everywhere())
+    world = World(other, *claims, *tracking(True), *objects)
+
+    assert Decided((), (), ("d1", "e1")) == world.decide(using("p", "d1", "e1"))
