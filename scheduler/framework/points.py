@@ -113,7 +113,10 @@ class FilterOnePlugin(Plugin, Protocol):
 
 @runtime_checkable
 class VerifyPlugin(Plugin, Protocol):
-    """The exact answer for one node, where `filter` gave only a necessary condition. Asked for the best node first."""
+    """The exact answer for one node, where `filter` gave only a necessary condition. Asked for the best node first.
+
+    A method `vouches(state, pod) -> bool` may say that for this pod `filter` was exact: then nothing is asked.
+    """
 
     def verify(self, state: CycleState, pod: PodInfo, slot: int) -> Rejection | None: ...
 

@@ -64,6 +64,12 @@ class BoundFilter:
     """False: its verdict has nothing to do with the pods on nodes."""
     tally: points.TallyPlugin | None = None
     minds: Callable[[CycleState, PodInfo, Iterable[PodInfo]], bool] | None = None
+    vouches: Callable[[CycleState, PodInfo], bool] | None = None
+    """Whether Filter's answer is the exact one for this pod, so that Verify need not be asked."""
+
+    def is_exact(self, state: CycleState, pod: PodInfo) -> bool:
+        """Whether Filter alone tells."""
+        return self.verify is None or (self.vouches is not None and self.vouches(state, pod))
 
     def is_flat(self, state: CycleState, pod: PodInfo, others: Iterable[PodInfo]) -> bool:
         """Whether its verdict on this pod has nothing to do with pods on nodes, also if `others` came to them."""
@@ -204,7 +210,8 @@ def _bound_filter(plugin: Any, nodes: Nodes) -> BoundFilter:
     tally = plugin if isinstance(plugin, points.TallyPlugin) and verify is None else None
     minds = plugin.minds if isinstance(plugin, points.MindsPlugin) and verify is None else None
     if isinstance(plugin, points.FilterPlugin):
-        return BoundFilter(plugin.name, plugin.filter, verify, heeds_pods, tally, minds)
+        vouches = getattr(plugin, "vouches", None)
+        return BoundFilter(plugin.name, plugin.filter, verify, heeds_pods, tally, minds, vouches)
     one = cast("points.FilterOnePlugin", plugin)
 
     def filter_each(state: CycleState, pod: PodInfo, candidates: NodeSet) -> Groups:

@@ -130,7 +130,7 @@ class Runner:
     def verify(self, state: CycleState, pod: PodInfo, slot: int) -> Rejection | None:
         """The exact answer of every deferred plugin for one node."""
         for bound in self.profile.filter:
-            if bound.verify is not None and bound.name not in state.skip_filter:
+            if bound.verify is not None and bound.name not in state.skip_filter and not bound.is_exact(state, pod):
                 no = bound.verify(state, pod, slot)
                 if no is not None:
                     return _checked(no, bound)
@@ -163,7 +163,7 @@ class Runner:
                     _checked(rejection, bound)
                     groups[rejection] = groups.get(rejection, EMPTY) | out
                     nodes &= ~out
-            if exact and bound.verify is not None:
+            if exact and not bound.is_exact(state, pod):
                 nodes = self._verify_all(bound, state, pod, nodes, groups)
         return nodes
 

@@ -116,7 +116,7 @@ class WhatIf:
     def _is_counted(self, newcomers: Sequence[PodInfo]) -> bool:
         return all(
             bound.tally is not None
-            or (bound.verify is None and bound.is_flat(self._state, self._pod, newcomers))  # Filter alone is not exact
+            or (bound.is_exact(self._state, self._pod) and bound.is_flat(self._state, self._pod, newcomers))
             for bound in self._filters
         )
 

@@ -171,15 +171,64 @@ async def test_the_product_writes_both(api: Api, writer: ApiWriter) -> None:
 
 
 async def test_whose_the_selected_node_is(api: Api, writer: ApiWriter) -> None:
-    """A real server keeps books: the last who changed the value; ours only while it is our value."""
+    """The last who changed the value; ours only while it is our value."""
     path = f"{api.at('v1', 'persistentvolumeclaims')}/c"
     await claim(api)
     wanting = await writer.read_claim(api.ns, "c")
     assert isinstance(wanting, PersistentVolumeClaim)
     assert await writer.claim_written_by(api.ns, "c") is None
     await writer.select_node(wanting, "n1")
-    assert await writer.claim_written_by(api.ns, "c") == ("kubestow" if api.is_real else None)
+    assert await writer.claim_written_by(api.ns, "c") == "kubestow"
     await api.merge(f"{path}?fieldManager=somebody", {"metadata": {"annotations": {SELECTED: "n2"}}})
-    assert await writer.claim_written_by(api.ns, "c") == ("somebody" if api.is_real else None)
+    assert await writer.claim_written_by(api.ns, "c") == "somebody"
     await api.merge(path, {"metadata": {"annotations": {SELECTED: None}}})
     assert await writer.claim_written_by(api.ns, "c") is None
+
+
+def owners(answer: Answer) -> dict[str, set[tuple[str, str, str]]]:
+    """Annotation → (manager, operation, subresource) of those who own it."""
+    found: dict[str, set[tuple[str, str, str]]] = {}
+    for entry in answer.metadata.get("managedFields") or []:
+        for field in entry["fieldsV1"].get("f:metadata", {}).get("f:annotations", {}):
+            if field != ".":
+                who = (entry["manager"], entry["operation"], entry.get("subresource", ""))
+                found.setdefault(field.removeprefix("f:"), set()).add(who)
+    return found
+
+
+def by(manager: str, subresource: str = "") -> set[tuple[str, str, str]]:
+    return {(manager, "Update", subresource)}
+
+
+async def test_whose_an_annotation_is(api: Api) -> None:
+    """Who wrote its value last; not who wrote the same again, who changed another, or who sent the object back."""
+    path = f"{api.at('v1', 'persistentvolumeclaims')}/c"
+    made = await claim(api)
+    (creator,) = owners(made)["x"]
+    assert creator[1:] == ("Update", "")
+
+    async def write(manager: str, **annotations: str | None) -> Answer:
+        return await api.merge(f"{path}?fieldManager={manager}", {"metadata": {"annotations": annotations}})
+
+    assert owners(await write("one", a="1", b="1")) == {"x": {creator}, "a": by("one"), "b": by("one")}
+    assert owners(await write("two", a="1", x="z")) == {"x": by("two"), "a": by("one"), "b": by("one")}
+    assert owners(await write("two", a="2", x=None)) == {"a": by("two"), "b": by("one")}
+    last = await write("three", b=None, c="1")
+    assert owners(last) == {"a": by("two"), "c": by("three")}
+    last.metadata["annotations"]["d"] = "1"
+    del last.metadata["managedFields"]
+    put = await api("PUT", f"{path}?fieldManager=four", last.body)
+    assert owners(put) == {"a": by("two"), "c": by("three"), "d": by("four")}
+    status = {"metadata": {"annotations": {"e": "1"}}, "status": {"phase": "Bound"}}
+    sub = await api.merge(f"{path}/status?fieldManager=four", status)
+    assert owners(sub) == owners(put) | {"e": by("four", "status")}
+
+
+async def test_a_field_manager_is_the_client_by_default(api: Api) -> None:
+    """What stands before the slash of its User-Agent."""
+    await claim(api)
+    path = f"{api.at('v1', 'persistentvolumeclaims')}/c"
+    headers = {"User-Agent": "some-tool/v1.2 (linux)", "Content-Type": "application/merge-patch+json"}
+    async with api.http.patch(path, json={"metadata": {"annotations": {"a": "1"}}}, headers=headers) as response:
+        assert response.status == 200
+    assert owners(await api("GET", path))["a"] == by("some-tool")

@@ -23,12 +23,17 @@ def has_place(server: ApiServer, waiting: Object) -> bool:
 
 
 def fits(server: ApiServer, waiting: Object, *, evicting: bool = False) -> bool:
-    """Whether some node would take the pod as it is, or without all that is less important.
+    """Whether some node would take the pod as it is, or without all that is less important."""
+    return any(True for _ in fitting_nodes(server, waiting, evicting=evicting))
+
+
+def fitting_nodes(server: ApiServer, waiting: Object, *, evicting: bool = False) -> Iterator[Object]:
+    """The nodes that would take the pod, volumes aside.
 
     Pods of others that are as important as it is, and nominated to a node, are as good as there.
     """
     if waiting["spec"].get("schedulingGates"):
-        return False
+        return
     priority = waiting["spec"]["priority"]
     holders = [p for p in server.objects("pods") if p["status"].get("phase") not in {"Succeeded", "Failed"}]
     expected = [
@@ -52,8 +57,7 @@ def fits(server: ApiServer, waiting: Object, *, evicting: bool = False) -> bool:
             and sum(map(milli_cpu_of, [*there, waiting])) <= int(room["cpu"].removesuffix("m"))
             and not ports_of(waiting) & {port for p in there for port in ports_of(p)}
         ):
-            return True
-    return False
+            yield candidate
 
 
 def milli_cpu_of(obj: Object) -> int:

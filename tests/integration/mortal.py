@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import Any, Final, TypeAlias
@@ -41,21 +42,22 @@ def remembered(loop: asyncio.AbstractEventLoop, coro: Any, **more: Any) -> async
 class Mortal:
     """At most one daemon at a time."""
 
-    def __init__(self, clock: HastyClock, on_plan: OnPlan) -> None:
+    def __init__(self, clock: HastyClock, on_plan: OnPlan, config: Configuration | None = None) -> None:
+        """`config` in place of all defaults; requests are never limited."""
         self.daemon: Daemon | None = None
         self.deaths: list[str] = []
         """Of daemons that ended by themselves, as they must not."""
         self._clock = clock
         self._on_plan = on_plan
+        self._config = dataclasses.replace(config or Configuration(), client_connection=ClientConnection(qps=-1))
         self._begun: set[asyncio.Task[Any]] = set()
 
     async def start(self, url: str, port: int | None = None) -> None:
         """Nothing if it runs. All its tasks, and theirs, are remembered."""
         if self.daemon is not None:
             return
-        config = Configuration(client_connection=ClientConnection(qps=-1))
         options = RunOptions(  # no flush: a wake-up that is missing must be missed
-            config=config, master=url, port=port, drain_timeout_s=10 * HASTE, max_in_unschedulable_s=1e9
+            config=self._config, master=url, port=port, drain_timeout_s=10 * HASTE, max_in_unschedulable_s=1e9
         )
         self.daemon = Daemon(options, clock=self._clock)
         self._begun = set()

@@ -12,12 +12,14 @@ from tests.parity.reasons import UNASKED, refusers, verdicts
 from tests.parity.recordings import Recording
 from tests.parity.replay import Replay, replay
 from tests.parity.suite import scenarios
+from tests.parity.volume_mutants import VOLUME_MUTANTS
 
 
 def table(recorded: Mapping[str, Recording], replayed: Replay) -> list[str]:
     """Per plugin: scenarios of its own, asked pods that it refuses a node, whose scores it tells apart, that need it.
 
-    Then how many asked pods catch each mutant, and how many scenarios have a preemption.
+    Then how many asked pods catch each mutant, and how many scenarios have a preemption. Where volumes are used only their
+    plugins are switched off.
     """
     own = Counter(one.group for one in scenarios())
     refused, told_apart = Counter[str](), Counter[str]()
@@ -32,6 +34,7 @@ def table(recorded: Mapping[str, Recording], replayed: Replay) -> list[str]:
     rows += [(mutant, "", "", "", str(len(replayed.catching(mutant)))) for mutant in MUTANTS]
     preempting = [key for key, recording in recorded.items() if any(v.preempts for v in recording.verdicts.values())]
     drawn = sum(key.startswith("crowd-") for key in preempting)
+    rows += [(mutant, "", "", "", "caught" if mutant in replayed.caught else "MISSED") for mutant in VOLUME_MUTANTS]
     notes = [f"{name}: {why}" for name, why in UNASKED.items()]
     notes.append(f"scenarios in which a place is made or kept for a pod: {len(preempting)}, {drawn} of them random")
     lines = ["  ".join(text.ljust(36) if i == 0 else text.rjust(9) for i, text in enumerate(row)) for row in rows]

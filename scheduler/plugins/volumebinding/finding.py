@@ -77,7 +77,7 @@ class Finder:
                 wanted = [(claim, left) for claim in selected] + list(zip(matched, missing))
                 conflict, full = self._not_provisioned(wanted, left)
                 if claims.is_entangled:
-                    contested = _contested(matched, missing, (conflict | full))
+                    contested = _contested(matched, missing, left & (away | unknown | conflict | full))
                     conflict, full = self._exact(claims, contested, conflict=conflict, full=full)
         return _grouped(
             {
@@ -147,9 +147,9 @@ class Finder:
     def _exact(
         self, claims: PodVolumeClaims, contested: NodeSet, *, conflict: NodeSet, full: NodeSet
     ) -> tuple[NodeSet, NodeSet]:
-        """Claims that were counted one by one fail on these nodes, but maybe for another reason: each is tried."""
+        """Nodes that are out, where claims were counted one by one: all the reasons are found by trying each."""
         if all(self._class_of(claim).obj.provisioner in {"", NO_PROVISIONER} for claim in claims.delayed):
-            return conflict, full
+            contested &= ~conflict  # there is no other reason
         for slot in nodeset.each(contested):
             _, wanted = self._matched(claims.delayed, slot)
             reason = self._provisions(wanted, slot)

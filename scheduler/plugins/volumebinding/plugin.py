@@ -105,6 +105,11 @@ class VolumeBinding:
             return {_failed(error): nodes}
         return {Rejection(self.name, Code.UNRESOLVABLE, reasons): out for reasons, out in conflicts.items()}
 
+    def vouches(self, state: CycleState, pod: PodInfo) -> bool:
+        """Filter is exact but for claims that wish for different volumes of one class."""
+        known = state.get(STATE)
+        return not known.claims.is_entangled or known.is_reserved
+
     def verify(self, state: CycleState, pod: PodInfo, slot: int) -> Rejection | None:
         """Claims that wish for different volumes of one class are tried node by node."""
         known = state.get(STATE)

@@ -150,7 +150,7 @@ class Handler:
 
     def _carry_out(self, request: web.BaseRequest, found: Target, what: Request, body: bytes) -> web.Response:
         resource, namespace, name = found.resource, found.namespace, found.name
-        registry = self._registry
+        registry = self._registry.by(request.query.get("fieldManager") or _client(request))
         match what.verb:
             case "list":
                 return _json(list_body(self._storage, resource, namespace, request.query))
@@ -166,26 +166,13 @@ class Handler:
                 )
                 return _json(entry.full(resource), 201 if created else 200)
             case "patch":
-                return self._patch(request, found, body)
+                return _patch(registry, request, found, body)
             case "delete":
                 options = _delete_options(request.query, _decoded(body) if body else {})
                 answer = registry.delete(resource, namespace, name, options)
                 return _json(answer.full(resource) if isinstance(answer, Entry) else _encode(answer))
             case _:
                 return self._delete_all(request, found)
-
-    def _patch(self, request: web.BaseRequest, found: Target, body: bytes) -> web.Response:
-        if request.content_type not in {patches.MERGE, patches.STRATEGIC}:
-            raise Refused(415, "UnsupportedMediaType", "415: Unsupported Media Type", details={})
-        entry = self._registry.patch(
-            found.resource,
-            found.namespace,
-            found.name,
-            _decoded(body),
-            strategic=request.content_type == patches.STRATEGIC,
-            subresource=found.subresource,
-        )
-        return _json(entry.full(found.resource))
 
     def _delete_all(self, request: web.BaseRequest, found: Target) -> web.Response:
         answer = list_body(self._storage, found.resource, found.namespace, request.query)
@@ -243,6 +230,25 @@ async def _pump(stream: Stream, response: web.StreamResponse) -> None:
         if is_ended:
             break
     await response.write_eof()
+
+
+def _patch(registry: Registry, request: web.BaseRequest, found: Target, body: bytes) -> web.Response:
+    if request.content_type not in {patches.MERGE, patches.STRATEGIC}:
+        raise Refused(415, "UnsupportedMediaType", "415: Unsupported Media Type", details={})
+    entry = registry.patch(
+        found.resource,
+        found.namespace,
+        found.name,
+        _decoded(body),
+        strategic=request.content_type == patches.STRATEGIC,
+        subresource=found.subresource,
+    )
+    return _json(entry.full(found.resource))
+
+
+def _client(request: web.BaseRequest) -> str:
+    """Who calls itself so is the field manager, unless the request names another."""
+    return request.headers.get("User-Agent", "").partition("/")[0]
 
 
 def _json(body: bytes, status: int = 200) -> web.Response:

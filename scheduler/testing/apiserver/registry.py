@@ -5,16 +5,18 @@ Plain function calls: a write is done when they return. HTTP (`server.py`) and i
 
 from __future__ import annotations
 
+import copy
 import datetime as dt
 import random
 import uuid
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from scheduler.core.clock import Clock
 from scheduler.testing.apiserver import events, patches, pods, volumes
 from scheduler.testing.apiserver.budgets import with_selector_replaced
 from scheduler.testing.apiserver.defaults import SYSTEM_PRIORITIES, Defaults, with_condition_times
 from scheduler.testing.apiserver.names import NAME, NAME_RULE
+from scheduler.testing.apiserver.ownership import UNKNOWN, with_owners
 from scheduler.testing.apiserver.resources import Resource, Served
 from scheduler.testing.apiserver.status import (
     MODIFIED,
@@ -47,11 +49,18 @@ class Registry:
         self._served = served
         self._clock = clock
         self._random = rng
+        self.manager = UNKNOWN
         self._defaults = Defaults(storage, served.named("priorityclasses"), volumes.rules(storage, served))
         for name in _NAMESPACES:
             self.create(served.named("namespaces"), "", {"metadata": {"name": name}})
         for name, value in SYSTEM_PRIORITIES.items():
             self.create(served.named("priorityclasses"), "", {"metadata": {"name": name}, "value": value})
+
+    def by(self, manager: str) -> Self:
+        """The same, for writes of this field manager."""
+        other = copy.copy(self)
+        other.manager = manager or UNKNOWN
+        return other
 
     def now_text(self, later_s: float = 0) -> str:
         """The time as the API writes it."""
@@ -91,6 +100,7 @@ class Registry:
         obj["metadata"] = self._new_metadata(metadata, now)
         self._defaults.apply(resource, obj, now)
         with_condition_times(resource, obj)
+        with_owners(resource, None, obj, manager=self.manager)
         return self._storage.put(resource, key, obj)
 
     def _received(self, resource: Resource, obj: Object) -> Object:
@@ -203,6 +213,7 @@ class Registry:
             with_transition_time(entry.obj, result, self.now_text())
         if result == entry.obj:
             return entry
+        with_owners(resource, entry.obj, result, manager=self.manager, subresource=subresource)
         if is_finished(result):
             last = result | {"metadata": dict(result["metadata"])}
             self._storage.remove(resource, entry.key, last)

@@ -90,12 +90,15 @@ class ApiServer:
 
     # -- objects -------------------------------------------------------------------------------------------------------
 
-    def create(self, kind_or_resource: str, obj: Object) -> Object:
-        """POST, into metadata.namespace or `default`; with all its defaults, so a status counts only for nodes."""
+    def create(self, kind_or_resource: str, obj: Object, *, manager: str = "") -> Object:
+        """POST, into metadata.namespace or `default`; with all its defaults, so a status counts only for nodes.
+
+        `manager`, here and below: whose the fields are that are written (`fieldManager`), kept for annotations of claims.
+        """
         resource = self._served.named(kind_or_resource)
         fresh = _copy(obj)
         namespace = fresh.get("metadata", {}).get("namespace") or "default" if resource.namespaced else ""
-        return _plain(self._registry.create(resource, namespace, fresh))
+        return _plain(self._registry.by(manager).create(resource, namespace, fresh))
 
     def apply(self, obj: Object) -> Object:
         """Create a manifest of any kind with its status, creating its namespace where needed: to load a dump."""
@@ -133,22 +136,29 @@ class ApiServer:
         items: Objects = msgspec.json.decode(list_body(self._storage, resource, namespace, query))["items"]
         return items
 
-    def update(self, kind_or_resource: str, obj: Object, *, subresource: str = "") -> Object:
+    def update(self, kind_or_resource: str, obj: Object, *, subresource: str = "", manager: str = "") -> Object:
         """PUT: the whole object, or its status."""
         resource = self._served.named(kind_or_resource)
         metadata = obj["metadata"]
         namespace = metadata.get("namespace") or "default"
-        entry, _ = self._registry.replace(resource, namespace, metadata["name"], _copy(obj), subresource=subresource)
+        registry = self._registry.by(manager)
+        entry, _ = registry.replace(resource, namespace, metadata["name"], _copy(obj), subresource=subresource)
         return _plain(entry)
 
     def patch(
-        self, kind_or_resource: str, name: str, patch: Object, *, namespace: str = "default", subresource: str = ""
+        self,
+        kind_or_resource: str,
+        name: str,
+        patch: Object,
+        *,
+        namespace: str = "default",
+        subresource: str = "",
+        manager: str = "",
     ) -> Object:
         """Strategic merge patch."""
         resource = self._served.named(kind_or_resource)
-        return _plain(
-            self._registry.patch(resource, namespace, name, _copy(patch), strategic=True, subresource=subresource)
-        )
+        registry = self._registry.by(manager)
+        return _plain(registry.patch(resource, namespace, name, _copy(patch), strategic=True, subresource=subresource))
 
     def delete(
         self, kind_or_resource: str, name: str, namespace: str = "default", *, grace_s: int | None = None, uid: str = ""

@@ -14,6 +14,7 @@ Object = dict[str, Any]
 
 _SYSTEM: Final = ("name", "namespace", "generateName", "creationTimestamp", "generation", "uid")
 _DELETION: Final = ("deletionTimestamp", "deletionGracePeriodSeconds")
+_BOOKS: Final = ("managedFields",)
 _STATUS_KEEPS_METADATA: Final = frozenset({"resourceclaims", "namespaces", "volumeattachments"})
 """Kinds whose /status takes nothing of the metadata."""
 _POD_FIXED: Final = (
@@ -101,7 +102,7 @@ def _metadata(resource: Resource, old: Object, new: Object, *, subresource: str)
     before, after = old["metadata"], new["metadata"]
     if subresource and resource.name in _STATUS_KEEPS_METADATA:
         return dict(before)
-    fixed = (*_SYSTEM, *_DELETION, "resourceVersion")
+    fixed = (*_SYSTEM, *_DELETION, *_BOOKS, "resourceVersion")
     result = {key: before[key] for key in fixed if key in before}
     result |= {key: value for key, value in after.items() if key not in fixed and value not in ({}, [], None)}
     if subresource and resource.name == "pods":

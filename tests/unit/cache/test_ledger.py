@@ -410,6 +410,19 @@ def test_until(ends: Any) -> None:
     assert ({}, {"D"}) == (world.taken(), world.told())
 
 
+def test_it_is_held_no_longer_because_nodes_came() -> None:
+    """The time counts from when it lost its node."""
+    world = pair()
+    world.pass_(HOLD_S / 2)
+    world.nodes.set_node(node("n3").label("zone", "a").typed())
+
+    assert {"a": 3} == world.taken()
+
+    world.pass_(HOLD_S / 2)
+
+    assert {} == world.taken()
+
+
 def test_what_was_given_up_is_forgotten_with_its_claim() -> None:
     world = pair()
     world.pass_(HOLD_S)
