@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -71,15 +72,7 @@ class Fits:
             for row in np.flatnonzero(fit):
                 fit[row] = shelves.is_selected(self._wish, int(row))
         self._counted = np.where(fit, shelves.group[:size], _NOT_COUNTED).astype(np.int32)
-        per_group = np.bincount(shelves.group[:size][fit], minlength=len(shelves.local_groups))
-        slots = shelves.slots_of_groups()
-        capacity = shelves.nodes.capacity
-        single = (slots >= 0) & (per_group > 0)
-        self.counts = np.bincount(slots[single], weights=per_group[single], minlength=capacity).astype(np.int32)
-        for group in np.flatnonzero((slots < 0) & (per_group > 0)):
-            nodes = shelves.local_groups[group].nodes
-            if nodes:
-                self.counts[nodeset.to_mask(nodes, capacity)] += per_group[group]
+        self.counts = _per_slot(shelves, shelves.group[:size][fit])
         self.nodes = nodeset.from_mask(self.counts > 0)
 
     def _recount(self, rows: list[int]) -> None:
@@ -145,3 +138,25 @@ class Fits:
         elif group.nodes:
             self.counts[nodeset.to_mask(group.nodes, len(self.counts))] += by
             self.nodes = nodeset.from_mask(self.counts > 0)
+
+
+def together(fits: Sequence[Fits]) -> npt.NDArray[np.int32]:
+    """Per slot how many volumes there are that fit any of these; all of one class, and caught up. O(volumes) in NumPy."""
+    shelves = fits[0]._shelves  # noqa: SLF001 (it is one of its kind)
+    counted = np.full(max(len(one._counted) for one in fits), _NOT_COUNTED, dtype=np.int32)  # noqa: SLF001
+    for one in fits:
+        np.maximum(counted[: len(one._counted)], one._counted, out=counted[: len(one._counted)])  # noqa: SLF001
+    return _per_slot(shelves, counted[counted != _NOT_COUNTED])
+
+
+def _per_slot(shelves: ClassShelves, groups: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+    """One entry per volume, its local group → how many volumes per slot."""
+    per_group = np.bincount(groups, minlength=len(shelves.local_groups))
+    slots, capacity = shelves.slots_of_groups(), shelves.nodes.capacity
+    single = (slots >= 0) & (per_group > 0)
+    counts = np.bincount(slots[single], weights=per_group[single], minlength=capacity).astype(np.int32)
+    for group in np.flatnonzero((slots < 0) & (per_group > 0)):
+        nodes = shelves.local_groups[group].nodes
+        if nodes:
+            counts[nodeset.to_mask(nodes, capacity)] += per_group[group]
+    return counts

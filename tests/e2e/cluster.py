@@ -10,6 +10,21 @@ from aiohttp import ClientSession
 from tests.e2e.controlplane.process import Server
 
 NODES = "/api/v1/nodes"
+_CLUSTER_SCOPED = {
+    "Namespace": "/api/v1/namespaces",
+    "Node": NODES,
+    "PersistentVolume": "/api/v1/persistentvolumes",
+    "StorageClass": "/apis/storage.k8s.io/v1/storageclasses",
+    "CSINode": "/apis/storage.k8s.io/v1/csinodes",
+    "CSIDriver": "/apis/storage.k8s.io/v1/csidrivers",
+    "VolumeAttachment": "/apis/storage.k8s.io/v1/volumeattachments",
+}
+_NAMESPACED = {
+    "Pod": "/api/v1/namespaces/{}/pods",
+    "PersistentVolumeClaim": "/api/v1/namespaces/{}/persistentvolumeclaims",
+    "CSIStorageCapacity": "/apis/storage.k8s.io/v1/namespaces/{}/csistoragecapacities",
+    "Event": "/apis/events.k8s.io/v1/namespaces/{}/events",
+}
 PODS = "/api/v1/namespaces/default/pods"
 EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
 PATIENCE_S = 60.0  # for what takes a fraction of a second on an idle machine
@@ -49,18 +64,25 @@ def pod(name: str, scheduler_name: str, spec: Mapping[str, object] | None = None
     }
 
 
-class Cluster:
-    """Reads and writes through one session. Every write must succeed."""
+def collection(kind: str, namespace: str = "default") -> str:
+    """Where objects of this kind are."""
+    return _CLUSTER_SCOPED.get(kind) or _NAMESPACED[kind].format(namespace)
 
-    def __init__(self, http: ClientSession) -> None:
+
+class Cluster:
+    """Reads and writes through one session; pods and events are those of one namespace. Every write must succeed."""
+
+    def __init__(self, http: ClientSession, namespace: str = "default") -> None:
         self._http = http
+        self.namespace = namespace
+        self.pods = collection("Pod", namespace)
 
     async def create(self, *objects: Json) -> None:
         """All of them, thirty at a time."""
         await each(objects, self._create)
 
     async def _create(self, item: Json) -> None:
-        await self._write("POST", NODES if item["kind"] == "Node" else PODS, item)
+        await self._write("POST", collection(item["kind"], self.namespace), item)
 
     async def merge(self, path: str, patch: Json) -> None:
         """A merge patch."""
@@ -79,23 +101,23 @@ class Cluster:
 
     async def wipe(self) -> None:
         """No pods and no nodes."""
-        for kind in (PODS, NODES):
+        for kind in (self.pods, NODES):
             while names := [item["metadata"]["name"] for item in (await self.get(kind))["items"]]:
                 await each(names, lambda name, kind=kind: self.delete(f"{kind}/{name}"))  # type: ignore[misc]
 
     async def node_of(self, name: str) -> str:
         """Where the pod is bound; "" while it is not."""
-        return str((await self.get(f"{PODS}/{name}"))["spec"].get("nodeName", ""))
+        return str((await self.get(f"{self.pods}/{name}"))["spec"].get("nodeName", ""))
 
     async def condition(self, name: str) -> Json | None:
         """The pod's PodScheduled condition."""
-        conditions = (await self.get(f"{PODS}/{name}"))["status"].get("conditions") or []
+        conditions = (await self.get(f"{self.pods}/{name}"))["status"].get("conditions") or []
         return next((c for c in conditions if c["type"] == "PodScheduled"), None)
 
     async def events(self, name: str) -> list[Json]:
         """The events that regard this pod, not an earlier one of its name; in no order."""
-        uid = (await self.get(f"{PODS}/{name}"))["metadata"]["uid"]
-        listed = await self.get(EVENTS, fieldSelector=f"regarding.name={name}")
+        uid = (await self.get(f"{self.pods}/{name}"))["metadata"]["uid"]
+        listed = await self.get(collection("Event", self.namespace), fieldSelector=f"regarding.name={name}")
         return [event for event in listed["items"] or [] if event["regarding"].get("uid") == uid]
 
     async def _write(self, method: str, path: str, body: Json) -> None:

@@ -1,14 +1,17 @@
 """The real control plane as fixtures."""
 
 import asyncio
+import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.controlplane.gate import binaries_or_skip
-from tests.e2e.controlplane.harness import ControlPlane
+from tests.e2e.controlplane.harness import ControlPlane, scheduler_config
+from tests.e2e.daemon import daemon
+from tests.e2e.storage import CONTROLLERS, THEIRS, StoragePlane, World
 
 
 @pytest.fixture(scope="session")
@@ -34,3 +37,46 @@ def kubeconfig(request: pytest.FixtureRequest) -> Path:
         return Path(given)
     plane: ControlPlane = request.getfixturevalue("control_plane")
     return plane.kubeconfig
+
+
+@pytest.fixture(scope="session")
+def storage_plane(control_plane_binaries: Path) -> Iterator[StoragePlane]:
+    """For tests with volumes: the controllers act on all there is. Each test has a world of its own on it."""
+    plane = ControlPlane()
+
+    async def start() -> None:
+        await plane.start()
+        await plane.start_controllers(CONTROLLERS)
+        await plane.start_scheduler(scheduler_config(THEIRS))
+
+    try:
+        with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+            runner.run(start())
+        with daemon(plane, flags=["--secure-port=0"]) as server:
+            yield StoragePlane(plane, server)
+    finally:
+        plane.stop()
+
+
+_worlds = itertools.count()
+
+
+@pytest.fixture
+async def world(storage_plane: StoragePlane) -> AsyncIterator[World]:
+    """For pods of ours."""
+    async with storage_plane.plane.client() as http:
+        world = World(storage_plane.plane, http, f"w{next(_worlds)}", server=storage_plane.server)
+        await world.open()
+        yield world
+        await world.close()
+
+
+@pytest.fixture
+async def theirs(storage_plane: StoragePlane) -> AsyncIterator[World]:
+    """For pods of kube-scheduler: what it does with them is right."""
+    async with storage_plane.plane.client() as http:
+        world = World(storage_plane.plane, http, f"w{next(_worlds)}", server=storage_plane.server)
+        world.scheduler = THEIRS
+        await world.open()
+        yield world
+        await world.close()

@@ -9,11 +9,11 @@ from aiohttp import ClientSession, ClientTimeout
 from tests.e2e.cluster import PODS, Json
 
 
-async def pod_events(http: ClientSession, version: str) -> AsyncIterator[Json]:
-    """What a watch shows; a stream may end at any moment and is resumed where it ended."""
+async def pod_events(http: ClientSession, version: str, path: str = PODS) -> AsyncIterator[Json]:
+    """What a watch of pods, or of another collection, shows; a stream may end at any moment and is resumed where it ended."""
     while True:
         query = {"watch": "1", "resourceVersion": version}
-        async with http.get(PODS, params=query, timeout=ClientTimeout(total=None)) as stream:
+        async with http.get(path, params=query, timeout=ClientTimeout(total=None)) as stream:
             stream.raise_for_status()
             rest = b""
             async for chunk in stream.content.iter_any():

@@ -66,11 +66,11 @@ class Step:
         return f"{self.act.__name__}{self.args}"
 
 
-def _step(act: Callable[..., Coroutine[Any, Any, None] | None], *args: st.SearchStrategy[Any]) -> Any:
+def a_step(act: Callable[..., Coroutine[Any, Any, None] | None], *args: st.SearchStrategy[Any]) -> Any:
     return st.builds(Step, st.just(act), st.tuples(*args))
 
 
-def _of(*weighted: tuple[int, st.SearchStrategy[T]]) -> st.SearchStrategy[T]:
+def one_of(*weighted: tuple[int, st.SearchStrategy[T]]) -> st.SearchStrategy[T]:
     """One of them, by weight: `st.one_of` takes every alternative for equally likely, however often it is named."""
     return st.sampled_from([each for weight, each in weighted for _ in range(weight)]).flatmap(lambda each: each)
 
@@ -80,8 +80,8 @@ sizes, requests = st.sampled_from((4000, 2000, 3000)), st.sampled_from((500, 100
 resources, picks = st.sampled_from(("", "pods", "nodes")), st.integers(0, 15)
 classes, teams = st.sampled_from(CLASS_NAMES), st.sampled_from(TEAMS)
 
-new_node = _step(World.add_node, nodes, sizes, zones)
-new_pod = _step(
+new_node = a_step(World.add_node, nodes, sizes, zones)
+new_pod = a_step(
     World.add_pod,
     st.sampled_from(PODS),
     requests,
@@ -91,71 +91,71 @@ new_pod = _step(
     classes,
     teams,
 )
-burst = _step(World.add_burst, st.integers(3, 10), requests, classes, teams)
+burst = a_step(World.add_burst, st.integers(3, 10), requests, classes, teams)
 crowd = st.tuples(
-    _step(World.add_burst, st.integers(5, 12), st.sampled_from((1000, 500)), st.sampled_from(("", "", "mid")), teams),
-    _step(World.seconds, st.just(3)),
+    a_step(World.add_burst, st.integers(5, 12), st.sampled_from((1000, 500)), st.sampled_from(("", "", "mid")), teams),
+    a_step(World.seconds, st.just(3)),
 ).map(list)
 """Whoever comes after it finds the nodes full."""
-life = _of(
+life = one_of(
     (2, new_node),
     (3, new_pod),
-    (2, _step(World.add_foreign_pod, st.sampled_from(FOREIGN), requests, st.sampled_from(("", "mid", "high")))),
-    (2, _step(World.promise, picks, st.sampled_from(("", *NODES)))),
-    (3, _step(World.bind_by_others, picks)),
-    (5, _step(World.delete_pod, picks, truth)),
-    (3, _step(World.replace_pod, picks, requests)),
-    (3, _step(World.finish_pod, picks)),
-    (1, _step(World.open_gate, picks)),
-    (1, _step(World.remove_node, picks)),
-    (2, _step(World.remove_promised_node, picks)),
-    (2, _step(World.delete_preemptor, picks)),
-    (2, _step(World.cling, picks, truth)),
-    (3, _step(World.protect, st.sampled_from(("red", "blue")), st.sampled_from((None, 0, 1, 5)))),
-    (2, _step(World.cordon_node, picks, truth)),
-    (2, _step(World.relabel_node, picks, zones)),
-    (2, _step(World.resize_node, picks, sizes)),
-    (2, _step(World.storm, st.sampled_from(("heartbeats", "labels", "pods")), st.integers(5, 20))),
+    (2, a_step(World.add_foreign_pod, st.sampled_from(FOREIGN), requests, st.sampled_from(("", "mid", "high")))),
+    (2, a_step(World.promise, picks, st.sampled_from(("", *NODES)))),
+    (3, a_step(World.bind_by_others, picks)),
+    (5, a_step(World.delete_pod, picks, truth)),
+    (3, a_step(World.replace_pod, picks, requests)),
+    (3, a_step(World.finish_pod, picks)),
+    (1, a_step(World.open_gate, picks)),
+    (1, a_step(World.remove_node, picks)),
+    (2, a_step(World.remove_promised_node, picks)),
+    (2, a_step(World.delete_preemptor, picks)),
+    (2, a_step(World.cling, picks, truth)),
+    (3, a_step(World.protect, st.sampled_from(("red", "blue")), st.sampled_from((None, 0, 1, 5)))),
+    (2, a_step(World.cordon_node, picks, truth)),
+    (2, a_step(World.relabel_node, picks, zones)),
+    (2, a_step(World.resize_node, picks, sizes)),
+    (2, a_step(World.storm, st.sampled_from(("heartbeats", "labels", "pods")), st.integers(5, 20))),
 )
-fault = _step(
+fault = a_step(
     World.fault,
-    _of(*((weight, st.just(where)) for weight, where in zip((6, 3, 2, 3, 1, 2, 1, 1, 6), WHERE, strict=True))),
+    one_of(*((weight, st.just(where)) for weight, where in zip((6, 3, 2, 3, 1, 2, 1, 1, 6), WHERE, strict=True))),
     st.sampled_from(HARMS),
     st.sampled_from((3, 1, 10, None)),
 )
-trouble = _of(
-    (4, _step(World.end_faults)),
-    (3, _step(World.cut_watches, resources, truth)),
-    (2, _step(World.compact)),
-    (2, _step(World.hold_watches, resources)),
-    (4, _step(World.release_watches)),
-    (2, _step(World.forbid, st.sampled_from(PERMISSIONS))),
-    (4, _step(World.allow_all)),
-    (1, _step(World.restart_server)),
-    (2, _step(World.crash_daemon)),
-    (1, _step(World.kill_daemon)),
-    (1, _step(World.stop_daemon)),
-    (6, _step(World.start_daemon)),
+trouble = one_of(
+    (4, a_step(World.end_faults)),
+    (3, a_step(World.cut_watches, resources, truth)),
+    (2, a_step(World.compact)),
+    (2, a_step(World.hold_watches, resources)),
+    (4, a_step(World.release_watches)),
+    (2, a_step(World.forbid, st.sampled_from(PERMISSIONS))),
+    (4, a_step(World.allow_all)),
+    (1, a_step(World.restart_server)),
+    (2, a_step(World.crash_daemon)),
+    (1, a_step(World.kill_daemon)),
+    (1, a_step(World.stop_daemon)),
+    (6, a_step(World.start_daemon)),
 )
-time = _of(
-    (1, _step(World.turns, st.sampled_from((1, 3, 10, 50)))),
-    (1, _step(World.seconds, st.sampled_from((1, 3, 8)))),
+time = one_of(
+    (1, a_step(World.turns, st.sampled_from((1, 3, 10, 50)))),
+    (1, a_step(World.seconds, st.sampled_from((1, 3, 8)))),
 ).map(lambda step: [step])
-gap = st.tuples(_step(World.hold_watches, resources), st.lists(life, min_size=1, max_size=4), _step(World.compact)).map(
-    lambda parts: [parts[0], *parts[1], parts[2]]
-)
+gap = st.tuples(
+    a_step(World.hold_watches, resources), st.lists(life, min_size=1, max_size=4), a_step(World.compact)
+).map(lambda parts: [parts[0], *parts[1], parts[2]])
 """What happens in it is never told: the watches were silent, then cut, then history was gone."""
 rounds = st.tuples(
-    _of((2, fault), (1, trouble)).map(lambda step: [step]),
-    _of((4, trouble.map(lambda step: [step])), (1, gap)),
-    _of((1, burst), (1, new_pod)).map(lambda step: [step]),
+    one_of((2, fault), (1, trouble)).map(lambda step: [step]),
+    one_of((4, trouble.map(lambda step: [step])), (1, gap)),
+    one_of((1, burst), (1, new_pod)).map(lambda step: [step]),
     time,
     st.lists(life, max_size=4),
     time,
 ).map(lambda parts: list(itertools.chain.from_iterable(parts)))
 histories = st.tuples(
     st.lists(new_node, min_size=2, max_size=4),
-    _of((3, crowd), (1, st.just([]))),
+    one_of((3, crowd), (1, st.just([]))),
     st.lists(rounds, min_size=3, max_size=8).map(itertools.chain.from_iterable),
     st.just([Step(World.settle)]),
     st.lists(life, min_size=2, max_size=8),

@@ -37,7 +37,9 @@ class GarbageCollector(Actor):
             self._note(key_of(resource, obj))
         elif resource == "pods" and type_ == "DELETED":
             for claim in self._server.objects(_CLAIMS):
-                if any(owner["uid"] == obj["metadata"]["uid"] for owner in claim["metadata"].get("ownerReferences", ())):
+                if any(
+                    owner["uid"] == obj["metadata"]["uid"] for owner in claim["metadata"].get("ownerReferences", ())
+                ):
                     self._note(key_of(_CLAIMS, claim))
 
     def _handle(self, key: Key) -> None:

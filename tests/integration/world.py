@@ -10,10 +10,11 @@ import asyncio
 import contextlib
 import random
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 from scheduler.app import Daemon
 from scheduler.core.podinfo import PodInfo
+from scheduler.testing.actors import Actor
 from scheduler.testing.apiserver import ApiServer, Fault, Refused
 from scheduler.testing.builders import node, pod
 from scheduler.testing.invariants import Witness, overcommitted, unbound
@@ -55,6 +56,8 @@ class World:
         self._promises: dict[str, str] = {}
         self._bound_by_others: set[str] = set()
         self._mortal = Mortal(clock, self._on_plan)
+        self.actors: list[Actor] = []
+        """They act as long as the world is."""
         server.subscribe(self._on_write)
         for name, more in CLASSES.items():
             server.create("priorityclasses", {"metadata": {"name": name}, **more})
@@ -366,6 +369,9 @@ def _is_waiting(obj: Object) -> bool:
     return not obj["spec"].get("nodeName")
 
 
+W = TypeVar("W", bound=World)
+
+
 @contextlib.asynccontextmanager
 async def inhabited(
     *, watch_list: bool = True, port: int | None = None, kubelets_grace_s: float | None = None
@@ -374,15 +380,30 @@ async def inhabited(
 
     With a grace that kubelets give, there are kubelets: bound pods start, and deleted ones end after so many seconds.
     """
+    async with hosted(World, watch_list=watch_list, port=port, kubelets_grace_s=kubelets_grace_s) as world:
+        yield world
+
+
+@contextlib.asynccontextmanager
+async def hosted(
+    make: Callable[[ApiServer, HastyClock], W],
+    *,
+    watch_list: bool = True,
+    port: int | None = None,
+    kubelets_grace_s: float | None = None,
+) -> AsyncIterator[W]:
+    """As `inhabited`, for any kind of world, with the actors that it has."""
     asyncio.get_running_loop().set_task_factory(remembered)
     before = asyncio.all_tasks()
     clock = HastyClock()
     chance = random.Random(1)
     async with ApiServer(clock=clock, rng=chance, watch_list=watch_list, bookmark_interval_s=5) as server:
-        world = World(server, clock)
+        world = make(server, clock)
         async with contextlib.AsyncExitStack() as stack:
             if kubelets_grace_s is not None:
                 await stack.enter_async_context(Kubelet(server, clock=clock, grace_used_s=kubelets_grace_s))
+            for actor in world.actors:
+                await stack.enter_async_context(actor)
             await world.start_daemon(port)
             stack.push_async_callback(world.stop_daemon)
             yield world

@@ -62,7 +62,7 @@ async def replay(scenarios: Sequence[Scenario], recorded: Mapping[str, Recording
             for scenario in scenarios:
                 if scenario.key in recorded:
                     await _replay(scenario, recorded[scenario.key].verdicts, we, result)
-    with_volumes = [one for one in scenarios if one.storage.volumes and one.key in recorded]
+    with_volumes = [one for one in scenarios if one.uses_volumes and one.key in recorded]
     for mutant in VOLUME_MUTANTS:
         with mutated_volumes(mutant):
             if place := await _first_caught(with_volumes, recorded, result):

@@ -11,6 +11,7 @@ from unittest.mock import patch
 from scheduler.cache import shelves
 from scheduler.cache.nodegroups import where_affinity
 from scheduler.cache.shelves import ClassShelves, Kind, Wish
+from scheduler.core.nodeset import EMPTY
 from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim, is_for
 
 _PVS: Final = "scheduler.cache.pvs"
@@ -89,6 +90,15 @@ _MUTATIONS: Final[Mapping[str, _Patches]] = {
     "gate 14: the largest PV is taken": {f"{_SHELVES}.smallest": _largest},
     "selected nodes are ignored": {f"{_CLAIM}.selected_node": property(lambda _: None)},
     "no driver tells of its room": {"scheduler.core.storage.CSIDriver.tracks_capacity": property(lambda _: False)},
+    "nothing was migrated": {"scheduler.plugins.volumebinding.reaching.MIGRATABLE": frozenset()},
+    "attachments are not counted": {"scheduler.cache.attached.Attached._place_of": lambda *_: None},
+    "old labels of PVs are not found under new ones": {
+        "scheduler.plugins.volumezone.VolumeZone._within": lambda zones, one: zones._any(one.key, one.values)
+    },
+    "claims for one pod are shared": {
+        "scheduler.plugins.volumerestrictions.VolumeRestrictions._is_taken": lambda *_: False
+    },
+    "disks are shared": {"scheduler.cache.diskconflicts.DiskConflicts.of": lambda *_: EMPTY},
 }
 VOLUME_MUTANTS: Final = tuple(_MUTATIONS)
 

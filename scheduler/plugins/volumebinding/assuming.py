@@ -6,6 +6,7 @@ Pods that share a claim assume it together: what one of them gives back stays as
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeAlias
 
 import msgspec
 
@@ -22,13 +23,16 @@ from scheduler.core.volumes import (
 )
 from scheduler.plugins.volumebinding.binder import DynamicStep, Plan, PodVolumes, StaticStep, VolumeError
 
+Assumed: TypeAlias = PersistentVolume | PersistentVolumeClaim
+
 
 class Assumptions:
     """Who holds what. `under_way` are the claims that a plan of ours works on."""
 
     def __init__(self, volumes: Volumes) -> None:
         self._volumes = volumes
-        self._holders: dict[tuple[str, str], dict[str, None]] = {}
+        self._holders: dict[tuple[str, str, str], dict[str, None]] = {}
+        """Kind, key and version of what is assumed → the pods that count on it."""
         self.under_way: dict[str, dict[str, None]] = {}
 
     def assume(self, pod: PodInfo, node_name: str, volumes: PodVolumes) -> Plan | None:
@@ -52,10 +56,10 @@ class Assumptions:
         """As `VolumeBinder.revert`. What was written keeps its assumption until the watch shows it (B-17)."""
         uid = plan.pod.uid
         for static in plan.static:
-            if static.is_dirty and self._let_go(VOLUME, static.volume.key, uid) and static.written is None:
+            if self._let_go(VOLUME, static.volume, uid, is_written=static.written is not None):
                 self._volumes.volumes.restore(static.volume)
         for dynamic in plan.dynamic:
-            if self._let_go(CLAIM, dynamic.claim.key, uid) and dynamic.written is None:
+            if self._let_go(CLAIM, dynamic.claim, uid, is_written=dynamic.written is not None):
                 self._volumes.claims.restore(dynamic.claim)
         self.done(plan)
 
@@ -72,9 +76,9 @@ class Assumptions:
     def finish(self, plan: Plan) -> None:
         """Everything is bound: what was held is real now."""
         for static in plan.static:
-            self._let_go(VOLUME, static.volume.key, plan.pod.uid)
+            self._let_go(VOLUME, static.volume, plan.pod.uid, is_written=True)
         for dynamic in plan.dynamic:
-            self._let_go(CLAIM, dynamic.claim.key, plan.pod.uid)
+            self._let_go(CLAIM, dynamic.claim, plan.pod.uid, is_written=True)
         self.done(plan)
 
     def is_led(self, claim_key: str, uid: str) -> bool:
@@ -93,28 +97,37 @@ class Assumptions:
         is_dirty = changed is not volume
         if is_dirty:
             self._volumes.volumes.assume(changed)
-            self._hold(VOLUME, volume.key, plan.pod.uid)
+        if self._volumes.volumes.is_assumed(volume.key):
+            self._hold(VOLUME, changed, plan.pod.uid)
         return StaticStep(claim, changed, is_dirty, marks)
 
     def _select(self, plan: Plan, claim: PersistentVolumeClaim) -> DynamicStep:
         changed = with_selected_node(claim, plan.node_name)
         self._volumes.claims.assume(changed)
-        self._hold(CLAIM, claim.key, plan.pod.uid)
+        self._hold(CLAIM, changed, plan.pod.uid)
         return DynamicStep(changed)
 
-    def _hold(self, kind: str, key: str, uid: str) -> None:
-        self._holders.setdefault((kind, key), {})[uid] = None
+    def _hold(self, kind: str, obj: Assumed, uid: str) -> None:
+        self._holders.setdefault(_version(kind, obj), {})[uid] = None
 
-    def _let_go(self, kind: str, key: str, uid: str) -> bool:
-        """Whether this was the last that held it."""
-        here = self._holders.get((kind, key))
+    def _let_go(self, kind: str, obj: Assumed, uid: str, *, is_written: bool) -> bool:
+        """Whether this was the last that held it, and nobody has written it: then the server will never have it."""
+        key = _version(kind, obj)
+        if is_written:
+            self._holders.pop(key, None)
+            return False
+        here = self._holders.get(key)
         if here is None or uid not in here:
             return False
         del here[uid]
         if here:
             return False
-        del self._holders[kind, key]
+        del self._holders[key]
         return True
+
+
+def _version(kind: str, obj: Assumed) -> tuple[str, str, str]:
+    return kind, obj.key, obj.metadata.resource_version
 
 
 def pre_bound(volume: PersistentVolume, claim: PersistentVolumeClaim) -> tuple[PersistentVolume, bool]:

@@ -6,12 +6,15 @@ costs some look-ups and set operations, whatever the number of volumes, capacity
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from scheduler.cache.drawing import Drawing
+from scheduler.cache.fits import Fits, together
 from scheduler.cache.nodes import Nodes
 from scheduler.cache.shelves import ClassShelves, Wish, selector_of, wish_of
 from scheduler.cache.volumes import KnownClass, Volumes
@@ -39,6 +42,9 @@ from scheduler.plugins.volumebinding.binder import (
 )
 from scheduler.plugins.volumebinding.reaching import Reach
 
+_SUBSETS: Final = 3
+_COMPARED: Final = 6
+"""Of more claims than this together, or behind those, nothing is said before they are tried."""
 _ORDER = (NODE_CONFLICT, BIND_CONFLICT, NOT_ENOUGH_SPACE, VOLUME_NOT_EXIST)
 
 
@@ -79,6 +85,8 @@ class Finder:
                 if claims.is_entangled:
                     contested = _contested(matched, missing, left & (away | unknown | conflict | full))
                     conflict, full = self._exact(claims, contested, conflict=conflict, full=full)
+            if claims.is_entangled:
+                conflict |= left & self._too_few(matched) & ~(conflict | full)
         return _grouped(
             {
                 NODE_CONFLICT: away,
@@ -144,11 +152,31 @@ class Finder:
             alive &= ~lacking
         return conflict, full
 
+    def _too_few(self, claims: Sequence[PersistentVolumeClaim]) -> NodeSet:
+        """Where some claims of a class that nobody provisions have fewer volumes between them than they are (Hall).
+
+        That does not say that they find one each elsewhere, but mostly they do: few nodes are left to be tried.
+        """
+        out = EMPTY
+        by_class: dict[str, list[Fits]] = {}
+        for claim in claims:
+            shelves = self._volumes.volumes.shelves(claim.storage_class)
+            is_static = self._class_of(claim).obj.provisioner in {"", NO_PROVISIONER}
+            if is_static and shelves is not None and self._meant(claim) is None:
+                by_class.setdefault(claim.storage_class, []).append(shelves.fits(wish_of(claim), _size(claim)))
+        for fits in by_class.values():
+            few = fits[:_COMPARED]
+            for many in range(2, min(len(few), _SUBSETS) + 1):
+                for some in itertools.combinations(few, many):
+                    out |= nodeset.from_mask(together(some) < many)
+        return out
+
     def _exact(
         self, claims: PodVolumeClaims, contested: NodeSet, *, conflict: NodeSet, full: NodeSet
     ) -> tuple[NodeSet, NodeSet]:
         """Nodes that are out, where claims were counted one by one: all the reasons are found by trying each."""
-        if all(self._class_of(claim).obj.provisioner in {"", NO_PROVISIONER} for claim in claims.delayed):
+        classes = [self._volumes.classes.get(claim.storage_class) for claim in claims.delayed]
+        if all(known is not None and known.obj.provisioner in {"", NO_PROVISIONER} for known in classes):
             contested &= ~conflict  # there is no other reason
         for slot in nodeset.each(contested):
             _, wanted = self._matched(claims.delayed, slot)

@@ -104,7 +104,7 @@ class VolumeWriter:
             write=lambda volume: self._writer.prebind_volume(volume, step.claim, marks=step.marks),
             read=read,
             again=again,
-            is_done=lambda now: now.spec.claim_ref == step.volume.spec.claim_ref,
+            is_done=lambda now: now.spec.claim_ref == step.volume.spec.claim_ref and not _is_passing(now, step.volume),
         )
 
     async def _select(self, step: DynamicStep, plan: Plan, deadline: float) -> None:
@@ -139,27 +139,21 @@ class VolumeWriter:
         is_done: Callable[[T], bool],
     ) -> T:
         """The object as it is written. Raises the last failure when there is no more time, or no more sense in it."""
-        conflicts, pause_s = 0, _FIRST_PAUSE_S
-        current = wanted
+        conflicts, grown_s, current = 0, _FIRST_PAUSE_S, wanted
         while True:
+            await asyncio.sleep(0)  # a cancellation that came while something was on the wire acts here
             try:
                 async with self._room:
                     return _readable(await settle(_awaited(write, current)))
-            except Fenced:
-                raise
-            except (Conflict, Ambiguous) as error:
+            except (Conflict, Ambiguous, Unavailable) as error:
                 failed: ApiError = error
-                conflicts += isinstance(error, Conflict)
+            conflicts += isinstance(failed, Conflict)
+            if not isinstance(failed, Unavailable):
                 self._metrics.write_conflict(type(wanted).__name__)
-                if not self._retries or conflicts > self._retries:
-                    raise
-                pause_s = _JITTER_S[0] + self._chance.random() * (_JITTER_S[1] - _JITTER_S[0])
-            except Unavailable as error:
-                failed = error
-                if not self._retries:
-                    raise
-                told_s = error.retry_after_s if isinstance(error, TooManyRequests) else None
-                pause_s = told_s if told_s is not None else min(2 * pause_s, _LONGEST_PAUSE_S)
+            if not self._retries or conflicts > self._retries:
+                raise failed
+            pause_s = self._pause_s(failed, grown_s)
+            grown_s = min(2 * grown_s, _LONGEST_PAUSE_S)
             if self._clock.now() + pause_s >= deadline:
                 raise failed
             await self._clock.sleep(pause_s)
@@ -175,6 +169,12 @@ class VolumeWriter:
             except VolumeError as problem:
                 failed.add_note(str(problem))
                 raise failed from problem
+
+    def _pause_s(self, failed: ApiError, grown_s: float) -> float:
+        if isinstance(failed, Conflict):
+            return _JITTER_S[0] + self._chance.random() * (_JITTER_S[1] - _JITTER_S[0])
+        told_s = failed.retry_after_s if isinstance(failed, TooManyRequests) else None
+        return grown_s if told_s is None else max(told_s, _FIRST_PAUSE_S)
 
     async def _reread(self, read: Callable[[], Awaitable[T | Broken | None]], deadline: float) -> T | None:
         pause_s = _FIRST_PAUSE_S
@@ -246,6 +246,10 @@ def _not_to_be_selected(now: PersistentVolumeClaim, decided: PersistentVolumeCla
     }
     found = next((what for what, is_so in wrong.items() if is_so), "")
     return f"persistentvolumeclaim {now.key} {found}" if found else ""
+
+
+def _is_passing(now: PersistentVolume, decided: PersistentVolume) -> bool:
+    return now.metadata.deletion_timestamp is not None or now.metadata.uid != decided.metadata.uid
 
 
 async def _awaited(write: Callable[[T], Awaitable[T | Broken]], obj: T) -> T | Broken:

@@ -193,13 +193,18 @@ def test_a_slot_that_another_node_has_now() -> None:
         pytest.param({"a": "10Gi", "c": "9Gi"}, ["3Gi"], {"a": 3}, id="from the one with most left"),
         pytest.param({"a": "10Gi", "c": "9Gi"}, ["3Gi", "3Gi"], {"a": 3, "c": 3}, id="then from the other"),
         pytest.param({"a": "10Gi", "c": "10Gi"}, ["3Gi"], {"a": 3}, id="the first by key of equal ones"),
+        pytest.param(
+            {"a": "10Gi of 2Gi", "c": "9Gi"}, ["3Gi"], {"c": 3}, id="not from one whose volumes are too small"
+        ),
         pytest.param({"a": "4Gi", "c": "3Gi"}, ["5Gi"], {"a": 5}, id="from the largest, if it fits nowhere"),
     ],
 )
 def test_two_objects_for_one_node(rooms: dict[str, str], sizes: list[str], taken: dict[str, int]) -> None:
     world = World(with_objects=False)
-    for name, room in rooms.items():
-        world.put(a_capacity(name, "D", room).where("zone", "a"))
+    for name, told in rooms.items():
+        room, _, largest = told.partition(" of ")
+        obj = a_capacity(name, "D", room).where("zone", "a")
+        world.put(obj.maximum(largest) if largest else obj)
     for at, size in enumerate(sizes):
         world.claim(c(f"c{at}", size).selected("n1"))
 

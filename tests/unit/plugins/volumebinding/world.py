@@ -5,8 +5,9 @@ What is written shows on the server at once, and in the cache when the test says
 
 from __future__ import annotations
 
+import asyncio
 import random
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
 
@@ -14,6 +15,7 @@ from msgspec.structs import replace
 
 from scheduler.cache.cluster import Cluster
 from scheduler.config.args import KubestowArgs, VolumeBindingArgs
+from scheduler.core.decode import Broken
 from scheduler.core.deltas import Delta
 from scheduler.core.events import ClusterEvent
 from scheduler.core.node import Node
@@ -21,6 +23,7 @@ from scheduler.core.nodeset import NodeSet
 from scheduler.core.pod import Pod
 from scheduler.core.podinfo import PodInfo, placed, pod_info
 from scheduler.core.verdicts import Rejection, Skip
+from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim
 from scheduler.framework.ports import Handle, Uncounted
 from scheduler.framework.state import CycleState
 from scheduler.plugins.volumebinding import VolumeBinding
@@ -60,12 +63,40 @@ class Counted(Uncounted):
         self.waits.append((kind, seconds))
 
 
+class Server(ScriptedWriter):
+    """Writes of volumes and claims may be held until the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.write_hold: asyncio.Event | None = None
+
+    async def prebind_volume(
+        self, volume: PersistentVolume, claim: PersistentVolumeClaim, *, marks: bool
+    ) -> PersistentVolume | Broken:
+        if self.write_hold is not None:
+            await self.write_hold.wait()
+        return await super().prebind_volume(volume, claim, marks=marks)
+
+    async def select_node(self, claim: PersistentVolumeClaim, node_name: str) -> PersistentVolumeClaim | Broken:
+        if self.write_hold is not None:
+            await self.write_hold.wait()
+        return await super().select_node(claim, node_name)
+
+
 class Decided(NamedTuple):
     """What one node would do: names of claims and volumes."""
 
     reasons: Reasons
     static: tuple[tuple[str, str], ...] = ()
     dynamic: tuple[str, ...] = ()
+
+
+class Ended(NamedTuple):
+    """How something that waits came to its end."""
+
+    error: BaseException | None
+    seconds: float
+    is_cancelled: bool = False
 
 
 class World:
@@ -82,7 +113,7 @@ class World:
         self.clock = VirtualClock()
         self.cluster = Cluster(self.clock)
         self.moves: list[tuple[ClusterEvent, Any, Any]] = []
-        self.writer, self.recorder, self.metrics = ScriptedWriter(), ListRecorder(), Counted()
+        self.writer, self.recorder, self.metrics = Server(), ListRecorder(), Counted()
         self.storage = Storage(self.cluster, lambda event, old, new: self.moves.append((event, old, new)))
         self._shown: dict[tuple[str, str], Any] = {}
         self.handle = Handle(
@@ -190,6 +221,17 @@ class World:
         assert verified is None
         static = tuple((binding.claim.metadata.name, binding.volume.key) for binding in found.static)
         return Decided((), static, tuple(provision.claim.metadata.name for provision in found.dynamic))
+
+    async def ends(self, doing: Coroutine[Any, Any, Any], *, within_s: float = 700.0) -> Ended:
+        """What it came to and when, on a clock that goes on by tenths of a second."""
+        began = self.clock.now()
+        task = asyncio.ensure_future(doing)
+        await self.clock.settle()
+        while not task.done() and self.clock.now() - began < within_s:
+            await self.clock.advance(0.1)
+        assert task.done(), "it never ends"
+        seconds = round(self.clock.now() - began, 3)
+        return Ended(None if task.cancelled() else task.exception(), seconds, is_cancelled=task.cancelled())
 
     # -- doing ---------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,296 @@
+"""Judging a world with volumes: who would still fit, and what the daemon holds that it must not.
+
+Where a pod could go is written here once more, on manifests, for the worlds of `volumeworld`: sizes are whole `Gi`, volumes
+name one label or none, and claims of a class differ in nothing but their sizes. Rules: docs/spec/volumes.md §3, §9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from scheduler.app import Daemon
+from scheduler.core.quantity import parse
+from scheduler.core.storage import WAIT_FOR_FIRST_CONSUMER
+from scheduler.core.volumes import BIND_COMPLETED, NO_PROVISIONER, SELECTED_NODE
+from scheduler.plugins.volumebinding.assuming import Assumptions
+from scheduler.testing.apiserver import ApiServer
+from tests.integration.judging import OURS, Object, fitting_nodes
+from tests.integration.otheractors import gibi, reaches
+
+_OVER: Final = frozenset({"Succeeded", "Failed"})
+_UNDER_WAY: Final = frozenset({"flying", "stranded"})
+
+
+def has_place(server: ApiServer, waiting: Object) -> bool:
+    """Whether some node would take the pod and its volumes, by what the server holds and nothing else."""
+    view = View(server)
+    return view.is_usable(waiting) and any(view.serves(waiting, node) for node in fitting_nodes(server, waiting))
+
+
+class View:
+    """The objects of one moment, by name."""
+
+    def __init__(self, server: ApiServer) -> None:
+        self._pods = [pod for pod in server.objects("pods") if pod["status"].get("phase") not in _OVER]
+        self.claims = _named(server, "persistentvolumeclaims")
+        self.volumes = _named(server, "persistentvolumes")
+        self._classes = _named(server, "storageclasses")
+        self._drivers = _named(server, "csidrivers")
+        self._csi_nodes = _named(server, "csinodes")
+        self._capacities = list(server.objects("csistoragecapacities"))
+        self._attachments = list(server.objects("volumeattachments"))
+
+    # -- pods ----------------------------------------------------------------------------------------------------------
+
+    def is_usable(self, waiting: Object) -> bool:
+        """Whether its claims are there, stay, are its own, and wait for nobody else."""
+        for name, is_ephemeral in claims_of(waiting):
+            claim = self.claims.get(name)
+            if claim is None or claim["metadata"].get("deletionTimestamp") or claim["status"].get("phase") == "Lost":
+                return False
+            owners = {owner["uid"] for owner in claim["metadata"].get("ownerReferences", ())}
+            if is_ephemeral and waiting["metadata"]["uid"] not in owners:
+                return False
+            if not is_bound(claim) and (claim["spec"].get("volumeName") or not self._waits(claim)):
+                return False
+            if not is_ephemeral and "ReadWriteOncePod" in claim["spec"]["accessModes"] and self.users(name):
+                return False
+        return True
+
+    def users(self, claim_name: str) -> list[Object]:
+        """Pods on nodes that use the claim."""
+        return [
+            pod
+            for pod in self._pods
+            if pod["spec"].get("nodeName") and any(name == claim_name for name, _ in claims_of(pod))
+        ]
+
+    def serves(self, waiting: Object, node: Object) -> bool:
+        """Whether the volumes of a usable pod are on the node, or can be, together."""
+        name, labels = node["metadata"]["name"], node["metadata"]["labels"]
+        claims = [self.claims[name] for name in dict.fromkeys(name for name, _ in claims_of(waiting))]
+        for claim in claims:
+            volume = self.volumes.get(claim["spec"].get("volumeName", ""))
+            if is_bound(claim) and (volume is None or not reaches(volume, labels)):
+                return False
+            if not is_bound(claim) and selected_node(claim) not in {"", name}:
+                return False
+        delayed = [claim for claim in claims if not is_bound(claim)]
+        return self._can_be_had(delayed, labels) and self._can_be_attached(claims, name)
+
+    # -- volumes that are to come ----------------------------------------------------------------------------------------
+
+    def _can_be_had(self, delayed: list[Object], labels: dict[str, str]) -> bool:
+        """The smallest volume for the smallest claim first; what finds none is provisioned."""
+        taken: set[str] = set()
+        wanted = [claim for claim in delayed if selected_node(claim)]
+        for claim in sorted((each for each in delayed if not selected_node(each)), key=request_of):
+            meant = list(self._meant_for(claim))
+            if meant:
+                if not all(reaches(volume, labels) for volume in meant):
+                    return False
+                continue
+            free = [volume for volume in self._free(claim) if reaches(volume, labels)]
+            best = min(
+                (_size_and_name(volume) for volume in free if _size_and_name(volume)[1] not in taken), default=None
+            )
+            if best is None:
+                wanted.append(claim)
+            else:
+                taken.add(best[1])
+        return self._can_be_provisioned(wanted, labels)
+
+    def _meant_for(self, claim: Object) -> Iterator[Object]:
+        metadata = claim["metadata"]
+        for volume in self.volumes.values():
+            reference = volume["spec"].get("claimRef") or {}
+            if (
+                reference.get("name") == metadata["name"]
+                and reference.get("uid", "") in {"", metadata["uid"]}
+                and volume["spec"]["storageClassName"] == claim["spec"]["storageClassName"]
+                and gibi(volume["spec"]["capacity"]["storage"]) >= request_of(claim)
+                and not volume["metadata"].get("deletionTimestamp")
+            ):
+                yield volume
+
+    def _free(self, claim: Object) -> Iterator[Object]:
+        for volume in self.volumes.values():
+            if (
+                not volume["spec"].get("claimRef")
+                and volume["status"].get("phase") == "Available"
+                and volume["spec"]["storageClassName"] == claim["spec"]["storageClassName"]
+                and gibi(volume["spec"]["capacity"]["storage"]) >= request_of(claim)
+                and not volume["metadata"].get("deletionTimestamp")
+            ):
+                yield volume
+
+    def _can_be_provisioned(self, wanted: list[Object], labels: dict[str, str]) -> bool:
+        asked: dict[str, int] = {}
+        for claim in wanted:
+            class_name = claim["spec"]["storageClassName"]
+            provisioner = self._classes[class_name]["provisioner"]
+            if provisioner == NO_PROVISIONER:
+                return False
+            driver = self._drivers.get(provisioner)
+            if driver is not None and driver["spec"].get("storageCapacity"):
+                asked[class_name] = asked.get(class_name, 0) + request_of(claim) * 2**30
+                if asked[class_name] > self.room(class_name, labels):
+                    return False
+        return True
+
+    def room(self, class_name: str, labels: dict[str, str]) -> int:
+        """What is published for nodes with these labels."""
+        return max(
+            (
+                parse(each["capacity"]).value
+                for each in self._capacities
+                if each["storageClassName"] == class_name
+                and each["nodeTopology"].get("matchLabels", {}).items() <= labels.items()
+            ),
+            default=-1,
+        )
+
+    # -- volumes that are attached -------------------------------------------------------------------------------------
+
+    def _can_be_attached(self, claims: Iterable[Object], node_name: str) -> bool:
+        new, there = set(map(self._attachable, claims)) - {None}, self.attached(node_name)
+        return all(
+            len([each for each in there | new if each is not None and each[0] == driver]) <= limit
+            for driver, limit in self.limits(node_name).items()
+            if any(each is not None and each[0] == driver for each in new - there)
+        )
+
+    def limits(self, node_name: str) -> dict[str, int]:
+        """Driver → how many volumes it attaches to the node."""
+        drivers = self._csi_nodes.get(node_name, {}).get("spec", {}).get("drivers") or ()
+        return {each["name"]: each["allocatable"]["count"] for each in drivers if each.get("allocatable")}
+
+    def attached(self, node_name: str) -> set[tuple[str, str] | None]:
+        """Driver and handle of what is attached to the node, or is for its pods."""
+        told = {
+            self._handle(each["spec"]["source"]["persistentVolumeName"])
+            for each in self._attachments
+            if each["spec"]["nodeName"] == node_name
+        }
+        return told | self.used(node_name)
+
+    def used(self, node_name: str) -> set[tuple[str, str] | None]:
+        """Of the pods that are on the node."""
+        here = (pod for pod in self._pods if pod["spec"].get("nodeName") == node_name)
+        claims = (self.claims[name] for pod in here for name, _ in claims_of(pod) if name in self.claims)
+        return set(map(self._attachable, claims))
+
+    def _attachable(self, claim: Object) -> tuple[str, str] | None:
+        name = claim["spec"].get("volumeName", "")
+        if name in self.volumes:
+            return self._handle(name)
+        provisioner = self._classes[claim["spec"]["storageClassName"]]["provisioner"]
+        return None if provisioner == NO_PROVISIONER else (provisioner, f"claim {claim['metadata']['name']}")
+
+    def _handle(self, volume_name: str) -> tuple[str, str] | None:
+        csi = self.volumes.get(volume_name, {}).get("spec", {}).get("csi")
+        return (csi["driver"], csi["volumeHandle"]) if csi else None
+
+    def _waits(self, claim: Object) -> bool:
+        found = self._classes.get(claim["spec"]["storageClassName"])
+        return found is not None and found["volumeBindingMode"] == WAIT_FOR_FIRST_CONSUMER
+
+
+def claims_of(pod: Object) -> Iterator[tuple[str, bool]]:
+    """The claims of its volumes, and whether they are the pod's own."""
+    for volume in pod["spec"].get("volumes") or ():
+        if volume.get("ephemeral"):
+            yield f"{pod['metadata']['name']}-{volume['name']}", True
+        elif volume.get("persistentVolumeClaim"):
+            yield volume["persistentVolumeClaim"]["claimName"], False
+
+
+def is_bound(claim: Object) -> bool:
+    """As schedulers take it."""
+    return bool(claim["spec"].get("volumeName")) and BIND_COMPLETED in (claim["metadata"].get("annotations") or {})
+
+
+def selected_node(claim: Object) -> str:
+    """ "" for none."""
+    return str((claim["metadata"].get("annotations") or {}).get(SELECTED_NODE, ""))
+
+
+def request_of(claim: Object) -> int:
+    """In Gi."""
+    return gibi(claim["spec"]["resources"]["requests"]["storage"])
+
+
+def _size_and_name(volume: Object) -> tuple[int, str]:
+    return gibi(volume["spec"]["capacity"]["storage"]), volume["metadata"]["name"]
+
+
+def _named(server: ApiServer, resource: str) -> dict[str, Object]:
+    return {obj["metadata"]["name"]: obj for obj in server.objects(resource)}
+
+
+# -- what the daemon holds ---------------------------------------------------------------------------------------------
+
+
+def volume_differences(server: ApiServer, daemon: Daemon) -> list[str]:
+    """Kinds of which the cache has other objects, or other versions of them, than the server."""
+    volumes = daemon.decisions.cluster.volumes
+    cached: dict[str, Iterable[Any]] = {
+        "persistentvolumeclaims": volumes.claims,
+        "persistentvolumes": volumes.volumes,
+        "storageclasses": [known.obj for known in volumes.classes.values()],
+        "csistoragecapacities": [pool.obj for pool in volumes.capacities._objects.values()],
+        "volumeattachments": volumes.attachments.values(),
+        "csinodes": volumes.csi_nodes.values(),
+        "csidrivers": volumes.drivers.values(),
+    }
+    wrong = []
+    for resource, objects in cached.items():
+        has = {obj.metadata.name: obj.metadata.resource_version for obj in objects}
+        stored = {o["metadata"]["name"]: o["metadata"]["resourceVersion"] for o in server.objects(resource)}
+        if has != stored:
+            wrong.append(f"{resource}: the cache has {sorted(has.items() ^ stored.items())} otherwise")
+    return wrong
+
+
+def volume_leftovers(server: ApiServer, daemon: Daemon) -> list[str]:
+    """What a daemon with nothing to do must not hold: assumptions, waits, and volumes in flight that nobody makes."""
+    decisions = daemon.decisions
+    volumes = decisions.cluster.volumes
+    plugins = {plugin.name: plugin for profile in decisions.profiles.values() for plugin in profile.pre_bind}
+    binder: Any = plugins["VolumeBinding"]
+    assumptions: Assumptions = binder._binder._assumptions
+    found = {
+        "assumed claims": volumes.claims.assumed_keys(),
+        "assumed volumes": volumes.volumes.assumed_keys(),
+        "held by plans": tuple(assumptions._holders),
+        "claims of plans": tuple(assumptions.under_way),
+        "waited for": tuple(volumes._watchers),
+        "in flight": tuple(f"{e.claim.key} {e.state} {e.node_name}" for e in volumes.ledger if e.state in _UNDER_WAY),
+        "being cleared": tuple(decisions.stale._tasks),
+    }
+    left = [f"{what}: {there}" for what, there in found.items() if there]
+    return [*left, *_misdrawn(daemon), *_misplanned(server, daemon)]
+
+
+def _misdrawn(daemon: Daemon) -> Iterator[str]:
+    volumes = daemon.decisions.cluster.volumes
+    for pool in volumes.capacities._objects.values():
+        drawn = sum(entry.size for entry in volumes.ledger if entry.pool is pool)
+        if drawn != pool.in_flight:
+            yield f"pool {pool.key}: {pool.in_flight} bytes in flight, {drawn} in the ledger"
+
+
+def _misplanned(server: ApiServer, daemon: Daemon) -> list[str]:
+    waiting = [
+        tuple(dict.fromkeys(f"default/{name}" for name, _ in claims_of(pod)))
+        for pod in server.objects("pods")
+        if pod["spec"]["schedulerName"] == OURS and not pod["spec"].get("nodeName") and len(list(claims_of(pod))) > 1
+    ]
+    expected: dict[str, dict[tuple[str, ...], int]] = {}
+    for keys in waiting:
+        for key in keys:
+            plans = expected.setdefault(key, {})
+            plans[keys] = plans.get(keys, 0) + 1
+    planned = daemon.decisions.cluster.volumes.ledger._plans
+    return [] if planned == expected else [f"claims of waiting pods: {planned}, not {expected}"]

@@ -1,0 +1,621 @@
+"""How plans are written, and what becomes of writes that fail: docs/spec/volumes.md §6.3, §12.2 B-2, rows U1–U10."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import pytest
+from msgspec.structs import replace
+
+from scheduler.config.args import KubestowArgs
+from scheduler.core.decode import Broken
+from scheduler.core.errors import (
+    Ambiguous,
+    ApiError,
+    Conflict,
+    Fenced,
+    Forbidden,
+    Invalid,
+    NotFound,
+    TooManyRequests,
+    Unavailable,
+)
+from scheduler.core.meta import Metadata
+from scheduler.core.volumes import BOUND_BY_CONTROLLER, ObjectRef
+from scheduler.kube.timestamps import seconds
+from scheduler.plugins.volumebinding.binder import Plan, VolumeError
+from scheduler.testing.volumebuilders import a_claim, a_pv
+from tests.unit.plugins.volumebinding.world import D1, D2, PARITY, U1, U2, A, B, World, using
+
+CHANGED = "Operation cannot be fulfilled on {}: the object has been modified"
+Step: TypeAlias = Callable[[World], None]
+"""What the server does with one write; nothing: it carries it out."""
+
+VOLUME, CLAIM = "volume", "claim"
+KINDS = pytest.mark.parametrize("kind", [VOLUME, CLAIM], ids=["a volume", "a claim"])
+
+
+def written(world: World, *claims: str, steps: dict[str, list[Step]] | None = None) -> Plan:
+    """A plan for n1, and a server that does these things first with writes of each kind."""
+    plan = world.plan(using("p", *claims))
+    left = steps or {}
+
+    def next_of(kind: str) -> None:
+        if left.get(kind):
+            left[kind].pop(0)(world)
+
+    world.writer.on_prebind = lambda volume, claim: next_of(VOLUME)
+    world.writer.on_select = lambda claim, node_name: next_of(CLAIM)
+    return plan
+
+
+def write(world: World, plan: Plan, *, within_s: float = 600.0) -> Any:
+    return world.binder._writer.write(plan, world.clock.now() + within_s)
+
+
+def case(kind: str, *steps: Step, ours: KubestowArgs | None = None) -> tuple[World, Plan]:
+    """One object of this kind to be written."""
+    things, claim = ((U1, A), "u1") if kind == VOLUME else ((D1,), "d1")
+    world = World(*things, ours=ours)
+    return world, written(world, claim, steps={kind: list(steps)})
+
+
+def writes(world: World) -> int:
+    return len(world.writer.prebinds) + len(world.writer.selections)
+
+
+# -- what is written -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("things", "claims", "prebinds", "selections"),
+    [
+        pytest.param((U1, A), ["u1"], [("a", "default/u1", True)], [], id="U3 one volume"),
+        pytest.param(
+            (U1, U2, A, B),
+            ["u2", "u1"],
+            [("a", "default/u1", True), ("b", "default/u2", True)],
+            [],
+            id="U3 two, the smaller first",
+        ),
+        pytest.param((U1, A.claimed_by("u1")), ["u1"], [("a", "default/u1", False)], [], id="A9 meant for it: no mark"),
+        pytest.param(
+            (U1, A.claimed_by("u1", uid="u1", by_controller=True)), ["u1"], [], [], id="U4 the server has the same"
+        ),
+        pytest.param((D1,), ["d1"], [], [("default/d1", "n1")], id="U6 one claim"),
+        pytest.param((D1.selected("n1"),), ["d1"], [], [], id="U4 the server has that node"),
+        pytest.param(
+            (U1, A, D1, D2),
+            ["d1", "u1", "d2"],
+            [("a", "default/u1", True)],
+            [("default/d1", "n1"), ("default/d2", "n1")],
+            id="volumes first, then claims",
+        ),
+    ],
+)
+async def test_what_is_written(things: Any, claims: list[str], prebinds: Any, selections: Any) -> None:
+    """In order; what is there already is not written again (B-15), and what was answered is kept (B-17)."""
+    world = World(*things)
+    plan = written(world, *claims)
+    await write(world, plan)
+
+    assert (prebinds, selections) == (world.writer.prebinds, world.writer.selections)
+    for static in plan.static:
+        assert static.written == (world.writer.volumes[static.volume.key] if static.is_dirty else None)
+    for dynamic in plan.dynamic:
+        assert dynamic.written == (world.writer.claims[dynamic.claim.key] if selections else None)
+
+
+async def test_u2_nothing_to_write() -> None:
+    """U2 A plan without steps sends nothing."""
+    world = World()
+    await write(world, Plan(using("p"), "n1"))
+
+    assert 0 == writes(world)
+
+
+@pytest.mark.parametrize("kind", [VOLUME, CLAIM])
+async def test_u10_what_we_do_not_know_stays(kind: str) -> None:
+    """U10 Writes are patches: what the object says besides is untouched."""
+    world, plan = case(kind, _labelled(kind, {"unknown": "to us"}, conflicts=True))
+    await world.ends(write(world, plan))
+    now = world.writer.volumes["a"] if kind == VOLUME else world.writer.claims["default/d1"]
+
+    assert {"unknown": "to us"} == now.metadata.labels
+
+
+# -- what a server can do instead -------------------------------------------------------------------------------------------
+
+
+def _fails(error: ApiError) -> Step:
+    def step(world: World) -> None:
+        raise error
+
+    return step
+
+
+def _labelled(kind: str, labels: dict[str, str], *, conflicts: bool) -> Step:
+    return _change(kind, lambda obj: replace(obj, metadata=replace(obj.metadata, labels=labels)), conflicts=conflicts)
+
+
+def _change(kind: str, change: Callable[[Any], Any], *, conflicts: bool = True) -> Step:
+    """Somebody else writes first."""
+
+    def step(world: World) -> None:
+        held: Any = world.writer.volumes if kind == VOLUME else world.writer.claims
+        (key,) = held if kind == VOLUME else ["default/d1"]
+        world.writer.newest += 1
+        now = change(held[key])
+        if now is None:
+            del held[key]
+        else:
+            held[key] = replace(now, metadata=replace(now.metadata, resource_version=str(world.writer.newest)))
+        if conflicts:
+            raise Conflict(CHANGED.format(key))
+
+    return step
+
+
+def _carried_out(kind: str, error: ApiError) -> Step:
+    """The write takes place, and its answer is lost."""
+
+    def done(obj: Any) -> Any:
+        if kind == VOLUME:
+            return replace(obj, spec=replace(obj.spec, claim_ref=ObjectRef("default", "u1", "u1")))
+        annotations = {**obj.metadata.annotations, "volume.kubernetes.io/selected-node": "n1"}
+        return replace(obj, metadata=replace(obj.metadata, annotations=annotations))
+
+    change = _change(kind, done, conflicts=False)
+
+    def step(world: World) -> None:
+        change(world)
+        raise error
+
+    return step
+
+
+LABEL = {"who": "somebody"}
+
+
+@KINDS
+@pytest.mark.parametrize(
+    ("steps", "count", "seconds"),
+    [
+        pytest.param(lambda kind: [_labelled(kind, LABEL, conflicts=True)], 2, 0.1, id="somebody wrote a label"),
+        pytest.param(
+            lambda kind: [_labelled(kind, LABEL, conflicts=True)] * 3, 4, 0.2, id="somebody wrote a label, three times"
+        ),
+        pytest.param(lambda kind: [_fails(TooManyRequests("busy", retry_after_s=7.0))], 2, 7.0, id="429: it says when"),
+        pytest.param(lambda kind: [_fails(TooManyRequests("busy"))], 2, 0.1, id="429 and no more"),
+        pytest.param(
+            lambda kind: [_fails(TooManyRequests("busy", retry_after_s=0.0))] * 3, 4, 0.3, id="429, at once: not quite"
+        ),
+        pytest.param(lambda kind: [_fails(Unavailable("no", status=500))], 2, 0.1, id="500"),
+        pytest.param(lambda kind: [_fails(Unavailable("no", status=503))] * 3, 4, 0.7, id="503 three times"),
+        pytest.param(lambda kind: [_fails(Ambiguous("lost"))], 2, 0.1, id="the connection was lost before"),
+        pytest.param(lambda kind: [_carried_out(kind, Ambiguous("lost"))], 1, 0.1, id="the connection was lost after"),
+        pytest.param(
+            lambda kind: [_carried_out(kind, Conflict("twice"))], 1, 0.1, id="it was carried out, and the answer is 409"
+        ),
+        pytest.param(
+            lambda kind: [_fails(Unavailable("no")), _labelled(kind, LABEL, conflicts=True), _fails(Ambiguous("lost"))],
+            4,
+            0.55,
+            id="one after the other",
+        ),
+    ],
+)
+async def test_failures_that_end_well(
+    kind: str, steps: Callable[[str], list[Step]], count: int, seconds: float
+) -> None:
+    """B-2 The object is written for the same node, with all that others wrote to it."""
+    made = steps(kind)
+    world, plan = case(kind, *made)
+    ended = await world.ends(write(world, plan))
+
+    assert ended.error is None
+    assert count == writes(world)
+    assert ended.seconds == pytest.approx(seconds, abs=0.11)
+    (step,) = (*plan.static, *plan.dynamic)
+    assert step.written is not None
+    if kind == VOLUME:
+        assert ObjectRef("default", "u1", "u1") == world.writer.volumes["a"].spec.claim_ref  # type: ignore[union-attr]
+    else:
+        assert "n1" == world.writer.claims["default/d1"].selected_node  # type: ignore[union-attr]
+
+
+@KINDS
+@pytest.mark.parametrize(
+    ("error", "count"),
+    [
+        pytest.param(Conflict("changed"), 1, id="a conflict"),
+        pytest.param(TooManyRequests("busy", retry_after_s=1.0), 1, id="429"),
+        pytest.param(Unavailable("no"), 1, id="503"),
+        pytest.param(Ambiguous("lost"), 1, id="a lost answer"),
+    ],
+)
+async def test_parity_gives_up_at_once(kind: str, error: ApiError, count: int) -> None:
+    """Upstream has one try, and passes the failure on unchanged."""
+    world, plan = case(kind, _fails(error), ours=PARITY)
+    ended = await world.ends(write(world, plan))
+
+    assert (error, 0.0, count) == (ended.error, ended.seconds, writes(world))
+
+
+@KINDS
+@pytest.mark.parametrize(
+    "error",
+    [Fenced("not the leader"), Forbidden("no"), Invalid("odd"), NotFound("gone")],
+    ids=["fenced", "forbidden", "invalid", "not found"],
+)
+async def test_failures_that_no_patience_helps(kind: str, error: ApiError) -> None:
+    """They end the attempt."""
+    world, plan = case(kind, _fails(error))
+    ended = await world.ends(write(world, plan))
+
+    assert (error, 0.0, 1) == (ended.error, ended.seconds, writes(world))
+
+
+@KINDS
+async def test_the_fourth_conflict_is_the_last(kind: str) -> None:
+    """`volumeWriteRetries` is 3."""
+    world, plan = case(kind, *[_labelled(kind, LABEL, conflicts=True)] * 9)
+    ended = await world.ends(write(world, plan))
+
+    assert isinstance(ended.error, Conflict)
+    assert 4 == writes(world)
+    assert 4 == len(world.metrics.conflicts)
+
+
+@KINDS
+@pytest.mark.parametrize(
+    ("error", "at_most"),
+    [(Unavailable("no"), 15), (TooManyRequests("busy", retry_after_s=20.0), 4), (Ambiguous("lost"), 60)],
+    ids=["503", "429", "lost answers"],
+)
+async def test_there_is_no_more_time_than_the_pod_has(kind: str, error: ApiError, at_most: int) -> None:
+    """The failure is told before the time limit of the binding, and a server in trouble is not pressed."""
+    world, plan = case(kind, *[_fails(error)] * 10_000)
+    ended = await world.ends(write(world, plan, within_s=50.0))
+
+    assert ended.error is error
+    assert ended.seconds <= 50.0
+    assert writes(world) <= at_most
+
+
+@KINDS
+async def test_reading_is_tried_again(kind: str) -> None:
+    """After a lost answer nothing is decided before the object was read."""
+    world, plan = case(kind, _carried_out(kind, Ambiguous("lost")))
+    errors: list[ApiError] = [Unavailable("no"), Ambiguous("lost"), Unavailable("no")]
+
+    def on_read() -> None:
+        if errors:
+            raise errors.pop(0)
+
+    world.writer.on_read = on_read
+    ended = await world.ends(write(world, plan))
+
+    assert (None, 1) == (ended.error, writes(world))
+    assert ended.seconds > 0.5
+
+
+@KINDS
+async def test_reading_that_is_fenced_ends_it(kind: str) -> None:
+    """Whoever leads now will see to it."""
+    world, plan = case(kind, _fails(Ambiguous("lost")))
+
+    def on_read() -> None:
+        raise Fenced("not the leader")
+
+    world.writer.on_read = on_read
+    ended = await world.ends(write(world, plan))
+
+    assert isinstance(ended.error, Fenced)
+    assert 1 == writes(world)
+
+
+@KINDS
+async def test_an_answer_that_cannot_be_read(kind: str) -> None:
+    """The object is named, and what is wrong with it."""
+    world, plan = case(kind, _change(kind, lambda obj: obj))
+    name = "a" if kind == VOLUME else "d1"
+    held: Any = world.writer.volumes if kind == VOLUME else world.writer.claims
+    key = "a" if kind == VOLUME else "default/d1"
+
+    def on_read() -> None:
+        held[key] = Broken(kind="Odd", metadata=Metadata(name=name), why="$.spec: odd")
+
+    world.writer.on_read = on_read
+    ended = await world.ends(write(world, plan))
+
+    assert isinstance(ended.error, VolumeError)
+    assert f"Odd {name} cannot be read: $.spec: odd" == str(ended.error)
+
+
+# -- what the object says must still be what was decided on -------------------------------------------------------------------
+
+
+def spec(obj: Any, **changes: Any) -> Any:
+    return replace(obj, spec=replace(obj.spec, **changes))
+
+
+def meta(obj: Any, **changes: Any) -> Any:
+    return replace(obj, metadata=replace(obj.metadata, **changes))
+
+
+SMALL = a_pv("a", "1M").typed().spec.capacity
+AWAY = a_pv("a").where("k", "n2").typed().spec.node_affinity
+
+
+@pytest.mark.parametrize(
+    ("change", "note"),
+    [
+        pytest.param(lambda v: meta(v, uid="new"), "is another one now", id="gate 0 another volume"),
+        pytest.param(lambda v: meta(v, deletion_timestamp="2026-01-01T00:00:00Z"), "is being deleted", id="gate 6"),
+        pytest.param(
+            lambda v: spec(v, claim_ref=ObjectRef("default", "x", "x")), "belongs to another claim", id="gate 2"
+        ),
+        pytest.param(
+            lambda v: spec(v, claim_ref=ObjectRef("default", "u1", "old")), "belongs to another claim", id="gate 2 uid"
+        ),
+        pytest.param(lambda v: spec(v, capacity=SMALL), "is too small", id="gate 3"),
+        pytest.param(lambda v: spec(v, volume_mode="Block"), "has another volume mode", id="gate 4"),
+        pytest.param(lambda v: spec(v, volume_attributes_class_name="gold"), "has other attributes", id="gate 5"),
+        pytest.param(lambda v: replace(v, status=replace(v.status, phase="Released")), "is not available", id="gate 9"),
+        pytest.param(lambda v: spec(v, storage_class_name="other"), "is of another class", id="gate 11"),
+        pytest.param(lambda v: spec(v, node_affinity=AWAY), "cannot be used on the node", id="gate 12"),
+        pytest.param(lambda v: spec(v, access_modes=("ReadOnlyMany",)), "lacks an access mode", id="gate 13"),
+    ],
+)
+async def test_a_volume_that_is_not_to_be_had_any_more(change: Callable[[Any], Any], note: str) -> None:
+    """B-2 Nothing is forced: the conflict is what the attempt fails with, and why it was not written after all."""
+    world, plan = case(VOLUME, _change(VOLUME, change))
+    ended = await world.ends(write(world, plan))
+
+    assert isinstance(ended.error, Conflict)
+    assert [f"persistentvolume a {note}"] == ended.error.__notes__
+    assert (CHANGED.format("a"), 1) == (str(ended.error), writes(world))
+    assert plan.static[0].written is None
+
+
+async def test_a_volume_that_lost_the_label_it_was_selected_by() -> None:
+    """Gate 10."""
+    world = World(U1.matching({"tier": "a"}), A.label("tier", "a"))
+    steps = {VOLUME: [_labelled(VOLUME, {"tier": "b"}, conflicts=True)]}
+    ended = await world.ends(write(world, written(world, "u1", steps=steps)))
+
+    assert isinstance(ended.error, Conflict)
+    assert ["persistentvolume a is not selected"] == ended.error.__notes__
+
+
+async def test_a_volume_that_turned_out_to_be_meant_for_the_claim() -> None:
+    """Its owner wrote the claimRef meanwhile: then phase and modes do not matter, and no mark is set."""
+
+    def change(volume: Any) -> Any:
+        meant = spec(volume, claim_ref=ObjectRef("default", "u1", ""), access_modes=())
+        return replace(meant, status=replace(meant.status, phase="Released"))
+
+    world, plan = case(VOLUME, _change(VOLUME, change))
+    ended = await world.ends(write(world, plan))
+
+    assert ended.error is None
+    assert [("a", "default/u1", True), ("a", "default/u1", False)] == world.writer.prebinds
+    assert BOUND_BY_CONTROLLER not in world.writer.volumes["a"].metadata.annotations
+
+
+@pytest.mark.parametrize(
+    ("change", "note"),
+    [
+        pytest.param(lambda c: meta(c, uid="new"), "is another one now", id="another claim"),
+        pytest.param(lambda c: meta(c, deletion_timestamp="2026-01-01T00:00:00Z"), "is being deleted", id="deleting"),
+        pytest.param(lambda c: spec(c, volume_name="v"), "has a volume", id="it has a volume"),
+        pytest.param(
+            lambda c: meta(c, annotations={"volume.kubernetes.io/selected-node": "n2"}),
+            "has another node",
+            id="another node",
+        ),
+        pytest.param(
+            lambda c: meta(c, annotations={"volume.kubernetes.io/selected-node": ""}), "has another node", id="no node"
+        ),
+        pytest.param(lambda c: spec(c, storage_class_name="other"), "asks for something else", id="another spec"),
+    ],
+)
+async def test_a_claim_that_may_not_have_the_node_any_more(change: Callable[[Any], Any], note: str) -> None:
+    """B-2 for claims."""
+    world, plan = case(CLAIM, _change(CLAIM, change))
+    ended = await world.ends(write(world, plan))
+
+    assert isinstance(ended.error, Conflict)
+    assert [f"persistentvolumeclaim default/d1 {note}"] == ended.error.__notes__
+    assert 1 == writes(world)
+
+
+@KINDS
+async def test_an_object_that_is_gone(kind: str) -> None:
+    """There is nothing to look at again."""
+    world, plan = case(kind, _change(kind, lambda obj: None))
+    ended = await world.ends(write(world, plan))
+
+    assert isinstance(ended.error, Conflict)
+    assert 1 == writes(world)
+
+
+async def test_a_volume_that_is_ours_and_going() -> None:
+    """The write was carried out, and the volume is being deleted since: that is no volume for the pod."""
+
+    def change(volume: Any) -> Any:
+        return meta(spec(volume, claim_ref=ObjectRef("default", "u1", "u1")), deletion_timestamp="2026-01-01T00:00:00Z")
+
+    world, plan = case(VOLUME, _change(VOLUME, change))
+    ended = await world.ends(write(world, plan))
+
+    assert isinstance(ended.error, Conflict)
+    assert ["persistentvolume a is being deleted"] == ended.error.__notes__
+
+
+# -- half a plan -----------------------------------------------------------------------------------------------------------
+
+
+def seen_by_decisions(world: World) -> dict[str, str]:
+    """Volumes by the claim that decisions take them to be for, claims by their node."""
+    kept = world.cluster.volumes
+    volumes = {v.key: kept.volumes.need(v.key).spec.claim_ref for v in kept.volumes}
+    claims = {c.key: kept.claims.need(c.key).selected_node for c in kept.claims}
+    out = {key: ref.name for key, ref in volumes.items() if ref is not None}
+    return out | {key: node for key, node in claims.items() if node is not None}
+
+
+@pytest.mark.parametrize(
+    ("claims", "steps", "left", "sent"),
+    [
+        pytest.param(["u1", "u2"], {VOLUME: 1}, {"a": "u1"}, 2, id="U5 the second volume fails"),
+        pytest.param(["d1", "d2"], {CLAIM: 1}, {"default/d1": "n1"}, 2, id="U7 the second claim fails"),
+        pytest.param(
+            ["u1", "d1", "d2"], {CLAIM: 1}, {"a": "u1", "default/d1": "n1"}, 3, id="U8 the second claim fails, the volume is written"
+        ),
+        pytest.param(["u1", "d1"], {VOLUME: 0}, {}, 1, id="U9 the first volume fails: nothing else is sent"),
+    ],
+)  # fmt: skip
+async def test_half_a_plan(claims: list[str], steps: dict[str, int], left: dict[str, str], sent: int) -> None:
+    """What is written stays, and stays assumed until the watch shows it (B-17); the rest is given back."""
+    world = World(U1, U2, A, B, D1, D2)
+    made: dict[str, list[Step]] = {
+        kind: [*[lambda _: None] * good, _fails(Forbidden("no"))] for kind, good in steps.items()
+    }
+    plan = written(world, *claims, steps=made)
+    ended = await world.ends(write(world, plan))
+    world.binder.revert(plan)
+
+    assert isinstance(ended.error, Forbidden)
+    assert (sent, left) == (writes(world), seen_by_decisions(world))
+    world.relay()
+    assert left == seen_by_decisions(world)
+
+
+@pytest.mark.parametrize("after", [1, 2, 3])
+async def test_cancelling_acts_between_writes(after: int) -> None:
+    """Whatever was sent is awaited to its answer, and kept; nothing more is sent."""
+    world = World(U1, A, U2, B, D1)
+    plan = written(world, "u1", "u2", "d1")
+    world.writer.write_hold = asyncio.Event()
+    task = asyncio.ensure_future(write(world, plan))
+    answered = 0
+    while answered < after - 1:
+        await world.clock.settle()
+        answered += 1
+        world.writer.write_hold.set()
+        while writes(world) < answered:
+            await asyncio.sleep(0)
+        world.writer.write_hold.clear()
+    await world.clock.settle()
+    task.cancel()
+    await world.clock.settle()
+
+    assert not task.done()
+    world.writer.write_hold.set()
+    await world.clock.settle()
+    assert task.cancelled()
+    assert after == writes(world)
+    steps: list[Any] = [*plan.static, *plan.dynamic]
+    assert [True] * after + [False] * (3 - after) == [step.written is not None for step in steps]
+
+
+async def test_cancelling_while_it_waits_for_another_try() -> None:
+    """Then nothing is on the wire."""
+    world, plan = case(VOLUME, _fails(Unavailable("no")))
+    task = asyncio.ensure_future(write(world, plan))
+    await world.clock.settle()
+    task.cancel()
+    await world.clock.settle()
+
+    assert task.cancelled()
+    assert (1, None) == (writes(world), plan.static[0].written)
+
+
+# -- volumes that are deleted with their claim (B-19) --------------------------------------------------------------------------
+
+
+def created(claim: Any, world: World, age_s: float) -> Any:
+    return claim.set({"metadata": {"creationTimestamp": seconds(world.clock.wall() - age_s)}})
+
+
+@pytest.mark.parametrize(
+    ("policy", "age_s", "ours", "now", "error"),
+    [
+        pytest.param("Delete", 0.0, None, U1.uid("u1"), None, id="young, and there"),
+        pytest.param("Delete", 0.0, None, None, "is not the one that was decided on any more", id="young, and gone"),
+        pytest.param(
+            "Delete", 0.0, None, U1.uid("new"), "is not the one that was decided on any more", id="young, and another"
+        ),
+        pytest.param(
+            "Delete", 0.0, None, U1.uid("u1").deleting(), "is not the one that was decided on any more", id="going"
+        ),
+        pytest.param("Delete", 5.0, None, None, None, id="not so young: it is not read"),
+        pytest.param("Retain", 0.0, None, None, None, id="a volume that stays: it is not read"),
+        pytest.param("Delete", 0.0, PARITY, None, None, id="parity"),
+        pytest.param("Delete", 0.0, KubestowArgs(pre_bind_live_check="none"), None, None, id="switched off"),
+    ],
+)
+async def test_claims_of_volumes_that_go_with_them(
+    policy: str, age_s: float, ours: KubestowArgs | None, now: Any, error: str | None
+) -> None:
+    """B-19 A volume that the PV controller deletes is given only to a claim that is surely there."""
+    world = World(ours=ours)
+    world.show(created(U1, world, age_s), A.reclaim(policy))
+    plan = written(world, "u1")
+    world.writer.claims = {} if now is None else {"default/u1": now.typed()}
+    ended = await world.ends(write(world, plan))
+
+    assert (error is None) is (ended.error is None)
+    if error is not None:
+        assert f'persistentvolumeclaim "u1" {error}' == str(ended.error)
+        assert 0 == writes(world)
+
+
+async def test_the_read_before_it_is_tried_again() -> None:
+    """B-19 A busy server is waited for, as for a write."""
+    world = World()
+    world.show(created(U1, world, 0.0), A.reclaim("Delete"))
+    plan = written(world, "u1")
+    errors: list[ApiError] = [Unavailable("no"), Ambiguous("lost")]
+
+    def on_read() -> None:
+        if errors:
+            raise errors.pop(0)
+
+    world.writer.on_read = on_read
+    ended = await world.ends(write(world, plan))
+
+    assert (None, 1, []) == (ended.error, writes(world), errors)
+
+
+# -- pods that share a claim (B-15) ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("things", "claim"), [((U1, A), "u1"), ((a_claim("e", "1Gi", "D"),), "e")], ids=["a volume", "a node"]
+)
+async def test_ten_pods_with_one_claim(things: Any, claim: str) -> None:
+    """B-15 All of them get through, whatever the order of their writes; upstream has nine conflicts."""
+    world = World(*things)
+    plans = [world.plan(using(f"p{at}", claim)) for at in range(10)]
+
+    def stale(obj: Any, _: Any) -> None:
+        held: Any = world.writer.volumes if obj.key == "a" else world.writer.claims
+        if held[obj.key].metadata.resource_version != obj.metadata.resource_version:
+            raise Conflict(CHANGED.format(obj.key))
+
+    world.writer.on_prebind, world.writer.on_select = stale, stale
+    both = asyncio.gather(*(write(world, plan) for plan in plans))
+
+    async def all_of_them() -> None:
+        await both
+
+    ended = await world.ends(all_of_them())
+    assert ended.error is None
+    assert 10 >= writes(world)
+    version = (world.writer.volumes.get("a") or world.writer.claims["default/e"]).metadata.resource_version
+    assert str(world.writer.newest) == version

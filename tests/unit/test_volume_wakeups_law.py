@@ -1,0 +1,356 @@
+"""A law of the queue and of the plugins for volumes: a pod that fits by now does not wait for something else.
+
+A small cluster with volumes, and a pod with claims that fits nowhere. Then things happen, and the pod is tried again only
+when one of them wakes it. Left waiting at the end, it is tried by force: it must be refused (docs/spec/volumes.md §7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+from hypothesis import HealthCheck, event as noted, given, settings, strategies as st
+
+from scheduler.config.args import KubestowArgs
+from scheduler.config.types import Profile
+from scheduler.core.decode import ObjectDecoder
+from scheduler.core.deltas import Delta
+from scheduler.core.errors import Forbidden
+from scheduler.kube.kinds import KINDS
+from scheduler.testing.builders import Builder
+from scheduler.testing.volumebuilders import (
+    CapacityBuilder,
+    ClaimBuilder,
+    CSIDriverBuilder,
+    CSINodeBuilder,
+    PersistentVolumeBuilder,
+    StorageClassBuilder,
+    a_capacity,
+    a_claim,
+    a_class,
+    a_csi_driver,
+    a_csi_node,
+    a_pv,
+    an_attachment,
+)
+from tests.unit.brain import Brain, read_node
+from tests.unit.hint_rows import DEFAULT, WAITS, brain_of, gone, node, node_gone, pod, profile
+
+PARITY: Final = profile(Kubestow=KubestowArgs(parity=True))
+DRIVER, OTHER = "ebs.csi.aws.com", "other.example.com"
+IN_TREE: Final = "kubernetes.io/aws-ebs"
+ZONE: Final = "topology.kubernetes.io/zone"
+UID: Final = f"uid-{WAITS}"
+
+
+@dataclass(frozen=True)
+class Thing:
+    """Something that happens. `text` is what a failure shows."""
+
+    text: str
+    happens: Callable[[Brain], None]
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+# -- what the watch shows ----------------------------------------------------------------------------------------------
+
+
+def known(brain: Brain) -> dict[tuple[str, str], Any]:
+    """What the watch has shown, by kind and name."""
+    found: dict[tuple[str, str], Any] = brain.__dict__.setdefault("stored", {})
+    return found
+
+
+def deliver(brain: Brain, kind: str, name: str, new: Any) -> None:
+    """It is now like this; None: it is gone."""
+    old = known(brain).pop((kind, name), None)
+    if new is not None:
+        known(brain)[kind, name] = new
+    if old is not None or new is not None:
+        brain.parts.intake.apply(kind, [Delta(old, new)])
+    where = {"PersistentVolume": brain.writer.volumes, "PersistentVolumeClaim": brain.writer.claims}.get(kind)
+    if where is not None and new is None and old is not None:
+        where.pop(old.key, None)
+    elif where is not None and new is not None:
+        where[new.key] = new
+
+
+def comes(builder: Builder[Any]) -> Thing:
+    """It comes or changes, with a newer version, and a uid that is its name."""
+    raw = builder.obj()
+    kind, name = raw["kind"], raw["metadata"]["name"]
+    typ = KINDS[kind].typ
+    assert typ is not None
+
+    def happens(brain: Brain) -> None:
+        brain.writer.newest += 1
+        raw["metadata"] |= {"uid": name, "resourceVersion": str(brain.writer.newest)}
+        deliver(brain, kind, name, ObjectDecoder(kind, typ).decode(msgspec.json.encode(raw)))
+
+    return Thing(f"comes({_spoken(raw)})", happens)
+
+
+def goes(kind: str, name: str) -> Thing:
+    """It is deleted, if it is there."""
+    return Thing(f"goes({kind} {name})", lambda brain: deliver(brain, kind, name, None))
+
+
+def _spoken(raw: Mapping[str, Any]) -> str:
+    rest = {key: value for key, value in raw.items() if key not in {"kind", "apiVersion", "metadata"}}
+    more = {key: value for key, value in raw["metadata"].items() if key not in {"name", "namespace", "uid"}}
+    return f"{raw['kind']} {raw['metadata']['name']} {more} {rest}"
+
+
+def relays(brain: Brain) -> None:
+    """The watch shows what was written."""
+    for obj in (*brain.writer.volumes.values(), *brain.writer.claims.values()):
+        seen = known(brain).get((type(obj).__name__, obj.metadata.name))
+        if seen is not None and seen.metadata.resource_version != obj.metadata.resource_version:
+            deliver(brain, type(obj).__name__, obj.metadata.name, obj)
+
+
+def breaks(brain: Brain) -> None:
+    """The server takes no writes from now on."""
+
+    def refuses(*_: object) -> None:
+        raise Forbidden("no")
+
+    brain.writer.on_prebind = brain.writer.on_select = refuses
+
+
+def mends(brain: Brain) -> None:
+    """It takes them again."""
+    brain.writer.on_prebind = brain.writer.on_select = None
+
+
+# -- what there can be -------------------------------------------------------------------------------------------------
+
+NODES = ["n1", "n2"]
+CLASSES = ["w", "x"]
+CLAIMS = ["c", "d", f"{WAITS}-e"]
+VOLUMES = ["u", "v"]
+ZONES = ["a", "b"]
+SIZES = ["1Gi", "3Gi", "9Gi"]
+
+
+def some(values: list[Any]) -> st.SearchStrategy[Any]:
+    return st.sampled_from(values)
+
+
+def _node(name: str, zone: str, room: str) -> Thing:
+    return Thing(f"node({name} {zone} {room})", node(name, labels={ZONE: zone} if zone else {}, pods=room))
+
+
+nodes = st.builds(_node, some(NODES), some(["", *ZONES]), some(["110", "110", "0"]))
+
+
+@st.composite
+def classes(draw: st.DrawFn) -> StorageClassBuilder:
+    provisioner = draw(some([None, DRIVER, DRIVER, OTHER]))
+    found = a_class(draw(some(CLASSES)), *([provisioner] if provisioner else []))
+    found = found.binding_mode(draw(some(["WaitForFirstConsumer"] * 4 + ["Immediate", None])))
+    zone = draw(some(["", "", *ZONES]))
+    return found.allowed(ZONE, zone) if zone else found
+
+
+@st.composite
+def volumes(draw: st.DrawFn) -> PersistentVolumeBuilder:
+    name = draw(some(VOLUMES))
+    found = a_pv(name, draw(some(SIZES)), draw(some(["", *CLASSES, *CLASSES])))
+    match draw(some(["", "", "csi", "in tree"])):
+        case "csi":
+            found = found.csi(DRIVER)
+        case "in tree":
+            found = found.source(awsElasticBlockStore={"volumeID": f"aws://a/vol-{name}"})
+    match draw(some(["", "", "label", "affinity"])):
+        case "label":
+            found = found.label(ZONE, draw(some(ZONES)))
+        case "affinity":
+            found = found.where(ZONE, draw(some(ZONES)))
+    claim = draw(some(["", "", "", *CLAIMS, "else"]))
+    if claim:
+        found = found.claimed_by(claim, uid=draw(some(["", claim, "another"])))
+    found = found.phase(draw(some(["Available", "Available", "Available", "Bound", "Released"])))
+    return found.deleting() if draw(some([False] * 7 + [True])) else found
+
+
+@st.composite
+def claims(draw: st.DrawFn) -> ClaimBuilder:
+    name = draw(some(CLAIMS))
+    found = a_claim(name, draw(some(SIZES)), draw(some(["", *CLASSES, *CLASSES, *CLASSES])))
+    match draw(some(["", "", "", "bound", "bound", "wants", "selected", "selected", "lost", "deleting"])):
+        case "bound":
+            found = found.bound_to(draw(some(VOLUMES)))
+        case "wants":
+            found = found.wants(draw(some(VOLUMES)))
+        case "selected":
+            found = found.selected(draw(some([*NODES, "n3"])))
+        case "lost":
+            found = found.phase("Lost")
+        case "deleting":
+            found = found.deleting()
+    if draw(some([False, False, True])):
+        found = found.modes("ReadWriteOncePod")
+    if name not in {"c", "d"} and draw(some([True, True, True, False])):
+        found = found.owned_by(WAITS, UID)
+    return found
+
+
+@st.composite
+def csi_nodes(draw: st.DrawFn) -> CSINodeBuilder:
+    found = a_csi_node(draw(some(NODES)))
+    if draw(st.booleans()):
+        found = found.driver(DRIVER, draw(some([None, 0, 1])))
+    return found.migrated(IN_TREE) if draw(st.booleans()) else found
+
+
+@st.composite
+def drivers(draw: st.DrawFn) -> CSIDriverBuilder:
+    found = a_csi_driver(draw(some([DRIVER, DRIVER, OTHER])))
+    if draw(some([True, True, False])):
+        found = found.tracks_capacity()
+    return found.must_be_registered() if draw(some([False, False, True])) else found
+
+
+@st.composite
+def capacities(draw: st.DrawFn) -> CapacityBuilder:
+    found = a_capacity(draw(some(["k", "l"])), draw(some(CLASSES)), draw(some([None, *SIZES])))
+    where = draw(some(["", *ZONES]))
+    found = found.where(ZONE, where) if where else found.everywhere()
+    maximum = draw(some([None, None, *SIZES]))
+    return found.maximum(maximum) if maximum else found
+
+
+attachments = st.builds(an_attachment, some(VOLUMES), some(NODES), some([DRIVER]))
+
+
+def uses(*names: str) -> dict[str, Any]:
+    """`volumes` of these claims; the last of the three is an ephemeral one."""
+    return {
+        "volumes": [
+            {"name": "e", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}
+            if name.endswith("-e")
+            else {"name": name, "persistentVolumeClaim": {"claimName": name}}
+            for name in names
+        ]
+    }
+
+
+def _bound(name: str, on: str, claim: str) -> Thing:
+    return Thing(f"bound({name} on {on} with {claim})", pod(name, on=on, **uses(claim)))
+
+
+def _rival(name: str, claim: str) -> Thing:
+    def happens(brain: Brain) -> None:
+        if name not in brain.seen:
+            pod(name, **uses(claim))(brain)
+
+    return Thing(f"rival({name} with {claim})", happens)
+
+
+def _leaves(name: str) -> Thing:
+    def happens(brain: Brain) -> None:
+        if name in brain.seen:
+            gone(name)(brain)
+        elif name in brain.nodes:
+            node_gone(name)(brain)
+
+    return Thing(f"leaves({name})", happens)
+
+
+stored = st.one_of(
+    *(kind.map(comes) for kind in (claims(), claims(), volumes(), volumes(), classes(), classes())),
+    *(kind.map(comes) for kind in (csi_nodes(), drivers(), drivers(), capacities(), capacities(), attachments)),
+)
+pods = st.one_of(
+    st.builds(_bound, some(["b1", "b2"]), some(NODES), some(["c", "d", "else"])),
+    st.builds(_rival, some(["q", "r"]), some(["c", "d", "else"])),
+)
+removals = st.one_of(
+    st.builds(_leaves, some(["b1", "b2", "q", "r", "q", "r", *NODES])),
+    *(
+        st.builds(goes, st.just(kind), some(names))
+        for kind, names in (
+            ("PersistentVolumeClaim", CLAIMS),
+            ("PersistentVolume", VOLUMES),
+            ("StorageClass", CLASSES),
+            ("CSINode", NODES),
+            ("CSIDriver", [DRIVER, OTHER]),
+            ("CSIStorageCapacity", ["k", "l"]),
+            ("VolumeAttachment", [f"{volume}-{name}" for volume in VOLUMES for name in NODES]),
+        )
+    ),
+)
+acts = some([Thing(act.__name__, act) for act in (relays, relays, breaks, mends)])
+passing = some([1.0, 11.0, 130.0, 610.0]).map(lambda s: Thing(f"passes({s})", lambda brain: brain.clock.move(s)))
+before = st.one_of(stored, stored, stored, nodes, pods, acts)
+things = st.one_of(stored, stored, nodes, pods, removals, removals, acts, passing)
+
+START: Final = (
+    _node("n1", "a", "110"),
+    comes(a_class("w", DRIVER)),
+    comes(a_csi_driver(DRIVER).tracks_capacity()),
+    comes(a_csi_node("n1")),
+)
+
+
+# -- the law -----------------------------------------------------------------------------------------------------------
+
+
+def place(brain: Brain) -> str:
+    return brain.places().get(WAITS, "placed")
+
+
+async def tried(brain: Brain) -> str:
+    """Where the pod is once all that has woken it has been answered."""
+    await brain.settle()
+    for _ in range(3):
+        if place(brain) in {"backoff", "active"}:
+            await brain.later(11.0)
+    return place(brain)
+
+
+async def left_waiting(one: Profile, there: list[Thing], wants: tuple[str, ...], then: list[Thing]) -> Brain | None:
+    """The pod's cluster if it waits at the end; None if it found a place, or is tried again by itself."""
+    brain = brain_of(one)
+    brain.parts.queue._flush._limit_s = 1e9  # nothing is woken by time alone
+    for thing in (*START, *there):
+        thing.happens(brain)
+    await brain.settle()
+    pod(WAITS, uid=UID, **uses(*wants))(brain)
+    if await tried(brain) != "unschedulable":
+        return None
+    for thing in then:
+        thing.happens(brain)
+        if await tried(brain) != "unschedulable":
+            return None
+    return brain
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    one=some([DEFAULT, PARITY]),
+    there=st.lists(before, max_size=10),
+    wants=st.lists(some(CLAIMS), min_size=1, max_size=2, unique=True).map(tuple),
+    then=st.lists(things, min_size=1, max_size=4),
+)
+async def test_who_waits_would_be_refused(
+    one: Profile, there: list[Thing], wants: tuple[str, ...], then: list[Thing]
+) -> None:
+    """Whatever is there, and whatever happens."""
+    brain = await left_waiting(one, there, wants, then)
+    noted("waits" if brain is not None else "does not wait")
+    if brain is None:
+        return
+    (entry,) = [entry for entry in brain.parts.queue.entries() if entry.key == f"default/{WAITS}"]
+    info = brain.parts.shared.pending.get(f"default/{WAITS}")
+    assert info is not None
+
+    brain.parts.queue.activate([info])
+    await brain.settle()
+
+    assert place(brain) != "placed", f"refused by {entry.plugins}: {brain.message(WAITS)}"
