@@ -5,7 +5,7 @@ Rules: docs/spec/core.md §3.6 (normalisation), §5.5 (which amounts count for w
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,11 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from scheduler.cache.nodes import CPU_ROW, MEMORY_ROW, Matrix, Nodes
+from scheduler.config.args import ShapePoint
 from scheduler.core.podinfo import CPU, MEMORY, PodInfo
 from scheduler.core.resources import NATIVE, is_scalar
 from scheduler.framework.memo import Index
 from scheduler.framework.points import MAX_NODE_SCORE, Scores
 
+_SHAPE_SCALE: Final = 10
+"""Shapes are written on a scale of 0..10."""
 _NON_ZERO_ROWS: Final = {CPU: CPU_ROW, MEMORY: MEMORY_ROW}
 
 
@@ -32,6 +35,24 @@ def default_normalize(scores: Scores, slots: npt.NDArray[np.intp], *, reverse: b
     # Slots outside the candidates may hold more than the highest; cut, they stay in the range that is checked.
     stretched = np.minimum(scores * MAX_NODE_SCORE // highest, MAX_NODE_SCORE)
     return MAX_NODE_SCORE - stretched if reverse else stretched
+
+
+def broken_line(shape: Sequence[ShapePoint]) -> tuple[int, ...]:
+    """Scores, 0..100, at 0..100 percent: straight between the points, integer division towards zero, flat outside."""
+    points = [(point.utilization, point.score * _SHAPE_SCALE) for point in shape]
+    return tuple(_at(points, utilization) for utilization in range(101))
+
+
+def _at(points: list[tuple[int, int]], utilization: int) -> int:
+    for at, (right, high) in enumerate(points):
+        if utilization <= right:
+            if at == 0:
+                return high
+            left, low = points[at - 1]
+            rise = (high - low) * (utilization - left)
+            step = abs(rise) // (right - left)
+            return low + (step if rise >= 0 else -step)
+    return points[-1][1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ def storage_plane(control_plane_binaries: Path) -> Iterator[StoragePlane]:
 
     async def start() -> None:
         await plane.start()
-        await plane.start_controllers(CONTROLLERS)
+        await plane.start_controllers(CONTROLLERS, resync_s=1)
         await plane.start_scheduler(scheduler_config(THEIRS))
 
     try:

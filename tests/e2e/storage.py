@@ -7,15 +7,17 @@ share one cluster and never meet.
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from aiohttp import ClientSession
 
+from scheduler.core.storage import WAIT_FOR_FIRST_CONSUMER
 from scheduler.core.volumes import BIND_COMPLETED, SELECTED_NODE
 from scheduler.testing.builders import Builder
-from scheduler.testing.volumebuilders import HOSTNAME
+from scheduler.testing.volumebuilders import HOSTNAME, a_claim
 from tests.e2e.cluster import NODES, Cluster, Json, collection, each, node, pod, until
 from tests.e2e.controlplane.harness import ControlPlane
 from tests.e2e.controlplane.process import Server
@@ -32,6 +34,7 @@ CONTROLLERS: Final = (
 WORLD: Final = "example.com/world"
 GI: Final = 1024**3
 DRIVER: Final = "driver.example.com"
+_probes = itertools.count()
 _SHARED: Final = {"Node", "PersistentVolume", "StorageClass", "CSINode", "CSIDriver", "VolumeAttachment"}
 _NAMING: Final = {
     *("storageClassName", "volumeName", "provisioner", "driver", "attacher", "nodeName", "persistentVolumeName"),
@@ -81,9 +84,40 @@ class World:
         return str(obj["key"]) if key == "values" and "key" in obj else key
 
     async def make(self, *things: Builder[Any] | Json) -> None:
-        """All of them at once."""
-        manifests = [thing if isinstance(thing, dict) else thing.obj() for thing in things]
-        await self.cluster.create(*(self._own_manifest(manifest) for manifest in manifests))
+        """All of them, so that every controller knows what comes before: a claim whose class the PV controller has not
+        seen yet does not wait for its pod, and a volume that it has not seen is bound a resync later.
+        """
+        manifests = [self._own_manifest(thing if isinstance(thing, dict) else thing.obj()) for thing in things]
+        volumes = [manifest for manifest in manifests if manifest["kind"] == "PersistentVolume"]
+        last = [manifest for manifest in manifests if manifest["kind"] in {"PersistentVolumeClaim", "Pod"}]
+        await self.cluster.create(*(manifest for manifest in manifests if manifest not in volumes + last))
+        for manifest in manifests:
+            if manifest["kind"] == "StorageClass" and manifest["volumeBindingMode"] == WAIT_FOR_FIRST_CONSUMER:
+                await self._class_is_known(manifest["metadata"]["name"])
+        await self.cluster.create(*volumes)
+        await self.until(lambda: self._are_settled(volumes), "volumes that the PV controller knows")
+        await self.cluster.create(*last)
+
+    async def _class_is_known(self, name: str) -> None:
+        """To the PV controller: it lets claims of the class wait."""
+        said = ""
+        while said != "WaitForFirstConsumer":
+            probe = f"probe-{next(_probes)}"
+            claim = a_claim(probe, "1Pi", name, ns=self.name).obj()
+            await self.cluster.create(claim)
+            said = await self.until(lambda probe=probe: self._first_event(probe), f"an event on {probe}")
+            await self.delete("PersistentVolumeClaim", probe)
+
+    async def _first_event(self, name: str) -> str:
+        events = await self.cluster.get(collection("Event", self.name), fieldSelector=f"regarding.name={name}")
+        return str(events["items"][0]["reason"]) if events["items"] else ""
+
+    async def _are_settled(self, volumes: list[Json]) -> bool:
+        names = {volume["metadata"]["name"] for volume in volumes}
+        if not names:
+            return True
+        listed = (await self.cluster.get(collection("PersistentVolume")))["items"]
+        return names <= {item["metadata"]["name"] for item in listed if item["status"].get("phase") != "Pending"}
 
     def _own_manifest(self, manifest: Json) -> Json:
         made: Json = self.named(manifest)
@@ -134,8 +168,14 @@ class World:
     async def all(self, kind: str) -> list[Json]:
         """Those of this world, by name."""
         items = (await self.cluster.get(collection(kind, self.name)))["items"]
-        mine = [item for item in items if kind not in _SHARED or item["metadata"]["name"].endswith(f"-{self.name}")]
-        return sorted(mine, key=lambda item: str(item["metadata"]["name"]))
+        items = [item for item in items if kind not in _SHARED or self._is_mine(item)]
+        return sorted(items, key=lambda item: str(item["metadata"]["name"]))
+
+    def _is_mine(self, item: Json) -> bool:
+        """Provisioned volumes have names of another kind."""
+        if item["metadata"]["name"].endswith(f"-{self.name}"):
+            return True
+        return bool((item.get("spec", {}).get("claimRef") or {}).get("namespace") == self.name)
 
     async def claim(self, name: str) -> Json:
         found = await self.get("PersistentVolumeClaim", name)

@@ -5,7 +5,7 @@ Every row is asked of kube-scheduler too, at the same time in a world of its own
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -37,12 +37,6 @@ class Row:
     """Volume → claim that has it in the end; volumes that are not named here stay free."""
     selected: dict[str, str] = field(default_factory=dict)
     """Claim → node that is selected for it in the end; those that are not named have none."""
-    early: bool = False
-    """Claims and volumes that can find each other without the pod do so first."""
-
-
-def own(manifest: Builder[Any], key: str) -> str:
-    return str(manifest.obj()["metadata"][key])
 
 
 IMMEDIATE = a_class("i").immediate()
@@ -112,7 +106,7 @@ ROWS: Final[dict[str, Row]] = {
     "E4: two claims whose volumes are on different nodes": Row(
         [
             WAITING,
-            a_pv("a", "1Gi", "w").on("n1"),
+            a_pv("a", "1Gi", "w").on("n1").label("is", "a"),
             a_pv("b", "9Gi", "w").on("n2"),
             a_claim("c", "1Gi", "w").matching({"is": "a"}),
             a_claim("d", "5Gi", "w"),
@@ -246,6 +240,3 @@ async def check(world: World, row: Row) -> None:
         else:
             assert reference == {}, volume
             assert volume["status"]["phase"] == "Available"
-
-
-Scenario = Callable[[World], Any]

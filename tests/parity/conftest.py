@@ -22,7 +22,7 @@ def recorded() -> dict[str, Recording]:
 
 @pytest.fixture(scope="session")
 def replayed(recorded: dict[str, Recording], pytestconfig: pytest.Config) -> Replay:
-    """What we say; half a minute or less."""
+    """What we say; a minute of CPU."""
     with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
         result = runner.run(replay(scenarios(), recorded))
     pytestconfig.stash[_REPLAY] = result

@@ -31,6 +31,10 @@ KNOWN: Final[dict[tuple[str, str], str]] = {
         "VolumePreemption/the user of a claim of the same name in another namespace leaves in vain",
         "p",
     ): "upstream evicts the user of a namesake; we compare namespaces (§12.4 B-13)",
+    (
+        "VolumePreemption/who is nominated holds a place to attach",
+        "r",
+    ): "a claim that only somebody nominated shares costs a place with us: claims in nobody's use are alike to preemption",
     **dict.fromkeys(
         (
             ("VolumePreemption/two users of a claim for one pod", "p"),

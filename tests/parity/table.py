@@ -37,7 +37,7 @@ def table(recorded: Mapping[str, Recording], replayed: Replay) -> list[str]:
     rows += [(mutant, "", "", "", "caught" if mutant in replayed.caught else "MISSED") for mutant in VOLUME_MUTANTS]
     notes = [f"{name}: {why}" for name, why in UNASKED.items()]
     notes.append(f"scenarios in which a place is made or kept for a pod: {len(preempting)}, {drawn} of them random")
-    lines = ["  ".join(text.ljust(36) if i == 0 else text.rjust(9) for i, text in enumerate(row)) for row in rows]
+    lines = ["  ".join(text.ljust(50) if i == 0 else text.rjust(9) for i, text in enumerate(row)) for row in rows]
     return lines + notes
 
 

@@ -16,12 +16,9 @@ from scheduler.config.args import ScoringStrategy, ShapePoint
 from scheduler.core.nodeset import Mask
 from scheduler.framework.memo import Index
 from scheduler.framework.points import MAX_NODE_SCORE, Scores
-from scheduler.framework.scoring import Demand
+from scheduler.framework.scoring import Demand, broken_line
 
 _EXACT: Final = 2**53 // MAX_NODE_SCORE
-_SHAPE_SCALE: Final = 10
-"""Shape points score 0..10."""
-
 Curve: TypeAlias = npt.NDArray[np.float64]
 
 
@@ -97,18 +94,5 @@ def percent(part: Matrix, whole: Matrix) -> Curve:
 
 
 def curve(shape: tuple[ShapePoint, ...]) -> Curve:
-    """The piecewise linear function at 0..100 percent: integer division towards zero between points, flat outside."""
-    points = [(point.utilization, point.score * _SHAPE_SCALE) for point in shape]
-    return np.array([_at(points, utilization) for utilization in range(101)], dtype=np.float64)
-
-
-def _at(points: list[tuple[int, int]], utilization: int) -> int:
-    for at, (right, high) in enumerate(points):
-        if utilization <= right:
-            if at == 0:
-                return high
-            left, low = points[at - 1]
-            rise = (high - low) * (utilization - left)
-            step = abs(rise) // (right - left)
-            return low + (step if rise >= 0 else -step)
-    return points[-1][1]
+    """`broken_line` as a column."""
+    return np.array(broken_line(shape), dtype=np.float64)

@@ -96,12 +96,14 @@ def _claim_changed(old: PersistentVolumeClaim | None, new: PersistentVolumeClaim
         yield "claim", claim.key
 
 
-def _volume_changed(_old: PersistentVolume | None, new: PersistentVolume | None) -> Iterator[Hashable]:
+def _volume_changed(old: PersistentVolume | None, new: PersistentVolume | None) -> Iterator[Hashable]:
+    """A claim that a volume was meant for may have others when it is not any more."""
     if new is None:
         return
     yield "volume", new.key
-    if new.spec.claim_ref is not None:
-        yield "claim", new.spec.claim_ref.key
+    for volume in (old, new):
+        if volume is not None and volume.spec.claim_ref is not None:
+            yield "claim", volume.spec.claim_ref.key
     if is_free(new):
         yield "class", new.storage_class
 

@@ -6,24 +6,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+
 from scheduler.config.args import VolumeBindingArgs
+from scheduler.core import nodeset
 from scheduler.core.disruption import started_at
 from scheduler.core.errors import ApiError
 from scheduler.core.nodeset import NodeSet
 from scheduler.core.podinfo import PodInfo
 from scheduler.core.verdicts import SKIP, Code, Groups, Rejection, Skip
 from scheduler.framework.hints import EventHint
+from scheduler.framework.points import Scores
 from scheduler.framework.ports import Handle
 from scheduler.framework.state import CycleState, StateKey
 from scheduler.plugins.volumebinding.binder import (
     UNBOUND_IMMEDIATE,
     Plan,
     PodVolumeClaims,
+    PodVolumes,
     VolumeBinder,
     VolumeError,
 )
 from scheduler.plugins.volumebinding.confirming import problem_of
 from scheduler.plugins.volumebinding.hints import Hints
+from scheduler.plugins.volumebinding.scoring import CapacityScore
 from scheduler.plugins.volumebinding.volumebinder import CacheBinder
 
 PLUGIN: Final = "VolumeBinding"
@@ -45,7 +51,7 @@ STATE: Final[StateKey[VolumeState]] = StateKey(PLUGIN)
 
 
 class VolumeBinding:
-    """PreFilter, Filter, Verify, Reserve, PreBind."""
+    """PreFilter, Filter, Verify, Score, Reserve, PreBind."""
 
     name: Final = PLUGIN
     heeds_pods: Final = False
@@ -69,6 +75,7 @@ class VolumeBinding:
         self._checks_live = handle.ours.pre_bind_live_check == "claims"
         self.is_brief = not handle.ours.parity
         self._hints = Hints(handle)
+        self._score = CapacityScore(args.shape) if args.shape else None
 
     # -- deciding ------------------------------------------------------------------------------------------------------
 
@@ -106,9 +113,9 @@ class VolumeBinding:
         return {Rejection(self.name, Code.UNRESOLVABLE, reasons): out for reasons, out in conflicts.items()}
 
     def vouches(self, state: CycleState, pod: PodInfo) -> bool:
-        """Filter is exact but for claims that wish for different volumes of one class."""
-        known = state.get(STATE)
-        return not known.claims.is_entangled or known.is_reserved
+        """Filter is exact but for claims that wish for different volumes of one class; also when PreFilter has refused."""
+        known = state.get(STATE) if state.has(STATE) else None
+        return known is None or not known.claims.is_entangled or known.is_reserved
 
     def verify(self, state: CycleState, pod: PodInfo, slot: int) -> Rejection | None:
         """Claims that wish for different volumes of one class are tried node by node."""
@@ -120,6 +127,21 @@ class VolumeBinding:
         except VolumeError as error:
             return _failed(error)
         return Rejection(self.name, Code.UNRESOLVABLE, found) if isinstance(found, tuple) else None
+
+    def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Skip | None:
+        """Skip unless StorageCapacityScoring is on (§4)."""
+        return SKIP if self._score is None else None
+
+    def score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Scores:
+        """How full the volumes and pools of each node would be. O(nodes), each tried, if any claim is delayed."""
+        out = np.zeros(self._nodes.capacity, dtype=np.int64)
+        claims = state.get(STATE).claims
+        if self._score is not None and claims.delayed:
+            for slot in nodeset.each(nodes):
+                found = self._binder.find(claims, slot)
+                if isinstance(found, PodVolumes):
+                    out[slot] = self._score.of(found)
+        return out
 
     # -- acting --------------------------------------------------------------------------------------------------------
 

@@ -133,7 +133,10 @@ class Waiter:
         return now
 
     def _check_reach(self, volume: PersistentVolume, node_name: str, slot: int) -> None:
-        missed = self._reach.misses(volume, slot)
+        try:
+            missed = self._reach.misses(volume, slot)
+        except VolumeError as error:
+            raise VolumeError(f"failed to translate pv to csi: {error}") from error
         if missed:
             raise VolumeError(f'pv "{volume.key}" node affinity doesn\'t match node "{node_name}": {missed}')
 

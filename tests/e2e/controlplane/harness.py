@@ -135,14 +135,18 @@ class ControlPlane:
         await self.stop_apiserver(gracefully=gracefully)
         await self.start_apiserver()
 
-    async def start_controllers(self, names: Sequence[str] = STORAGE_AND_DEVICES) -> None:
-        """Start kube-controller-manager with just these controllers. Without nodelifecycle, nodes need no heartbeat."""
+    async def start_controllers(self, names: Sequence[str] = STORAGE_AND_DEVICES, *, resync_s: int = 15) -> None:
+        """Start kube-controller-manager with just these controllers. Without nodelifecycle, nodes need no heartbeat.
+
+        What the PV controller could not do when it saw an object, it tries again with its next resync.
+        """
         flags = (
             f"--kubeconfig={self.kubeconfig}",
             f"--controllers={','.join(names)}",
             "--leader-elect=false",
             "--kube-api-qps=1000",
             "--kube-api-burst=2000",
+            f"--pvclaimbinder-sync-period={resync_s}s",
         )
         await self._start_client("kube-controller-manager", flags)
 

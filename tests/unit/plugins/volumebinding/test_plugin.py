@@ -55,6 +55,22 @@ def told(no: object) -> tuple[str, Code, tuple[str, ...]] | None:
 
 
 @pytest.mark.parametrize(
+    ("binder", "exact"),
+    [
+        pytest.param(FakeVolumeBinder(DELAYED), True, id="claims of one wish"),
+        pytest.param(FakeVolumeBinder(ENTANGLED), False, id="claims of several wishes"),
+        pytest.param(FakeVolumeBinder(PodVolumeClaims(immediate=(CLAIM,))), True, id="PreFilter has refused the pod"),
+    ],
+)
+def test_whether_filter_alone_tells(binder, exact):
+    """Preemption asks that of every pod, also of those that never came to Filter."""
+    plugin, seen = plugin_of(binder)
+    state = CycleState()
+    plugin.pre_filter(state, POD, seen.nodes.present)
+    assert exact == plugin.vouches(state, POD)
+
+
+@pytest.mark.parametrize(
     ("binder", "answer"),
     [
         pytest.param(FakeVolumeBinder(), None, id="nothing is wrong"),

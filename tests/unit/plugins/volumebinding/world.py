@@ -52,6 +52,7 @@ class Counted(Uncounted):
     errors: list[str] = field(default_factory=list)
     conflicts: list[str] = field(default_factory=list)
     waits: list[tuple[str, float]] = field(default_factory=list)
+    long: list[int] = field(default_factory=list)
 
     def stage_error(self, operation: str) -> None:
         self.errors.append(operation)
@@ -61,6 +62,9 @@ class Counted(Uncounted):
 
     def bind_wait(self, kind: str, seconds: float) -> None:
         self.waits.append((kind, seconds))
+
+    def long_wait(self, after_s: int) -> None:
+        self.long.append(after_s)
 
 
 class Server(ScriptedWriter):

@@ -1,0 +1,266 @@
+"""Which events help a pod whose claims found no node: docs/spec/volumes.md §7.1, rows H1–H9.
+
+Where upstream wakes every pod, ours asks whether the event has to do with the pod's claims.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from scheduler.core.events import ASSIGNED_POD_DELETE, NODE_ADD, Action, ClusterEvent, Resource
+from scheduler.core.podinfo import pod_info
+from scheduler.framework.hints import Hint
+from scheduler.storage import CAPACITY_FREED
+from scheduler.testing.builders import node, pod
+from scheduler.testing.volumebuilders import (
+    a_capacity,
+    a_claim,
+    a_class,
+    a_csi_driver,
+    a_csi_node,
+    a_pv,
+)
+from tests.unit.plugins.ask import hinted
+from tests.unit.plugins.volumebinding.world import BND, D1, PB, U1, World, using
+
+Q, S = Hint.QUEUE, Hint.SKIP
+RESOURCES = {
+    "claim": Resource.PERSISTENT_VOLUME_CLAIM,
+    "volume": Resource.PERSISTENT_VOLUME,
+    "class": Resource.STORAGE_CLASS,
+    "csinode": Resource.CSI_NODE,
+    "driver": Resource.CSI_DRIVER,
+    "capacity": Resource.CSI_STORAGE_CAPACITY,
+}
+IN_TREE = a_pv("pb", "1G", "W").source(gcePersistentDisk={"pdName": "d"})
+INLINE = pod_info(pod("p").uid("p").volume("v", csi={"driver": "P"}).pvc("d1").typed())
+OTHER_INLINE = pod_info(pod("p").uid("p").volume("v", csi={"driver": "Q"}).pvc("u1").typed())
+GCE = "kubernetes.io/gce-pd"
+
+
+def answer(kind: str, info: Any, old: Any, new: Any, *, things: Any = ()) -> Hint | None:
+    """What a pod that waits in this cluster is told, once the event shows in the caches."""
+    world = World(U1, D1, BND, PB, *things)
+    if new is not None:
+        world.show(new)
+    action = Action.ADD if old is None else Action.DELETE if new is None else Action.UPDATE_OTHER
+    sides = [None if side is None else side.typed() for side in (old, new)]
+    return hinted(world.plugin, ClusterEvent(RESOURCES[kind], action), info, old=sides[0], new=sides[1])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "things", "expected"),
+    [
+        pytest.param(None, a_csi_node("n1"), (IN_TREE,), Q, id="H2 it comes"),
+        pytest.param(a_csi_node("n1"), a_csi_node("n1").migrated(GCE), (IN_TREE,), Q, id="H2 the annotation comes"),
+        pytest.param(a_csi_node("n1").migrated(GCE), a_csi_node("n1").migrated("x"), (IN_TREE,), Q, id="H2 it changes"),
+        pytest.param(
+            a_csi_node("n1").migrated(GCE), a_csi_node("n1").migrated(GCE).driver("x"), (IN_TREE,), S, id="H2 it stays"
+        ),
+        pytest.param(None, a_csi_node("n1"), (), S, id="no volume of the pod is read differently for it"),
+        pytest.param(a_csi_node("n1"), None, (IN_TREE,), None, id="it goes: nobody is asked"),
+    ],
+)
+def test_h2_csi_nodes(old: Any, new: Any, things: Any, expected: Hint | None) -> None:
+    """CSINodes say how in-tree volumes are read, and nothing else that is looked at here."""
+    assert expected is answer("csinode", using("p", "bnd"), old, new, things=things)
+
+
+@pytest.mark.parametrize(
+    ("info", "claim", "expected"),
+    [
+        pytest.param(using("p"), U1, S, id="H3 the pod has no claims"),
+        pytest.param(using("p", "u1"), a_claim("u1", ns="other"), S, id="H3 its namesake elsewhere"),
+        pytest.param(using("p", "u1"), a_claim("x"), S, id="H3 another claim"),
+        pytest.param(using("p", ephemeral=["v"]), a_claim("p-w"), S, id="H3 of another ephemeral volume"),
+        pytest.param(using("p", "u1"), U1, Q, id="H3 its own"),
+        pytest.param(using("p", ephemeral=["v"]), a_claim("p-v"), Q, id="H3 of its ephemeral volume"),
+    ],
+)
+@pytest.mark.parametrize("is_new", [True, False], ids=["comes", "changes"])
+def test_h3_claims(info: Any, claim: Any, expected: Hint, is_new: bool) -> None:
+    """Any change of a claim of the pod; upstream says the same."""
+    assert expected is answer("claim", info, None if is_new else claim.label("x", "y"), claim)
+
+
+W = a_class("W")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        pytest.param(None, W, Q, id="H4 it comes"),
+        pytest.param(W, W.allowed("k", "n1"), Q, id="H4 its topologies change"),
+        pytest.param(W.allowed("k", "n1"), W.allowed("k", "n1").label("x", "y"), S, id="H4 they stay"),
+        pytest.param(W, W.set({"allowedTopologies": []}), S, id="H4 none, said otherwise"),
+        pytest.param(None, a_class("X"), S, id="a class that no claim of the pod is of"),
+        pytest.param(W, None, None, id="it goes: nobody is asked"),
+    ],
+)
+def test_h4_classes(old: Any, new: Any, expected: Hint | None) -> None:
+    """Only the claims' own classes: what others allow decides nothing for this pod."""
+    assert expected is answer("class", using("p", "u1"), old, new)
+
+
+def test_h4_a_class_that_was_missing() -> None:
+    """The claim names it, and it was not there."""
+    missing = a_claim("m", "1G", "Late")
+
+    assert Q is answer("class", using("p", "m"), None, a_class("Late"), things=(missing,))
+
+
+CAP = a_capacity("o", "D").everywhere()
+
+
+def cap(room: str | None = None, largest: str | None = None, *, of: str = "D") -> Any:
+    made = a_capacity("o", of, room).everywhere()
+    return made if largest is None else made.maximum(largest)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        pytest.param(None, cap("1Gi"), Q, id="H5 it comes"),
+        pytest.param(cap(), cap("50Gi"), Q, id="H5 its room is told"),
+        pytest.param(cap(), cap(None, "50Gi"), Q, id="H5 its largest volume is told"),
+        pytest.param(cap("50Gi"), cap("100Gi"), Q, id="H5 it grows"),
+        pytest.param(cap("100Gi", "50Gi"), cap("100Gi"), Q, id="H5 volumes may be as large as the room"),
+        pytest.param(cap("100Gi", "50Gi"), cap("100Gi", "60Gi"), Q, id="H5 volumes may be larger"),
+        pytest.param(cap("50Gi"), cap("50Gi").label("x", "y"), S, id="H6 no change"),
+        pytest.param(cap("1Gi"), cap("1024Mi"), S, id="H6 as much in other words"),
+        pytest.param(cap("50Gi", "50Gi"), cap("50Gi"), S, id="H6 volumes were as large already"),
+        pytest.param(cap("100Gi"), cap("90Gi"), S, id="H6 it shrinks"),
+        pytest.param(cap("100Gi", "100Gi"), cap("100Gi", "90Gi"), S, id="H6 volumes get smaller"),
+        pytest.param(cap("50Gi"), cap(), S, id="H6 nothing is told any more"),
+        pytest.param(None, cap("1Gi", of="T"), S, id="of a class that no claim of the pod is of"),
+        pytest.param(cap("1Gi", "1Gi"), cap("2Gi", "1Gi"), Q, id="B-1 more room beside what is in flight"),
+        pytest.param(cap("1Gi"), None, None, id="it goes: nobody is asked"),
+    ],
+)
+def test_h5_h6_capacity(old: Any, new: Any, expected: Hint | None) -> None:
+    """More room in a class of the pod's claims."""
+    assert expected is answer("capacity", using("p", "d1"), old, new)
+
+
+def test_capacity_does_not_matter_to_bound_claims() -> None:
+    """Upstream wakes the pod in vain: a volume that is there needs no room."""
+    assert S is answer("capacity", using("p", "bnd"), None, cap("1Gi", of="W"))
+
+
+P = a_csi_driver("P")
+
+
+@pytest.mark.parametrize(
+    ("info", "old", "new", "expected"),
+    [
+        pytest.param(using("p", "u1"), P.tracks_capacity(), P, S, id="H7 nothing of the pod is this driver's"),
+        pytest.param(OTHER_INLINE, P.tracks_capacity(), P, S, id="H7 its inline volume is another driver's"),
+        pytest.param(INLINE, P, P.label("x", "y"), S, id="H7 it said nothing and says nothing"),
+        pytest.param(INLINE, P.tracks_capacity(False), P.tracks_capacity(False).label("x", "y"), S, id="H7 no and no"),
+        pytest.param(INLINE, P.tracks_capacity(), P.tracks_capacity().label("x", "y"), S, id="H7 yes and yes"),
+        pytest.param(INLINE, P, P.tracks_capacity(), S, id="it begins"),
+        pytest.param(INLINE, P.tracks_capacity(), P, Q, id="H8 yes, and then nothing"),
+        pytest.param(INLINE, P.tracks_capacity(), P.tracks_capacity(False), Q, id="H8 yes, and then no"),
+        pytest.param(using("p", "d1"), P.tracks_capacity(), P, Q, id="H9 (B-10) the provisioner of a claim's class"),
+        pytest.param(using("p", "d1"), P.tracks_capacity(), None, Q, id="B-10 it goes: then nobody asks for room"),
+        pytest.param(using("p", "d1"), P, None, S, id="it goes, and nobody asked for room"),
+        pytest.param(using("p", "d1"), None, P.tracks_capacity(), None, id="it comes: nobody is asked"),
+    ],
+)
+def test_h7_h8_h9_drivers(info: Any, old: Any, new: Any, expected: Hint | None) -> None:
+    """A driver that stops tracking capacity lets everybody pass."""
+    assert expected is answer("driver", info, old, new)
+
+
+FREE = a_pv("v", "1G", "W")
+
+
+@pytest.mark.parametrize(
+    ("info", "old", "new", "expected"),
+    [
+        pytest.param(using("p", "u1"), None, FREE, Q, id="a free one of the claim's class comes"),
+        pytest.param(using("p", "u1"), FREE.phase("Pending"), FREE, Q, id="it becomes available"),
+        pytest.param(using("p", "u1"), FREE.claimed_by("x"), FREE, Q, id="it is given up"),
+        pytest.param(using("p", "u1"), None, a_pv("v", "1G", "X"), S, id="of another class"),
+        pytest.param(using("p", "u1"), FREE, FREE.claimed_by("x", uid="x"), S, id="somebody else takes it"),
+        pytest.param(using("p", "u1"), None, FREE.phase("Released"), S, id="it is not available"),
+        pytest.param(using("p", "u1"), None, FREE.claimed_by("u1").phase(""), Q, id="it is meant for the claim"),
+        pytest.param(
+            using("p", "u1"),
+            FREE.claimed_by("u1"),
+            FREE.claimed_by("x"),
+            Q,
+            id="it is not meant for the claim any more, which may have others now",
+        ),
+        pytest.param(
+            using("p", "u1"), FREE.claimed_by("u1"), FREE.phase("Released"), Q, id="nor is it for anybody, and not free"
+        ),
+        pytest.param(using("p", "bnd"), PB, PB.label("k", "v"), Q, id="the claim's own changes"),
+        pytest.param(
+            using("p", "gone"), None, a_pv("late", "1G", "W").phase("Bound"), Q, id="the claim's own comes at last"
+        ),
+        pytest.param(using("p", "bnd"), None, FREE.legacy_class("X"), S, id="a free one, and the claim is bound"),
+        pytest.param(using("p", "u1"), FREE, None, None, id="it goes: nobody is asked"),
+    ],
+)
+def test_volumes(info: Any, old: Any, new: Any, expected: Hint | None) -> None:
+    """Upstream wakes every pod for every volume. What is neither free, nor a claim's own or meant for it, helps nobody."""
+    late = a_claim("gone", "1G", "W").bound_to("late")
+
+    assert expected is answer("volume", info, old, new, things=(late,))
+
+
+def test_nodes() -> None:
+    """A node that comes, and labels that change: any node may be the one."""
+    world, info = World(U1), using("p", "u1")
+    labelled = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_LABEL)
+
+    assert Q is hinted(world.plugin, NODE_ADD, info, new=node("n9").typed())
+    assert Q is hinted(world.plugin, labelled, info, old=node("n9").typed(), new=node("n9").label("a").typed())
+    assert hinted(world.plugin, ClusterEvent(Resource.NODE, Action.UPDATE_NODE_TAINT), info) is None
+
+
+@pytest.mark.parametrize(
+    ("info", "storage_class", "expected"),
+    [
+        pytest.param(using("p", "d1"), "D", Q, id="of the claim's class"),
+        pytest.param(using("p", "d1"), "T", S, id="of another class"),
+        pytest.param(using("p", "bnd"), "W", S, id="the claim is bound"),
+    ],
+)
+def test_what_was_in_flight_is_not_any_more(info: Any, storage_class: str, expected: Hint) -> None:
+    """B-1 The class alone says so; no object was written."""
+    assert expected is hinted(World(D1, BND, PB).plugin, CAPACITY_FREED, info, new=storage_class)
+
+
+@pytest.mark.parametrize(
+    ("waits", "goes", "expected"),
+    [
+        pytest.param(["u1"], ["u1"], Q, id="with the same claim"),
+        pytest.param(["u1"], ["u2"], Q, id="on its way to a volume of the same class"),
+        pytest.param(["u1"], ["d1"], S, id="on its way to a volume of another class"),
+        pytest.param(["u1"], ["bnd"], S, id="with a volume that is its claim's"),
+        pytest.param(["bnd"], ["u1"], Q, id="on its way to a volume of the class that the pod's own is of"),
+        pytest.param(["u1"], [], S, id="without claims"),
+    ],
+)
+def test_pods_that_go(waits: list[str], goes: list[str], expected: Hint) -> None:
+    """What they had taken and not written is free again; upstream does not look."""
+    world = World(U1, a_claim("u2", "1G", "W"), D1, BND, PB)
+
+    assert expected is hinted(world.plugin, ASSIGNED_POD_DELETE, using("p", *waits), old=using("q", *goes))
+
+
+@pytest.mark.parametrize("kind", RESOURCES)
+def test_h1_objects_of_another_kind(kind: str) -> None:
+    """H1 A hint that is given something else raises, and the queue takes that for a yes (core §1.10)."""
+    world = World(U1)
+    odd = object()
+    wanting = [r for r in world.plugin.events_to_register() if r.event.resource is RESOURCES[kind]]
+
+    for registration in wanting:
+        assert registration.hint is not None
+        with pytest.raises(AttributeError):
+            registration.hint(using("p", "u1"), odd, odd)
