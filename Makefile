@@ -21,8 +21,9 @@ $(INSTALLED):
 
 venv: $(INSTALLED) ## the virtual environment in .venv, from the locked requirements
 
-demo: $(INSTALLED) ## the real daemon places the pods of examples/demo.yaml on an embedded cluster
+demo: $(INSTALLED) ## the real daemon places the pods of examples/ on an embedded cluster, plain ones and those with volumes
 	$(BIN)/kubestow simulate examples/demo.yaml
+	$(BIN)/kubestow simulate examples/volumes.yaml
 
 test: unit e2e ## all tests
 

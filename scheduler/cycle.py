@@ -97,6 +97,8 @@ class Cycle:
         self._metrics = metrics
         self._held_back = held_back
         self._next_start = 0
+        self._told: set[tuple[str, str]] = set()
+        """Failures of PostFilter that the log has: pods whose PreFilter says no meet the same one at each attempt."""
 
     def attempt(self, pod: PodInfo, attempts: int) -> Generator[None, None, Outcome]:
         """Try to place the pod. Yields only when more than 5 ms have passed since the last turn."""
@@ -272,8 +274,9 @@ class Cycle:
             if code is not Code.UNSCHEDULABLE:
                 # Unresolvable or failed: only this answer counts, and a failure is not the pod's error (§3.9).
                 messages = [no.message] if no.reasons else []
-                if not code.is_rejection:
-                    _log.error("PostFilter failed", plugin=plugin.name, pod=pod.key, error=no.message)
+                if not code.is_rejection and (plugin.name, no.message) not in self._told:
+                    self._told.add((plugin.name, no.message))
+                    _log.error("PostFilter failed", plugin=plugin.name, pod=pod.key, error=no.message, told="once")
                 break
             if no.reasons:
                 messages.append(no.message)
