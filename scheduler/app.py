@@ -157,9 +157,13 @@ class Daemon:
         decisions.loop.stop()
         if self._scheduling is not None and self._is_synced:
             await asyncio.wait([self._scheduling])
-        bindings, preemptions, _ = await asyncio.gather(
-            decisions.binder.drain(limit_s), decisions.evictions.drain(limit_s), decisions.stale.drain(limit_s)
-        )
+        listening = asyncio.ensure_future(self._listen())
+        try:
+            bindings, preemptions, _ = await asyncio.gather(
+                decisions.binder.drain(limit_s), decisions.evictions.drain(limit_s), decisions.stale.drain(limit_s)
+            )
+        finally:
+            listening.cancel()
         if self._leadership.may_write():  # else nothing may be told of what was cancelled
             decisions.inbox.apply()
         decisions.queue.close()
@@ -169,6 +173,15 @@ class Daemon:
                 await decisions.patches.drain()
                 await self._recorder.flush(_FLUSH_S)
         decisions.patches.give_up()
+
+    async def _listen(self) -> None:
+        """What bindings wait for is told by watches, and the loop that took it in has ended."""
+        inbox = self.decisions.inbox
+        while True:
+            await inbox.wait()
+            if not self._leadership.may_write():
+                return
+            inbox.apply()
 
     def _stand(self) -> None:
         """Stand for election: with a complete picture, as upstream, so that whoever leads can decide at once."""

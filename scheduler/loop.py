@@ -104,7 +104,8 @@ class SchedulingLoop:
         self._queue.tick()
         self._failures.tick()
         self._storage.tick()
-        self._stale.tick()
+        if self._may_pop():  # a standby undoes nothing
+            self._stale.tick()
         worked = False
         while not self._is_stopping and self._may_pop() and self._binder.in_flight < MAX_BINDINGS:
             queued = self._queue.pop()

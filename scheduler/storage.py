@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias
 import structlog
 
 from scheduler.cache.cluster import Cluster
+from scheduler.cache.volumes import VOLUME
 from scheduler.core.decode import Broken
 from scheduler.core.deltas import Delta
 from scheduler.core.events import Action, ClusterEvent, Resource
@@ -21,6 +22,9 @@ _log = structlog.get_logger(__name__)
 Move: TypeAlias = Callable[[ClusterEvent, object, object], None]
 CAPACITY_FREED: Final = ClusterEvent(Resource.CSI_STORAGE_CAPACITY, Action.UPDATE_OTHER, "StorageCapacityFreed")
 """Ours: what was in flight from capacity objects of a class is not any more; `new` is the class's name."""
+VOLUME_GIVEN_BACK: Final = ClusterEvent(Resource.PERSISTENT_VOLUME, Action.UPDATE_OTHER, "VolumeGivenBack")
+CLAIM_GIVEN_BACK: Final = ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.UPDATE_OTHER, "ClaimGivenBack")
+"""Ours: what a plan had assumed of it will never be written. The pod of the plan may have left before."""
 
 
 class Storage:
@@ -43,7 +47,10 @@ class Storage:
         }
 
     def tick(self) -> None:
-        """Once per turn of the loop: what is too old in the ledger goes, and who waits for room hears of it."""
+        """Once per turn of the loop: what is too old in the ledger goes, and who waits for what is free now hears of it."""
+        given_back, self._volumes.given_back = self._volumes.given_back, {}
+        for kind, key in given_back:
+            self._tell_given_back(kind, key)
         ledger = self._volumes.ledger
         ledger.catch_up()
         while ledger.freed:
@@ -114,6 +121,12 @@ class Storage:
         else:
             self._volumes.attachments[key] = new
         self._told(Resource.VOLUME_ATTACHMENT, "VolumeAttachment", delta, new)
+
+    def _tell_given_back(self, kind: str, key: str) -> None:
+        is_volume = kind == VOLUME
+        now = self._volumes.volumes.get_api(key) if is_volume else self._volumes.claims.get_api(key)
+        if now is not None:
+            self._move(VOLUME_GIVEN_BACK if is_volume else CLAIM_GIVEN_BACK, now, now)
 
     # -- what they share -----------------------------------------------------------------------------------------------
 

@@ -64,6 +64,8 @@ class Volumes:
         self.attachments: dict[str, VolumeAttachment] = {}
         self.broken: dict[tuple[str, str], Broken] = {}
         """Kind and key → what could not be read: it counts as absent, but can be named."""
+        self.given_back: dict[tuple[str, str], None] = {}
+        """Kind and key of what was assumed and is not to be written any more, until somebody tells the waiting pods."""
         self.attached = Attached(nodes, self)
         self._migrated: dict[str, NodeSet] = {}
         self._migrated_seen: tuple[int, int] = (-1, -1)

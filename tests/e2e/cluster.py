@@ -18,6 +18,7 @@ _CLUSTER_SCOPED = {
     "CSINode": "/apis/storage.k8s.io/v1/csinodes",
     "CSIDriver": "/apis/storage.k8s.io/v1/csidrivers",
     "VolumeAttachment": "/apis/storage.k8s.io/v1/volumeattachments",
+    "PriorityClass": "/apis/scheduling.k8s.io/v1/priorityclasses",
 }
 _NAMESPACED = {
     "Pod": "/api/v1/namespaces/{}/pods",

@@ -10,6 +10,7 @@ import pytest
 
 from tests.e2e.controlplane.gate import binaries_or_skip
 from tests.e2e.controlplane.harness import ControlPlane, scheduler_config
+from tests.e2e.controlplane.process import free_port
 from tests.e2e.daemon import daemon
 from tests.e2e.storage import CONTROLLERS, THEIRS, StoragePlane, World
 
@@ -42,18 +43,19 @@ def kubeconfig(request: pytest.FixtureRequest) -> Path:
 @pytest.fixture(scope="session")
 def storage_plane(control_plane_binaries: Path) -> Iterator[StoragePlane]:
     """For tests with volumes: the controllers act on all there is. Each test has a world of its own on it."""
-    plane = ControlPlane()
+    plane = ControlPlane(volume_resync_s=1)
 
     async def start() -> None:
         await plane.start()
-        await plane.start_controllers(CONTROLLERS, resync_s=1)
+        await plane.start_controllers(CONTROLLERS)
         await plane.start_scheduler(scheduler_config(THEIRS))
 
     try:
         with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
             runner.run(start())
-        with daemon(plane, flags=["--secure-port=0"]) as server:
-            yield StoragePlane(plane, server)
+        port = free_port()
+        with daemon(plane, flags=[f"--secure-port={port}"]) as server:
+            yield StoragePlane(plane, server, port)
     finally:
         plane.stop()
 
@@ -65,7 +67,7 @@ _worlds = itertools.count()
 async def world(storage_plane: StoragePlane) -> AsyncIterator[World]:
     """For pods of ours."""
     async with storage_plane.plane.client() as http:
-        world = World(storage_plane.plane, http, f"w{next(_worlds)}", server=storage_plane.server)
+        world = World(storage_plane, http, f"w{next(_worlds)}")
         await world.open()
         yield world
         await world.close()
@@ -75,7 +77,7 @@ async def world(storage_plane: StoragePlane) -> AsyncIterator[World]:
 async def theirs(storage_plane: StoragePlane) -> AsyncIterator[World]:
     """For pods of kube-scheduler: what it does with them is right."""
     async with storage_plane.plane.client() as http:
-        world = World(storage_plane.plane, http, f"w{next(_worlds)}", server=storage_plane.server)
+        world = World(storage_plane, http, f"w{next(_worlds)}")
         world.scheduler = THEIRS
         await world.open()
         yield world

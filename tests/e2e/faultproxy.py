@@ -12,7 +12,7 @@ import contextlib
 import json
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Final, NoReturn, Self
 
@@ -45,6 +45,8 @@ class FaultProxy:
         self.seen: Counter[str] = Counter()
         """How often, by `verb resource[/subresource] status`; status 0 for what was cut."""
         self.url = ""
+        self.meanwhile: Callable[[Request], Awaitable[None]] | None = None
+        """What happens while a request that a rule strikes is on its way; it goes on, or not, when that is done."""
         self._plane = plane
         self._served = Served(LIKE_1_36)
         self._streams: set[asyncio.Event] = set()
@@ -79,6 +81,8 @@ class FaultProxy:
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         asked = self._asked(request)
         fault = self.faults.strike(asked) if asked is not None else None
+        if fault is not None and asked is not None and self.meanwhile is not None:
+            await self.meanwhile(asked)
         if fault is not None and fault.delay_s:
             await asyncio.sleep(fault.delay_s)
         if fault is not None and fault.status and fault.reset != "after":

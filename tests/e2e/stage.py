@@ -12,10 +12,11 @@ import aiohttp
 import yaml
 
 from scheduler.kube.kinds import KINDS
+from scheduler.kube.writes import VOLUME_RULES
 from tests.e2e.cluster import PODS, Cluster, Json
 from tests.e2e.controlplane.harness import ControlPlane
 from tests.e2e.controlplane.process import Server
-from tests.e2e.daemon import daemon
+from tests.e2e.daemon import SCHEDULER_NAME, daemon
 from tests.e2e.faultproxy import FaultProxy
 from tests.e2e.history import History
 
@@ -35,11 +36,13 @@ class Permission(NamedTuple):
 
 BINDINGS: Final = Permission("", "pods/binding", "create")
 DELETIONS: Final = Permission("", "pods", "delete")
+VOLUMES: Final = frozenset(Permission(*rule) for rule in VOLUME_RULES)
 ALL: Final = frozenset(
     {
         BINDINGS,
         DELETIONS,
         Permission("", "pods/status", "patch"),
+        *(rule for rule in VOLUMES if rule.verb != "get"),
         *(Permission(group, "events", verb) for group in ("", "events.k8s.io") for verb in ("create", "patch")),
         *(Permission(kind.group, kind.plural, verb) for kind in KINDS.values() for verb in ("get", "list", "watch")),
     }
@@ -62,12 +65,12 @@ class Stage:
         self.cluster = Cluster(self.admin)
 
     @contextlib.contextmanager
-    def daemon(self, token: str = "", *, config: Json | None = None) -> Iterator[Server]:
-        """Behind the proxy; with a token of its own, or with whatever the proxy may do."""
-        path = self.plane.directory / "proxy.kubeconfig"
+    def daemon(self, token: str = "", *, config: Json | None = None, name: str = SCHEDULER_NAME) -> Iterator[Server]:
+        """Behind the proxy; with a token of its own, or with whatever the proxy may do. `name` is that of the scheduler."""
+        path = self.plane.directory / f"{name}-proxy.kubeconfig"
         path.write_text(yaml.safe_dump(kubeconfig(self.proxy.url, token)))
         flags = (f"--kubeconfig={path}", f"--secure-port={self.port}")
-        with daemon(self.plane, config=config, flags=flags) as server:
+        with daemon(self.plane, name, config=config, flags=flags, name=name) as server:
             yield server
 
     async def put(self, path: str, obj: Json) -> None:

@@ -10,6 +10,7 @@ import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from aiohttp import ClientSession
@@ -34,8 +35,17 @@ CONTROLLERS: Final = (
 WORLD: Final = "example.com/world"
 GI: Final = 1024**3
 DRIVER: Final = "driver.example.com"
+_IN_FLIGHT: Final = "kubestow_volume_bytes_in_flight{"
 _probes = itertools.count()
-_SHARED: Final = {"Node", "PersistentVolume", "StorageClass", "CSINode", "CSIDriver", "VolumeAttachment"}
+_SHARED: Final = {
+    "Node",
+    "PriorityClass",
+    "PersistentVolume",
+    "StorageClass",
+    "CSINode",
+    "CSIDriver",
+    "VolumeAttachment",
+}
 _NAMING: Final = {
     *("storageClassName", "volumeName", "provisioner", "driver", "attacher", "nodeName", "persistentVolumeName"),
     *(HOSTNAME, SELECTED_NODE),
@@ -48,18 +58,22 @@ class StoragePlane:
 
     plane: ControlPlane
     server: Server
+    """Our daemon."""
+    port: int
+    """Of its endpoints."""
 
 
 class World:
     """A namespace, nodes that only its pods go to, and classes, volumes and drivers that only it uses."""
 
-    def __init__(self, plane: ControlPlane, http: ClientSession, name: str, *, server: Server) -> None:
-        self.plane = plane
+    def __init__(self, storage: StoragePlane, http: ClientSession, name: str) -> None:
+        self.plane = storage.plane
         self.http = http
         self.name = name
         self.scheduler = SCHEDULER_NAME
-        self.server = server
+        self.server = storage.server
         """The daemon that is expected to live."""
+        self._port = storage.port
         self.cluster = Cluster(http, name)
 
     # -- what there is -------------------------------------------------------------------------------------------------
@@ -105,7 +119,7 @@ class World:
             probe = f"probe-{next(_probes)}"
             claim = a_claim(probe, "1Pi", name, ns=self.name).obj()
             await self.cluster.create(claim)
-            said = await self.until(lambda probe=probe: self._first_event(probe), f"an event on {probe}")
+            said = await self.until(partial(self._first_event, probe), f"an event on {probe}")
             await self.delete("PersistentVolumeClaim", probe)
 
     async def _first_event(self, name: str) -> str:
@@ -134,7 +148,7 @@ class World:
 
     def node(self, name: str, *, labels: Mapping[str, str] | None = None, **allocatable: str) -> Json:
         """A node for pods of this world."""
-        return node(name, labels={WORLD: self.name, **(labels or {})}, **allocatable)
+        return node(name, labels={WORLD: self.name, **(labels or {})}, spec=None, **allocatable)
 
     def pod(
         self, name: str, *claims: str, on: str = "", spec: Mapping[str, object] | None = None, **requests: str
@@ -259,6 +273,17 @@ class World:
         found: Json = await self.until(read, f"claim {claim} with the selected node {wanted!r}")
         return found
 
+    async def in_flight(self, class_name: str, size: int) -> None:
+        """Until our daemon counts so many bytes of this class as chosen and not there yet."""
+
+        async def read() -> bool:
+            async with self.http.get(f"http://127.0.0.1:{self._port}/metrics") as answer:
+                lines = (await answer.text()).splitlines()
+            found = [line for line in lines if line.startswith(_IN_FLIGHT) and f'"{self.own(class_name)}"' in line]
+            return (float(found[0].rpartition(" ")[2]) if found else 0) == size
+
+        await self.until(read, f"{size} bytes of class {class_name} in flight")
+
     # -- beginning and end -------------------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
@@ -275,16 +300,16 @@ class World:
         await each(names, lambda name: self.cluster.delete(f"{NODES}/{name}"))
 
 
-def annotations(obj: Json) -> dict[str, str]:
+def annotations_of(obj: Json) -> dict[str, str]:
     return dict(obj["metadata"].get("annotations") or {})
 
 
 def selected_node(claim: Json) -> str:
-    return annotations(claim).get(SELECTED_NODE, "")
+    return annotations_of(claim).get(SELECTED_NODE, "")
 
 
 def is_bound(claim: Json) -> bool:
-    return bool(claim["spec"].get("volumeName")) and BIND_COMPLETED in annotations(claim)
+    return bool(claim["spec"].get("volumeName")) and BIND_COMPLETED in annotations_of(claim)
 
 
 async def together(scenario: Callable[[World], Awaitable[None]], *worlds: World) -> None:

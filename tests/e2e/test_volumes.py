@@ -12,8 +12,8 @@ from typing import Any, Final
 import pytest
 
 from scheduler.testing.builders import Builder
-from scheduler.testing.volumebuilders import a_capacity, a_claim, a_class, a_csi_driver, a_pv
-from tests.e2e.storage import DRIVER, World, annotations, is_bound, selected_node, together
+from scheduler.testing.volumebuilders import PersistentVolumeBuilder, a_capacity, a_claim, a_class, a_csi_driver, a_pv
+from tests.e2e.storage import DRIVER, World, annotations_of, is_bound, selected_node, together
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
 
@@ -224,19 +224,19 @@ async def binds_by_itself(world: World, claim: str) -> bool:
 
 async def check(world: World, row: Row) -> None:
     """In the end: which volume has which claim, and which node is selected for whom."""
-    for claim in await world.all("PersistentVolumeClaim"):
-        name = claim["metadata"]["name"]
+    for name in row.claims:
+        claim = await world.claim(name)
         assert is_bound(claim) == (bool(row.node) or name in row.taken.values()), claim
         wanted = row.selected.get(name, "")
-        assert selected_node(claim) == (world.own(wanted) if wanted else ""), annotations(claim)
-    for volume in await world.all("PersistentVolume"):
-        name = volume["metadata"]["name"].removesuffix(f"-{world.name}")
-        reference = volume["spec"].get("claimRef") or {}
-        if name.startswith("pvc-"):
+        assert selected_node(claim) == (world.own(wanted) if wanted else ""), annotations_of(claim)
+    for thing in row.things:
+        if not isinstance(thing, PersistentVolumeBuilder):
             continue
+        name = thing.obj()["metadata"]["name"]
+        volume = await world.volume(name)
+        reference = volume["spec"].get("claimRef") or {}
         if name in row.taken:
             assert reference["uid"], volume
             assert row.taken[name] in {"", reference["name"]}
         else:
-            assert reference == {}, volume
-            assert volume["status"]["phase"] == "Available"
+            assert (reference, volume["status"]["phase"]) == ({}, "Available")

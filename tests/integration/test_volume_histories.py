@@ -34,4 +34,7 @@ def test_volumes_are_neither_promised_twice_nor_left_lying(history: list[Step], 
         broken = asyncio.run(live(history, watch_list=watch_list))
 
     assert [] == broken
-    assert [] == [line for line in log if line["log_level"] == "error" and line["event"] != "self-check"]
+    # The self-check says which permission was taken away. Where another plugin's PreFilter has refused a pod, DynamicResources
+    # has nothing to say in PostFilter, and calls that an error as upstream does.
+    known = {"self-check", "PostFilter failed"}
+    assert [] == [line for line in log if line["log_level"] == "error" and line["event"] not in known]

@@ -48,18 +48,20 @@ PERMISSIONS: Final = (
     (("create", "pods/binding"),),
 )
 
-_local = st.builds(Want, st.just("local"), st.sampled_from((1, 2, 3, 5)))
-_made = st.builds(
-    Want,
-    st.sampled_from(("fast", "fast", "plain")),
-    st.sampled_from((1, 2, 3)),
-    st.sampled_from(("own", "own", "ephemeral")),
-)
-_at_once = st.builds(Want, st.sampled_from(("now", "eager")), st.sampled_from((1, 2)))
-_shared = st.builds(
-    Want, st.sampled_from(("local", "fast", "plain", "now")), st.just(2), st.sampled_from(("shared", "shared", "alone"))
-)
-_wants = st.lists(one_of((4, _local), (4, _made), (1, _at_once), (2, _shared)), min_size=1, max_size=3)
+
+def _want(
+    class_names: tuple[str, ...], sizes: tuple[int, ...], hows: tuple[str, ...] = ("own",)
+) -> st.SearchStrategy[Want]:
+    return st.builds(Want, st.sampled_from(class_names), st.sampled_from(sizes), st.sampled_from(hows))
+
+
+_local = _want(("local",), (1, 2, 3, 5))
+_made = _want(("fast", "fast", "plain"), (1, 2, 3), ("own", "own", "ephemeral"))
+_at_once = _want(("now", "eager"), (1, 2))
+_shared = _want(("local", "fast", "plain", "now"), (2,), ("shared",))
+_alone = _want(("fast", "plain"), (2,), ("alone",))
+"""Volumes by hand are for any number of pods of a node, and so never for a claim that is for one alone."""
+_wants = st.lists(one_of((4, _local), (4, _made), (1, _at_once), (2, _shared), (1, _alone)), min_size=1, max_size=3)
 _theirs = st.lists(one_of((3, _local), (2, _made)), min_size=1, max_size=2)
 nodes, cpus = st.sampled_from(NODES), st.sampled_from((100, 100, 500))
 kinds = st.sampled_from(("persistentvolumes", "persistentvolumeclaims"))
@@ -80,6 +82,7 @@ volume_life = one_of(
     (2, a_step(VolumeWorld.add_pod_with, st.sampled_from(FOREIGN), st.just(100), _theirs, st.just(False))),
     (4, a_step(VolumeWorld.delete_pod, picks, truth)),
     (3, a_step(VolumeWorld.delete_claim, picks)),
+    (3, a_step(VolumeWorld.add_missing_claims, st.sampled_from(("local", "fast", "plain")))),
     (2, a_step(VolumeWorld.replace_released)),
     (3, a_step(VolumeWorld.label, kinds, picks, values)),
     (2, a_step(VolumeWorld.label_all, values)),
@@ -125,7 +128,23 @@ gap = st.tuples(
     a_step(VolumeWorld.compact),
 ).map(lambda parts: [parts[0], *parts[1], parts[2]])
 """What happens in it is never told."""
-rounds = st.tuples(
+crossed = st.tuples(
+    a_step(VolumeWorld.fault, st.sampled_from((VOLUME_WRITES, CLAIM_WRITES)), st.just({"delay_s": 6}), st.just(3)),
+    one_of((1, new_set), (2, new_pod)),
+    a_step(VolumeWorld.seconds, st.just(3)),
+    one_of(
+        (3, a_step(VolumeWorld.label_all, values)),
+        (2, a_step(VolumeWorld.crash_daemon)),
+        (1, a_step(VolumeWorld.stop_daemon)),
+        (1, a_step(VolumeWorld.delete_claim, picks)),
+        (1, a_step(VolumeWorld.reserve_volume, picks, picks)),
+        (1, a_step(VolumeWorld.delete_pod, picks, truth)),
+        (1, a_step(VolumeWorld.remove_node, picks)),
+    ),
+    time,
+).map(lambda parts: [*parts[:-1], *parts[-1]])
+"""Something happens while writes are on their way."""
+_rounds = st.tuples(
     one_of((2, fault), (2, ills), (1, trouble)).map(lambda step: [step]),
     one_of((4, one_of((3, trouble), (1, ills)).map(lambda step: [step])), (1, gap)),
     one_of((1, new_set), (2, new_pod)).map(lambda step: [step]),
@@ -133,6 +152,7 @@ rounds = st.tuples(
     st.lists(volume_life, max_size=4),
     time,
 ).map(lambda parts: list(itertools.chain.from_iterable(parts)))
+rounds = one_of((2, _rounds), (1, crossed))
 histories = st.tuples(
     st.lists(new_node, min_size=2, max_size=3),
     st.lists(new_volume, min_size=3, max_size=8),

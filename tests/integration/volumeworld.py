@@ -10,8 +10,8 @@ import contextlib
 from collections.abc import AsyncIterator, Sequence
 from typing import Final, NamedTuple
 
-from scheduler.config.args import KubestowArgs, VolumeBindingArgs
-from scheduler.config.types import OUR_NAME, Configuration, Profile
+from scheduler.config.args import KnownArgs, KubestowArgs, RawArgs, VolumeBindingArgs
+from scheduler.config.types import OUR_NAME, Configuration, LeaderElection, Profile
 from scheduler.core.volumes import BOUND_BY_CONTROLLER, NO_PROVISIONER
 from scheduler.testing.actors import (
     AttachDetachController,
@@ -76,14 +76,22 @@ class VolumeWorld(World):
     """As `World`, with claims, volumes, and who acts on them."""
 
     def __init__(
-        self, server: ApiServer, clock: HastyClock, *, ours: KubestowArgs | None = None, publishes_every_s: float = 15
+        self,
+        server: ApiServer,
+        clock: HastyClock,
+        *,
+        ours: KubestowArgs | None = None,
+        election: LeaderElection | None = None,
+        publishes_every_s: float = 15,
     ) -> None:
+        """Without an election there is one daemon, and it leads."""
         super().__init__(server, clock)
-        args = {
+        args: dict[str, KnownArgs | RawArgs] = {
             VolumeBindingArgs.plugin: VolumeBindingArgs(bind_timeout_s=BIND_TIMEOUT_S),
             KubestowArgs.plugin: ours or KubestowArgs(),
         }
-        config = Configuration(profiles=(Profile(OUR_NAME, args=args),))
+        elected = election or LeaderElection(leader_elect=False)
+        config = Configuration(profiles=(Profile(OUR_NAME, args=args),), leader_election=elected)
         self._mortal = Mortal(clock, self._on_plan, config)
         self._failing = 0
         self._is_to_die = False
@@ -91,6 +99,8 @@ class VolumeWorld(World):
         self._limits: dict[str, int] = {}
         self._robbed: set[str] = set()
         """Pods whose claims somebody deleted: by uid."""
+        self.refusals: list[tuple[str, str]] = []
+        """Each time that a pod was told why it is not placed: its name, and why."""
         server.create("csidrivers", a_csi_driver(TRACKED).tracks_capacity().obj())
         for name, (provisioner, waits) in CLASSES.items():
             made = a_class(name, provisioner).reclaim("Delete" if provisioner != NO_PROVISIONER else "Retain")
@@ -192,6 +202,13 @@ class VolumeWorld(World):
             self._robbed.update(o["metadata"]["uid"] for o in self.server.objects("pods") if name in dict(claims_of(o)))
             self.server.delete(_CLAIMS, name)
 
+    def add_missing_claims(self, class_name: str) -> None:
+        """Somebody makes the claims that waiting pods name and nobody has made, or somebody has deleted."""
+        for waiting in self._waiting():
+            for name, is_ephemeral in claims_of(waiting):
+                if not is_ephemeral:
+                    self.add_claim(name, class_name, 1)
+
     def label(self, resource: str, n: int, value: str) -> None:
         """Somebody labels a claim or a volume: that changes nothing but its version."""
         for name in self._picked(resource, n):
@@ -206,9 +223,12 @@ class VolumeWorld(World):
     def reserve_volume(self, n: int, m: int) -> None:
         """A user means a free volume for a claim that has none."""
         named = {(volume["spec"].get("claimRef") or {}).get("name") for volume in self.server.objects(_VOLUMES)}
-        for claim in self._picked(
-            _CLAIMS, m, lambda o: not o["spec"].get("volumeName") and o["metadata"]["name"] not in named
-        ):
+
+        def is_open(claim: Object) -> bool:
+            is_alone = "ReadWriteOncePod" in claim["spec"]["accessModes"]  # no volume by hand would do
+            return not is_alone and not claim["spec"].get("volumeName") and claim["metadata"]["name"] not in named
+
+        for claim in self._picked(_CLAIMS, m, is_open):
             for name in self._picked(_VOLUMES, n, lambda o: not o["spec"].get("claimRef")):
                 reference = {"kind": "PersistentVolumeClaim", "apiVersion": "v1", "namespace": "default", "name": claim}
                 self.server.patch(_VOLUMES, name, {"spec": {"claimRef": reference}})
@@ -340,6 +360,10 @@ class VolumeWorld(World):
         if resource == _VOLUMES and type_ == "ADDED":
             self.broken += segments_overdrawn(self.server, TRACKED, RACK, SPACE)
             self.broken += self.provisioner.overdrawn()
+        if resource == "pods":
+            told = (obj["metadata"]["name"], _refusal(obj))
+            if told[1] and told not in self.refusals:
+                self.refusals.append(told)
         if resource != "pods" or type_ == "DELETED" or not obj["spec"].get("nodeName") or self._is_others(obj):
             return
         name, node_name = obj["metadata"]["name"], obj["spec"]["nodeName"]
@@ -359,6 +383,13 @@ class VolumeWorld(World):
                 self.broken.append(f"claim {claim} is for one pod alone, and {name} is not the only one")
 
 
+def _refusal(pod: Object) -> str:
+    """What the condition says of a pod that is not placed."""
+    conditions = pod["status"].get("conditions", [])
+    told = (c["message"] for c in conditions if c["type"] == "PodScheduled" and c["status"] == "False")
+    return next(told, "")
+
+
 def _is_to_be_selected(claim: Object) -> bool:
     """It is made for a node, and has neither one nor a volume."""
     provisioner, waits = CLASSES[claim["spec"]["storageClassName"]]
@@ -374,12 +405,16 @@ def _is_reserved(volume: Object) -> bool:
 
 @contextlib.asynccontextmanager
 async def with_volumes(
-    *, watch_list: bool = True, ours: KubestowArgs | None = None, publishes_every_s: float = 15
+    *,
+    watch_list: bool = True,
+    ours: KubestowArgs | None = None,
+    election: LeaderElection | None = None,
+    publishes_every_s: float = 15,
 ) -> AsyncIterator[VolumeWorld]:
     """An empty world with a daemon, kubelets and controllers."""
 
     def make(server: ApiServer, clock: HastyClock) -> VolumeWorld:
-        return VolumeWorld(server, clock, ours=ours, publishes_every_s=publishes_every_s)
+        return VolumeWorld(server, clock, ours=ours, election=election, publishes_every_s=publishes_every_s)
 
     async with hosted(make, watch_list=watch_list, kubelets_grace_s=2) as world:
         yield world

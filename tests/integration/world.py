@@ -286,6 +286,10 @@ class World:
         await self.kill_daemon()
         await self.start_daemon()
 
+    def forgive_deaths(self) -> None:
+        """Daemons that have ended by themselves were right to."""
+        self._mortal.deaths.clear()
+
     def _on_plan(self, daemon: Daemon, preemptor: PodInfo, node_name: str, victims: Sequence[PodInfo]) -> None:
         self.plans.judge(daemon, preemptor, node_name, victims)
         self.witness.planned(preemptor.uid, (victim.uid for victim in victims))

@@ -315,7 +315,7 @@ SCHEDULING_GATES = [
     leaves("SchedulingGates", POD_GONE, "a pod goes", given=FULL, waits=GATED, then=gone("q")),
 ]
 
-CLAIM: dict[str, Any] = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}
+CLAIM: dict[str, Any] = {"resourceClaims": [{"name": "gpu"}]}
 
 UNSUPPORTED = [
     wakes(

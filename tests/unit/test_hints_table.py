@@ -14,7 +14,14 @@ import pytest
 from scheduler.config.types import Profile
 from scheduler.core.events import UPDATE, Action, ClusterEvent, Resource
 from scheduler.framework.hints import EventHint
-from tests.unit import hint_rows_between, hint_rows_limits, hint_rows_nodes, hint_rows_pods, hint_rows_zones
+from tests.unit import (
+    hint_rows_between,
+    hint_rows_limits,
+    hint_rows_nodes,
+    hint_rows_pods,
+    hint_rows_volumes,
+    hint_rows_zones,
+)
 from tests.unit.brain import Brain
 from tests.unit.hint_rows import DEFAULT, ONLY_IN_CELLAR, WAITS, Row, brain_of, pod, spreads_by_default
 from tests.unit.hint_rows_between import DEFAULT_IN_ZONES
@@ -25,6 +32,7 @@ ROWS: Final[list[Any]] = [
     *hint_rows_between.ROWS,
     *hint_rows_limits.ROWS,
     *hint_rows_zones.ROWS,
+    *hint_rows_volumes.ROWS,
 ]
 
 
@@ -120,6 +128,12 @@ EMITTED: Final = {
 
 ONE_SENSE: Final = {
     ("NodeName", "NodeAdd", False): "no hint: any node may be the one",
+    ("VolumeBinding", "NodeAdd", False): "no hint: any node may be the one",
+    (
+        "VolumeBinding",
+        "NodeUpdateNodeLabel",
+        False,
+    ): "no hint: volumes, classes and capacity say by labels where they are",
     ("NodePorts", "NodeAdd", False): "no hint: a new node has all its ports",
     ("VolumeRestrictions", "NodeAdd", False): "no hint: nobody has anything on a new node",
     ("VolumeZone", "NodeAdd", False): "as upstream: its zone is for the attempt to look at",

@@ -18,7 +18,9 @@ from scheduler.core.pod import ResourceMap
 from scheduler.core.podinfo import PodInfo, Requests, allocatable, pod_info
 from scheduler.core.workloads import ReplicaSet, Service
 from scheduler.framework.hints import EventHint
+from scheduler.testing.builders import Builder
 from tests.unit.brain import manifest, typed
+from tests.unit.hint_counts_volumes import COUNTS
 from tests.unit.hint_rows import (
     CAME,
     DEFAULT,
@@ -44,6 +46,7 @@ from tests.unit.hint_rows import (
     tolerates,
 )
 from tests.unit.hint_rows_between import DEFAULT_IN_ZONES
+from tests.unit.hint_rows_limits import stored
 from tests.unit.objects import node
 from tests.unit.queueing.world import Gate, World
 
@@ -70,6 +73,13 @@ class Case:
     is_by_default: bool = False
     asked: int = 1
     """How often for the one; more when others share its question."""
+    given: Callable[[int | str], list[Builder[Any]]] = lambda _: []
+    """What there is besides for each of the others, and for the one ("")."""
+
+
+def of_volumes(row: Any) -> Any:
+    plugin, event, text, old, new, concerned, others, given = row
+    return case(plugin, event, text, old=old, new=new, concerned=concerned, others=others, given=given)
 
 
 def case(plugin: str, event: ClusterEvent, text: str, **more: Any) -> Any:
@@ -350,6 +360,7 @@ CASES: Final = [
             ),
         )
     ),
+    *(of_volumes(row) for row in COUNTS),
 ]
 
 
@@ -359,6 +370,9 @@ def questions(case: Case, others: int) -> tuple[int, int]:
     if case.is_by_default:  # there are default constraints for pods that something selects
         for i in ("", *range(others)):
             brain.cluster.workloads.set_service(service(f"s{i}", app=f"w{i}"))
+    for i in ("", *range(others)):
+        for thing in stored(*case.given(i)):
+            thing(brain)
     hints = brain.parts.profiles["kubestow"].hints
     world = World(hints)
     world.rejected(info("concerned", **case.concerned), case.plugin)
@@ -366,7 +380,9 @@ def questions(case: Case, others: int) -> tuple[int, int]:
         world.rejected(info(f"p{i}", **case.others(i)), case.plugin)
     world.metrics.hints.clear()
 
-    world.queue.move_all(case.event, case.old, case.new)
+    world.queue.move_all(
+        case.event, *(side.typed() if isinstance(side, Builder) else side for side in (case.old, case.new))
+    )
 
     return len(world.metrics.hints), world.queue.counts()["backoff"]
 

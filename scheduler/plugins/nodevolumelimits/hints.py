@@ -1,7 +1,8 @@
 """What can help a pod whose volumes found no place (docs/spec/volumes.md §7.2).
 
 Wider than upstream ([B-11]): a limit that is lifted, a driver that registers, a driver that need not be there any more,
-and ephemeral volumes where one is detached.
+a claim whose volume turns out to be attached already or to be none that counts, and ephemeral volumes where one is
+detached.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ _CSI_NODE_CHANGED: Final = ClusterEvent(Resource.CSI_NODE, UPDATE)
 _DRIVER: Final = ClusterEvent(Resource.CSI_DRIVER, UPDATE | Action.DELETE)
 _POD_GONE: Final = ClusterEvent(Resource.POD, Action.DELETE)
 _CLAIM_CAME: Final = ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD)
+_CLAIM_CHANGED: Final = ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD | UPDATE)
 _DETACHED: Final = ClusterEvent(Resource.VOLUME_ATTACHMENT, Action.DELETE)
 _CLAIMS: Final = "pods with claims"
 
@@ -39,7 +41,9 @@ class Hints:
             EventHint(_CSI_NODE_CAME),
             EventHint(_CSI_NODE_CHANGED, self._after_csi_node, everyone),
             EventHint(_POD_GONE, _after_pod_gone, everyone),
-            EventHint(_CLAIM_CAME, _after_claim, _claims, Topics(_claims, _claim)),
+            EventHint(
+                _CLAIM_CAME if self._as_upstream else _CLAIM_CHANGED, _after_claim, _claims, Topics(_claims, _claim)
+            ),
             EventHint(_DETACHED, self._after_detaching, self._waits_for, Topics(self._waits_for, _detached)),
         ]
         if self._is_scaling and not self._as_upstream:

@@ -58,9 +58,11 @@ class Assumptions:
         for static in plan.static:
             if self._let_go(VOLUME, static.volume, uid, is_written=static.written is not None):
                 self._volumes.volumes.restore(static.volume)
+                self._volumes.given_back[VOLUME, static.volume.key] = None
         for dynamic in plan.dynamic:
             if self._let_go(CLAIM, dynamic.claim, uid, is_written=dynamic.written is not None):
                 self._volumes.claims.restore(dynamic.claim)
+                self._volumes.given_back[CLAIM, dynamic.claim.key] = None
         self.done(plan)
 
     def done(self, plan: Plan) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Mapping, Sequence
 
 from scheduler.cache.shelves import wish_of
-from scheduler.cache.volumes import CLAIM, Volumes
+from scheduler.cache.volumes import CLAIM, VOLUME, Volumes
 from scheduler.core.podclaims import ClaimUse, not_owned
 from scheduler.core.podinfo import PodInfo
 from scheduler.core.storage import WAIT_FOR_FIRST_CONSUMER
@@ -29,6 +29,9 @@ def sort_claims(volumes: Volumes, pod: PodInfo, *, under_way: Container[str]) ->
         if use.is_ephemeral and (foreign := not_owned(pod.pod, claim)):
             raise VolumeError(foreign)
         groups[_group(volumes, claim, under_way)].append(claim)
+    unreadable = _unreadable(volumes, groups)
+    if unreadable:
+        return PodVolumeClaims(unusable=unreadable)
     delayed = tuple(groups["delayed"])
     return PodVolumeClaims(
         tuple(groups["bound"]),
@@ -54,6 +57,16 @@ def _unusable(volumes: Volumes, pod: PodInfo, use: ClaimUse) -> str:
     if claim.metadata.deletion_timestamp is not None:
         return f'persistentvolumeclaim "{use.name}" is being deleted'
     return not_owned(pod.pod, claim) if use.is_ephemeral else ""
+
+
+def _unreadable(volumes: Volumes, groups: Mapping[str, Sequence[PersistentVolumeClaim]]) -> str:
+    """What stands between the claims and nodes because nobody can read it: with it the claims may well be fine."""
+    if not volumes.broken:
+        return ""
+    needed = [(VOLUME, claim.spec.volume_name) for claim in (*groups["bound"], *groups["followed"])]
+    needed += [("StorageClass", claim.storage_class) for claim in groups["immediate"]]
+    found = next((broken for need in needed if (broken := volumes.broken.get(need)) is not None), None)
+    return f'{found.kind.lower()} "{found.key}" cannot be read: {found.why}' if found is not None else ""
 
 
 def _each_once(uses: tuple[ClaimUse, ...]) -> tuple[ClaimUse, ...]:

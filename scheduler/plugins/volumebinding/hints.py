@@ -109,6 +109,7 @@ def _volume_changed(old: PersistentVolume | None, new: PersistentVolume | None) 
 
 
 def _class_changed(old: StorageClass | None, new: StorageClass | None) -> Iterator[Hashable]:
+    """Nothing else of it ever changes."""
     if new is not None and (old is None or old.allowed_topologies != new.allowed_topologies):
         yield "class", new.key
 
@@ -127,8 +128,14 @@ def _capacity_changed(old: CSIStorageCapacity | None, new: CSIStorageCapacity | 
     """A class's name alone says that what was in flight of it is not any more."""
     if isinstance(new, str):
         yield "room", new
-    elif new is not None and (old is None or _is_more(old.limit, new.limit) or _is_more(old.capacity, new.capacity)):
+    elif new is not None and (old is None or _offers_more(old, new)):
         yield "room", new.storage_class_name
+
+
+def _offers_more(old: CSIStorageCapacity, new: CSIStorageCapacity) -> bool:
+    """An object that tells its largest volume only has room for any number of them."""
+    is_endless = new.limit is not None and old.capacity is not None and new.capacity is None
+    return is_endless or _is_more(old.limit, new.limit) or _is_more(old.capacity, new.capacity)
 
 
 def _is_more(old: Any, new: Any) -> bool:

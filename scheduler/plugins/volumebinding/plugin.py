@@ -29,6 +29,7 @@ from scheduler.plugins.volumebinding.binder import (
 )
 from scheduler.plugins.volumebinding.confirming import problem_of
 from scheduler.plugins.volumebinding.hints import Hints
+from scheduler.plugins.volumebinding.misfits import Misfits
 from scheduler.plugins.volumebinding.scoring import CapacityScore
 from scheduler.plugins.volumebinding.volumebinder import CacheBinder
 
@@ -75,6 +76,7 @@ class VolumeBinding:
         self._checks_live = handle.ours.pre_bind_live_check == "claims"
         self.is_brief = not handle.ours.parity
         self._hints = Hints(handle)
+        self._misfits = Misfits(handle.cluster.volumes, handle.recorder, scheduler_name=handle.scheduler_name)
         self._score = CapacityScore(args.shape) if args.shape else None
 
     # -- deciding ------------------------------------------------------------------------------------------------------
@@ -92,6 +94,7 @@ class VolumeBinding:
             return Rejection(self.name, Code.UNRESOLVABLE, (claims.unusable,))
         if claims.immediate:
             return Rejection(self.name, Code.UNRESOLVABLE, (UNBOUND_IMMEDIATE,))
+        self._misfits.look(pod, claims)
         state.set(STATE, VolumeState(claims))
         return None
 
@@ -187,11 +190,13 @@ class VolumeBinding:
         """Write the plan and wait until its claims are bound (§6.2)."""
         known = state.get(STATE)
         try:
-            if known.all_bound:
-                return await self._confirm(pod, known.claims) if self._is_young(pod) else None
-            if known.plan is None or known.plan.node_name != node_name:
+            plan = None if known.all_bound else known.plan
+            if not known.all_bound and (plan is None or plan.node_name != node_name):
                 return Rejection(self.name, Code.ERROR, (f'no pod volume found for node "{node_name}"',))
-            await self._binder.bind(known.plan)
+            if self._is_young(pod) and (no := await self._confirm(pod, known.claims)) is not None:
+                return no
+            if plan is not None:
+                await self._binder.bind(plan)
         except (VolumeError, ApiError) as error:
             return _failed(error)
         return None

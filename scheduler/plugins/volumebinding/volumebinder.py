@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Final, TypeVar
+
+import structlog
 
 from scheduler.core.errors import ApiError
 from scheduler.core.nodeset import NodeSet
 from scheduler.core.podinfo import PodInfo
 from scheduler.framework.ports import Handle
+from scheduler.plugins.volumebinding.accounts import account_of
 from scheduler.plugins.volumebinding.assuming import Assumptions
 from scheduler.plugins.volumebinding.binder import Conflicts, Plan, PodVolumeClaims, PodVolumes, Reasons, VolumeError
 from scheduler.plugins.volumebinding.classify import sort_claims
 from scheduler.plugins.volumebinding.finding import Finder
 from scheduler.plugins.volumebinding.pace import Pace
+from scheduler.plugins.volumebinding.slowness import Slowness
 from scheduler.plugins.volumebinding.waiting import Waiter
 from scheduler.plugins.volumebinding.writing import VolumeWriter
+
+_log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
@@ -38,7 +45,15 @@ class CacheBinder:
         self._pace = Pace()
         together = ours.storage_capacity_reservation == _LEDGER
         self._finder = Finder(cluster.nodes, cluster.volumes, together=together)
-        self._waiter = Waiter(cluster, self._assumptions, clock=handle.clock, follows_events=ours.bind_poll == _EVENTS)
+        self._waiter = Waiter(
+            cluster,
+            self._assumptions,
+            clock=handle.clock,
+            slowness=Slowness(
+                cluster.volumes, handle.recorder, handle.volume_metrics, scheduler_name=handle.scheduler_name
+            ),
+            follows_events=ours.bind_poll == _EVENTS,
+        )
         self._writer = VolumeWriter(
             cluster.nodes,
             cluster.volumes,
@@ -46,6 +61,7 @@ class CacheBinder:
             clock=handle.clock,
             chance=handle.chance,
             metrics=handle.volume_metrics,
+            check=self._waiter.check,
             retries=ours.volume_write_retries,
             checks_live=ours.pre_bind_live_check == _CLAIMS,
         )
@@ -56,8 +72,12 @@ class CacheBinder:
         return sort_claims(self._volumes, pod, under_way=under_way)
 
     def eligible_nodes(self, claims: PodVolumeClaims, nodes: NodeSet) -> Conflicts:
-        """As the protocol says."""
-        return self._counted("predicate", lambda: self._finder.conflicts(claims, nodes))
+        """As the protocol says. If none is left, numbers go to the log (B-20)."""
+        conflicts = self._counted("predicate", lambda: self._finder.conflicts(claims, nodes))
+        if nodes and claims.delayed and sum(conflicts.values()) == nodes and _log.is_enabled_for(logging.DEBUG):
+            for claim in claims.delayed:
+                _log.debug("no node serves all claims of a pod", **account_of(self._volumes, claim))
+        return conflicts
 
     def find(self, claims: PodVolumeClaims, slot: int) -> PodVolumes | Reasons:
         """As the protocol says."""

@@ -19,6 +19,7 @@ from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim
 from scheduler.plugins.volumebinding.assuming import Assumptions
 from scheduler.plugins.volumebinding.binder import DynamicStep, Plan, StaticStep, VolumeError
 from scheduler.plugins.volumebinding.reaching import Reach
+from scheduler.plugins.volumebinding.slowness import MARKS_S, Slowness
 
 _log = structlog.get_logger(__name__)
 
@@ -28,13 +29,16 @@ POLL_S: Final = 1.0
 class Waiter:
     """Waits for one plan at a time, for any number of plans beside each other."""
 
-    def __init__(self, cluster: Cluster, assumptions: Assumptions, *, clock: Clock, follows_events: bool) -> None:
+    def __init__(
+        self, cluster: Cluster, assumptions: Assumptions, *, clock: Clock, slowness: Slowness, follows_events: bool
+    ) -> None:
         """Without `follows_events` it looks as upstream does: once a second, for the first time after a second."""
         self._cluster = cluster
         self._volumes = cluster.volumes
         self._assumptions = assumptions
         self._reach = Reach(cluster.nodes, cluster.volumes)
         self._clock = clock
+        self._slowness = slowness
         self._follows_events = follows_events
 
     async def wait(self, plan: Plan, deadline: float, *, takes_long: Callable[[], None] | None = None) -> None:
@@ -46,7 +50,7 @@ class Waiter:
             raise VolumeError("context deadline exceeded")
         news = asyncio.Event()
         end = self._volumes.subscribe(_topics(plan), news.set) if self._follows_events else None
-        ticking = asyncio.ensure_future(self._tick(news, deadline, takes_long))
+        ticking = asyncio.ensure_future(self._tick(plan, news, deadline, takes_long))
         try:
             if self._follows_events and self.is_bound(plan):
                 return
@@ -62,21 +66,30 @@ class Waiter:
             if end is not None:
                 end()
 
-    async def _tick(self, news: asyncio.Event, deadline: float, takes_long: Callable[[], None] | None) -> None:
+    async def _tick(
+        self, plan: Plan, news: asyncio.Event, deadline: float, takes_long: Callable[[], None] | None
+    ) -> None:
+        began, marks = self._clock.now(), list(MARKS_S)
         while True:
             await self._clock.sleep(min(POLL_S, max(0.0, deadline - self._clock.now())))
             news.set()
             if takes_long is not None:
                 takes_long()
+            while marks and self._clock.now() - began >= marks[0]:
+                self._slowness.tell(plan, marks.pop(0))
 
     def is_bound(self, plan: Plan) -> bool:
         """Whether every claim is; False to go on waiting. Raises VolumeError. What is fatal is looked for first (B-4)."""
+        return all(list(self._verdicts(plan, self.check(plan))))
+
+    def check(self, plan: Plan) -> int:
+        """The node's slot; raises VolumeError if node or pod have gone."""
         slot = self._cluster.nodes.present_slot(plan.node_name)
         if slot is None:
             raise VolumeError(f'failed to get node "{plan.node_name}": node "{plan.node_name}" not found')
         if self._cluster.get(plan.pod.uid) is None:
             raise VolumeError(f'pod does not exist any more: pod "{plan.pod.pod.metadata.name}" not found')
-        return all(list(self._verdicts(plan, slot)))
+        return slot
 
     def _verdicts(self, plan: Plan, slot: int) -> Iterator[bool]:
         for static in plan.static:

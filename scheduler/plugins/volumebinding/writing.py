@@ -51,16 +51,21 @@ class VolumeWriter:
         clock: Clock,
         chance: random.Random,
         metrics: VolumeMetrics,
+        check: Callable[[Plan], object],
         retries: int,
         checks_live: bool,
     ) -> None:
-        """`retries` answers to conflicts, and of other failures as many as there is time for; 0 as upstream: none."""
+        """`check` raises VolumeError for a plan that nobody wants any more.
+
+        `retries` answers to conflicts, and of other failures as many as there is time for; 0 as upstream: none.
+        """
         self._nodes = nodes
         self._volumes = volumes
         self._writer = writer
         self._clock = clock
         self._chance = chance
         self._metrics = metrics
+        self._check = check
         self._retries = retries
         self._checks_live = checks_live
         self._room = asyncio.Semaphore(_WRITES_IN_FLIGHT)
@@ -69,7 +74,7 @@ class VolumeWriter:
         """All volumes, then all claims. Raises what the first failure was; what is written shows in the plan."""
         for static in plan.static:
             if static.is_dirty:
-                await self._pre_bind(static, deadline, plan.node_name)
+                await self._pre_bind(static, plan, deadline)
         for dynamic in plan.dynamic:
             if not self._is_selected(dynamic, plan):
                 await self._select(dynamic, plan, deadline)
@@ -83,7 +88,14 @@ class VolumeWriter:
             and known.selected_node == plan.node_name
         )
 
-    async def _pre_bind(self, step: StaticStep, deadline: float, node_name: str) -> None:
+    def _check_wanted(self, plan: Plan) -> None:
+        """Before each write that leaves: a server may have been busy for long."""
+        try:
+            self._check(plan)
+        except VolumeError as error:
+            raise VolumeError(f"binding volumes: {error}") from error
+
+    async def _pre_bind(self, step: StaticStep, plan: Plan, deadline: float) -> None:
         if self._checks_live and step.volume.spec.persistent_volume_reclaim_policy == _DELETE:
             await self._confirm(step.claim, deadline)
         name = step.volume.key
@@ -92,16 +104,20 @@ class VolumeWriter:
             return await self._writer.read_volume(name)
 
         def again(now: PersistentVolume) -> PersistentVolume:
-            problem = self._not_to_be_had(now, step.volume, step.claim, node_name)
+            problem = self._not_to_be_had(now, step.volume, step.claim, plan.node_name)
             if problem:
                 raise VolumeError(problem)
             changed, step.marks = pre_bound(now, step.claim)
             return changed
 
+        async def write(volume: PersistentVolume) -> PersistentVolume | Broken:
+            self._check_wanted(plan)
+            return await self._writer.prebind_volume(volume, step.claim, marks=step.marks)
+
         step.written = await self._persist(
             step.volume,
             deadline,
-            write=lambda volume: self._writer.prebind_volume(volume, step.claim, marks=step.marks),
+            write=write,
             read=read,
             again=again,
             is_done=lambda now: now.spec.claim_ref == step.volume.spec.claim_ref and not _is_passing(now, step.volume),
@@ -119,10 +135,14 @@ class VolumeWriter:
                 raise VolumeError(problem)
             return now
 
+        async def write(claim: PersistentVolumeClaim) -> PersistentVolumeClaim | Broken:
+            self._check_wanted(plan)
+            return await self._writer.select_node(claim, plan.node_name)
+
         step.written = await self._persist(
             step.claim,
             deadline,
-            write=lambda claim: self._writer.select_node(claim, plan.node_name),
+            write=write,
             read=read,
             again=again,
             is_done=lambda now: now.metadata.uid == metadata.uid and now.selected_node == plan.node_name,

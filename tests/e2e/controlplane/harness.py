@@ -43,12 +43,16 @@ class ControlPlane:
     """etcd and kube-apiserver v1.36; an async context manager.
 
     `high_load` lifts the in-flight limits, for benchmarks; leave it where 429s are wanted. `apiserver_flags` come last
-    and so win. Entering raises `Unavailable` without binaries and Go, and `Died` with the log's end if a server fails.
+    and so win. What the PV controller could not do when it saw an object, it tries again every `volume_resync_s`.
+    Entering raises `Unavailable` without binaries and Go, and `Died` with the log's end if a server fails.
     """
 
-    def __init__(self, *, high_load: bool = False, apiserver_flags: Sequence[str] = ()) -> None:
+    def __init__(
+        self, *, high_load: bool = False, apiserver_flags: Sequence[str] = (), volume_resync_s: int = 15
+    ) -> None:
         self.token = secrets.token_hex(16)
         self._flags = (*(_HIGH_LOAD if high_load else ()), *apiserver_flags)
+        self._volume_resync_s = volume_resync_s
         self._servers: dict[str, Server] = {}
 
     async def __aenter__(self) -> Self:
@@ -135,18 +139,15 @@ class ControlPlane:
         await self.stop_apiserver(gracefully=gracefully)
         await self.start_apiserver()
 
-    async def start_controllers(self, names: Sequence[str] = STORAGE_AND_DEVICES, *, resync_s: int = 15) -> None:
-        """Start kube-controller-manager with just these controllers. Without nodelifecycle, nodes need no heartbeat.
-
-        What the PV controller could not do when it saw an object, it tries again with its next resync.
-        """
+    async def start_controllers(self, names: Sequence[str] = STORAGE_AND_DEVICES) -> None:
+        """Start kube-controller-manager with just these controllers. Without nodelifecycle, nodes need no heartbeat."""
         flags = (
             f"--kubeconfig={self.kubeconfig}",
             f"--controllers={','.join(names)}",
             "--leader-elect=false",
             "--kube-api-qps=1000",
             "--kube-api-burst=2000",
-            f"--pvclaimbinder-sync-period={resync_s}s",
+            f"--pvclaimbinder-sync-period={self._volume_resync_s}s",
         )
         await self._start_client("kube-controller-manager", flags)
 

@@ -81,7 +81,8 @@ def test_pod_gone(event: ClusterEvent, gone: PodInfo, hint: Hint) -> None:
 def test_claim_came(pod: PodInfo, claim: Any, hint: Hint) -> None:
     """A pod waits for its own claims."""
     assert hint is hinted(plugin(), CLAIM_ADD, pod, new=claim.typed())
-    assert hinted(plugin(), CLAIM_UPDATE, pod, old=claim.typed(), new=claim.typed()) is None
+    assert hint is hinted(plugin(), CLAIM_UPDATE, pod, old=claim.typed(), new=claim.typed())
+    assert hinted(plugin(parity=True), CLAIM_UPDATE, pod, old=claim.typed(), new=claim.typed()) is None
 
 
 @pytest.mark.parametrize(

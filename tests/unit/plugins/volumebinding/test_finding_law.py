@@ -30,7 +30,7 @@ from tests.unit.cache.labelled_nodes import NAMES, Step, labels, take, topologie
 from tests.unit.cache.storage_objects import capacities, claims, volumes
 
 PROVISIONERS = st.sampled_from(["P", "P", "Q", "kubernetes.io/no-provisioner", "kubernetes.io/no-provisioner", ""])
-NODE_LABELS = st.lists(st.tuples(st.sampled_from(NAMES), labels), min_size=1, max_size=4)
+NODE_LABELS: st.SearchStrategy[list[Any]] = st.lists(st.tuples(st.sampled_from(NAMES), labels), min_size=1, max_size=4)
 SELECTED = st.sampled_from([None] * 14 + ["n0", "n1", "gone", ""])
 
 

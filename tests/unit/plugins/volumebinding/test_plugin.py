@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from typing import Any
 
@@ -23,7 +24,16 @@ from scheduler.plugins.volumebinding.plugin import STATE, VolumeState
 from scheduler.testing.volumebinder import FakeVolumeBinder, refusing
 from scheduler.testing.volumebuilders import a_claim
 from tests.unit.objects import cluster, handle, node
-from tests.unit.plugins.volumebinding.world import BIND_CONFLICT, NODE_CONFLICT, PB, UNBOUND_IMMEDIATE, World, using
+from tests.unit.plugins.volumebinding.world import (
+    BIND_CONFLICT,
+    NODE_CONFLICT,
+    PB,
+    U1,
+    UNBOUND_IMMEDIATE,
+    A,
+    World,
+    using,
+)
 
 CLAIM = a_claim("c").uid("c").typed()
 DELAYED = PodVolumeClaims(delayed=(CLAIM,))
@@ -305,15 +315,15 @@ async def test_pre_bind_fails(binder: FakeVolumeBinder) -> None:
 BOUND = a_claim("c", "1G", "W").bound_to("pb").uid("c")
 
 
-def young(world: World, *, age_s: float) -> Any:
-    info = using("p", "c")
+def young(world: World, *claims: str, age_s: float) -> Any:
+    info = using("p", *claims)
     stamp = seconds(world.clock.wall() - age_s)
     return pod_info(replace(info.pod, metadata=replace(info.pod.metadata, creation_timestamp=stamp)))
 
 
 def is_bound_and_young(*, age_s: float = 1.0, ours: KubestowArgs | None = None) -> tuple[World, CycleState, Any]:
     world = World(BOUND, PB, ours=ours)
-    info = young(world, age_s=age_s)
+    info = young(world, "c", age_s=age_s)
     state, assumed = world.reserved(info)
     return world, state, assumed
 
@@ -362,3 +372,17 @@ async def test_what_the_server_has_of_a_bound_claim(now: Any, answer: str | None
 
     assert answer == (no.message if no is not None else None)
     assert no is None or no.code is Code.ERROR
+
+
+async def test_bound_claims_beside_others_are_read_too() -> None:
+    """B-18 Before anything is written for those that are not bound yet."""
+    world = World(BOUND, PB, U1, A)
+    state, assumed = world.reserved(young(world, "c", "u1", age_s=1.0))
+    world.writer.claims["default/c"] = BOUND.uid("new").typed()
+    task = asyncio.ensure_future(world.plugin.pre_bind(state, assumed, "n1"))
+    await world.clock.settle()
+
+    assert task.done(), "it waits for volumes"
+    no = task.result()
+    assert no is not None
+    assert (NOT_THE_ONE, []) == (no.message, world.writer.prebinds)

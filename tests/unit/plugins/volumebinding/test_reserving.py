@@ -219,8 +219,9 @@ def test_what_one_of_two_pods_has_written_stays(things: Any, claim: str) -> None
     writes, waits = (world.reserved(using(name, claim)) for name in ("first", "second"))
     plan = writes[0].get(STATE).plan
     assert plan is not None
-    for step in (*plan.static, *plan.dynamic):
-        step.written = Any  # type: ignore[assignment]
+    steps: list[Any] = [*plan.static, *plan.dynamic]
+    for step in steps:
+        step.written = object()
     kept = assumptions(world)
     world.plugin.unreserve(*writes, "n1")
     world.plugin.unreserve(*waits, "n1")

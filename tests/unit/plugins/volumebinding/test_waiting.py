@@ -143,8 +143,9 @@ def test_w15_the_watch_is_behind(claim: str, change: Callable[[World], None]) ->
     """W15 What looks as if it had been undone is what was there before we wrote."""
     world, plan = planned(claim)
     change(world)
-    (step,) = (*plan.static, *plan.dynamic)
-    obj: Any = step.volume if claim == "u1" else step.claim  # type: ignore[union-attr]
+    steps: list[Any] = [*plan.static, *plan.dynamic]
+    (step,) = steps
+    obj = step.volume if claim == "u1" else step.claim
     step.written = replace(obj, metadata=replace(obj.metadata, resource_version="1000"))
 
     assert WAITS is look(world, plan)
@@ -325,7 +326,7 @@ async def test_the_end_of_the_wait(
     assert ended.seconds == pytest.approx(parity_s if ours.parity else ours_s, abs=0.11)
     assert (["bind"] if error else []) == world.metrics.errors
     ((kind, seconds),) = world.metrics.waits
-    assert kind == {("u1",): "static", ("d1",): "dynamic"}.get(tuple(claims), "mixed")
+    assert kind == {"u1": "static", "d1": "dynamic", "u1 d1": "mixed"}[" ".join(claims)]
     assert seconds == pytest.approx(ended.seconds, abs=0.11)
 
 

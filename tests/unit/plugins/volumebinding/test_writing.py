@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from scheduler.config.args import KubestowArgs
 from scheduler.core.decode import Broken
 from scheduler.core.errors import (
     Ambiguous,
@@ -24,47 +22,21 @@ from scheduler.core.errors import (
 )
 from scheduler.core.meta import Metadata
 from scheduler.core.volumes import BOUND_BY_CONTROLLER, ObjectRef
-from scheduler.kube.timestamps import seconds
 from scheduler.plugins.volumebinding.binder import Plan, VolumeError
-from scheduler.testing.volumebuilders import a_claim, a_pv
+from scheduler.testing.volumebuilders import a_pv
 from tests.unit.plugins.volumebinding.world import D1, D2, PARITY, U1, U2, A, B, World, using
-
-CHANGED = "Operation cannot be fulfilled on {}: the object has been modified"
-Step: TypeAlias = Callable[[World], None]
-"""What the server does with one write; nothing: it carries it out."""
-
-VOLUME, CLAIM = "volume", "claim"
-KINDS = pytest.mark.parametrize("kind", [VOLUME, CLAIM], ids=["a volume", "a claim"])
-
-
-def written(world: World, *claims: str, steps: dict[str, list[Step]] | None = None) -> Plan:
-    """A plan for n1, and a server that does these things first with writes of each kind."""
-    plan = world.plan(using("p", *claims))
-    left = steps or {}
-
-    def next_of(kind: str) -> None:
-        if left.get(kind):
-            left[kind].pop(0)(world)
-
-    world.writer.on_prebind = lambda volume, claim: next_of(VOLUME)
-    world.writer.on_select = lambda claim, node_name: next_of(CLAIM)
-    return plan
-
-
-def write(world: World, plan: Plan, *, within_s: float = 600.0) -> Any:
-    return world.binder._writer.write(plan, world.clock.now() + within_s)
-
-
-def case(kind: str, *steps: Step, ours: KubestowArgs | None = None) -> tuple[World, Plan]:
-    """One object of this kind to be written."""
-    things, claim = ((U1, A), "u1") if kind == VOLUME else ((D1,), "d1")
-    world = World(*things, ours=ours)
-    return world, written(world, claim, steps={kind: list(steps)})
-
-
-def writes(world: World) -> int:
-    return len(world.writer.prebinds) + len(world.writer.selections)
-
+from tests.unit.plugins.volumebinding.written import (
+    CHANGED,
+    CLAIM,
+    KINDS,
+    VOLUME,
+    Step,
+    case,
+    fails,
+    write,
+    writes,
+    written,
+)
 
 # -- what is written -------------------------------------------------------------------------------------------------------
 
@@ -129,13 +101,6 @@ async def test_u10_what_we_do_not_know_stays(kind: str) -> None:
 # -- what a server can do instead -------------------------------------------------------------------------------------------
 
 
-def _fails(error: ApiError) -> Step:
-    def step(world: World) -> None:
-        raise error
-
-    return step
-
-
 def _labelled(kind: str, labels: dict[str, str], *, conflicts: bool) -> Step:
     return _change(kind, lambda obj: replace(obj, metadata=replace(obj.metadata, labels=labels)), conflicts=conflicts)
 
@@ -187,20 +152,20 @@ LABEL = {"who": "somebody"}
         pytest.param(
             lambda kind: [_labelled(kind, LABEL, conflicts=True)] * 3, 4, 0.2, id="somebody wrote a label, three times"
         ),
-        pytest.param(lambda kind: [_fails(TooManyRequests("busy", retry_after_s=7.0))], 2, 7.0, id="429: it says when"),
-        pytest.param(lambda kind: [_fails(TooManyRequests("busy"))], 2, 0.1, id="429 and no more"),
+        pytest.param(lambda kind: [fails(TooManyRequests("busy", retry_after_s=7.0))], 2, 7.0, id="429: it says when"),
+        pytest.param(lambda kind: [fails(TooManyRequests("busy"))], 2, 0.1, id="429 and no more"),
         pytest.param(
-            lambda kind: [_fails(TooManyRequests("busy", retry_after_s=0.0))] * 3, 4, 0.3, id="429, at once: not quite"
+            lambda kind: [fails(TooManyRequests("busy", retry_after_s=0.0))] * 3, 4, 0.3, id="429, at once: not quite"
         ),
-        pytest.param(lambda kind: [_fails(Unavailable("no", status=500))], 2, 0.1, id="500"),
-        pytest.param(lambda kind: [_fails(Unavailable("no", status=503))] * 3, 4, 0.7, id="503 three times"),
-        pytest.param(lambda kind: [_fails(Ambiguous("lost"))], 2, 0.1, id="the connection was lost before"),
+        pytest.param(lambda kind: [fails(Unavailable("no", status=500))], 2, 0.1, id="500"),
+        pytest.param(lambda kind: [fails(Unavailable("no", status=503))] * 3, 4, 0.7, id="503 three times"),
+        pytest.param(lambda kind: [fails(Ambiguous("lost"))], 2, 0.1, id="the connection was lost before"),
         pytest.param(lambda kind: [_carried_out(kind, Ambiguous("lost"))], 1, 0.1, id="the connection was lost after"),
         pytest.param(
             lambda kind: [_carried_out(kind, Conflict("twice"))], 1, 0.1, id="it was carried out, and the answer is 409"
         ),
         pytest.param(
-            lambda kind: [_fails(Unavailable("no")), _labelled(kind, LABEL, conflicts=True), _fails(Ambiguous("lost"))],
+            lambda kind: [fails(Unavailable("no")), _labelled(kind, LABEL, conflicts=True), fails(Ambiguous("lost"))],
             4,
             0.55,
             id="one after the other",
@@ -218,7 +183,8 @@ async def test_failures_that_end_well(
     assert ended.error is None
     assert count == writes(world)
     assert ended.seconds == pytest.approx(seconds, abs=0.11)
-    (step,) = (*plan.static, *plan.dynamic)
+    made_of: list[Any] = [*plan.static, *plan.dynamic]
+    (step,) = made_of
     assert step.written is not None
     if kind == VOLUME:
         assert ObjectRef("default", "u1", "u1") == world.writer.volumes["a"].spec.claim_ref  # type: ignore[union-attr]
@@ -238,7 +204,7 @@ async def test_failures_that_end_well(
 )
 async def test_parity_gives_up_at_once(kind: str, error: ApiError, count: int) -> None:
     """Upstream has one try, and passes the failure on unchanged."""
-    world, plan = case(kind, _fails(error), ours=PARITY)
+    world, plan = case(kind, fails(error), ours=PARITY)
     ended = await world.ends(write(world, plan))
 
     assert (error, 0.0, count) == (ended.error, ended.seconds, writes(world))
@@ -252,7 +218,7 @@ async def test_parity_gives_up_at_once(kind: str, error: ApiError, count: int) -
 )
 async def test_failures_that_no_patience_helps(kind: str, error: ApiError) -> None:
     """They end the attempt."""
-    world, plan = case(kind, _fails(error))
+    world, plan = case(kind, fails(error))
     ended = await world.ends(write(world, plan))
 
     assert (error, 0.0, 1) == (ended.error, ended.seconds, writes(world))
@@ -277,7 +243,7 @@ async def test_the_fourth_conflict_is_the_last(kind: str) -> None:
 )
 async def test_there_is_no_more_time_than_the_pod_has(kind: str, error: ApiError, at_most: int) -> None:
     """The failure is told before the time limit of the binding, and a server in trouble is not pressed."""
-    world, plan = case(kind, *[_fails(error)] * 10_000)
+    world, plan = case(kind, *[fails(error)] * 10_000)
     ended = await world.ends(write(world, plan, within_s=50.0))
 
     assert ended.error is error
@@ -305,7 +271,7 @@ async def test_reading_is_tried_again(kind: str) -> None:
 @KINDS
 async def test_reading_that_is_fenced_ends_it(kind: str) -> None:
     """Whoever leads now will see to it."""
-    world, plan = case(kind, _fails(Ambiguous("lost")))
+    world, plan = case(kind, fails(Ambiguous("lost")))
 
     def on_read() -> None:
         raise Fenced("not the leader")
@@ -454,168 +420,3 @@ async def test_a_volume_that_is_ours_and_going() -> None:
 
     assert isinstance(ended.error, Conflict)
     assert ["persistentvolume a is being deleted"] == ended.error.__notes__
-
-
-# -- half a plan -----------------------------------------------------------------------------------------------------------
-
-
-def seen_by_decisions(world: World) -> dict[str, str]:
-    """Volumes by the claim that decisions take them to be for, claims by their node."""
-    kept = world.cluster.volumes
-    volumes = {v.key: kept.volumes.need(v.key).spec.claim_ref for v in kept.volumes}
-    claims = {c.key: kept.claims.need(c.key).selected_node for c in kept.claims}
-    out = {key: ref.name for key, ref in volumes.items() if ref is not None}
-    return out | {key: node for key, node in claims.items() if node is not None}
-
-
-@pytest.mark.parametrize(
-    ("claims", "steps", "left", "sent"),
-    [
-        pytest.param(["u1", "u2"], {VOLUME: 1}, {"a": "u1"}, 2, id="U5 the second volume fails"),
-        pytest.param(["d1", "d2"], {CLAIM: 1}, {"default/d1": "n1"}, 2, id="U7 the second claim fails"),
-        pytest.param(
-            ["u1", "d1", "d2"], {CLAIM: 1}, {"a": "u1", "default/d1": "n1"}, 3, id="U8 the second claim fails, the volume is written"
-        ),
-        pytest.param(["u1", "d1"], {VOLUME: 0}, {}, 1, id="U9 the first volume fails: nothing else is sent"),
-    ],
-)  # fmt: skip
-async def test_half_a_plan(claims: list[str], steps: dict[str, int], left: dict[str, str], sent: int) -> None:
-    """What is written stays, and stays assumed until the watch shows it (B-17); the rest is given back."""
-    world = World(U1, U2, A, B, D1, D2)
-    made: dict[str, list[Step]] = {
-        kind: [*[lambda _: None] * good, _fails(Forbidden("no"))] for kind, good in steps.items()
-    }
-    plan = written(world, *claims, steps=made)
-    ended = await world.ends(write(world, plan))
-    world.binder.revert(plan)
-
-    assert isinstance(ended.error, Forbidden)
-    assert (sent, left) == (writes(world), seen_by_decisions(world))
-    world.relay()
-    assert left == seen_by_decisions(world)
-
-
-@pytest.mark.parametrize("after", [1, 2, 3])
-async def test_cancelling_acts_between_writes(after: int) -> None:
-    """Whatever was sent is awaited to its answer, and kept; nothing more is sent."""
-    world = World(U1, A, U2, B, D1)
-    plan = written(world, "u1", "u2", "d1")
-    world.writer.write_hold = asyncio.Event()
-    task = asyncio.ensure_future(write(world, plan))
-    answered = 0
-    while answered < after - 1:
-        await world.clock.settle()
-        answered += 1
-        world.writer.write_hold.set()
-        while writes(world) < answered:
-            await asyncio.sleep(0)
-        world.writer.write_hold.clear()
-    await world.clock.settle()
-    task.cancel()
-    await world.clock.settle()
-
-    assert not task.done()
-    world.writer.write_hold.set()
-    await world.clock.settle()
-    assert task.cancelled()
-    assert after == writes(world)
-    steps: list[Any] = [*plan.static, *plan.dynamic]
-    assert [True] * after + [False] * (3 - after) == [step.written is not None for step in steps]
-
-
-async def test_cancelling_while_it_waits_for_another_try() -> None:
-    """Then nothing is on the wire."""
-    world, plan = case(VOLUME, _fails(Unavailable("no")))
-    task = asyncio.ensure_future(write(world, plan))
-    await world.clock.settle()
-    task.cancel()
-    await world.clock.settle()
-
-    assert task.cancelled()
-    assert (1, None) == (writes(world), plan.static[0].written)
-
-
-# -- volumes that are deleted with their claim (B-19) --------------------------------------------------------------------------
-
-
-def created(claim: Any, world: World, age_s: float) -> Any:
-    return claim.set({"metadata": {"creationTimestamp": seconds(world.clock.wall() - age_s)}})
-
-
-@pytest.mark.parametrize(
-    ("policy", "age_s", "ours", "now", "error"),
-    [
-        pytest.param("Delete", 0.0, None, U1.uid("u1"), None, id="young, and there"),
-        pytest.param("Delete", 0.0, None, None, "is not the one that was decided on any more", id="young, and gone"),
-        pytest.param(
-            "Delete", 0.0, None, U1.uid("new"), "is not the one that was decided on any more", id="young, and another"
-        ),
-        pytest.param(
-            "Delete", 0.0, None, U1.uid("u1").deleting(), "is not the one that was decided on any more", id="going"
-        ),
-        pytest.param("Delete", 5.0, None, None, None, id="not so young: it is not read"),
-        pytest.param("Retain", 0.0, None, None, None, id="a volume that stays: it is not read"),
-        pytest.param("Delete", 0.0, PARITY, None, None, id="parity"),
-        pytest.param("Delete", 0.0, KubestowArgs(pre_bind_live_check="none"), None, None, id="switched off"),
-    ],
-)
-async def test_claims_of_volumes_that_go_with_them(
-    policy: str, age_s: float, ours: KubestowArgs | None, now: Any, error: str | None
-) -> None:
-    """B-19 A volume that the PV controller deletes is given only to a claim that is surely there."""
-    world = World(ours=ours)
-    world.show(created(U1, world, age_s), A.reclaim(policy))
-    plan = written(world, "u1")
-    world.writer.claims = {} if now is None else {"default/u1": now.typed()}
-    ended = await world.ends(write(world, plan))
-
-    assert (error is None) is (ended.error is None)
-    if error is not None:
-        assert f'persistentvolumeclaim "u1" {error}' == str(ended.error)
-        assert 0 == writes(world)
-
-
-async def test_the_read_before_it_is_tried_again() -> None:
-    """B-19 A busy server is waited for, as for a write."""
-    world = World()
-    world.show(created(U1, world, 0.0), A.reclaim("Delete"))
-    plan = written(world, "u1")
-    errors: list[ApiError] = [Unavailable("no"), Ambiguous("lost")]
-
-    def on_read() -> None:
-        if errors:
-            raise errors.pop(0)
-
-    world.writer.on_read = on_read
-    ended = await world.ends(write(world, plan))
-
-    assert (None, 1, []) == (ended.error, writes(world), errors)
-
-
-# -- pods that share a claim (B-15) ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("things", "claim"), [((U1, A), "u1"), ((a_claim("e", "1Gi", "D"),), "e")], ids=["a volume", "a node"]
-)
-async def test_ten_pods_with_one_claim(things: Any, claim: str) -> None:
-    """B-15 All of them get through, whatever the order of their writes; upstream has nine conflicts."""
-    world = World(*things)
-    plans = [world.plan(using(f"p{at}", claim)) for at in range(10)]
-
-    def stale(obj: Any, _: Any) -> None:
-        held: Any = world.writer.volumes if obj.key == "a" else world.writer.claims
-        if held[obj.key].metadata.resource_version != obj.metadata.resource_version:
-            raise Conflict(CHANGED.format(obj.key))
-
-    world.writer.on_prebind, world.writer.on_select = stale, stale
-    both = asyncio.gather(*(write(world, plan) for plan in plans))
-
-    async def all_of_them() -> None:
-        await both
-
-    ended = await world.ends(all_of_them())
-    assert ended.error is None
-    assert 10 >= writes(world)
-    version = (world.writer.volumes.get("a") or world.writer.claims["default/e"]).metadata.resource_version
-    assert str(world.writer.newest) == version

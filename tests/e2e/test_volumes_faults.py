@@ -1,0 +1,184 @@
+"""Volumes behind a proxy that breaks what can break: others write in between, answers are lost, permissions, SIGKILL."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Final
+
+import aiohttp
+import pytest
+
+from scheduler.testing.apiserver import Fault
+from scheduler.testing.apiserver.faults import Request
+from scheduler.testing.builders import Builder
+from scheduler.testing.volumebuilders import a_claim, a_class, a_pv
+from tests.e2e.cluster import Json
+from tests.e2e.controlplane.harness import scheduler_config
+from tests.e2e.faultproxy import FaultProxy
+from tests.e2e.stage import ALL, VOLUMES, Stage
+from tests.e2e.storage import DRIVER, World, selected_node
+from tests.e2e.test_volumes_bursts import each_volume_is_used_once
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
+
+PROVISIONED: Final = a_class("d", DRIVER)
+WAITING: Final = a_class("w")
+PATCH_VOLUME: Final[Json] = {"verb": "patch", "resource": "persistentvolumes"}
+PATCH_CLAIM: Final[Json] = {"verb": "patch", "resource": "persistentvolumeclaims"}
+CLAIMS: Final = 10
+FOR_EVER_S: Final = 3600
+
+
+@pytest.fixture
+async def stage(world: World) -> AsyncIterator[Stage]:
+    """A proxy; the world's pods are for a scheduler of this name behind it."""
+    world.scheduler = f"kubestow-{world.name}"
+    async with world.plane.client() as admin, aiohttp.ClientSession() as http, FaultProxy(world.plane) as proxy:
+        yield Stage(world.plane, proxy, admin, http)
+
+
+@contextlib.asynccontextmanager
+async def running(world: World, stage: Stage, *, token: str = "") -> AsyncIterator[None]:
+    """The daemon for the world's pods."""
+    with stage.daemon(token, config=scheduler_config(world.scheduler), name=world.scheduler) as server:
+        world.server = server
+        yield
+
+
+async def one_of_each(world: World) -> None:
+    """A pod on n1 with a claim that finds a volume and one that is provisioned."""
+    await world.make(WAITING, PROVISIONED, a_pv("a", "1Gi", "w").on("n1"))
+    await world.make(a_claim("static", "1Gi", "w"), a_claim("dynamic", "1Gi", "d"))
+    await world.make(world.pod("p", "static", "dynamic"))
+
+
+async def is_not_told_of_failures(world: World, *pods: str) -> None:
+    for name in pods:
+        reasons = {event["reason"] for event in await world.cluster.events(name)}
+        assert "FailedScheduling" not in reasons
+
+
+async def test_e18_somebody_labels_what_is_about_to_be_written(world: World, stage: Stage) -> None:
+    """B-2: the server refuses the first write of volume and claim, and nobody sees anything of it."""
+    stage.proxy.add(Fault(**PATCH_VOLUME), Fault(**PATCH_CLAIM))
+
+    async def label(request: Request) -> None:
+        kind = "PersistentVolume" if request.resource == "persistentvolumes" else "PersistentVolumeClaim"
+        name = request.name.removesuffix(f"-{world.name}")
+        await world.merge(kind, name, {"metadata": {"labels": {"written": "meanwhile"}}})
+
+    stage.proxy.meanwhile = label
+    async with running(world, stage), world.provisioner():
+        await world.make(world.node("n1"))
+        await one_of_each(world)
+
+        assert await world.bound("p") == ["n1"]
+    assert [rule.hits for rule in stage.proxy.faults.rules] == [1, 1]
+    for resource in ("persistentvolumes", "persistentvolumeclaims"):
+        assert stage.proxy.seen[f"patch {resource} 409"] == 1
+        assert stage.proxy.seen[f"patch {resource} 200"] == 1
+    assert (await world.volume("a"))["metadata"]["labels"] == {"written": "meanwhile"}
+    await is_not_told_of_failures(world, "p")
+
+
+async def test_somebody_takes_the_volume_that_is_about_to_be_written(world: World, stage: Stage) -> None:
+    """Nothing is forced: it is theirs, and the pod gets another one."""
+    stage.proxy.add(Fault(**PATCH_VOLUME))
+
+    async def take(request: Request) -> None:
+        reference = {"kind": "PersistentVolumeClaim", "apiVersion": "v1", "namespace": world.name, "name": "theirs"}
+        name = request.name.removesuffix(f"-{world.name}")
+        await world.merge("PersistentVolume", name, {"spec": {"claimRef": reference}})
+
+    stage.proxy.meanwhile = take
+    volumes = [a_pv(name, "1Gi", "w").on("n1") for name in "ab"]
+    async with running(world, stage):
+        await world.make(world.node("n1"), WAITING, *volumes, a_claim("c", "1Gi", "w"))
+        await world.make(world.pod("p", "c"))
+
+        assert await world.bound("p") == ["n1"]
+    references = [volume["spec"]["claimRef"]["name"] for volume in await world.all("PersistentVolume")]
+    assert sorted(references) == ["c", "theirs"]
+
+
+LOST: Final[dict[str, list[Fault]]] = {
+    "the answers are lost": [Fault(**PATCH_VOLUME, reset="after"), Fault(**PATCH_CLAIM, reset="after")],
+    "the requests are lost": [Fault(**PATCH_VOLUME, reset="before"), Fault(**PATCH_CLAIM, reset="before")],
+    "the server is too busy, 429": [Fault(**PATCH_VOLUME, status=429), Fault(**PATCH_CLAIM, status=429)],
+    "the server fails, 500": [Fault(**PATCH_VOLUME, status=500), Fault(**PATCH_CLAIM, status=500)],
+}
+
+
+@pytest.mark.parametrize("faults", LOST.values(), ids=LOST.keys())
+async def test_writes_that_fail_for_a_moment(world: World, stage: Stage, faults: list[Fault]) -> None:
+    """Bound in the first attempt all the same."""
+    for fault in faults:
+        fault.hits = 0
+    stage.proxy.add(*faults)
+    async with running(world, stage), world.provisioner():
+        await world.make(world.node("n1"))
+        await one_of_each(world)
+
+        assert await world.bound("p") == ["n1"]
+    assert [fault.hits for fault in faults] == [1, 1]
+    await is_not_told_of_failures(world, "p")
+
+
+async def test_the_permissions_that_volumes_need_are_enough(world: World, stage: Stage) -> None:
+    """Without them pods with bound claims are bound, and the others say what is missing until it is given."""
+    token = await stage.account()
+    await stage.permit(ALL - VOLUMES | {rule for rule in VOLUMES if rule.verb == "get"})
+    await world.make(world.node("n1"), a_class("i").immediate(), a_pv("ready", "1Gi", "i").on("n1"))
+    await world.make(a_claim("ready", "1Gi", "i"))
+    await world.phase("PersistentVolumeClaim", "ready", "Bound")
+    async with running(world, stage, token=token), world.provisioner():
+        await world.make(world.pod("q", "ready"))
+        await one_of_each(world)
+        assert await world.bound("q") == ["n1"]
+        words = 'cannot patch resource "persistentvolumes"'
+        await world.refused("p", words, reason="SchedulerError")
+        assert selected_node(await world.claim("dynamic")) == ""
+        await stage.permit(ALL)
+
+        assert await world.bound("p") == ["n1"]
+
+
+async def test_killed_in_the_middle_of_plans(world: World, stage: Stage) -> None:
+    """Some volumes and claims are written, others not; the next daemon finishes every plan, with what is written."""
+    things: list[Builder[object]] = [WAITING, PROVISIONED]
+    things += [a_pv(f"v-{i}", "1Gi", "w").on(f"n{i % 2}") for i in range(CLAIMS)]
+    for i in range(CLAIMS):
+        things += [a_claim(f"static-{i}", "1Gi", "w"), a_claim(f"dynamic-{i}", "1Gi", "d")]
+    await world.make(world.node("n0"), world.node("n1"), *things)
+    stage.proxy.add(
+        Fault(**PATCH_VOLUME, times=6),
+        Fault(**PATCH_VOLUME, delay_s=FOR_EVER_S, times=None),
+        Fault(**PATCH_CLAIM, times=3),
+        Fault(**PATCH_CLAIM, delay_s=FOR_EVER_S, times=None),
+    )
+    names = [f"p-{i}" for i in range(CLAIMS)]
+    async with world.provisioner(delay_s=0.2) as provisioner:
+        async with running(world, stage):
+            await world.make(*(world.pod(n, f"static-{i}", f"dynamic-{i}") for i, n in enumerate(names)))
+
+            async def is_half_done() -> bool:
+                claims = [await world.claim(f"dynamic-{i}") for i in range(CLAIMS)]
+                return sum(bool(selected_node(claim)) for claim in claims) == 3
+
+            await world.until(is_half_done, "three selected nodes")
+            world.server.kill()
+        volumes = {v["metadata"]["name"]: v["spec"].get("claimRef", {}).get("uid") for v in await all_static(world)}
+        assert sum(map(bool, volumes.values())) == 6
+        stage.proxy.faults.clear()
+        async with running(world, stage):
+            await world.bound(*names)
+        assert len(provisioner.calls) == CLAIMS
+    await each_volume_is_used_once(world)
+    after = {v["metadata"]["name"]: v["spec"].get("claimRef", {}).get("uid") for v in await all_static(world)}
+    assert {name: uid for name, uid in volumes.items() if uid}.items() <= after.items()
+
+
+async def all_static(world: World) -> list[Json]:
+    found = await world.all("PersistentVolume")
+    return [volume for volume in found if not volume["metadata"]["name"].startswith("pvc-")]

@@ -1,0 +1,250 @@
+"""What was decided is undone while a pod waits for its volumes: refused, deleted, too late (docs/spec/volumes.md §6.5, E14–E17)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import pytest
+
+from scheduler.core.volumes import SELECTED_NODE
+from scheduler.testing.volumebuilders import a_claim, a_class, a_csi_driver, a_pv
+from tests.e2e.cluster import Json
+from tests.e2e.controlplane.harness import scheduler_config
+from tests.e2e.controlplane.process import Server
+from tests.e2e.daemon import daemon
+from tests.e2e.provisioner import Call
+from tests.e2e.storage import DRIVER, GI, StoragePlane, World, selected_node, together
+from tests.e2e.test_volumes import NO_SPACE, NODE_CONFLICT
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
+
+PROVISIONED: Final = a_class("d", DRIVER)
+TRACKED: Final = a_csi_driver(DRIVER).tracks_capacity()
+IN_A_HURRY: Final = "kubestow-in-a-hurry"
+FAILED: Final = "SchedulerError"
+
+
+async def test_e14_a_provisioner_gives_the_claim_back_once(world: World) -> None:
+    """The pod is told, tried again, and bound where the next volume is made."""
+    await world.make(world.node("n1"), world.node("n2"), PROVISIONED, a_claim("c", "1Gi", "d"))
+    async with world.provisioner(refuses=lambda call: call.number == 1) as provisioner:
+        await world.make(world.pod("p", "c"))
+
+        (node,) = await world.bound("p")
+    assert len(provisioner.taken_back) == 1
+    assert provisioner.calls[-1].node == world.own(node)
+    assert await world.told("Pod", "p", "FailedScheduling", "binding volumes: ")
+
+
+async def test_e14_a_provisioner_whose_capacity_is_wrong(world: World) -> None:
+    """Where there is no room although it was published, nothing is made; the pod goes where the next publication says."""
+    await world.make(world.node("n1"), world.node("n2"), PROVISIONED, TRACKED, a_claim("c", "5Gi", "d"))
+    async with world.provisioner(room={"n1": 6 * GI, "n2": 0}, publishes_every_s=0) as provisioner:
+        assert provisioner.space is not None
+        provisioner.space.size_bytes |= {world.own("n1"): 0, world.own("n2"): 6 * GI}
+        await world.make(world.pod("p", "c"))
+        await world.told("Pod", "p", "FailedScheduling", "binding volumes: ")
+        await provisioner.publish()
+
+        assert await world.bound("p") == ["n2"]
+    assert {call.node for call in provisioner.taken_back} == {world.own("n1")}
+    assert provisioner.space.overdrawn() == []
+
+
+async def test_e15_the_second_of_two_claims_fails(world: World) -> None:
+    """The first has its volume on n1, so the room for the second is kept there against all others until it is made."""
+    await world.make(world.node("n1"), world.node("n2"), PROVISIONED, TRACKED)
+    await world.make(*(a_claim(name, "3Gi", "d") for name in ("first", "second", "other")))
+    is_repaired = asyncio.Event()
+
+    def refuses(call: Call) -> bool:
+        return call.claim == "second" and not is_repaired.is_set()
+
+    async with world.provisioner(room={"n1": 6 * GI}, publishes_every_s=0, refuses=refuses) as provisioner:
+        await world.make(world.pod("p", "first", "second"))
+        await world.phase("PersistentVolumeClaim", "first", "Bound")
+
+        async def given_back() -> bool:
+            return bool(provisioner.taken_back)
+
+        await world.until(given_back, "a claim that was given back")
+        await world.make(world.pod("q", "other"))
+        await world.refused("q", NO_SPACE)
+        is_repaired.set()
+        assert await world.bound("p") == ["n1"]
+        await world.refused("q", NO_SPACE)
+        assert {call.claim for call in provisioner.calls} == {"first", "second"}
+
+
+async def test_a_pod_whose_volumes_are_on_different_nodes_learns_which(world: World) -> None:
+    """B-6: pod and claims are told at once, for no node will ever do."""
+    static = a_class("i").immediate()
+    volumes = [a_pv("a", "1Gi", "i").on("n1").claimed_by("c"), a_pv("b", "1Gi", "i").on("n2").claimed_by("e")]
+    await world.make(world.node("n1"), world.node("n2"), static, *volumes, *(a_claim(n, "1Gi", "i") for n in "ce"))
+    for claim in "ce":
+        await world.phase("PersistentVolumeClaim", claim, "Bound")
+    await world.make(world.pod("p", "c", "e"))
+
+    await world.refused("p", NODE_CONFLICT)
+    words = [f'claim "c" on {world.own("n1")}', f'claim "e" on {world.own("n2")}']
+    await world.told("Pod", "p", "VolumesTieToNodes", *words)
+    for claim in "ce":
+        await world.told("PersistentVolumeClaim", claim, "VolumesTieToNodes", *words)
+
+
+async def test_e16_the_node_goes_before_the_volume_is_made(world: World) -> None:
+    """The wait ends at once; what we selected is taken back after a moment, and another node is chosen (B-6b)."""
+    await world.make(world.node("n1"), PROVISIONED, a_claim("c", "1Gi", "d"))
+    await world.make(world.pod("p", "c"))
+    await world.selected("c", "n1")
+    await world.make(world.node("n2"))
+    await world.delete("Node", "n1")
+
+    await world.told("Pod", "p", "FailedScheduling", f'failed to get node "{world.own("n1")}"')
+    await world.selected("c", "n2")
+    await world.told("PersistentVolumeClaim", "c", "SelectedNodeCleared", world.own("n1"))
+    async with world.provisioner():
+        assert await world.bound("p") == ["n2"]
+
+
+async def test_e16_what_kube_scheduler_selected_is_named_and_left(theirs: World) -> None:
+    """We do not undo what others wrote, and say whose it is."""
+    await theirs.make(theirs.node("n1"), PROVISIONED, a_claim("c", "1Gi", "d"))
+    await theirs.make(theirs.pod("p", "c"))
+    await theirs.selected("c", "n1")
+    await theirs.in_flight("d", GI)
+    await theirs.delete("Node", "n1")
+
+    await theirs.told("PersistentVolumeClaim", "c", "StaleSelectedNode", theirs.own("n1"), "kube-scheduler")
+    assert selected_node(await theirs.claim("c")) == theirs.own("n1")
+
+
+async def test_e17_the_pod_goes_while_it_waits(world: World) -> None:
+    """A pod of the same name takes its place, and the same claim, without waiting for the first (B-5)."""
+    await world.make(world.node("n1"), PROVISIONED, a_claim("c", "1Gi", "d"))
+    await world.make(world.pod("p", "c"))
+    await world.selected("c", "n1")
+    await world.delete("Pod", "p")
+    await world.make(world.pod("p", "c"))
+    async with world.provisioner() as provisioner:
+        assert await world.bound("p") == ["n1"]
+    assert len(provisioner.calls) == 1
+
+
+async def test_the_pod_goes_while_it_waits_and_a_free_volume_is_free_for_others(world: World) -> None:
+    """One claim has a volume and one is never provisioned; another pod gets what the first one did not take."""
+    await world.make(world.node("n1"), PROVISIONED, a_class("w"), a_pv("a", "1Gi", "w").on("n1"))
+    await world.make(*(a_claim(name, "1Gi", "w") for name in ("c", "next")), a_claim("e", "1Gi", "d"))
+    await world.make(world.pod("p", "c", "e"))
+    await world.phase("PersistentVolumeClaim", "c", "Bound")
+    await world.delete("Pod", "p")
+    await world.make(world.pod("q", "next"))
+    await world.refused("q")
+    await world.make(a_pv("b", "1Gi", "w").on("n1"))
+    assert await world.bound("q") == ["n1"]
+
+
+@dataclass(frozen=True)
+class End:
+    """How a wait ends for pod p on node n1: what somebody does once c, which is static, is bound and e is selected."""
+
+    says: str
+    """The binding failure, in the words of both schedulers; `{}` stands for the world's name."""
+    delete: tuple[str, str] | None = None
+    patch: tuple[str, str, Json] | None = None
+    unprotect: bool = False
+    """It goes although others use it."""
+
+
+ENDS: Final[dict[str, End]] = {
+    "the selection is taken back": End(
+        'provisioning failed for PVC "e"',
+        patch=("PersistentVolumeClaim", "e", {"metadata": {"annotations": {SELECTED_NODE: None}}}),
+    ),
+    "no annotation is left": End(
+        'selectedNode annotation reset for PVC "e"',
+        patch=("PersistentVolumeClaim", "e", {"metadata": {"annotations": None}}),
+    ),
+    "the node goes": End('failed to get node "n1-{}": node "n1-{}" not found', delete=("Node", "n1")),
+    "the node loses the label that the volume asks for": End(
+        'pv "a-{}" node affinity doesn\'t match node "n1-{}": no matching NodeSelectorTerms',
+        patch=("Node", "n1", {"metadata": {"labels": {"rack": "r2"}}}),
+    ),
+    "the claim that is to be provisioned goes": End(
+        'failed to check provisioning pvc: persistentvolumeclaims "{}/e" not found',
+        delete=("PersistentVolumeClaim", "e"),
+    ),
+    "the claim that has its volume goes": End(
+        'failed to check binding: persistentvolumeclaims "{}/c" not found', delete=("PersistentVolumeClaim", "c")
+    ),
+    "the volume goes": End(
+        'failed to check binding: persistentvolumes "a-{}" not found', delete=("PersistentVolume", "a"), unprotect=True
+    ),
+}
+
+
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS.keys())
+async def test_how_a_wait_ends(world: World, theirs: World, end: End) -> None:
+    """With the same words as kube-scheduler's."""
+
+    async def scenario(world: World) -> None:
+        volume = a_pv("a", "1Gi", "w").where("rack", "r1")
+        await world.make(world.node("n1", labels={"rack": "r1"}), PROVISIONED, a_class("w"), volume)
+        await world.make(a_claim("c", "1Gi", "w"), a_claim("e", "1Gi", "d"), world.pod("p", "c", "e"))
+        await world.phase("PersistentVolumeClaim", "c", "Bound")
+        await world.selected("e", "n1")
+        if end.patch is not None:
+            kind, name, patch = end.patch
+            await world.merge(kind, name, patch)
+        if end.delete is not None:
+            await world.delete(*end.delete)
+        if end.delete is not None and end.unprotect:
+            await world.merge(*end.delete, {"metadata": {"finalizers": None}})
+        told = 'running PreBind plugin "VolumeBinding": binding volumes: ' + end.says.replace("{}", world.name)
+        assert await world.told("Pod", "p", "FailedScheduling", told) == told
+
+    await together(scenario, world, theirs)
+
+
+async def test_a_new_claim_in_place_of_one_that_a_pod_waited_for(world: World) -> None:
+    """It gets a volume of its own."""
+    await world.make(world.node("n1"), PROVISIONED, a_claim("c", "1Gi", "d"))
+    await world.make(world.pod("p", "c"))
+    await world.selected("c", "n1")
+    await world.delete("PersistentVolumeClaim", "c")
+    await world.until(lambda: _gone(world, "c"), "the end of the claim")
+    await world.make(a_claim("c", "1Gi", "d"))
+    async with world.provisioner():
+        assert await world.bound("p") == ["n1"]
+
+
+async def _gone(world: World, claim: str) -> bool:
+    return await world.get("PersistentVolumeClaim", claim) is None
+
+
+@pytest.fixture(scope="module")
+def in_a_hurry(storage_plane: StoragePlane) -> Iterator[Server]:
+    """A daemon that waits for two seconds."""
+    config = scheduler_config(IN_A_HURRY)
+    arguments = {"name": "VolumeBinding", "args": {"bindTimeoutSeconds": 2}}
+    ours = {"name": "Kubestow", "args": {"clearStaleSelectedNode": "none"}}  # the other daemon looks after them
+    config["profiles"] = [{"schedulerName": IN_A_HURRY, "pluginConfig": [arguments, ours]}]
+    with daemon(storage_plane.plane, config=config, flags=["--secure-port=0"], name=IN_A_HURRY) as server:
+        yield server
+
+
+async def test_a_provisioner_that_takes_too_long(world: World, in_a_hurry: Server) -> None:
+    """The pod is told that the time is over, and tried again with the same node."""
+    world.scheduler, world.server = IN_A_HURRY, in_a_hurry
+    await world.make(world.node("n1"), world.node("n2"), PROVISIONED, a_claim("c", "1Gi", "d"))
+    await world.make(world.pod("p", "c"))
+
+    await world.refused("p", "binding volumes: context deadline exceeded", reason=FAILED)
+    chosen = selected_node(await world.claim("c"))
+    async with world.provisioner() as provisioner:
+        (node,) = await world.bound("p")
+    assert world.own(node) == chosen
+    assert len(provisioner.calls) == 1

@@ -1,0 +1,239 @@
+"""What users are told beyond a reason: slow bindings, odd volumes, objects that cannot be read (B-20, B-21, B-25)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+import structlog.testing
+
+from scheduler.core.decode import Broken
+from scheduler.core.deltas import Delta
+from scheduler.core.meta import Metadata
+from scheduler.core.verdicts import Code, Rejection
+from scheduler.testing.ports import Noted
+from scheduler.testing.volumebuilders import a_capacity, a_claim, a_class, a_pv
+from tests.unit.plugins.volumebinding.world import (
+    BND,
+    D1,
+    IMM,
+    PARITY,
+    PB,
+    U1,
+    UNBOUND_IMMEDIATE,
+    A,
+    World,
+    tracking,
+    using,
+)
+
+# -- bindings that take long -------------------------------------------------------------------------------------------
+
+FOR_A = 'claim "u1" waits for the PV controller to bind it to volume "a"'
+FOR_P = 'claim "d1" waits for P to provision it for node "n1"'
+
+
+def slow(kind: str, after_s: int, *waits: str) -> Noted:
+    note = f"volumes are not bound after {after_s} s: {'; '.join(waits)}"
+    return Noted("default/p", kind, "WaitForVolumeBinding", "Binding", note)
+
+
+@pytest.mark.parametrize("ours", [None, PARITY], ids=["ours", "parity"])
+async def test_b21_a_slow_binding_says_what_it_waits_for(ours: Any) -> None:
+    """B-21 After 30, 60 and 300 seconds; what is bound by then is not named."""
+    world = World(U1, A, D1, ours=ours)
+    task = asyncio.ensure_future(world.binder.bind(world.plan(using("p", "u1", "d1"))))
+    await world.clock.advance(29.9)
+    before = list(world.recorder.events)
+    await world.clock.advance(20.0)
+    world.relay()
+    world.show(A.claimed_by("u1", uid="u1").phase("Bound"), U1.bound_to("a"))
+    await world.clock.advance(400.0)
+    task.cancel()
+    await world.clock.settle()
+
+    assert [] == before
+    assert [slow("Normal", 30, FOR_A, FOR_P), slow("Normal", 60, FOR_P), slow("Warning", 300, FOR_P)] == (
+        world.recorder.events
+    )
+    assert [30, 60, 300] == world.metrics.long
+
+
+async def test_b21_a_binding_in_time_says_nothing() -> None:
+    """B-21 Nor does one that ends at the very moment."""
+    world = World(U1, A)
+    task = asyncio.ensure_future(world.binder.bind(world.plan(using("p", "u1"))))
+    await world.clock.advance(29.5)
+    world.relay()
+    world.show(A.claimed_by("u1", uid="u1").phase("Bound"), U1.bound_to("a"))
+    await world.clock.advance(1.0)
+
+    assert task.done()
+    assert ([], []) == (world.recorder.events, world.metrics.long)
+
+
+async def test_b21_a_class_that_went_meanwhile() -> None:
+    """B-21 Then nobody is waited for."""
+    world = World(D1)
+    task = asyncio.ensure_future(world.binder.bind(world.plan(using("p", "d1"))))
+    await world.clock.settle()
+    world.relay()
+    world.withdraw("StorageClass", "D")
+    await world.clock.advance(30.0)
+    task.cancel()
+
+    assert 'claim "d1" waits for nobody (its class is gone) to provision it for node "n1"' in (
+        world.recorder.events[0].note
+    )
+
+
+# -- volumes that are meant for a claim -----------------------------------------------------------------------------------
+
+
+def notes(world: World) -> list[tuple[str, str]]:
+    assert all(event.reason == "PreBoundVolume" and event.type_ == "Warning" for event in world.recorder.events)
+    return [(event.pod, event.note) for event in world.recorder.events]
+
+
+ODD = "pre-bound PV m has class X, claim wants W"
+SEVERAL = "PVs m, n are all pre-bound to claim u1"
+
+
+@pytest.mark.parametrize(
+    ("volumes", "note"),
+    [
+        pytest.param([a_pv("m", "1G", "X").claimed_by("u1")], ODD, id="another class"),
+        pytest.param([a_pv("m", "1G", "W").legacy_class("X").claimed_by("u1")], ODD, id="the annotation's class"),
+        pytest.param(
+            [a_pv("m", "1G", "W").claimed_by("u1"), a_pv("n", "1G", "W").claimed_by("u1")], SEVERAL, id="two of them"
+        ),
+        pytest.param(
+            [a_pv("m", "1G", "X").claimed_by("u1"), a_pv("n", "1G", "W").claimed_by("u1")],
+            f"{ODD}; {SEVERAL}",
+            id="two of them, one of another class",
+        ),
+        pytest.param([a_pv("m", "1G", "W").claimed_by("u1")], None, id="as it should be"),
+        pytest.param([a_pv("m", "1G", "X").claimed_by("u1", uid="old")], None, id="meant for another of that name"),
+        pytest.param([a_pv("m", "1G", "X").claimed_by("u2")], None, id="meant for another claim"),
+    ],
+)
+def test_b25_odd_volumes_are_told_once(volumes: list[Any], note: str | None) -> None:
+    """B-25 To the pod's user and the claim's; another claim of that name is told anew."""
+    world = World(U1, *volumes)
+    for name in ("p", "p", "q"):
+        world.pre_filtered(using(name, "u1"))
+
+    once = [] if note is None else [("default/p", note), ("default/u1", note)]
+    assert once == notes(world)
+    world.show(U1.uid("new"))
+    world.pre_filtered(using("p", "u1"))
+    assert 2 * once == notes(world)
+
+
+# -- what nobody can read ---------------------------------------------------------------------------------------------------
+
+
+def broken(world: World, kind: str, key: str, why: str) -> None:
+    """It changed, and cannot be read any more (or could not be from the first)."""
+    namespace, _, name = key.rpartition("/")
+    bad = Broken(kind=kind, metadata=Metadata(name=name, namespace=namespace), why=why)
+    old = world._shown.get((kind, key))
+    world.storage.handlers()[kind](Delta(old, bad))
+    world._shown[kind, key] = bad
+
+
+WHY = "'many' is not a quantity - at `$.spec.capacity[...]`"
+
+
+@pytest.mark.parametrize(
+    ("claim", "kind", "key", "text"),
+    [
+        pytest.param("bnd", "PersistentVolume", "pb", f'persistentvolume "pb" cannot be read: {WHY}', id="its volume"),
+        pytest.param(
+            "bnd", "PersistentVolumeClaim", "default/bnd", f'persistentvolumeclaim "bnd" cannot be read: {WHY}', id="it"
+        ),
+        pytest.param("u1", "StorageClass", "W", f'storageclass "W" cannot be read: {WHY}', id="its class"),
+        pytest.param("i", "StorageClass", "I", f'storageclass "I" cannot be read: {WHY}', id="its immediate class"),
+        pytest.param("i", "StorageClass", "W", UNBOUND_IMMEDIATE, id="another class"),
+        pytest.param("u1", "PersistentVolume", "pb", None, id="another claim's volume"),
+    ],
+)
+def test_what_cannot_be_read_is_named(claim: str, kind: str, key: str, text: str | None) -> None:
+    """The object and the field, whatever the nodes are; and nothing once it can be read again."""
+    world = World(U1, IMM, BND, PB, A)
+    before = world.pre_filtered(using("p", claim))[1]
+    broken(world, kind, key, WHY)
+    no = world.pre_filtered(using("p", claim))[1]
+
+    if text is None:
+        assert no is None
+        return
+    assert isinstance(no, Rejection)
+    assert (Code.UNRESOLVABLE, text) == (no.code, no.message)
+    shown = {"PersistentVolume": PB, "PersistentVolumeClaim": BND, "StorageClass": a_class("W")}[kind]
+    if key != "I":
+        world.show(shown)
+        assert before == world.pre_filtered(using("p", claim))[1]
+
+
+def test_a_broken_volume_is_nobodys() -> None:
+    """Free as it may be, no claim gets it; the others are served."""
+    world = World(U1, a_claim("u2", "1G", "W"), A, a_pv("z", "2G", "W").where("k", "n1"))
+    broken(world, "PersistentVolume", "z", WHY)
+
+    assert (("u1", "a"),) == world.decide(using("p", "u1")).static
+    assert {"n1", "n2"} == set(world.judged(using("p", "u1", "u2")))
+
+
+# -- why a claim found nothing ------------------------------------------------------------------------------------------------
+
+
+def logged(world: World, *claims: str) -> list[dict[str, Any]]:
+    with structlog.testing.capture_logs() as lines:
+        world.judged(using("p", *claims))
+    return [dict(line) for line in lines if line["event"] == "no node serves all claims of a pod"]
+
+
+def test_b20_numbers_for_the_log() -> None:
+    """B-20 Which claim, of which class, how large, and what the volumes of its class lack."""
+    world = World(
+        a_claim("c", "2G", "W").matching({"tier": "a"}),
+        a_pv("far", "2G", "W").label("tier", "a").where("k", "n9"),
+        a_pv("small", "1G", "W").label("tier", "a"),
+        a_pv("block", "2G", "W").volume_mode("Block"),
+        a_pv("gold", "2G", "W").attributes_class("gold"),
+        a_pv("going", "2G", "W").deleting(),
+        a_pv("used", "2G", "W").claimed_by("x", uid="x").phase("Bound"),
+        a_pv("meant", "3G", "W").claimed_by("c").where("k", "n9"),
+        a_pv("left", "2G", "W").phase("Released"),
+        a_pv("plain", "2G", "W"),
+        a_pv("read", "2G", "W").label("tier", "a").modes("ReadOnlyMany"),
+        a_pv("elsewhere", "2G", "X"),
+    )
+    (line,) = logged(world, "c")
+    each_once = ("fitting", "too small", "other mode", "other attributes", "deleting", "taken", "meant for it")
+    also_once = ("not available", "not selected", "lacking an access mode")
+
+    assert ("default/c", "W", 2 * 10**9, None) == tuple(
+        line[key] for key in ("claim", "storageClass", "bytes", "selectedNode")
+    )
+    assert dict.fromkeys((*each_once, *also_once), 1) == line["volumes"]
+    assert ("kubernetes.io/no-provisioner", 0, None) == tuple(
+        line[key] for key in ("provisioner", "capacityObjects", "largestBytes")
+    )
+
+
+def test_b20_of_every_claim_and_its_pools() -> None:
+    """B-20 The pod is refused as a whole: which claim it was is for the reader to see."""
+    world = World(D1, U1, *tracking(True), a_capacity("o", "D", "1Mi").everywhere(), a_capacity("p", "D", "2Mi"))
+    of_d, of_u = logged(world, "d1", "u1")
+
+    assert ("P", 2, 2 * 2**20) == (of_d["provisioner"], of_d["capacityObjects"], of_d["largestBytes"])
+    assert ("default/u1", {}) == (of_u["claim"], of_u["volumes"])
+
+
+def test_b20_nothing_while_a_node_is_left() -> None:
+    """B-20 Nor for claims that are bound."""
+    assert [] == logged(World(U1, A), "u1")
+    assert [] == logged(World(BND, PB.set({"spec": {"nodeAffinity": None}}).where("k", "n9")), "bnd")

@@ -1,0 +1,195 @@
+"""Plans that are half written, cancelled, shared; and volumes that go with their claims: docs/spec/volumes.md §6.3, §12."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from scheduler.config.args import KubestowArgs
+from scheduler.core.errors import (
+    Ambiguous,
+    ApiError,
+    Conflict,
+    Forbidden,
+    Unavailable,
+)
+from scheduler.kube.timestamps import seconds
+from scheduler.testing.volumebuilders import a_claim
+from tests.unit.plugins.volumebinding.world import D1, D2, PARITY, U1, U2, A, B, World, using
+from tests.unit.plugins.volumebinding.written import (
+    CHANGED,
+    CLAIM,
+    VOLUME,
+    Step,
+    case,
+    fails,
+    write,
+    writes,
+    written,
+)
+
+# -- half a plan -----------------------------------------------------------------------------------------------------------
+
+
+def seen_by_decisions(world: World) -> dict[str, str]:
+    """Volumes by the claim that decisions take them to be for, claims by their node."""
+    kept = world.cluster.volumes
+    volumes = {v.key: kept.volumes.need(v.key).spec.claim_ref for v in kept.volumes}
+    claims = {c.key: kept.claims.need(c.key).selected_node for c in kept.claims}
+    out = {key: ref.name for key, ref in volumes.items() if ref is not None}
+    return out | {key: node for key, node in claims.items() if node is not None}
+
+
+@pytest.mark.parametrize(
+    ("claims", "steps", "left", "sent"),
+    [
+        pytest.param(["u1", "u2"], {VOLUME: 1}, {"a": "u1"}, 2, id="U5 the second volume fails"),
+        pytest.param(["d1", "d2"], {CLAIM: 1}, {"default/d1": "n1"}, 2, id="U7 the second claim fails"),
+        pytest.param(
+            ["u1", "d1", "d2"], {CLAIM: 1}, {"a": "u1", "default/d1": "n1"}, 3, id="U8 the second claim fails, the volume is written"
+        ),
+        pytest.param(["u1", "d1"], {VOLUME: 0}, {}, 1, id="U9 the first volume fails: nothing else is sent"),
+    ],
+)  # fmt: skip
+async def test_half_a_plan(claims: list[str], steps: dict[str, int], left: dict[str, str], sent: int) -> None:
+    """What is written stays, and stays assumed until the watch shows it (B-17); the rest is given back."""
+    world = World(U1, U2, A, B, D1, D2)
+    made: dict[str, list[Step]] = {
+        kind: [*[lambda _: None] * good, fails(Forbidden("no"))] for kind, good in steps.items()
+    }
+    plan = written(world, *claims, steps=made)
+    ended = await world.ends(write(world, plan))
+    world.binder.revert(plan)
+
+    assert isinstance(ended.error, Forbidden)
+    assert (sent, left) == (writes(world), seen_by_decisions(world))
+    world.relay()
+    assert left == seen_by_decisions(world)
+
+
+@pytest.mark.parametrize("after", [1, 2, 3])
+async def test_cancelling_acts_between_writes(after: int) -> None:
+    """Whatever was sent is awaited to its answer, and kept; nothing more is sent."""
+    world = World(U1, A, U2, B, D1)
+    plan = written(world, "u1", "u2", "d1")
+    world.writer.write_hold = asyncio.Event()
+    task = asyncio.ensure_future(write(world, plan))
+    answered = 0
+    while answered < after - 1:
+        await world.clock.settle()
+        answered += 1
+        world.writer.write_hold.set()
+        while writes(world) < answered:
+            await asyncio.sleep(0)
+        world.writer.write_hold.clear()
+    await world.clock.settle()
+    task.cancel()
+    await world.clock.settle()
+
+    assert not task.done()
+    world.writer.write_hold.set()
+    await world.clock.settle()
+    assert task.cancelled()
+    assert after == writes(world)
+    steps: list[Any] = [*plan.static, *plan.dynamic]
+    assert [True] * after + [False] * (3 - after) == [step.written is not None for step in steps]
+
+
+async def test_cancelling_while_it_waits_for_another_try() -> None:
+    """Then nothing is on the wire."""
+    world, plan = case(VOLUME, fails(Unavailable("no")))
+    task = asyncio.ensure_future(write(world, plan))
+    await world.clock.settle()
+    task.cancel()
+    await world.clock.settle()
+
+    assert task.cancelled()
+    assert (1, None) == (writes(world), plan.static[0].written)
+
+
+# -- volumes that are deleted with their claim (B-19) --------------------------------------------------------------------------
+
+
+def created(claim: Any, world: World, age_s: float) -> Any:
+    return claim.set({"metadata": {"creationTimestamp": seconds(world.clock.wall() - age_s)}})
+
+
+@pytest.mark.parametrize(
+    ("policy", "age_s", "ours", "now", "error"),
+    [
+        pytest.param("Delete", 0.0, None, U1.uid("u1"), None, id="young, and there"),
+        pytest.param("Delete", 0.0, None, None, "is not the one that was decided on any more", id="young, and gone"),
+        pytest.param(
+            "Delete", 0.0, None, U1.uid("new"), "is not the one that was decided on any more", id="young, and another"
+        ),
+        pytest.param(
+            "Delete", 0.0, None, U1.uid("u1").deleting(), "is not the one that was decided on any more", id="going"
+        ),
+        pytest.param("Delete", 5.0, None, None, None, id="not so young: it is not read"),
+        pytest.param("Retain", 0.0, None, None, None, id="a volume that stays: it is not read"),
+        pytest.param("Delete", 0.0, PARITY, None, None, id="parity"),
+        pytest.param("Delete", 0.0, KubestowArgs(pre_bind_live_check="none"), None, None, id="switched off"),
+    ],
+)
+async def test_claims_of_volumes_that_go_with_them(
+    policy: str, age_s: float, ours: KubestowArgs | None, now: Any, error: str | None
+) -> None:
+    """B-19 A volume that the PV controller deletes is given only to a claim that is surely there."""
+    world = World(ours=ours)
+    world.show(created(U1, world, age_s), A.reclaim(policy))
+    plan = written(world, "u1")
+    world.writer.claims = {} if now is None else {"default/u1": now.typed()}
+    ended = await world.ends(write(world, plan))
+
+    assert (error is None) is (ended.error is None)
+    if error is not None:
+        assert f'persistentvolumeclaim "u1" {error}' == str(ended.error)
+        assert 0 == writes(world)
+
+
+async def test_the_read_before_it_is_tried_again() -> None:
+    """B-19 A busy server is waited for, as for a write."""
+    world = World()
+    world.show(created(U1, world, 0.0), A.reclaim("Delete"))
+    plan = written(world, "u1")
+    errors: list[ApiError] = [Unavailable("no"), Ambiguous("lost")]
+
+    def on_read() -> None:
+        if errors:
+            raise errors.pop(0)
+
+    world.writer.on_read = on_read
+    ended = await world.ends(write(world, plan))
+
+    assert (None, 1, []) == (ended.error, writes(world), errors)
+
+
+# -- pods that share a claim (B-15) ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("things", "claim"), [((U1, A), "u1"), ((a_claim("e", "1Gi", "D"),), "e")], ids=["a volume", "a node"]
+)
+async def test_ten_pods_with_one_claim(things: Any, claim: str) -> None:
+    """B-15 All of them get through, whatever the order of their writes; upstream has nine conflicts."""
+    world = World(*things)
+    plans = [world.plan(using(f"p{at}", claim)) for at in range(10)]
+
+    def stale(obj: Any, _: Any) -> None:
+        held: Any = world.writer.volumes if obj.key == "a" else world.writer.claims
+        if held[obj.key].metadata.resource_version != obj.metadata.resource_version:
+            raise Conflict(CHANGED.format(obj.key))
+
+    world.writer.on_prebind, world.writer.on_select = stale, stale
+    both = asyncio.gather(*(write(world, plan) for plan in plans))
+
+    async def all_of_them() -> None:
+        await both
+
+    ended = await world.ends(all_of_them())
+    assert ended.error is None
+    assert 10 >= writes(world)
+    version = (world.writer.volumes.get("a") or world.writer.claims["default/e"]).metadata.resource_version
+    assert str(world.writer.newest) == version
