@@ -19,6 +19,7 @@ from scheduler.core.decode import ObjectDecoder
 from scheduler.core.deltas import Delta
 from scheduler.core.errors import Forbidden, Unavailable
 from scheduler.core.storage import CSIStorageCapacity, StorageClass
+from scheduler.core.volumes import PersistentVolumeClaim
 from scheduler.kube.kinds import KINDS
 from scheduler.testing.builders import Builder
 from scheduler.testing.volumebuilders import (
@@ -92,6 +93,8 @@ def _fixed(of: Any) -> tuple[object, ...]:
             return of.provisioner, of.volume_binding_mode
         case CSIStorageCapacity():
             return of.storage_class_name, of.node_topology
+        case PersistentVolumeClaim():
+            return of.storage_class, of.spec.access_modes
     return ()
 
 

@@ -62,6 +62,7 @@ class CacheBinder:
             chance=handle.chance,
             metrics=handle.volume_metrics,
             check=self._waiter.check,
+            is_led=self._assumptions.is_led if self._follows_others else _nobody_leads,
             retries=ours.volume_write_retries,
             checks_live=ours.pre_bind_live_check == _CLAIMS,
         )
@@ -119,3 +120,7 @@ class CacheBinder:
         except VolumeError:
             self._metrics.stage_error(operation)
             raise
+
+
+def _nobody_leads(_claim_key: str, _uid: str) -> bool:
+    return False

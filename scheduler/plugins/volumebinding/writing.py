@@ -52,12 +52,13 @@ class VolumeWriter:
         chance: random.Random,
         metrics: VolumeMetrics,
         check: Callable[[Plan], object],
+        is_led: Callable[[str, str], bool],
         retries: int,
         checks_live: bool,
     ) -> None:
         """`check` raises VolumeError for a plan that nobody wants any more.
 
-        `retries` answers to conflicts, and of other failures as many as there is time for; 0 as upstream: none.
+        `is_led` tells of a claim's key and a pod's uid whether another pod's plan writes that claim (B-15). `retries` answers to conflicts, and of other failures as many as there is time for; 0 as upstream: none.
         """
         self._nodes = nodes
         self._volumes = volumes
@@ -66,6 +67,7 @@ class VolumeWriter:
         self._chance = chance
         self._metrics = metrics
         self._check = check
+        self._is_led = is_led
         self._retries = retries
         self._checks_live = checks_live
         self._room = asyncio.Semaphore(_WRITES_IN_FLIGHT)
@@ -76,7 +78,7 @@ class VolumeWriter:
             if static.is_dirty:
                 await self._pre_bind(static, plan, deadline)
         for dynamic in plan.dynamic:
-            if not self._is_selected(dynamic, plan):
+            if not self._is_selected(dynamic, plan) and not self._is_led(dynamic.claim.key, plan.pod.uid):
                 await self._select(dynamic, plan, deadline)
 
     def _is_selected(self, step: DynamicStep, plan: Plan) -> bool:

@@ -420,3 +420,20 @@ async def test_a_volume_that_is_ours_and_going() -> None:
 
     assert isinstance(ended.error, Conflict)
     assert ["persistentvolume a is being deleted"] == ended.error.__notes__
+
+
+@pytest.mark.parametrize(
+    ("ours", "selections"),
+    [
+        pytest.param(None, [("default/d1", "n1")], id="once"),
+        pytest.param(PARITY, [("default/d1", "n1")] * 2, id="twice with parity"),
+    ],
+)
+async def test_a_claim_that_two_pods_share_is_written(ours: Any, selections: Any) -> None:
+    """B-15 By who was first; the other one waits for it, though the watch does not show it yet."""
+    world = World(D1, ours=ours)
+    first, second = written(world, "d1"), world.plan(using("q", "d1"))
+    await write(world, first)
+    await write(world, second)
+
+    assert selections == world.writer.selections
