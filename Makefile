@@ -7,7 +7,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 BIN := .venv/bin
 INSTALLED := .venv/.installed-$(shell cat requirements/test.txt pyproject.toml | cksum | cut -d' ' -f1)
 
-.PHONY: help venv demo test unit unit-deciding unit-serving e2e parity check format lock
+.PHONY: help venv demo test unit unit-deciding unit-parity unit-serving e2e parity check format lock
 
 help: ## this list
 	@grep -hE '^[a-z0-9]+:.*##' Makefile | sed 's/:.*##/\t/'
@@ -27,11 +27,14 @@ demo: $(INSTALLED) ## the real daemon places the pods of examples/ on an embedde
 
 test: unit e2e ## all tests
 
-unit: $(INSTALLED) ## the tests that need nothing but Python; half of them wait for sockets, so both halves run at once
-	$(MAKE) --no-print-directory -j 2 --output-sync=target unit-deciding unit-serving
+unit: $(INSTALLED) ## the tests that need nothing but Python; some wait for sockets, so three parts run at once
+	$(MAKE) --no-print-directory -j 3 --output-sync=target unit-deciding unit-parity unit-serving
 
 unit-deciding:
-	$(BIN)/python -m pytest tests/unit tests/parity
+	$(BIN)/python -m pytest tests/unit
+
+unit-parity:
+	$(BIN)/python -m pytest tests/parity
 
 unit-serving:
 	$(BIN)/python -m pytest tests/integration

@@ -390,6 +390,8 @@ class Binder:
         assumed, held = binding.assumed, self._cluster.get(binding.assumed.uid)
         if held is None or held.node_name != assumed.node_name or self._cluster.is_assumed(assumed.uid):
             return False
+        if binding.is_preparing:  # somebody else bound it: what was to come before will not come any more
+            self._runners[binding.profile.name].unreserve(binding.state, assumed)
         self._succeeded(binding)
         return True
 

@@ -64,6 +64,10 @@ class Volumes:
         self.attachments: dict[str, VolumeAttachment] = {}
         self.broken: dict[tuple[str, str], Broken] = {}
         """Kind and key → what could not be read: it counts as absent, but can be named."""
+        self.holders: dict[tuple[str, str, str], dict[str, None]] = {}
+        """Kind, key and version of what is assumed → the pods, of whatever profile, that count on it."""
+        self.under_way: dict[str, dict[str, None]] = {}
+        """Claim → the pods whose plans work on it, the first to begin first."""
         self.given_back: dict[tuple[str, str], None] = {}
         """Kind and key of what was assumed and is not to be written any more, until somebody tells the waiting pods."""
         self.attached = Attached(nodes, self)

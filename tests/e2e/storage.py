@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -16,7 +16,7 @@ from typing import Any, Final
 from aiohttp import ClientSession
 
 from scheduler.core.storage import WAIT_FOR_FIRST_CONSUMER
-from scheduler.core.volumes import BIND_COMPLETED, SELECTED_NODE
+from scheduler.core.volumes import BIND_COMPLETED, SELECTED_NODE, STORAGE_PROVISIONERS
 from scheduler.testing.builders import Builder
 from scheduler.testing.volumebuilders import HOSTNAME, a_claim
 from tests.e2e.cluster import NODES, Cluster, Json, collection, each, node, pod, until
@@ -273,6 +273,15 @@ class World:
         found: Json = await self.until(read, f"claim {claim} with the selected node {wanted!r}")
         return found
 
+    async def handed_over(self, claim: str, node_name: str) -> None:
+        """Until this node is selected and the PV controller has told the provisioner: nobody writes the claim any more."""
+
+        async def read() -> bool:
+            given = annotations_of(await self.claim(claim))
+            return given.get(SELECTED_NODE) == self.own(node_name) and STORAGE_PROVISIONERS[0] in given
+
+        await self.until(read, f"claim {claim} in the hands of the provisioner")
+
     async def in_flight(self, class_name: str, size: int) -> None:
         """Until our daemon counts so many bytes of this class as chosen and not there yet."""
 
@@ -312,12 +321,8 @@ def is_bound(claim: Json) -> bool:
     return bool(claim["spec"].get("volumeName")) and BIND_COMPLETED in annotations_of(claim)
 
 
-async def together(scenario: Callable[[World], Awaitable[None]], *worlds: World) -> None:
+async def together(scenario: Callable[[World], Coroutine[Any, Any, None]], *worlds: World) -> None:
     """The same in each world, at the same time."""
     async with asyncio.TaskGroup() as group:
         for world in worlds:
-            group.create_task(_as_coroutine(scenario, world))
-
-
-async def _as_coroutine(scenario: Callable[[World], Awaitable[None]], world: World) -> None:
-    await scenario(world)
+            group.create_task(scenario(world))

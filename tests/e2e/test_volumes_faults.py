@@ -164,21 +164,21 @@ async def test_killed_in_the_middle_of_plans(world: World, stage: Stage) -> None
 
             async def is_half_done() -> bool:
                 claims = [await world.claim(f"dynamic-{i}") for i in range(CLAIMS)]
-                return sum(bool(selected_node(claim)) for claim in claims) == 3
+                return sum(map(bool, map(selected_node, claims))) == 3 and len(await taken(world)) == 6
 
-            await world.until(is_half_done, "three selected nodes")
+            await world.until(is_half_done, "six volumes and three selected nodes")
             world.server.kill()
-        volumes = {v["metadata"]["name"]: v["spec"].get("claimRef", {}).get("uid") for v in await all_static(world)}
-        assert sum(map(bool, volumes.values())) == 6
+        written = await taken(world)
+        assert len(written) == 6
         stage.proxy.faults.clear()
         async with running(world, stage):
             await world.bound(*names)
         assert len(provisioner.calls) == CLAIMS
     await each_volume_is_used_once(world)
-    after = {v["metadata"]["name"]: v["spec"].get("claimRef", {}).get("uid") for v in await all_static(world)}
-    assert {name: uid for name, uid in volumes.items() if uid}.items() <= after.items()
+    assert written.items() <= (await taken(world)).items()
 
 
-async def all_static(world: World) -> list[Json]:
-    found = await world.all("PersistentVolume")
-    return [volume for volume in found if not volume["metadata"]["name"].startswith("pvc-")]
+async def taken(world: World) -> dict[str, str]:
+    """Static volume → uid of the claim that has it."""
+    found = [(v["metadata"]["name"], v["spec"].get("claimRef") or {}) for v in await world.all("PersistentVolume")]
+    return {name: reference["uid"] for name, reference in found if not name.startswith("pvc-") and reference}

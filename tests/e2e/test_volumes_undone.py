@@ -149,7 +149,7 @@ async def test_the_pod_goes_while_it_waits_and_a_free_volume_is_free_for_others(
 
 @dataclass(frozen=True)
 class End:
-    """How a wait ends for pod p on node n1: what somebody does once c, which is static, is bound and e is selected."""
+    """How a wait ends for pod p on node n1: what somebody does once c, which is static, is bound and e is to be made."""
 
     says: str
     """The binding failure, in the words of both schedulers; `{}` stands for the world's name."""
@@ -195,7 +195,7 @@ async def test_how_a_wait_ends(world: World, theirs: World, end: End) -> None:
         await world.make(world.node("n1", labels={"rack": "r1"}), PROVISIONED, a_class("w"), volume)
         await world.make(a_claim("c", "1Gi", "w"), a_claim("e", "1Gi", "d"), world.pod("p", "c", "e"))
         await world.phase("PersistentVolumeClaim", "c", "Bound")
-        await world.selected("e", "n1")
+        await world.handed_over("e", "n1")
         if end.patch is not None:
             kind, name, patch = end.patch
             await world.merge(kind, name, patch)

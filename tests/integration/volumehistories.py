@@ -129,6 +129,8 @@ gap = st.tuples(
 ).map(lambda parts: [parts[0], *parts[1], parts[2]])
 """What happens in it is never told."""
 crossed = st.tuples(
+    st.just(Step(VolumeWorld.end_faults)),
+    st.just(Step(VolumeWorld.start_daemon)),
     a_step(VolumeWorld.fault, st.sampled_from((VOLUME_WRITES, CLAIM_WRITES)), st.just({"delay_s": 6}), st.just(3)),
     one_of((1, new_set), (2, new_pod)),
     a_step(VolumeWorld.seconds, st.just(3)),
@@ -153,11 +155,28 @@ _rounds = st.tuples(
     time,
 ).map(lambda parts: list(itertools.chain.from_iterable(parts)))
 rounds = one_of((2, _rounds), (1, crossed))
+kindness = one_of(
+    (4, new_volume),
+    (3, a_step(VolumeWorld.add_missing_claims, st.sampled_from(("local", "fast", "plain")))),
+    (1, a_step(VolumeWorld.replace_released)),
+    (3, a_step(VolumeWorld.delete_pod, picks, st.just(True))),
+    (2, a_step(VolumeWorld.finish_pod, picks)),
+    (1, a_step(VolumeWorld.raise_limit, picks)),
+    (1, a_step(VolumeWorld.reserve_volume, picks, picks)),
+    (1, a_step(VolumeWorld.delete_claim, picks)),
+)
+wakings = st.lists(
+    st.tuples(kindness, kindness, st.just(Step(VolumeWorld.settle))).map(list),
+    min_size=1,
+    max_size=3,
+).map(lambda parts: list(itertools.chain.from_iterable(parts)))
+"""Two things happen to a quiet world, and what they make possible must come about: nothing else wakes anybody."""
 histories = st.tuples(
     st.lists(new_node, min_size=2, max_size=3),
     st.lists(new_volume, min_size=3, max_size=8),
-    st.lists(rounds, min_size=3, max_size=8).map(itertools.chain.from_iterable),
+    st.lists(rounds, min_size=3, max_size=7).map(itertools.chain.from_iterable),
     st.just([Step(VolumeWorld.settle)]),
+    wakings,
     st.lists(volume_life, min_size=2, max_size=8),
 ).map(lambda parts: list(itertools.chain.from_iterable(parts)))
 """Nodes and volumes; then, again and again, trouble, pods, time, life, time; at last peace, and life that goes on in it."""

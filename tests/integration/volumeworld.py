@@ -7,9 +7,10 @@ quarter of a minute, so that it is old most of the time. Everything is done by n
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Final, NamedTuple
 
+from scheduler.app import Daemon
 from scheduler.config.args import KnownArgs, KubestowArgs, RawArgs, VolumeBindingArgs
 from scheduler.config.types import OUR_NAME, Configuration, LeaderElection, Profile
 from scheduler.core.volumes import BOUND_BY_CONTROLLER, NO_PROVISIONER
@@ -318,12 +319,18 @@ class VolumeWorld(World):
             *self._busy(),
             *self._outdated(),
             *stranded(self.server),
-            *nominations(self.server, self.daemon),
+            *self._promises_left(self.daemon),
             *differences(self.server, self.daemon),
             *leftovers(self.server, self.daemon),
             *volume_differences(self.server, self.daemon),
             *volume_leftovers(self.server, self.daemon),
         ]
+
+    def _promises_left(self, daemon: Daemon) -> list[str]:
+        """A pod that PreFilter refuses keeps a nomination from before a restart, as with kube-scheduler: see DynamicResources."""
+        view = View(self.server)
+        refused = [f"pod default/{o['metadata']['name']} " for o in self._waiting() if not view.is_usable(o)]
+        return [left for left in nominations(self.server, daemon) if not left.startswith(tuple(refused))]
 
     def _busy(self) -> list[str]:
         return [
@@ -364,23 +371,31 @@ class VolumeWorld(World):
             told = (obj["metadata"]["name"], _refusal(obj))
             if told[1] and told not in self.refusals:
                 self.refusals.append(told)
-        if resource != "pods" or type_ == "DELETED" or not obj["spec"].get("nodeName") or self._is_others(obj):
-            return
-        name, node_name = obj["metadata"]["name"], obj["spec"]["nodeName"]
-        view = View(self.server)
-        if node_name != SHARED:
-            used = [each for each in view.used(node_name) if each is not None]
-            self.broken += [
-                f"node {node_name}: {limit} volumes of {driver} can be attached, pods use {used}"
-                for driver, limit in view.limits(node_name).items()
-                if sum(each[0] == driver for each in used) > limit
-            ]
-        for claim, is_ephemeral in claims_of(obj):
+        is_placed = resource == "pods" and type_ != "DELETED" and bool(obj["spec"].get("nodeName"))
+        if is_placed and not self._is_others(obj):
+            view = View(self.server)
+            self.broken += [*self._overattached(view, obj), *self._not_alone(view, obj)]
+            if obj["metadata"]["uid"] not in self._robbed:
+                self.broken += [
+                    f"pod {obj['metadata']['name']} is placed, and claim {claim} has no volume"
+                    for claim, _ in claims_of(obj)
+                    if claim not in view.claims or not is_bound(view.claims[claim])
+                ]
+
+    def _overattached(self, view: View, placed: Object) -> Iterator[str]:
+        node_name = placed["spec"]["nodeName"]
+        used = [each for each in view.used(node_name) if each is not None]
+        for driver, limit in view.limits(node_name).items() if node_name != SHARED else ():
+            if sum(each[0] == driver for each in used) > limit:
+                yield f"node {node_name}: {limit} volumes of {driver} can be attached, pods use {used}"
+
+    def _not_alone(self, view: View, placed: Object) -> Iterator[str]:
+        for claim, is_ephemeral in claims_of(placed):
             found = view.claims.get(claim)
             if found is None or is_ephemeral or "ReadWriteOncePod" not in found["spec"]["accessModes"]:
                 continue
             if len(users := view.users(claim)) > 1 and not any(map(self._is_others, users)):
-                self.broken.append(f"claim {claim} is for one pod alone, and {name} is not the only one")
+                yield f"claim {claim} is for one pod alone, and {placed['metadata']['name']} is not the only one"
 
 
 def _refusal(pod: Object) -> str:

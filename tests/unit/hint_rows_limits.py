@@ -11,7 +11,7 @@ from scheduler.core.deltas import Delta
 from scheduler.core.events import Action, ClusterEvent, Resource
 from scheduler.kube.kinds import KINDS
 from scheduler.testing.builders import Builder
-from scheduler.testing.volumebuilders import a_claim, a_csi_node, a_pv, an_attachment
+from scheduler.testing.volumebuilders import a_claim, a_class, a_csi_node, a_pv, an_attachment
 from tests.unit.brain import Brain
 from tests.unit.hint_rows import POD_GONE, Thing, gone, leaves, node, pod, wakes
 
@@ -19,6 +19,7 @@ PLUGIN: Final = "NodeVolumeLimits"
 CSI_NODE_CAME = ClusterEvent(Resource.CSI_NODE, Action.ADD)
 CSI_NODE_CHANGED = ClusterEvent(Resource.CSI_NODE, Action.UPDATE_OTHER)
 CLAIM_CAME = ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD)
+CLAIM_CHANGED = ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.UPDATE_OTHER)
 DETACHED = ClusterEvent(Resource.VOLUME_ATTACHMENT, Action.DELETE)
 DRIVER: Final = "ebs.csi.aws.com"
 
@@ -55,6 +56,7 @@ def claims(*names: str) -> dict[str, Any]:
 
 
 VOLUMES = [builder for name in "abc" for builder in (a_pv(name).csi(DRIVER), a_claim(name).bound_to(name))]
+OTHERS = a_claim("b").bound_to("b").label("x", "y")
 ATTACHED = an_attachment("b", "n1", DRIVER)
 ONE = a_csi_node("n1").driver(DRIVER, 1)
 TAKEN = (node("n1"), *stored(*VOLUMES, ONE), pod("q", on="n1", **claims("b")), pod("r", on="n1"))
@@ -110,6 +112,18 @@ ROWS: Final[list[Any]] = [
         by_hand=True,
     ),
     leaves(PLUGIN, CLAIM_CAME, "another claim comes", given=TAKEN, waits=WANTS, then=stored(a_claim("late"))),
+    wakes(
+        PLUGIN,
+        CLAIM_CHANGED,
+        "its claim turns out to be a volume that does not count",
+        given=(
+            *TAKEN,
+            *stored(a_class("ebs", DRIVER), a_claim("d", "1Gi", "ebs"), a_pv("d", "1Gi", "ebs").phase("Bound")),
+        ),
+        waits=claims("d"),
+        then=stored(a_claim("d", "1Gi", "ebs").bound_to("d")),
+    ),
+    leaves(PLUGIN, CLAIM_CHANGED, "another claim changes", given=TAKEN, waits=WANTS, then=stored(OTHERS)),
     wakes(PLUGIN, DETACHED, "a volume is detached", given=HELD, waits=WANTS, then=removed(ATTACHED)),
     leaves(
         PLUGIN,

@@ -16,6 +16,7 @@ CLAIM_CAME = ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD)
 CLAIM_CHANGED = ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.UPDATE_OTHER)
 VOLUME_CAME = ClusterEvent(Resource.PERSISTENT_VOLUME, Action.ADD)
 VOLUME_CHANGED = ClusterEvent(Resource.PERSISTENT_VOLUME, Action.UPDATE_OTHER)
+VOLUME_GONE = ClusterEvent(Resource.PERSISTENT_VOLUME, Action.DELETE)
 CSI_NODE_CAME = ClusterEvent(Resource.CSI_NODE, Action.ADD)
 CSI_NODE_CHANGED = ClusterEvent(Resource.CSI_NODE, Action.UPDATE_OTHER)
 DRIVER_CHANGED = ClusterEvent(Resource.CSI_DRIVER, Action.UPDATE_OTHER)
@@ -40,6 +41,11 @@ LOCAL: dict[str, Any] = {
     ),
     "waits": claims("c"),
 }
+FAR_ONE, NEAR_ONE = a_pv("v", "1Gi", "W").where("k", "far").claimed_by("c"), a_pv("w", "1Gi", "W")
+MEANT: dict[str, Any] = {
+    "given": (HERE, *stored(a_class("W"), a_claim("c", "1Gi", "W"), FAR_ONE, NEAR_ONE)),
+    "waits": claims("c"),
+}
 LATE: dict[str, Any] = {"given": (HERE, *stored(a_claim("c", "1Gi", "late"))), "waits": claims("c")}
 FAR = a_class("D", "P").allowed("k", "far")
 ELSEWHERE: dict[str, Any] = {"given": (HERE, *stored(FAR, a_claim("c", "1Gi", "D"))), "waits": claims("c")}
@@ -59,6 +65,7 @@ PLAIN_NODE = a_csi_node("n1")
 MIGRATES_LATER: dict[str, Any] = {**IN_TREE, "given": (*IN_TREE["given"], *stored(PLAIN_NODE))}
 TRACKS, ANOTHER = a_csi_driver("P").tracks_capacity(), a_csi_driver("Q").tracks_capacity()
 LITTLE = a_capacity("room", "D", "1Mi").everywhere()
+BOTH_TOLD = a_capacity("room", "D", "1Gi").everywhere().maximum("1Gi")
 FULL: dict[str, Any] = {
     "given": (HERE, *stored(TRACKS, ANOTHER, LITTLE, a_class("D", "P"), a_class("E", "P"), a_claim("c", "1Gi", "D"))),
     "waits": claims("c"),
@@ -81,6 +88,8 @@ ROWS: Final[list[Any]] = [
         **LOCAL,
         then=stored(a_pv("v", "1Gi", "W").phase("Failed")),
     ),
+    wakes(PLUGIN, VOLUME_GONE, "one goes that was meant for its claim, which may have others now", **MEANT, then=removed(FAR_ONE)),
+    leaves(PLUGIN, VOLUME_GONE, "another volume goes", **MEANT, then=removed(NEAR_ONE)),
     wakes(PLUGIN, CLASS_CAME, "its class comes", **LATE, then=stored(a_class("late"))),
     leaves(PLUGIN, CLASS_CAME, "another class comes", **LATE, then=stored(a_class("later"))),
     wakes(PLUGIN, CLASS_CHANGED, "its class allows its node", **ELSEWHERE, then=stored(FAR.allowed("k", "n1"))),
@@ -102,6 +111,14 @@ ROWS: Final[list[Any]] = [
         PLUGIN, CAPACITY_CAME, "another class has room", **FULL, then=stored(a_capacity("more", "E", "9Gi").everywhere())
     ),
     wakes(PLUGIN, CAPACITY_CHANGED, "there is more room", **FULL, then=stored(a_capacity("room", "D", "9Gi").everywhere())),
+    wakes(
+        PLUGIN,
+        CAPACITY_CHANGED,
+        "only the largest volume is told any more",
+        given=(*FULL["given"], *stored(a_claim("d", "1Gi", "D").uid("d").selected("n1"), BOTH_TOLD)),
+        waits=claims("c"),
+        then=stored(a_capacity("room", "D").everywhere().maximum("1Gi")),
+    ),
     leaves(PLUGIN, CAPACITY_CHANGED, "there is less room", **FULL, then=stored(a_capacity("room", "D", "1Ki").everywhere())),
     wakes(PLUGIN, POD_GONE, "a pod goes that was to get a volume of its class", **LOCAL, then=gone("q")),
     leaves(PLUGIN, POD_GONE, "a pod goes that has no claims", **LOCAL, then=gone("r")),

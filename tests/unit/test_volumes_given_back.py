@@ -25,7 +25,7 @@ def refusing(error: Exception) -> Any:
 
 
 async def tried_in_vain(*things: Any, rival: str, more: tuple[Any, ...] = (), **waits: Any) -> Brain:
-    """`rival` has left, but its plan still waits for a busy server; `p` was tried too early for that."""
+    """`rival` has left, but its plan waits to try a busy server again; `p` was tried too early for that."""
     brain = brain_of(DEFAULT)
     for thing in (node("n1"), *stored(*things)):
         thing(brain)
@@ -37,16 +37,16 @@ async def tried_in_vain(*things: Any, rival: str, more: tuple[Any, ...] = (), **
     pod("p", **waits)(brain)
     await brain.later(11)
     gone("rival")(brain)
-    await brain.later(11)
+    await brain.settle()
     assert brain.places() == {"p": "unschedulable"}
     assert len(brain.parts.binder) == 1
     return brain
 
 
 async def gives_up(brain: Brain) -> None:
-    """The server says no to what is left of the rival, and yes from then on."""
+    """The rival's plan comes to its end; to others the server says yes."""
     brain.writer.on_prebind = brain.writer.on_select = refusing(Forbidden("no"))
-    await brain.later(11)
+    await brain.later(1)
     assert len(brain.parts.binder) == 0
     brain.writer.on_prebind = brain.writer.on_select = None
     await brain.later(11)
@@ -69,3 +69,21 @@ async def test_a_selected_node() -> None:
     await gives_up(brain)
 
     assert brain.writer.selections[-1] == ("default/c", "n2")
+
+
+async def test_a_pod_that_somebody_else_binds() -> None:
+    """To our node, while its volume waits to be written: if that fails nobody writes it any more."""
+    brain = brain_of(DEFAULT)
+    for thing in (node("n1"), *stored(*LOCAL)):
+        thing(brain)
+    brain.writer.on_prebind = refusing(Unavailable("busy"))
+    pod("rival", **claims("d"))(brain)
+    await brain.settle()
+    pod("rival", **claims("d"), on="n1")(brain)
+    pod("p", **claims("c"))(brain)
+    await brain.later(11)
+    assert brain.places() == {"p": "unschedulable"}
+
+    await gives_up(brain)
+
+    assert brain.writer.prebinds[-1] == ("v", "default/c", True)

@@ -27,13 +27,12 @@ Assumed: TypeAlias = PersistentVolume | PersistentVolumeClaim
 
 
 class Assumptions:
-    """Who holds what. `under_way` are the claims that a plan of ours works on."""
+    """Who holds what, over all profiles. `under_way` are the claims that a plan of ours works on."""
 
     def __init__(self, volumes: Volumes) -> None:
         self._volumes = volumes
-        self._holders: dict[tuple[str, str, str], dict[str, None]] = {}
-        """Kind, key and version of what is assumed → the pods that count on it."""
-        self.under_way: dict[str, dict[str, None]] = {}
+        self._holders = volumes.holders
+        self.under_way = volumes.under_way
 
     def assume(self, pod: PodInfo, node_name: str, volumes: PodVolumes) -> Plan | None:
         """As `VolumeBinder.assume`."""

@@ -161,7 +161,8 @@ class Finder:
         by_class: dict[str, list[Fits]] = {}
         for claim in claims:
             shelves = self._volumes.volumes.shelves(claim.storage_class)
-            is_static = self._class_of(claim).obj.provisioner in {"", NO_PROVISIONER}
+            known = self._volumes.classes.get(claim.storage_class)
+            is_static = known is not None and known.obj.provisioner in {"", NO_PROVISIONER}
             if is_static and shelves is not None and self._meant(claim) is None:
                 by_class.setdefault(claim.storage_class, []).append(shelves.fits(wish_of(claim), _size(claim)))
         for fits in by_class.values():

@@ -34,7 +34,7 @@ class Hints:
         return (
             self._registered(Resource.STORAGE_CLASS, changed, _class_changed),
             self._registered(Resource.PERSISTENT_VOLUME_CLAIM, changed, _claim_changed),
-            self._registered(Resource.PERSISTENT_VOLUME, changed, _volume_changed),
+            self._registered(Resource.PERSISTENT_VOLUME, changed | Action.DELETE, _volume_changed),
             EventHint(ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL)),
             self._registered(Resource.CSI_NODE, changed, _csi_node_changed),
             self._registered(Resource.CSI_DRIVER, UPDATE | Action.DELETE, _driver_changed),
@@ -97,15 +97,14 @@ def _claim_changed(old: PersistentVolumeClaim | None, new: PersistentVolumeClaim
 
 
 def _volume_changed(old: PersistentVolume | None, new: PersistentVolume | None) -> Iterator[Hashable]:
-    """A claim that a volume was meant for may have others when it is not any more."""
-    if new is None:
-        return
-    yield "volume", new.key
+    """A claim that a volume was meant for may have others when it is not any more, or is gone."""
     for volume in (old, new):
         if volume is not None and volume.spec.claim_ref is not None:
             yield "claim", volume.spec.claim_ref.key
-    if is_free(new):
-        yield "class", new.storage_class
+    if new is not None:
+        yield "volume", new.key
+        if is_free(new):
+            yield "class", new.storage_class
 
 
 def _class_changed(old: StorageClass | None, new: StorageClass | None) -> Iterator[Hashable]:

@@ -106,7 +106,7 @@ class Waiter:
         claim = self._claim(step.claim, "failed to check binding")
         if _is_behind(volume, step.written):
             return False
-        self._check_reach(volume, plan.node_name, slot)
+        self._check_reach(volume, plan.node_name, slot, untranslated="failed to translate pv to csi: ")
         if volume.spec.claim_ref is None or not volume.spec.claim_ref.uid:
             if self._assumptions.is_led(step.claim.key, plan.pod.uid):
                 return False
@@ -145,11 +145,11 @@ class Waiter:
             raise VolumeError(f"{context}: {self._volumes.claims.absence(decided.key)}")
         return now
 
-    def _check_reach(self, volume: PersistentVolume, node_name: str, slot: int) -> None:
+    def _check_reach(self, volume: PersistentVolume, node_name: str, slot: int, *, untranslated: str = "") -> None:
         try:
             missed = self._reach.misses(volume, slot)
         except VolumeError as error:
-            raise VolumeError(f"failed to translate pv to csi: {error}") from error
+            raise VolumeError(f"{untranslated}{error}") from error
         if missed:
             raise VolumeError(f'pv "{volume.key}" node affinity doesn\'t match node "{node_name}": {missed}')
 

@@ -202,7 +202,11 @@ FREE = a_pv("v", "1G", "W")
             using("p", "gone"), None, a_pv("late", "1G", "W").phase("Bound"), Q, id="the claim's own comes at last"
         ),
         pytest.param(using("p", "bnd"), None, FREE.legacy_class("X"), S, id="a free one, and the claim is bound"),
-        pytest.param(using("p", "u1"), FREE, None, None, id="it goes: nobody is asked"),
+        pytest.param(using("p", "u1"), FREE, None, S, id="it goes"),
+        pytest.param(using("p", "bnd"), PB.claimed_by("x"), None, S, id="the claim's own goes"),
+        pytest.param(
+            using("p", "u1"), FREE.claimed_by("u1"), None, Q, id="one goes that was meant for the claim: it may have others"
+        ),
     ],
 )
 def test_volumes(info: Any, old: Any, new: Any, expected: Hint | None) -> None:
