@@ -102,10 +102,7 @@ class SchedulingLoop:
         self._inbox.apply()
         self.beat = began = self._clock.now()
         self._queue.tick()
-        self._failures.tick()
-        self._storage.tick()
-        if self._may_pop():  # a standby undoes nothing
-            self._stale.tick()
+        self._look_after()
         worked = False
         while not self._is_stopping and self._may_pop() and self._binder.in_flight < MAX_BINDINGS:
             queued = self._queue.pop()
@@ -117,6 +114,15 @@ class SchedulingLoop:
             if self._clock.now() - began > TURN_S:
                 break
         return worked or bool(len(self._inbox))
+
+    def _look_after(self) -> None:
+        """What falls due beside pods. A part that fails costs itself one turn, never the loop."""
+        for part in (self._failures, self._storage, self._stale):
+            try:
+                if part is not self._stale or self._may_pop():  # a standby undoes nothing
+                    part.tick()
+            except Exception as error:  # noqa: BLE001 (whatever it is, all pods depend on the loop)
+                self._failures.unforeseen("upkeep failed", type(part).__name__, error)
 
     async def _try(self, queued: QueuedPod) -> None:
         popped_at = self._clock.now()

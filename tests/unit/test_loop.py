@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+import pytest
+
 from scheduler.core.verdicts import Code, Rejection
 from scheduler.framework.profile import BoundFilter
 from tests.unit.brain import Brain
@@ -134,3 +136,18 @@ async def test_a_standby_is_warm_and_tries_nothing() -> None:
     assert brain.writer.wire == ["bind p"]
     loop.stop()
     await running
+
+
+async def test_a_part_whose_upkeep_fails_does_not_stop_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What falls due in a cache is of less weight than the pods that wait."""
+    brain = Brain()
+
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(brain.parts.intake.storage, "tick", fail)
+    brain.node("n1")
+    brain.pod("p")
+    await brain.settle()
+
+    assert brain.writer.binds == [("default/p", "n1")]

@@ -24,6 +24,9 @@ from scheduler.plugins.volumebinding.slowness import MARKS_S, Slowness
 _log = structlog.get_logger(__name__)
 
 POLL_S: Final = 1.0
+PATIENCE_S: Final = 10.0
+SLOW_POLL_S: Final = 5.0
+"""The safety net of waits that take long: thousands may wait for slow provisioners."""
 
 
 class Waiter:
@@ -69,9 +72,11 @@ class Waiter:
     async def _tick(
         self, plan: Plan, news: asyncio.Event, deadline: float, takes_long: Callable[[], None] | None
     ) -> None:
-        began, marks = self._clock.now(), list(MARKS_S)
+        began, marks, poll_s = self._clock.now(), list(MARKS_S), POLL_S
         while True:
-            await self._clock.sleep(min(POLL_S, max(0.0, deadline - self._clock.now())))
+            await self._clock.sleep(min(poll_s, max(0.0, deadline - self._clock.now())))
+            if self._follows_events and self._clock.now() - began >= PATIENCE_S:
+                poll_s = SLOW_POLL_S
             news.set()
             if takes_long is not None:
                 takes_long()
