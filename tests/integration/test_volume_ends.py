@@ -30,6 +30,7 @@ from tests.integration.volumesteps import (
     with_local_volumes,
 )
 from tests.integration.volumeworld import Want, with_volumes
+from tests.integration.world import SHARED
 
 # -- a daemon that ends in the middle ---------------------------------------------------------------------------------------
 
@@ -177,3 +178,20 @@ async def test_who_leads_pods_that_share_a_claim_goes() -> None:
 
         assert answers(world, "patch persistentvolumeclaims")["200"] == 1
         await well(world)
+
+
+async def test_nothing_is_written_for_a_pod_that_others_have_bound() -> None:
+    """It runs elsewhere: no volume is to be made where it is not."""
+    async with with_volumes() as world:
+        busy = world.server.faults.add(Fault(verb="patch", resource=CLAIMS, status=503, times=None))
+        world.add_node("n1", 4000, "a")
+        world.add_pod_with("p", 100, (FAST,))
+        await until(lambda: busy.hits > 1, lambda: "not tried again")
+        world.add_node(SHARED, 4000, "a")
+        world.bind_by_others(0)
+        await world.seconds(1)
+        world.end_faults()
+        await well(world)
+
+        assert (selected(world, "p-0"), world.provisioner.provisioned) == ("", 0)
+        assert node_of(world, "p") == SHARED

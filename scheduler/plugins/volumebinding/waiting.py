@@ -88,12 +88,15 @@ class Waiter:
         return all(list(self._verdicts(plan, self.check(plan))))
 
     def check(self, plan: Plan) -> int:
-        """The node's slot; raises VolumeError if node or pod have gone."""
+        """The node's slot; raises VolumeError if the node has gone, or the pod has, or to another node."""
         slot = self._cluster.nodes.present_slot(plan.node_name)
         if slot is None:
             raise VolumeError(f'failed to get node "{plan.node_name}": node "{plan.node_name}" not found')
-        if self._cluster.get(plan.pod.uid) is None:
-            raise VolumeError(f'pod does not exist any more: pod "{plan.pod.pod.metadata.name}" not found')
+        held, name = self._cluster.get(plan.pod.uid), plan.pod.pod.metadata.name
+        if held is None:
+            raise VolumeError(f'pod does not exist any more: pod "{name}" not found')
+        if held.node_name != plan.node_name:
+            raise VolumeError(f'pod "{name}" was bound to node "{held.node_name}"')
         return slot
 
     def _verdicts(self, plan: Plan, slot: int) -> Iterator[bool]:

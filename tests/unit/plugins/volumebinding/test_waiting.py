@@ -204,8 +204,8 @@ def test_a_volume_that_cannot_be_translated() -> None:
     world.show(BAD_EBS, PROVISIONED)
 
     assert look(world, plan).startswith("could not translate pv: ")
-    plan.node_name = "n2"
-    world.show(PROVISIONED.selected("n2"))
+    world, plan = planned("d1")
+    world.show(BAD_EBS, PROVISIONED)
     assert DONE is look(world, plan)
 
 
