@@ -152,10 +152,19 @@ class Ledger:
                 entry.pool = None
             self._loose.add(storage_class)
             return
+        shrunk, now, young = old.room - new.room, self._clock.now(), []
         for uid, entry in list(self._by_pool.get(new.key, {}).items()):
             entry.pool = new
-            is_old = entry.version != new.obj.metadata.resource_version
-            if entry.state is _SETTLING and is_old and self._clock.now() - entry.since >= GRACE_S:
+            if entry.state is not _SETTLING or entry.version == new.obj.metadata.resource_version:
+                continue
+            if now - entry.since >= GRACE_S:
+                shrunk -= entry.size
+                self._drop(uid)
+            else:
+                young.append((entry.since, uid, entry.size))
+        for _, uid, size in sorted(young):
+            if size <= shrunk:  # it shrank by that volume: it was measured after, however soon that was
+                shrunk -= size
                 self._drop(uid)
 
     def catch_up(self) -> None:

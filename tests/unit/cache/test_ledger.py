@@ -308,6 +308,16 @@ def test_an_object_written_at_that_very_moment_may_be_older_than_the_volume() ->
     assert {} == world.taken()
 
 
+def test_an_object_that_shrank_by_the_volume_was_measured_after_it_however_soon() -> None:
+    """Provisioners publish right after they have made a volume, and then not again while nothing changes."""
+    world = World()
+    bound(world)
+    world.pass_(GRACE_S / 2)
+    world.write("a", "7Gi", version="2")
+
+    assert ({}, {"D"}) == (world.taken(), world.told())
+
+
 def test_the_same_version_again_is_no_write() -> None:
     world = World()
     bound(world)
