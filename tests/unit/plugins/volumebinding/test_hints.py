@@ -205,7 +205,11 @@ FREE = a_pv("v", "1G", "W")
         pytest.param(using("p", "u1"), FREE, None, S, id="it goes"),
         pytest.param(using("p", "bnd"), PB.claimed_by("x"), None, S, id="the claim's own goes"),
         pytest.param(
-            using("p", "u1"), FREE.claimed_by("u1"), None, Q, id="one goes that was meant for the claim: it may have others"
+            using("p", "u1"),
+            FREE.claimed_by("u1"),
+            None,
+            Q,
+            id="one goes that was meant for the claim: it may have others",
         ),
     ],
 )
