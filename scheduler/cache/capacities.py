@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import numpy.typing as npt
 
-from scheduler.cache.drawing import Drawing
 from scheduler.cache.nodegroups import NodeGroup, NodeGroups, where_selector
 from scheduler.core import nodeset
 from scheduler.core.nodeset import EMPTY, NodeSet
@@ -137,12 +136,6 @@ class ClassPools:
         """The pools that a node can draw from, by key."""
         self.catch_up()
         return self._at.get(slot, ())
-
-    def taking(self, sizes: Sequence[int], nodes: NodeSet, *, together: bool) -> list[NodeSet]:
-        """For each size in order, which of `nodes` take it: together with those before it, or each judged alone."""
-        drawing = Drawing(self, together=together)
-        self.catch_up()
-        return [drawing.next(size, nodes) for size in sizes]
 
     # -- inside --------------------------------------------------------------------------------------------------------
 

@@ -117,6 +117,12 @@ class NodeGroups(Followed[tuple[NodeGroup, int]]):
         group.users += 1
         return group
 
+    def nodes_of(self, where: Where) -> NodeSet:
+        """Where a rule holds now, whether or not anybody follows it."""
+        group = self.acquire(where)
+        self.release(group)
+        return group.nodes
+
     def release(self, group: NodeGroup) -> None:
         """One user less; the last one takes the rule along."""
         group.users -= 1

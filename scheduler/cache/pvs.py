@@ -12,7 +12,7 @@ from scheduler.core.volumes import FILESYSTEM, PersistentVolume
 if TYPE_CHECKING:
     from scheduler.cache.nodes import Nodes
 
-_AVAILABLE: Final = "Available"
+AVAILABLE: Final = "Available"
 
 
 class PersistentVolumes(AssumeCache[PersistentVolume]):
@@ -53,9 +53,7 @@ class PersistentVolumes(AssumeCache[PersistentVolume]):
         if before is None or not _stays(before, now):
             if before is not None:
                 self._leave(before.key)
-            affinity = now.spec.node_affinity
-            required = affinity.required if affinity is not None else None
-            self._where[now.key] = self._groups.acquire(where_affinity(required))
+            self._where[now.key] = self._groups.acquire(where_affinity(now.required_nodes))
         shelves, row = self._places.get(now.key) or (None, -1)
         if shelves is not None:
             shelves.set_free(row, is_free=is_free(now))
@@ -94,7 +92,7 @@ def is_free(volume: PersistentVolume) -> bool:
     """Whether any claim may have it: gates 2, 6 and 9 for a claim that nothing was meant for (§3.3.2)."""
     return (
         volume.spec.claim_ref is None
-        and volume.status.phase == _AVAILABLE
+        and volume.status.phase == AVAILABLE
         and volume.metadata.deletion_timestamp is None
     )
 

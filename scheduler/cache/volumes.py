@@ -19,7 +19,7 @@ from scheduler.core.clock import Clock
 from scheduler.core.decode import Broken
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.core.storage import CSIDriver, CSINode, StorageClass, VolumeAttachment
-from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim
+from scheduler.core.volumes import NO_PROVISIONER, PersistentVolume, PersistentVolumeClaim
 
 if TYPE_CHECKING:
     from scheduler.cache.nodes import Nodes
@@ -33,6 +33,11 @@ class KnownClass(NamedTuple):
 
     obj: StorageClass
     allowed: NodeGroup
+
+    @property
+    def is_static(self) -> bool:
+        """Whether nobody makes volumes of it."""
+        return self.obj.provisioner in {"", NO_PROVISIONER}
 
 
 class Claims(AssumeCache[PersistentVolumeClaim]):

@@ -95,6 +95,12 @@ class PersistentVolume(Frozen, frozen=True):
         return _class_of(self.metadata, self.spec.storage_class_name)
 
     @property
+    def required_nodes(self) -> NodeSelector | None:
+        """The hard part of its node affinity; None if it can be used anywhere."""
+        affinity = self.spec.node_affinity
+        return affinity.required if affinity is not None else None
+
+    @property
     def capacity(self) -> Quantity:
         """Its storage; zero if it says nothing."""
         return self.spec.capacity.get(STORAGE, _NOTHING)

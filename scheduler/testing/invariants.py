@@ -220,7 +220,7 @@ def segments_overdrawn(server: ApiServer, driver: str, topology_key: str, space:
     """The volumes of a driver fit where they are; `space` is bytes by value of the topology label."""
     used: dict[str, int] = {}
     for volume in _volumes(server).values():
-        required = volume.spec.node_affinity.required if volume.spec.node_affinity is not None else None
+        required = volume.required_nodes
         if volume.spec.csi is None or volume.spec.csi.driver != driver or required is None:
             continue
         for term in required.node_selector_terms:

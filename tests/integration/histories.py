@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import os
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, Phase, settings, strategies as st
 
 from tests.integration.judging import Object
 from tests.integration.world import SHARED, World, inhabited
@@ -64,6 +65,22 @@ class Step:
 
     def __repr__(self) -> str:
         return f"{self.act.__name__}{self.args}"
+
+
+LONG: Final = int(os.environ.get("KUBESTOW_HISTORIES", "0"))
+"""So many, other ones each time, and shrunk: `KUBESTOW_HISTORIES=2000 pytest tests/integration/test_fault_histories.py`."""
+
+
+def so_many(few: int) -> settings:
+    """Few histories, always the same; as many as the environment says if it does."""
+    return settings(
+        max_examples=LONG or few,
+        derandomize=not LONG,
+        database=None,
+        deadline=None,
+        phases=(Phase.generate, Phase.shrink) if LONG else (Phase.generate,),
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )
 
 
 def a_step(act: Callable[..., Coroutine[Any, Any, None] | None], *args: st.SearchStrategy[Any]) -> Any:

@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from unittest import mock
 
 import pytest
 import structlog
-from hypothesis import HealthCheck, Phase, given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from scheduler.kube import reflector
-from tests.integration.histories import Step, histories, live
-
-# Many more, other ones each time, and shrunk: `KUBESTOW_HISTORIES=2000 pytest tests/integration/test_fault_histories.py`.
-LONG = int(os.environ.get("KUBESTOW_HISTORIES", "0"))
+from tests.integration.histories import LONG, Step, histories, live, so_many
 
 
 @pytest.mark.timeout(LONG * 10 or 300)
-@settings(
-    max_examples=LONG or 20,
-    derandomize=not LONG,
-    database=None,
-    deadline=None,
-    phases=(Phase.generate, Phase.shrink) if LONG else (Phase.generate,),
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+@so_many(20)
 @given(histories, st.booleans())
 def test_nothing_is_bound_twice_lost_or_left(history: list[Step], watch_list: bool) -> None:
     """The laws of tests/integration/world.py hold after every history, and the log tells of nothing unforeseen."""

@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from unittest import mock
 
 import pytest
 import structlog
-from hypothesis import HealthCheck, Phase, given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from scheduler.kube import reflector
-from tests.integration.histories import Step
+from tests.integration.histories import LONG, Step, so_many
 from tests.integration.volumehistories import histories, live
-
-# Many more, other ones each time, and shrunk: `KUBESTOW_HISTORIES=2000 pytest tests/integration/test_volume_histories.py`.
-LONG = int(os.environ.get("KUBESTOW_HISTORIES", "0"))
 
 
 @pytest.mark.timeout(LONG * 20 or 600)
-@settings(
-    max_examples=LONG or 12,
-    derandomize=not LONG,
-    database=None,
-    deadline=None,
-    phases=(Phase.generate, Phase.shrink) if LONG else (Phase.generate,),
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+@so_many(12)
 @given(histories, st.booleans())
 def test_volumes_are_neither_promised_twice_nor_left_lying(history: list[Step], watch_list: bool) -> None:
     """The laws of tests/integration/volumeworld.py hold after every history, and the log tells of nothing unforeseen."""

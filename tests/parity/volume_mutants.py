@@ -17,6 +17,7 @@ from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim, is_f
 _PVS: Final = "scheduler.cache.pvs"
 _SHELVES: Final = "scheduler.cache.shelves.ClassShelves"
 _FINDING: Final = "scheduler.plugins.volumebinding.finding"
+_GATES: Final = "scheduler.plugins.volumebinding.gates"
 _VOLUME: Final = "scheduler.core.volumes.PersistentVolume"
 _CLAIM: Final = "scheduler.core.volumes.PersistentVolumeClaim"
 _AVAILABLE: Final = "Available"
@@ -76,7 +77,7 @@ _Patches = Mapping[str, object]
 _MUTATIONS: Final[Mapping[str, _Patches]] = {
     "gate 1: a PV is given to two claims": {f"{_SHELVES}.smallest": _with_those_of_the_pod},
     "gate 2: PVs of others are free": {f"{_PVS}.is_free": _free(claimed=True)},
-    "gate 2: a claimRef of another uid will do": {f"{_FINDING}.is_for": _by_name},
+    "gate 2: a claimRef of another uid will do": {f"{_GATES}.is_for": _by_name},
     "gate 3: PVs may be too small": {f"{_SHELVES}._first": _of_any_size, f"{_SHELVES}.threshold": lambda *_: 0},
     "gate 4: volume modes are ignored": {f"{shelves.__name__}.Wish.admits": _admits("volume_mode")},
     "gate 5: attributes classes are ignored": {f"{shelves.__name__}.Wish.admits": _admits("attributes_class")},

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import Any, Final
 
-from scheduler.cache.shelves import selector_of, wish_of
 from scheduler.cache.volumes import Volumes
-from scheduler.core.volumes import FILESYSTEM, PersistentVolume, PersistentVolumeClaim, is_for
+from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim, is_for
+from scheduler.plugins.volumebinding.gates import Miss, first_miss
 
 
 def account_of(volumes: Volumes, claim: PersistentVolumeClaim) -> dict[str, Any]:
@@ -34,23 +34,20 @@ def account_of(volumes: Volumes, claim: PersistentVolumeClaim) -> dict[str, Any]
 
 
 def _verdict(volume: PersistentVolume, claim: PersistentVolumeClaim) -> str:
-    """By the gates of §3.3.2, in their order."""
-    wish, spec, request = wish_of(claim), volume.spec, claim.request
-    is_meant = is_for(volume, claim)
-    if spec.claim_ref is not None and not is_meant:
-        return "taken"
-    if volume.capacity.nano < (request.nano if request is not None else 0):
-        return "too small"
-    if (spec.volume_mode or FILESYSTEM) != wish.volume_mode:
-        return "other mode"
-    if (spec.volume_attributes_class_name or "") != wish.attributes_class:
-        return "other attributes"
-    if volume.metadata.deletion_timestamp is not None:
-        return "deleting"
-    if is_meant:
-        return "meant for it"
-    if volume.status.phase != "Available":
-        return "not available"
-    if wish.selector and not selector_of(wish).matches(volume.metadata.labels):
-        return "not selected"
-    return "fitting" if wish.access_modes <= frozenset(spec.access_modes) else "lacking an access mode"
+    miss = first_miss(volume, claim)
+    if miss is not None:
+        return _WORDS[miss]
+    return "meant for it" if is_for(volume, claim) else "fitting"
+
+
+_WORDS: Final = {
+    Miss.TAKEN: "taken",
+    Miss.SIZE: "too small",
+    Miss.MODE: "other mode",
+    Miss.ATTRIBUTES: "other attributes",
+    Miss.DELETING: "deleting",
+    Miss.PHASE: "not available",
+    Miss.SELECTOR: "not selected",
+    Miss.ACCESS_MODES: "lacking an access mode",
+}
+"""Only volumes of the claim's class are looked at."""

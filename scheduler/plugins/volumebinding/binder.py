@@ -44,11 +44,10 @@ class PodVolumeClaims:
 
 
 class StaticBinding(NamedTuple):
-    """A volume for a claim: as it is to be written, and whether that changes anything."""
+    """A volume for a claim, as it is found."""
 
     claim: PersistentVolumeClaim
     volume: PersistentVolume
-    is_dirty: bool
 
 
 class Provision(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 
+from scheduler.cache.absent import absent_claim
 from scheduler.cache.shelves import wish_of
 from scheduler.cache.volumes import CLAIM, VOLUME, Volumes
 from scheduler.core.podclaims import ClaimUse, not_owned
@@ -22,7 +23,7 @@ def sort_claims(volumes: Volumes, pod: PodInfo, *, under_way: Container[str]) ->
         if unusable:
             return PodVolumeClaims(unusable=unusable)
     groups: dict[str, list[PersistentVolumeClaim]] = {"bound": [], "delayed": [], "immediate": [], "followed": []}
-    for use in dict.fromkeys(pod.claims) if len(pod.claims) == 1 else _each_once(pod.claims):
+    for use in _each_once(pod.claims):
         claim = volumes.claims.get(use.key)
         if claim is None:
             raise VolumeError(f'error getting PVC "{use.key}": {volumes.claims.absence(use.key)}')
@@ -46,12 +47,9 @@ def _unusable(volumes: Volumes, pod: PodInfo, use: ClaimUse) -> str:
     """§2.2, on what the API server has."""
     claim = volumes.claims.get_api(use.key)
     if claim is None:
-        broken = volumes.broken.get((CLAIM, use.key))
-        if broken is not None:
-            return f'persistentvolumeclaim "{use.name}" cannot be read: {broken.why}'
-        if use.is_ephemeral:
+        if use.is_ephemeral and (CLAIM, use.key) not in volumes.broken:
             return f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{use.name}"'
-        return f'persistentvolumeclaim "{use.name}" not found'
+        return absent_claim(volumes, use.key)
     if claim.status.phase == _LOST:
         return f'persistentvolumeclaim "{use.name}" bound to non-existent persistentvolume "{claim.spec.volume_name}"'
     if claim.metadata.deletion_timestamp is not None:

@@ -21,11 +21,8 @@ from scheduler.cache.volumes import KnownClass, Volumes
 from scheduler.core import nodeset
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.core.volumes import (
-    FILESYSTEM,
-    NO_PROVISIONER,
     PersistentVolume,
     PersistentVolumeClaim,
-    is_for,
 )
 from scheduler.plugins.volumebinding.binder import (
     BIND_CONFLICT,
@@ -40,6 +37,7 @@ from scheduler.plugins.volumebinding.binder import (
     StaticBinding,
     VolumeError,
 )
+from scheduler.plugins.volumebinding.gates import first_miss
 from scheduler.plugins.volumebinding.reaching import Reach
 
 _SUBSETS: Final = 3
@@ -139,7 +137,7 @@ class Finder:
             if not here:
                 continue
             known = self._class_of(claim)
-            if known.obj.provisioner in {"", NO_PROVISIONER}:
+            if known.is_static:
                 conflict |= here
                 alive &= ~here
                 continue
@@ -162,8 +160,7 @@ class Finder:
         for claim in claims:
             shelves = self._volumes.volumes.shelves(claim.storage_class)
             known = self._volumes.classes.get(claim.storage_class)
-            is_static = known is not None and known.obj.provisioner in {"", NO_PROVISIONER}
-            if is_static and shelves is not None and self._meant(claim) is None:
+            if known is not None and known.is_static and shelves is not None and self._meant(claim) is None:
                 by_class.setdefault(claim.storage_class, []).append(shelves.fits(wish_of(claim), _size(claim)))
         for fits in by_class.values():
             few = fits[:_COMPARED]
@@ -177,7 +174,7 @@ class Finder:
     ) -> tuple[NodeSet, NodeSet]:
         """Nodes that are out, where claims were counted one by one: all the reasons are found by trying each."""
         classes = [self._volumes.classes.get(claim.storage_class) for claim in claims.delayed]
-        if all(known is not None and known.obj.provisioner in {"", NO_PROVISIONER} for known in classes):
+        if all(known is not None and known.is_static for known in classes):
             contested &= ~conflict  # there is no other reason
         for slot in nodeset.each(contested):
             _, wanted = self._matched(claims.delayed, slot)
@@ -190,12 +187,17 @@ class Finder:
     def _with_room(
         self, claim: PersistentVolumeClaim, known: KnownClass, nodes: NodeSet, drawings: dict[str, Drawing]
     ) -> NodeSet:
-        request = claim.request
-        driver = self._volumes.drivers.get(known.obj.provisioner)
-        if request is None or driver is None or not driver.tracks_capacity or not self._volumes.capacities.is_served:
+        size = self._room_for(claim, known)
+        if size is None:
             return nodes
         drawing = self._drawing(known.obj.key, drawings)
-        return drawing.next(request.value, nodes) if drawing is not None else EMPTY
+        return drawing.next(size, nodes) if drawing is not None else EMPTY
+
+    def _room_for(self, claim: PersistentVolumeClaim, known: KnownClass) -> int | None:
+        """The bytes for which there must be room; None if nobody says how much there is, or none is asked for."""
+        request, driver = claim.request, self._volumes.drivers.get(known.obj.provisioner)
+        is_tracked = driver is not None and driver.tracks_capacity and self._volumes.capacities.is_served
+        return request.value if request is not None and is_tracked else None
 
     def _drawing(self, storage_class: str, drawings: dict[str, Drawing]) -> Drawing | None:
         drawing = drawings.get(storage_class)
@@ -240,7 +242,7 @@ class Finder:
                 wanted.append(claim)
             else:
                 taken.add(volume.key)
-                static.append(StaticBinding(claim, volume, is_dirty=False))
+                static.append(StaticBinding(claim, volume))
         return static, wanted
 
     def _match(self, claim: PersistentVolumeClaim, slot: int, taken: set[str]) -> PersistentVolume | None:
@@ -259,14 +261,13 @@ class Finder:
         drawings: dict[str, Drawing] = {}
         for claim in wanted:
             known = self._class_of(claim)
-            if known.obj.provisioner in {"", NO_PROVISIONER} or not known.allowed.nodes & bit:
+            if known.is_static or not known.allowed.nodes & bit:
                 return BIND_CONFLICT
             pool = None
-            request, driver = claim.request, self._volumes.drivers.get(known.obj.provisioner)
-            is_tracked = driver is not None and driver.tracks_capacity and self._volumes.capacities.is_served
-            if request is not None and is_tracked:
+            size = self._room_for(claim, known)
+            if size is not None:
                 drawing = self._drawing(known.obj.key, drawings)
-                pool = drawing.at(slot, request.value) if drawing is not None else None
+                pool = drawing.at(slot, size) if drawing is not None else None
                 if pool is None:
                     return NOT_ENOUGH_SPACE
             out.append(Provision(claim, pool))
@@ -277,14 +278,7 @@ class Finder:
     def _meant(self, claim: PersistentVolumeClaim) -> PersistentVolume | None:
         """The volume that is meant for this claim and could hold it: gates 2–6, of its class. Then no other is tried."""
         for volume in self._volumes.volumes.meant_for(claim.key):
-            if (
-                is_for(volume, claim)
-                and volume.storage_class == claim.storage_class
-                and volume.capacity.nano >= _size(claim)
-                and (volume.spec.volume_mode or FILESYSTEM) == (claim.spec.volume_mode or FILESYSTEM)
-                and (volume.spec.volume_attributes_class_name or "") == (claim.spec.volume_attributes_class_name or "")
-                and volume.metadata.deletion_timestamp is None
-            ):
+            if first_miss(volume, claim) is None:
                 return volume
         return None
 

@@ -122,11 +122,10 @@ class VolumeBinding:
 
     def verify(self, state: CycleState, pod: PodInfo, slot: int) -> Rejection | None:
         """Claims that wish for different volumes of one class are tried node by node."""
-        known = state.get(STATE)
-        if not known.claims.is_entangled or known.is_reserved:
+        if self.vouches(state, pod):
             return None
         try:
-            found = self._binder.find(known.claims, slot)
+            found = self._binder.find(state.get(STATE).claims, slot)
         except VolumeError as error:
             return _failed(error)
         return Rejection(self.name, Code.UNRESOLVABLE, found) if isinstance(found, tuple) else None

@@ -32,19 +32,14 @@ class Reach:
         migrated = self._volumes.migrated(kind.plugin) & among if kind is not None and is_migratable else EMPTY
         if not migrated:
             return raw
-        translated = self._translated(volume)
-        affinity = translated.spec.node_affinity
-        group = self._volumes.groups.acquire(where_affinity(affinity.required if affinity is not None else None))
-        reached = (group.nodes & migrated) | (raw & ~migrated)
-        self._volumes.groups.release(group)
-        return reached
+        translated = self._volumes.groups.nodes_of(where_affinity(self._translated(volume).required_nodes))
+        return (translated & migrated) | (raw & ~migrated)
 
     def misses(self, volume: PersistentVolume, slot: int) -> str:
         """Why the volume cannot be used on this node; "" if it can. Raises VolumeError as `nodes_of`."""
         if self.nodes_of(volume, 1 << slot):
             return ""
-        affinity = volume.spec.node_affinity
-        return affinity_problem(affinity.required if affinity is not None else None) or "no matching NodeSelectorTerms"
+        return affinity_problem(volume.required_nodes) or "no matching NodeSelectorTerms"
 
     def _translated(self, volume: PersistentVolume) -> PersistentVolume:
         try:

@@ -10,8 +10,6 @@ import asyncio
 from collections.abc import Callable, Iterator
 from typing import Final
 
-import structlog
-
 from scheduler.cache.cluster import Cluster
 from scheduler.cache.volumes import CLAIM, VOLUME
 from scheduler.core.clock import Clock
@@ -20,8 +18,6 @@ from scheduler.plugins.volumebinding.assuming import Assumptions
 from scheduler.plugins.volumebinding.binder import DynamicStep, Plan, StaticStep, VolumeError
 from scheduler.plugins.volumebinding.reaching import Reach
 from scheduler.plugins.volumebinding.slowness import MARKS_S, Slowness
-
-_log = structlog.get_logger(__name__)
 
 POLL_S: Final = 1.0
 PATIENCE_S: Final = 10.0

@@ -15,18 +15,18 @@ from typing import Final, TypeVar
 
 from scheduler.cache.nodegroups import where_affinity
 from scheduler.cache.nodes import Nodes
-from scheduler.cache.shelves import selector_of, wish_of
 from scheduler.cache.volumes import Volumes
 from scheduler.core.clock import Clock
 from scheduler.core.decode import Broken
 from scheduler.core.disruption import started_at
 from scheduler.core.errors import Ambiguous, ApiError, Conflict, Fenced, TooManyRequests, Unavailable
-from scheduler.core.volumes import FILESYSTEM, PersistentVolume, PersistentVolumeClaim, is_for
+from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim
 from scheduler.framework.ports import VolumeMetrics, Writer
 from scheduler.framework.settle import settle
 from scheduler.plugins.volumebinding.assuming import pre_bound
 from scheduler.plugins.volumebinding.binder import DynamicStep, Plan, StaticStep, VolumeError
 from scheduler.plugins.volumebinding.confirming import problem_of
+from scheduler.plugins.volumebinding.gates import first_miss
 
 T = TypeVar("T", PersistentVolume, PersistentVolumeClaim)
 
@@ -58,7 +58,8 @@ class VolumeWriter:
     ) -> None:
         """`check` raises VolumeError for a plan that nobody wants any more.
 
-        `is_led` tells of a claim's key and a pod's uid whether another pod's plan writes that claim (B-15). `retries` answers to conflicts, and of other failures as many as there is time for; 0 as upstream: none.
+        `is_led` tells of a claim's key and a pod's uid whether another pod's plan writes that claim (B-15). `retries`
+        answers to conflicts, and of other failures as many as there is time for; 0 as upstream: none.
         """
         self._nodes = nodes
         self._volumes = volumes
@@ -229,32 +230,17 @@ class VolumeWriter:
     def _not_to_be_had(
         self, now: PersistentVolume, decided: PersistentVolume, claim: PersistentVolumeClaim, node_name: str
     ) -> str:
-        """Why the claim may not have this volume any more: gates 2–6, 9–13 and the node (§12.2 B-2)."""
-        meta, spec, request = now.metadata, now.spec, claim.request
-        wish = wish_of(claim)
-        affinity = spec.node_affinity
-        group = self._volumes.groups.acquire(where_affinity(affinity.required if affinity is not None else None))
-        self._volumes.groups.release(group)
-        slot = self._nodes.present_slot(node_name)
-        is_meant = is_for(now, claim)
-        wrong = {
-            "is another one now": meta.uid != decided.metadata.uid,
-            "is being deleted": meta.deletion_timestamp is not None,
-            "belongs to another claim": spec.claim_ref is not None and not is_meant,
-            "is too small": now.capacity.nano < (request.nano if request is not None else 0),
-            "has another volume mode": (spec.volume_mode or FILESYSTEM) != wish.volume_mode,
-            "has other attributes": (spec.volume_attributes_class_name or "") != wish.attributes_class,
-            "is of another class": now.storage_class != claim.storage_class,
-            "cannot be used on the node": slot is None or not group.nodes >> slot & 1,
-        }
-        if not is_meant:
-            wrong |= {
-                "is not available": now.status.phase != "Available",
-                "is not selected": bool(wish.selector) and not selector_of(wish).matches(meta.labels),
-                "lacks an access mode": not wish.access_modes <= frozenset(spec.access_modes),
-            }
-        found = next((what for what, is_so in wrong.items() if is_so), "")
-        return f"persistentvolume {now.key} {found}" if found else ""
+        """Why the claim may not have this volume any more, there (§12.2 B-2)."""
+        miss = first_miss(now, claim)
+        if now.metadata.uid != decided.metadata.uid:
+            problem = "is another one now"
+        elif miss is not None:
+            problem = miss.value
+        else:
+            slot = self._nodes.present_slot(node_name)
+            reached = self._volumes.groups.nodes_of(where_affinity(now.required_nodes))
+            problem = "" if slot is not None and reached >> slot & 1 else "cannot be used on the node"
+        return f"persistentvolume {now.key} {problem}" if problem else ""
 
 
 def _not_to_be_selected(now: PersistentVolumeClaim, decided: PersistentVolumeClaim) -> str:

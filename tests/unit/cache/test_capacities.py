@@ -15,6 +15,7 @@ from scheduler.cache.drawing import Drawing
 from scheduler.cache.nodegroups import NodeGroups, where_selector
 from scheduler.cache.nodes import Nodes
 from scheduler.core import nodeset
+from scheduler.core.nodeset import NodeSet
 from scheduler.core.quantity import parse
 from scheduler.core.storage import CSIStorageCapacity
 from scheduler.testing.volumebuilders import a_capacity
@@ -150,6 +151,13 @@ def at(capacity: str | None, *, name: str = "o", storage_class: str = "D", ns: s
     return a_capacity(name, storage_class, capacity, ns=ns).everywhere()
 
 
+def taking(pools: ClassPools, sizes: Sequence[int], nodes: NodeSet, *, together: bool) -> list[NodeSet]:
+    """For each size in order, which of the nodes take it: together with those before it, or each judged alone."""
+    pools.catch_up()
+    drawing = Drawing(pools, together=together)
+    return [drawing.next(size, nodes) for size in sizes]
+
+
 @pytest.mark.parametrize(
     ("objects", "request_", "takes"),
     [
@@ -195,7 +203,7 @@ def test_one_claim(objects: list[Any], request_: str, takes: bool) -> None:
         world.put(obj.typed())
     pools, size = world.seen.of("D"), parse(request_).value
     for together in (False, True):
-        found = pools.taking([size], world.nodes.present, together=together)[0] if pools is not None else 0
+        found = taking(pools, [size], world.nodes.present, together=together)[0] if pools is not None else 0
 
         assert takes is bool(found)
     world.compare("D", [(size, world.nodes.present)], together=True)
@@ -234,7 +242,7 @@ def test_several_claims(
     wanted = [size * GI for size in sizes]
 
     for expected, is_together in ((alone, False), (together, True)):
-        found = world.of("D").taking(wanted, world.nodes.present, together=is_together)
+        found = taking(world.of("D"), wanted, world.nodes.present, together=is_together)
 
         assert expected == "".join("ny"[bool(nodes)] for nodes in found)
         world.compare("D", [(size, world.nodes.present) for size in wanted], together=is_together)
@@ -247,7 +255,7 @@ def test_a_pool_that_many_nodes_share() -> None:
     world.draw("default/o", 8 * GI)
     world.compare_all([GI, GI, GI])
 
-    assert [True, True, False] == [bool(n) for n in world.of("x").taking([GI] * 3, world.nodes.present, together=True)]
+    assert [True, True, False] == [bool(n) for n in taking(world.of("x"), [GI] * 3, world.nodes.present, together=True)]
 
     world.put(a_capacity("p", "x", "3Gi").where("host", "n7").typed())
     world.compare_all([GI, GI, GI])
@@ -299,7 +307,7 @@ def test_an_object_of_another_class_is_another_pool() -> None:
     world.put(at("5Gi", storage_class="y").typed())
     world.compare_all([5 * GI])
 
-    assert [0] == world.of("x").taking([0], world.nodes.present, together=True)
+    assert [0] == taking(world.of("x"), [0], world.nodes.present, together=True)
 
 
 _sizes = st.sampled_from([0, 1, GI, 2 * GI, 3 * GI, 5 * GI, 2**63 - 1])
