@@ -172,6 +172,31 @@ class PodBuilder(Builder[Pod]):
             spec["storageClassName"] = storage_class
         return self.volume(name, ephemeral={"volumeClaimTemplate": {"spec": spec}})
 
+    def claim(self, entry: str, claim: str = "", *, template: str = "") -> Self:
+        """One more entry of `spec.resourceClaims`, of a claim or of a template."""
+        source = {"resourceClaimName": claim} if claim else {}
+        if template:
+            source["resourceClaimTemplateName"] = template
+        return self._append("spec.resourceClaims", {"name": entry} | source)
+
+    def claim_made(self, entry: str, claim: str | None) -> Self:
+        """What the claim controller made for an entry: a claim of this name, or (None) nothing as nothing is needed."""
+        made = {"name": entry} | ({"resourceClaimName": claim} if claim is not None else {})
+        return self._append("status.resourceClaimStatuses", made)
+
+    def extended(self, resource: str, amount: str) -> Self:
+        """Request of the first container that is its limit too, as a server wants for extended resources."""
+        first, *rest = self._manifest["spec"]["containers"]
+        first = merge(first, {"resources": {"requests": {resource: amount}, "limits": {resource: amount}}})
+        return self.set({"spec": {"containers": [first, *rest]}})
+
+    def extended_claim(self, claim: str, *mappings: tuple[str, str, str]) -> Self:
+        """The claim behind its extended resources; mappings are (container, resource, request)."""
+        keys = ("containerName", "resourceName", "requestName")
+        listed = [dict(zip(keys, mapping, strict=True)) for mapping in mappings]
+        status = {"resourceClaimName": claim, "requestMappings": listed}
+        return self.set({"status": {"extendedResourceClaimStatus": status}})
+
     def volume(self, name: str, **source: Manifest) -> Self:
         """One more volume of any source, as it is written in a manifest: `.volume("scratch", emptyDir={})`."""
         return self._append("spec.volumes", {"name": name} | source)

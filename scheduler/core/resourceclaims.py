@@ -1,0 +1,243 @@
+"""ResourceClaims and DeviceClasses as decoded from resource.k8s.io/v1, and what can be said of one alone.
+
+Source: docs/spec/dra.md §0.4, §2.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from scheduler.core.devices import DeviceId
+from scheduler.core.meta import Frozen, Metadata
+from scheduler.core.pod import NodeSelector
+from scheduler.core.quantity import Quantity
+
+FINALIZER: Final = "resource.kubernetes.io/delete-protection"
+EXTENDED_RESOURCE_CLAIM: Final = "resource.kubernetes.io/extended-resource-claim"
+"""The annotation of claims that a scheduler makes for a pod's extended resources (§2.4)."""
+IMPLICIT_EXTENDED_RESOURCE: Final = "deviceclass.resource.kubernetes.io/"
+EXACT_COUNT: Final = "ExactCount"
+ALL: Final = "All"
+RESULTS_MAX: Final = 32
+"""Devices of one claim."""
+RESERVED_FOR_MAX: Final = 256
+"""Users of one claim; the API server refuses more."""
+
+
+class CelSelector(Frozen, frozen=True):
+    """`cel` of a selector."""
+
+    expression: str = ""
+
+
+class DeviceSelector(Frozen, frozen=True):
+    """What a device must be like."""
+
+    cel: CelSelector | None = None
+
+
+class DeviceToleration(Frozen, frozen=True):
+    """Which taint of a device a request puts up with."""
+
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: int | None = None
+
+
+class CapacityRequirements(Frozen, frozen=True):
+    """How much of a device's capacities is wanted."""
+
+    requests: dict[str, Quantity] = {}
+
+
+class ExactDeviceRequest(Frozen, frozen=True):
+    """`exactly`, and also an alternative of `firstAvailable`: those have a name and no admin access."""
+
+    name: str = ""
+    device_class_name: str = ""
+    selectors: tuple[DeviceSelector, ...] = ()
+    allocation_mode: str = ""
+    count: int = 0
+    admin_access: bool | None = None
+    tolerations: tuple[DeviceToleration, ...] = ()
+    capacity: CapacityRequirements | None = None
+
+
+class DeviceRequest(Frozen, frozen=True):
+    """One request of a claim: `exactly`, or the first of some alternatives that can be had."""
+
+    name: str = ""
+    exactly: ExactDeviceRequest | None = None
+    first_available: tuple[ExactDeviceRequest, ...] = ()
+
+
+class DeviceConstraint(Frozen, frozen=True):
+    """What the devices of some requests must have in common, or must not; of all requests, if none is named."""
+
+    requests: tuple[str, ...] = ()
+    match_attribute: str | None = None
+    distinct_attribute: str | None = None
+
+
+class OpaqueConfiguration(Frozen, frozen=True):
+    """For a driver; passed on as it came."""
+
+    driver: str = ""
+    parameters: Any = None
+
+
+class DeviceConfiguration(Frozen, frozen=True):
+    """`config[]` of a class or claim; classes name no requests."""
+
+    requests: tuple[str, ...] = ()
+    opaque: OpaqueConfiguration | None = None
+
+
+class DeviceClaim(Frozen, frozen=True):
+    """What is claimed."""
+
+    requests: tuple[DeviceRequest, ...] = ()
+    constraints: tuple[DeviceConstraint, ...] = ()
+    config: tuple[DeviceConfiguration, ...] = ()
+
+
+class DeviceRequestAllocationResult(Frozen, frozen=True):
+    """One device that a claim has got. `request` is `R`, or `R/S` of the chosen alternative."""
+
+    request: str = ""
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+    admin_access: bool | None = None
+    tolerations: tuple[DeviceToleration, ...] = ()
+    binding_conditions: tuple[str, ...] = ()
+    binding_failure_conditions: tuple[str, ...] = ()
+    share_id: str | None = msgspec.field(name="shareID", default=None)
+    consumed_capacity: dict[str, Quantity] | None = None
+
+    @property
+    def id(self) -> DeviceId:
+        """The device."""
+        return DeviceId(self.driver, self.pool, self.device)
+
+
+class AllocatedConfiguration(Frozen, frozen=True):
+    """`allocation.devices.config[]`; `source` is FromClass or FromClaim."""
+
+    source: str = ""
+    requests: tuple[str, ...] = ()
+    opaque: OpaqueConfiguration | None = None
+
+
+class DeviceAllocationResult(Frozen, frozen=True):
+    """All devices of a claim, and what their drivers are to be told."""
+
+    results: tuple[DeviceRequestAllocationResult, ...] = ()
+    config: tuple[AllocatedConfiguration, ...] = ()
+
+
+class AllocationResult(Frozen, frozen=True):
+    """`status.allocation`. Without a node selector it can be used anywhere."""
+
+    devices: DeviceAllocationResult = DeviceAllocationResult()
+    node_selector: NodeSelector | None = None
+    allocation_timestamp: str | None = None
+
+
+class Condition(Frozen, frozen=True):
+    """What a driver says of an allocated device."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class AllocatedDeviceStatus(Frozen, frozen=True):
+    """`status.devices[]`."""
+
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+    share_id: str | None = msgspec.field(name="shareID", default=None)
+    conditions: tuple[Condition, ...] = ()
+
+
+class ConsumerReference(Frozen, frozen=True):
+    """`status.reservedFor[]`: who uses a claim."""
+
+    api_group: str = ""
+    resource: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class ResourceClaimSpec(Frozen, frozen=True):
+    """Never changes once the claim is made."""
+
+    devices: DeviceClaim = DeviceClaim()
+
+
+class ResourceClaimStatus(Frozen, frozen=True):
+    """What has become of the claim."""
+
+    allocation: AllocationResult | None = None
+    reserved_for: tuple[ConsumerReference, ...] = ()
+    devices: tuple[AllocatedDeviceStatus, ...] = ()
+
+
+class ClaimMetadata(Metadata, frozen=True):
+    """As everybody's, with the finalizers."""
+
+    finalizers: tuple[str, ...] = ()
+
+
+class ResourceClaim(Frozen, frozen=True):
+    """A claim as the API server has it."""
+
+    metadata: ClaimMetadata
+    spec: ResourceClaimSpec = ResourceClaimSpec()
+    status: ResourceClaimStatus = ResourceClaimStatus()
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`."""
+        return self.metadata.key
+
+    @property
+    def uid(self) -> str:
+        """The API server's id of this very claim."""
+        return self.metadata.uid
+
+    @property
+    def is_allocated(self) -> bool:
+        """Whether it has devices."""
+        return self.status.allocation is not None
+
+    def is_reserved_for(self, pod_uid: str) -> bool:
+        """§2.3."""
+        return any(user.uid == pod_uid for user in self.status.reserved_for)
+
+
+class DeviceClassSpec(Frozen, frozen=True):
+    """What requests of this class share."""
+
+    selectors: tuple[DeviceSelector, ...] = ()
+    config: tuple[DeviceConfiguration, ...] = ()
+    extended_resource_name: str | None = None
+
+
+class DeviceClass(Frozen, frozen=True):
+    """A class as the API server has it."""
+
+    metadata: Metadata
+    spec: DeviceClassSpec = DeviceClassSpec()
+
+    @property
+    def key(self) -> str:
+        """Its name."""
+        return self.metadata.name
