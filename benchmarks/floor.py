@@ -1,8 +1,9 @@
 """The floor: a client that knows every answer beforehand and makes the same reads and writes as the scheduler.
 
-It mirrors nodes, pods, volumes and claims with the project's own reflectors, gives each pod of its name the next node of
-those that its app takes in turn (of those that have the volumes it needs), writes what its claims need and waits for
-them, binds through the project's own transport and limits, and posts the Scheduled event in the background. No filter, no score, no cache, no queue: what a scheduler costs beyond this is the price of deciding.
+It mirrors nodes, pods, volumes, slices and claims with the project's own reflectors, gives each pod of its name the next
+node of those that its app takes in turn (of those that have the volumes and devices it needs), writes what its claims
+need and waits for them, binds through the project's own transport and limits, and posts the Scheduled event in the
+background. No filter, no score, no cache, no queue: what a scheduler costs beyond this is the price of deciding.
 It knows the workloads of this package and trusts them to fit, so it is no scheduler.
 """
 
@@ -19,14 +20,17 @@ from typing import TypeVar
 import uvloop
 
 from benchmarks.between_pods import ANCHOR, HOSTNAME, ZONE
+from benchmarks.floordevices import ClaimWriter, FloorDevices, Taken, has_claims
 from benchmarks.floorvolumes import FloorVolumes, Plan
 from scheduler.core.clock import Clock, SystemClock
 from scheduler.core.decode import ObjectDecoder
 from scheduler.core.deltas import Delta
+from scheduler.core.devices import ResourceSlice
 from scheduler.core.node import Node
 from scheduler.core.pod import Pod
+from scheduler.core.resourceclaims import ResourceClaim
 from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim
-from scheduler.kube.kinds import KINDS, NODE, POD, KindSpec, discover
+from scheduler.kube.kinds import KINDS, KindSpec, discover
 from scheduler.kube.recorder import EventRecorder
 from scheduler.kube.reflector import Reflector
 from scheduler.kube.store import Stored
@@ -35,6 +39,7 @@ from scheduler.kube.transport import HttpTransport, load_settings
 from scheduler.kube.writes import ApiWriter
 
 T = TypeVar("T", bound=Stored)
+_MIRRORED = ("Node", "PersistentVolume", "PersistentVolumeClaim", "ResourceSlice", "ResourceClaim", "Pod")
 _GOLDEN = 0.618  # starting points of any number of apps, well apart
 
 
@@ -78,10 +83,17 @@ class Floor:
     """Binds what the watch shows, `in_flight` at a time."""
 
     def __init__(
-        self, writer: ApiWriter, recorder: EventRecorder, volumes: FloorVolumes, *, scheduler_name: str
+        self,
+        writer: ApiWriter,
+        recorder: EventRecorder,
+        *,
+        volumes: FloorVolumes,
+        devices: FloorDevices,
+        scheduler_name: str,
     ) -> None:
         self._writer = writer
         self._volumes = volumes
+        self._devices = devices
         self._recorder = recorder
         self._name = scheduler_name
         self._waiting: deque[Pod] = deque()
@@ -96,7 +108,11 @@ class Floor:
     def on_pods(self, deltas: Sequence[Delta[Pod]]) -> None:
         for delta in deltas:
             pod = delta.new
-            if not isinstance(pod, Pod) or delta.old is not None:
+            if (
+                not isinstance(pod, Pod)
+                or not has_claims(pod)
+                or (isinstance(delta.old, Pod) and has_claims(delta.old))
+            ):
                 continue
             if pod.spec.node_name:
                 if anchor := pod.metadata.labels.get(ANCHOR):
@@ -110,9 +126,11 @@ class Floor:
         while True:
             await self._news.acquire()
             pod = self._waiting.popleft()
-            plan = self._planned(pod, answers)
+            await self._devices.known(pod)
+            plan, devices = self._planned(pod, answers)
             node_name = plan.node_name
             await self._volumes.carry_out(pod, plan)
+            await self._devices.carry_out(pod, devices, node_name)
             await self._writer.turn()
             await self._writer.bind(pod, node_name)
             self._recorder.event(
@@ -124,22 +142,26 @@ class Floor:
                 note=f"Successfully assigned {pod.key} to {node_name}",
             )
 
-    def _planned(self, pod: Pod, answers: Answers) -> Plan:
+    def _planned(self, pod: Pod, answers: Answers) -> tuple[Plan, Sequence[Taken]]:
+        """No pod of this package has both volumes and devices."""
         for _ in self.nodes:
-            if (plan := self._volumes.plan(pod, answers.next(pod))) is not None:
-                return plan
-        raise RuntimeError(f"no node has volumes for {pod.key}")
+            node_name = answers.next(pod)
+            devices = self._devices.plan(pod, node_name)
+            plan = self._volumes.plan(pod, node_name)
+            if devices is not None and plan is not None:
+                return plan, devices
+        raise RuntimeError(f"no node has volumes or devices for {pod.key}")
 
 
 async def run(arguments: argparse.Namespace) -> None:
     """Until killed."""
     clock: Clock = SystemClock()
     transport = HttpTransport(await load_settings(arguments.kubeconfig))
-    writer = ApiWriter(transport, Throttle(clock, qps=arguments.qps, burst=arguments.burst), clock)
+    writer = ClaimWriter(transport, Throttle(clock, qps=arguments.qps, burst=arguments.burst), clock)
     recorder = EventRecorder(writer, clock, instance=socket.gethostname())
-    volumes = FloorVolumes(writer)
-    floor = Floor(writer, recorder, volumes, scheduler_name=arguments.scheduler_name)
-    kinds = (NODE, KINDS["PersistentVolume"], KINDS["PersistentVolumeClaim"], POD)
+    volumes, devices = FloorVolumes(writer), FloorDevices(writer)
+    floor = Floor(writer, recorder, volumes=volumes, devices=devices, scheduler_name=arguments.scheduler_name)
+    kinds = [KINDS[name] for name in _MIRRORED]
     served = await discover(transport, kinds)
 
     def mirror(spec: KindSpec, typ: type[T], on_batch: Callable[[list[Delta[T]]], None]) -> Reflector[T]:
@@ -154,7 +176,9 @@ async def run(arguments: argparse.Namespace) -> None:
         mirror(kinds[0], Node, floor.on_nodes),
         mirror(kinds[1], PersistentVolume, volumes.on_volumes),
         mirror(kinds[2], PersistentVolumeClaim, volumes.on_claims),
-        mirror(kinds[3], Pod, floor.on_pods),
+        mirror(kinds[3], ResourceSlice, devices.on_slices),
+        mirror(kinds[4], ResourceClaim, devices.on_claims),
+        mirror(kinds[5], Pod, floor.on_pods),
     )
     async with asyncio.TaskGroup() as group:
         for each in mirrors:

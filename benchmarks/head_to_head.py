@@ -3,6 +3,8 @@
     python -m benchmarks.head_to_head basic --nodes 1000 --pods 2000
     python -m benchmarks.head_to_head spread --nodes 1000 --pods 1000 --shapes 200
     python -m benchmarks.head_to_head localpv --nodes 500 --pods 1000 --shapes 200 --limit-s 120
+    python -m benchmarks.head_to_head dra --nodes 500 --pods 1000 --shapes 200
+    python -m benchmarks.head_to_head template --nodes 500 --pods 5000 --limit-s 600
 
 Each round has a fresh etcd and kube-apiserver; within it the competitors take turns, first another one in each round.
 Raw results go to benchmarks/results/ as JSON lines. Figures of different machines or hours do not compare, ratios within
@@ -16,14 +18,14 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from benchmarks import load, storageload
+from benchmarks import deviceload, devices, load, storageload, volumes
 from benchmarks.between_pods import AFFINITY, ANTI_AFFINITY, SPREAD
 from benchmarks.competitors import COMPETITORS, Limits
 from benchmarks.preempting import PREEMPTION
 from benchmarks.run import RESULTS, Offer, Result, Run, keep
 from benchmarks.storageload import StoragePlane
 from benchmarks.summary import show
-from benchmarks.volumes import BURST, CSI, DYNAMIC, KINDS, LOCAL, LOCAL_THREE
+from benchmarks.volumes import BURST, CSI, DYNAMIC, LOCAL, LOCAL_THREE
 from benchmarks.workload import Workload
 
 QUIET_BELOW_CORES = 0.2
@@ -39,10 +41,16 @@ WORKLOADS = {
     DYNAMIC: "one claim, provisioned on the node that was chosen, a CSIStorageCapacity for each",
     CSI: "one claim that is bound already, attach limit of 39",
     BURST: "two provisioned claims, room for a tenth more than asked, told a minute late; kube and ours only",
+    devices.ONE: "one device of eight on each node, by a selector on attribute and capacity",
+    devices.TWO: "two devices of one NUMA node, matchAttribute",
+    devices.TEMPLATE: "one device of ten on each node, its claim made from a template while the pods wait",
+    devices.CONSUMABLE: "a share of the memory of one of two devices on each node",
+    devices.PARTITIONABLE: "a whole, a half or a quarter of one of four devices on each node, by shared counters",
 }
 NO_FLOOR = (PREEMPTION, BURST)
 """The floor client knows where pods go, not who must leave, nor what to do about a node without room."""
-AT_ONCE = (PREEMPTION, *(name for name, kind in KINDS.items() if not kind.warm_up))
+CLAIMING: Mapping[str, volumes.Kind | devices.Kind] = {**volumes.KINDS, **devices.KINDS}
+AT_ONCE = (PREEMPTION, *(name for name, kind in CLAIMING.items() if not kind.warm_up))
 """All pods count, from the moment that the scheduler could begin."""
 
 
@@ -71,8 +79,8 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     arguments = parser.parse_args(argv)
     if arguments.workload in NO_FLOOR:
         arguments.only = ",".join(name for name in arguments.only.split(",") if name != "floor")
-    if arguments.limit_s is None and arguments.workload in KINDS:
-        arguments.limit_s = KINDS[arguments.workload].limit_s
+    if arguments.limit_s is None and arguments.workload in CLAIMING:
+        arguments.limit_s = CLAIMING[arguments.workload].limit_s
     if problem := _workload(arguments).problem():
         parser.error(problem)
     return arguments
@@ -99,6 +107,7 @@ async def measure(arguments: argparse.Namespace, out: Path) -> list[Result]:
         async with StoragePlane(high_load=True) as plane, plane.client() as http:
             await load.create_nodes(http, workload)
             await storageload.create_classes(http, workload)
+            await deviceload.create_classes(http, workload)
             run = Run(plane, workload, offer, limits=limits)
             for name in names[turn:] + names[:turn]:
                 for _ in range(1 + arguments.again):

@@ -2,9 +2,11 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
+import msgspec
 from aiohttp import ClientSession
 
 from benchmarks.preempting import PREEMPTION, priority_classes
@@ -87,6 +89,17 @@ async def delete_pods(http: ClientSession) -> None:
         await spread(partial(_delete, http, name) for name in left)
 
 
+async def remove(http: ClientSession, path: str) -> None:
+    """Delete one object that nobody is there to take the finalizers off."""
+    headers = {"Content-Type": "application/merge-patch+json"}
+    async with http.patch(path, data=b'{"metadata": {"finalizers": null}}', headers=headers) as answer:
+        await answer.read()
+    async with http.delete(path) as answer:
+        await answer.read()
+        if answer.status not in {200, 404, 409, 429}:
+            raise RuntimeError(f"DELETE {path}: {answer.status}")
+
+
 async def names(http: ClientSession, path: str) -> list[str]:
     """Of all objects of a collection."""
     kind = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
@@ -100,6 +113,14 @@ async def _delete(http: ClientSession, name: str) -> None:
         await answer.read()
         if answer.status not in {200, 404, 409, 429}:
             raise RuntimeError(f"DELETE {name}: {answer.status}")
+
+
+async def items(http: ClientSession, path: str) -> list[Mapping[str, Any]]:
+    """All objects of a collection."""
+    async with http.get(path) as answer:
+        answer.raise_for_status()
+        found: list[Mapping[str, Any]] = msgspec.json.decode(await answer.read())["items"]
+        return found
 
 
 async def count_pods(http: ClientSession, prefix: str) -> int:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import ClientSession
 
-from benchmarks import load, storageload
+from benchmarks import deviceload, load, storageload
 from benchmarks.competitors import Competitor, Limits
 from benchmarks.meter import Meter
 from benchmarks.preempting import PREEMPTION
@@ -127,9 +127,13 @@ class Run:
         async with self._plane.client() as http:
             standing = self._workload.anchor_bodies(prefix)
             await load.create_pods(http, standing)
-            async with storageload.prepared(self._plane, http, self._workload, names) as beside:
+            async with (
+                storageload.prepared(self._plane, http, self._workload, names) as beside,
+                deviceload.prepared(self._plane, http, self._workload, names=names, beside=beside),
+            ):
                 result, node_of = await self._scheduled(competitor, http, names, beside)
             wrong = await storageload.broken_rules(http, self._workload, node_of)
+            wrong += await deviceload.broken_rules(http, self._workload, names=names, node_of=node_of)
             for line in wrong[:10]:
                 print(line, file=sys.stderr)
             result.scheduled_events = await load.count_scheduled_events(http, prefix)

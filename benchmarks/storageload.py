@@ -77,18 +77,7 @@ async def clear(http: ClientSession, workload: Workload) -> None:
         return
     for path in (CLAIMS, VOLUMES, CAPACITIES):
         while names := await load.names(http, path):
-            await load.spread(partial(_remove, http, f"{path}/{name}") for name in names)
-
-
-async def _remove(http: ClientSession, path: str) -> None:
-    """Nobody is there to take the finalizers off."""
-    headers = {"Content-Type": "application/merge-patch+json"}
-    async with http.patch(path, data=b'{"metadata": {"finalizers": null}}', headers=headers) as answer:
-        await answer.read()
-    async with http.delete(path) as answer:
-        await answer.read()
-        if answer.status not in {200, 404, 409, 429}:
-            raise RuntimeError(f"DELETE {path}: {answer.status}")
+            await load.spread(partial(load.remove, http, f"{path}/{name}") for name in names)
 
 
 async def _fill(http: ClientSession, storage: Storage, names: Sequence[str]) -> None:
@@ -134,7 +123,7 @@ async def prepared(
     await _fill(http, storage, names)
     await plane.start_controllers()
     try:
-        await _quiet(plane)
+        await quiet(plane)
         await _must_be_fresh(http, storage)
         beside.sources["controllers"] = lambda: Usage(plane.cpu_s(CONTROLLERS), plane.rss_bytes(CONTROLLERS))
         if storage.kind.is_provisioned:
@@ -177,7 +166,7 @@ async def _provisioned(plane: ControlPlane, workload: Workload, beside: Beside) 
         await process.wait()
 
 
-async def _quiet(plane: ControlPlane) -> None:
+async def quiet(plane: ControlPlane) -> None:
     """Until the controllers have looked at everything."""
     deadline = time.monotonic() + _QUIET_WITHIN_S
     while time.monotonic() < deadline:
@@ -190,7 +179,7 @@ async def _quiet(plane: ControlPlane) -> None:
 
 async def _must_be_fresh(http: ClientSession, storage: Storage) -> None:
     """Every competitor starts from the same: so many volumes, claims and capacities, and nobody has touched them."""
-    volumes, claims, capacities = [await _items(http, path) for path in (VOLUMES, CLAIMS, CAPACITIES)]
+    volumes, claims, capacities = [await load.items(http, path) for path in (VOLUMES, CLAIMS, CAPACITIES)]
     workload, kind = storage.workload, storage.kind
     of_claims = workload.all_pods * kind.claims_per_pod
     of_volumes = of_claims if storage.has_bound_claims else workload.nodes * kind.local_per_node
@@ -212,8 +201,8 @@ async def broken_rules(http: ClientSession, workload: Workload, node_of: Mapping
     """What is wrong with the volumes of the pods that were bound, `node_of` by pod name: one line each."""
     if workload.name not in KINDS:
         return []
-    volumes = {each["metadata"]["name"]: each for each in await _items(http, VOLUMES)}
-    claims = {each["metadata"]["name"]: each for each in await _items(http, CLAIMS)}
+    volumes = {each["metadata"]["name"]: each for each in await load.items(http, VOLUMES)}
+    claims = {each["metadata"]["name"]: each for each in await load.items(http, CLAIMS)}
     wrong, attached = [], Counter[str]()
     for pod, node in node_of.items():
         for name in claim_names(workload.name, pod):
@@ -254,10 +243,3 @@ def _nodes_of(volume: _Object) -> Sequence[str] | None:
 def _used_twice(claims: Iterable[_Object]) -> list[str]:
     users = Counter(claim["spec"]["volumeName"] for claim in claims if claim["spec"].get("volumeName"))
     return [f"{name} has {count} claims" for name, count in users.items() if count > 1]
-
-
-async def _items(http: ClientSession, path: str) -> list[_Object]:
-    async with http.get(path) as answer:
-        answer.raise_for_status()
-        items: list[_Object] = msgspec.json.decode(await answer.read())["items"]
-        return items

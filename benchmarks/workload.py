@@ -18,13 +18,14 @@ from benchmarks.between_pods import (
     broken_rules,
     constraints,
 )
+from benchmarks.devices import KINDS as DEVICE_KINDS, TEMPLATE, pod_claims, problem as devices_problem
 from benchmarks.preempting import HIGH, LOW_PER_NODE, PREEMPTION, broken_rules as doubled_nodes, low_spec
 from benchmarks.volumes import BURST, KINDS, pod_volumes, problem as storage_problem
 
 NAMESPACE = "bench"
 ZONES = 10
 WARM_UP = 50
-"""So many pods come before those that count, unless the workload has storage and a number of its own."""
+"""So many pods come before those that count, unless the workload has claims and a number of its own."""
 _MIB = 1024**2
 _PODS_PER_ANCHOR = 10
 
@@ -41,7 +42,8 @@ class Workload:
     @property
     def warm_up(self) -> int:
         """Pods that come before those that count."""
-        return KINDS[self.name].warm_up if self.name in KINDS else WARM_UP
+        kind = KINDS.get(self.name) or DEVICE_KINDS.get(self.name)
+        return WARM_UP if kind is None else kind.warm_up
 
     @property
     def all_pods(self) -> int:
@@ -80,7 +82,8 @@ class Workload:
             "schedulerName": scheduler_name,
             "containers": [_container(self._requests(shape))],
         }
-        spec |= constraints(self.name, app, anchor_of_shape(self.name, shape)) | pod_volumes(self.name, name)
+        spec |= constraints(self.name, app, anchor_of_shape(self.name, shape))
+        spec |= pod_volumes(self.name, name) | pod_claims(self.name, name, shape)
         if self.zone_of_shape(shape) is not None:
             spec["nodeSelector"] = {ZONE: self.zone_of_shape(shape)}
         if self.name == PREEMPTION:
@@ -134,7 +137,7 @@ class Workload:
         """The zone a shape insists on: every fourth one does, beside others of its kind."""
         if self.name == ANTI_AFFINITY:
             return None  # an app may be as large as the cluster, and then a zone is too small for it
-        if self.name == BURST:
+        if self.name in {BURST, TEMPLATE}:
             return None  # room is short as it is
         return f"zone-{shape % ZONES}" if self.shapes > 1 and shape % 4 == 0 else None
 
@@ -145,7 +148,8 @@ class Workload:
         largest_app = max(WARM_UP, -(-self.pods // self.shapes))
         if self.name == ANTI_AFFINITY and largest_app > self.nodes:
             return f"{largest_app} pods of one app need as many nodes: more nodes, or more shapes"
-        return storage_problem(self.name, nodes=self.nodes, pods=self.all_pods)
+        problem = devices_problem if self.name in DEVICE_KINDS else storage_problem
+        return problem(self.name, nodes=self.nodes, pods=self.all_pods)
 
     def _anchors(self) -> list[tuple[str, str]]:
         wanted = [anchor for shape in range(self.shapes) if (anchor := anchor_of_shape(self.name, shape))]

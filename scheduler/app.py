@@ -38,7 +38,7 @@ from scheduler.kube.reflector import Reflector
 from scheduler.kube.throttle import Throttle
 from scheduler.kube.transport import HttpTransport, load_settings
 from scheduler.kube.wire import Transport
-from scheduler.kube.writes import EVICTION_RULES, VOLUME_RULES, WRITES, ApiWriter, Rule
+from scheduler.kube.writes import CLAIM_EVENT_RULES, EVICTION_RULES, VOLUME_RULES, WRITES, ApiWriter, Rule
 from scheduler.leadership import Leadership
 from scheduler.obs.metrics import Metrics
 from scheduler.options import RunOptions
@@ -150,7 +150,8 @@ class Daemon:
         profiles = self.decisions.profiles.values()
         evicts = any(plugin.name == PREEMPTION for profile in profiles for plugin in profile.post_filter)
         binds = any(plugin.name == VolumeBindingArgs.plugin for profile in profiles for plugin in profile.pre_bind)
-        return (*WRITES, *(EVICTION_RULES if evicts else ()), *(VOLUME_RULES if binds else ()))
+        volumes = (*VOLUME_RULES, *CLAIM_EVENT_RULES)
+        return (*WRITES, *(EVICTION_RULES if evicts else ()), *(volumes if binds else ()))
 
     async def _drain(self, limit_s: float) -> None:
         decisions = self.decisions

@@ -15,7 +15,7 @@ import structlog
 
 from scheduler.core import nodeset
 from scheduler.core.decode import Broken
-from scheduler.core.errors import ApiError
+from scheduler.core.errors import ApiError, Conflict
 from scheduler.core.fiterror import Diagnosis
 from scheduler.core.nodeset import NodeSet
 from scheduler.core.pod import Pod
@@ -30,6 +30,8 @@ GONE_S: Final = 3.0
 """A node that is replaced under its own name is missing for a moment."""
 AGAIN_S: Final = 30.0
 """After a failure, or when somebody else wrote it."""
+TRIES: Final = 3
+"""So often a clearing is decided anew at once because something else was written to the claim in between."""
 TIED_S: Final = 60.0
 """So long a pod may be refused where its volumes are before its user is told."""
 FEW_NODES: Final = 3
@@ -96,24 +98,38 @@ class StaleVolumes:
 
     async def _clear(self, claim: PersistentVolumeClaim) -> None:
         """Whose it is, and whether it still says so, is read from the server: nothing is undone that others wrote."""
-        metadata, node_name = claim.metadata, claim.selected_node
+        node_name = claim.selected_node
         try:
-            owner = await self._writer.claim_written_by(metadata.namespace, metadata.name)
-            if owner != FIELD_MANAGER:
-                self._tell(claim, "StaleSelectedNode", f'node "{node_name}" was selected by {owner or "nobody known"}')
-                return
-            now = await self._writer.read_claim(metadata.namespace, metadata.name)
-            if isinstance(now, Broken) or now is None or now.metadata.uid != metadata.uid:
-                return
-            is_back = self._nodes.present_slot(node_name or "") is not None
-            if is_back or now.spec.volume_name or now.selected_node != node_name:
-                return
-            await self._writer.clear_selected_node(now)
+            is_cleared = await self._cleared(claim)
         except ApiError as error:
             _log.warning("selected node could not be cleared", claim=claim.key, node=node_name, error=error.message)
             return
-        _log.info("selected node cleared", claim=claim.key, node=node_name)
-        self._tell(claim, "SelectedNodeCleared", f'node "{node_name}" is gone: another one can be selected')
+        if is_cleared:
+            _log.info("selected node cleared", claim=claim.key, node=node_name)
+            self._tell(claim, "SelectedNodeCleared", f'node "{node_name}" is gone: another one can be selected')
+
+    async def _cleared(self, claim: PersistentVolumeClaim) -> bool:
+        for _ in range(TRIES - 1):
+            try:
+                return await self._clear_once(claim)
+            except Conflict:
+                continue
+        return await self._clear_once(claim)
+
+    async def _clear_once(self, claim: PersistentVolumeClaim) -> bool:
+        metadata, node_name = claim.metadata, claim.selected_node
+        now = await self._writer.read_claim(metadata.namespace, metadata.name)
+        if isinstance(now, Broken) or now is None or now.metadata.uid != metadata.uid:
+            return False
+        is_back = self._nodes.present_slot(node_name or "") is not None
+        if is_back or now.spec.volume_name or now.selected_node != node_name:
+            return False
+        owner = await self._writer.claim_written_by(metadata.namespace, metadata.name)
+        if owner != FIELD_MANAGER:
+            self._tell(claim, "StaleSelectedNode", f'node "{node_name}" was selected by {owner or "nobody known"}')
+            return False
+        await self._writer.clear_selected_node(now)
+        return True
 
     def _tell(self, claim: PersistentVolumeClaim, reason: str, note: str) -> None:
         self._recorder.event(

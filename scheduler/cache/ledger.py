@@ -109,6 +109,7 @@ class Ledger:
         if before is not None and (now is None or now.metadata.uid != before.metadata.uid):
             self._drop(before.metadata.uid)
             self._given_up.discard(before.metadata.uid)
+            self._lost.discard(before.key)
         if now is not None:
             self._consider(now)
         changed = now or before
@@ -224,6 +225,7 @@ class Ledger:
     def _consider(self, claim: PersistentVolumeClaim) -> None:
         uid = claim.metadata.uid
         entry = self._entries.get(uid)
+        self._lost.discard(claim.key)
         if claim.spec.volume_name:
             if entry is not None and entry.state is not _SETTLING:
                 self._settle(entry)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _LOG_MAX: Final = 16_384
 _SHAPES: Final = 1024
 _SPARE_GROUPS: Final = 1024
+_SPARE_SIZES: Final = 1024
 _encode: Final = msgspec.msgpack.Encoder().encode
 
 
@@ -111,6 +112,8 @@ class ClassShelves(Followed[int]):
         """A volume of `size` nano-bytes; taken until it is said to be free. Returns its row."""
         if len(self.local_groups) > 2 * len(self.rows) + _SPARE_GROUPS:
             self._forget_groups()
+        if len(self._sizes) > 2 * len(self.rows) + _SPARE_SIZES:
+            self._forget_sizes()
         row = self._vacant.pop() if self._vacant else len(self.rows)
         if row == len(self.rows):
             self.rows.append(None)
@@ -238,6 +241,13 @@ class ClassShelves(Followed[int]):
                 self.group[row] = local
         self._fits.clear()
         self._slots_seen = (-1, -1)
+
+    def _forget_sizes(self) -> None:
+        """Those that no row has any more. Counts stay as they are: they are of rows, not of ranks."""
+        self._sizes = sorted({known.size for known in self.rows if known is not None})
+        for row, known in enumerate(self.rows):
+            if known is not None:
+                self.rank[row] = self.threshold(known.size)
 
     def _grow(self) -> None:
         more = len(self.rank)

@@ -75,8 +75,8 @@ class Overload:
     """One way to call a function.
 
     `call` gets evaluated arguments (the target first, for a member) whose run-time types fit `params`; it raises
-    `EvalError`. `cost` is upstream's run-time cost of one call, as a number or as a function of the arguments and the
-    result; None is 1.
+    `EvalError`. `cost` is upstream's run-time cost of one call, as a number or as a function that is called
+    with the arguments and then the result; None is 1.
     """
 
     id: str

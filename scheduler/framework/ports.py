@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -69,6 +70,14 @@ class Writer(Protocol):
         """Whose the claim's selected-node annotation is, read live: `kubestow` if it is ours and nobody else's.
 
         None without claim or annotation, and where nobody can tell.
+        """
+
+    async def last_event(
+        self, claim: PersistentVolumeClaim, *, provisioner: str, besides: Collection[str]
+    ) -> str | None:
+        """What the claim's user was told last: of Warnings by anyone and of all that the provisioner says.
+
+        What `besides` reported does not count. None without such an event. Optional: the permission may be missing.
         """
 
 
@@ -190,6 +199,12 @@ class Unplugged:
     async def claim_written_by(self, namespace: str, name: str) -> str | None:
         """Raises Unavailable."""
         raise Unavailable(f"no cluster to read {namespace}/{name} from")
+
+    async def last_event(
+        self, claim: PersistentVolumeClaim, *, provisioner: str, besides: Collection[str]
+    ) -> str | None:
+        """Raises Unavailable."""
+        raise Unavailable(f"no cluster to read events of {claim.key} from")
 
     def event(  # noqa: PLR0913 (an event has that many parts)
         self,

@@ -23,7 +23,7 @@ from scheduler.core.clock import Clock
 from scheduler.core.errors import ApiError
 from scheduler.kube.kinds import LACKING, NEEDED, SPARED, WATCHED_NOW, Discovery, KindSpec
 from scheduler.kube.wire import Transport
-from scheduler.kube.writes import EVICTION_RULES, LEASE_RULES, VOLUME_RULES, WRITES, Rule
+from scheduler.kube.writes import CLAIM_EVENT_RULES, EVICTION_RULES, LEASE_RULES, VOLUME_RULES, WRITES, Rule
 
 _log = structlog.get_logger(__name__)
 
@@ -39,6 +39,7 @@ _READ_POD: Final = Rule("", "pods", "get")
 _SUFFERS: Final[Mapping[Rule, str]] = {
     **dict.fromkeys(EVICTION_RULES, "preemption evicts nobody"),
     **dict.fromkeys(VOLUME_RULES, "pods whose volumes are yet to be bound stay pending"),
+    **dict.fromkeys(CLAIM_EVENT_RULES, "what a provisioner says is not quoted when a volume takes long"),
 }
 
 

@@ -7,7 +7,7 @@ shields it (`framework.settle`): a write that was sent is awaited to its answer.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Final, NamedTuple
 
 import msgspec
@@ -18,6 +18,7 @@ from scheduler.core.disruption import DISRUPTION_TARGET
 from scheduler.core.errors import Ambiguous, Fenced, NotFound, TooManyRequests, Unavailable
 from scheduler.core.pod import Pod, PodCondition
 from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim
+from scheduler.kube.claimevents import last_told
 from scheduler.kube.lane import Lane
 from scheduler.kube.leasebody import Lease, LeaseSpec, lease_change, new_lease, read_answer, write_answer
 from scheduler.kube.throttle import Throttle
@@ -31,6 +32,8 @@ _STATUS_RETRIES_S: Final = (0.01, 0.05, 0.25)
 """client-go's default back-off: four steps from 10 ms, factor 5 (docs/spec/core.md §3.8)."""
 
 _BUSY_RETRIES: Final = 9
+_MANY_EVENTS: Final = "500"
+"""More than a claim has of its own within the hour that Events live; whoever makes up more must not fill our memory."""
 
 
 class Rule(NamedTuple):
@@ -58,6 +61,9 @@ VOLUME_RULES: Final[tuple[Rule, ...]] = (
     Rule("", "persistentvolumeclaims", "get"),
 )
 """Only with the VolumeBinding plugin; the reads settle what became of a write, and what the watch does not show yet."""
+
+CLAIM_EVENT_RULES: Final[tuple[Rule, ...]] = (Rule("", "events", "list"),)
+"""Optional, with the VolumeBinding plugin: what a provisioner said is quoted when its volume takes long."""
 
 LEASE_RULES: Final[tuple[Rule, ...]] = (
     Rule("coordination.k8s.io", "leases", "create"),
@@ -208,6 +214,21 @@ class ApiWriter:
         raw = await self._read(_claim_path(namespace, name))
         owners = owners_of_selection(raw) if raw is not None else ()
         return next((owner for owner in owners if owner != _OURS), owners[0] if owners else None)
+
+    async def last_event(
+        self, claim: PersistentVolumeClaim, *, provisioner: str, besides: Collection[str]
+    ) -> str | None:
+        """Reason, message and time of the newest Event of this very claim that is a Warning, or the provisioner's.
+
+        None without one. Waits for its token behind bindings: nothing depends on it. May be cancelled.
+        """
+        metadata = claim.metadata
+        if not metadata.uid:  # it would select the Events of everything that has none
+            return None
+        await self._throttle.take()
+        query = {"fieldSelector": f"involvedObject.uid={metadata.uid}", "limit": _MANY_EVENTS}
+        raw = await self._transport.get(f"/api/v1/namespaces/{metadata.namespace}/events", query=query)
+        return last_told(raw, provisioner=provisioner, besides=besides)
 
     async def create_event(self, namespace: str, body: bytes) -> None:
         """Create an Event from its JSON. Precondition: its name is free; `Conflict` means that it already arrived."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Final, Self
 
+from scheduler.core.devices import Device, DeviceTaintRule, ResourceSlice
+from scheduler.core.resourceclaims import DeviceClass
 from scheduler.testing.builders import Builder, Manifest
 
 API_VERSION: Final = "resource.k8s.io/v1"
@@ -18,7 +20,7 @@ _TERMS: Final = "nodeSelectorTerms"
 Attribute = bool | int | str | list[bool] | list[int] | list[str]
 
 
-class DeviceBuilder(Builder[Any]):
+class DeviceBuilder(Builder[Device]):
     """One device of a slice: no object of its own, so `label` and its like say nothing here."""
 
     def attr(self, name: str, value: Attribute) -> Self:
@@ -83,7 +85,7 @@ class DeviceBuilder(Builder[Any]):
         return self.set({"attributes": {name: value}})
 
 
-class SliceBuilder(Builder[Any]):
+class SliceBuilder(Builder[ResourceSlice]):
     """The whole pool of one node, in its first generation."""
 
     def named(self, name: str) -> Self:
@@ -139,7 +141,7 @@ class SliceBuilder(Builder[Any]):
         return self.set({"spec": _ON_NODES | nodes})
 
 
-class DeviceClassBuilder(Builder[Any]):
+class DeviceClassBuilder(Builder[DeviceClass]):
     """Takes every device."""
 
     def selector(self, *cel: str) -> Self:
@@ -160,7 +162,7 @@ class DeviceClassBuilder(Builder[Any]):
         return self.set({"metadata": {"creationTimestamp": timestamp}})
 
 
-class TaintRuleBuilder(Builder[Any]):
+class TaintRuleBuilder(Builder[DeviceTaintRule]):
     """Taints every device until told which."""
 
     def driver(self, name: str) -> Self:
@@ -189,7 +191,7 @@ class TaintRuleBuilder(Builder[Any]):
 
 def a_device(name: str) -> DeviceBuilder:
     """A device that says nothing of itself."""
-    return DeviceBuilder({"name": name}, dict)
+    return DeviceBuilder({"name": name}, Device)
 
 
 def a_slice(node_name: str, driver: str, *devices: DeviceBuilder) -> SliceBuilder:
@@ -197,20 +199,20 @@ def a_slice(node_name: str, driver: str, *devices: DeviceBuilder) -> SliceBuilde
     pool = {"name": node_name, "generation": 1, "resourceSliceCount": 1}
     listed = {"devices": [each.obj() for each in devices]} if devices else {}
     spec = {"driver": driver, "pool": pool, "nodeName": node_name} | listed
-    return SliceBuilder(a_manifest("ResourceSlice", {"name": f"{node_name}-{driver}"}) | {"spec": spec}, dict)
+    return SliceBuilder(a_manifest("ResourceSlice", {"name": f"{node_name}-{driver}"}) | {"spec": spec}, ResourceSlice)
 
 
 def a_device_class(name: str, *cel: str) -> DeviceClassBuilder:
     """A class of the devices that meet all these expressions."""
     spec = {"selectors": a_selector(*cel)} if cel else {}
-    return DeviceClassBuilder(a_manifest("DeviceClass", {"name": name}) | {"spec": spec}, dict)
+    return DeviceClassBuilder(a_manifest("DeviceClass", {"name": name}) | {"spec": spec}, DeviceClass)
 
 
 def a_taint_rule(name: str, key: str, value: str = "", effect: str = "NoSchedule") -> TaintRuleBuilder:
     """A taint on many devices at once."""
     manifest = a_manifest("DeviceTaintRule", {"name": name}) | {"apiVersion": RULE_API_VERSION}
     spec = {"deviceSelector": {}, "taint": _taint(key, value, effect)}
-    return TaintRuleBuilder(manifest | {"spec": spec}, dict)
+    return TaintRuleBuilder(manifest | {"spec": spec}, DeviceTaintRule)
 
 
 def a_policy(default: str = "", *values: str, minimum: str = "", maximum: str = "", step: str = "") -> Manifest:

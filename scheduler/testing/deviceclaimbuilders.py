@@ -5,14 +5,14 @@ Immutable like those of `builders`. A device is written as everywhere, `driver/p
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Final, Self, TypedDict, Unpack
+from typing import ClassVar, Final, Self, TypedDict, TypeVar, Unpack
 
+from scheduler.core.resourceclaims import EXTENDED_RESOURCE_CLAIM, FINALIZER, ResourceClaim
 from scheduler.testing.builders import Builder, Manifest
 from scheduler.testing.devicebuilders import a_manifest, a_node_selector, a_selector, on_node
 
-FINALIZER: Final = "resource.kubernetes.io/delete-protection"
 POD_ENTRY: Final = "resource.kubernetes.io/pod-claim-name"
-EXTENDED: Final = "resource.kubernetes.io/extended-resource-claim"
+_T_co = TypeVar("_T_co", covariant=True)
 _STATUS_DEVICES: Final = "status.devices"
 
 
@@ -39,7 +39,7 @@ class Given(TypedDict, total=False):
     binding_failure: tuple[str, ...]
 
 
-class _RequestsBuilder(Builder[Any]):
+class _RequestsBuilder(Builder[_T_co]):
     """What claims and templates share."""
 
     _AT: ClassVar = "spec.devices"
@@ -68,7 +68,7 @@ class _RequestsBuilder(Builder[Any]):
         return self._append(f"{self._AT}.constraints", ({"requests": list(requests)} if requests else {}) | rule)
 
 
-class ClaimBuilder(_RequestsBuilder):
+class ClaimBuilder(_RequestsBuilder[ResourceClaim]):
     """Not allocated, and nobody's."""
 
     def allocated(self, *results: Manifest, on: str = "") -> Self:
@@ -127,7 +127,7 @@ class ClaimBuilder(_RequestsBuilder):
 
     def for_extended_resources(self) -> Self:
         """Made by a scheduler for a pod's extended resources."""
-        return self.annotation(EXTENDED, "true")
+        return self.annotation(EXTENDED_RESOURCE_CLAIM, "true")
 
     def finalizer(self, name: str) -> Self:
         """One more finalizer."""
@@ -143,7 +143,7 @@ class ClaimBuilder(_RequestsBuilder):
         return self._manifest["metadata"].get("finalizers") or []
 
 
-class ClaimTemplateBuilder(_RequestsBuilder):
+class ClaimTemplateBuilder(_RequestsBuilder[Manifest]):
     """A claim of its own for every pod that names it."""
 
     _AT: ClassVar = "spec.spec.devices"
@@ -159,7 +159,9 @@ class ClaimTemplateBuilder(_RequestsBuilder):
 
 def a_claim(name: str, *, ns: str = "default") -> ClaimBuilder:
     """A claim that asks for nothing yet."""
-    return ClaimBuilder(a_manifest("ResourceClaim", {"name": name, "namespace": ns}) | {"spec": {"devices": {}}}, dict)
+    return ClaimBuilder(
+        a_manifest("ResourceClaim", {"name": name, "namespace": ns}) | {"spec": {"devices": {}}}, ResourceClaim
+    )
 
 
 def a_claim_template(name: str, *, ns: str = "default") -> ClaimTemplateBuilder:

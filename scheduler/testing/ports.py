@@ -6,7 +6,7 @@ For unit tests of decisions and of plugins; the whole daemon is tested against t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -82,6 +82,14 @@ class ScriptedWriter:
     """What `read_claim` answers, by namespace/name; a write shows here."""
     owners: dict[str, str] = field(default_factory=dict)
     """What `claim_written_by` answers, by namespace/name."""
+    events: dict[str, str] = field(default_factory=dict)
+    """What `last_event` answers, by namespace/name."""
+    asked_events: list[tuple[str, str, frozenset[str]]] = field(default_factory=list)
+    """Claim, provisioner, `besides`."""
+    on_last_event: Callable[[], None] | None = None
+    """May raise."""
+    event_hold: asyncio.Event | None = None
+    """When set, `last_event` waits for it before it answers."""
     prebinds: list[tuple[str, str, bool]] = field(default_factory=list)
     """Volume, claim, `marks`: each that was asked for, also those that `on_prebind` refused."""
     selections: list[tuple[str, str | None]] = field(default_factory=list)
@@ -165,6 +173,17 @@ class ScriptedWriter:
         if self.on_read is not None:
             self.on_read()
         return self.owners.get(f"{namespace}/{name}")
+
+    async def last_event(
+        self, claim: PersistentVolumeClaim, *, provisioner: str, besides: Collection[str]
+    ) -> str | None:
+        """As the `Writer` port."""
+        self.asked_events.append((claim.key, provisioner, frozenset(besides)))
+        if self.event_hold is not None:
+            await self.event_hold.wait()
+        if self.on_last_event is not None:
+            self.on_last_event()
+        return self.events.get(claim.key)
 
     def _selected(self, claim: PersistentVolumeClaim, node_name: str | None) -> PersistentVolumeClaim:
         self.selections.append((claim.key, node_name))

@@ -7,6 +7,7 @@ from typing import Final
 import pytest
 
 from scheduler.config.args import KubestowArgs
+from scheduler.plugins.volumebinding import slowness
 from scheduler.testing.apiserver import Fault
 from tests.integration.daemon import until
 from tests.integration.judging import Object
@@ -29,7 +30,7 @@ from tests.integration.volumesteps import (
     well,
     with_local_volumes,
 )
-from tests.integration.volumeworld import VolumeWorld, Want, with_volumes
+from tests.integration.volumeworld import TRACKED, VolumeWorld, Want, with_volumes
 
 
 async def labelled_under_way(world: VolumeWorld) -> str:
@@ -282,6 +283,36 @@ async def test_provisioning_fails_twice_and_keeps_the_claim() -> None:
 
         assert (world.provisioner.failures, world.provisioner.rescheduled, world.refusals) == (2, 0, [])
         await well(world)
+
+
+@pytest.mark.parametrize("may_read", [pytest.param(True, id="quoted"), pytest.param(False, id="forbidden")])
+async def test_what_the_provisioner_said_is_told_with_a_long_wait(
+    may_read: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B-21 With its words where they may be read, without them where not; and the pod is bound as ever."""
+    monkeypatch.setattr(slowness, "ASKING_S", 6000.0)  # a minute of ours: this is no test of the time-out
+    async with with_volumes() as world:
+        if not may_read:
+            world.server.forbidden.add(("list", "events"))
+        world.fail_provisioning(5, keeps_trying=True)
+        world.add_node("n1", 4000, "a")
+        world.add_pod_with("p", 100, (FAST,))
+        await until(lambda: "WaitForVolumeBinding" in told(world, "p"), lambda: "never told")
+
+        note = told(world, "p")["WaitForVolumeBinding"]
+        waits = f'volumes are not bound after 30 s: claim "p-0" waits for {TRACKED} to provision it for node "n1"'
+        said = 'failed to provision volume with StorageClass "fast": rpc error: code = ResourceExhausted desc = told to'
+        assert note.startswith(f"{waits} (last event: ProvisioningFailed at " if may_read else waits)
+        assert note.endswith(f"Z: {said})" if may_read else waits)
+        world.server.forbidden.clear()
+        await bound(world, "p")
+        await well(world)
+
+
+def told(world: VolumeWorld, name: str) -> dict[str, str]:
+    """What the pod was told first for each reason."""
+    events = [each for each in world.server.list("events") if each["regarding"]["name"] == name]
+    return {each["reason"]: each["note"] for each in reversed(events)}
 
 
 async def test_a_wait_that_takes_too_long() -> None:

@@ -37,12 +37,18 @@ _PATHS: Final = {
     "CSIDriver": "/apis/storage.k8s.io/v1/csidrivers",
     "CSIStorageCapacity": "/apis/storage.k8s.io/v1/namespaces/{}/csistoragecapacities",
     "VolumeAttachment": "/apis/storage.k8s.io/v1/volumeattachments",
+    "ResourceClaim": "/apis/resource.k8s.io/v1/namespaces/{}/resourceclaims",
+    "ResourceSlice": "/apis/resource.k8s.io/v1/resourceslices",
+    "DeviceClass": "/apis/resource.k8s.io/v1/deviceclasses",
+    "DeviceTaintRule": "/apis/resource.k8s.io/v1beta2/devicetaintrules",
 }
 KINDS: Final = tuple(_PATHS)
 WORKLOADS: Final = ("Service", "ReplicationController", "ReplicaSet", "StatefulSet")
 VOLUMES: Final = ("PersistentVolumeClaim", "PersistentVolume")
 """What a trial changes."""
 _SETTINGS: Final = ("StorageClass", "CSINode", "CSIDriver", "CSIStorageCapacity", "VolumeAttachment")
+DEVICES: Final = ("ResourceClaim", "ResourceSlice", "DeviceClass", "DeviceTaintRule")
+"""Not wiped with the others: few scenarios have any."""
 _WIPED: Final = ("Pod", "Node", "PodDisruptionBudget", *WORKLOADS, *VOLUMES, *_SETTINGS)
 _PATIENCE_S: Final = 60.0
 _PAUSE_S: Final = 0.01
@@ -197,8 +203,8 @@ async def put(api: Api, scenario: Scenario) -> None:
 
 
 async def put_settings(api: Api, scenario: Scenario) -> None:
-    """Classes, drivers, what they say of nodes and of their room, and attachments."""
-    await each(scenario.storage.settings, lambda item: create_whole(api, item))
+    """Classes, drivers, what they say of nodes and of their room, and attachments; and of devices all but claims."""
+    await each((*scenario.storage.settings, *scenario.devices.settings), lambda item: create_whole(api, item))
 
 
 async def put_budgets(api: Api, scenario: Scenario) -> None:

@@ -5,6 +5,7 @@ message or choice gives that away. Pods need no such question: they come in the 
 pod that is asked comes last.
 """
 
+import json
 import re
 from collections import defaultdict
 from typing import Final
@@ -14,20 +15,28 @@ from tests.parity.api import WORKLOADS, Api, create_whole, wipe
 from tests.parity.priorities import PRIORITIES
 from tests.parity.scenario import DEFAULT_PROFILE, Scenario, budget, named, node, pod as scenario_pod, workload
 from tests.parity.seen import PROFILES, Seen
+from tests.parity.seendevices import DEVICE_PROFILE, DEVICES_FIRST, SeenDevices
 from tests.parity.side import Side
 from tests.parity.suite import scheduler_configuration
 from tests.parity.verdict import Scores, Verdict
 from tests.parity.words import Json
 
 _PROBES: Final = "probes"
+_RULES: Final = "DRADeviceTaintRules"
 _ASIDE: Final = "kube-system"
 """A namespace in which no scenario has anything."""
-_LOUD: Final = "schedule_one=10,preemption=5,executor=5,default_preemption=5,binder=4"
+_LOUD: Final = "schedule_one=10,preemption=5,executor=5,default_preemption=5,binder=4,scheduling_queue=4"
+_SERVED: Final = (
+    "--feature-gates=DRADeviceTaintRules=true,DRAListTypeAttributes=true,DRANodeAllocatableResources=true",
+    "--runtime-config=resource.k8s.io/v1beta2=true",
+)
+"""What the API server lets in, whether or not the scheduler knows of it."""
 _HEADED: Final = re.compile(r'"BindPodVolumes" pod="([^"]*)" node="([^"]*)"')
 _PICKED: Final = re.compile(r'"Pod is a potential preemption victim on node" pod="([^"]*)" node="([^"]*)"')
 _AIMED: Final = '"the target node for the preemption is determined" pod="{}" node="{}"'
 _SPARED: Final = '"Victim Pod is already being deleted, skipping the API call for it" preemptor="{}"'
 _DONE: Final = '"Async Preemption finished completely" preemptor="{}"'
+_HELD: Final = '"Status after running PreEnqueue plugin" pod="{}" plugin="([^"]*)" status="(.*)"'
 _SCORED: Final = re.compile(r'"Plugin scored node for pod" pod="([^"]*)" plugin="([^"]*)" node="([^"]*)" score=(-?\d+)')
 # A pod of this profile meets no filter but these two, in this order: it is refused by the spread constraint if a Service
 # or an owner gives it a selector, and by its affinity to a pod that is not there if nothing does.
@@ -69,8 +78,14 @@ class LoudPlane(ControlPlane):
     Batching is off: it reuses the nodes that were found for the pod before, and that pod is not there any more.
     """
 
+    def __init__(self) -> None:
+        super().__init__(apiserver_flags=_SERVED)
+        self.gates: tuple[str, ...] = ()
+        """Further ones, of a scheduler that is started from now on."""
+
     async def _start_client(self, name: str, flags: tuple[str, ...]) -> None:
-        loud = (f"--vmodule={_LOUD}", "--feature-gates=OpportunisticBatching=false")
+        gates = ",".join(("OpportunisticBatching=false", *self.gates))
+        loud = (f"--vmodule={_LOUD}", f"--feature-gates={gates}")
         await super()._start_client(name, flags + (loud if name == "kube-scheduler" else ()))
 
 
@@ -79,6 +94,7 @@ class Kube(Side):
 
     def __init__(self, api: Api, plane: LoudPlane) -> None:
         super().__init__(api, "kube", pause_s=0.01)
+        self._plane = plane
         self._log = plane.logs / "kube-scheduler.log"
         self._heard = 0
         self._last = 0
@@ -87,11 +103,25 @@ class Kube(Side):
         self._are_settings_old = False
         self._seen = Seen(api, self.probe, self.until)
         self._are_budgets_old = False
+        self._seen_devices = SeenDevices(api, self.probe, self.until, _ALONE)
+        self._are_devices_old = False
 
     @staticmethod
     async def start(plane: LoudPlane) -> None:
         """With every profile of the suite; returns when it is healthy."""
-        await plane.start_scheduler(scheduler_configuration("kube", more={_PROBES: _PROBING, **PROFILES}))
+        more = {_PROBES: _PROBING, **PROFILES, DEVICES_FIRST: DEVICE_PROFILE}
+        await plane.start_scheduler(scheduler_configuration("kube", more=more))
+
+    async def serve(self, scenario: Scenario) -> None:
+        """Another scheduler if this one has other gates than the scenario wants.
+
+        With devices, a pod that could be tried again at once has to wait: its first verdict is asked for.
+        """
+        patient = ("SchedulerPopFromBackoffQ=false",) if scenario.devices else ()
+        gates = (*patient, *(f"{gate}=true" for gate in scenario.feature_gates))
+        if gates != self._plane.gates:
+            self._plane.gates = gates
+            await self.start(self._plane)
 
     async def see_nothing(self) -> None:
         """Return when the cluster was seen without nodes."""
@@ -101,9 +131,15 @@ class Kube(Side):
         """Claims and PVs. Pods need not be waited for: they come in order, and the asked one comes last."""
         if scenario.nodes and (scenario.storage.claims or scenario.storage.volumes):
             await self._seen.volumes()
+        if scenario.devices.claims:
+            await self._seen_devices.claims()
 
     async def see_settings(self, scenario: Scenario) -> None:
-        """While there are no nodes: what no trial changes of storage, and that older ones are gone."""
+        """While there are no nodes: what no trial changes of storage and devices, and that older ones are gone."""
+        if scenario.devices or self._are_devices_old:
+            await self._seen_devices.settings(with_rules=_RULES in scenario.feature_gates)
+            await self.see_nothing()
+        self._are_devices_old = bool(scenario.devices)
         if scenario.uses_volumes or self._are_settings_old:
             await self._seen.settings()
             await self.see_nothing()
@@ -189,6 +225,14 @@ class Kube(Side):
             if who == key:
                 scores[plugin][place] = int(score)
         return dict(scores)
+
+    def _held(self, pod: Json) -> str:
+        told = [
+            text
+            for plugin, text in re.findall(_HELD.format(re.escape(_key(pod))), self._heard_since())
+            if plugin != "SchedulingGates"
+        ]
+        return str(json.loads(f'"{told[-1]}"')) if told else ""
 
     def _headed(self, pod: Json) -> str:
         (place,) = {str(place) for who, place in _HEADED.findall(self._heard_since()) if who == _key(pod)}

@@ -15,14 +15,14 @@ from collections.abc import AsyncIterator
 from scheduler.obs import logs
 from tests.e2e.controlplane.build import Unavailable
 from tests.parity import ours, recordings
-from tests.parity.api import Api, Remote, make_lasting, put, put_budgets, put_settings, wipe
+from tests.parity.api import DEVICES, Api, Remote, make_lasting, put, put_budgets, put_settings, wipe
 from tests.parity.known import surprises
 from tests.parity.kube import Kube, LoudPlane
 from tests.parity.ours import Ours
 from tests.parity.recordings import Recording
 from tests.parity.scenario import Scenario
 from tests.parity.stage import Stage
-from tests.parity.suite import scenarios
+from tests.parity.suite import DEVICES_ARE_JUDGED, recordable
 from tests.parity.verdict import Verdict, differences
 
 _PAUSE_S = 0.01
@@ -67,7 +67,9 @@ async def _ours(api: Api, plane: LoudPlane, *, alone: bool) -> AsyncIterator[Our
 
 async def _run(scenario: Scenario, kube: Kube, we: Ours | None) -> dict[str, tuple[Verdict, list[str]]]:
     """Asked pod → kube-scheduler's verdict, and how ours differs."""
+    await kube.serve(scenario)
     await wipe(kube.api)
+    await wipe(kube.api, DEVICES)
     await kube.see_nothing()
     await put_budgets(kube.api, scenario)
     await kube.see_budgets(scenario)
@@ -80,7 +82,7 @@ async def _run(scenario: Scenario, kube: Kube, we: Ours | None) -> dict[str, tup
     found = {}
     for name in scenario.asked:
         theirs, doubts = await _ask_often(stage, kube, name, scenario.ways.get(name, 1))
-        if we is not None:
+        if we is not None and (DEVICES_ARE_JUDGED or not scenario.devices):
             doubts += differences(theirs, await stage.ask(we, name))
         found[name] = theirs, doubts
     return found
@@ -106,7 +108,7 @@ async def _ask_often(stage: Stage, kube: Kube, name: str, ways: int) -> tuple[Ve
 def _with_the_others(done: list[tuple[Scenario, Recording]]) -> list[tuple[Scenario, Recording]]:
     """All scenarios that have a recording, in order: those that are done anew, the others as they are."""
     new, old = {scenario.key: recording for scenario, recording in done}, recordings.read()
-    found = ((scenario, new.get(scenario.key, old.get(scenario.key))) for scenario in scenarios())
+    found = ((scenario, new.get(scenario.key, old.get(scenario.key))) for scenario in recordable())
     return [(scenario, recording) for scenario, recording in found if recording is not None]
 
 
@@ -117,7 +119,7 @@ def main() -> int:
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--kube", action="store_true")
     given = parser.parse_args()
-    chosen = [one for one in scenarios() if given.only in one.key]
+    chosen = [one for one in recordable() if given.only in one.key]
     began = time.monotonic()
     try:
         done, disagreed = asyncio.run(record(chosen, alone=given.kube))

@@ -11,8 +11,9 @@ The short form, as the files in `scenarios/` and the generator write it (everyth
     asked:     name: {namespace, claims, volumes, labels, requests, image, owner: Kind/name, gates, ports: ["TCP/80/127.0.0.1"],
                       priority, never_preempts, started, disrupted, nominated, ways,
                       needs_nodes, likes_nodes, needs_near, likes_near, needs_apart, likes_apart, spread,
-                      and some fields of a pod's spec as they are}
+                      held: no condition ever tells of it, and some fields of a pod's spec as they are}
     classes, pvs, claims, csi_nodes, csi_drivers, capacities, attachments, and what pods have of volumes: see storage.py
+    devices, and a pod's devices: see devices.py     feature_gates: those that are on, beside the ones that always are
 
 The name of a pod may be a sentence. `priority` is a number of `PRIORITIES` or the name of a class that every cluster has,
 `started` the second of a day, `disrupted` the reason of a DisruptionTarget condition, `nominated` the status' word, and
@@ -27,6 +28,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from tests.parity.devices import Devices, devices, pod_devices
 from tests.parity.priorities import class_name
 from tests.parity.storage import Storage, pod_volumes, storage
 from tests.parity.words import Json, labels as long_labels, long_key, nothing_left, slug
@@ -67,6 +69,10 @@ class Scenario:
     ways: Mapping[str, int]
     """Of the asked pods for which several outcomes are possible: how many."""
     storage: Storage
+    devices: Devices
+    feature_gates: tuple[str, ...]
+    held: frozenset[str]
+    """Names of asked pods that stay outside of the queue."""
 
     @property
     def uses_volumes(self) -> bool:
@@ -87,6 +93,11 @@ class Scenario:
         if self.storage:
             kept = self.storage
             parts = (*parts, kept.settings, kept.claims, kept.volumes, sorted(kept.leaving))
+        if self.devices:
+            mine = self.devices
+            parts = (*parts, mine.settings, mine.claims, sorted(mine.leaving), mine.drivers)
+        if self.feature_gates or self.held:
+            parts = (*parts, self.feature_gates, sorted(self.held))
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -109,6 +120,9 @@ def scenario(group: str, short: Json) -> Scenario:
         asked={name: pod(name, given or {}) for name, given in asked.items()},
         ways={name: given["ways"] for name, given in asked.items() if "ways" in (given or {})},
         storage=storage(short),
+        devices=devices(short),
+        feature_gates=tuple(short.pop("feature_gates", ())),
+        held=frozenset(slug(name) for name, given in asked.items() if (given or {}).get("held")),
     )
     nothing_left(read.key, short)
     return read
@@ -154,7 +168,8 @@ def _taint(text: str) -> Json:
 def pod(name: str, short: Json) -> Json:
     """A pod of one container, or of the containers that are given."""
     short = dict(short)
-    short.pop("leaving", None), short.pop("ways", None)
+    for word in ("leaving", "ways", "held"):
+        short.pop(word, None)
     metadata: Json = {"name": slug(name), "namespace": short.pop("namespace", "default")}
     if labels := short.pop("labels", None):
         metadata["labels"] = labels
@@ -171,6 +186,9 @@ def pod(name: str, short: Json) -> Json:
         spec["volumes"] = volumes
     spec |= {key: short.pop(key) for key in sorted(_SPEC & short.keys())}
     status = _status(short)
+    if (wanted := short.pop("devices", None)) is not None:
+        spec["resourceClaims"], statuses = pod_devices(wanted)
+        status |= {"resourceClaimStatuses": statuses} if statuses else {}
     nothing_left(f"pod {name}", short)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec} | (
         {"status": status} if status else {}

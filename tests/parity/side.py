@@ -3,14 +3,16 @@
 import asyncio
 import contextlib
 import dataclasses
+import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Final, TypeVar
 
 from tests.parity.api import Api
+from tests.parity.deviceclaims import answer, claims_of_devices, device_changes, hand_over_devices
 from tests.parity.scenario import WAITS, Scenario, named
-from tests.parity.verdict import GATED, Scores, Verdict, Way
+from tests.parity.verdict import GATED, HELD, Scores, Verdict, Way
 from tests.parity.volumes import Written, changes, hand_over, volumes
 from tests.parity.words import Json
 
@@ -19,6 +21,18 @@ IMPATIENT: Final = 'running PreBind plugin "VolumeBinding": binding volumes: con
 """Nobody binds or provisions what was asked for, so no scheduler waits for it: the pod has its node, and all is written."""
 PATIENCE_S: Final = 60.0
 """For what takes milliseconds on an idle machine."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Look:
+    """PVs and claims, as they were."""
+
+    volumes: Written
+    claims: Mapping[str, Json]
+
+
+_NO_LOOK: Final = _Look({}, {})
+_NOW: Final = re.compile(r'("AllocationTimestamp":)"[^"]*"')
 _NOWHERE: Final = {"nodeSelector": {"no": "where"}}
 
 
@@ -51,21 +65,28 @@ class Side(ABC):
     async def _settle(self, pod: Json, nominated: str) -> None:
         """Return when nobody is evicted for the pod any more."""
 
+    @abstractmethod
+    def _held(self, pod: Json) -> str:
+        """With which words a plugin keeps the pod out of the queue; "" as long as none is known to."""
+
     async def ask(self, pod: Json, profile: str, *, among: Scenario | None = None) -> Verdict:
         """Create the pod, wait for what becomes of it and of those `among` whom it came, and take it away again."""
         self._listen()
         created, before = await self._create(named(pod, f"{self.prefix}-{profile}"), among)
         if pod["spec"].get("schedulingGates"):
             await self._pass_by(profile)
-        async with self._patience(f"a verdict on {pod['metadata']['name']}"):
-            told = await self.api.first(created, lambda version: self._told(pod, version))
+        async with self._patience(f"a verdict on {pod['metadata']['name']}"), self._drivers(among):
+            if among is not None and pod["metadata"]["name"] in among.held:
+                told = Verdict(reason=HELD, message=await self.until(lambda: _soon(self._held(pod)), "who holds it"))
+            else:
+                told = await self.api.first(created, lambda version: self._told(pod, version))
         if told.preempts:
             (way,) = told.ways
             await self._settle(pod, way.nominated)
             if among is not None:
                 told = dataclasses.replace(told, ways=(await self._harm(way.nominated, among),))
-        if before:
-            told = dataclasses.replace(told, writes=changes(before, await volumes(self.api)))
+        if among is not None and (writes := await self._written(before, among, created)):
+            told = dataclasses.replace(told, writes=writes)
         metadata = pod["metadata"]
         await self.api.delete("Pod", metadata["name"], metadata["namespace"])
         return told
@@ -94,13 +115,46 @@ class Side(ABC):
         except TimeoutError:
             raise AssertionError(f"{self.prefix}: {what}: not within {PATIENCE_S:.0f} s") from None
 
-    async def _create(self, pod: Json, among: Scenario | None) -> tuple[Json, Written]:
+    async def _look(self, among: Scenario | None) -> "_Look":
+        if among is None:
+            return _NO_LOOK
+        claims = await claims_of_devices(self.api) if among.devices else {}
+        return _Look(await volumes(self.api) if among.storage else {}, claims)
+
+    async def _written(self, before: "_Look", among: Scenario, pod: Json) -> tuple[str, ...]:
+        after = await self._look(among)
+        lines = changes(before.volumes, after.volumes) if among.storage else ()
+        if not among.devices:
+            return lines
+        now = next(one for one in await self.api.items("Pod") if one["metadata"]["uid"] == pod["metadata"]["uid"])
+        return (*lines, *device_changes(before.claims, after.claims, now))
+
+    @contextlib.asynccontextmanager
+    async def _drivers(self, among: Scenario | None) -> AsyncIterator[None]:
+        """Those of the scenario's devices are at work."""
+        if among is None or not among.devices.drivers:
+            yield
+            return
+
+        async def answer_all() -> None:
+            while not await answer(self.api, among.devices):
+                await asyncio.sleep(self._pause_s)
+
+        at_work = asyncio.create_task(answer_all())
+        try:
+            yield
+        finally:
+            at_work.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await at_work
+
+    async def _create(self, pod: Json, among: Scenario | None) -> tuple[Json, "_Look"]:
         """The pod, and what claims and PVs there were before it was tried.
 
         One that is nominated already, or whose claims wait for it, comes behind a gate: so it is not tried too early.
         """
-        heir = among if among and among.storage.owned_by(pod) else None
-        before = await volumes(self.api) if among and among.storage else {}
+        heir = among if among and (among.storage.owned_by(pod) or among.devices.meaning(pod)) else None
+        before = await self._look(among)
         if "status" not in pod and heir is None:
             return await self.api.create(pod), before
         place = ("Pod", pod["metadata"]["name"], pod["metadata"]["namespace"])
@@ -109,8 +163,9 @@ class Side(ABC):
             await self.api.patch(*place, {"status": pod["status"]})
         if heir is not None:
             await hand_over(self.api, heir, created)
+            await hand_over_devices(self.api, heir.devices, created)
             await self.see(heir)
-            before = await volumes(self.api)
+            before = await self._look(heir)
         return await self.api.patch(*place, {"spec": {"schedulingGates": None}}), before
 
     async def _pass_by(self, profile: str) -> None:
@@ -126,7 +181,8 @@ class Side(ABC):
                 return Verdict(node=self._headed(pod), scores=self._scores(pod))
             if condition["type"] == "PodScheduled" and is_gate == bool(pod["spec"].get("schedulingGates")):
                 way = Way(seen["status"].get("nominatedNodeName", ""))
-                return Verdict(reason=condition["reason"], message=condition["message"], ways=(way,))
+                message = _NOW.sub(r"\1now", condition["message"])
+                return Verdict(reason=condition["reason"], message=message, ways=(way,))
         return None
 
     async def _harm(self, nominated: str, scenario: Scenario) -> Way:
@@ -144,3 +200,7 @@ class Side(ABC):
             if "status" in pod and not there[pod["metadata"]["name"]]["status"].get("nominatedNodeName")
         ]
         return Way(nominated, tuple(sorted(evicted)), tuple(sorted(displaced)))
+
+
+async def _soon(value: T) -> T:
+    return value

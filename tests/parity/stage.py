@@ -1,6 +1,7 @@
-"""The pods, claims and PVs of a scenario on some API server, put up again whenever a trial has left its mark on them."""
+"""The pods, PVs and claims, also those of devices, of a scenario on some API server, put up again whenever a trial has left its mark on them."""
 
 from tests.parity.api import VOLUMES, put_pods, wipe
+from tests.parity.deviceclaims import CLAIM, put_device_claims
 from tests.parity.scenario import Scenario
 from tests.parity.side import Side
 from tests.parity.verdict import Verdict
@@ -32,9 +33,11 @@ class Stage:
         waiting_for = self._waiting_for(side)
         is_fresh = self._is_fresh_for == waiting_for or (self._is_fresh_for and not self._scenario.waiting)
         if not is_fresh:
-            await wipe(side.api, ("Pod", *(VOLUMES if self._scenario.storage else ())))
+            claims = (CLAIM,) if self._scenario.devices else ()
+            await wipe(side.api, ("Pod", *(VOLUMES if self._scenario.storage else ()), *claims))
             await put_pods(side.api, self._scenario, waiting_for=waiting_for)
             await put_volumes(side.api, self._scenario)
+            await put_device_claims(side.api, self._scenario)
             self._is_fresh_for = waiting_for
         await side.see(self._scenario)
 

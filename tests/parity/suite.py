@@ -21,27 +21,47 @@ NAMESPACES: Final[dict[str, dict[str, str]]] = {
     "blue": {"team": "blue", "env": "test"},
     "grey": {"env": "prod"},
     "bare": {},
+    "admins": {"resource.kubernetes.io/admin-access": "true"},
 }
 """There for every scenario, beside `default`: a namespace cannot be removed without its controller."""
 OWN_WAYS: Final = "own-ways"
 """The profile in which ours may do better than kube-scheduler."""
+DEVICES_ARE_JUDGED: Final = False
+"""Whether ours decides about claims of devices: until then the scenarios with devices are recorded, and not replayed."""
 _HASTE: Final[Json] = {"name": "VolumeBinding", "args": {"bindTimeoutSeconds": 0}}
 
 
 @functools.cache
-def scenarios() -> tuple[Scenario, ...]:
-    """In the order in which they are run and recorded. Raises ValueError for a key that comes twice."""
-    found = [*written(), *random_ones(), *crowds(), *volume_ones()]
+def recordable() -> tuple[Scenario, ...]:
+    """In the order in which they are recorded: those in which something else has to run come last.
+
+    Raises ValueError for a key that comes twice.
+    """
+    found = [*written(), *random_ones(), *crowds(), *volume_ones(), *device_ones()]
     keys = [one.key for one in found]
     if twice := sorted({key for key in keys if keys.count(key) > 1}):
         raise ValueError(f"not unique: {twice}")
     return tuple(found)
 
 
+def scenarios() -> tuple[Scenario, ...]:
+    """Those on which ours is asked, in the same order."""
+    return tuple(one for one in recordable() if DEVICES_ARE_JUDGED or not one.devices)
+
+
 def written() -> list[Scenario]:
     """Those of the files."""
-    files = sorted((_HERE / "scenarios").glob("*.yaml"))
-    return [scenario(file.stem, short) for file in files for short in yaml.safe_load(file.read_text())]
+    return _of_files("*.yaml")
+
+
+def device_ones() -> list[Scenario]:
+    """Those of the files about devices. Those for which the scheduler has to be told of gates come last."""
+    return sorted(_of_files("devices/*.yaml"), key=lambda one: one.feature_gates)
+
+
+def _of_files(pattern: str) -> list[Scenario]:
+    files = sorted((_HERE / "scenarios").glob(pattern))
+    return [scenario(file.stem, short) for file in files for short in yaml.safe_load(file.read_text()) or ()]
 
 
 def random_ones() -> list[Scenario]:

@@ -6,7 +6,7 @@ from tests.parity.known import KNOWN, surprises
 from tests.parity.recordings import Recording
 from tests.parity.replay import Replay
 from tests.parity.scenario import Scenario
-from tests.parity.suite import scenarios
+from tests.parity.suite import recordable, scenarios
 
 PLACES = [(scenario.key, name) for scenario in scenarios() for name in scenario.asked]
 
@@ -18,7 +18,7 @@ def test_the_verdict_is_kube_schedulers(replayed: Replay, key: str, name: str) -
     assert surprises((key, name), replayed.pods[key, name].found) == []
 
 
-@pytest.mark.parametrize("scenario", scenarios(), ids=lambda scenario: scenario.key)
+@pytest.mark.parametrize("scenario", recordable(), ids=lambda scenario: scenario.key)
 def test_the_recording_is_of_this_scenario(recorded: dict[str, Recording], scenario: Scenario) -> None:
     """Nobody changed a file, the short form or the generator without recording anew."""
     recording = recorded.get(scenario.key)
@@ -29,7 +29,7 @@ def test_the_recording_is_of_this_scenario(recorded: dict[str, Recording], scena
 
 def test_nothing_else_is_recorded(recorded: dict[str, Recording]) -> None:
     """A scenario that is gone takes its recording with it."""
-    assert recorded.keys() <= {scenario.key for scenario in scenarios()}
+    assert recorded.keys() <= {scenario.key for scenario in recordable()}
 
 
 def test_what_is_known_to_differ_is_asked() -> None:

@@ -7,6 +7,8 @@ from typing import Final
 from tests.parity.words import Json
 
 GATED: Final = "SchedulingGated"
+HELD: Final = "held back"
+"""The reason where no condition has one: a plugin keeps the pod out of the queue, and tells nobody but the log."""
 
 Scores = Mapping[str, Mapping[str, int]]
 """Plugin → node → weighted score."""
@@ -39,7 +41,7 @@ class Verdict:
     message: str = ""
     ways: tuple[Way, ...] = (NOTHING,)
     writes: tuple[str, ...] = ()
-    """What became of claims and PVs. A pod for which something must become of them first is not bound: nobody does that."""
+    """What became of claims, also those of devices, and of PVs. A pod for which something must become of them first is not bound: nobody does that."""
 
     @property
     def preempts(self) -> bool:

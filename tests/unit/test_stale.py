@@ -19,7 +19,7 @@ from scheduler.core.volumes import PersistentVolumeClaim
 from scheduler.inbox import Inbox
 from scheduler.obs.metrics import Metrics
 from scheduler.shared import Pending, Shared
-from scheduler.stale import AGAIN_S, GONE_S, TIED_S, StaleVolumes
+from scheduler.stale import AGAIN_S, GONE_S, TIED_S, TRIES, StaleVolumes
 from scheduler.storage import Storage
 from scheduler.testing.builders import node, pod
 from scheduler.testing.ports import ListRecorder, ScriptedWriter
@@ -130,12 +130,50 @@ async def test_b6b_a_claim_that_on_the_server(live: PersistentVolumeClaim | None
     assert scene.writer.selections == []
 
 
-@pytest.mark.parametrize("error", [Conflict("changed"), Unavailable("down")], ids=["a conflict", "no server"])
-async def test_b6b_after(error: Exception) -> None:
+@pytest.mark.parametrize("conflicts", range(1, TRIES))
+async def test_b6b_after_a_conflict_it_is_read_and_tried_again_at_once(conflicts: int) -> None:
+    scene = Scene()
+    scene.has(selected("n9"))
+    failures = [Conflict("changed")] * conflicts
+
+    def fail(_claim: PersistentVolumeClaim, _node: str | None) -> None:
+        if failures:
+            raise failures.pop()
+
+    scene.writer.on_select = fail
+    await scene.passes(GONE_S + 1)
+    assert scene.writer.selections == [(CLAIM, None)] * (conflicts + 1)
+    assert scene.reasons() == ["SelectedNodeCleared"]
+
+
+async def test_b6b_what_the_conflict_was_about_is_looked_at() -> None:
+    """Another node by somebody else: it is theirs now."""
+    scene = Scene()
+    scene.has(selected("n9"))
+
+    def overtake(_claim: PersistentVolumeClaim, _node: str | None) -> None:
+        scene.writer.claims[CLAIM], scene.writer.owners[CLAIM] = selected("n2"), "kube-scheduler"
+        raise Conflict("changed")
+
+    scene.writer.on_select = overtake
+    await scene.passes(GONE_S + 2)
+    assert scene.writer.selections == [(CLAIM, None)]
+    assert scene.writer.claims[CLAIM] == selected("n2")
+    assert scene.reasons() == []
+
+
+@pytest.mark.parametrize(
+    "errors",
+    [
+        pytest.param([Conflict("changed")] * TRIES, id="conflict after conflict"),
+        pytest.param([Unavailable("down")], id="no server"),
+    ],
+)
+async def test_b6b_after(errors: list[Exception]) -> None:
     """… it is tried again half a minute later."""
     scene = Scene()
     scene.has(selected("n9"))
-    failures = [error]
+    failures = list(errors)
 
     def fail(_claim: PersistentVolumeClaim, _node: str | None) -> None:
         if failures:

@@ -1,53 +1,133 @@
-"""Bindings that take long say what they wait for (docs/spec/volumes.md §12.2 B-21)."""
+"""Bindings that take long say what they wait for (docs/spec/volumes.md §12.2 B-21).
+
+What a provisioner said last is read from the claim's events and quoted. That is a courtesy: a few are asked about at
+once, for a short while, and whatever comes of it the user is told, and no binding waits for it.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
-from scheduler.cache.volumes import Volumes
-from scheduler.core.volumes import PersistentVolumeClaim
-from scheduler.framework.ports import Recorder, VolumeMetrics
+import structlog
+
+from scheduler.core.errors import ApiError
+from scheduler.core.volumes import STORAGE_PROVISIONERS, PersistentVolumeClaim
+from scheduler.framework.ports import Handle
 from scheduler.plugins.volumebinding.binder import Plan
+
+_log = structlog.get_logger(__name__)
 
 MARKS_S: Final = (30, 60, 300)
 """An event and a count after so much waiting; the last is a warning."""
+ASKING_S: Final = 2.0
+AT_ONCE: Final = 4
+"""A server without a cache of events reads all those of the namespace for each question; and thousands may wait."""
+
+
+class _Wait(NamedTuple):
+    claim: PersistentVolumeClaim
+    whom: str
+    provisioner: str
+    """"" where none is waited for."""
 
 
 class Slowness:
     """Tells the pod's user; the binding goes on."""
 
-    def __init__(self, volumes: Volumes, recorder: Recorder, metrics: VolumeMetrics, *, scheduler_name: str) -> None:
-        self._volumes = volumes
-        self._recorder = recorder
-        self._metrics = metrics
-        self._scheduler_name = scheduler_name
+    def __init__(self, handle: Handle) -> None:
+        self._volumes = handle.cluster.volumes
+        self._recorder = handle.recorder
+        self._metrics = handle.volume_metrics
+        self._writer = handle.writer
+        self._clock = handle.clock
+        self._scheduler_name = handle.scheduler_name
+        self._ours = handle.scheduler_names | {handle.scheduler_name}
+        """Who reports what this process says of claims: that is not news."""
+        self._asking: set[asyncio.Task[None]] = set()
+        self._has_failed = False
 
-    def tell(self, plan: Plan, after_s: int) -> None:
-        """The plan is not carried out after so long; nothing if it is by now."""
-        waits = "; ".join(self._waits(plan))
+    def tell(self, plan: Plan, after_s: int) -> asyncio.Task[None] | None:
+        """The plan is not carried out after so long; nothing is said if it is by now.
+
+        Said at once, or when the task that is returned has ended. Whoever waits no longer cancels it: then it is said
+        without what has not been answered.
+        """
+        waits = list(self._waits(plan))
         if not waits:
-            return
+            return None
         self._metrics.long_wait(after_s)
+        quotes: dict[str, str] = {}
+        asked = [wait for wait in waits if wait.provisioner]
+        if not asked or len(self._asking) >= AT_ONCE:
+            self._say(plan, after_s, waits, quotes=quotes)
+            return None
+        task = asyncio.ensure_future(self._ask_for_a_while(asked, quotes))
+        self._asking.add(task)
+        task.add_done_callback(self._asking.discard)
+        task.add_done_callback(lambda _: self._say(plan, after_s, waits, quotes=quotes))
+        return task
+
+    def _say(self, plan: Plan, after_s: int, waits: list[_Wait], *, quotes: dict[str, str]) -> None:
+        parts = []
+        for wait in waits:
+            quote = quotes.get(wait.claim.key)
+            told = f" (last event: {quote})" if quote else ""
+            parts.append(f'claim "{wait.claim.metadata.name}" waits for {wait.whom}{told}')
         self._recorder.event(
             plan.pod.pod,
             controller=self._scheduler_name,
             type_="Warning" if after_s == MARKS_S[-1] else "Normal",
             reason="WaitForVolumeBinding",
             action="Binding",
-            note=f"volumes are not bound after {after_s} s: {waits}",
+            note=f"volumes are not bound after {after_s} s: {'; '.join(parts)}",
         )
 
-    def _waits(self, plan: Plan) -> Iterator[str]:
+    # -- what is waited for --------------------------------------------------------------------------------------------
+
+    def _waits(self, plan: Plan) -> Iterator[_Wait]:
         for claim in plan.claims():
             now = self._volumes.claims.get_api(claim.key) or claim
             if not now.is_fully_bound:
-                yield f'claim "{now.metadata.name}" waits for {self._whom(plan, now)}'
+                yield self._wait(plan, now)
 
-    def _whom(self, plan: Plan, claim: PersistentVolumeClaim) -> str:
+    def _wait(self, plan: Plan, claim: PersistentVolumeClaim) -> _Wait:
         meant = next((step.volume.key for step in plan.static if step.claim.key == claim.key), claim.spec.volume_name)
         if meant:
-            return f'the PV controller to bind it to volume "{meant}"'
+            return _Wait(claim, f'the PV controller to bind it to volume "{meant}"', "")
         known = self._volumes.classes.get(claim.storage_class)
-        provisioner = known.obj.provisioner if known is not None else "nobody (its class is gone)"
-        return f'{provisioner} to provision it for node "{plan.node_name}"'
+        where = f'to provision it for node "{plan.node_name}"'
+        if known is None:
+            return _Wait(claim, f"nobody (its class is gone) {where}", "")
+        provisioner = known.obj.provisioner
+        return _Wait(claim, f"{provisioner} {where}", _named(claim) or provisioner)
+
+    # -- what was said of it -------------------------------------------------------------------------------------------
+
+    async def _ask_for_a_while(self, waits: list[_Wait], quotes: dict[str, str]) -> None:
+        asking = asyncio.ensure_future(self._ask(waits, quotes))
+        limit = asyncio.ensure_future(self._clock.sleep(ASKING_S))
+        try:
+            await asyncio.wait({asking, limit}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            asking.cancel()
+            limit.cancel()
+
+    async def _ask(self, waits: list[_Wait], quotes: dict[str, str]) -> None:
+        """One after the other; what one question failed of, the next would too."""
+        for wait in waits:
+            try:
+                quote = await self._writer.last_event(wait.claim, provisioner=wait.provisioner, besides=self._ours)
+            except ApiError as error:
+                if not self._has_failed:
+                    self._has_failed = True
+                    _log.debug("events of claims cannot be read", claim=wait.claim.key, error=error.message)
+                return
+            if quote:
+                quotes[wait.claim.key] = quote
+
+
+def _named(claim: PersistentVolumeClaim) -> str:
+    """The PV controller writes on a claim who is to provision it: the CSI driver where its class names an in-tree plugin."""
+    return next((name for key in STORAGE_PROVISIONERS if (name := claim.metadata.annotations.get(key))), "")

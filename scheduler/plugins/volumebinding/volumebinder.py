@@ -49,9 +49,7 @@ class CacheBinder:
             cluster,
             self._assumptions,
             clock=handle.clock,
-            slowness=Slowness(
-                cluster.volumes, handle.recorder, handle.volume_metrics, scheduler_name=handle.scheduler_name
-            ),
+            slowness=Slowness(handle),
             follows_events=ours.bind_poll == _EVENTS,
         )
         self._writer = VolumeWriter(

@@ -69,15 +69,21 @@ class Waiter:
         self, plan: Plan, news: asyncio.Event, deadline: float, takes_long: Callable[[], None] | None
     ) -> None:
         began, marks, poll_s = self._clock.now(), list(MARKS_S), POLL_S
-        while True:
-            await self._clock.sleep(min(poll_s, max(0.0, deadline - self._clock.now())))
-            if self._follows_events and self._clock.now() - began >= PATIENCE_S:
-                poll_s = SLOW_POLL_S
-            news.set()
-            if takes_long is not None:
-                takes_long()
-            while marks and self._clock.now() - began >= marks[0]:
-                self._slowness.tell(plan, marks.pop(0))
+        tellings: list[asyncio.Task[None]] = []
+        try:
+            while True:
+                await self._clock.sleep(min(poll_s, max(0.0, deadline - self._clock.now())))
+                if self._follows_events and self._clock.now() - began >= PATIENCE_S:
+                    poll_s = SLOW_POLL_S
+                news.set()
+                if takes_long is not None:
+                    takes_long()
+                while marks and self._clock.now() - began >= marks[0]:
+                    telling = self._slowness.tell(plan, marks.pop(0))
+                    tellings += [telling] if telling is not None else []
+        finally:
+            for telling in tellings:
+                telling.cancel()
 
     def is_bound(self, plan: Plan) -> bool:
         """Whether every claim is; False to go on waiting. Raises VolumeError. What is fatal is looked for first (B-4)."""

@@ -46,6 +46,7 @@ _ZEROS: Final[dict[str, dict[str, Any]]] = {
     "resourceslices": {"spec": {"driver": "", "pool": {"name": "", "generation": 0, "resourceSliceCount": 0}}},
     "deviceclasses": {"spec": {}},
     "resourceclaimtemplates": {"spec": {"metadata": {}, "spec": {"devices": {"requests": None}}}},
+    "devicetaintrules": {"spec": {"taint": {"key": "", "effect": ""}}, "status": {}},
     "leases": {"spec": {}},
     "priorityclasses": {"value": 0},
 }

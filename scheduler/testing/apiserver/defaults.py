@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 from scheduler.testing.apiserver.budgets import with_budget_defaults
+from scheduler.testing.apiserver.podclaims import pod_claims
 from scheduler.testing.apiserver.pods import with_volume_defaults
+from scheduler.testing.apiserver.problems import refuse
 from scheduler.testing.apiserver.resources import Resource
 from scheduler.testing.apiserver.status import Refused, forbidden, invalid
 from scheduler.testing.apiserver.storage import Storage
@@ -47,7 +49,6 @@ class Defaults:
             "namespaces": _namespace,
             "poddisruptionbudgets": with_budget_defaults,
             "priorityclasses": self._priority_class,
-            "resourceclaims": _resource_claim,
             "events": _event,
         }
 
@@ -64,6 +65,7 @@ class Defaults:
         if not spec.get("containers"):
             raise invalid(resource, name, "spec.containers", "Required value", cause="FieldValueRequired")
         self._priority(resource, name, spec)
+        refuse(resource, name, pod_claims(spec))
         for container in (*(spec.get("initContainers") or []), *spec["containers"]):
             _container(container)
         fill(
@@ -231,17 +233,6 @@ def _namespace(_: Resource, namespace: Object, __: str) -> None:
     metadata["labels"] = (metadata.get("labels") or {}) | {"kubernetes.io/metadata.name": metadata["name"]}
     namespace["spec"] = {"finalizers": ["kubernetes"]}
     namespace["status"] = {"phase": "Active"}
-
-
-def _resource_claim(_: Resource, claim: Object, __: str) -> None:
-    devices = claim.setdefault("spec", {}).get("devices") or {}
-    for request in devices.get("requests") or []:
-        for one in (request.get("exactly"), *(request.get("firstAvailable") or [])):
-            if one is not None:
-                one.setdefault("allocationMode", "ExactCount")
-                if one["allocationMode"] == "ExactCount":
-                    one.setdefault("count", 1)
-    claim["status"] = {}
 
 
 def _event(resource: Resource, event: Object, _: str) -> None:

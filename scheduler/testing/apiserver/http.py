@@ -13,10 +13,11 @@ from aiohttp import web
 
 from scheduler.core.clock import Clock
 from scheduler.testing.apiserver import discovery, patches
+from scheduler.testing.apiserver.callers import UNKNOWN, Caller
 from scheduler.testing.apiserver.faults import Fault, Faults, Request, refusal
 from scheduler.testing.apiserver.lists import list_body
 from scheduler.testing.apiserver.registry import Registry
-from scheduler.testing.apiserver.resources import Served
+from scheduler.testing.apiserver.resources import Resource, Served
 from scheduler.testing.apiserver.routes import Target, denied, target
 from scheduler.testing.apiserver.status import Refused, bad_request
 from scheduler.testing.apiserver.storage import Entry, Storage
@@ -43,7 +44,11 @@ class Behaviour:
     watch_list: bool
     bookmark_interval_s: float
     forbidden: set[tuple[str, str]]
-    """(verb, resource) pairs that are answered 403; resource as `pods` or `pods/binding`."""
+    """(verb, resource) pairs that are answered 403; resource as `pods` or `pods/binding`.
+
+    What has no path is denied where it is needed: `patch` on `resourceclaims/binding`, `arbitrary-node:patch` on
+    `resourceclaims/driver`.
+    """
     held: set[str]
     """Resources whose watches are silent; "" for all."""
 
@@ -150,7 +155,8 @@ class Handler:
 
     def _carry_out(self, request: web.BaseRequest, found: Target, what: Request, body: bytes) -> web.Response:
         resource, namespace, name = found.resource, found.namespace, found.name
-        registry = self._registry.by(request.query.get("fieldManager") or _client(request))
+        manager = request.query.get("fieldManager") or _client(request) or UNKNOWN
+        registry = self._registry.by(Caller(manager, what.verb, self._behaviour.forbidden))
         match what.verb:
             case "list":
                 return _json(list_body(self._storage, resource, namespace, request.query))
@@ -159,10 +165,10 @@ class Handler:
             case "create" if what.subresource == "binding":
                 return _json(_encode(registry.bind(resource, namespace, name, _decoded(body))), 201)
             case "create":
-                return _json(registry.create(resource, namespace, _decoded(body)).full(resource), 201)
+                return _json(registry.create(resource, namespace, _decoded_as(resource, body)).full(resource), 201)
             case "update":
                 entry, created = registry.replace(
-                    resource, namespace, name, _decoded(body), subresource=what.subresource
+                    resource, namespace, name, _decoded_as(resource, body), subresource=what.subresource
                 )
                 return _json(entry.full(resource), 201 if created else 200)
             case "patch":
@@ -269,6 +275,17 @@ def _decoded(body: bytes) -> dict[str, Any]:
         raise bad_request(f"the object provided is unrecognized: couldn't get version/kind; {error}") from None
     if not isinstance(decoded, dict):
         raise bad_request("the object provided is unrecognized: not an object")
+    return decoded
+
+
+def _decoded_as(resource: Resource, body: bytes) -> dict[str, Any]:
+    """An object that is of this group and version, or says nothing of it."""
+    decoded = _decoded(body)
+    given = decoded.get("apiVersion") or resource.group_version
+    if given != resource.group_version:
+        raise bad_request(
+            f"the API version in the data ({given}) does not match the expected API version ({resource.group_version})"
+        )
     return decoded
 
 

@@ -1,4 +1,4 @@
-"""What may be the name of an object, and of a class that somebody names."""
+"""What may be a name, and in which words a server says that something is none: each rule gives its complaints."""
 
 from __future__ import annotations
 
@@ -11,3 +11,74 @@ NAME_RULE: Final = (
     "end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
     "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
 )
+_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_LABEL_RULE: Final = (
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with "
+    "an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is "
+    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
+)
+_KEY: Final = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
+_KEY_RULE: Final = (
+    "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character "
+    "(e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
+    "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+)
+_VALUE_RULE: Final = (
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and "
+    "end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
+    "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
+)
+_IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_IDENTIFIER_RULE: Final = (
+    "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric characters "
+    "or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName', regex used for validation is '[A-Za-z_][A-Za-z0-9_]*')"
+)
+_LONGEST_LABEL: Final = 63
+_LONGEST_NAME: Final = 253
+
+
+def subdomain(value: str) -> list[str]:
+    """The name of most objects: `gpu.example.com`."""
+    found = _longer(value, _LONGEST_NAME)
+    return found if NAME.fullmatch(value) else [*found, NAME_RULE]
+
+
+def dns_label(value: str) -> list[str]:
+    """A part of such a name: `gpu-0`."""
+    found = _longer(value, _LONGEST_LABEL)
+    if _LABEL.fullmatch(value):
+        return found
+    return [*found, "must not contain dots" if NAME.fullmatch(value) else _LABEL_RULE]
+
+
+def label_key(value: str) -> list[str]:
+    """`example.com/My_Name`, with or without the domain."""
+    prefix, slash, name = value.partition("/")
+    if "/" in name:
+        return [
+            f"a valid label key {_KEY_RULE} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+        ]
+    found: list[str] = []
+    if slash:
+        found = [f"prefix part {why}" for why in (subdomain(prefix) if prefix else ["must be non-empty"])]
+    else:
+        name = value
+    if not name:
+        found.append("name part must be non-empty")
+    found += [f"name part {why}" for why in _longer(name, _LONGEST_LABEL)]
+    return found if _KEY.fullmatch(name) else [*found, f"name part {_KEY_RULE}"]
+
+
+def label_value(value: str) -> list[str]:
+    """Empty, or as the name part of a key."""
+    found = _longer(value, _LONGEST_LABEL)
+    return found if not value or _KEY.fullmatch(value) else [*found, _VALUE_RULE]
+
+
+def c_identifier(value: str) -> list[str]:
+    """`my_name`: attributes and capacities of devices."""
+    return [] if _IDENTIFIER.fullmatch(value) else [_IDENTIFIER_RULE]
+
+
+def _longer(value: str, most: int) -> list[str]:
+    return [f"must be no more than {most} characters"] if len(value) > most else []

@@ -12,11 +12,13 @@ import uuid
 from typing import Any, Final, Self
 
 from scheduler.core.clock import Clock
-from scheduler.testing.apiserver import events, patches, pods, volumes
+from scheduler.testing.apiserver import faces, patches, pods, volumes
 from scheduler.testing.apiserver.budgets import with_selector_replaced
+from scheduler.testing.apiserver.callers import Caller
 from scheduler.testing.apiserver.defaults import SYSTEM_PRIORITIES, Defaults, with_condition_times
+from scheduler.testing.apiserver.devices import Devices
 from scheduler.testing.apiserver.names import NAME, NAME_RULE
-from scheduler.testing.apiserver.ownership import UNKNOWN, with_owners
+from scheduler.testing.apiserver.ownership import with_owners
 from scheduler.testing.apiserver.resources import Resource, Served
 from scheduler.testing.apiserver.status import (
     MODIFIED,
@@ -32,7 +34,7 @@ from scheduler.testing.apiserver.status import (
     success,
 )
 from scheduler.testing.apiserver.storage import Entry, Storage
-from scheduler.testing.apiserver.updates import is_finished, updated
+from scheduler.testing.apiserver.updates import check_identity, is_finished, updated
 from scheduler.testing.apiserver.volumechanges import with_transition_time
 
 Object = dict[str, Any]
@@ -49,17 +51,19 @@ class Registry:
         self._served = served
         self._clock = clock
         self._random = rng
-        self.manager = UNKNOWN
-        self._defaults = Defaults(storage, served.named("priorityclasses"), volumes.rules(storage, served))
+        self.caller = Caller()
+        self._devices = Devices(storage, served)
+        more = volumes.rules(storage, served) | self._devices.rules()
+        self._defaults = Defaults(storage, served.named("priorityclasses"), more)
         for name in _NAMESPACES:
             self.create(served.named("namespaces"), "", {"metadata": {"name": name}})
         for name, value in SYSTEM_PRIORITIES.items():
             self.create(served.named("priorityclasses"), "", {"metadata": {"name": name}, "value": value})
 
-    def by(self, manager: str) -> Self:
-        """The same, for writes of this field manager."""
+    def by(self, caller: Caller) -> Self:
+        """The same, for writes of this caller."""
         other = copy.copy(self)
-        other.manager = manager or UNKNOWN
+        other.caller = caller
         return other
 
     def now_text(self, later_s: float = 0) -> str:
@@ -100,7 +104,7 @@ class Registry:
         obj["metadata"] = self._new_metadata(metadata, now)
         self._defaults.apply(resource, obj, now)
         with_condition_times(resource, obj)
-        with_owners(resource, None, obj, manager=self.manager)
+        with_owners(resource, None, obj, manager=self.caller.manager)
         return self._storage.put(resource, key, obj)
 
     def _received(self, resource: Resource, obj: Object) -> Object:
@@ -111,8 +115,7 @@ class Registry:
             raise bad_request(f'{kind} in version "{version}" cannot be handled as a {resource.kind}')
         if not isinstance(obj.get("metadata"), dict):
             obj = obj | {"metadata": {}}
-        if resource.is_core_event:
-            obj = events.from_core(obj)
+        obj = faces.stored(resource, obj)
         stored = self._served.named(resource.name)
         rest = {key: value for key, value in obj.items() if key not in {"kind", "apiVersion"}}
         return {"kind": stored.kind, "apiVersion": stored.group_version, **rest}
@@ -185,9 +188,8 @@ class Registry:
         apply = patches.strategic if strategic else patches.merge
         if strategic and resource.name == "poddisruptionbudgets":
             patch = with_selector_replaced(patch)
-        if resource.is_core_event:
-            return self._store(resource, entry, events.from_core(apply(events.to_core(entry.obj), patch)), subresource)
-        patched = apply(entry.obj, patch)
+        patched = faces.stored(resource, apply(faces.shown(resource, entry.obj), patch))
+        patched |= {key: entry.obj[key] for key in ("kind", "apiVersion")}
         if patched["metadata"].get("name") != name:
             given = patched["metadata"].get("name")
             raise bad_request(f"the name of the object ({given}) does not match the name on the URL ({name})")
@@ -208,12 +210,17 @@ class Registry:
         version = new["metadata"].get("resourceVersion")
         if version and version != entry.obj["metadata"]["resourceVersion"]:
             raise conflict(resource, entry.obj["metadata"]["name"], MODIFIED)
+        check_identity(resource, entry.obj, new)
+        if not subresource:
+            new = self._devices.changed(resource, entry.obj, new, self.now_text())
         result = updated(resource, entry.obj, new, subresource=subresource)
+        if subresource:
+            result = self._devices.with_status(resource, entry.obj, result, self.caller)
         if resource.name == "persistentvolumes":
             with_transition_time(entry.obj, result, self.now_text())
         if result == entry.obj:
             return entry
-        with_owners(resource, entry.obj, result, manager=self.manager, subresource=subresource)
+        with_owners(resource, entry.obj, result, manager=self.caller.manager, subresource=subresource)
         if is_finished(result):
             last = result | {"metadata": dict(result["metadata"])}
             self._storage.remove(resource, entry.key, last)
@@ -223,7 +230,7 @@ class Registry:
     # -- delete --------------------------------------------------------------------------------------------------------
 
     def delete(self, resource: Resource, namespace: str, name: str, options: Object | None = None) -> Entry | Object:
-        """DELETE with DeleteOptions. The object if it lives on or was a pod, else a `Status`. Raises 404, 409."""
+        """DELETE with DeleteOptions. The object if it lives on, or was a pod or of devices, else a `Status`. Raises 404, 409."""
         entry = self.entry(resource, namespace, name)
         options = options or {}
         self._check_preconditions(resource, entry, options.get("preconditions") or {})
@@ -236,7 +243,9 @@ class Registry:
             if metadata.get("deletionTimestamp"):
                 return entry
             return self._storage.put(resource, entry.key, self._marked(resource, entry.obj, 0))
-        self._storage.remove(resource, entry.key, entry.obj | {"metadata": dict(metadata)})
+        last = self._storage.remove(resource, entry.key, entry.obj | {"metadata": dict(metadata)})
+        if resource.returns_deleted:
+            return last
         group = {"group": resource.group} if resource.group else {}
         return success(details={"name": name, **group, "kind": resource.name, "uid": metadata["uid"]})
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+DEVICES: Final = "resource.k8s.io"
 CORE_FIELDS: Final = ("metadata.name", "metadata.namespace")
 _POD_FIELDS: Final = (
     "spec.nodeName",
@@ -23,6 +24,9 @@ _EVENT_FIELDS: Final = (
     "regarding.namespace",
     "regarding.name",
     "regarding.uid",
+    "regarding.apiVersion",
+    "regarding.resourceVersion",
+    "regarding.fieldPath",
     "reason",
     "reportingController",
     "type",
@@ -60,6 +64,21 @@ class Resource:
     def is_core_event(self) -> bool:
         """core/v1 Events are events.k8s.io Events with other names for the fields."""
         return self.name == "events" and not self.group
+
+    @property
+    def is_flat(self) -> bool:
+        """resource.k8s.io/v1beta1 has the fields of the device kinds in other places."""
+        return self.group == DEVICES and self.version == "v1beta1"
+
+    @property
+    def has_other_face(self) -> bool:
+        """Whether objects look otherwise here than they are stored."""
+        return self.is_core_event or self.is_flat
+
+    @property
+    def returns_deleted(self) -> bool:
+        """Whether a DELETE that ends the object answers with its last state."""
+        return self.group == DEVICES
 
     def key(self, namespace: str, name: str) -> str:
         """`namespace/name`, or the bare name of a cluster-scoped object."""
@@ -119,13 +138,14 @@ ALL: Final = (
     ),
     *_several("storage.k8s.io", ["v1", "v1beta1"], csistoragecapacities=("CSIStorageCapacity", True, "c")),
     *_several(
-        "resource.k8s.io",
+        DEVICES,
         ["v1", "v1beta2", "v1beta1"],
         resourceclaims=("ResourceClaim", True, "s"),
         resourceslices=("ResourceSlice", False, "g"),
         deviceclasses=("DeviceClass", False, "g"),
         resourceclaimtemplates=("ResourceClaimTemplate", True, ""),
     ),
+    *_several(DEVICES, ["v1beta2", "v1alpha3"], devicetaintrules=("DeviceTaintRule", False, "sg")),
     *_several("coordination.k8s.io", ["v1"], leases=("Lease", True, "cp")),
     *_several("events.k8s.io", ["v1"], events=("Event", True, "p")),
     *_several("scheduling.k8s.io", ["v1"], priorityclasses=("PriorityClass", False, "g")),
@@ -146,7 +166,24 @@ LIKE_1_36: Final = (
 """The groups and versions a kube-apiserver 1.36 serves with its defaults, as far as the server knows them."""
 
 
-_BEFORE_DEVICES: Final = tuple(version for version in LIKE_1_36 if not version.startswith("resource.k8s.io/"))
+LIKE_1_36_WITH_BETAS: Final = (
+    *LIKE_1_36,
+    *(f"{DEVICES}/{version}" for version in ("v1beta2", "v1beta1", "v1alpha3")),
+)
+"""With what of the device kinds must be asked for: their older versions, and the rules that taint devices."""
+
+_BEFORE_DEVICES: Final = tuple(version for version in LIKE_1_36 if not version.startswith(f"{DEVICES}/"))
+LIKE_1_32: Final = (*_BEFORE_DEVICES, f"{DEVICES}/v1beta1")
+"""Devices under v1beta1 alone."""
+LIKE_1_33: Final = (
+    *_BEFORE_DEVICES,
+    *(
+        f"{DEVICES}/v1beta2/{name}"
+        for name in ("resourceclaims", "resourceslices", "deviceclasses", "resourceclaimtemplates")
+    ),
+    f"{DEVICES}/v1beta1",
+)
+"""Devices under v1beta2 and v1beta1, and no rules that taint them."""
 LIKE_1_25: Final = (*_BEFORE_DEVICES, "storage.k8s.io/v1beta1")
 """Capacities under both versions, as 1.24 to 1.26."""
 LIKE_1_23: Final = (
@@ -170,7 +207,8 @@ class Served:
         self.group_versions = tuple(dict.fromkeys(cut))
         chosen = [r for r in ALL if r.group_version in wanted or f"{r.group_version}/{r.name}" in wanted]
         self._by_path = {(r.group, r.version, r.name): r for r in chosen}
-        stored = {**{r.name: r for r in reversed(ALL)}, **{r.name: r for r in reversed(chosen)}}
+        named_as_served = [r for r in chosen if r.group != DEVICES]  # devices are stored in one version, served or not
+        stored = {**{r.name: r for r in reversed(ALL)}, **{r.name: r for r in reversed(named_as_served)}}
         self._stored = stored | {"events": next(r for r in ALL if r.group == "events.k8s.io")}
         self._by_kind = {r.kind: r for r in self._stored.values()}
 

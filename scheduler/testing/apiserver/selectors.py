@@ -17,11 +17,15 @@ _FIELD_TERM: Final = re.compile(r"(?:\\.|[^,])+")
 _FIELD_OPERATOR: Final = re.compile(r"!=|==|=")
 _ESCAPED: Final = re.compile(r"\\.?|[,=]")
 _VALUE_OPERATORS: Final = {"=", "==", "!=", ">", "<"}
-_OLD_EVENT_NAMES: Final = {
-    "involvedObject": "regarding",
-    "reportingComponent": "reportingController",
-    "source": "reportingController",
+_REGARDING: Final = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+_OLD_EVENT_FIELDS: Final = {
+    **{f"involvedObject.{name}": (f"regarding.{name}",) for name in _REGARDING},
+    "reason": ("reason",),
+    "type": ("type",),
+    "reportingComponent": ("reportingController",),
+    "source": ("deprecatedSource.component", "reportingController"),
 }
+"""What can be selected under core/v1, and where it is stored: the first that is not empty counts."""
 
 
 def compile_selectors(resource: Resource, labels: str, fields: str) -> Predicate | None:
@@ -127,10 +131,9 @@ def _field_test(resource: Resource, term: str, text: str) -> Predicate:
     if operator is None:
         raise bad_request(f"invalid selector: '{text}'; can't understand '{term}'")
     path, value = term[: operator.start()], _ESCAPED.sub(_unescaped, term[operator.end() :])
-    stored = _stored_path(resource, path)
-    keys = stored.split(".")
+    places = [stored.split(".") for stored in _stored_paths(resource, path)]
     equal = operator[0] != "!="
-    return lambda obj: (_text_at(obj, keys) == value) is equal
+    return lambda obj: (next(filter(None, (_text_at(obj, keys) for keys in places)), "") == value) is equal
 
 
 def _unescaped(found: re.Match[str]) -> str:
@@ -143,13 +146,13 @@ def _unescaped(found: re.Match[str]) -> str:
     return sign[1:]
 
 
-def _stored_path(resource: Resource, path: str) -> str:
+def _stored_paths(resource: Resource, path: str) -> tuple[str, ...]:
     if path in CORE_FIELDS:
-        return path
-    head, _, tail = path.partition(".")
-    stored = ".".join(p for p in (_OLD_EVENT_NAMES.get(head, head), tail) if p) if resource.name == "events" else path
-    if stored in resource.selectable:
-        return stored
+        return (path,)
+    if resource.is_core_event and path in _OLD_EVENT_FIELDS:
+        return _OLD_EVENT_FIELDS[path]
+    if path in resource.selectable and not resource.is_core_event:
+        return (path,)
     if resource.selectable:
         raise bad_request(f"field label not supported: {path}")
     known = '"metadata.name", "metadata.namespace"' if resource.namespaced else '"metadata.name"'

@@ -14,6 +14,7 @@ import msgspec
 from aiohttp import web
 
 from scheduler.core.clock import Clock, SystemClock
+from scheduler.testing.apiserver.callers import UNKNOWN, Caller
 from scheduler.testing.apiserver.faults import Faults
 from scheduler.testing.apiserver.http import Behaviour, Handler, Logged
 from scheduler.testing.apiserver.lists import list_body
@@ -30,7 +31,8 @@ class ApiServer:
 
     `history` is how many writes per kind a watch can resume over; `served` the groups and versions, best first within a
     group (`storage.k8s.io/v1/csinodes` serves one kind of them alone). Time and chance come from `clock` and `rng`. The objects outlive `stop`, so a restart is `stop` and `start`.
-    In-process methods take and give plain manifests; they raise `Refused` as the HTTP side would answer.
+    In-process methods take and give plain manifests; they raise `Refused` as the HTTP side would answer. Manifests of
+    devices are those of resource.k8s.io/v1 there (v1beta2 for the rules that taint), whatever is served.
     """
 
     def __init__(
@@ -98,7 +100,7 @@ class ApiServer:
         resource = self._served.named(kind_or_resource)
         fresh = _copy(obj)
         namespace = fresh.get("metadata", {}).get("namespace") or "default" if resource.namespaced else ""
-        return _plain(self._registry.by(manager).create(resource, namespace, fresh))
+        return _plain(self._registry.by(_caller(manager)).create(resource, namespace, fresh))
 
     def apply(self, obj: Object) -> Object:
         """Create a manifest of any kind with its status, creating its namespace where needed: to load a dump."""
@@ -141,7 +143,7 @@ class ApiServer:
         resource = self._served.named(kind_or_resource)
         metadata = obj["metadata"]
         namespace = metadata.get("namespace") or "default"
-        registry = self._registry.by(manager)
+        registry = self._registry.by(_caller(manager))
         entry, _ = registry.replace(resource, namespace, metadata["name"], _copy(obj), subresource=subresource)
         return _plain(entry)
 
@@ -157,7 +159,7 @@ class ApiServer:
     ) -> Object:
         """Strategic merge patch."""
         resource = self._served.named(kind_or_resource)
-        registry = self._registry.by(manager)
+        registry = self._registry.by(_caller(manager))
         return _plain(registry.patch(resource, namespace, name, _copy(patch), strategic=True, subresource=subresource))
 
     def delete(
@@ -218,7 +220,11 @@ class ApiServer:
 
     @property
     def forbidden(self) -> set[tuple[str, str]]:
-        """(verb, resource) pairs answered 403 and denied in reviews; a subresource as `pods/binding`. Change at will."""
+        """(verb, resource) pairs answered 403 and denied in reviews; a subresource as `pods/binding`. Change at will.
+
+        Rights on `resourceclaims/binding` and `resourceclaims/driver` (`arbitrary-node:patch`) are asked for by writes
+        of a claim's status.
+        """
         return self._behaviour.forbidden
 
     def serve(self, served: Iterable[str]) -> None:
@@ -257,6 +263,10 @@ class ApiServer:
         self._behaviour.held.clear()
         for stream in self._handler.streams:
             stream.flowing.set()
+
+
+def _caller(manager: str) -> Caller:
+    return Caller(manager or UNKNOWN)
 
 
 def _copy(obj: Object) -> Object:

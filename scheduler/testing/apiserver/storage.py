@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from scheduler.testing.apiserver import events
+from scheduler.testing.apiserver import faces
 from scheduler.testing.apiserver.resources import Resource
 from scheduler.testing.apiserver.status import Refused, expired
 
@@ -26,7 +26,7 @@ _encode = msgspec.json.Encoder().encode
 class Entry:
     """One object at one resourceVersion."""
 
-    __slots__ = ("_body", "_core_body", "key", "namespace", "obj", "rv")
+    __slots__ = ("_body", "_other_body", "key", "namespace", "obj", "rv")
 
     def __init__(self, key: str, obj: Object, rv: int) -> None:
         self.key = key
@@ -34,14 +34,14 @@ class Entry:
         self.rv = rv
         self.namespace: str = obj["metadata"].get("namespace", "")
         self._body: bytes | None = None
-        self._core_body: bytes | None = None
+        self._other_body: bytes | None = None
 
     def body(self, resource: Resource) -> bytes:
         """JSON without kind and apiVersion, as items of a list are."""
-        if resource.is_core_event:
-            if self._core_body is None:
-                self._core_body = _encode(_bare(events.to_core(self.obj)))
-            return self._core_body
+        if resource.has_other_face:
+            if self._other_body is None:
+                self._other_body = _encode(_bare(faces.shown(resource, self.obj)))
+            return self._other_body
         if self._body is None:
             self._body = _encode(_bare(self.obj))
         return self._body

@@ -6,6 +6,8 @@ from typing import Any, Final
 
 from scheduler.testing.apiserver.budgets import check_budget
 from scheduler.testing.apiserver.defaults import with_condition_times, with_pod_defaults
+from scheduler.testing.apiserver.podclaims import pod_claims, pod_status
+from scheduler.testing.apiserver.problems import Problem, refuse
 from scheduler.testing.apiserver.resources import Resource
 from scheduler.testing.apiserver.status import Refused, invalid
 from scheduler.testing.apiserver.volumechanges import with_changes
@@ -15,7 +17,7 @@ Object = dict[str, Any]
 _SYSTEM: Final = ("name", "namespace", "generateName", "creationTimestamp", "generation", "uid")
 _DELETION: Final = ("deletionTimestamp", "deletionGracePeriodSeconds")
 _BOOKS: Final = ("managedFields",)
-_STATUS_KEEPS_METADATA: Final = frozenset({"resourceclaims", "namespaces", "volumeattachments"})
+_STATUS_KEEPS_METADATA: Final = frozenset({"resourceclaims", "devicetaintrules", "namespaces", "volumeattachments"})
 """Kinds whose /status takes nothing of the metadata."""
 _POD_FIXED: Final = (
     "Forbidden: pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
@@ -24,12 +26,11 @@ _POD_FIXED: Final = (
 )
 _COUNTED_LATE: Final = frozenset({"csidrivers"})
 """Kinds that have a generation only once their spec has changed."""
-_FIXED_SPEC: Final = frozenset({"resourceclaims", "resourceclaimtemplates", "volumeattachments"})
+_FIXED_SPEC: Final = frozenset({"volumeattachments"})
 
 
 def updated(resource: Resource, old: Object, new: Object, *, subresource: str) -> Object:
     """What is stored when `new` is sent over `old`; equal to `old` when nothing changes. Raises 422."""
-    _check_identity(resource, old, new)
     result = new | {"metadata": _metadata(resource, old, new, subresource=subresource)}
     _check_finalizers(resource, old, result)
     if resource.has_status:
@@ -40,6 +41,7 @@ def updated(resource: Resource, old: Object, new: Object, *, subresource: str) -
     if subresource and resource.name == "pods":
         result["status"] = _without_empty(result.get("status") or {})
         _check_nomination(resource, old, result)
+        refuse(resource, old["metadata"]["name"], pod_status(old["spec"], result["status"]))
     with_condition_times(resource, result)
     if resource.name == "poddisruptionbudgets":
         check_budget(resource, result)
@@ -65,7 +67,7 @@ def _spec(obj: Object) -> Object:
     return {key: value for key, value in obj.items() if key not in {"metadata", "status", "kind", "apiVersion"}}
 
 
-def _check_identity(resource: Resource, old: Object, new: Object) -> None:
+def check_identity(resource: Resource, old: Object, new: Object) -> None:
     """A uid that differs was not meant for this object: 422, as for every other immutable field."""
     name, uid = old["metadata"]["name"], new["metadata"].get("uid")
     if uid and uid != old["metadata"]["uid"]:
@@ -145,8 +147,10 @@ def _check_pod(resource: Resource, old: Object, new: Object, name: str) -> None:
             raise invalid(resource, name, f"spec.schedulingGates[{i}].name", why, cause="FieldValueForbidden")
     tolerated = [_untimed(toleration) for toleration in new.get("tolerations") or []]
     kept = all(_untimed(toleration) in tolerated for toleration in old.get("tolerations") or [])
+    found = pod_claims(new)
     if not kept or _frozen(old, gated=bool(gates)) != _frozen(new, gated=bool(gates)):
-        raise invalid(resource, name, "spec", _POD_FIXED, cause="FieldValueForbidden")
+        found.append(Problem("spec", "FieldValueForbidden", _POD_FIXED))
+    refuse(resource, name, found)
 
 
 def _untimed(toleration: Object) -> Object:

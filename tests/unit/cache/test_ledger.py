@@ -447,6 +447,24 @@ def test_what_was_given_up_is_forgotten_with_its_claim() -> None:
     assert set() == world.ledger._given_up
 
 
+@pytest.mark.parametrize(
+    "ends",
+    [
+        pytest.param(lambda world: world.gone("c"), id="it is gone"),
+        pytest.param(lambda world: world.claim(c().selected("n1").resource_version("3")), id="it is selected again"),
+        pytest.param(lambda world: world.claim(c().bound_to("vc").resource_version("3")), id="it has a volume"),
+        pytest.param(lambda world: world.ledger.end_plan(["default/c", "default/d"]), id="its pod waits no longer"),
+    ],
+)
+def test_it_is_not_looked_at_for_ever_because_it_lost_its_node(ends: Any) -> None:
+    """Where nodes never change nobody else would clear that up."""
+    world = pair()
+    before = set(world.ledger._lost)
+    ends(world)
+
+    assert ({"default/c"}, set()) == (before, world.ledger._lost)
+
+
 def test_what_was_given_up_stays_so_until_it_is_selected_again() -> None:
     world = pair()
     world.pass_(HOLD_S)

@@ -273,6 +273,7 @@ class World:
         for plan in self.plans:
             self.ledger.end_plan(plan)
         self.plans.clear()
+        assert set() == self.ledger._lost
         take(self.nodes, (NAMES[0], {"zone": "c"}))
         self.check_entries()
         ledger = self.ledger

@@ -206,6 +206,25 @@ def test_groups_that_no_volume_is_in_are_forgotten(monkeypatch: pytest.MonkeyPat
     assert 3 == len(shelves.local_groups)
 
 
+def test_sizes_that_no_volume_has_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others get new ranks, and what was counted stays right."""
+    monkeypatch.setattr(shelves_module, "_SPARE_SIZES", 0)
+    world, claim = World(), asked("3Gi").typed()
+    world.nodes.set_node(node("n1").typed())
+    world.volumes.set(local("2Gi", name="small").typed())
+    world.volumes.set(local("90Gi", name="large").typed())
+    for size in range(4, 40):
+        world.volumes.set(local(f"{size}Gi", name="v").typed())
+        world.compare(claim, frozenset())
+        world.volumes.remove("v")
+        world.compare(claim, frozenset())
+    shelves = world.volumes.shelves("W")
+
+    assert shelves is not None
+    assert len(shelves._sizes) <= 2 * len(shelves.rows) + 1
+    world.close()
+
+
 _history = st.lists(
     st.one_of(
         st.tuples(st.just("node"), node_steps),
@@ -269,6 +288,7 @@ def test_counts_are_as_good_as_looking_at_every_volume(
         patched.setattr(nodes_module, "_LOG_MAX", log_max)
         if is_cramped:
             patched.setattr(shelves_module, "_SPARE_GROUPS", -1000)
+            patched.setattr(shelves_module, "_SPARE_SIZES", -1000)
             patched.setattr(ClassShelves.__init__, "__kwdefaults__", {"capacity": 1})
         world = World()
         for name in NAMES[:2]:

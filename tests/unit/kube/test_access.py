@@ -16,7 +16,7 @@ from scheduler.core.errors import ApiError, Forbidden, NotFound, Unavailable
 from scheduler.kube import access
 from scheduler.kube.access import KINDS_SERVED, PERMISSIONS, REVIEWS, LeaseName, SelfCheck
 from scheduler.kube.kinds import BUDGET, CAPACITY, KINDS, NODE, POD, Discovery, KindSpec
-from scheduler.kube.writes import VOLUME_RULES, WRITES, Rule
+from scheduler.kube.writes import CLAIM_EVENT_RULES, VOLUME_RULES, WRITES, Rule
 from scheduler.testing.clock import VirtualClock
 from tests.unit.kube.scripted import Asked, ScriptedTransport, until
 from tests.unit.kube.test_kinds import serves
@@ -228,6 +228,17 @@ async def test_a_permission_that_volumes_want_is_named_with_what_suffers(log: Ca
 
         suffers = "pods whose volumes are yet to be bound stay pending"
         problem = f"missing permission: {rule.verb} {rule.resource}: {suffers}"
+        assert (world.check.permissions(), world.check.minor(PERMISSIONS)) == (None, problem)
+        assert world.said() == [("warning", problem)]
+
+
+async def test_events_that_may_not_be_listed_are_named_with_what_suffers(log: CapturingLogger) -> None:
+    """B-21: one sentence less in an event."""
+    async with bench(log, writes=[BIND, *CLAIM_EVENT_RULES], forbidden={("list", "events")}) as world:
+        await world.asked()
+
+        suffers = "what a provisioner says is not quoted when a volume takes long"
+        problem = f"missing permission: list events: {suffers}"
         assert (world.check.permissions(), world.check.minor(PERMISSIONS)) == (None, problem)
         assert world.said() == [("warning", problem)]
 

@@ -19,7 +19,7 @@ from scheduler.core.errors import (
 )
 from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim
 from scheduler.kube.throttle import Throttle
-from scheduler.kube.writes import VOLUME_RULES, ApiWriter, Rule
+from scheduler.kube.writes import CLAIM_EVENT_RULES, VOLUME_RULES, ApiWriter, Rule
 from scheduler.testing.clock import VirtualClock
 from tests.unit.kube.scripted import Answer, LeapingClock, ScriptedTransport
 
@@ -243,6 +243,63 @@ async def test_whose_the_selected_node_is(answer, owner):
 
     assert owner == await bench.writer.claim_written_by("ns", "c")
     assert [CLAIM_PATH] == bench.transport.paths("GET")
+
+
+# -- what was said of a claim -----------------------------------------------------------------------------------------
+
+SAID = {
+    "type": "Warning",
+    "reason": "ProvisioningFailed",
+    "message": "no room",
+    "lastTimestamp": "2026-01-02T03:04:05Z",
+}
+
+
+async def test_the_last_event_of_a_claim():
+    """B-21 Selected by the claim's uid on the server, and only so many; a list has a permission of its own."""
+    bench = Bench(raw({"items": [SAID]}))
+    said = await bench.writer.last_event(claim(), provisioner="p", besides=())
+
+    (asked,) = bench.transport.asked
+    assert "ProvisioningFailed at 2026-01-02T03:04:05Z: no room" == said
+    assert ("GET", "/api/v1/namespaces/ns/events") == (asked.method, asked.path)
+    assert {"fieldSelector": "involvedObject.uid=u-c", "limit": "500"} == asked.query
+    assert (Rule("", asked.path.split("/")[-1], "list"),) == CLAIM_EVENT_RULES
+
+
+async def test_a_claim_without_a_uid_has_no_events():
+    """An empty one would select those of everything that has none."""
+    bench = Bench(raw({"items": [SAID]}))
+
+    assert await bench.writer.last_event(claim(uid=""), provisioner="p", besides=()) is None
+    assert [] == bench.transport.asked
+
+
+@pytest.mark.parametrize("error", [Forbidden("no", status=403), NotFound("no", status=404), Unavailable("down")])
+async def test_events_that_cannot_be_read(error):
+    """The caller decides what that means: nothing."""
+    with pytest.raises(type(error)):
+        await Bench(error).writer.last_event(claim(), provisioner="p", besides=())
+
+
+async def test_a_question_for_events_waits_behind_bindings():
+    """And gives up its place when it is cancelled."""
+    clock = VirtualClock()
+    throttle = Throttle(clock, qps=1.0, burst=1)
+    transport = ScriptedTransport(answers=[raw({"items": [SAID]}), raw(CLAIM)])
+    writer = ApiWriter(transport, throttle, clock)
+    await throttle.take()
+    asking = [asyncio.create_task(writer.last_event(claim(), provisioner="p", besides=())) for _ in range(2)]
+    await clock.settle()
+    written = asyncio.create_task(writer.select_node(claim(), "n1"))
+    await clock.settle()
+    asking[0].cancel()
+    await clock.advance(1.0)
+
+    assert ["PATCH"] == [asked.method for asked in transport.asked]
+    await clock.advance(1.0)
+    await asyncio.gather(asking[1], written)
+    assert ["PATCH", "GET"] == [asked.method for asked in transport.asked]
 
 
 async def test_every_request_has_its_permission():

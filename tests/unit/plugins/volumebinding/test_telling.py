@@ -8,15 +8,19 @@ from typing import Any
 import pytest
 import structlog.testing
 
+from scheduler.config.args import VolumeBindingArgs
 from scheduler.core.decode import Broken
 from scheduler.core.deltas import Delta
+from scheduler.core.errors import ApiError, Forbidden, Unavailable
 from scheduler.core.meta import Metadata
 from scheduler.core.verdicts import Code, Rejection
+from scheduler.plugins.volumebinding.slowness import ASKING_S, AT_ONCE
 from scheduler.testing.ports import Noted
 from scheduler.testing.volumebuilders import a_capacity, a_claim, a_class, a_pv
 from tests.unit.plugins.volumebinding.world import (
     BND,
     D1,
+    D2,
     IMM,
     PARITY,
     PB,
@@ -86,6 +90,130 @@ async def test_b21_a_class_that_went_meanwhile() -> None:
     assert 'claim "d1" waits for nobody (its class is gone) to provision it for node "n1"' in (
         world.recorder.events[0].note
     )
+
+
+# -- what the provisioner said last -----------------------------------------------------------------------------------------
+
+NO_ROOM = "ProvisioningFailed at 2026-01-02T03:04:05Z: no room"
+QUOTED = f"{FOR_P} (last event: {NO_ROOM})"
+
+
+def waiting(world: World, *claims: str, name: str = "p") -> asyncio.Task[None]:
+    return asyncio.ensure_future(world.binder.bind(world.plan(using(name, *claims))))
+
+
+@pytest.mark.parametrize("ours", [None, PARITY], ids=["ours", "parity"])
+async def test_b21_what_the_provisioner_said_is_quoted(ours: Any) -> None:
+    """B-21 Of claims that wait for one only, read anew each time; what we said ourselves does not count."""
+    world = World(U1, A, D1, ours=ours)
+    world.writer.events = {"default/d1": NO_ROOM, "default/u1": "r: m"}
+    task = waiting(world, "u1", "d1")
+    await world.clock.advance(31.0)
+    world.writer.events = {"default/d1": "ProvisioningFailed: still no room"}
+    await world.clock.advance(30.0)
+    task.cancel()
+    await world.clock.settle()
+
+    later = f"{FOR_P} (last event: ProvisioningFailed: still no room)"
+    assert [slow("Normal", 30, FOR_A, QUOTED), slow("Normal", 60, FOR_A, later)] == world.recorder.events
+    assert 2 * [("default/d1", "P", frozenset({"kubestow"}))] == world.writer.asked_events
+
+
+async def test_b21_the_claim_names_who_provisions_it() -> None:
+    """B-21 For a class of an in-tree plugin that is the CSI driver."""
+    world = World(D1.annotation("volume.beta.kubernetes.io/storage-provisioner", "disk.example"))
+    task = waiting(world, "d1")
+    await world.clock.advance(30.0)
+    task.cancel()
+
+    assert ["disk.example"] == [provisioner for _, provisioner, _ in world.writer.asked_events]
+
+
+@pytest.mark.parametrize("error", [Forbidden("no", status=403), Unavailable("down")], ids=["forbidden", "no server"])
+async def test_b21_events_that_cannot_be_read(error: ApiError) -> None:
+    """B-21 The user is told all the same, and the log once; after a failure nobody asks for the next claim."""
+    world = World(D1, D2)
+
+    def fail() -> None:
+        raise error
+
+    world.writer.on_last_event = fail
+    with structlog.testing.capture_logs() as lines:
+        task = waiting(world, "d1", "d2")
+        await world.clock.advance(61.0)
+        task.cancel()
+        await world.clock.settle()
+
+    assert [30, 60] == world.metrics.long
+    assert [slow("Normal", s, FOR_P, FOR_P.replace("d1", "d2")) for s in (30, 60)] == world.recorder.events
+    assert 2 * ["default/d1"] == [claim for claim, _, _ in world.writer.asked_events]
+    assert [("debug", error.message)] == [
+        (line["log_level"], line["error"]) for line in lines if line["event"] == "events of claims cannot be read"
+    ]
+
+
+async def test_b21_a_server_that_does_not_answer_is_not_waited_for() -> None:
+    """B-21 What came in time is told."""
+    world = World(D1, D2)
+    world.writer.events = {"default/d1": NO_ROOM}
+    task = waiting(world, "d1", "d2")
+
+    def then_hang() -> None:
+        world.writer.event_hold = asyncio.Event()
+
+    world.writer.on_last_event = then_hang
+    await world.clock.advance(30.0 + ASKING_S - 0.1)
+    assert [] == world.recorder.events
+    await world.clock.advance(0.2)
+    task.cancel()
+
+    assert [slow("Normal", 30, QUOTED, FOR_P.replace("d1", "d2"))] == world.recorder.events
+
+
+@pytest.mark.parametrize("ours", [None, PARITY], ids=["ours", "parity"])
+async def test_b21_no_binding_waits_for_an_answer(ours: Any) -> None:
+    """B-21 It is seen as soon as without the question; what is to be told is told then."""
+    world = World(D1, ours=ours)
+    world.writer.event_hold = asyncio.Event()
+    task = waiting(world, "d1")
+    await world.clock.advance(30.0)
+    world.relay()
+    world.show(a_pv("v", "1Gi", "D").claimed_by("d1", uid="d1").phase("Bound"))
+    world.show(D1.selected("n1").bound_to("v"))
+    await world.clock.advance(1.0)
+
+    assert (True, None) == (task.done(), task.exception())
+    assert [slow("Normal", 30, FOR_P)] == world.recorder.events
+
+
+async def test_b21_a_binding_that_fails_at_the_very_moment_tells_it_first() -> None:
+    """B-21 Its time-out is the last mark: there is no time for a question, but for the event."""
+    world = World(D1, args=VolumeBindingArgs(bind_timeout_s=300))
+    world.writer.event_hold = asyncio.Event()
+    ended = await world.ends(world.binder.bind(world.plan(using("p", "d1"))))
+    await world.clock.settle()
+
+    assert "context deadline exceeded" in str(ended.error)
+    assert [30, 60, 300] == world.metrics.long
+    assert slow("Warning", 300, FOR_P) == world.recorder.events[-1]
+
+
+async def test_b21_few_questions_are_asked_at_once() -> None:
+    """B-21 Thousands may wait for a provisioner: the others tell at once; later there is room again."""
+    names = [f"c{n}" for n in range(AT_ONCE + 2)]
+    world = World(*(a_claim(name, "1Gi", "D") for name in names))
+    world.writer.event_hold = asyncio.Event()
+    tasks = [waiting(world, name, name=f"p-{name}") for name in names]
+    await world.clock.advance(30.0)
+
+    assert {f"default/{name}" for name in names[:AT_ONCE]} == {claim for claim, _, _ in world.writer.asked_events}
+    assert {f"default/p-{name}" for name in names[AT_ONCE:]} == {event.pod for event in world.recorder.events}
+    world.writer.event_hold.set()
+    await world.clock.advance(30.0)
+    for task in tasks:
+        task.cancel()
+    assert len(world.writer.asked_events) == 2 * AT_ONCE
+    assert len(world.recorder.events) == 2 * len(names)
 
 
 # -- volumes that are meant for a claim -----------------------------------------------------------------------------------

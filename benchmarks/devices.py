@@ -1,0 +1,114 @@
+"""What the pods of a workload ask of devices, and how many there are: names, numbers and selectors.
+
+dra            one of eight devices of a node, by a selector on its attributes and its capacity
+dra2           two of them, of one NUMA node
+template       one of ten, by a claim that is made from a template for each pod: with ten pods a node all are taken
+consumable     a part of the memory of one of two devices, which others share
+partitionable  a whole, a half or a quarter of one of four: fourteen devices or more that take from common counters
+
+Selectors are true for every device; each shape has constants of its own, so that it must be evaluated anew.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+ONE, TWO, TEMPLATE, CONSUMABLE, PARTITIONABLE = "dra", "dra2", "template", "consumable", "partitionable"
+CLASS = "bench"
+DRIVER = "bench.dra.example.com"
+NUMA = f"{DRIVER}/numa"
+"""The attribute that the two devices of a claim have in common."""
+REQUEST = "device"
+"""Name of the one request of each claim, and of the pod's entry for it."""
+MODEL, VERSION = "A100", "1.2.3"
+SHARED_MIB = 8 * 1024
+SHARE_STEP_MIB = 64
+"""Shares of a device are rounded up to a multiple."""
+PART_MIB = 40 * 1024
+PROFILES = {"whole": 1, "half": 2, "quarter": 4}
+"""Class and attribute of the parts of a device: so many to the whole."""
+_PROFILE_OF_STEP = ("quarter", "half", "quarter", "whole")
+_FIRST_SHARE_MIB = 1024
+_LARGEST_SHARE_MIB = 2048
+_FILLED_AT_MOST = 0.65  # a quarter of the pods insists on a zone, and the others may have been there first
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a workload's devices are like."""
+
+    per_node: int
+    pods_per_node: int
+    """So many are sure of their devices on a node, whatever they ask for."""
+    count: int = 1
+    """Devices that a claim asks for."""
+    is_template: bool = False
+    warm_up: int = 50
+    """None where claims are made while pods wait: all of them count, from the moment that the scheduler could begin."""
+    limit_s: float = 120.0
+
+
+KINDS: Mapping[str, Kind] = {
+    ONE: Kind(8, pods_per_node=8),
+    TWO: Kind(8, pods_per_node=4, count=2),
+    TEMPLATE: Kind(10, pods_per_node=10, is_template=True, warm_up=0),
+    CONSUMABLE: Kind(2, pods_per_node=2 * (SHARED_MIB // _LARGEST_SHARE_MIB)),
+    PARTITIONABLE: Kind(4, pods_per_node=4),
+}
+
+
+def claim_name(pod_name: str) -> str:
+    """Of the claim of a pod, where it is not made from a template."""
+    return f"{pod_name}-{REQUEST}"
+
+
+def template_name(shape: int) -> str:
+    return f"shape-{shape}"
+
+
+def pod_claims(workload: str, pod_name: str, shape: int) -> dict[str, object]:
+    """The part of a pod's spec; none for workloads without devices."""
+    kind = KINDS.get(workload)
+    if kind is None:
+        return {}
+    if kind.is_template:
+        source = {"resourceClaimTemplateName": template_name(shape)}
+    else:
+        source = {"resourceClaimName": claim_name(pod_name)}
+    return {"resourceClaims": [{"name": REQUEST} | source]}
+
+
+def selector(shape: int) -> str:
+    """A CEL expression that every device satisfies."""
+    attributes, capacity = f'device.attributes["{DRIVER}"]', f'device.capacity["{DRIVER}"]'
+    return (
+        f'{attributes}.model == "{MODEL}" && {attributes}.driverVersion.compareTo(semver("1.0.{shape}")) >= 0'
+        f' && {capacity}.memory.compareTo(quantity("{512 + shape}Mi")) >= 0'
+    )
+
+
+def class_of(workload: str, index: int, shapes: int) -> str:
+    """The DeviceClass that pod `index` asks for."""
+    if workload != PARTITIONABLE:
+        return CLASS
+    return _PROFILE_OF_STEP[(index % shapes + index // shapes) % len(_PROFILE_OF_STEP)]
+
+
+def share_mib(index: int, shapes: int) -> int:
+    """How much memory of a shared device pod `index` asks for; the shape makes it an amount of its own."""
+    shape, step = index % shapes, index % shapes + index // shapes
+    return _FIRST_SHARE_MIB + 256 * (step % 4) + shape % 200
+
+
+def consumed_mib(asked_mib: int) -> int:
+    """What it is given."""
+    return -(-asked_mib // SHARE_STEP_MIB) * SHARE_STEP_MIB
+
+
+def problem(workload: str, *, nodes: int, pods: int) -> str:
+    """Why devices may not be enough for so many pods, the warm-up included; empty if they are."""
+    kind = KINDS.get(workload)
+    if kind is None:
+        return ""
+    room = nodes * kind.pods_per_node
+    most = room if kind.is_template else int(_FILLED_AT_MOST * room)
+    return f"the devices of {nodes} nodes are enough for {most} pods, not for {pods}: more nodes" if pods > most else ""

@@ -1,0 +1,231 @@
+"""The floor client's devices: which of a node's a claim gets, and the writes that say so.
+
+Mirrors slices and claims with the project's own reflectors, as the scheduler does. It knows what this package's classes
+and selectors mean and evaluates none of them: on a node it takes the first devices that are left, of one NUMA node where
+two are asked for, and keeps count of shares and counters.
+"""
+
+import asyncio
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from benchmarks.deviceobjects import only_on
+from benchmarks.devices import DRIVER, PROFILES
+from scheduler.core.deltas import Delta
+from scheduler.core.devices import Device, ResourceSlice
+from scheduler.core.pod import Pod
+from scheduler.core.resourceclaims import FINALIZER, ExactDeviceRequest, ResourceClaim
+from scheduler.kube.timestamps import seconds
+from scheduler.kube.writes import ApiWriter
+
+_WAITING_AT_ONCE = 64
+"""Pods whose claims are being written."""
+_MEMORY = "memory"
+_MIB = 1024**2
+_Counter = tuple[str, str]
+"""Counter set and counter."""
+
+
+class ClaimWriter(ApiWriter):
+    """With the two writes of a claim, since the server takes finalizers and status apart."""
+
+    async def add_finalizer(self, claim: ResourceClaim) -> ResourceClaim:
+        """The claim as it is then."""
+        path = f"/apis/resource.k8s.io/v1/namespaces/{claim.metadata.namespace}/resourceclaims/{claim.metadata.name}"
+        body = {"metadata": _precondition(claim) | {"finalizers": [*claim.metadata.finalizers, FINALIZER]}}
+        written = _ANSWER.decode(await self._patch_once(path, msgspec.json.encode(body)))
+        version = written.metadata.resource_version
+        return msgspec.structs.replace(
+            claim, metadata=msgspec.structs.replace(claim.metadata, resource_version=version)
+        )
+
+    async def allocate(self, claim: ResourceClaim, status: Mapping[str, Any]) -> None:
+        """Allocation and reservation."""
+        path = f"/apis/resource.k8s.io/v1/namespaces/{claim.metadata.namespace}/resourceclaims/{claim.metadata.name}"
+        body = {"metadata": _precondition(claim), "status": status}
+        await self._patch_once(f"{path}/status", msgspec.json.encode(body))
+
+
+class _Written(msgspec.Struct, rename="camel"):
+    resource_version: str
+
+
+class _Answer(msgspec.Struct):
+    metadata: _Written
+
+
+_ANSWER = msgspec.json.Decoder(_Answer)
+
+
+def _precondition(claim: ResourceClaim) -> dict[str, object]:
+    return {"uid": claim.metadata.uid, "resourceVersion": claim.metadata.resource_version}
+
+
+class Taken(NamedTuple):
+    """The devices of a claim, as its status has them."""
+
+    claim: ResourceClaim
+    results: Sequence[Mapping[str, object]]
+
+
+class _Part(NamedTuple):
+    """A device, and all that it takes of its node's counters."""
+
+    device: Device
+    profile: str
+    numa: int | None
+    consumes: Mapping[_Counter, int]
+
+
+class _OnNode:
+    """What one node has left."""
+
+    def __init__(self) -> None:
+        self._groups: dict[int | None, list[_Part]] = defaultdict(list)
+        """By NUMA node, those that nobody has."""
+        self._left: dict[str, int] = {}
+        """Memory of each shared device."""
+        self._counters: dict[_Counter, int] = {}
+
+    def add(self, piece: ResourceSlice) -> None:
+        for counters in piece.spec.shared_counters:
+            self._counters |= {(counters.name, name): each.value.value for name, each in counters.counters.items()}
+        for device in piece.spec.devices:
+            part = _part(device)
+            self._groups[part.numa].append(part)
+            if device.allow_multiple_allocations:
+                self._left[device.name] = device.capacity[_MEMORY].value.value
+
+    def take(self, request: ExactDeviceRequest) -> list[dict[str, object]] | None:
+        """None if there is too little; nothing is taken then."""
+        for group in self._groups.values():
+            chosen = self._chosen(group, request)
+            if chosen is not None:
+                return [self._given(group, part, request) for part in chosen]
+        return None
+
+    def _chosen(self, group: Sequence[_Part], request: ExactDeviceRequest) -> list[_Part] | None:
+        wanted = [part for part in group if not part.profile or part.profile == request.device_class_name]
+        fitting = [part for part in wanted if self._fits(part, request)][: request.count]
+        return fitting if len(fitting) == request.count else None
+
+    def _fits(self, part: _Part, request: ExactDeviceRequest) -> bool:
+        if part.device.allow_multiple_allocations:
+            return self._left[part.device.name] >= _share(part.device, request)
+        return all(self._counters[counter] >= amount for counter, amount in part.consumes.items())
+
+    def _given(self, group: list[_Part], part: _Part, request: ExactDeviceRequest) -> dict[str, object]:
+        given: dict[str, object] = {"device": part.device.name}
+        if part.device.allow_multiple_allocations:
+            share = _share(part.device, request)
+            self._left[part.device.name] -= share
+            given |= {"shareID": str(uuid.uuid4()), "consumedCapacity": {_MEMORY: f"{share // _MIB}Mi"}}
+        else:
+            group.remove(part)
+            for counter, amount in part.consumes.items():
+                self._counters[counter] -= amount
+        return given
+
+
+class FloorDevices:
+    """The state of one floor client."""
+
+    def __init__(self, writer: ClaimWriter) -> None:
+        self._writer = writer
+        self._claims: dict[str, ResourceClaim] = {}
+        self._nodes: dict[str, _OnNode] = defaultdict(_OnNode)
+        self._turns = asyncio.Semaphore(_WAITING_AT_ONCE)
+        self._waits: dict[str, asyncio.Event] = {}
+        """By claim, who waits for it to be made."""
+
+    # -- what the watches tell ---------------------------------------------------------------------------------------
+
+    def on_slices(self, deltas: Sequence[Delta[ResourceSlice]]) -> None:
+        for delta in deltas:
+            piece = delta.new
+            if isinstance(piece, ResourceSlice) and delta.old is None and piece.spec.driver == DRIVER:
+                self._nodes[piece.spec.node_name or ""].add(piece)
+
+    def on_claims(self, deltas: Sequence[Delta[ResourceClaim]]) -> None:
+        for delta in deltas:
+            claim = delta.new
+            if isinstance(claim, ResourceClaim):
+                self._claims[claim.key] = claim
+                if waits := self._waits.get(claim.key):
+                    waits.set()
+
+    # -- a pod -------------------------------------------------------------------------------------------------------
+
+    async def known(self, pod: Pod) -> None:
+        """Wait until the watch has shown the claims of a pod that `has_claims`."""
+        for key in _claim_keys(pod):
+            if key not in self._claims:
+                waits = self._waits[key] = asyncio.Event()
+                await waits.wait()
+                del self._waits[key]
+
+    def plan(self, pod: Pod, node_name: str) -> list[Taken] | None:
+        """Take what the pod's claims need on this node; None if it has too little. Pods of this package have one."""
+        taken = []
+        for key in _claim_keys(pod):
+            claim = self._claims[key]
+            (request,) = claim.spec.devices.requests
+            assert request.exactly is not None
+            results = self._nodes[node_name].take(request.exactly)
+            if results is None:
+                return None
+            common = {"request": request.name, "driver": DRIVER, "pool": node_name}
+            taken.append(Taken(claim, [common | result for result in results]))
+        return taken
+
+    async def carry_out(self, pod: Pod, taken: Iterable[Taken], node_name: str) -> None:
+        """Write what was taken."""
+        for claim, results in taken:
+            async with self._turns:
+                protected = await self._writer.add_finalizer(claim)
+                allocation = {
+                    "devices": {"results": results},
+                    "nodeSelector": only_on(node_name),
+                    "allocationTimestamp": seconds(time.time()),
+                }
+                user = {"resource": "pods", "name": pod.metadata.name, "uid": pod.metadata.uid}
+                await self._writer.allocate(protected, {"allocation": allocation, "reservedFor": [user]})
+
+
+def has_claims(pod: Pod) -> bool:
+    """Whether the claims that are made for this pod have names already."""
+    named = {status.name for status in pod.status.resource_claim_statuses}
+    return all(claim.resource_claim_name or claim.name in named for claim in pod.spec.resource_claims)
+
+
+def _claim_keys(pod: Pod) -> Iterator[str]:
+    made = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
+    for claim in pod.spec.resource_claims:
+        yield f"{pod.metadata.namespace}/{claim.resource_claim_name or made[claim.name]}"
+
+
+def _part(device: Device) -> _Part:
+    consumes = {
+        (consumed.counter_set, name): counter.value.value
+        for consumed in device.consumes_counters
+        for name, counter in consumed.counters.items()
+    }
+    profile = device.attributes["profile"].string or "" if "profile" in device.attributes else ""
+    assert not profile or profile in PROFILES
+    return _Part(device, profile, device.attributes["numa"].int_, consumes)
+
+
+def _share(device: Device, request: ExactDeviceRequest) -> int:
+    """What a request takes of a shared device: the step is the least there is."""
+    policy = device.capacity[_MEMORY].request_policy
+    assert policy is not None
+    assert policy.valid_range is not None
+    assert policy.valid_range.step is not None
+    assert request.capacity is not None
+    step = policy.valid_range.step.value
+    return -(-request.capacity.requests[_MEMORY].value // step) * step

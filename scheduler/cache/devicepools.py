@@ -1,0 +1,216 @@
+"""Pools of devices as one node sees them: which slices count, in which order, and whether they can be trusted.
+
+Source: docs/spec/dra.md §4.2, §4.3. A pool is (driver, name). A view is made once per pool and set of visible slices, and
+thrown away with the pool's next change.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+from weakref import WeakValueDictionary
+
+from scheduler.cache.devicekinds import DeviceKind, kind_of
+from scheduler.core.devices import Device, DeviceId, ResourceSlice
+from scheduler.core.nodeset import NodeSet
+
+
+class PoolKey(NamedTuple):
+    """Never the name alone: two drivers may name their pools after the node."""
+
+    driver: str
+    name: str
+
+
+class PoolState(enum.Enum):
+    """Whether the devices of a pool can be had."""
+
+    GOOD = "good"
+    INCOMPLETE = "incomplete"
+    """Its driver is still publishing it."""
+    INVALID = "invalid"
+    """What was published contradicts itself."""
+
+
+Counters = Mapping[str, Mapping[str, int]]
+"""Counter set → counter → amount, in nano units."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Published:
+    """A device in its place. `where` is None for a device that is usable wherever its slice is visible."""
+
+    id: DeviceId
+    device: Device
+    slice: ResourceSlice
+    kind: DeviceKind
+    where: NodeSet | None = None
+
+
+class Content:
+    """Equal for views that differ in nothing but names and nodes. Compared by identity."""
+
+    __slots__ = ("__weakref__", "parts")
+
+    def __init__(self, parts: tuple[object, ...]) -> None:
+        self.parts = parts
+
+
+_contents: Final[WeakValueDictionary[tuple[object, ...], Content]] = WeakValueDictionary()
+
+
+def content_of(parts: tuple[object, ...]) -> Content:
+    """The one content that is made of these parts."""
+    known = _contents.get(parts)
+    if known is None:
+        known = _contents[parts] = Content(parts)
+    return known
+
+
+@dataclass(slots=True, eq=False)
+class PoolView:
+    """`devices` are in the order in which they are tried; none unless the state is good."""
+
+    key: PoolKey
+    state: PoolState
+    devices: tuple[Published, ...] = ()
+    counters: Counters = field(default_factory=dict)
+    elsewhere: tuple[Published, ...] = ()
+    """Devices of the pool that this node cannot use, but that draw on the same counters."""
+    has_binding_conditions: bool = False
+    problem: str = ""
+    content: Content = field(default_factory=lambda: content_of(()))
+
+    @property
+    def order(self) -> tuple[bool, PoolKey]:
+        """Pools are tried in this order (§4.3)."""
+        return self.has_binding_conditions, self.key
+
+
+def view_of(
+    key: PoolKey,
+    visible: Iterable[ResourceSlice],
+    all_slices: Iterable[ResourceSlice],
+    *,
+    partitionable: bool,
+    wheres: Mapping[tuple[str, int], NodeSet] | None = None,
+) -> PoolView | None:
+    """The pool for a node that sees `visible` of `all_slices`; None if it is not there for that node at all (§4.3).
+
+    `wheres` has the nodes of devices that say themselves where they can be used, by slice name and place.
+    """
+    group: list[ResourceSlice] = []
+    for each in visible:
+        newest = group[0].spec.pool.generation if group else each.spec.pool.generation
+        if each.spec.pool.generation > newest:
+            group = []
+        if each.spec.pool.generation >= newest:
+            group.append(each)
+    if not group:
+        return None
+    elsewhere: list[ResourceSlice] = []
+    count, generation = group[0].spec.pool.resource_slice_count, group[0].spec.pool.generation
+    if len(group) != count:
+        everything = list(all_slices)
+        if any(each.spec.pool.generation > generation for each in everything):
+            return None
+        here = {each.key for each in group}
+        equal = [each for each in everything if each.spec.pool.generation == generation]
+        if len(equal) != count:
+            return _settled(PoolView(key, PoolState.INCOMPLETE))
+        elsewhere = [each for each in equal if each.key not in here]
+    group.sort(key=lambda each: each.key)
+    elsewhere.sort(key=lambda each: each.key)
+    return _settled(_complete(key, group, elsewhere, partitionable=partitionable, wheres=wheres or {}))
+
+
+def _complete(
+    key: PoolKey,
+    group: list[ResourceSlice],
+    elsewhere: list[ResourceSlice],
+    *,
+    partitionable: bool,
+    wheres: Mapping[tuple[str, int], NodeSet],
+) -> PoolView:
+    devices = tuple(_published(group, key, wheres, partitionable=partitionable))
+    others = tuple(_published(elsewhere, key, wheres, partitionable=partitionable))
+    counters: dict[str, dict[str, int]] = {}
+    problem = _twice(devices)
+    if partitionable and not problem:
+        problem = _gather_counters((*group, *elsewhere), counters) or _unknown_counters((*devices, *others), counters)
+    if problem:
+        return PoolView(key, PoolState.INVALID, problem=problem)
+    return PoolView(
+        key,
+        PoolState.GOOD,
+        devices,
+        counters,
+        others if counters else (),
+        has_binding_conditions=any(each.device.binding_conditions for each in devices),
+    )
+
+
+def _settled(view: PoolView) -> PoolView:
+    counters = tuple((name, tuple(sorted(each.items()))) for name, each in sorted(view.counters.items()))
+    view.content = content_of(
+        (
+            view.key.driver,
+            view.state,
+            tuple((each.kind, each.where) for each in view.devices),
+            counters,
+            tuple(each.id for each in view.elsewhere),
+        )
+    )
+    return view
+
+
+def _published(
+    slices: Iterable[ResourceSlice],
+    key: PoolKey,
+    wheres: Mapping[tuple[str, int], NodeSet],
+    *,
+    partitionable: bool,
+) -> Iterable[Published]:
+    for each in slices:
+        if partitionable and each.spec.shared_counters:
+            continue
+        for at, device in enumerate(each.spec.devices):
+            yield Published(
+                DeviceId(key.driver, key.name, device.name),
+                device,
+                each,
+                kind_of(key.driver, device),
+                wheres.get((each.key, at)) if each.spec.per_device_node_selection else None,
+            )
+
+
+def _twice(devices: Iterable[Published]) -> str:
+    seen: set[str] = set()
+    for each in devices:
+        if each.device.name in seen:
+            return f"duplicate device name {each.device.name}"
+        seen.add(each.device.name)
+    return ""
+
+
+def _gather_counters(slices: Iterable[ResourceSlice], into: dict[str, dict[str, int]]) -> str:
+    for each in slices:
+        for counter_set in each.spec.shared_counters:
+            if counter_set.name in into:
+                return f"duplicate counter set name {counter_set.name}"
+            into[counter_set.name] = {name: counter.value.nano for name, counter in counter_set.counters.items()}
+    return ""
+
+
+def _unknown_counters(devices: Iterable[Published], counters: Counters) -> str:
+    for each in devices:
+        for consumption in each.device.consumes_counters:
+            known = counters.get(consumption.counter_set)
+            if known is None:
+                return f"device {each.device.name}: unknown counter set {consumption.counter_set}"
+            missing = next((name for name in consumption.counters if name not in known), None)
+            if missing is not None:
+                return f"device {each.device.name}: unknown counter {missing} in counter set {consumption.counter_set}"
+    return ""

@@ -1,0 +1,106 @@
+"""Everything that devices are decided by: claims, classes, slices, taint rules, and who waits for news of them.
+
+Changed by `scheduler.devices` as watches tell, and by DynamicResources, which signals what it is about to write and
+assumes what was answered. Rules: docs/spec/dra.md §1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from typing import TYPE_CHECKING
+
+from scheduler.cache.deviceclasses import DeviceClasses
+from scheduler.cache.devicenodes import DeviceNodes
+from scheduler.cache.devicetaints import TaintRules, may_mean
+from scheduler.cache.deviceuse import DeviceUse
+from scheduler.cache.resourceclaims import ResourceClaims
+from scheduler.core.decode import Broken
+from scheduler.core.devicegates import CONSUMABLE, DEVICE_GATES_ON, PARTITIONABLE, TAINT_RULES
+from scheduler.core.devices import DeviceTaintRule, ResourceSlice
+
+if TYPE_CHECKING:
+    from scheduler.cache.nodes import Nodes
+
+
+class Devices:
+    """One per cluster. `gates` are kube-scheduler's feature gates that are on."""
+
+    def __init__(self, nodes: Nodes, gates: frozenset[str] = DEVICE_GATES_ON) -> None:
+        self.use = DeviceUse(shares_count=CONSUMABLE in gates)
+        self.claims = ResourceClaims(self.use)
+        self.classes = DeviceClasses()
+        self.on_nodes = DeviceNodes(nodes, self.use, partitionable=PARTITIONABLE in gates)
+        self.broken: dict[tuple[str, str], Broken] = {}
+        """Kind and key → what could not be read: it counts as absent, but can be named."""
+        self._obeys_rules = TAINT_RULES in gates
+        self._rules = TaintRules()
+        self._published: dict[str, ResourceSlice] = {}
+        self._laid: dict[str, ResourceSlice] = {}
+        self._watchers: dict[Hashable, dict[Callable[[], None], None]] = {}
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def slices(self) -> Iterable[ResourceSlice]:
+        """As they count: with the taints of rules."""
+        return self._laid.values()
+
+    # -- changing ------------------------------------------------------------------------------------------------------
+
+    def set_slice(self, each: ResourceSlice) -> ResourceSlice:
+        """A slice came or changed; answers how it counts."""
+        self._published[each.key] = each
+        laid = self._rules.lay(each)
+        self._laid[each.key] = laid
+        self.on_nodes.set_slice(laid)
+        return laid
+
+    def remove_slice(self, name: str) -> ResourceSlice | None:
+        """A slice is gone; answers how it counted."""
+        self._published.pop(name, None)
+        self.on_nodes.remove_slice(name)
+        return self._laid.pop(name, None)
+
+    def slice(self, name: str) -> ResourceSlice | None:
+        """As it counts."""
+        return self._laid.get(name)
+
+    def put_rule(
+        self, name: str, old: DeviceTaintRule | None, new: DeviceTaintRule | None
+    ) -> list[tuple[ResourceSlice, ResourceSlice]]:
+        """A taint rule came, changed or went; answers the slices that count otherwise now, before and after."""
+        if not self._obeys_rules:
+            return []
+        self._rules.put(name, new)
+        rules = [rule for rule in (old, new) if rule is not None]
+        changed = []
+        for each in self._published.values():
+            if any(may_mean(rule, each) for rule in rules):
+                before, now = self._laid[each.key], self._rules.lay(each)
+                if before.spec.devices != now.spec.devices:
+                    self._laid[each.key] = now
+                    self.on_nodes.set_slice(now)
+                    changed.append((before, now))
+        return changed
+
+    # -- waiting for news ----------------------------------------------------------------------------------------------
+
+    def subscribe(self, claims: Iterable[str], callback: Callable[[], None]) -> Callable[[], None]:
+        """Call back at each change of one of these claims, by `namespace/name`; returns what ends that."""
+        claims = tuple(claims)
+        for key in claims:
+            self._watchers.setdefault(key, {})[callback] = None
+
+        def end() -> None:
+            for key in claims:
+                here = self._watchers.get(key)
+                if here is not None:
+                    here.pop(callback, None)
+                    if not here:
+                        del self._watchers[key]
+
+        return end
+
+    def tell(self, key: str) -> None:
+        """The claim changed; the caches show it already."""
+        for callback in tuple(self._watchers.get(key, ())):
+            callback()

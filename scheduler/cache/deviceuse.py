@@ -1,0 +1,134 @@
+"""Which devices are in use, by claims that have them and by claims that are about to (docs/spec/dra.md §1.1, §1.3, §1.4).
+
+Counted by claim: a claim in flight whose allocation then shows in the watch is one user, not two, and there is no moment
+at which it is none. Nothing is ever summed up anew; a claim that changes costs its own devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from scheduler.core.devices import DeviceId
+from scheduler.core.resourceclaims import AllocationResult, DeviceRequestAllocationResult
+
+Consumed = Mapping[str, int]
+"""Capacity name → how much, in nano units."""
+
+
+class Share(NamedTuple):
+    """One part of a device that several may use."""
+
+    claim_uid: str
+    share_id: str
+    consumed: Consumed
+
+
+_NO_SHARES: Final[tuple[Share, ...]] = ()
+_NOBODY: Final[frozenset[str]] = frozenset()
+_NOTHING: Final[Consumed] = {}
+
+
+class DeviceUse:
+    """Single owner: the scheduling loop. `shares_count` is whether shared allocations are told from others."""
+
+    def __init__(self, *, shares_count: bool = True) -> None:
+        self.revision = 0
+        """Grows with every change."""
+        self._shares_count = shares_count
+        self._held: dict[str, AllocationResult] = {}
+        self._holders: dict[DeviceId, set[str]] = {}
+        self._shares: dict[DeviceId, tuple[Share, ...]] = {}
+        self._consumed: dict[DeviceId, dict[str, int]] = {}
+        self._changed: dict[DeviceId, None] = {}
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def is_exclusive(self, device: DeviceId) -> bool:
+        """Somebody has the whole device."""
+        return device in self._holders
+
+    def is_used(self, device: DeviceId) -> bool:
+        """Somebody has it or a part of it: this is what counts for shared counters (§1.1)."""
+        return device in self._holders or device in self._shares
+
+    def holders(self, device: DeviceId) -> Iterable[str]:
+        """Uids of the claims that have the whole device: more than one only if schedulers clashed."""
+        return self._holders.get(device, _NOBODY)
+
+    def shares(self, device: DeviceId) -> tuple[Share, ...]:
+        """The parts of it that are taken."""
+        return self._shares.get(device, _NO_SHARES)
+
+    def consumed(self, device: DeviceId) -> Consumed:
+        """What those parts sum up to."""
+        return self._consumed.get(device, _NOTHING)
+
+    def devices(self) -> Iterable[DeviceId]:
+        """Those that somebody has wholly."""
+        return self._holders.keys()
+
+    def shared_devices(self) -> Iterable[DeviceId]:
+        """Those of which somebody has a part."""
+        return self._shares.keys()
+
+    def take_changed(self) -> dict[DeviceId, None]:
+        """The devices whose use changed since the last time this was asked."""
+        changed, self._changed = self._changed, {}
+        return changed
+
+    # -- changing ------------------------------------------------------------------------------------------------------
+
+    def hold(self, claim_uid: str, allocation: AllocationResult | None) -> None:
+        """The claim has these devices now, in place of those it had; None: none any more."""
+        before = self._held.get(claim_uid)
+        if before == allocation:
+            return
+        if before is not None:
+            for result in before.devices.results:
+                self._drop(claim_uid, result)
+            del self._held[claim_uid]
+        if allocation is not None:
+            for result in allocation.devices.results:
+                self._take(claim_uid, result)
+            self._held[claim_uid] = allocation
+        self.revision += 1
+
+    def _take(self, claim_uid: str, result: DeviceRequestAllocationResult) -> None:
+        if result.admin_access:
+            return
+        device = result.id
+        self._changed[device] = None
+        if result.share_id is None or not self._shares_count:
+            self._holders.setdefault(device, set()).add(claim_uid)
+            return
+        consumed = {name: amount.nano for name, amount in (result.consumed_capacity or {}).items()}
+        self._shares[device] = (*self._shares.get(device, ()), Share(claim_uid, result.share_id, consumed))
+        total = self._consumed.setdefault(device, {})
+        for name, amount in consumed.items():
+            total[name] = total.get(name, 0) + amount
+
+    def _drop(self, claim_uid: str, result: DeviceRequestAllocationResult) -> None:
+        if result.admin_access:
+            return
+        device = result.id
+        self._changed[device] = None
+        if result.share_id is None or not self._shares_count:
+            here = self._holders.get(device)
+            if here is not None:
+                here.discard(claim_uid)
+                if not here:
+                    del self._holders[device]
+            return
+        shares = list(self._shares.get(device, ()))
+        gone = next((s for s in shares if (s.claim_uid, s.share_id) == (claim_uid, result.share_id)), None)
+        if gone is None:
+            return
+        shares.remove(gone)
+        if not shares:
+            del self._shares[device], self._consumed[device]
+            return
+        self._shares[device] = tuple(shares)
+        total = self._consumed[device]
+        for name, amount in gone.consumed.items():
+            total[name] -= amount

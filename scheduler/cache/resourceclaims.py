@@ -1,0 +1,161 @@
+"""ResourceClaims as decisions see them: the newest of the watch's and our own, and allocations still being written.
+
+Source: docs/spec/dra.md §1. Unlike the cache of volumes (`cache.assumed`) this one is active: what the API server has
+answered to a write of ours stands until the watch shows something newer, by the number of the version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from scheduler.cache.assumed import NotKnown, OutOfSync
+from scheduler.cache.deviceuse import DeviceUse
+from scheduler.core.resourceclaims import AllocationResult, ResourceClaim
+
+
+class Change(NamedTuple):
+    """What became of a claim, as decisions see it; None is "was not there" or "is gone"."""
+
+    before: ResourceClaim | None
+    now: ResourceClaim | None
+
+
+class Pending(NamedTuple):
+    """An allocation that is decided and not yet written."""
+
+    claim: ResourceClaim
+    sharers: int
+
+
+class ResourceClaims:
+    """Single owner: the scheduling loop. `changes` are told on by `scheduler.devices`, in order."""
+
+    def __init__(self, use: DeviceUse) -> None:
+        self.changes: list[Change] = []
+        self._use = use
+        self._watched: dict[str, ResourceClaim] = {}
+        self._latest: dict[str, ResourceClaim] = {}
+        self._pending: dict[str, Pending] = {}
+
+    def __len__(self) -> int:
+        return len(self._latest)
+
+    def __iter__(self) -> Iterator[ResourceClaim]:
+        return iter(self._latest.values())
+
+    def get(self, key: str) -> ResourceClaim | None:
+        """The newest that is known; None if there is no such claim."""
+        return self._latest.get(key)
+
+    def get_api(self, key: str) -> ResourceClaim | None:
+        """The newest that the watch has shown."""
+        return self._watched.get(key)
+
+    def need(self, key: str) -> ResourceClaim:
+        """As `get`; raises NotKnown with the text of upstream's cache."""
+        found = self._latest.get(key)
+        if found is None:
+            raise NotKnown(f'could not find ResourceClaim "{key}"')
+        return found
+
+    # -- what the watch shows ------------------------------------------------------------------------------------------
+
+    def set(self, claim: ResourceClaim) -> None:
+        """Ignored if older than what is known. One of the same version is the watch's own of what we had assumed."""
+        key = claim.key
+        latest = self._latest.get(key)
+        if latest is not None and latest.uid == claim.uid:
+            if _version(claim) < _version(latest):
+                return
+            if _version(claim) == _version(latest):
+                self._watched[key] = claim
+                return
+        self._watched[key] = claim
+        self._show(key, claim)
+
+    def remove(self, key: str) -> None:
+        """It is gone."""
+        self._watched.pop(key, None)
+        self._show(key, None)
+
+    # -- what we wrote -------------------------------------------------------------------------------------------------
+
+    def assume(self, claim: ResourceClaim) -> None:
+        """Let what the API server answered stand. Raises NotKnown, OutOfSync if something newer is known."""
+        key = claim.key
+        latest = self.need(key)
+        if latest.uid != claim.uid or _version(claim) < _version(latest):
+            have, given = latest.metadata.resource_version, claim.metadata.resource_version
+            raise OutOfSync(f'ResourceClaim "{key}" is out of sync (stored: {have}, assume: {given})')
+        self._show(key, claim)
+
+    def restore(self, key: str) -> None:
+        """Back to what the watch has shown. Safe to repeat."""
+        if key in self._watched and self._latest.get(key) is not self._watched[key]:
+            self._show(key, self._watched[key])
+
+    # -- what is about to be written -----------------------------------------------------------------------------------
+
+    def signal(self, uid: str, claim: ResourceClaim) -> None:
+        """An allocation is decided: its devices are in use from now on. One more sharer if it was already.
+
+        Nothing if the claim is known with an allocation: somebody was faster. Raises NotKnown if the claim is gone; a
+        claim that is still to be created is signalled under a uid of its own (`uid` is not the claim's).
+        """
+        if uid == claim.uid and self.need(claim.key).is_allocated:
+            return
+        known = self._pending.get(uid)
+        self._pending[uid] = Pending(claim, 1) if known is None else known._replace(sharers=known.sharers + 1)
+        self._count(uid)
+
+    def pending(self, uid: str) -> AllocationResult | None:
+        """The allocation of a claim in flight."""
+        known = self._pending.get(uid)
+        return known.claim.status.allocation if known is not None else None
+
+    def drop_pending(self, uid: str, *, force: bool = False) -> bool:
+        """One sharer less; whether none is left. What has been written is in use by the claim itself by now."""
+        known = self._pending.get(uid)
+        if known is None:
+            return False
+        if known.sharers > 1 and not force:
+            self._pending[uid] = known._replace(sharers=known.sharers - 1)
+            return False
+        del self._pending[uid]
+        self._count(uid, key=known.claim.key)
+        return True
+
+    def in_flight(self) -> Iterator[ResourceClaim]:
+        """Claims that have an allocation which may not be written yet."""
+        return (each.claim for each in self._pending.values())
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _show(self, key: str, now: ResourceClaim | None) -> None:
+        before = self._latest.get(key)
+        if before is now:
+            return
+        if now is None:
+            del self._latest[key]
+        else:
+            self._latest[key] = now
+        if before is not None and (now is None or now.uid != before.uid):
+            self._count(before.uid, key=key)
+        if now is not None:
+            self._count(now.uid, key=key)
+        self.changes.append(Change(before, now))
+
+    def _count(self, uid: str, *, key: str = "") -> None:
+        """The claim's own allocation, else the one in flight."""
+        pending = self._pending.get(uid)
+        known = self._latest.get(key or (pending.claim.key if pending is not None else ""))
+        allocation = known.status.allocation if known is not None and known.uid == uid else None
+        if allocation is None and pending is not None:
+            allocation = pending.claim.status.allocation
+        self._use.hold(uid, allocation)
+
+
+def _version(claim: ResourceClaim) -> int:
+    version = claim.metadata.resource_version
+    return int(version) if version.isdigit() else 0

@@ -1,0 +1,206 @@
+"""Variables, and what is selected from them: `a.b`, `a["b"]`, `a.?b`, `has(a.b)`.
+
+A chain of selections is one step, as in cel-go, because an optional in it makes all that follows optional, and because
+costs are counted per chain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from scheduler.cel.running import Code, Failed, Run, go_type
+from scheduler.cel.values import NONE, EvalError, Optional, UInt, Value, key, type_name
+
+_MISSING: Final = object()
+_KEYS: Final = frozenset({str, int, bool, UInt, float})
+
+
+@dataclass(frozen=True, slots=True)
+class Qualifier:
+    """One selection. The key is a constant, or code that gives it."""
+
+    constant: Value = None
+    code: Code | None = None
+    is_optional: bool = False
+    is_test: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """Where a chain starts, and what is selected. `charge` is what the chain costs beyond one per selection."""
+
+    base: Code
+    qualifiers: tuple[Qualifier, ...] = ()
+    charge: int = 1
+
+    def qualified(self, qualifier: Qualifier) -> Attribute:
+        """The chain with one more selection."""
+        return Attribute(self.base, (*self.qualifiers, qualifier), self.charge - qualifier.is_test)
+
+    def resolved(self) -> Code:
+        """The code of the chain without its own charge, for a chain that is a part of something larger."""
+        if not self.qualifiers:
+            return self.base
+        if all(_is_plain(each) for each in self.qualifiers):
+            return _plain(self.base, tuple(each.constant for each in self.qualifiers))
+        return _general(self.base, self.qualifiers)
+
+    def charged(self) -> Code:
+        """The code of the chain on its own."""
+        resolved, charge = self.resolved(), self.charge
+        if charge == 0:
+            return resolved
+
+        def evaluate(run: Run) -> Value:
+            run.cost += charge
+            return resolved(run)
+
+        return evaluate
+
+
+def global_variable(name: str) -> Code:
+    """What the caller has bound to the name."""
+
+    def read(run: Run) -> Value:
+        try:
+            return run.bindings[name]
+        except KeyError:
+            raise EvalError(f"no such attribute(s): {name}") from None
+
+    return read
+
+
+def iteration_variable(slot: int) -> Code:
+    """What a loop is at."""
+    return lambda run: run.slots[slot]
+
+
+def accumulator(slot: int, init: Code, *, grows: bool) -> Code:
+    """What a loop has made so far. Its first value is computed when somebody looks, as upstream does.
+
+    `grows`: an empty list or map to begin with is a private one, that steps may add to in place.
+    """
+
+    def read(run: Run) -> Value:
+        value = run.slots[slot]
+        if value is UNSET:
+            try:
+                value = init(run)
+            except EvalError as error:
+                value = Failed(error)
+            if grows and type(value) is list and not value:
+                value = Growing()
+            run.slots[slot] = value
+        if type(value) is Failed:
+            raise EvalError(value.text)
+        return value
+
+    return read
+
+
+UNSET: Final = object()
+"""In the slot of an accumulator that nobody has looked at yet."""
+
+
+class Growing(list[Value]):
+    """A list that only its loop knows, until it is done."""
+
+    __slots__ = ()
+
+
+def pick(holder: Value, name: Value) -> Value:
+    """`holder[name]`, or upstream's error."""
+    found = _find(holder, name)
+    if found is not _MISSING:
+        return found
+    if isinstance(holder, list | tuple):
+        raise EvalError(f"index out of bounds: {key_text(name)}")
+    raise EvalError(f"no such key: {key_text(name)}")
+
+
+def key_text(name: Value) -> str:
+    """A key in an error's text."""
+    if isinstance(name, bool):
+        return "true" if name else "false"
+    if isinstance(name, float):
+        return f"{name:g}" if name.is_integer() and abs(name) < 1e21 else repr(name)
+    return str(name)
+
+
+def _find(holder: Value, name: Value) -> Value:
+    if type(name) not in _KEYS:
+        raise EvalError(f"invalid qualifier type: {go_type(type_name(name))}")
+    if isinstance(holder, Mapping):
+        try:
+            return holder[name if type(name) is str else key(name)]
+        except KeyError:
+            return _MISSING
+    if isinstance(holder, list | tuple):
+        index = _index(name)
+        return holder[index] if 0 <= index < len(holder) else _MISSING
+    return _MISSING
+
+
+def _index(name: Value) -> int:
+    if isinstance(name, bool | str):
+        raise EvalError(f"unsupported index type '{type_name(name)}' in list")
+    is_lossless = name.is_integer() if isinstance(name, float) else name < 1 << 63
+    if not is_lossless:
+        raise EvalError(f"unsupported index value {key_text(name)} in list")
+    return int(name)
+
+
+def _is_plain(qualifier: Qualifier) -> bool:
+    return qualifier.code is None and not qualifier.is_optional and not qualifier.is_test
+
+
+def _plain(base: Code, names: tuple[Value, ...]) -> Code:
+    """Nothing but constant keys: nearly every chain of a device selector."""
+    as_general = tuple(Qualifier(each) for each in names)
+
+    def resolve(run: Run) -> Value:
+        holder = base(run)
+        if type(holder) is Optional:
+            return _walk(run, holder, as_general)
+        for name in names:
+            run.cost += 1
+            holder = pick(holder, name)
+        return holder
+
+    return resolve
+
+
+def _general(base: Code, qualifiers: tuple[Qualifier, ...]) -> Code:
+    return lambda run: _walk(run, base(run), qualifiers)
+
+
+def _walk(run: Run, holder: Value, qualifiers: tuple[Qualifier, ...]) -> Value:
+    is_optional = isinstance(holder, Optional)
+    if is_optional:
+        if not holder.present:
+            return False if qualifiers[-1].is_test else NONE
+        holder = holder.value
+    for each in qualifiers:
+        is_optional = is_optional or each.is_optional
+        if not is_optional:
+            run.cost += 1
+        name = each.constant if each.code is None else each.code(run)
+        if each.is_test:
+            return _tested(run, holder, name, is_optional=is_optional)
+        if not is_optional:
+            holder = pick(holder, name)
+            continue
+        holder = _find(holder, name)
+        if holder is _MISSING:
+            return False if qualifiers[-1].is_test else NONE
+        run.cost += 1
+    return Optional(holder) if is_optional else holder
+
+
+def _tested(run: Run, holder: Value, name: Value, *, is_optional: bool) -> bool:
+    is_present = _find(holder, name) is not _MISSING
+    if is_optional and is_present:
+        run.cost += 1
+    return is_present

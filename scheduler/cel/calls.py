@@ -1,0 +1,156 @@
+"""Calling functions: which overload the arguments' run-time types pick, and what upstream says if none fits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from scheduler.cel.attributes import Growing
+from scheduler.cel.costs import call_cost
+from scheduler.cel.logic import NO_SUCH_OVERLOAD, both
+from scheduler.cel.running import Code, Run
+from scheduler.cel.types import Overload, Type
+from scheduler.cel.unify import is_dyn, is_variable
+from scheduler.cel.values import EvalError, UInt, Value, type_name
+
+_NUMBERS: Final = frozenset({"int", "uint", "double"})
+_TIMES: Final = frozenset({"google.protobuf.Timestamp", "google.protobuf.Duration"})
+_COMPARABLE: Final = _NUMBERS | _TIMES | {"bool", "string", "bytes"}
+_RECEIVERS: Final = _TIMES | {"string"}
+_BY_TRAIT: Final[Mapping[str, frozenset[str]]] = {
+    "_+_": _NUMBERS | _TIMES | {"string", "bytes", "list"},
+    "_-_": _NUMBERS | _TIMES,
+    "_*_": _NUMBERS,
+    "_/_": _NUMBERS,
+    "_%_": frozenset({"int", "uint"}),
+    "-_": frozenset({"int", "double", "bool"}),
+    "_<_": _COMPARABLE,
+    "_<=_": _COMPARABLE,
+    "_>_": _COMPARABLE,
+    "_>=_": _COMPARABLE,
+    "size": frozenset({"string", "bytes", "list", "map"}),
+    "matches": frozenset({"string"}),
+    "@in": frozenset(),
+}
+"""Functions that upstream implements once for all their overloads, and the types that can do it at all.
+
+Which overload the checker found does not matter to these.
+"""
+_CLASSES: Final[Mapping[str, type]] = {
+    "bool": bool,
+    "int": int,
+    "uint": UInt,
+    "double": float,
+    "string": str,
+    "bytes": bytes,
+    "null_type": type(None),
+}
+
+_Fits = Callable[[Value], bool]
+
+
+def call(overloads: tuple[Overload, ...], known: tuple[Overload, ...], args: tuple[Code, ...]) -> Code:
+    """Code for a call. `known` are those of the overloads that the checker found possible."""
+    is_resolved = len(known) == 1
+    name = known[0].name
+    candidates = known if is_resolved and name not in _BY_TRAIT else overloads
+    invoke = _Invocation(name, tuple(each for each in candidates if len(each.params) == len(args)), is_resolved)
+    if len(args) == 1:
+        return _unary(invoke, args[0])
+    if len(args) == 2 and (is_resolved or name in _BY_TRAIT):
+        return _binary(invoke, *args)
+    return _of_many(invoke, args)
+
+
+class _Invocation:
+    """A function with those of its overloads that come into question."""
+
+    __slots__ = ("_candidates", "_is_resolved", "_name")
+
+    def __init__(self, name: str, candidates: tuple[Overload, ...], is_resolved: bool) -> None:
+        self._name = name
+        self._is_resolved = is_resolved
+        self._candidates = [(each, [_fitting(param) for param in each.params]) for each in candidates]
+
+    def __call__(self, run: Run, args: Sequence[Value]) -> Value:
+        for overload, fits in self._candidates:
+            if all(fit(each) for fit, each in zip(fits, args)):
+                break
+        else:
+            run.cost += 1
+            raise EvalError(self._unfit(args))
+        try:
+            result = overload.call(*args)
+        except EvalError:
+            run.cost += call_cost(overload, args, None, is_resolved=self._is_resolved)
+            raise
+        run.cost += call_cost(overload, args, result, is_resolved=self._is_resolved)
+        return result
+
+    def _unfit(self, args: Sequence[Value]) -> str:
+        able = _BY_TRAIT.get(self._name)
+        names = [type_name(each) for each in args]
+        if able is None:
+            return f"{NO_SUCH_OVERLOAD}: {self._name}({', '.join(names)})"
+        if self._name == "@in" or names[0] in able or names[0] in _RECEIVERS:
+            return NO_SUCH_OVERLOAD
+        return f"{NO_SUCH_OVERLOAD}: {self._name}"
+
+
+def _unary(invoke: _Invocation, argument: Code) -> Code:
+    def evaluate(run: Run) -> Value:
+        try:
+            value = argument(run)
+        except EvalError:
+            run.cost += 1
+            raise
+        return invoke(run, (value,))
+
+    return evaluate
+
+
+def _binary(invoke: _Invocation, left: Code, right: Code) -> Code:
+    def evaluate(run: Run) -> Value:
+        one, other = both(run, left, right)
+        if type(one) is Growing:
+            run.cost += 1
+            one.extend(other)
+            return one
+        return invoke(run, (one, other))
+
+    return evaluate
+
+
+def _of_many(invoke: _Invocation, args: tuple[Code, ...]) -> Code:
+    """The first argument that fails ends it; nothing is paid for the call then, as upstream does not."""
+    return lambda run: invoke(run, [each(run) for each in args])
+
+
+def _fitting(param: Type) -> _Fits:
+    """Whether a value is of the type, as far as upstream looks: at the first element of a list or map."""
+    if is_dyn(param) or is_variable(param):
+        return _always
+    if param.name in _CLASSES:
+        class_ = _CLASSES[param.name]
+        return lambda value: type(value) is class_
+    if param.name == "list":
+        element = _fitting(param.params[0])
+        return lambda value: isinstance(value, list | tuple) and (not value or element(value[0]))
+    if param.name == "map":
+        return _map_fitting(_fitting(param.params[0]), _fitting(param.params[1]))
+    name = param.name
+    return lambda value: getattr(value, "cel_type", None) == name
+
+
+def _map_fitting(key: _Fits, held: _Fits) -> _Fits:
+    def fits(value: Value) -> bool:
+        if not isinstance(value, Mapping):
+            return False
+        first = next(iter(value.items()), None)
+        return first is None or (key(first[0]) and held(first[1]))
+
+    return fits
+
+
+def _always(_value: Value) -> bool:
+    return True

@@ -1,0 +1,177 @@
+"""What the parser has open: an expression between its first token and the one that ends it, and its operators."""
+
+from __future__ import annotations
+
+import enum
+from typing import Final, NamedTuple, TypeAlias
+
+from scheduler.cel.ast import Call, Node
+from scheduler.cel.lexer import END, Token
+
+OPERATORS: Final = {
+    "||": ("_||_", 1),
+    "&&": ("_&&_", 2),
+    "==": ("_==_", 3),
+    "!=": ("_!=_", 3),
+    "<": ("_<_", 3),
+    "<=": ("_<=_", 3),
+    ">": ("_>_", 3),
+    ">=": ("_>=_", 3),
+    "in": ("@in", 3),
+    "+": ("_+_", 4),
+    "-": ("_-_", 4),
+    "*": ("_*_", 5),
+    "/": ("_/_", 5),
+    "%": ("_%_", 5),
+}
+"""Function and strength of what stands between two operands."""
+_AND: Final = 2
+_RELATION: Final = 3
+
+Operand: TypeAlias = tuple[Node, int]
+"""A node, and how many operators, selections, indexes and calls of members are nested in it at most."""
+
+
+class Kind(enum.Enum):
+    """What a frame is the inside of. A map's is `KEY` and `VALUE` in turn, and `THEN` turns into `ELSE`."""
+
+    TOP = enum.auto()
+    GROUP = enum.auto()
+    CALL = enum.auto()
+    INDEX = enum.auto()
+    LIST = enum.auto()
+    KEY = enum.auto()
+    VALUE = enum.auto()
+    FIELD = enum.auto()
+    THEN = enum.auto()
+    ELSE = enum.auto()
+
+
+_ENDS: Final = {
+    Kind.TOP: {END},
+    Kind.GROUP: {")"},
+    Kind.CALL: {")", ","},
+    Kind.INDEX: {"]"},
+    Kind.LIST: {"]", ","},
+    Kind.KEY: {":"},
+    Kind.VALUE: {"}", ","},
+    Kind.FIELD: {"}", ","},
+    Kind.THEN: {":"},
+}
+
+
+def ends(frames: list[Frame]) -> frozenset[str]:
+    """The tokens that can end the expression of the innermost frame."""
+    for frame in reversed(frames):
+        if frame.kind is not Kind.ELSE:
+            return frozenset(_ENDS[frame.kind])
+    return frozenset()
+
+
+class _Operator(NamedTuple):
+    function: str
+    strength: int
+    at: int
+
+
+class Levels(NamedTuple):
+    """How deep three rules of the grammar are nested around something. cel-go counts each, and allows 250."""
+
+    expressions: int = 0
+    relations: int = 0
+    sums: int = 0
+
+
+class Frame:
+    """One open bracket, argument list or branch. Operators wait in it until a weaker one or the end comes."""
+
+    __slots__ = (
+        "_operators",
+        "_prefix",
+        "depth",
+        "issues_before",
+        "items",
+        "kind",
+        "levels",
+        "name",
+        "opener",
+        "operands",
+        "optional",
+    )
+
+    def __init__(self, kind: Kind, opener: Token, levels: Levels, *, name: str = "") -> None:
+        self.kind = kind
+        self.opener = opener
+        self.levels = levels
+        self.name = name
+        """Of the function or type, or of the field whose value is being read."""
+        self.items: list[Node] = []
+        """What is complete: arguments, elements, keys and values in turn, or the middle of `? :`."""
+        self.optional: list[int] = []
+        """Which elements or entries carry a question mark."""
+        self.depth = 0
+        """The greatest of the items'."""
+        self.operands: list[Operand] = []
+        self._operators: list[_Operator] = []
+        self._prefix: tuple[_Operator, int] | None = None
+
+    def inner(self) -> Levels:
+        """What holds for an operand that comes now."""
+        expressions, relations, sums = self.levels
+        waiting = sum(each.strength > _RELATION for each in self._operators)
+        related = sum(each.strength == _RELATION for each in self._operators)
+        return Levels(expressions + 1, relations + 1 + related, sums + 1 + waiting)
+
+    def add(self, operand: Operand) -> None:
+        """Complete: an argument, an element, a key or a value."""
+        node, depth = operand
+        self.items.append(node)
+        self.depth = max(self.depth, depth)
+
+    def prefix(self, function: str, count: int, at: int) -> None:
+        """So many `!` or `-` stand before the operand that comes now; two of them are none."""
+        self._prefix = (_Operator(function, 0, at), count)
+
+    def operator(self, token: Token) -> None:
+        """It stands after the last operand."""
+        function, strength = OPERATORS[token.kind]
+        self._apply_prefix()
+        # Chains of the same && or || wait until all of it is there, see `_reduce`.
+        self._reduce(strength + 1 if strength <= _AND else strength)
+        self._operators.append(_Operator(function, strength, token.at))
+
+    def finish(self) -> Operand:
+        """The whole expression; the frame is then ready for another one."""
+        self._apply_prefix()
+        self._reduce(0)
+        return self.operands.pop()
+
+    def _apply_prefix(self) -> None:
+        if self._prefix is not None:
+            operator, count = self._prefix
+            if count % 2:
+                node, depth = self.operands[-1]
+                self.operands[-1] = (Call(operator.function, (node,), at=operator.at), depth)
+            self._prefix = None
+
+    def _reduce(self, strength: int) -> None:
+        """Applies what is at least that strong."""
+        while self._operators and (last := self._operators[-1]).strength >= strength:
+            count = 1
+            if last.strength <= _AND:
+                while count < len(self._operators) and self._operators[-1 - count].strength == last.strength:
+                    count += 1
+            operators, operands = self._operators[-count:], self.operands[-1 - count :]
+            del self._operators[-count:], self.operands[-1 - count :]
+            depth = max(depth for _, depth in operands) + (last.strength > _AND)
+            self.operands.append((_balanced(operators, [node for node, _ in operands]), depth))
+
+
+def _balanced(operators: list[_Operator], terms: list[Node]) -> Node:
+    """A chain of one operator as a tree of little height, split where cel-go splits it."""
+    if not operators:
+        return terms[0]
+    middle = len(operators) // 2
+    left = _balanced(operators[:middle], terms[: middle + 1])
+    right = _balanced(operators[middle + 1 :], terms[middle + 1 :])
+    return Call(operators[middle].function, (left, right), at=operators[middle].at)

@@ -1,0 +1,203 @@
+"""A checked tree to code: one closure per step, with cel-go's errors and costs.
+
+What is constant is computed here once, where upstream does so too, since it then costs nothing at run time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from scheduler.cel import logic
+from scheduler.cel.ast import Call, Comprehension, Ident, ListExpr, Literal, MapExpr, Node, Select, StructExpr
+from scheduler.cel.attributes import Attribute, Qualifier, accumulator, global_variable, iteration_variable
+from scheduler.cel.building import built_list, built_map, member_of
+from scheduler.cel.calls import call
+from scheduler.cel.checker import Checked, Variable
+from scheduler.cel.folds import Fold, binding, fold, quantifier
+from scheduler.cel.running import Code, Run
+from scheduler.cel.types import Env
+from scheduler.cel.unify import declared
+from scheduler.cel.values import CompileError, EvalError, TypeValue, Value
+
+_CONVERSIONS: Final = frozenset(
+    {"bool", "bytes", "double", "dyn", "duration", "int", "string", "timestamp", "type", "uint"}
+)
+
+
+class NotInstantiable(CompileError):
+    """Well typed, but a constant in it cannot be computed. The text follows `program instantiation failed: `."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Code for a node, and what whoever uses it may do better if it knows."""
+
+    code: Code
+    attribute: Attribute | None = None
+    is_constant: bool = False
+    value: Value = None
+
+    @property
+    def as_part(self) -> Code:
+        """The code for a place where a chain of selections does not pay for itself."""
+        return self.code if self.attribute is None else self.attribute.resolved()
+
+
+def plan(checked: Checked, env: Env) -> tuple[Code, int]:
+    """The code of the whole expression, and how many slots for variables it needs. Raises NotInstantiable."""
+    planner = _Planner(checked, env)
+    return planner.plan(checked.root).code, len(planner.slots)
+
+
+def _constant(value: Value) -> Plan:
+    return Plan(lambda _run: value, is_constant=True, value=value)
+
+
+def _chain(attribute: Attribute) -> Plan:
+    return Plan(attribute.charged(), attribute)
+
+
+@dataclass(slots=True)
+class _Planner:
+    checked: Checked
+    env: Env
+    slots: dict[Variable, Code] = field(default_factory=dict)
+    """How the variables of macros are read, in the order of their slots."""
+
+    def plan(self, node: Node) -> Plan:
+        match node:
+            case Literal():
+                return _constant(node.value)
+            case Ident():
+                return self._variable(self.checked.variables[node])
+            case Select():
+                return self._select(node)
+            case Call():
+                return self._call(node)
+            case ListExpr():
+                return self._list(node)
+            case MapExpr():
+                return self._map(node)
+            case Comprehension():
+                return self._comprehension(node)
+            case StructExpr():  # pragma: no cover - the checker lets none through
+                raise NotInstantiable(f"unknown type: {node.type_name}")
+
+    def _variable(self, variable: Variable) -> Plan:
+        if variable.names_type:
+            return _constant(TypeValue(declared(variable.type.params[0]).partition("(")[0]))
+        if variable.is_local:
+            return _chain(Attribute(self.slots[variable]))
+        return _chain(Attribute(global_variable(variable.name)))
+
+    # --- selections ---
+
+    def _select(self, node: Select) -> Plan:
+        named = self.checked.variables.get(node)
+        if named is not None:
+            return self._variable(named)
+        qualifier = Qualifier(node.field, is_optional=node.optional, is_test=node.test)
+        return self._qualified(node.operand, qualifier)
+
+    def _index(self, node: Call, *, is_optional: bool) -> Plan:
+        index = self.plan(node.args[1])
+        if index.is_constant:
+            return self._qualified(node.args[0], Qualifier(index.value, is_optional=is_optional))
+        return self._qualified(node.args[0], Qualifier(code=index.as_part, is_optional=is_optional))
+
+    def _qualified(self, operand: Node, qualifier: Qualifier) -> Plan:
+        holder = self.plan(operand)
+        attribute = holder.attribute or Attribute(holder.code)
+        return _chain(attribute.qualified(qualifier))
+
+    # --- calls ---
+
+    def _call(self, node: Call) -> Plan:
+        name = node.function
+        if node.target is None and name in _OPERATORS:
+            return _OPERATORS[name](self, node)
+        args = list(map(self.plan, node.args))
+        if node.target is not None and node not in self.checked.qualified:
+            args.insert(0, self.plan(node.target))
+        known = self.checked.calls[node]
+        if name in {"or", "orValue"} and len(args) == 2 and known[0].id.startswith("optional_or"):
+            return Plan(logic.first_present(args[0].code, args[1].code, unwraps=name == "orValue"))
+        if name == "@in" and [each.id for each in known] == ["in_list"] and args[1].is_constant:
+            members = member_of(args[0].code, args[1].value)
+            if members is not None:
+                return members if isinstance(members, Plan) else Plan(members)
+        planned = Plan(call(self.env.functions[known[0].name], known, tuple(each.code for each in args)))
+        if name in _CONVERSIONS and len(args) == 1 and args[0].is_constant:
+            return self._folded(planned.code)
+        return planned
+
+    def _folded(self, code: Code) -> Plan:
+        try:
+            return _constant(code(Run({}, 0)))
+        except EvalError as error:
+            raise NotInstantiable(str(error)) from None
+
+    def _junction(self, node: Call) -> Plan:
+        terms = tuple(self.plan(each).code for each in node.args)
+        return Plan(logic.junction(terms, decisive=node.function == "_||_"))
+
+    def _conditional(self, node: Call) -> Plan:
+        condition, truthy, falsy = map(self.plan, node.args)
+        code = logic.conditional(condition.code, truthy.as_part, falsy.as_part)
+        return _chain(Attribute(code, charge=0))
+
+    def _equality(self, node: Call) -> Plan:
+        left, right = (self.plan(each).code for each in node.args)
+        return Plan(logic.equality(left, right) if node.function == "_==_" else logic.inequality(left, right))
+
+    # --- literals ---
+
+    def _list(self, node: ListExpr) -> Plan:
+        parts = list(map(self.plan, node.elements))
+        code = built_list([each.code for each in parts], node.optional, is_free=False)
+        if all(each.is_constant for each in parts):
+            return self._folded(built_list([each.code for each in parts], node.optional, is_free=True))
+        return Plan(code)
+
+    def _map(self, node: MapExpr) -> Plan:
+        parts = [(self.plan(key), self.plan(value)) for key, value in node.entries]
+        code = built_map([(key.code, value.code) for key, value in parts], node.optional)
+        if all(key.is_constant and value.is_constant for key, value in parts):
+            return self._folded(code)
+        return Plan(code)
+
+    # --- macros ---
+
+    def _comprehension(self, node: Comprehension) -> Plan:
+        accu, *items = self.checked.scopes[node]
+        over = self.plan(node.iter_range)
+        init = self.plan(node.accu_init)
+        slot = len(self.slots)
+        self.slots[accu] = accumulator(slot, init.code, grows=node.macro != "bind")
+        if node.macro == "bind":
+            return Plan(binding(slot, self.plan(node.result).code))
+        for number, each in enumerate(items, slot + 1):
+            self.slots[each] = iteration_variable(number)
+        second = slot + 2 if len(items) == 2 else None
+        step = self.plan(node.loop_step).code
+        condition, result = self.plan(node.loop_condition).code, self.plan(node.result).code
+        parts = Fold(over.code, condition, step, result, slot, slot + 1, second)
+        if node.macro in {"all", "exists"} and isinstance(node.loop_step, Call):
+            test = self.plan(node.loop_step.args[1]).code
+            return Plan(quantifier(parts, test, decisive=node.macro == "exists"))
+        return Plan(fold(parts))
+
+
+_OPERATORS: Final[dict[str, Callable[[_Planner, Call], Plan]]] = {
+    "_&&_": _Planner._junction,
+    "_||_": _Planner._junction,
+    "_?_:_": _Planner._conditional,
+    "_==_": _Planner._equality,
+    "_!=_": _Planner._equality,
+    "_[_]": lambda planner, node: planner._index(node, is_optional=False),
+    "_[?_]": lambda planner, node: planner._index(node, is_optional=True),
+    "!_": lambda planner, node: Plan(logic.negation(planner.plan(node.args[0]).code)),
+    "@not_strictly_false": lambda planner, node: Plan(logic.not_strictly_false(planner.plan(node.args[0]).code)),
+}

@@ -1,0 +1,89 @@
+"""One evaluation of an expression: what it may see, and what it has cost so far."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias
+
+from scheduler.cel.values import CostExceeded, EvalError, Value
+
+COST_LIMIT: Final = 1_000_000
+"""Upstream's, for a device selector."""
+
+_LOOPS_BETWEEN_CHECKS: Final = 100
+_EXCEEDED: Final = "operation cancelled: actual cost limit exceeded"
+
+
+class Run:
+    """The state of one evaluation. Costs are charged by whoever does the work."""
+
+    __slots__ = ("_check", "_limit", "_loops", "bindings", "cost", "slots")
+
+    def __init__(
+        self,
+        bindings: Mapping[str, Value],
+        slots: int,
+        *,
+        limit: int = COST_LIMIT,
+        check: Callable[[], None] | None = None,
+    ) -> None:
+        self.bindings = bindings
+        self.slots: list[Value] = [None] * slots
+        self.cost = 0
+        self._limit = limit
+        self._loops = 0
+        self._check = check
+
+    def looped(self) -> None:
+        """To be called once per turn of every loop. Raises CostExceeded, or whatever the caller's check raises."""
+        if self.cost > self._limit:
+            raise CostExceeded(_EXCEEDED)
+        self._loops += 1
+        if self._check is not None and self._loops % _LOOPS_BETWEEN_CHECKS == 0:
+            self._check()
+
+    def settle(self) -> None:
+        """To be called at the end: what was not in a loop counts too."""
+        if self.cost > self._limit:
+            raise CostExceeded(_EXCEEDED)
+
+
+Code: TypeAlias = Callable[[Run], Value]
+"""An expression, ready to be evaluated. Raises EvalError."""
+
+
+class Failed:
+    """An error that was kept as a variable's value: it is raised when somebody looks."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, error: EvalError) -> None:
+        self.text = str(error)
+
+
+_GO_TYPES: Final = {
+    "null_type": "types.Null",
+    "bool": "types.Bool",
+    "int": "types.Int",
+    "uint": "types.Uint",
+    "double": "types.Double",
+    "string": "types.String",
+    "bytes": "types.Bytes",
+    "list": "*types.baseList",
+    "map": "*types.baseMap",
+    "optional_type": "*types.Optional",
+    "type": "*types.Type",
+    "google.protobuf.Timestamp": "types.Timestamp",
+    "google.protobuf.Duration": "types.Duration",
+    "kubernetes.Quantity": "cel.Quantity",
+    "kubernetes.Semver": "cel.Semver",
+    "kubernetes.URL": "cel.URL",
+    "kubernetes.NamedFormat": "*cel.Format",
+    "net.IP": "cel.IP",
+    "net.CIDR": "cel.CIDR",
+}
+
+
+def go_type(type_name: str) -> str:
+    """What upstream's `%T` prints for a value of this type; some messages hold it."""
+    return _GO_TYPES.get(type_name, type_name)

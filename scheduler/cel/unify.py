@@ -1,0 +1,147 @@
+"""When a value of one type may stand where another is wanted, and what type variables become by it.
+
+Follows cel-go's checker, including where that is generous: `dyn` fits everything, both ways. A binding is an immutable
+step: `assign` gives a new one or None, so that a failed attempt leaves no trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from scheduler.cel.types import DYN, Type
+
+ERROR: Final = Type("!error!")
+"""The type of what has been complained about already."""
+
+Bindings = Mapping[str, Type]
+"""What type variables stand for, by name."""
+
+_OPAQUE = frozenset({"optional_type", "net.IP", "net.CIDR"})
+_CONTAINERS = frozenset({"list", "map"}) | _OPAQUE
+_NEVER_NULL = frozenset({"bool", "int", "uint", "double", "string", "bytes", "list", "map", "type"})
+_DECLARED = {"timestamp": "google.protobuf.Timestamp", "duration": "google.protobuf.Duration"}
+_VARIABLE: Final = "_var"
+
+
+def variable(number: int) -> Type:
+    """A fresh type variable."""
+    return Type(f"{_VARIABLE}{number}")
+
+
+def is_variable(type_: Type) -> bool:
+    return type_.is_parameter or type_.name.startswith(_VARIABLE)
+
+
+def is_dyn(type_: Type) -> bool:
+    return type_.name in {"dyn", "any"}
+
+
+def is_dyn_or_error(type_: Type) -> bool:
+    return is_dyn(type_) or type_ == ERROR
+
+
+def is_struct(type_: Type) -> bool:
+    """Whether it is a type with fields, known or not: all names with a dot but those of opaque values."""
+    return "." in type_.name and type_.name not in _OPAQUE
+
+
+def unwrap_optional(type_: Type) -> tuple[Type, bool]:
+    """What is in an optional, and whether it was one."""
+    return (type_.params[0], True) if type_.name == "optional_type" else (type_, False)
+
+
+def shown(type_: Type) -> str:
+    """As the checker's messages write it."""
+    if type_.name == "null_type":
+        return "null"
+    if not type_.params:
+        return type_.name
+    return f"{type_.name}({', '.join(map(shown, type_.params))})"
+
+
+def declared(type_: Type) -> str:
+    """As the message about the result's type writes it."""
+    name = _DECLARED.get(type_.name, type_.name)
+    return f"{name}({', '.join(map(declared, type_.params))})" if type_.params else name
+
+
+def substitute(bound: Bindings, type_: Type, *, to_dyn: bool = False) -> Type:
+    """The type with its variables replaced, as far as they are bound; the others by dyn if asked."""
+    while type_.name in bound:
+        type_ = bound[type_.name]
+    if is_variable(type_):
+        return DYN if to_dyn else type_
+    if not type_.params:
+        return type_
+    return Type(type_.name, tuple(substitute(bound, each, to_dyn=to_dyn) for each in type_.params))
+
+
+def assign(bound: Bindings, given: Sequence[Type], wanted: Sequence[Type]) -> Bindings | None:
+    """The bindings under which all of `given` fit `wanted`, or None."""
+    attempt = dict(bound)
+    return attempt if _all_fit(attempt, given, wanted) else None
+
+
+def more_general(one: Type, other: Type) -> Type:
+    """Of two types that unify, the one that says less."""
+    return one if _is_no_more_specific(one, other) else other
+
+
+def _all_fit(bound: dict[str, Type], given: Sequence[Type], wanted: Sequence[Type]) -> bool:
+    return len(given) == len(wanted) and all(_fits(bound, one, other) for one, other in zip(given, wanted))
+
+
+def _fits(bound: dict[str, Type], one: Type, other: Type) -> bool:
+    if is_variable(other):
+        fits, was_bound = _binds(bound, one, other)
+        if fits or was_bound:
+            return fits
+    if is_variable(one):
+        return _binds(bound, other, one)[0]
+    if is_dyn_or_error(one) or is_dyn_or_error(other):
+        return True
+    if "null_type" in {one.name, other.name}:
+        return one.name not in _NEVER_NULL and other.name not in _NEVER_NULL
+    if one.name != other.name:
+        return False
+    return one.name not in _CONTAINERS or _all_fit(bound, one.params, other.params)
+
+
+def _binds(bound: dict[str, Type], type_: Type, variable_: Type) -> tuple[bool, bool]:
+    """Whether the variable may stand for the type, and whether it stood for something before."""
+    if type_ == variable_:
+        return True, True
+    known = bound.get(variable_.name)
+    if known is None:
+        free = _is_free_of(bound, variable_, type_)
+        if free:
+            bound[variable_.name] = type_
+        return free, False
+    if type_ == known:
+        return True, True
+    if not _fits(bound, type_, known):
+        return False, True
+    general = more_general(type_, known)
+    if _is_free_of(bound, variable_, general):
+        bound[variable_.name] = general
+    return True, True
+
+
+def _is_free_of(bound: Bindings, variable_: Type, within: Type) -> bool:
+    """Whether the variable does not occur in the type, also through what other variables stand for."""
+    if variable_ == within:
+        return False
+    if is_variable(within):
+        return within.name not in bound or _is_free_of(bound, variable_, bound[within.name])
+    return all(_is_free_of(bound, variable_, each) for each in within.params)
+
+
+def _is_no_more_specific(one: Type, other: Type) -> bool:
+    if is_dyn(one) or is_variable(one):
+        return True
+    if is_dyn(other) or is_variable(other) or one.name != other.name:
+        return False
+    if one.name not in _CONTAINERS:
+        return one.name == "type" or one == other
+    return len(one.params) == len(other.params) and all(map(_is_no_more_specific, one.params, other.params))

@@ -1,0 +1,90 @@
+"""Ways to know that kube-scheduler has seen what was last written of devices: one more of each kind, after all others."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from tests.parity.api import Api, create_whole, wipe
+from tests.parity.devices import claim, device_class, rule, slice_
+from tests.parity.scenario import node
+from tests.parity.words import Json
+
+Probe = Callable[[str, Json], Awaitable[str]]
+"""(profile, spec) → the message about a pod with this spec."""
+Until = Callable[[Callable[[], Awaitable[bool]], str], Awaitable[bool]]
+
+DEVICES_FIRST: Final = "device-probes"
+_DRIVER: Final = "0.last"
+"""Of all drivers the first: who looks for its device looks at no other."""
+_FULL: Final = "cannot allocate all claims"
+_LONELY: Final = "didn't match pod affinity rules"
+_NODE: Final = "probed"
+
+DEVICE_PROFILE: Final[Json] = {
+    "plugins": {
+        "multiPoint": {
+            "disabled": [{"name": "*"}],
+            "enabled": [
+                {"name": name} for name in ("PrioritySort", "DynamicResources", "InterPodAffinity", "DefaultBinder")
+            ],
+        }
+    }
+}
+
+
+class SeenDevices:
+    """`probe` asks the scheduler, with a pod that fits nowhere for its affinity; `until` waits."""
+
+    def __init__(self, api: Api, probe: Probe, until: Until, alone: Json) -> None:
+        self._api = api
+        self._probe = probe
+        self._until = until
+        self._alone = alone
+        self._last = 0
+        self._last_claim = 0
+
+    async def claims(self) -> None:
+        """A pod whose claim is not seen is not tried."""
+        name = await self._claimed(self._class_name)
+        await self._probe(DEVICES_FIRST, self._pod(name))
+
+    async def settings(self, *, with_rules: bool) -> None:
+        """Classes, slices and, if anybody looks at them, rules. There must be no nodes; leaves none, and no devices."""
+        self._last += 1
+        name = self._class_name
+        await self._api.create(node(_NODE, {}))
+        await self._api.create(device_class(name, {"when": f'device.driver == "{_DRIVER}"'}))
+        await self._api.create(slice_(name, {"pool": f"{_DRIVER}/p", "everywhere": True, "devices": "d"}))
+        wants_one = self._pod(await self._claimed(name))
+        await self._until_told(wants_one, _LONELY, "the last class and slice")
+        if with_rules:
+            await self._api.create(rule(name, {"driver": _DRIVER, "taint": "last:NoSchedule"}))
+            await self._until_told(wants_one, _FULL, "the last rule")
+            await self._api.delete("DeviceTaintRule", name, "")
+            await self._until_told(wants_one, _LONELY, "that the last rule is gone")
+        await self._api.delete("ResourceSlice", name, "")
+        await self._until_told(wants_one, _FULL, "that the last slice is gone")
+        resource = f"deviceclass.resource.kubernetes.io/{name}"
+        resources = {"requests": {resource: "1"}, "limits": {resource: "1"}}
+        extended = self._alone | {"containers": [{"name": "main", "image": "i", "resources": resources}]}
+        await self._until_told(extended, _FULL, "the last class as a resource")
+        await wipe(self._api, ("Node", "ResourceClaim"))
+
+    @property
+    def _class_name(self) -> str:
+        return f"last-seen-{self._last}"
+
+    async def _claimed(self, class_name: str) -> str:
+        self._last_claim += 1
+        name = f"last-claim-{self._last_claim}"
+        await create_whole(self._api, claim(name, class_name))
+        return name
+
+    def _pod(self, name: str) -> Json:
+        wanted: Any = [{"name": "e0", "resourceClaimName": name}]
+        return self._alone | {"resourceClaims": wanted}
+
+    async def _until_told(self, spec: Json, wanted: str, what: str) -> None:
+        async def is_told() -> bool:
+            return wanted in await self._probe(DEVICES_FIRST, spec)
+
+        await self._until(is_told, what)
