@@ -43,7 +43,8 @@ class Kind:
     """Devices that a claim asks for."""
     is_template: bool = False
     warm_up: int = 50
-    """None where claims are made while pods wait: all of them count, from the moment that the scheduler could begin."""
+    """None where claims are made while pods wait, and where kube-scheduler would not get through them in time: all of
+    them count, from the moment that the scheduler could begin."""
     limit_s: float = 120.0
 
 
@@ -52,7 +53,7 @@ KINDS: Mapping[str, Kind] = {
     TWO: Kind(8, pods_per_node=4, count=2),
     TEMPLATE: Kind(10, pods_per_node=10, is_template=True, warm_up=0),
     CONSUMABLE: Kind(2, pods_per_node=2 * (SHARED_MIB // _LARGEST_SHARE_MIB)),
-    PARTITIONABLE: Kind(4, pods_per_node=4),
+    PARTITIONABLE: Kind(4, pods_per_node=4, warm_up=0),
 }
 
 

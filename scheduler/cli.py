@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from scheduler import __version__
 from scheduler.config.durations import format_duration, parse_duration_s
-from scheduler.config.types import FEATURE_GATES
+from scheduler.config.gates import gates_on
+from scheduler.config.types import FEATURE_GATES, GATES_ON
 from scheduler.options import DEFAULT_PORT, RunOptions
 
 if TYPE_CHECKING:
@@ -231,7 +232,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
     logs.setup(arguments.logging_format, arguments.v)
     log = structlog.get_logger("scheduler.cli")
-    for name in arguments.feature_gates.keys() - FEATURE_GATES:
+    for name in arguments.feature_gates.keys() - FEATURE_GATES.keys():
         log.warning("feature gate is not known and changes nothing", gate=name)
     from scheduler.app import run_daemon
     from scheduler.config.errors import ConfigErrors
@@ -259,7 +260,10 @@ def _options(arguments: argparse.Namespace) -> RunOptions:
         check_loopback(arguments.bind_address)
     except NotLoopback as wrong:
         raise Refused(f"--bind-address: {wrong}") from None
-    gates = frozenset(name for name, is_on in arguments.feature_gates.items() if is_on)
+    try:
+        gates = gates_on(arguments.feature_gates)
+    except ValueError as wrong:
+        raise Refused(f"--feature-gates: {wrong}") from None
     config = _configuration(arguments, gates=gates)
     client = config.client_connection
     if arguments.kube_api_qps is not None:
@@ -278,7 +282,7 @@ def _options(arguments: argparse.Namespace) -> RunOptions:
     )
 
 
-def _configuration(arguments: argparse.Namespace, *, gates: frozenset[str] = frozenset()) -> Configuration:
+def _configuration(arguments: argparse.Namespace, *, gates: frozenset[str] = GATES_ON) -> Configuration:
     """The file's configuration or the default one, with the flags of leader election. Raises Refused, a line per mistake."""
     from scheduler.config import load
     from scheduler.config.errors import ConfigErrors

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from scheduler.cel.gotext import double
 from scheduler.cel.running import Code, Failed, Run, go_type
 from scheduler.cel.values import NONE, EvalError, Optional, UInt, Value, key, type_name
 
@@ -125,7 +126,7 @@ def key_text(name: Value) -> str:
     if isinstance(name, bool):
         return "true" if name else "false"
     if isinstance(name, float):
-        return f"{name:g}" if name.is_integer() and abs(name) < 1e21 else repr(name)
+        return double(name)
     return str(name)
 
 

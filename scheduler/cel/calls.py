@@ -11,7 +11,7 @@ from scheduler.cel.logic import NO_SUCH_OVERLOAD, both
 from scheduler.cel.running import Code, Run
 from scheduler.cel.types import Overload, Type
 from scheduler.cel.unify import is_dyn, is_variable
-from scheduler.cel.values import EvalError, UInt, Value, type_name
+from scheduler.cel.values import EvalError, UInt, Value, type_name, unkey
 
 _NUMBERS: Final = frozenset({"int", "uint", "double"})
 _TIMES: Final = frozenset({"google.protobuf.Timestamp", "google.protobuf.Duration"})
@@ -147,7 +147,7 @@ def _map_fitting(key: _Fits, held: _Fits) -> _Fits:
         if not isinstance(value, Mapping):
             return False
         first = next(iter(value.items()), None)
-        return first is None or (key(first[0]) and held(first[1]))
+        return first is None or (key(unkey(first[0])) and held(first[1]))
 
     return fits
 

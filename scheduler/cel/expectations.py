@@ -27,38 +27,37 @@ _RESERVED: Final = re.compile(r"no viable alternative at input '.(true|false|nul
 
 
 def no_operand(before: tuple[Token | None, Token, Token], source: str, expected: frozenset[str]) -> Issue:
-    """No expression begins here. Given the token before, the one that is wrong, and the next."""
+    """No expression begins here. Given the `!` or `-` before, if any, the token that is wrong, and the next."""
     last, wrong, following = before
-    if last is not None and last.kind in {"-", "."}:
+    if last is not None and last.kind == "-":
         return no_way(last, wrong, source)
-    is_extra = following.kind in expected or (last is not None and last.kind == "!")
-    return _unfit(wrong, expected, is_extra=is_extra)
+    if last is not None:
+        return _unfit(wrong, OPERAND, is_extra=True)
+    return _unfit(wrong, expected, is_extra=following.kind in expected)
 
 
 def no_way(first: Token, wrong: Token, source: str) -> Issue:
     """These two do not go together."""
-    text = f"no viable alternative at input '{source[first.at : wrong.end]}'"
+    text = f"no viable alternative at input '{_escaped(source[first.at : wrong.end])}'"
     return Issue(wrong.at, "Syntax error: " + _RESERVED.sub(r"mismatched input '\1' expecting IDENTIFIER", text))
 
 
-def no_match(
-    wrong: Token, following: Token, expected: frozenset[str], *, after: Iterable[str] | None = None
-) -> Issue:
+def no_match(wrong: Token, following: Token, expected: frozenset[str], *, after: Iterable[str] | None = None) -> Issue:
     """Another token had to stand here. `after` is what may follow it; None if ANTLR would not act as if it stood."""
     if following.kind in expected:
         return _unfit(wrong, expected, is_extra=True)
     if after is not None and wrong.kind in after:
-        return Issue(wrong.at, f"Syntax error: missing {_listed(expected)} at '{_shown(wrong)}'")
+        return Issue(wrong.at, f"Syntax error: missing {_listed(expected)} at '{_escaped(wrong.text)}'")
     return _unfit(wrong, expected, is_extra=False)
 
 
 def _unfit(wrong: Token, expected: frozenset[str], *, is_extra: bool) -> Issue:
     how = "extraneous" if is_extra else "mismatched"
-    return Issue(wrong.at, f"Syntax error: {how} input '{_shown(wrong)}' expecting {_listed(expected)}")
+    return Issue(wrong.at, f"Syntax error: {how} input '{_escaped(wrong.text)}' expecting {_listed(expected)}")
 
 
-def _shown(token: Token) -> str:
-    return token.text.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
+def _escaped(text: str) -> str:
+    return text.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
 
 
 def _listed(expected: frozenset[str]) -> str:

@@ -3,31 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from scheduler.cel.attributes import UNSET, Growing
 from scheduler.cel.logic import NO_SUCH_OVERLOAD
 from scheduler.cel.running import Code, Failed, Run, go_type
-from scheduler.cel.values import EvalError, Value, type_name
+from scheduler.cel.values import EvalError, Value, type_name, unkey
 
 
-@dataclass(frozen=True, slots=True)
-class Fold:
-    """The parts of a loop, and where its variables live."""
+class Loop(NamedTuple):
+    """What is looped over, and the slots of the loop's variables."""
 
     over: Code
-    condition: Code
-    step: Code
-    result: Code
-    accu: int
     first: int
     second: int | None = None
 
 
-def fold(parts: Fold) -> Code:
+class Parts(NamedTuple):
+    """What a loop does with them, and the slot of what it makes."""
+
+    accu: int
+    condition: Code
+    step: Code
+    result: Code
+
+
+def fold(loop: Loop, parts: Parts) -> Code:
     """cel-go's loop: an error in a step is kept, and may be forgotten by a later one."""
-    over, condition, step, result, accu = parts.over, parts.condition, parts.step, parts.result, parts.accu
-    turns = _turns(parts)
+    accu, condition, step, result = parts
+    over, turns = loop.over, _turns(loop)
 
     def evaluate(run: Run) -> Value:
         slots = run.slots
@@ -47,9 +51,9 @@ def fold(parts: Fold) -> Code:
     return evaluate
 
 
-def quantifier(parts: Fold, test: Code, *, decisive: bool) -> Code:
+def quantifier(loop: Loop, test: Code, *, decisive: bool) -> Code:
     """`all` if one false decides, `exists` if one true does: as `fold`, without the detours and with the same costs."""
-    over, turns = parts.over, _turns(parts)
+    over, turns = loop.over, _turns(loop)
     condition_cost = 3 if decisive else 2
 
     def evaluate(run: Run) -> Value:
@@ -77,11 +81,11 @@ def quantifier(parts: Fold, test: Code, *, decisive: bool) -> Code:
     return evaluate
 
 
-def binding(init_slot: int, result: Code) -> Code:
+def binding(slot: int, result: Code) -> Code:
     """`cel.bind`: the value is computed when it is first looked at, if ever."""
 
     def evaluate(run: Run) -> Value:
-        run.slots[init_slot] = UNSET
+        run.slots[slot] = UNSET
         return result(run)
 
     return evaluate
@@ -94,15 +98,15 @@ def _goes_on(condition: Code, run: Run) -> bool:
         return True
 
 
-def _turns(parts: Fold) -> Callable[[Run, Value], Iterable[None]]:
+def _turns(loop: Loop) -> Callable[[Run, Value], Iterable[None]]:
     """Sets the loop's variables, item by item."""
-    first, second = parts.first, parts.second
+    _, first, second = loop
 
     def one(run: Run, items: Value) -> Iterable[None]:
         if not isinstance(items, list | tuple | Mapping) or hasattr(items, "cel_type"):
             raise EvalError(f"got '{go_type(type_name(items))}', expected iterable type")
         slots = run.slots
-        for slots[first] in items:
+        for slots[first] in map(unkey, items) if isinstance(items, Mapping) else items:
             yield
 
     def two(run: Run, items: Value) -> Iterable[None]:
@@ -115,7 +119,7 @@ def _turns(parts: Fold) -> Callable[[Run, Value], Iterable[None]]:
 
 def _pairs(items: Value) -> Iterable[tuple[Value, Value]]:
     if isinstance(items, Mapping):
-        return items.items()
+        return ((unkey(name), value) for name, value in items.items())
     if isinstance(items, list | tuple):
         return enumerate(items)
     raise EvalError(f"unsupported comprehension range type: {go_type(type_name(items))}")

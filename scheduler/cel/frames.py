@@ -38,6 +38,7 @@ class Kind(enum.Enum):
     TOP = enum.auto()
     GROUP = enum.auto()
     CALL = enum.auto()
+    MEMBER = enum.auto()
     INDEX = enum.auto()
     LIST = enum.auto()
     KEY = enum.auto()
@@ -51,6 +52,7 @@ _ENDS: Final = {
     Kind.TOP: {END},
     Kind.GROUP: {")"},
     Kind.CALL: {")", ","},
+    Kind.MEMBER: {")", ","},
     Kind.INDEX: {"]"},
     Kind.LIST: {"]", ","},
     Kind.KEY: {":"},
@@ -62,10 +64,8 @@ _ENDS: Final = {
 
 def ends(frames: list[Frame]) -> frozenset[str]:
     """The tokens that can end the expression of the innermost frame."""
-    for frame in reversed(frames):
-        if frame.kind is not Kind.ELSE:
-            return frozenset(_ENDS[frame.kind])
-    return frozenset()
+    kinds = (frame.kind for frame in reversed(frames) if frame.kind is not Kind.ELSE)
+    return frozenset(_ENDS[next(kinds)])
 
 
 class _Operator(NamedTuple):
@@ -88,12 +88,14 @@ class Frame:
     __slots__ = (
         "_operators",
         "_prefix",
+        "_related",
+        "_summed",
         "depth",
-        "issues_before",
         "items",
         "kind",
         "levels",
         "name",
+        "names",
         "opener",
         "operands",
         "optional",
@@ -104,7 +106,9 @@ class Frame:
         self.opener = opener
         self.levels = levels
         self.name = name
-        """Of the function or type, or of the field whose value is being read."""
+        """Of the function or type."""
+        self.names: list[str] = []
+        """Of a struct's fields."""
         self.items: list[Node] = []
         """What is complete: arguments, elements, keys and values in turn, or the middle of `? :`."""
         self.optional: list[int] = []
@@ -113,14 +117,15 @@ class Frame:
         """The greatest of the items'."""
         self.operands: list[Operand] = []
         self._operators: list[_Operator] = []
+        self._related = 0
+        self._summed = 0
+        """How many of the waiting operators compare, and how many are stronger than that."""
         self._prefix: tuple[_Operator, int] | None = None
 
     def inner(self) -> Levels:
         """What holds for an operand that comes now."""
         expressions, relations, sums = self.levels
-        waiting = sum(each.strength > _RELATION for each in self._operators)
-        related = sum(each.strength == _RELATION for each in self._operators)
-        return Levels(expressions + 1, relations + 1 + related, sums + 1 + waiting)
+        return Levels(expressions + 1, relations + 1 + self._related, sums + 1 + self._summed)
 
     def add(self, operand: Operand) -> None:
         """Complete: an argument, an element, a key or a value."""
@@ -139,6 +144,7 @@ class Frame:
         # Chains of the same && or || wait until all of it is there, see `_reduce`.
         self._reduce(strength + 1 if strength <= _AND else strength)
         self._operators.append(_Operator(function, strength, token.at))
+        self._count(strength, 1)
 
     def finish(self) -> Operand:
         """The whole expression; the frame is then ready for another one."""
@@ -161,10 +167,17 @@ class Frame:
             if last.strength <= _AND:
                 while count < len(self._operators) and self._operators[-1 - count].strength == last.strength:
                     count += 1
+            self._count(last.strength, -count)
             operators, operands = self._operators[-count:], self.operands[-1 - count :]
             del self._operators[-count:], self.operands[-1 - count :]
             depth = max(depth for _, depth in operands) + (last.strength > _AND)
             self.operands.append((_balanced(operators, [node for node, _ in operands]), depth))
+
+    def _count(self, strength: int, change: int) -> None:
+        if strength > _RELATION:
+            self._summed += change
+        elif strength == _RELATION:
+            self._related += change
 
 
 def _balanced(operators: list[_Operator], terms: list[Node]) -> Node:

@@ -6,10 +6,12 @@ import math
 import re
 from typing import Final
 
-from scheduler.cel.values import UInt
+from scheduler.cel import lexer
+from scheduler.cel.values import UInt, Value
 
 _LONGEST_NUMBER: Final = 4000
 """Python refuses to read longer ones; no 64 bits need so many digits, even in front of them."""
+_CONSTANTS: Final = {"true": True, "false": False, "null": None}
 _SIMPLE: Final = {
     "a": "\a",
     "b": "\b",
@@ -23,8 +25,25 @@ _SIMPLE: Final = {
 _ESCAPES: Final = re.compile(r"\\(?:[xX][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-3][0-7]{2}|[\s\S])")
 
 
+def value(kind: str, text: str, *, is_negative: bool) -> Value:
+    """Of a token; a sign before a number belongs to it, or the smallest one could not be written."""
+    match kind:
+        case lexer.INT:
+            return to_int(text, is_negative=is_negative)
+        case lexer.FLOAT:
+            return to_double(text, is_negative=is_negative)
+        case lexer.UINT:
+            return to_uint(text)
+        case lexer.STRING:
+            return to_string(text)
+        case lexer.BYTES:
+            return to_bytes(text)
+        case _:
+            return _CONSTANTS[kind]
+
+
 def to_int(text: str, *, is_negative: bool = False) -> int:
-    """`12` or `0x1F`; the sign in front of it belongs to the literal, or the smallest one could not be written."""
+    """`12` or `0x1F`."""
     number = _magnitude(text)
     if number is None or number > (1 << 63) - (not is_negative):
         raise ValueError("invalid int literal")
@@ -63,7 +82,7 @@ def to_string(text: str) -> str:
 
 
 def to_bytes(text: str) -> bytes:
-    """As `to_string`, in UTF-8, but that `\\x` and octal escapes are bytes."""
+    """As `to_string`, in UTF-8, but that hexadecimal and octal escapes are bytes."""
     body, is_raw = _unquoted(text[1:])
     if is_raw or "\\" not in body:
         return body.encode()
@@ -102,5 +121,5 @@ def _byte(escape: str) -> bytes:
 
 def _code(escape: str) -> int | None:
     if escape[1] in "xXuU":
-        return int(escape[2:], 16)
-    return int(escape[1:], 8) if escape[1] in "0123" else None
+        return int(f"0x{escape[2:]}", base=0)
+    return int(escape[1:], base=8) if escape[1] in "0123" else None

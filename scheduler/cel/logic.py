@@ -9,7 +9,7 @@ from typing import Final
 
 from scheduler.cel.costs import size
 from scheduler.cel.running import Code, Run
-from scheduler.cel.values import EvalError, Optional, Value, equal
+from scheduler.cel.values import EvalError, Optional, Value, equal, same
 
 NO_SUCH_OVERLOAD: Final = "no such overload"
 
@@ -65,15 +65,12 @@ def equality(left: Code, right: Code) -> Code:
 
 
 def inequality(left: Code, right: Code) -> Code:
-    """`left != right`: true as well where the two cannot be compared."""
+    """`left != right`: true also where the two cannot be compared."""
 
     def evaluate(run: Run) -> Value:
         one, other = both(run, left, right)
         run.cost += _cost_of_equality(one, other, is_plain=False)
-        try:
-            return not equal(one, other)
-        except EvalError:
-            return True
+        return not same(one, other)
 
     return evaluate
 

@@ -12,10 +12,10 @@ from typing import Final
 from scheduler.cel import logic
 from scheduler.cel.ast import Call, Comprehension, Ident, ListExpr, Literal, MapExpr, Node, Select, StructExpr
 from scheduler.cel.attributes import Attribute, Qualifier, accumulator, global_variable, iteration_variable
-from scheduler.cel.building import built_list, built_map, member_of
+from scheduler.cel.building import built_list, built_map, is_searchable, member_of
 from scheduler.cel.calls import call
 from scheduler.cel.checker import Checked, Variable
-from scheduler.cel.folds import Fold, binding, fold, quantifier
+from scheduler.cel.folds import Loop, Parts, binding, fold, quantifier
 from scheduler.cel.running import Code, Run
 from scheduler.cel.types import Env
 from scheduler.cel.unify import declared
@@ -125,9 +125,10 @@ class _Planner:
         if name in {"or", "orValue"} and len(args) == 2 and known[0].id.startswith("optional_or"):
             return Plan(logic.first_present(args[0].code, args[1].code, unwraps=name == "orValue"))
         if name == "@in" and [each.id for each in known] == ["in_list"] and args[1].is_constant:
-            members = member_of(args[0].code, args[1].value)
-            if members is not None:
-                return members if isinstance(members, Plan) else Plan(members)
+            if not args[1].value:
+                return _constant(value=False)
+            if is_searchable(args[1].value):
+                return Plan(member_of(args[0].code, args[1].value))
         planned = Plan(call(self.env.functions[known[0].name], known, tuple(each.code for each in args)))
         if name in _CONVERSIONS and len(args) == 1 and args[0].is_constant:
             return self._folded(planned.code)
@@ -156,17 +157,14 @@ class _Planner:
 
     def _list(self, node: ListExpr) -> Plan:
         parts = list(map(self.plan, node.elements))
-        code = built_list([each.code for each in parts], node.optional, is_free=False)
-        if all(each.is_constant for each in parts):
-            return self._folded(built_list([each.code for each in parts], node.optional, is_free=True))
-        return Plan(code)
+        code = built_list([each.code for each in parts], node.optional)
+        return self._folded(code) if all(each.is_constant for each in parts) else Plan(code)
 
     def _map(self, node: MapExpr) -> Plan:
         parts = [(self.plan(key), self.plan(value)) for key, value in node.entries]
         code = built_map([(key.code, value.code) for key, value in parts], node.optional)
-        if all(key.is_constant and value.is_constant for key, value in parts):
-            return self._folded(code)
-        return Plan(code)
+        is_constant = all(key.is_constant and value.is_constant for key, value in parts)
+        return self._folded(code) if is_constant else Plan(code)
 
     # --- macros ---
 
@@ -181,13 +179,12 @@ class _Planner:
         for number, each in enumerate(items, slot + 1):
             self.slots[each] = iteration_variable(number)
         second = slot + 2 if len(items) == 2 else None
-        step = self.plan(node.loop_step).code
-        condition, result = self.plan(node.loop_condition).code, self.plan(node.result).code
-        parts = Fold(over.code, condition, step, result, slot, slot + 1, second)
+        loop = Loop(over.code, slot + 1, second)
         if node.macro in {"all", "exists"} and isinstance(node.loop_step, Call):
             test = self.plan(node.loop_step.args[1]).code
-            return Plan(quantifier(parts, test, decisive=node.macro == "exists"))
-        return Plan(fold(parts))
+            return Plan(quantifier(loop, test, decisive=node.macro == "exists"))
+        parts = (self.plan(each).code for each in (node.loop_condition, node.loop_step, node.result))
+        return Plan(fold(loop, Parts(slot, *parts)))
 
 
 _OPERATORS: Final[dict[str, Callable[[_Planner, Call], Plan]]] = {

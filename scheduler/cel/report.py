@@ -36,4 +36,5 @@ def _shown(source: str, issue: Issue) -> str:
         return text
     dots = "".join("." if each.isascii() else "\uff0e" for each in line[:column])
     is_wide = column < len(line) and not line[column].isascii()
-    return f"{text}\n | {line}\n | {dots}{'\uff3e' if is_wide else '^'}"
+    caret = "\uff3e" if is_wide else "^"
+    return f"{text}\n | {line}\n | {dots}{caret}"

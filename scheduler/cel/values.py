@@ -17,7 +17,8 @@ Python's `True == 1` and `1 == 1.0` are never CEL's: compare with `equal`.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Final, TypeAlias
 
 Value: TypeAlias = Any
 """Any of the above."""
@@ -46,13 +47,13 @@ class UInt(int):
 
 
 class Timestamp:
-    """Nanoseconds since 1970-01-01T00:00:00Z, years 1 to 9999."""
+    """Nanoseconds since 1970-01-01T00:00:00Z, years 1 to 9999; `offset_s` east of UTC is only for writing it down."""
 
-    __slots__ = ("nanos",)
+    __slots__ = ("nanos", "offset_s")
     cel_type: ClassVar[str] = "timestamp"
 
-    def __init__(self, nanos: int) -> None:
-        self.nanos = nanos
+    def __init__(self, nanos: int, offset_s: int = 0) -> None:
+        self.nanos, self.offset_s = nanos, offset_s
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Timestamp) and self.nanos == other.nanos
@@ -104,3 +105,156 @@ class Optional:
 
 
 NONE = Optional(present=False)
+
+
+class BoolKey:
+    """A bool as a key of a map, where Python would take it for 0 or 1."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, *, value: bool) -> None:
+        self.value = value
+
+
+_TRUE: Final = BoolKey(value=True)
+_FALSE: Final = BoolKey(value=False)
+
+
+def key(value: Value) -> Value:
+    """The value as a key of a map: 1, 1u and 1.0 are one key, true is another. TypeError for what cannot be one."""
+    if value is True:
+        return _TRUE
+    if value is False:
+        return _FALSE
+    hash(value)
+    return value
+
+
+def unkey(held: Value) -> Value:
+    """The value that `key` made a key of."""
+    return held.value if type(held) is BoolKey else held
+
+
+_PLAIN_NAMES: Final[dict[type, str]] = {
+    type(None): "null_type",
+    bool: "bool",
+    int: "int",
+    UInt: "uint",
+    float: "double",
+    str: "string",
+    bytes: "bytes",
+    list: "list",
+    tuple: "list",
+    dict: "map",
+}
+_LONG_NAMES: Final = {"timestamp": "google.protobuf.Timestamp", "duration": "google.protobuf.Duration"}
+
+
+def type_name(value: Value) -> str:
+    """What `type(value)` is called at run time; messages about types say `timestamp` and `duration` for short."""
+    plain = _PLAIN_NAMES.get(type(value))
+    if plain is not None:
+        return plain
+    own: str | None = getattr(value, "cel_type", None)
+    if own is not None:
+        return _LONG_NAMES.get(own, own)
+    return "map" if isinstance(value, Mapping) else "list"
+
+
+_NUMBERS: Final = frozenset({int, UInt, float})
+_LISTS: Final = frozenset({list, tuple})
+_COMPARED_BY_PYTHON: Final = frozenset({int, UInt, float, str, bytes, bool, type(None)})
+_AMONG_THEMSELVES: Final = ("kubernetes.", "net.")
+
+
+def equal(left: Value, right: Value) -> bool:
+    """`left == right`. Numbers are compared across their types; else values of two types are not equal.
+
+    A value of Kubernetes' own types on the left does not even allow the question: EvalError, upstream's asymmetry.
+    `!=` never fails: it is `not same(left, right)`.
+    """
+    if (
+        type(left) not in _COMPARED_BY_PYTHON
+        and right is not None
+        and str(getattr(left, "cel_type", "")).startswith(_AMONG_THEMSELVES)
+        and not isinstance(left, Mapping)
+        and type(left) is not type(right)
+    ):
+        raise EvalError("no such overload")
+    return same(left, right)
+
+
+def same(left: Value, right: Value) -> bool:
+    """As `equal`, but two values that cannot be compared are simply not equal: inside lists, for `in`, for `!=`."""
+    one, other = type(left), type(right)
+    if one is other and one in _COMPARED_BY_PYTHON:
+        return bool(left == right)
+    if one in _NUMBERS and other in _NUMBERS:
+        return _compared_numbers(left, right) == 0
+    if one in _LISTS or other in _LISTS or isinstance(left, list | tuple):
+        return (
+            isinstance(left, list | tuple)
+            and isinstance(right, list | tuple)
+            and len(left) == len(right)
+            and all(map(same, left, right))
+        )
+    if isinstance(left, Mapping):
+        return isinstance(right, Mapping) and _same_entries(left, right)
+    if isinstance(left, Optional):
+        if not isinstance(right, Optional) or left.present is not right.present:
+            return False
+        return not left.present or same(left.value, right.value)
+    return one is other and bool(left == right)
+
+
+def _same_entries(left: Mapping[Any, Value], right: Mapping[Any, Value]) -> bool:
+    if len(left) != len(right):
+        return False
+    return all(name in right and same(value, right[name]) for name, value in left.items())
+
+
+def contains(values: Sequence[Value], value: Value) -> bool:
+    """Whether the list holds the value."""
+    return any(same(value, each) for each in values)
+
+
+def compare(left: Value, right: Value) -> int:
+    """-1, 0 or 1. Raises EvalError for values without order between them."""
+    one, other = type(left), type(right)
+    if one in _NUMBERS and other in _NUMBERS:
+        order = _compared_numbers(left, right)
+        if order is None:
+            raise EvalError("NaN values cannot be ordered")
+        return order
+    if one is not other:
+        raise EvalError("no such overload")
+    if one in {str, bytes, bool}:
+        return int(left > right) - int(left < right)
+    if isinstance(left, Timestamp | Duration):
+        return int(left.nanos > right.nanos) - int(left.nanos < right.nanos)
+    raise EvalError("no such overload")
+
+
+_INT_RANGE: Final = (float(-(2**63)), float(2**63))
+_UINT_RANGE: Final = (0.0, float(2**64))
+
+
+def _compared_numbers(left: Any, right: Any) -> int | None:
+    """None if one is NaN. An integer next to a double is taken for the double nearest to it, as upstream does."""
+    if left != left or right != right:  # noqa: PLR0124  only NaN
+        return None
+    if type(left) is float and type(right) is not float:
+        return _compared_to_double(left, right)
+    if type(right) is float and type(left) is not float:
+        return -_compared_to_double(right, left)
+    return int(left > right) - int(left < right)
+
+
+def _compared_to_double(double: float, integer: int) -> int:
+    low, high = _UINT_RANGE if type(integer) is UInt else _INT_RANGE
+    if double < low:
+        return -1
+    if double > high:
+        return 1
+    nearest = float(integer)
+    return int(double > nearest) - int(double < nearest)

@@ -7,7 +7,7 @@ out per point and all defaults disabled, so that the document means the same to 
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Set as AbstractSet
 from typing import Any
 
 from scheduler.config.args import (
@@ -32,6 +32,7 @@ from scheduler.config.args import (
 from scheduler.config.durations import format_duration
 from scheduler.config.plugins import MULTI_POINT, Resolved
 from scheduler.config.types import Configuration, Extender, PluginRef, PluginSet, Profile
+from scheduler.core.devicegates import BINDING_CONDITIONS, CLAIM_DEVICE_STATUS, FILTER_TIMEOUT
 
 
 def to_document(configuration: Configuration, *, resolved: Mapping[str, Resolved] | None = None) -> dict[str, Any]:
@@ -56,7 +57,8 @@ def to_document(configuration: Configuration, *, resolved: Mapping[str, Resolved
         "enableProfiling": configuration.enable_profiling,
         "delayCacheUntilActive": configuration.delay_cache_until_active,
         "profiles": [
-            _profile(profile, (resolved or {}).get(profile.scheduler_name)) for profile in configuration.profiles
+            _profile(profile, (resolved or {}).get(profile.scheduler_name), configuration.feature_gates)
+            for profile in configuration.profiles
         ],
     }
     if configuration.percentage_of_nodes_to_score is not None:
@@ -66,7 +68,7 @@ def to_document(configuration: Configuration, *, resolved: Mapping[str, Resolved
     return document
 
 
-def _profile(profile: Profile, resolved: Resolved | None) -> dict[str, Any]:
+def _profile(profile: Profile, resolved: Resolved | None, feature_gates: AbstractSet[str]) -> dict[str, Any]:
     document: dict[str, Any] = {"schedulerName": profile.scheduler_name}
     if profile.percentage_of_nodes_to_score is not None:
         document["percentageOfNodesToScore"] = profile.percentage_of_nodes_to_score
@@ -74,7 +76,7 @@ def _profile(profile: Profile, resolved: Resolved | None) -> dict[str, Any]:
     if plugins:
         document["plugins"] = {point: _set(given) for point, given in plugins.items()}
     document["pluginConfig"] = [
-        {"name": name, "args": args.value if isinstance(args, RawArgs) else _args(args)}
+        {"name": name, "args": args.value if isinstance(args, RawArgs) else _args(args, feature_gates)}
         for name, args in profile.args.items()
     ]
     return document
@@ -98,12 +100,12 @@ def _ref(ref: PluginRef) -> dict[str, Any]:
     return {"name": ref.name, "weight": ref.weight} if ref.weight else {"name": ref.name}
 
 
-def _args(args: KnownArgs) -> dict[str, Any]:
+def _args(args: KnownArgs, feature_gates: AbstractSet[str]) -> dict[str, Any]:
     version = KUBESTOW_V1ALPHA1 if isinstance(args, KubestowArgs) else KUBE_SCHEDULER_V1
-    return {"apiVersion": version, "kind": f"{args.plugin}Args"} | _args_fields(args)
+    return {"apiVersion": version, "kind": f"{args.plugin}Args"} | _args_fields(args, feature_gates)
 
 
-def _args_fields(args: KnownArgs) -> dict[str, Any]:
+def _args_fields(args: KnownArgs, feature_gates: AbstractSet[str]) -> dict[str, Any]:
     match args:
         case DefaultPreemptionArgs(percentage, absolute):
             return {"minCandidateNodesPercentage": percentage, "minCandidateNodesAbsolute": absolute}
@@ -119,10 +121,20 @@ def _args_fields(args: KnownArgs) -> dict[str, Any]:
             return {"defaultConstraints": [_constraint(c) for c in constraints], "defaultingType": kind}
         case VolumeBindingArgs(timeout_s, shape):
             return {"bindTimeoutSeconds": round(timeout_s)} | ({"shape": [_point(p) for p in shape]} if shape else {})
-        case DynamicResourcesArgs(search_s, binding_s):
-            return {"filterTimeout": format_duration(search_s), "bindingTimeout": format_duration(binding_s)}
+        case DynamicResourcesArgs():
+            return _devices(args, feature_gates)
         case KubestowArgs():
             return _kubestow(args)
+
+
+def _devices(args: DynamicResourcesArgs, feature_gates: AbstractSet[str]) -> dict[str, Any]:
+    """A time whose gate is off may not be given."""
+    document = {}
+    if FILTER_TIMEOUT in feature_gates:
+        document["filterTimeout"] = format_duration(args.filter_timeout_s)
+    if feature_gates >= {BINDING_CONDITIONS, CLAIM_DEVICE_STATUS}:
+        document["bindingTimeout"] = format_duration(args.binding_timeout_s)
+    return document
 
 
 def _kubestow(args: KubestowArgs) -> dict[str, Any]:

@@ -17,14 +17,14 @@ from scheduler.config.errors import ConfigError, ConfigErrors, Findings
 from scheduler.config.fields import INT64_MAX, Fields, shown
 from scheduler.config.profiles import read_profiles
 from scheduler.config.sections import read_client_connection, read_extenders, read_leader_election
-from scheduler.config.types import CAPACITY_SCORING, FEATURE_GATES, OUR_NAME, Configuration, Profile
+from scheduler.config.types import CAPACITY_SCORING, FEATURE_GATES, GATES_ON, OUR_NAME, Configuration, Profile
 
 KIND = "KubeSchedulerConfiguration"
 _NO_FLAGS: Final[Mapping[str, Any]] = {}
 
 
 def default(
-    leader_election: Mapping[str, Any] = _NO_FLAGS, *, feature_gates: AbstractSet[str] = frozenset()
+    leader_election: Mapping[str, Any] = _NO_FLAGS, *, feature_gates: AbstractSet[str] = GATES_ON
 ) -> Configuration:
     """What runs without a file: one profile, `kubestow`, and leader election. The flags as for `parse`."""
     findings = Findings()
@@ -34,7 +34,7 @@ def default(
     return Configuration(
         leader_election=election,
         profiles=(Profile(OUR_NAME, args=args),),
-        feature_gates=frozenset(feature_gates) & FEATURE_GATES,
+        feature_gates=_known(feature_gates),
     )
 
 
@@ -42,7 +42,7 @@ def load(
     path: str | Path,
     *,
     allow_default_scheduler: bool = False,
-    feature_gates: AbstractSet[str] = frozenset(),
+    feature_gates: AbstractSet[str] = GATES_ON,
     leader_election: Mapping[str, Any] = _NO_FLAGS,
 ) -> Configuration:
     """Reads a file. Raises ConfigErrors, also when it cannot be read."""
@@ -66,11 +66,12 @@ def parse(
     *,
     source: str,
     allow_default_scheduler: bool = False,
-    feature_gates: AbstractSet[str] = frozenset(),
+    feature_gates: AbstractSet[str] = GATES_ON,
     leader_election: Mapping[str, Any] = _NO_FLAGS,
 ) -> Configuration:
-    """YAML or JSON text. `source` names it where a mistake has no path. Gates that are not of `FEATURE_GATES` change nothing.
+    """YAML or JSON text. `source` names it where a mistake has no path.
 
+    `feature_gates` are all that are on (`gates.gates_on`); those that are not of `FEATURE_GATES` change nothing.
     `leader_election` holds fields of that section which win over the document's before anything is checked, as
     upstream's flags do.
     Raises ConfigErrors with every mistake in document order; a syntax error or a wrong version stands alone.
@@ -87,7 +88,7 @@ def parse(
         configuration = _configuration(
             fields,
             allow_default_scheduler=allow_default_scheduler,
-            feature_gates=frozenset(feature_gates) & FEATURE_GATES,
+            feature_gates=_known(feature_gates),
         )
     findings.raise_any()
     return configuration
@@ -100,6 +101,10 @@ def check(path: str | Path, *, allow_default_scheduler: bool = False) -> list[st
     except ConfigErrors as broken:
         return [str(error) for error in broken.errors]
     return []
+
+
+def _known(feature_gates: AbstractSet[str]) -> frozenset[str]:
+    return frozenset(feature_gates).intersection(FEATURE_GATES)
 
 
 def _overlaid(document: dict[str, Any], leader_election: Mapping[str, Any]) -> dict[str, Any]:
@@ -144,7 +149,7 @@ def _configuration(fields: Fields, *, allow_default_scheduler: bool, feature_gat
         profiles=read_profiles(
             fields,
             allow_default_scheduler=allow_default_scheduler,
-            capacity_scoring=CAPACITY_SCORING in feature_gates,
+            feature_gates=feature_gates,
         ),
         extenders=read_extenders(fields),
         delay_cache_until_active=fields.boolean("delayCacheUntilActive", False),

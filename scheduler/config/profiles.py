@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set as AbstractSet
 from typing import Final
 
 from scheduler.config.args import KnownArgs, RawArgs, default_args
@@ -10,19 +10,19 @@ from scheduler.config.errors import Findings, below
 from scheduler.config.fields import Fields, shown
 from scheduler.config.plugins import KNOWN_NAMES, LATER_POINTS, MULTI_POINT, POINTS, REMOVED_NAMES, check_sets
 from scheduler.config.read_args import read_args
-from scheduler.config.types import OUR_NAME, PluginRef, PluginSet, Profile
+from scheduler.config.types import CAPACITY_SCORING, GATES_ON, OUR_NAME, PluginRef, PluginSet, Profile
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 
 
 def read_profiles(
-    fields: Fields, *, allow_default_scheduler: bool = False, capacity_scoring: bool = False
+    fields: Fields, *, allow_default_scheduler: bool = False, feature_gates: AbstractSet[str] = GATES_ON
 ) -> tuple[Profile, ...]:
     """Without `profiles`, or with an empty list, one of our own with every default."""
     items = fields.children("profiles")
     if not items:
-        return (Profile(OUR_NAME, args=default_args(capacity_scoring=capacity_scoring)),)
-    profiles = tuple(_profile(item, alone=len(items) == 1, capacity_scoring=capacity_scoring) for item in items)
+        return (Profile(OUR_NAME, args=default_args(capacity_scoring=CAPACITY_SCORING in feature_gates)),)
+    profiles = tuple(_profile(item, alone=len(items) == 1, feature_gates=feature_gates) for item in items)
     findings = fields.findings
     named: dict[str, str] = {}
     for item, profile in zip(items, profiles):
@@ -40,7 +40,7 @@ def read_profiles(
     return profiles
 
 
-def _profile(fields: Fields, *, alone: bool, capacity_scoring: bool) -> Profile:
+def _profile(fields: Fields, *, alone: bool, feature_gates: AbstractSet[str]) -> Profile:
     with fields:
         name = fields.text("schedulerName")
         if alone and not fields.has("schedulerName"):
@@ -55,7 +55,7 @@ def _profile(fields: Fields, *, alone: bool, capacity_scoring: bool) -> Profile:
             scheduler_name=name,
             percentage_of_nodes_to_score=fields.integer("percentageOfNodesToScore", None, low=0, high=100),
             plugins=plugins,
-            args=_plugin_config(fields, capacity_scoring=capacity_scoring),
+            args=_plugin_config(fields, feature_gates=feature_gates),
             path=fields.path,
         )
 
@@ -73,7 +73,7 @@ def _set(fields: Fields, point: str) -> PluginSet:
     return PluginSet(tuple(enabled), tuple(disabled))
 
 
-def _plugin_config(fields: Fields, *, capacity_scoring: bool) -> dict[str, KnownArgs | RawArgs]:
+def _plugin_config(fields: Fields, *, feature_gates: AbstractSet[str]) -> dict[str, KnownArgs | RawArgs]:
     """What is given, in the file's order, then the defaults of what is not."""
     found: dict[str, KnownArgs | RawArgs] = {}
     for item in fields.children("pluginConfig"):
@@ -86,11 +86,11 @@ def _plugin_config(fields: Fields, *, capacity_scoring: bool) -> dict[str, Known
                 item.error("name", f'plugin "{name}" was removed in v1')
                 continue
             path = item.at("args")
-            known = read_args(name, value, path, findings=fields.findings, capacity_scoring=capacity_scoring)
+            known = read_args(name, value, path, findings=fields.findings, feature_gates=feature_gates)
             if known is None and name in KNOWN_NAMES:
                 item.no_effect("args")
             found[name] = known or RawArgs(value, path)
-    for name, args in default_args(capacity_scoring=capacity_scoring).items():
+    for name, args in default_args(capacity_scoring=CAPACITY_SCORING in feature_gates).items():
         found.setdefault(name, args)
     return found
 

@@ -6,7 +6,7 @@ Upstream checks NodeResourcesFit only when the plugin is built; here everything 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set as AbstractSet
 from typing import Any, Final
 
 from scheduler.config.args import (
@@ -31,19 +31,23 @@ from scheduler.config.args import (
     ShapePoint,
     VolumeBindingArgs,
 )
+from scheduler.config.durations import format_duration
 from scheduler.config.errors import Findings
 from scheduler.config.fields import INT32_MAX, INT64_MAX, Fields, shown
 from scheduler.config.names import csi_driver_problem, qualified_name_problem
 from scheduler.config.read_affinity import read_node_affinity
+from scheduler.config.types import CAPACITY_SCORING
+from scheduler.core.devicegates import BINDING_CONDITIONS, CLAIM_DEVICE_STATUS, FILTER_TIMEOUT
 
 STRATEGIES: Final = ("LeastAllocated", "MostAllocated", "RequestedToCapacityRatio")
 RATIO: Final = "RequestedToCapacityRatio"
 
 
-def read_args(name: str, value: Any, path: str, *, findings: Findings, capacity_scoring: bool) -> KnownArgs | None:
+def read_args(
+    name: str, value: Any, path: str, *, findings: Findings, feature_gates: AbstractSet[str]
+) -> KnownArgs | None:
     """The typed arguments of plugin `name`; None if it is not one of those that have arguments of ours."""
-    reader = _READERS.get(name)
-    if reader is None:
+    if name not in _READERS and name not in _GATED:
         return None
     with Fields(value, path, findings) as fields:
         version = KUBESTOW_V1ALPHA1 if name == KubestowArgs.plugin else KUBE_SCHEDULER_V1
@@ -51,9 +55,8 @@ def read_args(name: str, value: Any, path: str, *, findings: Findings, capacity_
             given = fields.text(field, wanted)
             if given != wanted:
                 fields.error(field, f"must be {wanted}, got {shown(given)}")
-        if name == VolumeBindingArgs.plugin:
-            return _volume_binding(fields, capacity_scoring=capacity_scoring)
-        return reader(fields)
+        gated = _GATED.get(name)
+        return gated(fields, feature_gates) if gated is not None else _READERS[name](fields)
 
 
 def _default_preemption(fields: Fields) -> DefaultPreemptionArgs:
@@ -185,8 +188,9 @@ def _policy(fields: Fields, name: str) -> str | None:
     return fields.choice(name, "Honor", ("Honor", "Ignore"))
 
 
-def _volume_binding(fields: Fields, *, capacity_scoring: bool = False) -> VolumeBindingArgs:
+def _volume_binding(fields: Fields, feature_gates: AbstractSet[str]) -> VolumeBindingArgs:
     """Upstream's words (docs/spec/volumes.md §6.6)."""
+    capacity_scoring = CAPACITY_SCORING in feature_gates
     timeout_s = fields.integer("bindTimeoutSeconds", 600, low=-INT64_MAX, high=INT64_MAX)
     if timeout_s < 0:
         wrong = "invalid BindTimeoutSeconds, should not be a negative value"
@@ -224,13 +228,30 @@ def _any_int32(fields: Fields, name: str) -> int:
     return fields.integer(name, 0, low=-INT32_MAX)
 
 
-def _dynamic_resources(fields: Fields) -> DynamicResourcesArgs:
-    args = DynamicResourcesArgs(fields.seconds("filterTimeout", 10.0), fields.seconds("bindingTimeout", 600.0))
-    if args.filter_timeout_s < 0:
-        fields.error("filterTimeout", f"must be >= 0s, got {fields.text('filterTimeout')}")
-    if args.binding_timeout_s < 1:
-        fields.error("bindingTimeout", f"must be at least 1s, got {fields.text('bindingTimeout')}")
-    return args
+def _dynamic_resources(fields: Fields, feature_gates: AbstractSet[str]) -> DynamicResourcesArgs:
+    """Upstream's words (docs/spec/dra.md §3.1). A time that counts for nothing is a mistake, as there."""
+    usual = DynamicResourcesArgs()
+    search_s = fields.seconds("filterTimeout", usual.filter_timeout_s)
+    if FILTER_TIMEOUT not in feature_gates:
+        _forbidden(fields, "filterTimeout", "DRASchedulingFilterTimeout feature gate is disabled")
+    elif search_s < 0:
+        _invalid(fields, "filterTimeout", search_s, "must be zero or positive")
+    binding_s = fields.seconds("bindingTimeout", usual.binding_timeout_s)
+    if not feature_gates >= {BINDING_CONDITIONS, CLAIM_DEVICE_STATUS}:
+        gates = "DRADeviceBindingConditions or DRAResourceClaimDeviceStatus"
+        _forbidden(fields, "bindingTimeout", f"{gates} feature gate is disabled")
+    elif binding_s < 1:
+        _invalid(fields, "bindingTimeout", binding_s, "must be at least 1 second")
+    return DynamicResourcesArgs(search_s, binding_s)
+
+
+def _forbidden(fields: Fields, name: str, why: str) -> None:
+    if fields.has(name):
+        fields.error(name, f"Forbidden: {why}")
+
+
+def _invalid(fields: Fields, name: str, seconds: float, why: str) -> None:
+    fields.error(name, f'Invalid value: "{format_duration(seconds)}": {why}')
 
 
 def _kubestow(fields: Fields) -> KubestowArgs:
@@ -261,6 +282,11 @@ def _kubestow(fields: Fields) -> KubestowArgs:
     return dataclasses.replace(usual, victims=given.victims)
 
 
+_GATED: Final[Mapping[str, Callable[[Fields, AbstractSet[str]], KnownArgs]]] = {
+    VolumeBindingArgs.plugin: _volume_binding,
+    DynamicResourcesArgs.plugin: _dynamic_resources,
+}
+"""Those for which it matters which of kube-scheduler's gates are on."""
 _RATIO_FIELD: Final = "requestedToCapacityRatio"
 _READERS: Final[Mapping[str, Callable[[Fields], KnownArgs]]] = {
     DefaultPreemptionArgs.plugin: _default_preemption,
@@ -269,7 +295,5 @@ _READERS: Final[Mapping[str, Callable[[Fields], KnownArgs]]] = {
     NodeResourcesFitArgs.plugin: _node_resources_fit,
     NodeResourcesBalancedAllocationArgs.plugin: _balanced_allocation,
     PodTopologySpreadArgs.plugin: _pod_topology_spread,
-    VolumeBindingArgs.plugin: _volume_binding,
-    DynamicResourcesArgs.plugin: _dynamic_resources,
     KubestowArgs.plugin: _kubestow,
 }

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from scheduler.config.args import KnownArgs, RawArgs, default_args
+from scheduler.core.devicegates import DEVICE_GATES_OFF, DEVICE_GATES_ON
 
 A = TypeVar("A", bound=KnownArgs)
 
@@ -18,8 +19,15 @@ OUR_NAME: Final = "kubestow"
 
 CAPACITY_SCORING: Final = "StorageCapacityScoring"
 VOLUME_LIMIT_SCALING: Final = "VolumeLimitScaling"
-FEATURE_GATES: Final = frozenset({CAPACITY_SCORING, VOLUME_LIMIT_SCALING})
-"""kube-scheduler's gates that change something here; all are off unless a flag says otherwise."""
+FEATURE_GATES: Final[Mapping[str, bool]] = {
+    CAPACITY_SCORING: False,
+    VOLUME_LIMIT_SCALING: False,
+    **dict.fromkeys(sorted(DEVICE_GATES_ON), True),
+    **dict.fromkeys(sorted(DEVICE_GATES_OFF), False),
+}
+"""kube-scheduler's gates that change something here, and whether they are on unless a flag says otherwise."""
+GATES_ON: Final = frozenset(name for name, is_on in FEATURE_GATES.items() if is_on)
+"""Those that are on without a flag."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +147,6 @@ class Configuration:
     extenders: tuple[Extender, ...] = ()
     delay_cache_until_active: bool = False
     enable_profiling: bool = True
-    feature_gates: frozenset[str] = frozenset()
+    feature_gates: frozenset[str] = GATES_ON
     """Those that are on, of the ones we know; a flag, not part of the document."""
     ignored: tuple[str, ...] = field(default=(), compare=False)

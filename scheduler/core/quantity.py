@@ -6,9 +6,10 @@ Rounding is upwards, as the scheduler's (docs/spec/core.md §A.1).
 
 from __future__ import annotations
 
+import math
 import re
 from decimal import ROUND_CEILING, ROUND_UP, Context, Decimal
-from typing import Final
+from typing import ClassVar, Final, NamedTuple
 
 _SUFFIX: Final = {
     "n": Decimal("1e-9"),
@@ -28,11 +29,21 @@ _SUFFIX: Final = {
     "Pi": Decimal(2) ** 50,
     "Ei": Decimal(2) ** 60,
 }
-_FORM: Final = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([eE][+-]?\d{1,4})|(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei))?")
+_FORM: Final = re.compile(
+    r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?:([eE][+-]?[0-9]{1,4})|(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei))?"
+)
 _EXACT: Final = Context(prec=80)
 _MAX: Final = 2**63 - 1
 _LARGEST: Final = Decimal(_MAX)
 _NANO: Final = Decimal(10**9)
+
+
+class Form(NamedTuple):
+    """`unscaled * 10**exponent`. `is_small`: upstream keeps it in 64 bits, and calls only such numbers integers."""
+
+    unscaled: int
+    exponent: int
+    is_small: bool
 
 
 class Quantity:
@@ -40,14 +51,17 @@ class Quantity:
 
     `value` is whole units, `milli` thousandths; both rounded up and capped at int64 as upstream's. `nano` is exact, for
     comparing: as upstream reads a quantity, no finer than nano, and no greater than int64 with a binary suffix.
+    `form` is upstream's own number, which only selectors can see.
     """
 
-    __slots__ = ("milli", "nano", "value")
+    __slots__ = ("form", "milli", "nano", "value")
+    cel_type: ClassVar[str] = "kubernetes.Quantity"
 
-    def __init__(self, *, value: int, milli: int, nano: int) -> None:
+    def __init__(self, *, value: int, milli: int, nano: int, form: Form | None = None) -> None:
         self.value = value
         self.milli = milli
         self.nano = nano
+        self.form = form or Form(nano, -9, is_small=False)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Quantity) and self.nano == other.nano
@@ -57,6 +71,31 @@ class Quantity:
 
     def __repr__(self) -> str:
         return f"Quantity({self.milli}m)"
+
+    def plus(self, other: Quantity) -> Quantity:
+        """The exact sum."""
+        return _of_form(_sum(self.form, other.form))
+
+    def minus(self, other: Quantity) -> Quantity:
+        """The exact difference."""
+        unscaled, exponent, is_small = other.form
+        return _of_form(_sum(self.form, Form(-unscaled, exponent, is_small)))
+
+    def as_int64(self) -> int | None:
+        """The number if upstream takes it for an integer, which depends on the spelling: "1" is one, "1000m" is not."""
+        unscaled, exponent, is_small = self.form
+        if not is_small or exponent < 0 or (unscaled and exponent > 18):
+            return None
+        whole = unscaled * 10 ** min(exponent, 18)
+        return whole if abs(whole) <= _MAX else None
+
+    def as_float(self) -> float:
+        """The nearest double, give or take the last digit: computed as upstream does."""
+        unscaled, exponent, _ = self.form
+        try:
+            return float(unscaled) * float(f"1e{exponent}") if exponent else float(unscaled)
+        except OverflowError:
+            return math.copysign(math.inf, unscaled)
 
 
 _interned: dict[str | int | float, Quantity] = {}
@@ -75,10 +114,64 @@ def parse(raw: str | float) -> Quantity:
     if suffix and suffix.endswith("i"):
         amount = max(-_LARGEST, min(_LARGEST, amount))
     nano = int(_EXACT.multiply(amount, _NANO).to_integral_value(rounding=ROUND_UP, context=_EXACT))
-    quantity = Quantity(value=_up(amount), milli=_up(_EXACT.multiply(amount, Decimal(1000))), nano=nano)
+    form = _small_form(number, exponent, suffix) or _large_form(amount, nano)
+    quantity = _of_amount(amount, nano, form)
     if len(_interned) < 100_000:
         _interned[raw] = quantity
     return quantity
+
+
+def of_int(whole: int) -> Quantity:
+    """So many whole units."""
+    return _of_form(Form(whole, 0, is_small=True))
+
+
+def _of_form(form: Form) -> Quantity:
+    amount = Decimal(form.unscaled).scaleb(form.exponent, _EXACT)
+    return _of_amount(amount, int(_EXACT.multiply(amount, _NANO)), form)
+
+
+def _of_amount(amount: Decimal, nano: int, form: Form) -> Quantity:
+    return Quantity(value=_up(amount), milli=_up(_EXACT.multiply(amount, Decimal(1000))), nano=nano, form=form)
+
+
+def _small_form(number: str, exponent: str | None, suffix: str | None) -> Form | None:
+    """How upstream keeps a number that it reads the short way; None if it does not."""
+    whole, _, fraction = number.lstrip("+-").partition(".")
+    whole = whole.lstrip("0") or "0"
+    sign = -1 if number.startswith("-") else 1
+    if suffix and suffix.endswith("i"):
+        bits = int(_SUFFIX[suffix]).bit_length() - 1
+        product = int(whole) << bits
+        is_short = not fraction and 15 - len(whole) - bits * 3 // 10 - 1 >= 0 and product <= _MAX
+        return Form(sign * product, 0, is_small=True) if is_short else None
+    scale = (int(exponent[1:]) if exponent else _SUFFIX[suffix or ""].adjusted()) - len(fraction)
+    is_short = len(whole) + len(fraction) <= 18 and scale >= -9
+    return Form(sign * int(whole + fraction), scale, is_small=True) if is_short else None
+
+
+def _large_form(amount: Decimal, nano: int) -> Form:
+    if abs(amount) == _LARGEST:
+        return Form(int(amount), 0, is_small=False)
+    return Form(nano, -9, is_small=False)
+
+
+def _sum(one: Form, other: Form) -> Form:
+    if one.is_small and other.is_small:
+        if other.unscaled == 0:
+            return one
+        if one.unscaled == 0:
+            return other
+    exponent = min(one.exponent, other.exponent)
+    scaled = [each.unscaled * 10 ** (each.exponent - exponent) for each in (one, other)]
+    is_small = one.is_small and other.is_small and all(abs(each) <= _MAX for each in (*scaled, sum(scaled)))
+    return Form(sum(scaled), exponent, is_small)
+
+
+def from_nano(nano: int) -> Quantity:
+    """The quantity of that many billionths."""
+    amount = _EXACT.divide(Decimal(nano), _NANO)
+    return Quantity(value=_up(amount), milli=_up(_EXACT.multiply(amount, Decimal(1000))), nano=nano)
 
 
 def _up(amount: Decimal) -> int:

@@ -16,12 +16,15 @@ from typing import Any
 import aiohttp
 import pytest
 
-from scheduler.testing.apiserver import ApiServer
+from scheduler.testing.apiserver import LIKE_1_36_WITH_BETAS, ApiServer
 from tests.e2e.controlplane.gate import binaries_or_skip
 from tests.e2e.controlplane.harness import ControlPlane
 
 Object = dict[str, Any]
 PATIENCE_S = 60.0
+BETAS = "--runtime-config=" + ",".join(
+    f"{version}=true" for version in LIKE_1_36_WITH_BETAS if version.startswith("resource.k8s.io/")
+)
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 
@@ -132,6 +135,33 @@ def refusal(answer: Answer, code: int, reason: str, message: str, details: Objec
     assert (answer.status, answer.body) == (code, expected | {"code": code})
 
 
+_REASONS = {
+    "Required value": "FieldValueRequired",
+    "Invalid value": "FieldValueInvalid",
+    "Unsupported value": "FieldValueNotSupported",
+    "Forbidden": "FieldValueForbidden",
+    "Duplicate value": "FieldValueDuplicate",
+    "Not found": "FieldValueNotFound",
+    "Too long": "FieldValueTooLong",
+    "Too many": "FieldValueTooMany",
+}
+
+
+def problems(answer: Answer) -> list[tuple[str, str]]:
+    """(field, message) of all that a 422 finds wrong, in the order it says it."""
+    assert (answer.status, answer.body.get("reason")) == (422, "Invalid"), answer.body
+    found = [(cause["field"], cause["message"]) for cause in answer.body["details"]["causes"]]
+    for cause in answer.body["details"]["causes"]:
+        assert cause["reason"] == _REASONS[cause["message"].partition(":")[0]], cause
+    said = list(dict.fromkeys(f"{field}: {why}" for field, why in found))
+    details = answer.body["details"]
+    kind = f"{details['kind']}.{details['group']}" if "group" in details else details["kind"]
+    whole = said[0] if len(said) == 1 else f"[{', '.join(said)}]"
+    start = f'{kind} "{details["name"]}" is invalid: '
+    assert answer.body["message"] == start + whole
+    return found
+
+
 def without(obj: Object, *keys: str) -> Object:
     return {key: value for key, value in obj.items() if key not in keys}
 
@@ -140,7 +170,7 @@ def without(obj: Object, *keys: str) -> Object:
 def real() -> Iterator[ControlPlane]:
     """etcd and kube-apiserver for this suite alone: it restarts them."""
     binaries_or_skip("etcd", "kube-apiserver")
-    plane = ControlPlane()
+    plane = ControlPlane(apiserver_flags=[BETAS])
     with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
         runner.run(plane.start())
     yield plane
@@ -163,7 +193,7 @@ def plane(request: pytest.FixtureRequest) -> ControlPlane | None:
 async def api(plane: ControlPlane | None) -> AsyncIterator[Api]:
     """The server under test, with an empty namespace."""
     if plane is None:
-        async with ApiServer() as server, aiohttp.ClientSession(server.url) as http:
+        async with ApiServer(served=LIKE_1_36_WITH_BETAS) as server, aiohttp.ClientSession(server.url) as http:
             yield await _with_namespace(Api(http, is_real=False, compact=_compact_ours(server)))
         return
     async with plane.client() as http:

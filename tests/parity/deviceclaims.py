@@ -105,7 +105,7 @@ def _telling(claim: Json, pod: Json) -> Mapping[str, str]:
     if allocation := status.get("allocation"):
         inner = allocation.get("devices", {})
         told |= {
-            f"result {i}": _result(result | {key: _CHANCE[key] for key in _CHANCE.keys() & result.keys()})
+            f"result {i:02}": _result(result | {key: _CHANCE[key] for key in _CHANCE.keys() & result.keys()})
             for i, result in enumerate(inner.get("results", ()))
         }
         told["config"] = inner.get("config")

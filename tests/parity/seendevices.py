@@ -15,7 +15,6 @@ Until = Callable[[Callable[[], Awaitable[bool]], str], Awaitable[bool]]
 DEVICES_FIRST: Final = "device-probes"
 _DRIVER: Final = "0.last"
 """Of all drivers the first: who looks for its device looks at no other."""
-_FULL: Final = "cannot allocate all claims"
 _LONELY: Final = "didn't match pod affinity rules"
 _NODE: Final = "probed"
 
@@ -37,7 +36,7 @@ class SeenDevices:
     def __init__(self, api: Api, probe: Probe, until: Until, alone: Json) -> None:
         self._api = api
         self._probe = probe
-        self._until = until
+        self._wait = until
         self._alone = alone
         self._last = 0
         self._last_claim = 0
@@ -55,18 +54,18 @@ class SeenDevices:
         await self._api.create(device_class(name, {"when": f'device.driver == "{_DRIVER}"'}))
         await self._api.create(slice_(name, {"pool": f"{_DRIVER}/p", "everywhere": True, "devices": "d"}))
         wants_one = self._pod(await self._claimed(name))
-        await self._until_told(wants_one, _LONELY, "the last class and slice")
+        await self._until(wants_one, "the last class and slice", gets_it=True)
         if with_rules:
             await self._api.create(rule(name, {"driver": _DRIVER, "taint": "last:NoSchedule"}))
-            await self._until_told(wants_one, _FULL, "the last rule")
+            await self._until(wants_one, "the last rule", gets_it=False)
             await self._api.delete("DeviceTaintRule", name, "")
-            await self._until_told(wants_one, _LONELY, "that the last rule is gone")
+            await self._until(wants_one, "that the last rule is gone", gets_it=True)
         await self._api.delete("ResourceSlice", name, "")
-        await self._until_told(wants_one, _FULL, "that the last slice is gone")
+        await self._until(wants_one, "that the last slice is gone", gets_it=False)
         resource = f"deviceclass.resource.kubernetes.io/{name}"
         resources = {"requests": {resource: "1"}, "limits": {resource: "1"}}
         extended = self._alone | {"containers": [{"name": "main", "image": "i", "resources": resources}]}
-        await self._until_told(extended, _FULL, "the last class as a resource")
+        await self._until(extended, "the last class as a resource", gets_it=False)
         await wipe(self._api, ("Node", "ResourceClaim"))
 
     @property
@@ -83,8 +82,10 @@ class SeenDevices:
         wanted: Any = [{"name": "e0", "resourceClaimName": name}]
         return self._alone | {"resourceClaims": wanted}
 
-    async def _until_told(self, spec: Json, wanted: str, what: str) -> None:
-        async def is_told() -> bool:
-            return wanted in await self._probe(DEVICES_FIRST, spec)
+    async def _until(self, spec: Json, what: str, *, gets_it: bool) -> None:
+        """Until nothing but its affinity is in the pod's way, or until something else is."""
 
-        await self._until(is_told, what)
+        async def is_told() -> bool:
+            return (_LONELY in await self._probe(DEVICES_FIRST, spec)) == gets_it
+
+        await self._wait(is_told, what)

@@ -16,6 +16,7 @@ import yaml
 from scheduler import __version__, cli
 from scheduler.config import load
 from scheduler.config.errors import ConfigError, ConfigErrors
+from scheduler.core.devicegates import DEVICE_GATES_ON
 from scheduler.insight.http import CannotListen
 from scheduler.kube.transport import SettingsError
 from scheduler.obs import logs
@@ -108,8 +109,14 @@ def test_uvloop_is_the_default_loop(monkeypatch: pytest.MonkeyPatch, started: li
         (["--v=0"], lambda o: o.csi_storage_capacity_api_version, "auto"),
         (
             ["--feature-gates=StorageCapacityScoring=true,VolumeLimitScaling=true,Foo=true"],
-            lambda o: o.config.feature_gates,
+            lambda o: o.config.feature_gates - DEVICE_GATES_ON,
             frozenset({"StorageCapacityScoring", "VolumeLimitScaling"}),
+        ),
+        (["--v=1"], lambda o: o.config.feature_gates, DEVICE_GATES_ON),
+        (
+            ["--feature-gates=DRAExtendedResource=false,DRADeviceTaintRules=true,DRAAdminAccess=true"],
+            lambda o: o.config.feature_gates ^ DEVICE_GATES_ON,
+            frozenset({"DRAExtendedResource", "DRADeviceTaintRules"}),
         ),
         (["--feature-gates=StorageCapacityScoring=true,Foo=false", "-v=2", "--v", "4"], lambda o: o.port, 10259),
     ],
@@ -149,6 +156,10 @@ def test_flags_win_over_the_file(started: list[RunOptions], config: Path) -> Non
         ),
         (["--leader-elect-resource-name=kube-scheduler"], "the cluster's own scheduler's lease"),
         (["--bind-address=0.0.0.0"], "--bind-address: 0.0.0.0 is not a loopback address"),
+        (
+            ["--feature-gates=DynamicResourceAllocation=false"],
+            "--feature-gates: cannot set feature gate DynamicResourceAllocation to false, feature is locked to true",
+        ),
         (["--config=/nowhere.yaml"], "/nowhere.yaml: cannot be read: No such file"),
         (["--write-config-to=/nowhere/x"], "--write-config-to: /nowhere/x: No such file"),
     ],

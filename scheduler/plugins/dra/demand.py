@@ -78,10 +78,13 @@ class ClaimDemand:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Demand:
-    """All claims of a pod that are to be allocated. Compared by identity; `has_lists` is whether any has alternatives."""
+    """All claims of a pod that are to be allocated. Compared by identity."""
 
     claims: tuple[ClaimDemand, ...]
     has_lists: bool
+    """Whether any request has alternatives."""
+    has_admin: bool
+    """Whether any wants admin access."""
 
     @property
     def asks(self) -> Sequence[tuple[int, int, Ask]]:
@@ -124,7 +127,8 @@ class Demands:
                 self._known.clear()
             made = tuple(self._claim(claim.spec.devices) for claim in claims)
             has_lists = any(request.is_list for claim in made for request in claim.requests)
-            demand = self._known[key] = Demand(made, has_lists)
+            has_admin = any(ask.is_admin for claim in made for request in claim.requests for ask in request.asks)
+            demand = self._known[key] = Demand(made, has_lists, has_admin)
         return demand
 
     def _claim(self, spec: DeviceClaim) -> ClaimDemand:

@@ -1,44 +1,266 @@
-"""DynamicResources for pods without resource claims: its words in every condition text (docs/spec/core.md §3.9).
-
-Pods with claims are refused by UnsupportedFeatures until this version can judge them.
-"""
+"""DynamicResources at its extension points (docs/spec/dra.md §3)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
+
+from scheduler.cache.assumed import NotKnown
+from scheduler.cache.selecting import matching_selector
 from scheduler.config.args import DynamicResourcesArgs
+from scheduler.core.devicegates import (
+    BINDING_CONDITIONS,
+    CLAIM_DEVICE_STATUS,
+    DYNAMIC_RESOURCE_ALLOCATION as ENABLED,
+    FILTER_TIMEOUT,
+)
 from scheduler.core.nodeset import NodeSet
+from scheduler.core.placement import term_problem
+from scheduler.core.pod import NodeSelector
 from scheduler.core.podinfo import PodInfo
+from scheduler.core.resourceclaims import FINALIZER, ResourceClaim
 from scheduler.core.verdicts import SKIP, Code, Groups, Rejection, Skip
 from scheduler.framework.hints import EventHint
 from scheduler.framework.ports import Handle
-from scheduler.framework.state import CycleState, StateKey
+from scheduler.framework.state import CycleState
 from scheduler.framework.whatif import WhatIf
+from scheduler.plugins.dra.board import CANNOT_ALLOCATE, Boards, TimedOut, Verdict, named
+from scheduler.plugins.dra.claims import Unresolved, claims_of
+from scheduler.plugins.dra.demand import Demands
+from scheduler.plugins.dra.requests import request_problem
+from scheduler.plugins.dra.search import AllocationError
+from scheduler.plugins.dra.seats import Rules
+from scheduler.plugins.dra.selecting import SelectorSets
+from scheduler.plugins.dra.state import PLUGIN, STATE, DeviceState, Variant
 
-_SEEN: Final = StateKey[bool]("DynamicResources")
+NOT_AVAILABLE: Final = "resourceclaim not available on the node"
 
 
 class DynamicResources:
-    """PreFilter, PostFilter."""
+    """PreEnqueue, PreFilter, Filter, Verify, PostFilter, Reserve, PreBind."""
 
-    name: Final = "DynamicResources"
-    _nothing: Final = Rejection(name, Code.UNSCHEDULABLE, ("no new claims to deallocate",))
-    _unprepared: Final = Rejection(name, Code.ERROR, ("not found",))
+    name: Final = PLUGIN
+    heeds_pods: Final = False
+    pre_bind_parallel: Final = True
+    reads: Final = ("ResourceClaim", "ResourceSlice", "DeviceClass")
 
     def __init__(self, args: DynamicResourcesArgs | None, handle: Handle) -> None:
-        pass
+        args = args if args is not None else DynamicResourcesArgs()
+        gates = handle.feature_gates
+        self._is_on = ENABLED in gates
+        self._gates = gates
+        self._handle = handle
+        self._nodes = handle.cluster.nodes
+        self._devices = handle.cluster.devices
+        self._chance = handle.chance
+        self._heeds_conditions = gates >= {BINDING_CONDITIONS, CLAIM_DEVICE_STATUS}
+        self._binding_timeout_s = args.binding_timeout_s
+        self._demands = Demands(self._devices.classes, SelectorSets(self._devices.selectors.holds), gates)
+        self._boards = Boards(
+            self._devices.on_nodes,
+            self._devices.use,
+            handle.clock,
+            Rules.of(gates),
+            filter_timeout_s=args.filter_timeout_s if FILTER_TIMEOUT in gates else 0.0,
+        )
 
-    def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Skip:
-        """Skip: there are no claims to look at."""
-        state.set(_SEEN, True)
-        return SKIP
+    # -- deciding ------------------------------------------------------------------------------------------------------
 
-    def events_to_register(self) -> Sequence[EventHint]:
-        """None: it refuses nobody. Without a registration it would be told of everything (§1.10)."""
-        return ()
+    def pre_enqueue(self, pod: PodInfo) -> Rejection | None:
+        """All claims must be there (§3.2)."""
+        if not self._is_on or not pod.pod.spec.resource_claims:
+            return None
+        try:
+            claims_of(pod.pod, self._devices.claims.need)
+        except Unresolved as error:
+            return _unresolvable(str(error))
+        return None
+
+    def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Rejection | Skip | None:
+        """§3.3."""
+        if not self._is_on:
+            return SKIP
+        known = DeviceState()
+        state.set(STATE, known)
+        if not pod.pod.spec.resource_claims:
+            return SKIP
+        try:
+            claims = claims_of(pod.pod, self._devices.claims.need)
+        except Unresolved as error:
+            return _unresolvable(str(error))
+        if not claims:
+            return SKIP
+        no = self._look_at(known, claims)
+        if no is not None:
+            return no
+        to_allocate = tuple(claim for claim in claims if not claim.is_allocated)
+        demand = self._demands.of(to_allocate) if to_allocate else None
+        known.variants = (Variant(nodes, to_allocate, demand),)
+        known.claims = claims
+        return None
+
+    def _look_at(self, known: DeviceState, claims: Sequence[ResourceClaim]) -> Rejection | None:
+        """§3.3 step 6."""
+        for at, claim in enumerate(claims):
+            if claim.status.allocation is not None:
+                selector = claim.status.allocation.node_selector
+                if selector is not None:
+                    problem = _problem(selector)
+                    if problem:
+                        return Rejection(self.name, Code.ERROR, (problem,))
+                    known.usable_on[at] = matching_selector(self._nodes, selector)
+                continue
+            if self._devices.claims.pending(claim.uid) is not None:
+                return _unresolvable(f"resource claim {claim.key} is in the process of being allocated")
+            no = request_problem(claim, self._devices.classes, self._gates)
+            if no is not None:
+                return Rejection(self.name, *no)
+        return None
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups:
+        """Where devices can be had, and where those that the claims have can be used (§3.4)."""
+        if not self._is_on:
+            return {}
+        if not state.has(STATE):
+            return {Rejection(self.name, Code.ERROR, ("not found",)): nodes}
+        known = state.get(STATE)
+        groups: Groups = {}
+        left = nodes
+        for variant in known.variants:
+            here = nodes & variant.nodes
+            if variant.demand is None or not here:
+                continue
+            for no, out in self._without_devices(variant, here).items():
+                groups[no] = groups.get(no, 0) | out
+                left &= ~out
+        useless = 0
+        for at, usable in known.usable_on.items():
+            if left & ~usable:
+                known.unavailable.add(at)
+                useless |= left & ~usable
+        if known.worn_out and left:
+            known.unavailable.update(known.worn_out)
+            useless = left
+        if useless:
+            no = _unresolvable(NOT_AVAILABLE)
+            groups[no] = groups.get(no, 0) | useless
+        return groups
+
+    def _without_devices(self, variant: Variant, nodes: NodeSet) -> Groups:
+        assert variant.demand is not None
+        board = self._boards.look(variant.demand, nodes)
+        problem = self._devices.on_nodes.problem
+        if problem:
+            return {Rejection(self.name, Code.ERROR, (f"gather pool information: {problem}",)): nodes}
+        groups: Groups = {}
+        for text, out in board.failed.items():
+            if out & nodes:
+                groups[Rejection(self.name, Code.ERROR, (named(text, variant.names),))] = out & nodes
+        for text, out in board.refused.items():
+            if out & nodes:
+                groups[_unresolvable(text)] = out & nodes
+        return groups
+
+    def vouches(self, state: CycleState, pod: PodInfo) -> bool:
+        """Without claims to allocate there is nothing more to ask of a node."""
+        known = state.get(STATE) if state.has(STATE) else None
+        return known is None or all(variant.demand is None for variant in known.variants)
+
+    def verify(self, state: CycleState, pod: PodInfo, slot: int) -> Rejection | None:
+        """The search on one node, as long as filterTimeout lets it."""
+        if not state.has(STATE):
+            return None
+        variant = _variant(state.get(STATE), slot)
+        if variant is None or variant.demand is None:
+            return None
+        try:
+            verdict = self._boards.verdict(variant.demand, slot)
+        except TimedOut:
+            return self._timed_out(slot)
+        return self._refusal(verdict, variant)
+
+    def _refusal(self, verdict: Verdict, variant: Variant) -> Rejection | None:
+        if not verdict.refusal:
+            return None
+        code = Code.ERROR if verdict.failed else Code.UNRESOLVABLE
+        return Rejection(self.name, code, (named(verdict.refusal, variant.names),))
+
+    def _timed_out(self, slot: int) -> Rejection:
+        text = f"node {self._nodes.name(slot)}: timed out trying to allocate devices"
+        return Rejection(self.name, Code.ERROR, (text,))
 
     def post_filter(self, state: CycleState, pod: PodInfo, refused: Groups, what_if: WhatIf) -> Rejection:
-        """Nothing to give back. If PreFilter ended before us, upstream misses its own notes and says so; nobody preempts."""
-        return self._nothing if state.has(_SEEN) else self._unprepared
+        """Give devices back that keep the pod from running anywhere (§3.5)."""
+        if not self._is_on:
+            return Rejection(self.name, Code.UNSCHEDULABLE, ("plugin disabled",))
+        if not state.has(STATE):
+            return Rejection(self.name, Code.ERROR, ("not found",))
+        if not state.get(STATE).claims:
+            return Rejection(self.name, Code.UNSCHEDULABLE, ("no new claims to deallocate",))
+        return Rejection(self.name, Code.UNSCHEDULABLE, ("still not schedulable",))
+
+    # -- acting --------------------------------------------------------------------------------------------------------
+
+    def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Rejection | None:
+        """Take the devices (§3.7)."""
+        known = state.get(STATE) if state.has(STATE) else None
+        slot = self._nodes.present_slot(node_name)
+        if known is None or not known.claims or slot is None:
+            return None
+        variant = _variant(known, slot)
+        known.node_name = node_name
+        if variant is None or variant.demand is None:
+            return None
+        try:
+            found = self._boards.allocate(
+                variant.demand, slot, node_name=node_name, names=variant.names, chance=self._chance
+            )
+        except TimedOut:
+            return self._timed_out(slot)
+        except AllocationError as error:
+            return Rejection(self.name, Code.ERROR, (named(str(error), variant.names),))
+        if isinstance(found, Verdict):
+            return self._refusal(found, variant) or _unresolvable(CANNOT_ALLOCATE)
+        known.special = variant.special
+        for claim, allocation in zip(variant.claims, found):
+            status = msgspec.structs.replace(claim.status, allocation=allocation)
+            metadata = claim.metadata
+            if FINALIZER not in metadata.finalizers:
+                metadata = msgspec.structs.replace(metadata, finalizers=(*metadata.finalizers, FINALIZER))
+            known.allocations[claim.uid] = allocation
+            try:
+                self._devices.claims.signal(claim.uid, msgspec.structs.replace(claim, metadata=metadata, status=status))
+            except NotKnown:
+                text = f"internal error, couldn't signal allocation for claim {claim.metadata.name}"
+                return Rejection(self.name, Code.ERROR, (text,))
+            known.signalled = (*known.signalled, claim.uid)
+        return None
+
+    def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
+        """Give back what was taken (§3.8)."""
+        known = state.get(STATE) if state.has(STATE) else None
+        if known is None:
+            return
+        signalled, known.signalled = known.signalled, ()
+        for uid in signalled:
+            self._devices.claims.drop_pending(uid)
+
+    # -- waking --------------------------------------------------------------------------------------------------------
+
+    def events_to_register(self) -> Sequence[EventHint]:
+        """§7."""
+        return ()
+
+
+def _variant(known: DeviceState, slot: int) -> Variant | None:
+    return next((variant for variant in known.variants if variant.nodes >> slot & 1), None)
+
+
+def _unresolvable(text: str) -> Rejection:
+    return Rejection(PLUGIN, Code.UNRESOLVABLE, (text,))
+
+
+def _problem(selector: NodeSelector) -> str:
+    return next((problem for term in selector.node_selector_terms if (problem := term_problem(term))), "")

@@ -153,7 +153,10 @@ class Actor(abc.ABC):
         now = dt.datetime.fromtimestamp(self._clock.wall(), dt.UTC).strftime(_TIME)
         regarding = {"kind": kind, "namespace": metadata.get("namespace", ""), "name": metadata["name"]}
         event = {
-            "metadata": {"generateName": f"{metadata['name']}.{self.component}-", "namespace": namespace},
+            "metadata": {
+                "generateName": f"{metadata['name']}.{self.component.replace('_', '-')}-",
+                "namespace": namespace,
+            },
             "regarding": regarding | {"uid": metadata["uid"], "apiVersion": "v1"},
             "type": type_,
             "reason": reason,

@@ -1,7 +1,8 @@
 """Actor: the resource-claim controller. It makes claims from templates, and takes back what pods no longer use.
 
 As pkg/controller/resourceclaim of Kubernetes 1.36, seen from the API, without its pod groups: docs/spec/dra.md §2. The
-garbage collector's part is here too: a claim whose owner is gone is deleted.
+garbage collector's part is here too: a claim whose owner is gone is deleted. Unlike the real one it makes and reserves
+nothing for pods that have ended, only to take it back.
 """
 
 from __future__ import annotations
@@ -111,7 +112,7 @@ class ResourceClaimController(Actor):
             return
         if resource == CLAIMS:
             self._sync_claim(obj)
-        elif not obj["metadata"].get("deletionTimestamp"):
+        elif not obj["metadata"].get("deletionTimestamp") and not is_done(obj):
             self._sync_pod(obj)
 
     # -- pods ----------------------------------------------------------------------------------------------------------

@@ -1,5 +1,7 @@
-"""Claims, their templates, device classes, slices of devices and the rules that taint them: what a server fills in and
-refuses when they are made or changed. The status of a claim is in `claimstatus`.
+"""What a server fills in and refuses when device kinds are made or changed.
+
+They are claims and their templates, device classes, slices of devices, and the rules that taint devices. The status of a
+claim is in `claimstatus`.
 """
 
 from __future__ import annotations
@@ -13,8 +15,7 @@ from scheduler.testing.apiserver.callers import Caller
 from scheduler.testing.apiserver.claimstatus import status_problems, stored_status
 from scheduler.testing.apiserver.defaults import Rule, fill
 from scheduler.testing.apiserver.devicefields import conditions
-from scheduler.testing.apiserver.names import subdomain
-from scheduler.testing.apiserver.problems import IS_FIXED, Problems, refuse, too_many, wrong, wrong_each
+from scheduler.testing.apiserver.problems import IS_FIXED, Problems, refuse, too_many, wrong
 from scheduler.testing.apiserver.resources import Resource, Served
 from scheduler.testing.apiserver.storage import Storage
 
@@ -38,7 +39,8 @@ class Devices:
         obj.pop("status", None)
         if resource.has_status:
             obj["status"] = {}
-        spec, found = obj["spec"], list[Any]()
+        spec = obj["spec"]
+        found: Problems = []
         if resource.name == "resourceclaims":
             found = claimchecks.admin_spec(spec, self._space(obj))
         elif resource.name == "resourceclaimtemplates":

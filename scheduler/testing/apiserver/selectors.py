@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-from scheduler.testing.apiserver.resources import CORE_FIELDS, Resource
+from scheduler.testing.apiserver.resources import CORE_FIELDS, DEVICES, Resource
 from scheduler.testing.apiserver.status import bad_request
 
 Predicate = Callable[[dict[str, Any]], bool]
@@ -154,7 +154,8 @@ def _stored_paths(resource: Resource, path: str) -> tuple[str, ...]:
     if path in resource.selectable and not resource.is_core_event:
         return (path,)
     if resource.selectable:
-        raise bad_request(f"field label not supported: {path}")
+        kind = f" for {resource.group_version}, Kind={resource.kind}" if resource.group == DEVICES else ""
+        raise bad_request(f"field label not supported{kind}: {path}")
     known = '"metadata.name", "metadata.namespace"' if resource.namespaced else '"metadata.name"'
     raise bad_request(f'"{path}" is not a known field selector: only {known}')
 

@@ -8,7 +8,7 @@ from scheduler.testing.apiserver.budgets import check_budget
 from scheduler.testing.apiserver.defaults import with_condition_times, with_pod_defaults
 from scheduler.testing.apiserver.podclaims import pod_claims, pod_status
 from scheduler.testing.apiserver.problems import Problem, refuse
-from scheduler.testing.apiserver.resources import Resource
+from scheduler.testing.apiserver.resources import DEVICES, Resource
 from scheduler.testing.apiserver.status import Refused, invalid
 from scheduler.testing.apiserver.volumechanges import with_changes
 
@@ -81,8 +81,8 @@ def _immutable_uid(resource: Resource, name: str, uid: str) -> Refused:
 
 
 def _of_metadata(resource: Resource, refusal: Refused) -> Refused:
-    if resource.name == "pods" and refusal.details:
-        refusal.details["causes"] *= 2  # a real server validates a pod's metadata twice
+    if (resource.name == "pods" or resource.group == DEVICES) and refusal.details:
+        refusal.details["causes"] *= 2  # a real server validates the metadata of many kinds twice
     return refusal
 
 

@@ -25,10 +25,15 @@ from scheduler.config.args import (
     VolumeBindingArgs,
 )
 from scheduler.config.load import default
+from scheduler.core.devicegates import BINDING_CONDITIONS, CLAIM_DEVICE_STATUS, DEVICE_GATES_ON, FILTER_TIMEOUT
 from tests.unit.config.documents import mistakes, read, with_args
 
 PATH = "profiles[0].pluginConfig[0].args"
 SCORING = frozenset({"StorageCapacityScoring"})
+NO_SEARCH_TIME = ".filterTimeout: Forbidden: DRASchedulingFilterTimeout feature gate is disabled"
+NO_BINDING_TIME = (
+    ".bindingTimeout: Forbidden: DRADeviceBindingConditions or DRAResourceClaimDeviceStatus feature gate is disabled"
+)
 ZONE = {"key": "zone", "operator": "In", "values": ["a"]}
 AFFINITY = {
     "requiredDuringSchedulingIgnoredDuringExecution": {
@@ -498,7 +503,10 @@ LABEL_RULE = (
         pytest.param(
             "DynamicResources",
             {"filterTimeout": "-1s", "bindingTimeout": "999ms"},
-            [".filterTimeout: must be >= 0s, got -1s", ".bindingTimeout: must be at least 1s, got 999ms"],
+            [
+                '.filterTimeout: Invalid value: "-1s": must be zero or positive',
+                '.bindingTimeout: Invalid value: "999ms": must be at least 1 second',
+            ],
             id="times too short",
         ),
         pytest.param(
@@ -509,6 +517,26 @@ LABEL_RULE = (
 def test_mistakes(plugin: str, args: Any, said: list[str]) -> None:
     """Found at load, each with its full path."""
     assert sorted(mistakes(with_args(plugin, args))) == sorted(PATH + line for line in said)
+
+
+@pytest.mark.parametrize(
+    ("off", "args", "said"),
+    [
+        pytest.param(FILTER_TIMEOUT, {"filterTimeout": "1s"}, [NO_SEARCH_TIME], id="a time to search"),
+        pytest.param(FILTER_TIMEOUT, {"filterTimeout": "-1s"}, [NO_SEARCH_TIME], id="told once"),
+        pytest.param(FILTER_TIMEOUT, {"bindingTimeout": "1s"}, [], id="the other time is not concerned"),
+        pytest.param(BINDING_CONDITIONS, {"bindingTimeout": "1s"}, [NO_BINDING_TIME], id="a time to bind"),
+        pytest.param(
+            CLAIM_DEVICE_STATUS, {"bindingTimeout": "0s"}, [NO_BINDING_TIME], id="without a status to look at"
+        ),
+        pytest.param(BINDING_CONDITIONS, {"filterTimeout": "1s", "bindingTimeout": None}, [], id="none is given"),
+    ],
+)
+def test_times_for_devices_while_their_gates_are_off(off: str, args: Any, said: list[str]) -> None:
+    """In upstream's words (docs/spec/dra.md §3.1): a setting that would count for nothing is a mistake."""
+    found = mistakes(with_args("DynamicResources", args), feature_gates=DEVICE_GATES_ON - {off})
+
+    assert found == [PATH + line for line in said]
 
 
 def test_the_capacity_curve_with_its_gate_on() -> None:
@@ -565,7 +593,7 @@ def test_without_a_file_gates_count_too() -> None:
     assert configuration.profiles[0].args_for(VolumeBindingArgs).shape == CAPACITY_SHAPE
     assert configuration.feature_gates == {"StorageCapacityScoring", "VolumeLimitScaling"}
     assert read({}, feature_gates=SCORING | {"VolumeLimitScaling", "Foo"}) == configuration
-    assert default().feature_gates == frozenset()
+    assert default().feature_gates == read({}).feature_gates == DEVICE_GATES_ON
 
 
 def test_parity_sets_every_switch() -> None:

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given, settings, strategies as st
 
 from scheduler.config.document import write_document
@@ -10,6 +11,7 @@ from scheduler.config.dump import to_document
 from scheduler.config.load import default, parse
 from scheduler.config.plugins import resolve
 from scheduler.config.types import Configuration, Extender, ExtenderTls, ManagedResource
+from scheduler.core.devicegates import BINDING_CONDITIONS, DEVICE_GATES_ON, FILTER_TIMEOUT
 from tests.unit.config.documents import HEAD, read
 from tests.unit.config.test_plugins import UPSTREAM
 
@@ -122,6 +124,24 @@ def test_written_and_read_is_the_same(fields: dict[str, Any]) -> None:
 
     assert parse(json.dumps(document), source="json") == configuration
     assert parse(write_document(document), source="yaml") == configuration
+
+
+@pytest.mark.parametrize(
+    ("gates", "given"),
+    [
+        pytest.param(DEVICE_GATES_ON, {"filterTimeout", "bindingTimeout"}, id="on"),
+        pytest.param(DEVICE_GATES_ON - {FILTER_TIMEOUT}, {"bindingTimeout"}, id="no limit to the search"),
+        pytest.param(DEVICE_GATES_ON - {BINDING_CONDITIONS}, {"filterTimeout"}, id="nothing to wait for"),
+    ],
+)
+def test_what_may_not_be_given_is_not_written(gates: frozenset[str], given: set[str]) -> None:
+    """Times for devices whose gates are off: the document can be read under the same gates."""
+    configuration = default(feature_gates=gates)
+    document = to_document(configuration)
+
+    args = next(each for each in document["profiles"][0]["pluginConfig"] if each["name"] == "DynamicResources")["args"]
+    assert given == args.keys() - {"apiVersion", "kind"}
+    assert configuration == parse(json.dumps(document), source="json", feature_gates=gates)
 
 
 def test_the_default_written_out() -> None:

@@ -10,15 +10,17 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 
 	resourceapi "k8s.io/api/resource/v1"
 	dracel "k8s.io/dynamic-resource-allocation/cel"
 )
 
 type question struct {
-	Expression string `json:"expression"`
-	Consumable bool   `json:"consumable"`
-	Lists      bool   `json:"lists"`
+	Expression string   `json:"expression"`
+	Consumable bool     `json:"consumable"`
+	Lists      bool     `json:"lists"`
+	Devices    []string `json:"devices,omitempty"`
 }
 
 type outcome struct {
@@ -79,10 +81,14 @@ func ask(asked question, devices []device) answer {
 	})
 	compiled := compiler.CompileCELExpression(asked.Expression, dracel.Options{DisableCostEstimation: true})
 	if compiled.Error != nil {
+		asked.Devices = nil
 		return answer{question: asked, CompileError: compiled.Error.Detail}
 	}
 	result := answer{question: asked, Type: compiled.OutputType.String()}
 	for _, each := range devices {
+		if !slices.Contains(asked.Devices, each.Name) {
+			continue
+		}
 		input := dracel.Device{
 			Driver:                   each.Driver,
 			AllowMultipleAllocations: each.AllowMultipleAllocations,
@@ -101,5 +107,6 @@ func ask(asked question, devices []device) answer {
 		}
 		result.Outcomes = append(result.Outcomes, got)
 	}
+	result.Devices = nil
 	return result
 }

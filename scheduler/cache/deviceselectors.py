@@ -1,0 +1,215 @@
+"""CEL selectors over devices: the variable `device`, and upstream's words for what goes wrong (docs/spec/dra.md §5).
+
+Both halves are remembered: compiled expressions, and what a device looks like to them. Whether an expression holds of a
+kind of device is remembered by whoever asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from scheduler.cel.environment import KUBERNETES
+from scheduler.cel.libraries.semver import parse_semver
+from scheduler.cel.plan import NotInstantiable
+from scheduler.cel.program import Program, compile_expression
+from scheduler.cel.running import go_type
+from scheduler.cel.types import ANY, BOOL, DYN, QUANTITY, STRING, Env, ObjectType, Overload, Type, map_of
+from scheduler.cel.unify import declared
+from scheduler.cel.values import CelError, CompileError, EvalError, Optional, Value, same, type_name
+from scheduler.core.devices import Device, DeviceAttribute
+
+_OBJECT: Final = "kubernetes.DRADevice"
+_LONGEST_LIST: Final = 48
+_EXPRESSIONS: Final = 4096
+_DEVICES: Final = 16384
+_Held = TypeVar("_Held")
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A selector that can be evaluated."""
+
+    program: Program
+
+
+class Kind(Protocol):
+    """A device and who published it."""
+
+    @property
+    def driver(self) -> str: ...
+    @property
+    def device(self) -> Device: ...
+
+
+class Domains(dict[str, _Held], Generic[_Held]):
+    """Domain → identifiers. A domain that nobody has is looked up as an empty one, but is not a member."""
+
+    def __missing__(self, _name: object) -> Mapping[str, Any]:
+        return _NOTHING
+
+
+_NOTHING: Final[Mapping[str, Any]] = {}
+
+
+class _Variable(dict[str, Value]):
+    """`device`."""
+
+    cel_type: Final = _OBJECT
+
+
+class DeviceSelectors:
+    """Compiles and evaluates selectors. `list_attributes` is upstream's gate DRAListTypeAttributes."""
+
+    def __init__(self, *, list_attributes: bool) -> None:
+        self._list_attributes = list_attributes
+        self._env = _environment(list_attributes=list_attributes)
+        self._compiled = lru_cache(maxsize=_EXPRESSIONS)(self._compile)
+        self._bindings: dict[int, tuple[Device, str, Mapping[str, Value] | str]] = {}
+
+    def holds(self, expression: str, kind: Kind) -> bool | str:
+        """Whether the device is selected, or `CEL compile error: …` or `CEL runtime error: …`."""
+        compiled = self.compile(expression)
+        if isinstance(compiled, str):
+            return f"CEL compile error: {compiled}"
+        held = self.evaluate(compiled, kind)
+        return f"CEL runtime error: {held}" if isinstance(held, str) else held
+
+    def compile(self, expression: str) -> Compiled | str:
+        """The expression, or upstream's text of what is wrong with it."""
+        return self._compiled(expression)
+
+    def evaluate(self, compiled: Compiled, kind: Kind, *, check: Callable[[], None] | None = None) -> bool | str:
+        """Whether the device is selected, or upstream's text of the error. Raises what `check` raises, see Program."""
+        bindings = self._bound(kind)
+        if isinstance(bindings, str):
+            return bindings
+        try:
+            value = compiled.program.evaluate(bindings, check=check)
+        except CelError as error:
+            return str(error)
+        return _truth(value)
+
+    def _compile(self, expression: str) -> Compiled | str:
+        try:
+            program = compile_expression(expression, self._env)
+        except NotInstantiable as error:
+            return f"program instantiation failed: {error}"
+        except CompileError as error:
+            return f"compilation failed: {error}"
+        if program.result == BOOL or program.result == ANY or (self._list_attributes and program.result == DYN):
+            return Compiled(program)
+        return f"must evaluate to bool or the unknown type, not {declared(program.result)}"
+
+    def _bound(self, kind: Kind) -> Mapping[str, Value] | str:
+        """The variable for a device, or why it has none. The entry keeps the device, so that its id stays its own."""
+        known = self._bindings.get(id(kind.device))
+        if known is not None and known[1] == kind.driver:
+            return known[2]
+        bindings = _bindings(kind.driver, kind.device, lists=self._list_attributes)
+        if len(self._bindings) >= _DEVICES:
+            self._bindings.clear()
+        self._bindings[id(kind.device)] = (kind.device, kind.driver, bindings)
+        return bindings
+
+
+def _environment(*, list_attributes: bool) -> Env:
+    attributes = map_of(STRING, map_of(STRING, DYN if list_attributes else ANY))
+    device = ObjectType(
+        _OBJECT,
+        {
+            "driver": STRING,
+            "allowMultipleAllocations": BOOL,
+            "attributes": attributes,
+            "capacity": map_of(STRING, map_of(STRING, QUANTITY)),
+        },
+    )
+    env = KUBERNETES.extended({"device": Type(_OBJECT)}, (device,))
+    return Env(env.variables, {**env.functions, "includes": (_INCLUDES,)}, env.objects)
+
+
+def _includes(held: Value, wanted: Value) -> bool:
+    """Equality for one value, membership for a list; the list may be long, if what is wanted comes early."""
+    if not isinstance(held, list | tuple):
+        return same(held, wanted)
+    if any(same(each, wanted) for each in held[:_LONGEST_LIST]):
+        return True
+    if len(held) > _LONGEST_LIST:
+        text = f"'includes' function cannot be applied to lists longer than {_LONGEST_LIST} values"
+        raise EvalError(text)
+    return False
+
+
+_INCLUDES: Final = Overload("dra_includes_dyn_dyn", "includes", (DYN, DYN), BOOL, _includes, member=True)
+
+
+# --- what a device looks like ---------------------------------------------------------------------------------------
+
+
+def _bindings(driver: str, device: Device, *, lists: bool) -> Mapping[str, Value] | str:
+    attributes: Domains[dict[str, Value]] = Domains()
+    for name, attribute in device.attributes.items():
+        try:
+            value = _value(attribute, lists=lists)
+        except ValueError as error:
+            return f"attribute {name}: {error}"
+        domain, identifier = _qualified(name, driver)
+        attributes.setdefault(domain, {})[identifier] = value
+    capacity: Domains[dict[str, Value]] = Domains()
+    for name, amount in device.capacity.items():
+        domain, identifier = _qualified(name, driver)
+        capacity.setdefault(domain, {})[identifier] = amount.value
+    return {
+        "device": _Variable(
+            driver=driver,
+            allowMultipleAllocations=device.allow_multiple_allocations,
+            attributes=attributes,
+            capacity=capacity,
+        )
+    }
+
+
+def _qualified(name: str, driver: str) -> tuple[str, str]:
+    domain, slash, identifier = name.partition("/")
+    return (domain, identifier) if slash else (driver, name)
+
+
+def _value(attribute: DeviceAttribute, *, lists: bool) -> Value:
+    """Raises ValueError. Where there are several, upstream takes the first of these."""
+    if lists:
+        for several in (attribute.ints, attribute.bools, attribute.strings):
+            if several is not None:
+                return several
+        if attribute.versions is not None:
+            return tuple(map(_version, attribute.versions))
+    for one in (attribute.int_, attribute.bool_, attribute.string):
+        if one is not None:
+            return one
+    if attribute.version is not None:
+        return _version(attribute.version)
+    raise ValueError("unsupported attribute value")
+
+
+def _version(text: str) -> Value:
+    try:
+        return parse_semver(text)
+    except EvalError as error:
+        raise ValueError(f"parse semantic version: {error}") from None
+
+
+# --- what comes of it -----------------------------------------------------------------------------------------------
+
+
+def _truth(value: Value) -> bool | str:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, Optional) and value.present and isinstance(value.value, bool):
+        return value.value
+    name = type_name(value)
+    return f"CEL result of type {name} could not be converted to bool: {_reason(name)}"
+
+
+def _reason(name: str) -> str:
+    return f"type conversion error from '{name}' to 'bool' ({go_type(name)})"

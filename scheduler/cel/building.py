@@ -1,0 +1,79 @@
+"""Literals of lists and maps, and whether something is in a list that is one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from scheduler.cel.attributes import key_text
+from scheduler.cel.costs import LIST_COST, MAP_COST
+from scheduler.cel.running import Code, Run
+from scheduler.cel.values import EvalError, Optional, UInt, Value, contains, key
+
+_SEARCHABLE: Final = frozenset({bool, int, UInt, float, str})
+
+
+def built_list(elements: Sequence[Code], optional: frozenset[int]) -> Code:
+    """`[a, ?b]`."""
+
+    def evaluate(run: Run) -> Value:
+        made: list[Value] = []
+        try:
+            for index, element in enumerate(elements):
+                value = element(run)
+                if index not in optional:
+                    made.append(value)
+                elif not isinstance(value, Optional):
+                    text = f"cannot initialize optional list element from non-optional value {key_text(value)}"
+                    raise EvalError(text)
+                elif value.present:
+                    made.append(value.value)
+        finally:
+            run.cost += LIST_COST
+        return made
+
+    return evaluate
+
+
+def built_map(entries: Sequence[tuple[Code, Code]], optional: frozenset[int]) -> Code:
+    """`{k: v, ?k: v}`."""
+
+    def evaluate(run: Run) -> Value:
+        made: dict[Value, Value] = {}
+        try:
+            for index, (name_code, value_code) in enumerate(entries):
+                name = name_code(run)
+                value = value_code(run)
+                if index in optional:
+                    if not isinstance(value, Optional):
+                        start = f"cannot initialize optional entry '{key_text(name)}'"
+                        raise EvalError(f"{start} from non-optional value {key_text(value)}")
+                    if not value.present:
+                        made.pop(key(name), None)
+                        continue
+                    value = value.value
+                made[key(name)] = value
+        finally:
+            run.cost += MAP_COST
+        return made
+
+    return evaluate
+
+
+def is_searchable(members: Sequence[Value]) -> bool:
+    """Whether upstream makes a set of such a literal, so that looking into it is free."""
+    return all(type(each) in _SEARCHABLE for each in members)
+
+
+def member_of(element: Code, members: Sequence[Value]) -> Code:
+    """`element in members`, of a literal."""
+    strings = frozenset(each for each in members if type(each) is str)
+    others = [each for each in members if type(each) is not str]
+
+    def evaluate(run: Run) -> Value:
+        value = element(run)
+        if type(value) is str:
+            return value in strings
+        return contains(others, value)
+
+    return evaluate

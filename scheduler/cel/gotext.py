@@ -1,0 +1,77 @@
+"""Texts as Go writes them: what upstream prints is what users see."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from typing import Final
+
+from scheduler.cel.values import Value
+
+_ESCAPES: Final = {
+    '"': '\\"',
+    "\\": "\\\\",
+    "\a": "\\a",
+    "\b": "\\b",
+    "\f": "\\f",
+    "\n": "\\n",
+    "\r": "\\r",
+    "\t": "\\t",
+    "\v": "\\v",
+}
+
+
+def quoted(text: str) -> str:
+    """`%q`."""
+    return '"' + "".join(_ESCAPES.get(each) or _shown(each) for each in text) + '"'
+
+
+def _shown(character: str) -> str:
+    if character.isprintable():
+        return character
+    code = ord(character)
+    if code < 0x80:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def double(value: float) -> str:
+    """`%g`: the shortest text that reads back as the same number, with an exponent from a million on."""
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else f"{value:+}".replace("inf", "Inf")
+    sign, figures, point = _decimal(value)
+    if -4 <= point - 1 < 6:
+        return sign + _placed(figures, point)
+    fraction = f".{figures[1:]}" if len(figures) > 1 else ""
+    return f"{sign}{figures[0]}{fraction}e{'-' if point < 1 else '+'}{abs(point - 1):02d}"
+
+
+def without_exponent(value: float) -> str:
+    """The same number without an exponent, as in the text of a duration."""
+    sign, figures, point = _decimal(value)
+    return sign + _placed(figures, point)
+
+
+def scalar(value: Value) -> str:
+    """`%v` of what a message shows: a key, an element."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return double(value) if isinstance(value, float) else str(value)
+
+
+def _decimal(value: float) -> tuple[str, str, int]:
+    """Sign, figures, and after how many of them the point is."""
+    sign, digits, exponent = Decimal(repr(value)).as_tuple()
+    assert isinstance(exponent, int)
+    all_figures = "".join(map(str, digits)).lstrip("0")
+    figures = all_figures.rstrip("0") or "0"
+    point = len(all_figures) + exponent if all_figures else 1
+    return "-" if sign else "", figures, point
+
+
+def _placed(figures: str, point: int) -> str:
+    if point <= 0:
+        return f"0.{'0' * -point}{figures}"
+    if point >= len(figures):
+        return figures + "0" * (point - len(figures))
+    return f"{figures[:point]}.{figures[point:]}"

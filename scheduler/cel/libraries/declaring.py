@@ -1,0 +1,79 @@
+"""Shorthands for declarations, and the measures that costs are made of.
+
+A cost is called with the arguments and then the result, which is None if the call failed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
+
+from scheduler.cel.costs import size
+from scheduler.cel.types import Overload, Type
+from scheduler.cel.values import Value, unkey
+
+Cost: TypeAlias = Callable[..., int] | int | None
+Call: TypeAlias = Callable[..., Value]
+Signature: TypeAlias = tuple[tuple[Type, ...], Type]
+
+_PER_CHARACTER: Final = 0.1
+_PER_PATTERN_CHARACTER: Final = 0.25
+
+
+def member(name: str, id: str, signature: Signature, call: Call, cost: Cost = None) -> Overload:  # noqa: A002
+    """`target.name(...)`: the target is the first parameter."""
+    return Overload(id, name, *signature, call, member=True, cost=cost)
+
+
+def function(name: str, id: str, signature: Signature, call: Call, cost: Cost = None) -> Overload:  # noqa: A002
+    """`name(...)`."""
+    return Overload(id, name, *signature, call, cost=cost)
+
+
+def characters(count: int, times: float = 1) -> int:
+    """What it costs to walk along so many characters."""
+    return math.ceil(count * times * _PER_CHARACTER)
+
+
+def traversal(text: Value, *_: Any) -> int:
+    """Cost of walking once along the first argument."""
+    return characters(size(text))
+
+
+def double_traversal(text: Value, *_: Any) -> int:
+    """Cost of walking along the first argument and building something as long."""
+    return characters(size(text), 2)
+
+
+def shorter(one: Value, other: Value, *_: Any) -> int:
+    """Cost of walking along both until the shorter ends."""
+    return characters(min(size(one), size(other)))
+
+
+def both(one: Value, other: Value, *_: Any) -> int:
+    """Cost of walking along both to their ends."""
+    return characters(size(one) + size(other))
+
+
+def matching(text: Value, pattern: Value, *_: Any) -> int:
+    """Cost of a regular expression: text times pattern."""
+    return pattern_cost(size(text), size(pattern))
+
+
+def pattern_cost(text_size: int, pattern_size: int) -> int:
+    """As `matching`, of sizes."""
+    return math.ceil((1.0 + text_size) * _PER_CHARACTER) * math.ceil(pattern_size * _PER_PATTERN_CHARACTER)
+
+
+def deep_traversal(value: Value, *_: Any) -> int:
+    """Kubernetes' cost of visiting all there is in a value; texts count by bytes, and are rounded down."""
+    if isinstance(value, str):
+        return int(len(value.encode()) * _PER_CHARACTER)
+    if isinstance(value, bytes):
+        return int(len(value) * _PER_CHARACTER)
+    if isinstance(value, list | tuple):
+        return sum(map(deep_traversal, value))
+    if isinstance(value, Mapping):
+        return sum(deep_traversal(unkey(name)) + deep_traversal(each) for name, each in value.items())
+    return 1

@@ -1,0 +1,218 @@
+"""Operators on values: arithmetic in 64 bits, order, membership, size.
+
+`&&`, `||`, `?:` and equality are declared here for the checker; evaluation has its own, which absorbs errors.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from scheduler.cel.costs import size
+from scheduler.cel.gotext import scalar
+from scheduler.cel.libraries.declaring import Cost, both, function, member, shorter
+from scheduler.cel.types import (
+    BOOL,
+    BYTES,
+    DOUBLE,
+    DURATION,
+    INT,
+    STRING,
+    TIMESTAMP,
+    UINT,
+    A,
+    B,
+    Overload,
+    Type,
+    list_of,
+    map_of,
+)
+from scheduler.cel.values import EvalError, UInt, Value, compare, contains, equal, key, same, type_name
+
+_INT_MAX: Final = 2**63 - 1
+_UINT_MAX: Final = 2**64 - 1
+
+
+def int64(value: int) -> int:
+    """The value, if 64 bits with a sign can hold it."""
+    if not -_INT_MAX - 1 <= value <= _INT_MAX:
+        raise EvalError("integer overflow")
+    return value
+
+
+def uint64(value: int) -> UInt:
+    """The value, if 64 bits without a sign can hold it."""
+    if not 0 <= value <= _UINT_MAX:
+        raise EvalError("unsigned integer overflow")
+    return UInt(value)
+
+
+def _divided(one: int, other: int) -> int:
+    """Towards zero."""
+    if other == 0:
+        raise EvalError("division by zero")
+    quotient = abs(one) // abs(other)
+    return quotient if (one < 0) == (other < 0) else -quotient
+
+
+def _remainder(one: int, other: int) -> int:
+    """With the sign of the first."""
+    if other == 0:
+        raise EvalError("modulus by zero")
+    if one == -_INT_MAX - 1 and other == -1:
+        raise EvalError("integer overflow")
+    rest = abs(one) % abs(other)
+    return -rest if one < 0 else rest
+
+
+def _double_divided(one: float, other: float) -> float:
+    if other:
+        return one / other
+    if one == 0 or math.isnan(one) or math.isnan(other):
+        return math.nan
+    return math.copysign(math.inf, one) * math.copysign(1, other)
+
+
+_ARITHMETIC: Final[tuple[tuple[str, str, Callable[[Any, Any], Any]], ...]] = (
+    ("_+_", "add", lambda one, other: one + other),
+    ("_-_", "subtract", lambda one, other: one - other),
+    ("_*_", "multiply", lambda one, other: one * other),
+    ("_/_", "divide", _divided),
+)
+
+
+def _arithmetic() -> list[Overload]:
+    overloads = []
+    for name, word, call in _ARITHMETIC:
+        on_doubles = _double_divided if word == "divide" else call
+        overloads += [
+            function(name, f"{word}_double", ((DOUBLE, DOUBLE), DOUBLE), on_doubles),
+            function(name, f"{word}_int64", ((INT, INT), INT), _checked(int64, call)),
+            function(name, f"{word}_uint64", ((UINT, UINT), UINT), _checked(uint64, call)),
+        ]
+    return overloads
+
+
+def _checked(check: Callable[[int], int], call: Callable[[Any, Any], Any]) -> Callable[[int, int], int]:
+    return lambda one, other: check(call(int(one), int(other)))
+
+
+def _list_sum(one: Sequence[Value], other: Sequence[Value]) -> list[Value]:
+    return [*one, *other]
+
+
+_ORDERS: Final[tuple[tuple[str, str, Callable[[int], bool]], ...]] = (
+    ("_<_", "less", lambda order: order < 0),
+    ("_<=_", "less_equals", lambda order: order <= 0),
+    ("_>_", "greater", lambda order: order > 0),
+    ("_>=_", "greater_equals", lambda order: order >= 0),
+)
+_NUMBERS: Final = (("int64", INT), ("uint64", UINT), ("double", DOUBLE))
+_ORDERED: Final[tuple[tuple[str, Type, Cost], ...]] = (
+    ("bool", BOOL, None),
+    ("string", STRING, shorter),
+    ("bytes", BYTES, shorter),
+    ("timestamp", TIMESTAMP, None),
+    ("duration", DURATION, None),
+)
+
+
+def _orders() -> list[Overload]:
+    overloads = []
+    for name, word, holds in _ORDERS:
+        call = _ordering(holds)
+        overloads += [
+            function(name, f"{word}_{short}", ((type_, type_), BOOL), call, cost) for short, type_, cost in _ORDERED
+        ]
+        overloads += [
+            function(name, f"{word}_{one}" if one == other else f"{word}_{one}_{other}", ((left, right), BOOL), call)
+            for one, left in _NUMBERS
+            for other, right in _NUMBERS
+        ]
+    return overloads
+
+
+def _ordering(holds: Callable[[int], bool]) -> Callable[[Value, Value], bool]:
+    return lambda one, other: holds(compare(one, other))
+
+
+def in_map(value: Value, entries: Mapping[Any, Value]) -> bool:
+    """Whether the map has the key; what cannot be a key is in no map."""
+    try:
+        return key(value) in entries
+    except TypeError:
+        return False
+
+
+def _in_list(value: Value, values: Sequence[Value]) -> bool:
+    return contains(values, value)
+
+
+def at_index(values: Sequence[Value], index: Any) -> Value:
+    """The element; doubles and uints are fine if whole."""
+    if isinstance(index, bool) or not isinstance(index, int | float):
+        raise EvalError(f"unsupported index type '{type_name(index)}' in list")
+    if isinstance(index, float) and not index.is_integer():
+        raise EvalError(f"unsupported index value {scalar(index)} in list")
+    if not 0 <= index < len(values):
+        raise EvalError(f"index out of bounds: {scalar(index)}")
+    return values[int(index)]
+
+
+def at_key(entries: Mapping[Any, Value], name: Value) -> Value:
+    """The value under the key."""
+    try:
+        return entries[key(name)]
+    except (KeyError, TypeError):
+        raise EvalError(f"no such key: {scalar(name)}") from None
+
+
+def _not(value: Value) -> bool:
+    if not isinstance(value, bool):
+        raise EvalError("no such overload")
+    return not value
+
+
+def _not_strictly_false(value: Value) -> bool:
+    return value is not False
+
+
+def _length(value: Any) -> int:
+    return len(value)
+
+
+def _list_size(_: Value, values: Value, *__: Value) -> int:
+    return size(values)
+
+
+_LIST: Final = list_of(A)
+_MAP: Final = map_of(A, B)
+
+OPERATORS: Final[tuple[Overload, ...]] = (
+    *_arithmetic(),
+    function("_+_", "add_string", ((STRING, STRING), STRING), lambda one, other: one + other, both),
+    function("_+_", "add_bytes", ((BYTES, BYTES), BYTES), lambda one, other: one + other, both),
+    function("_+_", "add_list", ((_LIST, _LIST), _LIST), _list_sum),
+    function("_%_", "modulo_int64", ((INT, INT), INT), _remainder),
+    function("_%_", "modulo_uint64", ((UINT, UINT), UINT), lambda one, other: UInt(_remainder(int(one), int(other)))),
+    function("-_", "negate_double", ((DOUBLE,), DOUBLE), lambda value: -value),
+    function("-_", "negate_int64", ((INT,), INT), lambda value: int64(-value)),
+    *_orders(),
+    function("@in", "in_list", ((A, _LIST), BOOL), _in_list, _list_size),
+    function("@in", "in_map", ((A, _MAP), BOOL), in_map),
+    function("_[_]", "index_list", ((_LIST, INT), A), at_index),
+    function("_[_]", "index_map", ((_MAP, A), B), at_key),
+    function("!_", "logical_not", ((BOOL,), BOOL), _not),
+    function("@not_strictly_false", "not_strictly_false", ((BOOL,), BOOL), _not_strictly_false),
+    function("_&&_", "logical_and", ((BOOL, BOOL), BOOL), lambda one, other: one and other),
+    function("_||_", "logical_or", ((BOOL, BOOL), BOOL), lambda one, other: one or other),
+    function("_?_:_", "conditional", ((BOOL, A, A), A), lambda condition, yes, no: yes if condition else no),
+    function("_==_", "equals", ((A, A), BOOL), equal, shorter),
+    function("_!=_", "not_equals", ((A, A), BOOL), lambda one, other: not same(one, other), shorter),
+    *(
+        declare("size", id_, ((type_,), INT), _length)
+        for word, type_ in (("string", STRING), ("bytes", BYTES), ("list", _LIST), ("map", _MAP))
+        for declare, id_ in ((function, f"size_{word}"), (member, f"{word}_size"))
+    ),
+)

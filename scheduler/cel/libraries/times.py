@@ -1,0 +1,193 @@
+"""Timestamps and durations: conversions, arithmetic, and the parts of both."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+from scheduler.cel.calendar import Moment, moment, nanos_of, zone_offset_s
+from scheduler.cel.gotext import without_exponent
+from scheduler.cel.libraries.conversions import refused
+from scheduler.cel.libraries.declaring import function, member
+from scheduler.cel.libraries.operators import int64
+from scheduler.cel.types import DURATION, INT, STRING, TIMESTAMP, Overload
+from scheduler.cel.values import Duration, EvalError, Timestamp, Value
+
+_SECOND: Final = 10**9
+_FIRST_S: Final = -62135596800
+_LAST_S: Final = 253402300799
+_RFC3339: Final = re.compile(
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{1,2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]+))?(?:Z|([+-])([0-9]{2}):([0-9]{2}))"
+)
+_UNITS: Final = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6}
+_UNITS |= {"s": _SECOND, "m": 60 * _SECOND, "h": 3600 * _SECOND}
+_PART: Final = re.compile(r"([0-9]*)(?:(\.)([0-9]*))?([^0-9.]+)")
+
+
+def to_timestamp(text: str) -> Timestamp:
+    """As Go reads RFC 3339: an hour of one digit and a decimal comma are fine, lower-case letters are not."""
+    match = _RFC3339.fullmatch(text)
+    if match is None:
+        raise refused("string", "google.protobuf.Timestamp")
+    *parts, fraction, sign, hours, minutes = match.groups()
+    offset_s = 0
+    if sign:
+        if int(hours) > 24 or int(minutes) > 60:
+            raise refused("string", "google.protobuf.Timestamp")
+        offset_s = (int(hours) * 3600 + int(minutes) * 60) * (-1 if sign == "-" else 1)
+    nanos = nanos_of(*map(int, parts))
+    if nanos is None:
+        raise refused("string", "google.protobuf.Timestamp")
+    nanos += int((fraction or "").ljust(9, "0")[:9]) - offset_s * _SECOND
+    return _timestamp(nanos, offset_s)
+
+
+def _timestamp(nanos: int, offset_s: int = 0) -> Timestamp:
+    if not _FIRST_S <= nanos // _SECOND <= _LAST_S:
+        raise EvalError("timestamp overflow")
+    return Timestamp(nanos, offset_s)
+
+
+def to_duration(text: str) -> Duration:
+    """As Go reads a duration: `1h15m`, `-1.5s`."""
+    nanos = _nanos(text.removeprefix("-") if text.startswith("-") else text.removeprefix("+"))
+    if nanos is None or nanos > 2**63 or (nanos == 2**63 and not text.startswith("-")):
+        raise refused("string", "google.protobuf.Duration")
+    return Duration(-nanos if text.startswith("-") else nanos)
+
+
+def _nanos(text: str) -> int | None:
+    if text == "0":
+        return 0
+    total = at = 0
+    while at < len(text):
+        part = _PART.match(text, at)
+        unit = _UNITS.get(part[4]) if part else None
+        if part is None or unit is None or not (part[1] or part[3]):
+            return None
+        total += int(part[1] or 0) * unit
+        if part[3]:
+            total += int(float(int(part[3])) * (unit / 10.0 ** len(part[3])))
+        at = part.end()
+    return total if text else None
+
+
+def timestamp_text(value: Timestamp) -> str:
+    """RFC 3339, with as many digits of a second as there are, in the zone it was written in."""
+    at = moment(value.nanos, value.offset_s)
+    fraction = f".{value.nanos % _SECOND:09d}".rstrip("0").rstrip(".")
+    minutes = abs(value.offset_s) // 60
+    sign = "-" if value.offset_s < 0 else "+"
+    zone = f"{sign}{minutes // 60:02d}:{minutes % 60:02d}" if value.offset_s else "Z"
+    day = f"{at.year:04d}-{at.month:02d}-{at.day:02d}"
+    return f"{day}T{at.hour:02d}:{at.minute:02d}:{at.second:02d}{fraction}{zone}"
+
+
+def duration_text(value: Duration) -> str:
+    """Seconds."""
+    return without_exponent(_in_units(value.nanos, _SECOND)) + "s"
+
+
+def _in_units(nanos: int, unit: int) -> float:
+    """Towards zero, then the rest: Go's rounding."""
+    sign = -1 if nanos < 0 else 1
+    whole, rest = divmod(abs(nanos), unit)
+    return sign * (float(whole) + rest / unit)
+
+
+def _later(one: Timestamp, other: Duration) -> Timestamp:
+    return _timestamp(one.nanos + other.nanos, one.offset_s)
+
+
+def _earlier(one: Timestamp, other: Duration) -> Timestamp:
+    int64(-other.nanos)
+    return _timestamp(one.nanos - other.nanos, one.offset_s)
+
+
+def _between(one: Timestamp, other: Timestamp) -> Duration:
+    return Duration(int64(one.nanos - other.nanos))
+
+
+def _longer(one: Duration, other: Duration) -> Duration:
+    return Duration(int64(one.nanos + other.nanos))
+
+
+def _less(one: Duration, other: Duration) -> Duration:
+    return Duration(int64(one.nanos - other.nanos))
+
+
+def _from_int(_: int) -> Value:
+    raise refused("int", "google.protobuf.Duration")
+
+
+_PARTS: Final[tuple[tuple[str, str, Callable[[Moment], int]], ...]] = (
+    ("getFullYear", "timestamp_to_year", lambda at: at.year),
+    ("getMonth", "timestamp_to_month", lambda at: at.month - 1),
+    ("getDayOfYear", "timestamp_to_day_of_year", lambda at: at.day_of_year),
+    ("getDayOfMonth", "timestamp_to_day_of_month", lambda at: at.day - 1),
+    ("getDate", "timestamp_to_day_of_month_1_based", lambda at: at.day),
+    ("getDayOfWeek", "timestamp_to_day_of_week", lambda at: at.day_of_week),
+    ("getHours", "timestamp_to_hours", lambda at: at.hour),
+    ("getMinutes", "timestamp_to_minutes", lambda at: at.minute),
+    ("getSeconds", "timestamp_to_seconds", lambda at: at.second),
+    ("getMilliseconds", "timestamp_to_milliseconds", lambda at: at.millisecond),
+)
+_LENGTHS: Final = (("getHours", "hours", 3600 * _SECOND), ("getMinutes", "minutes", 60 * _SECOND))
+
+
+def _parts() -> list[Overload]:
+    overloads = []
+    for name, id_, part in _PARTS:
+        with_zone = f"{id_}_tz" if name == "getSeconds" else f"{id_}_with_tz"
+        overloads += [
+            member(name, id_, ((TIMESTAMP,), INT), _in_utc(part)),
+            member(name, with_zone, ((TIMESTAMP, STRING), INT), _in_zone(part)),
+        ]
+    return overloads
+
+
+def _in_utc(part: Callable[[Moment], int]) -> Callable[[Timestamp], int]:
+    return lambda value: part(moment(value.nanos, 0))
+
+
+def _in_zone(part: Callable[[Moment], int]) -> Callable[[Timestamp, str], int]:
+    return lambda value, zone: part(moment(value.nanos, zone_offset_s(zone, value.nanos)))
+
+
+def _length(unit: int) -> Callable[[Duration], int]:
+    return lambda value: int(_in_units(value.nanos, unit))
+
+
+def _milliseconds(value: Duration) -> int:
+    return value.nanos // 10**6 if value.nanos >= 0 else -(-value.nanos // 10**6)
+
+
+def _itself(value: Value) -> Value:
+    return value
+
+
+TIMES: Final[tuple[Overload, ...]] = (
+    function("timestamp", "string_to_timestamp", ((STRING,), TIMESTAMP), to_timestamp),
+    function("timestamp", "int64_to_timestamp", ((INT,), TIMESTAMP), lambda seconds: _timestamp(seconds * _SECOND)),
+    function("timestamp", "timestamp_to_timestamp", ((TIMESTAMP,), TIMESTAMP), _itself),
+    function("duration", "string_to_duration", ((STRING,), DURATION), to_duration),
+    function("duration", "int64_to_duration", ((INT,), DURATION), _from_int),
+    function("duration", "duration_to_duration", ((DURATION,), DURATION), _itself),
+    function("string", "timestamp_to_string", ((TIMESTAMP,), STRING), timestamp_text),
+    function("string", "duration_to_string", ((DURATION,), STRING), duration_text),
+    function("int", "timestamp_to_int64", ((TIMESTAMP,), INT), lambda value: value.nanos // _SECOND),
+    function("int", "duration_to_int64", ((DURATION,), INT), lambda value: value.nanos),
+    function("_+_", "add_duration_duration", ((DURATION, DURATION), DURATION), _longer),
+    function(
+        "_+_", "add_duration_timestamp", ((DURATION, TIMESTAMP), TIMESTAMP), lambda one, other: _later(other, one)
+    ),
+    function("_+_", "add_timestamp_duration", ((TIMESTAMP, DURATION), TIMESTAMP), _later),
+    function("_-_", "subtract_duration_duration", ((DURATION, DURATION), DURATION), _less),
+    function("_-_", "subtract_timestamp_duration", ((TIMESTAMP, DURATION), TIMESTAMP), _earlier),
+    function("_-_", "subtract_timestamp_timestamp", ((TIMESTAMP, TIMESTAMP), DURATION), _between),
+    *_parts(),
+    *(member(name, f"duration_to_{word}", ((DURATION,), INT), _length(unit)) for name, word, unit in _LENGTHS),
+    member("getSeconds", "duration_to_seconds", ((DURATION,), INT), _length(_SECOND)),
+    member("getMilliseconds", "duration_to_milliseconds", ((DURATION,), INT), _milliseconds),
+)

@@ -1,0 +1,115 @@
+"""What Kubernetes has checked of a well-typed expression on top: literals that could only fail, and mixed literals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import re2
+
+from scheduler.cel.ast import Call, ListExpr, Literal, MapExpr, Node
+from scheduler.cel.checker import Checked
+from scheduler.cel.report import Issue, report
+from scheduler.cel.tree import children
+from scheduler.cel.types import Type
+from scheduler.cel.unify import shown
+from scheduler.cel.values import CompileError, EvalError
+
+_TAKES_ANYTHING: Final = "format"
+"""The function whose arguments are a list that may be mixed."""
+
+
+def validate(checked: Checked) -> None:
+    """Raises CompileError with all that is wrong."""
+    issues = [*_bad_literals(checked), *_mixed(checked)]
+    if issues:
+        raise CompileError(report(checked.source, issues))
+
+
+def _bad_literals(checked: Checked) -> Iterator[Issue]:
+    checks: dict[str, Callable[[Call, Literal], bool]] = {
+        "duration": lambda call, literal: _can_be_called(checked, call, literal),
+        "timestamp": lambda call, literal: _can_be_called(checked, call, literal),
+        "matches": lambda _call, literal: _is_pattern(literal),
+    }
+    for name, is_good in checks.items():
+        for node in _walk(checked.root):
+            if not isinstance(node, Call) or node.function != name or not node.args:
+                continue
+            first = node.args[0]
+            if isinstance(first, Literal) and not is_good(node, first):
+                yield Issue(first.at, f"invalid {name} argument")
+
+
+def _can_be_called(checked: Checked, call: Call, literal: Literal) -> bool:
+    try:
+        checked.calls[call][0].call(literal.value)
+    except EvalError:
+        return False
+    return True
+
+
+def _is_pattern(literal: Literal) -> bool:
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        re2.compile(literal.value, options)
+    except re2.error:
+        return False
+    return True
+
+
+def _mixed(checked: Checked) -> Iterator[Issue]:
+    """Lists first, then maps, as upstream goes."""
+    exempt = set(_exempt(checked.root))
+    nodes = [node for node in _walk(checked.root) if node not in exempt]
+    for node in nodes:
+        if isinstance(node, ListExpr):
+            yield from _mixed_list(checked, node)
+    for node in nodes:
+        if isinstance(node, MapExpr):
+            yield from _mixed_map(checked, node)
+
+
+def _mixed_list(checked: Checked, node: ListExpr) -> Iterator[Issue]:
+    types = [_held(checked, each, is_optional=index in node.optional) for index, each in enumerate(node.elements)]
+    for each, type_ in zip(node.elements, types):
+        if type_ != types[0]:
+            yield _mismatch(each, types[0], type_)
+            return
+
+
+def _mixed_map(checked: Checked, node: MapExpr) -> Iterator[Issue]:
+    keys = [checked.types[key] for key, _ in node.entries]
+    values = [
+        _held(checked, value, is_optional=index in node.optional) for index, (_, value) in enumerate(node.entries)
+    ]
+    for (key, value), key_type, value_type in zip(node.entries, keys, values):
+        if key_type != keys[0]:
+            yield _mismatch(key, keys[0], key_type)
+        if value_type != values[0]:
+            yield _mismatch(value, values[0], value_type)
+
+
+def _held(checked: Checked, node: Node, *, is_optional: bool) -> Type:
+    type_ = checked.types[node]
+    return type_.params[0] if is_optional and type_.params else type_
+
+
+def _mismatch(node: Node, expected: Type, found: Type) -> Issue:
+    return Issue(node.at, f"expected type '{shown(expected)}' but found '{shown(found)}'")
+
+
+def _exempt(root: Node) -> Iterator[Node]:
+    for node in _walk(root):
+        if isinstance(node, Call) and node.function == _TAKES_ANYTHING:
+            yield from _walk(node)
+
+
+def _walk(root: Node) -> Iterator[Node]:
+    """All nodes, each before those under it."""
+    pending = [root]
+    while pending:
+        node = pending.pop()
+        yield node
+        pending += reversed(children(node))

@@ -1,0 +1,233 @@
+"""Which nodes have devices for a demand, known for whole kinds of nodes and kept from pod to pod (architecture D2–D4).
+
+A demand's board remembers the last answer and looks only at nodes that changed since. A kind of nodes is searched once
+per demand; what takes long is put off: nodes not looked at yet are let through, and Verify looks at the chosen one.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, TypeAlias
+
+from scheduler.cache.devicenodes import DeviceNodes, NodeKind
+from scheduler.cache.deviceuse import DeviceUse
+from scheduler.core.clock import Clock
+from scheduler.core.nodeset import EMPTY, NodeSet
+from scheduler.core.resourceclaims import AllocationResult
+from scheduler.plugins.dra.demand import Demand
+from scheduler.plugins.dra.result import results
+from scheduler.plugins.dra.search import AllocationError, FailedOnNode, Order, Picked, Search
+from scheduler.plugins.dra.seats import Rules, Seats
+
+CANNOT_ALLOCATE: Final = "cannot allocate all claims"
+_BUDGET_S: Final = 0.001
+_FEW: Final = 16
+_BOARDS_MAX: Final = 1024
+_MEMO_MAX: Final = 4096
+
+
+class TimedOut(Exception):
+    """The search of one node took longer than filterTimeout."""
+
+
+class Verdict(NamedTuple):
+    """What a search found out about a kind of nodes. `refusal` is "" if the claims fit.
+
+    `failed` says that the refusal is no ordinary one, but ends the attempt. Claims have placeholders for names in it.
+    """
+
+    refusal: str
+    failed: bool
+    stamp: int
+    picked: tuple[Picked, ...] = ()
+
+
+@dataclass(slots=True)
+class Board:
+    """One demand. The three sets are disjoint, and what is in none of them was not looked at."""
+
+    position: int
+    shared_stamp: int
+    fit: NodeSet = EMPTY
+    refused: dict[str, NodeSet] = field(default_factory=dict)
+    failed: dict[str, NodeSet] = field(default_factory=dict)
+    kinds_left: bool = True
+
+
+Orders: TypeAlias = Callable[[Demand, Seats], Order]
+
+
+class Boards:
+    """Those of one profile. Single owner: the scheduling loop."""
+
+    def __init__(  # noqa: PLR0913 (what a search needs)
+        self,
+        on_nodes: DeviceNodes,
+        use: DeviceUse,
+        clock: Clock,
+        rules: Rules,
+        *,
+        filter_timeout_s: float = 0.0,
+        orders: Orders | None = None,
+        searched: Callable[[int], None] | None = None,
+    ) -> None:
+        """`orders` gives the order of candidates, None upstream's; `searched` hears the steps of each search."""
+        self._on_nodes = on_nodes
+        self._use = use
+        self._clock = clock
+        self._rules = rules
+        self._timeout_s = filter_timeout_s
+        self._orders = orders
+        self._searched = searched
+        self._boards: dict[Demand, Board] = {}
+
+    def look(self, demand: Demand, nodes: NodeSet, *, everything: bool = False) -> Board:
+        """The board as of now. `everything`: look at all of these nodes, however long it takes."""
+        on_nodes = self._on_nodes
+        on_nodes.catch_up()
+        board = self._boards.pop(demand, None)
+        changed = on_nodes.changed_since(board.position) if board is not None else None
+        if board is None or changed is None or board.shared_stamp != on_nodes.shared_stamp:
+            board = Board(on_nodes.position, on_nodes.shared_stamp)
+        else:
+            board.position = on_nodes.position
+            self._look_again(demand, board, set(changed))
+        self._boards[demand] = board
+        if len(self._boards) > _BOARDS_MAX:
+            del self._boards[next(iter(self._boards))]
+        if board.kinds_left:
+            self._look_at_kinds(demand, board, nodes, everything=everything)
+        return board
+
+    def verdict(self, demand: Demand, slot: int) -> Verdict:
+        """The exact answer for one node. Raises TimedOut."""
+        kind = self._on_nodes.kind(slot)
+        if kind is None:
+            return Verdict(CANNOT_ALLOCATE, failed=False, stamp=0)
+        known: Verdict | None = kind.memo.get(demand)
+        if known is None or known.stamp != kind.sight.stamp:
+            known = self._search(demand, kind, slot)
+        return known
+
+    def allocate(
+        self, demand: Demand, slot: int, *, node_name: str, names: Sequence[str], chance: random.Random
+    ) -> tuple[AllocationResult, ...] | Verdict:
+        """What the claims get on this node, or why they get nothing. Raises AllocationError, TimedOut."""
+        verdict = self.verdict(demand, slot)
+        kind = self._on_nodes.kind(slot)
+        if verdict.refusal or kind is None:
+            return verdict
+        seats = self._seats(slot)
+        picked: Sequence[Picked] | None = verdict.picked
+        if kind.sight.views:
+            picked = self._run(demand, seats)
+        if picked is None:
+            return Verdict(CANNOT_ALLOCATE, failed=False, stamp=0)
+        return results(demand, picked, seats, node_name=node_name, names=names, chance=chance)
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _look_again(self, demand: Demand, board: Board, slots: set[int]) -> None:
+        """At nodes that changed; a few at once, many as if they were new."""
+        for slot in slots:
+            self._forget(board, 1 << slot)
+        if len(slots) > _FEW:
+            board.kinds_left = True
+            return
+        for slot in slots:
+            if self._on_nodes.kind(slot) is not None:
+                try:
+                    self._note(board, self.verdict(demand, slot), 1 << slot)
+                except TimedOut:
+                    board.kinds_left = True
+
+    def _look_at_kinds(self, demand: Demand, board: Board, nodes: NodeSet, *, everything: bool) -> None:
+        until = self._clock.now() + _BUDGET_S
+        seen = board.fit
+        for some in (*board.refused.values(), *board.failed.values()):
+            seen |= some
+        board.kinds_left = False
+        for kind in self._on_nodes.kinds():
+            new = kind.nodes & ~seen
+            if not new:
+                continue
+            if not new & nodes:
+                board.kinds_left = True
+                continue
+            known: Verdict | None = kind.memo.get(demand)
+            if known is None or known.stamp != kind.sight.stamp:
+                if not everything and self._clock.now() > until:
+                    board.kinds_left = True
+                    continue
+                slot = (new & -new).bit_length() - 1
+                try:
+                    known = self._search(demand, kind, slot)
+                except TimedOut:
+                    board.kinds_left = True
+                    continue
+            self._note(board, known, new)
+
+    def _note(self, board: Board, verdict: Verdict, nodes: NodeSet) -> None:
+        if not verdict.refusal:
+            board.fit |= nodes
+        else:
+            into = board.failed if verdict.failed else board.refused
+            into[verdict.refusal] = into.get(verdict.refusal, EMPTY) | nodes
+
+    def _forget(self, board: Board, nodes: NodeSet) -> None:
+        board.fit &= ~nodes
+        for groups in (board.refused, board.failed):
+            for text, some in groups.items():
+                groups[text] = some & ~nodes
+
+    def _seats(self, slot: int) -> Seats:
+        return Seats(slot, self._on_nodes.pools(slot), self._use, rules=self._rules)
+
+    def _search(self, demand: Demand, kind: NodeKind, slot: int) -> Verdict:
+        stamp = kind.sight.stamp
+        try:
+            picked = self._run(demand, self._seats(slot))
+        except FailedOnNode as error:
+            verdict = Verdict(str(error), failed=False, stamp=stamp)
+        except AllocationError as error:
+            verdict = Verdict(str(error), failed=True, stamp=stamp)
+        else:
+            if picked is None:
+                verdict = Verdict(CANNOT_ALLOCATE, failed=False, stamp=stamp)
+            else:
+                verdict = Verdict("", failed=False, stamp=stamp, picked=tuple(picked))
+        if len(kind.memo) > _MEMO_MAX:
+            kind.memo.clear()
+        kind.memo[demand] = verdict
+        return verdict
+
+    def _run(self, demand: Demand, seats: Seats) -> list[Picked] | None:
+        interrupted = None
+        if self._timeout_s:
+            until = self._clock.now() + self._timeout_s
+
+            def interrupted() -> None:
+                if self._clock.now() > until:
+                    raise TimedOut
+
+        order = self._orders(demand, seats) if self._orders is not None else None
+        search = Search(demand, seats, placeholders(demand), order=order, interrupted=interrupted)
+        try:
+            return search.run()
+        finally:
+            if self._searched is not None:
+                self._searched(search.steps)
+
+
+def placeholders(demand: Demand) -> tuple[str, ...]:
+    """Stand for the claims' names in what is kept for claims of any name."""
+    return tuple(f"\0{c}\0" for c in range(len(demand.claims)))
+
+
+def named(text: str, names: Sequence[str]) -> str:
+    """The text with the names put in."""
+    for c, name in enumerate(names):
+        text = text.replace(f"\0{c}\0", name)
+    return text

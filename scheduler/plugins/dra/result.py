@@ -1,0 +1,114 @@
+"""What was picked, as the API wants it: results, configuration and node selector of each claim (docs/spec/dra.md §4.12)."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Iterable, Sequence
+
+from scheduler.cache.devicepools import Published
+from scheduler.core.placement import NODE_NAME_FIELD
+from scheduler.core.pod import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from scheduler.core.quantity import from_nano
+from scheduler.core.resourceclaims import (
+    AllocatedConfiguration,
+    AllocationResult,
+    DeviceAllocationResult,
+    DeviceRequestAllocationResult,
+)
+from scheduler.plugins.dra.demand import Ask, ClaimDemand, Demand
+from scheduler.plugins.dra.search import AllocationError, Picked
+from scheduler.plugins.dra.seats import Seats
+
+FROM_CLASS = "FromClass"
+FROM_CLAIM = "FromClaim"
+
+
+def results(
+    demand: Demand,
+    picked: Sequence[Picked],
+    seats: Seats,
+    *,
+    node_name: str,
+    names: Sequence[str],
+    chance: random.Random,
+) -> tuple[AllocationResult, ...]:
+    """One allocation per claim, in order. Raises AllocationError for a node selector that cannot be merged."""
+    out = []
+    for c, claim in enumerate(demand.claims):
+        mine = [each for each in picked if each.claim == c]
+        devices = tuple(_result(each, seats, chance) for each in mine)
+        try:
+            selector = node_selector([seats.devices[each.number] for each in mine], node_name)
+        except ValueError as error:
+            name = names[c].rpartition("/")[2]
+            raise AllocationError(f"create NodeSelector for claim {name}: {error}") from error
+        out.append(AllocationResult(DeviceAllocationResult(devices, configuration(claim, mine)), selector))
+    return tuple(out)
+
+
+def _result(picked: Picked, seats: Seats, chance: random.Random) -> DeviceRequestAllocationResult:
+    published, spec = seats.devices[picked.number], picked.ask.spec
+    device, binding = published.device, seats.rules.binding
+    amounts = picked.amounts
+    share = None if amounts is None else str(uuid.UUID(int=chance.getrandbits(128), version=4))
+    return DeviceRequestAllocationResult(
+        request=picked.ask.full_name,
+        driver=published.id.driver,
+        pool=published.id.pool,
+        device=published.id.device,
+        admin_access=True if spec.admin_access else None,
+        tolerations=spec.tolerations,
+        binding_conditions=device.binding_conditions if binding else (),
+        binding_failure_conditions=device.binding_failure_conditions if binding else (),
+        share_id=share,
+        consumed_capacity={name: from_nano(amount) for name, amount in amounts.items()} if amounts else None,
+    )
+
+
+def configuration(claim: ClaimDemand, picked: Iterable[Picked]) -> tuple[AllocatedConfiguration, ...]:
+    """Of each class once, for all requests that chose it; then the claim's own that concern what was chosen.
+
+    A configuration that names several requests comes once for each of them, as upstream's (§4.12).
+    """
+    alternative = {each.request: each.ask for each in picked}
+    chosen = [alternative.get(r, request.asks[0]) for r, request in enumerate(claim.requests)]
+    of_class: dict[str, list[Ask]] = {}
+    for ask in chosen:
+        of_class.setdefault(ask.spec.device_class_name, []).append(ask)
+    from_classes = (
+        AllocatedConfiguration(FROM_CLASS, tuple(ask.full_name for ask in asks), config.opaque)
+        for asks in of_class.values()
+        for config in (asks[0].device_class.spec.config if asks[0].device_class is not None else ())
+    )
+    from_claim = (
+        AllocatedConfiguration(FROM_CLAIM, config.requests, config.opaque)
+        for config in claim.spec.config
+        for concerned in (chosen if config.requests else (None,))
+        if concerned is None or not {concerned.request, concerned.full_name}.isdisjoint(config.requests)
+    )
+    return (*from_classes, *from_claim)
+
+
+def node_selector(devices: Sequence[Published], node_name: str) -> NodeSelector | None:
+    """Where the allocation can be used; None is anywhere. Raises ValueError for a selector of several terms."""
+    fields: dict[NodeSelectorRequirement, None] = {}
+    expressions: dict[NodeSelectorRequirement, None] = {}
+    for each in devices:
+        spec = each.slice.spec
+        own = spec.per_device_node_selection
+        name = each.device.node_name if own else spec.node_name
+        if name or each.device.binds_to_node:
+            here = NodeSelectorRequirement(NODE_NAME_FIELD, "In", (node_name,))
+            return NodeSelector((NodeSelectorTerm(match_fields=(here,)),))
+        selector = each.device.node_selector if own else spec.node_selector
+        if selector is None:
+            continue
+        if len(selector.node_selector_terms) != 1:
+            terms = len(selector.node_selector_terms)
+            raise ValueError(f"unsupported ResourceSlice.NodeSelector with {terms} terms")
+        fields.update(dict.fromkeys(selector.node_selector_terms[0].match_fields))
+        expressions.update(dict.fromkeys(selector.node_selector_terms[0].match_expressions))
+    if not fields and not expressions:
+        return None
+    return NodeSelector((NodeSelectorTerm(match_expressions=tuple(expressions), match_fields=tuple(fields)),))

@@ -1,0 +1,432 @@
+"""Finds devices of one node for all claims of a pod: depth first, the first full solution (docs/spec/dra.md §4.5–§4.7).
+
+What is found is what trying everything in order would find. What cannot lead anywhere is not tried: too few devices left
+for what is still asked, values that too few devices share, a device that differs in nothing from one that has failed in
+the same place, a state that has failed before. None of that is done while some candidate has a selector that fails,
+because whether the search comes to that device decides whether the pod fails.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, TypeAlias
+
+from scheduler.cache.devicepools import PoolState
+from scheduler.core.resourceclaims import RESULTS_MAX
+from scheduler.plugins.dra.bounds import Bounds
+from scheduler.plugins.dra.constraints import NOTHING_SEEN, Known
+from scheduler.plugins.dra.demand import Ask, Demand, too_many
+from scheduler.plugins.dra.seats import Seats
+
+_LOOK_EVERY: Final = 64
+
+
+class AllocationError(Exception):
+    """The claims, their classes or a selector are wrong: the attempt ends, whatever other nodes there are."""
+
+
+class FailedOnNode(Exception):
+    """Only this node is out."""
+
+
+class Picked(NamedTuple):
+    """One device for one request. `amounts` is what is taken of its capacities if it is shared, else None."""
+
+    claim: int
+    request: int
+    ask: Ask
+    number: int
+    amounts: dict[str, int] | None
+
+
+class _Outcome(enum.Enum):
+    DONE = enum.auto()
+    FAIL = enum.auto()
+    TOO_MANY = enum.auto()
+    """More results than a claim may have: an alternative that asks for fewer may do."""
+
+
+class _Position(NamedTuple):
+    claim: int = 0
+    request: int = 0
+    alternative: int = -1
+    taken: int = 0
+    start: int = 0
+
+
+class _Undo(NamedTuple):
+    picked: Picked
+    known: tuple[Known, ...]
+    drawn_in: int
+
+
+@dataclass(slots=True)
+class _Choice:
+    position: _Position
+    order: Sequence[int]
+    """Device numbers, or numbers of alternatives."""
+    ask: Ask | None
+    needed: int = 0
+    must: bool = False
+    at: int = 0
+    undo: _Undo | None = None
+    all_too_many: bool = True
+    tried: set[object] = field(default_factory=set)
+    state: object = None
+
+
+Order: TypeAlias = Callable[[int, Ask], Sequence[int]]
+"""(claim, ask) → the devices that it may have, in the order in which they are to be tried."""
+
+
+class Search:
+    """One node, once. `steps` counts how often a device was tried."""
+
+    def __init__(
+        self,
+        demand: Demand,
+        seats: Seats,
+        names: Sequence[str],
+        *,
+        order: Order | None = None,
+        interrupted: Callable[[], None] | None = None,
+    ) -> None:
+        """`names` are the claims' for messages; `interrupted` is called now and then and may raise."""
+        self.steps = 0
+        self._demand = demand
+        self._seats = seats
+        self._names = names
+        self._order = order
+        self._interrupted = interrupted
+        self._lists: dict[int, list[int]] = {}
+        self._orders: dict[tuple[int, int], Sequence[int]] = {}
+        self._allocating = [0] * len(demand.claims)
+        self._placed = 0
+        self._taking: dict[int, dict[str, int]] = {}
+        self._left: dict[int, dict[tuple[str, str], int]] = {}
+        self._known: list[tuple[Known, ...]] = [(NOTHING_SEEN,) * len(claim.constraints) for claim in demand.claims]
+        self._picked: list[Picked] = []
+        self._counts = [0] * len(demand.claims)
+        self._stack: list[_Choice] = []
+        self._failed_claim = 0
+        self._hopeless: dict[object, _Outcome] = {}
+        self._bounds: Bounds | None = None
+
+    def run(self) -> list[Picked] | None:
+        """In order of claims, requests and choice; None if the claims do not fit. Raises AllocationError, FailedOnNode."""
+        self._check()
+        has_faults = any(self._seats.selectable(ask).faults for _, _, ask in self._demand.asks)
+        if not has_faults:
+            self._bounds = Bounds(self._demand, self._seats)
+        if self._search():
+            return self._picked
+        if self._seats.has_invalid:
+            raise FailedOnNode("invalid resource pools were encountered")
+        return None
+
+    # -- before the search ---------------------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        """§4.4, in upstream's order."""
+        for c, claim in enumerate(self._demand.claims):
+            least = 0
+            for request in claim.requests:
+                if request.problem:
+                    raise AllocationError(request.problem.format(claim=self._names[c]))
+                least += min(self._needed_of(c, ask) for ask in request.asks)
+            text = too_many(self._names[c], least)
+            if text or claim.constraint_problem:
+                raise AllocationError(text or f"claim {self._names[c]}, {claim.constraint_problem}")
+
+    def _needed_of(self, c: int, ask: Ask) -> int:
+        about = f"claim {self._names[c]}, request {ask.own_name}"
+        if ask.problem:
+            raise AllocationError(about + ask.problem)
+        if not ask.is_all:
+            return ask.spec.count
+        bad = self._seats.first_incomplete
+        seats = self._seats
+        candidates = seats.selectable(ask)
+        limit = len(seats.devices)
+        if bad is not None:
+            limit = sum(len(view.devices) for view in seats.pools[: seats.pools.index(bad)])
+        fault = next((n for n in sorted(candidates.faults) if n < limit), None)
+        if fault is not None:
+            self._raise_fault(c, ask, fault)
+        if bad is not None:
+            what = "being updated" if bad.state is PoolState.INCOMPLETE else "invalid"
+            pool = f"{bad.key.driver}/{bad.key.name}"
+            raise AllocationError(f"{about}: asks for all devices, but resource pool {pool} is currently {what}")
+        found = [n for n in range(len(seats.devices)) if candidates.mask >> n & 1]
+        if seats.rules.consumable:
+            found = [n for n in found if seats.fits(ask, n, {})]
+        self._lists[id(ask)] = found
+        return len(found)
+
+    def _raise_fault(self, c: int, ask: Ask, number: int) -> None:
+        fault = self._seats.selectable(ask).faults[number]
+        if fault.of_class:
+            raise AllocationError(f"class {ask.spec.device_class_name}: selector #{fault.at}: {fault.text}")
+        raise AllocationError(f"claim {self._names[c]}: selector #{fault.at}: {fault.text}")
+
+    # -- the search ----------------------------------------------------------------------------------------------------
+
+    def _search(self) -> bool:
+        position: _Position | None = _Position()
+        while position is not None:
+            step = self._next(position)
+            if step is _Outcome.DONE:
+                return True
+            if isinstance(step, _Choice):
+                self._stack.append(step)
+                position = self._try(step)
+                if position is None:
+                    position = self._back_from(step)
+            else:
+                position = self._back(step)
+        return False
+
+    def _next(self, position: _Position) -> _Choice | _Outcome:
+        """The next thing to choose from here on."""
+        c, r, alternative, taken, start = position
+        claims = self._demand.claims
+        while c < len(claims):
+            self._failed_claim = c
+            requests = claims[c].requests
+            if r == len(requests):
+                c, r, alternative, taken, start = c + 1, 0, -1, 0, 0
+                continue
+            request = requests[r]
+            if request.is_list and alternative < 0:
+                return _Choice(_Position(c, r), range(len(request.asks)), None)
+            ask = request.asks[max(alternative, 0)]
+            everything = self._lists.get(id(ask)) if ask.is_all else None
+            if ask.is_all and not everything:
+                return _Outcome.FAIL
+            needed = len(everything) if everything is not None else ask.spec.count
+            if taken == needed:
+                r, alternative, taken, start = r + 1, -1, 0, 0
+                continue
+            if self._counts[c] + needed - taken > RESULTS_MAX:
+                return _Outcome.TOO_MANY
+            position = _Position(c, r, alternative, taken, start)
+            if everything is not None:
+                return _Choice(position, (everything[taken],), ask, needed, must=True)
+            return self._choice(position, ask, needed)
+        return _Outcome.DONE
+
+    def _choice(self, position: _Position, ask: Ask, needed: int) -> _Choice | _Outcome:
+        c, start = position.claim, position.start
+        order = self._order_of(c, ask)
+        if self._bounds is None:
+            return _Choice(position, order, ask, needed, at=start)
+        if not self._bounds.may_succeed(position, order, self._used_by_all(), self._known[c]):
+            return _Outcome.FAIL
+        placed = tuple(self._allocating) if self._demand.has_admin else self._placed
+        state = (position, placed, self._known[c], self._counts[c], self._taken_parts())
+        known = self._hopeless.get(state)
+        if known is not None:
+            return known
+        return _Choice(position, order, ask, needed, at=start, state=state)
+
+    def _order_of(self, c: int, ask: Ask) -> Sequence[int]:
+        key = (c, id(ask))
+        if key not in self._orders:
+            if self._order is not None and self._bounds is not None:
+                self._orders[key] = self._order(c, ask)
+            else:
+                mask = self._seats.selectable(ask).mask
+                self._orders[key] = [n for n in range(len(self._seats.devices)) if mask >> n & 1]
+        return self._orders[key]
+
+    def _taken_parts(self) -> tuple[tuple[int, tuple[tuple[str, int], ...]], ...]:
+        if not self._taking:
+            return ()
+        return tuple((number, tuple(sorted(parts.items()))) for number, parts in sorted(self._taking.items()))
+
+    def _used_by_all(self) -> int:
+        return self._seats.used | self._placed
+
+    def _try(self, choice: _Choice) -> _Position | None:
+        """The next alternative of a choice that can be had; where to go on then. None if there is none left."""
+        c, r, alternative, taken, _ = choice.position
+        if choice.ask is None:
+            if choice.at >= len(choice.order):
+                return None
+            choice.at += 1
+            return _Position(c, r, choice.at - 1)
+        while choice.at < len(choice.order):
+            number = choice.order[choice.at]
+            choice.at += 1
+            undo = self._take(choice, number)
+            if undo is not None:
+                choice.undo = undo
+                start = 0 if choice.must else choice.at
+                return _Position(c, r, alternative, taken + 1, start)
+        return None
+
+    def _back_from(self, choice: _Choice) -> _Position | None:
+        """Nothing of this choice could be had."""
+        self._stack.pop()
+        self._failed_claim = choice.position.claim
+        failure = _Outcome.FAIL
+        if choice.state is not None:
+            self._hopeless[choice.state] = failure
+        return self._back(failure)
+
+    def _back(self, failure: _Outcome) -> _Position | None:
+        """Undo until something else can be chosen; None at the end."""
+        while self._stack:
+            choice = self._stack[-1]
+            if choice.position.claim < self._failed_claim:
+                failure = _Outcome.FAIL
+            self._failed_claim = choice.position.claim
+            if choice.undo is not None:
+                self._give_back(choice.undo)
+                choice.undo = None
+            if choice.ask is None:
+                choice.all_too_many = choice.all_too_many and failure is _Outcome.TOO_MANY
+                position = self._try(choice)
+                if position is not None:
+                    return position
+                failure = _Outcome.TOO_MANY if choice.all_too_many else _Outcome.FAIL
+            elif choice.must:
+                failure = _Outcome.FAIL
+            elif failure is not _Outcome.TOO_MANY:
+                position = self._try(choice)
+                if position is not None:
+                    return position
+            if choice.state is not None:
+                self._hopeless[choice.state] = failure
+            self._stack.pop()
+        return None
+
+    # -- one device ----------------------------------------------------------------------------------------------------
+
+    def _take(self, choice: _Choice, number: int) -> _Undo | None:
+        """Everything that §4.6 and §4.7 ask of one device; booked only when all of it has passed."""
+        self.steps += 1
+        if self._interrupted is not None and self.steps % _LOOK_EVERY == 0:
+            self._interrupted()
+        ask, seats = choice.ask, self._seats
+        assert ask is not None
+        c = choice.position.claim
+        shared = bool(seats.shared >> number & 1)
+        if not self._is_free(ask, c, number, shared=shared, must=choice.must):
+            return None
+        if number in seats.selectable(ask).faults:
+            self._raise_fault(c, ask, number)
+        taking = self._taking.get(number, {})
+        if self._bounds is not None and not choice.must:
+            parts = (tuple(sorted(seats.consumed(number).items())), tuple(sorted(taking.items()))) if shared else ()
+            twin = (self._bounds.twin(number), self._placed >> number & 1, parts)
+            if twin in choice.tried:
+                return None
+            choice.tried.add(twin)
+        if seats.rules.consumable and not choice.must and not seats.fits(ask, number, taking):
+            return None
+        if not seats.may_draw(number):
+            return None
+        draws = not (shared and (number in self._taking or seats.has_shares(number)))
+        if draws and not self._has_counters_for(number):
+            return None
+        if not seats.is_tolerated(ask, number):
+            return None
+        known = self._constrained(choice, number)
+        if known is None or (seats.rules.consumable and choice.must and not seats.fits(ask, number, taking)):
+            return None
+        return self._book(choice, number, known, shared=shared, draws=draws)
+
+    def _is_free(self, ask: Ask, c: int, number: int, *, shared: bool, must: bool) -> bool:
+        if ask.is_admin:
+            return not self._allocating[c] >> number & 1
+        if must and shared:
+            return True
+        return not self._used_by_all() >> number & 1
+
+    def _has_counters_for(self, number: int) -> bool:
+        """After adding it every counter of the pool must be in the clear (§4.8)."""
+        device = self._seats.devices[number].device
+        if not device.consumes_counters:
+            return True
+        pool = self._seats.pool_of[number]
+        left = self._left.get(pool)
+        if left is None:
+            left = self._left[pool] = self._seats.left_in(pool)
+        wanted: dict[tuple[str, str], int] = {}
+        for each in device.consumes_counters:
+            for counter, amount in each.counters.items():
+                wanted[each.counter_set, counter] = wanted.get((each.counter_set, counter), 0) + amount.value.nano
+        return all(amount >= wanted.get(counter, 0) for counter, amount in left.items())
+
+    def _constrained(self, choice: _Choice, number: int) -> tuple[Known, ...] | None:
+        c = choice.position.claim
+        claim, ask = self._demand.claims[c], choice.ask
+        assert ask is not None
+        known = self._known[c]
+        for at, constraint in enumerate(claim.constraints):
+            if not constraint.concerns(ask.request, ask.full_name):
+                continue
+            now = constraint.add(known[at], self._seats.kind(number))
+            if now is None:
+                if choice.must:
+                    raise AllocationError(
+                        f"claim {self._names[c]}, request {ask.own_name}: cannot add device "
+                        f"{self._seats.devices[number].id} because a claim constraint would not be satisfied"
+                    )
+                return None
+            known = (*known[:at], now, *known[at + 1 :])
+        return known
+
+    def _book(self, choice: _Choice, number: int, known: tuple[Known, ...], *, shared: bool, draws: bool) -> _Undo:
+        c, r = choice.position.claim, choice.position.request
+        ask = choice.ask
+        assert ask is not None
+        amounts = None
+        if shared:
+            amounts = self._seats.amounts(ask, number) or {}
+            taking = self._taking.setdefault(number, {})
+            for name, amount in amounts.items():
+                taking[name] = taking.get(name, 0) + amount
+        else:
+            self._allocating[c] |= 1 << number
+            self._placed |= 1 << number
+        drawn_in = self._seats.pool_of[number] if draws else -1
+        if drawn_in >= 0:
+            self._draw(number, drawn_in, -1)
+        picked = Picked(c, r, ask, number, amounts)
+        undo = _Undo(picked, self._known[c], drawn_in)
+        self._known[c] = known
+        self._picked.append(picked)
+        self._counts[c] += 1
+        return undo
+
+    def _give_back(self, undo: _Undo) -> None:
+        c, _, _, number, amounts = self._picked.pop()
+        self._counts[c] -= 1
+        self._known[c] = undo.known
+        if undo.drawn_in >= 0:
+            self._draw(number, undo.drawn_in, 1)
+        if amounts is None:
+            self._allocating[c] &= ~(1 << number)
+            self._placed = 0
+            for mask in self._allocating:
+                self._placed |= mask
+            return
+        if not any(each.number == number and each.amounts is not None for each in self._picked):
+            del self._taking[number]
+            return
+        taking = self._taking[number]
+        for name, amount in amounts.items():
+            taking[name] -= amount
+
+    def _draw(self, number: int, pool: int, sign: int) -> None:
+        device = self._seats.devices[number].device
+        if not device.consumes_counters:
+            return
+        left = self._left[pool]
+        for each in device.consumes_counters:
+            for counter, amount in each.counters.items():
+                left[each.counter_set, counter] += sign * amount.value.nano

@@ -1,0 +1,192 @@
+"""The devices of one node, numbered in the order in which they are tried, for the search to count with bits.
+
+Bit *i* of every mask here is device *i*. Source: docs/spec/dra.md §4.3, §4.6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final, TypeAlias
+
+from scheduler.cache.devicekinds import DeviceKind
+from scheduler.cache.devicenodes import usable
+from scheduler.cache.devicepools import PoolState, PoolView, Published
+from scheduler.cache.deviceuse import DeviceUse
+from scheduler.core.devicegates import BINDING_CONDITIONS, CLAIM_DEVICE_STATUS, CONSUMABLE, PARTITIONABLE, TAINTS
+from scheduler.core.devices import Device, DeviceTaint
+from scheduler.core.resourceclaims import DeviceToleration
+from scheduler.plugins.dra.consumption import consumption
+from scheduler.plugins.dra.demand import Ask
+from scheduler.plugins.dra.selecting import Fault
+
+Mask: TypeAlias = int
+_HARD_EFFECTS: Final = frozenset({"NoSchedule", "NoExecute"})
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Which of the allocator's rules are in force: kube-scheduler's feature gates."""
+
+    partitionable: bool = True
+    taints: bool = True
+    binding: bool = True
+    consumable: bool = True
+
+    @classmethod
+    def of(cls, gates: frozenset[str]) -> Rules:
+        """Binding conditions need the device status as well."""
+        return cls(
+            partitionable=PARTITIONABLE in gates,
+            taints=TAINTS in gates,
+            binding=gates >= {BINDING_CONDITIONS, CLAIM_DEVICE_STATUS},
+            consumable=CONSUMABLE in gates,
+        )
+
+
+@dataclass(slots=True)
+class Candidates:
+    """What of a node's devices one ask may have. `mask` holds those with a fault, too: the search must come to them."""
+
+    mask: Mask = 0
+    faults: dict[int, Fault] = field(default_factory=dict)
+
+
+class Seats:
+    """One node for one search."""
+
+    def __init__(self, slot: int, pools: Sequence[PoolView], use: DeviceUse, *, rules: Rules) -> None:
+        self.slot = slot
+        self.pools = pools
+        self.rules = rules
+        self._use = use
+        self.devices: list[Published] = []
+        self.pool_of: list[int] = []
+        for number, view in enumerate(pools):
+            self.devices.extend(view.devices)
+            self.pool_of.extend([number] * len(view.devices))
+        self._candidates: dict[int, Candidates] = {}
+        self._amounts: dict[tuple[int, int], dict[str, int] | None] = {}
+
+    @property
+    def first_incomplete(self) -> PoolView | None:
+        """In the order of the pools, as texts name it: the first that is not good (§4.4)."""
+        return next((view for view in self.pools if view.state is not PoolState.GOOD), None)
+
+    @property
+    def has_invalid(self) -> bool:
+        """Whether some pool contradicts itself."""
+        return any(view.state is PoolState.INVALID for view in self.pools)
+
+    @cached_property
+    def used(self) -> Mask:
+        """Devices that somebody has as a whole."""
+        out = 0
+        for number, each in enumerate(self.devices):
+            if self._use.is_exclusive(each.id):
+                out |= 1 << number
+        return out
+
+    @cached_property
+    def shared(self) -> Mask:
+        """Devices that several may use at once."""
+        if not self.rules.consumable:
+            return 0
+        return sum(1 << n for n, each in enumerate(self.devices) if each.device.allow_multiple_allocations)
+
+    def kind(self, number: int) -> DeviceKind:
+        """The kind of a device."""
+        return self.devices[number].kind
+
+    def consumed(self, number: int) -> dict[str, int]:
+        """What others take of its capacities."""
+        return dict(self._use.consumed(self.devices[number].id))
+
+    def has_shares(self, number: int) -> bool:
+        """Whether anybody has a part of it."""
+        return bool(self._use.shares(self.devices[number].id))
+
+    # -- what an ask may have ------------------------------------------------------------------------------------------
+
+    def selectable(self, ask: Ask) -> Candidates:
+        """What class, selectors, binding conditions and the node itself let through (§4.6 step 4)."""
+        known = self._candidates.get(id(ask))
+        if known is None:
+            known = self._candidates[id(ask)] = self._select(ask)
+        return known
+
+    def _select(self, ask: Ask) -> Candidates:
+        out = Candidates()
+        assert ask.selectors is not None
+        verdicts: dict[DeviceKind, bool | Fault] = {}
+        for number, each in enumerate(self.devices):
+            if (not self.rules.binding and each.device.binding_conditions) or not usable(each, self.slot):
+                continue
+            verdict = verdicts.get(each.kind)
+            if verdict is None:
+                verdict = verdicts[each.kind] = ask.selectors.of(each.kind)
+            if verdict is False:
+                continue
+            out.mask |= 1 << number
+            if isinstance(verdict, Fault):
+                out.faults[number] = verdict
+        return out
+
+    def is_tolerated(self, ask: Ask, number: int) -> bool:
+        """Every hard taint of the device is; admin access is no exemption (§4.7)."""
+        taints = self.devices[number].device.taints
+        if not taints or not self.rules.taints:
+            return True
+        return all(
+            taint.effect not in _HARD_EFFECTS or any(tolerates(t, taint) for t in ask.spec.tolerations)
+            for taint in taints
+        )
+
+    def may_draw(self, number: int) -> bool:
+        """Without the rules of partitions, a device that draws on counters cannot be had."""
+        return self.rules.partitionable or not self.devices[number].device.consumes_counters
+
+    def amounts(self, ask: Ask, number: int) -> dict[str, int] | None:
+        """What the ask takes of the device's capacities; None if the device does not offer it (§4.9)."""
+        key = (id(ask), number)
+        if key not in self._amounts:
+            self._amounts[key] = consumption(ask.spec, self.devices[number].device)
+        return self._amounts[key]
+
+    def fits(self, ask: Ask, number: int, taking: dict[str, int]) -> bool:
+        """Whether the ask's amounts are left, when `taking` is about to be taken as well."""
+        amounts = self.amounts(ask, number)
+        if amounts is None:
+            return False
+        device: Device = self.devices[number].device
+        gone = self._use.consumed(self.devices[number].id)
+        return all(
+            gone.get(name, 0) + taking.get(name, 0) + amount <= device.capacity[name].value.nano
+            for name, amount in amounts.items()
+        )
+
+    # -- counters ------------------------------------------------------------------------------------------------------
+
+    def left_in(self, pool: int) -> dict[tuple[str, str], int]:
+        """(set, counter) → what the devices in use leave of it; may be negative (§4.8)."""
+        view = self.pools[pool]
+        left = {(name, each): amount for name, counters in view.counters.items() for each, amount in counters.items()}
+        for each in (*view.devices, *view.elsewhere):
+            if each.device.consumes_counters and self._use.is_used(each.id):
+                for consumption_ in each.device.consumes_counters:
+                    for counter, amount in consumption_.counters.items():
+                        if (consumption_.counter_set, counter) in left:
+                            left[consumption_.counter_set, counter] -= amount.value.nano
+        return left
+
+
+def tolerates(toleration: DeviceToleration, taint: DeviceTaint) -> bool:
+    """§4.7."""
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    if toleration.operator == "Exists":
+        return True
+    return toleration.operator in {"", "Equal"} and toleration.value == taint.value

@@ -1,0 +1,52 @@
+"""Claims as the contract tests write them."""
+
+from typing import Any
+
+from tests.contract.conftest import Answer, Api, Object
+
+GROUP = "resource.k8s.io/v1"
+USER: Object = {"resource": "pods", "name": "p", "uid": "u1"}
+RESULT: Object = {"request": "a", "driver": "d.x", "pool": "p", "device": "d1"}
+STATUS: Object = {"driver": "d.x", "pool": "p", "device": "d1"}
+NO_REQUEST = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"
+ADMIN = (
+    "Forbidden: admin access to devices requires the `resource.kubernetes.io/admin-access: true` label on the "
+    "containing namespace"
+)
+
+
+def allocation(**change: Any) -> Object:
+    return {"devices": {"results": [RESULT | change]}}
+
+
+def exactly(**change: Any) -> Object:
+    return {"requests": [{"name": "a", "exactly": {"deviceClassName": "x"} | change}]}
+
+
+def first(*options: Object) -> Object:
+    return {"requests": [{"name": "a", "firstAvailable": list(options)}]}
+
+
+async def post(api: Api, devices: Object, name: str = "a") -> Answer:
+    return await api(
+        "POST", api.at(GROUP, "resourceclaims"), {"metadata": {"name": name}, "spec": {"devices": devices}}
+    )
+
+
+async def a_claim(api: Api) -> str:
+    """Its path: request `a`, and `f` with one option `s`."""
+    requests = [*exactly()["requests"], {"name": "f", "firstAvailable": [{"name": "s", "deviceClassName": "x"}]}]
+    assert (await post(api, {"requests": requests})).status == 201
+    return f"{api.at(GROUP, 'resourceclaims')}/a"
+
+
+async def write(api: Api, path: str, **status: Any) -> Answer:
+    return await api.merge(f"{path}/status", {"status": status})
+
+
+async def kept(api: Api, path: str, **status: Any) -> Object:
+    """The status after a write that must not be refused."""
+    answer = await write(api, path, **status)
+    assert answer.status == 200, answer.body
+    found: Object = answer.body["status"]
+    return found

@@ -1,0 +1,448 @@
+"""Claims for devices, their templates and the pods that name them: defaults, what is refused, what may change."""
+
+import pytest
+
+from tests.contract.claims import ADMIN, GROUP, NO_REQUEST, a_claim, allocation, exactly, first, kept, post, write
+from tests.contract.conftest import Answer, Api, Object, pod, problems
+from tests.contract.words import IDENTIFIER, KEY, LABEL, REQUIRED, SUBDOMAIN, Row
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        pytest.param({}, {"requests": None}, id="nothing asked for"),
+        pytest.param(exactly(), exactly(allocationMode="ExactCount", count=1), id="one of a class"),
+        pytest.param(exactly(count=0), exactly(allocationMode="ExactCount", count=1), id="none is one"),
+        pytest.param(exactly(allocationMode="All"), exactly(allocationMode="All"), id="all have no count"),
+        pytest.param(
+            exactly(tolerations=[{"key": "k", "value": "v"}, {"operator": "Exists"}], adminAccess=False),
+            exactly(
+                allocationMode="ExactCount",
+                count=1,
+                tolerations=[{"key": "k", "operator": "Equal", "value": "v"}, {"operator": "Exists"}],
+                adminAccess=False,
+            ),
+            id="tolerations are Equal",
+        ),
+        pytest.param(
+            first({"name": "s", "deviceClassName": "x", "tolerations": [{"key": "k"}]}),
+            first(
+                {
+                    "name": "s",
+                    "deviceClassName": "x",
+                    "allocationMode": "ExactCount",
+                    "count": 1,
+                    "tolerations": [{"key": "k", "operator": "Equal"}],
+                }
+            ),
+            id="each option",
+        ),
+        pytest.param(
+            exactly(allocationMode="All", capacity={"requests": {"mem": "1Gi"}})
+            | {"constraints": [{"matchAttribute": "a.b/c"}, {"distinctAttribute": "a.b/c", "requests": ["a"]}]}
+            | {"config": [{"opaque": {"driver": "d.x", "parameters": {"a": {"b": [1]}}}}]},
+            exactly(allocationMode="All", capacity={"requests": {"mem": "1Gi"}})
+            | {"constraints": [{"matchAttribute": "a.b/c"}, {"distinctAttribute": "a.b/c", "requests": ["a"]}]}
+            | {"config": [{"opaque": {"driver": "d.x", "parameters": {"a": {"b": [1]}}}}]},
+            id="the rest as it is",
+        ),
+    ],
+)
+async def test_a_new_claim(api: Api, given: Object, expected: Object) -> None:
+    """Defaults are filled in; it has no status and no generation, whatever it says."""
+    body: Object = {"metadata": {"name": "a"}, "spec": {"devices": given}, "status": {"allocation": allocation()}}
+    created = await api("POST", api.at(GROUP, "resourceclaims"), body)
+    assert (created.status, created.body["spec"], created.body["status"]) == (201, {"devices": expected}, {})
+    assert "generation" not in created.metadata
+    template = {"metadata": {"name": "a"}, "spec": {"metadata": {"labels": {"a": "b"}}, "spec": {"devices": given}}}
+    made = await api("POST", api.at(GROUP, "resourceclaimtemplates"), template)
+    assert made.body["spec"] == {"metadata": {"labels": {"a": "b"}}, "spec": {"devices": expected}}
+    assert "status" not in made.body
+
+
+ONE: Object = exactly()
+CLAIMS = [
+    pytest.param(
+        {"requests": [{"name": "A_", "exactly": {"deviceClassName": "x"}}]},
+        [("requests[0].name", f'Invalid value: "A_": {LABEL}')],
+        id="a request's name",
+    ),
+    pytest.param(
+        {"requests": [{"name": "a"}]},
+        [("requests[0]", "Required value: exactly one of `exactly` or `firstAvailable` is required")],
+        id="neither one thing nor several",
+    ),
+    pytest.param(
+        {"requests": [ONE["requests"][0] | {"firstAvailable": [{"name": "s", "deviceClassName": "x"}]}]},
+        [
+            (
+                "requests[0]",
+                "Invalid value: null: exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set",
+            )
+        ],
+        id="one thing and several",
+    ),
+    pytest.param(exactly(deviceClassName=""), [("requests[0].exactly.deviceClassName", REQUIRED)], id="no class"),
+    pytest.param(
+        exactly(deviceClassName="A_"),
+        [("requests[0].exactly.deviceClassName", f'Invalid value: "A_": {SUBDOMAIN}')],
+        id="a class that cannot be",
+    ),
+    pytest.param(
+        exactly(allocationMode="X"),
+        [("requests[0].exactly.allocationMode", 'Unsupported value: "X": supported values: "All", "ExactCount"')],
+        id="a mode that is none",
+    ),
+    pytest.param(
+        exactly(allocationMode="All", count=2),
+        [("requests[0].exactly.count", "Invalid value: 2: must not be specified when allocationMode is 'All'")],
+        id="all two",
+    ),
+    pytest.param(
+        exactly(deviceClassName="", count=-1),
+        [
+            ("requests[0].exactly.deviceClassName", REQUIRED),
+            ("requests[0].exactly.count", "Invalid value: -1: must be greater than zero"),
+        ],
+        id="two things at once",
+    ),
+    pytest.param(
+        {"requests": ONE["requests"] * 2}, [("requests[1]", 'Duplicate value: "a"')], id="two requests of one name"
+    ),
+    pytest.param(
+        {"requests": ONE["requests"] * 33},
+        [("requests", "Too many: 33: must have at most 32 items")],
+        id="too many requests",
+    ),
+    pytest.param(
+        first(*[{"name": "s", "deviceClassName": "x"}] * 9),
+        [("requests[0].firstAvailable", "Too many: 9: must have at most 8 items")],
+        id="too many options",
+    ),
+    pytest.param(
+        first({"name": "s", "deviceClassName": "x"}, {"name": "s"}),
+        [
+            ("requests[0].firstAvailable[1].deviceClassName", REQUIRED),
+            ("requests[0].firstAvailable[1]", 'Duplicate value: "s"'),
+        ],
+        id="two options of one name, and one without a class",
+    ),
+    pytest.param(exactly(selectors=[{}]), [("requests[0].exactly.selectors[0].cel", REQUIRED)], id="an empty selector"),
+    pytest.param(
+        exactly(selectors=[{"cel": {"expression": "true" + " " * 10240}}]),
+        [("requests[0].exactly.selectors[0].cel.expression", "Too long: may not be more than 10240 bytes")],
+        id="a selector without end",
+    ),
+    pytest.param(
+        exactly(selectors=[{"cel": {"expression": "true"}}] * 33),
+        [("requests[0].exactly.selectors", "Too many: 33: must have at most 32 items")],
+        id="too many selectors",
+    ),
+    pytest.param(
+        exactly(tolerations=[{"key": "A B", "operator": "Exists", "value": "v", "effect": "X"}, {"operator": "X"}]),
+        [
+            ("requests[0].exactly.tolerations[0].key", f'Invalid value: "A B": {KEY}'),
+            ("requests[0].exactly.tolerations[0].value", 'Invalid value: "v": must be empty for operator `Exists`'),
+            (
+                "requests[0].exactly.tolerations[0].effect",
+                'Unsupported value: "X": supported values: "NoExecute", "NoSchedule", "None"',
+            ),
+            (
+                "requests[0].exactly.tolerations[1].operator",
+                'Unsupported value: "X": supported values: "Equal", "Exists"',
+            ),
+        ],
+        id="tolerations",
+    ),
+    pytest.param(
+        ONE
+        | {"constraints": [{}, {"matchAttribute": "c"}, {"distinctAttribute": "a.b/c-d", "requests": ["z", "a/b/c"]}]},
+        [
+            (
+                "constraints[0]",
+                (
+                    'Required value: exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple '
+                    "fields are set"
+                ),
+            ),
+            (
+                "constraints[1].matchAttribute",
+                'Invalid value: "c": a fully qualified name must be a domain and a name separated by a slash',
+            ),
+            ("constraints[2].requests[0]", f'Invalid value: "z": {NO_REQUEST}'),
+            ("constraints[2].requests[1]", f'Invalid value: "a/b/c": {NO_REQUEST}'),
+            ("constraints[2].distinctAttribute", f'Invalid value: "c-d": {IDENTIFIER}'),
+        ],
+        id="constraints",
+    ),
+    pytest.param(
+        ONE | {"constraints": [{"matchAttribute": "a.b/c"}] * 33},
+        [("constraints", "Too many: 33: must have at most 32 items")],
+        id="too many constraints",
+    ),
+    pytest.param(
+        ONE
+        | {
+            "config": [
+                {},
+                {"opaque": {"driver": ""}},
+                {"opaque": {"driver": "d.x", "parameters": "s"}, "requests": ["a", "a"]},
+            ]
+        },
+        [
+            ("config[0].opaque", REQUIRED),
+            ("config[1].opaque.driver", REQUIRED),
+            ("config[1].opaque.parameters", REQUIRED),
+            ("config[2].requests[1]", 'Duplicate value: "a"'),
+            ("config[2].opaque.parameters", 'Invalid value: "<value omitted>": must be a valid JSON object'),
+        ],
+        id="configurations",
+    ),
+    pytest.param(
+        {"config": [{"opaque": {"driver": "d.x", "parameters": {}}}] * 33},
+        [("config", "Too many: 33: must have at most 32 items")],
+        id="too many configurations",
+    ),
+]
+
+
+@pytest.mark.parametrize(("given", "expected"), CLAIMS)
+async def test_claims_that_cannot_be(api: Api, given: Object, expected: list[Row]) -> None:
+    """422 that names every field; a template says the same of its own claim."""
+    assert problems(await post(api, given)) == [(f"spec.devices.{field}", why) for field, why in expected]
+    template: Object = {"metadata": {"name": "a"}, "spec": {"spec": {"devices": given}}}
+    answer = await api("POST", api.at(GROUP, "resourceclaimtemplates"), template)
+    assert problems(answer) == [(f"spec.spec.devices.{field}", why) for field, why in expected]
+
+
+async def test_amounts_that_are_none(api: Api) -> None:
+    """400, for they cannot be read."""
+    answer = await post(api, exactly(capacity={"requests": {"mem": "x"}}))
+    assert (answer.status, answer.body["reason"]) == (400, "BadRequest")
+
+
+async def test_admin_access_needs_its_namespace(api: Api) -> None:
+    """Without the label neither claim nor template nor allocation; with it all of them."""
+    template: Object = {"metadata": {"name": "a"}, "spec": {"spec": {"devices": exactly(adminAccess=True)}}}
+    refused = [("spec.devices.requests[0].adminAccess", ADMIN)]
+    assert problems(await post(api, exactly(adminAccess=True))) == refused
+    assert problems(await api("POST", api.at(GROUP, "resourceclaimtemplates"), template)) == refused
+    path = await a_claim(api)
+    answer = await write(api, path, allocation=allocation(adminAccess=True))
+    assert problems(answer) == [("status.allocation.devices.results[0].adminAccess", ADMIN)]
+    label = {"resource.kubernetes.io/admin-access": "true"}
+    assert (await api.merge(f"/api/v1/namespaces/{api.ns}", {"metadata": {"labels": label}})).status == 200
+    assert (await post(api, exactly(adminAccess=True), "b")).status == 201
+    assert (await api("POST", api.at(GROUP, "resourceclaimtemplates"), template)).status == 201
+    assert await kept(api, path, allocation=allocation(adminAccess=True)) == {
+        "allocation": allocation(adminAccess=True)
+    }
+
+
+async def test_a_claim_asks_for_the_same_for_ever(api: Api) -> None:
+    """Labels may change; the spec not, and saying it again without its defaults is no change."""
+    path = await a_claim(api)
+    before = await api("GET", path)
+    assert (await api.merge(path, {"metadata": {"labels": {"a": "b"}}})).metadata["labels"] == {"a": "b"}
+    ((field, why),) = problems(await api.merge(path, {"spec": {"devices": {"requests": []}}}))
+    assert (field, why[:15], why[-20:]) == ("spec", "Invalid value: ", ": field is immutable")
+    bare: Object = {"name": "f", "firstAvailable": [{"name": "s", "deviceClassName": "x"}]}
+    same = {"metadata": {"name": "a"}, "spec": {"devices": {"requests": [*exactly()["requests"], bare]}}}
+    assert (await api("PUT", path, same)).body["spec"] == before.body["spec"]
+    templates = api.at(GROUP, "resourceclaimtemplates")
+    await api("POST", templates, {"metadata": {"name": "t"}, "spec": {"spec": {"devices": exactly()}}})
+    ((field, why),) = problems(await api.merge(f"{templates}/t", {"spec": {"spec": {"devices": {"requests": []}}}}))
+    assert (field, why[-20:]) == ("spec", ": field is immutable")
+
+
+async def test_what_is_deleted_is_answered_whole(api: Api) -> None:
+    """The last state, at the resourceVersion of the deletion."""
+    path = await a_claim(api)
+    before = await api("GET", path)
+    gone = await api("DELETE", path)
+    assert (gone.status, gone.body["kind"], gone.body["spec"]) == (200, "ResourceClaim", before.body["spec"])
+    assert gone.rv > before.rv
+    assert (await api("GET", path)).status == 404
+
+
+# -- pods ----------------------------------------------------------------------------------------------------------
+
+C: Object = {"name": "x", "resourceClaimName": "c"}
+EXTENDED = "status.extendedResourceClaimStatus"
+
+
+def with_claims(*claims: Object, used: list[Object] | None = None) -> Object:
+    container: Object = {"name": "c", "image": "x", "resources": {"claims": used} if used else {}}
+    return pod("a", resourceClaims=list(claims), containers=[container])
+
+
+async def test_a_pod_with_claims(api: Api) -> None:
+    """The names are kept as they are, and for ever."""
+    claims = [C, {"name": "y", "resourceClaimTemplateName": "t"}]
+    used = [{"name": "x"}, {"name": "y", "request": "r"}]
+    created = await api("POST", api.pods, with_claims(*claims, used=used))
+    assert created.body["spec"]["resourceClaims"] == claims
+    assert created.body["spec"]["containers"][0]["resources"] == {"claims": used}
+    assert "resourceClaimStatuses" not in created.body["status"]
+    ((field, why),) = problems(
+        await api.merge(f"{api.pods}/a", {"spec": {"resourceClaims": [*claims, C | {"name": "z"}]}})
+    )
+    assert (field, why[:54]) == ("spec", "Forbidden: pod updates may not change fields other tha")
+
+
+@pytest.mark.parametrize(
+    ("manifest", "expected"),
+    [
+        pytest.param(with_claims({"resourceClaimName": "c"}), [("resourceClaims[0].name", REQUIRED)], id="no name"),
+        pytest.param(with_claims(C, C), [("resourceClaims[1].name", 'Duplicate value: "x"')], id="one name twice"),
+        pytest.param(
+            with_claims(C | {"name": "X_"}), [("resourceClaims[0].name", f'Invalid value: "X_": {LABEL}')], id="a name"
+        ),
+        pytest.param(
+            with_claims(C | {"resourceClaimTemplateName": "t"}),
+            [
+                (
+                    "resourceClaims[0]",
+                    (
+                        'Invalid value: {"Name":"x","ResourceClaimName":"c","ResourceClaimTemplateName":"t"}: at most one of '
+                        "`resourceClaimName` or `resourceClaimTemplateName` may be specified"
+                    ),
+                )
+            ],
+            id="a claim and a template",
+        ),
+        pytest.param(
+            with_claims({"name": "x"}),
+            [
+                (
+                    "resourceClaims[0]",
+                    (
+                        'Invalid value: {"Name":"x","ResourceClaimName":null,"ResourceClaimTemplateName":null}: must specify '
+                        "one of: `resourceClaimName`, `resourceClaimTemplateName`"
+                    ),
+                )
+            ],
+            id="neither",
+        ),
+        pytest.param(
+            with_claims(C | {"resourceClaimName": "C_"}, {"name": "y", "resourceClaimTemplateName": "T_"}),
+            [
+                ("resourceClaims[0].resourceClaimName", f'Invalid value: "C_": {SUBDOMAIN}'),
+                ("resourceClaims[1].resourceClaimTemplateName", f'Invalid value: "T_": {SUBDOMAIN}'),
+            ],
+            id="names of what cannot be",
+        ),
+        pytest.param(
+            with_claims(C, used=[{"name": "z"}]),
+            [
+                (
+                    "containers[0].resources.claims[0]",
+                    'Not found: "z": must be one of the names in pod.spec.resourceClaims: x',
+                )
+            ],
+            id="a container with a claim that the pod has not",
+        ),
+        pytest.param(
+            with_claims(used=[{"name": "z"}]),
+            [
+                (
+                    "containers[0].resources.claims[0]",
+                    'Not found: "z": must be one of the names in pod.spec.resourceClaims which is empty',
+                )
+            ],
+            id="a container with a claim, the pod without",
+        ),
+        pytest.param(
+            with_claims(C, used=[{"name": "x", "request": "a"}, {"name": "x"}]),
+            [("containers[0].resources.claims[1]", 'Duplicate value: "x"')],
+            id="a part, then the whole",
+        ),
+        pytest.param(
+            with_claims(C, used=[{"name": "x"}, {"name": "x", "request": "a"}]),
+            [("containers[0].resources.claims[1]", 'Duplicate value: "x"')],
+            id="the whole, then a part",
+        ),
+        pytest.param(
+            with_claims(C, used=[{"name": "x", "request": "A_"}, {"name": ""}]),
+            [
+                ("containers[0].resources.claims[0].request", f'Invalid value: "A_": {LABEL}'),
+                ("containers[0].resources.claims[1]", REQUIRED),
+            ],
+            id="a request's name",
+        ),
+    ],
+)
+async def test_pods_with_claims_that_cannot_be(api: Api, manifest: Object, expected: list[Row]) -> None:
+    """422 that names every field."""
+    assert problems(await api("POST", api.pods, manifest)) == [(f"spec.{field}", why) for field, why in expected]
+
+
+async def test_generated_claims_of_a_pod(api: Api) -> None:
+    """Merged by the name of the entry; one without a claim needs none; entries that the spec has not are refused."""
+    await api("POST", api.pods, with_claims(C, {"name": "y", "resourceClaimTemplateName": "t"}))
+    path, at = f"{api.pods}/a/status", "status.resourceClaimStatuses"
+
+    async def write(*entries: Object) -> list[Object]:
+        answer = await api.patch(path, {"status": {"resourceClaimStatuses": list(entries)}})
+        assert answer.status == 200, answer.body
+        found: list[Object] = answer.body["status"]["resourceClaimStatuses"]
+        return found
+
+    generated = {"name": "y", "resourceClaimName": "a-y-1"}
+    assert await write(generated) == [generated]
+    assert await write({"name": "x"}) == [{"name": "x"}, generated]
+    assert await write({"name": "x", "$patch": "delete"}) == [generated]
+    entries = [{"name": "q"}, {"name": "y", "resourceClaimName": "A_"}, {"name": "y"}]
+    answer = await api.merge(path, {"status": {"resourceClaimStatuses": entries}})
+    assert problems(answer) == [
+        (f"{at}[0].name", 'Invalid value: "q": must match the name of an entry in `spec.resourceClaims`'),
+        (f"{at}[1].resourceClaimName", f'Invalid value: "A_": {SUBDOMAIN}'),
+        (f"{at}[2].name", 'Duplicate value: "y"'),
+    ]
+
+
+async def test_the_claim_for_extended_resources(api: Api) -> None:
+    """Names a claim and which request serves which container; both must be there."""
+    resources = {"requests": {"a.b/c": "1"}, "limits": {"a.b/c": "1"}}
+    await api.pod("a", containers=[{"name": "c", "image": "x", "resources": resources}])
+    path = f"{api.pods}/a/status"
+    mapping = {"containerName": "c", "resourceName": "a.b/c", "requestName": "container-0-request-0"}
+
+    async def write(name: str, *mappings: Object) -> Answer:
+        return await api.patch(
+            path,
+            {"status": {"extendedResourceClaimStatus": {"resourceClaimName": name, "requestMappings": list(mappings)}}},
+        )
+
+    written = (await write("z", mapping)).body["status"]["extendedResourceClaimStatus"]
+    assert written == {"resourceClaimName": "z", "requestMappings": [mapping]}
+    assert problems(await write("")) == [
+        (f"{EXTENDED}.requestMappings", "Required value: at least one request mapping is required"),
+        (f"{EXTENDED}.resourceClaimName", REQUIRED),
+    ]
+    wrong = [
+        mapping | {"containerName": "q"},
+        mapping | {"resourceName": "q"},
+        mapping | {"requestName": "Q_"},
+        mapping,
+        mapping,
+    ]
+    at = f"{EXTENDED}.requestMappings"
+    assert problems(await write("Z_", *wrong)) == [
+        (
+            f"{at}[0].containerName",
+            'Invalid value: "q": must match the name of an entry in spec.initContainers.name or spec.containers.name',
+        ),
+        (
+            f"{at}[1].resourceName",
+            (
+                'Invalid value: "q": must match the extended resource name of an entry in '
+                "spec.initContainers.resources.requests or spec.containers.resources.requests"
+            ),
+        ),
+        (f"{EXTENDED}.requestName", f'Invalid value: "Q_": {LABEL}'),
+        *((f"{at}[4].{name}", f'Duplicate value: "{value}"') for name, value in mapping.items()),
+        (f"{EXTENDED}.resourceClaimName", f'Invalid value: "Z_": {SUBDOMAIN}'),
+    ]
+    cleared = await api.patch(path, {"status": {"extendedResourceClaimStatus": None}})
+    assert "extendedResourceClaimStatus" not in cleared.body["status"]

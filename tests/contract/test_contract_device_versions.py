@@ -1,0 +1,183 @@
+"""The device kinds under resource.k8s.io/v1, v1beta2 and v1beta1: one object, and how each version shows it."""
+
+from typing import Any
+
+import pytest
+
+from tests.contract.claims import STATUS, allocation, exactly
+from tests.contract.conftest import Answer, Api, Object, problems
+from tests.contract.words import REQUIRED
+
+ROOT = "/apis/resource.k8s.io"
+NESTED, FLAT = ("v1", "v1beta2"), "v1beta1"
+CEL: Object = {"selectors": [{"cel": {"expression": "true"}}]}
+OPTION: Object = {"name": "s", "deviceClassName": "x", "allocationMode": "ExactCount", "count": 1}
+ASKED: Object = {"deviceClassName": "x", "allocationMode": "ExactCount", "count": 1} | CEL
+
+
+def claims(api: Api, version: str) -> str:
+    return api.at(f"resource.k8s.io/{version}", "resourceclaims")
+
+
+def requests(answer: Answer) -> Any:
+    spec = answer.body["spec"]
+    return spec.get("spec", spec)["devices"]["requests"]
+
+
+KINDS = {"deviceclasses", "resourceclaims", "resourceclaims/status", "resourceclaimtemplates", "resourceslices"}
+RULES = {"devicetaintrules", "devicetaintrules/status"}
+
+
+@pytest.mark.parametrize(
+    ("version", "kinds"), [("v1", KINDS), ("v1beta2", KINDS | RULES), ("v1beta1", KINDS), ("v1alpha3", RULES)]
+)
+async def test_what_each_version_has(api: Api, version: str, kinds: set[str]) -> None:
+    """Rules that taint are not in v1; v1 is preferred."""
+    rows = {row["name"]: row for row in (await api("GET", f"{ROOT}/{version}")).body["resources"]}
+    others = {"resourcepoolstatusrequests", "resourcepoolstatusrequests/status"}
+    assert rows.keys() - others == kinds
+    for name, row in rows.items():
+        assert row["namespaced"] is name.startswith("resourceclaim")
+        if "/" in name:
+            assert row["verbs"] == ["get", "patch", "update"]
+    group = (await api("GET", ROOT)).body
+    assert [each["version"] for each in group["versions"]] == ["v1", "v1beta2", "v1beta1", "v1alpha3"]
+    assert group["preferredVersion"]["version"] == "v1"
+
+
+@pytest.mark.parametrize("resource", ["resourceclaims", "resourceclaimtemplates"])
+async def test_a_claim_that_an_old_client_makes(api: Api, resource: str) -> None:
+    """Flat as it was sent, with the defaults; nested for the others."""
+    flat = [{"name": "a", "deviceClassName": "x"} | CEL, {"name": "b", "firstAvailable": [dict(OPTION)]}]
+    spec: Object = {"devices": {"requests": flat}}
+    body = {"metadata": {"name": "a"}, "spec": spec if resource == "resourceclaims" else {"spec": spec}}
+    created = await api("POST", api.at(f"resource.k8s.io/{FLAT}", resource), body)
+    assert (created.status, created.body["apiVersion"]) == (201, "resource.k8s.io/v1beta1")
+    shown = [{"name": "a"} | ASKED, {"name": "b", "deviceClassName": "", "firstAvailable": [OPTION]}]
+    assert requests(created) == shown
+    for version in NESTED:
+        seen = await api("GET", f"{api.at(f'resource.k8s.io/{version}', resource)}/a")
+        assert (seen.body["apiVersion"], seen.metadata["uid"]) == (
+            f"resource.k8s.io/{version}",
+            created.metadata["uid"],
+        )
+        assert requests(seen) == [{"name": "a", "exactly": ASKED}, {"name": "b", "firstAvailable": [OPTION]}]
+
+
+async def test_an_old_client_changes_a_claim(api: Api) -> None:
+    """Patches are of what it sees; the status is the same everywhere; lists and watches show it flat too."""
+    old, new = (f"{claims(api, version)}/a" for version in (FLAT, "v1"))
+    asked = exactly(allocationMode="All", capacity={"requests": {"m": "1"}})
+    made = await api("POST", claims(api, "v1"), {"metadata": {"name": "a"}, "spec": {"devices": asked}})
+    flat = [{"name": "a"} | asked["requests"][0]["exactly"]]
+    async with api.watch(claims(api, FLAT), resourceVersion=made.metadata["resourceVersion"]) as events:
+        seen = await api("GET", old)
+        assert requests(seen) == flat
+        labelled = await api.merge(old, {"metadata": {"labels": {"a": "b"}}})
+        assert (requests(labelled), labelled.metadata["labels"]) == (flat, {"a": "b"})
+        event = await events.next()
+        assert (event["object"]["apiVersion"], event["object"]["spec"]) == (
+            "resource.k8s.io/v1beta1",
+            {"devices": {"requests": flat}},
+        )
+    ((field, _),) = problems(await api.merge(old, {"spec": {"devices": {"requests": []}}}))
+    assert field == "spec"
+    status: Object = {"allocation": allocation(), "devices": [STATUS | {"conditions": None}]}
+    whole = labelled.body | {"status": status}
+    assert (await api("PUT", f"{old}/status", whole)).body["status"] == status
+    after = await api("GET", new)
+    assert (requests(after), after.body["status"]) == (made.body["spec"]["devices"]["requests"], status)
+    (item,) = (await api("GET", claims(api, FLAT))).body["items"]
+    assert item["spec"] == {"devices": {"requests": flat}}
+
+
+async def test_claims_that_cannot_be_say_so_as_in_v1(api: Api) -> None:
+    """Fields have the names of v1; what v1 nests is not known here; each version takes its own bodies only."""
+    at = "spec.devices.requests[0]"
+    one = f"{at}.exactly"
+    rows: list[tuple[Object, str, str]] = [
+        ({"deviceClassName": "x", "count": -1}, f"{one}.count", "Invalid value: -1: must be greater than zero"),
+        ({"allocationMode": "All"}, f"{one}.deviceClassName", REQUIRED),
+        ({}, at, "Required value: exactly one of `exactly` or `firstAvailable` is required"),
+        (
+            {"exactly": {"deviceClassName": "x"}},
+            at,
+            "Required value: exactly one of `exactly` or `firstAvailable` is required",
+        ),
+        (
+            {"deviceClassName": "x", "firstAvailable": [OPTION]},
+            at,
+            "Invalid value: null: exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set",
+        ),
+    ]
+    for request, field, why in rows:
+        body: Object = {"metadata": {"name": "a"}, "spec": {"devices": {"requests": [{"name": "a"} | request]}}}
+        assert problems(await api("POST", claims(api, FLAT), body)) == [(field, why)]
+    stranger = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "a"}}
+    refused = await api("POST", claims(api, FLAT), stranger)
+    message = (
+        "the API version in the data (resource.k8s.io/v1) does not match the expected API version "
+        "(resource.k8s.io/v1beta1)"
+    )
+    assert (refused.status, refused.body["reason"], refused.body["message"]) == (400, "BadRequest", message)
+
+
+async def test_a_slice_that_an_old_driver_publishes(api: Api) -> None:
+    """Devices are inside `basic`; a node that is "" and a false `allNodes` say nothing."""
+    name = f"x-{api.ns}"
+    parts: Object = {"attributes": {"a": {"int": 1}}, "capacity": {"m": {"value": "1"}}}
+    spec: Object = {
+        "driver": "d.x",
+        "pool": {"name": "p", "generation": 0, "resourceSliceCount": 1},
+        "nodeName": "n",
+        "devices": [{"name": "d1", "basic": parts}, {"name": "d2"}],
+    }
+    created = await api(
+        "POST", f"{ROOT}/{FLAT}/resourceslices", {"metadata": {"name": name}, "spec": spec | {"allNodes": False}}
+    )
+    shown = spec | {"devices": [{"name": "d1", "basic": parts}, {"name": "d2", "basic": {}}]}
+    assert (created.status, created.body.get("spec")) == (201, shown)
+    for version in NESTED:
+        seen = (await api("GET", f"{ROOT}/{version}/resourceslices/{name}")).body["spec"]
+        assert seen == spec | {"devices": [{"name": "d1"} | parts, {"name": "d2"}]}
+    path = f"{ROOT}/{FLAT}/resourceslices/{name}"
+    changed = await api.merge(path, {"spec": {"devices": [{"name": "d3"}]}})
+    assert (changed.body["spec"]["devices"], changed.metadata["generation"]) == ([{"name": "d3", "basic": {}}], 2)
+    selected = await api("GET", f"{ROOT}/{FLAT}/resourceslices?fieldSelector=spec.nodeName=n,metadata.name={name}")
+    assert selected.names == [name]
+    assert (await api("DELETE", path)).body["spec"] == changed.body["spec"]
+    nowhere = await api(
+        "POST", f"{ROOT}/{FLAT}/resourceslices", {"metadata": {"name": name}, "spec": spec | {"nodeName": ""}}
+    )
+    nodes = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
+    assert problems(nowhere) == [("spec", f"Required value: {nodes}")]
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
+@pytest.mark.parametrize("resource", ["resourceclaims", "resourceclaimtemplates", "resourceslices", "deviceclasses"])
+async def test_bookmarks_of_each_version(api: Api, version: str, resource: str) -> None:
+    """The zero value of the kind and the end of the initial events, before which there is nothing new."""
+    namespaced = resource.startswith("resourceclaim")
+    path = api.at(f"resource.k8s.io/{version}", resource) if namespaced else f"{ROOT}/{version}/{resource}"
+    query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}
+    async with api.watch(path, **query, labelSelector="no=such") as events:
+        bookmark = await events.next()
+    found = bookmark["object"]
+    assert (bookmark["type"], found["apiVersion"]) == ("BOOKMARK", f"resource.k8s.io/{version}")
+    assert {key: found[key] for key in ("spec", "status") if key in found} == _ZEROS[resource]
+
+
+async def test_bookmarks_of_rules(api: Api) -> None:
+    """Likewise."""
+    query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}
+    async with api.watch(f"{ROOT}/v1alpha3/devicetaintrules", **query, labelSelector="no=such") as events:
+        found = (await events.next())["object"]
+    assert (found["spec"], found["status"]) == ({"taint": {"key": "", "effect": ""}}, {})
+
+
+_ZEROS: dict[str, Object] = {
+    "resourceclaims": {"spec": {"devices": {"requests": None}}, "status": {}},
+    "resourceclaimtemplates": {"spec": {"metadata": {}, "spec": {"devices": {"requests": None}}}},
+    "resourceslices": {"spec": {"driver": "", "pool": {"name": "", "generation": 0, "resourceSliceCount": 0}}},
+    "deviceclasses": {"spec": {}},
+}

@@ -1,0 +1,86 @@
+"""Asks the compiler that kube-scheduler v1.36.3 uses, and writes down its answers. Needs Go.
+
+    python -m tests.unit.cel.goldens.regenerate
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.unit.cel.goldens import questions
+
+HERE = Path(__file__).parent
+_WITH_LISTS = ("full", "small", "wrong-types", "lists", "one-list", "long-list", "bad-version-in-list")
+_BROKEN = ("bad-version", "leading-zero-version", "no-value", "one-list")
+_TIMES = 20
+_FEW = ("full", "small", "bare")
+
+
+def main() -> None:
+    devices = [each["name"] for each in json.loads((HERE / "devices.json").read_text())]
+    plain = [each for each in devices if each not in {*_WITH_LISTS[3:], *_BROKEN}]
+    asked = [
+        *_questions("plain", plain),
+        *({**each, "lists": True} for each in _questions("list attributes", _WITH_LISTS)),
+        *_questions("broken", _BROKEN),
+        *_questions("few", _FEW),
+        {"expression": "device.allowMultipleAllocations", "consumable": False, "devices": _FEW},
+    ]
+    answers = [_answers(asked) for _ in range(_TIMES)]
+    lines = [json.dumps(_agreed(each), ensure_ascii=False, sort_keys=True) for each in zip(*answers)]
+    (HERE / "answers.jsonl").write_text("\n".join(lines) + "\n")
+
+
+def _answers(asked: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    told = subprocess.run(
+        ["go", "run", ".", "../devices.json"],
+        cwd=HERE / "oracle",
+        input="\n".join(map(json.dumps, asked)),
+        text=True,
+        stdout=subprocess.PIPE,
+        check=True,
+    ).stdout
+    return list(map(json.loads, told.splitlines()))
+
+
+def _agreed(answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The answer, without the costs that depend on the order of Go's maps."""
+    first = answers[0]
+    for index, outcome in enumerate(first.get("outcomes", ())):
+        costs = {each["outcomes"][index].pop("cost", None) for each in answers}
+        if len(costs) == 1 and (cost := costs.pop()) is not None:
+            outcome["cost"] = cost
+    for other in answers[1:]:
+        for outcome, again in zip(first.get("outcomes", ()), other.get("outcomes", ())):
+            assert {**outcome, "cost": None} == {**again, "cost": None}, "an answer that depends on the order of maps"
+    return first
+
+
+def _questions(theme: str, devices: tuple[str, ...] | list[str]) -> list[dict[str, Any]]:
+    themes = {
+        "plain": (
+            questions.SELECTIONS,
+            questions.LOGIC,
+            questions.NUMBERS,
+            questions.STRINGS,
+            questions.LISTS,
+            questions.OPTIONALS,
+            questions.KUBERNETES,
+        ),
+        "few": (questions.REFUSED, questions.COSTS, questions.LONG),
+        "list attributes": (questions.LIST_ATTRIBUTES,),
+        "broken": (questions.BROKEN,),
+    }
+    return [
+        {"expression": expression, "consumable": True, "lists": False, "devices": devices}
+        for group in themes[theme]
+        for expression in group
+    ]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""kube-scheduler's feature gates: what is on without a flag, and what cannot be set (docs/spec/dra.md §6)."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler.config.gates import gates_on
+from scheduler.config.types import FEATURE_GATES, GATES_ON, Configuration
+from scheduler.core.devicegates import DEVICE_GATES_OFF, DEVICE_GATES_ON
+
+
+def test_what_is_on_without_a_flag() -> None:
+    """v1.36's defaults, in a configuration that is made in code too."""
+    assert GATES_ON == DEVICE_GATES_ON == Configuration().feature_gates == gates_on({})
+    assert frozenset(FEATURE_GATES) > DEVICE_GATES_ON | DEVICE_GATES_OFF
+
+
+@pytest.mark.parametrize(
+    ("asked", "changed"),
+    [
+        pytest.param({"DRAExtendedResource": False}, {"DRAExtendedResource"}, id="off"),
+        pytest.param({"DRADeviceTaintRules": True}, {"DRADeviceTaintRules"}, id="on"),
+        pytest.param({"DRAPrioritizedList": False}, {"DRAPrioritizedList"}, id="general availability is no lock"),
+        pytest.param({"DynamicResourceAllocation": True, "DRAListTypeAttributes": False}, set(), id="as it is already"),
+        pytest.param(
+            {"DRAResourceClaimDeviceStatus": False, "DRADeviceBindingConditions": False},
+            {"DRAResourceClaimDeviceStatus", "DRADeviceBindingConditions"},
+            id="off, together with what needs it",
+        ),
+        pytest.param({"Foo": True, "Bar": False}, set(), id="nobody knows it"),
+    ],
+)
+def test_what_flags_change(asked: dict[str, bool], changed: set[str]) -> None:
+    assert gates_on(asked) ^ GATES_ON == changed
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (
+            {"DynamicResourceAllocation": False},
+            "cannot set feature gate DynamicResourceAllocation to false, feature is locked to true",
+        ),
+        ({"DRAAdminAccess": False}, "cannot set feature gate DRAAdminAccess to false, feature is locked to true"),
+        (
+            {"DRAResourceClaimDeviceStatus": False},
+            "DRADeviceBindingConditions is enabled, but depends on features that are disabled: "
+            "[DRAResourceClaimDeviceStatus]",
+        ),
+        (
+            {"DRADeviceTaintRules": True, "DRADeviceTaints": False},
+            "DRADeviceTaintRules is enabled, but depends on features that are disabled: [DRADeviceTaints]",
+        ),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, dict) else "",
+)
+def test_what_is_refused(asked: dict[str, bool], said: str) -> None:
+    """In upstream's words."""
+    with pytest.raises(ValueError) as refused:
+        gates_on(asked)
+
+    assert str(refused.value) == said
