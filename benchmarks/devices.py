@@ -4,9 +4,10 @@ dra            one of eight devices of a node, by a selector on its attributes a
 dra2           two of them, of one NUMA node
 template       one of ten, by a claim that is made from a template for each pod: with ten pods a node all are taken
 consumable     a part of the memory of one of two devices, which others share
-partitionable  a whole, a half or a quarter of one of four: fourteen devices or more that take from common counters
+partitionable  a whole, a half or a quarter of one of four: seven devices for each, which take from its counters
 
-Selectors are true for every device; each shape has constants of its own, so that it must be evaluated anew.
+Selectors are true for every device; each shape has constants of its own, so that it must be evaluated anew. Amounts and
+parts differ also among the pods of one shape.
 """
 
 from collections.abc import Mapping

@@ -20,7 +20,7 @@ from scheduler.core.deltas import Delta
 from scheduler.core.devices import Device, ResourceSlice
 from scheduler.core.pod import Pod
 from scheduler.core.resourceclaims import FINALIZER, ExactDeviceRequest, ResourceClaim
-from scheduler.kube.timestamps import seconds
+from scheduler.core.timestamps import seconds
 from scheduler.kube.writes import ApiWriter
 
 _WAITING_AT_ONCE = 64

@@ -23,14 +23,24 @@ import structlog
 from scheduler.config.args import VolumeBindingArgs
 from scheduler.config.dump import to_document
 from scheduler.core.clock import Clock, SystemClock
-from scheduler.core.decode import Broken, ObjectDecoder
+from scheduler.core.decode import Broken
 from scheduler.core.deltas import Delta
 from scheduler.core.failedpod import FailedPod
 from scheduler.decisions import Decisions
 from scheduler.insight.cachedump import cache_dump
 from scheduler.insight.http import Check, Endpoints, Remark, Sources
 from scheduler.kube.access import KINDS_SERVED, PERMISSIONS, LeaseName, SelfCheck
-from scheduler.kube.kinds import CAPACITY, POD, Discovery, KindSpec, Served, failed_pods, watched, with_capacity
+from scheduler.kube.kinds import (
+    CAPACITY,
+    POD,
+    Discovery,
+    KindSpec,
+    Served,
+    failed_pods,
+    watched,
+    with_capacity,
+    with_taint_rules,
+)
 from scheduler.kube.lease import LeaseLost
 from scheduler.kube.mirrors import Mirrors
 from scheduler.kube.recorder import EventRecorder
@@ -96,6 +106,7 @@ class Daemon:
         )
         reads = (kind for profile in self.decisions.profiles.values() for kind in profile.reads)
         kinds = with_capacity(watched(reads), self._options.csi_storage_capacity_api_version)
+        kinds = with_taint_rules(kinds, self._options.config.feature_gates)
         self._discovery = Discovery(transport, self._clock, kinds=[*kinds, *map(failed_pods, self.decisions.profiles)])
         self.mirrors = Mirrors(kinds, self._discovery, self._clock)
         election = self._options.config.leader_election
@@ -228,11 +239,10 @@ class Daemon:
 
     def _reflect(self, transport: Transport, spec: KindSpec, served: Served) -> None:
         """A kind was found on the server: mirror it from now on."""
-        assert spec.typ is not None
         reflector: Reflector[Any] = Reflector(
             spec,
             served,
-            decoder=ObjectDecoder(spec.name, spec.typ),
+            decoder=spec.decoder(),
             transport=transport,
             on_batch=self._on_failed if spec.typ is FailedPod else partial(self._on_batch, spec.name),
             clock=self._clock,
@@ -290,6 +300,7 @@ class Daemon:
             bytes_in_flight=decisions.cluster.volumes.ledger.bytes_in_flight,
             capacity_version=self.mirrors.capacity_version,
         )
+        self.metrics.bind_devices(kinds=self.mirrors.device_kinds)
         self.metrics.bind_reflectors(lambda: {kind: r.stats for kind, r in self.mirrors.reflectors.items()})
         stats = self._recorder.stats
         self.metrics.bind_recorder(lambda: {"sent": stats.sent, "failed": stats.failed, "dropped": stats.dropped})

@@ -41,7 +41,7 @@ def build_profiles(config: Configuration, handle: Handle | None = None) -> Mappi
     Without a handle the plugins are made for inspection only: an empty cluster and no way to write.
     """
     known = registry()
-    handle = handle or Handle(Cluster(), Unplugged(), Unplugged(), SystemClock())
+    handle = handle or Handle(Cluster(device_gates=config.feature_gates), Unplugged(), Unplugged(), SystemClock())
     names = frozenset(profile.scheduler_name for profile in config.profiles)
     profiles = {
         profile.scheduler_name: build(
@@ -77,7 +77,7 @@ class Decisions:
     ) -> None:
         """`pods_version` tells how far the watch of pods is, for the records."""
         self.chance = random.Random()
-        self.cluster = Cluster(clock)
+        self.cluster = Cluster(clock, options.config.feature_gates)
         self.inbox = Inbox()
         preempting = Preempting(metrics.preemption_attempt)
         self.profiles = build_profiles(
@@ -137,6 +137,7 @@ class Decisions:
             profiles=self.profiles,
             records=self.records,
             storage=self.intake.storage,
+            devices=self.intake.devices,
             stale=self.stale,
         )
 

@@ -25,6 +25,7 @@ from scheduler.core.events import (
 from scheduler.core.node import Node
 from scheduler.core.pod import Pod, PodSpec
 from scheduler.core.podinfo import PodInfo, pod_info
+from scheduler.devices import DeviceIntake
 from scheduler.failure import SCHEDULER_ERROR, Failures
 from scheduler.permit import Permits
 from scheduler.queueing.changes import pod_changes
@@ -55,11 +56,13 @@ class Intake:
         self._failures = failures
         self._bindings = bindings
         self.storage = Storage(shared.cluster, self._move)
+        self.devices = DeviceIntake(shared.cluster, self._move)
         self._handlers: dict[str, Callable[[Delta[Any]], None]] = {
             "Pod": self._pod_delta,
             "Node": self._node,
             **surroundings(shared.cluster, self._move),
             **self.storage.handlers(),
+            **self.devices.handlers(),
         }
 
     def apply(self, kind: str, deltas: Iterable[Delta[Any]]) -> None:

@@ -21,7 +21,7 @@ from scheduler.core.errors import ApiError
 from scheduler.insight.http import Check
 from scheduler.kube.eventbody import Event, EventMetadata, Reference
 from scheduler.kube.lease import Elector, Timing
-from scheduler.kube.timestamps import micros
+from scheduler.core.timestamps import micros
 from scheduler.kube.wire import Transport
 from scheduler.kube.writes import ApiWriter, LeaseWriter
 

@@ -12,6 +12,7 @@ from scheduler.binding import Binder
 from scheduler.core.podinfo import PodInfo
 from scheduler.core.records import DecisionRecord
 from scheduler.cycle import TURN_S, Broke, Cycle, Outcome, Placed, Unfit
+from scheduler.devices import DeviceIntake
 from scheduler.failure import Failures
 from scheduler.framework.profile import Profile
 from scheduler.insight.records import DecisionRecords
@@ -48,9 +49,11 @@ class SchedulingLoop:
         profiles: Mapping[str, Profile],
         records: DecisionRecords,
         storage: Storage,
+        devices: DeviceIntake,
         stale: StaleVolumes,
     ) -> None:
         self._storage = storage
+        self._devices = devices
         self._stale = stale
         self._inbox = shared.inbox
         self._queue = shared.queue
@@ -117,7 +120,7 @@ class SchedulingLoop:
 
     def _look_after(self) -> None:
         """What falls due beside pods. A part that fails costs itself one turn, never the loop."""
-        for part in (self._failures, self._storage, self._stale):
+        for part in (self._failures, self._storage, self._devices, self._stale):
             try:
                 if part is not self._stale or self._may_pop():  # a standby undoes nothing
                     part.tick()

@@ -9,15 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
-import structlog
-
 from scheduler.cache.cluster import Cluster
 from scheduler.cache.volumes import VOLUME
-from scheduler.core.decode import Broken
 from scheduler.core.deltas import Delta
 from scheduler.core.events import Action, ClusterEvent, Resource
-
-_log = structlog.get_logger(__name__)
+from scheduler.seen import Seen, action_of, seen
 
 Move: TypeAlias = Callable[[ClusterEvent, object, object], None]
 CAPACITY_FREED: Final = ClusterEvent(Resource.CSI_STORAGE_CAPACITY, Action.UPDATE_OTHER, "StorageCapacityFreed")
@@ -66,44 +62,44 @@ class Storage:
     # -- one kind each -------------------------------------------------------------------------------------------------
 
     def _claim(self, delta: Delta[Any]) -> None:
-        key, new = self._read(delta)
+        key, _, new = change = seen(delta, self._volumes.broken)
         if new is None:
             self._volumes.claims.remove(key)
         else:
             self._volumes.claims.set(new)
-        self._told(Resource.PERSISTENT_VOLUME_CLAIM, "PersistentVolumeClaim", delta, new)
+        self._told(Resource.PERSISTENT_VOLUME_CLAIM, "PersistentVolumeClaim", change)
 
     def _volume(self, delta: Delta[Any]) -> None:
-        key, new = self._read(delta)
+        key, _, new = change = seen(delta, self._volumes.broken)
         if new is None:
             self._volumes.volumes.remove(key)
         else:
             self._volumes.set_volume(new)
-        self._told(Resource.PERSISTENT_VOLUME, "PersistentVolume", delta, new)
+        self._told(Resource.PERSISTENT_VOLUME, "PersistentVolume", change)
 
     def _class(self, delta: Delta[Any]) -> None:
-        key, new = self._read(delta)
+        key, _, new = change = seen(delta, self._volumes.broken)
         if new is None:
             self._volumes.remove_class(key)
         else:
             self._volumes.set_class(new)
-        self._told(Resource.STORAGE_CLASS, "StorageClass", delta, new)
+        self._told(Resource.STORAGE_CLASS, "StorageClass", change)
 
     def _csi_node(self, delta: Delta[Any]) -> None:
-        key, new = self._read(delta)
+        key, _, new = change = seen(delta, self._volumes.broken)
         self._volumes.set_csi_node(key, new)
-        self._told(Resource.CSI_NODE, "CSINode", delta, new)
+        self._told(Resource.CSI_NODE, "CSINode", change)
 
     def _driver(self, delta: Delta[Any]) -> None:
-        key, new = self._read(delta)
+        key, _, new = change = seen(delta, self._volumes.broken)
         if new is None:
             self._volumes.drivers.pop(key, None)
         else:
             self._volumes.drivers[key] = new
-        self._told(Resource.CSI_DRIVER, "CSIDriver", delta, new)
+        self._told(Resource.CSI_DRIVER, "CSIDriver", change)
 
     def _capacity(self, delta: Delta[Any]) -> None:
-        key, new = self._read(delta)
+        key, _, new = change = seen(delta, self._volumes.broken)
         capacities = self._volumes.capacities
         old = capacities.pool(key)
         if new is None:
@@ -112,15 +108,15 @@ class Storage:
                 self._volumes.ledger.pool_changed(old, None)
         else:
             self._volumes.ledger.pool_changed(old, capacities.put(new))
-        self._told(Resource.CSI_STORAGE_CAPACITY, "CSIStorageCapacity", delta, new)
+        self._told(Resource.CSI_STORAGE_CAPACITY, "CSIStorageCapacity", change)
 
     def _attachment(self, delta: Delta[Any]) -> None:
-        key, new = self._read(delta)
+        key, _, new = change = seen(delta, self._volumes.broken)
         if new is None:
             self._volumes.attachments.pop(key, None)
         else:
             self._volumes.attachments[key] = new
-        self._told(Resource.VOLUME_ATTACHMENT, "VolumeAttachment", delta, new)
+        self._told(Resource.VOLUME_ATTACHMENT, "VolumeAttachment", change)
 
     def _tell_given_back(self, kind: str, key: str) -> None:
         is_volume = kind == VOLUME
@@ -128,33 +124,11 @@ class Storage:
         if now is not None:
             self._move(VOLUME_GIVEN_BACK if is_volume else CLAIM_GIVEN_BACK, now, now)
 
-    # -- what they share -----------------------------------------------------------------------------------------------
-
-    def _read(self, delta: Delta[Any]) -> tuple[str, Any]:
-        """The object's key and the object, None if it is gone or cannot be read."""
-        shown = delta.new if delta.new is not None else delta.old
-        assert shown is not None
-        kept = self._volumes.broken
-        for side in (delta.old, delta.new):
-            if isinstance(side, Broken):
-                kept.pop((side.kind, side.key), None)
-        if not isinstance(delta.new, Broken):
-            return shown.key, delta.new
-        kept[delta.new.kind, delta.new.key] = delta.new
-        if not (isinstance(delta.old, Broken) and delta.old.why == delta.new.why):
-            broken = delta.new
-            _log.error(
-                "object could not be read and is left out", kind=broken.kind, object=broken.key, error=broken.why
-            )
-        return shown.key, None
-
-    def _told(self, resource: Resource, kind: str, delta: Delta[Any], new: Any) -> None:
+    def _told(self, resource: Resource, kind: str, change: Seen) -> None:
         """Waits first: a binding that ends frees nothing, a pod that is woken may need what it wrote."""
-        old = delta.old if not isinstance(delta.old, Broken) else None
-        known = old if old is not None else new
-        if known is None:
+        action = action_of(change.old, change.new)
+        if action is None:
             return
-        self._volumes.attached.changed(kind, known.key)
-        self._volumes.tell(kind, known.key)
-        action = Action.ADD if old is None else Action.DELETE if new is None else Action.UPDATE_OTHER
-        self._move(ClusterEvent(resource, action), old, new)
+        self._volumes.attached.changed(kind, change.key)
+        self._volumes.tell(kind, change.key)
+        self._move(ClusterEvent(resource, action), change.old, change.new)

@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from scheduler.cache.devices import Devices
 from scheduler.cache.disruptions import Disruptions
 from scheduler.cache.namespaces import Namespaces
 from scheduler.cache.nodes import Nodes
@@ -19,6 +20,7 @@ from scheduler.cache.volumes import Volumes
 from scheduler.cache.workloads import Workloads
 from scheduler.core.clock import Clock, SystemClock
 from scheduler.core.decode import Broken
+from scheduler.core.devicegates import DEVICE_GATES_ON
 from scheduler.core.node import Node
 from scheduler.core.podinfo import PodInfo
 
@@ -36,9 +38,11 @@ class _Held:
 class Cluster:
     """The cache of nodes and pods. Plain calls, no locks: the scheduling loop is the only writer."""
 
-    def __init__(self, clock: Clock | None = None) -> None:
+    def __init__(self, clock: Clock | None = None, device_gates: frozenset[str] = DEVICE_GATES_ON) -> None:
+        """`device_gates` are kube-scheduler's feature gates for devices that are on; others among them do not matter."""
         self.nodes = Nodes()
         self.volumes = Volumes(self.nodes, clock or SystemClock())
+        self.devices = Devices(self.nodes, device_gates)
         self.namespaces = Namespaces()
         self.workloads = Workloads()
         self.disruptions = Disruptions()

@@ -17,13 +17,11 @@ from scheduler.core.quantity import Quantity
 class DeviceKind:
     """`device` is one of them, as their driver published it. Compared by identity."""
 
-    __slots__ = ("__weakref__", "device", "driver", "verdicts")
+    __slots__ = ("__weakref__", "device", "driver")
 
     def __init__(self, driver: str, device: Device) -> None:
         self.driver = driver
         self.device = device
-        self.verdicts: dict[str, bool | str] = {}
-        """Expression → whether it holds, or upstream's error text. For whoever evaluates them to remember."""
 
 
 def _amount(value: object) -> int:

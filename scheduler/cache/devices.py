@@ -7,15 +7,17 @@ assumes what was answered. Rules: docs/spec/dra.md §1.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from scheduler.cache.deviceclasses import DeviceClasses
 from scheduler.cache.devicenodes import DeviceNodes
+from scheduler.cache.deviceselectors import DeviceSelectors
 from scheduler.cache.devicetaints import TaintRules, may_mean
 from scheduler.cache.deviceuse import DeviceUse
 from scheduler.cache.resourceclaims import ResourceClaims
 from scheduler.core.decode import Broken
-from scheduler.core.devicegates import CONSUMABLE, DEVICE_GATES_ON, PARTITIONABLE, TAINT_RULES
+from scheduler.core.devicegates import CONSUMABLE, DEVICE_GATES_ON, LIST_TYPES, PARTITIONABLE, TAINT_RULES
 from scheduler.core.devices import DeviceTaintRule, ResourceSlice
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ class Devices:
         self.on_nodes = DeviceNodes(nodes, self.use, partitionable=PARTITIONABLE in gates)
         self.broken: dict[tuple[str, str], Broken] = {}
         """Kind and key → what could not be read: it counts as absent, but can be named."""
+        self._gates = gates
         self._obeys_rules = TAINT_RULES in gates
         self._rules = TaintRules()
         self._published: dict[str, ResourceSlice] = {}
@@ -39,6 +42,11 @@ class Devices:
         self._watchers: dict[Hashable, dict[Callable[[], None], None]] = {}
 
     # -- reading -------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def selectors(self) -> DeviceSelectors:
+        """What expressions say of devices."""
+        return DeviceSelectors(list_attributes=LIST_TYPES in self._gates)
 
     def slices(self) -> Iterable[ResourceSlice]:
         """As they count: with the taints of rules."""

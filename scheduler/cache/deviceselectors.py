@@ -15,7 +15,6 @@ from scheduler.cel.environment import KUBERNETES
 from scheduler.cel.libraries.semver import parse_semver
 from scheduler.cel.plan import NotInstantiable
 from scheduler.cel.program import Program, compile_expression
-from scheduler.cel.running import go_type
 from scheduler.cel.types import ANY, BOOL, DYN, QUANTITY, STRING, Env, ObjectType, Overload, Type, map_of
 from scheduler.cel.unify import declared
 from scheduler.cel.values import CelError, CompileError, EvalError, Optional, Value, same, type_name
@@ -203,13 +202,28 @@ def _version(text: str) -> Value:
 
 
 def _truth(value: Value) -> bool | str:
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, Optional) and value.present and isinstance(value.value, bool):
-        return value.value
-    name = type_name(value)
-    return f"CEL result of type {name} could not be converted to bool: {_reason(name)}"
+    inner = value.value if isinstance(value, Optional) and value.present else value
+    if isinstance(inner, bool):
+        return inner
+    name = "map" if isinstance(value, Mapping) else type_name(value)
+    return f"CEL result of type {name} could not be converted to bool: {_reason(inner)}"
 
 
-def _reason(name: str) -> str:
-    return f"type conversion error from '{name}' to 'bool' ({go_type(name)})"
+_REASONS: Final = {
+    "int": "unsupported type conversion from 'int' to bool",
+    "uint": "unsupported type conversion from 'uint' to bool",
+    "double": "type conversion error from Double to 'bool'",
+    "string": "unsupported native conversion from string to 'bool'",
+    "bytes": "type conversion error from Bytes to 'bool'",
+    "null_type": "type conversion error from 'null_type' to 'bool'",
+    "list": "type conversion error from list to 'bool'",
+    "map": "type conversion error from map to 'bool'",
+    "type": "type conversion not supported for 'type'",
+    "optional_type": "optional.none() dereference",
+    "kubernetes.NamedFormat": "type conversion error from 'Format' to 'bool'",
+}
+
+
+def _reason(value: Value) -> str:
+    name = "map" if isinstance(value, Mapping) else type_name(value)
+    return _REASONS.get(name) or f"type conversion error from '{name.rpartition('.')[2]}' to 'bool'"

@@ -130,8 +130,13 @@ def key_text(name: Value) -> str:
     return str(name)
 
 
+def is_key(name: Value) -> bool:
+    """Whether anything may be selected by such a value."""
+    return type(name) in _KEYS
+
+
 def _find(holder: Value, name: Value) -> Value:
-    if type(name) not in _KEYS:
+    if not is_key(name):
         raise EvalError(f"invalid qualifier type: {go_type(type_name(name))}")
     if isinstance(holder, Mapping):
         try:

@@ -42,7 +42,7 @@ def moment(nanos: int, offset_s: int) -> Moment:
     return Moment(year, month, day, hour, minute, second % 60, rest // 10**6, since_new_year, (days + 4) % 7)
 
 
-def nanos_of(year: int, month: int, day: int, hour: int, minute: int, second: int) -> int | None:  # noqa: PLR0913, PLR0917
+def nanos_of(year: int, month: int, day: int, hour: int, minute: int, second: int) -> int | None:  # noqa: PLR0917
     """The moment of a date and time in UTC; None if there is no such."""
     if not (1 <= month <= 12 and hour < 24 and minute < 60 and second < 60):
         return None

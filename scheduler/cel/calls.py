@@ -29,13 +29,18 @@ _BY_TRAIT: Final[Mapping[str, frozenset[str]]] = {
     "_>_": _COMPARABLE,
     "_>=_": _COMPARABLE,
     "size": frozenset({"string", "bytes", "list", "map"}),
-    "matches": frozenset({"string"}),
+    "matches": frozenset(),
+    "contains": frozenset(),
+    "startsWith": frozenset(),
+    "endsWith": frozenset(),
     "@in": frozenset(),
 }
 """Functions that upstream implements once for all their overloads, and the types that can do it at all.
 
 Which overload the checker found does not matter to these.
 """
+_NAMELESS: Final = frozenset({"@in", "contains", "endsWith", "matches", "startsWith"})
+"""Functions that do not name themselves when nothing fits."""
 _CLASSES: Final[Mapping[str, type]] = {
     "bool": bool,
     "int": int,
@@ -92,7 +97,7 @@ class _Invocation:
         names = [type_name(each) for each in args]
         if able is None:
             return f"{NO_SUCH_OVERLOAD}: {self._name}({', '.join(names)})"
-        if self._name == "@in" or names[0] in able or names[0] in _RECEIVERS:
+        if self._name in _NAMELESS or names[0] in able or names[0] in _RECEIVERS:
             return NO_SUCH_OVERLOAD
         return f"{NO_SUCH_OVERLOAD}: {self._name}"
 

@@ -123,4 +123,3 @@ def _pairs(items: Value) -> Iterable[tuple[Value, Value]]:
     if isinstance(items, list | tuple):
         return enumerate(items)
     raise EvalError(f"unsupported comprehension range type: {go_type(type_name(items))}")
-

@@ -11,15 +11,15 @@ from typing import Final
 
 from scheduler.cel import logic
 from scheduler.cel.ast import Call, Comprehension, Ident, ListExpr, Literal, MapExpr, Node, Select, StructExpr
-from scheduler.cel.attributes import Attribute, Qualifier, accumulator, global_variable, iteration_variable
+from scheduler.cel.attributes import Attribute, Qualifier, accumulator, global_variable, is_key, iteration_variable
 from scheduler.cel.building import built_list, built_map, is_searchable, member_of
 from scheduler.cel.calls import call
 from scheduler.cel.checker import Checked, Variable
 from scheduler.cel.folds import Loop, Parts, binding, fold, quantifier
-from scheduler.cel.running import Code, Run
+from scheduler.cel.running import Code, Run, go_type
 from scheduler.cel.types import Env
 from scheduler.cel.unify import declared
-from scheduler.cel.values import CompileError, EvalError, TypeValue, Value
+from scheduler.cel.values import CompileError, EvalError, TypeValue, Value, type_name
 
 _CONVERSIONS: Final = frozenset(
     {"bool", "bytes", "double", "dyn", "duration", "int", "string", "timestamp", "type", "uint"}
@@ -104,6 +104,8 @@ class _Planner:
     def _index(self, node: Call, *, is_optional: bool) -> Plan:
         index = self.plan(node.args[1])
         if index.is_constant:
+            if not is_key(index.value):
+                raise NotInstantiable(f"invalid qualifier type: {go_type(type_name(index.value))}")
             return self._qualified(node.args[0], Qualifier(index.value, is_optional=is_optional))
         return self._qualified(node.args[0], Qualifier(code=index.as_part, is_optional=is_optional))
 

@@ -81,4 +81,3 @@ def _stack_for(levels: int) -> Iterator[None]:
         yield
     finally:
         sys.setrecursionlimit(limit)
-

@@ -245,6 +245,21 @@ class ResourceClaimStatus(Frozen, frozen=True):
     resource_claim_name: str | None = None
 
 
+class ContainerExtendedResourceRequest(Frozen, frozen=True):
+    """From which request of the claim a container gets an extended resource."""
+
+    container_name: str = ""
+    resource_name: str = ""
+    request_name: str = ""
+
+
+class ExtendedResourceClaimStatus(Frozen, frozen=True):
+    """`status.extendedResourceClaimStatus`: the claim that a scheduler made for the pod's extended resources."""
+
+    resource_claim_name: str = ""
+    request_mappings: tuple[ContainerExtendedResourceRequest, ...] = ()
+
+
 class PodStatus(Frozen, frozen=True):
     """What has happened to the pod."""
 
@@ -258,6 +273,7 @@ class PodStatus(Frozen, frozen=True):
     allocated_resources: ResourceMap | None = None
     resources: ResourceRequirements | None = None
     resource_claim_statuses: tuple[ResourceClaimStatus, ...] = ()
+    extended_resource_claim_status: ExtendedResourceClaimStatus | None = None
 
 
 class Pod(Frozen, frozen=True):

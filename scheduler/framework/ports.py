@@ -12,7 +12,8 @@ from scheduler.config.args import KubestowArgs
 from scheduler.core.clock import Clock
 from scheduler.core.decode import Broken
 from scheduler.core.errors import Unavailable
-from scheduler.core.pod import Pod, PodCondition
+from scheduler.core.pod import ExtendedResourceClaimStatus, Pod, PodCondition
+from scheduler.core.resourceclaims import AllocationResult, ConsumerReference, ResourceClaim
 from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim
 from scheduler.framework.preempting import Preempting
 
@@ -44,6 +45,39 @@ class Writer(Protocol):
 
     async def read_pod(self, namespace: str, name: str) -> Pod | Broken | None:
         """The newest state; None when the pod is gone."""
+
+    async def protect_claim(self, claim: ResourceClaim) -> ResourceClaim | Broken:
+        """Add the finalizer that claims with devices have. `Conflict` if anything was written since `claim`.
+
+        This and the writes of claims below wait for a token of their own, are never repeated, and answer the claim as
+        it was written; after `Ambiguous` read it.
+        """
+
+    async def allocate_claim(
+        self, claim: ResourceClaim, allocation: AllocationResult, user: ConsumerReference
+    ) -> ResourceClaim | Broken:
+        """Give the claim its devices and its first user. `Conflict` if anything was written since `claim`."""
+
+    async def reserve_claim(self, claim: ResourceClaim, user: ConsumerReference) -> ResourceClaim | Broken:
+        """One user more. `Conflict` if anything was written since `claim`."""
+
+    async def unreserve_claim(self, claim: ResourceClaim, pod_uid: str) -> ResourceClaim | Broken:
+        """One user less, whatever was written since; `Conflict` if it is another claim by now."""
+
+    async def deallocate_claim(self, claim: ResourceClaim) -> ResourceClaim | Broken:
+        """Take devices and users away. `Conflict` if anything was written since `claim`."""
+
+    async def create_claim(self, claim: ResourceClaim, pod: Pod) -> ResourceClaim | Broken:
+        """Make the claim for a pod's extended resources, owned by the pod; its name and uid are the server's."""
+
+    async def delete_claim(self, claim: ResourceClaim) -> None:
+        """Remove that claim for good: its finalizer, then itself. Nothing if it is gone, or another one by now."""
+
+    async def set_extended_resource_status(self, pod: Pod, status: ExtendedResourceClaimStatus) -> None:
+        """Say in the pod's status which claim serves which extended resource of which container."""
+
+    async def read_resource_claim(self, namespace: str, name: str) -> ResourceClaim | Broken | None:
+        """The newest state; None when it is gone."""
 
     async def prebind_volume(
         self, volume: PersistentVolume, claim: PersistentVolumeClaim, *, marks: bool
@@ -114,8 +148,54 @@ class VolumeMetrics(Protocol):
         """The volumes of a pod are not bound after so long."""
 
 
+class DeviceMetrics(Protocol):
+    """What DynamicResources counts (docs/spec/dra.md §8.2)."""
+
+    def conditions_allocation(self, profile: str, driver: str, status: str) -> None:
+        """A device with binding conditions was waited for; `success`, `timeout`, `failed` or `error`."""
+
+    def conditions_wait(self, profile: str, driver: str, status: str, seconds: float) -> None:
+        """How long the pod waited, told once per device of the pod."""
+
+    def claim_created(self, status: str) -> None:
+        """A claim for extended resources was to be made; `success` or `failure`."""
+
+    def claim_conflict(self) -> None:
+        """Somebody else wrote a claim first, or the answer was lost."""
+
+    def collision(self) -> None:
+        """Somebody else had got a device that we had decided on."""
+
+    def searched(self, steps: int) -> None:
+        """One node was searched, and that many devices were tried."""
+
+    def evaluated(self, is_known: bool) -> None:
+        """A CEL expression was asked of a kind of device; whether the answer was remembered."""
+
+
 class Uncounted:
     """Those where nobody looks."""
+
+    def conditions_allocation(self, profile: str, driver: str, status: str) -> None:
+        """Goes nowhere."""
+
+    def conditions_wait(self, profile: str, driver: str, status: str, seconds: float) -> None:
+        """Goes nowhere."""
+
+    def claim_created(self, status: str) -> None:
+        """Goes nowhere."""
+
+    def claim_conflict(self) -> None:
+        """Goes nowhere."""
+
+    def collision(self) -> None:
+        """Goes nowhere."""
+
+    def searched(self, steps: int) -> None:
+        """Goes nowhere."""
+
+    def evaluated(self, is_known: bool) -> None:
+        """Goes nowhere."""
 
     def stage_error(self, operation: str) -> None:
         """Goes nowhere."""
@@ -148,6 +228,7 @@ class Handle:
     preempting: Preempting = field(default_factory=Preempting)
     chance: random.Random = field(default_factory=random.Random)
     volume_metrics: VolumeMetrics = field(default_factory=Uncounted)
+    device_metrics: DeviceMetrics = field(default_factory=Uncounted)
 
 
 class Unplugged:
@@ -171,6 +252,44 @@ class Unplugged:
         raise Unavailable(f"no cluster to delete {pod.key} from")
 
     async def read_pod(self, namespace: str, name: str) -> Pod | Broken | None:
+        """Raises Unavailable."""
+        raise Unavailable(f"no cluster to read {namespace}/{name} from")
+
+    async def protect_claim(self, claim: ResourceClaim) -> ResourceClaim | Broken:
+        """Raises Unavailable."""
+        raise Unavailable(f"no cluster to protect {claim.key} in")
+
+    async def allocate_claim(
+        self, claim: ResourceClaim, allocation: AllocationResult, user: ConsumerReference
+    ) -> ResourceClaim | Broken:
+        """Raises Unavailable."""
+        raise Unavailable(f"no cluster to allocate {claim.key} in")
+
+    async def reserve_claim(self, claim: ResourceClaim, user: ConsumerReference) -> ResourceClaim | Broken:
+        """Raises Unavailable."""
+        raise Unavailable(f"no cluster to reserve {claim.key} in")
+
+    async def unreserve_claim(self, claim: ResourceClaim, pod_uid: str) -> ResourceClaim | Broken:
+        """Raises Unavailable."""
+        raise Unavailable(f"no cluster to release {claim.key} in")
+
+    async def deallocate_claim(self, claim: ResourceClaim) -> ResourceClaim | Broken:
+        """Raises Unavailable."""
+        raise Unavailable(f"no cluster to deallocate {claim.key} in")
+
+    async def create_claim(self, claim: ResourceClaim, pod: Pod) -> ResourceClaim | Broken:
+        """Raises Unavailable."""
+        raise Unavailable(f"no cluster to make a claim for {pod.key} in")
+
+    async def delete_claim(self, claim: ResourceClaim) -> None:
+        """Raises Unavailable."""
+        raise Unavailable(f"no cluster to delete {claim.key} from")
+
+    async def set_extended_resource_status(self, pod: Pod, status: ExtendedResourceClaimStatus) -> None:
+        """Raises Unavailable."""
+        raise Unavailable(f"no cluster to patch {pod.key} in")
+
+    async def read_resource_claim(self, namespace: str, name: str) -> ResourceClaim | Broken | None:
         """Raises Unavailable."""
         raise Unavailable(f"no cluster to read {namespace}/{name} from")
 

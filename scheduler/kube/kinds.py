@@ -10,23 +10,28 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
 import structlog
 
 from scheduler.core.clock import Clock
+from scheduler.core.decode import ObjectDecoder, Older
+from scheduler.core.devicegates import TAINT_RULES
+from scheduler.core.devices import DeviceTaintRule, ResourceSlice
 from scheduler.core.disruption import PodDisruptionBudget
 from scheduler.core.errors import ApiError, NotFound
 from scheduler.core.failedpod import FailedPod
 from scheduler.core.namespace import Namespace
 from scheduler.core.node import Node
 from scheduler.core.pod import Pod
+from scheduler.core.resourceclaims import DeviceClass, ResourceClaim
 from scheduler.core.storage import CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment
 from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim
 from scheduler.core.workloads import ReplicaSet, ReplicationController, Service, StatefulSet
+from scheduler.kube.betadevices import OLDER_CLAIMS, OLDER_SLICES
 from scheduler.kube.wire import Transport
 
 _log = structlog.get_logger(__name__)
@@ -34,7 +39,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class KindSpec:
-    """One row of the table. `typ` is None while nothing reads the kind yet."""
+    """One row of the table. `typ` is None while nothing reads the kind yet; `older` are versions that look otherwise."""
 
     name: str
     plural: str
@@ -42,6 +47,12 @@ class KindSpec:
     namespaced: bool
     typ: type[Any] | None = None
     field_selector: str = ""
+    older: Mapping[str, Older] = field(default_factory=dict, hash=False)
+
+    def decoder(self) -> ObjectDecoder[Any]:
+        """For objects of every version that it is served in."""
+        assert self.typ is not None
+        return ObjectDecoder(self.name, self.typ, self.older)
 
     @property
     def group(self) -> str:
@@ -59,7 +70,8 @@ class Served:
 
 _STORAGE: Final = ("storage.k8s.io/v1",)
 _STORAGE_BETA: Final = ("storage.k8s.io/v1", "storage.k8s.io/v1beta1")
-_DRA: Final = ("resource.k8s.io/v1", "resource.k8s.io/v1beta2", "resource.k8s.io/v1beta1")
+_DEVICES: Final = ("resource.k8s.io/v1", "resource.k8s.io/v1beta2", "resource.k8s.io/v1beta1")
+_RULES: Final = ("resource.k8s.io/v1", "resource.k8s.io/v1beta2", "resource.k8s.io/v1alpha3")
 
 POD: Final = KindSpec("Pod", "pods", ("v1",), True, Pod, "status.phase!=Succeeded,status.phase!=Failed")
 NODE: Final = KindSpec("Node", "nodes", ("v1",), False, Node)
@@ -85,6 +97,14 @@ STORAGE: Final[tuple[KindSpec, ...]] = (
 CAPACITY: Final = KindSpec("CSIStorageCapacity", "csistoragecapacities", _STORAGE_BETA, True, CSIStorageCapacity)
 """What room there is for new volumes (docs/spec/volumes.md §8)."""
 
+RESOURCE_CLAIM: Final = KindSpec("ResourceClaim", "resourceclaims", _DEVICES, True, ResourceClaim, older=OLDER_CLAIMS)
+RESOURCE_SLICE: Final = KindSpec("ResourceSlice", "resourceslices", _DEVICES, False, ResourceSlice, older=OLDER_SLICES)
+DEVICE_CLASS: Final = KindSpec("DeviceClass", "deviceclasses", _DEVICES, False, DeviceClass)
+TAINT_RULE: Final = KindSpec("DeviceTaintRule", "devicetaintrules", _RULES, False, DeviceTaintRule)
+"""Watched only where its gate is on: few servers have it (docs/spec/dra.md §4.11)."""
+DEVICES: Final = (RESOURCE_CLAIM, RESOURCE_SLICE, DEVICE_CLASS)
+"""What devices are allocated by (docs/spec/dra.md §0.4)."""
+
 BUDGET: Final = KindSpec("PodDisruptionBudget", "poddisruptionbudgets", ("policy/v1",), True, PodDisruptionBudget)
 """What preemption spares where it can (docs/spec/core.md §3.10)."""
 
@@ -99,14 +119,21 @@ KINDS: Final[Mapping[str, KindSpec]] = {
         BUDGET,
         *STORAGE,
         CAPACITY,
-        KindSpec("ResourceClaim", "resourceclaims", _DRA, True),
-        KindSpec("ResourceSlice", "resourceslices", _DRA, False),
-        KindSpec("DeviceClass", "deviceclasses", _DRA, False),
+        *DEVICES,
+        TAINT_RULE,
         KindSpec("PriorityClass", "priorityclasses", ("scheduling.k8s.io/v1",), False),
     )
 }
 
-WATCHED_NOW: Final[tuple[KindSpec, ...]] = (POD, NODE, NAMESPACE, *VOLUMES, *WORKLOADS, BUDGET, *STORAGE, CAPACITY)
+WATCHED_NOW: Final[tuple[KindSpec, ...]] = (
+    *(POD, NODE, NAMESPACE),
+    *VOLUMES,
+    *WORKLOADS,
+    BUDGET,
+    *STORAGE,
+    CAPACITY,
+    *DEVICES,
+)
 """Everything that a default configuration watches."""
 
 NEEDED: Final = frozenset({POD.name, NODE.name})
@@ -115,8 +142,13 @@ NEEDED: Final = frozenset({POD.name, NODE.name})
 SPARED: Final[Mapping[str, str]] = {BUDGET.name: "preemption goes on without budgets"}
 """Kinds that are not waited for where they may not be read, and what suffers."""
 
-LACKING: Final[Mapping[str, str]] = {**SPARED, CAPACITY.name: "volumes are placed without asking whether there is room"}
-"""What suffers where a server does not serve a kind. Capacity that is served and may not be read is waited for."""
+LACKING: Final[Mapping[str, str]] = {
+    **SPARED,
+    CAPACITY.name: "volumes are placed without asking whether there is room",
+    **dict.fromkeys((spec.name for spec in DEVICES), "pods that need devices stay pending"),
+    TAINT_RULE.name: "devices are allocated as if no rule tainted them",
+}
+"""What suffers where a server does not serve a kind. What is served and may not be read is waited for, unless spared."""
 
 ANY_VERSION: Final = "auto"
 NO_VERSION: Final = "none"
@@ -129,6 +161,12 @@ def with_capacity(kinds: Iterable[KindSpec], version: str) -> tuple[KindSpec, ..
     pinned = dataclasses.replace(CAPACITY, group_versions=(f"{CAPACITY.group}/{version}",))
     changed = (pinned if spec == CAPACITY else spec for spec in kinds)
     return tuple(spec for spec in changed if version != NO_VERSION or spec is not pinned)
+
+
+def with_taint_rules(kinds: Iterable[KindSpec], feature_gates: Container[str]) -> tuple[KindSpec, ...]:
+    """With the rules that taint devices where devices are watched and the gate is on, else without them."""
+    kinds = tuple(spec for spec in kinds if spec != TAINT_RULE)
+    return (*kinds, TAINT_RULE) if TAINT_RULES in feature_gates and RESOURCE_SLICE in kinds else kinds
 
 
 def failed_pods(scheduler_name: str) -> KindSpec:

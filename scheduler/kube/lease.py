@@ -32,8 +32,8 @@ from scheduler.core.errors import (
     Unauthorized,
     Unavailable,
 )
+from scheduler.core.timestamps import micros
 from scheduler.kube.leasebody import Lease, LeaseSpec
-from scheduler.kube.timestamps import micros
 from scheduler.kube.writes import LeaseWriter
 
 _log = structlog.get_logger(__name__)

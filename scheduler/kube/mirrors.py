@@ -6,13 +6,24 @@ Which kinds there are is told by whoever makes this; what to do with a change to
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import structlog
 
 from scheduler.core.clock import Clock
-from scheduler.kube.kinds import CAPACITY, LACKING, NEEDED, NO_VERSION, POD, SPARED, Discovery, KindSpec
+from scheduler.kube.kinds import (
+    CAPACITY,
+    DEVICES,
+    LACKING,
+    NEEDED,
+    NO_VERSION,
+    POD,
+    SPARED,
+    TAINT_RULE,
+    Discovery,
+    KindSpec,
+)
 from scheduler.kube.reflector import Reflector
 
 _log = structlog.get_logger(__name__)
@@ -59,7 +70,15 @@ class Mirrors:
 
     def capacity_version(self) -> str | None:
         """Of the capacity objects that are mirrored, `none` where there are none; None while that is not known."""
-        reflector = self.reflectors.get(CAPACITY.name)
+        return self._version(CAPACITY)
+
+    def device_kinds(self) -> Mapping[str, int]:
+        """Those that decisions go by, and whether the server has them; none of which that is not known."""
+        versions = {spec.name: self._version(spec) for spec in (*DEVICES, TAINT_RULE) if spec in self.kinds}
+        return {name: int(version != NO_VERSION) for name, version in versions.items() if version is not None}
+
+    def _version(self, spec: KindSpec) -> str | None:
+        reflector = self.reflectors.get(spec.name)
         if reflector is not None:
             return NO_VERSION if reflector.stats.absent else reflector.served.version
         return NO_VERSION if self._discovery.answered.is_set() else None

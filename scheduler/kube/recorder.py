@@ -19,10 +19,10 @@ from msgspec import UNSET
 from scheduler.core.clock import Clock
 from scheduler.core.errors import Ambiguous, ApiError, Conflict, Fenced, NotFound, Unavailable
 from scheduler.core.pod import Pod
+from scheduler.core.timestamps import micros
 from scheduler.core.volumes import PersistentVolumeClaim
 from scheduler.kube.eventbody import Event, EventMetadata, EventSeries, Reference, cut, reference
 from scheduler.kube.stats import RecorderStats
-from scheduler.kube.timestamps import micros
 from scheduler.kube.writes import ApiWriter
 
 _log = structlog.get_logger(__name__)

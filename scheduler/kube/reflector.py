@@ -308,7 +308,7 @@ class Reflector(Generic[T]):
 
     def _decode(self, raw: msgspec.Raw) -> T | Broken | None:
         """The object, its broken outline, or None if not even its name can be read."""
-        obj = self._decoder.decode(raw)
+        obj = self._decoder.decode(raw, self.served.version)
         if isinstance(obj, Broken):
             if not obj.metadata.name:
                 self._unreadable(obj.why, bytes(raw))

@@ -17,12 +17,12 @@ from scheduler.core.decode import Broken, ObjectDecoder
 from scheduler.core.disruption import DISRUPTION_TARGET
 from scheduler.core.errors import Ambiguous, Fenced, NotFound, TooManyRequests, Unavailable
 from scheduler.core.pod import Pod, PodCondition
+from scheduler.core.timestamps import micros, seconds
 from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim
 from scheduler.kube.claimevents import last_told
 from scheduler.kube.lane import Lane
 from scheduler.kube.leasebody import Lease, LeaseSpec, lease_change, new_lease, read_answer, write_answer
 from scheduler.kube.throttle import Throttle
-from scheduler.kube.timestamps import micros, seconds
 from scheduler.kube.volumebody import owners_of_selection, prebinding, selection
 from scheduler.kube.wire import MERGE, STRATEGIC_MERGE, Transport
 

@@ -295,6 +295,10 @@ class Metrics:
         self._sources.bytes_in_flight = bytes_in_flight
         self._sources.capacity_version = capacity_version
 
+    def bind_devices(self, *, kinds: Callable[[], Counts]) -> None:
+        """Where it is known which kinds of devices are served: 1 or 0 by kind."""
+        self._sources.device_kinds = kinds
+
     def bind_recorder(self, stats: Callable[[], Counts]) -> None:
         """Where the event recorder's counts come from, by outcome: `sent`, `failed`, `dropped`."""
         self._sources.recorder = stats

@@ -43,11 +43,12 @@ class Sources:
     leading: Callable[[], Counts] = dict
     bytes_in_flight: Callable[[], Counts] = dict
     capacity_version: Callable[[], str | None] = lambda: None
+    device_kinds: Callable[[], Counts] = dict
 
 
 def families(sources: Sources) -> list[Metric]:
     """All of them."""
-    return [*_gauges(sources), *_of_volumes(sources), *_of_reflectors(sources.reflectors())]
+    return [*_gauges(sources), *_of_volumes(sources), *_of_devices(sources), *_of_reflectors(sources.reflectors())]
 
 
 def _gauges(sources: Sources) -> list[Metric]:
@@ -100,4 +101,15 @@ def _of_volumes(sources: Sources) -> list[Metric]:
             "version",
             {} if version is None else {version: 1},
         ),
+    ]
+
+
+def _of_devices(sources: Sources) -> list[Metric]:
+    return [
+        gauge_family(
+            "kubestow_device_kind_served",
+            "1 where the API server has a kind that devices are allocated by, 0 where it has not.",
+            "kind",
+            sources.device_kinds(),
+        )
     ]

@@ -34,7 +34,12 @@ def _tolerations_differ(old: PodInfo, new: PodInfo) -> bool:
 
 
 def _claims_differ(old: PodInfo, new: PodInfo) -> bool:
-    return old.pod.status.resource_claim_statuses != new.pod.status.resource_claim_statuses
+    """In another order they do: it is not worth sorting what hardly ever changes (docs/spec/dra.md §7.1)."""
+    before, now = old.pod.status, new.pod.status
+    return (
+        before.resource_claim_statuses != now.resource_claim_statuses
+        or before.extended_resource_claim_status != now.extended_resource_claim_status
+    )
 
 
 _CHECKS: Final[tuple[tuple[Callable[[PodInfo, PodInfo], bool], Action], ...]] = (

@@ -9,7 +9,7 @@ from tests.e2e.cluster import each
 from tests.parity.api import Api, create_whole
 from tests.parity.devices import Devices
 from tests.parity.scenario import Scenario
-from tests.parity.storage import OTHER_UID, uid_to_come
+from tests.parity.storage import uid_to_come
 from tests.parity.words import Json
 
 CLAIM: Final = "ResourceClaim"
@@ -25,9 +25,7 @@ async def put_device_claims(api: Api, scenario: Scenario) -> None:
     if not kept.claims:
         return
     there = {_place(pod): str(pod["metadata"]["uid"]) for pod in await api.items("Pod")}
-    asked = {(pod["metadata"]["namespace"], pod["metadata"]["name"]) for pod in scenario.asked.values()}
-    uids = {place: uid_to_come(place[1]) for place in asked} | there
-    await each(kept.claims, lambda claim: create_whole(api, _with_uids(claim, uids)))
+    await each(kept.claims, lambda claim: create_whole(api, _with_uids(claim, there)))
     for name in sorted(kept.leaving):
         namespace = next(_place(claim)[0] for claim in kept.claims if claim["metadata"]["name"] == name)
         await api.delete(CLAIM, name, namespace, gracefully=True)
@@ -159,11 +157,11 @@ def _place(item: Json) -> tuple[str, str]:
 
 
 def _with_uids(claim: Json, uids: Mapping[tuple[str, str], str]) -> Json:
-    """Who is nowhere is gone."""
+    """Who is nowhere has not come yet, or is gone."""
     metadata, namespace = claim["metadata"], _place(claim)[0]
 
     def known(references: list[Json]) -> list[Json]:
-        return [one | {"uid": uids.get((namespace, one["name"]), OTHER_UID)} for one in references]
+        return [one | {"uid": uids.get((namespace, one["name"])) or uid_to_come(one["name"])} for one in references]
 
     made = claim
     if owners := metadata.get("ownerReferences"):

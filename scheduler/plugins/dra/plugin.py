@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -16,6 +17,7 @@ from scheduler.core.devicegates import (
     DYNAMIC_RESOURCE_ALLOCATION as ENABLED,
     FILTER_TIMEOUT,
 )
+from scheduler.core.errors import ApiError
 from scheduler.core.nodeset import NodeSet
 from scheduler.core.placement import term_problem
 from scheduler.core.pod import NodeSelector
@@ -28,12 +30,16 @@ from scheduler.framework.state import CycleState
 from scheduler.framework.whatif import WhatIf
 from scheduler.plugins.dra.board import CANNOT_ALLOCATE, Boards, TimedOut, Verdict, named
 from scheduler.plugins.dra.claims import Unresolved, claims_of
+from scheduler.plugins.dra.conditions import ConditionWaiter, is_worn_out
 from scheduler.plugins.dra.demand import Demands
+from scheduler.plugins.dra.errands import Errands
+from scheduler.plugins.dra.hints import Hints
 from scheduler.plugins.dra.requests import request_problem
 from scheduler.plugins.dra.search import AllocationError
 from scheduler.plugins.dra.seats import Rules
 from scheduler.plugins.dra.selecting import SelectorSets
 from scheduler.plugins.dra.state import PLUGIN, STATE, DeviceState, Variant
+from scheduler.plugins.dra.writing import ClaimError, ClaimWriter
 
 NOT_AVAILABLE: Final = "resourceclaim not available on the node"
 
@@ -57,14 +63,40 @@ class DynamicResources:
         self._chance = handle.chance
         self._heeds_conditions = gates >= {BINDING_CONDITIONS, CLAIM_DEVICE_STATUS}
         self._binding_timeout_s = args.binding_timeout_s
-        self._demands = Demands(self._devices.classes, SelectorSets(self._devices.selectors.holds), gates)
+        self._demands = Demands(self._devices.classes, self._selector_sets(), gates)
+        ours = handle.ours
+        self._clock = handle.clock
+        self._recorder = handle.recorder
+        self._profile = handle.scheduler_name
+        self._writer = ClaimWriter(
+            self._devices,
+            handle.writer,
+            clock=handle.clock,
+            chance=handle.chance,
+            metrics=handle.device_metrics,
+            stamps=self._heeds_conditions,
+            looks_twice=ours.device_double_check == "on",
+        )
+        self._waiter = ConditionWaiter(
+            self._devices,
+            clock=handle.clock,
+            metrics=handle.device_metrics,
+            timeout_s=args.binding_timeout_s,
+            follows_events=ours.bind_poll == "events",
+        )
+        self._errands = Errands(handle.clock)
+        self._hints = Hints(handle)
         self._boards = Boards(
             self._devices.on_nodes,
             self._devices.use,
             handle.clock,
             Rules.of(gates),
             filter_timeout_s=args.filter_timeout_s if FILTER_TIMEOUT in gates else 0.0,
+            searched=handle.device_metrics.searched,
         )
+
+    def _selector_sets(self) -> SelectorSets:
+        return SelectorSets(self._devices.selectors.holds, evaluated=self._handle.device_metrics.evaluated)
 
     # -- deciding ------------------------------------------------------------------------------------------------------
 
@@ -103,8 +135,11 @@ class DynamicResources:
 
     def _look_at(self, known: DeviceState, claims: Sequence[ResourceClaim]) -> Rejection | None:
         """§3.3 step 6."""
+        worn_out = []
         for at, claim in enumerate(claims):
             if claim.status.allocation is not None:
+                if self._heeds_conditions and is_worn_out(claim, self._clock.wall(), self._binding_timeout_s):
+                    worn_out.append(at)
                 selector = claim.status.allocation.node_selector
                 if selector is not None:
                     problem = _problem(selector)
@@ -117,6 +152,7 @@ class DynamicResources:
             no = request_problem(claim, self._devices.classes, self._gates)
             if no is not None:
                 return Rejection(self.name, *no)
+        known.worn_out = tuple(worn_out)
         return None
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups:
@@ -197,8 +233,17 @@ class DynamicResources:
             return Rejection(self.name, Code.UNSCHEDULABLE, ("plugin disabled",))
         if not state.has(STATE):
             return Rejection(self.name, Code.ERROR, ("not found",))
-        if not state.get(STATE).claims:
+        known = state.get(STATE)
+        if not known.claims:
             return Rejection(self.name, Code.UNSCHEDULABLE, ("no new claims to deallocate",))
+        for at in sorted(known.unavailable):
+            claim = known.claims[at]
+            if (
+                all(user.uid == pod.uid for user in claim.status.reserved_for[:2])
+                and len(claim.status.reserved_for) < 2
+            ):
+                self._errands.run(partial(self._writer.deallocate, claim), f"deallocate claim {claim.key}")
+                return Rejection(self.name, Code.UNSCHEDULABLE, ("deallocation of ResourceClaim completed",))
         return Rejection(self.name, Code.UNSCHEDULABLE, ("still not schedulable",))
 
     # -- acting --------------------------------------------------------------------------------------------------------
@@ -239,19 +284,68 @@ class DynamicResources:
         return None
 
     def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
-        """Give back what was taken (§3.8)."""
+        """Give back what was taken: what is in flight at once, reservations that are written in the background (§3.8)."""
         known = state.get(STATE) if state.has(STATE) else None
         if known is None:
             return
+        self._land(known)
+        for claim in known.claims:
+            latest = self._devices.claims.get(claim.key)
+            if latest is None or latest.uid != claim.uid or not latest.is_allocated:
+                continue
+            if latest.is_reserved_for(pod.uid):
+                self._errands.run(partial(self._writer.release, latest, pod.uid), f"release claim {claim.key}")
+
+    def _land(self, known: DeviceState) -> None:
+        """Nothing of this attempt is in flight any more: it is written, or it will never be."""
         signalled, known.signalled = known.signalled, ()
         for uid in signalled:
             self._devices.claims.drop_pending(uid)
+
+    def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node_name: str) -> Rejection | Skip | None:
+        """Skip for pods without claims (§3.9)."""
+        if not self._is_on:
+            return SKIP
+        if not state.has(STATE):
+            return Rejection(self.name, Code.ERROR, ("not found",))
+        return None if state.get(STATE).claims else SKIP
+
+    async def pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Rejection | None:
+        """Write what was decided, see that nobody else has it, wait until it is ready (§3.10, §3.11)."""
+        known = state.get(STATE)
+        try:
+            written = []
+            for claim in known.claims:
+                if claim.is_reserved_for(pod.uid):
+                    written.append(claim)
+                    continue
+                written.append(await self._writer.bind(pod.pod, claim, known.allocations.get(claim.uid)))
+            known.claims = tuple(written)
+            self._land(known)
+            for claim in written:
+                if claim.uid in known.allocations:
+                    await self._writer.confirm(claim)
+            if self._heeds_conditions:
+                await self._waiter.wait(written, self._profile, begins=lambda: self._say_that_we_wait(pod, node_name))
+        except (ClaimError, ApiError) as error:
+            return Rejection(self.name, Code.ERROR, (str(error),))
+        return None
+
+    def _say_that_we_wait(self, pod: PodInfo, node_name: str) -> None:
+        self._recorder.event(
+            pod.pod,
+            controller=self._profile,
+            type_="Normal",
+            reason="BindingConditionsPending",
+            action="Scheduling",
+            note=f"waiting for binding conditions for device on node {node_name}",
+        )
 
     # -- waking --------------------------------------------------------------------------------------------------------
 
     def events_to_register(self) -> Sequence[EventHint]:
         """§7."""
-        return ()
+        return self._hints.events()
 
 
 def _variant(known: DeviceState, slot: int) -> Variant | None:

@@ -15,6 +15,8 @@ from scheduler.cache.devicekinds import DeviceKind
 Holds: TypeAlias = Callable[[str, DeviceKind], "bool | str"]
 """(expression, kind) → whether it holds, or `CEL compile error: …` or `CEL runtime error: …`."""
 _SETS_MAX: Final = 4096
+_KINDS_MAX: Final = 65_536
+_ANSWERS_MAX: Final = 262_144
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +42,14 @@ class Selectors:
         """Whether all hold; the first that does not, or that fails, decides."""
         known = self._known.get(kind)
         if known is None:
+            if len(self._known) >= _KINDS_MAX:
+                self._known.clear()
             known = self._known[kind] = self._evaluate(kind)
         return known
 
     def _evaluate(self, kind: DeviceKind) -> bool | Fault:
         for of_class, at, expression in self._expressions:
-            holds = kind.verdicts.get(expression)
-            if holds is None:
-                holds = kind.verdicts[expression] = self._holds(expression, kind)
+            holds = self._holds(expression, kind)
             if isinstance(holds, str):
                 return Fault(of_class, at, holds)
             if not holds:
@@ -56,11 +58,13 @@ class Selectors:
 
 
 class SelectorSets:
-    """All in use. One per process: kinds of devices are, too."""
+    """All in use. `evaluated` is told of each answer, and whether it was remembered."""
 
-    def __init__(self, holds: Holds) -> None:
+    def __init__(self, holds: Holds, *, evaluated: Callable[[bool], None] | None = None) -> None:
         self._holds = holds
+        self._evaluated = evaluated
         self._sets: dict[Hashable, Selectors] = {}
+        self._answers: dict[tuple[str, DeviceKind], bool | str] = {}
 
     def of(self, expressions: tuple[tuple[bool, int, str], ...]) -> Selectors:
         """The one set of these (is of the class, number, expression)."""
@@ -68,5 +72,16 @@ class SelectorSets:
         if found is None:
             if len(self._sets) >= _SETS_MAX:
                 self._sets.clear()
-            found = self._sets[expressions] = Selectors(expressions, self._holds)
+            found = self._sets[expressions] = Selectors(expressions, self._answer)
         return found
+
+    def _answer(self, expression: str, kind: DeviceKind) -> bool | str:
+        """Sets share expressions, above all those of classes."""
+        known = self._answers.get((expression, kind))
+        if self._evaluated is not None:
+            self._evaluated(known is not None)
+        if known is None:
+            if len(self._answers) >= _ANSWERS_MAX:
+                self._answers.clear()
+            known = self._answers[expression, kind] = self._holds(expression, kind)
+        return known

@@ -42,8 +42,8 @@ Unprepared: TypeAlias = Callable[[Preparation], str | None]
 class DRADriver(Actor):
     """Of `driver`: answers `delay_s` after an allocation, and leaves `slice_delay_s` between two slices that it writes.
 
-    A preparation that `fault` has words for sets the first of the device's binding failure conditions (without any it is
-    silent); others make all its binding conditions true. A slice of its pools that somebody deletes is published again.
+    A preparation that `fault` has words for sets the first of the device's binding failure conditions; others make all
+    its binding conditions true. A slice of its pools that somebody deletes is published again.
     """
 
     component = "dra-driver"
@@ -238,11 +238,10 @@ class DRADriver(Actor):
             words = self.fault(preparation) if self.fault is not None else ""
             if self.is_dead:
                 return
-            conditions = None if words is None else self._conditions(result, words)
-            if conditions:
-                said.append(_id(result) | {"conditions": conditions})
-            else:
+            if words is None:
                 self._unanswered.add((metadata["uid"], _key(result)))
+            else:
+                said.append(_id(result) | {"conditions": self._conditions(result, words)})
         if said:
             status, ids = claim["status"], [_id(each) for each in said]
             others = [each for each in status.get("devices") or () if _id(each) not in ids]
@@ -250,10 +249,10 @@ class DRADriver(Actor):
             self._server.update(_CLAIMS, claim, subresource="status")
 
     def _conditions(self, result: Object, words: str) -> list[Object]:
-        """None of them for a failure that the device has no condition for."""
+        """All that it waits for, or the first of those that tell of a failure."""
         if words:
             self.failures += 1
-            types, reason = (result.get("bindingFailureConditions") or [])[:1], "PreparationFailed"
+            types, reason = result["bindingFailureConditions"][:1], "PreparationFailed"
         else:
             self.prepared += 1
             types, reason = result["bindingConditions"], "Prepared"

@@ -69,7 +69,8 @@ def _range(field: str, given: Object, *, default: str, total: str) -> Problems:
         if _nano(low) + _nano(step) > _nano(total):
             why = f"one step {_sum(low, step)} is larger than capacity value: {total}"
             found.append(wrong(f"{field}.step", step, why))
-        found += [_off_step(field, value, low, step) for value in (default, high) if _is_off(value, low, step)]
+        steps = [value for value in (default, high) if value is not None and _is_off(value, low, step)]
+        found += [_off_step(field, value, low, step) for value in steps]
     return found
 
 
@@ -77,9 +78,7 @@ def _above(field: str, value: str, limit: str, why: str) -> Problems:
     return [wrong(field, value, why)] if _nano(value) > _nano(limit) else []
 
 
-def _is_off(value: str | None, low: str, step: str) -> bool:
-    if value is None:
-        return False
+def _is_off(value: str, low: str, step: str) -> bool:
     return (parse(value).value - parse(low).value) % (parse(step).value or 1) != 0
 
 

@@ -95,7 +95,7 @@ def _case(name: str, test: Message) -> dict[str, Any] | None:
 
 def _text(values: list[Any]) -> str:
     (value,) = values
-    return value.decode()
+    return str(value, "utf-8")
 
 
 def _declared(declaration: Message) -> Any:

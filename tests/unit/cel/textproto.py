@@ -9,8 +9,12 @@ from typing import Any, TypeAlias
 Message: TypeAlias = dict[str, list[Any]]
 """By field, every value in order: another message, bytes for what was quoted, text for the rest."""
 
-_TOKEN = re.compile(r"""\s+|\#[^\n]*|("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')|(\[[\w./]+\]|[\w.+-]+)|([{}:,;\[\]])""", re.DOTALL)
-_ESCAPE = re.compile(rb"\\(?:([xX])([0-9a-fA-F]{1,2})|([uU])([0-9a-fA-F]{8}|[0-9a-fA-F]{4})|([0-7]{1,3})|(.))", re.DOTALL)
+_TOKEN = re.compile(
+    r"""\s+|\#[^\n]*|("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')|(\[[\w./]+\]|[\w.+-]+)|([{}:,;\[\]])""", re.DOTALL
+)
+_ESCAPE = re.compile(
+    rb"\\(?:([xX])([0-9a-fA-F]{1,2})|([uU])([0-9a-fA-F]{8}|[0-9a-fA-F]{4})|([0-7]{1,3})|(.))", re.DOTALL
+)
 _SIMPLE = {b"a": b"\a", b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
 
 

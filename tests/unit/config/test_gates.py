@@ -8,6 +8,8 @@ from scheduler.config.gates import gates_on
 from scheduler.config.types import FEATURE_GATES, GATES_ON, Configuration
 from scheduler.core.devicegates import DEVICE_GATES_OFF, DEVICE_GATES_ON
 
+DEPENDS = "is enabled, but depends on features that are disabled:"
+
 
 def test_what_is_on_without_a_flag() -> None:
     """v1.36's defaults, in a configuration that is made in code too."""
@@ -44,12 +46,11 @@ def test_what_flags_change(asked: dict[str, bool], changed: set[str]) -> None:
         ({"DRAAdminAccess": False}, "cannot set feature gate DRAAdminAccess to false, feature is locked to true"),
         (
             {"DRAResourceClaimDeviceStatus": False},
-            "DRADeviceBindingConditions is enabled, but depends on features that are disabled: "
-            "[DRAResourceClaimDeviceStatus]",
+            f"DRADeviceBindingConditions {DEPENDS} [DRAResourceClaimDeviceStatus]",
         ),
         (
             {"DRADeviceTaintRules": True, "DRADeviceTaints": False},
-            "DRADeviceTaintRules is enabled, but depends on features that are disabled: [DRADeviceTaints]",
+            f"DRADeviceTaintRules {DEPENDS} [DRADeviceTaints]",
         ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, dict) else "",

@@ -4,6 +4,9 @@ from typing import Any
 
 import pytest
 
+from scheduler.testing.apiserver import ApiServer
+from scheduler.testing.apiserver.patches import strategic
+from scheduler.testing.builders import Builder
 from scheduler.testing.devicebuilders import (
     Attribute,
     SliceBuilder,
@@ -187,3 +190,41 @@ def test_all_of_it_decodes() -> None:
     assert rule.device_selector is not None
     assert rule.device_selector.selects("d", "p", "x")
     assert not rule.device_selector.selects("d", "q", "x")
+
+
+@pytest.mark.parametrize(
+    "built",
+    [
+        pytest.param(
+            a_slice("n1", "d.example", a_device("d").attr("a", 1).cap("memory", "1Gi")), id="a node's devices"
+        ),
+        pytest.param(
+            a_slice("p", "d.example", a_device("d").taint("k", since="2026-01-01T00:00:00Z")).everywhere(),
+            id="devices of all nodes",
+        ),
+        pytest.param(
+            a_slice("p", "d.example", a_device("d").binding("Ready").binding_failure("Broken").binds_to_node()).where(
+                "zone", "a", "b"
+            ),
+            id="devices of some nodes",
+        ),
+        pytest.param(a_slice("p", "d.example", a_device("d").on("n1")).per_device(), id="devices with nodes each"),
+        pytest.param(a_slice("p", "d.example").counters("c", {"memory": "1Gi"}).of(2), id="counters"),
+        pytest.param(
+            a_slice("n1", "d.example", a_device("d").consumes("c", {"memory": "1Gi"})).of(2), id="devices that count"
+        ),
+        pytest.param(
+            a_slice("n1", "d.example", a_device("d").shared().cap("m", "4Gi", a_policy("1Gi", "1Gi", "2Gi"))),
+            id="a shared device",
+        ),
+        pytest.param(
+            a_device_class("gpu", 'device.driver == "d.example"').config("d.example", {"k": 1}), id="a device class"
+        ),
+        pytest.param(a_device_class("gpu").extended_resource("d.example/gpu"), id="a class of an extended resource"),
+    ],
+)
+def test_a_server_takes_them(built: Builder[object]) -> None:
+    """It only adds to what they say."""
+    manifest = built.obj()
+    stored = ApiServer().apply(manifest)
+    assert strategic(stored, {"metadata": {}} | {key: manifest[key] for key in manifest if key != "metadata"}) == stored

@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
-from scheduler.testing.builders import pod
+from scheduler.testing.apiserver import ApiServer
+from scheduler.testing.apiserver.patches import strategic
+from scheduler.testing.builders import Builder, pod
 from scheduler.testing.deviceclaimbuilders import (
     ClaimBuilder,
     ClaimTemplateBuilder,
@@ -16,6 +18,7 @@ from scheduler.testing.deviceclaimbuilders import (
 )
 
 _DEVICE = "d.example/n1/d0"
+_SHARE = "5f9f0d6c-9e6e-4c8e-8f5e-0d5d8f4a2b11"
 _THE_DEVICE = {"driver": "d.example", "pool": "n1", "device": "d0"}
 
 
@@ -213,3 +216,39 @@ def test_a_claim_decodes() -> None:
     assert allocation.node_selector is not None
     assert [each.share_id for each in typed.status.devices] == ["u"]
     assert not a_claim("c").typed().is_allocated
+
+
+_ASKS = a_claim("c").request("r", "gpu", count=2, cel='device.driver == "d.example"', tolerations=[a_toleration("k")])
+
+
+@pytest.mark.parametrize(
+    "built",
+    [
+        pytest.param(_ASKS.match("d.example/numa").config("d.example", {"k": 1}, "r"), id="a claim"),
+        pytest.param(a_claim("c").request("r", "gpu", every=True), id="a claim of all devices"),
+        pytest.param(a_claim("c").first_available("r", an_option("a", "gpu"), an_option("b", "x")), id="alternatives"),
+        pytest.param(
+            _ASKS.allocated(a_result("r", _DEVICE, binding=("Ready",), binding_failure=("Broken",)), on="n1")
+            .reserved_for("p")
+            .condition(_DEVICE, "Ready"),
+            id="a claim that is allocated, reserved and told of",
+        ),
+        pytest.param(
+            a_claim("c")
+            .request("r", "gpu", capacity={"memory": "1Gi"})
+            .allocated(a_result("r", _DEVICE, share=_SHARE, consumed={"memory": "1Gi"}))
+            .usable_where("zone", "a")
+            .condition(_DEVICE, "Ready", share=_SHARE),
+            id="a part of a shared device",
+        ),
+        pytest.param(a_claim("c").request("r", "gpu").for_entry("e").owned_by("p", "u"), id="a claim of a pod"),
+        pytest.param(a_claim_template("t").request("r", "gpu").claim_label("a", "b"), id="a template"),
+        pytest.param(pod("p").claim("e", "c").claim("f", template="t"), id="a pod with claims"),
+        pytest.param(pod("p").extended("d.example/gpu", "1"), id="a pod with extended resources"),
+    ],
+)
+def test_a_server_takes_them(built: Builder[object]) -> None:
+    """With their status, where they have one; it only adds to what they say."""
+    manifest = built.obj()
+    stored = ApiServer().apply(manifest)
+    assert strategic(stored, {"metadata": {}} | {key: manifest[key] for key in manifest if key != "metadata"}) == stored

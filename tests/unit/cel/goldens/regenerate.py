@@ -26,6 +26,7 @@ def main() -> None:
     asked = [
         *_questions("plain", plain),
         *({**each, "lists": True} for each in _questions("list attributes", _WITH_LISTS)),
+        *({**each, "lists": True} for each in _questions("results", _FEW[:1])),
         *_questions("broken", _BROKEN),
         *_questions("few", _FEW),
         {"expression": "device.allowMultipleAllocations", "consumable": False, "devices": _FEW},
@@ -73,6 +74,7 @@ def _questions(theme: str, devices: tuple[str, ...] | list[str]) -> list[dict[st
         ),
         "few": (questions.REFUSED, questions.COSTS, questions.LONG),
         "list attributes": (questions.LIST_ATTRIBUTES,),
+        "results": (questions.RESULTS,),
         "broken": (questions.BROKEN,),
     }
     return [

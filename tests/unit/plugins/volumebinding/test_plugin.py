@@ -17,7 +17,7 @@ from scheduler.core.meta import Metadata
 from scheduler.core.podinfo import pod_info
 from scheduler.core.verdicts import SKIP, Code, Rejection
 from scheduler.framework.state import CycleState
-from scheduler.kube.timestamps import seconds
+from scheduler.core.timestamps import seconds
 from scheduler.plugins.volumebinding import VolumeBinding
 from scheduler.plugins.volumebinding.binder import PodVolumeClaims
 from scheduler.plugins.volumebinding.plugin import STATE, VolumeState

@@ -1,0 +1,265 @@
+"""Lists: cel-go's lists extension in its version 3, Kubernetes' own functions on lists, and sets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cmp_to_key
+from itertools import pairwise
+from typing import Any, Final
+
+from scheduler.cel.costs import LIST_COST, size
+from scheduler.cel.libraries.declaring import deep_traversal, function, member
+from scheduler.cel.libraries.operators import int64, uint64
+from scheduler.cel.types import (
+    BOOL,
+    BYTES,
+    DOUBLE,
+    DURATION,
+    DYN,
+    INT,
+    STRING,
+    TIMESTAMP,
+    UINT,
+    A,
+    Overload,
+    T,
+    Type,
+    list_of,
+)
+from scheduler.cel.values import CostExceeded, Duration, EvalError, UInt, Value, compare, contains, same
+
+_CALL_COST: Final = 1
+_LONGEST_RANGE: Final = 10_000_000
+_PER_CHARACTER: Final = 0.1
+_COMPARABLE: Final[tuple[tuple[str, str, Type], ...]] = (
+    ("int", "int", INT),
+    ("uint", "uint", UINT),
+    ("double", "double", DOUBLE),
+    ("bool", "bool", BOOL),
+    ("duration", "google.protobuf.Duration", DURATION),
+    ("timestamp", "google.protobuf.Timestamp", TIMESTAMP),
+    ("string", "string", STRING),
+    ("bytes", "bytes", BYTES),
+)
+"""Kubernetes' name, cel-go's name, type."""
+
+
+def _slice(values: Sequence[Value], start: int, end: int) -> list[Value]:
+    why = None
+    if start < 0 or end < 0:
+        why = "negative indexes not supported"
+    elif start > end:
+        why = "start index must be less than or equal to end index"
+    elif end > len(values):
+        why = f"list is length {len(values)}"
+    if why is not None:
+        raise EvalError(f"cannot slice({start}, {end}), {why}")
+    return list(values[start:end])
+
+
+def _flat(values: Sequence[Value], depth: int = 1) -> list[Value]:
+    if depth < 0:
+        raise EvalError("level must be non-negative")
+    flat: list[Value] = []
+    for each in values:
+        if depth and isinstance(each, list | tuple):
+            flat += _flat(each, depth - 1)
+        else:
+            flat.append(each)
+    return flat
+
+
+def _range(count: int) -> list[int]:
+    if count > _LONGEST_RANGE:  # upstream builds it first, and finds out after
+        raise CostExceeded("operation cancelled: actual cost limit exceeded")
+    return list(range(count))
+
+
+def _distinct(values: Sequence[Value]) -> list[Value]:
+    kept: list[Value] = []
+    for each in values:
+        if not contains(kept, each):
+            kept.append(each)
+    return kept
+
+
+def _sorted(values: Sequence[Value]) -> list[Value]:
+    return _sorted_by(values, values)
+
+
+def _sorted_by(values: Sequence[Value], keys: Sequence[Value]) -> list[Value]:
+    if len(values) != len(keys):
+        raise EvalError(
+            "@sortByAssociatedKeys() expected a list of the same size as the associated keys list, "
+            f"but got {len(values)} and {len(keys)} elements respectively"
+        )
+    if keys and not _is_comparable(keys[0]):
+        raise EvalError("list elements must be comparable")
+    if any(type(each) is not type(keys[0]) for each in keys):
+        raise EvalError("list elements must have the same type")
+    return [values[at] for at in sorted(range(len(keys)), key=cmp_to_key(lambda a, b: _order(keys[a], keys[b])))]
+
+
+def _is_comparable(value: Value) -> bool:
+    try:
+        compare(value, value)
+    except EvalError as error:
+        return str(error).startswith("NaN")
+    return True
+
+
+def _order(one: Value, other: Value) -> int:
+    """0 for what has no order: upstream looks only for what is greater or less."""
+    try:
+        return compare(one, other)
+    except EvalError:
+        return 0
+
+
+def _is_sorted(values: Sequence[Value]) -> bool:
+    return all(_order(one, other) <= 0 for one, other in pairwise(values))
+
+
+def _least(values: Sequence[Value]) -> Value:
+    return _first_by(values, 1, "min")
+
+
+def _greatest(values: Sequence[Value]) -> Value:
+    return _first_by(values, -1, "max")
+
+
+def _first_by(values: Sequence[Value], replaced_if: int, name: str) -> Value:
+    if not values:
+        raise EvalError(f"{name} called on empty list")
+    found = values[0]
+    for each in values[1:]:
+        if _order(found, each) == replaced_if:
+            found = each
+    return found
+
+
+def _summing(zero: Value) -> Callable[[Iterable[Any]], Value]:
+    """Sums of one type; any other is none."""
+
+    def total(values: Iterable[Any]) -> Value:
+        found = zero
+        for each in values:
+            if type(each) is not type(zero):
+                raise EvalError("no such overload")
+            found = _plus(found, each)
+        return found
+
+    return total
+
+
+def _plus(one: Any, other: Any) -> Value:
+    if isinstance(one, UInt):
+        return uint64(int(one) + int(other))
+    if isinstance(one, Duration):
+        return Duration(int64(one.nanos + other.nanos))
+    return one + other if isinstance(one, float) else int64(one + other)
+
+
+def _index_of(values: Sequence[Value], value: Value) -> int:
+    return next((at for at, each in enumerate(values) if same(each, value)), -1)
+
+
+def _last_index_of(values: Sequence[Value], value: Value) -> int:
+    return next((at for at in range(len(values) - 1, -1, -1) if same(values[at], value)), -1)
+
+
+def _includes_all(values: Sequence[Value], wanted: Sequence[Value]) -> bool:
+    return all(contains(values, each) for each in wanted)
+
+
+def _equivalent(one: Sequence[Value], other: Sequence[Value]) -> bool:
+    return _includes_all(one, other) and _includes_all(other, one)
+
+
+def _intersects(one: Sequence[Value], other: Sequence[Value]) -> bool:
+    return any(contains(other, each) for each in one)
+
+
+def _pairs(one: Value, other: Value, *_: Value) -> int:
+    return _CALL_COST + size(one) * size(other)
+
+
+def _pairs_twice(one: Value, other: Value, *_: Value) -> int:
+    return _CALL_COST + 2 * size(one) * size(other)
+
+
+def _new_list(*args_and_result: Value) -> int:
+    return _CALL_COST + LIST_COST + size(args_and_result[-1])
+
+
+def _flattening(values: Value, *rest: Value) -> int:
+    depth = rest[0] if len(rest) == 2 else 1
+    return _CALL_COST + LIST_COST + max(0, depth) * size(values)
+
+
+def _self_comparing(values: Sequence[Value], *_: Value) -> int:
+    each = 2 + (_PER_CHARACTER if values and isinstance(values[0], str | bytes) else 0)
+    return _CALL_COST + LIST_COST + int(len(values) ** 2 * each)
+
+
+def _key_comparing(_: Value, keys: Sequence[Value], *__: Value) -> int:
+    return _self_comparing(keys)
+
+
+_OF_T: Final = list_of(T)
+_OF_A: Final = list_of(A)
+_SET_PREDICATE: Final = ((_OF_T, _OF_T), BOOL)
+
+SETS: Final[tuple[Overload, ...]] = (
+    function("sets.contains", "list_sets_contains_list", _SET_PREDICATE, _includes_all, _pairs),
+    function("sets.equivalent", "list_sets_equivalent_list", _SET_PREDICATE, _equivalent, _pairs_twice),
+    function("sets.intersects", "list_sets_intersects_list", _SET_PREDICATE, _intersects, _pairs),
+)
+
+LISTS: Final[tuple[Overload, ...]] = (
+    member("slice", "list_slice", ((_OF_T, INT, INT), _OF_T), _slice, _new_list),
+    member("flatten", "list_flatten", ((list_of(_OF_T),), _OF_T), _flat, _flattening),
+    member("flatten", "list_flatten_int", ((list_of(DYN), INT), list_of(DYN)), _flat, _flattening),
+    function("lists.range", "lists_range", ((INT,), list_of(INT)), _range, _new_list),
+    member("distinct", "list_distinct", ((_OF_T,), _OF_T), _distinct, _self_comparing),
+    member("reverse", "list_reverse", ((_OF_T,), _OF_T), lambda values: list(values[::-1]), _new_list),
+    *(
+        member("sort", f"list_{name}_sort", ((list_of(type_),), list_of(type_)), _sorted, _self_comparing)
+        for _, name, type_ in _COMPARABLE
+    ),
+    *(
+        member(
+            "@sortByAssociatedKeys",
+            f"list_{name}_sortByAssociatedKeys",
+            ((_OF_T, list_of(type_)), _OF_T),
+            _sorted_by,
+            _key_comparing,
+        )
+        for _, name, type_ in _COMPARABLE
+    ),
+)
+
+_ZEROS: Final[tuple[tuple[str, Type, Value], ...]] = (
+    ("int", INT, 0),
+    ("uint", UINT, UInt(0)),
+    ("double", DOUBLE, 0.0),
+    ("duration", DURATION, Duration(0)),
+)
+
+KUBERNETES_LISTS: Final[tuple[Overload, ...]] = (
+    *(
+        member("isSorted", f"list_{name}_is_sorted_bool", ((list_of(type_),), BOOL), _is_sorted, deep_traversal)
+        for name, _, type_ in _COMPARABLE
+    ),
+    *(
+        member("sum", f"list_{name}_sum_{name}", ((list_of(type_),), type_), _summing(zero), deep_traversal)
+        for name, type_, zero in _ZEROS
+    ),
+    *(
+        member(word, f"list_{name}_{word}_{name}", ((list_of(type_),), type_), call, deep_traversal)
+        for word, call in (("max", _greatest), ("min", _least))
+        for name, _, type_ in _COMPARABLE
+    ),
+    member("indexOf", "list_a_index_of_int", ((_OF_A, A), INT), _index_of, deep_traversal),
+    member("lastIndexOf", "list_a_last_index_of_int", ((_OF_A, A), INT), _last_index_of, deep_traversal),
+)

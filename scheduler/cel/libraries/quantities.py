@@ -1,0 +1,66 @@
+"""Kubernetes' quantities: `quantity("10Gi")`."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from scheduler.cel.libraries.declaring import function, member, traversal
+from scheduler.cel.types import BOOL, DOUBLE, INT, QUANTITY, STRING, Overload
+from scheduler.cel.values import EvalError
+from scheduler.core.quantity import Quantity, of_int, parse
+
+_WELL_FORMED: Final = re.compile(r"[+-]?[0-9]*(?:\.[0-9]*)?[eEinumkKMGTP]*[-+]?[0-9]*")
+_ZERO: Final = re.compile(r"[+-]|[+-]?\.")
+_ILL_FORMED_TEXT: Final = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+
+
+def _quantity(text: str) -> Quantity:
+    try:
+        return of_int(0) if _ZERO.fullmatch(text) else parse(text)
+    except ValueError:
+        is_well_formed = text and _WELL_FORMED.fullmatch(text)
+        raise EvalError("unable to parse quantity's suffix" if is_well_formed else _ILL_FORMED_TEXT) from None
+
+
+def _is_quantity(text: str) -> bool:
+    try:
+        _quantity(text)
+    except EvalError:
+        return False
+    return True
+
+
+def _integer(value: Quantity) -> int:
+    whole = value.as_int64()
+    if whole is None:
+        raise EvalError("cannot convert value to integer")
+    return whole
+
+
+def _order(one: Quantity, other: Quantity) -> int:
+    return int(one.nano > other.nano) - int(one.nano < other.nano)
+
+
+def _sign(value: Quantity) -> int:
+    return int(value.nano > 0) - int(value.nano < 0)
+
+
+_PAIR: Final = (QUANTITY, QUANTITY)
+_WITH_INT: Final = (QUANTITY, INT)
+
+QUANTITIES: Final[tuple[Overload, ...]] = (
+    function("quantity", "string_to_quantity", ((STRING,), QUANTITY), _quantity, traversal),
+    function("isQuantity", "is_quantity_string", ((STRING,), BOOL), _is_quantity, traversal),
+    function("sign", "quantity_sign", ((QUANTITY,), INT), _sign),
+    member("isGreaterThan", "quantity_is_greater_than", (_PAIR, BOOL), lambda one, other: one.nano > other.nano),
+    member("isLessThan", "quantity_is_less_than", (_PAIR, BOOL), lambda one, other: one.nano < other.nano),
+    member("compareTo", "quantity_compare_to", (_PAIR, INT), _order),
+    member("asApproximateFloat", "quantity_get_float", ((QUANTITY,), DOUBLE), Quantity.as_float),
+    member("asInteger", "quantity_get_int", ((QUANTITY,), INT), _integer),
+    member("isInteger", "quantity_is_integer", ((QUANTITY,), BOOL), lambda value: value.as_int64() is not None),
+    member("add", "quantity_add", (_PAIR, QUANTITY), Quantity.plus),
+    member("add", "quantity_add_int", (_WITH_INT, QUANTITY), lambda value, more: value.plus(of_int(more))),
+    member("sub", "quantity_sub", (_PAIR, QUANTITY), Quantity.minus),
+    member("sub", "quantity_sub_int", (_WITH_INT, QUANTITY), lambda value, less: value.minus(of_int(less))),
+)

@@ -1,0 +1,50 @@
+"""Kubernetes' versions: `semver("1.2.3")`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from scheduler.cel.libraries.declaring import function, member, traversal
+from scheduler.cel.semver import Semver, parse, parse_tolerant
+from scheduler.cel.types import BOOL, INT, SEMVER, STRING, Overload
+from scheduler.cel.values import EvalError
+
+
+def _semver(text: str, normalize: bool = False) -> Semver:
+    try:
+        return parse_tolerant(text) if normalize else parse(text)
+    except ValueError as error:
+        raise EvalError(str(error)) from None
+
+
+def _is_semver(text: str, normalize: bool = False) -> bool:
+    try:
+        _semver(text, normalize)
+    except EvalError:
+        return False
+    return True
+
+
+def _order(one: Semver, other: Semver) -> int:
+    return int(one > other) - int(one < other)
+
+
+def _int64(number: int) -> int:
+    """Upstream lets the bits of a large one become a sign."""
+    return number if number < 2**63 else number - 2**64
+
+
+_PAIR: Final = (SEMVER, SEMVER)
+
+SEMVERS: Final[tuple[Overload, ...]] = (
+    function("semver", "string_to_semver", ((STRING,), SEMVER), _semver, traversal),
+    function("semver", "string_bool_to_semver", ((STRING, BOOL), SEMVER), _semver, traversal),
+    function("isSemver", "is_semver_string", ((STRING,), BOOL), _is_semver, traversal),
+    function("isSemver", "is_semver_string_bool", ((STRING, BOOL), BOOL), _is_semver, traversal),
+    member("isGreaterThan", "semver_is_greater_than", (_PAIR, BOOL), lambda one, other: one > other),
+    member("isLessThan", "semver_is_less_than", (_PAIR, BOOL), lambda one, other: one < other),
+    member("compareTo", "semver_compare_to", (_PAIR, INT), _order),
+    member("major", "semver_major", ((SEMVER,), INT), lambda version: _int64(version.major)),
+    member("minor", "semver_minor", ((SEMVER,), INT), lambda version: _int64(version.minor)),
+    member("patch", "semver_patch", ((SEMVER,), INT), lambda version: _int64(version.patch)),
+)

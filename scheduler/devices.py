@@ -1,0 +1,95 @@
+"""Deltas of claims, slices, classes and taint rules → cache, then whoever waits for them, then the pods that they may help.
+
+Called through `intake`; the caches show a change before anybody is told of it. What is told of claims is what the cache
+of claims makes of them, so what we wrote ourselves is told too, once (docs/spec/dra.md §1.2, §4.11, §7). An object that could
+not be read counts as absent, and can be named by whom it concerns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from scheduler.cache.cluster import Cluster
+from scheduler.core.decode import Broken
+from scheduler.core.deltas import Delta
+from scheduler.core.events import ClusterEvent, Resource
+from scheduler.seen import Seen, action_of, seen
+
+Move: TypeAlias = Callable[[ClusterEvent, object, object], None]
+
+
+class DeviceIntake:
+    """The kinds that devices are allocated by. `move` wakes the pods that an event can help."""
+
+    def __init__(self, cluster: Cluster, move: Move) -> None:
+        self._devices = cluster.devices
+        self._move = move
+
+    def handlers(self) -> Mapping[str, Callable[[Delta[Any]], None]]:
+        """Kind → what to do with one change of it."""
+        return {
+            "ResourceClaim": self._claim,
+            "ResourceSlice": self._slice,
+            "DeviceClass": self._class,
+            "DeviceTaintRule": self._rule,
+        }
+
+    def tick(self) -> None:
+        """Once per turn of the loop: who waits for what has become of our own writes hears of it."""
+        self._tell_claims()
+
+    # -- one kind each -------------------------------------------------------------------------------------------------
+
+    def _claim(self, delta: Delta[Any]) -> None:
+        """What a claim has been seen to have it keeps while it cannot be read: nobody else may get it."""
+        key, old, new = self._seen(delta)
+        if isinstance(delta.old, Broken):
+            self._devices.use.hold(delta.old.metadata.uid, None)
+        if new is not None:
+            self._devices.claims.set(new)
+        else:
+            self._devices.claims.remove(key)
+        if old is not None and isinstance(delta.new, Broken):
+            self._devices.use.hold(old.uid, old.status.allocation)
+        self._tell_claims()
+
+    def _slice(self, delta: Delta[Any]) -> None:
+        """Told as it counts, with the taints of rules."""
+        key, _, new = self._seen(delta)
+        before = self._devices.slice(key)
+        now = self._devices.set_slice(new) if new is not None else None
+        if now is None:
+            self._devices.remove_slice(key)
+        self._tell(Resource.RESOURCE_SLICE, before, now)
+
+    def _class(self, delta: Delta[Any]) -> None:
+        key, old, new = self._seen(delta)
+        self._devices.classes.put(key, new)
+        self._tell(Resource.DEVICE_CLASS, old, new)
+
+    def _rule(self, delta: Delta[Any]) -> None:
+        """Nobody waits for a rule: it is told as the slices that it changes."""
+        key, old, new = self._seen(delta)
+        for before, now in self._devices.put_rule(key, old, new):
+            self._tell(Resource.RESOURCE_SLICE, before, now)
+
+    # -- what they share -----------------------------------------------------------------------------------------------
+
+    def _seen(self, delta: Delta[Any]) -> Seen:
+        return seen(delta, self._devices.broken)
+
+    def _tell_claims(self) -> None:
+        """Waits first: a pod that is woken may need what a binding has written. What they change in turn is told as well."""
+        claims = self._devices.claims
+        while claims.changes:
+            before, now = claims.changes.pop(0)  # one by one: whoever fails costs itself alone
+            known = now if now is not None else before
+            assert known is not None
+            self._devices.tell(known.key)
+            self._tell(Resource.RESOURCE_CLAIM, before, now)
+
+    def _tell(self, resource: Resource, before: object, now: object) -> None:
+        action = action_of(before, now)
+        if action is not None:
+            self._move(ClusterEvent(resource, action), before, now)
