@@ -19,7 +19,7 @@ from benchmarks.storageload import CONTROLLERS, Beside, quiet
 from benchmarks.workload import NAMESPACE, Workload
 from tests.e2e.controlplane.harness import ControlPlane
 
-CLAIM_CONTROLLER = "resourceclaim-controller"
+_CLAIM_CONTROLLER = "resourceclaim-controller"
 _GROUP = "/apis/resource.k8s.io/v1"
 _CLAIMS = f"{_GROUP}/namespaces/{NAMESPACE}/resourceclaims"
 
@@ -60,7 +60,7 @@ async def prepared(
     if not devices.kind.is_template:
         bodies = (devices.claim(name, index) for index, name in enumerate(names))
         await load.spread(partial(load.post, http, _CLAIMS, body) for body in bodies)
-    await plane.start_controllers([CLAIM_CONTROLLER])
+    await plane.start_controllers([_CLAIM_CONTROLLER])
     try:
         await quiet(plane)
         await _must_be_fresh(http, devices)

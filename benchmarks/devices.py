@@ -30,7 +30,7 @@ PROFILES = {"whole": 1, "half": 2, "quarter": 4}
 _PROFILE_OF_STEP = ("quarter", "half", "quarter", "whole")
 _FIRST_SHARE_MIB = 1024
 _LARGEST_SHARE_MIB = 2048
-_FILLED_AT_MOST = 0.65  # a quarter of the pods insists on a zone, and the others may have been there first
+_FILLED_AT_MOST = 0.6  # a quarter of the pods insists on a zone, and the others may have been there first
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +43,18 @@ class Kind:
     count: int = 1
     """Devices that a claim asks for."""
     is_template: bool = False
-    warm_up: int = 50
-    """None where claims are made while pods wait, and where kube-scheduler would not get through them in time: all of
-    them count, from the moment that the scheduler could begin."""
+    warm_up: int = 0
+    """None: claims are written before a pod is bound, and a scheduler may have decided on many by then. So all of them
+    count, from the moment that it could begin."""
     limit_s: float = 120.0
 
 
 KINDS: Mapping[str, Kind] = {
     ONE: Kind(8, pods_per_node=8),
     TWO: Kind(8, pods_per_node=4, count=2),
-    TEMPLATE: Kind(10, pods_per_node=10, is_template=True, warm_up=0),
+    TEMPLATE: Kind(10, pods_per_node=10, is_template=True),
     CONSUMABLE: Kind(2, pods_per_node=2 * (SHARED_MIB // _LARGEST_SHARE_MIB)),
-    PARTITIONABLE: Kind(4, pods_per_node=4, warm_up=0),
+    PARTITIONABLE: Kind(4, pods_per_node=4),
 }
 
 
@@ -107,7 +107,7 @@ def consumed_mib(asked_mib: int) -> int:
 
 
 def problem(workload: str, *, nodes: int, pods: int) -> str:
-    """Why devices may not be enough for so many pods, the warm-up included; empty if they are."""
+    """Why devices may not be enough for so many pods; empty if they are."""
     kind = KINDS.get(workload)
     if kind is None:
         return ""

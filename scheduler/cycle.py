@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import structlog
 
 from scheduler.cache.cluster import AssumptionError, Cluster
@@ -185,7 +186,7 @@ class Cycle:
                 began = self._clock.now()
                 scored = runner.score(state, pod, feasible)
                 self._point("Score", None, runner, began)
-                slot = self._choose(scored)
+                slot = self._choose(runner, state, pod, scored)
             if runner.exact or runner.verify(state, pod, slot) is None:
                 if scored is not None:
                     record.scores = (self._score_row(scored, slot),)
@@ -200,13 +201,28 @@ class Cycle:
         """Nodes whose kubelet has just refused a pod of ours come last: only when no other takes the pod (§2.6)."""
         return feasible if profile.parity else feasible & ~self._held_back() or feasible
 
-    def _choose(self, scored: Scored) -> int:
-        """Uniformly among the best (§3.6 step 8)."""
+    def _choose(self, runner: Runner, state: CycleState, pod: PodInfo, scored: Scored) -> int:
+        """Uniformly among the best (§3.6 step 8), as far as no plugin cares which."""
         slots = scored.slots
         is_prefix = len(slots) == slots[-1] + 1  # every slot from 0 on: a view instead of a copy
         totals = scored.total[: len(slots)] if is_prefix else scored.total[slots]
         ties = slots[totals == totals.max()]
+        if len(ties) > 1 and runner.profile.prefer and not runner.profile.parity:
+            ties = self._preferred_of(runner, state, pod, ties)
         return int(ties[0] if len(ties) == 1 else ties[int(self._chance.random() * len(ties))])
+
+    def _preferred_of(
+        self, runner: Runner, state: CycleState, pod: PodInfo, ties: npt.NDArray[np.intp]
+    ) -> npt.NDArray[np.intp]:
+        asked = [plugin for plugin in runner.profile.prefer if plugin.name not in state.skip_filter]
+        if not asked:
+            return ties
+        mask = np.zeros(self._cluster.nodes.capacity, dtype=np.bool_)
+        mask[ties] = True
+        nodes = nodeset.from_mask(mask)
+        for plugin in asked:
+            nodes = plugin.prefer(state, pod, nodes) or nodes
+        return nodeset.slots(nodes, self._cluster.nodes.capacity)
 
     def _sample(self, profile: Profile, candidates: NodeSet, feasible: NodeSet) -> NodeSet:
         """An explicit percentageOfNodesToScore: the first that many feasible nodes, round robin (§3.3 step 5)."""

@@ -18,10 +18,10 @@ import structlog
 from scheduler.config.types import LeaderElection
 from scheduler.core.clock import Clock
 from scheduler.core.errors import ApiError
+from scheduler.core.timestamps import micros
 from scheduler.insight.http import Check
 from scheduler.kube.eventbody import Event, EventMetadata, Reference
 from scheduler.kube.lease import Elector, Timing
-from scheduler.core.timestamps import micros
 from scheduler.kube.wire import Transport
 from scheduler.kube.writes import ApiWriter, LeaseWriter
 

@@ -50,6 +50,8 @@ class NodeKind:
     sight: Sight
     nodes: NodeSet = EMPTY
     memo: dict[Hashable, Any] = field(default_factory=dict)
+    free: int = 0
+    """How many of the node's own devices nobody has as a whole."""
 
 
 @dataclass(slots=True, eq=False)
@@ -237,7 +239,7 @@ class DeviceNodes(Followed[int]):
             key = (here.content, used, shares, id(sight))
             now = self._kinds.get(key)
             if now is None or now.sight is not sight:
-                now = self._kinds[key] = NodeKind(key, sight)
+                now = self._kinds[key] = NodeKind(key, sight, free=len(here.numbers) - used.bit_count())
         if now is before:
             return
         if before is not None:

@@ -12,16 +12,15 @@ from functools import lru_cache
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from scheduler.cel.environment import KUBERNETES
-from scheduler.cel.libraries.semver import parse_semver
 from scheduler.cel.plan import NotInstantiable
 from scheduler.cel.program import Program, compile_expression
-from scheduler.cel.types import ANY, BOOL, DYN, QUANTITY, STRING, Env, ObjectType, Overload, Type, map_of
+from scheduler.cel.semver import parse
+from scheduler.cel.types import ANY, BOOL, DYN, QUANTITY, STRING, Env, ObjectType, Type, map_of
 from scheduler.cel.unify import declared
-from scheduler.cel.values import CelError, CompileError, EvalError, Optional, Value, same, type_name
+from scheduler.cel.values import CelError, CompileError, Optional, Value, type_name
 from scheduler.core.devices import Device, DeviceAttribute
 
 _OBJECT: Final = "kubernetes.DRADevice"
-_LONGEST_LIST: Final = 48
 _EXPRESSIONS: Final = 4096
 _DEVICES: Final = 16384
 _Held = TypeVar("_Held")
@@ -125,23 +124,7 @@ def _environment(*, list_attributes: bool) -> Env:
             "capacity": map_of(STRING, map_of(STRING, QUANTITY)),
         },
     )
-    env = KUBERNETES.extended({"device": Type(_OBJECT)}, (device,))
-    return Env(env.variables, {**env.functions, "includes": (_INCLUDES,)}, env.objects)
-
-
-def _includes(held: Value, wanted: Value) -> bool:
-    """Equality for one value, membership for a list; the list may be long, if what is wanted comes early."""
-    if not isinstance(held, list | tuple):
-        return same(held, wanted)
-    if any(same(each, wanted) for each in held[:_LONGEST_LIST]):
-        return True
-    if len(held) > _LONGEST_LIST:
-        text = f"'includes' function cannot be applied to lists longer than {_LONGEST_LIST} values"
-        raise EvalError(text)
-    return False
-
-
-_INCLUDES: Final = Overload("dra_includes_dyn_dyn", "includes", (DYN, DYN), BOOL, _includes, member=True)
+    return KUBERNETES.extended({"device": Type(_OBJECT)}, (device,))
 
 
 # --- what a device looks like ---------------------------------------------------------------------------------------
@@ -193,8 +176,8 @@ def _value(attribute: DeviceAttribute, *, lists: bool) -> Value:
 
 def _version(text: str) -> Value:
     try:
-        return parse_semver(text)
-    except EvalError as error:
+        return parse(text)
+    except ValueError as error:
         raise ValueError(f"parse semantic version: {error}") from None
 
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from scheduler.cel.attributes import key_text
-from scheduler.cel.costs import LIST_COST, MAP_COST
-from scheduler.cel.running import Code, Run
-from scheduler.cel.values import EvalError, Optional, UInt, Value, contains, key
+from scheduler.cel.costs import LIST_COST, MAP_COST, OBJECT_COST
+from scheduler.cel.running import Code, Run, go_type
+from scheduler.cel.values import EvalError, Optional, UInt, Value, contains, key, type_name
 
 _SEARCHABLE: Final = frozenset({bool, int, UInt, float, str})
 
@@ -49,13 +49,34 @@ def built_map(entries: Sequence[tuple[Code, Code]], optional: frozenset[int]) ->
                         start = f"cannot initialize optional entry '{key_text(name)}'"
                         raise EvalError(f"{start} from non-optional value {key_text(value)}")
                     if not value.present:
-                        made.pop(key(name), None)
+                        made.pop(_key(name), None)
                         continue
                     value = value.value
-                made[key(name)] = value
+                made[_key(name)] = value
         finally:
             run.cost += MAP_COST
         return made
+
+    return evaluate
+
+
+def _key(name: Value) -> Value:
+    try:
+        return key(name)
+    except TypeError:
+        raise EvalError(f"unsupported key type: {go_type(type_name(name))}") from None
+
+
+def unbuildable(type_name: str, values: Sequence[Code]) -> Code:
+    """`a.B{f: v}`: types with fields are only to be read, which upstream finds out at run time."""
+
+    def evaluate(run: Run) -> Value:
+        try:
+            for value in values:
+                value(run)
+        finally:
+            run.cost += OBJECT_COST
+        raise EvalError(f"unknown type '{type_name.removeprefix('.')}'")
 
     return evaluate
 

@@ -29,7 +29,7 @@ _BY_TRAIT: Final[Mapping[str, frozenset[str]]] = {
     "_>_": _COMPARABLE,
     "_>=_": _COMPARABLE,
     "size": frozenset({"string", "bytes", "list", "map"}),
-    "matches": frozenset(),
+    "matches": frozenset({"string"}),
     "contains": frozenset(),
     "startsWith": frozenset(),
     "endsWith": frozenset(),
@@ -39,7 +39,7 @@ _BY_TRAIT: Final[Mapping[str, frozenset[str]]] = {
 
 Which overload the checker found does not matter to these.
 """
-_NAMELESS: Final = frozenset({"@in", "contains", "endsWith", "matches", "startsWith"})
+_NAMELESS: Final = frozenset({"@in", "contains", "endsWith", "startsWith"})
 """Functions that do not name themselves when nothing fits."""
 _CLASSES: Final[Mapping[str, type]] = {
     "bool": bool,
@@ -54,12 +54,19 @@ _CLASSES: Final[Mapping[str, type]] = {
 _Fits = Callable[[Value], bool]
 
 
-def call(overloads: tuple[Overload, ...], known: tuple[Overload, ...], args: tuple[Code, ...]) -> Code:
-    """Code for a call. `known` are those of the overloads that the checker found possible."""
+def call(
+    overloads: tuple[Overload, ...], known: tuple[Overload, ...], args: tuple[Code, ...], *, is_nameless: bool = False
+) -> Code:
+    """Code for a call. `known` are those of the overloads that the checker found possible.
+
+    `is_nameless`: if nothing fits, the error does not say which function it was.
+    """
     is_resolved = len(known) == 1
     name = known[0].name
-    candidates = known if is_resolved and name not in _BY_TRAIT else overloads
-    invoke = _Invocation(name, tuple(each for each in candidates if len(each.params) == len(args)), is_resolved)
+    # What the checker found comes first: of two overloads with the same parameters its own has the cost.
+    candidates = known if is_resolved and name not in _BY_TRAIT else dict.fromkeys((*known, *overloads))
+    of_this_size = [each for each in candidates if len(each.params) == len(args)]
+    invoke = _Invocation(of_this_size, is_resolved=is_resolved, is_nameless=is_nameless or name in _NAMELESS)
     if len(args) == 1:
         return _unary(invoke, args[0])
     if len(args) == 2 and (is_resolved or name in _BY_TRAIT):
@@ -70,11 +77,12 @@ def call(overloads: tuple[Overload, ...], known: tuple[Overload, ...], args: tup
 class _Invocation:
     """A function with those of its overloads that come into question."""
 
-    __slots__ = ("_candidates", "_is_resolved", "_name")
+    __slots__ = ("_candidates", "_is_nameless", "_is_resolved", "_name")
 
-    def __init__(self, name: str, candidates: tuple[Overload, ...], is_resolved: bool) -> None:
-        self._name = name
+    def __init__(self, candidates: Sequence[Overload], *, is_resolved: bool, is_nameless: bool) -> None:
+        self._name = candidates[0].name
         self._is_resolved = is_resolved
+        self._is_nameless = is_nameless
         self._candidates = [(each, [_fitting(param) for param in each.params]) for each in candidates]
 
     def __call__(self, run: Run, args: Sequence[Value]) -> Value:
@@ -93,11 +101,13 @@ class _Invocation:
         return result
 
     def _unfit(self, args: Sequence[Value]) -> str:
+        if self._is_nameless:
+            return NO_SUCH_OVERLOAD
         able = _BY_TRAIT.get(self._name)
         names = [type_name(each) for each in args]
         if able is None:
             return f"{NO_SUCH_OVERLOAD}: {self._name}({', '.join(names)})"
-        if self._name in _NAMELESS or names[0] in able or names[0] in _RECEIVERS:
+        if names[0] in able or names[0] in _RECEIVERS:
             return NO_SUCH_OVERLOAD
         return f"{NO_SUCH_OVERLOAD}: {self._name}"
 

@@ -12,12 +12,29 @@ from typing import Final
 
 from scheduler.cel.ast import Call, Comprehension, Ident, ListExpr, Literal, MapExpr, Node, Select, StructExpr
 from scheduler.cel.report import Issue, report
-from scheduler.cel.types import BOOL, BYTES, DOUBLE, DYN, INT, NULL, STRING, UINT, Env, Overload, Type, list_of
-from scheduler.cel.types import map_of, optional_of, type_of
+from scheduler.cel.types import (
+    BOOL,
+    BYTES,
+    DOUBLE,
+    DYN,
+    INT,
+    NULL,
+    STRING,
+    UINT,
+    Env,
+    ObjectType,
+    Overload,
+    Type,
+    list_of,
+    map_of,
+    optional_of,
+    type_of,
+)
 from scheduler.cel.unify import (
     ERROR,
     Bindings,
     assign,
+    declared,
     is_dyn,
     is_dyn_or_error,
     is_struct,
@@ -28,7 +45,7 @@ from scheduler.cel.unify import (
     unwrap_optional,
     variable,
 )
-from scheduler.cel.values import CompileError, UInt, Value
+from scheduler.cel.values import CompileError, UInt
 
 _LITERALS: Final = {
     type(None): NULL,
@@ -39,16 +56,6 @@ _LITERALS: Final = {
     str: STRING,
     bytes: BYTES,
 }
-_TYPE_NAMES: Final[dict[str, Type]] = {
-    **{each.name: each for each in (BOOL, INT, UINT, DOUBLE, STRING, BYTES, NULL)},
-    "list": list_of(DYN),
-    "map": map_of(DYN, DYN),
-    "type": Type("type"),
-    "optional_type": optional_of(DYN),
-    "google.protobuf.Timestamp": Type("timestamp"),
-    "google.protobuf.Duration": Type("duration"),
-}
-"""What may be named as a type, beyond the environment's variables and objects."""
 
 
 class Variable:
@@ -165,8 +172,6 @@ class _Checker:
             return Variable(name, type_, names_type=type_.name == "type")
         if name in self.env.objects:
             return Variable(name, type_of(Type(name)), names_type=True)
-        if name in _TYPE_NAMES:
-            return Variable(name, type_of(_TYPE_NAMES[name]), names_type=True)
         return None
 
     def _ident(self, node: Ident) -> Type:
@@ -327,12 +332,27 @@ class _Checker:
         found = self._lookup(node.type_name)
         if found is None:
             return self._undeclared(node, node.type_name)
+        for _, value in node.entries:
+            self.check(value)
         if found.type.name != "type":
-            self._issue(node, f"'{found.type.name}' is not a type")
-        else:
-            # Nothing that a selector can name may be built: `kubernetes.DRADevice{}` is left, and nobody wants it.
-            self._issue(node, f"'{found.name}' is not a message type")
-        return ERROR
+            self._issue(node, f"'{declared(found.type)}' is not a type")
+            return ERROR
+        known = self.env.objects.get(found.name)
+        if known is None:
+            self._issue(node, f"'{declared(found.type.params[0]).partition('(')[0]}' is not a message type")
+            return ERROR
+        for name, value in node.entries:
+            self._field_of(known, name, value)
+        return found.type.params[0]
+
+    def _field_of(self, known: ObjectType, name: str, value: Node) -> None:
+        type_ = known.fields.get(name)
+        given = self.types[value]
+        if type_ is None:
+            self._issue(value, f"undefined field '{name}'")
+        elif not self._assign((type_,), (given,)):
+            text = f"expected type of field '{name}' is '{shown(type_)}' but provided type is '{shown(given)}'"
+            self._issue(value, text)
 
     # --- macros ---
 

@@ -10,6 +10,7 @@ from scheduler.cel.values import Value
 
 LIST_COST: Final = 10
 MAP_COST: Final = 30
+OBJECT_COST: Final = 40
 
 _COSTED_BY_OVERLOAD: Final = frozenset(
     {"startsWith", "endsWith", "contains", "matches", "string", "bytes", "strings.quote", "format", "_+_", "@in"}

@@ -41,7 +41,7 @@ def expand(function: str, target: Node | None, args: Arguments, *, at: int) -> N
 
 
 def _has(field: Node, at: int) -> Node:
-    if not isinstance(field, Select) or field.optional or field.test:
+    if not isinstance(field, Select) or field.optional:
         raise Misused(field.at, "invalid argument to has() macro")
     return Select(field.operand, field.field, test=True, at=at)
 

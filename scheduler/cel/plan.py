@@ -12,10 +12,11 @@ from typing import Final
 from scheduler.cel import logic
 from scheduler.cel.ast import Call, Comprehension, Ident, ListExpr, Literal, MapExpr, Node, Select, StructExpr
 from scheduler.cel.attributes import Attribute, Qualifier, accumulator, global_variable, is_key, iteration_variable
-from scheduler.cel.building import built_list, built_map, is_searchable, member_of
+from scheduler.cel.building import built_list, built_map, is_searchable, member_of, unbuildable
 from scheduler.cel.calls import call
 from scheduler.cel.checker import Checked, Variable
 from scheduler.cel.folds import Loop, Parts, binding, fold, quantifier
+from scheduler.cel.libraries.regex import pattern_of
 from scheduler.cel.running import Code, Run, go_type
 from scheduler.cel.types import Env
 from scheduler.cel.unify import declared
@@ -24,6 +25,7 @@ from scheduler.cel.values import CompileError, EvalError, TypeValue, Value, type
 _CONVERSIONS: Final = frozenset(
     {"bool", "bytes", "double", "dyn", "duration", "int", "string", "timestamp", "type", "uint"}
 )
+_TAKE_PATTERN: Final = frozenset({"find", "findAll", "matches"})
 
 
 class NotInstantiable(CompileError):
@@ -82,8 +84,8 @@ class _Planner:
                 return self._map(node)
             case Comprehension():
                 return self._comprehension(node)
-            case StructExpr():  # pragma: no cover - the checker lets none through
-                raise NotInstantiable(f"unknown type: {node.type_name}")
+            case StructExpr():
+                return Plan(unbuildable(node.type_name, [self.plan(value).code for _, value in node.entries]))
 
     def _variable(self, variable: Variable) -> Plan:
         if variable.names_type:
@@ -131,10 +133,21 @@ class _Planner:
                 return _constant(value=False)
             if is_searchable(args[1].value):
                 return Plan(member_of(args[0].code, args[1].value))
-        planned = Plan(call(self.env.functions[known[0].name], known, tuple(each.code for each in args)))
+        is_pattern = known[0].name in _TAKE_PATTERN and args[1].is_constant
+        if is_pattern:
+            self._compiled(args[1].value)
+        codes = tuple(each.code for each in args)
+        planned = Plan(call(self.env.functions[known[0].name], known, codes, is_nameless=is_pattern))
         if name in _CONVERSIONS and len(args) == 1 and args[0].is_constant:
             return self._folded(planned.code)
         return planned
+
+    @staticmethod
+    def _compiled(pattern: Value) -> None:
+        try:
+            pattern_of(pattern)
+        except EvalError as error:
+            raise NotInstantiable(str(error)) from None
 
     def _folded(self, code: Code) -> Plan:
         try:

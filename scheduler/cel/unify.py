@@ -20,7 +20,11 @@ Bindings = Mapping[str, Type]
 _OPAQUE = frozenset({"optional_type", "net.IP", "net.CIDR"})
 _CONTAINERS = frozenset({"list", "map"}) | _OPAQUE
 _NEVER_NULL = frozenset({"bool", "int", "uint", "double", "string", "bytes", "list", "map", "type"})
-_DECLARED = {"timestamp": "google.protobuf.Timestamp", "duration": "google.protobuf.Duration"}
+_DECLARED = {
+    "timestamp": "google.protobuf.Timestamp",
+    "duration": "google.protobuf.Duration",
+    "any": "google.protobuf.Any",
+}
 _VARIABLE: Final = "_var"
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-import re2
-
 from scheduler.cel.ast import Call, ListExpr, Literal, MapExpr, Node
 from scheduler.cel.checker import Checked
+from scheduler.cel.formatcalls import format_issues
+from scheduler.cel.libraries.regex import pattern_of
 from scheduler.cel.report import Issue, report
 from scheduler.cel.tree import children
 from scheduler.cel.types import Type
@@ -21,7 +21,7 @@ _TAKES_ANYTHING: Final = "format"
 
 def validate(checked: Checked) -> None:
     """Raises CompileError with all that is wrong."""
-    issues = [*_bad_literals(checked), *_mixed(checked)]
+    issues = [*_bad_literals(checked), *_mixed(checked), *_bad_formats(checked)]
     if issues:
         raise CompileError(report(checked.source, issues))
 
@@ -50,13 +50,17 @@ def _can_be_called(checked: Checked, call: Call, literal: Literal) -> bool:
 
 
 def _is_pattern(literal: Literal) -> bool:
-    options = re2.Options()
-    options.log_errors = False
     try:
-        re2.compile(literal.value, options)
-    except re2.error:
+        pattern_of(literal.value)
+    except EvalError:
         return False
     return True
+
+
+def _bad_formats(checked: Checked) -> Iterator[Issue]:
+    for node in _walk(checked.root):
+        if isinstance(node, Call) and node.function == _TAKES_ANYTHING and node not in checked.qualified:
+            yield from format_issues(checked, node)
 
 
 def _mixed(checked: Checked) -> Iterator[Issue]:

@@ -155,6 +155,12 @@ class KubestowArgs:
     """`on`: VolumeZone looks at claims of ephemeral volumes too. `none`: it does not."""
     pre_bind_live_check: str = "claims"
     """`claims`: what the watch may not show yet of a claim is read before it is bound. `none`: the watch is believed."""
+    device_scoring: str = "pack"
+    """`pack`: of equal nodes and devices those that leave the largest request placeable. `firstFit`: the first."""
+    device_preemption: str = "on"
+    """`on`: pods may be evicted for their devices. `none`: devices are not given back in a trial."""
+    device_double_check: str = "on"
+    """`on`: devices that another claim got first are given back before the pod is bound. `none`: nobody looks."""
 
     def __post_init__(self) -> None:
         """Whoever reads one switch need not look at `parity` as well. Only `victims` stays as it was written."""
@@ -173,6 +179,9 @@ UPSTREAM: Final[Mapping[str, Any]] = {
     "count_attached_twice": True,
     "zone_ephemeral": "none",
     "pre_bind_live_check": "none",
+    "device_scoring": "firstFit",
+    "device_preemption": "none",
+    "device_double_check": "none",
 }
 """The switches that `parity` sets, each to what kube-scheduler does (docs/spec/volumes.md §12)."""
 
@@ -186,6 +195,9 @@ SPELLED: Final[Mapping[str, str]] = {
     "count_attached_twice": "countAttachedTwice",
     "zone_ephemeral": "zoneEphemeral",
     "pre_bind_live_check": "preBindLiveCheck",
+    "device_scoring": "deviceScoring",
+    "device_preemption": "devicePreemption",
+    "device_double_check": "deviceDoubleCheck",
 }
 """Those switches as a file spells them."""
 

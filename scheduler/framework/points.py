@@ -165,6 +165,14 @@ class NormalizeScorePlugin(Plugin, Protocol):
 
 
 @runtime_checkable
+class PreferPlugin(Plugin, Protocol):
+    """Ours: which of the nodes with equal scores are better. Asked of Filter plugins; upstream throws dice at once."""
+
+    def prefer(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> NodeSet:
+        """Some of `nodes`, at least one; all of them if it is all the same."""
+
+
+@runtime_checkable
 class ReservePlugin(Plugin, Protocol):
     """Take what the pod needs on the node. `unreserve` is idempotent and is called even if `reserve` said no."""
 

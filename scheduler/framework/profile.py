@@ -104,6 +104,7 @@ class Profile:
     post_filter: tuple[points.PostFilterPlugin, ...]
     pre_score: tuple[points.PreScorePlugin, ...]
     score: tuple[BoundScore, ...]
+    prefer: tuple[points.PreferPlugin, ...]
     reserve: tuple[points.ReservePlugin, ...]
     permit: tuple[points.PermitPlugin, ...]
     pre_bind: tuple[points.PreBindPlugin, ...]
@@ -184,6 +185,7 @@ def build(
         post_filter=tuple(at("postFilter")),
         pre_score=tuple(at("preScore")),
         score=tuple(_bound_score(p, weights[p.name], nodes) for p in at("score")),
+        prefer=tuple(p for p in at("filter") if isinstance(p, points.PreferPlugin)),
         reserve=tuple(at("reserve")),
         permit=tuple(at("permit")),
         pre_bind=tuple(at("preBind")),

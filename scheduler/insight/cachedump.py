@@ -1,12 +1,18 @@
-"""What /debug/cache shows: nodes with what is on them, and what is known of volumes besides what the watch brings."""
+"""What /debug/cache shows: nodes with what is on them, and of volumes and devices what the watch alone does not bring."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from scheduler.cache.cluster import Cluster
+from scheduler.cache.devicepools import PoolState
+from scheduler.cache.devices import Devices
 from scheduler.cache.nodes import Nodes
 from scheduler.cache.volumes import Volumes
+from scheduler.core import nodeset
+from scheduler.core.decode import Broken
+from scheduler.core.resourceclaims import ResourceClaim
 
 
 def cache_dump(cluster: Cluster) -> dict[str, Any]:
@@ -17,6 +23,7 @@ def cache_dump(cluster: Cluster) -> dict[str, Any]:
         "assumed": sorted(info.key for info in cluster.assumed()),
         "unreadable": [{"pod": b.key, "node": b.node_name, "why": b.why} for b in cluster.broken()],
         "volumes": _volumes(cluster.volumes),
+        "devices": _devices(cluster.devices, cluster.nodes),
         "nodes": _nodes(cluster.nodes),
     }
 
@@ -59,7 +66,46 @@ def _volumes(volumes: Volumes) -> dict[str, Any]:
             }
             for entry in sorted(volumes.ledger, key=lambda entry: entry.claim.key)
         ],
-        "unreadable": [
-            {"kind": kind, "object": key, "why": broken.why} for (kind, key), broken in sorted(volumes.broken.items())
-        ],
+        "unreadable": _unreadable(volumes.broken),
     }
+
+
+def _devices(devices: Devices, nodes: Nodes) -> dict[str, Any]:
+    """What has been written and not been seen yet, what is about to be, and what is wrong with what was published.
+
+    Pools are those that nodes saw when devices were looked for last.
+    """
+    claims, use = devices.claims, devices.use
+    names = {claim.uid: claim.key for claim in claims}
+    pools = {
+        (view.key.driver, view.key.name, view.state.value, view.problem)
+        for slot in nodeset.each(nodes.present)
+        for view in devices.on_nodes.pools(slot)
+        if view.state is not PoolState.GOOD
+    }
+    return {
+        "assumedClaims": sorted(claim.key for claim in claims if _is_newer(claim, claims.get_api(claim.key))),
+        "inFlight": [
+            {"claim": claim.key, "devices": [str(result.id) for result in claim.status.allocation.devices.results]}
+            for claim in sorted(claims.in_flight(), key=lambda claim: claim.key)
+            if claim.status.allocation is not None
+        ],
+        "heldTwice": [
+            {"device": str(device), "claims": sorted(names.get(uid, uid) for uid in use.holders(device))}
+            for device in sorted(use.devices())
+            if len(tuple(use.holders(device))) > 1
+        ],
+        "pools": [
+            {"driver": driver, "pool": name, "state": state, "why": why} for driver, name, state, why in sorted(pools)
+        ],
+        "nodeSelection": devices.on_nodes.problem,
+        "unreadable": _unreadable(devices.broken),
+    }
+
+
+def _is_newer(claim: ResourceClaim, watched: ResourceClaim | None) -> bool:
+    return watched is None or watched.metadata.resource_version != claim.metadata.resource_version
+
+
+def _unreadable(broken: Mapping[tuple[str, str], Broken]) -> list[dict[str, Any]]:
+    return [{"kind": kind, "object": key, "why": each.why} for (kind, key), each in sorted(broken.items())]

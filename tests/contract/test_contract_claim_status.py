@@ -116,6 +116,26 @@ async def test_an_allocation_stays_as_it_is(api: Api) -> None:
         assert (field, why[-20:]) == ("status.allocation", ": field is immutable")
     assert await kept(api, path, allocation=None) == {}
     assert await kept(api, path, allocation=allocation(request="f/s")) == {"allocation": allocation(request="f/s")}
+    assert await kept(api, path, allocation=None) == {}
+    uid = "01234567-89ab-cdef-0123-456789abcdef"
+    part = allocation(shareID=uid, consumedCapacity={"m": "1Gi"})
+    assert await kept(api, path, allocation=part) == {"allocation": part}
+    said = STATUS | {"shareID": uid, "conditions": [condition()], "data": {"a": 1}}
+    assert await kept(api, path, devices=[said]) == {"allocation": part, "devices": [said]}
+
+
+async def test_amounts_that_are_none(api: Api) -> None:
+    """400, for the claim cannot be read; 422 for a patch that would make it so."""
+    path = await a_claim(api)
+    unread = allocation(consumedCapacity={"m": "x"})
+    seen = (await api("GET", path)).body
+    answer = await api("PUT", f"{path}/status", seen | {"status": {"allocation": unread}})
+    assert (answer.status, answer.body["reason"]) == (400, "BadRequest")
+    for patch in (api.merge, api.patch):
+        answer = await patch(f"{path}/status", {"status": {"allocation": unread}})
+        ((field, reason),) = [(cause["field"], cause["reason"]) for cause in answer.body["details"]["causes"]]
+        assert (answer.status, answer.body["reason"], field, reason) == (422, "Invalid", "patch", "FieldValueInvalid")
+        assert answer.body["message"].startswith(' "" is invalid: patch: Invalid value: "')
 
 
 async def test_reservations_need_an_allocation(api: Api) -> None:
@@ -180,6 +200,10 @@ async def test_the_two_halves_of_a_claim(api: Api) -> None:
     assert (await api("PUT", f"{path}/status", whole)).body["status"]["reservedFor"] == [USER]
     late = await api("PUT", f"{path}/status", whole | {"status": {}})
     assert (late.status, late.body["reason"]) == (409, "Conflict")
+    for at in (path, f"{path}/status"):
+        stranger = await api("PUT", at, whole | {"metadata": {"name": "a", "uid": "zz"}})
+        why = f"Precondition failed: UID in precondition: zz, UID in object meta: {created.metadata['uid']}"
+        assert (stranger.status, stranger.body["message"][-len(why) :]) == (409, why)
 
 
 async def test_a_claim_that_is_going(api: Api) -> None:

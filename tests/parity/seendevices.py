@@ -17,6 +17,8 @@ _DRIVER: Final = "0.last"
 """Of all drivers the first: who looks for its device looks at no other."""
 _LONELY: Final = "didn't match pod affinity rules"
 _NODE: Final = "probed"
+_TOLERANT: Final = {"operator": "Exists", "effect": "NoSchedule"}
+"""Of taints that a scenario may put on everything; not of the last one."""
 
 DEVICE_PROFILE: Final[Json] = {
     "plugins": {
@@ -56,7 +58,7 @@ class SeenDevices:
         wants_one = self._pod(await self._claimed(name))
         await self._until(wants_one, "the last class and slice", gets_it=True)
         if with_rules:
-            await self._api.create(rule(name, {"driver": _DRIVER, "taint": "last:NoSchedule"}))
+            await self._api.create(rule(name, {"driver": _DRIVER, "taint": "last:NoExecute"}))
             await self._until(wants_one, "the last rule", gets_it=False)
             await self._api.delete("DeviceTaintRule", name, "")
             await self._until(wants_one, "that the last rule is gone", gets_it=True)
@@ -75,7 +77,8 @@ class SeenDevices:
     async def _claimed(self, class_name: str) -> str:
         self._last_claim += 1
         name = f"last-claim-{self._last_claim}"
-        await create_whole(self._api, claim(name, class_name))
+        wanted = {"class": class_name, "tolerates": [_TOLERANT]}
+        await create_whole(self._api, claim(name, {"r0": wanted}))
         return name
 
     def _pod(self, name: str) -> Json:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import ClassVar, Final, NamedTuple
+from dataclasses import dataclass, field
+from typing import ClassVar, Final
 
 from scheduler.cel.calendar import nanos_of
 from scheduler.cel.libraries.declaring import function, member, pattern_cost
@@ -50,26 +51,30 @@ _VALUE_TEXT: Final = (
 )
 
 
-class Format(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Format:
     """`problems` are what is wrong with a text; `pattern_size` is what its cost is reckoned by."""
 
-    name: str
-    problems: Callable[[str], list[str]]
-    pattern_size: int
-
     cel_type: ClassVar[str] = "kubernetes.NamedFormat"
+
+    name: str
+    problems: Callable[[str], list[str]] = field(compare=False)
+    pattern_size: int
 
 
 def _length(text: str) -> int:
     return len(text.encode())
 
 
-def _shaped(pattern: str, text: str, longest: int) -> Callable[[str], list[str]]:
+def _shaped(pattern: str, text: str, longest: int, unit: str = "characters") -> Callable[[str], list[str]]:
     shape = re.compile(pattern)
 
     def problems(value: str) -> list[str]:
-        too_long = [f"must be no more than {longest} characters"] if _length(value) > longest else []
-        return too_long if shape.fullmatch(value) else [*too_long, text]
+        too_long = [f"must be no more than {longest} {unit}"] if _length(value) > longest else []
+        if shape.fullmatch(value):
+            return too_long
+        has_dots = text == _LABEL_TEXT and re.fullmatch(_SUBDOMAIN, value)
+        return [*too_long, "must not contain dots" if has_dots else text]
 
     return problems
 
@@ -81,6 +86,7 @@ def _as_prefix(problems: Callable[[str], list[str]]) -> Callable[[str], list[str
 
 _label_problems: Final = _shaped(_LABEL, _LABEL_TEXT, _LABEL_LENGTH)
 _subdomain_problems: Final = _shaped(_SUBDOMAIN, _SUBDOMAIN_TEXT, _SUBDOMAIN_LENGTH)
+_prefix_problems: Final = _shaped(_SUBDOMAIN, _SUBDOMAIN_TEXT, _SUBDOMAIN_LENGTH, "bytes")
 _label_1035_problems: Final = _shaped(_LABEL_1035, _LABEL_1035_TEXT, _LABEL_LENGTH)
 
 
@@ -94,7 +100,7 @@ def _qualified_name_problems(value: str) -> list[str]:
     if slash and not prefix:
         problems.append("prefix part must be non-empty")
     elif slash:
-        problems += [f"prefix part {each}" for each in _subdomain_problems(prefix)]
+        problems += [f"prefix part {each}" for each in _prefix_problems(prefix)]
     if not name:
         problems.append("name part must be non-empty")
     elif _length(name) > _LABEL_LENGTH:

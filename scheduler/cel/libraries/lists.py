@@ -97,7 +97,8 @@ def _sorted_by(values: Sequence[Value], keys: Sequence[Value]) -> list[Value]:
         raise EvalError("list elements must be comparable")
     if any(type(each) is not type(keys[0]) for each in keys):
         raise EvalError("list elements must have the same type")
-    return [values[at] for at in sorted(range(len(keys)), key=cmp_to_key(lambda a, b: _order(keys[a], keys[b])))]
+    by_key = cmp_to_key(_order)
+    return [values[at] for at in sorted(range(len(keys)), key=lambda at: by_key(keys[at]))]
 
 
 def _is_comparable(value: Value) -> bool:

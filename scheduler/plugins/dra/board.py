@@ -24,6 +24,7 @@ from scheduler.plugins.dra.seats import Rules, Seats
 CANNOT_ALLOCATE: Final = "cannot allocate all claims"
 _BUDGET_S: Final = 0.001
 _FEW: Final = 16
+_KINDS_MAX: Final = 512
 _BOARDS_MAX: Final = 1024
 _MEMO_MAX: Final = 4096
 
@@ -110,6 +111,21 @@ class Boards:
         if known is None or known.stamp != kind.sight.stamp:
             known = self._search(demand, kind, slot)
         return known
+
+    def fullest(self, nodes: NodeSet) -> NodeSet:
+        """Those of the nodes on which the fewest devices are free. O(kinds of nodes), and all of them if these are many."""
+        best, out = -1, nodes
+        for seen, kind in enumerate(self._on_nodes.kinds()):
+            if seen > _KINDS_MAX:
+                return nodes
+            here = kind.nodes & nodes
+            if here:
+                free = kind.free
+                if best < 0 or free < best:
+                    best, out = free, here
+                elif free == best:
+                    out |= here
+        return out
 
     def allocate(
         self, demand: Demand, slot: int, *, node_name: str, names: Sequence[str], chance: random.Random

@@ -7,6 +7,8 @@ from functools import partial
 from typing import Final
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from scheduler.cache.assumed import NotKnown
 from scheduler.cache.selecting import matching_selector
@@ -25,20 +27,23 @@ from scheduler.core.podinfo import PodInfo
 from scheduler.core.resourceclaims import FINALIZER, ResourceClaim
 from scheduler.core.verdicts import SKIP, Code, Groups, Rejection, Skip
 from scheduler.framework.hints import EventHint
+from scheduler.framework.points import Scores
 from scheduler.framework.ports import Handle
 from scheduler.framework.state import CycleState
 from scheduler.framework.whatif import WhatIf
+from scheduler.plugins.dra.alternatives import Alternatives, has_alternatives
 from scheduler.plugins.dra.board import CANNOT_ALLOCATE, Boards, TimedOut, Verdict, named
 from scheduler.plugins.dra.claims import Unresolved, claims_of
 from scheduler.plugins.dra.conditions import ConditionWaiter, is_worn_out
 from scheduler.plugins.dra.demand import Demands
 from scheduler.plugins.dra.errands import Errands
 from scheduler.plugins.dra.hints import Hints
+from scheduler.plugins.dra.packing import packing
 from scheduler.plugins.dra.requests import request_problem
 from scheduler.plugins.dra.search import AllocationError
 from scheduler.plugins.dra.seats import Rules
 from scheduler.plugins.dra.selecting import SelectorSets
-from scheduler.plugins.dra.state import PLUGIN, STATE, DeviceState, Variant
+from scheduler.plugins.dra.state import EMPTY_STATE, PLUGIN, STATE, DeviceState, Variant
 from scheduler.plugins.dra.writing import ClaimError, ClaimWriter
 
 NOT_AVAILABLE: Final = "resourceclaim not available on the node"
@@ -84,6 +89,7 @@ class DynamicResources:
             timeout_s=args.binding_timeout_s,
             follows_events=ours.bind_poll == "events",
         )
+        self._packs = ours.device_scoring == "pack"
         self._errands = Errands(handle.clock)
         self._hints = Hints(handle)
         self._boards = Boards(
@@ -92,8 +98,10 @@ class DynamicResources:
             handle.clock,
             Rules.of(gates),
             filter_timeout_s=args.filter_timeout_s if FILTER_TIMEOUT in gates else 0.0,
+            orders=packing if self._packs else None,
             searched=handle.device_metrics.searched,
         )
+        self._alternatives = Alternatives(self._nodes, self._devices.on_nodes, self._boards)
 
     def _selector_sets(self) -> SelectorSets:
         return SelectorSets(self._devices.selectors.holds, evaluated=self._handle.device_metrics.evaluated)
@@ -117,6 +125,7 @@ class DynamicResources:
         known = DeviceState()
         state.set(STATE, known)
         if not pod.pod.spec.resource_claims:
+            state.skip_score.add(self.name)
             return SKIP
         try:
             claims = claims_of(pod.pod, self._devices.claims.need)
@@ -131,6 +140,8 @@ class DynamicResources:
         demand = self._demands.of(to_allocate) if to_allocate else None
         known.variants = (Variant(nodes, to_allocate, demand),)
         known.claims = claims
+        if not has_alternatives(claims):
+            state.skip_score.add(self.name)
         return None
 
     def _look_at(self, known: DeviceState, claims: Sequence[ResourceClaim]) -> Rejection | None:
@@ -216,6 +227,24 @@ class DynamicResources:
         except TimedOut:
             return self._timed_out(slot)
         return self._refusal(verdict, variant)
+
+    def prefer(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> NodeSet:
+        """Of equal nodes those with the fewest devices left, so that what asks for many finds them together."""
+        if not self._packs or not state.has(STATE) or self.vouches(state, pod):
+            return nodes
+        return self._boards.fullest(nodes)
+
+    # -- scoring -------------------------------------------------------------------------------------------------------
+
+    def score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Scores:
+        """How early in their lists the alternatives stand that a node would give (§3.6)."""
+        known = state.get(STATE) if state.has(STATE) else EMPTY_STATE
+        return self._alternatives.score(known, nodes)
+
+    def normalize_score(self, state: CycleState, pod: PodInfo, scores: Scores, slots: npt.NDArray[np.intp]) -> Scores:
+        """In percent of the best."""
+        best = int(scores[slots].max(initial=0))
+        return scores * 100 // best if best > 0 else scores
 
     def _refusal(self, verdict: Verdict, variant: Variant) -> Rejection | None:
         if not verdict.refusal:

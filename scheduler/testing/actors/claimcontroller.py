@@ -203,7 +203,7 @@ class ResourceClaimController(Actor):
         for entry in pod["spec"].get("resourceClaims") or ():
             name = name_of(pod, entry)
             claim = self._find(CLAIMS, name, metadata["namespace"]) if name else None
-            if claim is None or (entry.get("resourceClaimTemplateName") and not is_controlled_by(claim, pod)):
+            if claim is None:
                 continue
             status = claim.get("status") or {}
             users = status.get("reservedFor") or []

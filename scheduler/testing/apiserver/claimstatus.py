@@ -1,7 +1,8 @@
 """The status of a claim: who may write what of it, and what of it may follow on what.
 
 An allocation is set once and taken away when nobody has the claim reserved; what drivers say of its devices goes with
-it. Writing it needs more than the right to write the status (docs/spec/dra.md §8.1).
+it. Writing it needs more than the right to write the status (docs/spec/dra.md §8.1). What a driver says beyond
+conditions is taken as it is.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from scheduler.testing.apiserver.problems import (
     wrong,
 )
 from scheduler.testing.apiserver.resources import Resource
+from scheduler.testing.apiserver.volumechecks import quantity
 
 Object = dict[str, Any]
 _MOST_RESULTS: Final = 32
@@ -50,11 +52,17 @@ class _DeviceId(NamedTuple):
         return {"Driver": self.driver, "Pool": self.pool, "Device": self.device, "ShareID": self.share_id}
 
 
-def stored_status(old: Object, new: Object) -> Object:
-    """The status of the claim that is sent over `old`, as it is stored: without what is empty or no longer there."""
+def stored_status(resource: Resource, old: Object, new: Object) -> Object:
+    """The status of the claim that is sent over `old`, as it is stored: without what is empty or no longer there.
+
+    Raises 400 for amounts that are none.
+    """
     status: Object = {key: value for key, value in (new.get("status") or {}).items() if value not in (None, [])}
     if "allocation" in status:
         status["allocation"] = {"devices": {}} | _without_empty(status["allocation"])
+        for result in _results(status["allocation"]):
+            for amount in (result.get("consumedCapacity") or {}).values():
+                quantity(resource, amount)
     gone = _allocated(old) - _allocated({"status": status})
     devices = [_device_status(entry) for entry in status.pop("devices", []) if _id(entry) not in gone]
     return status | ({"devices": devices} if devices else {})

@@ -46,6 +46,7 @@ class Devices:
         elif resource.name == "resourceclaimtemplates":
             found = claimchecks.admin_spec(spec["spec"], self._space(obj))
         refuse(resource, obj["metadata"]["name"], found + _CHECKS[resource.name](spec, None))
+        _without_empty(spec, "devices", "sharedCounters")
 
     def changed(self, resource: Resource, old: Object, new: Object, now: str) -> Object:
         """`new` as it is to be stored in place of `old`, other than through /status. Raises 400 and 422."""
@@ -62,13 +63,14 @@ class Devices:
         if resource.name in _FIXED and before != after:
             found.append(wrong("spec", after, IS_FIXED))
         refuse(resource, old["metadata"]["name"], found)
+        _without_empty(after, "devices", "sharedCounters")
         return new
 
     def with_status(self, resource: Resource, old: Object, new: Object, caller: Caller) -> Object:
-        """`new` as it is to be stored in place of `old` through /status. Raises 422."""
+        """`new` as it is to be stored in place of `old` through /status. Raises 400 and 422."""
         name = old["metadata"]["name"]
         if resource.name == "resourceclaims":
-            new = new | {"status": stored_status(old, new)}
+            new = new | {"status": stored_status(resource, old, new)}
             refuse(resource, name, status_problems(resource, old, new, caller=caller, namespace=self._space(old)))
         elif resource.name == "devicetaintrules":
             given = (new.get("status") or {}).get("conditions") or []
@@ -101,15 +103,23 @@ def _fill(resource: Resource, obj: Object, now: str) -> None:
 
 def _fill_claim(resource: Resource, spec: Object, _: str) -> None:
     devices = spec["devices"] = spec.get("devices") or {}
-    devices.setdefault("requests", None)
+    _without_empty(devices, "constraints", "config")
+    devices["requests"] = devices.get("requests") or None
     for request in devices["requests"] or ():
         for one in claimchecks.asked(request):
+            _without_empty(one, "selectors", "tolerations")
             fill(one, allocationMode="ExactCount")
             if one["allocationMode"] == "ExactCount" and not one.get("count"):
                 one["count"] = 1
             for toleration in one.get("tolerations") or ():
                 fill(toleration, operator="Equal")
     claimchecks.check_quantities(resource, spec)
+
+
+def _without_empty(holder: Object, *lists: str) -> None:
+    for name in lists:
+        if not holder.get(name):
+            holder.pop(name, None)
 
 
 def _fill_template(resource: Resource, spec: Object, now: str) -> None:

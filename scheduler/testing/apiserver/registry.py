@@ -23,6 +23,7 @@ from scheduler.testing.apiserver.resources import Resource, Served
 from scheduler.testing.apiserver.status import (
     MODIFIED,
     Refused,
+    Unreadable,
     already_exists,
     bad_request,
     conflict,
@@ -32,6 +33,7 @@ from scheduler.testing.apiserver.status import (
     not_found,
     precondition_failed,
     success,
+    version_required,
 )
 from scheduler.testing.apiserver.storage import Entry, Storage
 from scheduler.testing.apiserver.updates import check_identity, is_finished, updated
@@ -177,7 +179,7 @@ class Registry:
         if uid and uid != actual:
             raise precondition_failed(resource, key, "UID", uid, actual)
         if not metadata.get("resourceVersion") and not resource.unconditional_put:
-            raise _version_required(resource, name)
+            raise version_required(resource, name)
         return self._store(resource, entry, obj, subresource), False
 
     def patch(
@@ -193,7 +195,10 @@ class Registry:
         if patched["metadata"].get("name") != name:
             given = patched["metadata"].get("name")
             raise bad_request(f"the name of the object ({given}) does not match the name on the URL ({name})")
-        return self._store(resource, entry, patched, subresource)
+        try:
+            return self._store(resource, entry, patched, subresource)
+        except Unreadable as unreadable:
+            raise unreadable.in_patch() from None
 
     def bind(self, resource: Resource, namespace: str, name: str, binding: Object) -> Object:
         """POST pods/<name>/binding. Raises 400, 404, 409 and, as a real server does, 500."""
@@ -287,16 +292,3 @@ class Registry:
         return self._storage.put(
             resource, entry.key, entry.obj | {"metadata": metadata, "status": {"phase": "Terminating"}}
         )
-
-
-def _version_required(resource: Resource, name: str) -> Refused:
-    message = "Invalid value: 0: must be specified for an update"
-    field = "metadata.resourceVersion"
-    group = {"group": resource.group} if resource.group else {}
-    details = {
-        "name": name,
-        **group,
-        "kind": resource.name,
-        "causes": [{"reason": "FieldValueInvalid", "message": message, "field": field}],
-    }
-    return Refused(422, "Invalid", f'{resource.qualified} "{name}" is invalid: {field}: {message}', details=details)

@@ -39,6 +39,22 @@ class Refused(Exception):
         return status
 
 
+class Unreadable(Refused):
+    """400 for an object with a value that is none of its type."""
+
+    def __init__(self, resource: Resource, why: str) -> None:
+        kind = resource.kind
+        what = f'{kind} in version "{resource.version}" cannot be handled as a {kind}: {why}'
+        super().__init__(400, "BadRequest", what)
+        self._why = why
+
+    def in_patch(self) -> Refused:
+        """422 for the patch that led there. A real server quotes it, or the object."""
+        why = f'Invalid value: "": {self._why}'
+        causes = [{"reason": "FieldValueInvalid", "message": why, "field": "patch"}]
+        return Refused(422, "Invalid", f' "" is invalid: patch: {why}', details={"causes": causes})
+
+
 def success(code: int = 0, details: dict[str, Any] | None = None) -> dict[str, Any]:
     """A `Status` that says yes."""
     status: dict[str, Any] = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
@@ -131,6 +147,20 @@ def invalid(resource: Resource, name: str, field: str, why: str, *, cause: str =
         "causes": [{"reason": cause, "message": why, "field": field}],
     }
     return Refused(422, "Invalid", f'{kind} "{name}" is invalid: {field}: {why}', details=details)
+
+
+def version_required(resource: Resource, name: str) -> Refused:
+    """422 for a PUT that does not say what it is meant to replace."""
+    message = "Invalid value: 0: must be specified for an update"
+    field = "metadata.resourceVersion"
+    group = {"group": resource.group} if resource.group else {}
+    details = {
+        "name": name,
+        **group,
+        "kind": resource.name,
+        "causes": [{"reason": "FieldValueInvalid", "message": message, "field": field}],
+    }
+    return Refused(422, "Invalid", f'{resource.qualified} "{name}" is invalid: {field}: {message}', details=details)
 
 
 def expired(message: str) -> Refused:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from scheduler.core.quantity import Quantity, parse
 from scheduler.testing.apiserver.names import NAME, NAME_RULE
 from scheduler.testing.apiserver.resources import Resource
-from scheduler.testing.apiserver.status import Refused, bad_request, invalid
+from scheduler.testing.apiserver.status import Refused, Unreadable, invalid
 
 Object = dict[str, Any]
 _NOT_SOURCES: Final = frozenset(
@@ -119,12 +119,11 @@ def _positive(resource: Resource, name: str, field: str, amount: Any) -> None:
 
 
 def quantity(resource: Resource, amount: Any) -> Quantity:
+    """Raises 400 for an amount that is none."""
     try:
         return parse(amount)
     except ValueError as error:
-        raise bad_request(
-            f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: {error}'
-        ) from error
+        raise Unreadable(resource, str(error)) from error
 
 
 def _class_name(resource: Resource, name: str, field: str, class_name: str | None) -> None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -56,19 +58,25 @@ class Foreign(Exception):
 def main() -> None:
     source = Path(sys.argv[1])
     for name in FILES:
-        cases = [case for case in _cases(read((source / f"{name}.textproto").read_text())) if case is not None]
+        cases = list(_cases(read((source / f"{name}.textproto").read_text())))
         head = f'{{"source": {json.dumps(SOURCE)},\n "licence": {json.dumps(LICENCE)},\n "cases": [\n'
         lines = ",\n".join("  " + json.dumps(case, ensure_ascii=False) for case in cases)
         (_HERE / f"{name}.json").write_text(f"{head}{lines}\n]}}\n")
         sys.stdout.write(f"{name}: {len(cases)}\n")
 
 
-def _cases(file: Message) -> list[dict[str, Any] | None]:
-    return [
-        _case(_text(section["name"]) + "/" + _text(test["name"]), test)
-        for section in file["section"]
-        for test in section.get("test", ())
-    ]
+def _cases(file: Message) -> Iterator[dict[str, Any]]:
+    """A name that was there before gets a number."""
+    seen: Counter[str] = Counter()
+    for section in file["section"]:
+        for test in section.get("test", ()):
+            name = f"{_text(section['name'])}/{_text(test['name'])}"
+            if (case := _case(name, test)) is None:
+                continue
+            seen[name] += 1
+            if seen[name] > 1:
+                case["name"] = f"{name} #{seen[name]}"
+            yield case
 
 
 def _case(name: str, test: Message) -> dict[str, Any] | None:

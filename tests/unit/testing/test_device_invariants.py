@@ -117,9 +117,12 @@ SHARED = a_slice("n1", "d.example", a_device("d0").shared().cap("memory", "2Gi")
         ),
         pytest.param([holding("a", share(D0, "1", memory="9Gi"))], [], id="a device that is gone"),
         pytest.param(
+            [a_slice("n1", "d.example", a_device("d0")), holding("a", a_result("r", D0))], [], id="not shared"
+        ),
+        pytest.param(
             [
-                SHARED,
                 a_slice("n1", "d.example", a_device("d0").shared().cap("memory", "1Gi")).named("x").generation(2),
+                SHARED,
                 holding("a", share(D0, "1", memory="2Gi")),
             ],
             [f"device {D0}: memory 2147483648 taken, 1073741824 there"],
@@ -285,7 +288,9 @@ def test_an_allocation_for_all_nodes_reaches_its_devices_from_all() -> None:
     ]
 
 
-@pytest.mark.parametrize("ends", [pytest.param(True, id="it has ended"), pytest.param(False, id="it was deleted")])
+@pytest.mark.parametrize(
+    "ends", [pytest.param(True, id="it has ended, and was deleted later"), pytest.param(False, id="it was deleted")]
+)
 async def test_no_reservation_outlives_its_pod_for_long(ends: bool) -> None:
     """Somebody has to take it away, in time."""
     clock = VirtualClock()
@@ -297,9 +302,9 @@ async def test_no_reservation_outlives_its_pod_for_long(ends: bool) -> None:
     assert witness.lingering(0) == []
     if ends:
         server.patch("pods", "p", {"status": {"phase": "Failed"}}, subresource="status")
-    else:
-        server.delete("pods", "p", grace_s=0)
-    await clock.advance(20)
+        await clock.advance(10)
+    server.delete("pods", "p", grace_s=0)
+    await clock.advance(10 if ends else 20)
     assert witness.lingering(20) == []
     assert witness.lingering(19) == ["claim default/c is reserved for pod p, gone for 20 s"]
     server.patch("resourceclaims", "c", {"status": {"reservedFor": None}}, subresource="status")

@@ -5,13 +5,14 @@ from typing import Any
 
 from hypothesis import given, settings, strategies as st
 
+from scheduler.core.resourceclaims import FINALIZER
 from scheduler.testing.actors import DRADriver, ResourceClaimController
 from scheduler.testing.actors.claimusers import is_done, name_of
 from scheduler.testing.apiserver import ApiServer, Refused
 from scheduler.testing.builders import Builder, node, pod
 from scheduler.testing.clock import VirtualClock
 from scheduler.testing.devicebuilders import a_device, a_slice
-from scheduler.testing.deviceclaimbuilders import FINALIZER, a_claim, a_claim_template, a_result
+from scheduler.testing.deviceclaimbuilders import a_claim, a_claim_template, a_result
 from scheduler.testing.deviceinvariants import (
     claims_of_pods,
     devices_taken_twice,
@@ -95,7 +96,7 @@ class World:
             self.server.delete(kind, metadata["name"], metadata.get("namespace", ""), grace_s=number % 2)
 
     def _schedule(self, name: str, first: int) -> None:
-        """All of the pod's claims, or none: allocated where they are not, reserved for it; then the pod is bound."""
+        """Its claims are allocated where they are not, and reserved for it; then it is bound, if all of them could be."""
         found = self.server.get("pods", name)
         names = [name_of(found, entry) for entry in found["spec"].get("resourceClaims") or ()]
         claims = [self.server.get(CLAIMS, each) for each in names if each]
@@ -104,19 +105,22 @@ class World:
         if is_done(found) or any(claim["metadata"].get("deletionTimestamp") for claim in claims):
             return
         user = {"resource": "pods", "name": name, "uid": found["metadata"]["uid"]}
-        for claim in claims:
-            status = claim.get("status") or {}
-            if "allocation" not in status:
-                device = self._free(first)
-                if not device:
-                    return
-                if FINALIZER not in (claim["metadata"].get("finalizers") or []):
-                    claim["metadata"]["finalizers"] = [FINALIZER]
-                    claim = self.server.update(CLAIMS, claim)
-                status = a_claim("c").allocated(a_result("r", device), on="n1").obj()["status"]
-            claim["status"] = status | {"reservedFor": [*(status.get("reservedFor") or []), user]}
-            self.server.update(CLAIMS, claim, subresource="status")
-        self.server.bind(name, "n1")
+        if all(self._reserve(claim, user, first) for claim in claims):
+            self.server.bind(name, "n1")
+
+    def _reserve(self, claim: dict[str, Any], user: dict[str, str], first: int) -> bool:
+        """The finalizer before the allocation; False if no device is free."""
+        status = claim.get("status") or {}
+        if "allocation" not in status:
+            device = self._free(first)
+            if not device:
+                return False
+            claim["metadata"]["finalizers"] = [FINALIZER]
+            claim = self.server.update(CLAIMS, claim)
+            status = a_claim("c").allocated(a_result("r", device), on="n1").obj()["status"]
+        claim["status"] = status | {"reservedFor": [*(status.get("reservedFor") or []), user]}
+        self.server.update(CLAIMS, claim, subresource="status")
+        return True
 
     def _free(self, first: int) -> str:
         taken = {

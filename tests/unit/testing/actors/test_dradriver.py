@@ -166,6 +166,17 @@ def test_what_somebody_deletes_comes_back() -> None:
     assert world.pool() == ["d0,d1@2/2", "d2@2/2"]
 
 
+def test_what_somebody_deletes_halfway_comes_back_too() -> None:
+    """Seen at the end, when the pool is not whole."""
+    world = World()
+    world.driver.stall_after(1)
+    world.publish(FIRST, SECOND)
+    world.server.delete("resourceslices", world.server.objects("resourceslices")[0]["metadata"]["name"])
+    world.driver.go_on()
+    world.settle()
+    assert world.pool() == ["d0,d1@2/2", "d2@2/2"]
+
+
 def test_a_driver_that_died_halfway_begins_again() -> None:
     """What is of an old generation goes; nothing of a dead driver moves."""
     world = World()
@@ -181,7 +192,7 @@ def test_a_driver_that_died_halfway_begins_again() -> None:
     assert world.pool() == ["d0,d1,d8@3/2", "d2,d9@3/2"]
 
 
-def test_devices_get_taints_and_lose_them() -> None:
+async def test_devices_get_taints_and_lose_them() -> None:
     """One write to one slice; a taint that stays keeps its time."""
     world = World()
     world.publish(FIRST, SECOND)
@@ -189,6 +200,7 @@ def test_devices_get_taints_and_lose_them() -> None:
     world.settle()
     (first,) = world.taints()["d1"]
     assert (first["key"], first["effect"]) == ("k", "NoExecute")
+    await world.clock.advance(60)
     world.driver.taint("n1/d1", "l", "v")
     world.settle()
     assert world.taints()["d1"][0] == first
@@ -199,6 +211,17 @@ def test_devices_get_taints_and_lose_them() -> None:
     assert world.pool() == ["d0,d1@1/2", "d2@1/2"]
     with pytest.raises(KeyError, match=r"pool n1 of d\.example has no device d7"):
         world.driver.taint("n1/d7", "k")
+
+
+def test_what_is_as_it_should_be_is_not_written() -> None:
+    """The times that a server has given to taints are no difference."""
+    world = World()
+    counters = a_slice("n1", DRIVER).counters("c", {"memory": "1Gi"})
+    world.publish(counters, a_slice("n1", DRIVER, a_device("d0").taint("k").consumes("c", {"memory": "1Gi"})))
+    before = world.server.resource_version
+    world.driver.revive()
+    world.settle()
+    assert world.server.resource_version == before
 
 
 # -- claims ------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,80 @@
+"""The score of prioritized lists: the earlier the alternative, the better the node (docs/spec/dra.md §3.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import numpy as np
+
+from scheduler.cache.devicenodes import DeviceNodes
+from scheduler.cache.nodes import Nodes
+from scheduler.core import nodeset
+from scheduler.core.nodeset import NodeSet
+from scheduler.core.resourceclaims import ResourceClaim
+from scheduler.framework.points import Scores
+from scheduler.plugins.dra.board import Boards, TimedOut
+from scheduler.plugins.dra.demand import Demand
+from scheduler.plugins.dra.search import Picked
+from scheduler.plugins.dra.state import DeviceState
+
+_MOST: Final = 8
+"""As many alternatives as a request may have."""
+
+
+def has_alternatives(claims: Iterable[ResourceClaim]) -> bool:
+    """Whether any request is a list: without one there is nothing to score."""
+    return any(request.first_available for claim in claims for request in claim.spec.devices.requests)
+
+
+class Alternatives:
+    """Reads what a search of each node would give, so it searches each kind of nodes."""
+
+    def __init__(self, nodes: Nodes, on_nodes: DeviceNodes, boards: Boards) -> None:
+        self._nodes = nodes
+        self._on_nodes = on_nodes
+        self._boards = boards
+
+    def score(self, known: DeviceState, nodes: NodeSet) -> Scores:
+        """Raw scores: 8 for a first alternative, 1 for an eighth, summed over all lists of all claims."""
+        out = np.zeros(self._nodes.capacity, dtype=np.int64)
+        if not has_alternatives(known.claims):
+            return out
+        out += sum(_of_allocated(claim) for claim in known.claims)
+        for variant in known.variants:
+            demand, here = variant.demand, nodes & variant.nodes
+            if demand is None or not demand.has_lists or not here:
+                continue
+            self._boards.look(demand, here, everything=True)
+            for kind in self._on_nodes.kinds():
+                alike = kind.nodes & here
+                if alike:
+                    score = self._of_search(demand, alike)
+                    out[nodeset.slots(alike, self._nodes.capacity)] += score
+        return out
+
+    def _of_search(self, demand: Demand, alike: NodeSet) -> int:
+        try:
+            verdict = self._boards.verdict(demand, alike.bit_length() - 1)
+        except TimedOut:
+            return 0
+        return _of_picked(demand, verdict.picked)
+
+
+def _of_picked(demand: Demand, picked: Sequence[Picked]) -> int:
+    chosen = {(each.claim, each.request): each.ask for each in picked}
+    return sum(
+        _MOST - demand.claims[c].requests[r].asks.index(ask)
+        for (c, r), ask in chosen.items()
+        if demand.claims[c].requests[r].is_list
+    )
+
+
+def _of_allocated(claim: ResourceClaim) -> int:
+    if claim.status.allocation is None:
+        return 0
+    got = {result.request for result in claim.status.allocation.devices.results}
+    return sum(
+        next((_MOST - at for at, each in enumerate(request.first_available) if f"{request.name}/{each.name}" in got), 0)
+        for request in claim.spec.devices.requests
+    )
