@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from scheduler.cel.environment import KUBERNETES
 from scheduler.cel.plan import NotInstantiable
-from scheduler.cel.program import Program, compile_expression
+from scheduler.cel.program import Outcome, Program, compile_expression
 from scheduler.cel.semver import parse
 from scheduler.cel.types import ANY, BOOL, DYN, QUANTITY, STRING, Env, ObjectType, Type, map_of
 from scheduler.cel.unify import declared
@@ -90,6 +90,13 @@ class DeviceSelectors:
             return str(error)
         return _truth(value)
 
+    def measure(self, compiled: Compiled, kind: Kind) -> Outcome:
+        """As `evaluate`, with upstream's cost. Raises CelError, and ValueError for a device that cannot be looked at."""
+        bindings = self._bound(kind)
+        if isinstance(bindings, str):
+            raise ValueError(bindings)  # noqa: TRY004  the device is wrong, no type is
+        return compiled.program.measure(bindings)
+
     def _compile(self, expression: str) -> Compiled | str:
         try:
             program = compile_expression(expression, self._env)
@@ -97,7 +104,7 @@ class DeviceSelectors:
             return f"program instantiation failed: {error}"
         except CompileError as error:
             return f"compilation failed: {error}"
-        if program.result == BOOL or program.result == ANY or (self._list_attributes and program.result == DYN):
+        if program.result in {BOOL, ANY} or (self._list_attributes and program.result == DYN):
             return Compiled(program)
         return f"must evaluate to bool or the unknown type, not {declared(program.result)}"
 
@@ -185,6 +192,8 @@ def _version(text: str) -> Value:
 
 
 def _truth(value: Value) -> bool | str:
+    if value is True or value is False:
+        return bool(value)
     inner = value.value if isinstance(value, Optional) and value.present else value
     if isinstance(inner, bool):
         return inner

@@ -41,7 +41,7 @@ class Select:
 
 @dataclass(eq=False, slots=True)
 class Call:
-    """`function(args)` or `target.function(args)`. Operators have cel-go's names, see `OPERATORS` of the parser.
+    """`function(args)` or `target.function(args)`. Operators have cel-go's names, see `frames.OPERATORS`.
 
     `_&&_`, `_||_`, `_?_:_`, `_==_`, `!_`, `-_`, `_[_]`, `_[?_]`, `@in` …
     """

@@ -138,7 +138,7 @@ def is_key(name: Value) -> bool:
 def _find(holder: Value, name: Value) -> Value:
     if not is_key(name):
         raise EvalError(f"invalid qualifier type: {go_type(type_name(name))}")
-    if isinstance(holder, Mapping):
+    if isinstance(holder, dict | Mapping):
         try:
             return holder[name if type(name) is str else key(name)]
         except KeyError:
@@ -165,14 +165,19 @@ def _is_plain(qualifier: Qualifier) -> bool:
 def _plain(base: Code, names: tuple[Value, ...]) -> Code:
     """Nothing but constant keys: nearly every chain of a device selector."""
     as_general = tuple(Qualifier(each) for each in names)
+    keys = tuple(map(key, names))
+    count = len(names)
 
     def resolve(run: Run) -> Value:
-        holder = base(run)
-        if type(holder) is Optional:
-            return _walk(run, holder, as_general)
-        for name in names:
-            run.cost += 1
-            holder = pick(holder, name)
+        start = holder = base(run)
+        try:
+            for each in keys:
+                if not isinstance(holder, dict):
+                    return _walk(run, start, as_general)
+                holder = holder[each]
+        except KeyError:
+            return _walk(run, start, as_general)
+        run.cost += count
         return holder
 
     return resolve

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from scheduler.cel.attributes import Growing
-from scheduler.cel.costs import call_cost
+from scheduler.cel.costs import Cost, call_cost
 from scheduler.cel.logic import NO_SUCH_OVERLOAD, both
 from scheduler.cel.running import Code, Run
 from scheduler.cel.types import Overload, Type
@@ -51,6 +51,7 @@ _CLASSES: Final[Mapping[str, type]] = {
     "null_type": type(None),
 }
 
+_TELLING: Final = frozenset(_CLASSES.values())
 _Fits = Callable[[Value], bool]
 
 
@@ -77,28 +78,37 @@ def call(
 class _Invocation:
     """A function with those of its overloads that come into question."""
 
-    __slots__ = ("_candidates", "_is_nameless", "_is_resolved", "_name")
+    __slots__ = ("_candidates", "_chosen", "_is_nameless", "_is_resolved", "_name")
 
     def __init__(self, candidates: Sequence[Overload], *, is_resolved: bool, is_nameless: bool) -> None:
         self._name = candidates[0].name
         self._is_resolved = is_resolved
         self._is_nameless = is_nameless
         self._candidates = [(each, [_fitting(param) for param in each.params]) for each in candidates]
+        self._chosen: dict[tuple[type, ...], tuple[Callable[..., Value], Cost]] = {}
+        """By the classes of the arguments, where these tell all."""
 
-    def __call__(self, run: Run, args: Sequence[Value]) -> Value:
+    def __call__(self, run: Run, *args: Value) -> Value:
+        chosen = self._chosen.get(tuple(map(type, args))) or self._choose(run, args)
+        call, cost = chosen
+        try:
+            result = call(*args)
+        except EvalError:
+            run.cost += cost if isinstance(cost, int) else cost(*args, None)
+            raise
+        run.cost += cost if isinstance(cost, int) else cost(*args, result)
+        return result
+
+    def _choose(self, run: Run, args: Sequence[Value]) -> tuple[Callable[..., Value], Cost]:
         for overload, fits in self._candidates:
             if all(fit(each) for fit, each in zip(fits, args)):
-                break
-        else:
-            run.cost += 1
-            raise EvalError(self._unfit(args))
-        try:
-            result = overload.call(*args)
-        except EvalError:
-            run.cost += call_cost(overload, args, None, is_resolved=self._is_resolved)
-            raise
-        run.cost += call_cost(overload, args, result, is_resolved=self._is_resolved)
-        return result
+                chosen = overload.call, call_cost(overload, is_resolved=self._is_resolved)
+                classes = tuple(map(type, args))
+                if _TELLING.issuperset(classes):
+                    self._chosen[classes] = chosen
+                return chosen
+        run.cost += 1
+        raise EvalError(self._unfit(args))
 
     def _unfit(self, args: Sequence[Value]) -> str:
         if self._is_nameless:
@@ -119,7 +129,7 @@ def _unary(invoke: _Invocation, argument: Code) -> Code:
         except EvalError:
             run.cost += 1
             raise
-        return invoke(run, (value,))
+        return invoke(run, value)
 
     return evaluate
 
@@ -131,14 +141,14 @@ def _binary(invoke: _Invocation, left: Code, right: Code) -> Code:
             run.cost += 1
             one.extend(other)
             return one
-        return invoke(run, (one, other))
+        return invoke(run, one, other)
 
     return evaluate
 
 
 def _of_many(invoke: _Invocation, args: tuple[Code, ...]) -> Code:
     """The first argument that fails ends it; nothing is paid for the call then, as upstream does not."""
-    return lambda run: invoke(run, [each(run) for each in args])
+    return lambda run: invoke(run, *[each(run) for each in args])
 
 
 def _fitting(param: Type) -> _Fits:

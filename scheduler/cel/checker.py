@@ -1,7 +1,7 @@
 """What every part of an expression is: its type, the variable it names, the overloads it may call.
 
-Types, messages and places are cel-go's checker's with the options that Kubernetes sets: aggregate literals are
-homogeneous, numbers compare across types. Does not know what any function does.
+Types, messages and places are cel-go's checker's with the options that Kubernetes sets: numbers compare across types.
+Mixed literals pass here, see `validators`. Does not know what any function does.
 """
 
 from __future__ import annotations
@@ -297,16 +297,16 @@ class _Checker:
         joined: Type | None = None
         for index, each in enumerate(node.elements):
             type_ = self._element(each, is_optional=index in node.optional)
-            joined = self._join(each, joined, type_)
+            joined = self._join(joined, type_)
         return list_of(joined or self._new_variable())
 
     def _map(self, node: MapExpr) -> Type:
         keys: Type | None = None
         values: Type | None = None
         for index, (key, value) in enumerate(node.entries):
-            keys = self._join(key, keys, self.check(key))
+            keys = self._join(keys, self.check(key))
             type_ = self._element(value, is_optional=index in node.optional)
-            values = self._join(value, values, type_)
+            values = self._join(values, type_)
         if keys is None or values is None:
             return map_of(self._new_variable(), self._new_variable())
         return map_of(keys, values)
@@ -320,13 +320,10 @@ class _Checker:
             self._mismatch(node, optional_of(inner), inner)
         return inner
 
-    def _join(self, node: Node, previous: Type | None, current: Type) -> Type:
+    def _join(self, previous: Type | None, current: Type) -> Type:
         if previous is None:
             return current
-        if self._assign((previous,), (current,)):
-            return more_general(previous, current)
-        self._mismatch(node, previous, current)
-        return ERROR
+        return more_general(previous, current) if self._assign((previous,), (current,)) else DYN
 
     def _struct(self, node: StructExpr) -> Type:
         found = self._lookup(node.type_name)

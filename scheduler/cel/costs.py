@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias
 
 from scheduler.cel.types import Overload
 from scheduler.cel.values import Value
@@ -11,6 +11,9 @@ from scheduler.cel.values import Value
 LIST_COST: Final = 10
 MAP_COST: Final = 30
 OBJECT_COST: Final = 40
+
+Cost: TypeAlias = int | Callable[..., int]
+"""A number, or what gives it for the arguments and the result."""
 
 _COSTED_BY_OVERLOAD: Final = frozenset(
     {"startsWith", "endsWith", "contains", "matches", "string", "bytes", "strings.quote", "format", "_+_", "@in"}
@@ -29,9 +32,8 @@ def size(value: Value) -> int:
     return 1 if own is None else int(own)
 
 
-def call_cost(overload: Overload, args: Sequence[Value], result: Value, *, is_resolved: bool) -> int:
-    """Of one call; `is_resolved` is whether the checker knew which overload it would be."""
-    cost = overload.cost
-    if cost is None or (not is_resolved and overload.name in _COSTED_BY_OVERLOAD):
+def call_cost(overload: Overload, *, is_resolved: bool) -> Cost:
+    """Of a call; `is_resolved` is whether the checker knew which overload it would be."""
+    if overload.cost is None or (not is_resolved and overload.name in _COSTED_BY_OVERLOAD):
         return 1
-    return cost if isinstance(cost, int) else cost(*args, result)
+    return overload.cost

@@ -19,7 +19,6 @@ class Cursor:
 
     def __init__(self, source: str) -> None:
         self.source = source
-        self.issues: list[Issue]
         self._tokens, self.issues = tokens(source)
         self._position = 0
 

@@ -20,10 +20,10 @@ _HEX: Final = (
     _WHOLE | {"string", "bytes"},
     "only integers, byte buffers, and strings can be formatted as hex",
 )
+_SHOWABLE: Final = "strings, bools, bytes, ints, doubles, maps, lists, types, durations, and timestamps"
 _TEXT: Final = (
     _WHOLE | _REAL | {"list", "map", "bool", "timestamp", "bytes", "duration", "type", "null_type"},
-    "string clause can only be used on strings, bools, bytes, ints, doubles, maps, lists, types, durations, and "
-    "timestamps",
+    f"string clause can only be used on {_SHOWABLE}",
 )
 _CLAUSES: Final = {
     "s": _TEXT,

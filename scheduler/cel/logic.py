@@ -84,10 +84,11 @@ def both(run: Run, left: Code, right: Code) -> tuple[Value, Value]:
         _pay(run, right)
         raise
     try:
-        return one, right(run)
+        other = right(run)
     except EvalError:
         run.cost += 1
         raise
+    return one, other
 
 
 def _pay(run: Run, code: Code) -> None:

@@ -5,7 +5,6 @@ What is constant is computed here once, where upstream does so too, since it the
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -120,8 +119,8 @@ class _Planner:
 
     def _call(self, node: Call) -> Plan:
         name = node.function
-        if node.target is None and name in _OPERATORS:
-            return _OPERATORS[name](self, node)
+        if node.target is None and (special := self._operator(node)) is not None:
+            return special
         args = list(map(self.plan, node.args))
         if node.target is not None and node not in self.checked.qualified:
             args.insert(0, self.plan(node.target))
@@ -141,6 +140,23 @@ class _Planner:
         if name in _CONVERSIONS and len(args) == 1 and args[0].is_constant:
             return self._folded(planned.code)
         return planned
+
+    def _operator(self, node: Call) -> Plan | None:
+        """Those that are not called like functions."""
+        match node.function:
+            case "_&&_" | "_||_":
+                return self._junction(node)
+            case "_?_:_":
+                return self._conditional(node)
+            case "_==_" | "_!=_":
+                return self._equality(node)
+            case "_[_]" | "_[?_]":
+                return self._index(node, is_optional=node.function == "_[?_]")
+            case "!_":
+                return Plan(logic.negation(self.plan(node.args[0]).code))
+            case "@not_strictly_false":
+                return Plan(logic.not_strictly_false(self.plan(node.args[0]).code))
+        return None
 
     @staticmethod
     def _compiled(pattern: Value) -> None:
@@ -200,16 +216,3 @@ class _Planner:
             return Plan(quantifier(loop, test, decisive=node.macro == "exists"))
         parts = (self.plan(each).code for each in (node.loop_condition, node.loop_step, node.result))
         return Plan(fold(loop, Parts(slot, *parts)))
-
-
-_OPERATORS: Final[dict[str, Callable[[_Planner, Call], Plan]]] = {
-    "_&&_": _Planner._junction,
-    "_||_": _Planner._junction,
-    "_?_:_": _Planner._conditional,
-    "_==_": _Planner._equality,
-    "_!=_": _Planner._equality,
-    "_[_]": lambda planner, node: planner._index(node, is_optional=False),
-    "_[?_]": lambda planner, node: planner._index(node, is_optional=True),
-    "!_": lambda planner, node: Plan(logic.negation(planner.plan(node.args[0]).code)),
-    "@not_strictly_false": lambda planner, node: Plan(logic.not_strictly_false(planner.plan(node.args[0]).code)),
-}

@@ -47,10 +47,14 @@ class Program:
 
     def evaluate(self, bindings: Mapping[str, Value], *, check: Callable[[], None] | None = None) -> Value:
         """The value. Raises EvalError, CostExceeded, or what `check` raises: it is called now and then in loops."""
-        return self.measure(bindings, check=check).value
+        return self._run(bindings, check)[0]
 
     def measure(self, bindings: Mapping[str, Value], *, check: Callable[[], None] | None = None) -> Outcome:
         """As `evaluate`, with the cost."""
+        value, run = self._run(bindings, check)
+        return Outcome(value, run.cost)
+
+    def _run(self, bindings: Mapping[str, Value], check: Callable[[], None] | None) -> tuple[Value, Run]:
         run = Run(bindings, self._slots, limit=self._limit, check=check)
         if self._levels <= _SHALLOW:
             value = self._code(run)
@@ -58,7 +62,7 @@ class Program:
             with _stack_for(self._levels):
                 value = self._code(run)
         run.settle()
-        return Outcome(value, run.cost)
+        return value, run
 
 
 def compile_expression(source: str, env: Env, *, cost_limit: int = COST_LIMIT) -> Program:

@@ -164,7 +164,7 @@ def type_name(value: Value) -> str:
 _NUMBERS: Final = frozenset({int, UInt, float})
 _LISTS: Final = frozenset({list, tuple})
 _COMPARED_BY_PYTHON: Final = frozenset({int, UInt, float, str, bytes, bool, type(None)})
-_AMONG_THEMSELVES: Final = ("kubernetes.", "net.")
+_OF_KUBERNETES: Final = ("kubernetes.", "net.")
 
 
 def equal(left: Value, right: Value) -> bool:
@@ -173,15 +173,16 @@ def equal(left: Value, right: Value) -> bool:
     A value of Kubernetes' own types on the left does not even allow the question: EvalError, upstream's asymmetry.
     `!=` never fails: it is `not same(left, right)`.
     """
-    if (
-        type(left) not in _COMPARED_BY_PYTHON
-        and right is not None
-        and str(getattr(left, "cel_type", "")).startswith(_AMONG_THEMSELVES)
-        and not isinstance(left, Mapping)
-        and type(left) is not type(right)
-    ):
+    if type(left) is not type(right) and right is not None and is_kubernetes(left):
         raise EvalError("no such overload")
     return same(left, right)
+
+
+def is_kubernetes(value: Value) -> bool:
+    """Whether the value is a quantity, version, URL, address, network or format."""
+    if type(value) in _COMPARED_BY_PYTHON or isinstance(value, Mapping):
+        return False
+    return str(getattr(value, "cel_type", "")).startswith(_OF_KUBERNETES)
 
 
 def same(left: Value, right: Value) -> bool:

@@ -128,7 +128,7 @@ def of_int(whole: int) -> Quantity:
 
 def _of_form(form: Form) -> Quantity:
     amount = Decimal(form.unscaled).scaleb(form.exponent, _EXACT)
-    return _of_amount(amount, int(_EXACT.multiply(amount, _NANO)), form)
+    return _of_amount(amount, form.unscaled * 10 ** (form.exponent + 9), form)
 
 
 def _of_amount(amount: Decimal, nano: int, form: Form) -> Quantity:

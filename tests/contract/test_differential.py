@@ -1,13 +1,13 @@
 """The same random writes on both servers: the in-process one answers as the real one, code and body, step by step.
 
-What the suite states one by one is shown here to hold in combination. Times are left out; uids and resourceVersions are
+Pods, and claims for devices. What the suite states one by one is shown here to hold in combination. Times are left out; uids and resourceVersions are
 compared by the order in which they were first seen.
 """
 
 import json
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,15 +43,18 @@ class Side:
     """One server, and what it has told so far."""
 
     api: Api
+    root: str
     seen: dict[str, dict[str, str]] = field(default_factory=dict)
     numbers: dict[str, str] = field(default_factory=dict)
 
     async def answer(self, step: Step) -> tuple[int, Any]:
         body = self._filled(step.body) if step.body is not None else None
-        answer = await self.api(step.method, self.api.pods + step.path, body, content=step.content)
+        answer = await self.api(step.method, self.root + step.path, body, content=step.content)
         self._learn(answer.body.get("metadata", {}))
-        if answer.status == 422:  # a real server names all mistakes at once, ours the first
-            return 422, answer.body["reason"]
+        if answer.status == 422:  # a real server names all mistakes at once, ours stops after metadata and within pods
+            fields = [cause["field"] for cause in answer.body["details"]["causes"]]
+            fields = [name for name in fields if name.startswith("metadata.")] or fields
+            return 422, (answer.body["reason"], fields if self.root != self.api.pods else None)
         return answer.status, self._normal(answer.body)
 
     def _filled(self, value: Any) -> Any:
@@ -169,19 +172,89 @@ def _status(rng: random.Random) -> Object:
     return status
 
 
+def claim_steps(rng: random.Random) -> Iterator[Step]:
+    """Mostly sensible writes to two claims, by schedulers, drivers and users whose knowledge may be old."""
+    while True:
+        name = rng.choice("ab")
+        kind = rng.choice(["create", "create", "patch", *["status"] * 6, "delete", "get"])
+        if kind == "create":
+            yield Step("POST", "", {"metadata": {"name": name}, "spec": _claim_spec(rng)})
+        elif kind == "patch":
+            content = rng.choice([MERGE, STRATEGIC])
+            spec: Object = rng.choice([{}, {}, {}, {"spec": _claim_spec(rng)}])
+            metadata = _metadata(rng, name, is_strategic=content == STRATEGIC)
+            yield Step("PATCH", f"/{name}", spec | {"metadata": metadata}, content)
+        elif kind == "status":
+            content = rng.choice([MERGE, STRATEGIC])
+            body: Object = {"status": _claim_status(rng, is_strategic=content == STRATEGIC)}
+            metadata = _metadata(rng, name, is_strategic=False)
+            yield Step("PATCH", f"/{name}/status", body | {"metadata": metadata}, content)
+        elif kind == "delete":
+            yield Step("DELETE", f"/{name}", rng.choice([None, *_delete_options(name)]))
+        else:
+            yield Step("GET", f"/{name}")
+
+
+def _claim_spec(rng: random.Random) -> Object:
+    asked: list[Object] = [{"deviceClassName": "x"}, {"deviceClassName": "x", "allocationMode": "All"}, {"count": 2}]
+    option = {"name": "s", "deviceClassName": "x", "tolerations": [{"key": "k"}]}
+    requests: list[Object] = [{"name": "a", "exactly": rng.choice(asked)}, {"name": "f", "firstAvailable": [option]}]
+    devices: Object = {"requests": rng.sample(requests, rng.randint(1, 2))}
+    constraint = {"matchAttribute": rng.choice(["a.b/c", "c"]), "requests": rng.choice([["a"], ["f/s"], []])}
+    return {"devices": devices | rng.choice([{}, {}, {"constraints": [constraint]}, {"constraints": [], "config": []}])}
+
+
+def _claim_status(rng: random.Random, *, is_strategic: bool) -> Object:
+    status: Object = {}
+    devices = [{"driver": "d.x", "pool": "p", "device": name} for name in ("d1", "d2")]
+    if rng.random() < 0.6:
+        results = [{"request": rng.choice(["a", "f/s", "f"])} | each for each in rng.sample(devices, rng.randint(1, 2))]
+        parts: list[Object] = [{}, {}, {}, {"adminAccess": True}, {"bindingConditions": ["B"]}, {"shareID": "x"}]
+        full = {"devices": {"results": [result | rng.choice(parts) for result in results]}}
+        selector = {"nodeSelectorTerms": rng.choice([[], [{"matchFields": [_FIELD]}]])}
+        status["allocation"] = rng.choice([None, full, full, full | {"nodeSelector": selector}])
+    if rng.random() < 0.6:
+        users: list[Object] = [{"resource": "pods", "name": f"p{i}", "uid": f"u{i}"} for i in range(3)]
+        status["reservedFor"] = rng.choice([None, [], [{"uid": "u0"}], rng.sample(users, rng.randint(1, 3))])
+        if is_strategic and rng.random() < 0.5:
+            status["reservedFor"] = [{"$patch": "delete", "uid": rng.choice(["u0", "u1"])}]
+    if rng.random() < 0.4:
+        since = "2026-01-01T00:00:00Z"
+        told = {
+            "type": "R",
+            "status": rng.choice(["True", "X"]),
+            "reason": "R",
+            "message": "",
+            "lastTransitionTime": since,
+        }
+        entries = [each | rng.choice([{}, {"conditions": [told]}]) for each in rng.sample(devices, rng.randint(1, 2))]
+        status["devices"] = rng.choice([None, entries, entries])
+    return status
+
+
+_FIELD = {"key": "metadata.name", "operator": "In", "values": ["n"]}
+PODS, CLAIMS = "/api/v1/namespaces/{}/pods", "/apis/resource.k8s.io/v1/namespaces/{}/resourceclaims"
+
+
 @pytest.mark.e2e
 @pytest.mark.parametrize("seed", [1, 2, 3, 4])
-async def test_random_writes_are_answered_alike(real: ControlPlane, seed: int) -> None:
+@pytest.mark.parametrize(
+    ("root", "writes"), [pytest.param(PODS, steps, id="pods"), pytest.param(CLAIMS, claim_steps, id="claims")]
+)
+async def test_random_writes_are_answered_alike(
+    real: ControlPlane, root: str, writes: Callable[[random.Random], Iterator[Step]], seed: int
+) -> None:
     """Status code and body of every step are the same."""
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(ApiServer(rng=random.Random(seed)))
         ours = await stack.enter_async_context(aiohttp.ClientSession(server.url))
         theirs = await stack.enter_async_context(real.client())
-        namespace = f"random-{seed}"
-        sides = [Side(Api(http, is_real=http is theirs, compact=_never, ns=namespace)) for http in (ours, theirs)]
+        namespace = f"random-{writes.__name__.replace('_', '-')}-{seed}"
+        apis = [Api(http, is_real=http is theirs, compact=_never, ns=namespace) for http in (ours, theirs)]
+        sides = [Side(api, root.format(namespace)) for api in apis]
         for side in sides:
             await side.api("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
-        for number, step in zip(range(STEPS), steps(random.Random(seed))):
+        for number, step in zip(range(STEPS), writes(random.Random(seed))):
             mine, right = [await side.answer(step) for side in sides]
             assert mine == right, f"step {number}: {step.method} {step.path} {step.content} {json.dumps(step.body)}"
 

@@ -131,7 +131,7 @@ def slice_(name: str, short: Json) -> Json:
         spec["sharedCounters"] = _consumed(counters, "name")
     found = short.pop("devices", None)
     if isinstance(found, str):
-        found = dict.fromkeys(found.split(), {})
+        found = {device_name: {} for device_name in found.split()}
     if found:
         spec["devices"] = [device(device_name, dict(one or {})) for device_name, one in found.items()]
     nothing_left(f"slice {name}", short)
@@ -204,7 +204,7 @@ def _attribute(value: object) -> Json:
     if isinstance(value, int):
         return {"int": value}
     text = str(value)
-    is_version = text[:1] == "v" and text[1:2].isdigit() and text.count(".") >= 2  # noqa: PLR2004
+    is_version = text[:1] == "v" and text[1:2].isdigit() and text.count(".") >= 2
     return {"version": text[1:]} if is_version else {"string": text}
 
 

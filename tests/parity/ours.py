@@ -1,7 +1,7 @@
 """Our daemon on some API server, watched while it chooses, and asked what it would say without one of its plugins."""
 
 import dataclasses
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -9,6 +9,7 @@ import yaml
 
 from scheduler.app import Daemon
 from scheduler.config.load import parse
+from scheduler.config.types import GATES_ON
 from scheduler.core.clock import SystemClock
 from scheduler.core.decode import from_manifest
 from scheduler.core.pod import Pod
@@ -30,7 +31,7 @@ from tests.parity.scenario import Scenario, named
 from tests.parity.side import Side
 from tests.parity.storage import uid_to_come
 from tests.parity.suite import scheduler_configuration
-from tests.parity.verdict import GATED, Scores, Verdict, Way
+from tests.parity.verdict import GATED, HELD, Scores, Verdict, Way
 from tests.parity.words import Json
 
 PREFIX: Final = "kubestow"
@@ -99,6 +100,13 @@ class Ours(Side):
 
         await self.until(is_settled, f"the evictions for {pod['metadata']['name']}")
 
+    def _held(self, pod: Json) -> str:
+        """The queue holds it once it is there and nothing is left to do."""
+        if not self._daemon.idle():
+            return ""
+        profile = self._daemon.decisions.profiles[pod["spec"]["schedulerName"]]
+        return _refusal(profile, pod_info(from_manifest(Pod, pod)))
+
     # -- scores ------------------------------------------------------------------------------------------------------
 
     def _listen(self) -> None:
@@ -107,13 +115,13 @@ class Ours(Side):
     def _scores(self, pod: Json) -> Scores:
         return self._heard
 
-    def _overhear(self, scored: Scored) -> int:
+    def _overhear(self, runner: Runner, state: CycleState, pod: PodInfo, scored: Scored) -> int:
         nodes = self._daemon.decisions.cluster.nodes
         names = {int(slot): nodes.name(int(slot)) for slot in scored.slots}
         self._heard = {
             plugin: {name: int(column[slot]) for slot, name in names.items()} for plugin, column in scored.parts.items()
         }
-        return self._choose(scored)
+        return self._choose(runner, state, pod, scored)
 
     # -- without asking the API server -------------------------------------------------------------------------------
 
@@ -132,8 +140,10 @@ class Ours(Side):
         manifest = named(admitted(pod), used.name)
         metadata = manifest["metadata"] | {"uid": uid_to_come(manifest["metadata"]["name"])}
         info = pod_info(from_manifest(Pod, manifest | {"metadata": metadata}))
-        if any(plugin.pre_enqueue(info) is not None for plugin in used.pre_enqueue):
+        if pod["spec"].get("schedulingGates") and any(plugin.pre_enqueue(info) for plugin in used.pre_enqueue):
             return Verdict(reason=GATED, message=BLOCKED)  # the API server's condition stands
+        if held := _refusal(used, info):
+            return Verdict(reason=HELD, message=held)
         self._listen()
         nominator, clock, metrics = decisions.queue.nominator, self._clock, self._metrics
         runner = Runner(used, decisions.cluster, nominator, clock=clock, metrics=metrics)
@@ -150,6 +160,12 @@ class Ours(Side):
 
     def _profile(self, name: str) -> Profile:
         return self._daemon.decisions.profiles[f"{PREFIX}-{name}"]
+
+
+def _refusal(profile: Profile, pod: PodInfo) -> str:
+    """With which words a plugin keeps the pod out of the queue; "" if none does."""
+    said = (plugin.pre_enqueue(pod) for plugin in profile.pre_enqueue)
+    return next((no.message for no in said if no is not None), "")
 
 
 def _without(profile: Profile, name: str) -> Profile:
@@ -174,9 +190,12 @@ def _drive(attempt: Any) -> Any:
 
 
 @asynccontextmanager
-async def running(api: Api, *, pause_s: float, master: str = "", kubeconfig: str = "") -> AsyncIterator[Ours]:
-    """A daemon with every profile of the suite, on the server that `api` speaks to."""
-    config = parse(yaml.safe_dump(scheduler_configuration(PREFIX, arguments=[_PARITY])), source="parity")
+async def running(
+    api: Api, *, pause_s: float, master: str = "", kubeconfig: str = "", gates: Iterable[str] = ()
+) -> AsyncIterator[Ours]:
+    """A daemon with every profile of the suite, and further feature gates, on the server that `api` speaks to."""
+    text = yaml.safe_dump(scheduler_configuration(PREFIX, arguments=[_PARITY]))
+    config = parse(text, source="parity", feature_gates=GATES_ON | frozenset(gates))
     daemon = Daemon(RunOptions(config=config, kubeconfig=kubeconfig, master=master, port=None, drain_timeout_s=5))
     try:
         await daemon.start()

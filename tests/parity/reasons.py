@@ -7,6 +7,15 @@ from typing import Final
 from tests.parity.recordings import Recording
 from tests.parity.verdict import GATED, Verdict
 
+
+def _of_the_allocator(*said: str) -> tuple[str, ...]:
+    return tuple(f'running "…" filter plugin: {text}' for text in said)
+
+
+def _of_the_writer(*said: str) -> tuple[str, ...]:
+    return tuple(f'running PreBind plugin "…": {text}' for text in said)
+
+
 REASONS: Final[Mapping[str, tuple[str, ...]]] = {
     "": ("no nodes available to schedule pods", "node(s) didn't satisfy plugin(s) [NodeAffinity]"),
     "NodeUnschedulable": ("node(s) were unschedulable",),
@@ -24,6 +33,8 @@ REASONS: Final[Mapping[str, tuple[str, ...]]] = {
         "Insufficient ephemeral-storage",
         "Insufficient example.com/gpu",
         "Insufficient hugepages-2Mi",
+        "Insufficient example.com/other",
+        "Insufficient deviceclass.resource.kubernetes.io/gone",
     ),
     "PodTopologySpread": (
         "node(s) didn't match pod topology spread constraints",
@@ -68,7 +79,48 @@ REASONS: Final[Mapping[str, tuple[str, ...]]] = {
         'persistentvolume "…" not found',
         'storageclass.storage.k8s.io "…" not found',
     ),
-    "DynamicResources": ("no new claims to deallocate", "not found"),
+    "DynamicResources": (
+        "no new claims to deallocate",
+        "not found",
+        'pod "…": ResourceClaim not created yet',
+        'could not find ResourceClaim "…"',
+        'resourceclaim "…" is being deleted',
+        "ResourceClaim … was not created for Pod … (Pod is not owner)",
+        "request …: device class … does not exist",
+        "cannot allocate all claims",
+        "invalid resource pools were encountered",
+        "resourceclaim not available on the node",
+        "cannot schedule extended resource claim",
+        "still not schedulable",
+        "deallocation of ResourceClaim completed",
+        "deletion of ResourceClaim completed",
+        *_of_the_allocator(
+            "class …: selector #…: CEL runtime error: no such key: …",
+            "claim …: selector #…: CEL runtime error: no such key: …",
+            (
+                "claim …: selector #…: CEL runtime error: CEL result of type int could not be converted to bool: "
+                "unsupported type conversion from 'int' to bool"
+            ),
+            "claim …, request …: asks for all devices, but resource pool … is currently being updated",
+            "claim …, request …: asks for all devices, but resource pool … is currently invalid",
+            "claim …, request …: cannot add device … because a claim constraint would not be satisfied",
+            "claim …: number of requested devices … exceeds the claim limit of 32",
+        ),
+        *_of_the_writer(
+            "claim … got allocated elsewhere in the meantime",
+            (
+                'add reservation to claim …: ResourceClaim.resource.k8s.io "…" is invalid: status.reservedFor: '
+                "Too many: 257: must have at most 256 items"
+            ),
+            (
+                'add reservation to claim …: ResourceClaim.resource.k8s.io "…" is invalid: status.allocation: '
+                "Invalid value: …: field is immutable"
+            ),
+            'device binding failed: claim=…, reason=Told, message="…"',
+            "device binding timeout: context deadline exceeded",
+            "nil or empty request mappings, no update of pod … ExtendedResourceClaimStatus",
+        ),
+    ),
     "DefaultPreemption": (
         "preemption: not eligible due to preemptionPolicy=Never.",
         "preemption: not eligible due to a terminating pod on the nominated node.",
@@ -86,6 +138,10 @@ _NAMES: Final = (
     (re.compile(r'"[^"]*"'), '"…"'),
     (re.compile(r"\b(PVC|pod) [a-z0-9.-]+/[a-z0-9.-]+"), r"\1 …"),
     (re.compile(r"(could not translate pv: ).*"), r"\1…"),
+    (re.compile(r"\b(claim|ResourceClaim|Pod) [a-z0-9.-]+/[a-z0-9.<>-]+"), r"\1 …"),
+    (re.compile(r"\b(class|request|add device|resource pool) (?!mappings)[a-z0-9][a-z0-9./-]*"), r"\1 …"),
+    (re.compile(r"(selector #|no such key: |claim=|requested devices )\w+"), r"\1…"),
+    (re.compile(r"(Invalid value: ).*(: field is immutable)"), r"\1…\2"),
 )
 
 UNASKED: Final[Mapping[str, str]] = {

@@ -10,7 +10,6 @@ import contextlib
 import dataclasses
 import sys
 import time
-from collections.abc import AsyncIterator
 
 from scheduler.obs import logs
 from tests.e2e.controlplane.build import Unavailable
@@ -43,11 +42,11 @@ async def record(chosen: list[Scenario], *, alone: bool) -> tuple[list[tuple[Sce
         await make_lasting(api)
         await Kube.start(plane)
         kube = Kube(api, plane)
-        async with _ours(api, plane, alone=alone) as we:
+        async with _Ours(api, plane, alone=alone) as ours_for:
             for scenario in chosen:
                 before = old.get(scenario.key)
                 verdicts: dict[str, Verdict] = {}
-                for name, (theirs, found) in (await _run(scenario, kube, we)).items():
+                for name, (theirs, found) in (await _run(scenario, kube, await ours_for(scenario))).items():
                     verdicts[name] = recordings.steady(theirs, before.verdicts.get(name) if before else None)
                     if found := surprises((scenario.key, name), found):
                         disagreed += 1
@@ -56,13 +55,25 @@ async def record(chosen: list[Scenario], *, alone: bool) -> tuple[list[tuple[Sce
     return done, disagreed
 
 
-@contextlib.asynccontextmanager
-async def _ours(api: Api, plane: LoudPlane, *, alone: bool) -> AsyncIterator[Ours | None]:
-    if alone:
-        yield None
-        return
-    async with ours.running(api, pause_s=_PAUSE_S, kubeconfig=str(plane.kubeconfig)) as we:
-        yield we
+class _Ours(contextlib.AsyncExitStack):
+    """One daemon at a time: with the gates that a scenario wants. `alone`: none."""
+
+    def __init__(self, api: Api, plane: LoudPlane, *, alone: bool) -> None:
+        super().__init__()
+        self._api = api
+        self._kubeconfig = str(plane.kubeconfig)
+        self._alone = alone
+        self._running: tuple[tuple[str, ...], Ours] | None = None
+
+    async def __call__(self, scenario: Scenario) -> Ours | None:
+        if self._alone or (scenario.devices and not DEVICES_ARE_JUDGED):
+            return None
+        if self._running is None or self._running[0] != scenario.feature_gates:
+            await self.aclose()
+            gates = scenario.feature_gates
+            daemon = ours.running(self._api, pause_s=_PAUSE_S, kubeconfig=self._kubeconfig, gates=gates)
+            self._running = gates, await self.enter_async_context(daemon)
+        return self._running[1]
 
 
 async def _run(scenario: Scenario, kube: Kube, we: Ours | None) -> dict[str, tuple[Verdict, list[str]]]:
@@ -82,7 +93,7 @@ async def _run(scenario: Scenario, kube: Kube, we: Ours | None) -> dict[str, tup
     found = {}
     for name in scenario.asked:
         theirs, doubts = await _ask_often(stage, kube, name, scenario.ways.get(name, 1))
-        if we is not None and (DEVICES_ARE_JUDGED or not scenario.devices):
+        if we is not None:
             doubts += differences(theirs, await stage.ask(we, name))
         found[name] = theirs, doubts
     return found

@@ -29,7 +29,7 @@ from scheduler.cel.types import (
 from scheduler.cel.values import CostExceeded, Duration, EvalError, UInt, Value, compare, contains, same
 
 _CALL_COST: Final = 1
-_LONGEST_RANGE: Final = 10_000_000
+_LONGEST_RANGE: Final = 1_000_000
 _PER_CHARACTER: Final = 0.1
 _COMPARABLE: Final[tuple[tuple[str, str, Type], ...]] = (
     ("int", "int", INT),
@@ -70,7 +70,7 @@ def _flat(values: Sequence[Value], depth: int = 1) -> list[Value]:
 
 
 def _range(count: int) -> list[int]:
-    if count > _LONGEST_RANGE:  # upstream builds it first, and finds out after
+    if count > _LONGEST_RANGE:  # the cost of any selector ends here; upstream builds the list and finds out after
         raise CostExceeded("operation cancelled: actual cost limit exceeded")
     return list(range(count))
 

@@ -28,7 +28,7 @@ from scheduler.cel.types import (
     list_of,
     map_of,
 )
-from scheduler.cel.values import EvalError, UInt, Value, compare, contains, equal, key, same, type_name
+from scheduler.cel.values import EvalError, UInt, Value, compare, contains, equal, is_kubernetes, key, same, type_name
 
 _INT_MAX: Final = 2**63 - 1
 _UINT_MAX: Final = 2**64 - 1
@@ -182,6 +182,10 @@ def _length(value: Any) -> int:
     return len(value)
 
 
+def _equality(one: Value, other: Value, *_: Value) -> int:
+    return 1 if is_kubernetes(one) else shorter(one, other)
+
+
 def _list_size(_: Value, values: Value, *__: Value) -> int:
     return size(values)
 
@@ -208,7 +212,7 @@ OPERATORS: Final[tuple[Overload, ...]] = (
     function("_&&_", "logical_and", ((BOOL, BOOL), BOOL), lambda one, other: one and other),
     function("_||_", "logical_or", ((BOOL, BOOL), BOOL), lambda one, other: one or other),
     function("_?_:_", "conditional", ((BOOL, A, A), A), lambda condition, yes, no: yes if condition else no),
-    function("_==_", "equals", ((A, A), BOOL), equal, shorter),
+    function("_==_", "equals", ((A, A), BOOL), equal, _equality),
     function("_!=_", "not_equals", ((A, A), BOOL), lambda one, other: not same(one, other), shorter),
     *(
         declare("size", id_, ((type_,), INT), _length)

@@ -11,16 +11,21 @@ from scheduler.cel.values import EvalError
 from scheduler.core.quantity import Quantity, of_int, parse
 
 _WELL_FORMED: Final = re.compile(r"[+-]?[0-9]*(?:\.[0-9]*)?[eEinumkKMGTP]*[-+]?[0-9]*")
-_ZERO: Final = re.compile(r"[+-]|[+-]?\.")
+_WITHOUT_DIGITS: Final = re.compile(r"([+-]?)\.?([A-Za-z].*)?")
 _ILL_FORMED_TEXT: Final = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 
 
 def _quantity(text: str) -> Quantity:
+    """No digits are a zero to upstream, as long as it reads the number the short way."""
+    bare = _WITHOUT_DIGITS.fullmatch(text) if text else None
     try:
-        return of_int(0) if _ZERO.fullmatch(text) else parse(text)
+        found = parse(f"{bare[1]}0{bare[2] or ''}" if bare else text)
     except ValueError:
         is_well_formed = text and _WELL_FORMED.fullmatch(text)
         raise EvalError("unable to parse quantity's suffix" if is_well_formed else _ILL_FORMED_TEXT) from None
+    if bare and not found.form.is_small:
+        raise EvalError("unable to parse numeric part of quantity")
+    return found
 
 
 def _is_quantity(text: str) -> bool:

@@ -178,7 +178,7 @@ def _escape_at(source: bytes, at: int, mode: _Escaping) -> int:
         or (mode.is_host and value < 0x80 and not is_percent)
         or (mode.is_zone and not is_percent and value != 0x20 and value not in _IN_HOST)
     ):
-        raise BadURL(f"invalid URL escape {quoted(written.decode(errors='replace'))}")
+        raise BadURL(f"invalid URL escape {quoted(written.decode(errors='surrogateescape'))}")
     return value
 
 

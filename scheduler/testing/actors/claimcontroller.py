@@ -121,10 +121,8 @@ class ResourceClaimController(Actor):
         """Claims for all entries, then their names into the status; a failure keeps the names for the next time."""
         made: list[Object] = []
         for entry in pod["spec"].get("resourceClaims") or ():
-            try:
-                name = self._made_for(pod, entry)
-            except _CannotMake as why:
-                self._tell(pod, "Warning", _FAILED, f"PodResourceClaim {entry['name']}: {why}")
+            name = self._made_for(pod, entry)
+            if name is None:
                 return
             if name:
                 made.append({"name": entry["name"], "resourceClaimName": name})
@@ -144,8 +142,8 @@ class ResourceClaimController(Actor):
         if pod["spec"].get("nodeName"):
             self._reserve_all(pod)
 
-    def _made_for(self, pod: Object, entry: Object) -> str:
-        """The name of a claim that the pod's status is to tell; "" if there is nothing to tell."""
+    def _made_for(self, pod: Object, entry: Object) -> str | None:
+        """The name of a claim that the pod's status is to tell; "" if there is nothing to tell, None without a template."""
         template = entry.get("resourceClaimTemplateName")
         if not template:
             return ""
@@ -163,7 +161,8 @@ class ResourceClaimController(Actor):
         stored = self._find(TEMPLATES, template, namespace)
         if stored is None:
             missing = f'resourceclaimtemplate.resource.k8s.io "{template}" not found'
-            raise _CannotMake(f'resource claim template "{template}": {missing}')
+            self._tell_failed(pod, entry["name"], f'resource claim template "{template}": {missing}')
+            return None
         return self._create(pod, entry["name"], stored)
 
     def _orphan(self, pod: Object, entry: str) -> str:
@@ -191,10 +190,14 @@ class ResourceClaimController(Actor):
         try:
             created = self._server.create(CLAIMS, claim)
         except Refused as refusal:
-            raise _CannotMake(f"create ResourceClaim : {refusal.message}") from refusal
+            self._tell_failed(pod, entry, f"create ResourceClaim : {refusal.message}")
+            raise
         self.created += 1
         name: str = created["metadata"]["name"]
         return name
+
+    def _tell_failed(self, pod: Object, entry: str, why: str) -> None:
+        self._tell(pod, "Warning", _FAILED, f"PodResourceClaim {entry}: {why}")
 
     def _reserve_all(self, pod: Object) -> None:
         """For a pod that was bound without a scheduler: its allocated claims are reserved for it."""
@@ -265,10 +268,6 @@ class ResourceClaimController(Actor):
             return True
         maker = next((pods[each["uid"]] for each in owners if each.get("controller")), None)
         return not is_reserved and maker is not None and is_done(maker)
-
-
-class _CannotMake(Exception):
-    pass
 
 
 def _prefix(pod: str, entry: str) -> str:

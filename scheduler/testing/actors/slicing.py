@@ -38,7 +38,7 @@ def writes(existing: Sequence[Object], wanted: Sequence[Spec], pool: Spec, *, pr
     changed = [
         name
         for name, spec in zip(names, wanted, strict=True)
-        if name in current and _untimed(current[name]["spec"]) != spec | {"pool": in_pool}
+        if name in current and _untimed(current[name]["spec"]) != _untimed(spec | {"pool": in_pool})
     ]
     is_new = len(current) < len(wanted) or len(changed) > 1
     generation = max(newest + is_new, pool.get("generation", 0))

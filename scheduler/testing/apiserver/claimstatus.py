@@ -72,7 +72,9 @@ def status_problems(resource: Resource, old: Object, new: Object, *, caller: Cal
     """What speaks against storing `new`, whose status is as `stored_status` made it, in place of `old`."""
     before, after = old.get("status") or {}, new["status"]
     had, has = before.get("allocation"), after.get("allocation")
-    found = _admin(had, has, namespace) + _rights(resource, before, after, caller, new["metadata"])
+    found = _admin(had, has, namespace) + _rights(
+        resource, before, after, caller=caller, namespace=new["metadata"]["namespace"]
+    )
     users = after.get("reservedFor") or []
     found += in_set("status.reservedFor", users, _user, key=lambda user: user.get("uid", ""), most=_MOST_USERS)
     allocated = _allocated(new)
@@ -103,7 +105,7 @@ def _admin(had: Object | None, has: Object | None, namespace: Object) -> Problem
     return []
 
 
-def _rights(resource: Resource, before: Object, after: Object, caller: Caller, metadata: Object) -> Problems:
+def _rights(resource: Resource, before: Object, after: Object, *, caller: Caller, namespace: str) -> Problems:
     """The synthetic subresources: `binding` for the allocation and its users, `driver` for what drivers say."""
     found: Problems = []
     if any(before.get(name) != after.get(name) for name in ("allocation", "reservedFor")):
@@ -118,7 +120,7 @@ def _rights(resource: Resource, before: Object, after: Object, caller: Caller, m
         return found
     verb = f"arbitrary-node:{caller.verb}"
     for driver in sorted(_changed_drivers(before, after)):
-        denied = caller.denied(resource, "driver", verb=verb, namespace=metadata.get("namespace", ""), name=driver)
+        denied = caller.denied(resource, "driver", verb=verb, namespace=namespace, name=driver)
         if denied:
             why = f'changing status.devices requires resource="resourceclaims/driver", verb="[{verb}]" permission: {denied}'
             found.append(not_allowed("status.devices", why))

@@ -104,6 +104,8 @@ def _fill(resource: Resource, obj: Object, now: str) -> None:
 def _fill_claim(resource: Resource, spec: Object, _: str) -> None:
     devices = spec["devices"] = spec.get("devices") or {}
     _without_empty(devices, "constraints", "config")
+    for entry in (*devices.get("constraints", ()), *devices.get("config", ())):
+        _without_empty(entry, "requests")
     devices["requests"] = devices.get("requests") or None
     for request in devices["requests"] or ():
         for one in claimchecks.asked(request):

@@ -15,11 +15,12 @@ from aiohttp import web
 
 from scheduler.core.clock import Clock, SystemClock
 from scheduler.testing.apiserver.callers import UNKNOWN, Caller
+from scheduler.testing.apiserver.deviceversions import from_v1beta1
 from scheduler.testing.apiserver.faults import Faults
 from scheduler.testing.apiserver.http import Behaviour, Handler, Logged
 from scheduler.testing.apiserver.lists import list_body
 from scheduler.testing.apiserver.registry import Registry
-from scheduler.testing.apiserver.resources import LIKE_1_36, Served
+from scheduler.testing.apiserver.resources import DEVICES, LIKE_1_36, Resource, Served
 from scheduler.testing.apiserver.storage import Entry, Storage, Subscriber
 
 Object: TypeAlias = dict[str, Any]
@@ -32,7 +33,7 @@ class ApiServer:
     `history` is how many writes per kind a watch can resume over; `served` the groups and versions, best first within a
     group (`storage.k8s.io/v1/csinodes` serves one kind of them alone). Time and chance come from `clock` and `rng`. The objects outlive `stop`, so a restart is `stop` and `start`.
     In-process methods take and give plain manifests; they raise `Refused` as the HTTP side would answer. Manifests of
-    devices are those of resource.k8s.io/v1 there (v1beta2 for the rules that taint), whatever is served.
+    devices are given as resource.k8s.io/v1 has them, whatever is served, and taken so unless they say v1beta1.
     """
 
     def __init__(
@@ -98,7 +99,7 @@ class ApiServer:
         `manager`, here and below: whose the fields are that are written (`fieldManager`), kept for annotations of claims.
         """
         resource = self._served.named(kind_or_resource)
-        fresh = _copy(obj)
+        fresh = _manifest(resource, obj)
         namespace = fresh.get("metadata", {}).get("namespace") or "default" if resource.namespaced else ""
         return _plain(self._registry.by(_caller(manager)).create(resource, namespace, fresh))
 
@@ -144,7 +145,9 @@ class ApiServer:
         metadata = obj["metadata"]
         namespace = metadata.get("namespace") or "default"
         registry = self._registry.by(_caller(manager))
-        entry, _ = registry.replace(resource, namespace, metadata["name"], _copy(obj), subresource=subresource)
+        entry, _ = registry.replace(
+            resource, namespace, metadata["name"], _manifest(resource, obj), subresource=subresource
+        )
         return _plain(entry)
 
     def patch(
@@ -267,6 +270,11 @@ class ApiServer:
 
 def _caller(manager: str) -> Caller:
     return Caller(manager or UNKNOWN)
+
+
+def _manifest(resource: Resource, obj: Object) -> Object:
+    fresh = _copy(obj)
+    return from_v1beta1(resource.name, fresh) if fresh.get("apiVersion") == f"{DEVICES}/v1beta1" else fresh
 
 
 def _copy(obj: Object) -> Object:

@@ -117,8 +117,9 @@ def precondition_failed(resource: Resource, key: str, field: str, wanted: str, a
 def delete_precondition(resource: Resource, name: str, *, uid: bool, wanted: str, actual: str) -> Refused:
     """409 for a DELETE whose precondition does not hold; names the kind, not the resource."""
     field, what = ("UID", "deleted and then recreated") if uid else ("ResourceVersion", "modified")
+    kind = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
     message = (
-        f'Operation cannot be fulfilled on {resource.kind} "{name}": the {field} in the precondition ({wanted}) '
+        f'Operation cannot be fulfilled on {kind} "{name}": the {field} in the precondition ({wanted}) '
         f"does not match the {field} in record ({actual}). The object might have been {what}"
     )
     group = {"group": resource.group} if resource.group else {}

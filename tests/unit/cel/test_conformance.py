@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.cel.conformance import cases, shortcoming
+from tests.unit.cel.conformance import Case, cases, shortcoming
+from tests.unit.cel.textproto import read
 
 _CASES = list(cases())
 
@@ -17,3 +18,45 @@ def test_nothing_was_lost_in_conversion():
     """The cases of cel.dev/expr v0.25.1 without protocol buffers, enums and containers."""
     assert len(_CASES) == 1331
     assert len({case.name for case in _CASES}) == 1331
+
+
+@pytest.mark.parametrize(
+    ("expression", "wanted"),
+    [
+        ("1", {"value": ["uint", 1]}),
+        ("1", {"value": ["double", "1"]}),
+        ("true", {"value": ["int", 1]}),
+        ("-0.0", {"value": ["double", "0"]}),
+        ("'a'", {"value": ["bytes", "61"]}),
+        ("[1]", {"value": ["list", [["uint", 1]]]}),
+        ("[1, 1]", {"value": ["list", [["int", 1]]]}),
+        ("{1: 2}", {"value": ["map", [[["int", 1], ["int", 3]]]]}),
+        ("{1: 2}", {"value": ["map", [[["uint", 1], ["int", 2]]]]}),
+        ("{1: 2, 3: 4}", {"value": ["map", [[["int", 1], ["int", 2]]]]}),
+        ("1", {"error": "any"}),
+        ("1 / 0", {"value": ["int", 0]}),
+        ("1 +", {"value": ["int", 1]}),
+        ("1 +", {"compile": "another text"}),
+    ],
+)
+def test_other_answers_are_told(expression, wanted):
+    """The comparison knows types, signs of zero, and the three ways in which an expression can end."""
+    assert shortcoming(Case("", expression, {}, {}, wanted)) is not None
+
+
+def test_text_format():
+    """What cel-spec's files use of it: comments, lists, repeated fields, joined strings, and every kind of escape."""
+    text = r"""
+        # a comment: { "of no interest"
+        name: "a" 'b'  # another
+        inner { value: -1.5e3, more: [TRUE, 'x'] }
+        inner: { [type.example.com/a.B] { at: "\n\x41\101\u00e9\?\"" } }
+    """
+
+    assert read(text) == {
+        "name": [b"ab"],
+        "inner": [
+            {"value": ["-1.5e3"], "more": ["TRUE", b"x"]},
+            {"[type.example.com/a.B]": [{"at": ['\nAA\u00e9?"'.encode()]}]},
+        ],
+    }

@@ -1,4 +1,4 @@
-"""What /debug/cache tells of volumes: what nobody could see in the cluster itself."""
+"""What /debug/cache tells of volumes and devices: what nobody could see in the cluster itself."""
 
 import json
 
@@ -11,9 +11,12 @@ from scheduler.core.deltas import Delta
 from scheduler.core.events import ClusterEvent
 from scheduler.core.storage import CSIStorageCapacity, StorageClass
 from scheduler.core.volumes import SELECTED_NODE, PersistentVolume, PersistentVolumeClaim
+from scheduler.devices import DeviceIntake
 from scheduler.insight.cachedump import cache_dump
 from scheduler.storage import CAPACITY_FREED, Storage
 from scheduler.testing.builders import node
+from scheduler.testing.devicebuilders import a_device, a_slice
+from scheduler.testing.deviceclaimbuilders import a_claim, a_result
 
 
 class World:
@@ -23,17 +26,22 @@ class World:
         self.cluster = Cluster(SystemClock())
         self.cluster.set_node(node("n1").label("zone", "a").typed())
         self.moved: list[tuple[ClusterEvent, object]] = []
-        self.storage = Storage(self.cluster, lambda event, old, new: self.moved.append((event, new)))
+        self.storage = Storage(self.cluster, self._move)
+        self.devices = DeviceIntake(self.cluster, self._move)
+
+    def _move(self, event: ClusterEvent, old: object, new: object) -> None:
+        self.moved.append((event, new))
 
     def asks_for_room(self) -> bool:
         return self.cluster.volumes.capacities.is_served
 
     def seen(self, kind: str, obj: object) -> None:
-        self.storage.handlers()[kind](Delta(None, obj))
+        handlers = {**self.storage.handlers(), **self.devices.handlers()}
+        handlers[kind](Delta(None, obj))
 
-    def shown(self) -> dict[str, object]:
+    def shown(self, part: str = "volumes") -> dict[str, object]:
         """As the endpoint prints it."""
-        shown: dict[str, object] = json.loads(msgspec.json.encode(cache_dump(self.cluster)))["volumes"]
+        shown: dict[str, object] = json.loads(msgspec.json.encode(cache_dump(self.cluster)))[part]
         return shown
 
 
@@ -110,3 +118,69 @@ def test_without_capacity_objects_nobody_waits_for_room() -> None:
 
     assert world.asks_for_room()
     assert world.moved == []
+
+
+NO_DEVICES = {"assumedClaims": [], "inFlight": [], "heldTwice": [], "pools": [], "nodeSelection": "", "unreadable": []}
+
+
+def test_nothing_in_particular_of_devices() -> None:
+    """What the watch brings is not repeated: claims that have devices, and pools that are as they should be."""
+    world = World()
+    world.seen("ResourceClaim", a_claim("c").uid("c").allocated(a_result("r", "drv/n1/d0")).typed())
+    world.seen("ResourceSlice", a_slice("n1", "drv", a_device("d0")).typed())
+    world.cluster.devices.on_nodes.catch_up()
+
+    assert NO_DEVICES == world.shown("devices")
+
+
+def test_devices_that_are_ours_alone() -> None:
+    """What we wrote and the watch has not shown, what is about to be written, and what two claims have."""
+    world = World()
+    for name in ("a", "b", "c", "d"):
+        world.seen("ResourceClaim", a_claim(name).uid(name).resource_version("1").typed())
+    claims = world.cluster.devices.claims
+    for name, version in (("a", "2"), ("b", "3")):
+        written = a_claim(name).uid(name).allocated(a_result("r", "drv/n1/d0"))
+        claims.assume(written.resource_version(version).typed())
+    for name in ("d", "c"):
+        results = [a_result("r", f"drv/n1/{name}"), a_result("s", f"drv/n1/{name}{name}")]
+        claims.signal(name, a_claim(name).uid(name).allocated(*results).typed())
+    claims.set(a_claim("b").uid("b").resource_version("3").allocated(a_result("r", "drv/n1/d0")).typed())
+
+    assert world.shown("devices") == NO_DEVICES | {
+        "assumedClaims": ["default/a"],
+        "inFlight": [
+            {"claim": f"default/{name}", "devices": [f"drv/n1/{name}", f"drv/n1/{name}{name}"]} for name in ("c", "d")
+        ],
+        "heldTwice": [{"device": "drv/n1/d0", "claims": ["default/a", "default/b"]}],
+    }
+
+
+def test_what_is_wrong_with_what_was_published() -> None:
+    """Pools that are not complete or contradict themselves, a selector that cannot be parsed, what cannot be read."""
+    world = World()
+    world.seen("ResourceSlice", a_slice("n1", "halved", a_device("d0")).of(2).typed())
+    world.seen("ResourceSlice", a_slice("n1", "twice", a_device("d0"), a_device("d0")).typed())
+    world.seen("ResourceSlice", a_slice("n1", "far").named("far").selecting(("zone", "Near", "a")).typed())
+    world.seen(
+        "ResourceSlice", ObjectDecoder("ResourceSlice", PersistentVolume).decode(b'{"metadata":{"name":"s"},"spec":3}')
+    )
+    world.cluster.devices.on_nodes.catch_up()
+
+    shown = world.shown("devices")
+    unreadable = shown.pop("unreadable")
+    selection = shown.pop("nodeSelection")
+    assert shown == {
+        "assumedClaims": [],
+        "inFlight": [],
+        "heldTwice": [],
+        "pools": [
+            {"driver": "halved", "pool": "n1", "state": "incomplete", "why": ""},
+            {"driver": "twice", "pool": "n1", "state": "invalid", "why": "duplicate device name d0"},
+        ],
+    }
+    assert "slice far" in str(selection)
+    assert isinstance(unreadable, list)
+    assert [(row["kind"], row["object"], "$.spec" in row["why"]) for row in unreadable] == [
+        ("ResourceSlice", "s", True)
+    ]

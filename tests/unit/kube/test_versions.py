@@ -13,7 +13,18 @@ from scheduler.core.decode import Broken, ObjectDecoder
 from scheduler.core.deltas import Delta
 from scheduler.core.errors import Forbidden, NotFound, Unavailable
 from scheduler.core.storage import CSIStorageCapacity
-from scheduler.kube.kinds import CAPACITY, KINDS, NODE, Discovery, KindSpec, Served, Unanswered, with_capacity
+from scheduler.kube.kinds import (
+    CAPACITY,
+    DEVICES,
+    KINDS,
+    NODE,
+    TAINT_RULE,
+    Discovery,
+    KindSpec,
+    Served,
+    Unanswered,
+    with_capacity,
+)
 from scheduler.kube.mirrors import Lag, Mirrors
 from scheduler.kube.reflector import Reflector
 from tests.unit.kube.scripted import (
@@ -279,6 +290,31 @@ def test_which_version_is_mirrored() -> None:
     assert rows.mirrors.capacity_version() == "v1beta1"
     rows.mirrors.reflectors[CAPACITY.name].stats.absent = True
     assert rows.mirrors.capacity_version() == "none"
+
+
+def test_which_kinds_of_devices_are_served() -> None:
+    """Of those that decisions go by; nothing is said before it is known (docs/spec/dra.md §6)."""
+    rows = Rows("Pod", "Node")
+    rows.mirrors.kinds = (*rows.mirrors.kinds, *DEVICES)
+    assert rows.mirrors.device_kinds() == {}
+    rows.mirrors.add(rows.made(KINDS["ResourceSlice"]))
+    assert rows.mirrors.device_kinds() == {"ResourceSlice": 1}
+    rows.discovery.answered.set()
+    assert rows.mirrors.device_kinds() == {"ResourceClaim": 0, "ResourceSlice": 1, "DeviceClass": 0}
+    rows.mirrors.reflectors["ResourceSlice"].stats.absent = True
+    rows.mirrors.kinds = (*rows.mirrors.kinds, TAINT_RULE)
+    assert rows.mirrors.device_kinds() == dict.fromkeys(
+        ("ResourceClaim", "ResourceSlice", "DeviceClass", "DeviceTaintRule"), 0
+    )
+
+
+def test_what_is_told_where_devices_are_not_served() -> None:
+    """Nobody waits for them, and what suffers is said."""
+    rows = Rows("Pod", "Node")
+    rows.discovery.answered.set()
+    for spec in DEVICES:
+        assert rows.mirrors.lag(spec.name) == Lag("pods that need devices stay pending", False)
+    assert rows.mirrors.lag(TAINT_RULE.name) == Lag("devices are allocated as if no rule tainted them", False)
 
 
 LACKS = "volumes are placed without asking whether there is room"

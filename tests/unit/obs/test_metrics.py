@@ -51,6 +51,7 @@ def used() -> Metrics:
     metrics.volumes.bind_wait("mixed", 0.3)
     metrics.volumes.long_wait(30)
     metrics.bind_volumes(bytes_in_flight=lambda: {"fast": 2**30}, capacity_version=lambda: "v1beta1")
+    metrics.bind_devices(kinds=lambda: {"ResourceClaim": 1, "DeviceTaintRule": 0})
     metrics.bind_gauges(
         pending=lambda: {"active": 3, "gated": 0},
         inflight_events=lambda: {"NodeAdd": 2},
@@ -148,6 +149,7 @@ def test_upstream_names(name: str, labels: dict[str, str], value: float) -> None
         ("kubestow_volume_bind_wait_seconds_bucket", {"kind": "mixed", "le": "600.0"}, 1),
         ("kubestow_volume_bind_long_waits_total", {"after": "30"}, 1),
         ("kubestow_volume_bytes_in_flight", {"storage_class": "fast"}, 2**30),
+        ("kubestow_device_kind_served", {"kind": "DeviceTaintRule"}, 0),
     ],
 )
 def test_our_names(name: str, labels: dict[str, str], value: float) -> None:

@@ -6,7 +6,13 @@ import msgspec
 import pytest
 
 from scheduler.core.events import Action, Resource
-from scheduler.core.pod import Container, ResourceClaimStatus, ResourceRequirements
+from scheduler.core.pod import (
+    Container,
+    ContainerExtendedResourceRequest,
+    ExtendedResourceClaimStatus,
+    ResourceClaimStatus,
+    ResourceRequirements,
+)
 from scheduler.core.podinfo import PodInfo, pod_info
 from scheduler.core.quantity import parse
 from scheduler.queueing.changes import pod_changes
@@ -20,12 +26,29 @@ def with_requests(**requests: str) -> PodInfo:
     return pod_info(msgspec.structs.replace(plain, spec=msgspec.structs.replace(plain.spec, containers=(container,))))
 
 
-def with_claim(name: str) -> PodInfo:
+def with_claim(*names: str | None) -> PodInfo:
+    """Each entry is named as its claim; None is one that needs no claim."""
     plain = pod("p").pod
-    statuses = (ResourceClaimStatus(name="c", resource_claim_name=name),)
+    statuses = tuple(ResourceClaimStatus(name=name or "none", resource_claim_name=name) for name in names)
     return pod_info(
         msgspec.structs.replace(plain, status=msgspec.structs.replace(plain.status, resource_claim_statuses=statuses))
     )
+
+
+def with_extended(claim: str, *requests: str) -> PodInfo:
+    plain = pod("p").pod
+    status = ExtendedResourceClaimStatus(
+        resource_claim_name=claim,
+        request_mappings=tuple(ContainerExtendedResourceRequest(request_name=request) for request in requests),
+    )
+    return pod_info(
+        msgspec.structs.replace(
+            plain, status=msgspec.structs.replace(plain.status, extended_resource_claim_status=status)
+        )
+    )
+
+
+CLAIMS = [Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM]
 
 
 @pytest.mark.parametrize(
@@ -49,8 +72,16 @@ def with_claim(name: str) -> PodInfo:
             pod("p", gates=("g", "h")), pod("p", gates=("g",)), [Action.UPDATE_OTHER], id="one gate of two went"
         ),
         pytest.param(pod("p"), pod("p", tolerations=1), [Action.UPDATE_POD_TOLERATION], id="a toleration more"),
+        pytest.param(with_claim("a"), with_claim("b"), CLAIMS, id="another generated claim"),
+        pytest.param(with_claim("a"), with_claim("a", "b"), CLAIMS, id="one more generated claim"),
+        pytest.param(with_claim("a", "b"), with_claim("b", "a"), CLAIMS, id="341 generated claims in another order"),
+        pytest.param(with_claim(None), with_claim("none"), CLAIMS, id="it needs a claim after all"),
+        pytest.param(with_claim("a"), with_claim("a"), [Action.UPDATE_OTHER], id="the same generated claims"),
+        pytest.param(pod("p"), with_extended("c"), CLAIMS, id="a claim for extended resources"),
+        pytest.param(with_extended("c"), with_extended("d"), CLAIMS, id="another claim for extended resources"),
+        pytest.param(with_extended("c", "r"), with_extended("c", "s"), CLAIMS, id="extended resources from elsewhere"),
         pytest.param(
-            with_claim("a"), with_claim("b"), [Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM], id="another generated claim"
+            with_extended("c", "r"), with_extended("c", "r"), [Action.UPDATE_OTHER], id="from the same requests"
         ),
         pytest.param(
             pod("p"),

@@ -221,6 +221,7 @@ def test_all_of_it_decodes() -> None:
             a_device_class("gpu", 'device.driver == "d.example"').config("d.example", {"k": 1}), id="a device class"
         ),
         pytest.param(a_device_class("gpu").extended_resource("d.example/gpu"), id="a class of an extended resource"),
+        pytest.param(a_taint_rule("r", "k").pool("p").since("2026-01-01T00:00:00Z"), id="a taint rule"),
     ],
 )
 def test_a_server_takes_them(built: Builder[object]) -> None:

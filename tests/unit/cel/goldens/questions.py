@@ -50,7 +50,7 @@ SELECTIONS = _own(
     "device.attributes == device.attributes",
     '(device.driver == "x" ? $A : device.attributes["pcie.example.com"]).healthy',
     'has((device.driver == "x" ? $A : device.attributes["pcie.example.com"]).healthy)',
-    'type($A.model) == string',
+    "type($A.model) == string",
     "type($A.index) == int || type($A.index) == string",
     'type($C.memory) == type(quantity("1"))',
 )

@@ -1,6 +1,6 @@
 """Asks the compiler that kube-scheduler v1.36.3 uses, and writes down its answers. Needs Go.
 
-    python -m tests.unit.cel.goldens.regenerate
+python -m tests.unit.cel.goldens.regenerate
 """
 
 from __future__ import annotations

@@ -132,6 +132,26 @@ def test_it_waits_for_the_template() -> None:
     assert world.made().keys() == {"e"}
 
 
+async def test_a_claim_that_is_refused_is_told_and_tried_again() -> None:
+    """Here the namespace may not have admin access any more, and then may again."""
+    label = "resource.kubernetes.io/admin-access"
+    world = World()
+    world.server.patch("namespaces", "default", {"metadata": {"labels": {label: "true"}}})
+    world.add(a_claim_template("t").request("r", "gpu", admin=True))
+    world.server.patch("namespaces", "default", {"metadata": {"labels": {label: None}}})
+    world.add(USER)
+    world.settle()
+    (event,) = world.server.objects("events")
+    assert event["reason"] == "FailedResourceClaimCreation"
+    assert event["note"].startswith("PodResourceClaim e: create ResourceClaim : ")
+    world.server.patch("namespaces", "default", {"metadata": {"labels": {label: "true"}}})
+    world.settle()
+    assert world.made() == {}
+    await world.clock.advance(1)
+    world.settle()
+    assert world.made().keys() == {"e"}
+
+
 def test_it_finds_what_it_had_made_before_it_died() -> None:
     """A claim that the pod's status does not tell is not made twice."""
     world = World(TEMPLATE, USER, loses=1)

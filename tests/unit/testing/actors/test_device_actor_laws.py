@@ -24,14 +24,17 @@ from scheduler.testing.deviceinvariants import (
 DRIVER = "d.example"
 CLAIMS = "resourceclaims"
 NAMES = st.integers(0, 3)
+SORTS = st.sampled_from(["template", "claim", "both"])
 STEP = st.one_of(
-    st.tuples(st.just("pod"), NAMES, st.sampled_from(["template", "claim", "both"])),
+    st.tuples(st.just("pod"), NAMES, SORTS),
+    st.tuples(st.just("run"), NAMES, SORTS),
+    st.tuples(st.just("run"), NAMES, SORTS),
     st.tuples(st.just("claim"), st.integers(0, 1), st.none()),
     st.tuples(st.just("schedule"), NAMES, NAMES),
     st.tuples(st.just("end"), NAMES, st.none()),
     st.tuples(st.just("delete"), st.sampled_from(["pods", CLAIMS, "resourceslices"]), NAMES),
     st.tuples(st.just("publish"), st.integers(0, 3), st.booleans()),
-    st.tuples(st.just("template"), st.none(), st.none()),
+    st.tuples(st.sampled_from(["template", "untemplate"]), st.none(), st.none()),
     st.tuples(st.just("settle"), st.none(), st.none()),
     st.tuples(st.just("death"), st.booleans(), st.none()),
 )
@@ -47,6 +50,11 @@ class World:
         self.controller = ResourceClaimController(server, clock=clock)
         self.driver = DRADriver(server, DRIVER, clock=clock)
         self.driver.publish(a_slice("n1", DRIVER, *(a_device(f"d{i}") for i in range(4))))
+        for built in (
+            a_claim_template("t").request("r", "gpu"),
+            *(a_claim(f"c{i}").request("r", "gpu") for i in range(2)),
+        ):
+            server.apply(built.obj())
 
     def settle(self) -> None:
         rounds = 0
@@ -62,9 +70,10 @@ class World:
     def _take(self, step: tuple[object, ...]) -> None:
         match step:
             case ("pod", int(name), str(sort)):
-                built = pod(f"p{name}")
-                built = built if sort == "claim" else built.claim("own", template="t")
-                self._apply(built if sort == "template" else built.claim("shared", f"c{name % 2}"))
+                self._add_pod(name, sort)
+            case ("run", int(name), str(sort)):
+                for each in (("pod", name, sort), ("settle", None, None), ("schedule", name, name)):
+                    self.take(each)
             case ("claim", int(name), _):
                 self._apply(a_claim(f"c{name}").request("r", "gpu"))
             case ("schedule", int(name), int(first)):
@@ -74,17 +83,28 @@ class World:
             case ("delete", str(kind), int(number)):
                 self._delete(kind, number)
             case ("publish", int(count), bool(halfway)):
-                if halfway:
-                    self.driver.stall_after(1)
-                devices = [a_slice("n1", DRIVER, a_device(f"d{i}"), a_device(f"e{i}-{count}")) for i in range(4)]
-                self.driver.publish(*devices)
+                self._publish(count, writes=1 if halfway else 99)
             case ("template", _, _):
                 self._apply(a_claim_template("t").request("r", "gpu"))
+            case ("untemplate", _, _):
+                self.server.delete("resourceclaimtemplates", "t")
             case ("death", bool(comes_back), _):
-                for actor in (self.controller, self.driver):
-                    (actor.revive if comes_back else actor.die)()
+                self._bury(comes_back=comes_back)
             case _:
                 self.settle()
+
+    def _bury(self, *, comes_back: bool) -> None:
+        for actor in (self.controller, self.driver):
+            (actor.revive if comes_back else actor.die)()
+
+    def _add_pod(self, name: int, sort: str) -> None:
+        built = pod(f"p{name}")
+        built = built if sort == "claim" else built.claim("own", template="t")
+        self._apply(built if sort == "template" else built.claim("shared", f"c{name % 2}"))
+
+    def _publish(self, count: int, *, writes: int) -> None:
+        self.driver.stall_after(writes)
+        self.driver.publish(*(a_slice("n1", DRIVER, a_device(f"d{i}"), a_device(f"e{i}-{count}")) for i in range(4)))
 
     def _apply(self, built: Builder[object]) -> None:
         self.server.apply(built.obj())

@@ -216,8 +216,8 @@ async def test_devices_get_taints_and_lose_them() -> None:
 def test_what_is_as_it_should_be_is_not_written() -> None:
     """The times that a server has given to taints are no difference."""
     world = World()
-    counters = a_slice("n1", DRIVER).counters("c", {"memory": "1Gi"})
-    world.publish(counters, a_slice("n1", DRIVER, a_device("d0").taint("k").consumes("c", {"memory": "1Gi"})))
+    counters = (a_slice("n1", DRIVER).counters(name, {"memory": "1Gi"}) for name in "cd")
+    world.publish(*counters, a_slice("n1", DRIVER, a_device("d0").taint("k").consumes("c", {"memory": "1Gi"})))
     before = world.server.resource_version
     world.driver.revive()
     world.settle()

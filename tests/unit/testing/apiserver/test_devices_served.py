@@ -65,6 +65,22 @@ async def test_manifests_are_those_of_v1_whatever_is_served() -> None:
             assert (await response.json())["spec"]["devices"] == [DEVICE]
 
 
+def test_an_old_dump_is_read_as_it_was_written() -> None:
+    """A manifest that says v1beta1 is one; its claim is allocated as it was."""
+    server = ApiServer()
+    head = {"apiVersion": "resource.k8s.io/v1beta1", "metadata": {"name": "a"}}
+    basic = [{"name": "d", "basic": {"attributes": {"a": {"int": 1}}}}]
+    server.apply(head | {"kind": "ResourceSlice", "spec": SLICE["spec"] | {"devices": basic}})
+    result = {"request": "a", "driver": "d.x", "pool": "p", "device": "d"}
+    status = {"allocation": {"devices": {"results": [result]}}}
+    spec = {"devices": {"requests": [{"name": "a", "deviceClassName": "x", "allocationMode": "All"}]}}
+    claim = server.apply(head | {"kind": "ResourceClaim", "spec": spec, "status": status})
+    (slice_,) = server.list("resourceslices")
+    assert slice_["spec"]["devices"] == [DEVICE]
+    nested = {"name": "a", "exactly": {"deviceClassName": "x", "allocationMode": "All"}}
+    assert (claim["spec"], claim["status"]) == ({"devices": {"requests": [nested]}}, status)
+
+
 def with_attribute(**attribute: Any) -> dict[str, Any]:
     return SLICE | {"spec": SLICE["spec"] | {"devices": [{"name": "d", "attributes": {"a": attribute}}]}}
 

@@ -1,0 +1,216 @@
+"""Devices on servers of every age, and through an upgrade, with the whole daemon (docs/spec/dra.md §4.11, §6)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+import structlog
+
+from scheduler.app import Daemon
+from scheduler.cache.devices import Devices
+from scheduler.config.types import GATES_ON
+from scheduler.core.clock import SystemClock
+from scheduler.core.devicegates import TAINT_RULES
+from scheduler.testing.apiserver import ApiServer
+from scheduler.testing.apiserver.resources import LIKE_1_25, LIKE_1_32, LIKE_1_33, LIKE_1_36, LIKE_1_36_WITH_BETAS
+from scheduler.testing.devicebuilders import a_device, a_device_class, a_slice, a_taint_rule
+from scheduler.testing.deviceclaimbuilders import a_claim
+from tests.integration.daemon import Rig, options, until
+
+BEFORE_DEVICES = LIKE_1_25
+OLD_RULES = (*LIKE_1_36, "resource.k8s.io/v1alpha3")
+WITH_RULES = GATES_ON | {TAINT_RULES}
+SLICE = a_slice("n1", "drv.example.com", a_device("d0").attr("model", "x").cap("memory", "8Gi"))
+CLAIM = a_claim("c").request("r", "gpu", count=2, cel="true")
+
+
+class ShortMinutes(SystemClock):
+    """Sleeping for half a minute or more takes a twentieth of a second."""
+
+    async def sleep(self, delay_s: float) -> None:
+        await super().sleep(0.05 if delay_s >= 30 else delay_s)
+
+
+@asynccontextmanager
+async def running(served: Sequence[str], gates: frozenset[str] = GATES_ON) -> AsyncIterator[Rig]:
+    """A daemon on a server that has these kinds, and one object of each that devices are allocated by."""
+    async with ApiServer(served=LIKE_1_36_WITH_BETAS) as server:
+        for built in (SLICE, CLAIM, a_device_class("gpu", "true"), a_taint_rule("rule", "example.com/broken")):
+            server.apply(built.obj())
+        server.serve(served)
+        daemon = Daemon(options(server.url, feature_gates=gates), clock=ShortMinutes())
+        try:
+            await daemon.start()
+            yield Rig(server, daemon)
+        finally:
+            await daemon.stop()
+
+
+def known(world: Rig) -> Devices:
+    return world.daemon.decisions.cluster.devices
+
+
+def sizes(world: Rig) -> tuple[int, int, int, int]:
+    """Claims, devices, classes, and taints on devices."""
+    devices = known(world)
+    published = [device for each in devices.slices() for device in each.spec.devices]
+    return len(devices.claims), len(published), len(devices.classes), sum(len(device.taints) for device in published)
+
+
+def versions(world: Rig) -> Mapping[str, str]:
+    """Of the kinds that are mirrored, and whether they still are there."""
+    return {
+        name: "gone" if mirror.stats.absent else mirror.served.version
+        for name, mirror in world.daemon.mirrors.reflectors.items()
+        if name in {"ResourceClaim", "ResourceSlice", "DeviceClass", "DeviceTaintRule"}
+    }
+
+
+def all_in(version: str) -> dict[str, str]:
+    return dict.fromkeys(("ResourceClaim", "ResourceSlice", "DeviceClass"), version)
+
+
+async def shows(world: Rig, wanted: Mapping[str, str], *counts: int) -> None:
+    await until(
+        lambda: world.daemon._is_synced and versions(world) == wanted and sizes(world) == counts,
+        lambda: f"{versions(world)} {sizes(world)}, not {wanted} {counts}",
+    )
+
+
+@pytest.mark.parametrize(
+    ("served", "gates", "wanted", "counts"),
+    [
+        pytest.param(LIKE_1_32, GATES_ON, all_in("v1beta1"), (1, 1, 1, 0), id="1.32: only v1beta1"),
+        pytest.param(LIKE_1_33, GATES_ON, all_in("v1beta2"), (1, 1, 1, 0), id="1.33: v1beta2 before v1beta1"),
+        pytest.param(LIKE_1_36, GATES_ON, all_in("v1"), (1, 1, 1, 0), id="1.36"),
+        pytest.param(
+            LIKE_1_36_WITH_BETAS, GATES_ON, all_in("v1"), (1, 1, 1, 0), id="1.36 with all betas: v1, no rules"
+        ),
+        pytest.param(
+            LIKE_1_36_WITH_BETAS,
+            WITH_RULES,
+            all_in("v1") | {"DeviceTaintRule": "v1beta2"},
+            (1, 1, 1, 1),
+            id="1.36 with rules",
+        ),
+        pytest.param(
+            OLD_RULES, WITH_RULES, all_in("v1") | {"DeviceTaintRule": "v1alpha3"}, (1, 1, 1, 1), id="1.35 with rules"
+        ),
+        pytest.param(LIKE_1_36, WITH_RULES, all_in("v1"), (1, 1, 1, 0), id="rules are wanted and not there"),
+        pytest.param(BEFORE_DEVICES, GATES_ON, {}, (0, 0, 0, 0), id="no devices at all"),
+    ],
+)
+async def test_servers_of_every_age(
+    served: Sequence[str], gates: frozenset[str], wanted: Mapping[str, str], counts: tuple[int, ...]
+) -> None:
+    """One version is watched of each kind or none, it is told which are not there, and other pods are scheduled."""
+    with structlog.testing.capture_logs() as logs:
+        async with running(served, gates) as world:
+            await shows(world, wanted, *counts)
+            world.node("n1")
+            world.pod("p")
+            await world.bound("p")
+            mirrors, metrics = world.daemon.mirrors, world.daemon.metrics
+            kinds = {*all_in(""), *(("DeviceTaintRule",) if gates is WITH_RULES else ())}
+            metrics.sample()
+            shown = metrics.render().decode()
+            for kind in kinds:
+                assert f'kubestow_device_kind_served{{kind="{kind}"}} {float(kind in wanted)}' in shown
+                lag = mirrors.lag(kind)
+                assert (lag is None) == (kind in wanted)
+                assert lag is None or not lag.matters
+            await until(
+                lambda: not kinds - set(wanted) or "not served" in world.daemon._check.minor("kinds-served"), str
+            )
+    told = [
+        line["problem"] for line in logs if line.get("check") == "kinds-served" and "resource.k8s.io" in line["problem"]
+    ]
+    assert len(told) == len(kinds - set(wanted))
+
+
+@pytest.mark.parametrize("served", [LIKE_1_32, LIKE_1_33, LIKE_1_36], ids=["1.32", "1.33", "1.36"])
+async def test_what_is_read_does_not_depend_on_the_version(served: Sequence[str]) -> None:
+    """As v1 has it."""
+    async with running(served) as world:
+        await until(lambda: sizes(world) == (1, 1, 1, 0), lambda: str(sizes(world)))
+        (each,) = known(world).slices()
+        claim = known(world).claims.get("default/c")
+
+        assert each.spec == SLICE.typed().spec
+        assert claim is not None
+        assert claim.spec == CLAIM.typed().spec
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "versions_"),
+    [
+        pytest.param(LIKE_1_32, LIKE_1_36, ("v1beta1", "v1"), id="over the versions that have both"),
+        pytest.param(LIKE_1_32, LIKE_1_33, ("v1beta1", "v1beta1"), id="to a server that still has the old one"),
+        pytest.param(LIKE_1_33, LIKE_1_36, ("v1beta2", "v1"), id="from v1beta2"),
+        pytest.param(LIKE_1_36, LIKE_1_32, ("v1", "v1beta1"), id="set back"),
+    ],
+)
+async def test_an_upgrade_in_flight(before: Sequence[str], after: Sequence[str], versions_: tuple[str, str]) -> None:
+    """Nothing is ever missing, and what comes afterwards is seen in the form that it has then."""
+    async with running(before) as world:
+        await shows(world, all_in(versions_[0]), 1, 1, 1, 0)
+        least = sizes(world)
+        world.server.serve(after)
+        world.server.apply(a_slice("n2", "drv.example.com", a_device("d0"), a_device("d1")).obj())
+        world.server.apply(a_claim("later").request("r", "gpu").obj())
+        world.server.apply(a_device_class("later").obj())
+
+        def has_moved() -> bool:
+            nonlocal least
+            least = min(least, sizes(world))
+            return (versions(world), sizes(world)) == (all_in(versions_[1]), (2, 3, 2, 0))
+
+        await until(has_moved, lambda: f"{versions(world)} {sizes(world)}")
+        assert least == (1, 1, 1, 0)
+
+
+async def test_devices_appear() -> None:
+    """What was never there is asked for again and again."""
+    async with running(BEFORE_DEVICES) as world:
+        await shows(world, {}, 0, 0, 0, 0)
+        world.server.serve(LIKE_1_36)
+        await shows(world, all_in("v1"), 1, 1, 1, 0)
+
+
+async def test_rules_go_and_come_back() -> None:
+    """While they are away devices count as they were seen last: a rule that cannot be read has not been withdrawn."""
+    async with running(LIKE_1_36_WITH_BETAS, WITH_RULES) as world:
+        await shows(world, all_in("v1") | {"DeviceTaintRule": "v1beta2"}, 1, 1, 1, 1)
+        world.server.serve(LIKE_1_36)
+        await shows(world, all_in("v1") | {"DeviceTaintRule": "gone"}, 1, 1, 1, 1)
+        assert world.daemon.mirrors.device_kinds()["DeviceTaintRule"] == 0
+        world.server.delete("DeviceTaintRule", "rule")
+        world.server.serve(OLD_RULES)
+        await shows(world, all_in("v1") | {"DeviceTaintRule": "v1alpha3"}, 1, 1, 1, 0)
+
+
+async def test_what_may_not_be_read_is_waited_for() -> None:
+    """No decision without it: devices of others could be given away. With the permission all goes on."""
+    async with ApiServer(served=LIKE_1_36) as server:
+        server.forbidden.update({("list", "resourceclaims"), ("watch", "resourceclaims")})
+        daemon = Daemon(options(server.url), clock=ShortMinutes())
+        try:
+            await daemon.start()
+            world = Rig(server, daemon)
+
+            def is_told() -> bool:
+                lag = daemon.mirrors.lag("ResourceClaim")
+                return lag is not None and lag.matters and "forbidden" in lag.why
+
+            await until(is_told, lambda: str(daemon.mirrors.lag("ResourceClaim")))
+            await until(
+                lambda: "list resourceclaims in group resource.k8s.io" in (daemon._check.permissions() or ""),
+                lambda: str(daemon._check.permissions()),
+            )
+            assert not daemon._is_synced
+            server.forbidden.clear()
+            await shows(world, all_in("v1"), 0, 0, 0, 0)
+        finally:
+            await daemon.stop()

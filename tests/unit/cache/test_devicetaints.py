@@ -1,0 +1,153 @@
+"""Rules laid over slices (docs/spec/dra.md §4.11, scenarios 239–248). What is told of them is in `test_devices`."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import pytest
+from hypothesis import given, strategies as st
+
+from scheduler.cache.devices import Devices
+from scheduler.cache.devicetaints import TaintRules, may_mean
+from scheduler.cache.nodes import Nodes
+from scheduler.core.devicegates import DEVICE_GATES_ON, TAINT_RULES
+from scheduler.core.devices import ResourceSlice
+from scheduler.testing.devicebuilders import TaintRuleBuilder, a_device, a_slice, a_taint_rule
+
+SLICE = a_slice("p1", "drv", a_device("d0").taint("own"), a_device("d1")).typed()
+
+
+def laid(each: ResourceSlice, *rules: TaintRuleBuilder) -> dict[str, list[str]]:
+    """Device → the keys of its taints, under these rules."""
+    known = TaintRules()
+    for rule in rules:
+        known.put(rule.typed().key, rule.typed())
+    return keys(known.lay(each))
+
+
+def keys(each: ResourceSlice) -> dict[str, list[str]]:
+    return {device.name: [taint.key for taint in device.taints] for device in each.spec.devices}
+
+
+def selecting(name: str, **selector: str) -> TaintRuleBuilder:
+    """A rule that taints with its own name."""
+    return a_taint_rule(name, name).set({"spec": {"deviceSelector": selector}})
+
+
+def test_a_slice_that_no_rule_means_is_itself() -> None:
+    """Nothing is copied: neither without rules nor beside them."""
+    rules = TaintRules()
+    assert rules.lay(SLICE) is SLICE
+
+    rules.put("r", selecting("r", driver="drv", pool="p2").typed())
+    rules.put("s", selecting("s", device="d9").typed())
+    assert rules.lay(SLICE) is SLICE
+
+    rules.put("all", selecting("all").typed())
+    rules.put("all", None)
+    assert rules.lay(SLICE) is SLICE
+    assert 2 == len(rules)
+
+
+@pytest.mark.parametrize(
+    ("selector", "meant"),
+    [
+        pytest.param({}, {"d0", "d1"}, id="240 all"),
+        pytest.param({"driver": "drv"}, {"d0", "d1"}, id="243 its driver"),
+        pytest.param({"driver": "other"}, set(), id="243 another driver"),
+        pytest.param({"pool": "p1"}, {"d0", "d1"}, id="243 its pool"),
+        pytest.param({"pool": "p2"}, set(), id="243 another pool"),
+        pytest.param({"device": "d1"}, {"d1"}, id="243 a device"),
+        pytest.param({"driver": "drv", "pool": "p1", "device": "d0"}, {"d0"}, id="244 all criteria"),
+        pytest.param({"driver": "drv", "pool": "p2", "device": "d0"}, set(), id="244 one of them fails"),
+        pytest.param({"driver": ""}, set(), id="an empty name is a name"),
+    ],
+)
+def test_which_devices_a_rule_means(selector: dict[str, str], meant: set[str]) -> None:
+    found = laid(SLICE, selecting("r", **selector))
+
+    assert meant == {name for name, taints in found.items() if "r" in taints}
+
+
+def test_242_the_drivers_taints_stand_first_then_rules_by_name() -> None:
+    """Whatever the order in which rules came; and a taint that is there already is there twice."""
+    rules = [selecting("b"), selecting("a"), a_taint_rule("c", "own")]
+    for order in permutations(rules):
+        assert {"d0": ["own", "a", "b", "own"], "d1": ["a", "b", "own"]} == laid(SLICE, *order)
+
+
+def test_the_taint_is_taken_whole() -> None:
+    rule = a_taint_rule("r", "k", "v", "NoExecute").since("2026-01-01T00:00:00Z")
+    rules = TaintRules()
+    rules.put("r", rule.typed())
+    taint = rules.lay(SLICE).spec.devices[1].taints[0]
+
+    assert ("k", "v", "NoExecute", "2026-01-01T00:00:00Z") == (taint.key, taint.value, taint.effect, taint.time_added)
+
+
+NAMES = st.sampled_from(["a", "b"])
+SELECTORS = st.fixed_dictionaries({}, optional={"driver": NAMES, "pool": NAMES, "device": NAMES})
+SLICES = st.builds(
+    lambda name, driver, pool, devices: (
+        a_slice(pool, driver, *(a_device(device) for device in devices)).named(name).typed()
+    ),
+    st.sampled_from(["s", "t", "u"]),
+    NAMES,
+    NAMES,
+    st.sets(NAMES),
+)
+
+
+@given(
+    st.lists(
+        st.one_of(
+            SLICES,
+            st.sampled_from(["s", "t", "u"]).map(lambda name: (name,)),
+            st.tuples(st.sampled_from("xyz"), st.none() | SELECTORS),
+        ),
+        max_size=20,
+    )
+)
+def test_whatever_comes_in_whatever_order_slices_count_as_their_rules_say(
+    steps: list[ResourceSlice | tuple[str, ...]],
+) -> None:
+    """And each slice that counts otherwise because of a rule is told of, with what it was."""
+    devices = Devices(Nodes(), DEVICE_GATES_ON | {TAINT_RULES})
+    slices: dict[str, ResourceSlice] = {}
+    rules: dict[str, TaintRuleBuilder] = {}
+    counted: dict[str, ResourceSlice] = {}
+    for step in steps:
+        match step:
+            case ResourceSlice():
+                slices[step.key] = step
+                counted[step.key] = devices.set_slice(step)
+            case (str(name),):
+                slices.pop(name, None)
+                assert counted.pop(name, None) == devices.remove_slice(name)
+            case (name, selector):
+                old = rules.pop(name, None)
+                if selector is not None:
+                    rules[name] = selecting(name, **selector)  # type: ignore[arg-type]
+                new = rules.get(name)
+                sides = [rule.typed() if rule is not None else None for rule in (old, new)]
+                for before, now in devices.put_rule(name, *sides):
+                    assert (counted[now.key], keys(before) != keys(now)) == (before, True)
+                    counted[now.key] = now
+        expected = {name: laid(each, *rules.values()) for name, each in slices.items()}
+        assert expected == {each.key: keys(each) for each in devices.slices()}
+        assert expected == {name: keys(each) for name, each in counted.items()}
+
+
+def test_a_rule_is_looked_at_by_driver_and_pool() -> None:
+    """The same in one glance as device by device."""
+    assert may_mean(selecting("r", device="d9").typed(), SLICE)
+    assert not may_mean(selecting("r", driver="other", device="d0").typed(), SLICE)
+    assert may_mean(a_taint_rule("r", "k").none().typed(), SLICE)
+
+
+def test_248_while_the_gate_is_off() -> None:
+    devices = Devices(Nodes(), DEVICE_GATES_ON)
+    devices.set_slice(SLICE)
+
+    assert [] == devices.put_rule("r", None, selecting("r").typed())
+    assert SLICE is devices.slice(SLICE.key) is devices.set_slice(SLICE)

@@ -1,0 +1,412 @@
+"""Claims as decisions see them, and what is in use because of them: docs/spec/dra.md §1.2, §1.3, §1.4, scenarios 249–261."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from scheduler.cache.assumed import NotKnown, OutOfSync
+from scheduler.cache.deviceuse import DeviceUse
+from scheduler.cache.resourceclaims import ResourceClaims
+from scheduler.core.devices import DeviceId
+from scheduler.core.quantity import parse
+from scheduler.core.resourceclaims import ResourceClaim
+from scheduler.testing.builders import Manifest
+from scheduler.testing.deviceclaimbuilders import a_claim, a_result
+
+KEY = "default/c"
+A, B = DeviceId("drv", "p", "a"), DeviceId("drv", "p", "b")
+Told: TypeAlias = list[tuple[str | None, str | None]]
+
+
+class World:
+    """A cache of claims over what is in use."""
+
+    def __init__(self, *, shares_count: bool = True) -> None:
+        self.use = DeviceUse(shares_count=shares_count)
+        self.claims = ResourceClaims(self.use)
+
+    def told(self) -> Told:
+        """The versions before and after, of each change since the last time."""
+        changes, self.claims.changes = self.claims.changes, []
+        return [
+            tuple(claim and claim.metadata.resource_version for claim in change)  # type: ignore[misc]
+            for change in changes
+        ]
+
+    def state(self) -> tuple[str | None, str | None]:
+        """The version that decisions see, and the one that the watch has shown."""
+        latest, watched = self.claims.get(KEY), self.claims.get_api(KEY)
+        return latest and latest.metadata.resource_version, watched and watched.metadata.resource_version
+
+    def used(self) -> set[str]:
+        """The devices that somebody has wholly."""
+        return {device.device for device in self.use.devices()}
+
+
+def claim(version: int | str, *devices: DeviceId, name: str = "c", uid: str = "") -> ResourceClaim:
+    """With these devices, or not allocated."""
+    built = a_claim(name).uid(uid or f"{name}-uid").resource_version(str(version))
+    results = [a_result("r", str(device)) for device in devices]
+    return (built.allocated(*results) if devices else built).typed()
+
+
+def results(*given: Manifest, version: int = 1) -> ResourceClaim:
+    return a_claim("c").uid("c-uid").resource_version(str(version)).allocated(*given).typed()
+
+
+# -- what the watch shows and what we assume (§1.2) --------------------------------------------------------------------
+
+
+def test_the_watch_brings_changes_and_takes_away() -> None:
+    """Rules 1, 4, 5: one change each, in order."""
+    world = World()
+    world.claims.set(claim(1))
+    world.claims.set(claim(2))
+    world.claims.remove(KEY)
+    world.claims.remove(KEY)
+
+    assert [(None, "1"), ("1", "2"), ("2", None)] == world.told()
+    assert (None, None) == world.state()
+    assert 0 == len(world.claims)
+
+
+def test_249_older_than_what_we_assumed() -> None:
+    """It is ignored, and so is what is older than the watch has shown itself."""
+    world = World()
+    world.claims.set(claim(1))
+    world.claims.assume(claim(5, A))
+    for version in (4, 2):
+        world.claims.set(claim(version))
+
+    assert ("5", "1") == world.state()
+    assert [(None, "1"), ("1", "5")] == world.told()
+
+
+def test_versions_are_numbers() -> None:
+    """10 is newer than 9."""
+    world = World()
+    world.claims.set(claim(9))
+    world.claims.set(claim(10))
+    world.claims.set(claim(9))
+
+    assert ("10", "10") == world.state()
+
+
+def test_the_watchs_own_of_what_we_assumed() -> None:
+    """Rule 6, as it should be: no change; and who restores does not step back behind it."""
+    world = World()
+    world.claims.set(claim(1))
+    world.claims.assume(claim(5, A))
+    world.claims.set(claim(5, A))
+    world.told()
+    world.claims.restore(KEY)
+
+    assert ("5", "5") == world.state()
+    assert {"a"} == world.used()
+
+
+def test_250_an_assumption_that_is_older_than_what_is_known() -> None:
+    """Refused, and nothing changes; of the same version it is taken."""
+    world = World()
+    world.claims.set(claim(5))
+    world.told()
+    with pytest.raises(OutOfSync, match=r'"default/c" is out of sync \(stored: 5, assume: 4\)'):
+        world.claims.assume(claim(4, A))
+
+    assert ([], set()) == (world.told(), world.used())
+    world.claims.assume(claim(5, A))
+    assert ([("5", "5")], {"a"}) == (world.told(), world.used())
+
+
+def test_an_assumption_about_a_namesake() -> None:
+    """Another claim of that name by now."""
+    world = World()
+    world.claims.set(claim(5, uid="now"))
+    with pytest.raises(OutOfSync):
+        world.claims.assume(claim(9, A, uid="before"))
+
+
+def test_251_what_is_not_known() -> None:
+    """Neither needed nor assumed, in upstream's words; and nothing can be restored."""
+    world = World()
+    said = 'could not find ResourceClaim "default/c"'
+    with pytest.raises(NotKnown, match=said):
+        world.claims.need(KEY)
+    with pytest.raises(NotKnown, match=said):
+        world.claims.assume(claim(1))
+    world.claims.restore(KEY)
+
+    assert [] == world.told()
+
+
+def test_252_restore() -> None:
+    """The watch's object, with a change, once; devices of the assumption are free again."""
+    world = World()
+    world.claims.set(claim(1))
+    world.claims.assume(claim(5, A))
+    world.told()
+    for _ in range(2):
+        world.claims.restore(KEY)
+
+    assert [("5", "1")] == world.told()
+    assert ("1", "1") == world.state()
+    assert set() == world.used()
+
+
+def test_newer_than_what_we_assumed() -> None:
+    """The watch wins; there is nothing left to restore."""
+    world = World()
+    world.claims.set(claim(1))
+    world.claims.assume(claim(5, A))
+    world.claims.set(claim(7, B))
+    world.claims.restore(KEY)
+
+    assert ("7", "7") == world.state()
+    assert {"b"} == world.used()
+
+
+def test_a_claim_that_comes_back_under_its_name() -> None:
+    """Another uid is another claim, whatever its version: what the first had is free."""
+    world = World()
+    world.claims.set(claim(5, A, uid="before"))
+    world.claims.set(claim(2, B, uid="now"))
+
+    assert {"b"} == world.used()
+    assert ["now"] == list(world.use.holders(B))
+
+
+# -- in flight (§1.4) --------------------------------------------------------------------------------------------------
+
+
+def test_253_somebody_was_faster() -> None:
+    """A claim that has devices already is not signalled."""
+    world = World()
+    world.claims.set(claim(1, A))
+    world.claims.signal("c-uid", claim(1, B))
+
+    assert world.claims.pending("c-uid") is None
+    assert {"a"} == world.used()
+
+
+def test_254_a_claim_that_is_not_known() -> None:
+    """Cannot be signalled; one that is still to be made can, under a uid of its own."""
+    world = World()
+    with pytest.raises(NotKnown):
+        world.claims.signal("c-uid", claim(1, A))
+    world.claims.signal("to-be-made", claim("", B, name="<extended-resources>", uid="another"))
+
+    assert {"b"} == world.used()
+    assert world.claims.drop_pending("to-be-made")
+    assert set() == world.used()
+
+
+def test_255_two_sharers() -> None:
+    """The second to leave drops it; by force it goes at once; who never shared drops nothing."""
+    world = World()
+    world.claims.set(claim(1))
+    for _ in range(2):
+        world.claims.signal("c-uid", claim(1, A))
+
+    assert not world.claims.drop_pending("c-uid")
+    assert claim(1, A).status.allocation == world.claims.pending("c-uid")
+    assert {"a"} == world.used()
+    assert world.claims.drop_pending("c-uid")
+    assert (None, set()) == (world.claims.pending("c-uid"), world.used())
+    assert not world.claims.drop_pending("c-uid")
+
+    for _ in range(2):
+        world.claims.signal("c-uid", claim(1, A))
+    assert world.claims.drop_pending("c-uid", force=True)
+    assert [] == list(world.claims.in_flight())
+    assert set() == world.used()
+
+
+def test_256_allocated_and_in_flight() -> None:
+    """Both count, each for its own claim."""
+    world = World()
+    world.claims.set(claim(1))
+    world.claims.set(claim(1, B, name="d"))
+    world.claims.signal("c-uid", claim(1, A))
+
+    assert {"a", "b"} == world.used()
+    assert [KEY] == [each.key for each in world.claims.in_flight()]
+    assert (["c-uid"], ["d-uid"]) == (list(world.use.holders(A)), list(world.use.holders(B)))
+
+
+@pytest.mark.parametrize(
+    "way",
+    [("assume", "drop", "watch"), ("assume", "watch", "drop"), ("watch", "drop"), ("watch", "drop", "assume")],
+    ids=" then ".join,
+)
+def test_257_while_a_claim_moves_from_in_flight_to_the_cache(way: tuple[str, ...]) -> None:
+    """Its device is in use at every moment, and by one claim."""
+    world = World()
+    world.claims.set(claim(1))
+    world.claims.signal("c-uid", claim(1, A))
+    for act in way:
+        _step(world, act, "c", 2, A)
+        assert ({"a"}, ["c-uid"]) == (world.used(), list(world.use.holders(A)))
+
+    world.claims.set(claim(3))
+
+    assert set() == world.used()
+
+
+def test_a_claim_that_goes_while_it_is_in_flight() -> None:
+    """Its devices are kept until whoever decided has learnt of it."""
+    world = World()
+    world.claims.set(claim(1))
+    world.claims.signal("c-uid", claim(1, A))
+    world.claims.remove(KEY)
+
+    assert {"a"} == world.used()
+    world.claims.drop_pending("c-uid")
+    assert set() == world.used()
+
+
+def test_another_allocation_than_ours() -> None:
+    """What the claim really has counts, not what we had decided."""
+    world = World()
+    world.claims.set(claim(1))
+    world.claims.signal("c-uid", claim(1, A))
+    world.claims.set(claim(2, B))
+
+    assert {"b"} == world.used()
+    world.claims.drop_pending("c-uid")
+    assert {"b"} == world.used()
+
+
+# -- what is in use (§1.3) ---------------------------------------------------------------------------------------------
+
+
+def test_259_admin_access_uses_nothing() -> None:
+    world = World()
+    world.claims.set(results(a_result("r", str(A), admin=True), a_result("s", str(B))))
+
+    assert ({"b"}, False) == (world.used(), world.use.is_used(A))
+    world.claims.remove(KEY)
+    assert set() == world.used()
+
+
+def test_260_shares_of_a_device() -> None:
+    """A part each, summed up by capacity; a part that is given back is taken off."""
+    world = World()
+    first = a_result("r", str(A), share="1", consumed={"memory": "1Gi", "slots": "1"})
+    world.claims.set(results(first, a_result("s", str(A), share="2", consumed={"memory": "2Gi"})))
+
+    assert (set(), [A], True) == (world.used(), list(world.use.shared_devices()), world.use.is_used(A))
+    assert ["1", "2"] == [share.share_id for share in world.use.shares(A)]
+    assert {"memory": parse("3Gi").nano, "slots": parse("1").nano} == dict(world.use.consumed(A))
+
+    world.claims.set(results(first, version=2))
+    assert {"memory": parse("1Gi").nano, "slots": parse("1").nano} == dict(world.use.consumed(A))
+
+    world.claims.remove(KEY)
+    assert ({}, (), False) == (dict(world.use.consumed(A)), world.use.shares(A), world.use.is_used(A))
+
+
+def test_260_without_consumable_capacity_a_share_is_the_whole_device() -> None:
+    world = World(shares_count=False)
+    world.claims.set(results(a_result("r", str(A), share="1", consumed={"memory": "1Gi"})))
+
+    assert ({"a"}, [], ()) == (world.used(), list(world.use.shared_devices()), world.use.shares(A))
+    world.claims.remove(KEY)
+    assert set() == world.used()
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        pytest.param(lambda claims: claims.set(claim(2)), id="deallocated"),
+        pytest.param(lambda claims: claims.remove(KEY), id="deleted"),
+    ],
+)
+def test_261_deallocated_or_deleted(end: Callable[[ResourceClaims], None]) -> None:
+    """The device is free again, and whoever follows the index is told which."""
+    world = World()
+    world.claims.set(claim(1, A))
+    world.use.take_changed()
+    revision = world.use.revision
+    end(world.claims)
+
+    assert set() == world.used()
+    assert [A] == list(world.use.take_changed())
+    assert world.use.revision > revision
+
+
+def test_two_schedulers_clashed() -> None:
+    """A device is free when both claims have left it."""
+    world = World()
+    for name in "cd":
+        world.claims.set(claim(1, A, name=name))
+
+    assert {"c-uid", "d-uid"} == set(world.use.holders(A))
+    world.claims.remove(KEY)
+    assert {"a"} == world.used()
+    world.claims.remove("default/d")
+    assert set() == world.used()
+
+
+# -- any history -------------------------------------------------------------------------------------------------------
+
+NAMES, DEVICES = "cd", (A, B)
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["watch", "gone", "assume", "restore", "signal", "drop", "force"]),
+        st.sampled_from(NAMES),
+        st.integers(1, 6),
+        st.sampled_from([None, *DEVICES]),
+    ),
+    max_size=30,
+)
+
+
+def _step(world: World, act: str, name: str, version: int, device: DeviceId | None) -> None:
+    claims, key, uid = world.claims, f"default/{name}", f"{name}-uid"
+    given_ = claim(version, *([device] if device else []), name=name)
+    match act:
+        case "watch":
+            claims.set(given_)
+        case "gone":
+            claims.remove(key)
+        case "assume":
+            claims.assume(given_)
+        case "restore":
+            claims.restore(key)
+        case "signal":
+            claims.signal(uid, given_)
+        case "drop" | "force":
+            claims.drop_pending(uid, force=act == "force")
+
+
+@given(STEPS)
+@settings(max_examples=300, deadline=None)
+def test_what_is_in_use_is_what_claims_have_or_are_about_to_get(
+    steps: list[tuple[str, str, int, DeviceId | None]],
+) -> None:
+    """Whatever happens in whatever order; and each change is told of what was last told."""
+    world = World()
+    seen: dict[str, ResourceClaim | None] = dict.fromkeys(f"default/{name}" for name in NAMES)
+    for step in steps:
+        try:
+            _step(world, *step)
+        except (NotKnown, OutOfSync):
+            assert not world.claims.changes
+        for before, now in world.claims.changes:
+            key = (now or before).key  # type: ignore[union-attr]
+            assert before is seen[key]
+            seen[key] = now
+        world.claims.changes.clear()
+        expected: dict[DeviceId, set[str]] = {}
+        for name in NAMES:
+            latest = world.claims.get(f"default/{name}")
+            assert latest is seen[f"default/{name}"]
+            has = latest.status.allocation if latest is not None else None
+            counts = has or world.claims.pending(f"{name}-uid")
+            for result in counts.devices.results if counts else ():
+                expected.setdefault(result.id, set()).add(f"{name}-uid")
+        assert expected == {device: set(world.use.holders(device)) for device in world.use.devices()}

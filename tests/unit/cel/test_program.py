@@ -1,0 +1,272 @@
+"""Evaluation: errors that are absorbed or kept, what things cost, and what bounds it (docs/spec/cel.md)."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from scheduler.cel.ast import Comprehension, Node
+from scheduler.cel.checker import check
+from scheduler.cel.environment import KUBERNETES
+from scheduler.cel.parser import parse
+from scheduler.cel.plan import NotInstantiable, plan
+from scheduler.cel.program import compile_expression
+from scheduler.cel.running import Run
+from scheduler.cel.types import BOOL, DYN, INT, STRING, Env, Type, list_of, map_of, optional_of
+from scheduler.cel.values import CompileError, CostExceeded, EvalError, Optional, TypeValue, UInt
+
+ENV = KUBERNETES.extended({"m": map_of(STRING, DYN), "x": DYN, "n": INT, "l": list_of(INT), "o": optional_of(DYN)})
+BINDINGS = {
+    "m": {"a": 1, "b": True, "c": "text", "l": [1, 2]},
+    "x": 1.5,
+    "n": 7,
+    "l": [1, 2, 3],
+    "o": Optional({"k": 5}),
+}
+
+
+def evaluated(source: str, env: Env = ENV) -> object:
+    """The value, or the text of the error."""
+    try:
+        return compile_expression(source, env).evaluate(BINDINGS)
+    except EvalError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize(
+    ("source", "result"),
+    [
+        ("n == 7", BOOL),
+        ("m.a", DYN),
+        ("[n]", list_of(INT)),
+        ("{'a': n}", map_of(STRING, INT)),
+        ("m[?'a']", optional_of(DYN)),
+        ("[].map(y, y)", list_of(DYN)),
+        ("l.map(y, string(y))", list_of(STRING)),
+        ("true ? [] : l", list_of(INT)),
+        ("type(n)", Type("type", (INT,))),
+        ("n + m.a", INT),
+        ("m.a + m.b", DYN),
+        ("timestamp(0)", Type("timestamp")),
+    ],
+)
+def test_the_type_of_the_result(source, result):
+    """Type variables are bound by use, and are dyn where nothing binds them."""
+    assert result == compile_expression(source, ENV).result
+
+
+@pytest.mark.parametrize(
+    ("source", "wanted"),
+    [
+        ("m.gone || m.b", True),
+        ("m.b || m.gone", True),
+        ("m.gone && !m.b", False),
+        ("m.gone || !m.b", "no such key: gone"),
+        ("m.gone || m.lost", "no such key: gone"),
+        ("m.c && m.b", "no such overload"),
+        ("m.c && !m.b", False),
+        ("[0, 1].exists(y, n / y == 7)", True),
+        ("[0, 1].all(y, n / y == 7)", "division by zero"),
+        ("[0, 1].all(y, n / y == 8)", False),
+        ("[1, 0].all(y, m.c)", "no such overload"),
+        ("[0, 1].exists_one(y, n / y == 7)", "division by zero"),
+        ("[0, 1].map(y, n / y)", "division by zero"),
+        ("[1, 2].filter(y, y > 1)", [2]),
+        ("m.gone == 1 ? true : false", "no such key: gone"),
+        ("m.b ? 1 : n / 0", 1),
+        ("cel.bind(y, n / 0, true)", True),
+        ("cel.bind(y, n / 0, y == 1 || true)", True),
+        ("cel.bind(y, n + 1, y * y)", 64),
+        ("[1].map(n, n)", [1]),
+        ("[1, 2].map(y, [3].map(z, y * z))", [[3], [6]]),
+        ("[[1], [2]].map(y, y.map(y, y + 1))", [[2], [3]]),
+        ("[1, 2].map(y, y) + [1, 2].map(y, y)", [1, 2, 1, 2]),
+        ("cel.bind(a, [1].map(y, y), a + a + a)", [1, 1, 1]),
+        ("o.k", "five"),
+        ("o.k.orValue(1)", 5),
+        ("o.?k.orValue(1)", 5),
+        ("o[?'z'].orValue(1)", 1),
+        ("o.z.orValue(n / 0)", "division by zero"),
+        ("has(o.k)", True),
+        ("has(o.z)", False),
+        ("[1, 2][n]", "index out of bounds: 7"),
+        ("[1, 2][?n].hasValue()", False),
+        ("m['l'][dyn(1.0)]", 2),
+        ("m['l'][x]", "unsupported index value 1.5 in list"),
+        ("m['l']['0']", "unsupported index type 'string' in list"),
+        ("m[dyn(null)]", "invalid qualifier type: types.Null"),
+        ("m.a.b", "no such key: b"),
+        ("has(m.a.b)", False),
+        ("{1: 'one', true: 'yes'}.transformList(k, v, v)", ["one", "yes"]),
+        ("{true: 'yes'}.map(k, k)", [True]),
+        ("{true: 'yes'}.exists(k, v, k && v == 'yes')", True),
+        ("dyn({true: 'yes'})[1]", "no such key: 1"),
+        ("dyn({1: 'one'})[1u]", "one"),
+        ("dyn(1u)", UInt(1)),
+        ("type(1.5)", TypeValue("double")),
+        ("type(timestamp(0)) == google.protobuf.Timestamp", True),
+    ],
+)
+def test_values_and_errors(source, wanted):
+    """Texts are cel-go's."""
+    found = evaluated(source)
+
+    if wanted == "five":
+        assert isinstance(found, Optional)
+        assert found.value == 5
+        return
+    assert wanted == found
+    assert type(wanted) is type(found)
+
+
+@pytest.mark.parametrize(
+    ("source", "cost"),
+    [
+        ("true", 0),
+        ("n", 1),
+        ("m.a", 2),
+        ("m['a']", 2),
+        ("m[m.c]", 3),
+        ("has(m.a)", 1),
+        ("[1, 2, 3]", 0),
+        ("[n]", 11),
+        ("{'a': n}", 31),
+        ("n == 7", 2),
+        ("m.b ? n : 1", 2),
+        ("l.all(y, y > 0)", 17),
+        ("l.all(y, y > 2)", 8),
+        ("l.exists(y, y == 2)", 17),
+        ("l.map(y, y)", 41),
+        ("n in [1, 2]", 1),
+        ("n in l", 5),
+        ("int('12')", 0),
+        ("'a' + 'b'", 1),
+    ],
+)
+def test_costs(source, cost):
+    """As upstream's cost tracker counts; goldens/ has many more."""
+    assert compile_expression(source, ENV).measure(BINDINGS).cost == cost
+
+
+def test_a_program_may_run_out_of_budget():
+    """The limit is never absorbed, and is found inside loops as well as after them."""
+    endless = "lists.range(1000).all(a, lists.range(1000).all(b, lists.range(1000).all(c, true))) || true"
+
+    with pytest.raises(CostExceeded, match="^operation cancelled: actual cost limit exceeded$"):
+        compile_expression(endless, ENV, cost_limit=10_000).evaluate({})
+    with pytest.raises(CostExceeded):
+        compile_expression("n == 7", ENV, cost_limit=1).evaluate(BINDINGS)
+    assert compile_expression("n == 7", ENV, cost_limit=2).evaluate(BINDINGS) is True
+
+
+def test_a_program_can_be_stopped():
+    """The check is made every so often in a loop, and what it raises comes out whatever absorbs errors."""
+    calls = 0
+
+    def stop_at_third() -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            raise KeyboardInterrupt
+
+    program = compile_expression("lists.range(1000).all(a, lists.range(9).exists(b, b > a)) || true", ENV)
+    with pytest.raises(KeyboardInterrupt):
+        program.evaluate({}, check=stop_at_third)
+
+    assert calls == 3
+
+
+def test_a_constant_that_cannot_be_computed():
+    """Upstream computes conversions of literals, and patterns, when it makes the program."""
+    with pytest.raises(NotInstantiable, match="^type conversion error from 'string' to 'int'$"):
+        compile_expression("int('x') == 1 || true", ENV)
+    with pytest.raises(NotInstantiable, match="error parsing regexp"):
+        compile_expression("m.c.find('(') == ''", ENV)
+
+
+@pytest.mark.parametrize(
+    ("source", "wanted"),
+    [
+        ("!" * 51 + "true", False),
+        ("(" * 120 + "true" + ")" * 120, True),
+        ("[" * 120 + "1" + "]" * 120 + ".size()", 1),
+        ("".join(f"[1].all(x{number}, " for number in range(110)) + "true" + ")" * 110, True),
+        (" + ".join(["1"] * 249), 249),
+        ("true" + " ? true : false" * 1, True),
+        (" || ".join(["m.gone == 1"] * 700) + " || true", True),
+    ],
+    ids=["negations", "parentheses", "lists", "loops in loops", "a sum", "a choice", "a long disjunction"],
+)
+def test_deep_expressions(source, wanted):
+    """What the parser lets through is checked, compiled and evaluated, from deep in a stack too."""
+    limit = sys.getrecursionlimit()
+
+    def nested(levels: int) -> object:
+        return nested(levels - 1) if levels else evaluated(source)
+
+    assert wanted == nested(500)
+    assert limit == sys.getrecursionlimit()
+
+
+def test_too_deep_an_expression_is_refused():
+    """With upstream's error, not Python's."""
+    with pytest.raises(CompileError, match="recursion"):
+        compile_expression("".join(f"[1].all(x{number}, " for number in range(300)) + "true" + ")" * 300, ENV)
+
+
+def _without_macros(node: Node) -> Node:
+    """The same tree, whose loops nobody knows a shorter way for."""
+    if not isinstance(node, Comprehension):
+        return node
+    return dataclasses.replace(node, macro="")
+
+
+@given(
+    items=st.lists(st.sampled_from([0, 1, 2, True, False, "a", None]), max_size=6),
+    macro=st.sampled_from(["all", "exists"]),
+    test=st.sampled_from(["y", "y == 1", "6 / y == 3", "m.gone", "y == 0 || 6 / y == 3", "y > 0"]),
+)
+@settings(max_examples=300, deadline=None)
+def test_the_shorter_way_through_a_loop_changes_nothing(items, macro, test):
+    """`all` and `exists` give the value or error, and the cost, of cel-go's general loop."""
+    source = f"x.{macro}(y, {test})"
+    tree = parse(source)
+    outcomes = []
+    for root in (tree, _without_macros(tree)):
+        code, slots = plan(check(root, source, ENV), ENV)
+        run = Run({"m": {}, "x": items}, slots)
+        try:
+            outcome: object = code(run)
+        except EvalError as error:
+            outcome = str(error)
+        outcomes.append((outcome, run.cost))
+
+    assert outcomes[0] == outcomes[1]
+
+
+@given(
+    st.recursive(
+        st.sampled_from(["m.b", "!m.b", "m.gone == 1", "m.c", "n == 7"]),
+        lambda inner: st.tuples(st.sampled_from(["&&", "||"]), inner, inner),
+        max_leaves=8,
+    )
+)
+@settings(max_examples=200, deadline=None)
+def test_logic_does_not_depend_on_order(expression):
+    """`&&` and `||` are commutative, but for which of two errors is told."""
+
+    def written(node: object, *, mirrored: bool) -> str:
+        if isinstance(node, str):
+            return node
+        operator, left, right = node  # type: ignore[misc]  # hypothesis gives triples
+        if mirrored:
+            left, right = right, left
+        return f"({written(left, mirrored=mirrored)} {operator} {written(right, mirrored=mirrored)})"
+
+    straight, mirrored = (evaluated(written(expression, mirrored=each)) for each in (False, True))
+
+    assert isinstance(straight, str) is isinstance(mirrored, str)
+    assert isinstance(straight, str) or straight == mirrored

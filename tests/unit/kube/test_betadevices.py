@@ -1,0 +1,191 @@
+"""Devices on servers that had them before v1 (docs/spec/dra.md §6)."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import msgspec
+import pytest
+
+from scheduler.core.decode import Broken
+from scheduler.core.devicegates import DEVICE_GATES_ON, TAINT_RULES
+from scheduler.core.devices import ResourceSlice
+from scheduler.core.errors import NotFound
+from scheduler.core.resourceclaims import ResourceClaim
+from scheduler.kube.kinds import (
+    DEVICES,
+    KINDS,
+    RESOURCE_CLAIM,
+    RESOURCE_SLICE,
+    TAINT_RULE,
+    KindSpec,
+    Served,
+    watched,
+    with_taint_rules,
+)
+from scheduler.kube.reflector import Reflector
+from scheduler.testing.apiserver.deviceversions import to_v1beta1
+from scheduler.testing.builders import Manifest
+from scheduler.testing.devicebuilders import a_device, a_device_class, a_policy, a_slice
+from scheduler.testing.deviceclaimbuilders import a_claim, a_result, a_toleration, an_option
+from tests.unit.kube.scripted import Hang, LeapingClock, ScriptedTransport, picture, until
+
+FULL_CLAIM = (
+    a_claim("c")
+    .request("r", "gpu", count=2, cel="true", admin=True, capacity={"memory": "1Gi"}, tolerations=[a_toleration("k")])
+    .request("all", "gpu", every=True)
+    .first_available("f", an_option("a", "gpu", count=3, cel="false"), an_option("b", "other", every=True))
+    .match("example.com/model", "r")
+    .config("drv", {"a": 1}, "r")
+    .allocated(a_result("r", "drv/p/d", share="s", consumed={"memory": "1Gi"}), on="n1")
+    .reserved_for("p")
+    .condition("drv/p/d", "Ready")
+    .finalizer("f")
+)
+FULL_SLICE = (
+    a_slice(
+        "n1",
+        "drv",
+        a_device("d0").attr("model", "x").version("v", "1.2.3").cap("memory", "8Gi", a_policy("1Gi")).shared(),
+        a_device("d1")
+        .consumes("set", {"c": "1"})
+        .taint("k", since="2026-01-01T00:00:00Z")
+        .binding("a")
+        .binds_to_node(),
+        a_device("d2"),
+    )
+    .counters("set", {"c": "4"})
+    .generation(3)
+)
+
+
+@pytest.mark.parametrize(
+    ("spec", "manifest"),
+    [
+        pytest.param(RESOURCE_CLAIM, FULL_CLAIM.obj(), id="a claim with everything"),
+        pytest.param(RESOURCE_CLAIM, a_claim("c").obj(), id="a claim for nothing"),
+        pytest.param(RESOURCE_SLICE, FULL_SLICE.obj(), id="a slice with everything"),
+        pytest.param(RESOURCE_SLICE, a_slice("n1", "drv", a_device("d")).everywhere().obj(), id="for all nodes"),
+        pytest.param(RESOURCE_SLICE, a_slice("n1", "drv", a_device("d").on("n1")).per_device().obj(), id="by device"),
+        pytest.param(RESOURCE_SLICE, a_slice("n1", "drv").where("zone", "a").obj(), id="by label, without devices"),
+        pytest.param(KINDS["DeviceClass"], a_device_class("gpu", "true").extended_resource("a/b").obj(), id="a class"),
+    ],
+)
+def test_every_version_is_read_alike(spec: KindSpec, manifest: Manifest) -> None:
+    """As a server of each version shows the very same object."""
+    decoder = spec.decoder()
+    newest = decoder.decode(msgspec.json.encode(manifest), "v1")
+
+    assert not isinstance(newest, Broken)
+    assert newest == decoder.decode(msgspec.json.encode(manifest), "v1beta2")
+    assert newest == decoder.decode(msgspec.json.encode(to_v1beta1(spec.plural, manifest)), "v1beta1")
+
+
+@pytest.mark.parametrize(
+    ("request_", "is_exact"),
+    [
+        ({"deviceClassName": "gpu"}, True),
+        ({"deviceClassName": "", "allocationMode": "", "count": 0}, False),
+        ({"selectors": [{"cel": {"expression": "true"}}]}, True),
+        ({"allocationMode": "All"}, True),
+        ({"count": 1}, True),
+        ({"adminAccess": False}, True),
+        ({"tolerations": [{"key": "k"}]}, True),
+        ({"capacity": {}}, True),
+        ({"firstAvailable": [{"name": "a", "deviceClassName": "gpu"}]}, False),
+    ],
+    ids=str,
+)
+def test_what_makes_a_request_an_exact_one(request_: Manifest, is_exact: bool) -> None:
+    """Any of the fields that it had itself."""
+    manifest = a_claim("c").set({"spec": {"devices": {"requests": [{"name": "r"} | request_]}}}).obj()
+    claim = RESOURCE_CLAIM.decoder().decode(msgspec.json.encode(manifest), "v1beta1")
+    assert isinstance(claim, ResourceClaim)
+    (read,) = claim.spec.devices.requests
+
+    assert ("r", is_exact) == (read.name, read.exactly is not None)
+    assert bool(request_.get("firstAvailable")) == bool(read.first_available)
+
+
+def test_an_empty_node_name_says_nothing() -> None:
+    """Nor does `allNodes: false`: in v1 they are not there."""
+    manifest = a_slice("n1", "drv").where("zone", "a").set({"spec": {"nodeName": "", "allNodes": False}}).obj()
+    each = RESOURCE_SLICE.decoder().decode(msgspec.json.encode(manifest), "v1beta1")
+
+    assert isinstance(each, ResourceSlice)
+    assert (None, None) == (each.spec.node_name, each.spec.all_nodes)
+
+
+@pytest.mark.parametrize(
+    ("spec", "manifest", "field"),
+    [
+        (
+            RESOURCE_SLICE,
+            a_slice("n1", "drv")
+            .set({"spec": {"devices": [{"name": "d", "basic": {"capacity": {"m": {"value": "much"}}}}]}})
+            .obj(),
+            "devices[0].basic.capacity",
+        ),
+        (
+            RESOURCE_CLAIM,
+            a_claim("c").set({"spec": {"devices": {"requests": [{"count": "two"}]}}}).obj(),
+            "requests[0].count",
+        ),
+    ],
+    ids=["a slice", "a claim"],
+)
+def test_what_cannot_be_read_is_named_as_the_server_has_it(spec: KindSpec, manifest: Manifest, field: str) -> None:
+    broken = spec.decoder().decode(msgspec.json.encode(manifest), "v1beta1")
+
+    assert isinstance(broken, Broken)
+    assert (spec.name, manifest["metadata"]["name"]) == (broken.kind, broken.metadata.name)
+    assert field in broken.why
+
+
+async def test_a_kind_that_moves_to_a_better_version_is_read_in_that() -> None:
+    """After an upgrade of the server, without a moment in which it is not there."""
+    old, new = (Served(f"/apis/resource.k8s.io/{version}/resourceslices", version) for version in ("v1beta1", "v1"))
+    small = a_slice("n1", "drv", a_device("d0")).uid("u").resource_version("1")
+    large = small.device(a_device("d1")).resource_version("2")
+    transport = ScriptedTransport(
+        streams=[
+            [picture(to_v1beta1("resourceslices", small.obj()))],
+            [NotFound("not found", status=404)],
+            [picture(large.obj()), Hang()],
+        ]
+    )
+    batches: list[Any] = []
+
+    async def locate() -> Served | None:
+        await asyncio.sleep(0)
+        return new
+
+    reflector: Reflector[Any] = Reflector(
+        RESOURCE_SLICE,
+        old,
+        decoder=RESOURCE_SLICE.decoder(),
+        transport=transport,
+        on_batch=batches.extend,
+        clock=LeapingClock(),
+        chance=random.Random(1),
+        locate=locate,
+    )
+    task = asyncio.create_task(reflector.run())
+    await until(lambda: reflector.stats.relists.get("moved") == 1)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+    assert [["d0"], ["d0", "d1"]] == [[device.name for device in delta.new.spec.devices] for delta in batches]
+
+
+def test_rules_are_watched_where_devices_and_their_gate_are() -> None:
+    """§4.11: few servers have them; whether or not somebody names them."""
+    devices = watched(spec.name for spec in DEVICES)
+    named = watched([*(spec.name for spec in DEVICES), TAINT_RULE.name])
+    on = DEVICE_GATES_ON | {TAINT_RULES}
+
+    assert (*devices, TAINT_RULE) == with_taint_rules(devices, on) == with_taint_rules(named, on)
+    assert devices == with_taint_rules(devices, DEVICE_GATES_ON) == with_taint_rules(named, DEVICE_GATES_ON)
+    assert watched([]) == with_taint_rules(watched([]), on)
