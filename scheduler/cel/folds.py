@@ -109,12 +109,15 @@ def _turns(loop: Loop) -> Callable[[Run, Value], Iterable[None]]:
         for slots[first] in map(unkey, items) if isinstance(items, Mapping) else items:
             yield
 
+    if second is None:
+        return one
+
     def two(run: Run, items: Value) -> Iterable[None]:
         slots = run.slots
         for slots[first], slots[second] in _pairs(items):
             yield
 
-    return one if second is None else two
+    return two
 
 
 def _pairs(items: Value) -> Iterable[tuple[Value, Value]]:

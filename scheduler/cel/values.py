@@ -164,6 +164,7 @@ def type_name(value: Value) -> str:
 _NUMBERS: Final = frozenset({int, UInt, float})
 _LISTS: Final = frozenset({list, tuple})
 _COMPARED_BY_PYTHON: Final = frozenset({int, UInt, float, str, bytes, bool, type(None)})
+_ORDERED_BY_PYTHON: Final = frozenset({str, bytes, bool})
 _OF_KUBERNETES: Final = ("kubernetes.", "net.")
 
 
@@ -229,7 +230,7 @@ def compare(left: Value, right: Value) -> int:
         return order
     if one is not other:
         raise EvalError("no such overload")
-    if one in {str, bytes, bool}:
+    if one in _ORDERED_BY_PYTHON:
         return int(left > right) - int(left < right)
     if isinstance(left, Timestamp | Duration):
         return int(left.nanos > right.nanos) - int(left.nanos < right.nanos)

@@ -114,7 +114,9 @@ def parse(raw: str | float) -> Quantity:
     if suffix and suffix.endswith("i"):
         amount = max(-_LARGEST, min(_LARGEST, amount))
     nano = int(_EXACT.multiply(amount, _NANO).to_integral_value(rounding=ROUND_UP, context=_EXACT))
-    form = _small_form(number, exponent, suffix) or _large_form(amount, nano)
+    is_capped = suffix is not None and suffix.endswith("i") and abs(amount) == _LARGEST
+    large = Form(int(amount), 0, is_small=False) if is_capped else Form(nano, -9, is_small=False)
+    form = _small_form(number, exponent, suffix) or large
     quantity = _of_amount(amount, nano, form)
     if len(_interned) < 100_000:
         _interned[raw] = quantity
@@ -148,12 +150,6 @@ def _small_form(number: str, exponent: str | None, suffix: str | None) -> Form |
     scale = (int(exponent[1:]) if exponent else _SUFFIX[suffix or ""].adjusted()) - len(fraction)
     is_short = len(whole) + len(fraction) <= 18 and scale >= -9
     return Form(sign * int(whole + fraction), scale, is_small=True) if is_short else None
-
-
-def _large_form(amount: Decimal, nano: int) -> Form:
-    if abs(amount) == _LARGEST:
-        return Form(int(amount), 0, is_small=False)
-    return Form(nano, -9, is_small=False)
 
 
 def _sum(one: Form, other: Form) -> Form:

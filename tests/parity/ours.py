@@ -26,6 +26,7 @@ from scheduler.options import RunOptions
 from scheduler.testing.apiserver.defaults import GATED as BLOCKED
 from tests.parity.admission import admitted
 from tests.parity.api import KINDS, Api
+from tests.parity.deviceplans import given_back, held
 from tests.parity.plans import planned
 from tests.parity.scenario import Scenario, named
 from tests.parity.side import Side
@@ -142,19 +143,21 @@ class Ours(Side):
         info = pod_info(from_manifest(Pod, manifest | {"metadata": metadata}))
         if pod["spec"].get("schedulingGates") and any(plugin.pre_enqueue(info) for plugin in used.pre_enqueue):
             return Verdict(reason=GATED, message=BLOCKED)  # the API server's condition stands
-        if held := _refusal(used, info):
-            return Verdict(reason=HELD, message=held)
+        if said := _refusal(used, info):
+            return Verdict(reason=HELD, message=said)
         self._listen()
         nominator, clock, metrics = decisions.queue.nominator, self._clock, self._metrics
         runner = Runner(used, decisions.cluster, nominator, clock=clock, metrics=metrics)
         record = DecisionRecord(pod=info.key, uid=info.uid, profile=used.name, attempt=1, started_wall=clock.wall())
         state = CycleState()
         try:
-            found = _drive(self._cycle._find(runner, state, info, record))
+            with held(used) as notes:
+                found = _drive(self._cycle._find(runner, state, info, record))
         except AttemptError as error:
             return Verdict(reason=SCHEDULER_ERROR, message=error.message)
         if isinstance(found, Unfit):
-            return Verdict(reason=UNSCHEDULABLE, message=found.message, ways=(_way(runner, info, found),))
+            ways, writes = (_way(runner, info, found),), given_back(notes, info)
+            return Verdict(reason=UNSCHEDULABLE, message=found.message, ways=ways, writes=writes)
         node = decisions.cluster.nodes.name(found)
         return Verdict(node=node, scores=self._heard, writes=planned(used, state, info, node=node))
 

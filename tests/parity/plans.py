@@ -1,24 +1,30 @@
-"""What ours would write to claims and PVs for a pod on its node, without writing it."""
+"""What ours would write to PVs and claims, also those of devices, for a pod on its node, without writing it."""
 
 from collections.abc import Iterator
 
 from scheduler.core.podinfo import PodInfo
 from scheduler.framework.profile import Profile
 from scheduler.framework.state import CycleState
+from scheduler.plugins.dra.plugin import DynamicResources
+from scheduler.plugins.dra.state import STATE as DEVICES
 from scheduler.plugins.volumebinding import VolumeBinding
 from scheduler.plugins.volumebinding.plugin import STATE, VolumeState
+from tests.parity.deviceplans import planned_devices
 from tests.parity.volumes import will_be_for, will_be_for_node, will_be_marked
 
 
 def planned(profile: Profile, state: CycleState, pod: PodInfo, *, node: str) -> tuple[str, ...]:
-    """In the words of `volumes.changes`. Nothing stays reserved."""
+    """In the words of `volumes.changes` and `device_changes`. Nothing stays reserved."""
     lines: list[str] = []
+    of_devices: tuple[str, ...] = ()
     for plugin in profile.reserve:
         if isinstance(plugin, VolumeBinding):
             assert plugin.reserve(state, pod, node) is None, f"{pod.key} was to go to {node}"
             lines += _lines(state.get(STATE), node)
             plugin.unreserve(state, pod, node)
-    return tuple(sorted(lines))
+        if isinstance(plugin, DynamicResources) and state.has(DEVICES):
+            of_devices = planned_devices(plugin, state, pod, node=node)
+    return (*sorted(lines), *of_devices)
 
 
 def _lines(known: VolumeState, node: str) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -20,7 +21,7 @@ from scheduler.cel.values import CompileError, CostExceeded, EvalError, Optional
 
 ENV = KUBERNETES.extended({"m": map_of(STRING, DYN), "x": DYN, "n": INT, "l": list_of(INT), "o": optional_of(DYN)})
 BINDINGS = {
-    "m": {"a": 1, "b": True, "c": "text", "l": [1, 2]},
+    "m": {"a": 1, "b": True, "c": "text", "l": [1, 2], "k": "a"},
     "x": 1.5,
     "n": 7,
     "l": [1, 2, 3],
@@ -97,10 +98,10 @@ def test_the_type_of_the_result(source, result):
         ("m['l'][dyn(1.0)]", 2),
         ("m['l'][x]", "unsupported index value 1.5 in list"),
         ("m['l']['0']", "unsupported index type 'string' in list"),
-        ("m[dyn(null)]", "invalid qualifier type: types.Null"),
+        ("m[m.l]", "invalid qualifier type: *types.baseList"),
         ("m.a.b", "no such key: b"),
         ("has(m.a.b)", False),
-        ("{1: 'one', true: 'yes'}.transformList(k, v, v)", ["one", "yes"]),
+        ("{1: 'one'}.transformList(k, v, k)", [1]),
         ("{true: 'yes'}.map(k, k)", [True]),
         ("{true: 'yes'}.exists(k, v, k && v == 'yes')", True),
         ("dyn({true: 'yes'})[1]", "no such key: 1"),
@@ -129,7 +130,7 @@ def test_values_and_errors(source, wanted):
         ("n", 1),
         ("m.a", 2),
         ("m['a']", 2),
-        ("m[m.c]", 3),
+        ("m[m.k]", 3),
         ("has(m.a)", 1),
         ("[1, 2, 3]", 0),
         ("[n]", 11),
@@ -137,7 +138,7 @@ def test_values_and_errors(source, wanted):
         ("n == 7", 2),
         ("m.b ? n : 1", 2),
         ("l.all(y, y > 0)", 17),
-        ("l.all(y, y > 2)", 8),
+        ("l.all(y, y > 2)", 9),
         ("l.exists(y, y == 2)", 17),
         ("l.map(y, y)", 41),
         ("n in [1, 2]", 1),
@@ -155,7 +156,7 @@ def test_a_program_may_run_out_of_budget():
     """The limit is never absorbed, and is found inside loops as well as after them."""
     endless = "lists.range(1000).all(a, lists.range(1000).all(b, lists.range(1000).all(c, true))) || true"
 
-    with pytest.raises(CostExceeded, match="^operation cancelled: actual cost limit exceeded$"):
+    with pytest.raises(CostExceeded, match=r"^operation cancelled: actual cost limit exceeded$"):
         compile_expression(endless, ENV, cost_limit=10_000).evaluate({})
     with pytest.raises(CostExceeded):
         compile_expression("n == 7", ENV, cost_limit=1).evaluate(BINDINGS)
@@ -172,7 +173,7 @@ def test_a_program_can_be_stopped():
         if calls == 3:
             raise KeyboardInterrupt
 
-    program = compile_expression("lists.range(1000).all(a, lists.range(9).exists(b, b > a)) || true", ENV)
+    program = compile_expression("lists.range(1000).all(a, lists.range(9).exists(b, b >= 0)) || true", ENV)
     with pytest.raises(KeyboardInterrupt):
         program.evaluate({}, check=stop_at_third)
 
@@ -181,7 +182,7 @@ def test_a_program_can_be_stopped():
 
 def test_a_constant_that_cannot_be_computed():
     """Upstream computes conversions of literals, and patterns, when it makes the program."""
-    with pytest.raises(NotInstantiable, match="^type conversion error from 'string' to 'int'$"):
+    with pytest.raises(NotInstantiable, match=r"^type conversion error from 'string' to 'int'$"):
         compile_expression("int('x') == 1 || true", ENV)
     with pytest.raises(NotInstantiable, match="error parsing regexp"):
         compile_expression("m.c.find('(') == ''", ENV)
@@ -247,26 +248,30 @@ def test_the_shorter_way_through_a_loop_changes_nothing(items, macro, test):
     assert outcomes[0] == outcomes[1]
 
 
-@given(
-    st.recursive(
-        st.sampled_from(["m.b", "!m.b", "m.gone == 1", "m.c", "n == 7"]),
-        lambda inner: st.tuples(st.sampled_from(["&&", "||"]), inner, inner),
-        max_leaves=8,
-    )
-)
+def _swapped(expression: Any) -> str:
+    """The same with the operands of every operator exchanged."""
+    if isinstance(expression, str):
+        return expression
+    operator, left, right = expression
+    return f"({_swapped(right)} {operator} {_swapped(left)})"
+
+
+def _straight(expression: Any) -> str:
+    if isinstance(expression, str):
+        return expression
+    operator, left, right = expression
+    return f"({_straight(left)} {operator} {_straight(right)})"
+
+
+TERMS = st.sampled_from(["m.b", "!m.b", "m.gone == 1", "m.c", "n == 7"])
+JUNCTIONS = st.recursive(TERMS, lambda inner: st.tuples(st.sampled_from(["&&", "||"]), inner, inner), max_leaves=8)
+
+
+@given(JUNCTIONS)
 @settings(max_examples=200, deadline=None)
 def test_logic_does_not_depend_on_order(expression):
     """`&&` and `||` are commutative, but for which of two errors is told."""
+    one, other = evaluated(_straight(expression)), evaluated(_swapped(expression))
 
-    def written(node: object, *, mirrored: bool) -> str:
-        if isinstance(node, str):
-            return node
-        operator, left, right = node  # type: ignore[misc]  # hypothesis gives triples
-        if mirrored:
-            left, right = right, left
-        return f"({written(left, mirrored=mirrored)} {operator} {written(right, mirrored=mirrored)})"
-
-    straight, mirrored = (evaluated(written(expression, mirrored=each)) for each in (False, True))
-
-    assert isinstance(straight, str) is isinstance(mirrored, str)
-    assert isinstance(straight, str) or straight == mirrored
+    assert isinstance(one, str) is isinstance(other, str)
+    assert isinstance(one, str) or one is other

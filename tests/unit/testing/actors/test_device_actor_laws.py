@@ -193,6 +193,7 @@ def _judge(claim: dict[str, Any], pods: dict[str, dict[str, Any]]) -> None:
         assert not is_done(pods[owner["uid"]]), claim
     if "allocation" not in status:
         assert not metadata.get("deletionTimestamp"), claim
+        assert FINALIZER not in (metadata.get("finalizers") or []), claim
 
 
 def _slices(server: ApiServer) -> list[dict[str, Any]]:

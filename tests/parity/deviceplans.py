@@ -1,0 +1,106 @@
+"""What ours would write to claims of devices, without writing it: for a pod on its node, and for a pod that fits nowhere."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import msgspec
+
+from scheduler.core.podinfo import PodInfo
+from scheduler.core.quantity import Quantity
+from scheduler.core.resourceclaims import FINALIZER, ResourceClaim
+from scheduler.framework.profile import Profile
+from scheduler.framework.state import CycleState
+from scheduler.plugins.dra.plugin import DynamicResources
+from scheduler.plugins.dra.state import STATE, DeviceState
+from tests.parity.deviceclaims import device_changes
+from tests.parity.words import Json
+
+_NANO: Final = 10**9
+_BINARY: Final = (("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10))
+
+
+class Held:
+    """Writes that would be made in the background; none is."""
+
+    def __init__(self) -> None:
+        self.claims: list[ResourceClaim] = []
+
+    def run(self, write: Any, what: str) -> None:
+        """Note whose devices would be given back."""
+        if what.startswith("deallocate"):
+            self.claims.append(write.args[0])
+
+
+@contextmanager
+def held(profile: Profile) -> Iterator[Held]:
+    """As long as the block lasts DynamicResources does nothing in the background."""
+    notes = Held()
+    plugins = [plugin for plugin in profile.post_filter if isinstance(plugin, DynamicResources)]
+    kept = [plugin._errands for plugin in plugins]
+    for plugin in plugins:
+        plugin._errands = notes  # type: ignore[assignment]
+    try:
+        yield notes
+    finally:
+        for plugin, errands in zip(plugins, kept, strict=True):
+            plugin._errands = errands
+
+
+def given_back(notes: Held, pod: PodInfo) -> tuple[str, ...]:
+    """In the words of `device_changes`."""
+    before = {claim.key: _json(claim) for claim in notes.claims}
+    after = {key: claim | {"status": {}} for key, claim in before.items()}
+    return device_changes(before, after, _pod(pod))
+
+
+def planned_devices(plugin: DynamicResources, state: CycleState, pod: PodInfo, *, node: str) -> tuple[str, ...]:
+    """In the words of `device_changes`. Nothing stays reserved."""
+    known = state.get(STATE)
+    no = plugin.reserve(state, pod, node)
+    assert no is None, f"{pod.key} was to go to {node}: {no}"
+    before = {claim.key: _json(claim) for claim in known.claims}
+    after = {claim.key: _bound(claim, known, pod) for claim in known.claims}
+    plugin.unreserve(state, pod, node)
+    known.allocations.clear()
+    return device_changes(before, after, _pod(pod))
+
+
+def _bound(claim: ResourceClaim, known: DeviceState, pod: PodInfo) -> Json:
+    item = _json(claim)
+    if claim.is_reserved_for(pod.uid):
+        return item
+    status: Json = dict(item.get("status") or {})
+    if (allocation := known.allocations.get(claim.uid)) is not None:
+        finalizers = item["metadata"].get("finalizers", [])
+        if FINALIZER not in finalizers:
+            item["metadata"]["finalizers"] = [*finalizers, FINALIZER]
+        status["allocation"] = _plain(allocation) | {"allocationTimestamp": "now"}
+    reference = {"resource": "pods", "name": pod.pod.metadata.name, "uid": pod.uid}
+    status["reservedFor"] = [*status.get("reservedFor", ()), reference]
+    return item | {"status": status}
+
+
+def _json(claim: ResourceClaim) -> Json:
+    return {"spec": {}, **_plain(claim)}
+
+
+def _plain(item: object) -> Json:
+    made: Json = msgspec.to_builtins(item, enc_hook=_text)
+    return made
+
+
+def _text(value: object) -> str:
+    """A quantity, as a server writes it."""
+    assert isinstance(value, Quantity)
+    whole, rest = divmod(value.nano, _NANO)
+    if rest:
+        return f"{value.nano // 10**6}m"
+    for suffix, size in _BINARY:
+        if whole and not whole % size:
+            return f"{whole // size}{suffix}"
+    return str(whole)
+
+
+def _pod(pod: PodInfo) -> Json:
+    return {"metadata": {"name": pod.pod.metadata.name, "uid": pod.uid}, "status": {}}
