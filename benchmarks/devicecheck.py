@@ -1,6 +1,6 @@
 """Whether the claims of a run are as they must be once its pods are bound, whoever scheduled them. Knows no server."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -21,7 +21,9 @@ class DeviceCheck:
         self._workload = workload
         self._kind = Devices(workload).kind
         self._devices = {device["name"]: device for device in Devices(workload).devices()}
-        self._claims = {_pod_of(claim): claim for claim in claims}
+        self._claims: dict[str, list[_Object]] = defaultdict(list)
+        for claim in claims:
+            self._claims[_pod_of(claim)].append(claim)
         self._given = [result for claim in claims for result in _results(claim)]
 
     def broken_rules(self, names: Sequence[str], node_of: Mapping[str, str]) -> list[str]:
@@ -41,10 +43,14 @@ class DeviceCheck:
         return wrong + list(self._used_twice()) + list(self._overdrawn())
 
     def _problem(self, pod: str, index: int, node: str) -> str:
-        claim = self._claims.get(pod)
-        results = _results(claim) if claim else ()
-        if claim is None or not results:
-            return "has no devices"
+        # When it falls behind, the controller makes a second claim for a pod: it remembers a hundred that its watch has
+        # not shown yet. The one that the scheduler was shown first is as good.
+        claims = self._claims.get(pod, ())
+        allocated = [claim for claim in claims if _results(claim)]
+        if len(allocated) != 1:
+            return f"has devices by {len(allocated)} of {len(claims)} claims"
+        (claim,) = allocated
+        results = _results(claim)
         if len(results) != self._kind.count or any(result["pool"] != node for result in results):
             return f"has {_ids(results)}"
         selector = claim["status"]["allocation"].get("nodeSelector")

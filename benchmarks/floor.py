@@ -20,7 +20,7 @@ from typing import TypeVar
 import uvloop
 
 from benchmarks.between_pods import ANCHOR, HOSTNAME, ZONE
-from benchmarks.floordevices import ClaimWriter, FloorDevices, Taken, has_claims
+from benchmarks.floordevices import FloorDevices, Taken, has_claims
 from benchmarks.floorvolumes import FloorVolumes, Plan
 from scheduler.core.clock import Clock, SystemClock
 from scheduler.core.decode import ObjectDecoder
@@ -157,7 +157,7 @@ async def run(arguments: argparse.Namespace) -> None:
     """Until killed."""
     clock: Clock = SystemClock()
     transport = HttpTransport(await load_settings(arguments.kubeconfig))
-    writer = ClaimWriter(transport, Throttle(clock, qps=arguments.qps, burst=arguments.burst), clock)
+    writer = ApiWriter(transport, Throttle(clock, qps=arguments.qps, burst=arguments.burst), clock)
     recorder = EventRecorder(writer, clock, instance=socket.gethostname())
     volumes, devices = FloorVolumes(writer), FloorDevices(writer)
     floor = Floor(writer, recorder, volumes=volumes, devices=devices, scheduler_name=arguments.scheduler_name)

@@ -10,16 +10,23 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
-
-import msgspec
+from typing import NamedTuple
 
 from benchmarks.deviceobjects import only_on
 from benchmarks.devices import DRIVER, PROFILES
+from scheduler.core.decode import from_manifest
 from scheduler.core.deltas import Delta
 from scheduler.core.devices import Device, ResourceSlice
-from scheduler.core.pod import Pod
-from scheduler.core.resourceclaims import FINALIZER, ExactDeviceRequest, ResourceClaim
+from scheduler.core.pod import NodeSelector, Pod
+from scheduler.core.quantity import Quantity, parse
+from scheduler.core.resourceclaims import (
+    AllocationResult,
+    ConsumerReference,
+    DeviceAllocationResult,
+    DeviceRequestAllocationResult,
+    ExactDeviceRequest,
+    ResourceClaim,
+)
 from scheduler.core.timestamps import seconds
 from scheduler.kube.writes import ApiWriter
 
@@ -31,46 +38,11 @@ _Counter = tuple[str, str]
 """Counter set and counter."""
 
 
-class ClaimWriter(ApiWriter):
-    """With the two writes of a claim, since the server takes finalizers and status apart."""
-
-    async def add_finalizer(self, claim: ResourceClaim) -> ResourceClaim:
-        """The claim as it is then."""
-        path = f"/apis/resource.k8s.io/v1/namespaces/{claim.metadata.namespace}/resourceclaims/{claim.metadata.name}"
-        body = {"metadata": _precondition(claim) | {"finalizers": [*claim.metadata.finalizers, FINALIZER]}}
-        written = _ANSWER.decode(await self._patch_once(path, msgspec.json.encode(body)))
-        version = written.metadata.resource_version
-        return msgspec.structs.replace(
-            claim, metadata=msgspec.structs.replace(claim.metadata, resource_version=version)
-        )
-
-    async def allocate(self, claim: ResourceClaim, status: Mapping[str, Any]) -> None:
-        """Allocation and reservation."""
-        path = f"/apis/resource.k8s.io/v1/namespaces/{claim.metadata.namespace}/resourceclaims/{claim.metadata.name}"
-        body = {"metadata": _precondition(claim), "status": status}
-        await self._patch_once(f"{path}/status", msgspec.json.encode(body))
-
-
-class _Written(msgspec.Struct, rename="camel"):
-    resource_version: str
-
-
-class _Answer(msgspec.Struct):
-    metadata: _Written
-
-
-_ANSWER = msgspec.json.Decoder(_Answer)
-
-
-def _precondition(claim: ResourceClaim) -> dict[str, object]:
-    return {"uid": claim.metadata.uid, "resourceVersion": claim.metadata.resource_version}
-
-
 class Taken(NamedTuple):
     """The devices of a claim, as its status has them."""
 
     claim: ResourceClaim
-    results: Sequence[Mapping[str, object]]
+    results: Sequence[DeviceRequestAllocationResult]
 
 
 class _Part(NamedTuple):
@@ -80,6 +52,14 @@ class _Part(NamedTuple):
     profile: str
     numa: int | None
     consumes: Mapping[_Counter, int]
+
+
+class _Given(NamedTuple):
+    """A device of a node, or a share of it."""
+
+    device: str
+    share_id: str | None = None
+    consumed_capacity: dict[str, Quantity] | None = None
 
 
 class _OnNode:
@@ -101,7 +81,7 @@ class _OnNode:
             if device.allow_multiple_allocations:
                 self._left[device.name] = device.capacity[_MEMORY].value.value
 
-    def take(self, request: ExactDeviceRequest) -> list[dict[str, object]] | None:
+    def take(self, request: ExactDeviceRequest) -> list[_Given] | None:
         """None if there is too little; nothing is taken then."""
         for group in self._groups.values():
             chosen = self._chosen(group, request)
@@ -119,23 +99,22 @@ class _OnNode:
             return self._left[part.device.name] >= _share(part.device, request)
         return all(self._counters[counter] >= amount for counter, amount in part.consumes.items())
 
-    def _given(self, group: list[_Part], part: _Part, request: ExactDeviceRequest) -> dict[str, object]:
-        given: dict[str, object] = {"device": part.device.name}
+    def _given(self, group: list[_Part], part: _Part, request: ExactDeviceRequest) -> _Given:
+        name = part.device.name
         if part.device.allow_multiple_allocations:
             share = _share(part.device, request)
-            self._left[part.device.name] -= share
-            given |= {"shareID": str(uuid.uuid4()), "consumedCapacity": {_MEMORY: f"{share // _MIB}Mi"}}
-        else:
-            group.remove(part)
-            for counter, amount in part.consumes.items():
-                self._counters[counter] -= amount
-        return given
+            self._left[name] -= share
+            return _Given(name, str(uuid.uuid4()), {_MEMORY: parse(f"{share // _MIB}Mi")})
+        group.remove(part)
+        for counter, amount in part.consumes.items():
+            self._counters[counter] -= amount
+        return _Given(name)
 
 
 class FloorDevices:
     """The state of one floor client."""
 
-    def __init__(self, writer: ClaimWriter) -> None:
+    def __init__(self, writer: ApiWriter) -> None:
         self._writer = writer
         self._claims: dict[str, ResourceClaim] = {}
         self._nodes: dict[str, _OnNode] = defaultdict(_OnNode)
@@ -179,22 +158,32 @@ class FloorDevices:
             results = self._nodes[node_name].take(request.exactly)
             if results is None:
                 return None
-            common = {"request": request.name, "driver": DRIVER, "pool": node_name}
-            taken.append(Taken(claim, [common | result for result in results]))
+            taken.append(
+                Taken(
+                    claim,
+                    [
+                        DeviceRequestAllocationResult(
+                            request=request.name, driver=DRIVER, pool=node_name, **result._asdict()
+                        )
+                        for result in results
+                    ],
+                )
+            )
         return taken
 
     async def carry_out(self, pod: Pod, taken: Iterable[Taken], node_name: str) -> None:
         """Write what was taken."""
         for claim, results in taken:
             async with self._turns:
-                protected = await self._writer.add_finalizer(claim)
-                allocation = {
-                    "devices": {"results": results},
-                    "nodeSelector": only_on(node_name),
-                    "allocationTimestamp": seconds(time.time()),
-                }
-                user = {"resource": "pods", "name": pod.metadata.name, "uid": pod.metadata.uid}
-                await self._writer.allocate(protected, {"allocation": allocation, "reservedFor": [user]})
+                protected = await self._writer.protect_claim(claim)
+                assert isinstance(protected, ResourceClaim)
+                allocation = AllocationResult(
+                    devices=DeviceAllocationResult(results=tuple(results)),
+                    node_selector=from_manifest(NodeSelector, only_on(node_name)),
+                    allocation_timestamp=seconds(time.time()),
+                )
+                user = ConsumerReference(resource="pods", name=pod.metadata.name, uid=pod.metadata.uid)
+                await self._writer.allocate_claim(protected, allocation, user)
 
 
 def has_claims(pod: Pod) -> bool:

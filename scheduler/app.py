@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import structlog
 
-from scheduler.config.args import VolumeBindingArgs
+from scheduler.config.args import DynamicResourcesArgs, VolumeBindingArgs
 from scheduler.config.dump import to_document
 from scheduler.core.clock import Clock, SystemClock
 from scheduler.core.decode import Broken
@@ -30,9 +30,11 @@ from scheduler.decisions import Decisions
 from scheduler.insight.cachedump import cache_dump
 from scheduler.insight.http import Check, Endpoints, Remark, Sources
 from scheduler.kube.access import KINDS_SERVED, PERMISSIONS, LeaseName, SelfCheck
+from scheduler.kube.claimwrites import NEWEST
 from scheduler.kube.kinds import (
     CAPACITY,
     POD,
+    RESOURCE_CLAIM,
     Discovery,
     KindSpec,
     Served,
@@ -48,7 +50,15 @@ from scheduler.kube.reflector import Reflector
 from scheduler.kube.throttle import Throttle
 from scheduler.kube.transport import HttpTransport, load_settings
 from scheduler.kube.wire import Transport
-from scheduler.kube.writes import CLAIM_EVENT_RULES, EVICTION_RULES, VOLUME_RULES, WRITES, ApiWriter, Rule
+from scheduler.kube.writes import (
+    CLAIM_EVENT_RULES,
+    DEVICE_RULES,
+    EVICTION_RULES,
+    VOLUME_RULES,
+    WRITES,
+    ApiWriter,
+    Rule,
+)
 from scheduler.leadership import Leadership
 from scheduler.obs.metrics import Metrics
 from scheduler.options import RunOptions
@@ -94,7 +104,13 @@ class Daemon:
         self._transport = transport
         throttle = Throttle(self._clock, qps=connection.qps, burst=connection.burst)
         self._leadership = Leadership(self._options.config.leader_election, transport, self._clock)
-        self._writer = writer = ApiWriter(transport, throttle, self._clock, may_write=self._leadership.may_write)
+        self._writer = writer = ApiWriter(
+            transport,
+            throttle,
+            self._clock,
+            may_write=self._leadership.may_write,
+            claims_version=self._claims_version,
+        )
         self._recorder = EventRecorder(writer, self._clock, instance=socket.gethostname())
         self.decisions = Decisions(
             self._options,
@@ -160,9 +176,13 @@ class Daemon:
         """What the enabled plugins may have to write."""
         profiles = self.decisions.profiles.values()
         evicts = any(plugin.name == PREEMPTION for profile in profiles for plugin in profile.post_filter)
-        binds = any(plugin.name == VolumeBindingArgs.plugin for profile in profiles for plugin in profile.pre_bind)
-        volumes = (*VOLUME_RULES, *CLAIM_EVENT_RULES)
-        return (*WRITES, *(EVICTION_RULES if evicts else ()), *(volumes if binds else ()))
+        binding = {plugin.name for profile in profiles for plugin in profile.pre_bind}
+        return (
+            *WRITES,
+            *(EVICTION_RULES if evicts else ()),
+            *((*VOLUME_RULES, *CLAIM_EVENT_RULES) if VolumeBindingArgs.plugin in binding else ()),
+            *(DEVICE_RULES if DynamicResourcesArgs.plugin in binding else ()),
+        )
 
     async def _drain(self, limit_s: float) -> None:
         decisions = self.decisions
@@ -264,6 +284,11 @@ class Daemon:
 
     def _pods_version(self) -> str:
         return self.mirrors.pods_version()
+
+    def _claims_version(self) -> str:
+        """In which the server has claims for devices, by what it said last."""
+        served = self._discovery.served.get(RESOURCE_CLAIM.name)
+        return served.version if served is not None else NEWEST
 
     async def _schedule(self) -> None:
         await self.mirrors.complete()

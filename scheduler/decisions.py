@@ -90,6 +90,7 @@ class Decisions:
                 preempting=preempting,
                 chance=self.chance,
                 volume_metrics=metrics.volumes,
+                device_metrics=metrics.devices,
             ),
         )
         pending = Pending()

@@ -14,6 +14,7 @@ from scheduler.cache.cluster import Cluster
 from scheduler.core.decode import Broken
 from scheduler.core.deltas import Delta
 from scheduler.core.events import ClusterEvent, Resource
+from scheduler.core.resourceclaims import ResourceClaim
 from scheduler.seen import Seen, action_of, seen
 
 Move: TypeAlias = Callable[[ClusterEvent, object, object], None]
@@ -25,6 +26,8 @@ class DeviceIntake:
     def __init__(self, cluster: Cluster, move: Move) -> None:
         self._devices = cluster.devices
         self._move = move
+        self._kept: dict[str, ResourceClaim] = {}
+        """Key → a claim that cannot be read any more, as it was last."""
 
     def handlers(self) -> Mapping[str, Callable[[Delta[Any]], None]]:
         """Kind → what to do with one change of it."""
@@ -43,16 +46,21 @@ class DeviceIntake:
 
     def _claim(self, delta: Delta[Any]) -> None:
         """What a claim has been seen to have it keeps while it cannot be read: nobody else may get it."""
-        key, old, new = self._seen(delta)
-        if isinstance(delta.old, Broken):
-            self._devices.use.hold(delta.old.metadata.uid, None)
+        key, _, new = self._seen(delta)
+        claims, use = self._devices.claims, self._devices.use
+        had = claims.get(key)
         if new is not None:
-            self._devices.claims.set(new)
+            claims.set(new)
         else:
-            self._devices.claims.remove(key)
-        if old is not None and isinstance(delta.new, Broken):
-            self._devices.use.hold(old.uid, old.status.allocation)
-        self._tell_claims()
+            claims.remove(key)
+        if isinstance(delta.new, Broken):
+            if had is not None and had.is_allocated:
+                use.hold(had.uid, had.status.allocation)
+                self._kept[key] = had
+        elif (kept := self._kept.pop(key, None)) is not None and (new is None or new.uid != kept.uid):
+            use.hold(kept.uid, claims.pending(kept.uid))
+        if key not in self._tell_claims():  # nothing changed here: the watch shows what we wrote ourselves, or older
+            self._devices.tell(key)
 
     def _slice(self, delta: Delta[Any]) -> None:
         """Told as it counts, with the taints of rules."""
@@ -79,15 +87,20 @@ class DeviceIntake:
     def _seen(self, delta: Delta[Any]) -> Seen:
         return seen(delta, self._devices.broken)
 
-    def _tell_claims(self) -> None:
-        """Waits first: a pod that is woken may need what a binding has written. What they change in turn is told as well."""
-        claims = self._devices.claims
+    def _tell_claims(self) -> set[str]:
+        """Waits first: a pod that is woken may need what a binding has written. What they change in turn is told as well.
+
+        Returns the claims that were told of.
+        """
+        claims, told = self._devices.claims, set[str]()
         while claims.changes:
             before, now = claims.changes.pop(0)  # one by one: whoever fails costs itself alone
             known = now if now is not None else before
             assert known is not None
+            told.add(known.key)
             self._devices.tell(known.key)
             self._tell(Resource.RESOURCE_CLAIM, before, now)
+        return told
 
     def _tell(self, resource: Resource, before: object, now: object) -> None:
         action = action_of(before, now)

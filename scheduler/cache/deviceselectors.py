@@ -101,12 +101,15 @@ class DeviceSelectors:
         try:
             program = compile_expression(expression, self._env)
         except NotInstantiable as error:
-            return f"program instantiation failed: {error}"
+            return self._unacceptable(error.result) or f"program instantiation failed: {error}"
         except CompileError as error:
             return f"compilation failed: {error}"
-        if program.result in {BOOL, ANY} or (self._list_attributes and program.result == DYN):
-            return Compiled(program)
-        return f"must evaluate to bool or the unknown type, not {declared(program.result)}"
+        return self._unacceptable(program.result) or Compiled(program)
+
+    def _unacceptable(self, result: Type) -> str | None:
+        if result in {BOOL, ANY} or (self._list_attributes and result == DYN):
+            return None
+        return f"must evaluate to bool or the unknown type, not {declared(result)}"
 
     def _bound(self, kind: Kind) -> Mapping[str, Value] | str:
         """The variable for a device, or why it has none. The entry keeps the device, so that its id stays its own."""

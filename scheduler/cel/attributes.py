@@ -91,8 +91,8 @@ def accumulator(slot: int, init: Code, *, grows: bool) -> Code:
                 value = init(run)
             except EvalError as error:
                 value = Failed(error)
-            if grows and type(value) is list and not value:
-                value = Growing()
+            if grows and not value and type(value) in _GROWN:
+                value = _GROWN[type(value)]()
             run.slots[slot] = value
         if type(value) is Failed:
             raise EvalError(value.text)
@@ -109,6 +109,22 @@ class Growing(list[Value]):
     """A list that only its loop knows, until it is done."""
 
     __slots__ = ()
+
+
+class GrowingMap(dict[Value, Value]):
+    """As `Growing`, of a map."""
+
+    __slots__ = ()
+
+
+_GROWN: Final[Mapping[type, type]] = {list: Growing, dict: GrowingMap}
+
+
+def grown(value: Value) -> Value:
+    """What a loop has made, for everybody."""
+    if type(value) is Growing:
+        return list(value)
+    return dict(value) if type(value) is GrowingMap else value
 
 
 def pick(holder: Value, name: Value) -> Value:

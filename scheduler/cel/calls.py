@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from scheduler.cel.attributes import Growing
-from scheduler.cel.costs import Cost, call_cost
+from scheduler.cel.costs import Cost, call_cost, size
+from scheduler.cel.gotext import scalar
 from scheduler.cel.logic import NO_SUCH_OVERLOAD, both
 from scheduler.cel.running import Code, Run
 from scheduler.cel.types import Overload, Type
@@ -28,6 +29,7 @@ _BY_TRAIT: Final[Mapping[str, frozenset[str]]] = {
     "_<=_": _COMPARABLE,
     "_>_": _COMPARABLE,
     "_>=_": _COMPARABLE,
+    "sort": frozenset({"list"}),
     "size": frozenset({"string", "bytes", "list", "map"}),
     "matches": frozenset({"string"}),
     "contains": frozenset(),
@@ -39,6 +41,9 @@ _BY_TRAIT: Final[Mapping[str, frozenset[str]]] = {
 
 Which overload the checker found does not matter to these.
 """
+_LONG: Final = 256
+"""Elements or characters. What is called with more must be affordable before it is tried: some calls are quadratic."""
+_SIZED: Final = frozenset({list, str})
 _NAMELESS: Final = frozenset({"@in", "contains", "endsWith", "startsWith"})
 """Functions that do not name themselves when nothing fits."""
 _CLASSES: Final[Mapping[str, type]] = {
@@ -60,7 +65,7 @@ def call(
 ) -> Code:
     """Code for a call. `known` are those of the overloads that the checker found possible.
 
-    `is_nameless`: if nothing fits, the error does not say which function it was.
+    `is_nameless`: upstream has a special form of this call, whose errors do not say which function it was.
     """
     is_resolved = len(known) == 1
     name = known[0].name
@@ -68,10 +73,12 @@ def call(
     candidates = known if is_resolved and name not in _BY_TRAIT else dict.fromkeys((*known, *overloads))
     of_this_size = [each for each in candidates if len(each.params) == len(args)]
     invoke = _Invocation(of_this_size, is_resolved=is_resolved, is_nameless=is_nameless or name in _NAMELESS)
+    if name == "cel.@mapInsert":
+        return _insertion(invoke, args)
     if len(args) == 1:
         return _unary(invoke, args[0])
-    if len(args) == 2 and (is_resolved or name in _BY_TRAIT):
-        return _binary(invoke, *args)
+    if len(args) == 2 and not is_nameless and (is_resolved or name in _BY_TRAIT):
+        return _binary(invoke, *args, is_sum=name == "_+_")
     return _of_many(invoke, args)
 
 
@@ -91,6 +98,8 @@ class _Invocation:
     def __call__(self, run: Run, *args: Value) -> Value:
         chosen = self._chosen.get(tuple(map(type, args))) or self._choose(run, args)
         call, cost = chosen
+        if not isinstance(cost, int) and type(args[0]) in _SIZED and len(args[0]) > _LONG:
+            run.afford(cost(*args, None))
         try:
             result = call(*args)
         except EvalError:
@@ -134,13 +143,16 @@ def _unary(invoke: _Invocation, argument: Code) -> Code:
     return evaluate
 
 
-def _binary(invoke: _Invocation, left: Code, right: Code) -> Code:
+def _binary(invoke: _Invocation, left: Code, right: Code, *, is_sum: bool) -> Code:
     def evaluate(run: Run) -> Value:
         one, other = both(run, left, right)
         if type(one) is Growing:
             run.cost += 1
             one.extend(other)
             return one
+        if is_sum and type(one) is list:
+            # Upstream only notes that they belong together. A copy of a copy of a copy would soon fill the memory.
+            run.afford(len(one) + size(other))
         return invoke(run, one, other)
 
     return evaluate
@@ -149,6 +161,20 @@ def _binary(invoke: _Invocation, left: Code, right: Code) -> Code:
 def _of_many(invoke: _Invocation, args: tuple[Code, ...]) -> Code:
     """The first argument that fails ends it; nothing is paid for the call then, as upstream does not."""
     return lambda run: invoke(run, *[each(run) for each in args])
+
+
+def _insertion(invoke: _Invocation, args: tuple[Code, ...]) -> Code:
+    """Into the map that a loop makes, which nobody else has: a copy per entry would take time without end."""
+
+    def evaluate(run: Run) -> Value:
+        entries, *more = [each(run) for each in args]
+        for name, value in invoke(run, {}, *more).items():
+            if name in entries:
+                raise EvalError(f"insert failed: key {scalar(unkey(name))} already exists")
+            entries[name] = value
+        return entries
+
+    return evaluate
 
 
 def _fitting(param: Type) -> _Fits:

@@ -6,11 +6,12 @@ Mixed literals pass here, see `validators`. Does not know what any function does
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from scheduler.cel.ast import Call, Comprehension, Ident, ListExpr, Literal, MapExpr, Node, Select, StructExpr
+from scheduler.cel.inference import Inference
+from scheduler.cel.names import Names, Variable, qualified_name
 from scheduler.cel.report import Issue, report
 from scheduler.cel.types import (
     BOOL,
@@ -28,12 +29,9 @@ from scheduler.cel.types import (
     list_of,
     map_of,
     optional_of,
-    type_of,
 )
 from scheduler.cel.unify import (
     ERROR,
-    Bindings,
-    assign,
     declared,
     is_dyn,
     is_dyn_or_error,
@@ -41,9 +39,7 @@ from scheduler.cel.unify import (
     is_variable,
     more_general,
     shown,
-    substitute,
     unwrap_optional,
-    variable,
 )
 from scheduler.cel.values import CompileError, UInt
 
@@ -56,15 +52,6 @@ _LITERALS: Final = {
     str: STRING,
     bytes: BYTES,
 }
-
-
-class Variable:
-    """What an identifier names. Two variables of one name, in two scopes, are two objects."""
-
-    __slots__ = ("is_local", "name", "names_type", "type")
-
-    def __init__(self, name: str, type_: Type, *, is_local: bool = False, names_type: bool = False) -> None:
-        self.name, self.type, self.is_local, self.names_type = name, type_, is_local, names_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +78,7 @@ def check(root: Node, source: str, env: Env) -> Checked:
     checker.check(root)
     if checker.issues:
         raise CompileError(report(source, checker.issues))
-    types = {node: substitute(checker.bound, type_, to_dyn=True) for node, type_ in checker.types.items()}
+    types = {node: checker.known(type_) for node, type_ in checker.types.items()}
     return Checked(
         source=source,
         root=root,
@@ -104,17 +91,6 @@ def check(root: Node, source: str, env: Env) -> Checked:
     )
 
 
-def qualified_name(node: Node) -> str | None:
-    """`a.b.c` if the node is no more than that."""
-    names: list[str] = []
-    while isinstance(node, Select) and not node.test and not node.optional:
-        names.append(node.field)
-        node = node.operand
-    if not isinstance(node, Ident):
-        return None
-    return ".".join([node.name, *reversed(names)])
-
-
 @dataclass(slots=True)
 class _Checker:
     env: Env
@@ -124,10 +100,15 @@ class _Checker:
     calls: dict[Node, tuple[Overload, ...]] = field(default_factory=dict)
     qualified: set[Node] = field(default_factory=set)
     scopes: dict[Node, tuple[Variable, ...]] = field(default_factory=dict)
-    bound: Bindings = field(default_factory=dict)
-    _locals: list[dict[str, Variable]] = field(default_factory=list)
-    _globals: dict[str, Variable] = field(default_factory=dict)
-    _fresh: int = 0
+    _inference: Inference = field(default_factory=Inference)
+    _names: Names = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._names = Names(self.env)
+
+    def known(self, type_: Type) -> Type:
+        """The type in the end."""
+        return self._inference.known(type_, to_dyn=True)
 
     def check(self, node: Node) -> Type:
         """The type of the node, which may still contain type variables."""
@@ -153,29 +134,8 @@ class _Checker:
 
     # --- names ---
 
-    def _lookup(self, name: str) -> Variable | None:
-        # Upstream lets a leading dot see the variables of macros too; so do we.
-        name = name.removeprefix(".")
-        for scope in reversed(self._locals):
-            if name in scope:
-                return scope[name]
-        if name not in self._globals:
-            found = self._global(name)
-            if found is None:
-                return None
-            self._globals[name] = found
-        return self._globals[name]
-
-    def _global(self, name: str) -> Variable | None:
-        if name in self.env.variables:
-            type_ = self.env.variables[name]
-            return Variable(name, type_, names_type=type_.name == "type")
-        if name in self.env.objects:
-            return Variable(name, type_of(Type(name)), names_type=True)
-        return None
-
     def _ident(self, node: Ident) -> Type:
-        found = self._lookup(node.name)
+        found = self._names.look_up(node.name)
         if found is None:
             return self._undeclared(node, node.name)
         self.variables[node] = found
@@ -183,21 +143,21 @@ class _Checker:
 
     def _select(self, node: Select) -> Type:
         name = qualified_name(node)
-        found = self._lookup(name) if name is not None else None
+        found = self._names.look_up(name) if name is not None else None
         if found is not None:
             self.variables[node] = found
             return found.type
         type_ = self._field(node)
-        return BOOL if node.test else substitute(self.bound, type_)
+        return BOOL if node.test else self._inference.known(type_)
 
     def _field(self, node: Select) -> Type:
-        of_optional = substitute(self.bound, self.check(node.operand))
+        of_optional = self._inference.known(self.check(node.operand))
         operand, is_optional = unwrap_optional(of_optional)
         result = ERROR
         if operand.name == "map":
             result = operand.params[1]
         elif is_variable(operand):
-            self._assign((DYN,), (operand,))
+            self._inference.assign((DYN,), (operand,))
             result = DYN
         elif is_struct(operand):
             result = self._object_field(node, operand)
@@ -238,9 +198,9 @@ class _Checker:
         if name in {"_&&_", "_||_"}:
             return self._logical(node, overloads)
         given = [self.types[each] for each in (() if target is None else (target,)) + node.args]
-        fitting, result = self._fitting(overloads, given, is_member=target is not None)
+        fitting, result = self._inference.fitting(overloads, given, is_member=target is not None)
         if result is None:
-            known = [shown(substitute(self.bound, each, to_dyn=True)) for each in given]
+            known = [shown(self._inference.known(each, to_dyn=True)) for each in given]
             receiver = f"{known.pop(0)}." if target is not None else ""
             text = f"found no matching overload for '{name}' applied to '{receiver}({', '.join(known)})'"
             self._issue(node, text)
@@ -248,46 +208,11 @@ class _Checker:
         self.calls[node] = tuple(fitting)
         return result
 
-    def _fitting(
-        self, overloads: Sequence[Overload], given: Sequence[Type], *, is_member: bool
-    ) -> tuple[list[Overload], Type | None]:
-        """All overloads that these arguments may mean, and what that gives: dyn if they do not agree."""
-        fitting: list[Overload] = []
-        result: Type | None = None
-        for overload in overloads:
-            if overload.member != is_member:
-                continue
-            wanted, gives = self._instance(overload)
-            if not self._assign(given, wanted):
-                continue
-            fitting.append(overload)
-            this = substitute(self.bound, gives)
-            if result is None:
-                result = this
-            elif not is_dyn(result) and this != result:
-                result = DYN
-        return fitting, result
-
-    def _instance(self, overload: Overload) -> tuple[tuple[Type, ...], Type]:
-        """Its parameters and result, with type variables of their own."""
-        fresh: dict[str, Type] = {}
-        for each in (overload.result, *overload.params):
-            self._freshen(each, fresh)
-        if not fresh:
-            return overload.params, overload.result
-        return tuple(substitute(fresh, each) for each in overload.params), substitute(fresh, overload.result)
-
-    def _freshen(self, type_: Type, fresh: dict[str, Type]) -> None:
-        if type_.is_parameter and type_.name not in fresh:
-            fresh[type_.name] = self._new_variable()
-        for each in type_.params:
-            self._freshen(each, fresh)
-
     def _logical(self, node: Call, overloads: tuple[Overload, ...]) -> Type:
         self.calls[node] = overloads
         before = len(self.issues)
         for each in node.args:
-            if not self._assign((self.types[each],), (BOOL,)):
+            if not self._inference.assign((self.types[each],), (BOOL,)):
                 self._mismatch(each, BOOL, self.types[each])
         return BOOL if len(self.issues) == before else ERROR
 
@@ -298,7 +223,7 @@ class _Checker:
         for index, each in enumerate(node.elements):
             type_ = self._element(each, is_optional=index in node.optional)
             joined = self._join(joined, type_)
-        return list_of(joined or self._new_variable())
+        return list_of(joined or self._inference.new_variable())
 
     def _map(self, node: MapExpr) -> Type:
         keys: Type | None = None
@@ -308,7 +233,7 @@ class _Checker:
             type_ = self._element(value, is_optional=index in node.optional)
             values = self._join(values, type_)
         if keys is None or values is None:
-            return map_of(self._new_variable(), self._new_variable())
+            return map_of(self._inference.new_variable(), self._inference.new_variable())
         return map_of(keys, values)
 
     def _element(self, node: Node, *, is_optional: bool) -> Type:
@@ -323,10 +248,10 @@ class _Checker:
     def _join(self, previous: Type | None, current: Type) -> Type:
         if previous is None:
             return current
-        return more_general(previous, current) if self._assign((previous,), (current,)) else DYN
+        return more_general(previous, current) if self._inference.assign((previous,), (current,)) else DYN
 
     def _struct(self, node: StructExpr) -> Type:
-        found = self._lookup(node.type_name)
+        found = self._names.look_up(node.type_name)
         if found is None:
             return self._undeclared(node, node.type_name)
         for _, value in node.entries:
@@ -347,7 +272,7 @@ class _Checker:
         given = self.types[value]
         if type_ is None:
             self._issue(value, f"undefined field '{name}'")
-        elif not self._assign((type_,), (given,)):
+        elif not self._inference.assign((type_,), (given,)):
             text = f"expected type of field '{name}' is '{shown(type_)}' but provided type is '{shown(given)}'"
             self._issue(value, text)
 
@@ -357,28 +282,26 @@ class _Checker:
         self.check(node.iter_range)
         accu = Variable(node.accu_var, self.check(node.accu_init), is_local=True)
         first, second = self._range_types(node)
-        self._locals.append({node.accu_var: accu})
         items = [Variable(node.iter_var, first, is_local=True)]
         if node.iter_var2:
             items.append(Variable(node.iter_var2, second, is_local=True))
         self.scopes[node] = (accu, *items)
-        self._locals.append({each.name: each for each in items})
-        self._expect(node.loop_condition, BOOL)
-        self._expect(node.loop_step, accu.type)
-        self._locals.pop()
-        result = self.check(node.result)
-        self._locals.pop()
-        return substitute(self.bound, result)
+        with self._names.inside(accu):
+            with self._names.inside(*items):
+                self._expect(node.loop_condition, BOOL)
+                self._expect(node.loop_step, accu.type)
+            result = self.check(node.result)
+        return self._inference.known(result)
 
     def _range_types(self, node: Comprehension) -> tuple[Type, Type]:
         """What the iteration variables are."""
-        over = substitute(self.bound, self.types[node.iter_range])
+        over = self._inference.known(self.types[node.iter_range])
         if over.name == "list":
             return (INT, over.params[0]) if node.iter_var2 else (over.params[0], DYN)
         if over.name == "map":
             return over.params[0], over.params[1]
         if over in {DYN, ERROR} or is_variable(over):
-            self._assign((DYN,), (over,))
+            self._inference.assign((DYN,), (over,))
             return DYN, DYN
         text = f"expression of type '{shown(over)}' cannot be range of a comprehension (must be list, map, or dynamic)"
         self._issue(node.iter_range, text)
@@ -386,21 +309,10 @@ class _Checker:
 
     def _expect(self, node: Node, type_: Type) -> None:
         found = self.check(node)
-        if not self._assign((type_,), (found,)):
+        if not self._inference.assign((type_,), (found,)):
             self._mismatch(node, type_, found)
 
     # --- the rest ---
-
-    def _assign(self, given: Sequence[Type], wanted: Sequence[Type]) -> bool:
-        bound = assign(self.bound, given, wanted)
-        if bound is None:
-            return False
-        self.bound = bound
-        return True
-
-    def _new_variable(self) -> Type:
-        self._fresh += 1
-        return variable(self._fresh - 1)
 
     def _undeclared(self, node: Node, name: str) -> Type:
         self._issue(node, f"undeclared reference to '{name}' (in container '')")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from scheduler.cel.attributes import UNSET, Growing
+from scheduler.cel.attributes import UNSET, grown
 from scheduler.cel.logic import NO_SUCH_OVERLOAD
 from scheduler.cel.running import Code, Failed, Run, go_type
 from scheduler.cel.values import EvalError, Value, type_name, unkey
@@ -45,8 +45,7 @@ def fold(loop: Loop, parts: Parts) -> Code:
             except EvalError as error:
                 slots[accu] = Failed(error)
             run.looped()
-        value = result(run)
-        return list(value) if type(value) is Growing else value
+        return grown(result(run))
 
     return evaluate
 

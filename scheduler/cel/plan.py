@@ -13,11 +13,12 @@ from scheduler.cel.ast import Call, Comprehension, Ident, ListExpr, Literal, Map
 from scheduler.cel.attributes import Attribute, Qualifier, accumulator, global_variable, is_key, iteration_variable
 from scheduler.cel.building import built_list, built_map, is_searchable, member_of, unbuildable
 from scheduler.cel.calls import call
-from scheduler.cel.checker import Checked, Variable
+from scheduler.cel.checker import Checked
 from scheduler.cel.folds import Loop, Parts, binding, fold, quantifier
 from scheduler.cel.libraries.regex import pattern_of
+from scheduler.cel.names import Variable
 from scheduler.cel.running import Code, Run, go_type
-from scheduler.cel.types import Env
+from scheduler.cel.types import DYN, Env, Type
 from scheduler.cel.unify import declared
 from scheduler.cel.values import CompileError, EvalError, TypeValue, Value, type_name
 
@@ -29,6 +30,9 @@ _TAKE_PATTERN: Final = frozenset({"find", "findAll", "matches"})
 
 class NotInstantiable(CompileError):
     """Well typed, but a constant in it cannot be computed. The text follows `program instantiation failed: `."""
+
+    result: Type = DYN
+    """The type that it would have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +53,11 @@ class Plan:
 def plan(checked: Checked, env: Env) -> tuple[Code, int]:
     """The code of the whole expression, and how many slots for variables it needs. Raises NotInstantiable."""
     planner = _Planner(checked, env)
-    return planner.plan(checked.root).code, len(planner.slots)
+    try:
+        return planner.plan(checked.root).code, len(planner.slots)
+    except NotInstantiable as error:
+        error.result = checked.result
+        raise
 
 
 def _constant(value: Value) -> Plan:

@@ -42,6 +42,11 @@ class Run:
         if self._check is not None and self._loops % _LOOPS_BETWEEN_CHECKS == 0:
             self._check()
 
+    def afford(self, cost: int) -> None:
+        """To be called before work that will cost so much at least, if it is a lot."""
+        if self.cost + cost > self._limit:
+            raise CostExceeded(_EXCEEDED)
+
     def settle(self) -> None:
         """To be called at the end: what was not in a loop counts too."""
         if self.cost > self._limit:

@@ -183,7 +183,7 @@ UPSTREAM: Final[Mapping[str, Any]] = {
     "device_preemption": "none",
     "device_double_check": "none",
 }
-"""The switches that `parity` sets, each to what kube-scheduler does (docs/spec/volumes.md §12)."""
+"""The switches that `parity` sets, each to what kube-scheduler does (docs/spec/volumes.md §12, docs/spec/dra.md §10)."""
 
 SPELLED: Final[Mapping[str, str]] = {
     "storage_capacity_reservation": "storageCapacityReservation",

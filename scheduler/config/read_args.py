@@ -272,6 +272,9 @@ def _kubestow(fields: Fields) -> KubestowArgs:
         count_attached_twice=fields.boolean("countAttachedTwice", usual.count_attached_twice),
         zone_ephemeral=fields.choice("zoneEphemeral", usual.zone_ephemeral, ("on", "none")),
         pre_bind_live_check=fields.choice("preBindLiveCheck", usual.pre_bind_live_check, ("claims", "none")),
+        device_scoring=fields.choice("deviceScoring", usual.device_scoring, ("pack", "firstFit")),
+        device_preemption=fields.choice("devicePreemption", usual.device_preemption, ("on", "none")),
+        device_double_check=fields.choice("deviceDoubleCheck", usual.device_double_check, ("on", "none")),
     )
     if not parity:
         return given

@@ -173,3 +173,35 @@ def from_nano(nano: int) -> Quantity:
 def _up(amount: Decimal) -> int:
     whole = int(amount.to_integral_value(rounding=ROUND_CEILING, context=_EXACT))
     return max(-_MAX, min(_MAX, whole))
+
+
+_BINARY: Final = ("Ei", "Pi", "Ti", "Gi", "Mi", "Ki")
+_DECIMAL: Final = (
+    ("E", 27),
+    ("P", 24),
+    ("T", 21),
+    ("G", 18),
+    ("M", 15),
+    ("k", 12),
+    ("", 9),
+    ("m", 6),
+    ("u", 3),
+    ("n", 0),
+)
+"""With the power of ten that each is in billionths."""
+
+
+def text(quantity: Quantity) -> str:
+    """The quantity as an API server spells it: a whole number of the largest unit that leaves nothing over.
+
+    1024 and its powers go before 1000 and its own: how the quantity was spelled once is not known any more.
+    """
+    nano = quantity.nano
+    whole, rest = divmod(nano, 10**9)
+    if whole and not rest and abs(whole) <= _MAX:  # beyond, a binary number is cut off
+        for suffix in _BINARY:
+            unit = int(_SUFFIX[suffix])
+            if not whole % unit:
+                return f"{whole // unit}{suffix}"
+    suffix, power = next((s, p) for s, p in _DECIMAL if nano and not nano % 10**p) if nano else ("", 9)
+    return f"{nano // 10**power}{suffix}"

@@ -21,9 +21,17 @@ import structlog
 
 from scheduler.core.clock import Clock
 from scheduler.core.errors import ApiError
-from scheduler.kube.kinds import LACKING, NEEDED, SPARED, WATCHED_NOW, Discovery, KindSpec
+from scheduler.kube.kinds import LACKING, NEEDED, RESOURCE_CLAIM, SPARED, WATCHED_NOW, Discovery, KindSpec
 from scheduler.kube.wire import Transport
-from scheduler.kube.writes import CLAIM_EVENT_RULES, EVICTION_RULES, LEASE_RULES, VOLUME_RULES, WRITES, Rule
+from scheduler.kube.writes import (
+    CLAIM_EVENT_RULES,
+    DEVICE_RULES,
+    EVICTION_RULES,
+    LEASE_RULES,
+    VOLUME_RULES,
+    WRITES,
+    Rule,
+)
 
 _log = structlog.get_logger(__name__)
 
@@ -39,6 +47,7 @@ _READ_POD: Final = Rule("", "pods", "get")
 _SUFFERS: Final[Mapping[Rule, str]] = {
     **dict.fromkeys(EVICTION_RULES, "preemption evicts nobody"),
     **dict.fromkeys(VOLUME_RULES, "pods whose volumes are yet to be bound stay pending"),
+    **dict.fromkeys(DEVICE_RULES, "pods whose devices are yet to be allocated stay pending"),
     **dict.fromkeys(CLAIM_EVENT_RULES, "what a provisioner says is not quoted when a volume takes long"),
 }
 
@@ -199,7 +208,10 @@ class SelfCheck:
         return [finding for finding in answers if finding is not None]
 
     def _questions(self) -> list[_Question]:
-        """Every served kind but the spared is waited for before the first decision: without its list there is none."""
+        """Every served kind but the spared is waited for before the first decision: without its list there is none.
+
+        A server that has no claims for devices need not let us write any.
+        """
         served = [spec for spec in self._kinds if spec.name in self._discovery.served]
         return [
             *(
@@ -213,6 +225,7 @@ class SelfCheck:
             *(
                 _Question(rule, rule.resource in _NEEDED_WRITES, suffers=_SUFFERS.get(rule, ""))
                 for rule in self._writes
+                if rule not in DEVICE_RULES or RESOURCE_CLAIM.name in self._discovery.served
             ),
             *self._lease_questions(),
         ]

@@ -11,16 +11,16 @@ from typing import Any, Final
 
 import msgspec
 
-from scheduler.core.errors import Conflict
-from scheduler.core.meta import Frozen, Metadata
+from scheduler.core.meta import Frozen
 from scheduler.core.volumes import BOUND_BY_CONTROLLER, SELECTED_NODE, PersistentVolume, PersistentVolumeClaim
+from scheduler.kube.preconditions import as_seen
 
 _encode: Final = msgspec.json.Encoder().encode
 
 
 def prebinding(volume: PersistentVolume, claim: PersistentVolumeClaim, *, marks: bool) -> bytes:
     """The volume is this claim's from now on; `marks`: and we were the ones who chose it."""
-    metadata = _as_seen(volume.metadata)
+    metadata = as_seen(volume.metadata)
     if marks:
         metadata["annotations"] = {BOUND_BY_CONTROLLER: "yes"}
     ref = {
@@ -36,14 +36,7 @@ def prebinding(volume: PersistentVolume, claim: PersistentVolumeClaim, *, marks:
 
 def selection(claim: PersistentVolumeClaim, node_name: str | None) -> bytes:
     """The claim's volume is to be made for this node; None: for no node any more."""
-    return _encode({"metadata": _as_seen(claim.metadata) | {"annotations": {SELECTED_NODE: node_name}}})
-
-
-def _as_seen(metadata: Metadata) -> dict[str, object]:
-    """Raises Conflict where there is no version: an empty one in a patch would be no precondition at all."""
-    if not metadata.resource_version or not metadata.uid:
-        raise Conflict(f"{metadata.key} has no uid or no resourceVersion that could be compared")
-    return {"uid": metadata.uid, "resourceVersion": metadata.resource_version}
+    return _encode({"metadata": as_seen(claim.metadata) | {"annotations": {SELECTED_NODE: node_name}}})
 
 
 class _Owner(Frozen, frozen=True):

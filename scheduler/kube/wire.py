@@ -30,6 +30,7 @@ Query: TypeAlias = Mapping[str, str]
 
 STRATEGIC_MERGE: Final = "application/strategic-merge-patch+json"
 MERGE: Final = "application/merge-patch+json"
+JSON_PATCH: Final = "application/json-patch+json"
 
 DEFAULT_TIMEOUT_S: Final = 30.0
 LIST_TIMEOUT_S: Final = 60.0
@@ -78,7 +79,7 @@ class Transport(Protocol):
         query: Query | None = None,
         before_sending: Callable[[], None] = as_it_is,
     ) -> bytes:
-        """Change; `content_type` says how the body is meant (`STRATEGIC_MERGE`, `MERGE`)."""
+        """Change; `content_type` says how the body is meant (`STRATEGIC_MERGE`, `MERGE`, `JSON_PATCH`)."""
 
     async def delete(self, path: str, body: bytes, *, before_sending: Callable[[], None] = as_it_is) -> bytes:
         """Delete; the body is a DeleteOptions and carries the preconditions. May be sent again on a lost connection."""

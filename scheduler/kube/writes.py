@@ -15,19 +15,18 @@ import msgspec
 from scheduler.core.clock import Clock
 from scheduler.core.decode import Broken, ObjectDecoder
 from scheduler.core.disruption import DISRUPTION_TARGET
-from scheduler.core.errors import Ambiguous, Fenced, NotFound, TooManyRequests, Unavailable
+from scheduler.core.errors import Ambiguous, NotFound, TooManyRequests, Unavailable
 from scheduler.core.pod import Pod, PodCondition
 from scheduler.core.timestamps import micros, seconds
 from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim
 from scheduler.kube.claimevents import last_told
-from scheduler.kube.lane import Lane
+from scheduler.kube.claimwrites import ClaimWrites, newest
 from scheduler.kube.leasebody import Lease, LeaseSpec, lease_change, new_lease, read_answer, write_answer
+from scheduler.kube.sending import FIELD_MANAGER, OURS, always
 from scheduler.kube.throttle import Throttle
 from scheduler.kube.volumebody import owners_of_selection, prebinding, selection
 from scheduler.kube.wire import MERGE, STRATEGIC_MERGE, Transport
 
-_OURS: Final = "kubestow"
-FIELD_MANAGER: Final = {"fieldManager": _OURS}
 _STATUS_RETRIES_S: Final = (0.01, 0.05, 0.25)
 """client-go's default back-off: four steps from 10 ms, factor 5 (docs/spec/core.md §3.8)."""
 
@@ -62,6 +61,17 @@ VOLUME_RULES: Final[tuple[Rule, ...]] = (
 )
 """Only with the VolumeBinding plugin; the reads settle what became of a write, and what the watch does not show yet."""
 
+DEVICE_RULES: Final[tuple[Rule, ...]] = (
+    Rule("resource.k8s.io", "resourceclaims", "create"),
+    Rule("resource.k8s.io", "resourceclaims", "delete"),
+    Rule("resource.k8s.io", "resourceclaims", "get"),
+    Rule("resource.k8s.io", "resourceclaims", "patch"),
+    Rule("resource.k8s.io", "resourceclaims/status", "patch"),
+    Rule("resource.k8s.io", "resourceclaims/binding", "patch"),
+)
+"""Only with the DynamicResources plugin. `binding` is no path: from 1.36 on a server asks for it, cluster-wide, beside
+`status` when devices or users of a claim change (docs/spec/dra.md §8.1)."""
+
 CLAIM_EVENT_RULES: Final[tuple[Rule, ...]] = (Rule("", "events", "list"),)
 """Optional, with the VolumeBinding plugin: what a provisioner said is quoted when its volume takes long."""
 
@@ -94,25 +104,22 @@ class _Binding(msgspec.Struct, rename="camel"):
 _encode: Final = msgspec.json.Encoder().encode
 
 
-def _always() -> bool:
-    return True
-
-
-class ApiWriter:
+class ApiWriter(ClaimWrites):
     """The cluster's write side; implements the decision rooms' `Writer` port and serves the recorder.
 
-    `may_write` is asked before each request, after every wait for a token or for another try, and by the transport once
-    more when it leaves: once it says no, `Fenced` is raised and nothing leaves. What was sent before is awaited as always.
+    `may_write` is as `Sending` has it, `claims_version` as `ClaimWrites`.
     """
 
     def __init__(
-        self, transport: Transport, throttle: Throttle, clock: Clock, *, may_write: Callable[[], bool] = _always
+        self,
+        transport: Transport,
+        throttle: Throttle,
+        clock: Clock,
+        *,
+        may_write: Callable[[], bool] = always,
+        claims_version: Callable[[], str] = newest,
     ) -> None:
-        self._transport = transport
-        self._throttle = throttle
-        self._clock = clock
-        self._may_write = may_write
-        self._lane = Lane()
+        super().__init__(transport, throttle, clock, may_write=may_write, claims_version=claims_version)
         self._pods: ObjectDecoder[Pod] = ObjectDecoder("Pod", Pod)
         self._volumes = ObjectDecoder("PersistentVolume", PersistentVolume)
         self._claims = ObjectDecoder("PersistentVolumeClaim", PersistentVolumeClaim)
@@ -213,7 +220,7 @@ class ApiWriter:
         """
         raw = await self._read(_claim_path(namespace, name))
         owners = owners_of_selection(raw) if raw is not None else ()
-        return next((owner for owner in owners if owner != _OURS), owners[0] if owners else None)
+        return next((owner for owner in owners if owner != OURS), owners[0] if owners else None)
 
     async def last_event(
         self, claim: PersistentVolumeClaim, *, provisioner: str, besides: Collection[str]
@@ -249,28 +256,9 @@ class ApiWriter:
         body = _encode({"series": {"count": count, "lastObservedTime": micros(last_observed_s)}})
         await self._patch(f"{_events_path(namespace)}/{name}", body)
 
-    async def _read(self, path: str) -> bytes | None:
-        await self._throttle.take(urgent=True)
-        try:
-            return await self._transport.get(path)
-        except NotFound:
-            return None
-
     async def _select(self, claim: PersistentVolumeClaim, node_name: str | None) -> PersistentVolumeClaim | Broken:
         path = _claim_path(claim.metadata.namespace, claim.metadata.name)
         return self._claims.decode(await self._patch_once(path, selection(claim, node_name)))
-
-    async def _patch_once(self, path: str, body: bytes) -> bytes:
-        """For what a pod's place waits for, and the caller must look at before it is said again."""
-        await self._throttle.take(urgent=True)
-        self._check_fence()
-        self._lane.urgent_enters()
-        try:
-            return await self._transport.patch(
-                path, body, content_type=MERGE, query=FIELD_MANAGER, before_sending=self._check_fence
-            )
-        finally:
-            self._lane.urgent_leaves()
 
     async def _persistently(self, write: Callable[[], Awaitable[None]], *, is_urgent: bool) -> None:
         """For what may be repeated after an answer that was lost. What a pod's place waits for goes before events."""
@@ -314,10 +302,6 @@ class ApiWriter:
         await self._throttle.take()
         self._check_fence()
         await send()
-
-    def _check_fence(self) -> None:
-        if not self._may_write():
-            raise Fenced("not sent: this process does not lead")
 
     def _condition(self, pod: Pod, condition: PodCondition) -> dict[str, object]:
         """`type` is the merge key. A reason or message that is empty is cleared, not left as it was."""

@@ -26,6 +26,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from scheduler import __version__
+from scheduler.obs.devices import DeviceInstruments
 from scheduler.obs.instruments import Maker, counter_family, exponential
 from scheduler.obs.scraped import Counts, ReflectorStats, Sources, families
 from scheduler.obs.volumes import VolumeInstruments
@@ -72,6 +73,8 @@ class Metrics:
         )
         self.volumes = VolumeInstruments(make)
         """For VolumeBinding."""
+        self.devices = DeviceInstruments(make)
+        """For DynamicResources."""
         build = make.gauge("kubestow_build_info", "Always 1; the labels say what is running.", "version", "python")
         build[__version__, platform.python_version()].set(1)
         if process:

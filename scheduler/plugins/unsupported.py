@@ -52,8 +52,6 @@ def unsupported(pod: Pod) -> list[str]:
     """What in this pod cannot be judged yet, in words; empty for a pod that can be placed."""
     spec = pod.spec
     found = []
-    if spec.resource_claims:
-        found.append("resource claims")
     if spec.scheduling_group is not None:
         found.append("a scheduling group")
     return found

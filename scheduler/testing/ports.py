@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from scheduler.core.decode import Broken
 from scheduler.core.meta import Metadata
 from scheduler.core.pod import Pod, PodCondition
+from scheduler.core.resourceclaims import ResourceClaim
 from scheduler.core.volumes import (
     BOUND_BY_CONTROLLER,
     SELECTED_NODE,
@@ -21,6 +22,7 @@ from scheduler.core.volumes import (
     PersistentVolume,
     PersistentVolumeClaim,
 )
+from scheduler.testing.claimports import ScriptedClaims
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ class ListRecorder:
 
 
 @dataclass
-class ScriptedWriter:
+class ScriptedWriter(ScriptedClaims):
     """Succeeds unless told otherwise. `on_bind` may raise, wait, or change `server` first, as a lost answer would."""
 
     binds: list[tuple[str, str]] = field(default_factory=list)
@@ -97,7 +99,6 @@ class ScriptedWriter:
     on_prebind: Callable[[PersistentVolume, PersistentVolumeClaim], None] | None = None
     on_select: Callable[[PersistentVolumeClaim, str | None], None] | None = None
     """Both may raise, or change `volumes` and `claims` first, as a lost answer would."""
-    newest: int = 0
 
     async def turn(self) -> None:
         """As the `Writer` port."""
@@ -132,6 +133,12 @@ class ScriptedWriter:
         if self.on_read is not None:
             self.on_read()
         return self.server.get(f"{namespace}/{name}")
+
+    async def read_resource_claim(self, namespace: str, name: str) -> ResourceClaim | Broken | None:
+        """As the `Writer` port."""
+        if self.on_read is not None:
+            self.on_read()
+        return self.resource_claims.get(f"{namespace}/{name}")
 
     # -- volumes -------------------------------------------------------------------------------------------------------
 
@@ -200,6 +207,5 @@ class ScriptedWriter:
 
     def _next(self, metadata: Metadata, annotations: Mapping[str, str | None]) -> Metadata:
         """With a newer version and these annotations; None removes one."""
-        self.newest = max(self.newest, int(metadata.resource_version or "0")) + 1
         merged = {key: value for key, value in {**metadata.annotations, **annotations}.items() if value is not None}
-        return replace(metadata, resource_version=str(self.newest), annotations=merged)
+        return replace(metadata, resource_version=self.next_version(metadata), annotations=merged)

@@ -1,6 +1,7 @@
 """The status of a claim for devices: what may follow on what, and who may write which part of it."""
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator, Iterator, Set as AbstractSet
 from contextlib import asynccontextmanager, contextmanager
@@ -11,7 +12,7 @@ import aiohttp
 import pytest
 
 from scheduler.testing.apiserver import ApiServer
-from tests.contract.claims import GROUP, NO_REQUEST, RESULT, STATUS, USER, a_claim, allocation, kept, write
+from tests.contract.claims import GROUP, NO_REQUEST, RESULT, STATUS, USER, a_claim, allocation, exactly, kept, write
 from tests.contract.conftest import PATIENCE_S, Api, Object, problems, refusal, without
 from tests.contract.words import FINALIZER, REQUIRED, SINCE, SUBDOMAIN, Row, condition
 from tests.e2e.controlplane.harness import ControlPlane
@@ -107,14 +108,16 @@ async def test_an_allocation_stays_as_it_is(api: Api) -> None:
     terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}]
     full: Object = allocation(adminAccess=False, tolerations=[{"key": "k", "operator": "Equal"}])
     full |= {"nodeSelector": {"nodeSelectorTerms": terms}, "allocationTimestamp": SINCE}
-    first_write = await write(api, path, allocation=full)
-    assert first_write.body["status"] == {"allocation": full}
-    again = await write(api, path, allocation=full)
+    config = {"source": "FromClaim", "opaque": {"driver": "d.x", "parameters": {"a": {"b": []}}}}
+    full["devices"]["config"] = [config | {"requests": ["a"]}, config | {"source": "FromClass"}]
+    first_write = await write(api, path, allocation=full, reservedFor=[USER | {"apiGroup": ""}])
+    assert first_write.body["status"] == {"allocation": full, "reservedFor": [USER]}
+    again = await write(api, path, allocation=full, reservedFor=[USER])
     assert again.rv == first_write.rv
     for change in (allocation(device="d2"), {"allocationTimestamp": "2026-01-01T00:00:01Z"}, {"nodeSelector": None}):
         ((field, why),) = problems(await write(api, path, allocation=change))
         assert (field, why[-20:]) == ("status.allocation", ": field is immutable")
-    assert await kept(api, path, allocation=None) == {}
+    assert await kept(api, path, allocation=None, reservedFor=None) == {}
     assert await kept(api, path, allocation=allocation(request="f/s")) == {"allocation": allocation(request="f/s")}
     assert await kept(api, path, allocation=None) == {}
     uid = "01234567-89ab-cdef-0123-456789abcdef"
@@ -122,6 +125,28 @@ async def test_an_allocation_stays_as_it_is(api: Api) -> None:
     assert await kept(api, path, allocation=part) == {"allocation": part}
     said = STATUS | {"shareID": uid, "conditions": [condition()], "data": {"a": 1}}
     assert await kept(api, path, devices=[said]) == {"allocation": part, "devices": [said]}
+
+
+async def test_parameters_keep_the_order_of_their_keys(api: Api) -> None:
+    """Strategic merge patches sort them, which is refused of what is fixed; merge patches leave them alone."""
+    config: Object = {"opaque": {"driver": "d.x", "parameters": {"b": 1, "a": {"d": 1, "c": 2}}}}
+    devices = exactly() | {"config": [config]}
+    claims, label = api.at(GROUP, "resourceclaims"), {"metadata": {"labels": {"a": "b"}}}
+    body: Object = {"metadata": {"name": "a"}, "spec": {"devices": devices}}
+    made = await api("POST", claims, json.dumps(body, separators=(",", ":")).encode())
+    assert made.status == 201, made.body
+    path = f"{claims}/a"
+    assert [field for field, _ in problems(await api.patch(path, label))] == ["spec"]
+    assert (await api.merge(path, label)).metadata["labels"] == {"a": "b"}
+    result: Object = {"results": [RESULT], "config": [{"source": "FromClaim"} | config]}
+    status: Object = {"metadata": {"name": "a"}, "status": {"allocation": {"devices": result}}}
+    assert (await api("PUT", f"{path}/status", json.dumps(status, separators=(",", ":")).encode())).status == 200
+    reserved: Object = {"status": {"reservedFor": [USER]}}
+    assert [field for field, _ in problems(await api.patch(f"{path}/status", reserved))] == ["status.allocation"]
+    assert (await api.merge(f"{path}/status", reserved)).body["status"]["reservedFor"] == [USER]
+    assert await kept(api, path, reservedFor=None, allocation=None) == {}
+    assert (await api.merge(f"{path}/status", {"status": status["status"]})).status == 200  # sorts what it brings
+    assert (await api.patch(f"{path}/status", reserved)).body["status"]["reservedFor"] == [USER]
 
 
 async def test_amounts_that_are_none(api: Api) -> None:

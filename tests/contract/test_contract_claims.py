@@ -40,10 +40,10 @@ from tests.contract.words import IDENTIFIER, KEY, LABEL, REQUIRED, SUBDOMAIN, Ro
         pytest.param(
             exactly(allocationMode="All", capacity={"requests": {"mem": "1Gi"}})
             | {"constraints": [{"matchAttribute": "a.b/c"}, {"distinctAttribute": "a.b/c", "requests": ["a"]}]}
-            | {"config": [{"opaque": {"driver": "d.x", "parameters": {"a": {"b": [1]}}}}]},
+            | {"config": [{"opaque": {"driver": "d.x", "parameters": {"a": {"b": [], "c": None}}}}]},
             exactly(allocationMode="All", capacity={"requests": {"mem": "1Gi"}})
             | {"constraints": [{"matchAttribute": "a.b/c"}, {"distinctAttribute": "a.b/c", "requests": ["a"]}]}
-            | {"config": [{"opaque": {"driver": "d.x", "parameters": {"a": {"b": [1]}}}}]},
+            | {"config": [{"opaque": {"driver": "d.x", "parameters": {"a": {"b": [], "c": None}}}}]},
             id="the rest as it is",
         ),
     ],

@@ -12,7 +12,7 @@ ROOT = "/apis/resource.k8s.io"
 NESTED, FLAT = ("v1", "v1beta2"), "v1beta1"
 CEL: Object = {"selectors": [{"cel": {"expression": "true"}}]}
 OPTION: Object = {"name": "s", "deviceClassName": "x", "allocationMode": "ExactCount", "count": 1}
-ASKED: Object = {"deviceClassName": "x", "allocationMode": "ExactCount", "count": 1} | CEL
+ASKED: Object = {"deviceClassName": "x", "allocationMode": "ExactCount", "count": 1, "adminAccess": False} | CEL
 
 
 def claims(api: Api, version: str) -> str:
@@ -48,7 +48,10 @@ async def test_what_each_version_has(api: Api, version: str, kinds: set[str]) ->
 @pytest.mark.parametrize("resource", ["resourceclaims", "resourceclaimtemplates"])
 async def test_a_claim_that_an_old_client_makes(api: Api, resource: str) -> None:
     """Flat as it was sent, with the defaults; nested for the others."""
-    flat = [{"name": "a", "deviceClassName": "x"} | CEL, {"name": "b", "firstAvailable": [dict(OPTION)]}]
+    flat = [
+        {"name": "a", "deviceClassName": "x", "adminAccess": False} | CEL,
+        {"name": "b", "firstAvailable": [dict(OPTION)]},
+    ]
     spec: Object = {"devices": {"requests": flat}}
     body = {"metadata": {"name": "a"}, "spec": spec if resource == "resourceclaims" else {"spec": spec}}
     created = await api("POST", api.at(f"resource.k8s.io/{FLAT}", resource), body)

@@ -3,8 +3,43 @@
 A line here is a debt or a decision: `test_parity` fails when it has become untrue.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
+from tests.parity.suite import DEVICES_ARE_JUDGED
+
+_TWICE: Final = "DevicePods/§2.2: one claim under two entries"
+_LISTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "92, 93, 94: lists that have something in common": ("common", "two"),
+    "95, 96, 97: scalars and lists": ("common", "two"),
+    "98: lists of other types": ("ints", "bools", "versions"),
+    "101, 102, 103, 104: lists that have nothing in common": ("lists", "mixed"),
+    "106: what was in common is restored": ("refused by another constraint",),
+}
+_OF_DEVICES: Final[dict[tuple[str, str], str]] = {
+    ("DeviceConstraints/90: apart, of more than two", "in one request"): (
+        "upstream remembers the last device of a request alone, and so lets the same value in again; we remember all"
+    ),
+    **dict.fromkeys(
+        (
+            ("DeviceCounters/152: one pool name and two drivers, of each all of its store", "both"),
+            ("DeviceCounters/152: one pool name and two drivers, of each all of its store", "the other way round"),
+        ),
+        "upstream takes pools of one name for one, whatever their drivers, and counts in the wrong store; we do not",
+    ),
+    **dict.fromkeys(
+        ((_TWICE, "fits twice"), (_TWICE, "does not fit twice")),
+        "upstream allocates a claim twice that a pod names twice, and cannot write the second; we take it once",
+    ),
+    ("DeviceClaims/303: allocated without a time", "p"): (
+        "upstream adds a time to what was allocated before, which the API server refuses; we leave it as it is"
+    ),
+    **dict.fromkeys(
+        ((f"DeviceGates/{key}", name) for key, names in _LISTS.items() for name in names),
+        "upstream forgets to tell its allocator of the gate, so that constraints never look into lists; ours do",
+    ),
+}
+"""Of scenarios with devices: not asked as long as ours does not judge them."""
 _FOREIGN: Final = "NodeVolumeLimits/Q-13: a pod that is there names an ephemeral claim that is not its own"
 KNOWN: Final[dict[tuple[str, str], str]] = {
     (
@@ -47,6 +82,7 @@ KNOWN: Final[dict[tuple[str, str], str]] = {
         "VolumeRestrictions/an ephemeral claim of a pod that is there",
         "p",
     ): "upstream does not see that a pod uses its ephemeral claim; we do",
+    **(_OF_DEVICES if DEVICES_ARE_JUDGED else {}),
 }
 """(scenario, asked pod) → why. Empty is how it should be."""
 

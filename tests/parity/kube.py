@@ -97,6 +97,8 @@ class Kube(Side):
         self._plane = plane
         self._log = plane.logs / "kube-scheduler.log"
         self._heard = 0
+        self._asked_at = 0
+        """Where the log was when a scenario's pod was last asked about."""
         self._last = 0
         self._are_workloads_old = False
         """What was seen of them last is of another scenario."""
@@ -158,6 +160,8 @@ class Kube(Side):
 
     async def ask(self, pod: Json, profile: str, *, among: Scenario | None = None) -> Verdict:
         """Fails if what was heard of the scores does not explain the choice."""
+        if among is not None:
+            self._asked_at = self._log.stat().st_size
         verdict = await super().ask(pod, profile, among=among)
         assert not verdict.node or verdict.node in verdict.best(), f"it chose against its own scores: {verdict}"
         return verdict
@@ -213,9 +217,9 @@ class Kube(Side):
     def _listen(self) -> None:
         self._heard = self._log.stat().st_size
 
-    def _heard_since(self) -> str:
+    def _heard_since(self, place: int | None = None) -> str:
         with self._log.open("rb") as log:
-            log.seek(self._heard)
+            log.seek(self._heard if place is None else place)
             return log.read().decode()
 
     def _scores(self, pod: Json) -> Scores:
@@ -226,10 +230,13 @@ class Kube(Side):
                 scores[plugin][place] = int(score)
         return dict(scores)
 
+    async def _finish(self) -> None:
+        """Its verdict comes last."""
+
     def _held(self, pod: Json) -> str:
         told = [
             text
-            for plugin, text in re.findall(_HELD.format(re.escape(_key(pod))), self._heard_since())
+            for plugin, text in re.findall(_HELD.format(re.escape(_key(pod))), self._heard_since(self._asked_at))
             if plugin != "SchedulingGates"
         ]
         return str(json.loads(f'"{told[-1]}"')) if told else ""

@@ -23,6 +23,7 @@ from scheduler.framework.runner import Runner, Scored
 from scheduler.framework.state import CycleState
 from scheduler.obs.metrics import Metrics
 from scheduler.options import RunOptions
+from scheduler.plugins.dra.plugin import DynamicResources
 from scheduler.testing.apiserver.defaults import GATED as BLOCKED
 from tests.parity.admission import admitted
 from tests.parity.api import KINDS, Api
@@ -100,6 +101,16 @@ class Ours(Side):
             return not (len(decisions.evictions) + len(decisions.patches) + len(decisions.inbox))
 
         await self.until(is_settled, f"the evictions for {pod['metadata']['name']}")
+
+    async def _finish(self) -> None:
+        """What DynamicResources gives back, it gives back in the background."""
+        profiles = self._daemon.decisions.profiles.values()
+        plugins = {plugin for one in profiles for plugin in one.post_filter if isinstance(plugin, DynamicResources)}
+
+        async def is_done() -> bool:
+            return not any(plugin._errands._tasks for plugin in plugins)
+
+        await self.until(is_done, "what is given back")
 
     def _held(self, pod: Json) -> str:
         """The queue holds it once it is there and nothing is left to do."""

@@ -1,11 +1,13 @@
 """Every scenario through our daemon on the in-process API server, and what it would have said without each plugin."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from scheduler.testing.apiserver import ApiServer
 from tests.parity import ours
-from tests.parity.api import InProcess, make_lasting, put, put_budgets, put_settings, wipe
+from tests.parity.api import DEVICES, InProcess, make_lasting, put, put_budgets, put_settings, wipe
+from tests.parity.device_mutants import DEVICE_MUTANTS, mutated_devices, noticing
 from tests.parity.mutants import MUTANTS, mutated
 from tests.parity.ours import Ours
 from tests.parity.recordings import Recording
@@ -17,7 +19,8 @@ from tests.parity.words import Json
 
 _PAUSE_S = 0.001
 VOLUME_PLUGINS = frozenset({"VolumeBinding", "NodeVolumeLimits", "VolumeZone", "VolumeRestrictions"})
-"""Where volumes are used these alone are switched off, each in its turn: what is held against the others comes from elsewhere."""
+DEVICE_PLUGINS = frozenset({"DynamicResources"})
+"""Where volumes or devices are used these alone are switched off, each in its turn: what is held against the others comes from elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,7 @@ class Replay:
     pods: dict[tuple[str, str], Replayed] = field(default_factory=dict)
     plugins: set[str] = field(default_factory=set)
     caught: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """Mutant of volumes → where it was caught first."""
+    """Mutant of volumes or devices → where it was caught first."""
 
     def needing(self, plugin: str) -> list[tuple[str, str]]:
         """The asked pods that fail when the plugin is switched off."""
@@ -55,37 +58,48 @@ class Replay:
 async def replay(scenarios: Sequence[Scenario], recorded: Mapping[str, Recording]) -> Replay:
     """Asked pods that were not recorded are left out."""
     result = Replay()
-    async with ApiServer() as server:
-        api = InProcess(server)
-        await make_lasting(api)
-        async with ours.running(api, pause_s=_PAUSE_S, master=server.url) as we:
-            for scenario in scenarios:
-                if scenario.key in recorded:
+    known = [scenario for scenario in scenarios if scenario.key in recorded]
+    for gates in dict.fromkeys(scenario.feature_gates for scenario in known):
+        async with _daemon(gates) as we:
+            for scenario in known:
+                if scenario.feature_gates == gates:
                     await _replay(scenario, recorded[scenario.key].verdicts, we, result)
-    with_volumes = [one for one in scenarios if one.uses_volumes and one.key in recorded]
+    with_volumes = [one for one in known if one.uses_volumes]
     for mutant in VOLUME_MUTANTS:
         with mutated_volumes(mutant):
             if place := await _first_caught(with_volumes, recorded, result):
                 result.caught[mutant] = place
+    with_devices = [one for one in known if one.devices and not one.feature_gates]
+    for mutant in DEVICE_MUTANTS if with_devices else ():
+        with mutated_devices(mutant):
+            told = [one for one in with_devices if one.group in noticing(mutant)]
+            if place := await _first_caught(told, recorded, result):
+                result.caught[mutant] = place
     return result
+
+
+@asynccontextmanager
+async def _daemon(gates: Iterable[str] = ()) -> AsyncIterator[Ours]:
+    async with ApiServer() as server:
+        api = InProcess(server)
+        await make_lasting(api)
+        async with ours.running(api, pause_s=_PAUSE_S, master=server.url, gates=gates) as we:
+            yield we
 
 
 async def _first_caught(
     scenarios: Iterable[Scenario], recorded: Mapping[str, Recording], result: Replay
 ) -> tuple[str, str] | None:
     """The asked pod that another daemon judges otherwise; nobody writes or is asked."""
-    async with ApiServer() as server:
-        api = InProcess(server)
-        await make_lasting(api)
-        async with ours.running(api, pause_s=_PAUSE_S, master=server.url) as we:
-            for scenario in scenarios:
-                await _put(scenario, we)
-                await Stage(scenario).set_for(we)
-                for name, wanted in recorded[scenario.key].verdicts.items():
-                    place = (scenario.key, name)
-                    is_right = place in result.pods and result.pods[place].is_judged_right
-                    if is_right and differences(wanted.without_displaced(), _judged(scenario, name, we)):
-                        return place
+    async with _daemon() as we:
+        for scenario in scenarios:
+            await _put(scenario, we)
+            await Stage(scenario).set_for(we)
+            for name, wanted in recorded[scenario.key].verdicts.items():
+                place = (scenario.key, name)
+                is_right = place in result.pods and result.pods[place].is_judged_right
+                if is_right and differences(wanted.without_displaced(), _judged(scenario, name, we)):
+                    return place
     return None
 
 
@@ -99,6 +113,7 @@ def _judged(scenario: Scenario, name: str, we: Ours) -> Verdict:
 
 async def _put(scenario: Scenario, we: Ours) -> None:
     await wipe(we.api)
+    await wipe(we.api, DEVICES)
     await put(we.api, scenario)
     await put_settings(we.api, scenario)
     await put_budgets(we.api, scenario)
@@ -121,9 +136,11 @@ def _missed(scenario: Scenario, name: str, recorded: Verdict, we: Ours) -> tuple
     pod, profile = scenario.asked[name], scenario.profile
     if differences(recorded, we.judge(pod, profile)):
         return frozenset(), frozenset(), False
-    tried = [plugin for plugin in we.plugins(profile) if plugin in VOLUME_PLUGINS or not scenario.uses_volumes]
+    only = VOLUME_PLUGINS if scenario.uses_volumes else DEVICE_PLUGINS if scenario.devices else we.plugins(profile)
+    tried = [plugin for plugin in we.plugins(profile) if plugin in only]
     needs = frozenset(plugin for plugin in tried if differences(recorded, we.judge(pod, profile, without=plugin)))
-    catches = _caught(recorded, pod, profile, we) if recorded.reason and not scenario.uses_volumes else ()
+    is_plain = recorded.reason and not (scenario.uses_volumes or scenario.devices)
+    catches = _caught(recorded, pod, profile, we) if is_plain else ()
     return needs, frozenset(catches), True
 
 

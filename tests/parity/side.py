@@ -67,7 +67,11 @@ class Side(ABC):
 
     @abstractmethod
     def _held(self, pod: Json) -> str:
-        """With which words a plugin keeps the pod out of the queue; "" as long as none is known to."""
+        """With which words a plugin keeps the pod out of the queue; "" as long as none is known to. Others came later."""
+
+    @abstractmethod
+    async def _finish(self) -> None:
+        """Return when nothing is being written to claims of devices any more, though the verdict is known."""
 
     async def ask(self, pod: Json, profile: str, *, among: Scenario | None = None) -> Verdict:
         """Create the pod, wait for what becomes of it and of those `among` whom it came, and take it away again."""
@@ -77,6 +81,7 @@ class Side(ABC):
             await self._pass_by(profile)
         async with self._patience(f"a verdict on {pod['metadata']['name']}"), self._drivers(among):
             if among is not None and pod["metadata"]["name"] in among.held:
+                await self._pass_by(profile)
                 told = Verdict(reason=HELD, message=await self.until(lambda: _soon(self._held(pod)), "who holds it"))
             else:
                 told = await self.api.first(created, lambda version: self._told(pod, version))
@@ -122,6 +127,7 @@ class Side(ABC):
         return _Look(await volumes(self.api) if among.storage else {}, claims)
 
     async def _written(self, before: "_Look", among: Scenario, pod: Json) -> tuple[str, ...]:
+        await self._finish()
         after = await self._look(among)
         lines = changes(before.volumes, after.volumes) if among.storage else ()
         if not among.devices:
@@ -169,7 +175,7 @@ class Side(ABC):
         return await self.api.patch(*place, {"spec": {"schedulingGates": None}}), before
 
     async def _pass_by(self, profile: str) -> None:
-        """A pod that came later has its verdict: the gated one was seen, and left alone."""
+        """A pod that came later has its verdict: the one that is kept back was seen, as it is now."""
         await self.probe(profile, _NOWHERE)
 
     def _told(self, pod: Json, seen: Json) -> Verdict | None:

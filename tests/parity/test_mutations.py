@@ -4,13 +4,14 @@ import pytest
 
 from scheduler.config.plugins import DEFAULT_PLUGINS
 from scheduler.plugins import BUILT_IN
+from tests.parity.device_mutants import DEVICE_MUTANTS
 from tests.parity.known import KNOWN
 from tests.parity.mutants import MUTANTS
 from tests.parity.reasons import UNASKED
 from tests.parity.recordings import Recording
 from tests.parity.replay import Replay
 from tests.parity.scenario import Scenario
-from tests.parity.suite import crowds, random_ones, scenarios, volume_ones, written
+from tests.parity.suite import DEVICES_ARE_JUDGED, crowds, random_ones, scenarios, volume_ones, written
 from tests.parity.volume_mutants import VOLUME_MUTANTS
 
 _ELSEWHERE = {"PrioritySort", "DefaultBinder"}  # order in the queue, the binding
@@ -33,6 +34,13 @@ def test_a_mutant_is_caught(replayed: Replay, mutant: str) -> None:
 @pytest.mark.parametrize("mutant", VOLUME_MUTANTS)
 def test_a_mutant_of_volumes_is_caught(replayed: Replay, mutant: str) -> None:
     """Some claim would get a PV that kube-scheduler did not give it, or a node would be refused, or not be refused."""
+    assert replayed.caught.get(mutant)
+
+
+@pytest.mark.skipif(not DEVICES_ARE_JUDGED, reason="devices are recorded and not judged yet")
+@pytest.mark.parametrize("mutant", DEVICE_MUTANTS)
+def test_a_mutant_of_devices_is_caught(replayed: Replay, mutant: str) -> None:
+    """Some claim would get a device that kube-scheduler did not give it, or be refused, or not be refused."""
     assert replayed.caught.get(mutant)
 
 

@@ -150,6 +150,20 @@ def test_what_we_wrote_is_told_before_the_watch_shows_it() -> None:
     assert world.devices.claims.get("default/c") is written
 
 
+def test_who_waits_hears_that_the_watch_shows_what_we_wrote() -> None:
+    """Pods are not woken by it: to them it is old."""
+    world = World()
+    seen, later, written = at(CLAIM, 1), at(CLAIM, 2), at(HELD, 3)
+    world.feed("ResourceClaim", None, seen)
+    world.devices.claims.assume(written)
+    world.tick()
+    world.devices.subscribe(["default/c"], world.told)
+    world.shown = lambda: world.devices.claims.get_api("default/c")
+
+    assert [("told", seen)] == world.feed("ResourceClaim", seen, later)
+    assert [("told", written)] == world.feed("ResourceClaim", later, written)
+
+
 def test_what_we_take_back_is_told_too() -> None:
     """§1.2: a restored claim is a change like any other; with the delta that comes first, in order."""
     world = World()
@@ -204,22 +218,52 @@ def test_whoever_fails_costs_one_change() -> None:
     assert ["default/d"] == [now.key for _, _, _, now, _ in world.tick()]
 
 
-def test_what_a_claim_had_nobody_else_gets_while_it_cannot_be_read() -> None:
-    """Until it is gone, or can be read again and has it no more."""
+@pytest.mark.parametrize(
+    ("later", "is_free"),
+    [
+        pytest.param(None, True, id="it is gone"),
+        pytest.param(at(CLAIM, 3), True, id="it can be read again, and has it no more"),
+        pytest.param(at(HELD, 3), False, id="it can be read again, and still has it"),
+    ],
+)
+def test_what_a_claim_had_nobody_else_gets_while_it_cannot_be_read(later: Any, is_free: bool) -> None:
+    """Whatever is wrong with it, and though only we knew that it had it."""
     world = World()
-    held, bad = at(HELD, 1), broken("ResourceClaim", at(HELD, 1))
+    seen, bad, worse = (
+        at(CLAIM, 1),
+        broken("ResourceClaim", at(CLAIM, 2)),
+        broken("ResourceClaim", at(CLAIM, 2), "worse"),
+    )
     use = world.devices.use
-    world.feed("ResourceClaim", None, held)
-    for later in (None, at(CLAIM, 3)):
-        world.feed("ResourceClaim", held, bad)
-        assert use.is_exclusive(D0)
-        world.feed("ResourceClaim", bad, broken("ResourceClaim", held, "something else"))
-        world.feed("ResourceClaim", bad, held)
-        assert use.is_exclusive(D0)
-        world.feed("ResourceClaim", held, bad)
-        world.feed("ResourceClaim", bad, later)
-        assert not use.is_used(D0)
-        world.feed("ResourceClaim", later, held)
+    world.feed("ResourceClaim", None, seen)
+    world.devices.claims.assume(at(HELD, 2))
+    world.feed("ResourceClaim", seen, bad)
+    assert use.is_exclusive(D0)
+    world.feed("ResourceClaim", bad, worse)
+    assert use.is_exclusive(D0)
+
+    world.feed("ResourceClaim", worse, later)
+
+    assert use.is_used(D0) != is_free
+    if later is not None:
+        world.feed("ResourceClaim", later, None)
+    assert not use.is_used(D0)
+
+
+def test_what_is_in_flight_stays_so_while_its_claim_cannot_be_read() -> None:
+    """Whoever decided has not given up yet."""
+    world = World()
+    seen, bad = at(CLAIM, 1), broken("ResourceClaim", at(CLAIM, 1))
+    world.feed("ResourceClaim", None, seen)
+    world.devices.claims.signal("c", at(HELD, 1))
+    world.feed("ResourceClaim", seen, bad)
+    assert world.devices.use.is_exclusive(D0)
+
+    world.feed("ResourceClaim", bad, None)
+    assert world.devices.use.is_exclusive(D0)
+
+    world.devices.claims.drop_pending("c")
+    assert not world.devices.use.is_used(D0)
 
 
 # -- slices and the rules that taint them ------------------------------------------------------------------------------

@@ -261,7 +261,6 @@ async def test_an_unreadable_pod_of_ours_is_refused_visibly(spec: dict[str, Any]
     ("spec", "word"),
     [
         pytest.param({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}, "persistent", id="PVC"),
-        pytest.param({"resourceClaims": [{"name": "r", "resourceClaimName": "c"}]}, "laim", id="resource claim"),
         pytest.param({"schedulingGroup": {"podGroupName": "g"}}, "roup", id="scheduling group"),
     ],
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 from scheduler.testing.apiserver import devicefields as fields
@@ -43,7 +43,7 @@ def admin_spec(spec: Object, namespace: Object) -> Problems:
         return []
     for at, request in enumerate(_devices(spec).get("requests") or ()):
         if (request.get("exactly") or {}).get("adminAccess"):
-            return [admin_needed(f"spec.devices.requests[{at}].adminAccess")[0]]
+            return admin_needed(f"spec.devices.requests[{at}].adminAccess")
     return []
 
 
@@ -176,11 +176,7 @@ def _asked(field: str, one: Object) -> Problems:
         found.append(wrong(f"{field}.count", count, "must not be specified when allocationMode is 'All'"))
     elif mode == "ExactCount" and count <= 0:
         found.append(wrong(f"{field}.count", count, "must be greater than zero"))
-    return found + in_each(f"{field}.tolerations", _list(one.get("tolerations")), fields.toleration)
-
-
-def _list(items: Sequence[Object] | None) -> Sequence[Object]:
-    return items or ()
+    return found + in_each(f"{field}.tolerations", one.get("tolerations"), fields.toleration)
 
 
 def _constraint(field: str, constraint: Object, known: Requests) -> Problems:

@@ -63,6 +63,8 @@ def stored_status(resource: Resource, old: Object, new: Object) -> Object:
         for result in _results(status["allocation"]):
             for amount in (result.get("consumedCapacity") or {}).values():
                 quantity(resource, amount)
+    if "reservedFor" in status:
+        status["reservedFor"] = [_user_status(user) for user in status["reservedFor"]]
     gone = _allocated(old) - _allocated({"status": status})
     devices = [_device_status(entry) for entry in status.pop("devices", []) if _id(entry) not in gone]
     return status | ({"devices": devices} if devices else {})
@@ -190,6 +192,10 @@ def _device(field: str, entry: Object, allocated: set[_DeviceId]) -> Problems:
 # -- parts -------------------------------------------------------------------------------------------------------------
 
 
+def _user_status(user: Object) -> Object:
+    return {key: value for key, value in user.items() if value}
+
+
 def _device_status(entry: Object) -> Object:
     kept = {key: value for key, value in entry.items() if value is not None}
     return kept | {"conditions": entry.get("conditions")}
@@ -208,7 +214,8 @@ def _id(entry: Object) -> _DeviceId:
 
 
 def _without_empty(value: Any) -> Any:
-    """As Go writes it: without nulls and empty lists."""
+    """As Go writes it: without nulls and empty lists, but for what is opaque."""
     if isinstance(value, dict):
-        return {key: _without_empty(item) for key, item in value.items() if item not in (None, [])}
+        kept = {key: item for key, item in value.items() if item not in (None, [])}
+        return {key: item if key == "parameters" else _without_empty(item) for key, item in kept.items()}
     return [_without_empty(item) for item in value] if isinstance(value, list) else value

@@ -118,9 +118,10 @@ def _fill_claim(resource: Resource, spec: Object, _: str) -> None:
     claimchecks.check_quantities(resource, spec)
 
 
-def _without_empty(holder: Object, *lists: str) -> None:
-    for name in lists:
-        if not holder.get(name):
+def _without_empty(holder: Object, *names: str) -> None:
+    """Go leaves out lists and maps without anything in them."""
+    for name in names:
+        if holder.get(name) in (None, [], {}):
             holder.pop(name, None)
 
 
@@ -133,6 +134,7 @@ def _fill_template(resource: Resource, spec: Object, now: str) -> None:
 def _fill_slice(resource: Resource, spec: Object, now: str) -> None:
     spec["pool"] = {"name": "", "generation": 0, "resourceSliceCount": 0} | (spec.get("pool") or {})
     for device in spec.get("devices") or ():
+        _without_empty(device, *device)
         for taint in device.get("taints") or ():
             fill(taint, timeAdded=now)
         for capacity in (device.get("capacity") or {}).values():
@@ -140,8 +142,8 @@ def _fill_slice(resource: Resource, spec: Object, now: str) -> None:
     slicechecks.check_amounts(resource, spec)
 
 
-def _fill_class(_: Resource, __: Object, ___: str) -> None:
-    """Nothing to fill in."""
+def _fill_class(_: Resource, spec: Object, __: str) -> None:
+    _without_empty(spec, "selectors", "config")
 
 
 def _fill_rule(_: Resource, spec: Object, now: str) -> None:

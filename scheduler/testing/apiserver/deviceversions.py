@@ -52,8 +52,12 @@ def _flat_request(request: Object) -> Object:
 
 def _nested_request(request: Object) -> Object:
     kept = {key: value for key, value in request.items() if key in _OF_REQUEST}
-    asked = {key: value for key, value in request.items() if key in _OF_EXACTLY and value not in ("", None, 0)}
+    asked = {key: value for key, value in request.items() if key in _OF_EXACTLY and _says_something(value)}
     return kept | ({"exactly": asked} if asked else {})
+
+
+def _says_something(value: Any) -> bool:
+    return value is False or value not in ("", None, 0)
 
 
 def _basic_device(device: Object) -> Object:

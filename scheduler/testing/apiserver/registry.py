@@ -18,15 +18,15 @@ from scheduler.testing.apiserver.callers import Caller
 from scheduler.testing.apiserver.defaults import SYSTEM_PRIORITIES, Defaults, with_condition_times
 from scheduler.testing.apiserver.devices import Devices
 from scheduler.testing.apiserver.names import NAME, NAME_RULE
+from scheduler.testing.apiserver.opaque import reordered, with_sorted_keys
 from scheduler.testing.apiserver.ownership import with_owners
-from scheduler.testing.apiserver.resources import Resource, Served
+from scheduler.testing.apiserver.problems import refuse
+from scheduler.testing.apiserver.resources import DEVICES, Resource, Served
 from scheduler.testing.apiserver.status import (
-    MODIFIED,
     Refused,
     Unreadable,
     already_exists,
     bad_request,
-    conflict,
     delete_precondition,
     forbidden,
     invalid,
@@ -36,7 +36,7 @@ from scheduler.testing.apiserver.status import (
     version_required,
 )
 from scheduler.testing.apiserver.storage import Entry, Storage
-from scheduler.testing.apiserver.updates import check_identity, is_finished, updated
+from scheduler.testing.apiserver.updates import check_identity, check_version, is_finished, updated
 from scheduler.testing.apiserver.volumechanges import with_transition_time
 
 Object = dict[str, Any]
@@ -190,11 +190,16 @@ class Registry:
         apply = patches.strategic if strategic else patches.merge
         if strategic and resource.name == "poddisruptionbudgets":
             patch = with_selector_replaced(patch)
+        if resource.group == DEVICES:
+            patch = with_sorted_keys(patch)
         patched = faces.stored(resource, apply(faces.shown(resource, entry.obj), patch))
         patched |= {key: entry.obj[key] for key in ("kind", "apiVersion")}
         if patched["metadata"].get("name") != name:
             given = patched["metadata"].get("name")
             raise bad_request(f"the name of the object ({given}) does not match the name on the URL ({name})")
+        if strategic:
+            check_version(resource, entry.obj, patched)
+            refuse(resource, name, reordered(resource.name, entry.obj, patched, subresource=subresource))
         try:
             return self._store(resource, entry, patched, subresource)
         except Unreadable as unreadable:
@@ -212,9 +217,7 @@ class Registry:
         return success(201)
 
     def _store(self, resource: Resource, entry: Entry, new: Object, subresource: str) -> Entry:
-        version = new["metadata"].get("resourceVersion")
-        if version and version != entry.obj["metadata"]["resourceVersion"]:
-            raise conflict(resource, entry.obj["metadata"]["name"], MODIFIED)
+        check_version(resource, entry.obj, new)
         check_identity(resource, entry.obj, new)
         if not subresource:
             new = self._devices.changed(resource, entry.obj, new, self.now_text())

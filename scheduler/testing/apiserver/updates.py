@@ -9,7 +9,7 @@ from scheduler.testing.apiserver.defaults import with_condition_times, with_pod_
 from scheduler.testing.apiserver.podclaims import pod_claims, pod_status
 from scheduler.testing.apiserver.problems import Problem, refuse
 from scheduler.testing.apiserver.resources import DEVICES, Resource
-from scheduler.testing.apiserver.status import Refused, invalid
+from scheduler.testing.apiserver.status import MODIFIED, Refused, conflict, invalid
 from scheduler.testing.apiserver.volumechanges import with_changes
 
 Object = dict[str, Any]
@@ -65,6 +65,13 @@ def is_finished(obj: Object) -> bool:
 
 def _spec(obj: Object) -> Object:
     return {key: value for key, value in obj.items() if key not in {"metadata", "status", "kind", "apiVersion"}}
+
+
+def check_version(resource: Resource, old: Object, new: Object) -> None:
+    """Raises 409 for what was meant for another state of the object."""
+    version = new["metadata"].get("resourceVersion")
+    if version and version != old["metadata"]["resourceVersion"]:
+        raise conflict(resource, old["metadata"]["name"], MODIFIED)
 
 
 def check_identity(resource: Resource, old: Object, new: Object) -> None:

@@ -32,19 +32,19 @@ class World:
     def told(self) -> Told:
         """The versions before and after, of each change since the last time."""
         changes, self.claims.changes = self.claims.changes, []
-        return [
-            tuple(claim and claim.metadata.resource_version for claim in change)  # type: ignore[misc]
-            for change in changes
-        ]
+        return [(_version(change.before), _version(change.now)) for change in changes]
 
     def state(self) -> tuple[str | None, str | None]:
         """The version that decisions see, and the one that the watch has shown."""
-        latest, watched = self.claims.get(KEY), self.claims.get_api(KEY)
-        return latest and latest.metadata.resource_version, watched and watched.metadata.resource_version
+        return _version(self.claims.get(KEY)), _version(self.claims.get_api(KEY))
 
     def used(self) -> set[str]:
         """The devices that somebody has wholly."""
         return {device.device for device in self.use.devices()}
+
+
+def _version(seen: ResourceClaim | None) -> str | None:
+    return None if seen is None else seen.metadata.resource_version
 
 
 def claim(version: int | str, *devices: DeviceId, name: str = "c", uid: str = "") -> ResourceClaim:

@@ -163,6 +163,31 @@ def test_a_program_may_run_out_of_budget():
     assert compile_expression("n == 7", ENV, cost_limit=2).evaluate(BINDINGS) is True
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        "".join(f"cel.bind(a{n + 1}, a{n} + a{n}, " for n in range(1, 60)) + "a60.size() > 0" + ")" * 59,
+        "lists.range(90000).distinct().size() > 0",
+        "sets.contains(lists.range(90000), lists.range(90000))",
+    ],
+    ids=["lists that double", "a quadratic function", "a product of two lists"],
+)
+def test_what_is_too_expensive_is_not_tried(source):
+    """It would take minutes, or all memory, before the bill came."""
+    with pytest.raises(CostExceeded):
+        compile_expression(f"cel.bind(a1, [1, 2], {source})", ENV).evaluate({})
+
+
+def test_a_large_map_is_made_in_one_piece():
+    """A copy per entry would take minutes."""
+    source = "lists.range(100000).transformMap(i, v, v * 2)"
+
+    made = compile_expression(source, ENV).evaluate({})
+
+    assert made == {number: number * 2 for number in range(100_000)}
+    assert type(made) is dict
+
+
 def test_a_program_can_be_stopped():
     """The check is made every so often in a loop, and what it raises comes out whatever absorbs errors."""
     calls = 0

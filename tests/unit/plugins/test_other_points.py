@@ -76,15 +76,10 @@ async def test_binding() -> None:
         pytest.param(
             {"volumes": [{"name": "v", "emptyDir": {}}, {"name": "t", "projected": {}}]}, [], id="local volumes"
         ),
-        pytest.param({"resourceClaims": [{"name": "gpu"}]}, ["resource claims"], id="a resource claim"),
+        pytest.param({"resourceClaims": [{"name": "gpu"}]}, [], id="a resource claim"),
         pytest.param({"topologySpreadConstraints": [{"topologyKey": "zone", "maxSkew": 1}]}, [], id="spreading"),
         pytest.param({"affinity": {"podAffinity": {HARD: [{"topologyKey": "z"}]}}}, [], id="affinity"),
         pytest.param({"schedulingGroup": {"podGroupName": "g"}}, ["a scheduling group"], id="a group"),
-        pytest.param(
-            {"schedulingGroup": {}, "resourceClaims": [{"name": "gpu"}]},
-            ["resource claims", "a scheduling group"],
-            id="each is named",
-        ),
     ],
 )
 def test_unsupported(spec: dict[str, Any], uses: list[str]) -> None:
@@ -98,11 +93,11 @@ def test_unsupported(spec: dict[str, Any], uses: list[str]) -> None:
 def test_unsupported_pods_sleep() -> None:
     """Only their own change to something we can judge wakes them."""
     plugin = UnsupportedFeatures(None, handle(cluster()))
-    claims = {"resourceClaims": [{"name": "gpu"}]}
-    pod = info("p", **claims)
+    group = {"schedulingGroup": {"podGroupName": "g"}}
+    pod = info("p", **group)
 
     assert hinted(plugin, NODE_ADD, pod, new=node()) is None
-    assert hinted(plugin, RELABELLED, pod, old=pod, new=info("p", **claims)) is Hint.SKIP
+    assert hinted(plugin, RELABELLED, pod, old=pod, new=info("p", **group)) is Hint.SKIP
     assert hinted(plugin, OTHER, pod, old=pod, new=info("p")) is Hint.QUEUE
     assert hinted(plugin, OTHER, pod, old=pod, new=info("q")) is Hint.SKIP
     assert not any(r.event.wants(UNSCHEDULABLE_TIMEOUT) for r in plugin.events_to_register())

@@ -189,11 +189,11 @@ async def test_a_pod_that_cannot_be_judged_evicts_nobody() -> None:
     """Who knows whether it would be placed then."""
     brain = Brain()
     full_nodes(brain, "n1")
-    brain.pod("p", resourceClaims=[{"name": "gpu"}], **HIGH)
+    brain.pod("p", schedulingGroup={"podGroupName": "g"}, **HIGH)
     await brain.settle()
 
     assert (evicted(brain), nominations(brain)) == ([], [])
-    assert brain.message("p").endswith("pod uses resource claims, which kubestow cannot judge yet.")
+    assert brain.message("p").endswith("pod uses a scheduling group, which kubestow cannot judge yet.")
 
 
 async def test_parity_says_nothing_of_a_way_that_was_found() -> None:

@@ -547,7 +547,7 @@ LIST_ATTRIBUTES = _own(
     "$A.ports.includes('1')",
 )
 
-RESULTS = (
+RESULTS = _own(
     "dyn(1)",
     "dyn(1u)",
     "dyn(1.5)",
@@ -613,6 +613,30 @@ RESULTS = (
     "dyn(1).getHours() == 1",
     "dyn(1).orValue(2) == 1",
     "dyn(1).value() == 1",
+    "dyn(1).sort() == []",
+    "dyn('a').sort() == []",
+    "bytes(dyn([1]))",
+    "double('a')",
+    "$A.gone.matches('^A') != false || $A.healthy",
+    "$A.gone.find('^A') != '' || $A.healthy",
+    "$A.gone.startsWith('A') || $A.healthy",
+    "$A.gone == 1 || $A.healthy",
+    "$A.gone in [1] || $A.healthy",
+    "$A.gone.lowerAscii() == 'a' || $A.healthy",
+    "$A.gone.replace('a', 'b') == 'a' || $A.healthy",
+    "$A[$A.gone] == 1 || $A.healthy",
+    "[1, $A.gone] == [1] || $A.healthy",
+    "{'a': $A.gone} == {} || $A.healthy",
+    "($A.gone ? 1 : 2) == 1 || $A.healthy",
+    "[1, 2].all(x, $A.gone == x) || $A.healthy",
+    "$A.gone.all(x, x) || $A.healthy",
+    "!$A.gone || $A.healthy",
+    "-$A.gone == 1 || $A.healthy",
+    "dyn($A.gone) == 1 || $A.healthy",
+    "(1 + $A.gone) * $A.gone == 1 || $A.healthy",
+    "optional.of($A.gone).hasValue() || $A.healthy",
+    "$A.?gone.value() == 1 || $A.healthy",
+    "$A.?model.orValue($A.gone) == 'A100'",
     "dyn('x').includes('x')",
 )
 """What a value is not, and what cannot be done with it."""

@@ -1,0 +1,79 @@
+"""How requests leave: with a token, in their lane, and never once this process does not lead any more.
+
+Knows nothing of what is written; that is in `writes` and `claimwrites`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from scheduler.core.clock import Clock
+from scheduler.core.errors import Fenced, NotFound
+from scheduler.kube.lane import Lane
+from scheduler.kube.throttle import Throttle
+from scheduler.kube.wire import MERGE, Transport
+
+OURS: Final = "kubestow"
+FIELD_MANAGER: Final = {"fieldManager": OURS}
+
+
+def always() -> bool:
+    """Nobody else could lead."""
+    return True
+
+
+class Sending:
+    """What writers of all kinds have in common.
+
+    `may_write` is asked before each request, after every wait for a token or for another try, and by the transport once
+    more when it leaves: once it says no, `Fenced` is raised and nothing leaves. What was sent before is awaited as always.
+    """
+
+    def __init__(
+        self, transport: Transport, throttle: Throttle, clock: Clock, *, may_write: Callable[[], bool] = always
+    ) -> None:
+        self._transport = transport
+        self._throttle = throttle
+        self._clock = clock
+        self._may_write = may_write
+        self._lane = Lane()
+
+    async def _read(self, path: str) -> bytes | None:
+        """From the server's storage rather than its cache; None when it is gone."""
+        await self._throttle.take(urgent=True)
+        try:
+            return await self._transport.get(path)
+        except NotFound:
+            return None
+
+    async def _patch_once(self, path: str, body: bytes, content_type: str = MERGE) -> bytes:
+        """For what a pod's place waits for, and the caller must look at before it is said again."""
+        return await self._once(
+            lambda: self._transport.patch(
+                path, body, content_type=content_type, query=FIELD_MANAGER, before_sending=self._check_fence
+            )
+        )
+
+    async def _post_once(self, path: str, body: bytes) -> bytes:
+        """As `_patch_once`."""
+        return await self._once(
+            lambda: self._transport.post(path, body, query=FIELD_MANAGER, before_sending=self._check_fence)
+        )
+
+    async def _delete_once(self, path: str, body: bytes) -> bytes:
+        """As `_patch_once`, but for a connection that is lost: a DELETE twice is a DELETE."""
+        return await self._once(lambda: self._transport.delete(path, body, before_sending=self._check_fence))
+
+    async def _once(self, send: Callable[[], Awaitable[bytes]]) -> bytes:
+        await self._throttle.take(urgent=True)
+        self._check_fence()
+        self._lane.urgent_enters()
+        try:
+            return await send()
+        finally:
+            self._lane.urgent_leaves()
+
+    def _check_fence(self) -> None:
+        if not self._may_write():
+            raise Fenced("not sent: this process does not lead")

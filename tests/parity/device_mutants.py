@@ -1,0 +1,357 @@
+"""Ways to get devices wrong, most of them one rule of docs/spec/dra.md left out: the suite must notice each.
+
+Caches keep what the rules made of slices and claims; so a mutant has to be there before the daemon is.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Final
+from unittest.mock import patch
+
+import msgspec
+
+from scheduler.cache import devicepools
+from scheduler.cache.deviceuse import DeviceUse
+from scheduler.core.resourceclaims import DeviceToleration
+from scheduler.plugins.dra import consumption, result, seats
+from scheduler.plugins.dra.constraints import Constraint, attribute_values as _attribute_values
+from scheduler.plugins.dra.search import Search
+from scheduler.plugins.dra.selecting import Selectors
+
+_POOLS: Final = "scheduler.cache.devicepools"
+_NODES: Final = "scheduler.cache.devicenodes"
+_USE: Final = "scheduler.cache.deviceuse.DeviceUse"
+_DRA: Final = "scheduler.plugins.dra"
+_SEATS: Final = f"{_DRA}.seats.Seats"
+_SEARCH: Final = f"{_DRA}.search.Search"
+_CONSTRAINT: Final = f"{_DRA}.constraints.Constraint"
+_PLUGIN: Final = f"{_DRA}.plugin"
+
+_view_of, _gather_counters, _tolerates, _result, _configuration = (
+    devicepools.view_of,
+    devicepools._gather_counters,
+    seats.tolerates,
+    result._result,
+    result.configuration,
+)
+_evaluate, _add, _take, _violates = Selectors._evaluate, Constraint.add, DeviceUse._take, consumption._violates
+_give_back, _needed_of, _is_free, _values = Search._give_back, Search._needed_of, Search._is_free, Constraint.values
+_has_counters_for, _draw = Search._has_counters_for, Search._draw
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """What stands where instead, and the groups of scenarios that are to notice."""
+
+    places: Mapping[str, Any]
+    groups: tuple[str, ...]
+
+
+def _no(*_: object, **__: object) -> Any:
+    return None
+
+
+def _yes(*_: object, **__: object) -> bool:
+    return True
+
+
+def _nothing(*_: object, **__: object) -> str:
+    return ""
+
+
+# -- pools -------------------------------------------------------------------------------------------------------------
+
+
+def _of_any_generation(key: Any, visible: Any, all_slices: Any, **rest: Any) -> Any:
+    def flat(slices: Any) -> list[Any]:
+        return [_with_pool(each, generation=1) for each in slices]
+
+    return _view_of(key, flat(visible), flat(all_slices), **rest)
+
+
+def _complete(key: Any, visible: Any, all_slices: Any, **rest: Any) -> Any:
+    here = list(visible)
+    newest = max(each.spec.pool.generation for each in here) if here else 0
+    count = sum(each.spec.pool.generation == newest for each in here)
+    counted = [_with_pool(each, resource_slice_count=count) for each in here]
+    return _view_of(key, counted, counted, **rest)
+
+
+def _alone(key: Any, visible: Any, all_slices: Any, **rest: Any) -> Any:
+    here = list(visible)
+    return _view_of(key, here, here, **rest)
+
+
+def _unsorted(key: Any, visible: Any, all_slices: Any, **rest: Any) -> Any:
+    names = sorted((each.key for each in visible), reverse=True)
+    new_name = dict(zip(sorted(names), names, strict=True))
+    turned = [
+        msgspec.structs.replace(each, metadata=msgspec.structs.replace(each.metadata, name=new_name[each.key]))
+        for each in visible
+    ]
+    return _view_of(key, turned, turned if len(names) > 1 else all_slices, **rest)
+
+
+def _with_pool(each: Any, **fields: Any) -> Any:
+    pool = msgspec.structs.replace(each.spec.pool, **fields)
+    return msgspec.structs.replace(each, spec=msgspec.structs.replace(each.spec, pool=pool))
+
+
+def _gathered(slices: Any, into: Any) -> str:
+    for each in slices:
+        _gather_counters([each], into)
+    return ""
+
+
+# -- devices -----------------------------------------------------------------------------------------------------------
+
+
+def _only(*, of_class: bool) -> Callable[..., Any]:
+    def evaluate(selectors: Selectors, kind: Any) -> Any:
+        kept = tuple(row for row in selectors._expressions if row[0] is of_class)
+        return _evaluate(Selectors(kept, selectors._holds), kind)
+
+    return evaluate
+
+
+def _tolerating(**forgotten: str) -> Callable[..., bool]:
+    def tolerates(toleration: DeviceToleration, taint: Any) -> bool:
+        return _tolerates(msgspec.structs.replace(toleration, **forgotten), taint)
+
+    return tolerates
+
+
+def _whatever_the_value(toleration: DeviceToleration, taint: Any) -> bool:
+    return _tolerates(msgspec.structs.replace(toleration, operator="Exists"), taint)
+
+
+def _take_for_admins(use: DeviceUse, claim_uid: str, result: Any) -> None:
+    _take(use, claim_uid, msgspec.structs.replace(result, admin_access=None))
+
+
+def _take_whole(use: DeviceUse, claim_uid: str, result: Any) -> None:
+    _take(use, claim_uid, msgspec.structs.replace(result, share_id=None))
+
+
+def _in_use_is_free(search: Search, ask: Any, c: int, number: int, *, shared: bool, must: bool) -> bool:
+    return must or _is_free(search, ask, c, number, shared=shared, must=must)
+
+
+def _admins_twice(search: Search, ask: Any, c: int, number: int, *, shared: bool, must: bool) -> bool:
+    return ask.is_admin or _is_free(search, ask, c, number, shared=shared, must=must)
+
+
+def _counters_are_endless(search: Search, number: int) -> bool:
+    _has_counters_for(search, number)
+    return True
+
+
+def _draws_what_is_there(search: Search, number: int, pool: int, sign: int) -> None:
+    with suppress(KeyError):
+        _draw(search, number, pool, sign)
+
+
+def _keeps_counters(search: Search, undo: Any) -> None:
+    _give_back(search, undo._replace(drawn_in=-1))
+
+
+def _one_of_all(search: Search, c: int, ask: Any) -> int:
+    needed = _needed_of(search, c, ask)
+    if ask.is_all:
+        search._lists[id(ask)] = search._lists[id(ask)][:1]
+    return needed
+
+
+def _no_first_alternative(search: Search, position: Any, _next: Any = Search._next) -> Any:
+    step = _next(search, position)
+    if getattr(step, "ask", True) is None:
+        step.order = step.order[:1]
+    return step
+
+
+# -- constraints -------------------------------------------------------------------------------------------------------
+
+
+def _adds(*, match: bool) -> Callable[..., Any]:
+    def add(constraint: Constraint, known: Any, kind: Any) -> Any:
+        return known if constraint.is_match is match else _add(constraint, known, kind)
+
+    return add
+
+
+def _last_alone(constraint: Constraint, known: Any, kind: Any) -> Any:
+    return _add(constraint, known[-1:], kind)
+
+
+def _without_types(constraint: Constraint, kind: Any) -> Any:
+    values = _values(constraint, kind)
+    return None if values is None else frozenset(("", str(value)) for _, value in values)
+
+
+def _nothing_is_a_value(constraint: Constraint, kind: Any) -> Any:
+    return _values(constraint, kind) or frozenset({("", None)})
+
+
+def _of_any_domain(driver: str, device: Any, name: str, *, lists: bool) -> Any:
+    return _attribute_values(name.partition("/")[0], device, name, lists=lists)
+
+
+# -- results -----------------------------------------------------------------------------------------------------------
+
+
+def _without(**fields: Any) -> Callable[..., Any]:
+    def made(*given: Any) -> Any:
+        return msgspec.structs.replace(_result(*given), **fields)
+
+    return made
+
+
+def _configured(*sources: str) -> Callable[..., Any]:
+    def configuration(*given: Any) -> Any:
+        return tuple(each for each in _configuration(*given) if each.source in sources)
+
+    return configuration
+
+
+def _in_force(**rules: bool) -> Mapping[str, Any]:
+    return {f"{_DRA}.plugin.Rules.of": classmethod(lambda cls, _: cls(**rules))}
+
+
+_MUTATIONS: Final[Mapping[str, Mutation]] = {
+    # pools
+    "old generations are as good as new ones": Mutation({f"{_NODES}.view_of": _of_any_generation}, ("DevicePools",)),
+    "incomplete pools are complete": Mutation({f"{_NODES}.view_of": _complete}, ("DevicePools",)),
+    "a pool has no slices for other nodes": Mutation({f"{_NODES}.view_of": _alone}, ("DevicePools", "DeviceCounters")),
+    "slices come in any order": Mutation({f"{_NODES}.view_of": _unsorted}, ("DevicePools",)),
+    "pools come in any order": Mutation(
+        {f"{_POOLS}.PoolView.order": property(lambda view: tuple(-ord(c) for c in "/".join(view.key)))},
+        ("DevicePools",),
+    ),
+    "binding conditions do not come last": Mutation(
+        {f"{_POOLS}.PoolView.order": property(lambda view: (False, view.key))}, ("DevicePools", "DeviceResults")
+    ),
+    "a device may come twice": Mutation({f"{_POOLS}._twice": _nothing}, ("DevicePools",)),
+    "a counter set may come twice": Mutation(
+        {f"{_POOLS}._gather_counters": _gathered},
+        ("DeviceCounters",),
+    ),
+    "devices may use unknown counters": Mutation(
+        {f"{_POOLS}._unknown_counters": _nothing, f"{_SEARCH}._draw": _draws_what_is_there}, ("DeviceCounters",)
+    ),
+    "invalid pools are not told of": Mutation({f"{_SEATS}.has_invalid": property(lambda _: False)}, ("DevicePools",)),
+    "all of a class does not mind pools that are not good": Mutation(
+        {f"{_SEATS}.first_incomplete": property(lambda _: None)}, ("DevicePools",)
+    ),
+    # which devices
+    "selectors of classes are ignored": Mutation(
+        {f"{_DRA}.selecting.Selectors._evaluate": _only(of_class=False)}, ("DeviceRequests",)
+    ),
+    "selectors of requests are ignored": Mutation(
+        {f"{_DRA}.selecting.Selectors._evaluate": _only(of_class=True)}, ("DeviceRequests",)
+    ),
+    "errors of selectors are no matches": Mutation(
+        {f"{_DRA}.selecting.Selectors._evaluate": lambda *given: _evaluate(*given) is True}, ("DeviceRequests",)
+    ),
+    "devices of a slice are for all its nodes": Mutation({f"{_DRA}.seats.usable": _yes}, ("DeviceCounters",)),
+    "devices in use are free": Mutation({f"{_SEATS}.used": 0}, ("DevicePools",)),
+    "parts of devices in use are whole devices": Mutation({f"{_USE}._take": _take_whole}, ("DeviceCapacities",)),
+    "admins keep devices from others": Mutation({f"{_USE}._take": _take_for_admins}, ("DeviceRequests",)),
+    "all of a class takes what is in use": Mutation({f"{_SEARCH}._is_free": _in_use_is_free}, ("DeviceRequests",)),
+    "all of a class is one": Mutation({f"{_SEARCH}._needed_of": _one_of_all}, ("DeviceRequests",)),
+    "admins are nobody special": Mutation(
+        {f"{_DRA}.demand.Ask.is_admin": property(lambda _: False)}, ("DeviceRequests",)
+    ),
+    "admins may have a device twice in a claim": Mutation({f"{_SEARCH}._is_free": _admins_twice}, ("DeviceRequests",)),
+    "a claim may have any number": Mutation(
+        {f"{_DRA}.demand.RESULTS_MAX": 10**6, f"{_DRA}.search.RESULTS_MAX": 10**6}, ("DeviceRequests",)
+    ),
+    "only the first of several is tried": Mutation(
+        {f"{_SEARCH}._next": _no_first_alternative}, ("DeviceAlternatives",)
+    ),
+    "nothing is taken back": Mutation({f"{_SEARCH}._back": _no}, ("DeviceRequests", "DeviceAlternatives")),
+    "all alternatives score alike": Mutation(
+        {f"{_DRA}.alternatives._of_picked": lambda *_: 8, f"{_DRA}.alternatives._of_allocated": lambda _: 0},
+        ("DeviceAlternatives",),
+    ),
+    "claims that are allocated do not score": Mutation(
+        {f"{_DRA}.alternatives._of_allocated": lambda _: 0}, ("DeviceAlternatives",)
+    ),
+    # taints
+    "taints are ignored": Mutation({f"{_SEATS}.is_tolerated": _yes}, ("DeviceTaints",)),
+    "effects of tolerations are ignored": Mutation(
+        {f"{_DRA}.seats.tolerates": _tolerating(effect="")}, ("DeviceTaints",)
+    ),
+    "keys of tolerations are ignored": Mutation({f"{_DRA}.seats.tolerates": _tolerating(key="")}, ("DeviceTaints",)),
+    "values of tolerations are ignored": Mutation({f"{_DRA}.seats.tolerates": _whatever_the_value}, ("DeviceTaints",)),
+    "every effect is hard": Mutation(
+        {f"{_DRA}.seats._HARD_EFFECTS": frozenset({"NoSchedule", "NoExecute", "None"})}, ("DeviceTaints",)
+    ),
+    # counters
+    "counters are endless": Mutation({f"{_SEARCH}._has_counters_for": _counters_are_endless}, ("DeviceCounters",)),
+    "who is allocated takes from no counter": Mutation({f"{_USE}.is_used": lambda *_: False}, ("DeviceCounters",)),
+    "what is taken back stays taken from counters": Mutation(
+        {f"{_SEARCH}._give_back": _keeps_counters}, ("DeviceCounters",)
+    ),
+    "partitions are not known": Mutation(_in_force(partitionable=False), ("DeviceCounters",)),
+    # capacities
+    "capacities are endless": Mutation(
+        {f"{_SEATS}.fits": lambda seats, ask, number, _: seats.amounts(ask, number) is not None}, ("DeviceCapacities",)
+    ),
+    "others consume nothing": Mutation({f"{_USE}.consumed": lambda *_: {}}, ("DeviceCapacities",)),
+    "amounts are as they are asked for": Mutation(
+        {f"{_DRA}.consumption._up_in_range": lambda wanted, *_: wanted.nano}, ("DeviceCapacities",)
+    ),
+    "any amount will do": Mutation({f"{_DRA}.consumption._violates": lambda *_: False}, ("DeviceCapacities",)),
+    "the end of a range does not count": Mutation(
+        {f"{_DRA}.consumption._outside": lambda *_: False}, ("DeviceCapacities",)
+    ),
+    "shares are not known": Mutation(_in_force(consumable=False), ("DeviceCapacities",)),
+    "every share takes from the counters": Mutation({f"{_SEATS}.has_shares": lambda *_: False}, ("DeviceCapacities",)),
+    # constraints
+    "nothing need be the same": Mutation({f"{_CONSTRAINT}.add": _adds(match=True)}, ("DeviceConstraints",)),
+    "nothing need be apart": Mutation({f"{_CONSTRAINT}.add": _adds(match=False)}, ("DeviceConstraints",)),
+    "apart from the last one alone": Mutation({f"{_CONSTRAINT}.add": _last_alone}, ("DeviceConstraints",)),
+    "constraints are for all requests": Mutation({f"{_CONSTRAINT}.concerns": _yes}, ("DeviceConstraints",)),
+    "types of attributes are ignored": Mutation({f"{_CONSTRAINT}.values": _without_types}, ("DeviceConstraints",)),
+    "a missing attribute is fine": Mutation({f"{_CONSTRAINT}.values": _nothing_is_a_value}, ("DeviceConstraints",)),
+    "bare names are of every domain": Mutation(
+        {f"{_DRA}.constraints.attribute_values": _of_any_domain},
+        ("DeviceConstraints",),
+    ),
+    # results
+    "tolerations are not copied": Mutation({f"{_DRA}.result._result": _without(tolerations=())}, ("DeviceTaints",)),
+    "admins are not told of": Mutation({f"{_DRA}.result._result": _without(admin_access=None)}, ("DeviceRequests",)),
+    "amounts are not told of": Mutation(
+        {f"{_DRA}.result._result": _without(consumed_capacity=None)}, ("DeviceCapacities",)
+    ),
+    "configurations of classes are left out": Mutation(
+        {f"{_DRA}.result.configuration": _configured("FromClaim")}, ("DeviceResults",)
+    ),
+    "configurations of claims are left out": Mutation(
+        {f"{_DRA}.result.configuration": _configured("FromClass")}, ("DeviceResults",)
+    ),
+    "devices can be used everywhere": Mutation({f"{_DRA}.result.node_selector": _no}, ("DeviceResults",)),
+    # claims
+    "anybody's claim will do": Mutation({f"{_DRA}.claims.not_owned": _nothing}, ("DevicePods",)),
+    "requests are not looked at first": Mutation({f"{_PLUGIN}.request_problem": _no}, ("DevicePods",)),
+    "devices never wear out": Mutation({f"{_PLUGIN}.is_worn_out": lambda *_: False}, ("DeviceClaims",)),
+    "allocated devices can be used everywhere": Mutation(
+        {f"{_PLUGIN}.matching_selector": lambda nodes, _: nodes.present}, ("DeviceClaims",)
+    ),
+}
+DEVICE_MUTANTS: Final = tuple(_MUTATIONS)
+
+
+def noticing(name: str) -> tuple[str, ...]:
+    """The groups of scenarios in which the mutant is to be caught."""
+    return _MUTATIONS[name].groups
+
+
+@contextmanager
+def mutated_devices(name: str) -> Iterator[None]:
+    """As long as the block lasts."""
+    with ExitStack() as until_then:
+        for place, instead in _MUTATIONS[name].places.items():
+            until_then.enter_context(patch(place, instead))
+        yield
