@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import msgspec
+
 from scheduler.cache.assumed import NotKnown, OutOfSync
 from scheduler.cache.deviceuse import DeviceUse
-from scheduler.core.resourceclaims import AllocationResult, ResourceClaim
+from scheduler.core.pod import Pod
+from scheduler.core.resourceclaims import EXTENDED_RESOURCE_CLAIM, AllocationResult, ResourceClaim
 
 
 class Change(NamedTuple):
@@ -37,6 +40,8 @@ class ResourceClaims:
         self._watched: dict[str, ResourceClaim] = {}
         self._latest: dict[str, ResourceClaim] = {}
         self._pending: dict[str, Pending] = {}
+        self._made_for: dict[str, dict[str, None]] = {}
+        """Uid of a pod → keys of claims that a scheduler made for its extended resources."""
 
     def __len__(self) -> int:
         return len(self._latest)
@@ -58,6 +63,14 @@ class ResourceClaims:
         if found is None:
             raise NotKnown(f'could not find ResourceClaim "{key}"')
         return found
+
+    def made_for(self, pod: Pod) -> ResourceClaim | None:
+        """The claim that a scheduler made for the pod's extended resources (§2.4); of several the first by name."""
+        keys = self._made_for.get(pod.metadata.uid)
+        if not keys:
+            return None
+        claims = (self._latest[key] for key in sorted(keys))
+        return next((claim for claim in claims if _maker_names(claim, pod)), None)
 
     # -- what the watch shows ------------------------------------------------------------------------------------------
 
@@ -109,6 +122,20 @@ class ResourceClaims:
         self._pending[uid] = Pending(claim, 1) if known is None else known._replace(sharers=known.sharers + 1)
         self._count(uid)
 
+    def adopt(self, uid: str, claim: ResourceClaim) -> None:
+        """What is in flight under a uid of its own is this claim's, which has been made by now: it is in flight as itself.
+
+        Nothing if nothing is in flight under that uid. Its devices are in use throughout.
+        """
+        known = self._pending.get(uid)
+        if known is None:
+            return
+        status = msgspec.structs.replace(claim.status, allocation=known.claim.status.allocation)
+        self._pending[claim.uid] = known._replace(claim=msgspec.structs.replace(claim, status=status))
+        self._count(claim.uid)
+        del self._pending[uid]
+        self._count(uid, key=known.claim.key)
+
     def pending(self, uid: str) -> AllocationResult | None:
         """The allocation of a claim in flight."""
         known = self._pending.get(uid)
@@ -140,11 +167,29 @@ class ResourceClaims:
             del self._latest[key]
         else:
             self._latest[key] = now
+        if before is not None:
+            self._file(key, before, is_there=False)
+        if now is not None:
+            self._file(key, now, is_there=True)
         if before is not None and (now is None or now.uid != before.uid):
             self._count(before.uid, key=key)
         if now is not None:
             self._count(now.uid, key=key)
         self.changes.append(Change(before, now))
+
+    def _file(self, key: str, claim: ResourceClaim, *, is_there: bool) -> None:
+        """By the pod that it was made for, if a scheduler made it."""
+        if claim.metadata.annotations.get(EXTENDED_RESOURCE_CLAIM) != "true":
+            return
+        for owner in claim.metadata.owner_references:
+            if not owner.controller:
+                continue
+            if is_there:
+                self._made_for.setdefault(owner.uid, {})[key] = None
+            elif (keys := self._made_for.get(owner.uid)) is not None:
+                keys.pop(key, None)
+                if not keys:
+                    del self._made_for[owner.uid]
 
     def _count(self, uid: str, *, key: str = "") -> None:
         """The claim's own allocation, else the one in flight."""
@@ -154,6 +199,15 @@ class ResourceClaims:
         if allocation is None and pending is not None:
             allocation = pending.claim.status.allocation
         self._use.hold(uid, allocation)
+
+
+def _maker_names(claim: ResourceClaim, pod: Pod) -> bool:
+    if claim.metadata.namespace != pod.metadata.namespace:
+        return False
+    return any(
+        owner.controller and (owner.name, owner.uid) == (pod.metadata.name, pod.metadata.uid)
+        for owner in claim.metadata.owner_references
+    )
 
 
 def _version(claim: ResourceClaim) -> int:

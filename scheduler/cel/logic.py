@@ -54,7 +54,7 @@ def equality(left: Code, right: Code) -> Code:
     """`left == right`."""
 
     def evaluate(run: Run) -> Value:
-        one, other = both(run, left, right)
+        one, other = both(run, left, right, is_equality=True)
         if type(one) is str and type(other) is str:
             run.cost += -(-min(len(one), len(other)) // 10)
             return one == other
@@ -68,34 +68,39 @@ def inequality(left: Code, right: Code) -> Code:
     """`left != right`: true also where the two cannot be compared."""
 
     def evaluate(run: Run) -> Value:
-        one, other = both(run, left, right)
+        one, other = both(run, left, right, is_equality=True)
         run.cost += _cost_of_equality(one, other, is_plain=False)
         return not same(one, other)
 
     return evaluate
 
 
-def both(run: Run, left: Code, right: Code) -> tuple[Value, Value]:
+def both(run: Run, left: Code, right: Code, *, is_equality: bool = False) -> tuple[Value, Value]:
     """Both operands. Both are evaluated, and paid, even if the first one fails."""
     try:
         one = left(run)
     except EvalError:
-        run.cost += 1
-        _pay(run, right)
+        other = _tried(run, right)  # charges the run: not in one step with the next line
+        run.cost += _is_paid(other, is_equality=is_equality)
         raise
     try:
         other = right(run)
     except EvalError:
-        run.cost += 1
+        run.cost += _is_paid(one, is_equality=is_equality)
         raise
     return one, other
 
 
-def _pay(run: Run, code: Code) -> None:
+def _tried(run: Run, code: Code) -> Value:
     try:
-        code(run)
+        return code(run)
     except EvalError:
-        return
+        return None
+
+
+def _is_paid(value: Value, *, is_equality: bool) -> bool:
+    """Whether a call costs one if this is its other operand. What is empty is equal or not for nothing."""
+    return not is_equality or size(value) > 0
 
 
 def _cost_of_equality(one: Value, other: Value, *, is_plain: bool) -> int:

@@ -46,7 +46,12 @@ async def record(chosen: list[Scenario], *, alone: bool) -> tuple[list[tuple[Sce
             for scenario in chosen:
                 before = old.get(scenario.key)
                 verdicts: dict[str, Verdict] = {}
-                for name, (theirs, found) in (await _run(scenario, kube, await ours_for(scenario))).items():
+                try:
+                    told = await _run(scenario, kube, await ours_for(scenario))
+                except AssertionError as error:
+                    error.add_note(scenario.key)
+                    raise
+                for name, (theirs, found) in told.items():
                     verdicts[name] = recordings.steady(theirs, before.verdicts.get(name) if before else None)
                     if found := surprises((scenario.key, name), found):
                         disagreed += 1

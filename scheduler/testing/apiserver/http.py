@@ -12,7 +12,7 @@ import msgspec
 from aiohttp import web
 
 from scheduler.core.clock import Clock
-from scheduler.testing.apiserver import discovery, patches
+from scheduler.testing.apiserver import discovery, jsonpatch, patches
 from scheduler.testing.apiserver.callers import UNKNOWN, Caller
 from scheduler.testing.apiserver.faults import Fault, Faults, Request, refusal
 from scheduler.testing.apiserver.lists import list_body
@@ -239,13 +239,13 @@ async def _pump(stream: Stream, response: web.StreamResponse) -> None:
 
 
 def _patch(registry: Registry, request: web.BaseRequest, found: Target, body: bytes) -> web.Response:
-    if request.content_type not in {patches.MERGE, patches.STRATEGIC}:
+    if request.content_type not in {patches.MERGE, patches.STRATEGIC, jsonpatch.JSON}:
         raise Refused(415, "UnsupportedMediaType", "415: Unsupported Media Type", details={})
     entry = registry.patch(
         found.resource,
         found.namespace,
         found.name,
-        _decoded(body),
+        _operations(body) if request.content_type == jsonpatch.JSON else _decoded(body),
         strategic=request.content_type == patches.STRATEGIC,
         subresource=found.subresource,
     )
@@ -276,6 +276,13 @@ def _decoded(body: bytes) -> dict[str, Any]:
     if not isinstance(decoded, dict):
         raise bad_request("the object provided is unrecognized: not an object")
     return decoded
+
+
+def _operations(body: bytes) -> list[Any]:
+    try:
+        return msgspec.json.decode(body, type=list[Any])
+    except (msgspec.DecodeError, ValueError) as error:
+        raise bad_request(f"error decoding patch: {error}") from None
 
 
 def _decoded_as(resource: Resource, body: bytes) -> dict[str, Any]:

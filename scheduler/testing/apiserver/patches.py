@@ -1,7 +1,7 @@
 """Merge patch and strategic merge patch over plain objects. Neither changes what it is given.
 
 The merge keys are those of the fields that schedulers and their neighbours write; any other list is replaced whole.
-`$setElementOrder` is accepted and ignored; `$retainKeys` and JSON patch are not known.
+`$setElementOrder` is accepted and ignored; `$retainKeys` is not known. JSON patch is in `jsonpatch`.
 """
 
 from __future__ import annotations

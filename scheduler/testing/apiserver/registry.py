@@ -12,7 +12,7 @@ import uuid
 from typing import Any, Final, Self
 
 from scheduler.core.clock import Clock
-from scheduler.testing.apiserver import faces, patches, pods, volumes
+from scheduler.testing.apiserver import faces, jsonpatch, patches, pods, volumes
 from scheduler.testing.apiserver.budgets import with_selector_replaced
 from scheduler.testing.apiserver.callers import Caller
 from scheduler.testing.apiserver.defaults import SYSTEM_PRIORITIES, Defaults, with_condition_times
@@ -183,12 +183,21 @@ class Registry:
         return self._store(resource, entry, obj, subresource), False
 
     def patch(
-        self, resource: Resource, namespace: str, name: str, patch: Object, *, strategic: bool, subresource: str = ""
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        patch: Object | list[Any],
+        *,
+        strategic: bool,
+        subresource: str = "",
     ) -> Entry:
-        """PATCH. Raises 400, 404, 409 (resourceVersion), 422 (uid and other fixed fields)."""
+        """PATCH; a list is a JSON patch. Raises 400, 404, 409 (resourceVersion), 422 (uid and other fixed fields)."""
         entry = self.entry(resource, namespace, name)
         apply = patches.strategic if strategic else patches.merge
-        if strategic and resource.name == "poddisruptionbudgets":
+        if isinstance(patch, list):
+            apply = jsonpatch.operations
+        elif strategic and resource.name == "poddisruptionbudgets":
             patch = with_selector_replaced(patch)
         if resource.group == DEVICES:
             patch = with_sorted_keys(patch)

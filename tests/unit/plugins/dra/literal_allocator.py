@@ -21,11 +21,10 @@ from scheduler.core.devicegates import (
     PRIORITIZED_LIST,
     TAINTS,
 )
-from scheduler.core.devices import CapacityRequestPolicy, Device, DeviceAttribute, DeviceId, ResourceSlice
-from scheduler.core.pod import NodeSelector
+from scheduler.core.devices import CapacityRequestPolicy, Device, DeviceAttribute, DeviceId, ResourceSlice, ResourceSliceSpec
 from scheduler.core.quantity import Quantity
 from scheduler.core.resourceclaims import DeviceClass, DeviceConstraint, ExactDeviceRequest, ResourceClaim
-from tests.unit.literal_volumes import affinity_admits
+from tests.unit.literal_volumes import all_hold
 
 NANO = 10**9
 RESULTS = 32
@@ -105,13 +104,18 @@ class Pick(NamedTuple):
 # -- pools -------------------------------------------------------------------------------------------------------------
 
 
-def node_matches(world: World, node: str, name: str | None, everywhere: bool | None, selector: NodeSelector | None) -> bool:  # noqa: PLR0913, FBT001, E501
+def node_matches(world: World, node: str, where: ResourceSliceSpec | Device) -> bool:
     """§4.2."""
-    if name:
-        return name == node
-    if everywhere:
-        return True
-    return selector is not None and affinity_admits(selector, {**world.nodes[node], "metadata.name": node})
+    if where.node_name:
+        return where.node_name == node
+    if where.all_nodes or where.node_selector is None:
+        return bool(where.all_nodes)
+    return any(
+        (term.match_expressions or term.match_fields)
+        and all_hold(term.match_expressions, world.nodes[node])
+        and all_hold(term.match_fields, {"metadata.name": node})
+        for term in where.node_selector.node_selector_terms
+    )
 
 
 def _relevant(world: World, node: str, each: ResourceSlice) -> bool:
@@ -121,9 +125,9 @@ def _relevant(world: World, node: str, each: ResourceSlice) -> bool:
     if spec.shared_counters:
         return True
     if spec.node_name or spec.all_nodes or spec.node_selector is not None:
-        return node_matches(world, node, spec.node_name, spec.all_nodes, spec.node_selector)
+        return node_matches(world, node, spec)
     if spec.per_device_node_selection:
-        return any(node_matches(world, node, d.node_name, d.all_nodes, d.node_selector) for d in spec.devices)
+        return any(node_matches(world, node, device) for device in spec.devices)
     return False
 
 
@@ -231,7 +235,7 @@ def amounts(spec: ExactDeviceRequest, device: Device) -> dict[str, int] | None:
 
 def _rounded(asked: Quantity | None, value: Quantity, policy: CapacityRequestPolicy) -> int:
     if asked is None:
-        return (policy.default or value).nano if policy.default is None else policy.default.nano
+        return (value if policy.default is None else policy.default).nano
     valid = policy.valid_range
     if valid is not None and valid.min is not None:
         if asked.nano < valid.min.nano:
@@ -487,19 +491,19 @@ class Literal:
     def _selectable(self, c: int, spec: ExactDeviceRequest, each: Candidate) -> bool:
         if not self.world.binding and each.device.binding_conditions:
             return False
-        of_class = self.world.classes[spec.device_class_name].spec.selectors
-        for owner, selectors in ((f"class {spec.device_class_name}", of_class), (f"claim {self.claims[c].key}", spec.selectors)):  # noqa: E501
-            for at, selector in enumerate(selectors):
-                assert selector.cel is not None
-                answer = self.world.holds(selector.cel.expression, each.id.driver, each.device)
-                if isinstance(answer, str):
-                    raise Refused(f"{owner}: selector #{at}: {answer}")
-                if not answer:
-                    return False
+        name = spec.device_class_name
+        of_class = [(f"class {name}", *each) for each in enumerate(self.world.classes[name].spec.selectors)]
+        own = [(f"claim {self.claims[c].key}", *each) for each in enumerate(spec.selectors)]
+        for owner, at, selector in (*of_class, *own):
+            assert selector.cel is not None
+            answer = self.world.holds(selector.cel.expression, each.id.driver, each.device)
+            if isinstance(answer, str):
+                raise Refused(f"{owner}: selector #{at}: {answer}")
+            if not answer:
+                return False
         if not each.slice.spec.per_device_node_selection:
             return True
-        device = each.device
-        return node_matches(self.world, self.node, device.node_name, device.all_nodes, device.node_selector)
+        return node_matches(self.world, self.node, each.device)
 
     def _has_capacity(self, spec: ExactDeviceRequest, each: Candidate) -> bool:
         if CONSUMABLE not in self.world.gates:
@@ -533,7 +537,8 @@ class Literal:
             return None
         if each.device.consumes_counters and PARTITIONABLE not in world.gates:
             return None
-        if each.device.consumes_counters and not self._is_held_in_parts(each.id) and not self._counters_last(each):
+        draws = bool(each.device.consumes_counters) and not self._is_held_in_parts(each)
+        if draws and not self._counters_last(each):
             return None
         if TAINTS in world.gates and not tolerated(ask.spec, each.device):
             return None
@@ -558,10 +563,10 @@ class Literal:
             return None
         return Pick(c, r, s, ask.full, each, ask.spec, amounts(ask.spec, each.device) if is_shared else None)
 
-    def _is_held_in_parts(self, device: DeviceId) -> bool:
-        if device in self.world.shares and any(each.id == device and shared(self.world, each.device) for pool in self.pools for each in candidates(pool)):  # noqa: E501
-            return True
-        return any(pick.candidate.id == device and pick.consumed is not None for pick in self.picks)
+    def _is_held_in_parts(self, each: Candidate) -> bool:
+        if not shared(self.world, each.device):
+            return False
+        return each.id in self.world.shares or any(pick.candidate.id == each.id for pick in self.picks)
 
     def _counters_last(self, more: Candidate) -> bool:
         left = left_of(self.world, more.pool)
@@ -664,13 +669,14 @@ def _broken_sharing(world: World, picks: Sequence[Pick]) -> list[str]:
                 out.append(f"{device}: given away twice")
             if len({pick.claim for pick in users}) != len(users):
                 out.append(f"{device}: twice in a claim")
-        if CONSUMABLE in world.gates:
-            for pick in users:
-                for name, amount in (amounts(pick.spec, each.device) or {"": 1}).items():
-                    together = amount if pick.consumed is None else sum((p.consumed or {})[name] for p in users)
-                    room = each.device.capacity[name].value.nano if name in each.device.capacity else 0
-                    if world.consumed(device, name) + together > room:
-                        out.append(f"{device}: {name} overdrawn")
+        for pick in users if CONSUMABLE in world.gates else ():
+            wanted = amounts(pick.spec, each.device)
+            if wanted is None:
+                out.append(f"{device}: does not offer what is asked")
+            for name, amount in (wanted or {}).items():
+                together = amount if pick.consumed is None else sum((one.consumed or {})[name] for one in users)
+                if world.consumed(device, name) + together > each.device.capacity[name].value.nano:
+                    out.append(f"{device}: {name} overdrawn")
         if each.device.consumes_counters:
             _, left = lefts.setdefault(id(each.pool), (each.pool, left_of(world, each.pool)))
             times = 1 if shared(world, each.device) else len(users)

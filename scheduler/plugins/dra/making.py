@@ -1,0 +1,150 @@
+"""The claim for a pod's extended resources is made, and unmade (docs/spec/dra.md §3.8, §3.10, §3.12).
+
+Its devices are in use from Reserve on: under a uid of its own, then as the claim that was made, then as what the watch
+shows, with no moment in between. The server names the claim, so after a lost answer it is looked for by its owner, and
+no second one is made in the same attempt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import structlog
+
+from scheduler.cache.assumed import NotKnown, OutOfSync
+from scheduler.cache.devices import Devices
+from scheduler.core.clock import Clock
+from scheduler.core.decode import Broken
+from scheduler.core.errors import Ambiguous, ApiError, TooManyRequests, Unavailable
+from scheduler.core.pod import ContainerExtendedResourceRequest, ExtendedResourceClaimStatus, Pod
+from scheduler.core.resourceclaims import ClaimMetadata, ResourceClaim
+from scheduler.framework.ports import DeviceMetrics, Writer
+from scheduler.framework.settle import settle
+from scheduler.plugins.dra.writing import ClaimError
+
+_log = structlog.get_logger(__name__)
+KNOWN_WITHIN_S: Final = 120.0
+"""How long our own watch may take to show a claim that we have made."""
+_FOUND_WITHIN_S: Final = 30.0
+_LOOK_EVERY_S: Final = 0.5
+_TRIES: Final = 5
+_PAUSE_S: Final = 0.1
+
+
+class ClaimMaker:
+    """One claim at a time per pod, any number of pods beside each other."""
+
+    def __init__(self, devices: Devices, writer: Writer, *, clock: Clock, metrics: DeviceMetrics) -> None:
+        self._devices = devices
+        self._writer = writer
+        self._clock = clock
+        self._metrics = metrics
+
+    async def make(self, pod: Pod, claim: ResourceClaim, *, made: Callable[[ResourceClaim], None]) -> ResourceClaim:
+        """Make the claim. `made` is told at once what there is to be removed if the pod does not get there.
+
+        Raises ClaimError.
+        """
+        try:
+            written = await self._made(pod, claim, made)
+        except ApiError as error:
+            self._metrics.claim_created("failure")
+            raise ClaimError(f"create claim for extended resources {claim.metadata.namespace}/: {error}") from error
+        self._metrics.claim_created("success")
+        return written
+
+    async def _made(self, pod: Pod, claim: ResourceClaim, made: Callable[[ResourceClaim], None]) -> ResourceClaim:
+        async def create() -> ResourceClaim | Broken:
+            answer = await self._writer.create_claim(claim, pod)
+            made(_to_remove(answer))  # before a cancellation can come in between
+            return answer
+
+        try:
+            answer = await self._patiently(lambda: settle(create()))
+        except Ambiguous as lost:
+            found = await self._find(pod)
+            if found is None:
+                raise lost from None
+            made(found)
+            answer = found
+        if isinstance(answer, Broken):
+            raise ClaimError(f"{answer.kind} {answer.key} cannot be read: {answer.why}")
+        return answer
+
+    async def become_known(self, claim: ResourceClaim) -> bool:
+        """Wait until the cache has the claim as it is written, or something newer; False if that takes too long."""
+        shown = asyncio.get_running_loop().create_future()
+
+        def look() -> None:
+            if not shown.done() and self._assume(claim):
+                shown.set_result(None)
+
+        end = self._devices.subscribe((claim.key,), look)
+        waiting = asyncio.ensure_future(self._clock.sleep(KNOWN_WITHIN_S))
+        try:
+            look()
+            await asyncio.wait({shown, waiting}, return_when=asyncio.FIRST_COMPLETED)
+            if not shown.done():
+                _log.warning("the watch does not show a claim that was made", claim=claim.key, waited_s=KNOWN_WITHIN_S)
+            return shown.done()
+        finally:
+            waiting.cancel()
+            end()
+
+    async def tell(self, pod: Pod, claim: str, mappings: tuple[ContainerExtendedResourceRequest, ...]) -> None:
+        """Say in the pod's status what its containers get of the claim of this name. Raises ClaimError."""
+        status = ExtendedResourceClaimStatus(claim, mappings)
+        try:
+            await self._patiently(
+                lambda: settle(self._writer.set_extended_resource_status(pod, status)), ambiguous_is_no=True
+            )
+        except ApiError as error:
+            raise ClaimError(f"update pod {pod.key} ExtendedResourceClaimStatus: {error}") from error
+
+    async def remove(self, claim: ResourceClaim) -> None:
+        """For good. Nothing if it is gone. Raises ApiError."""
+        await self._writer.delete_claim(claim)
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    async def _patiently(self, write: Callable[[], Awaitable[_T]], *, ambiguous_is_no: bool = False) -> _T:
+        """Again while the server is busy, and after a lost answer if a second time does no harm."""
+        pause_s = _PAUSE_S
+        for left in reversed(range(_TRIES)):
+            try:
+                return await write()
+            except (Unavailable, Ambiguous) as error:
+                if not left or (isinstance(error, Ambiguous) and not ambiguous_is_no):
+                    raise
+                told_s = error.retry_after_s if isinstance(error, TooManyRequests) else None
+            await self._clock.sleep(max(pause_s, told_s or 0.0))
+            pause_s *= 2
+        raise AssertionError("unreachable")
+
+    async def _find(self, pod: Pod) -> ResourceClaim | None:
+        """What the watch shows of a claim whose maker did not hear of it."""
+        until = self._clock.now() + _FOUND_WITHIN_S
+        while True:
+            found = self._devices.claims.made_for(pod)
+            if found is not None or self._clock.now() >= until:
+                return found
+            await self._clock.sleep(_LOOK_EVERY_S)
+
+    def _assume(self, claim: ResourceClaim) -> bool:
+        try:
+            self._devices.claims.assume(claim)
+        except NotKnown:
+            return False
+        except OutOfSync:
+            return True  # the watch knows better
+        return True
+
+
+def _to_remove(answer: ResourceClaim | Broken) -> ResourceClaim:
+    """Of a claim that cannot be read enough is known to remove it."""
+    if isinstance(answer, ResourceClaim):
+        return answer
+    seen = answer.metadata
+    return ResourceClaim(ClaimMetadata(name=seen.name, namespace=seen.namespace, uid=seen.uid))

@@ -1,0 +1,307 @@
+"""Small clusters with devices, and claims for them, in which every rule of the allocator matters often: for laws.
+
+Selectors are words with a meaning of their own (`holds`), so that no expression has to be evaluated.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from scheduler.core.devicegates import (
+    ADMIN_ACCESS,
+    BINDING_CONDITIONS,
+    CONSUMABLE,
+    DEVICE_GATES_ON,
+    LIST_TYPES,
+    PARTITIONABLE,
+    PRIORITIZED_LIST,
+    TAINTS,
+)
+from scheduler.core.devices import (
+    CapacityRange,
+    CapacityRequestPolicy,
+    Counter,
+    CounterSet,
+    Device,
+    DeviceAttribute,
+    DeviceCapacity,
+    DeviceCounterConsumption,
+    DeviceId,
+    DeviceTaint,
+    ResourcePool,
+    ResourceSlice,
+    ResourceSliceSpec,
+)
+from scheduler.core.meta import Metadata
+from scheduler.core.pod import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from scheduler.core.quantity import parse
+from scheduler.core.resourceclaims import (
+    CapacityRequirements,
+    CelSelector,
+    ClaimMetadata,
+    DeviceClaim,
+    DeviceClass,
+    DeviceClassSpec,
+    DeviceConfiguration,
+    DeviceConstraint,
+    DeviceRequest,
+    DeviceSelector,
+    DeviceToleration,
+    ExactDeviceRequest,
+    OpaqueConfiguration,
+    ResourceClaim,
+    ResourceClaimSpec,
+)
+from tests.unit.plugins.dra.literal_allocator import World
+
+NODES: Final = {"n1": {"zone": "a"}, "n2": {"zone": "b"}}
+_GATES: Final = (ADMIN_ACCESS, PRIORITIZED_LIST, PARTITIONABLE, TAINTS, CONSUMABLE, BINDING_CONDITIONS)
+_ZONES: Final = {
+    zone: NodeSelector((NodeSelectorTerm(match_expressions=(NodeSelectorRequirement("zone", "In", (zone,)),)),))
+    for zone in "ab"
+}
+_HERE: Final = NodeSelector((NodeSelectorTerm(match_fields=(NodeSelectorRequirement("metadata.name", "In", ("n1",)),)),))
+_T = TypeVar("_T")
+
+
+def holds(expression: str, driver: str, device: Device) -> bool | str:
+    """`any`; `of DRIVER`; `fast`: the device says so, `slow`: it does not; `broken`: fails on devices that are."""
+    if expression == "broken":
+        return "CEL runtime error: it is broken" if "broken" in device.attributes else True
+    if expression.startswith("of "):
+        return expression == f"of {driver}"
+    fast = device.attributes.get("fast", DeviceAttribute()).bool_ is True
+    return {"any": True, "fast": fast, "slow": not fast}[expression]
+
+
+@dataclass
+class Case:
+    """A cluster and the claims of one pod."""
+
+    world: World
+    claims: list[ResourceClaim]
+
+
+class Maker:
+    """Draws cases. Everything comes from one source of chance."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+
+    def case(self) -> Case:
+        """One more."""
+        gates = set(DEVICE_GATES_ON)
+        if self._in(6):
+            gates.discard(self._one(_GATES))
+        if self._in(4):
+            gates.add(LIST_TYPES)
+        self._partitionable = PARTITIONABLE in gates
+        self._is_plain = self._in(4)
+        world = World(NODES, self._slices(), self._classes(), frozenset(gates), holds)
+        self._use(world)
+        return Case(world, [self._claim(f"c{at}") for at in range(self._often(1, 1, 1, 2, 2, 3))])
+
+    # -- chance --------------------------------------------------------------------------------------------------------
+
+    def _in(self, times: int) -> bool:
+        """Once in so many times."""
+        return self._chance.randrange(times) == times - 1
+
+    def _one(self, of: Sequence[_T]) -> _T:
+        return of[self._chance.randrange(len(of))]
+
+    def _often(self, *of: _T) -> _T:
+        return self._one(of)
+
+    # -- what there is -------------------------------------------------------------------------------------------------
+
+    def _slices(self) -> list[ResourceSlice]:
+        out = []
+        keys = [("a", "p1"), ("b", "p1"), ("a", "p2"), ("a", "p0")][: self._often(1, 1, 2, 2, 3, 4)]
+        for driver, pool in keys:
+            out += self._pool(driver, pool, most=5 if len(keys) > 1 else 7)
+        self._chance.shuffle(out)
+        return out
+
+    def _pool(self, driver: str, pool: str, *, most: int) -> list[ResourceSlice]:
+        counts = self._in(3)
+        where = self._often("node", "node", "zone", "all", "devices", "nodes", "here")
+        specs: list[dict[str, Any]] = []
+        sets = (CounterSet("s", {"x": Counter(parse(self._often("4", "5", "8"))), "y": Counter(parse("3"))}),)
+        left = self._often(*range(most + 1), most, most, most, most)
+        for at in range(self._often(1, 1, 2)):
+            n = left if at else self._chance.randrange(left + 1)
+            left -= n
+            placed = self._place(where, at)
+            own = "per_device_node_selection" in placed
+            devices = tuple(self._device(f"d{at}{i}", driver, counts=counts, own=own) for i in range(n))
+            specs.append({**placed, "devices": devices})
+        if counts:
+            specs.append({**self._place(where if where != "devices" else "all", 0), "shared_counters": sets})
+        wrong = self._often(*[""] * 36, "incomplete", "twice", "older", "newer")
+        if wrong == "twice":
+            specs.append(dict(specs[0]))
+        slices = []
+        for at, spec in enumerate(specs):
+            generation = {"older": 0, "newer": 2}.get(wrong, 1) if at == 0 else 1
+            count = len(specs) + (wrong == "incomplete")
+            if wrong in ("older", "newer") and self._in(2):
+                count = 1 if at == 0 else len(specs) - 1
+            name = f"{driver}-{pool}-{self._chance.randrange(10)}{at}"
+            about = ResourcePool(pool, generation, count)
+            slices.append(ResourceSlice(Metadata(name=name), ResourceSliceSpec(driver=driver, pool=about, **spec)))
+        return slices
+
+    def _place(self, where: str, at: int) -> dict[str, Any]:
+        match where:
+            case "node":
+                return {"node_name": "n1"}
+            case "nodes":
+                return {"node_name": f"n{1 + at % 2}"}
+            case "zone":
+                return {"node_selector": _ZONES[self._often("a", "a", "a", "a", "b")]}
+            case "here":
+                return {"node_selector": _HERE}
+            case "devices":
+                return {"per_device_node_selection": True}
+        return {"all_nodes": True}
+
+    def _device(self, name: str, driver: str, *, counts: bool, own: bool) -> Device:
+        chance = self._chance
+        more: dict[str, Any] = {}
+        if own:
+            more = self._often({"node_name": "n1"}, {"node_name": "n2"}, {"all_nodes": True}, {"node_selector": _ZONES["a"]})
+        if counts and not self._in(4):
+            counters = {"x": Counter(parse(str(1 + chance.randrange(5))))}
+            if self._in(2):
+                counters["y"] = Counter(parse("1"))
+            name_of = "s" if not self._in(25) else "nowhere"
+            more["consumes_counters"] = (DeviceCounterConsumption(name_of, counters),)
+        if not self._is_plain:
+            if self._in(6):
+                more["taints"] = (DeviceTaint("t", "v", self._often("NoSchedule", "NoExecute", "None")),)
+            if self._in(10):
+                more |= {"binding_conditions": ("ready",), "binds_to_node": self._in(2)}
+            if self._in(3):
+                more["allow_multiple_allocations"] = True
+            if "allow_multiple_allocations" in more or self._in(3):
+                more["capacity"] = self._capacity()
+        return Device(name=name, attributes=self._attributes(driver), **more)
+
+    def _capacity(self) -> dict[str, DeviceCapacity]:
+        if self._in(8):
+            return {}
+        policy = self._often(
+            None,
+            None,
+            CapacityRequestPolicy(default=parse("1")),
+            CapacityRequestPolicy(default=parse("0")),
+            CapacityRequestPolicy(default=parse("1"), valid_values=(parse("1"), parse("3"))),
+            CapacityRequestPolicy(
+                default=parse("2"), valid_range=CapacityRange(min=parse("2"), max=parse("4"), step=parse("2"))
+            ),
+            CapacityRequestPolicy(valid_range=CapacityRange(min=parse("1"), max=parse("3"))),
+        )
+        return {"mem": DeviceCapacity(parse(self._often("1", "2", "4", "4", "5")), policy)}
+
+    def _attributes(self, driver: str) -> dict[str, DeviceAttribute]:
+        out = {}
+        if self._in(2):
+            out["fast"] = DeviceAttribute(bool_=self._in(2))
+        if not self._in(5):
+            name = self._often("numa", "a/numa", f"{driver}/numa")
+            value = self._often(0, 0, 0, 1, 1, 2)
+            out[name] = self._often(
+                *[DeviceAttribute(int_=value)] * 6,
+                DeviceAttribute(string=str(value)),
+                DeviceAttribute(ints=(value, 1 + value)),
+                DeviceAttribute(ints=(value,)),
+                DeviceAttribute(),
+            )
+        if self._in(25):
+            out["broken"] = DeviceAttribute(bool_=True)
+        return out
+
+    def _classes(self) -> dict[str, DeviceClass]:
+        said = {"A": ("of a",), "B": ("of b",), "Any": (), "Fast": ("fast",), "Broken": ("of a", "broken")}
+        config = (DeviceConfiguration(opaque=OpaqueConfiguration("a", "class")),)
+        return {
+            name: DeviceClass(
+                Metadata(name=name),
+                DeviceClassSpec(tuple(_cel(text) for text in words), config=config if name == "A" else ()),
+            )
+            for name, words in said.items()
+        }
+
+    def _use(self, world: World) -> None:
+        most = self._often(0, 0, 1, 2)
+        for each in world.slices:
+            for device in each.spec.devices:
+                name = DeviceId(each.spec.driver, each.spec.pool.name, device.name)
+                if self._chance.randrange(4) >= most or name in world.exclusive or name in world.shares:
+                    continue
+                if CONSUMABLE in world.gates and device.allow_multiple_allocations and not self._in(5):
+                    amounts = [{"mem": parse(self._often("0", "1", "2")).nano} for _ in range(self._often(1, 1, 2))]
+                    world.shares[name] = amounts if device.capacity else [{}]
+                elif self._in(2):
+                    world.exclusive.add(name)
+                elif CONSUMABLE in world.gates and self._in(6):
+                    world.shares[name] = [{"mem": parse("1").nano}]
+
+    # -- what is wanted ------------------------------------------------------------------------------------------------
+
+    def _claim(self, name: str) -> ResourceClaim:
+        requests = tuple(self._request(f"r{at}") for at in range(self._often(1, 1, 1, 2, 2, 3)))
+        names = [each.name for each in requests]
+        names += [f"{each.name}/{one.name}" for each in requests for one in each.first_available]
+        config = ()
+        if self._in(6):
+            config = (DeviceConfiguration((self._one(names),), OpaqueConfiguration("a", "claim")),)
+        constraints = tuple(self._constraint(names) for _ in range(self._often(0, 0, 0, 1, 1, 2)))
+        spec = DeviceClaim(requests, constraints, config)
+        return ResourceClaim(ClaimMetadata(name=name, namespace="default", uid=name), ResourceClaimSpec(spec))
+
+    def _constraint(self, names: list[str]) -> DeviceConstraint:
+        scope = () if self._in(2) else tuple({self._one(names), self._one(names)})
+        attribute = self._often(*["a/numa"] * 8, "a/fast", "b/numa", "x.com/numa")
+        if self._in(100):
+            return DeviceConstraint(scope)
+        if self._in(2):
+            return DeviceConstraint(scope, match_attribute=attribute)
+        return DeviceConstraint(scope, distinct_attribute=attribute)
+
+    def _request(self, name: str) -> DeviceRequest:
+        if self._in(4):
+            return DeviceRequest(name, first_available=tuple(self._ask(f"s{at}") for at in range(self._often(1, 2, 2, 3))))
+        return DeviceRequest(name, exactly=self._ask(""))
+
+    def _ask(self, name: str) -> ExactDeviceRequest:
+        more: dict[str, Any] = {}
+        if self._in(8):
+            more = {"allocation_mode": "All"}
+        else:
+            more = {"allocation_mode": "ExactCount", "count": self._often(1, 1, 1, 1, 2, 2, 3)}
+            if self._in(60):
+                more["count"] = self._often(15, 17, 33)
+        if not name and self._in(8):
+            more["admin_access"] = not self._in(4)
+        if self._in(5):
+            more["selectors"] = tuple(_cel(self._often("fast", "slow", "slow", "any", "broken")) for _ in range(self._often(1, 2)))
+        if self._in(3):
+            more["tolerations"] = (DeviceToleration(self._often("t", ""), self._often("Exists", "Equal", ""), "v"),)
+        if not self._is_plain and self._in(3):
+            asked = {self._often("mem", "mem", "mem", "mem", "mem", "a/mem"): parse(self._often("1", "1", "2", "3", "500m"))}
+            more["capacity"] = CapacityRequirements(asked)
+        if self._in(250):
+            more["selectors"] = (DeviceSelector(),)
+        names = ["A", "A", "A", "Any", "Any", "Any", "Any", "B", "Fast", *(["Broken"] if self._in(4) else [])]
+        if self._in(250):
+            names = ["", "Nothing"]
+        return ExactDeviceRequest(name=name, device_class_name=self._one(names), **more)
+
+
+def _cel(text: str) -> DeviceSelector:
+    return DeviceSelector(CelSelector(text))
