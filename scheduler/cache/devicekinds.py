@@ -24,9 +24,10 @@ class DeviceKind:
         self.device = device
 
 
-def _amount(value: object) -> int:
+def _amount(value: object) -> tuple[int, int, int, bool]:
+    """With its spelling: selectors can ask whether a quantity is an integer, which "1000m" is not."""
     assert isinstance(value, Quantity)
-    return value.nano
+    return (value.nano, *value.form)
 
 
 _encode = msgspec.json.Encoder(enc_hook=_amount, order="deterministic").encode

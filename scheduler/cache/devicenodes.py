@@ -174,10 +174,21 @@ class DeviceNodes(Followed[int]):
             home = spec.node_name
             counts = counts or bool(spec.shared_counters)
         if counts and self._partitionable:
-            view = self._view(pool, tuple(pool.slices))
-            if view is None or view.state is not PoolState.GOOD:
+            own = self._view(pool, self._at_home(pool))
+            counters = tuple(name for name in sorted(pool.slices) if pool.slices[name].spec.shared_counters)
+            others = self._view(pool, counters)
+            if own is None or own.state is not PoolState.GOOD:
+                return ""
+            if others is not None and others.state is not PoolState.GOOD:
                 return ""
         return home
+
+    def _at_home(self, pool: _Pool) -> tuple[str, ...]:
+        """The slices of a pool that its own node sees."""
+        if self._partitionable:
+            return tuple(sorted(pool.slices))
+        seen = (name for name, each in pool.slices.items() if not _is_ignored(each))
+        return tuple(sorted(seen))
 
     # -- catching up ---------------------------------------------------------------------------------------------------
 
@@ -258,7 +269,7 @@ class DeviceNodes(Followed[int]):
         pools = self._local.get(name)
         if not pools:
             return _NOBODY_HERE
-        views = [view for pool in pools.values() if (view := self._view(pool, tuple(pool.slices))) is not None]
+        views = [view for pool in pools.values() if (view := self._view(pool, self._at_home(pool))) is not None]
         views.sort(key=lambda view: view.order)
         devices = [each.id for view in views for each in view.devices]
         numbers = {device: number for number, device in enumerate(devices)}
@@ -308,7 +319,7 @@ class DeviceNodes(Followed[int]):
     ) -> Iterable[tuple[int, tuple[int, ...]]]:
         """Slots that see the slice, with the places of the devices that they may use if these say so themselves."""
         spec = each.spec
-        if not self._partitionable and (spec.per_device_node_selection is not None or spec.shared_counters):
+        if not self._partitionable and _is_ignored(each):
             return
         if spec.shared_counters:
             everywhere = self._nodes.present
@@ -379,6 +390,11 @@ class DeviceNodes(Followed[int]):
                 pool.key, visible, pool.slices.values(), partitionable=self._partitionable, wheres=wheres
             )
         return pool.views[known]
+
+
+def _is_ignored(each: ResourceSlice) -> bool:
+    """Without partitions, slices that need them are not looked at (§4.2)."""
+    return each.spec.per_device_node_selection is not None or bool(each.spec.shared_counters)
 
 
 def usable(device: Published, slot: int) -> bool:

@@ -98,7 +98,7 @@ class _Invocation:
     def __call__(self, run: Run, *args: Value) -> Value:
         chosen = self._chosen.get(tuple(map(type, args))) or self._choose(run, args)
         call, cost = chosen
-        if not isinstance(cost, int) and type(args[0]) in _SIZED and len(args[0]) > _LONG:
+        if args and not isinstance(cost, int) and type(args[0]) in _SIZED and len(args[0]) > _LONG:
             run.afford(cost(*args, None))
         try:
             result = call(*args)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
 from scheduler.cel.types import Overload
-from scheduler.cel.values import Value
+from scheduler.cel.values import Optional, Value
 
 LIST_COST: Final = 10
 MAP_COST: Final = 30
@@ -28,6 +28,8 @@ def size(value: Value) -> int:
         return len(value)
     if isinstance(value, Mapping) and not hasattr(value, "cel_type"):
         return len(value)
+    if isinstance(value, Optional) and value.present:
+        return size(value.value)
     own = getattr(value, "cost_size", None)
     return 1 if own is None else int(own)
 

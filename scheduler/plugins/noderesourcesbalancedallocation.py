@@ -18,6 +18,7 @@ from scheduler.config.args import NodeResourcesBalancedAllocationArgs
 from scheduler.core.nodeset import Mask, NodeSet
 from scheduler.core.podinfo import PodInfo
 from scheduler.core.verdicts import SKIP, Skip
+from scheduler.framework.devicescoring import ScoredDevices
 from scheduler.framework.memo import BySlots, Index, ScoreColumn
 from scheduler.framework.points import MAX_NODE_SCORE, Scores
 from scheduler.framework.ports import Handle
@@ -40,6 +41,7 @@ class NodeResourcesBalancedAllocation:
         self._columns: BySlots[ScoreColumn] = BySlots(self._nodes)
         self._bare: BySlots[ScoreColumn] = BySlots(self._nodes)
         """Balance of the nodes as they are, by the set of resources: the same for all pods that ask for these."""
+        self._devices = ScoredDevices(handle, (name for name, _ in self._resources))
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Skip | None:
         """Skip for a pod that asks for none of the resources: else such pods would pile up on one node."""
@@ -47,9 +49,22 @@ class NodeResourcesBalancedAllocation:
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Scores:
         """50..100; good until the next call for a pod with the same requests."""
+        devices = self._devices.among(pod)
+        if devices:
+            return self._with_devices(pod, devices)
         requests = pod.requests
         shape = tuple([requests.get(name, 0) for name, _ in self._resources])
         return self._columns.get(shape, lambda: self._column(pod)).column
+
+    def _with_devices(self, pod: PodInfo, served: frozenset[str]) -> Scores:
+        """Worked out anew: nodes do not tell when devices are taken."""
+        nodes = self._nodes
+        wanted = self._devices.counted(demands(pod, self._resources, non_zero=False), served)
+        nothing = tuple([replace(demand, amount=0) for demand in wanted])
+        top = slice(nodes.present.bit_length())
+        column: Scores = np.zeros(nodes.capacity, dtype=np.int64)
+        column[top] = _HALF + (_HALF + _balance_many(nodes, wanted, top) - _balance_many(nodes, nothing, top)) // 2
+        return column
 
     def _column(self, pod: PodInfo) -> ScoreColumn:
         nodes = self._nodes

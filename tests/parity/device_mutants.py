@@ -134,12 +134,12 @@ def _take_whole(use: DeviceUse, claim_uid: str, result: Any) -> None:
     _take(use, claim_uid, msgspec.structs.replace(result, share_id=None))
 
 
-def _in_use_is_free(search: Search, ask: Any, c: int, number: int, *, shared: bool, must: bool) -> bool:
-    return must or _is_free(search, ask, c, number, shared=shared, must=must)
+def _in_use_is_free(search: Search, ask: Any, c: int, number: int) -> bool:
+    return ask.is_all or _is_free(search, ask, c, number)
 
 
-def _admins_twice(search: Search, ask: Any, c: int, number: int, *, shared: bool, must: bool) -> bool:
-    return ask.is_admin or _is_free(search, ask, c, number, shared=shared, must=must)
+def _admins_twice(search: Search, ask: Any, c: int, number: int) -> bool:
+    return ask.is_admin or _is_free(search, ask, c, number)
 
 
 def _counters_are_endless(search: Search, number: int) -> bool:

@@ -34,6 +34,9 @@ _OF_DEVICES: Final[dict[tuple[str, str], str]] = {
     ("DeviceClaims/303: allocated without a time", "p"): (
         "upstream adds a time to what was allocated before, which the API server refuses; we leave it as it is"
     ),
+    ("ExtendedDevices/§3.12: beside claims where a device plugin serves it", "p"): (
+        "upstream makes a claim without requests, and then has nothing to tell the pod's status; we make none"
+    ),
     **dict.fromkeys(
         ((f"DeviceGates/{key}", name) for key, names in _LISTS.items() for name in names),
         "upstream forgets to tell its allocator of the gate, so that constraints never look into lists; ours do",

@@ -82,7 +82,9 @@ class Side(ABC):
         async with self._patience(f"a verdict on {pod['metadata']['name']}"), self._drivers(among):
             if among is not None and pod["metadata"]["name"] in among.held:
                 await self._pass_by(profile)
-                told = Verdict(reason=HELD, message=await self.until(lambda: _soon(self._held(pod)), "who holds it"))
+                told = Verdict(
+                    reason=HELD, message=await self.until(lambda: _soon(self._held(created)), "who holds it")
+                )
             else:
                 told = await self.api.first(created, lambda version: self._told(pod, version))
         if told.preempts:

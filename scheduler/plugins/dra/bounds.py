@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Bounds:
-    """For one search; candidates without faults."""
+    """For one search."""
 
     def __init__(self, demand: Demand, seats: Seats) -> None:
         self._demand = demand
@@ -49,7 +49,10 @@ class Bounds:
         seats = self._seats
         known = self._twins.get(number)
         if known is None:
-            asks = tuple(self.mask(ask) >> number & 1 for _, _, ask in self._demand.asks)
+            asks = tuple(
+                (self.mask(ask) >> number & 1, number in seats.selectable(ask).faults)
+                for _, _, ask in self._demand.asks
+            )
             kind = seats.kind(number)
             values = tuple(con.values(kind) for claim in self._demand.claims for con in claim.constraints)
             consumes = seats.devices[number].device.consumes_counters
@@ -62,7 +65,9 @@ class Bounds:
                         for c in consumes
                     ),
                 )
-            shared = kind if seats.shared >> number & 1 else None
+            shared: Hashable = None
+            if seats.shared >> number & 1:
+                shared = (kind, seats.has_shares(number), tuple(sorted(seats.consumed(number).items())))
             known = self._twins[number] = (asks, values, draws, shared, seats.used >> number & 1)
         return known
 

@@ -13,7 +13,7 @@ from scheduler.core.devices import Device, DeviceAttribute
 from scheduler.core.resourceclaims import DeviceConstraint
 
 Values: TypeAlias = frozenset[tuple[str, object]]
-"""(type, value) each: values of different types are never equal."""
+"""(type, value) each: values of different types are never equal. None at all: they have a form that is not understood."""
 Known: TypeAlias = tuple[Values, ...]
 """What a constraint has seen: one entry for match (what is common to all), one per device for distinct."""
 
@@ -41,7 +41,7 @@ class Constraint:
     def add(self, known: Known, kind: DeviceKind) -> Known | None:
         """What is known with one more such device; None if it must not be added."""
         values = self.values(kind)
-        if values is None:
+        if values is None or (not values and (known or (self.is_match and self._lists))):
             return None
         if not known:
             return (values,)
@@ -51,7 +51,7 @@ class Constraint:
         return None if any(values & seen for seen in known) else (*known, values)
 
     def values(self, kind: DeviceKind) -> Values | None:
-        """The attribute's values; None if the device lacks it, or has it in a form that is not understood."""
+        """The attribute's values; None if the device lacks it."""
         return attribute_values(kind.driver, kind.device, self.attribute, lists=self._lists)
 
 
@@ -65,7 +65,7 @@ def attribute_values(driver: str, device: Device, name: str, *, lists: bool) -> 
     return None if found is None else _values(found, lists=lists)
 
 
-def _values(attribute: DeviceAttribute, *, lists: bool) -> Values | None:
+def _values(attribute: DeviceAttribute, *, lists: bool) -> Values:
     for kind, field in _SCALARS:
         value = getattr(attribute, field)
         if value is not None:
@@ -75,4 +75,4 @@ def _values(attribute: DeviceAttribute, *, lists: bool) -> Values | None:
             several = getattr(attribute, field)
             if several is not None:
                 return frozenset((kind, value) for value in several)
-    return None
+    return frozenset()

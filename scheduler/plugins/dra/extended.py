@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -63,7 +64,13 @@ class ExtendedResources:
         return self._served.among(pod.requests)
 
     def lay_out(
-        self, known: DeviceState, pod: PodInfo, served: frozenset[str], *, claims: Sequence[ResourceClaim], nodes: NodeSet
+        self,
+        known: DeviceState,
+        pod: PodInfo,
+        served: frozenset[str],
+        *,
+        claims: Sequence[ResourceClaim],
+        nodes: NodeSet,
     ) -> None:
         """Say of each group of nodes what the pod is allocated there. `claims` are the pod's own."""
         stale = self._devices.claims.made_for(pod.pod)
@@ -88,12 +95,12 @@ class ExtendedResources:
         groups: dict[frozenset[str], NodeSet] = {frozenset(): nodes}
         for resource in sorted(served):
             own = self._offering(resource)
-            split: dict[frozenset[str], NodeSet] = {}
-            for so_far, here in groups.items():
-                for key, some in ((so_far, here & own), (so_far | {resource}, here & ~own)):
-                    if some:
-                        split[key] = some
-            groups = split
+            split = [
+                (key, some)
+                for so_far, here in groups.items()
+                for key, some in ((so_far, here & own), (so_far | {resource}, here & ~own))
+            ]
+            groups = {key: some for key, some in split if some}
         return iter(groups.items())
 
     def _variant(
@@ -108,7 +115,9 @@ class ExtendedResources:
         """A node that has everything itself needs no claim, whatever other claims the pod has."""
         if not by_devices:
             return Variant(nodes, to_allocate, self._demands.of(to_allocate) if to_allocate else None)
-        classes = {name: found.metadata.name for name in by_devices if (found := self._devices.classes.for_resource(name))}
+        classes = {
+            name: found.metadata.name for name in by_devices if (found := self._devices.classes.for_resource(name))
+        }
         wanted = asked(pod, classes)
         spec = ResourceClaimSpec(DeviceClaim(requests=wanted.requests))
         here = msgspec.structs.replace(special, spec=spec)
@@ -120,7 +129,7 @@ class ExtendedResources:
         out = EMPTY
         for resource, amount in pod.requests.items():
             if amount > 0 and resource not in served and may_be_devices(resource):
-                named = self._named.get(resource, lambda resource=resource: _Named(self._nodes, resource))
+                named = self._named.get(resource, partial(_Named, self._nodes, resource))
                 out |= nodes & ~named.nodes
         return out
 

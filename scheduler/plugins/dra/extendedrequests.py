@@ -29,7 +29,7 @@ class Asked(NamedTuple):
 
 class _Request(NamedTuple):
     name: str
-    count: int
+    amount: int
 
 
 @dataclass(slots=True)
@@ -46,17 +46,16 @@ def asked(pod: Pod, classes: Mapping[str, str]) -> Asked:
     mappings: list[Mapped] = []
     for resource in sorted(classes):
         found, mapped = _of_resource(pod, resource)
-        spec = ExactDeviceRequest(device_class_name=classes[resource], allocation_mode=EXACT_COUNT)
-        requests += (DeviceRequest(each.name, _counting(spec, each.count)) for each in found)
+        requests += (DeviceRequest(each.name, _exactly(classes[resource], each.amount)) for each in found)
         mappings += mapped
     return Asked(tuple(sorted(requests, key=lambda request: request.name)), tuple(mappings))
 
 
-def _counting(spec: ExactDeviceRequest, count: int) -> ExactDeviceRequest:
-    return msgspec.structs.replace(spec, count=count)
+def _exactly(device_class: str, count: int) -> ExactDeviceRequest:
+    return ExactDeviceRequest(device_class_name=device_class, allocation_mode=EXACT_COUNT, count=count)
 
 
-def _of_resource(pod: Pod, resource: str) -> tuple[list[_Request], Iterator[Mapped]]:
+def _of_resource(pod: Pod, resource: str) -> tuple[list[_Request], list[Mapped]]:
     containers = (*pod.spec.init_containers, *pod.spec.containers)
     first = len(pod.spec.init_containers)
     is_long = [at >= first or each.restart_policy == "Always" for at, each in enumerate(containers)]
@@ -71,7 +70,7 @@ def _of_resource(pod: Pod, resource: str) -> tuple[list[_Request], Iterator[Mapp
     mappings = [each for share in long.values() for each in share.mappings]
     mappings += _renamed(short, extra)
     requests = [request for request in (extra, *lasting) if request is not None]
-    return requests, iter(mappings)
+    return requests, mappings
 
 
 def _share(at: int, container: Container, resource: str, *, reusable: Sequence[_Request] = ()) -> _Share:
@@ -82,7 +81,7 @@ def _share(at: int, container: Container, resource: str, *, reusable: Sequence[_
         return share
     for request in reusable:
         share.mappings.append(Mapped(container.name, resource, request.name))
-        wanted -= request.count
+        wanted -= request.amount
         if wanted <= 0:
             return share
     number = sorted(container.resources.requests).index(resource)
@@ -101,12 +100,14 @@ def _whole(container: Container, resource: str) -> int:
 
 def _largest(requests: Iterable[_Request | None]) -> _Request | None:
     """The first of those that count most."""
-    return max((each for each in requests if each is not None), key=lambda request: request.count, default=None)
+    return max((each for each in requests if each is not None), key=lambda request: request.amount, default=None)
 
 
 def _renamed(shares: Iterable[_Share], extra: _Request | None) -> Iterator[Mapped]:
     """Whoever asked for something more uses the one request that is made for all of them."""
     for share in shares:
         for mapped in share.mappings:
-            is_own = extra is not None and share.own is not None and mapped.request_name == share.own.name
-            yield Mapped(mapped.container_name, mapped.resource_name, extra.name) if is_own and extra else mapped
+            if extra is not None and share.own is not None and mapped.request_name == share.own.name:
+                yield msgspec.structs.replace(mapped, request_name=extra.name)
+            else:
+                yield mapped

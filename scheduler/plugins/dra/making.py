@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, TypeVar
 
 import structlog
 
@@ -22,8 +22,11 @@ from scheduler.core.pod import ContainerExtendedResourceRequest, ExtendedResourc
 from scheduler.core.resourceclaims import ClaimMetadata, ResourceClaim
 from scheduler.framework.ports import DeviceMetrics, Writer
 from scheduler.framework.settle import settle
-from scheduler.plugins.dra.writing import ClaimError
+from scheduler.plugins.dra.errands import Errands
+from scheduler.plugins.dra.state import DeviceState
+from scheduler.plugins.dra.writing import ClaimError, ClaimWriter
 
+_T = TypeVar("_T")
 _log = structlog.get_logger(__name__)
 KNOWN_WITHIN_S: Final = 120.0
 """How long our own watch may take to show a claim that we have made."""
@@ -36,39 +39,77 @@ _PAUSE_S: Final = 0.1
 class ClaimMaker:
     """One claim at a time per pod, any number of pods beside each other."""
 
-    def __init__(self, devices: Devices, writer: Writer, *, clock: Clock, metrics: DeviceMetrics) -> None:
+    def __init__(
+        self,
+        devices: Devices,
+        writer: Writer,
+        claims: ClaimWriter,
+        *,
+        clock: Clock,
+        metrics: DeviceMetrics,
+        must_be_seen: bool,
+    ) -> None:
+        """`must_be_seen`: a claim that the watch does not show in time is given up; upstream goes on without."""
         self._devices = devices
         self._writer = writer
+        self._claims = claims
         self._clock = clock
         self._metrics = metrics
+        self._must_be_seen = must_be_seen
+
+    async def write(self, pod: Pod, known: DeviceState) -> ResourceClaim:
+        """From what Reserve has decided on to a claim that has its devices and that the cache knows.
+
+        What is made stands in `known` from the moment on that it is there. Raises ClaimError, ApiError.
+        """
+        special = known.special
+        assert special is not None
+        if not known.mappings:  # nobody but the pod's overhead asks for it
+            raise ClaimError(f"nil or empty request mappings, no update of pod {pod.key} ExtendedResourceClaimStatus")
+
+        def note(made: ResourceClaim) -> None:
+            known.made = made
+
+        made = await self.make(pod, special, made=note)
+        self._devices.claims.adopt(special.uid, made)
+        known.signalled = tuple(made.uid if uid == special.uid else uid for uid in known.signalled)
+        allocation = known.allocations[made.uid] = known.allocations.pop(special.uid)
+        written = await self._claims.bind(pod, made, allocation, is_new=True)
+        if not await self.become_known(written) and self._must_be_seen:
+            raise ClaimError(f"claim {written.key}: the watch is behind")
+        return written
+
+    def unmake(self, pod: Pod, known: DeviceState, errands: Errands) -> None:
+        """Remove in the background what `write` has made, or has found to be made after all. Safe to repeat."""
+        if known.special is None:
+            return
+        made = known.made if known.made is not None else self._devices.claims.made_for(pod)
+        known.special = known.made = None
+        if made is not None:
+            known.claims = tuple(claim for claim in known.claims if claim.uid != made.uid)
+            errands.run(lambda: self.remove(made), f"delete claim {made.key}")
 
     async def make(self, pod: Pod, claim: ResourceClaim, *, made: Callable[[ResourceClaim], None]) -> ResourceClaim:
         """Make the claim. `made` is told at once what there is to be removed if the pod does not get there.
 
         Raises ClaimError.
         """
-        try:
-            written = await self._made(pod, claim, made)
-        except ApiError as error:
-            self._metrics.claim_created("failure")
-            raise ClaimError(f"create claim for extended resources {claim.metadata.namespace}/: {error}") from error
-        self._metrics.claim_created("success")
-        return written
 
-    async def _made(self, pod: Pod, claim: ResourceClaim, made: Callable[[ResourceClaim], None]) -> ResourceClaim:
         async def create() -> ResourceClaim | Broken:
             answer = await self._writer.create_claim(claim, pod)
             made(_to_remove(answer))  # before a cancellation can come in between
             return answer
 
         try:
-            answer = await self._patiently(lambda: settle(create()))
-        except Ambiguous as lost:
-            found = await self._find(pod)
-            if found is None:
-                raise lost from None
-            made(found)
-            answer = found
+            try:
+                answer = await self._patiently(lambda: settle(create()))
+            except Ambiguous as lost:
+                answer = await self._find(pod, claim, lost)
+                made(answer)
+        except ApiError as error:
+            self._metrics.claim_created("failure")
+            raise ClaimError(f"create claim for extended resources {claim.metadata.namespace}/: {error}") from error
+        self._metrics.claim_created("success")
         if isinstance(answer, Broken):
             raise ClaimError(f"{answer.kind} {answer.key} cannot be read: {answer.why}")
         return answer
@@ -98,7 +139,7 @@ class ClaimMaker:
         status = ExtendedResourceClaimStatus(claim, mappings)
         try:
             await self._patiently(
-                lambda: settle(self._writer.set_extended_resource_status(pod, status)), ambiguous_is_no=True
+                lambda: settle(self._writer.set_extended_resource_status(pod, status)), repeats_lost=True
             )
         except ApiError as error:
             raise ClaimError(f"update pod {pod.key} ExtendedResourceClaimStatus: {error}") from error
@@ -109,28 +150,29 @@ class ClaimMaker:
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
-    async def _patiently(self, write: Callable[[], Awaitable[_T]], *, ambiguous_is_no: bool = False) -> _T:
-        """Again while the server is busy, and after a lost answer if a second time does no harm."""
+    async def _patiently(self, write: Callable[[], Awaitable[_T]], *, repeats_lost: bool = False) -> _T:
+        """Again while the server is busy, and after a lost answer where a second time does no harm."""
         pause_s = _PAUSE_S
         for left in reversed(range(_TRIES)):
             try:
                 return await write()
             except (Unavailable, Ambiguous) as error:
-                if not left or (isinstance(error, Ambiguous) and not ambiguous_is_no):
+                if not left or (isinstance(error, Ambiguous) and not repeats_lost):
                     raise
                 told_s = error.retry_after_s if isinstance(error, TooManyRequests) else None
             await self._clock.sleep(max(pause_s, told_s or 0.0))
             pause_s *= 2
         raise AssertionError("unreachable")
 
-    async def _find(self, pod: Pod) -> ResourceClaim | None:
-        """What the watch shows of a claim whose maker did not hear of it."""
+    async def _find(self, pod: Pod, claim: ResourceClaim, lost: Ambiguous) -> ResourceClaim:
+        """The claim whose maker did not hear of it, as the watch shows it. Raises `lost` if it does not turn up."""
         until = self._clock.now() + _FOUND_WITHIN_S
-        while True:
+        while self._clock.now() < until:
             found = self._devices.claims.made_for(pod)
-            if found is not None or self._clock.now() >= until:
+            if found is not None and found.spec.devices.requests == claim.spec.devices.requests:
                 return found
             await self._clock.sleep(_LOOK_EVERY_S)
+        raise lost
 
     def _assume(self, claim: ResourceClaim) -> bool:
         try:

@@ -37,7 +37,9 @@ from scheduler.plugins.dra.claims import Unresolved, claims_of
 from scheduler.plugins.dra.conditions import ConditionWaiter, is_worn_out
 from scheduler.plugins.dra.demand import Demands
 from scheduler.plugins.dra.errands import Errands
+from scheduler.plugins.dra.extended import ExtendedResources, is_in_memory
 from scheduler.plugins.dra.hints import Hints
+from scheduler.plugins.dra.making import ClaimMaker
 from scheduler.plugins.dra.packing import packing
 from scheduler.plugins.dra.requests import request_problem
 from scheduler.plugins.dra.search import AllocationError
@@ -82,6 +84,15 @@ class DynamicResources:
             stamps=self._heeds_conditions,
             looks_twice=ours.device_double_check == "on",
         )
+        self._extended = ExtendedResources(self._nodes, self._devices, self._demands, gates=gates, chance=handle.chance)
+        self._maker = ClaimMaker(
+            self._devices,
+            handle.writer,
+            self._writer,
+            clock=handle.clock,
+            metrics=handle.device_metrics,
+            must_be_seen=ours.device_double_check == "on",
+        )
         self._waiter = ConditionWaiter(
             self._devices,
             clock=handle.clock,
@@ -124,22 +135,26 @@ class DynamicResources:
             return SKIP
         known = DeviceState()
         state.set(STATE, known)
-        if not pod.pod.spec.resource_claims:
+        served = self._extended.served(pod)
+        if not pod.pod.spec.resource_claims and not served:
             state.skip_score.add(self.name)
             return SKIP
         try:
             claims = claims_of(pod.pod, self._devices.claims.need)
         except Unresolved as error:
             return _unresolvable(str(error))
-        if not claims:
+        if not claims and not served:
             return SKIP
         no = self._look_at(known, claims)
         if no is not None:
             return no
-        to_allocate = tuple(claim for claim in claims if not claim.is_allocated)
-        demand = self._demands.of(to_allocate) if to_allocate else None
-        known.variants = (Variant(nodes, to_allocate, demand),)
-        known.claims = claims
+        if served:
+            self._extended.lay_out(known, pod, served, claims=claims, nodes=nodes)
+        else:
+            to_allocate = tuple(claim for claim in claims if not claim.is_allocated)
+            demand = self._demands.of(to_allocate) if to_allocate else None
+            known.variants = (Variant(nodes, to_allocate, demand),)
+            known.claims = claims
         if not has_alternatives(claims):
             state.skip_score.add(self.name)
         return None
@@ -175,6 +190,10 @@ class DynamicResources:
         known = state.get(STATE)
         groups: Groups = {}
         left = nodes
+        for no, out in known.unfit.items():
+            if out & nodes:
+                groups[no] = out & nodes
+                left &= ~out
         for variant in known.variants:
             here = nodes & variant.nodes
             if variant.demand is None or not here:
@@ -273,6 +292,9 @@ class DynamicResources:
             ):
                 self._errands.run(partial(self._writer.deallocate, claim), f"deallocate claim {claim.key}")
                 return Rejection(self.name, Code.UNSCHEDULABLE, ("deallocation of ResourceClaim completed",))
+        if known.stale is not None:
+            self._errands.run(partial(self._maker.remove, known.stale), f"delete claim {known.stale.key}")
+            return Rejection(self.name, Code.UNSCHEDULABLE, ("deletion of ResourceClaim completed",))
         return Rejection(self.name, Code.UNSCHEDULABLE, ("still not schedulable",))
 
     # -- acting --------------------------------------------------------------------------------------------------------
@@ -297,7 +319,7 @@ class DynamicResources:
             return Rejection(self.name, Code.ERROR, (named(str(error), variant.names),))
         if isinstance(found, Verdict):
             return self._refusal(found, variant) or _unresolvable(CANNOT_ALLOCATE)
-        known.special = variant.special
+        known.special, known.mappings = variant.special, variant.mappings
         for claim, allocation in zip(variant.claims, found):
             status = msgspec.structs.replace(claim.status, allocation=allocation)
             metadata = claim.metadata
@@ -318,6 +340,7 @@ class DynamicResources:
         if known is None:
             return
         self._land(known)
+        self._maker.unmake(pod.pod, known, self._errands)
         for claim in known.claims:
             latest = self._devices.claims.get(claim.key)
             if latest is None or latest.uid != claim.uid or not latest.is_allocated:
@@ -345,15 +368,21 @@ class DynamicResources:
         try:
             written = []
             for claim in known.claims:
+                if is_in_memory(claim):
+                    continue
                 if claim.is_reserved_for(pod.uid):
                     written.append(claim)
                     continue
                 written.append(await self._writer.bind(pod.pod, claim, known.allocations.get(claim.uid)))
+            if known.special is not None:
+                written.append(await self._maker.write(pod.pod, known))
             known.claims = tuple(written)
             self._land(known)
             for claim in written:
                 if claim.uid in known.allocations:
                     await self._writer.confirm(claim)
+            if known.special is not None:
+                await self._maker.tell(pod.pod, written[-1].metadata.name, known.mappings)
             if self._heeds_conditions:
                 await self._waiter.wait(written, self._profile, begins=lambda: self._say_that_we_wait(pod, node_name))
         except (ClaimError, ApiError) as error:

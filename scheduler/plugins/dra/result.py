@@ -102,9 +102,9 @@ def node_selector(devices: Sequence[Published], node_name: str) -> NodeSelector 
             here = NodeSelectorRequirement(NODE_NAME_FIELD, "In", (node_name,))
             return NodeSelector((NodeSelectorTerm(match_fields=(here,)),))
         selector = each.device.node_selector if own else spec.node_selector
-        if selector is None:
+        if selector is None or not selector.node_selector_terms:
             continue
-        if len(selector.node_selector_terms) != 1:
+        if len(selector.node_selector_terms) > 1:
             terms = len(selector.node_selector_terms)
             raise ValueError(f"unsupported ResourceSlice.NodeSelector with {terms} terms")
         fields.update(dict.fromkeys(selector.node_selector_terms[0].match_fields))

@@ -2,8 +2,9 @@
 
 What is found is what trying everything in order would find. What cannot lead anywhere is not tried: too few devices left
 for what is still asked, values that too few devices share, a device that differs in nothing from one that has failed in
-the same place, a state that has failed before. None of that is done while some candidate has a selector that fails,
-because whether the search comes to that device decides whether the pod fails.
+the same place, a state that has failed before. Nothing is cut off that has an error in it, because whether the search
+comes to that error decides whether the pod fails: a selector that cannot be evaluated, a constraint that forbids one of
+"all" devices.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from scheduler.plugins.dra.demand import Ask, Demand, too_many
 from scheduler.plugins.dra.seats import Seats
 
 _LOOK_EVERY: Final = 64
+_NO_RISK: Final = (-1, -1)
 
 
 class AllocationError(Exception):
@@ -112,14 +114,13 @@ class Search:
         self._stack: list[_Choice] = []
         self._failed_claim = 0
         self._hopeless: dict[object, _Outcome] = {}
-        self._bounds: Bounds | None = None
+        self._bounds = Bounds(demand, seats)
+        self._risk = _NO_RISK
 
     def run(self) -> list[Picked] | None:
         """In order of claims, requests and choice; None if the claims do not fit. Raises AllocationError, FailedOnNode."""
         self._check()
-        has_faults = any(self._seats.selectable(ask).faults for _, _, ask in self._demand.asks)
-        if not has_faults:
-            self._bounds = Bounds(self._demand, self._seats)
+        self._find_risk()
         if self._search():
             return self._picked
         if self._seats.has_invalid:
@@ -171,6 +172,23 @@ class Search:
             raise AllocationError(f"class {ask.spec.device_class_name}: selector #{fault.at}: {fault.text}")
         raise AllocationError(f"claim {self._names[c]}: selector #{fault.at}: {fault.text}")
 
+    def _find_risk(self) -> None:
+        """The last request at which an error may be waiting: up to there nothing is cut off."""
+        most = [0] * len(self._demand.claims)
+        for c, claim in enumerate(self._demand.claims):
+            for r, request in enumerate(claim.requests):
+                if any(self._may_raise(c, ask) for ask in request.asks):
+                    self._risk = (c, r)
+                most[c] += max(len(self._lists[id(ask)]) if ask.is_all else ask.spec.count for ask in request.asks)
+        if self._risk != _NO_RISK and max(most, default=0) > RESULTS_MAX:
+            self._risk = (len(most), 0)  # "too many" must not be taken for an ordinary failure either
+
+    def _may_raise(self, c: int, ask: Ask) -> bool:
+        if ask.is_all:
+            return any(each.concerns(ask.request, ask.full_name) for each in self._demand.claims[c].constraints)
+        faults, used = self._seats.selectable(ask).faults, self._seats.used
+        return any(ask.is_admin or not used >> number & 1 for number in faults)
+
     # -- the search ----------------------------------------------------------------------------------------------------
 
     def _search(self) -> bool:
@@ -220,9 +238,9 @@ class Search:
     def _choice(self, position: _Position, ask: Ask, needed: int) -> _Choice | _Outcome:
         c, start = position.claim, position.start
         order = self._order_of(c, ask)
-        if self._bounds is None:
-            return _Choice(position, order, ask, needed, at=start)
-        if not self._bounds.may_succeed(position, order, self._used_by_all(), self._known[c]):
+        if (c, position.request) > self._risk and not self._bounds.may_succeed(
+            position, order, self._used_by_all(), self._known[c]
+        ):
             return _Outcome.FAIL
         placed = tuple(self._allocating) if self._demand.has_admin else self._placed
         state = (position, placed, self._known[c], self._counts[c], self._taken_parts())
@@ -234,7 +252,7 @@ class Search:
     def _order_of(self, c: int, ask: Ask) -> Sequence[int]:
         key = (c, id(ask))
         if key not in self._orders:
-            if self._order is not None and self._bounds is not None:
+            if self._order is not None and self._risk == _NO_RISK:
                 self._orders[key] = self._order(c, ask)
             else:
                 mask = self._seats.selectable(ask).mask
@@ -292,9 +310,7 @@ class Search:
                 if position is not None:
                     return position
                 failure = _Outcome.TOO_MANY if choice.all_too_many else _Outcome.FAIL
-            elif choice.must:
-                failure = _Outcome.FAIL
-            elif failure is not _Outcome.TOO_MANY:
+            elif failure is not _Outcome.TOO_MANY and not choice.must:
                 position = self._try(choice)
                 if position is not None:
                     return position
@@ -314,13 +330,13 @@ class Search:
         assert ask is not None
         c = choice.position.claim
         shared = bool(seats.shared >> number & 1)
-        if not self._is_free(ask, c, number, shared=shared, must=choice.must):
+        if not self._is_free(ask, c, number):
             return None
         if number in seats.selectable(ask).faults:
             self._raise_fault(c, ask, number)
         taking = self._taking.get(number, {})
-        if self._bounds is not None and not choice.must:
-            parts = (tuple(sorted(seats.consumed(number).items())), tuple(sorted(taking.items()))) if shared else ()
+        if not choice.must:
+            parts = tuple(sorted(taking.items())) if number in self._taking else None
             twin = (self._bounds.twin(number), self._placed >> number & 1, parts)
             if twin in choice.tried:
                 return None
@@ -339,11 +355,9 @@ class Search:
             return None
         return self._book(choice, number, known, shared=shared, draws=draws)
 
-    def _is_free(self, ask: Ask, c: int, number: int, *, shared: bool, must: bool) -> bool:
+    def _is_free(self, ask: Ask, c: int, number: int) -> bool:
         if ask.is_admin:
             return not self._allocating[c] >> number & 1
-        if must and shared:
-            return True
         return not self._used_by_all() >> number & 1
 
     def _has_counters_for(self, number: int) -> bool:

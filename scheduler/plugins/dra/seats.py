@@ -121,16 +121,16 @@ class Seats:
         assert ask.selectors is not None
         verdicts: dict[DeviceKind, bool | Fault] = {}
         for number, each in enumerate(self.devices):
-            if (not self.rules.binding and each.device.binding_conditions) or not usable(each, self.slot):
+            if not self.rules.binding and each.device.binding_conditions:
                 continue
             verdict = verdicts.get(each.kind)
             if verdict is None:
                 verdict = verdicts[each.kind] = ask.selectors.of(each.kind)
-            if verdict is False:
-                continue
-            out.mask |= 1 << number
             if isinstance(verdict, Fault):
                 out.faults[number] = verdict
+            elif not verdict or not usable(each, self.slot):
+                continue
+            out.mask |= 1 << number
         return out
 
     def is_tolerated(self, ask: Ask, number: int) -> bool:

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from scheduler.core.nodeset import NodeSet
+from scheduler.core.pod import ContainerExtendedResourceRequest
 from scheduler.core.resourceclaims import AllocationResult, ResourceClaim
+from scheduler.core.verdicts import Groups
 from scheduler.framework.state import StateKey
 from scheduler.plugins.dra.demand import Demand
 
@@ -23,6 +25,8 @@ class Variant(NamedTuple):
     claims: tuple[ResourceClaim, ...]
     demand: Demand | None
     special: ResourceClaim | None = None
+    mappings: tuple[ContainerExtendedResourceRequest, ...] = ()
+    """What its containers get of that claim."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -36,6 +40,8 @@ class DeviceState:
 
     claims: tuple[ResourceClaim, ...] = ()
     variants: tuple[Variant, ...] = ()
+    unfit: Groups = field(default_factory=dict)
+    """Nodes that are out for their extended resources, before any device is looked at."""
     usable_on: dict[int, NodeSet] = field(default_factory=dict)
     """Number of an allocated claim → where its devices can be used."""
     worn_out: tuple[int, ...] = ()
@@ -46,7 +52,13 @@ class DeviceState:
     allocations: dict[str, AllocationResult] = field(default_factory=dict)
     """Claim uid → what Reserve has decided on."""
     special: ResourceClaim | None = None
-    """The claim for extended resources, on the node that was reserved."""
+    """The claim for extended resources, on the node that was reserved; None if that one needs none."""
+    mappings: tuple[ContainerExtendedResourceRequest, ...] = ()
+    """What the containers get of that claim."""
+    stale: ResourceClaim | None = None
+    """A claim for extended resources that an attempt before this one has left."""
+    made: ResourceClaim | None = None
+    """What this attempt has made in the cluster, and has to remove if the pod does not get there."""
     signalled: tuple[str, ...] = ()
     """Uids under which claims are in flight for this attempt."""
 

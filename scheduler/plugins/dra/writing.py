@@ -63,12 +63,14 @@ class ClaimWriter:
         self._looks_twice = looks_twice
         self._room = asyncio.Semaphore(_WRITES_IN_FLIGHT)
 
-    async def bind(self, pod: Pod, claim: ResourceClaim, allocation: AllocationResult | None) -> ResourceClaim:
+    async def bind(
+        self, pod: Pod, claim: ResourceClaim, allocation: AllocationResult | None, *, is_new: bool = False
+    ) -> ResourceClaim:
         """Give the claim its devices, if any were decided on, and the pod its place among the users.
 
-        Answers the claim as it is written. Raises ClaimError, ApiError. May be cancelled between two writes.
+        `is_new`: it was just made, and the cache may not know it yet. Answers the claim as it is written. Raises ClaimError, ApiError. May be cancelled between two writes.
         """
-        current, tries, pause_s = self._newest(claim), 0, _PAUSE_S
+        current, tries, pause_s = self._newest(claim, is_new=is_new), 0, _PAUSE_S
         while True:
             await asyncio.sleep(0)
             try:
@@ -180,8 +182,10 @@ class ClaimWriter:
 
     # -- what a claim must be like -------------------------------------------------------------------------------------
 
-    def _newest(self, claim: ResourceClaim) -> ResourceClaim:
+    def _newest(self, claim: ResourceClaim, *, is_new: bool) -> ResourceClaim:
         known = self._devices.claims.get(claim.key)
+        if known is None and is_new:
+            return claim
         if known is None or known.uid != claim.uid:
             raise ClaimError(f"claim {claim.key} got deleted in the meantime")
         return known

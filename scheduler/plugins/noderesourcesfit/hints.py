@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
-from scheduler.core.events import Action, ClusterEvent, Resource
+from scheduler.cache.extendedresources import ServedResources
+from scheduler.core.events import UPDATE, Action, ClusterEvent, Resource
 from scheduler.core.node import Node
 from scheduler.core.podinfo import CPU, MEMORY, PodInfo, Requests, allocatable
+from scheduler.core.resourceclaims import IMPLICIT_EXTENDED_RESOURCE, DeviceClass
 from scheduler.core.resources import NATIVE
 from scheduler.framework.hints import EventHint, Hint, Topics
 from scheduler.framework.shapes import by_requests, everyone, queue_itself
@@ -21,6 +23,7 @@ _POD_GONE: Final = ClusterEvent(Resource.POD, Action.DELETE)
 _NEIGHBOUR_SHRANK: Final = ClusterEvent(Resource.ASSIGNED_POD, Action.UPDATE_POD_SCALE_DOWN)
 _POD_ITSELF_SHRANK: Final = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_SCALE_DOWN)
 _NODE: Final = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_ALLOCATABLE)
+_CLASS: Final = ClusterEvent(Resource.DEVICE_CLASS, Action.ADD | UPDATE)
 _PODS: Final = "pods"
 _CAME: Final = "a node came"
 _BYTES_PER_MILLI_CPU: Final = 4 * 1024**2
@@ -33,37 +36,50 @@ Size: TypeAlias = tuple[str, int]
 class Hints:
     """The hints of one profile."""
 
-    def __init__(self, ignored: Ignored) -> None:
+    def __init__(self, ignored: Ignored, served: ServedResources) -> None:
         self._ignored = ignored
+        self._served = served
         self._seen: tuple[tuple[Node, Requests], ...] = ()
 
     def events(self) -> Sequence[EventHint]:
-        """Room appeared: a pod went or shrank, a node came or grew; or the pod itself asks for less."""
+        """Room appeared: a pod went or shrank, a node came or grew; or the pod itself asks for less.
+
+        Or a class serves from now on what no node has.
+        """
+        classes = (EventHint(_CLASS, _after_class, by_requests),) if self._served.is_on else ()
         return (
             EventHint(_POD_GONE, _after_pod_gone, everyone),
             EventHint(_NEIGHBOUR_SHRANK, _after_neighbour_shrank, by_requests, Topics(_wanted, _given_back)),
             EventHint(_POD_ITSELF_SHRANK, queue_itself),
             EventHint(_NODE, self._after_node, by_requests, Topics(self._waits_for, self._offers)),
+            *classes,
         )
 
     def _after_node(self, pod: PodInfo, old: Node | None, new: Node | None) -> Hint:
         if new is None:
             return Hint.SKIP
-        wanted = checked(pod.requests, self._ignored)
+        wanted, served = checked(pod.requests, self._ignored), self._served.among(pod.requests)
         now = self._amounts(new)
+        by_devices = [name for name in served if not now.get(name, 0)]
+        wanted = tuple(each for each in wanted if each[0] not in by_devices)
         if now.get(_PODS, 0) < 1 or any(amount > now.get(name, 0) for name, amount in wanted):
             return Hint.SKIP
-        if old is None:
+        if old is None or by_devices:
             return Hint.QUEUE
         before = self._amounts(old)
         grew = any(now.get(name, 0) > before.get(name, 0) for name in (_PODS, *(name for name, _ in wanted)))
         return Hint.QUEUE if grew else Hint.SKIP
 
-    def _waits_for(self, pod: PodInfo) -> Iterator[Hashable]:
-        """A node that comes, or grows in something wanted, and is large enough in what the pod asks most of."""
+    def _waits_for(self, pod: PodInfo) -> Iterator[Hashable] | None:
+        """A node that comes, or grows in something wanted, and is large enough in what the pod asks most of.
+
+        Anything that becomes of a node may help where devices stand in for what it has not.
+        """
+        if self._served.among(pod.requests):
+            return None
         wanted = checked(pod.requests, self._ignored)
         size = _size(wanted)
-        yield from ((name, size) for name in (_CAME, _PODS, *(name for name, _ in wanted)))
+        return ((name, size) for name in (_CAME, _PODS, *(name for name, _ in wanted)))
 
     def _offers(self, old: Node | None, new: Node | None) -> Iterator[Hashable]:
         """What grew, for each size that the node has room for."""
@@ -86,6 +102,20 @@ class Hints:
 def _after_pod_gone(_pod: PodInfo, old: PodInfo | None, _new: PodInfo | None) -> Hint:
     held_a_place = old is not None and (old.node_name or old.pod.status.nominated_node_name)
     return Hint.QUEUE if held_a_place else Hint.SKIP
+
+
+def _after_class(pod: PodInfo, old: DeviceClass | None, new: DeviceClass | None) -> Hint:
+    """The class serves a resource that the pod asks for, and did not before."""
+    if new is None:
+        return Hint.SKIP
+    now = _serves(new) - (_serves(old) if old is not None else set())
+    return Hint.QUEUE if any(pod.requests.get(name, 0) > 0 for name in now) else Hint.SKIP
+
+
+def _serves(device_class: DeviceClass) -> set[str]:
+    own = device_class.spec.extended_resource_name
+    implicit = IMPLICIT_EXTENDED_RESOURCE + device_class.metadata.name
+    return {implicit, own} if own else {implicit}
 
 
 def _after_neighbour_shrank(pod: PodInfo, old: PodInfo | None, new: PodInfo | None) -> Hint:

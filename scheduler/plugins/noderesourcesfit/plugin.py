@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Final
 
+import numpy as np
+
+from scheduler.cache.extendedresources import ServedResources
 from scheduler.config.args import NodeResourcesFitArgs
 from scheduler.core import nodeset
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.core.podinfo import CPU, MEMORY, PodInfo
 from scheduler.core.verdicts import Groups
+from scheduler.framework.devicescoring import ScoredDevices
 from scheduler.framework.hints import EventHint
 from scheduler.framework.memo import BySlots, ScoreColumn
 from scheduler.framework.points import Scores
@@ -36,6 +40,8 @@ class NodeResourcesFit:
         self._strategy = Strategy(args.scoring_strategy)
         self._others = [name for name, _ in self._strategy.resources if name not in {CPU, MEMORY}]
         self._nodes = handle.cluster.nodes
+        self._served = ServedResources(handle.cluster.devices.classes, handle.feature_gates)
+        self._scored_devices = ScoredDevices(handle, self._others)
         self._shortages: BySlots[Shortage] = BySlots(self._nodes)
         self._columns: BySlots[ScoreColumn] = BySlots(self._nodes)
 
@@ -46,20 +52,27 @@ class NodeResourcesFit:
         """
         if nodes.bit_count() <= _FEW:
             return self._one_by_one(pod, nodes)
-        shape = tuple(pod.requests.items())
-        kept = self._shortages.get(shape, lambda: Shortage(self._nodes, checked(pod.requests, self._ignored)))
+        served = self._served.among(pod.requests)
+        shape: Hashable = tuple(pod.requests.items())
+        if served:
+            shape = shape, served
+        kept = self._shortages.get(shape, lambda: Shortage(self._nodes, checked(pod.requests, self._ignored), served))
         return kept.among(nodes)
 
     def tally(self, state: CycleState, pod: PodInfo, slot: int) -> Tally:
         """Room on this node."""
-        return Room(self._nodes, checked(pod.requests, self._ignored), slot)
+        return Room(self._nodes, checked(pod.requests, self._ignored), slot, self._served.among(pod.requests))
 
     def tally_shape(self, pod: PodInfo) -> Hashable:
-        """The requested amounts."""
-        return tuple(pod.requests.items())
+        """The requested amounts, and which of them devices may stand in for."""
+        served, amounts = self._served.among(pod.requests), tuple(pod.requests.items())
+        return (amounts, served) if served else amounts
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Scores:
         """0..100 by the configured strategy; good until the next call for a pod with the same requests."""
+        devices = self._scored_devices.among(pod)
+        if devices:
+            return self._with_devices(pod, devices)
         requests = pod.requests
         others = [requests.get(name, 0) for name in self._others]
         shape = (pod.non_zero_milli_cpu, pod.non_zero_memory_bytes, *others)
@@ -67,17 +80,25 @@ class NodeResourcesFit:
 
     def events_to_register(self) -> Sequence[EventHint]:
         """Room appeared: a pod went or shrank, a node came or grew; or the pod itself asks for less."""
-        return Hints(self._ignored).events()
+        return Hints(self._ignored, self._served).events()
 
     def _one_by_one(self, pod: PodInfo, nodes: NodeSet) -> Groups:
-        wanted = checked(pod.requests, self._ignored)
+        wanted, served = checked(pod.requests, self._ignored), self._served.among(pod.requests)
         groups: Groups = {}
         for slot in nodeset.each(nodes):
-            value = number(self._nodes, wanted, slot)
+            value = number(self._nodes, wanted, slot, served)
             if value:
                 no = rejection(value, wanted)
                 groups[no] = groups.get(no, EMPTY) | 1 << slot
         return groups
+
+    def _with_devices(self, pod: PodInfo, served: frozenset[str]) -> Scores:
+        """Worked out anew: nodes do not tell when devices are taken."""
+        wanted = self._scored_devices.counted(demands(pod, self._strategy.resources, non_zero=True), served)
+        column: Scores = np.zeros(self._nodes.capacity, dtype=np.int64)
+        top = self._nodes.present.bit_length()
+        column[:top] = self._strategy.many(self._nodes, wanted, slice(top))
+        return column
 
     def _column(self, pod: PodInfo) -> ScoreColumn:
         nodes, strategy = self._nodes, self._strategy

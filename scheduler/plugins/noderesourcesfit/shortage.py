@@ -2,6 +2,9 @@
 
 A node's verdict is a small number: bit 0 "too many pods", bit i+1 "the i-th resource is short", the bit above all
 "no eviction can help". Whole columns give all numbers at once; nodes of equal number share one `Rejection`.
+
+What a device class serves (`served`) is not compared on nodes that have nothing of it themselves: whether there are devices
+is for others to say (docs/spec/dra.md §3.12).
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from scheduler.cache.extendedresources import NONE_SERVED
 from scheduler.cache.nodes import Nodes
 from scheduler.core import nodeset
 from scheduler.core.nodeset import EMPTY, NodeSet
@@ -52,11 +56,12 @@ def checked(requests: Requests, ignored: Ignored) -> tuple[tuple[str, int], ...]
 class Shortage:
     """Refusals of all slots for one request; kept fresh slot by slot."""
 
-    __slots__ = ("_final", "_nodes", "_rejections", "_wanted", "groups", "out")
+    __slots__ = ("_final", "_nodes", "_rejections", "_served", "_wanted", "groups", "out")
 
-    def __init__(self, nodes: Nodes, wanted: tuple[tuple[str, int], ...]) -> None:
+    def __init__(self, nodes: Nodes, wanted: tuple[tuple[str, int], ...], served: frozenset[str] = NONE_SERVED) -> None:
         self._nodes = nodes
         self._wanted = wanted
+        self._served = served
         self._final = 1 << (len(wanted) + 1)
         self._rejections: dict[int, Rejection] = {}
         self.groups: Groups = {}
@@ -75,7 +80,7 @@ class Shortage:
         if len(slots) <= FEW:
             self._forget(nodeset.of(slots))
             for slot in slots:
-                self._add(number(self._nodes, self._wanted, slot), 1 << slot)
+                self._add(number(self._nodes, self._wanted, slot, self._served), 1 << slot)
         else:
             index = np.fromiter(slots, dtype=np.intp, count=len(slots))
             self._forget(self._set(index, slice(None)))
@@ -116,12 +121,17 @@ class Shortage:
         hopeless = np.zeros(numbers.shape, dtype=np.bool_)
         for at, (resource, amount) in enumerate(self._wanted):
             row = nodes.resources().get(resource)
+            may_be_devices = resource in self._served
             if row is None:
+                if may_be_devices:
+                    continue
                 numbers |= 1 << (at + 1)
                 hopeless[:] = True
                 continue
             whole = nodes.allocatable[row][index]
             short = whole - nodes.requested[row][index] < amount
+            if may_be_devices:
+                short &= whole > 0
             if short.any():
                 numbers |= short.astype(np.int64) << (at + 1)
                 hopeless |= short & (whole < amount)
@@ -140,8 +150,12 @@ class Room:
 
     __slots__ = ("_left", "_no", "_places", "_value", "_wanted", "_whole")
 
-    def __init__(self, nodes: Nodes, wanted: tuple[tuple[str, int], ...], slot: int) -> None:
+    def __init__(
+        self, nodes: Nodes, wanted: tuple[tuple[str, int], ...], slot: int, served: frozenset[str] = NONE_SERVED
+    ) -> None:
         rows = nodes.resources()
+        if served:
+            wanted = tuple(each for each in wanted if each[0] not in served or _whole(nodes, each[0], slot))
         self._wanted = wanted
         self._places = nodes.allowed_pods.item(slot) - nodes.pod_count.item(slot)
         self._whole = [
@@ -179,13 +193,20 @@ class Room:
         return self._no
 
 
-def number(nodes: Nodes, wanted: tuple[tuple[str, int], ...], slot: int) -> int:
+def _whole(nodes: Nodes, resource: str, slot: int) -> int:
+    row = nodes.resources().get(resource)
+    return 0 if row is None else nodes.allocatable.item(row, slot)
+
+
+def number(nodes: Nodes, wanted: tuple[tuple[str, int], ...], slot: int, served: frozenset[str] = NONE_SERVED) -> int:
     """One node's verdict as a number; 0 means that the pod fits."""
     value = int(nodes.pod_count.item(slot) >= nodes.allowed_pods.item(slot))
     rows = nodes.resources()
     for at, (resource, amount) in enumerate(wanted):
         row = rows.get(resource)
         whole = nodes.allocatable.item(row, slot) if row is not None else 0
+        if not whole and resource in served:
+            continue
         if row is None or amount > whole - nodes.requested.item(row, slot):
             value |= 1 << (at + 1)
             if amount > whole:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from scheduler.testing.apiserver.jsonpatch import operations
 from scheduler.testing.apiserver.status import bad_request
 
 MERGE: Final = "application/merge-patch+json"
@@ -36,6 +37,14 @@ _MERGE_KEYS: Final = {
 _SETS: Final = frozenset({"finalizers"})
 _DELETE_FROM: Final = "$deleteFromPrimitiveList/"
 _ORDER: Final = "$setElementOrder/"
+
+
+def applied(original: dict[str, Any], patch: dict[str, Any] | list[Any], *, is_strategic: bool) -> dict[str, Any]:
+    """The object as it is then. A list is a JSON patch. Raises `Refused`."""
+    if isinstance(patch, list):
+        return operations(original, patch)
+    result: dict[str, Any] = strategic(original, patch) if is_strategic else merge(original, patch)
+    return result
 
 
 def merge(original: Any, patch: Any) -> Any:

@@ -12,7 +12,7 @@ import uuid
 from typing import Any, Final, Self
 
 from scheduler.core.clock import Clock
-from scheduler.testing.apiserver import faces, jsonpatch, patches, pods, volumes
+from scheduler.testing.apiserver import faces, patches, pods, volumes
 from scheduler.testing.apiserver.budgets import with_selector_replaced
 from scheduler.testing.apiserver.callers import Caller
 from scheduler.testing.apiserver.defaults import SYSTEM_PRIORITIES, Defaults, with_condition_times
@@ -194,14 +194,13 @@ class Registry:
     ) -> Entry:
         """PATCH; a list is a JSON patch. Raises 400, 404, 409 (resourceVersion), 422 (uid and other fixed fields)."""
         entry = self.entry(resource, namespace, name)
-        apply = patches.strategic if strategic else patches.merge
-        if isinstance(patch, list):
-            apply = jsonpatch.operations
-        elif strategic and resource.name == "poddisruptionbudgets":
+        if strategic and isinstance(patch, dict) and resource.name == "poddisruptionbudgets":
             patch = with_selector_replaced(patch)
         if resource.group == DEVICES:
             patch = with_sorted_keys(patch)
-        patched = faces.stored(resource, apply(faces.shown(resource, entry.obj), patch))
+        patched = faces.stored(
+            resource, patches.applied(faces.shown(resource, entry.obj), patch, is_strategic=strategic)
+        )
         patched |= {key: entry.obj[key] for key in ("kind", "apiVersion")}
         if patched["metadata"].get("name") != name:
             given = patched["metadata"].get("name")

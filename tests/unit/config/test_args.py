@@ -162,6 +162,9 @@ def test_empty_arguments_are_the_defaults(kind: type[KnownArgs]) -> None:
                 "countAttachedTwice": True,
                 "zoneEphemeral": "none",
                 "preBindLiveCheck": "none",
+                "deviceScoring": "firstFit",
+                "devicePreemption": "none",
+                "deviceDoubleCheck": "none",
             },
             KubestowArgs(
                 storage_capacity_reservation="none",

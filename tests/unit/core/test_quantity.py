@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given, strategies as st
 
-from scheduler.core.quantity import parse
+from scheduler.core.quantity import Quantity, from_nano, of_int, parse, text as spelled
 
 MAX = 2**63 - 1
 
@@ -109,3 +110,40 @@ def test_equal_amounts_are_equal() -> None:
     assert parse("1Gi") == parse("1024Mi")
     assert hash(parse("1")) == hash(parse("1000m"))
     assert parse("1") != parse("1001m")
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        pytest.param("1073741824", "1Gi", id="a binary unit that divides"),
+        pytest.param("1.5Gi", "1536Mi", id="the largest that divides"),
+        pytest.param("1025", "1025", id="none divides"),
+        pytest.param("1000", "1k", id="a decimal unit"),
+        pytest.param("1024000", "1000Ki", id="both divide: binary"),
+        pytest.param("3e21", "3000E", id="the largest decimal unit"),
+        pytest.param("100m", "100m", id="a part"),
+        pytest.param("1.5", "1500m", id="one and a part"),
+        pytest.param("1u", "1u", id="micro"),
+        pytest.param("12345n", "12345n", id="nano"),
+        pytest.param("0", "0", id="none"),
+        pytest.param("-2Ki", "-2Ki", id="less than none"),
+        pytest.param("-0.5", "-500m", id="less than none by a part"),
+        pytest.param("8Ei", str(2**63 - 1), id="binary numbers end there"),
+        pytest.param(str(2**63), str(2**63), id="decimal ones do not"),
+    ],
+)
+def test_texts(given: str, wanted: str) -> None:
+    """A whole number of the largest unit that leaves nothing over."""
+    assert wanted == spelled(parse(given))
+
+
+@given(
+    st.one_of(
+        st.integers(-(2**80), 2**80).map(from_nano),
+        st.integers(-(10**24), 10**24).map(of_int),
+        st.builds(lambda n, k: of_int(n << 10 * k), st.integers(-(2**20), 2**20), st.integers(0, 4)),
+    )
+)
+def test_a_text_says_the_amount(quantity: Quantity) -> None:
+    """Exactly, and no unit larger would."""
+    assert quantity == parse(spelled(quantity))

@@ -50,6 +50,13 @@ def used() -> Metrics:
     metrics.volumes.write_conflict("PersistentVolume")
     metrics.volumes.bind_wait("mixed", 0.3)
     metrics.volumes.long_wait(30)
+    metrics.devices.conditions_allocation("kubestow", "gpu.example.com", "timeout")
+    metrics.devices.conditions_wait("kubestow", "gpu.example.com", "success", 0.15)
+    metrics.devices.claim_created("failure")
+    metrics.devices.claim_conflict()
+    metrics.devices.collision()
+    metrics.devices.searched(17)
+    metrics.devices.evaluated(is_known=True)
     metrics.bind_volumes(bytes_in_flight=lambda: {"fast": 2**30}, capacity_version=lambda: "v1beta1")
     metrics.bind_devices(kinds=lambda: {"ResourceClaim": 1, "DeviceTaintRule": 0})
     metrics.bind_gauges(
@@ -114,6 +121,17 @@ def samples(metrics: Metrics) -> dict[tuple[str, frozenset[tuple[str, str]]], fl
         ("preemption_goroutines_duration_seconds_sum", {"result": "error"}, 0.5),
         ("volume_scheduling_stage_error_total", {"operation": "bind"}, 1),
         ("volume_capacity_api_info", {"version": "v1beta1"}, 1),
+        ("resourceclaim_creates_total", {"status": "failure"}, 1),
+        (
+            "dra_bindingconditions_allocations_total",
+            {"profile": "kubestow", "driver": "gpu.example.com", "status": "timeout"},
+            1,
+        ),
+        (
+            "dra_bindingconditions_wait_duration_seconds_sum",
+            {"profile": "kubestow", "driver": "gpu.example.com", "status": "success"},
+            0.15,
+        ),
         ("pending_pods", {"queue": "active"}, 3),
         ("pending_pods", {"queue": "gated"}, 0),
         ("inflight_events", {"event": "NodeAdd"}, 2),
@@ -150,6 +168,13 @@ def test_upstream_names(name: str, labels: dict[str, str], value: float) -> None
         ("kubestow_volume_bind_long_waits_total", {"after": "30"}, 1),
         ("kubestow_volume_bytes_in_flight", {"storage_class": "fast"}, 2**30),
         ("kubestow_device_kind_served", {"kind": "DeviceTaintRule"}, 0),
+        ("kubestow_claim_write_conflicts_total", {}, 1),
+        ("kubestow_device_collisions_total", {}, 1),
+        ("kubestow_device_search_steps_sum", {}, 17),
+        ("kubestow_device_search_steps_bucket", {"le": "16.0"}, 0),
+        ("kubestow_device_search_steps_bucket", {"le": "64.0"}, 1),
+        ("kubestow_device_cel_evaluations_total", {"known": "true"}, 1),
+        ("kubestow_device_cel_evaluations_total", {"known": "false"}, 0),
     ],
 )
 def test_our_names(name: str, labels: dict[str, str], value: float) -> None:

@@ -90,6 +90,7 @@ class Maker:
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
+        self._is_plain = False
 
     def case(self) -> Case:
         """One more."""
@@ -98,11 +99,37 @@ class Maker:
             gates.discard(self._one(_GATES))
         if self._in(4):
             gates.add(LIST_TYPES)
-        self._partitionable = PARTITIONABLE in gates
         self._is_plain = self._in(4)
         world = World(NODES, self._slices(), self._classes(), frozenset(gates), holds)
         self._use(world)
         return Case(world, [self._claim(f"c{at}") for at in range(self._often(1, 1, 1, 2, 2, 3))])
+
+    def slice_named(self, name: str) -> ResourceSlice:
+        """One slice on its own: whether it makes a pool with others is left to chance."""
+        self._is_plain = self._in(2)
+        driver, home = self._often("a", "a", "b"), self._often("n1", "n2", "n3")
+        where = self._often(*["node"] * 5, "zone", "all", "devices", "nothing")
+        pool = home if where == "node" and not self._in(6) else "net"
+        placed: dict[str, Any] = {"node_name": home} if where == "node" else self._place(where, 0)
+        if where == "nothing":
+            placed = {}
+        counts = self._in(3)
+        if counts and self._in(3):
+            placed["shared_counters"] = (CounterSet(self._often("s", "s", "s2"), {"x": Counter(parse("4"))}),)
+        else:
+            devices = [self._device(f"d{at}", driver, counts=counts, own=where == "devices") for at in range(3)]
+            placed["devices"] = tuple(devices[self._often(0, 0, 1) : self._often(1, 2, 3)])
+        about = ResourcePool(pool, self._often(1, 1, 1, 2), self._often(1, 1, 1, 2))
+        return ResourceSlice(Metadata(name=name), ResourceSliceSpec(driver=driver, pool=about, **placed))
+
+    def claim_named(self, name: str) -> ResourceClaim:
+        """One claim."""
+        self._is_plain = self._in(2)
+        return self._claim(name)
+
+    def classes(self) -> dict[str, DeviceClass]:
+        """Those that claims may name."""
+        return self._classes()
 
     # -- chance --------------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-module kubestow.example/cel-oracle
+module kubestow.dev/tests/cel-oracle
 
 go 1.26.0
 

@@ -1,0 +1,417 @@
+"""What a scheduler writes to claims for devices: what the server takes, refuses, and keeps of it."""
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from scheduler.core.clock import SystemClock
+from scheduler.core.decode import from_manifest
+from scheduler.core.errors import Ambiguous, Conflict, Invalid, NotFound
+from scheduler.core.meta import Metadata
+from scheduler.core.pod import ContainerExtendedResourceRequest, ExtendedResourceClaimStatus, Pod
+from scheduler.core.resourceclaims import AllocationResult, ConsumerReference, ResourceClaim
+from scheduler.kube.throttle import Throttle
+from scheduler.kube.transport import HttpTransport, load_settings
+from scheduler.kube.wire import JSON_PATCH
+from scheduler.kube.writes import ApiWriter
+from tests.contract.claims import GROUP, STATUS, USER, a_claim, allocation, kept
+from tests.contract.conftest import Answer, Api, Object, pod, refusal, without
+from tests.contract.words import FINALIZER
+from tests.e2e.controlplane.harness import ControlPlane
+
+VERSIONS = ("v1", "v1beta2", "v1beta1")
+REFUSED = "the server rejected our request due to an error in our request"
+PARAMETERS: Object = {"kind": "X", "none": None, "list": [1, None, {"none": None}], "float": 1.0, "text": "é<\u0001"}
+SELECTOR: Object = {
+    "nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}]
+}
+UID = "01234567-89ab-cdef-0123-456789abcdef"
+FULL: Object = {
+    "devices": {
+        "results": [
+            {
+                "request": "a",
+                "driver": "d.x",
+                "pool": "p/q",
+                "device": "d1",
+                "adminAccess": False,
+                "tolerations": [{"key": "k", "operator": "Equal"}],
+                "bindingConditions": ["a"],
+                "bindingFailureConditions": ["b"],
+                "shareID": UID,
+                "consumedCapacity": {"m": "1Gi", "d.x/n": "100m", "o": "0"},
+            },
+            {"request": "f/s", "driver": "e.x", "pool": "p", "device": "d1"},
+        ],
+        "config": [
+            {"source": "FromClass", "requests": ["a"], "opaque": {"driver": "d.x", "parameters": PARAMETERS}},
+            {"source": "FromClaim", "opaque": {"driver": "d.x", "parameters": {}}},
+        ],
+    },
+    "nodeSelector": SELECTOR,
+    "allocationTimestamp": "2026-01-01T00:00:00Z",
+}
+FIRST = ConsumerReference(resource="pods", name="p", uid="u1")
+SECOND = ConsumerReference(resource="pods", name="q", uid="u2")
+PLAIN = from_manifest(AllocationResult, allocation())
+
+
+class LosingTransport(HttpTransport):
+    """Loses answers when told: the server has done what it was asked."""
+
+    loses = False
+
+    async def patch(self, path: str, body: bytes, **rest: Any) -> bytes:
+        return self._lost(await super().patch(path, body, **rest))
+
+    async def post(self, path: str, body: bytes, **rest: Any) -> bytes:
+        return self._lost(await super().post(path, body, **rest))
+
+    def _lost(self, answer: bytes) -> bytes:
+        if self.loses:
+            raise Ambiguous("connection lost")
+        return answer
+
+
+@pytest.fixture
+async def transport(api: Api, plane: ControlPlane | None) -> AsyncIterator[LosingTransport]:
+    settings = (
+        await load_settings(master=str(api.http._base_url))
+        if plane is None
+        else await load_settings(str(plane.kubeconfig))
+    )
+    transport = LosingTransport(settings)
+    yield transport
+    await transport.close()
+
+
+@pytest.fixture
+def writer(transport: LosingTransport) -> ApiWriter:
+    """The product's own, to the server under test."""
+    return ApiWriter(transport, Throttle(SystemClock(), qps=-1), SystemClock())
+
+
+def speaking(transport: LosingTransport, version: str) -> ApiWriter:
+    return ApiWriter(transport, Throttle(SystemClock(), qps=-1), SystemClock(), claims_version=lambda: version)
+
+
+async def seen(writer: ApiWriter, api: Api, name: str = "a") -> ResourceClaim:
+    found = await writer.read_resource_claim(api.ns, name)
+    assert isinstance(found, ResourceClaim)
+    return found
+
+
+async def allocated(writer: ApiWriter, api: Api) -> ResourceClaim:
+    """A claim with the finalizer, devices and one user."""
+    await a_claim(api)
+    protected = await writer.protect_claim(await seen(writer, api))
+    assert isinstance(protected, ResourceClaim)
+    written = await writer.allocate_claim(protected, PLAIN, FIRST)
+    assert isinstance(written, ResourceClaim)
+    return written
+
+
+# -- JSON patch -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_json_patch_keeps_null(api: Api) -> None:
+    """What a merge patch drops from parameters that are not the scheduler's."""
+    path = await a_claim(api)
+    ops = [{"op": "add", "path": "/status/allocation", "value": FULL}]
+    answer = await api("PATCH", f"{path}/status", ops, content=JSON_PATCH)
+    assert (answer.status, answer.body["status"]) == (200, {"allocation": FULL})
+    await kept(api, path, allocation=None)
+    merged = await kept(api, path, allocation=FULL)
+    if api.is_real:
+        (first, _) = merged["allocation"]["devices"]["config"]
+        assert "none" not in first["opaque"]["parameters"]
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        pytest.param({"op": "test", "path": "/metadata/name", "value": "b"}, id="what does not hold"),
+        pytest.param({"op": "add", "path": "/status/none/x", "value": 1}, id="nowhere to add"),
+        pytest.param({"op": "remove", "path": "/status/none"}, id="nothing to remove"),
+        pytest.param({"op": "zip", "path": "/status"}, id="no operation"),
+    ],
+)
+async def test_a_json_patch_that_cannot_be_carried_out(api: Api, op: Object) -> None:
+    """422, and nothing of it is."""
+    path = await a_claim(api)
+    ops = [{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}, op]
+    refusal(await api("PATCH", path, ops, content=JSON_PATCH), 422, "Invalid", REFUSED, {})
+    assert "labels" not in (await api("GET", path)).metadata
+
+
+async def test_a_json_patch_of_lists(api: Api) -> None:
+    """By index, and at the end."""
+    path = await a_claim(api)
+    ops = [
+        {"op": "add", "path": "/metadata/finalizers", "value": ["x.y/a"]},
+        {"op": "add", "path": "/metadata/finalizers/-", "value": "x.y/b"},
+        {"op": "remove", "path": "/metadata/finalizers/0"},
+        {"op": "add", "path": "/metadata/annotations", "value": {}},
+        {"op": "add", "path": "/metadata/annotations/x.y~1z", "value": "1"},
+    ]
+    answer = await api("PATCH", path, ops, content=JSON_PATCH)
+    assert (answer.status, answer.metadata["finalizers"]) == (200, ["x.y/b"])
+    assert answer.metadata["annotations"] == {"x.y/z": "1"}
+    for nonsense in ({"op": "add"}, b"none"):
+        refused = await api("PATCH", path, nonsense, content=JSON_PATCH)
+        assert (refused.status, refused.body["reason"]) == (400, "BadRequest")
+
+
+# -- the product's writes ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_the_product_allocates(api: Api, transport: LosingTransport, version: str) -> None:
+    """Protected, then devices and the first user at once, in every version; each answers the claim as it is then."""
+    path = await a_claim(api)
+    writer = speaking(transport, version)
+    await api.merge(path, {"metadata": {"finalizers": ["x.y/z"], "labels": {"a": "b"}}})
+    protected = await writer.protect_claim(await seen(writer, api))
+    assert isinstance(protected, ResourceClaim)
+    assert protected == await seen(writer, api)
+    assert set(protected.metadata.finalizers) == {"x.y/z", FINALIZER}
+    written = await writer.allocate_claim(protected, from_manifest_whole(FULL), FIRST)
+    assert written == await seen(writer, api)
+    stored = await api("GET", path)
+    assert stored.body["status"] == {"allocation": FULL, "reservedFor": [USER]}
+    assert (set(stored.metadata["finalizers"]), stored.metadata["labels"]) == ({"x.y/z", FINALIZER}, {"a": "b"})
+    if api.is_real:  # ours keeps no books of claims
+        assert "kubestow" in {entry["manager"] for entry in stored.metadata["managedFields"]}
+
+
+def from_manifest_whole(manifest: Object) -> AllocationResult:
+    """Null in parameters is kept, as it is where claims are read from a server."""
+    return msgspec.json.decode(msgspec.json.encode(manifest), type=AllocationResult, dec_hook=_quantities)
+
+
+def _quantities(wanted: type, raw: Any) -> Any:
+    return from_manifest(wanted, raw)
+
+
+async def test_the_status_takes_no_finalizer(api: Api) -> None:
+    """So protection is a write of its own: the same patch with both leaves the finalizer out."""
+    path = await a_claim(api)
+    ops = [
+        {"op": "add", "path": "/metadata/finalizers", "value": [FINALIZER]},
+        {"op": "add", "path": "/status/allocation", "value": allocation()},
+    ]
+    for at, has in ((f"{path}/status", (False, True)), (path, (True, True))):
+        answer = await api("PATCH", at, ops, content=JSON_PATCH)
+        assert ("finalizers" in answer.metadata, "allocation" in answer.body["status"]) == has
+
+
+async def test_users_come_and_go(api: Api, writer: ApiWriter) -> None:
+    """One more, one less, and the last; releasing twice changes nothing; then the devices go."""
+    first = await allocated(writer, api)
+    second = await writer.reserve_claim(first, SECOND)
+    assert isinstance(second, ResourceClaim)
+    assert set(second.status.reserved_for) == {FIRST, SECOND}
+    assert second.status.allocation == PLAIN
+    left = await writer.unreserve_claim(first, "u1")  # whatever was written since
+    assert isinstance(left, ResourceClaim)
+    assert left.status.reserved_for == (SECOND,)
+    assert await writer.unreserve_claim(first, "u1") == left
+    await kept(api, f"{api.at(GROUP, 'resourceclaims')}/a", devices=[STATUS])
+    freed = await writer.deallocate_claim(await seen(writer, api))
+    assert isinstance(freed, ResourceClaim)
+    assert freed.status == msgspec.structs.replace(freed.status, allocation=None, reserved_for=(), devices=())
+    assert FINALIZER in freed.metadata.finalizers
+
+
+Write = Callable[[ApiWriter, ResourceClaim], Any]
+FROM_WHAT_WAS_SEEN: list[Any] = [
+    pytest.param(lambda writer, claim: writer.protect_claim(claim), id="protect"),
+    pytest.param(lambda writer, claim: writer.allocate_claim(claim, PLAIN, FIRST), id="allocate"),
+    pytest.param(lambda writer, claim: writer.reserve_claim(claim, SECOND), id="reserve"),
+    pytest.param(lambda writer, claim: writer.deallocate_claim(claim), id="deallocate"),
+]
+RELEASE = pytest.param(lambda writer, claim: writer.unreserve_claim(claim, "u1"), id="release")
+
+
+@pytest.mark.parametrize("write", FROM_WHAT_WAS_SEEN)
+async def test_what_was_decided_on_an_old_version_is_refused(api: Api, writer: ApiWriter, write: Write) -> None:
+    """Conflict, and nothing is written."""
+    claim = await allocated(writer, api)
+    await api.merge(f"{api.at(GROUP, 'resourceclaims')}/a", {"metadata": {"labels": {"new": "1"}}})
+    now = await seen(writer, api)
+    with pytest.raises(Conflict):
+        await write(writer, claim)
+    assert await seen(writer, api) == now
+
+
+@pytest.mark.parametrize("write", [*FROM_WHAT_WAS_SEEN, RELEASE])
+async def test_a_namesake_is_left_alone(api: Api, writer: ApiWriter, write: Write) -> None:
+    """Made anew under the name: its version is another, and the release, which does not look at it, sees the uid."""
+    claim = await allocated(writer, api)
+    await writer.delete_claim(claim)
+    other = await allocated(writer, api)
+    with pytest.raises(Conflict):
+        await write(writer, claim)
+    await writer.delete_claim(claim)
+    assert await seen(writer, api) == other
+
+
+@pytest.mark.parametrize("write", [*FROM_WHAT_WAS_SEEN, RELEASE])
+async def test_a_claim_that_is_gone(api: Api, writer: ApiWriter, write: Write) -> None:
+    """Not found, none is made, and there is nothing left to delete."""
+    claim = await allocated(writer, api)
+    await writer.delete_claim(claim)
+    with pytest.raises(NotFound):
+        await write(writer, claim)
+    await writer.delete_claim(claim)
+    assert await writer.read_resource_claim(api.ns, "a") is None
+
+
+@pytest.mark.parametrize("write", [*FROM_WHAT_WAS_SEEN, RELEASE])
+async def test_an_answer_that_is_lost(api: Api, transport: LosingTransport, write: Write) -> None:
+    """The write was carried out: a read shows it, and what was decided on before it is refused."""
+    writer = speaking(transport, "v1")
+    await a_claim(api)
+    claim = await seen(writer, api)
+    is_first = write in {param.values[0] for param in FROM_WHAT_WAS_SEEN[:2]}
+    if not is_first:
+        written = await writer.allocate_claim(claim, PLAIN, FIRST)
+        assert isinstance(written, ResourceClaim)
+        claim = written
+    transport.loses = True
+    with pytest.raises(Ambiguous):
+        await write(writer, claim)
+    transport.loses = False
+    now = await seen(writer, api)
+    assert now != claim
+    if write is RELEASE.values[0]:
+        assert await write(writer, claim) == now
+    else:
+        with pytest.raises(Conflict):
+            await write(writer, claim)
+        assert await seen(writer, api) == now
+
+
+async def test_an_allocation_cannot_be_replaced(api: Api, writer: ApiWriter) -> None:
+    """Invalid from the newest version on; the same again is no change."""
+    claim = await allocated(writer, api)
+    assert await writer.allocate_claim(claim, PLAIN, FIRST) == claim
+    with pytest.raises(Invalid, match="field is immutable"):
+        await writer.allocate_claim(claim, from_manifest(AllocationResult, allocation(device="d2")), FIRST)
+    assert await seen(writer, api) == claim
+
+
+async def test_a_claim_has_no_room_for_another_user(api: Api, writer: ApiWriter) -> None:
+    """256; the next is refused, and one that it has already is none more."""
+    await allocated(writer, api)
+    many = [USER | {"uid": f"u{i}"} for i in range(256)]
+    await kept(api, f"{api.at(GROUP, 'resourceclaims')}/a", reservedFor=many)
+    full = await seen(writer, api)
+    with pytest.raises(Invalid, match="must have at most 256 items"):
+        await writer.reserve_claim(full, ConsumerReference(resource="pods", name="p", uid="one more"))
+    assert await writer.reserve_claim(full, FIRST) == full
+
+
+async def test_users_need_an_allocation(api: Api, writer: ApiWriter) -> None:
+    """Invalid: somebody took the devices away, and the version was not looked at."""
+    await a_claim(api)
+    with pytest.raises(Invalid, match="may not be specified when `allocated` is not set"):
+        await writer.reserve_claim(await seen(writer, api), FIRST)
+
+
+async def test_a_claim_that_is_going_gets_nothing(api: Api, writer: ApiWriter) -> None:
+    """Neither users nor, where it was not protected in time, anything at all."""
+    claim = await allocated(writer, api)
+    await api("DELETE", f"{api.at(GROUP, 'resourceclaims')}/a")
+    going = await seen(writer, api)
+    assert going.metadata.deletion_timestamp
+    with pytest.raises(Invalid):
+        await writer.reserve_claim(going, SECOND)
+    left = await writer.unreserve_claim(claim, "u1")
+    assert isinstance(left, ResourceClaim)
+    await writer.deallocate_claim(left)
+    await writer.delete_claim(claim)
+    assert await writer.read_resource_claim(api.ns, "a") is None
+
+
+# -- claims for extended resources ------------------------------------------------------------------------------------
+
+
+async def a_pod(api: Api) -> Pod:
+    resources = {"requests": {"example.com/gpu": "2"}, "limits": {"example.com/gpu": "2"}}
+    containers = [{"name": "c", "image": "registry.example/app:1", "resources": resources}]
+    made = await api("POST", api.pods, pod("p", containers=containers))
+    assert made.status == 201, made.body
+    return from_manifest(Pod, made.body)
+
+
+ASKED = from_manifest(
+    ResourceClaim,
+    {
+        "metadata": {"name": "<extended-resources>", "uid": "temporary"},
+        "spec": {
+            "devices": {
+                "requests": [
+                    {
+                        "name": "container-0-request-0",
+                        "exactly": {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 2},
+                    },
+                    {"name": "f", "firstAvailable": [{"name": "s", "deviceClassName": "gpu"}]},
+                ]
+            }
+        },
+    },
+)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_the_product_makes_a_claim(api: Api, transport: LosingTransport, version: str) -> None:
+    """The pod's own, with the finalizer at once; it gets its devices with the next write."""
+    owner, writer = await a_pod(api), speaking(transport, version)
+    made = await writer.create_claim(ASKED, owner)
+    assert isinstance(made, ResourceClaim)
+    stored: Answer = await api("GET", f"{api.at(GROUP, 'resourceclaims')}/{made.metadata.name}")
+    assert stored.metadata["generateName"] == "p-extended-resources-"
+    assert stored.metadata["annotations"] == {"resource.kubernetes.io/extended-resource-claim": "true"}
+    assert stored.metadata["finalizers"] == [FINALIZER]
+    owning = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": owner.metadata.uid, "controller": True}
+    assert stored.metadata["ownerReferences"] == [owning]
+    exact, first = stored.body["spec"]["devices"]["requests"]
+    assert exact == {
+        "name": "container-0-request-0",
+        "exactly": {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 2},
+    }
+    assert without(first["firstAvailable"][0], "allocationMode", "count") == {"name": "s", "deviceClassName": "gpu"}
+    result = {"request": "container-0-request-0", "driver": "d.x", "pool": "p", "device": "d1"}
+    given = from_manifest(AllocationResult, {"devices": {"results": [result]}})
+    written = await writer.allocate_claim(made, given, FIRST)
+    assert isinstance(written, ResourceClaim)
+    assert written.status.allocation == given
+    await writer.delete_claim(made)  # although it was written since
+    assert await writer.read_resource_claim(api.ns, made.metadata.name) is None
+
+
+async def test_the_product_tells_the_pod_of_its_claim(api: Api, writer: ApiWriter) -> None:
+    """The mappings as a whole; a namesake of the pod is told nothing."""
+    owner = await a_pod(api)
+    for name in ("one", "two"):
+        mapping = ContainerExtendedResourceRequest("c", "example.com/gpu", f"{name}-request")
+        await writer.set_extended_resource_status(owner, ExtendedResourceClaimStatus(name, (mapping,)))
+        told = (await api("GET", f"{api.pods}/p")).body["status"]["extendedResourceClaimStatus"]
+        mappings = [{"containerName": "c", "resourceName": "example.com/gpu", "requestName": f"{name}-request"}]
+        assert told == {"resourceClaimName": name, "requestMappings": mappings}
+    other = msgspec.structs.replace(owner, metadata=Metadata(name="p", namespace=api.ns, uid="zz"))
+    with pytest.raises((Conflict, Invalid)):
+        await writer.set_extended_resource_status(other, ExtendedResourceClaimStatus("x", ()))
+
+
+async def test_a_claim_that_was_made_unheard(api: Api, transport: LosingTransport) -> None:
+    """The answer is lost and the claim is there: whoever owns it finds it."""
+    owner, writer = await a_pod(api), speaking(transport, "v1")
+    transport.loses = True
+    with pytest.raises(Ambiguous):
+        await writer.create_claim(ASKED, owner)
+    found = (await api("GET", api.at(GROUP, "resourceclaims"))).body["items"]
+    assert [claim["metadata"]["ownerReferences"][0]["uid"] for claim in found] == [owner.metadata.uid]

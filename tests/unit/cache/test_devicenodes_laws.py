@@ -1,0 +1,299 @@
+"""Whatever happens to slices, nodes and claims, in whatever order: the caches say what they would if it had always been so."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+from scheduler.cache.assumed import NotKnown, OutOfSync
+from scheduler.cache.deviceclasses import DeviceClasses
+from scheduler.cache.devicekinds import DeviceKind
+from scheduler.cache.devicenodes import DeviceNodes, usable
+from scheduler.cache.deviceuse import DeviceUse
+from scheduler.cache.nodes import Nodes
+from scheduler.cache.resourceclaims import ResourceClaims
+from scheduler.core import nodeset
+from scheduler.core.devicegates import DEVICE_GATES_ON, PARTITIONABLE
+from scheduler.core.devices import DeviceId, ResourceSlice
+from scheduler.core.meta import Metadata
+from scheduler.core.node import Node
+from scheduler.core.nodeset import NodeSet
+from scheduler.core.quantity import parse
+from scheduler.core.resourceclaims import (
+    AllocationResult,
+    ClaimMetadata,
+    DeviceAllocationResult,
+    DeviceRequestAllocationResult,
+    ResourceClaim,
+    ResourceClaimStatus,
+)
+from scheduler.plugins.dra.board import Boards, placeholders
+from scheduler.plugins.dra.demand import Demand, Demands
+from scheduler.plugins.dra.search import AllocationError, FailedOnNode, Search
+from scheduler.plugins.dra.seats import Rules, Seats
+from scheduler.plugins.dra.selecting import SelectorSets
+from scheduler.testing.clock import VirtualClock
+from tests.unit.plugins.dra.random_devices import Maker, holds
+
+NODES = ("n1", "n2", "n3", "n4")
+SLICES = tuple(f"s{at}" for at in range(7))
+CLAIMS = tuple(f"c{at}" for at in range(4))
+_POOL = re.compile(r"\b[ab]/\w+(/\w+)?")
+histories = settings(max_examples=250, suppress_health_check=[HealthCheck.too_slow])
+
+
+class Caches:
+    """All that is kept between pods."""
+
+    def __init__(self, gates: frozenset[str], demands: list[list[ResourceClaim]]) -> None:
+        self.gates = gates
+        self.nodes = Nodes(capacity=1)
+        self.use = DeviceUse()
+        self.claims = ResourceClaims(self.use)
+        self.on_nodes = DeviceNodes(self.nodes, self.use, partitionable=PARTITIONABLE in gates)
+        self.rules = Rules.of(gates)
+        self.boards = Boards(self.on_nodes, self.use, VirtualClock(), self.rules)
+        classes = DeviceClasses()
+        for name, device_class in Maker(random.Random(0)).classes().items():
+            classes.put(name, device_class)
+        made = Demands(classes, SelectorSets(_holds), gates)
+        self.demands = [made.of(claims) for claims in demands]
+
+    # -- what can be seen, in words that do not depend on where a node's number comes from ------------------------------
+
+    def names(self, nodes: NodeSet) -> frozenset[str]:
+        return frozenset(self.nodes.name(slot) for slot in nodeset.each(nodes))
+
+    def pools(self) -> dict[str, object]:
+        return {self.nodes.name(slot): self._pools_at(slot) for slot in nodeset.each(self.nodes.present)}
+
+    def _pools_at(self, slot: int) -> object:
+        return [
+            (
+                view.key,
+                view.state,
+                [(each.id, each.device, usable(each, slot)) for each in view.devices],
+                {name: dict(counters) for name, counters in view.counters.items()},
+                [each.id for each in view.elsewhere],
+            )
+            for view in self.on_nodes.pools(slot)
+        ]
+
+    def kinds(self) -> Counter[tuple[frozenset[str], int]]:
+        return Counter((self.names(kind.nodes), kind.free) for kind in self.on_nodes.kinds())
+
+    def verdicts(self, demand: Demand) -> dict[str, str]:
+        """Node → what the board says."""
+        board = self.boards.look(demand, self.nodes.present, everything=True)
+        said = {name: "fits" for name in self.names(board.fit)}
+        for groups in (board.refused, board.failed):
+            for text, nodes in groups.items():
+                assert not said.keys() & self.names(nodes)
+                said |= dict.fromkeys(self.names(nodes), _without_pools(text))
+        return said
+
+    def searched(self, demand: Demand) -> dict[str, str]:
+        """Node → what a search of that very node says."""
+        return {self.nodes.name(slot): self._searched_at(demand, slot) for slot in nodeset.each(self.nodes.present)}
+
+    def _searched_at(self, demand: Demand, slot: int) -> str:
+        seats = Seats(slot, self.on_nodes.pools(slot), self.use, rules=self.rules)
+        try:
+            picked = Search(demand, seats, placeholders(demand)).run()
+        except (AllocationError, FailedOnNode) as error:
+            return _without_pools(str(error))
+        return "cannot allocate all claims" if picked is None else "fits"
+
+    def used(self) -> dict[DeviceId, object]:
+        wholly = {device: frozenset(self.use.holders(device)) for device in self.use.devices()}
+        parts = {
+            device: (Counter((s.claim_uid, s.share_id) for s in self.use.shares(device)), dict(self.use.consumed(device)))
+            for device in self.use.shared_devices()
+        }
+        return {device: (wholly.get(device), parts.get(device)) for device in {*wholly, *parts}}
+
+
+def _holds(expression: str, kind: DeviceKind) -> bool | str:
+    return holds(expression, kind.driver, kind.device)
+
+
+def _without_pools(text: str) -> str:
+    """Nodes that are alike are answered alike, and a text names the pool of one of them."""
+    return _POOL.sub("POOL", text)
+
+
+class History:
+    """Does random things to the caches, and knows what should have come of them."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self.chance = chance
+        self.maker = Maker(chance)
+        gates = DEVICE_GATES_ON - ({PARTITIONABLE} if chance.randrange(5) == 4 else set())
+        asked = [[self.maker.claim_named(f"x{at}") for at in range(chance.choice((1, 1, 2)))] for _ in range(3)]
+        self.caches, self.asked, self.gates = Caches(gates, asked), asked, gates
+        self.slices: dict[str, ResourceSlice] = {}
+        self.node_objects: dict[str, Node] = {}
+        self.version = 0
+        self.watched: dict[str, ResourceClaim] = {}
+        self.ours: dict[str, ResourceClaim] = {}
+        self.flying: dict[str, tuple[AllocationResult, int]] = {}
+
+    def step(self) -> None:
+        self.version += 1
+        self.chance.choice((self._slice, self._slice, self._slice, self._node, self._claim, self._claim, self._look))()
+
+    def _slice(self) -> None:
+        name = self.chance.choice(SLICES)
+        if self.chance.randrange(4) == 0:
+            self.slices.pop(name, None)
+            self.caches.on_nodes.remove_slice(name)
+            return
+        self.slices[name] = self.maker.slice_named(name)
+        self.caches.on_nodes.set_slice(self.slices[name])
+
+    def _node(self) -> None:
+        name = self.chance.choice(NODES)
+        if self.chance.randrange(3) == 0:
+            self.node_objects.pop(name, None)
+            self.caches.nodes.remove_node(name)
+            return
+        self.node_objects[name] = Node(metadata=Metadata(name=name, labels={"zone": self.chance.choice("ab")}))
+        self.caches.nodes.set_node(self.node_objects[name])
+
+    def _look(self) -> None:
+        self.caches.on_nodes.catch_up()
+        self.caches.verdicts(self.chance.choice(self.caches.demands))
+
+    # -- claims --------------------------------------------------------------------------------------------------------
+
+    def _allocation(self) -> AllocationResult:
+        results = []
+        for at in range(self.chance.choice((1, 1, 2))):
+            device = (self.chance.choice("aab"), self.chance.choice(("n1", "n2", "n3", "net")), self.chance.choice(("d0", "d1", "d2")))
+            if any((r.driver, r.pool, r.device) == device for r in results):
+                continue
+            kind = self.chance.randrange(6)
+            if kind < 3:
+                results.append(DeviceRequestAllocationResult("r", *device, admin_access=True if kind == 2 else None))
+            else:
+                consumed = {"mem": parse(str(kind - 3))} if kind > 3 else None
+                results.append(
+                    DeviceRequestAllocationResult("r", *device, share_id=f"{self.version}.{at}", consumed_capacity=consumed)
+                )
+        return AllocationResult(DeviceAllocationResult(tuple(results)))
+
+    def _made(self, name: str, uid: str, allocation: AllocationResult | None) -> ResourceClaim:
+        metadata = ClaimMetadata(name=name, namespace="default", uid=uid, resource_version=str(self.version))
+        return ResourceClaim(metadata, status=ResourceClaimStatus(allocation))
+
+    def _claim(self) -> None:
+        name = self.chance.choice(CLAIMS)
+        key = f"default/{name}"
+        claims, now = self.caches.claims, self._now(key)
+        match self.chance.choice(("seen", "seen", "signal", "signal", "drop", "assume", "restore", "gone")):
+            case "seen":
+                again = self.chance.randrange(6) == 0
+                uid = f"{name}-{self.version}" if again or now is None else now.uid
+                allocation = self._allocation() if self.chance.randrange(2) else None
+                self.watched[key] = self._made(name, uid, allocation)
+                self.ours.pop(key, None)
+                claims.set(self.watched[key])
+            case "signal" if now is not None:
+                claim = msgspec.structs.replace(now, status=ResourceClaimStatus(self._allocation()))
+                claims.signal(now.uid, claim)
+                if not now.is_allocated:
+                    held, sharers = self.flying.get(now.uid, (claim.status.allocation, 0))
+                    assert held is not None
+                    self.flying[now.uid] = held, sharers + 1
+            case "signal":
+                claim = self._made(name, "gone", self._allocation())
+                with pytest.raises(NotKnown):
+                    claims.signal("gone", claim)
+            case "drop" if self.flying:
+                uid = self.chance.choice(sorted(self.flying))
+                held, sharers = self.flying.pop(uid)
+                if sharers > 1:
+                    self.flying[uid] = held, sharers - 1
+                assert claims.drop_pending(uid) == (sharers == 1)
+            case "assume" if now is not None:
+                claim = self._made(name, now.uid, self._allocation() if self.chance.randrange(3) else None)
+                if self.chance.randrange(4) == 0:
+                    old = msgspec.structs.replace(claim.metadata, resource_version="0")
+                    with pytest.raises(OutOfSync):
+                        claims.assume(msgspec.structs.replace(claim, metadata=old))
+                else:
+                    self.ours[key] = claim
+                    claims.assume(claim)
+            case "restore":
+                self.ours.pop(key, None)
+                claims.restore(key)
+            case "gone":
+                self.watched.pop(key, None)
+                self.ours.pop(key, None)
+                claims.remove(key)
+
+    def _now(self, key: str) -> ResourceClaim | None:
+        return self.ours.get(key, self.watched.get(key))
+
+    def held(self) -> dict[str, AllocationResult]:
+        """Uid → what it has: its own allocation, else the one in flight."""
+        out = {uid: held for uid, (held, _) in self.flying.items()}
+        for key in {*self.watched, *self.ours}:
+            claim = self._now(key)
+            if claim is not None and claim.status.allocation is not None:
+                out[claim.uid] = claim.status.allocation
+        return out
+
+    # -- the same, made in one go --------------------------------------------------------------------------------------
+
+    def afresh(self) -> Caches:
+        fresh = Caches(self.gates, self.asked)
+        for uid, allocation in sorted(self.held().items()):
+            fresh.use.hold(uid, allocation)
+        for _, each in sorted(self.slices.items()):
+            fresh.on_nodes.set_slice(each)
+        for _, node in sorted(self.node_objects.items(), reverse=True):
+            fresh.nodes.set_node(node)
+        return fresh
+
+
+@histories
+@given(st.integers(0, 2**64), st.integers(1, 60))
+def test_a_history_leaves_no_trace(seed: int, length: int) -> None:
+    history = History(random.Random(seed))
+    for _ in range(length):
+        history.step()
+    old, new = history.caches, history.afresh()
+    for caches in (old, new):
+        caches.on_nodes.catch_up()
+
+    assert old.used() == new.used()
+    assert old.pools() == new.pools()
+    assert old.kinds() == new.kinds()
+    for before, after in zip(old.demands, new.demands, strict=True):
+        assert old.verdicts(before) == new.verdicts(after) == old.searched(before)
+
+
+@histories
+@given(st.integers(0, 2**64), st.integers(1, 40))
+def test_every_node_is_of_exactly_one_kind_and_the_log_tells_of_each_change(seed: int, length: int) -> None:
+    history = History(random.Random(seed))
+    on_nodes, nodes = history.caches.on_nodes, history.caches.nodes
+    known: dict[int, object] = {}
+    for _ in range(length):
+        position = on_nodes.position
+        history.step()
+        on_nodes.catch_up()
+
+        kinds = list(on_nodes.kinds())
+        assert sum(kind.nodes.bit_count() for kind in kinds) == nodes.present.bit_count()
+        now = {slot: on_nodes.kind(slot) for slot in nodeset.each(nodes.present)}
+        assert all(kind is not None and kind.nodes >> slot & 1 for slot, kind in now.items())
+        changed = {slot for slot in {*now, *known} if now.get(slot) is not known.get(slot)}
+        assert changed <= set(on_nodes.changed_since(position) or ())
+        known = dict(now)

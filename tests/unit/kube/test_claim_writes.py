@@ -1,0 +1,395 @@
+"""Writes of claims for devices: what they say, on which condition, and what is made of the answer."""
+
+import asyncio
+
+import msgspec
+import pytest
+
+from scheduler.core.decode import Broken, from_manifest
+from scheduler.core.errors import (
+    Ambiguous,
+    Conflict,
+    Fenced,
+    Forbidden,
+    Invalid,
+    NotFound,
+    TooManyRequests,
+    Unavailable,
+)
+from scheduler.core.pod import ContainerExtendedResourceRequest, ExtendedResourceClaimStatus
+from scheduler.core.quantity import parse
+from scheduler.core.resourceclaims import AllocationResult, ConsumerReference, ResourceClaim
+from scheduler.kube.throttle import Throttle
+from scheduler.kube.writes import DEVICE_RULES, WRITES as ALWAYS, ApiWriter, Rule
+from scheduler.testing.builders import pod
+from scheduler.testing.clock import VirtualClock
+from scheduler.testing.deviceclaimbuilders import a_claim, an_option
+from tests.unit.kube.scripted import Answer, LeapingClock, ScriptedTransport
+
+PATH = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/c"
+MERGE, STRATEGIC, JSON = (f"application/{kind}+json" for kind in ("merge-patch", "strategic-merge-patch", "json-patch"))
+FINALIZER = "resource.kubernetes.io/delete-protection"
+USER = ConsumerReference(resource="pods", name="p", uid="u1")
+SEEN = {"uid": "u-c", "resourceVersion": "7"}
+NAMESAKE = Invalid('ResourceClaim "c" is invalid: metadata.uid: Invalid value: "u-c": field is immutable', status=422)
+GONE = NotFound("gone", status=404)
+RESULT = {"request": "r", "driver": "d", "pool": "p", "device": "x"}
+
+
+def raw(value: object) -> bytes:
+    return msgspec.json.encode(value)
+
+
+MANIFEST = {
+    "metadata": {"name": "c", "namespace": "default", **SEEN},
+    "spec": a_claim("c").request("r", "gpu").obj()["spec"],
+}
+WRITTEN = raw(MANIFEST)
+
+
+def claim(**metadata: object) -> ResourceClaim:
+    return from_manifest(ResourceClaim, MANIFEST | {"metadata": MANIFEST["metadata"] | metadata})
+
+
+class Bench:
+    def __init__(self, *answers: Answer, version: str = "v1") -> None:
+        self.transport = ScriptedTransport(answers=list(answers))
+        self.clock = LeapingClock()
+        self.until_s = float("inf")
+        self.version = version
+        self.writer = ApiWriter(
+            self.transport,
+            Throttle(self.clock, qps=-1),
+            self.clock,
+            may_write=lambda: self.clock.now() < self.until_s,
+            claims_version=lambda: self.version,
+        )
+
+
+PLAIN = from_manifest(AllocationResult, {"devices": {"results": [RESULT]}})
+OWNER = pod("p").uid("u-p").typed()
+TOLD = ExtendedResourceClaimStatus("c", (ContainerExtendedResourceRequest("a", "example.com/gpu", "r"),))
+CHANGES = [
+    pytest.param(lambda w, c: w.protect_claim(c), id="protect"),
+    pytest.param(lambda w, c: w.allocate_claim(c, PLAIN, USER), id="allocate"),
+    pytest.param(lambda w, c: w.reserve_claim(c, USER), id="reserve"),
+    pytest.param(lambda w, c: w.deallocate_claim(c), id="deallocate"),
+]
+ANSWERING = [
+    *CHANGES,
+    pytest.param(lambda w, c: w.unreserve_claim(c, "u1"), id="release"),
+    pytest.param(lambda w, c: w.create_claim(c, OWNER), id="create"),
+]
+EVERY = [
+    *ANSWERING,
+    pytest.param(lambda w, c: w.delete_claim(c), id="delete"),
+    pytest.param(lambda w, c: w.set_extended_resource_status(OWNER, TOLD), id="tell the pod"),
+]
+
+
+@pytest.mark.parametrize(
+    ("write", "path", "content_type", "body"),
+    [
+        pytest.param(
+            CHANGES[0].values[0], PATH, STRATEGIC, {"metadata": SEEN | {"finalizers": [FINALIZER]}}, id="protect"
+        ),
+        pytest.param(
+            CHANGES[1].values[0],
+            f"{PATH}/status",
+            JSON,
+            [
+                {"op": "replace", "path": "/metadata/uid", "value": "u-c"},
+                {"op": "replace", "path": "/metadata/resourceVersion", "value": "7"},
+                {"op": "add", "path": "/status/allocation", "value": {"devices": {"results": [RESULT]}}},
+                {"op": "add", "path": "/status/reservedFor", "value": [{"resource": "pods", "name": "p", "uid": "u1"}]},
+            ],
+            id="allocate: devices and the first user in one write",
+        ),
+        pytest.param(
+            CHANGES[2].values[0],
+            f"{PATH}/status",
+            STRATEGIC,
+            {"metadata": SEEN, "status": {"reservedFor": [{"resource": "pods", "name": "p", "uid": "u1"}]}},
+            id="reserve",
+        ),
+        pytest.param(
+            ANSWERING[4].values[0],
+            f"{PATH}/status",
+            STRATEGIC,
+            {"metadata": {"uid": "u-c"}, "status": {"reservedFor": [{"$patch": "delete", "uid": "u1"}]}},
+            id="release: the uid alone",
+        ),
+        pytest.param(
+            CHANGES[3].values[0],
+            f"{PATH}/status",
+            MERGE,
+            {"metadata": SEEN, "status": {"allocation": None, "reservedFor": None, "devices": None}},
+            id="deallocate",
+        ),
+    ],
+)
+@pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
+async def test_changes(write, path, content_type, body, version):
+    """The fields that are meant, their preconditions, and nothing else; where the server has claims."""
+    bench = Bench(WRITTEN, version=version)
+    written = await write(bench.writer, claim())
+
+    (asked,) = bench.transport.asked
+    where = path.replace("/v1/", f"/{version}/", 1)
+    assert ("PATCH", where, {"fieldManager": "kubestow"}, content_type) == (
+        asked.method, asked.path, asked.query, asked.content_type
+    )  # fmt: skip
+    assert body == asked.body
+    assert isinstance(written, ResourceClaim)
+    assert "c" == written.metadata.name
+
+
+PARAMETERS = {"kind": "X", "none": None, "list": [None, {"none": None}], "float": 1.5, "large": 2**70}
+
+
+async def test_everything_of_an_allocation():
+    """Amounts as a server spells them, parameters as they came, what is not said left out."""
+    allocation = {
+        "devices": {
+            "results": [
+                RESULT
+                | {
+                    "adminAccess": False,
+                    "tolerations": [{"key": "k", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 3}],
+                    "bindingConditions": ["ready"],
+                    "bindingFailureConditions": ["failed"],
+                    "shareID": "s",
+                    "consumedCapacity": {"memory": "1073741824", "cpu": "1.5", "none": "0"},
+                },
+                RESULT | {"device": "y"},
+            ],
+            "config": [
+                {"source": "FromClass", "requests": ["r"], "opaque": {"driver": "d", "parameters": PARAMETERS}},
+                {"source": "FromClaim", "opaque": {"driver": "d", "parameters": {}}},
+            ],
+        },
+        "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}]},
+        "allocationTimestamp": "2026-01-02T03:04:05Z",
+    }  # fmt: skip
+    bench = Bench(WRITTEN)
+    decided = msgspec.json.decode(raw(allocation), type=AllocationResult, dec_hook=lambda _, given: parse(given))
+    await bench.writer.allocate_claim(claim(), decided, USER)
+
+    (_, _, added, _) = bench.transport.asked[0].body
+    spelled = {"memory": "1Gi", "cpu": "1500m", "none": "0"}
+    allocation["devices"]["results"][0]["consumedCapacity"] = spelled
+    assert allocation == added["value"]
+
+
+@pytest.mark.parametrize(
+    ("version", "exact"),
+    [
+        pytest.param("v1", {"exactly": {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 2}}, id="v1"),
+        pytest.param("v1beta2", {"exactly": {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 2}}, id="v1beta2"),
+        pytest.param("v1beta1", {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 2}, id="v1beta1: flat"),
+    ],
+)  # fmt: skip
+async def test_a_claim_for_extended_resources(version, exact):
+    """Named by the server, owned by the pod, marked, protected; of what it was made from, only what it asks for."""
+    asked_for = a_claim("<extended-resources>").request("r", "gpu", count=2).first_available("f", an_option("o", "x"))
+    made_from = msgspec.structs.replace(asked_for.typed(), metadata=claim(labels={"a": "b"}).metadata)
+    bench = Bench(WRITTEN, version=version)
+    await bench.writer.create_claim(made_from, OWNER)
+
+    (asked,) = bench.transport.asked
+    collection = f"/apis/resource.k8s.io/{version}/namespaces/default/resourceclaims"
+    assert ("POST", collection, {"fieldManager": "kubestow"}) == (asked.method, asked.path, asked.query)
+    option = asked_for.obj()["spec"]["devices"]["requests"][1]["firstAvailable"]
+    requests = [{"name": "r"} | exact, {"name": "f", "firstAvailable": option}]
+    assert requests == asked.body.pop("spec")["devices"]["requests"]
+    assert asked.body == {
+        "apiVersion": f"resource.k8s.io/{version}",
+        "kind": "ResourceClaim",
+        "metadata": {
+            "namespace": "default",
+            "generateName": "p-extended-resources-",
+            "annotations": {"resource.kubernetes.io/extended-resource-claim": "true"},
+            "finalizers": [FINALIZER],
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u-p", "controller": True}],
+        },
+    }
+
+
+async def test_a_deletion_is_two_writes():
+    """The finalizer, then the claim, of this uid; for the version nobody asks."""
+    bench = Bench(WRITTEN, b"{}")
+    await bench.writer.delete_claim(claim(resourceVersion=""))
+
+    lifted, deleted = bench.transport.asked
+    assert ("PATCH", PATH, STRATEGIC) == (lifted.method, lifted.path, lifted.content_type)
+    assert {"metadata": {"uid": "u-c", "$deleteFromPrimitiveList/finalizers": [FINALIZER]}} == lifted.body
+    assert ("DELETE", PATH, {"preconditions": {"uid": "u-c"}}) == (deleted.method, deleted.path, deleted.body)
+
+
+@pytest.mark.parametrize(
+    ("answers", "requests"),
+    [
+        pytest.param([GONE], 1, id="gone"),
+        pytest.param([NAMESAKE], 1, id="a namesake"),
+        pytest.param([WRITTEN, GONE], 2, id="gone with its finalizer"),
+        pytest.param([WRITTEN, Conflict("the uid does not match", status=409)], 2, id="a namesake meanwhile"),
+    ],
+)
+async def test_nothing_to_delete(answers, requests):
+    """Is no error."""
+    bench = Bench(*answers)
+    await bench.writer.delete_claim(claim())
+
+    assert requests == len(bench.transport.asked)
+
+
+async def test_the_pod_is_told():
+    """Only that, and this very pod."""
+    bench = Bench(b"{}")
+    await bench.writer.set_extended_resource_status(OWNER, TOLD)
+
+    (asked,) = bench.transport.asked
+    assert ("PATCH", "/api/v1/namespaces/default/pods/p/status", STRATEGIC) == (
+        asked.method, asked.path, asked.content_type
+    )  # fmt: skip
+    mapping = {"containerName": "a", "resourceName": "example.com/gpu", "requestName": "r"}
+    status = {"extendedResourceClaimStatus": {"resourceClaimName": "c", "requestMappings": [mapping]}}
+    assert {"metadata": {"uid": "u-p"}, "status": status} == asked.body
+
+
+@pytest.mark.parametrize("write", EVERY)
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        pytest.param(Ambiguous("connection lost"), id="lost answer"),
+        pytest.param(Unavailable("no way", status=500), id="unavailable"),
+        pytest.param(TooManyRequests("busy", retry_after_s=1.0), id="busy with a wish"),
+        pytest.param(Forbidden("no", status=403), id="forbidden"),
+        pytest.param(Conflict("modified", status=409), id="conflict"),
+        pytest.param(Invalid("field is immutable", status=422), id="invalid"),
+    ],
+)
+async def test_no_refusal_is_tried_again(write, refusal):
+    """What it means is the caller's to find out."""
+    bench = Bench(refusal)
+    with pytest.raises(type(refusal)) as caught:
+        await write(bench.writer, claim())
+
+    assert caught.value is refusal
+    assert 1 == len(bench.transport.asked)
+    assert [] == bench.clock.slept
+
+
+async def test_the_release_of_a_namesake_is_a_conflict():
+    """The server calls it an attempt to change the uid."""
+    with pytest.raises(Conflict, match=r"metadata\.uid"):
+        await Bench(NAMESAKE).writer.unreserve_claim(claim(), "u1")
+
+
+@pytest.mark.parametrize("write", CHANGES)
+@pytest.mark.parametrize("lacks", [{"resourceVersion": ""}, {"uid": ""}])
+async def test_without_a_precondition_nothing_is_sent(write, lacks):
+    """An empty version in a patch means any version."""
+    bench = Bench(WRITTEN)
+    with pytest.raises(Conflict, match="no uid or no resourceVersion"):
+        await write(bench.writer, claim(**lacks))
+
+    assert [] == bench.transport.asked
+
+
+@pytest.mark.parametrize("write", [ANSWERING[4], EVERY[6]])
+async def test_without_a_uid_nothing_is_sent(write):
+    """It would be said of any claim of that name."""
+    bench = Bench(WRITTEN)
+    with pytest.raises(Conflict, match="no uid"):
+        await write(bench.writer, claim(uid=""))
+
+    assert [] == bench.transport.asked
+
+
+@pytest.mark.parametrize("write", ANSWERING)
+async def test_an_answer_that_cannot_be_read(write):
+    """The write was carried out: it is no error, and the object is named."""
+    bench = Bench(raw({"metadata": {"name": "x", "namespace": "ns", "resourceVersion": "9"}, "spec": 3}))
+    written = await write(bench.writer, claim())
+
+    assert isinstance(written, Broken)
+    assert ("ResourceClaim", "ns/x", "9") == (written.kind, written.key, written.metadata.resource_version)
+
+
+@pytest.mark.parametrize("write", EVERY)
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_behind_the_fence_nothing_leaves(write, is_late):
+    """Asked before it is sent, and by the transport when it leaves."""
+    bench = Bench(WRITTEN)
+    bench.until_s = bench.clock.now() + is_late
+    bench.transport.on_the_way = lambda: setattr(bench.clock, "time_s", bench.until_s)
+    with pytest.raises(Fenced):
+        await write(bench.writer, claim())
+
+    assert [] == bench.transport.asked
+
+
+@pytest.mark.parametrize("write", EVERY)
+async def test_a_write_takes_a_token_and_goes_before_others(write):
+    """Pods wait for it: it is served before an event that came earlier. A deletion takes two."""
+    clock = VirtualClock()
+    throttle = Throttle(clock, qps=1.0, burst=1)
+    transport = ScriptedTransport(answers=[WRITTEN] * 3)
+    writer = ApiWriter(transport, throttle, clock)
+    await throttle.take()
+    event = asyncio.create_task(writer.create_event("ns", b"{}"))
+    await clock.settle()
+    written = asyncio.create_task(write(writer, claim()))
+    await clock.settle()
+    assert [] == transport.asked
+    await clock.advance(1.0)
+    assert "/api/v1/namespaces/ns/events" not in transport.paths("POST")
+    assert 1 == len(transport.asked)
+    await clock.advance(2.0)
+    await asyncio.gather(event, written)
+
+    assert transport.asked[-1].path.endswith("/events")
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
+async def test_reading(version):
+    """The claim in the form of v1, None for one that is gone, an outline for one that cannot be read."""
+    exact = MANIFEST["spec"]["devices"]["requests"][0]
+    flat = {"name": exact["name"]} | exact["exactly"]
+    spec = {"devices": {"requests": [flat if version == "v1beta1" else exact]}}
+    bench = Bench(raw(MANIFEST | {"spec": spec}), GONE, raw({"metadata": {"name": "x"}, "spec": 3}), version=version)
+    found = [await bench.writer.read_resource_claim("default", "c") for _ in range(3)]
+
+    assert [claim(), None, Broken] == [*found[:2], type(found[2])]
+    assert [PATH.replace("/v1/", f"/{version}/")] * 3 == bench.transport.paths("GET")
+
+
+async def test_the_version_is_asked_for_each_time():
+    """A server that was upgraded has claims elsewhere."""
+    bench = Bench(WRITTEN, WRITTEN, version="v1beta1")
+    await bench.writer.protect_claim(claim())
+    bench.version = "v1"
+    await bench.writer.protect_claim(claim())
+
+    assert ["v1beta1", "v1"] == [asked.path.split("/")[3] for asked in bench.transport.asked]
+
+
+async def test_every_request_has_its_permission():
+    """What the methods ask for is what the table grants; `binding` is no path, and goes with the status."""
+    bench = Bench(*[WRITTEN] * 9)
+    for param in EVERY:
+        await param.values[0](bench.writer, claim())
+    await bench.writer.read_resource_claim("default", "c")
+
+    verbs = {"POST": "create"}
+    used = set()
+    for asked in bench.transport.asked:
+        parts = asked.path.split("/")
+        group = "" if parts[1] == "api" else parts[2]
+        rest = parts[parts.index("namespaces") + 2 :]
+        used.add(Rule(group, "/".join([rest[0], *rest[2:]]), verbs.get(asked.method, asked.method.lower())))
+    pods = {rule for rule in used if not rule.group}
+    assert pods <= set(ALWAYS)
+    binding = Rule("resource.k8s.io", "resourceclaims/binding", "patch")
+    assert sorted(DEVICE_RULES) == sorted({*(used - pods), binding})
