@@ -70,7 +70,7 @@ class ResourceClaims:
         if not keys:
             return None
         claims = (self._latest[key] for key in sorted(keys))
-        return next((claim for claim in claims if _maker_names(claim, pod)), None)
+        return next((claim for claim in claims if is_made_for(claim, pod)), None)
 
     # -- what the watch shows ------------------------------------------------------------------------------------------
 
@@ -201,12 +201,14 @@ class ResourceClaims:
         self._use.hold(uid, allocation)
 
 
-def _maker_names(claim: ResourceClaim, pod: Pod) -> bool:
-    if claim.metadata.namespace != pod.metadata.namespace:
+def is_made_for(claim: ResourceClaim, pod: Pod) -> bool:
+    """Whether a scheduler made the claim for the extended resources of this pod (§2.4)."""
+    metadata = claim.metadata
+    if metadata.annotations.get(EXTENDED_RESOURCE_CLAIM) != "true" or metadata.namespace != pod.metadata.namespace:
         return False
     return any(
         owner.controller and (owner.name, owner.uid) == (pod.metadata.name, pod.metadata.uid)
-        for owner in claim.metadata.owner_references
+        for owner in metadata.owner_references
     )
 
 

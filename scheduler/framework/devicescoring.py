@@ -40,6 +40,12 @@ class DeviceDemand(Demand):
         own = nodes.allocatable[row][index]
         return np.where(own > 0, own, whole), np.where(own > 0, nodes.requested[row][index], used)
 
+    def of(self, nodes: Nodes, slot: int) -> tuple[int, int]:
+        """As `columns`."""
+        columns = self.columns(nodes, slice(slot, slot + 1))
+        assert columns is not None
+        return columns[0].item(), columns[1].item()
+
 
 class ScoredDevices:
     """Which of the resources that a profile scores are devices for a pod. `names` are those resources."""

@@ -117,17 +117,21 @@ class ScriptedClaims:
             self.on_claim(what, claim)
 
     async def _write(
-        self, what: str, claim: ResourceClaim, *, metadata: dict[str, Any] | None = None, **change: Any
+        self,
+        what: str,
+        claim: ResourceClaim,
+        *,
+        metadata: dict[str, Any] | None = None,
+        status: dict[str, Any] | None = None,
     ) -> ResourceClaim:
         await self._asked(what, claim)
         known = self._known(claim)
         if known.metadata.resource_version != claim.metadata.resource_version:
             raise Conflict(f"{claim.key} has been modified")
-        if what == "allocate" and known.is_allocated:
-            raise Invalid(f"{claim.key} is allocated already")
-        if what == "reserve" and not known.is_allocated:
-            raise Invalid(f"{claim.key} is not allocated")
-        return self._written(what, claim, metadata=metadata, **change)
+        had, gets = known.status.allocation, (status or {}).get("allocation")
+        if (had is None and what == "reserve") or (had is not None and gets not in (None, had)):
+            raise Invalid(f"{claim.key} has no devices, or others")
+        return self._written(what, claim, metadata=metadata, status=status)
 
     def _known(self, claim: ResourceClaim) -> ResourceClaim:
         """As the server has it; one that only its reader cannot read is as given. Raises Conflict for a namesake."""

@@ -97,7 +97,7 @@ def _telling(claim: Json, pod: Json) -> Mapping[str, str]:
         "annotations": metadata.get("annotations"),
         "owners": ", ".join(_whose(owner, pod) for owner in metadata.get("ownerReferences", ())),
         "requests": claim["spec"].get("devices", {}).get("requests"),
-        "reserved for": ", ".join(_whose(consumer, pod) for consumer in status.get("reservedFor", ())),
+        "reserved for": ", ".join(sorted(_whose(consumer, pod) for consumer in status.get("reservedFor", ()))),
         "status": status.get("devices"),
     }
     if allocation := status.get("allocation"):

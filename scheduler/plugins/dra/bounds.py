@@ -85,6 +85,12 @@ class Bounds:
                 known[values] = known.get(values, 0) | 1 << number
         return known
 
+    @property
+    def has_odd_values(self) -> bool:
+        """Whether a constraint meets values that it does not understand: those count if they come first (§4.10)."""
+        claims = self._demand.claims
+        return any(frozenset() in self.buckets(constraint) for claim in claims for constraint in claim.constraints)
+
     def may_succeed(self, position: _Position, order: Sequence[int], used: Mask, known: tuple[Known, ...]) -> bool:
         """Whether enough is left for the request under way, and for all that the claims still ask for together."""
         rest = 0

@@ -1,22 +1,25 @@
 """Writes that nobody waits for: giving back what a pod does not need (architecture D1, D10).
 
-Tried until the server has answered for good. What is given up is logged; the next attempt sees what there is.
+Tried until the server has answered for good, or for some minutes. What is given up is logged; the next attempt sees what
+there is. Whoever is about to rely on a claim waits for the errands about it first: what one of them takes away late
+would be missed by a pod that is running by then.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 import structlog
 
 from scheduler.core.clock import Clock
-from scheduler.core.errors import Ambiguous, ApiError, Unavailable
+from scheduler.core.errors import Ambiguous, ApiError, NotFound, TooManyRequests, Unavailable
 
 _log = structlog.get_logger(__name__)
-_TRIES: Final = 5
+_TRIES: Final = 10
 _PAUSE_S: Final = 0.5
+_LONGEST_PAUSE_S: Final = 30.0
 
 
 class Errands:
@@ -24,27 +27,51 @@ class Errands:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._about: dict[str, set[asyncio.Task[None]]] = {}
 
-    def run(self, write: Callable[[], Awaitable[None]], what: str) -> None:
-        """Do it in the background. `what` is for the log; a second try must do no harm."""
-        task = asyncio.ensure_future(self._run(write, what))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def __len__(self) -> int:
+        """How many are under way."""
+        return len(self._tasks)
+
+    def run(self, write: Callable[[], Awaitable[None]], what: str, *, about: str = "") -> None:
+        """Do it in the background, unless the same is under way. A second try must do no harm.
+
+        `what` tells errands apart, and is for the log; `about` is the claim by `namespace/name`.
+        """
+        if what in self._tasks:
+            return
+        task = self._tasks[what] = asyncio.ensure_future(self._run(write, what))
+        self._about.setdefault(about, set()).add(task)
+        task.add_done_callback(lambda _: self._ended(task, what, about))
+
+    async def done(self, about: Iterable[str]) -> None:
+        """Return when nothing is under way about these claims. Cancels nothing when it is cancelled."""
+        while tasks := [task for key in about for task in self._about.get(key, ())]:
+            await asyncio.wait(tasks)
+
+    def _ended(self, task: asyncio.Task[None], what: str, about: str) -> None:
+        del self._tasks[what]
+        here = self._about[about]
+        here.discard(task)
+        if not here:
+            del self._about[about]
 
     async def _run(self, write: Callable[[], Awaitable[None]], what: str) -> None:
         pause_s = _PAUSE_S
         for left in reversed(range(_TRIES)):
             try:
-                await write()
+                return await write()
             except (Ambiguous, Unavailable) as error:
                 if not left:
                     _log.warning("gave up", what=what, error=str(error))
-                    return
-                await self._clock.sleep(pause_s)
-                pause_s *= 2
+                    return None
+                told_s = error.retry_after_s if isinstance(error, TooManyRequests) else None
+            except NotFound:
+                return None  # nothing to give back any more
             except ApiError as error:
                 _log.info("not done", what=what, error=str(error))
-                return
-            else:
-                return
+                return None
+            await self._clock.sleep(max(pause_s, told_s or 0.0))
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        return None

@@ -194,7 +194,7 @@ class DynamicResources:
             if out & nodes:
                 groups[no] = out & nodes
                 left &= ~out
-        for variant in known.variants:
+        for variant in () if known.allocations else known.variants:  # once reserved, the devices are taken by itself
             here = nodes & variant.nodes
             if variant.demand is None or not here:
                 continue
@@ -238,8 +238,9 @@ class DynamicResources:
         """The search on one node, as long as filterTimeout lets it."""
         if not state.has(STATE):
             return None
-        variant = _variant(state.get(STATE), slot)
-        if variant is None or variant.demand is None:
+        known = state.get(STATE)
+        variant = _variant(known, slot)
+        if variant is None or variant.demand is None or known.allocations:
             return None
         try:
             verdict = self._boards.verdict(variant.demand, slot)

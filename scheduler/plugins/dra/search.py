@@ -4,7 +4,7 @@ What is found is what trying everything in order would find. What cannot lead an
 for what is still asked, values that too few devices share, a device that differs in nothing from one that has failed in
 the same place, a state that has failed before. Nothing is cut off that has an error in it, because whether the search
 comes to that error decides whether the pod fails: a selector that cannot be evaluated, a constraint that forbids one of
-"all" devices.
+"all" devices. Only an error that hides very deep is given up, for that is better than to search for ages.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from scheduler.plugins.dra.seats import Seats
 
 _LOOK_EVERY: Final = 64
 _NO_RISK: Final = (-1, -1)
+_CAREFUL_STEPS: Final = 500
+"""So long nothing is cut off that may have an error in it."""
 
 
 class AllocationError(Exception):
@@ -116,6 +118,7 @@ class Search:
         self._hopeless: dict[object, _Outcome] = {}
         self._bounds = Bounds(demand, seats)
         self._risk = _NO_RISK
+        self._may_reorder = True
 
     def run(self) -> list[Picked] | None:
         """In order of claims, requests and choice; None if the claims do not fit. Raises AllocationError, FailedOnNode."""
@@ -182,6 +185,7 @@ class Search:
                 most[c] += max(len(self._lists[id(ask)]) if ask.is_all else ask.spec.count for ask in request.asks)
         if self._risk != _NO_RISK and max(most, default=0) > RESULTS_MAX:
             self._risk = (len(most), 0)  # "too many" must not be taken for an ordinary failure either
+        self._may_reorder = self._risk == _NO_RISK and not self._bounds.has_odd_values
 
     def _may_raise(self, c: int, ask: Ask) -> bool:
         if ask.is_all:
@@ -252,7 +256,7 @@ class Search:
     def _order_of(self, c: int, ask: Ask) -> Sequence[int]:
         key = (c, id(ask))
         if key not in self._orders:
-            if self._order is not None and self._risk == _NO_RISK:
+            if self._order is not None and self._may_reorder:
                 self._orders[key] = self._order(c, ask)
             else:
                 mask = self._seats.selectable(ask).mask
@@ -324,6 +328,8 @@ class Search:
     def _take(self, choice: _Choice, number: int) -> _Undo | None:
         """Everything that §4.6 and §4.7 ask of one device; booked only when all of it has passed."""
         self.steps += 1
+        if self.steps == _CAREFUL_STEPS:
+            self._risk = _NO_RISK
         if self._interrupted is not None and self.steps % _LOOK_EVERY == 0:
             self._interrupted()
         ask, seats = choice.ask, self._seats
@@ -335,7 +341,7 @@ class Search:
         if number in seats.selectable(ask).faults:
             self._raise_fault(c, ask, number)
         taking = self._taking.get(number, {})
-        if not choice.must:
+        if not choice.must and (c, choice.position.request) > self._risk:
             parts = tuple(sorted(taking.items())) if number in self._taking else None
             twin = (self._bounds.twin(number), self._placed >> number & 1, parts)
             if twin in choice.tried:

@@ -46,6 +46,9 @@ OURS = st.one_of(
             "bindPoll": st.sampled_from(["events", "upstream"]),
             "countAttachedTwice": st.booleans(),
             "zoneEphemeral": st.sampled_from(["on", "none"]),
+            "deviceScoring": st.sampled_from(["pack", "firstFit"]),
+            "devicePreemption": st.sampled_from(["on", "none"]),
+            "deviceDoubleCheck": st.sampled_from(["on", "none"]),
         },
     ),
 )

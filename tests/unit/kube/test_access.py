@@ -15,8 +15,8 @@ from structlog.testing import CapturingLogger
 from scheduler.core.errors import ApiError, Forbidden, NotFound, Unavailable
 from scheduler.kube import access
 from scheduler.kube.access import KINDS_SERVED, PERMISSIONS, REVIEWS, LeaseName, SelfCheck
-from scheduler.kube.kinds import BUDGET, CAPACITY, KINDS, NODE, POD, Discovery, KindSpec
-from scheduler.kube.writes import CLAIM_EVENT_RULES, VOLUME_RULES, WRITES, Rule
+from scheduler.kube.kinds import BUDGET, CAPACITY, KINDS, NODE, POD, RESOURCE_CLAIM, Discovery, KindSpec
+from scheduler.kube.writes import CLAIM_EVENT_RULES, DEVICE_RULES, VOLUME_RULES, WRITES, Rule
 from scheduler.testing.clock import VirtualClock
 from tests.unit.kube.scripted import Asked, ScriptedTransport, until
 from tests.unit.kube.test_kinds import serves
@@ -98,11 +98,14 @@ async def bench(
     apps: bytes | ApiError = ABSENT,
     policy: bytes | ApiError = ABSENT,
     storage: bytes | ApiError = ABSENT,
+    devices: bytes | ApiError = ABSENT,
     **answers: Any,
 ) -> AsyncIterator[Bench]:
     """Discovery and self-check, running."""
     by_path = {"/api/v1": core or serves("pods", "nodes"), "/apis/apps/v1": apps, "/apis/policy/v1": policy}
     by_path |= {"/apis/storage.k8s.io/v1": storage, "/apis/storage.k8s.io/v1beta1": ABSENT}
+    by_path |= {"/apis/resource.k8s.io/v1": devices}
+    by_path |= {f"/apis/resource.k8s.io/{version}": ABSENT for version in ("v1beta2", "v1beta1")}
     server, clock = Reviewer(by_path=by_path, **answers), VirtualClock()
     discovery = Discovery(server, clock, kinds=kinds)
     check = SelfCheck(server, clock, discovery, kinds=kinds, writes=writes, lease=lease)
@@ -230,6 +233,30 @@ async def test_a_permission_that_volumes_want_is_named_with_what_suffers(log: Ca
         problem = f"missing permission: {rule.verb} {rule.resource}: {suffers}"
         assert (world.check.permissions(), world.check.minor(PERMISSIONS)) == (None, problem)
         assert world.said() == [("warning", problem)]
+
+
+@pytest.mark.parametrize("rule", DEVICE_RULES, ids=lambda rule: f"{rule.verb} {rule.resource}")
+async def test_a_permission_that_devices_want_is_named_with_what_suffers(log: CapturingLogger, rule: Rule) -> None:
+    """Pods without devices are bound all the same."""
+    kinds, served = (POD, NODE, RESOURCE_CLAIM), serves("resourceclaims")
+    missing = {(rule.verb, rule.resource)}
+    async with bench(log, kinds=kinds, devices=served, writes=[BIND, *DEVICE_RULES], forbidden=missing) as world:
+        await world.asked()
+
+        suffers = "pods whose devices are yet to be allocated stay pending"
+        problem = f"missing permission: {rule.verb} {rule.resource} in group resource.k8s.io: {suffers}"
+        assert (world.check.permissions(), world.check.minor(PERMISSIONS)) == (None, problem)
+        assert world.said() == [("warning", problem)]
+
+
+async def test_nobody_asks_to_write_claims_that_are_not_served(log: CapturingLogger) -> None:
+    """A role may leave out what such a server does not have."""
+    missing = {(rule.verb, rule.resource) for rule in DEVICE_RULES}
+    async with bench(log, kinds=(POD, NODE, RESOURCE_CLAIM), writes=[BIND, *DEVICE_RULES], forbidden=missing) as world:
+        await world.asked()
+
+        problem = "not served: resourceclaims (resource.k8s.io/v1): pods that need devices stay pending"
+        assert world.problems() == [problem]
 
 
 async def test_events_that_may_not_be_listed_are_named_with_what_suffers(log: CapturingLogger) -> None:

@@ -1,6 +1,7 @@
 """Writes of claims for devices: what they say, on which condition, and what is made of the answer."""
 
 import asyncio
+from typing import Any
 
 import msgspec
 import pytest
@@ -149,7 +150,7 @@ PARAMETERS = {"kind": "X", "none": None, "list": [None, {"none": None}], "float"
 
 async def test_everything_of_an_allocation():
     """Amounts as a server spells them, parameters as they came, what is not said left out."""
-    allocation = {
+    allocation: Any = {
         "devices": {
             "results": [
                 RESULT
@@ -378,8 +379,9 @@ async def test_the_version_is_asked_for_each_time():
 async def test_every_request_has_its_permission():
     """What the methods ask for is what the table grants; `binding` is no path, and goes with the status."""
     bench = Bench(*[WRITTEN] * 9)
-    for param in EVERY:
-        await param.values[0](bench.writer, claim())
+    writes: list[Any] = [param.values[0] for param in EVERY]
+    for write in writes:
+        await write(bench.writer, claim())
     await bench.writer.read_resource_claim("default", "c")
 
     verbs = {"POST": "create"}

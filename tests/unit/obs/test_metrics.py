@@ -196,6 +196,7 @@ def test_our_names(name: str, labels: dict[str, str], value: float) -> None:
         ("permit_wait_duration_seconds", 0.001, 16.384, 15),
         ("preemption_victims", 1, 64, 7),
         ("preemption_goroutines_duration_seconds", 0.01, 5242.88, 20),
+        ("dra_bindingconditions_wait_duration_seconds", 0.1, 819.2, 14),
     ],
 )
 def test_buckets(name: str, first: float, last: float, count: int) -> None:
