@@ -152,7 +152,7 @@ class DeviceMetrics(Protocol):
     """What DynamicResources counts (docs/spec/dra.md §8.2)."""
 
     def conditions_allocation(self, profile: str, driver: str, status: str) -> None:
-        """A device with binding conditions was waited for; `success`, `timeout`, `failed` or `error`."""
+        """A device with binding conditions was waited for; `success`, `timeout`, `failure` or `error`."""
 
     def conditions_wait(self, profile: str, driver: str, status: str, seconds: float) -> None:
         """How long the pod waited, told once per device of the pod."""

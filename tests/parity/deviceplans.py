@@ -26,7 +26,7 @@ class Held:
     def __init__(self) -> None:
         self.claims: list[ResourceClaim] = []
 
-    def run(self, write: Any, what: str) -> None:
+    def run(self, write: Any, what: str, *, about: str = "") -> None:
         """Note whose devices would be given back."""
         if what.startswith("deallocate"):
             self.claims.append(write.args[0])

@@ -24,6 +24,7 @@ from scheduler.framework.state import CycleState
 from scheduler.obs.metrics import Metrics
 from scheduler.options import RunOptions
 from scheduler.plugins.dra.plugin import DynamicResources
+from scheduler.queueing.records import QueuedPod
 from scheduler.testing.apiserver.defaults import GATED as BLOCKED
 from tests.parity.admission import admitted
 from tests.parity.api import KINDS, Api
@@ -59,6 +60,10 @@ class Ours(Side):
         self._cycle = daemon.decisions.loop._cycle
         self._choose = self._cycle._choose
         self._cycle._choose = self._overhear  # type: ignore[method-assign]
+        backoff = daemon.decisions.queue._places.backoff
+        self._first_rejected = backoff.first_rejected
+        backoff.first_rejected = self._who_is_early  # type: ignore[method-assign]
+        self._is_patient = False
 
     async def begin(self) -> None:
         """The first pictures are complete."""
@@ -69,7 +74,8 @@ class Ours(Side):
         await self.until(is_idle, "its start")
 
     async def see(self, scenario: Scenario) -> None:
-        """Every mirror holds what the server holds, and nothing is left to do."""
+        """Every mirror holds what the server holds, and nothing is left to do. With devices no pod is tried again at once."""
+        self._is_patient = bool(scenario.devices)
 
         async def has_seen() -> bool:
             are_alike = [await self._is_like_the_server(mirror) for mirror in self._mirrors()]
@@ -101,6 +107,9 @@ class Ours(Side):
             return not (len(decisions.evictions) + len(decisions.patches) + len(decisions.inbox))
 
         await self.until(is_settled, f"the evictions for {pod['metadata']['name']}")
+
+    def _who_is_early(self) -> QueuedPod | None:
+        return None if self._is_patient else self._first_rejected()
 
     async def _finish(self) -> None:
         """What DynamicResources gives back, it gives back in the background."""

@@ -1,40 +1,70 @@
-"""What can be said of a search without searching: too few devices, too few equal values, devices that are alike.
+"""What can be said of a search without searching: too few devices, too few values, too little of a counter or capacity.
 
-Every bound is a necessary condition, so what it cuts off holds no solution (docs/spec/dra.md §10.4).
+Every bound is a necessary condition, so what it cuts off holds no solution (docs/spec/dra.md §10.4). And which devices are
+alike, so that where one has failed another need not be tried.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from scheduler.plugins.dra.constraints import Constraint, Known, Values
-from scheduler.plugins.dra.demand import Ask, Demand
+from scheduler.plugins.dra.demand import Ask, Demand, RequestDemand
+from scheduler.plugins.dra.scarcity import Left, Scarcity, Taking
 from scheduler.plugins.dra.seats import Mask, Seats
 
 if TYPE_CHECKING:
     from scheduler.plugins.dra.search import _Position
 
 
-class Bounds:
-    """For one search."""
+class Now(NamedTuple):
+    """Where a search stands."""
 
-    def __init__(self, demand: Demand, seats: Seats) -> None:
+    used: Mask
+    """Devices that nobody else can have."""
+    known: tuple[Known, ...]
+    """What the constraints of the claim under way know."""
+    taking: Taking
+    left: Callable[[int], Left]
+    """Pool → what is left of its counters."""
+
+
+class Need(NamedTuple):
+    """So many different devices of these must still be found, for one request of a claim."""
+
+    claim: int
+    asks: tuple[Ask, ...]
+    """One, or the alternatives that are left."""
+    free: Mask
+    count: int
+
+    def concerns(self, constraint: Constraint) -> bool:
+        """Whether the constraint is there for whichever alternative is chosen."""
+        return all(constraint.concerns(ask.request, ask.full_name) for ask in self.asks)
+
+
+class Bounds:
+    """For one search. `lists` has the devices of each ask for all there are, by its id."""
+
+    def __init__(self, demand: Demand, seats: Seats, lists: dict[int, list[int]]) -> None:
         self._demand = demand
         self._seats = seats
+        self._lists = lists
         self._masks: dict[int, Mask] = {}
         self._buckets: dict[int, dict[Values | None, Mask]] = {}
-        self._twins: dict[int, Hashable] = {}
+        self._twins: dict[int, int] = {}
+        self._twin_numbers: dict[Hashable, int] = {}
+        self._scarcity = Scarcity(seats)
 
     def mask(self, ask: Ask) -> Mask:
         """Devices that the ask may have while nobody uses them."""
         known = self._masks.get(id(ask))
         if known is None:
-            seats = self._seats
-            known = seats.selectable(ask).mask
-            for number in range(len(seats.devices)):
-                if known >> number & 1 and not self._is_possible(ask, number):
-                    known ^= 1 << number
+            known = 0
+            for number in bits(self._seats.selectable(ask).mask):
+                if self._is_possible(ask, number):
+                    known |= 1 << number
             self._masks[id(ask)] = known
         return known
 
@@ -44,39 +74,35 @@ class Bounds:
             return False
         return not seats.rules.consumable or seats.fits(ask, number, {})
 
-    def twin(self, number: int) -> Hashable:
+    # -- what is alike -------------------------------------------------------------------------------------------------
+
+    def twin(self, number: int) -> int:
         """Equal for devices that are interchangeable in this search while equally much of both is taken."""
-        seats = self._seats
         known = self._twins.get(number)
         if known is None:
-            asks = tuple(
-                (self.mask(ask) >> number & 1, number in seats.selectable(ask).faults)
-                for _, _, ask in self._demand.asks
-            )
-            kind = seats.kind(number)
-            values = tuple(con.values(kind) for claim in self._demand.claims for con in claim.constraints)
-            consumes = seats.devices[number].device.consumes_counters
-            draws: Hashable = None
-            if consumes:
-                draws = (
-                    seats.pool_of[number],
-                    tuple(
-                        (c.counter_set, tuple(sorted((n, a.value.nano) for n, a in c.counters.items())))
-                        for c in consumes
-                    ),
-                )
-            shared: Hashable = None
-            if seats.shared >> number & 1:
-                shared = (kind, seats.has_shares(number), tuple(sorted(seats.consumed(number).items())))
-            known = self._twins[number] = (asks, values, draws, shared, seats.used >> number & 1)
+            numbers = self._twin_numbers
+            known = self._twins[number] = numbers.setdefault(self._likeness(number), len(numbers))
         return known
 
-    def bucket(self, constraint: Constraint, values: Values | None) -> Mask:
-        """Devices with exactly these values of the constraint's attribute."""
-        return self.buckets(constraint).get(values, 0)
+    def _likeness(self, number: int) -> Hashable:
+        seats, demand = self._seats, self._demand
+        asks = tuple(
+            (self.mask(ask) >> number & 1, number in seats.selectable(ask).faults) for _, _, ask in demand.asks
+        )
+        kind = seats.kind(number)
+        values = tuple(con.values(kind) for claim in demand.claims for con in claim.constraints)
+        draws: Hashable = None
+        if seats.devices[number].device.consumes_counters:
+            draws = (seats.pool_of[number], tuple(sorted(self._scarcity.draws(number).items())))
+        shared: Hashable = None
+        if seats.shared >> number & 1:
+            shared = (kind, seats.has_shares(number), tuple(sorted(seats.consumed(number).items())))
+        return asks, values, draws, shared, seats.used >> number & 1
+
+    # -- values --------------------------------------------------------------------------------------------------------
 
     def buckets(self, constraint: Constraint) -> dict[Values | None, Mask]:
-        """All devices by their values."""
+        """All devices by their values of the constraint's attribute."""
         known = self._buckets.get(id(constraint))
         if known is None:
             known = self._buckets[id(constraint)] = {}
@@ -91,67 +117,155 @@ class Bounds:
         claims = self._demand.claims
         return any(frozenset() in self.buckets(constraint) for claim in claims for constraint in claim.constraints)
 
-    def may_succeed(self, position: _Position, order: Sequence[int], used: Mask, known: tuple[Known, ...]) -> bool:
-        """Whether enough is left for the request under way, and for all that the claims still ask for together."""
-        rest = 0
-        for number in order[position.start :]:
-            rest |= 1 << number
-        needs: dict[Mask, int] = {}
+    # -- whether it can be done ----------------------------------------------------------------------------------------
+
+    def may_succeed(self, position: _Position, rest: Mask, now: Now) -> bool:
+        """Whether enough is left for the request under way, of `rest`, and for all that the claims still ask for."""
+        needs = []
+        for c, request, here in self._open(position):
+            need = self._need(c, request, position if here else None, now)
+            if need is None:
+                continue
+            if here:
+                need = need._replace(free=need.free & rest)
+            if need.free.bit_count() < need.count:
+                return False
+            if need.count:
+                needs.append(need)
+        agreed = self._agreed(needs, position.claim, now.known)
+        if agreed is None:
+            return False
+        whole = [(need.free, need.count) for need in agreed if not need.free & self._seats.shared]
+        return can_match(whole) and self._scarcity.may_suffice(agreed, now.taking, now.left)
+
+    def _open(self, position: _Position) -> Iterator[tuple[int, RequestDemand, bool]]:
+        """(claim, request, whether it is the one under way) from here on."""
         claims = self._demand.claims
         for c in range(position.claim, len(claims)):
-            claim = claims[c]
             first = position.request if c == position.claim else 0
-            for r in range(first, len(claim.requests)):
-                request = claim.requests[r]
-                here = c == position.claim and r == position.request
-                if request.is_list and not here:
-                    continue
-                ask = request.asks[max(position.alternative, 0) if here else 0]
-                if ask.is_all or ask.is_admin:
-                    continue
-                free = self.mask(ask) & (~used | self._seats.shared)
-                needed = ask.spec.count
-                if here:
-                    free &= rest
-                    needed -= position.taken
-                free = self._agreeing(ask, c, free, known if c == position.claim else None, needed)
-                if free.bit_count() < needed:
-                    return False
-                if not free & self._seats.shared:
-                    needs[free] = needs.get(free, 0) + needed
-        return _hall(needs)
+            for r in range(first, len(claims[c].requests)):
+                yield c, claims[c].requests[r], c == position.claim and r == position.request
 
-    def _agreeing(self, ask: Ask, c: int, free: Mask, known: tuple[Known, ...] | None, needed: int) -> Mask:
-        """Those of the free devices that constraints leave."""
-        for at, constraint in enumerate(self._demand.claims[c].constraints):
-            if not constraint.concerns(ask.request, ask.full_name):
+    def _need(self, c: int, request: RequestDemand, position: _Position | None, now: Now) -> Need | None:
+        """What a request cannot do without; None if nothing can be said."""
+        asks, taken = request.asks, 0
+        if position is not None:
+            asks, taken = (asks[max(position.alternative, 0)],), position.taken
+        possible, free, least = [], 0, 1 << 30
+        for ask in asks:
+            if ask.is_admin:
+                return None
+            count = len(self._lists[id(ask)]) if ask.is_all else ask.spec.count
+            own = self._free(ask, now)
+            if own.bit_count() < count - taken or (ask.is_all and not count):
                 continue
-            seen = known[at] if known is not None else ()
-            if constraint.is_match:
-                free = self._matching(constraint, free, seen, needed)
-            else:
-                free = self._distinct(constraint, free, seen, needed)
+            possible.append(ask)
+            free |= own
+            least = min(least, count - taken)
+        return Need(c, tuple(possible), free, least)
+
+    def _free(self, ask: Ask, now: Now) -> Mask:
+        seats = self._seats
+        free = self.mask(ask) & (~now.used | seats.shared)
+        for number, taking in now.taking.items():
+            if free >> number & 1 and not seats.fits(ask, number, taking):
+                free ^= 1 << number
         return free
 
-    def _matching(self, constraint: Constraint, free: Mask, seen: Known, needed: int) -> Mask:
+    # -- constraints ---------------------------------------------------------------------------------------------------
+
+    def _agreed(self, needs: list[Need], c: int, known: tuple[Known, ...]) -> list[Need] | None:
+        """The needs with what constraints leave of their devices; None if it is too little."""
+        for number in {need.claim for need in needs}:
+            for at, constraint in enumerate(self._demand.claims[number].constraints):
+                seen = known[at] if number == c else ()
+                scope = [i for i, need in enumerate(needs) if need.claim == number and need.concerns(constraint)]
+                if not scope:
+                    continue
+                wanted = [needs[i] for i in scope]
+                left = self._matching(constraint, wanted, seen) if constraint.is_match else self._distinct(
+                    constraint, wanted, seen
+                )
+                for i in scope:
+                    needs[i] = needs[i]._replace(free=needs[i].free & left)
+                    if needs[i].free.bit_count() < needs[i].count:
+                        return None
+        return needs
+
+    def _matching(self, constraint: Constraint, needs: Sequence[Need], seen: Known) -> Mask:
+        """Devices with the value that is there already, or with one that enough devices have."""
         buckets = self.buckets(constraint)
         if seen:
-            return sum(mask & free for values, mask in buckets.items() if values is not None and values & seen[0])
+            return sum(mask for values, mask in buckets.items() if values is not None and values & seen[0])
         if any(values is not None and len(values) != 1 for values in buckets):
-            return free & ~buckets.get(None, 0)
-        enough = (mask & free for values, mask in buckets.items() if values is not None)
-        return sum(mask for mask in enough if mask.bit_count() >= needed)
+            return ~buckets.get(None, 0)
+        return sum(mask for values, mask in buckets.items() if values is not None and self._suffices(mask, needs))
 
-    def _distinct(self, constraint: Constraint, free: Mask, seen: Known, needed: int) -> Mask:
-        left = 0
-        different = 0
+    def _suffices(self, mask: Mask, needs: Sequence[Need]) -> bool:
+        if any((need.free & mask).bit_count() < need.count for need in needs):
+            return False
+        return can_match([(need.free & mask, need.count) for need in needs if not need.free & self._seats.shared])
+
+    def _distinct(self, constraint: Constraint, needs: Sequence[Need], seen: Known) -> Mask:
+        """Devices whose values are still to be had, if there are enough different ones."""
+        left, kinds = 0, []
         for values, mask in self.buckets(constraint).items():
-            if values is not None and mask & free and not any(values & each for each in seen):
-                left |= mask & free
-                different += 1
-        return left if different >= needed else 0
+            if values is not None and not any(values & each for each in seen):
+                left |= mask
+                kinds.append(mask)
+        by_value = [
+            (sum(1 << at for at, mask in enumerate(kinds) if mask & need.free), need.count) for need in needs
+        ]
+        return left if can_match(by_value) else 0
 
 
-def _hall(needs: dict[Mask, int]) -> bool:
-    """No set of candidates is asked for more often than it has members; only sets that are asked for are looked at."""
-    return all(sum(count for other, count in needs.items() if other & ~mask == 0) <= mask.bit_count() for mask in needs)
+def bits(mask: Mask) -> Iterator[int]:
+    """The numbers in a mask, ascending."""
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
+
+
+def can_match(needs: Iterable[tuple[Mask, int]]) -> bool:
+    """Whether all these counts can be had at once, each of its own set, and nothing twice. O(sets² × counts)."""
+    together: dict[Mask, int] = {}
+    for mask, count in needs:
+        together[mask] = together.get(mask, 0) + count
+    masks, held = list(together), [0] * len(together)
+    taken = 0
+    for at, mask in enumerate(masks):
+        for _ in range(together[mask]):
+            free = mask & ~taken
+            if free:
+                held[at] |= free & -free
+                taken |= free & -free
+                continue
+            more = _make_room(masks, held, taken, at)
+            if not more:
+                return False
+            taken |= more
+    return True
+
+
+def _make_room(masks: Sequence[Mask], held: list[Mask], taken: Mask, at: int) -> Mask:
+    """Let others move on until something is free for this one; what is taken then, 0 if nobody can."""
+    came_from: dict[int, tuple[int, Mask]] = {at: (-1, 0)}
+    queue = [at]
+    for each in queue:
+        free = masks[each] & ~taken
+        if free:
+            gained = low = free & -free
+            while each >= 0:
+                held[each] |= low
+                before, passed = came_from[each]
+                if before >= 0:
+                    held[each] &= ~passed
+                each, low = before, passed  # noqa: PLW2901
+            return gained
+        for other in range(len(masks)):
+            if other not in came_from and held[other] & masks[each]:
+                wanted = held[other] & masks[each]
+                came_from[other] = (each, wanted & -wanted)
+                queue.append(other)
+    return 0

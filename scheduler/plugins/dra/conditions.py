@@ -120,7 +120,7 @@ class ConditionWaiter:
         end = self._devices.subscribe((claim.key for claim in claims), news.set) if self._follows_events else None
         ticking = asyncio.ensure_future(self._tick(news, deadline))
         try:
-            while not all(map(self._is_ready, claims)):
+            while not all([self._is_ready(claim) for claim in claims]):  # all, so that none hides one that has failed
                 if self._clock.now() >= deadline:
                     raise ConditionError("device binding timeout: context deadline exceeded", "timeout")
                 await news.wait()
@@ -146,7 +146,7 @@ class ConditionWaiter:
         ready = readiness(claim)
         if ready.failure is not None:
             told = f'claim={name}, reason={ready.failure.reason}, message="{ready.failure.message}"'
-            raise ConditionError(f"device binding failed: {told}", "failed")
+            raise ConditionError(f"device binding failed: {told}", "failure")
         if not ready.is_ready and is_overdue(claim, self._clock.wall(), self._timeout_s):
             raise ConditionError(f"device binding timeout: claim={name}", "timeout")
         return ready.is_ready

@@ -326,6 +326,8 @@ class DynamicResources:
             metadata = claim.metadata
             if FINALIZER not in metadata.finalizers:
                 metadata = msgspec.structs.replace(metadata, finalizers=(*metadata.finalizers, FINALIZER))
+            if is_in_memory(claim):
+                metadata = msgspec.structs.replace(metadata, uid="")  # in flight under one of its own until it is made
             known.allocations[claim.uid] = allocation
             try:
                 self._devices.claims.signal(claim.uid, msgspec.structs.replace(claim, metadata=metadata, status=status))

@@ -10,13 +10,14 @@ comes to that error decides whether the pod fails: a selector that cannot be eva
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
 from scheduler.cache.devicepools import PoolState
 from scheduler.core.resourceclaims import RESULTS_MAX
-from scheduler.plugins.dra.bounds import Bounds
+from scheduler.plugins.dra.bounds import Bounds, Now, bits
 from scheduler.plugins.dra.constraints import NOTHING_SEEN, Known
 from scheduler.plugins.dra.demand import Ask, Demand, too_many
 from scheduler.plugins.dra.seats import Seats
@@ -116,7 +117,8 @@ class Search:
         self._stack: list[_Choice] = []
         self._failed_claim = 0
         self._hopeless: dict[object, _Outcome] = {}
-        self._bounds = Bounds(demand, seats)
+        self._bounds = Bounds(demand, seats, self._lists)
+        self._rests: dict[tuple[int, int], list[int]] = {}
         self._risk = _NO_RISK
         self._may_reorder = True
 
@@ -242,12 +244,12 @@ class Search:
     def _choice(self, position: _Position, ask: Ask, needed: int) -> _Choice | _Outcome:
         c, start = position.claim, position.start
         order = self._order_of(c, ask)
-        if (c, position.request) > self._risk and not self._bounds.may_succeed(
-            position, order, self._used_by_all(), self._known[c]
-        ):
-            return _Outcome.FAIL
-        placed = tuple(self._allocating) if self._demand.has_admin else self._placed
-        state = (position, placed, self._known[c], self._counts[c], self._taken_parts())
+        is_free = (c, position.request) > self._risk
+        if is_free:
+            now = Now(self._used_by_all(), self._known[c], self._taking, self._left_in)
+            if not self._bounds.may_succeed(position, self._rest_of(c, ask, start), now):
+                return _Outcome.FAIL
+        state = (position, self._known[c], self._counts[c], self._taken(alike=is_free and not position.taken))
         known = self._hopeless.get(state)
         if known is not None:
             return known
@@ -263,10 +265,26 @@ class Search:
                 self._orders[key] = [n for n in range(len(self._seats.devices)) if mask >> n & 1]
         return self._orders[key]
 
-    def _taken_parts(self) -> tuple[tuple[int, tuple[tuple[str, int], ...]], ...]:
-        if not self._taking:
-            return ()
-        return tuple((number, tuple(sorted(parts.items()))) for number, parts in sorted(self._taking.items()))
+    def _rest_of(self, c: int, ask: Ask, start: int) -> int:
+        """The devices of an order from a place on."""
+        rests = self._rests.get((c, id(ask)))
+        if rests is None:
+            rests, rest = [0], 0
+            for number in reversed(self._order_of(c, ask)):
+                rest |= 1 << number
+                rests.append(rest)
+            rests.reverse()
+            self._rests[c, id(ask)] = rests
+        return rests[start]
+
+    def _taken(self, *, alike: bool) -> object:
+        """What is taken of what; `alike`: so that states are equal that differ in nothing but which twin was taken."""
+        placed: object = tuple(self._allocating) if self._demand.has_admin else self._placed
+        parts = {number: tuple(sorted(amounts.items())) for number, amounts in self._taking.items()}
+        if not alike or self._demand.has_admin:
+            return placed, frozenset(parts.items())
+        twin = self._bounds.twin
+        return frozenset(Counter((twin(n), parts.get(n)) for n in (*bits(self._placed), *parts)).items())
 
     def _used_by_all(self) -> int:
         return self._seats.used | self._placed
@@ -371,15 +389,18 @@ class Search:
         device = self._seats.devices[number].device
         if not device.consumes_counters:
             return True
-        pool = self._seats.pool_of[number]
-        left = self._left.get(pool)
-        if left is None:
-            left = self._left[pool] = self._seats.left_in(pool)
+        left = self._left_in(self._seats.pool_of[number])
         wanted: dict[tuple[str, str], int] = {}
         for each in device.consumes_counters:
             for counter, amount in each.counters.items():
                 wanted[each.counter_set, counter] = wanted.get((each.counter_set, counter), 0) + amount.value.nano
         return all(amount >= wanted.get(counter, 0) for counter, amount in left.items())
+
+    def _left_in(self, pool: int) -> dict[tuple[str, str], int]:
+        left = self._left.get(pool)
+        if left is None:
+            left = self._left[pool] = self._seats.left_in(pool)
+        return left
 
     def _constrained(self, choice: _Choice, number: int) -> tuple[Known, ...] | None:
         c = choice.position.claim

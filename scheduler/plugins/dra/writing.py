@@ -2,7 +2,8 @@
 
 A write that was sent is awaited and taken into the cache before anything else happens, cancelled or not: what the server
 has committed is in use, and no moment lies between "in flight" and "allocated" in which it is neither. A lost answer is
-read. Nothing is forced: what a claim says now must still allow what was decided.
+read, and until it has been read the write counts as carried out. Nothing is forced: what a claim says now must still
+allow what was decided.
 """
 
 from __future__ import annotations
@@ -20,7 +21,12 @@ from scheduler.core.decode import Broken
 from scheduler.core.devices import DeviceId
 from scheduler.core.errors import Ambiguous, ApiError, Conflict, TooManyRequests, Unavailable
 from scheduler.core.pod import Pod
-from scheduler.core.resourceclaims import FINALIZER, AllocationResult, ResourceClaim
+from scheduler.core.resourceclaims import (
+    FINALIZER,
+    AllocationResult,
+    DeviceRequestAllocationResult,
+    ResourceClaim,
+)
 from scheduler.core.timestamps import seconds
 from scheduler.framework.ports import DeviceMetrics, Writer
 from scheduler.framework.settle import settle
@@ -29,10 +35,10 @@ from scheduler.plugins.dra.claims import consumer
 _WRITES_IN_FLIGHT: Final = 64
 _TRIES: Final = 5
 _PAUSE_S: Final = 0.01
+_READ_AGAIN_S: Final = 0.1
 _JITTER: Final = 0.1
 _LONGEST_PAUSE_S: Final = 5.0
-_WATCH_WITHIN_S: Final = 30.0
-"""How long our own watch may take to show what we wrote."""
+_UNCONFIRMED_MAX: Final = 4096
 
 
 class ClaimError(Exception):
@@ -53,7 +59,7 @@ class ClaimWriter:
         stamps: bool,
         looks_twice: bool,
     ) -> None:
-        """`stamps`: allocations carry their time. `looks_twice`: devices that somebody else has are given back."""
+        """`stamps`: allocations carry their time. `looks_twice`: nothing is allocated that somebody else has by now."""
         self._devices = devices
         self._writer = writer
         self._clock = clock
@@ -61,6 +67,8 @@ class ClaimWriter:
         self._metrics = metrics
         self._stamps = stamps
         self._looks_twice = looks_twice
+        self.unconfirmed: set[str] = set()
+        """Uids of claims that got devices, and of which it is not known yet that nobody else had those first."""
         self._room = asyncio.Semaphore(_WRITES_IN_FLIGHT)
 
     async def bind(
@@ -68,17 +76,19 @@ class ClaimWriter:
     ) -> ResourceClaim:
         """Give the claim its devices, if any were decided on, and the pod its place among the users.
 
-        `is_new`: it was just made, and the cache may not know it yet. Answers the claim as it is written. Raises ClaimError, ApiError. May be cancelled between two writes.
+        `is_new`: it was just made, and the cache may not know it yet. Answers the claim as it is written. Raises
+        ClaimError, ApiError. May be cancelled between two writes.
         """
         current, tries, pause_s = self._newest(claim, is_new=is_new), 0, _PAUSE_S
         while True:
             await asyncio.sleep(0)
             try:
-                current = await self._protected(current, allocation)
-                self._check(current, pod, allocation)
+                self._check(current, allocation)
                 if self._is_done(current, pod, allocation):
-                    return current
-                return await settle(self._write(current, pod, allocation))
+                    return self._taken(current, allocation)
+                current = await self._protected(current, allocation)
+                await asyncio.sleep(0)  # a cancellation that came while the first was on the wire acts here
+                return self._taken(await settle(self._write(current, pod, allocation)), allocation)
             except (Conflict, Ambiguous, Unavailable) as error:
                 failed: ApiError = error
             tries += 1
@@ -91,39 +101,11 @@ class ClaimWriter:
             else:
                 await self._clock.sleep(pause_s * (1 + _JITTER * self._chance.random()))
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S) if isinstance(failed, Unavailable) else pause_s
-            current = await self._reread(claim)
+            current = await self.reread(claim)
 
-    async def confirm(self, claim: ResourceClaim) -> None:
-        """Wait until our own watch shows what we wrote, and nobody who had one of the devices before us.
-
-        Whoever stands in the watch before us was first, and we yield: raises ClaimError, and the devices are given back.
-        """
-        if not self._looks_twice or claim.status.allocation is None:
-            return
-        passed = asyncio.get_running_loop().create_future()
-
-        def look() -> None:
-            seen = self._devices.claims.get_api(claim.key)
-            if passed.done():
-                return
-            if seen is None or seen.uid != claim.uid:
-                passed.set_result(f"claim {claim.key} got deleted in the meantime")
-            elif _version(seen) >= _version(claim):
-                passed.set_result(self._clash(claim))
-
-        end = self._devices.subscribe((claim.key,), look)
-        waiting = asyncio.ensure_future(self._clock.sleep(_WATCH_WITHIN_S))
-        try:
-            look()
-            await asyncio.wait({passed, waiting}, return_when=asyncio.FIRST_COMPLETED)
-            problem = passed.result() if passed.done() else f"claim {claim.key}: the watch is behind"
-        finally:
-            waiting.cancel()
-            end()
-        if problem:
-            self._metrics.collision()
-            await settle(self._give_devices_back(claim))
-            raise ClaimError(problem)
+    def newest(self, claim: ResourceClaim) -> ResourceClaim:
+        """As decisions see it by now. Raises ClaimError if it is gone."""
+        return self._newest(claim, is_new=False)
 
     async def release(self, claim: ResourceClaim, pod_uid: str) -> None:
         """Take the pod's reservation away; the devices stay with the claim (§3.8). Raises ApiError."""
@@ -143,10 +125,9 @@ class ClaimWriter:
         """With the finalizer, which has to be there before devices are."""
         if allocation is None or FINALIZER in claim.metadata.finalizers or claim.is_allocated:
             return claim
-        self._check_there(claim)
         try:
             async with self._room:
-                return _readable(await settle(self._writer.protect_claim(claim)))
+                return _readable(await settle(self._writer.protect_claim(claim)), claim)
         except (Conflict, Ambiguous, Unavailable):
             raise
         except ApiError as error:
@@ -161,12 +142,38 @@ class ClaimWriter:
                     written = await self._writer.allocate_claim(claim, self._stamped(allocation), user)
                 else:
                     written = await self._writer.reserve_claim(claim, user)
-        except (Conflict, Ambiguous, Unavailable):
+        except Ambiguous:
+            now = _readable(await self._outcome(claim), claim)
+            if now.uid != claim.uid or not self._is_done(now, pod, allocation):
+                raise
+            self._metrics.claim_conflict()
+            written = now
+        except (Conflict, Unavailable):
             raise
         except ApiError as error:
             raise ClaimError(f"{self._doing(claim, allocation)}: {error}") from error
-        claim = _readable(written)
+        claim = _readable(written, claim)
         self._assume(claim)
+        return claim
+
+    async def _outcome(self, claim: ResourceClaim) -> ResourceClaim | Broken | None:
+        """What has become of a write without an answer, however long the server takes: its devices are in use until then."""
+        pause_s = _READ_AGAIN_S
+        while True:
+            try:
+                return await self._writer.read_resource_claim(claim.metadata.namespace, claim.metadata.name)
+            except (Ambiguous, Unavailable) as error:
+                await self._clock.sleep(self._told_s(error, pause_s))
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    def _taken(self, claim: ResourceClaim, allocation: AllocationResult | None) -> ResourceClaim:
+        """Written, or found to be: what got devices has yet to be confirmed."""
+        self._assume(claim)
+        if self._looks_twice and allocation is not None:
+            if len(self.unconfirmed) >= _UNCONFIRMED_MAX:
+                there = {each.uid for each in self._devices.claims if each.is_allocated}
+                self.unconfirmed &= there
+            self.unconfirmed.add(claim.uid)
         return claim
 
     def _stamped(self, allocation: AllocationResult) -> AllocationResult:
@@ -190,21 +197,19 @@ class ClaimWriter:
             raise ClaimError(f"claim {claim.key} got deleted in the meantime")
         return known
 
-    async def _reread(self, claim: ResourceClaim) -> ResourceClaim:
+    async def reread(self, claim: ResourceClaim) -> ResourceClaim:
+        """As the server has it. Raises ClaimError, also if it is gone."""
         try:
             found = await self._writer.read_resource_claim(claim.metadata.namespace, claim.metadata.name)
         except ApiError as error:
             raise ClaimError(f"get updated claim {claim.key} after conflict: {error}") from error
         if found is None or (not isinstance(found, Broken) and found.uid != claim.uid):
             raise ClaimError(f"claim {claim.key} got deleted in the meantime")
-        return _readable(found)
+        return _readable(found, claim)
 
-    def _check_there(self, claim: ResourceClaim) -> None:
+    def _check(self, claim: ResourceClaim, allocation: AllocationResult | None) -> None:
         if claim.metadata.deletion_timestamp is not None:
             raise ClaimError(f"claim {claim.key} got deleted in the meantime")
-
-    def _check(self, claim: ResourceClaim, pod: Pod, allocation: AllocationResult | None) -> None:
-        self._check_there(claim)
         if allocation is None:
             if not claim.is_allocated:
                 raise ClaimError(f"claim {claim.key} got deallocated elsewhere in the meantime")
@@ -212,10 +217,9 @@ class ClaimWriter:
         if claim.status.allocation is not None:
             if not same_devices(claim.status.allocation, allocation):
                 raise ClaimError(f"claim {claim.key} got allocated elsewhere in the meantime")
-            self._assume(claim)
             return
         if self._looks_twice:
-            problem = self._clash(claim, allocation)
+            problem = self.clash(claim, allocation)
             if problem:
                 self._metrics.collision()
                 raise ClaimError(problem)
@@ -224,55 +228,52 @@ class ClaimWriter:
         """A write of ours whose answer was lost: it has come to pass."""
         if not claim.is_reserved_for(pod.metadata.uid):
             return False
-        return allocation is None or claim.status.allocation is not None
+        return allocation is None or same_devices(claim.status.allocation, allocation)
 
-    def _clash(self, claim: ResourceClaim, allocation: AllocationResult | None = None) -> str:
-        """The first device that another claim has as a whole; "" if there is none."""
-        allocation = allocation or claim.status.allocation
-        assert allocation is not None
-        for result in allocation.devices.results:
-            if result.admin_access or result.share_id is not None:
-                continue
-            other = self._other_holder(result.id, claim.uid)
-            if other:
+    def clash(self, claim: ResourceClaim, allocation: AllocationResult | None = None) -> str:
+        """The first of its devices that another claim has, too; "" if there is none."""
+        allocation = allocation if allocation is not None else claim.status.allocation
+        for result in allocation.devices.results if allocation is not None else ():
+            if not result.admin_access and self._is_elsewhere(result, claim.uid):
                 return f"claim {claim.key}: device {result.id} got allocated to another claim in the meantime"
         return ""
 
-    def _other_holder(self, device: DeviceId, uid: str) -> bool:
-        return any(holder != uid for holder in self._devices.use.holders(device))
-
-    async def _give_devices_back(self, claim: ResourceClaim) -> None:
-        try:
-            await self.deallocate(claim)
-        except ApiError:
-            return  # the reservation goes with the attempt; PostFilter gives the devices back if they are in the way
+    def _is_elsewhere(self, result: DeviceRequestAllocationResult, uid: str) -> bool:
+        """A part of a device is had beside other parts, a whole one by nobody else."""
+        use = self._devices.use
+        if any(holder != uid for holder in use.holders(result.id)):
+            return True
+        return result.share_id is None and any(share.claim_uid != uid for share in use.shares(result.id))
 
     def _doing(self, claim: ResourceClaim, allocation: AllocationResult | None) -> str:
         what = "add allocation and reservation" if allocation is not None else "add reservation"
         return f"{what} to claim {claim.key}"
 
-    def _told_s(self, failed: Unavailable, grown_s: float) -> float:
+    def _told_s(self, failed: ApiError, grown_s: float) -> float:
         told_s = failed.retry_after_s if isinstance(failed, TooManyRequests) else None
         return grown_s if told_s is None else max(told_s, grown_s)
 
 
-def same_devices(left: AllocationResult, right: AllocationResult) -> bool:
+def same_devices(left: AllocationResult | None, right: AllocationResult | None) -> bool:
     """Whether both are the same decision: times do not count, nor what a server adds to tolerations."""
     return _decided(left) == _decided(right)
 
 
-def _decided(allocation: AllocationResult) -> list[tuple[str, DeviceId, str | None]]:
+def version_of(claim: ResourceClaim) -> int:
+    """Grows with each write of the claim; 0 if it cannot be told."""
+    version = claim.metadata.resource_version
+    return int(version) if version.isdigit() else 0
+
+
+def _decided(allocation: AllocationResult | None) -> list[tuple[str, DeviceId, str | None]] | None:
+    if allocation is None:
+        return None
     return [(result.request, result.id, result.share_id) for result in allocation.devices.results]
 
 
-def _readable(found: ResourceClaim | Broken | None) -> ResourceClaim:
+def _readable(found: ResourceClaim | Broken | None, wanted: ResourceClaim) -> ResourceClaim:
     if isinstance(found, Broken):
         raise ClaimError(f"{found.kind} {found.key} cannot be read: {found.why}")
     if found is None:
-        raise ClaimError("the claim got deleted in the meantime")
+        raise ClaimError(f"claim {wanted.key} got deleted in the meantime")
     return found
-
-
-def _version(claim: ResourceClaim) -> int:
-    version = claim.metadata.resource_version
-    return int(version) if version.isdigit() else 0

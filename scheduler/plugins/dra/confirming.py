@@ -1,0 +1,109 @@
+"""Nobody else had the devices first: looked at once more when our own watch shows what we wrote (docs/spec/dra.md §10.5).
+
+No API server keeps two schedulers from giving one device to two claims. Whoever stands in the watch first was first, and
+whoever comes second yields: its devices are given back before its pod is bound. A claim is unconfirmed from its allocation
+on until that look is over, and every pod that comes to use it meanwhile has to look as well: so it makes no difference
+which of them is cancelled, or can give the devices back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import structlog
+
+from scheduler.cache.devices import Devices
+from scheduler.core.clock import Clock
+from scheduler.core.errors import Ambiguous, ApiError, Conflict, Unavailable
+from scheduler.core.resourceclaims import ResourceClaim
+from scheduler.framework.ports import DeviceMetrics
+from scheduler.framework.settle import settle
+from scheduler.plugins.dra.writing import ClaimError, ClaimWriter, same_devices, version_of
+
+_log = structlog.get_logger(__name__)
+WATCH_WITHIN_S: Final = 30.0
+"""How long our own watch may take to show what we wrote."""
+_PAUSES_S: Final = (0.1, 0.5, 2.0, None)
+
+
+class Confirmer:
+    """Looks at what a `ClaimWriter` has allocated."""
+
+    def __init__(self, devices: Devices, writer: ClaimWriter, *, clock: Clock, metrics: DeviceMetrics) -> None:
+        self._devices = devices
+        self._writer = writer
+        self._clock = clock
+        self._metrics = metrics
+
+    async def confirm(self, claim: ResourceClaim, pod_uid: str) -> None:
+        """Wait until our own watch shows the claim as it was written. At once if there is nothing to look for.
+
+        Raises ClaimError if somebody else had a device first (then the devices are given back, unless other pods use
+        them too), if the claim is gone, and if the watch does not show it in time. Cancelled, the claim stays
+        unconfirmed.
+        """
+        if claim.uid not in self._writer.unconfirmed:
+            return
+        seen = await self._shown(claim)
+        if seen is None:
+            self._writer.unconfirmed.discard(claim.uid)
+            raise ClaimError(f"claim {claim.key} got deleted in the meantime")
+        problem = self._writer.clash(seen)
+        if not problem:
+            self._writer.unconfirmed.discard(claim.uid)
+            return
+        self._metrics.collision()
+        await settle(self._give_devices_back(claim, pod_uid))
+        raise ClaimError(problem)
+
+    async def _shown(self, claim: ResourceClaim) -> ResourceClaim | None:
+        """The claim as the watch shows it, ours or newer; None if it is gone. Raises ClaimError when that takes too long."""
+        passed: asyncio.Future[ResourceClaim | None] = asyncio.get_running_loop().create_future()
+
+        def look() -> None:
+            seen = self._devices.claims.get_api(claim.key)
+            if passed.done():
+                return
+            if seen is None or seen.uid != claim.uid:
+                passed.set_result(None)
+            elif version_of(seen) >= version_of(claim):
+                passed.set_result(seen)
+
+        end = self._devices.subscribe((claim.key,), look)
+        waiting = asyncio.ensure_future(self._clock.sleep(WATCH_WITHIN_S))
+        try:
+            look()
+            await asyncio.wait({passed, waiting}, return_when=asyncio.FIRST_COMPLETED)
+            if not passed.done():
+                raise ClaimError(f"claim {claim.key}: the watch is behind")
+            return passed.result()
+        finally:
+            waiting.cancel()
+            end()
+
+    async def _give_devices_back(self, claim: ResourceClaim, pod_uid: str) -> None:
+        """Unless another pod uses them too: it looks as well, and the last of them gives them back."""
+        now = claim
+        for pause_s in _PAUSES_S:
+            if any(user.uid != pod_uid for user in now.status.reserved_for):
+                return
+            try:
+                await self._writer.deallocate(now)
+            except (Conflict, Ambiguous, Unavailable) as error:
+                if pause_s is None:
+                    _log.warning("devices of somebody else are not given back", claim=claim.key, error=str(error))
+                    return
+            except ApiError as error:
+                _log.warning("devices of somebody else are not given back", claim=claim.key, error=str(error))
+                return
+            else:
+                break
+            await self._clock.sleep(pause_s)
+            try:
+                now = await self._writer.reread(claim)
+            except ClaimError:
+                break  # it is gone
+            if not same_devices(now.status.allocation, claim.status.allocation):
+                break
+        self._writer.unconfirmed.discard(claim.uid)
