@@ -21,9 +21,10 @@ $(INSTALLED):
 
 venv: $(INSTALLED) ## the virtual environment in .venv, from the locked requirements
 
-demo: $(INSTALLED) ## the real daemon places the pods of examples/ on an embedded cluster, plain ones and those with volumes
+demo: $(INSTALLED) ## the real daemon places the pods of examples/ on an embedded cluster, plain ones, those with volumes and with devices
 	$(BIN)/kubestow simulate examples/demo.yaml
 	$(BIN)/kubestow simulate examples/volumes.yaml
+	$(BIN)/kubestow simulate examples/devices.yaml
 
 test: unit e2e ## all tests
 

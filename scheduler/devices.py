@@ -8,16 +8,19 @@ not be read counts as absent, and can be named by whom it concerns.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from scheduler.cache.cluster import Cluster
+from scheduler.cache.resourceclaims import Change, gives_back
 from scheduler.core.decode import Broken
 from scheduler.core.deltas import Delta
-from scheduler.core.events import ClusterEvent, Resource
+from scheduler.core.events import Action, ClusterEvent, Resource
 from scheduler.core.resourceclaims import ResourceClaim
 from scheduler.seen import Seen, action_of, seen
 
 Move: TypeAlias = Callable[[ClusterEvent, object, object], None]
+DEVICES_GIVEN_BACK: Final = ClusterEvent(Resource.RESOURCE_CLAIM, Action.UPDATE_OTHER, "DevicesGivenBack")
+"""Ours: what was in flight will never be written. The pod that it was for may have left before."""
 
 
 class DeviceIntake:
@@ -39,8 +42,11 @@ class DeviceIntake:
         }
 
     def tick(self) -> None:
-        """Once per turn of the loop: who waits for what has become of our own writes hears of it."""
+        """Once per turn of the loop: who waits for what has become of our own writes, or of our plans, hears of it."""
         self._tell_claims()
+        given_back = self._devices.claims.given_back
+        while given_back:
+            self._move(DEVICES_GIVEN_BACK, *given_back.pop(0))
 
     # -- one kind each -------------------------------------------------------------------------------------------------
 
@@ -57,8 +63,11 @@ class DeviceIntake:
             if had is not None and had.is_allocated:
                 use.hold(had.uid, had.status.allocation)
                 self._kept[key] = had
-        elif (kept := self._kept.pop(key, None)) is not None and (new is None or new.uid != kept.uid):
-            use.hold(kept.uid, claims.pending(kept.uid))
+        elif (kept := self._kept.pop(key, None)) is not None:
+            if new is None or new.uid != kept.uid:
+                use.hold(kept.uid, claims.pending(kept.uid))
+            if gives_back(kept, new):
+                claims.given_back.append(Change(kept, new))
         if key not in self._tell_claims():  # nothing changed here: the watch shows what we wrote ourselves, or older
             self._devices.tell(key)
 

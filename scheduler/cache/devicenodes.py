@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from scheduler.cache.devicepools import Content, PoolKey, PoolState, PoolView, Published, content_of, view_of
-from scheduler.cache.deviceuse import DeviceUse
+from scheduler.cache.deviceuse import DeviceUse, Use
 from scheduler.cache.followed import Followed
 from scheduler.cache.selecting import matching_selector
 from scheduler.core import nodeset
@@ -112,11 +112,21 @@ class DeviceNodes(Followed[int]):
         """The kind of this node."""
         return self._kind_at.get(slot)
 
+    def kind_if(self, slot: int, use: Use) -> NodeKind | None:
+        """Of which kind the node would be if its devices were in that use; shared pools keep the sight that they have."""
+        here = self._here.get(slot)
+        return None if here is None else self._kind_of(here, self._sight_at.get(slot, _NOTHING), use)
+
     def pools(self, slot: int) -> tuple[PoolView, ...]:
         """All pools that the node sees, in the order in which they are tried."""
         here = self._here.get(slot, _NOBODY_HERE).views
         shared = self._sight_at.get(slot, _NOTHING).views
         return tuple(sorted((*here, *shared), key=lambda view: view.order)) if shared else here
+
+    def published(self, key: PoolKey) -> Iterable[ResourceSlice]:
+        """All slices of a pool, of whatever generation."""
+        pool = self._pools.get(key)
+        return pool.slices.values() if pool is not None else ()
 
     # -- changing ------------------------------------------------------------------------------------------------------
 
@@ -245,12 +255,7 @@ class DeviceNodes(Followed[int]):
             here = self._here.get(slot)
             if here is None:
                 here = self._here[slot] = self._look_here(self._nodes.name(slot))
-            sight = self._sight_at.get(slot, _NOTHING)
-            used, shares = self._use_of(here)
-            key = (here.content, used, shares, id(sight))
-            now = self._kinds.get(key)
-            if now is None or now.sight is not sight:
-                now = self._kinds[key] = NodeKind(key, sight, free=len(here.numbers) - used.bit_count())
+            now = self._kind_of(here, self._sight_at.get(slot, _NOTHING), self._use)
         if now is before:
             return
         if before is not None:
@@ -265,6 +270,14 @@ class DeviceNodes(Followed[int]):
         if len(self._log) > _LOG_MAX:
             self._forget_half()
 
+    def _kind_of(self, here: _Here, sight: Sight, use: Use) -> NodeKind:
+        used, shares = _use_of(here, use)
+        key = (here.content, used, shares, id(sight))
+        kind = self._kinds.get(key)
+        if kind is None or kind.sight is not sight:
+            kind = self._kinds[key] = NodeKind(key, sight, free=len(here.numbers) - used.bit_count())
+        return kind
+
     def _look_here(self, name: str) -> _Here:
         pools = self._local.get(name)
         if not pools:
@@ -274,16 +287,6 @@ class DeviceNodes(Followed[int]):
         devices = [each.id for view in views for each in view.devices]
         numbers = {device: number for number, device in enumerate(devices)}
         return _Here(tuple(views), content_of(tuple(view.content for view in views)), numbers)
-
-    def _use_of(self, here: _Here) -> tuple[int, Hashable]:
-        use, used = self._use, 0
-        shares: list[tuple[int, tuple[tuple[str, int], ...]]] = []
-        for device, number in here.numbers.items():
-            if use.is_exclusive(device):
-                used |= 1 << number
-            if use.shares(device):
-                shares.append((number, tuple(sorted(use.consumed(device).items()))))
-        return used, tuple(shares)
 
     # -- shared pools --------------------------------------------------------------------------------------------------
 
@@ -390,6 +393,17 @@ class DeviceNodes(Followed[int]):
                 pool.key, visible, pool.slices.values(), partitionable=self._partitionable, wheres=wheres
             )
         return pool.views[known]
+
+
+def _use_of(here: _Here, use: Use) -> tuple[int, Hashable]:
+    used = 0
+    shares: list[tuple[int, tuple[tuple[str, int], ...]]] = []
+    for device, number in here.numbers.items():
+        if use.is_exclusive(device):
+            used |= 1 << number
+        if use.shares(device):
+            shares.append((number, tuple(sorted(use.consumed(device).items()))))
+    return used, tuple(shares)
 
 
 def _is_ignored(each: ResourceSlice) -> bool:

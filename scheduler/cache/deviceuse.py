@@ -7,7 +7,7 @@ at which it is none. Nothing is ever summed up anew; a claim that changes costs 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from scheduler.core.devices import DeviceId
 from scheduler.core.resourceclaims import AllocationResult, DeviceRequestAllocationResult
@@ -27,6 +27,22 @@ class Share(NamedTuple):
 _NO_SHARES: Final[tuple[Share, ...]] = ()
 _NOBODY: Final[frozenset[str]] = frozenset()
 _NOTHING: Final[Consumed] = {}
+
+
+class Use(Protocol):
+    """What a search asks of it: as it is, or as it would be."""
+
+    def is_exclusive(self, device: DeviceId) -> bool:
+        """Somebody has the whole device."""
+
+    def is_used(self, device: DeviceId) -> bool:
+        """Somebody has it or a part of it."""
+
+    def shares(self, device: DeviceId) -> tuple[Share, ...]:
+        """The parts of it that are taken."""
+
+    def consumed(self, device: DeviceId) -> Consumed:
+        """What those parts sum up to."""
 
 
 class DeviceUse:

@@ -13,6 +13,7 @@ import msgspec
 
 from scheduler.cache.assumed import NotKnown, OutOfSync
 from scheduler.cache.deviceuse import DeviceUse
+from scheduler.core.devices import DeviceId
 from scheduler.core.pod import Pod
 from scheduler.core.resourceclaims import EXTENDED_RESOURCE_CLAIM, AllocationResult, ResourceClaim
 
@@ -32,13 +33,17 @@ class Pending(NamedTuple):
 
 
 class ResourceClaims:
-    """Single owner: the scheduling loop. `changes` are told on by `scheduler.devices`, in order."""
+    """Single owner: the scheduling loop. `changes` and `given_back` are told on by `scheduler.devices`, in order."""
 
     def __init__(self, use: DeviceUse) -> None:
         self.changes: list[Change] = []
+        self.given_back: list[Change] = []
+        """What changed nothing of a claim and may help all the same: a claim as it was in flight, and as it is."""
         self._use = use
         self._watched: dict[str, ResourceClaim] = {}
         self._latest: dict[str, ResourceClaim] = {}
+        self._keys: dict[str, str] = {}
+        """Uid → key, of the latest."""
         self._pending: dict[str, Pending] = {}
         self._made_for: dict[str, dict[str, None]] = {}
         """Uid of a pod → keys of claims that a scheduler made for its extended resources."""
@@ -52,6 +57,11 @@ class ResourceClaims:
     def get(self, key: str) -> ResourceClaim | None:
         """The newest that is known; None if there is no such claim."""
         return self._latest.get(key)
+
+    def by_uid(self, uid: str) -> ResourceClaim | None:
+        """As `get`, of this very claim."""
+        key = self._keys.get(uid)
+        return self._latest[key] if key is not None else None
 
     def get_api(self, key: str) -> ResourceClaim | None:
         """The newest that the watch has shown."""
@@ -151,6 +161,9 @@ class ResourceClaims:
             return False
         del self._pending[uid]
         self._count(uid, key=known.claim.key)
+        dropped = Change(known.claim, self._latest.get(known.claim.key))
+        if gives_back(*dropped):
+            self.given_back.append(dropped)
         return True
 
     def in_flight(self) -> Iterator[ResourceClaim]:
@@ -163,10 +176,13 @@ class ResourceClaims:
         before = self._latest.get(key)
         if before is now:
             return
+        if before is not None:
+            self._keys.pop(before.uid, None)
         if now is None:
             del self._latest[key]
         else:
             self._latest[key] = now
+            self._keys[now.uid] = key
         if before is not None:
             self._file(key, before, is_there=False)
         if now is not None:
@@ -199,6 +215,19 @@ class ResourceClaims:
         if allocation is None and pending is not None:
             allocation = pending.claim.status.allocation
         self._use.hold(uid, allocation)
+
+
+def gives_back(before: ResourceClaim | None, now: ResourceClaim | None) -> bool:
+    """Whether it had devices that it has no more, or can be allocated again."""
+    had = before.status.allocation if before is not None else None
+    if before is None or had is None:
+        return False
+    has = now.status.allocation if now is not None and now.uid == before.uid else None
+    return has is None or not _parts(had) <= _parts(has)
+
+
+def _parts(allocation: AllocationResult) -> set[tuple[DeviceId, str | None]]:
+    return {(result.id, result.share_id) for result in allocation.devices.results}
 
 
 def is_made_for(claim: ResourceClaim, pod: Pod) -> bool:

@@ -14,7 +14,8 @@ from scheduler.cel.gotext import double
 from scheduler.cel.running import Code, Failed, Run, go_type
 from scheduler.cel.values import NONE, EvalError, Optional, UInt, Value, key, type_name
 
-_MISSING: Final = object()
+MISSING: Final = object()
+"""What `find` finds where there is nothing."""
 _KEYS: Final = frozenset({str, int, bool, UInt, float})
 
 
@@ -129,8 +130,8 @@ def grown(value: Value) -> Value:
 
 def pick(holder: Value, name: Value) -> Value:
     """`holder[name]`, or upstream's error."""
-    found = _find(holder, name)
-    if found is not _MISSING:
+    found = find(holder, name)
+    if found is not MISSING:
         return found
     if isinstance(holder, list | tuple):
         raise EvalError(f"index out of bounds: {key_text(name)}")
@@ -151,18 +152,19 @@ def is_key(name: Value) -> bool:
     return type(name) in _KEYS
 
 
-def _find(holder: Value, name: Value) -> Value:
+def find(holder: Value, name: Value) -> Value:
+    """`holder[name]`, or MISSING."""
     if not is_key(name):
         raise EvalError(f"invalid qualifier type: {go_type(type_name(name))}")
     if isinstance(holder, dict | Mapping):
         try:
             return holder[name if type(name) is str else key(name)]
         except KeyError:
-            return _MISSING
+            return MISSING
     if isinstance(holder, list | tuple):
         index = _index(name)
-        return holder[index] if 0 <= index < len(holder) else _MISSING
-    return _MISSING
+        return holder[index] if 0 <= index < len(holder) else MISSING
+    return MISSING
 
 
 def _index(name: Value) -> int:
@@ -219,15 +221,15 @@ def _walk(run: Run, holder: Value, qualifiers: tuple[Qualifier, ...]) -> Value:
         if not is_optional:
             holder = pick(holder, name)
             continue
-        holder = _find(holder, name)
-        if holder is _MISSING:
+        holder = find(holder, name)
+        if holder is MISSING:
             return False if qualifiers[-1].is_test else NONE
         run.cost += 1
     return Optional(holder) if is_optional else holder
 
 
 def _tested(run: Run, holder: Value, name: Value, *, is_optional: bool) -> bool:
-    is_present = _find(holder, name) is not _MISSING
+    is_present = find(holder, name) is not MISSING
     if is_optional and is_present:
         run.cost += 1
     return is_present

@@ -49,10 +49,10 @@ def built_map(entries: Sequence[tuple[Code, Code]], optional: frozenset[int]) ->
                         start = f"cannot initialize optional entry '{key_text(name)}'"
                         raise EvalError(f"{start} from non-optional value {key_text(value)}")
                     if not value.present:
-                        made.pop(_key(name), None)
+                        made.pop(key_of(name), None)
                         continue
                     value = value.value
-                made[_key(name)] = value
+                made[key_of(name)] = value
         finally:
             run.cost += MAP_COST
         return made
@@ -60,7 +60,8 @@ def built_map(entries: Sequence[tuple[Code, Code]], optional: frozenset[int]) ->
     return evaluate
 
 
-def _key(name: Value) -> Value:
+def key_of(name: Value) -> Value:
+    """As `key`, with upstream's error."""
     try:
         return key(name)
     except TypeError:

@@ -72,7 +72,7 @@ def call(
     # What the checker found comes first: of two overloads with the same parameters its own has the cost.
     candidates = known if is_resolved and name not in _BY_TRAIT else dict.fromkeys((*known, *overloads))
     of_this_size = [each for each in candidates if len(each.params) == len(args)]
-    invoke = _Invocation(of_this_size, is_resolved=is_resolved, is_nameless=is_nameless or name in _NAMELESS)
+    invoke = Invocation(of_this_size, is_resolved=is_resolved, is_nameless=is_nameless or name in _NAMELESS)
     if name == "cel.@mapInsert":
         return _insertion(invoke, args)
     if len(args) == 1:
@@ -82,7 +82,7 @@ def call(
     return _of_many(invoke, args)
 
 
-class _Invocation:
+class Invocation:
     """A function with those of its overloads that come into question."""
 
     __slots__ = ("_candidates", "_chosen", "_is_nameless", "_is_resolved", "_name")
@@ -131,7 +131,7 @@ class _Invocation:
         return f"{NO_SUCH_OVERLOAD}: {self._name}"
 
 
-def _unary(invoke: _Invocation, argument: Code) -> Code:
+def _unary(invoke: Invocation, argument: Code) -> Code:
     def evaluate(run: Run) -> Value:
         try:
             value = argument(run)
@@ -143,7 +143,7 @@ def _unary(invoke: _Invocation, argument: Code) -> Code:
     return evaluate
 
 
-def _binary(invoke: _Invocation, left: Code, right: Code, *, is_sum: bool) -> Code:
+def _binary(invoke: Invocation, left: Code, right: Code, *, is_sum: bool) -> Code:
     def evaluate(run: Run) -> Value:
         one, other = both(run, left, right)
         if type(one) is Growing:
@@ -158,12 +158,12 @@ def _binary(invoke: _Invocation, left: Code, right: Code, *, is_sum: bool) -> Co
     return evaluate
 
 
-def _of_many(invoke: _Invocation, args: tuple[Code, ...]) -> Code:
+def _of_many(invoke: Invocation, args: tuple[Code, ...]) -> Code:
     """The first argument that fails ends it; nothing is paid for the call then, as upstream does not."""
     return lambda run: invoke(run, *[each(run) for each in args])
 
 
-def _insertion(invoke: _Invocation, args: tuple[Code, ...]) -> Code:
+def _insertion(invoke: Invocation, args: tuple[Code, ...]) -> Code:
     """Into the map that a loop makes, which nobody else has: a copy per entry would take time without end."""
 
     def evaluate(run: Run) -> Value:

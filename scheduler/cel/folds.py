@@ -102,10 +102,8 @@ def _turns(loop: Loop) -> Callable[[Run, Value], Iterable[None]]:
     _, first, second = loop
 
     def one(run: Run, items: Value) -> Iterable[None]:
-        if not isinstance(items, list | tuple | Mapping) or hasattr(items, "cel_type"):
-            raise EvalError(f"got '{go_type(type_name(items))}', expected iterable type")
         slots = run.slots
-        for slots[first] in map(unkey, items) if isinstance(items, Mapping) else items:
+        for slots[first] in items_of(items):
             yield
 
     if second is None:
@@ -113,13 +111,21 @@ def _turns(loop: Loop) -> Callable[[Run, Value], Iterable[None]]:
 
     def two(run: Run, items: Value) -> Iterable[None]:
         slots = run.slots
-        for slots[first], slots[second] in _pairs(items):
+        for slots[first], slots[second] in pairs_of(items):
             yield
 
     return two
 
 
-def _pairs(items: Value) -> Iterable[tuple[Value, Value]]:
+def items_of(items: Value) -> Iterable[Value]:
+    """What a loop of one variable goes over."""
+    if not isinstance(items, list | tuple | Mapping) or hasattr(items, "cel_type"):
+        raise EvalError(f"got '{go_type(type_name(items))}', expected iterable type")
+    return map(unkey, items) if isinstance(items, Mapping) else items
+
+
+def pairs_of(items: Value) -> Iterable[tuple[Value, Value]]:
+    """What a loop of two variables goes over."""
     if isinstance(items, Mapping):
         return ((unkey(name), value) for name, value in items.items())
     if isinstance(items, list | tuple):

@@ -58,7 +58,7 @@ def equality(left: Code, right: Code) -> Code:
         if type(one) is str and type(other) is str:
             run.cost += -(-min(len(one), len(other)) // 10)
             return one == other
-        run.cost += _cost_of_equality(one, other, is_plain=True)
+        run.cost += cost_of_equality(one, other, is_plain=True)
         return equal(one, other)
 
     return evaluate
@@ -69,7 +69,7 @@ def inequality(left: Code, right: Code) -> Code:
 
     def evaluate(run: Run) -> Value:
         one, other = both(run, left, right, is_equality=True)
-        run.cost += _cost_of_equality(one, other, is_plain=False)
+        run.cost += cost_of_equality(one, other, is_plain=False)
         return not same(one, other)
 
     return evaluate
@@ -103,7 +103,8 @@ def _is_paid(value: Value, *, is_equality: bool) -> bool:
     return not is_equality or size(value) > 0
 
 
-def _cost_of_equality(one: Value, other: Value, *, is_plain: bool) -> int:
+def cost_of_equality(one: Value, other: Value, *, is_plain: bool) -> int:
+    """Of `==` if it is plain, else of `!=`."""
     if is_plain and getattr(one, "cel_type", "").startswith(("kubernetes.", "net.")):
         return 1
     return -(-min(size(one), size(other)) // 10)

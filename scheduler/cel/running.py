@@ -11,7 +11,7 @@ COST_LIMIT: Final = 1_000_000
 """Upstream's, for a device selector."""
 
 _LOOPS_BETWEEN_CHECKS: Final = 100
-_EXCEEDED: Final = "operation cancelled: actual cost limit exceeded"
+EXCEEDED: Final = "operation cancelled: actual cost limit exceeded"
 
 
 class Run:
@@ -37,7 +37,7 @@ class Run:
     def looped(self) -> None:
         """To be called once per turn of every loop. Raises CostExceeded, or whatever the caller's check raises."""
         if self.cost > self._limit:
-            raise CostExceeded(_EXCEEDED)
+            raise CostExceeded(EXCEEDED)
         self._loops += 1
         if self._check is not None and self._loops % _LOOPS_BETWEEN_CHECKS == 0:
             self._check()
@@ -45,12 +45,12 @@ class Run:
     def afford(self, cost: int) -> None:
         """To be called before work that will cost so much at least, if it is a lot."""
         if self.cost + cost > self._limit:
-            raise CostExceeded(_EXCEEDED)
+            raise CostExceeded(EXCEEDED)
 
     def settle(self) -> None:
         """To be called at the end: what was not in a loop counts too."""
         if self.cost > self._limit:
-            raise CostExceeded(_EXCEEDED)
+            raise CostExceeded(EXCEEDED)
 
 
 Code: TypeAlias = Callable[[Run], Value]

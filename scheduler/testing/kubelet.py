@@ -122,7 +122,7 @@ class Kubelet:
         except Refused:
             return
         held = self._held.setdefault(node["metadata"]["name"], {})
-        wanted = requests_of(from_manifest(Pod, pod))
+        wanted = _counted(from_manifest(Pod, pod))
         short = _short(allocatable(from_manifest(Node, node).status.allocatable), list(held.values()), wanted)
         if short is None:
             held[pod["metadata"]["uid"]] = wanted
@@ -158,3 +158,10 @@ def _short(capacity: Requests, held: list[Requests], wanted: Requests) -> tuple[
         if wanted[name] and used + wanted[name] > capacity.get(name, 0):
             return name, wanted[name], used, capacity.get(name, 0)
     return None
+
+
+def _counted(pod: Pod) -> Requests:
+    """What the node itself has to offer; what a claim serves is counted by the claim."""
+    served = pod.status.extended_resource_claim_status
+    names = {mapping.resource_name for mapping in served.request_mappings} if served is not None else set()
+    return {name: amount for name, amount in requests_of(pod).items() if name not in names}

@@ -19,11 +19,16 @@ _CLUSTER_SCOPED = {
     "CSIDriver": "/apis/storage.k8s.io/v1/csidrivers",
     "VolumeAttachment": "/apis/storage.k8s.io/v1/volumeattachments",
     "PriorityClass": "/apis/scheduling.k8s.io/v1/priorityclasses",
+    "DeviceClass": "/apis/resource.k8s.io/v1/deviceclasses",
+    "ResourceSlice": "/apis/resource.k8s.io/v1/resourceslices",
+    "DeviceTaintRule": "/apis/resource.k8s.io/v1beta2/devicetaintrules",
 }
 _NAMESPACED = {
     "Pod": "/api/v1/namespaces/{}/pods",
     "PersistentVolumeClaim": "/api/v1/namespaces/{}/persistentvolumeclaims",
     "CSIStorageCapacity": "/apis/storage.k8s.io/v1/namespaces/{}/csistoragecapacities",
+    "ResourceClaim": "/apis/resource.k8s.io/v1/namespaces/{}/resourceclaims",
+    "ResourceClaimTemplate": "/apis/resource.k8s.io/v1/namespaces/{}/resourceclaimtemplates",
     "Event": "/apis/events.k8s.io/v1/namespaces/{}/events",
 }
 PODS = "/api/v1/namespaces/default/pods"

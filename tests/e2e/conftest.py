@@ -12,7 +12,9 @@ from tests.e2e.controlplane.gate import binaries_or_skip
 from tests.e2e.controlplane.harness import ControlPlane, scheduler_config
 from tests.e2e.controlplane.process import free_port
 from tests.e2e.daemon import daemon
-from tests.e2e.storage import CONTROLLERS, THEIRS, StoragePlane, World
+from tests.e2e.devices import DeviceWorld
+from tests.e2e.sandbox import THEIRS, SharedPlane
+from tests.e2e.storage import CONTROLLERS, World
 
 
 @pytest.fixture(scope="session")
@@ -41,7 +43,7 @@ def kubeconfig(request: pytest.FixtureRequest) -> Path:
 
 
 @pytest.fixture(scope="session")
-def storage_plane(control_plane_binaries: Path) -> Iterator[StoragePlane]:
+def storage_plane(control_plane_binaries: Path) -> Iterator[SharedPlane]:
     """For tests with volumes: the controllers act on all there is. Each test has a world of its own on it."""
     plane = ControlPlane(volume_resync_s=1)
 
@@ -55,7 +57,7 @@ def storage_plane(control_plane_binaries: Path) -> Iterator[StoragePlane]:
             runner.run(start())
         port = free_port()
         with daemon(plane, flags=[f"--secure-port={port}"]) as server:
-            yield StoragePlane(plane, server, port)
+            yield SharedPlane(plane, server, port)
     finally:
         plane.stop()
 
@@ -64,7 +66,7 @@ _worlds = itertools.count()
 
 
 @pytest.fixture
-async def world(storage_plane: StoragePlane) -> AsyncIterator[World]:
+async def world(storage_plane: SharedPlane) -> AsyncIterator[World]:
     """For pods of ours."""
     async with storage_plane.plane.client() as http:
         world = World(storage_plane, http, f"w{next(_worlds)}")
@@ -74,10 +76,54 @@ async def world(storage_plane: StoragePlane) -> AsyncIterator[World]:
 
 
 @pytest.fixture
-async def theirs(storage_plane: StoragePlane) -> AsyncIterator[World]:
+async def theirs(storage_plane: SharedPlane) -> AsyncIterator[World]:
     """For pods of kube-scheduler: what it does with them is right."""
     async with storage_plane.plane.client() as http:
         world = World(storage_plane, http, f"w{next(_worlds)}")
+        world.scheduler = THEIRS
+        await world.open()
+        yield world
+        await world.close()
+
+
+_TAINT_RULES = "--feature-gates=DRADeviceTaintRules=true"
+
+
+@pytest.fixture(scope="session")
+def device_plane(control_plane_binaries: Path) -> Iterator[SharedPlane]:
+    """For tests with devices: taint rules are served, and the daemon heeds them; kube-scheduler does not."""
+    plane = ControlPlane(apiserver_flags=[_TAINT_RULES, "--runtime-config=resource.k8s.io/v1beta2=true"])
+
+    async def start() -> None:
+        await plane.start()
+        await plane.start_controllers(["resourceclaim-controller"])
+        await plane.start_scheduler(scheduler_config(THEIRS))
+
+    try:
+        with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+            runner.run(start())
+        port = free_port()
+        with daemon(plane, flags=[f"--secure-port={port}", _TAINT_RULES]) as server:
+            yield SharedPlane(plane, server, port)
+    finally:
+        plane.stop()
+
+
+@pytest.fixture
+async def devices(device_plane: SharedPlane) -> AsyncIterator[DeviceWorld]:
+    """For pods of ours."""
+    async with device_plane.plane.client() as http:
+        world = DeviceWorld(device_plane, http, f"w{next(_worlds)}")
+        await world.open()
+        yield world
+        await world.close()
+
+
+@pytest.fixture
+async def their_devices(device_plane: SharedPlane) -> AsyncIterator[DeviceWorld]:
+    """For pods of kube-scheduler: what it does with them is right."""
+    async with device_plane.plane.client() as http:
+        world = DeviceWorld(device_plane, http, f"w{next(_worlds)}")
         world.scheduler = THEIRS
         await world.open()
         yield world

@@ -18,7 +18,8 @@ from scheduler.testing.volumebuilders import (
     an_attachment,
 )
 from tests.e2e.cluster import Json
-from tests.e2e.storage import DRIVER, World, together
+from tests.e2e.sandbox import together
+from tests.e2e.storage import DRIVER, World
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
 

@@ -16,7 +16,8 @@ from tests.e2e.controlplane.harness import scheduler_config
 from tests.e2e.controlplane.process import Server
 from tests.e2e.daemon import daemon
 from tests.e2e.provisioner import Call
-from tests.e2e.storage import DRIVER, GI, StoragePlane, World, selected_node, together
+from tests.e2e.sandbox import SharedPlane, together
+from tests.e2e.storage import DRIVER, GI, World, selected_node
 from tests.e2e.test_volumes import NO_SPACE, NODE_CONFLICT
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
@@ -226,7 +227,7 @@ async def _gone(world: World, claim: str) -> bool:
 
 
 @pytest.fixture(scope="module")
-def in_a_hurry(storage_plane: StoragePlane) -> Iterator[Server]:
+def in_a_hurry(storage_plane: SharedPlane) -> Iterator[Server]:
     """A daemon that waits for two seconds."""
     config = scheduler_config(IN_A_HURRY)
     arguments = {"name": "VolumeBinding", "args": {"bindTimeoutSeconds": 2}}

@@ -315,7 +315,7 @@ SCHEDULING_GATES = [
     leaves("SchedulingGates", POD_GONE, "a pod goes", given=FULL, waits=GATED, then=gone("q")),
 ]
 
-CLAIM: dict[str, Any] = {"resourceClaims": [{"name": "gpu"}]}
+GROUPED: dict[str, Any] = {"schedulingGroup": {"podGroupName": "together"}}
 
 UNSUPPORTED = [
     wakes(
@@ -323,7 +323,7 @@ UNSUPPORTED = [
         OWN_OTHER,
         "it asks for nothing of the kind any more",
         given=node("n1"),
-        waits=CLAIM,
+        waits=GROUPED,
         then=pod("p"),
     ),
     leaves(
@@ -331,10 +331,10 @@ UNSUPPORTED = [
         OWN_LABEL,
         "its labels change and it asks for the same",
         given=node("n1"),
-        waits=CLAIM,
-        then=pod("p", **CLAIM, labels={"app": "web"}),
+        waits=GROUPED,
+        then=pod("p", **GROUPED, labels={"app": "web"}),
     ),
-    leaves("UnsupportedFeatures", CAME, "a node comes", given=node("n1"), waits=CLAIM, then=node("n2")),
+    leaves("UnsupportedFeatures", CAME, "a node comes", given=node("n1"), waits=GROUPED, then=node("n2")),
 ]
 
 ROWS = [*NOMINATIONS, *NODE_PORTS, *NODE_RESOURCES_FIT, *DEFAULT_PREEMPTION, *SCHEDULING_GATES, *UNSUPPORTED]

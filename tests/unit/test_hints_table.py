@@ -16,6 +16,7 @@ from scheduler.core.events import UPDATE, Action, ClusterEvent, Resource
 from scheduler.framework.hints import EventHint
 from tests.unit import (
     hint_rows_between,
+    hint_rows_devices,
     hint_rows_limits,
     hint_rows_nodes,
     hint_rows_pods,
@@ -33,6 +34,7 @@ ROWS: Final[list[Any]] = [
     *hint_rows_limits.ROWS,
     *hint_rows_zones.ROWS,
     *hint_rows_volumes.ROWS,
+    *hint_rows_devices.ROWS,
 ]
 
 
@@ -120,6 +122,7 @@ EMITTED: Final = {
         (
             *(Resource.PERSISTENT_VOLUME_CLAIM, Resource.PERSISTENT_VOLUME, Resource.STORAGE_CLASS),
             *(Resource.CSI_NODE, Resource.CSI_DRIVER, Resource.CSI_STORAGE_CAPACITY, Resource.VOLUME_ATTACHMENT),
+            *(Resource.RESOURCE_CLAIM, Resource.RESOURCE_SLICE, Resource.DEVICE_CLASS),
         ),
         OTHERS,
     ),

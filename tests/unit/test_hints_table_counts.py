@@ -19,8 +19,8 @@ from scheduler.core.podinfo import PodInfo, Requests, allocatable, pod_info
 from scheduler.core.workloads import ReplicaSet, Service
 from scheduler.framework.hints import EventHint
 from scheduler.testing.builders import Builder
+from tests.unit import hint_counts_devices, hint_counts_volumes
 from tests.unit.brain import manifest, typed
-from tests.unit.hint_counts_volumes import COUNTS
 from tests.unit.hint_rows import (
     CAME,
     DEFAULT,
@@ -77,7 +77,7 @@ class Case:
     """What there is besides for each of the others, and for the one ("")."""
 
 
-def of_volumes(row: Any) -> Any:
+def in_columns(row: Any) -> Any:
     plugin, event, text, old, new, concerned, others, given = row
     return case(plugin, event, text, old=old, new=new, concerned=concerned, others=others, given=given)
 
@@ -360,7 +360,7 @@ CASES: Final = [
             ),
         )
     ),
-    *(of_volumes(row) for row in COUNTS),
+    *(in_columns(row) for row in (*hint_counts_volumes.COUNTS, *hint_counts_devices.COUNTS)),
 ]
 
 

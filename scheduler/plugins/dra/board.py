@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
 from scheduler.cache.devicenodes import DeviceNodes, NodeKind
-from scheduler.cache.deviceuse import DeviceUse
+from scheduler.cache.deviceuse import DeviceUse, Use
 from scheduler.core.clock import Clock
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.core.resourceclaims import AllocationResult
@@ -112,6 +112,17 @@ class Boards:
             known = self._search(demand, kind, slot)
         return known
 
+    def verdict_if(self, demand: Demand, slot: int, use: Use) -> Verdict:
+        """The same if devices were in that use. Known for nodes that are like that, if no shared pool is seen there."""
+        self._on_nodes.catch_up()
+        kind = self._on_nodes.kind_if(slot, use)
+        if kind is None:
+            return Verdict(CANNOT_ALLOCATE, failed=False, stamp=0)
+        if kind.sight.views:
+            return self._judged(demand, self._seats(slot, use), kind.sight.stamp)
+        known: Verdict | None = kind.memo.get(demand)
+        return known if known is not None else self._search(demand, kind, slot, use)
+
     def fullest(self, nodes: NodeSet) -> NodeSet:
         """Those of the nodes on which the fewest devices are free. O(kinds of nodes), and all of them if these are many."""
         best, out = -1, nodes
@@ -128,14 +139,24 @@ class Boards:
         return out
 
     def allocate(
-        self, demand: Demand, slot: int, *, node_name: str, names: Sequence[str], chance: random.Random
+        self,
+        demand: Demand,
+        slot: int,
+        *,
+        node_name: str,
+        names: Sequence[str],
+        chance: random.Random,
+        use: Use | None = None,
     ) -> tuple[AllocationResult, ...] | Verdict:
-        """What the claims get on this node, or why they get nothing. Raises AllocationError, TimedOut."""
-        verdict = self.verdict(demand, slot)
+        """What the claims get on this node, or why they get nothing. Raises AllocationError, TimedOut.
+
+        `use`: as `verdict_if`.
+        """
+        verdict = self.verdict(demand, slot) if use is None else self.verdict_if(demand, slot, use)
         kind = self._on_nodes.kind(slot)
         if verdict.refusal or kind is None:
             return verdict
-        seats = self._seats(slot)
+        seats = self._seats(slot, use)
         picked: Sequence[Picked] | None = verdict.picked
         if kind.sight.views:
             picked = self._run(demand, seats)
@@ -198,26 +219,26 @@ class Boards:
             for text, some in groups.items():
                 groups[text] = some & ~nodes
 
-    def _seats(self, slot: int) -> Seats:
-        return Seats(slot, self._on_nodes.pools(slot), self._use, rules=self._rules)
+    def _seats(self, slot: int, use: Use | None = None) -> Seats:
+        return Seats(slot, self._on_nodes.pools(slot), self._use if use is None else use, rules=self._rules)
 
-    def _search(self, demand: Demand, kind: NodeKind, slot: int) -> Verdict:
-        stamp = kind.sight.stamp
-        try:
-            picked = self._run(demand, self._seats(slot))
-        except FailedOnNode as error:
-            verdict = Verdict(str(error), failed=False, stamp=stamp)
-        except AllocationError as error:
-            verdict = Verdict(str(error), failed=True, stamp=stamp)
-        else:
-            if picked is None:
-                verdict = Verdict(CANNOT_ALLOCATE, failed=False, stamp=stamp)
-            else:
-                verdict = Verdict("", failed=False, stamp=stamp, picked=tuple(picked))
+    def _search(self, demand: Demand, kind: NodeKind, slot: int, use: Use | None = None) -> Verdict:
+        verdict = self._judged(demand, self._seats(slot, use), kind.sight.stamp)
         if len(kind.memo) > _MEMO_MAX:
             kind.memo.clear()
         kind.memo[demand] = verdict
         return verdict
+
+    def _judged(self, demand: Demand, seats: Seats, stamp: int) -> Verdict:
+        try:
+            picked = self._run(demand, seats)
+        except FailedOnNode as error:
+            return Verdict(str(error), failed=False, stamp=stamp)
+        except AllocationError as error:
+            return Verdict(str(error), failed=True, stamp=stamp)
+        if picked is None:
+            return Verdict(CANNOT_ALLOCATE, failed=False, stamp=stamp)
+        return Verdict("", failed=False, stamp=stamp, picked=tuple(picked))
 
     def _run(self, demand: Demand, seats: Seats) -> list[Picked] | None:
         interrupted = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from scheduler.cache.devicekinds import DeviceKind
 from scheduler.plugins.dra.constraints import Constraint, Known, Values
 from scheduler.plugins.dra.demand import Ask, Demand, RequestDemand
 from scheduler.plugins.dra.scarcity import Left, Scarcity, Taking
@@ -31,17 +32,29 @@ class Now(NamedTuple):
 
 
 class Need(NamedTuple):
-    """So many different devices of these must still be found, for one request of a claim."""
+    """So many different devices of these must still be found for a request, and for so many requests that ask alike."""
 
     claim: int
     asks: tuple[Ask, ...]
     """One, or the alternatives that are left."""
     free: Mask
     count: int
+    times: int = 1
+
+    @property
+    def total(self) -> int:
+        """Different devices, unless several may use one at once."""
+        return self.count * self.times
 
     def concerns(self, constraint: Constraint) -> bool:
         """Whether the constraint is there for whichever alternative is chosen."""
         return all(constraint.concerns(ask.request, ask.full_name) for ask in self.asks)
+
+
+class _Want(NamedTuple):
+    ask: Ask
+    mask: Mask
+    count: int
 
 
 class Bounds:
@@ -55,17 +68,41 @@ class Bounds:
         self._buckets: dict[int, dict[Values | None, Mask]] = {}
         self._twins: dict[int, int] = {}
         self._twin_numbers: dict[Hashable, int] = {}
+        self._values: dict[tuple[int, DeviceKind], Values | None] = {}
+        self._wants: dict[tuple[int, int], tuple[_Want, ...]] = {}
         self._scarcity = Scarcity(seats)
+        self._first_alike: dict[Hashable, int] = {}
+        self._alike = {id(ask): self._first_alike.setdefault(_likeness_of(ask), id(ask)) for _, _, ask in demand.asks}
+        self._group_of = {
+            (c, r): self._group(c, request)
+            for c, claim in enumerate(demand.claims)
+            for r, request in enumerate(claim.requests)
+        }
+
+    def _group(self, c: int, request: RequestDemand) -> Hashable:
+        """Equal for requests of a claim that ask alike and are under the same constraints."""
+        constraints = self._demand.claims[c].constraints
+        return c, tuple(
+            (
+                self._alike[id(ask)],
+                ask.is_all,
+                ask.spec.count,
+                ask.is_admin,
+                tuple(each.concerns(ask.request, ask.full_name) for each in constraints),
+            )
+            for ask in request.asks
+        )
 
     def mask(self, ask: Ask) -> Mask:
         """Devices that the ask may have while nobody uses them."""
-        known = self._masks.get(id(ask))
+        alike = self._alike[id(ask)]
+        known = self._masks.get(alike)
         if known is None:
             known = 0
             for number in bits(self._seats.selectable(ask).mask):
                 if self._is_possible(ask, number):
                     known |= 1 << number
-            self._masks[id(ask)] = known
+            self._masks[alike] = known
         return known
 
     def _is_possible(self, ask: Ask, number: int) -> bool:
@@ -87,10 +124,16 @@ class Bounds:
     def _likeness(self, number: int) -> Hashable:
         seats, demand = self._seats, self._demand
         asks = tuple(
-            (self.mask(ask) >> number & 1, number in seats.selectable(ask).faults) for _, _, ask in demand.asks
+            (self.mask(ask) >> number & 1, number in seats.selectable(ask).faults)
+            for _, _, ask in demand.asks
+            if self._alike[id(ask)] == id(ask)
         )
         kind = seats.kind(number)
-        values = tuple(con.values(kind) for claim in demand.claims for con in claim.constraints)
+        values: tuple[Hashable, ...] = tuple(
+            self._values_of(each, kind) for claim in demand.claims for each in claim.constraints
+        )
+        if frozenset() in values:
+            values = (*values, number)  # counts only if it comes first: like no other
         draws: Hashable = None
         if seats.devices[number].device.consumes_counters:
             draws = (seats.pool_of[number], tuple(sorted(self._scarcity.draws(number).items())))
@@ -107,9 +150,15 @@ class Bounds:
         if known is None:
             known = self._buckets[id(constraint)] = {}
             for number in range(len(self._seats.devices)):
-                values = constraint.values(self._seats.kind(number))
+                values = self._values_of(constraint, self._seats.kind(number))
                 known[values] = known.get(values, 0) | 1 << number
         return known
+
+    def _values_of(self, constraint: Constraint, kind: DeviceKind) -> Values | None:
+        key = id(constraint), kind
+        if key not in self._values:
+            self._values[key] = constraint.values(kind)
+        return self._values[key]
 
     @property
     def has_odd_values(self) -> bool:
@@ -122,55 +171,67 @@ class Bounds:
     def may_succeed(self, position: _Position, rest: Mask, now: Now) -> bool:
         """Whether enough is left for the request under way, of `rest`, and for all that the claims still ask for."""
         needs = []
-        for c, request, here in self._open(position):
-            need = self._need(c, request, position if here else None, now)
+        allowed = ~now.used | self._seats.shared
+        for c, r, times in self._open(position):
+            wants = self._wants_of(c, r)
+            if not times:
+                one = wants[max(position.alternative, 0)]
+                wants = (one._replace(mask=one.mask & rest, count=one.count - position.taken),)
+            need = self._need(c, wants, allowed, now.taking)
             if need is None:
                 continue
-            if here:
-                need = need._replace(free=need.free & rest)
-            if need.free.bit_count() < need.count:
+            if times > 1:
+                need = need._replace(times=times)
+            if self._is_short(need):
                 return False
             if need.count:
                 needs.append(need)
         agreed = self._agreed(needs, position.claim, now.known)
         if agreed is None:
             return False
-        whole = [(need.free, need.count) for need in agreed if not need.free & self._seats.shared]
+        whole = [(need.free, need.total) for need in agreed if not need.free & self._seats.shared]
         return can_match(whole) and self._scarcity.may_suffice(agreed, now.taking, now.left)
 
-    def _open(self, position: _Position) -> Iterator[tuple[int, RequestDemand, bool]]:
-        """(claim, request, whether it is the one under way) from here on."""
-        claims = self._demand.claims
-        for c in range(position.claim, len(claims)):
-            first = position.request if c == position.claim else 0
-            for r in range(first, len(claims[c].requests)):
-                yield c, claims[c].requests[r], c == position.claim and r == position.request
+    def _is_short(self, need: Need) -> bool:
+        return need.free.bit_count() < (need.count if need.free & self._seats.shared else need.total)
 
-    def _need(self, c: int, request: RequestDemand, position: _Position | None, now: Now) -> Need | None:
-        """What a request cannot do without; None if nothing can be said."""
-        asks, taken = request.asks, 0
-        if position is not None:
-            asks, taken = (asks[max(position.alternative, 0)],), position.taken
-        possible, free, least = [], 0, 1 << 30
-        for ask in asks:
+    def _open(self, position: _Position) -> Iterator[tuple[int, int, int]]:
+        """(claim, request, how many such) from here on; first the one under way, as 0."""
+        claims = self._demand.claims
+        yield position.claim, position.request, 0
+        groups: dict[Hashable, tuple[int, int, int]] = {}
+        for c in range(position.claim, len(claims)):
+            first = position.request + 1 if c == position.claim else 0
+            for r in range(first, len(claims[c].requests)):
+                group = self._group_of[c, r]
+                known = groups.get(group)
+                groups[group] = (c, r, 1 if known is None else known[2] + 1)
+        yield from groups.values()
+
+    def _wants_of(self, c: int, r: int) -> tuple[_Want, ...]:
+        known = self._wants.get((c, r))
+        if known is None:
+            known = self._wants[c, r] = tuple(
+                _Want(ask, self.mask(ask), len(self._lists[id(ask)]) if ask.is_all else ask.spec.count)
+                for ask in self._demand.claims[c].requests[r].asks
+            )
+        return known
+
+    def _need(self, c: int, wants: Sequence[_Want], allowed: Mask, taking: Taking) -> Need | None:
+        """What a request cannot do without, whichever alternative is chosen; None if nothing can be said."""
+        possible, union, least = [], 0, 1 << 30
+        for ask, mask, count in wants:
             if ask.is_admin:
                 return None
-            count = len(self._lists[id(ask)]) if ask.is_all else ask.spec.count
-            own = self._free(ask, now)
-            if own.bit_count() < count - taken or (ask.is_all and not count):
-                continue
-            possible.append(ask)
-            free |= own
-            least = min(least, count - taken)
-        return Need(c, tuple(possible), free, least)
-
-    def _free(self, ask: Ask, now: Now) -> Mask:
-        seats = self._seats
-        free = self.mask(ask) & (~now.used | seats.shared)
-        for number, taking in now.taking.items():
-            if free >> number & 1 and not seats.fits(ask, number, taking):
-                free ^= 1 << number
-        return free
+            free = mask & allowed
+            for number, amounts in taking.items():
+                if free >> number & 1 and not self._seats.fits(ask, number, amounts):
+                    free ^= 1 << number
+            if free.bit_count() >= count and (count or not ask.is_all):
+                possible.append(ask)
+                union |= free
+                least = min(least, count)
+        return Need(c, tuple(possible), union, least)
 
     # -- constraints ---------------------------------------------------------------------------------------------------
 
@@ -182,13 +243,11 @@ class Bounds:
                 scope = [i for i, need in enumerate(needs) if need.claim == number and need.concerns(constraint)]
                 if not scope:
                     continue
-                wanted = [needs[i] for i in scope]
-                left = self._matching(constraint, wanted, seen) if constraint.is_match else self._distinct(
-                    constraint, wanted, seen
-                )
+                judge = self._matching if constraint.is_match else self._distinct
+                left = judge(constraint, [needs[i] for i in scope], seen)
                 for i in scope:
                     needs[i] = needs[i]._replace(free=needs[i].free & left)
-                    if needs[i].free.bit_count() < needs[i].count:
+                    if self._is_short(needs[i]):
                         return None
         return needs
 
@@ -199,12 +258,19 @@ class Bounds:
             return sum(mask for values, mask in buckets.items() if values is not None and values & seen[0])
         if any(values is not None and len(values) != 1 for values in buckets):
             return ~buckets.get(None, 0)
-        return sum(mask for values, mask in buckets.items() if values is not None and self._suffices(mask, needs))
+        least = max(need.count for need in needs)
+        whole = [need for need in needs if not need.free & self._seats.shared]
+        least = max(least, sum(need.total for need in whole))
+        return sum(
+            mask
+            for values, mask in buckets.items()
+            if values is not None and mask.bit_count() >= least and self._suffices(mask, needs, whole)
+        )
 
-    def _suffices(self, mask: Mask, needs: Sequence[Need]) -> bool:
+    def _suffices(self, mask: Mask, needs: Sequence[Need], whole: Sequence[Need]) -> bool:
         if any((need.free & mask).bit_count() < need.count for need in needs):
             return False
-        return can_match([(need.free & mask, need.count) for need in needs if not need.free & self._seats.shared])
+        return can_match([(need.free & mask, need.total) for need in whole])
 
     def _distinct(self, constraint: Constraint, needs: Sequence[Need], seen: Known) -> Mask:
         """Devices whose values are still to be had, if there are enough different ones."""
@@ -214,9 +280,16 @@ class Bounds:
                 left |= mask
                 kinds.append(mask)
         by_value = [
-            (sum(1 << at for at, mask in enumerate(kinds) if mask & need.free), need.count) for need in needs
+            (sum(1 << at for at, mask in enumerate(kinds) if mask & need.free), need.total) for need in needs
         ]
         return left if can_match(by_value) else 0
+
+
+def _likeness_of(ask: Ask) -> Hashable:
+    """Equal for asks that may have the same devices."""
+    capacity = ask.spec.capacity
+    amounts = frozenset(capacity.requests.items()) if capacity is not None else None
+    return ask.selectors, ask.spec.tolerations, amounts
 
 
 def bits(mask: Mask) -> Iterator[int]:
@@ -232,7 +305,7 @@ def can_match(needs: Iterable[tuple[Mask, int]]) -> bool:
     together: dict[Mask, int] = {}
     for mask, count in needs:
         together[mask] = together.get(mask, 0) + count
-    masks, held = list(together), [0] * len(together)
+    masks, held = sorted(together, key=int.bit_count), [0] * len(together)
     taken = 0
     for at, mask in enumerate(masks):
         for _ in range(together[mask]):

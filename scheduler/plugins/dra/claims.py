@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from scheduler.cache.assumed import NotKnown
 from scheduler.core.pod import Pod, PodResourceClaim
-from scheduler.core.resourceclaims import ConsumerReference, ResourceClaim
+from scheduler.core.resourceclaims import RESERVED_FOR_MAX, ConsumerReference, ResourceClaim
 
 Need: TypeAlias = Callable[[str], ResourceClaim]
 """`namespace/name` → claim; raises NotKnown."""
@@ -69,6 +69,11 @@ def not_owned(pod: Pod, claim: ResourceClaim) -> str:
     if any(owner.controller and owner.uid == pod.metadata.uid for owner in claim.metadata.owner_references):
         return ""
     return f"ResourceClaim {claim.key} was not created for Pod {pod.key} (Pod is not owner)"
+
+
+def is_full(claim: ResourceClaim, pod_uid: str) -> bool:
+    """Whether the claim has as many users as it may have, and this pod is none of them (§10.3)."""
+    return len(claim.status.reserved_for) >= RESERVED_FOR_MAX and not claim.is_reserved_for(pod_uid)
 
 
 def consumer(pod: Pod) -> ConsumerReference:

@@ -9,7 +9,7 @@ which of them is cancelled, or can give the devices back.
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
@@ -72,9 +72,10 @@ class Confirmer:
 
         end = self._devices.subscribe((claim.key,), look)
         waiting = asyncio.ensure_future(self._clock.sleep(WATCH_WITHIN_S))
+        either: list[asyncio.Future[Any]] = [passed, waiting]
         try:
             look()
-            await asyncio.wait({passed, waiting}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if not passed.done():
                 raise ClaimError(f"claim {claim.key}: the watch is behind")
             return passed.result()

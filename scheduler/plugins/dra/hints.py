@@ -1,36 +1,90 @@
-"""Which events may help a pod that waits for devices (docs/spec/dra.md §7)."""
+"""Which events can help a pod that DynamicResources refused, by what its claims wait for (docs/spec/dra.md §7).
+
+Upstream wakes for every slice, class and node, and whenever any claim loses its devices; here a pod is asked about only at
+those that its claims have to do with, and one whose claims are not all there only at these claims. Woken besides, where
+upstream's pods wait for the flush: at the end of a claim or a slice, at what was in flight and is given back, and when a
+claim gets another owner.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any, Final
 
-from scheduler.cache.resourceclaims import is_made_for
+import msgspec
+
+from scheduler.cache.devicepools import PoolKey
+from scheduler.cache.extendedresources import may_be_devices
+from scheduler.cache.resourceclaims import gives_back, is_made_for
+from scheduler.core.devicegates import DYNAMIC_RESOURCE_ALLOCATION, EXTENDED_RESOURCE
+from scheduler.core.devices import ResourceSlice
 from scheduler.core.events import UPDATE, Action, ClusterEvent, Resource
+from scheduler.core.node import Node
 from scheduler.core.podinfo import PodInfo
-from scheduler.core.resourceclaims import ResourceClaim
-from scheduler.framework.hints import EventHint, Hint
+from scheduler.core.resourceclaims import (
+    ALL,
+    EXTENDED_RESOURCE_CLAIM,
+    IMPLICIT_EXTENDED_RESOURCE,
+    DeviceClass,
+    ExactDeviceRequest,
+    ResourceClaim,
+)
+from scheduler.framework.hints import EventHint, Hint, Topics
 from scheduler.framework.ports import Handle
-from scheduler.plugins.dra.claims import Unresolved, claims_of
+from scheduler.plugins.dra.claims import Unresolved, claim_keys, claim_name, claims_of
 
+_ANY: Final = Action.ADD | UPDATE | Action.DELETE
 _NODE: Final = Action.ADD | Action.UPDATE_NODE_LABEL | Action.UPDATE_NODE_ALLOCATABLE
+_GENERATED: Final = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM)
+_WHERE: Final = "where nodes are"
+_OWN: Final = "what nodes have themselves"
+_FREED: Final = "devices that are given back"
+_OFFERED: Final = "devices that can be had for the first time"
+_SLICES: Final = "all that becomes of slices"
 
 
 class Hints:
-    """Those of one profile."""
+    """Those of one profile: topics of waiting pods and of events; but for claims, a hint says that they meet."""
 
     def __init__(self, handle: Handle) -> None:
+        gates = handle.feature_gates
+        self._is_on = DYNAMIC_RESOURCE_ALLOCATION in gates
+        self._serves_resources = EXTENDED_RESOURCE in gates
         self._claims = handle.cluster.devices.claims
+        self._pools = handle.cluster.devices.on_nodes
 
     def events(self) -> Sequence[EventHint]:
-        """§7.1."""
+        """All registrations."""
+        if not self._is_on:
+            return ()
+        claims = ClusterEvent(Resource.RESOURCE_CLAIM, _ANY)
         return (
-            EventHint(ClusterEvent(Resource.NODE, _NODE)),
-            EventHint(ClusterEvent(Resource.RESOURCE_CLAIM, Action.ADD | UPDATE | Action.DELETE), self._claim),
-            EventHint(ClusterEvent(Resource.POD, Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM), self._pod),
-            EventHint(ClusterEvent(Resource.DEVICE_CLASS, Action.ADD | UPDATE)),
-            EventHint(ClusterEvent(Resource.RESOURCE_SLICE, Action.ADD | UPDATE)),
+            self._registered(Resource.NODE, _NODE, _node_changed),
+            EventHint(claims, self._claim, self._shape, Topics(self._topics, _claim_changed)),
+            EventHint(_GENERATED, self._pod),
+            self._registered(Resource.DEVICE_CLASS, _ANY, _class_changed),
+            self._registered(Resource.RESOURCE_SLICE, _ANY, self._slice_changed),
         )
+
+    def _registered(
+        self, resource: Resource, action: Action, of_event: Callable[[Any, Any], Iterator[Hashable]]
+    ) -> EventHint:
+        seen: tuple[Any, Any, frozenset[Hashable]] = (None, None, frozenset())
+
+        def about(old: Any, new: Any) -> frozenset[Hashable]:
+            """Worked out once, whoever waits: a slice has many devices."""
+            nonlocal seen
+            if old is not seen[0] or new is not seen[1]:
+                seen = old, new, frozenset(of_event(old, new))
+            return seen[2]
+
+        def meets(pod: PodInfo, old: Any, new: Any) -> Hint:
+            told = about(old, new)
+            return Hint.QUEUE if any(topic in told for topic in self._topics(pod)) else Hint.SKIP
+
+        return EventHint(ClusterEvent(resource, action), meets, self._shape, Topics(self._topics, about))
+
+    # -- claims, and the pod itself ------------------------------------------------------------------------------------
 
     def _claim(self, pod: PodInfo, old: ResourceClaim | None, new: ResourceClaim | None) -> Hint:
         """§7.2, and a claim that goes: its devices are free, or it was what the pod itself had left (§3.12)."""
@@ -38,13 +92,13 @@ class Hints:
             claims = claims_of(pod.pod, self._claims.need)
         except Unresolved:
             return Hint.SKIP
-        if old is not None and new is None and is_made_for(old, pod.pod):
+        extended = self._extended(pod)
+        if gives_back(old, new) and (extended or any(not claim.is_allocated for claim in claims)):
             return Hint.QUEUE
-        if old is not None and old.is_allocated and (new is None or not new.is_allocated):
-            return Hint.QUEUE
-        if new is None or all(claim.uid != new.uid for claim in claims):
-            return Hint.SKIP
-        return Hint.SKIP if old is not None and old.status == new.status else Hint.QUEUE
+        if new is None:
+            return Hint.QUEUE if extended and old is not None and is_made_for(old, pod.pod) else Hint.SKIP
+        is_used = any(claim.uid == new.uid for claim in claims)
+        return Hint.QUEUE if is_used and _is_news(old, new) else Hint.SKIP
 
     def _pod(self, pod: PodInfo, old: PodInfo | None, new: PodInfo | None) -> Hint:
         """§7.3."""
@@ -55,3 +109,142 @@ class Hints:
         except Unresolved:
             return Hint.SKIP
         return Hint.QUEUE
+
+    # -- what a pod waits for ------------------------------------------------------------------------------------------
+
+    def _topics(self, pod: PodInfo) -> Iterator[Hashable]:
+        for key in claim_keys(pod.pod):
+            yield "claim", key
+        try:
+            claims = claims_of(pod.pod, self._claims.need)
+        except Unresolved:
+            return
+        yield _WHERE
+        extended = self._extended(pod)
+        if extended:
+            yield _OWN
+            yield "made for", pod.uid
+            for name in extended:
+                yield "resource", name
+        asked = [ask for claim in claims if not claim.is_allocated for ask in _asks(claim)]
+        if extended or any(not claim.is_allocated for claim in claims):
+            yield _FREED
+            yield _SLICES if any(ask.allocation_mode == ALL for ask in asked) else _OFFERED
+        for ask in asked:
+            yield "class", ask.device_class_name
+
+    def _shape(self, pod: PodInfo) -> Hashable:
+        """What claims are called; and whose they must be, where that matters."""
+        names, is_personal = [], False
+        for entry in pod.pod.spec.resource_claims:
+            try:
+                name, must_own = claim_name(pod.pod, entry)
+            except Unresolved:
+                name, must_own = "", False
+            names.append(name)
+            is_personal = is_personal or must_own
+        extended = self._extended(pod)
+        uid = pod.uid if is_personal or extended else ""
+        return pod.pod.metadata.namespace, tuple(names), extended, uid
+
+    def _extended(self, pod: PodInfo) -> tuple[str, ...]:
+        """The resources that it asks for and classes may serve."""
+        if not self._serves_resources:
+            return ()
+        return tuple(name for name, amount in pod.requests.items() if amount > 0 and may_be_devices(name))
+
+    # -- what events are about -----------------------------------------------------------------------------------------
+
+    def _slice_changed(self, old: ResourceSlice | None, new: ResourceSlice | None) -> Iterator[Hashable]:
+        """Whoever asks for all devices may be helped by fewer of them, too."""
+        if old is not None and new is not None and old.spec == new.spec:
+            return
+        yield _SLICES
+        if self._may_offer(old, new):
+            yield _OFFERED
+
+    def _may_offer(self, old: ResourceSlice | None, new: ResourceSlice | None) -> bool:
+        """Not if the slice only has more taints, was the last of its pool, or is part of what is still incomplete (§4.3)."""
+        if new is None:
+            return old is not None and any(self._pool(old))
+        if old is not None:
+            if _differs_in_place(old, new):
+                return True
+            if _is_only_tainted(old, new):
+                return False
+        newest = new.spec.pool.generation
+        equal = [each.spec.pool.resource_slice_count for each in self._pool(new) if each.spec.pool.generation == newest]
+        return len(equal) >= min(equal, default=0)
+
+    def _pool(self, of: ResourceSlice) -> Iterator[ResourceSlice]:
+        return iter(self._pools.published(PoolKey(of.spec.driver, of.spec.pool.name)))
+
+
+def _asks(claim: ResourceClaim) -> Iterator[ExactDeviceRequest]:
+    for request in claim.spec.devices.requests:
+        if request.exactly is not None:
+            yield request.exactly
+        yield from request.first_available
+
+
+def _is_news(old: ResourceClaim | None, new: ResourceClaim) -> bool:
+    """Another claim by the name is, and so is an owner that it did not have."""
+    return (
+        old is None
+        or old.uid != new.uid
+        or old.status != new.status
+        or old.metadata.owner_references != new.metadata.owner_references
+    )
+
+
+def _differs_in_place(old: ResourceSlice, new: ResourceSlice) -> bool:
+    """Another pool or other nodes, or it went back: what it hid there may come to light."""
+    before, now = old.spec, new.spec
+    return (
+        (before.driver, before.pool.name) != (now.driver, now.pool.name)
+        or before.pool.generation > now.pool.generation
+        or (before.node_name, before.node_selector, before.all_nodes)
+        != (now.node_name, now.node_selector, now.all_nodes)
+        or bool(before.per_device_node_selection or now.per_device_node_selection)
+    )
+
+
+def _is_only_tainted(old: ResourceSlice, new: ResourceSlice) -> bool:
+    replace = msgspec.structs.replace
+    if len(old.spec.devices) != len(new.spec.devices) or old.spec != replace(new.spec, devices=old.spec.devices):
+        return False
+    return all(
+        set(was.taints) <= set(now.taints) and replace(was, taints=()) == replace(now, taints=())
+        for was, now in zip(old.spec.devices, new.spec.devices)
+    )
+
+
+def _node_changed(old: Node | None, new: Node | None) -> Iterator[Hashable]:
+    if new is None:
+        return
+    if old is None or old.metadata.labels != new.metadata.labels:
+        yield _WHERE
+    if old is None or old.status.allocatable != new.status.allocatable:
+        yield _OWN
+
+
+def _claim_changed(old: ResourceClaim | None, new: ResourceClaim | None) -> Iterator[Hashable]:
+    for claim in (old, new):
+        if claim is not None:
+            yield "claim", claim.key
+            if claim.metadata.annotations.get(EXTENDED_RESOURCE_CLAIM) == "true":
+                yield from (("made for", owner.uid) for owner in claim.metadata.owner_references)
+    if gives_back(old, new):
+        yield _FREED
+
+
+def _class_changed(old: DeviceClass | None, new: DeviceClass | None) -> Iterator[Hashable]:
+    """One that goes may leave its resource to another."""
+    if old is not None and new is not None and old.spec == new.spec:
+        return
+    for each in (old, new):
+        if each is not None:
+            yield "resource", each.spec.extended_resource_name or ""
+            yield "resource", f"{IMPLICIT_EXTENDED_RESOURCE}{each.key}"
+    if new is not None:
+        yield "class", new.key

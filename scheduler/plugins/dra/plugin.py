@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -24,7 +23,7 @@ from scheduler.core.nodeset import NodeSet
 from scheduler.core.placement import term_problem
 from scheduler.core.pod import NodeSelector
 from scheduler.core.podinfo import PodInfo
-from scheduler.core.resourceclaims import FINALIZER, ResourceClaim
+from scheduler.core.resourceclaims import FINALIZER, RESERVED_FOR_MAX, ResourceClaim
 from scheduler.core.verdicts import SKIP, Code, Groups, Rejection, Skip
 from scheduler.framework.hints import EventHint
 from scheduler.framework.points import Scores
@@ -33,15 +32,18 @@ from scheduler.framework.state import CycleState
 from scheduler.framework.whatif import WhatIf
 from scheduler.plugins.dra.alternatives import Alternatives, has_alternatives
 from scheduler.plugins.dra.board import CANNOT_ALLOCATE, Boards, TimedOut, Verdict, named
-from scheduler.plugins.dra.claims import Unresolved, claims_of
+from scheduler.plugins.dra.claims import Unresolved, claims_of, is_full
 from scheduler.plugins.dra.conditions import ConditionWaiter, is_worn_out
+from scheduler.plugins.dra.confirming import Confirmer
 from scheduler.plugins.dra.demand import Demands
 from scheduler.plugins.dra.errands import Errands
 from scheduler.plugins.dra.extended import ExtendedResources, is_in_memory
+from scheduler.plugins.dra.giving import Giver
 from scheduler.plugins.dra.hints import Hints
 from scheduler.plugins.dra.making import ClaimMaker
 from scheduler.plugins.dra.packing import packing
-from scheduler.plugins.dra.requests import request_problem
+from scheduler.plugins.dra.reasons import Accounts
+from scheduler.plugins.dra.requests import request_problem, unreadable
 from scheduler.plugins.dra.search import AllocationError
 from scheduler.plugins.dra.seats import Rules
 from scheduler.plugins.dra.selecting import SelectorSets
@@ -101,18 +103,22 @@ class DynamicResources:
             follows_events=ours.bind_poll == "events",
         )
         self._packs = ours.device_scoring == "pack"
+        self._confirmer = Confirmer(self._devices, self._writer, clock=handle.clock, metrics=handle.device_metrics)
         self._errands = Errands(handle.clock)
+        self._giver = Giver(handle.cluster, self._writer, self._maker, frees_several=not ours.parity)
+        self._minds_users = not ours.parity
         self._hints = Hints(handle)
         self._boards = Boards(
             self._devices.on_nodes,
             self._devices.use,
             handle.clock,
-            Rules.of(gates),
+            rules := Rules.of(gates),
             filter_timeout_s=args.filter_timeout_s if FILTER_TIMEOUT in gates else 0.0,
             orders=packing if self._packs else None,
             searched=handle.device_metrics.searched,
         )
         self._alternatives = Alternatives(self._nodes, self._devices.on_nodes, self._boards)
+        self._accounts = Accounts(self._devices, handle.recorder, rules, scheduler_name=handle.scheduler_name)
 
     def _selector_sets(self) -> SelectorSets:
         return SelectorSets(self._devices.selectors.holds, evaluated=self._handle.device_metrics.evaluated)
@@ -124,7 +130,7 @@ class DynamicResources:
         if not self._is_on or not pod.pod.spec.resource_claims:
             return None
         try:
-            claims_of(pod.pod, self._devices.claims.need)
+            claims_of(pod.pod, self._need)
         except Unresolved as error:
             return _unresolvable(str(error))
         return None
@@ -140,12 +146,12 @@ class DynamicResources:
             state.skip_score.add(self.name)
             return SKIP
         try:
-            claims = claims_of(pod.pod, self._devices.claims.need)
+            claims = claims_of(pod.pod, self._need)
         except Unresolved as error:
             return _unresolvable(str(error))
         if not claims and not served:
             return SKIP
-        no = self._look_at(known, claims)
+        no = self._look_at(known, claims, pod)
         if no is not None:
             return no
         if served:
@@ -159,11 +165,21 @@ class DynamicResources:
             state.skip_score.add(self.name)
         return None
 
-    def _look_at(self, known: DeviceState, claims: Sequence[ResourceClaim]) -> Rejection | None:
+    def _need(self, key: str) -> ResourceClaim:
+        try:
+            return self._devices.claims.need(key)
+        except NotKnown as error:
+            raise NotKnown(f"{error}{unreadable(self._devices, 'ResourceClaim', key)}") from error
+
+    def _look_at(self, known: DeviceState, claims: Sequence[ResourceClaim], pod: PodInfo) -> Rejection | None:
         """§3.3 step 6."""
         worn_out = []
         for at, claim in enumerate(claims):
             if claim.status.allocation is not None:
+                if self._minds_users and is_full(claim, pod.uid):
+                    return _unresolvable(
+                        f"resource claim {claim.key} has {RESERVED_FOR_MAX} users, the most it can have"
+                    )
                 if self._heeds_conditions and is_worn_out(claim, self._clock.wall(), self._binding_timeout_s):
                     worn_out.append(at)
                 selector = claim.status.allocation.node_selector
@@ -175,7 +191,7 @@ class DynamicResources:
                 continue
             if self._devices.claims.pending(claim.uid) is not None:
                 return _unresolvable(f"resource claim {claim.key} is in the process of being allocated")
-            no = request_problem(claim, self._devices.classes, self._gates)
+            no = request_problem(claim, self._devices, self._gates)
             if no is not None:
                 return Rejection(self.name, *no)
         known.worn_out = tuple(worn_out)
@@ -198,7 +214,8 @@ class DynamicResources:
             here = nodes & variant.nodes
             if variant.demand is None or not here:
                 continue
-            for no, out in self._without_devices(variant, here).items():
+            exact = bool(known.usable_on or known.worn_out)
+            for no, out in self._without_devices(pod, variant, here, exact=exact).items():
                 groups[no] = groups.get(no, 0) | out
                 left &= ~out
         useless = 0
@@ -214,9 +231,10 @@ class DynamicResources:
             groups[no] = groups.get(no, 0) | useless
         return groups
 
-    def _without_devices(self, variant: Variant, nodes: NodeSet) -> Groups:
+    def _without_devices(self, pod: PodInfo, variant: Variant, nodes: NodeSet, *, exact: bool) -> Groups:
+        """`exact`: a node without devices must not be taken for one where nothing but another claim is in the way."""
         assert variant.demand is not None
-        board = self._boards.look(variant.demand, nodes)
+        board = self._boards.look(variant.demand, nodes, everything=exact)
         problem = self._devices.on_nodes.problem
         if problem:
             return {Rejection(self.name, Code.ERROR, (f"gather pool information: {problem}",)): nodes}
@@ -224,6 +242,7 @@ class DynamicResources:
         for text, out in board.failed.items():
             if out & nodes:
                 groups[Rejection(self.name, Code.ERROR, (named(text, variant.names),))] = out & nodes
+                self._accounts.warn(pod, variant, out & nodes)
         for text, out in board.refused.items():
             if out & nodes:
                 groups[_unresolvable(text)] = out & nodes
@@ -246,6 +265,8 @@ class DynamicResources:
             verdict = self._boards.verdict(variant.demand, slot)
         except TimedOut:
             return self._timed_out(slot)
+        if verdict.failed:
+            self._accounts.warn(pod, variant, 1 << slot)
         return self._refusal(verdict, variant)
 
     def prefer(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> NodeSet:
@@ -283,20 +304,16 @@ class DynamicResources:
         if not state.has(STATE):
             return Rejection(self.name, Code.ERROR, ("not found",))
         known = state.get(STATE)
-        if not known.claims:
-            return Rejection(self.name, Code.UNSCHEDULABLE, ("no new claims to deallocate",))
-        for at in sorted(known.unavailable):
-            claim = known.claims[at]
-            if (
-                all(user.uid == pod.uid for user in claim.status.reserved_for[:2])
-                and len(claim.status.reserved_for) < 2
-            ):
-                self._errands.run(partial(self._writer.deallocate, claim), f"deallocate claim {claim.key}")
-                return Rejection(self.name, Code.UNSCHEDULABLE, ("deallocation of ResourceClaim completed",))
-        if known.stale is not None:
-            self._errands.run(partial(self._maker.remove, known.stale), f"delete claim {known.stale.key}")
-            return Rejection(self.name, Code.UNSCHEDULABLE, ("deletion of ResourceClaim completed",))
-        return Rejection(self.name, Code.UNSCHEDULABLE, ("still not schedulable",))
+        self._accounts.log(pod, known.variants)
+        return Rejection(self.name, Code.UNSCHEDULABLE, (self._giver.free(known, pod, self._errands),))
+
+    def explain(self, pod: PodInfo) -> Mapping[str, Any] | None:
+        """What the pod's requests would find on all nodes, as things are now. Expensive: for who asks."""
+        state = CycleState()
+        no = self.pre_filter(state, pod, self._nodes.present)
+        if isinstance(no, Rejection):
+            return {"problem": no.message}
+        return None if no is not None else self._accounts.of(state.get(STATE).variants)
 
     # -- acting --------------------------------------------------------------------------------------------------------
 
@@ -334,28 +351,15 @@ class DynamicResources:
             except NotKnown:
                 text = f"internal error, couldn't signal allocation for claim {claim.metadata.name}"
                 return Rejection(self.name, Code.ERROR, (text,))
-            known.signalled = (*known.signalled, claim.uid)
+            if self._devices.claims.pending(claim.uid) is not None:
+                known.signalled = (*known.signalled, claim.uid)
         return None
 
     def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
         """Give back what was taken: what is in flight at once, reservations that are written in the background (§3.8)."""
         known = state.get(STATE) if state.has(STATE) else None
-        if known is None:
-            return
-        self._land(known)
-        self._maker.unmake(pod.pod, known, self._errands)
-        for claim in known.claims:
-            latest = self._devices.claims.get(claim.key)
-            if latest is None or latest.uid != claim.uid or not latest.is_allocated:
-                continue
-            if latest.is_reserved_for(pod.uid):
-                self._errands.run(partial(self._writer.release, latest, pod.uid), f"release claim {claim.key}")
-
-    def _land(self, known: DeviceState) -> None:
-        """Nothing of this attempt is in flight any more: it is written, or it will never be."""
-        signalled, known.signalled = known.signalled, ()
-        for uid in signalled:
-            self._devices.claims.drop_pending(uid)
+        if known is not None:
+            self._giver.take_back(known, pod, self._errands)
 
     def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node_name: str) -> Rejection | Skip | None:
         """Skip for pods without claims (§3.9)."""
@@ -369,21 +373,22 @@ class DynamicResources:
         """Write what was decided, see that nobody else has it, wait until it is ready (§3.10, §3.11)."""
         known = state.get(STATE)
         try:
+            await self._errands.done(claim.key for claim in known.claims)
             written = []
             for claim in known.claims:
                 if is_in_memory(claim):
                     continue
-                if claim.is_reserved_for(pod.uid):
-                    written.append(claim)
+                now = self._writer.newest(claim)
+                if now.is_allocated and now.is_reserved_for(pod.uid) and claim.uid not in known.allocations:
+                    written.append(now)
                     continue
                 written.append(await self._writer.bind(pod.pod, claim, known.allocations.get(claim.uid)))
             if known.special is not None:
                 written.append(await self._maker.write(pod.pod, known))
             known.claims = tuple(written)
-            self._land(known)
+            self._giver.land(known)
             for claim in written:
-                if claim.uid in known.allocations:
-                    await self._writer.confirm(claim)
+                await self._confirmer.confirm(claim, pod.uid)
             if known.special is not None:
                 await self._maker.tell(pod.pod, written[-1].metadata.name, known.mappings)
             if self._heeds_conditions:

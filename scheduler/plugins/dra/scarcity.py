@@ -1,10 +1,13 @@
 """Whether what is left of shared counters and of shared devices can be enough (docs/spec/dra.md §4.8, §4.9, §10.4).
 
-Packing is hard, so this does not pack: it takes the smallest part for each device that is wanted, and fills up.
+Packing is hard, so this does not pack: it takes the smallest part for each device that is wanted, and fills up. Counters
+whose names differ in their number only are also looked at together: drivers number the slices of a device's memory.
 """
 
 from __future__ import annotations
 
+import bisect
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -25,8 +28,10 @@ class Scarcity:
     def __init__(self, seats: Seats) -> None:
         self._seats = seats
         self._draws: dict[int, dict[tuple[str, str], int]] = {}
-        self._groups: dict[int, tuple[int, frozenset[str]]] = {}
-        self._drawing: Mask | None = None
+        self._groups: list[tuple[int, frozenset[str], Mask]] | None = None
+        self._drawing: Mask = 0
+        self._ladders: dict[Mask, dict[frozenset[tuple[str, str]], list[int]]] = {}
+        self._least: dict[Mask, dict[str, int]] = {}
 
     def draws(self, number: int) -> dict[tuple[str, str], int]:
         """What a device takes of its pool's counters."""
@@ -41,84 +46,99 @@ class Scarcity:
 
     def may_suffice(self, needs: Sequence[Need], taking: Taking, left: Callable[[int], Left]) -> bool:
         """Each need on its own, and all together."""
-        shared, drawing = self._seats.shared, self._drawing_devices() & ~self._seats.shared
+        groups, shared = self._drawn_together(), self._seats.shared
+        drawing = self._drawing & ~shared
         drawn = [need for need in needs if not need.free & ~drawing]
         parts = [need for need in needs if not need.free & ~shared]
         for some in (*([need] for need in drawn), drawn if len(drawn) > 1 else []):
-            if some and not self._counters_suffice(some, left):
+            if some and not self._counters_suffice(some, groups, left):
                 return False
         return not parts or self._parts_suffice(parts, taking)
 
-    def _drawing_devices(self) -> Mask:
-        if self._drawing is None:
-            devices = self._seats.devices
-            self._drawing = sum(1 << n for n, each in enumerate(devices) if each.device.consumes_counters)
-        return self._drawing
-
     # -- counters ------------------------------------------------------------------------------------------------------
 
-    def _counters_suffice(self, needs: Sequence[Need], left: Callable[[int], Left]) -> bool:
-        wanted, union = 0, 0
-        for need in needs:
-            union |= need.free
-            wanted += need.count
-        groups = self._by_sets(union)
-        room = 0
-        for (pool, _), numbers in groups.items():
-            room += self._fitting(numbers, left(pool))
-        return room >= wanted and self._sums_suffice(needs, groups, left)
+    def _drawn_together(self) -> Sequence[tuple[int, frozenset[str], Mask]]:
+        """(pool, counter sets, devices that draw on these)."""
+        if self._groups is None:
+            groups: dict[tuple[int, frozenset[str]], Mask] = {}
+            for number, each in enumerate(self._seats.devices):
+                if each.device.consumes_counters:
+                    key = self._seats.pool_of[number], frozenset(name for name, _ in self.draws(number))
+                    groups[key] = groups.get(key, 0) | 1 << number
+                    self._drawing |= 1 << number
+            self._groups = [(pool, sets, mask) for (pool, sets), mask in groups.items()]
+        return self._groups
 
-    def _by_sets(self, mask: Mask) -> dict[tuple[int, frozenset[str]], list[int]]:
-        """Devices that draw on the same counter sets."""
-        groups: dict[tuple[int, frozenset[str]], list[int]] = {}
-        while mask:
-            low = mask & -mask
-            mask ^= low
-            number = low.bit_length() - 1
-            group = self._groups.get(number)
-            if group is None:
-                sets = frozenset(name for name, _ in self.draws(number))
-                group = self._groups[number] = (self._seats.pool_of[number], sets)
-            groups.setdefault(group, []).append(number)
-        return groups
-
-    def _fitting(self, numbers: Sequence[int], left: Left) -> int:
-        """At most so many of these fit: by each counter, the smallest first."""
-        most = len(numbers)
-        for counter in {key for number in numbers for key in self.draws(number)}:
-            amount, fitting = left.get(counter, 0), 0
-            for draw in sorted(self.draws(number).get(counter, 0) for number in numbers):
-                amount -= draw
-                if amount < 0:
-                    break
-                fitting += 1
-            most = min(most, fitting)
-        return most
-
-    def _sums_suffice(
+    def _counters_suffice(
         self,
         needs: Sequence[Need],
-        groups: Mapping[tuple[int, frozenset[str]], Sequence[int]],
+        groups: Sequence[tuple[int, frozenset[str], Mask]],
         left: Callable[[int], Left],
     ) -> bool:
-        """Counters of the same name summed up over all sets, and of each need the smallest draw."""
-        sets = {(pool, name) for pool, names in groups for name in names}
-        sums: dict[str, int] = {}
-        for pool in {pool for pool, _ in sets}:
-            for (counter_set, counter), amount in left(pool).items():
-                if (pool, counter_set) in sets:
-                    sums[counter] = sums.get(counter, 0) + max(amount, 0)
-        for counter, room in sums.items():
-            least = 0
-            for need in needs:
-                draws = (self._drawn(number, counter) for group in groups.values() for number in group if need.free >> number & 1)
-                least += need.count * min(draws, default=0)
-            if least > room:
-                return False
-        return True
+        union, room, wanted = 0, 0, 0
+        for need in needs:
+            union |= need.free
+            wanted += need.total
+        rooms: dict[str, int] = {}
+        summed: set[tuple[int, str]] = set()
+        for pool, sets, mask in groups:
+            here = mask & union
+            if not here:
+                continue
+            remains = left(pool)
+            room += self._fitting(here, remains)
+            for name in sets:
+                if (pool, name) not in summed:
+                    summed.add((pool, name))
+                    for (counter_set, counter), amount in remains.items():
+                        if counter_set == name and amount > 0:
+                            family = _family(counter)
+                            rooms[family] = rooms.get(family, 0) + amount
+        if room < wanted:
+            return False
+        least = [self._least_of(need.free) for need in needs]
+        return all(
+            sum(need.total * each.get(family, 0) for need, each in zip(needs, least, strict=True)) <= amount
+            for family, amount in rooms.items()
+        )
 
-    def _drawn(self, number: int, counter: str) -> int:
-        return sum(amount for (_, name), amount in self.draws(number).items() if name == counter)
+    def _fitting(self, mask: Mask, left: Left) -> int:
+        """At most so many of these fit: by each counter and each family of counters, the smallest first."""
+        most = mask.bit_count()
+        for counters, ladder in self._ladders_of(mask).items():
+            room = sum(max(left.get(counter, 0), 0) for counter in counters)
+            most = min(most, bisect.bisect_right(ladder, room))
+        return most
+
+    def _ladders_of(self, mask: Mask) -> dict[frozenset[tuple[str, str]], list[int]]:
+        """Counters → what the smallest, the two smallest, … of the devices draw on them together."""
+        known = self._ladders.get(mask)
+        if known is None:
+            draws = [self.draws(number) for number in range(mask.bit_length()) if mask >> number & 1]
+            every = {key for each in draws for key in each}
+            families: dict[tuple[str, str], set[tuple[str, str]]] = {}
+            for key in every:
+                families.setdefault((key[0], _family(key[1])), set()).add(key)
+            together = {frozenset((key,)) for key in every} | {frozenset(keys) for keys in families.values()}
+            known = self._ladders[mask] = {
+                keys: list(itertools.accumulate(sorted(sum(each.get(key, 0) for key in keys) for each in draws)))
+                for keys in together
+            }
+        return known
+
+    def _least_of(self, mask: Mask) -> dict[str, int]:
+        """Family of counters → the least that any of the devices draws on it."""
+        known = self._least.get(mask)
+        if known is None:
+            sums = []
+            for number in range(mask.bit_length()):
+                if mask >> number & 1:
+                    sums.append(own := dict[str, int]())
+                    for (_, counter), amount in self.draws(number).items():
+                        own[_family(counter)] = own.get(_family(counter), 0) + amount
+            families = {family for own in sums for family in own}
+            known = self._least[mask] = {family: min(own.get(family, 0) for own in sums) for family in families}
+        return known
 
     # -- parts of shared devices ---------------------------------------------------------------------------------------
 
@@ -131,11 +151,11 @@ class Scarcity:
         names = set(seats.devices[numbers[0]].device.capacity) if numbers else set()
         for number in numbers:
             names &= seats.devices[number].device.capacity.keys()
-        wanted = sum(need.count for need in needs)
+        wanted = sum(need.total for need in needs)
         for name in names:
             room = [self._room(number, name, taking) for number in numbers]
-            least = [self._least(need, numbers, name) for need in needs]
-            if sum(need.count * amount for need, amount in zip(needs, least, strict=True)) > sum(room):
+            least = [self._least_part(need, numbers, name) for need in needs]
+            if sum(need.total * amount for need, amount in zip(needs, least, strict=True)) > sum(room):
                 return False
             smallest = min(least)
             if smallest > 0 and sum(each // smallest for each in room) < wanted:
@@ -146,7 +166,7 @@ class Scarcity:
         gone = self._seats.consumed(number).get(name, 0) + taking.get(number, {}).get(name, 0)
         return max(self._seats.devices[number].device.capacity[name].value.nano - gone, 0)
 
-    def _least(self, need: Need, numbers: Sequence[int], name: str) -> int:
+    def _least_part(self, need: Need, numbers: Sequence[int], name: str) -> int:
         amounts = (
             (self._seats.amounts(ask, number) or {}).get(name, 0)
             for ask in need.asks
@@ -154,3 +174,8 @@ class Scarcity:
             if need.free >> number & 1
         )
         return min(amounts, default=0)
+
+
+def _family(counter: str) -> str:
+    """A counter's name without its number."""
+    return counter.rstrip("0123456789")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
@@ -43,7 +43,7 @@ class Picked(NamedTuple):
     request: int
     ask: Ask
     number: int
-    amounts: dict[str, int] | None
+    amounts: Mapping[str, int] | None
 
 
 class _Outcome(enum.Enum):
@@ -300,7 +300,9 @@ class Search:
         while choice.at < len(choice.order):
             number = choice.order[choice.at]
             choice.at += 1
-            undo = self._take(choice, number)
+            if not self._is_free(choice.ask, c, number):
+                continue
+            undo = self._take(choice, choice.ask, number)
             if undo is not None:
                 choice.undo = undo
                 start = 0 if choice.must else choice.at
@@ -343,19 +345,15 @@ class Search:
 
     # -- one device ----------------------------------------------------------------------------------------------------
 
-    def _take(self, choice: _Choice, number: int) -> _Undo | None:
-        """Everything that §4.6 and §4.7 ask of one device; booked only when all of it has passed."""
+    def _take(self, choice: _Choice, ask: Ask, number: int) -> _Undo | None:
+        """Everything that §4.6 and §4.7 ask of one free device; booked only when all of it has passed."""
         self.steps += 1
         if self.steps == _CAREFUL_STEPS:
             self._risk = _NO_RISK
         if self._interrupted is not None and self.steps % _LOOK_EVERY == 0:
             self._interrupted()
-        ask, seats = choice.ask, self._seats
-        assert ask is not None
-        c = choice.position.claim
+        seats, c = self._seats, choice.position.claim
         shared = bool(seats.shared >> number & 1)
-        if not self._is_free(ask, c, number):
-            return None
         if number in seats.selectable(ask).faults:
             self._raise_fault(c, ask, number)
         taking = self._taking.get(number, {})

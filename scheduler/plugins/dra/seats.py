@@ -5,7 +5,7 @@ Bit *i* of every mask here is device *i*. Source: docs/spec/dra.md §4.3, §4.6.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, TypeAlias
@@ -13,15 +13,16 @@ from typing import Final, TypeAlias
 from scheduler.cache.devicekinds import DeviceKind
 from scheduler.cache.devicenodes import usable
 from scheduler.cache.devicepools import PoolState, PoolView, Published
-from scheduler.cache.deviceuse import DeviceUse
+from scheduler.cache.deviceuse import Use
 from scheduler.core.devicegates import BINDING_CONDITIONS, CLAIM_DEVICE_STATUS, CONSUMABLE, PARTITIONABLE, TAINTS
 from scheduler.core.devices import Device, DeviceTaint
 from scheduler.core.resourceclaims import DeviceToleration
 from scheduler.plugins.dra.consumption import consumption
 from scheduler.plugins.dra.demand import Ask
-from scheduler.plugins.dra.selecting import Fault
+from scheduler.plugins.dra.selecting import Fault, Selectors
 
 Mask: TypeAlias = int
+_NO_AMOUNTS: Final[Mapping[str, int]] = {}
 _HARD_EFFECTS: Final = frozenset({"NoSchedule", "NoExecute"})
 
 
@@ -56,7 +57,7 @@ class Candidates:
 class Seats:
     """One node for one search."""
 
-    def __init__(self, slot: int, pools: Sequence[PoolView], use: DeviceUse, *, rules: Rules) -> None:
+    def __init__(self, slot: int, pools: Sequence[PoolView], use: Use, *, rules: Rules) -> None:
         self.slot = slot
         self.pools = pools
         self.rules = rules
@@ -66,8 +67,8 @@ class Seats:
         for number, view in enumerate(pools):
             self.devices.extend(view.devices)
             self.pool_of.extend([number] * len(view.devices))
-        self._candidates: dict[int, Candidates] = {}
-        self._amounts: dict[tuple[int, int], dict[str, int] | None] = {}
+        self._candidates: dict[Selectors, Candidates] = {}
+        self._amounts: dict[tuple[int, int], Mapping[str, int] | None] = {}
 
     @property
     def first_incomplete(self) -> PoolView | None:
@@ -111,21 +112,22 @@ class Seats:
 
     def selectable(self, ask: Ask) -> Candidates:
         """What class, selectors, binding conditions and the node itself let through (§4.6 step 4)."""
-        known = self._candidates.get(id(ask))
+        selectors = ask.selectors
+        assert selectors is not None
+        known = self._candidates.get(selectors)
         if known is None:
-            known = self._candidates[id(ask)] = self._select(ask)
+            known = self._candidates[selectors] = self._select(selectors)
         return known
 
-    def _select(self, ask: Ask) -> Candidates:
+    def _select(self, selectors: Selectors) -> Candidates:
         out = Candidates()
-        assert ask.selectors is not None
         verdicts: dict[DeviceKind, bool | Fault] = {}
         for number, each in enumerate(self.devices):
             if not self.rules.binding and each.device.binding_conditions:
                 continue
             verdict = verdicts.get(each.kind)
             if verdict is None:
-                verdict = verdicts[each.kind] = ask.selectors.of(each.kind)
+                verdict = verdicts[each.kind] = selectors.of(each.kind)
             if isinstance(verdict, Fault):
                 out.faults[number] = verdict
             elif not verdict or not usable(each, self.slot):
@@ -147,14 +149,16 @@ class Seats:
         """Without the rules of partitions, a device that draws on counters cannot be had."""
         return self.rules.partitionable or not self.devices[number].device.consumes_counters
 
-    def amounts(self, ask: Ask, number: int) -> dict[str, int] | None:
+    def amounts(self, ask: Ask, number: int) -> Mapping[str, int] | None:
         """What the ask takes of the device's capacities; None if the device does not offer it (§4.9)."""
+        if ask.spec.capacity is None and not self.devices[number].device.capacity:
+            return _NO_AMOUNTS
         key = (id(ask), number)
         if key not in self._amounts:
             self._amounts[key] = consumption(ask.spec, self.devices[number].device)
         return self._amounts[key]
 
-    def fits(self, ask: Ask, number: int, taking: dict[str, int]) -> bool:
+    def fits(self, ask: Ask, number: int, taking: Mapping[str, int]) -> bool:
         """Whether the ask's amounts are left, when `taking` is about to be taken as well."""
         amounts = self.amounts(ask, number)
         if amounts is None:

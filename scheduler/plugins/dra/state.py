@@ -59,6 +59,8 @@ class DeviceState:
     """A claim for extended resources that an attempt before this one has left."""
     made: ResourceClaim | None = None
     """What this attempt has made in the cluster, and has to remove if the pod does not get there."""
+    kept: dict[int, tuple[AllocationResult, ...]] = field(default_factory=dict)
+    """Node → what pods nominated to it, to which this one must yield, will have of its devices."""
     signalled: tuple[str, ...] = ()
     """Uids under which claims are in flight for this attempt."""
 

@@ -17,7 +17,17 @@ import yaml
 Manifest: TypeAlias = dict[str, Any]
 
 _CLUSTER_SCOPED: Final = frozenset(
-    {"CSIDriver", "CSINode", "DeviceClass", "Namespace", "Node", "PersistentVolume", "PriorityClass", "ResourceSlice"}
+    {
+        "CSIDriver",
+        "CSINode",
+        "DeviceClass",
+        "DeviceTaintRule",
+        "Namespace",
+        "Node",
+        "PersistentVolume",
+        "PriorityClass",
+        "ResourceSlice",
+    }
     | {"StorageClass", "VolumeAttachment"}
 )
 _SERVER_FIELDS: Final = ("resourceVersion", "uid", "managedFields", "selfLink", "generation", "creationTimestamp")

@@ -1,4 +1,4 @@
-"""The simulation itself: the in-process API server, its kubelets and volume controllers, and the real daemon on top."""
+"""The simulation itself: the in-process API server, its kubelets and controllers, and the real daemon on top."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from scheduler.core.pod import Pod
 from scheduler.testing.apiserver import ApiServer, Refused
 from scheduler.testing.kubelet import Kubelet
 from scheduler.testing.simulate.budgets import Budgets
+from scheduler.testing.simulate.devices import device_controllers, retie_claims
 from scheduler.testing.simulate.manifests import Found, InputError, Manifest
 from scheduler.testing.simulate.outcome import Outcome, fills, full, is_expected_pending, placement, preempted, victims
 from scheduler.testing.simulate.tracker import Tracker
@@ -78,6 +79,7 @@ class World:
         for each in sorted(pods, key=lambda each: not each.value["spec"].get("nodeName")):
             self._create(each, self._pod(each))
         retie(server)
+        retie_claims(server)
         if self._served.get("PodDisruptionBudget"):
             budgets = [each for each in objects if each.kind == "PodDisruptionBudget" and each.value.get("status")]
             Budgets(server, {f"{each.namespace}/{each.name}" for each in budgets})
@@ -143,7 +145,7 @@ async def simulate(
     """Run until every pod is bound or refused and the scheduler rests, or the time is up. Raises what the daemon raises."""
     async with ApiServer(clock=clock) as server, Kubelet(server, clock=clock), AsyncExitStack() as running:
         world = World(server, objects, rules)
-        for actor in controllers(server, clock):
+        for actor in (*controllers(server, clock), *device_controllers(server, clock)):
             await running.enter_async_context(actor)
         expected = _expected(server, world.ours, rules.expect_pending)
         tracker = Tracker(world.ours, clock)

@@ -27,23 +27,25 @@ def retie(server: ApiServer) -> None:
     for volume in server.objects(_VOLUMES):
         reference = volume["spec"].get("claimRef") or {}
         if reference.get("uid") and volume["status"].get("phase") not in _LET_GO:
-            claim = _find(server, _CLAIMS, reference["name"], reference.get("namespace", ""))
+            claim = find(server, _CLAIMS, reference["name"], reference.get("namespace", ""))
             if claim is not None and claim["spec"].get("volumeName", "") in {"", volume["metadata"]["name"]}:
                 uid = {"spec": {"claimRef": {"uid": claim["metadata"]["uid"]}}}
                 server.patch(_VOLUMES, volume["metadata"]["name"], uid)
     for claim in server.objects(_CLAIMS):
         metadata = claim["metadata"]
-        owners = [_with_uid(server, owner, metadata["namespace"]) for owner in metadata.get("ownerReferences") or ()]
+        owners = [with_uid(server, owner, metadata["namespace"]) for owner in metadata.get("ownerReferences") or ()]
         if owners:
             server.update(_CLAIMS, claim | {"metadata": metadata | {"ownerReferences": owners}})
 
 
-def _with_uid(server: ApiServer, owner: Object, namespace: str) -> Object:
-    pod = _find(server, "pods", owner.get("name", ""), namespace) if owner.get("kind") == "Pod" else None
+def with_uid(server: ApiServer, owner: Object, namespace: str) -> Object:
+    """An owner reference to the pod of that name as it is here; others as they are."""
+    pod = find(server, "pods", owner.get("name", ""), namespace) if owner.get("kind") == "Pod" else None
     return owner if pod is None else owner | {"uid": pod["metadata"]["uid"]}
 
 
-def _find(server: ApiServer, resource: str, name: str, namespace: str) -> Object | None:
+def find(server: ApiServer, resource: str, name: str, namespace: str) -> Object | None:
+    """None if there is none."""
     try:
         return server.get(resource, name, namespace)
     except Refused:

@@ -34,59 +34,13 @@ from tests.unit.plugins.dra.literal_allocator import (
     broken_rules,
     candidates,
 )
-from tests.unit.plugins.dra.random_devices import NODES, Case, Maker, holds
+from tests.unit.plugins.dra.random_devices import NODES, Case, Maker
+from tests.unit.plugins.dra.rooms import Room
 
 STEPS_MAX = 30_000
 
 cases = st.builds(lambda seed: Maker(random.Random(seed)).case(), st.integers(0, 2**64))
 laws = settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
-
-
-class Room:
-    """The same case, in front of the search."""
-
-    def __init__(self, case: Case) -> None:
-        self.case = case
-        gates = case.world.gates
-        self.nodes = Nodes()
-        for name, labels in NODES.items():
-            self.nodes.set_node(Node(metadata=Metadata(name=name, labels=labels)))
-        self.use = DeviceUse(shares_count=CONSUMABLE in gates)
-        for number, allocation in enumerate(_allocations(case.world)):
-            self.use.hold(f"u{number}", allocation)
-        self.on_nodes = DeviceNodes(self.nodes, self.use, partitionable=PARTITIONABLE in gates)
-        for each in case.world.slices:
-            self.on_nodes.set_slice(each)
-        self.on_nodes.catch_up()
-        classes = DeviceClasses()
-        for name, device_class in case.world.classes.items():
-            classes.put(name, device_class)
-        self.demand: Demand = Demands(classes, SelectorSets(_holds), gates).of(case.claims)
-
-    def seats(self, node: str) -> Seats:
-        slot = self.nodes.slot(node)
-        assert slot is not None
-        return Seats(slot, self.on_nodes.pools(slot), self.use, rules=Rules.of(self.case.world.gates))
-
-    def search(self, node: str, *, packed: bool = False) -> Search:
-        seats = self.seats(node)
-        order = packing(self.demand, seats) if packed else None
-        return Search(self.demand, seats, [claim.key for claim in self.case.claims], order=order)
-
-
-def _holds(expression: str, kind: DeviceKind) -> bool | str:
-    return holds(expression, kind.driver, kind.device)
-
-
-def _allocations(world: World) -> Sequence[AllocationResult]:
-    results = [DeviceRequestAllocationResult("r", *device) for device in world.exclusive]
-    for device, shares in world.shares.items():
-        for number, share in enumerate(shares):
-            amounts = {name: from_nano(amount) for name, amount in share.items()}
-            results.append(
-                DeviceRequestAllocationResult("r", *device, share_id=f"s{number}", consumed_capacity=amounts or None)
-            )
-    return [AllocationResult(DeviceAllocationResult((result,))) for result in results]
 
 
 def _expected(case: Case, node: str) -> tuple[Literal, Any]:

@@ -17,7 +17,7 @@ from scheduler.core.devices import ResourceSlice
 from scheduler.core.podinfo import PodInfo, pod_info
 from scheduler.core.resourceclaims import AllocationResult, DeviceClass, ResourceClaim
 from scheduler.core.verdicts import Code, Groups, Rejection, Skip
-from scheduler.framework.ports import Handle, Unplugged
+from scheduler.framework.ports import Handle, Uncounted, Unplugged
 from scheduler.framework.state import CycleState
 from scheduler.plugins.dra import DynamicResources
 from scheduler.plugins.dra.state import STATE, DeviceState
@@ -47,6 +47,7 @@ class World:
     args: DynamicResourcesArgs = field(default_factory=DynamicResourcesArgs)
     nodes: Iterable[str] = ("n1", "n2")
     writer: Any = field(default_factory=Unplugged)
+    metrics: Any = field(default_factory=Uncounted)
 
     def __post_init__(self) -> None:
         self.clock = VirtualClock()
@@ -65,6 +66,7 @@ class World:
             ours=self.ours,
             feature_gates=self.gates,
             chance=random.Random(7),
+            device_metrics=self.metrics,
         )
         self.plugin = DynamicResources(self.args, self.handle)
         self._version = 100

@@ -1,0 +1,1 @@
+"""Expressions as Python source: what `plan` makes closures of, without its answers for what goes wrong."""

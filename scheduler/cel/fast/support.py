@@ -1,0 +1,119 @@
+"""What generated source calls."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from scheduler.cel.attributes import MISSING, find, pick
+from scheduler.cel.building import key_of
+from scheduler.cel.calls import Invocation
+from scheduler.cel.costs import size
+from scheduler.cel.folds import items_of, pairs_of
+from scheduler.cel.logic import cost_of_equality
+from scheduler.cel.running import EXCEEDED, Run
+from scheduler.cel.values import NONE, CostExceeded, Optional, Value, equal, key, same
+
+_COST_BETWEEN_CHECKS: Final = 300
+
+
+class Unusual(Exception):
+    """The closures have to decide."""
+
+
+class Stopped(Exception):
+    """What the caller's check raised."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self.error = error
+
+
+class Free:
+    """In place of a Run, where costs are of no interest."""
+
+    __slots__ = ("cost",)
+
+    def __init__(self) -> None:
+        self.cost = 0
+
+    def afford(self, cost: int) -> None:
+        """As a Run."""
+
+
+def ticking(limit: int, check: Callable[[], None] | None) -> tuple[int, Callable[[int], int]]:
+    """The cost at which to call the function; it gives the next such cost, or raises."""
+
+    def tick(cost: int) -> int:
+        if cost > limit:
+            raise CostExceeded(EXCEEDED)
+        if check is not None:
+            try:
+                check()
+            except BaseException as error:
+                raise Stopped(error) from None
+        return min(limit, cost + _COST_BETWEEN_CHECKS)
+
+    return limit if check is None else min(limit, _COST_BETWEEN_CHECKS), tick
+
+
+def picked(holder: Value, name: Value) -> Value:
+    """`holder[name]`, of what is no optional."""
+    if isinstance(holder, Optional):
+        raise Unusual
+    return pick(holder, name)
+
+
+def found(holder: Value, name: Value) -> Value:
+    """`holder[name]`, or MISSING."""
+    if isinstance(holder, Optional):
+        raise Unusual
+    return find(holder, name)
+
+
+def is_found(holder: Value, name: Value) -> bool:
+    """`has(holder.name)`."""
+    return found(holder, name) is not MISSING
+
+
+def summed(run: Run, invoke: Invocation, one: Value, other: Value) -> Value:
+    """`one + other`, which for lists makes a third."""
+    if type(one) is list:
+        run.afford(len(one) + size(other))
+    return invoke(run, one, other)
+
+
+def merge(entries: dict[Value, Value], more: Mapping[Any, Value]) -> None:
+    """Into a map that is being made."""
+    if not isinstance(more, dict) or any(name in entries for name in more):
+        raise Unusual
+    entries.update(more)
+
+
+def items(value: Value) -> Iterable[Value]:
+    """What a loop of one variable goes over."""
+    return value if type(value) is list else items_of(value)
+
+
+NAMES: Final[Mapping[str, object]] = {
+    "Unusual": Unusual,
+    "Optional": Optional,
+    "MISSING": MISSING,
+    "NONE": NONE,
+    "FREE": Free(),
+    "ceil": math.ceil,
+    "equal": equal,
+    "same": same,
+    "cost_of_equality": cost_of_equality,
+    "picked": picked,
+    "found": found,
+    "is_found": is_found,
+    "summed": summed,
+    "merge": merge,
+    "items": items,
+    "pairs": pairs_of,
+    "key": key,
+    "key_of": key_of,
+}
+"""The global names of generated source."""

@@ -1,0 +1,203 @@
+"""Python source while it is being written, line by line, with the costs that it has to count.
+
+Costs that are known beforehand are summed up and written once, before the next line where somebody may look at the sum.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from scheduler.cel.values import UInt, Value
+
+_MOST_LINES: Final = 3000
+_INDENT: Final = " "
+_INLINE: Final = frozenset({bool, int, str, type(None)})
+
+
+class Unsupported(Exception):
+    """This expression stays with its closures."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A class that a value is certain to have, and for a list what its elements have."""
+
+    name: str
+    element: Kind | None = None
+
+
+BOOL: Final = Kind("bool")
+INT: Final = Kind("int")
+UINT: Final = Kind("uint")
+DOUBLE: Final = Kind("double")
+STRING: Final = Kind("string")
+BYTES: Final = Kind("bytes")
+NULL: Final = Kind("null_type")
+MAP: Final = Kind("map")
+_KINDS: Final[dict[type, Kind]] = {
+    bool: BOOL,
+    int: INT,
+    UInt: UINT,
+    float: DOUBLE,
+    str: STRING,
+    bytes: BYTES,
+    type(None): NULL,
+    dict: MAP,
+}
+
+
+def kind_of(value: Value) -> Kind | None:
+    """Of a constant."""
+    if isinstance(value, list | tuple):
+        return list_of([kind_of(each) for each in value])
+    return _KINDS.get(type(value))
+
+
+def list_of(kinds: list[Kind | None]) -> Kind:
+    """A list with elements of these kinds."""
+    return Kind("list", kinds[0] if kinds and all(each == kinds[0] for each in kinds) else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A value in the source: a text that is written once and evaluated where it stands."""
+
+    text: str
+    kind: Kind | None = None
+    is_name: bool = False
+    """It may be written several times."""
+    is_constant: bool = False
+    value: Value = None
+
+
+@dataclass(slots=True)
+class Part:
+    """Lines that were put aside, and the costs due after them."""
+
+    lines: list[tuple[int, str]] = field(default_factory=list)
+    cost: int = 0
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.lines and not self.cost
+
+
+class Writer:
+    """`counts`: whether the source counts costs. `at_most` is the highest sum there can be; None if nobody knows."""
+
+    def __init__(self, *, counts: bool) -> None:
+        self.counts = counts
+        self.at_most: int | None = 0
+        self.constants: dict[str, Value] = {}
+        self._names: dict[int, str] = {}
+        self._part = Part()
+        self._depth = 1
+        self._named = 0
+        self._written = 0
+
+    def lines(self) -> list[str]:
+        """All of them."""
+        return [_INDENT * depth + text for depth, text in self._part.lines]
+
+    def line(self, text: str) -> None:
+        """One more statement, that cannot look at the costs."""
+        self._written += 1
+        if self._written > _MOST_LINES:
+            raise Unsupported
+        self._part.lines.append((self._depth, text))
+
+    # --- costs ---
+
+    def charge(self, cost: int) -> None:
+        """So much, sooner or later."""
+        if self.at_most is not None:
+            self.at_most += cost
+        if self.counts:
+            self._part.cost += cost
+
+    def charge_text(self, text: str, at_most: int | None = None) -> None:
+        """What the expression gives."""
+        if self.at_most is not None:
+            self.at_most = None if at_most is None else self.at_most + at_most
+        if self.counts:
+            due, self._part.cost = self._part.cost, 0
+            self.line(f"c += {text} + {due}" if due else f"c += {text}")
+
+    def settle(self) -> None:
+        """Whoever looks now sees the whole sum."""
+        due, self._part.cost = self._part.cost, 0
+        if due:
+            self.line(f"c += {due}")
+
+    # --- blocks ---
+
+    @contextlib.contextmanager
+    def block(self, header: str) -> Iterator[None]:
+        """What is written inside is under this header."""
+        self.settle()
+        self.line(header)
+        self._depth += 1
+        before = len(self._part.lines)
+        yield
+        self.settle()
+        if len(self._part.lines) == before:
+            self.line("pass")
+        self._depth -= 1
+
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[Part]:
+        """What is written inside is put aside, to be a block or part of one."""
+        before, part = self._part, Part()
+        self._part = part
+        yield part
+        self._part = before
+
+    def insert(self, part: Part) -> None:
+        """What was put aside, here."""
+        if part.lines:
+            self.settle()
+            shift = self._depth - part.lines[0][0]
+            self._part.lines += [(depth + shift, text) for depth, text in part.lines]
+        self._part.cost += part.cost
+
+    # --- values ---
+
+    def new(self) -> str:
+        """A name that nobody uses."""
+        self._named += 1
+        return f"v{self._named}"
+
+    def let(self, text: str, kind: Kind | None = None) -> Term:
+        """Evaluates it now."""
+        name = self.new()
+        self.line(f"{name} = {text}")
+        return Term(name, kind, is_name=True)
+
+    def named(self, term: Term) -> Term:
+        """The value under a name."""
+        return term if term.is_name else self.let(term.text, term.kind)
+
+    def fallible(self, text: str, kind: Kind | None = None) -> Term:
+        """What may raise is evaluated before whatever follows, unless the order could not be told."""
+        return self.let(text, kind) if self.counts else Term(text, kind)
+
+    def held(self, value: Value) -> str:
+        """The name of an object that the source refers to."""
+        if id(value) not in self._names:
+            name = self._names[id(value)] = f"k{len(self._names)}"
+            self.constants[name] = value
+        return self._names[id(value)]
+
+    def constant(self, value: Value) -> Term:
+        """The value itself."""
+        text = repr(value) if type(value) in _INLINE else self.held(value)
+        if text.startswith("-"):
+            text = f"({text})"
+        return Term(text, kind_of(value), is_name=True, is_constant=True, value=value)
+
+    def doubt(self, condition: str) -> None:
+        """Where the condition holds, this source does not know the answer."""
+        self.line(f"if {condition}: raise Unusual")

@@ -1,0 +1,265 @@
+"""Devices of pods that may be evicted, and devices kept for whom they were evicted (docs/spec/dra.md §10; switch devicePreemption).
+
+Upstream never frees devices in a dry run, and forgets while victims leave whom their devices are for. Here a claim gives its
+devices back when all its users have left, all in one trial; and a pod that is nominated to a node has there what a search
+picks for it, of what is free and of what is being given back. Nothing of this is written down or held: it follows from
+nominations, as the room for pods does, and so it ends with them and survives a restart.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from scheduler.cache.cluster import Cluster
+from scheduler.cache.deviceasif import UseAsIf
+from scheduler.cache.deviceuse import DeviceUse, Use
+from scheduler.core import nodeset
+from scheduler.core.clock import Clock
+from scheduler.core.events import ASSIGNED_POD_DELETE
+from scheduler.core.nodeset import EMPTY, NodeSet
+from scheduler.core.podinfo import PodInfo
+from scheduler.core.resourceclaims import AllocationResult, ResourceClaim
+from scheduler.core.verdicts import Code, Groups, Rejection
+from scheduler.framework.hints import EventHint, Hint
+from scheduler.framework.preempting import Preempting
+from scheduler.framework.state import CycleState, StateKey
+from scheduler.plugins.dra.board import CANNOT_ALLOCATE, Boards, TimedOut, Verdict
+from scheduler.plugins.dra.claims import claim_keys
+from scheduler.plugins.dra.search import AllocationError
+from scheduler.plugins.dra.state import PLUGIN, DeviceState, Variant
+
+WAITING: Final = Rejection(
+    PLUGIN, Code.UNRESOLVABLE, ("preemption: not eligible due to devices that are being given back on the nominated node.",)
+)
+GIVE_UP_S: Final = 60.0
+"""So long may claims keep their devices after the last of their users has gone."""
+_REMEMBERED: Final = 4096
+
+Look: TypeAlias = Callable[[PodInfo, int], Variant | None]
+"""What a pod would ask this node for, None for nothing."""
+
+
+@dataclass(slots=True, eq=False)
+class AsIf:
+    """One node in a trial."""
+
+    slot: int
+    claims: Sequence[ResourceClaim]
+    """Those that have devices which the node sees."""
+    gone: set[str] = field(default_factory=set)
+    """Uids of pods that have left it."""
+    kept: tuple[AllocationResult, ...] = ()
+
+    def clone(self) -> AsIf:
+        """For a trial within."""
+        return AsIf(self.slot, self.claims, set(self.gone), self.kept)
+
+    @property
+    def freed(self) -> frozenset[str]:
+        """Claims of which nobody is left."""
+        return frozenset(
+            claim.uid for claim in self.claims if claim.status.reserved_for and _all_in(claim, self.gone)
+        )
+
+
+_AS_IF: Final[StateKey[AsIf]] = StateKey(f"{PLUGIN}/AsIf")
+
+
+class Evicting:
+    """Of one profile. Changes nothing but the state of attempts."""
+
+    def __init__(
+        self, cluster: Cluster, boards: Boards, look: Look, *, preempting: Preempting, clock: Clock, shares_count: bool
+    ) -> None:
+        self._cluster = cluster
+        self._nodes = cluster.nodes
+        self._devices = cluster.devices
+        self._boards = boards
+        self._look = look
+        self._preempting = preempting
+        self._clock = clock
+        self._shares_count = shares_count
+        self._waits: dict[str, tuple[str, float]] = {}
+        """Uid of a preemptor → its node, and since when the devices there only wait for being given back."""
+
+    # -- trials --------------------------------------------------------------------------------------------------------
+
+    def left(self, state: CycleState, other: PodInfo, slot: int) -> None:
+        """The pod has left the node."""
+        self._as_if(state, slot).gone.add(other.uid)
+
+    def came(self, state: CycleState, known: DeviceState, other: PodInfo, slot: int) -> None:
+        """It came back; or it is nominated to the node, and takes what is for it."""
+        as_if = self._as_if(state, slot)
+        if other.node_name:
+            as_if.gone.discard(other.uid)
+            return
+        as_if.kept += self._due(as_if, other)
+        if as_if.kept and not as_if.gone:
+            known.kept[slot] = as_if.kept
+
+    def use(self, state: CycleState, known: DeviceState, slot: int) -> Use | None:
+        """Of the devices that the node sees, in this trial; None where the trial does not matter to them."""
+        if not state.has(_AS_IF):
+            return None
+        as_if = state.get(_AS_IF)
+        if as_if.slot != slot:
+            return None
+        freed = as_if.freed - {claim.uid for claim in known.claims}
+        return self._if(freed, as_if.kept) if freed or as_if.kept else None
+
+    def besides_kept(self, known: DeviceState, slot: int) -> Use | None:
+        """What is in use there for a pod that yields to those nominated; None if it is as it is."""
+        kept = known.kept.get(slot)
+        return self._if(frozenset(), kept) if kept else None
+
+    def _as_if(self, state: CycleState, slot: int) -> AsIf:
+        if not state.has(_AS_IF) or state.get(_AS_IF).slot != slot:
+            state.set(_AS_IF, AsIf(slot, tuple(self._claims_at(slot))))
+        return state.get(_AS_IF)
+
+    def _if(self, without: frozenset[str], kept: Sequence[AllocationResult]) -> UseAsIf:
+        besides = DeviceUse(shares_count=self._shares_count)
+        for at, allocation in enumerate(kept):
+            besides.hold(f"kept {at}", allocation)
+        return UseAsIf(self._devices.use, without, besides)
+
+    def _claims_at(self, slot: int) -> Iterator[ResourceClaim]:
+        """Claims as they are written; what is still in flight is nobody's to be evicted."""
+        uids: dict[str, None] = {}
+        use = self._devices.use
+        for view in self._devices.on_nodes.pools(slot):
+            for each in (*view.devices, *view.elsewhere):
+                uids.update(dict.fromkeys(use.holders(each.id)))
+                uids.update((share.claim_uid, None) for share in use.shares(each.id))
+        for uid in uids:
+            claim = self._devices.claims.by_uid(uid)
+            if claim is not None and claim.is_allocated:
+                yield claim
+
+    # -- what is for whom ----------------------------------------------------------------------------------------------
+
+    def _due(self, as_if: AsIf, other: PodInfo) -> tuple[AllocationResult, ...]:
+        """What a pod nominated to the node will have: of free devices, if they suffice, else also of those of leaving pods."""
+        variant = self._look(other, as_if.slot)
+        if variant is None or variant.demand is None or self._devices.on_nodes.problem:
+            return ()
+        freed = as_if.freed
+        for without in (freed, freed | self._leaving(as_if)):
+            try:
+                found = self._boards.allocate(
+                    variant.demand,
+                    as_if.slot,
+                    node_name=self._nodes.name(as_if.slot),
+                    names=variant.names,
+                    chance=random.Random(0),  # noqa: S311 (share ids that nobody sees)
+                    use=self._if(without, as_if.kept),
+                )
+            except (TimedOut, AllocationError):
+                return ()
+            if not isinstance(found, Verdict):
+                return found
+        return ()
+
+    def _leaving(self, as_if: AsIf) -> frozenset[str]:
+        """Claims that are given back without anybody's doing: all their users go, or have gone."""
+        return frozenset(
+            claim.uid for claim in as_if.claims if all(self._goes(user.uid) for user in claim.status.reserved_for)
+        )
+
+    def _goes(self, uid: str) -> bool:
+        pod = self._cluster.get(uid)
+        if pod is None or pod.pod.metadata.deletion_timestamp is not None:
+            return True
+        return self._preempting.is_doomed(uid) or self._preempting.preemptor_of(uid) is not None
+
+    # -- would an eviction help ----------------------------------------------------------------------------------------
+
+    def relents(self, known: DeviceState, pod: PodInfo, nodes: NodeSet) -> NodeSet:
+        """Those of the nodes, refused for want of devices, where these suffice once less important pods have gone."""
+        if pod.pod.spec.preemption_policy == "Never":
+            return EMPTY
+        self._devices.on_nodes.catch_up()
+        helped = EMPTY
+        for slot in nodeset.each(nodes & self._nodes.priorities.below(pod.priority)):
+            variant = known.variant(slot)
+            if variant is not None and variant.demand is not None and self._suffices(known, variant, pod, slot=slot):
+                helped |= 1 << slot
+        return helped
+
+    def _suffices(self, known: DeviceState, variant: Variant, pod: PodInfo, *, slot: int) -> bool:
+        own = {claim.uid for claim in known.claims}
+        lesser = {other.uid for other in self._nodes.pods(slot).values() if other.priority < pod.priority}
+        as_if = AsIf(slot, tuple(self._claims_at(slot)), lesser)
+        freed = as_if.freed - own
+        return bool(freed) and self._fits(variant, slot, self._if(freed, known.kept.get(slot, ())))
+
+    def _fits(self, variant: Variant, slot: int, use: Use) -> bool:
+        assert variant.demand is not None
+        try:
+            return not self._boards.verdict_if(variant.demand, slot, use).refusal
+        except TimedOut:
+            return False
+
+    # -- waiting for what was made free ----------------------------------------------------------------------------------
+
+    def waits(self, known: DeviceState, pod: PodInfo, refused: Groups, nominated: str) -> bool:
+        """Whether the devices that the pod was nominated for are on their way: nobody else has to die for it."""
+        slot = self._nodes.present_slot(nominated) if nominated else None
+        variant = known.variant(slot) if slot is not None else None
+        if slot is None or variant is None or variant.demand is None or not _for_devices(refused, slot):
+            return False
+        as_if = AsIf(slot, tuple(self._claims_at(slot)))
+        leaving = self._leaving(as_if) - {claim.uid for claim in known.claims}
+        if not leaving or not self._fits(variant, slot, self._if(leaving, known.kept.get(slot, ()))):
+            return False
+        if any(self._cluster.get(user.uid) for claim in as_if.claims if claim.uid in leaving for user in _users(claim)):
+            self._waits.pop(pod.uid, None)
+            return True
+        now = self._clock.now()
+        node, since = self._waits.get(pod.uid, ("", now))
+        if node != nominated:
+            since = now
+        if len(self._waits) >= _REMEMBERED:
+            del self._waits[next(iter(self._waits))]
+        self._waits[pod.uid] = nominated, since
+        return now - since < GIVE_UP_S
+
+    def ends(self, pod: PodInfo) -> None:
+        """The pod has its devices."""
+        self._waits.pop(pod.uid, None)
+
+    # -- waking --------------------------------------------------------------------------------------------------------
+
+    def events(self) -> Sequence[EventHint]:
+        """A nomination ended, and so what was kept for the pod can be had."""
+        return (EventHint(ASSIGNED_POD_DELETE, self._after_nomination, _anybody),)
+
+    def _after_nomination(self, _pod: PodInfo, old: PodInfo | None, _new: PodInfo | None) -> Hint:
+        """Whoever ran has claims reserved for it, and their end is what tells."""
+        if old is None:
+            return Hint.SKIP
+        claims = [self._devices.claims.get(key) for key in claim_keys(old.pod)]
+        has_run = all(claim is None or claim.is_reserved_for(old.uid) for claim in claims)
+        return Hint.SKIP if has_run else Hint.QUEUE
+
+
+def _for_devices(refused: Groups, slot: int) -> bool:
+    return any(
+        no.plugin == PLUGIN and no.message == CANNOT_ALLOCATE and nodes >> slot & 1 for no, nodes in refused.items()
+    )
+
+
+def _users(claim: ResourceClaim) -> Sequence[object]:
+    return claim.status.reserved_for
+
+
+def _all_in(claim: ResourceClaim, gone: set[str]) -> bool:
+    return all(user.uid in gone for user in claim.status.reserved_for)
+
+
+def _anybody(_pod: PodInfo) -> None:
+    """The waiting pod does not matter."""

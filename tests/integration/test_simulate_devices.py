@@ -1,0 +1,77 @@
+"""`kubestow simulate` with devices: claims made and allocated, and pods that cannot have theirs."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+
+from scheduler import cli
+from scheduler.obs import logs
+from scheduler.testing.builders import Builder, node, pod
+from scheduler.testing.devicebuilders import a_device, a_device_class, a_slice
+from scheduler.testing.deviceclaimbuilders import a_claim, a_claim_template, a_result
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "devices.yaml"
+DRIVER = "gpu.example.com"
+
+
+@pytest.fixture(autouse=True)
+def _quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The command sets up logging for its process; here it is a guest in another's."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    monkeypatch.setattr(logs, "setup", lambda *_, **__: None)
+    yield
+    structlog.reset_defaults()
+
+
+def simulate(capsys: pytest.CaptureFixture[str], file: Path) -> tuple[int, dict[str, str]]:
+    """Exit code, and pod → node, "" for none."""
+    code = cli.main(["simulate", "-o", "json", "--timeout", "60s", str(file)])
+    shown: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert shown["settled"]
+    return code, {each["pod"].partition("/")[2]: each["node"] or "" for each in shown["pods"]}
+
+
+def simulated(capsys: pytest.CaptureFixture[str], directory: Path, *objects: Builder[Any]) -> dict[str, str]:
+    file = directory / "in.yaml"
+    file.write_text("\n---\n".join(json.dumps(each.obj()) for each in objects))
+    return simulate(capsys, file)[1]
+
+
+def test_the_example(capsys: pytest.CaptureFixture[str]) -> None:
+    """What fits gets its devices, what was made not to fit says why, and that is a success."""
+    code, placed = simulate(capsys, EXAMPLE)
+
+    assert code == 0
+    assert {name for name, where in placed.items() if not where} == {"fine-tune-wide", "part-none"}
+    assert {placed[name] for name in ("train", "fine-tune")} == {"gpu-1"}
+    assert {placed[name] for name in ("part-five", "part-three", "part-three-too")} == {"shared-1"}
+
+
+def test_claims_come_from_templates_and_devices_run_out(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Three pods want one of two devices each."""
+    template = a_claim_template("t").request("r", "gpu")
+    pods = [pod(f"p{n}").claim("e", template="t") for n in range(3)]
+    world = (node("n1"), a_device_class("gpu"), a_slice("n1", DRIVER, a_device("d0"), a_device("d1")), template)
+
+    placed = simulated(capsys, tmp_path, *world, *pods)
+
+    assert sorted(placed.values()) == ["", "n1", "n1"]
+
+
+def test_what_a_dump_has_allocated_stays_allocated(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """The claim of a bound pod keeps its device and its user, though both have new uids here."""
+    used = a_claim("used").request("r", "gpu").allocated(a_result("r", f"{DRIVER}/n1/d0")).reserved_for("old")
+    world = (
+        *(node("n1"), a_device_class("gpu"), a_slice("n1", DRIVER, a_device("d0"))),
+        *(used, pod("old").claim("e", claim="used").bound_to("n1")),
+        *(a_claim("new").request("r", "gpu"), pod("late").claim("e", claim="new")),
+    )
+
+    assert simulated(capsys, tmp_path, *world) == {"late": ""}

@@ -1,0 +1,208 @@
+"""Rows of the table of hints: devices that claims are to get (docs/spec/dra.md §7)."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from scheduler.core.events import Action, ClusterEvent, Resource
+from scheduler.devices import DEVICES_GIVEN_BACK
+from scheduler.testing.devicebuilders import a_device, a_device_class, a_slice
+from scheduler.testing.deviceclaimbuilders import ClaimBuilder, a_claim, a_result
+from tests.unit.brain import Brain
+from tests.unit.hint_rows import CAME, LABELLED, RESIZED_NODE, Thing, asks, leaves, node, pod, wakes
+from tests.unit.hint_rows_limits import removed, stored
+
+PLUGIN: Final = "DynamicResources"
+OWN_GENERATED = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM)
+CLAIM_CAME = ClusterEvent(Resource.RESOURCE_CLAIM, Action.ADD)
+CLAIM_CHANGED = ClusterEvent(Resource.RESOURCE_CLAIM, Action.UPDATE_OTHER)
+CLAIM_GONE = ClusterEvent(Resource.RESOURCE_CLAIM, Action.DELETE)
+CLASS_CAME = ClusterEvent(Resource.DEVICE_CLASS, Action.ADD)
+CLASS_CHANGED = ClusterEvent(Resource.DEVICE_CLASS, Action.UPDATE_OTHER)
+CLASS_GONE = ClusterEvent(Resource.DEVICE_CLASS, Action.DELETE)
+SLICE_CAME = ClusterEvent(Resource.RESOURCE_SLICE, Action.ADD)
+SLICE_CHANGED = ClusterEvent(Resource.RESOURCE_SLICE, Action.UPDATE_OTHER)
+SLICE_GONE = ClusterEvent(Resource.RESOURCE_SLICE, Action.DELETE)
+GPU: Final = "example.com/gpu"
+
+
+def uses(*names: str) -> dict[str, Any]:
+    """`resourceClaims` of these claims."""
+    return {"resourceClaims": [{"name": name, "resourceClaimName": name} for name in names]}
+
+
+def claimed(name: str, device_class: str = "gpu", version: int = 1) -> ClaimBuilder:
+    """A claim for one device."""
+    return a_claim(name).uid(name).request("r", device_class).resource_version(str(version))
+
+
+def held(name: str, device: str = "drv/n1/d0", version: int = 1, *, on: str = "") -> ClaimBuilder:
+    """One that has its device."""
+    return claimed(name, version=version).allocated(a_result("r", device), on=on)
+
+
+def plans(claim: ClaimBuilder) -> Thing:
+    """Somebody of ours is about to write that the claim has its device."""
+    return lambda brain: brain.cluster.devices.claims.signal(claim.typed().uid, claim.typed())
+
+
+def drops(claim: ClaimBuilder) -> Thing:
+    """Nobody is any more."""
+
+    def happens(brain: Brain) -> None:
+        brain.cluster.devices.claims.drop_pending(claim.typed().uid)
+        brain.parts.intake.devices.tick()
+
+    return happens
+
+
+def generated(claim: str, **metadata: Any) -> Thing:
+    """The pod that waits for a claim of its own, which is called like this now."""
+    status = {"resourceClaimStatuses": [{"name": "e", "resourceClaimName": claim}]}
+    return pod("p", **TEMPLATE, status=status, **metadata)
+
+
+HERE = node("n1")
+CLASS = a_device_class("gpu")
+D0 = a_device("d0")
+ONE = a_slice("n1", "drv", D0)
+NONE: dict[str, Any] = {
+    "given": (HERE, *stored(CLASS, claimed("c"), claimed("idle"), held("other"))),
+    "waits": uses("c"),
+}
+"""There are no devices."""
+TAKEN: dict[str, Any] = {"given": (*NONE["given"], *stored(ONE)), "waits": uses("c")}
+"""There is one, and another claim has it."""
+PLANNED: dict[str, Any] = {
+    "given": (HERE, *stored(CLASS, ONE, claimed("c"), claimed("other")), plans(held("other"))),
+    "waits": uses("c"),
+}
+"""Another claim is about to get it."""
+FAR: dict[str, Any] = {
+    "given": (HERE, *stored(CLASS, held("c", "drv/n2/d0", on="n2").reserved_for("q").reserved_for("r"), held("other"))),
+    "waits": uses("c"),
+}
+"""It has its device, which is elsewhere, and others use it there."""
+MISSING: dict[str, Any] = {"given": HERE, "waits": uses("late")}
+LATE: dict[str, Any] = {"given": (HERE, *stored(claimed("c", "late"))), "waits": uses("c")}
+TEMPLATE: dict[str, Any] = {"resourceClaims": [{"name": "e", "resourceClaimTemplateName": "t"}]}
+MADE: dict[str, Any] = {
+    "given": (HERE, *stored(CLASS, ONE, claimed("p-e").owned_by("p", "uid-p"))),
+    "waits": TEMPLATE,
+}
+SERVED = CLASS.extended_resource(GPU).created("2026-01-01T00:00:00Z")
+NEWER = a_device_class("newer", "false").extended_resource(GPU).created("2026-01-02T00:00:00Z")
+STANDS_IN: dict[str, Any] = {"given": (HERE, *stored(SERVED, NEWER, ONE)), "waits": {"containers": asks(**{GPU: "1"})}}
+"""A class serves what no node has, and takes no device."""
+TAINTED = a_slice("n1", "drv", D0.taint("broken"))
+WORN: dict[str, Any] = {"given": (HERE, *stored(CLASS, TAINTED, claimed("c"))), "waits": uses("c")}
+FIRST, SECOND = ONE.of(2).named("first"), a_slice("n1", "drv", a_device("d1")).of(2).named("second")
+NEXT = a_slice("n1", "drv", a_device("d1")).generation(2).of(2).named("next")
+RENEWED: dict[str, Any] = {"given": (HERE, *stored(CLASS, ONE, NEXT, claimed("c"))), "waits": uses("c")}
+"""The newest generation of the pool is not complete."""
+EVERY = a_claim("c").uid("c").request("r", "gpu", every=True).resource_version("1")
+ALL: dict[str, Any] = {
+    "given": (HERE, *stored(CLASS, a_slice("n1", "drv", D0, a_device("d1")), EVERY, held("other"))),
+    "waits": uses("c"),
+}
+
+ROWS: Final[list[Any]] = [
+    wakes(PLUGIN, CAME, "a node comes", **NONE, then=node("n2")),
+    leaves(PLUGIN, CAME, "a node comes and its claim is not there", **MISSING, then=node("n2")),
+    wakes(PLUGIN, LABELLED, "a node gets another label", **NONE, then=node("n1", labels={"k": "v"})),
+    leaves(PLUGIN, LABELLED, "a node is labelled and its claim is not there", **MISSING, then=node("n1", labels={"k": "v"})),
+    wakes(PLUGIN, RESIZED_NODE, "a node has what devices stood in for", **STANDS_IN, then=node("n1", **{GPU: "1"})),
+    leaves(PLUGIN, RESIZED_NODE, "a node grows and it only has claims", **NONE, then=node("n1", cpu="64")),
+    wakes(PLUGIN, CLAIM_CAME, "its claim comes", **MISSING, then=stored(claimed("late"))),
+    leaves(PLUGIN, CLAIM_CAME, "another claim comes", **MISSING, then=stored(claimed("later"))),
+    wakes(PLUGIN, CLAIM_CHANGED, "its claim is allocated", **NONE, then=stored(held("c", version=2))),
+    wakes(
+        PLUGIN,
+        CLAIM_CHANGED,
+        "its claim has another user less",
+        **FAR,
+        then=stored(held("c", "drv/n2/d0", 2, on="n2").reserved_for("q")),
+    ),
+    wakes(PLUGIN, CLAIM_CHANGED, "another claim gives its device back", **TAKEN, then=stored(claimed("other", version=2))),
+    leaves(
+        PLUGIN,
+        CLAIM_CHANGED,
+        "another claim gives its device back and it has one",
+        **FAR,
+        then=stored(claimed("other", version=2)),
+    ),
+    leaves(PLUGIN, CLAIM_CHANGED, "its claim is labelled", **NONE, then=stored(claimed("c", version=2).label("a", "b"))),
+    leaves(PLUGIN, CLAIM_CHANGED, "another claim is allocated", **NONE, then=stored(held("idle", "drv/n2/d0", 2))),
+    wakes(PLUGIN, CLAIM_GONE, "another claim goes with its device", **TAKEN, then=removed(held("other"))),
+    leaves(PLUGIN, CLAIM_GONE, "another claim goes that had none", **TAKEN, then=removed(claimed("idle"))),
+    wakes(PLUGIN, DEVICES_GIVEN_BACK, "another claim is not to get the device after all", **PLANNED, then=drops(held("other"))),
+    leaves(
+        PLUGIN,
+        DEVICES_GIVEN_BACK,
+        "another claim is not to get a device, and it has one",
+        given=(*FAR["given"], *stored(claimed("idle")), plans(held("idle", "drv/n1/d1"))),
+        waits=FAR["waits"],
+        then=drops(held("idle")),
+    ),
+    wakes(
+        PLUGIN,
+        DEVICES_GIVEN_BACK,
+        "its claim was to be allocated for somebody else, and is not",
+        given=(*PLANNED["given"], plans(held("c", "drv/n2/d0"))),
+        waits=uses("c"),
+        then=drops(held("c")),
+    ),
+    wakes(PLUGIN, OWN_GENERATED, "its claim was made", **MADE, then=generated("p-e")),
+    leaves(PLUGIN, OWN_GENERATED, "its claim was made and has not been seen", **MADE, then=generated("p-e-2")),
+    wakes(PLUGIN, CLASS_CAME, "its class comes", **LATE, then=stored(a_device_class("late"))),
+    leaves(PLUGIN, CLASS_CAME, "another class comes", **LATE, then=stored(a_device_class("later"))),
+    wakes(PLUGIN, CLASS_CHANGED, "its class takes other devices", **TAKEN, then=stored(a_device_class("gpu", "true"))),
+    leaves(PLUGIN, CLASS_CHANGED, "its class is labelled", **TAKEN, then=stored(CLASS.label("a", "b"))),
+    wakes(PLUGIN, CLASS_CHANGED, "another class serves its resource", **STANDS_IN, then=stored(NEWER.extended_resource("x/y"))),
+    wakes(PLUGIN, CLASS_GONE, "the class goes that served its resource", **STANDS_IN, then=removed(NEWER)),
+    leaves(PLUGIN, CLASS_GONE, "its class goes", **TAKEN, then=removed(CLASS)),
+    wakes(PLUGIN, SLICE_CAME, "devices come", **NONE, then=stored(ONE)),
+    leaves(PLUGIN, SLICE_CAME, "the first half of a pool comes", **NONE, then=stored(FIRST)),
+    wakes(PLUGIN, SLICE_CAME, "the second half comes", **NONE, meanwhile=stored(FIRST), then=stored(SECOND)),
+    leaves(PLUGIN, SLICE_CAME, "devices come and its claim is not there", **MISSING, then=stored(ONE)),
+    leaves(PLUGIN, SLICE_CAME, "devices come and it has one", **FAR, then=stored(ONE)),
+    wakes(PLUGIN, SLICE_CHANGED, "a device is whole again", **WORN, then=stored(ONE)),
+    wakes(
+        PLUGIN,
+        SLICE_CHANGED,
+        "the pool is smaller than its driver had said",
+        **NONE,
+        meanwhile=stored(FIRST),
+        then=stored(FIRST.of(1)),
+    ),
+    wakes(PLUGIN, SLICE_CHANGED, "a device is tainted, and it wants all", **ALL, then=stored(a_slice("n1", "drv", D0.taint("x"), a_device("d1")))),
+    leaves(PLUGIN, SLICE_CHANGED, "a device is tainted", **TAKEN, then=stored(TAINTED)),
+    leaves(PLUGIN, SLICE_CHANGED, "a slice is labelled", **TAKEN, then=stored(ONE.label("a", "b"))),
+    wakes(PLUGIN, SLICE_GONE, "what was new in the pool goes", **RENEWED, then=removed(NEXT)),
+    leaves(PLUGIN, SLICE_GONE, "the last slice of a pool goes", **TAKEN, then=removed(ONE)),
+    wakes(
+        "NodeResourcesFit",
+        CLASS_CAME,
+        "a class serves what no node has",
+        given=HERE,
+        waits=STANDS_IN["waits"],
+        then=stored(SERVED),
+    ),
+    leaves("NodeResourcesFit", CLASS_CAME, "a class comes", given=HERE, waits=STANDS_IN["waits"], then=stored(CLASS)),
+    wakes(
+        "NodeResourcesFit",
+        CLASS_CHANGED,
+        "a class serves what no node has from now on",
+        given=(HERE, *stored(CLASS)),
+        waits=STANDS_IN["waits"],
+        then=stored(SERVED),
+    ),
+    leaves(
+        "NodeResourcesFit",
+        CLASS_CHANGED,
+        "a class is labelled",
+        given=(HERE, *stored(CLASS)),
+        waits=STANDS_IN["waits"],
+        then=stored(CLASS.label("a", "b")),
+    ),
+]  # fmt: skip

@@ -1,0 +1,268 @@
+"""A world with devices and a server that is written to: what is written shows there at once, and in the cache when a test
+relays it. For the tests of what DynamicResources does, as `world` is for what it decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
+
+from msgspec.structs import replace
+
+from scheduler.config.args import DynamicResourcesArgs, KubestowArgs
+from scheduler.core.decode import Broken
+from scheduler.core.deltas import Delta
+from scheduler.core.devicegates import DEVICE_GATES_ON
+from scheduler.core.errors import ApiError
+from scheduler.core.events import ClusterEvent
+from scheduler.core.podinfo import PodInfo, placed, pod_info
+from scheduler.core.resourceclaims import ResourceClaim
+from scheduler.core.verdicts import Rejection
+from scheduler.devices import DeviceIntake
+from scheduler.framework.ports import Uncounted
+from scheduler.framework.state import CycleState
+from scheduler.testing.builders import Builder, pod
+from scheduler.testing.devicebuilders import a_device, a_slice
+from scheduler.testing.deviceclaimbuilders import ClaimBuilder, a_claim
+from scheduler.testing.ports import ScriptedWriter
+from tests.unit.plugins.dra.world import FIRST_FIT, World
+
+PARITY = KubestowArgs(parity=True, device_double_check="none", bind_poll="upstream", device_scoring="firstFit")
+SLICES = tuple(a_slice(name, "a", a_device("d0"), a_device("d1")) for name in ("n1", "n2"))
+ASKING = a_claim("c").request("r", "A")
+
+
+@dataclass
+class Counted(Uncounted):
+    """Keeps what is counted."""
+
+    conflicts: int = 0
+    collisions: int = 0
+    waits: list[tuple[str, str, float]] = field(default_factory=list)
+    allocations: list[tuple[str, str]] = field(default_factory=list)
+
+    def claim_conflict(self) -> None:
+        self.conflicts += 1
+
+    def collision(self) -> None:
+        self.collisions += 1
+
+    def conditions_wait(self, profile: str, driver: str, status: str, seconds: float) -> None:
+        self.waits.append((driver, status, seconds))
+
+    def conditions_allocation(self, profile: str, driver: str, status: str) -> None:
+        self.allocations.append((driver, status))
+
+
+class Under(NamedTuple):
+    """A pod that has its devices reserved."""
+
+    info: PodInfo
+    state: CycleState
+
+
+class Served(World):
+    """Two devices of class A on each node, and what else is shown."""
+
+    def __init__(
+        self,
+        *things: Builder[Any],
+        ours: KubestowArgs = FIRST_FIT,
+        args: DynamicResourcesArgs | None = None,
+        gates: frozenset[str] = DEVICE_GATES_ON,
+        bare: bool = False,
+    ) -> None:
+        """`bare`: no slices but those shown."""
+        self.moves: list[tuple[ClusterEvent, Any, Any]] = []
+        self.intake: DeviceIntake | None = None
+        self._seen: dict[str, ResourceClaim | Broken] = {}
+        super().__init__(
+            gates=gates, ours=ours, args=args or DynamicResourcesArgs(), writer=ScriptedWriter(), metrics=Counted()
+        )
+        self.intake = DeviceIntake(self.cluster, lambda event, old, new: self.moves.append((event, old, new)))
+        self.show(*(() if bare else SLICES), *things)
+        self.moves.clear()
+
+    # -- what the watch shows ------------------------------------------------------------------------------------------
+
+    def show(self, *builders: Builder[Any]) -> None:
+        """Claims are on the server, too; with a uid that is their name unless they say one."""
+        for builder in builders:
+            if isinstance(builder, ClaimBuilder):
+                claim = builder.typed()
+                known = self.writer.resource_claims.get(claim.key)
+                uid = claim.metadata.uid or (known.metadata.uid if known is not None else claim.metadata.name)
+                metadata = replace(claim.metadata, uid=uid, resource_version=self.writer.next_version(claim.metadata))
+                self.put(replace(claim, metadata=metadata))
+                self.relay(claim.key)
+            else:
+                super().show(builder)
+
+    def put(self, claim: ResourceClaim | Broken) -> None:
+        """Somebody else has written it: on the server, not yet in the cache."""
+        self.writer.resource_claims[claim.key] = claim
+
+    def rewrite(self, name: str, **status: Any) -> ResourceClaim:
+        """Somebody else writes its status on the server."""
+        now = self.server(name)
+        metadata = replace(now.metadata, resource_version=self.writer.next_version(now.metadata))
+        written = replace(now, metadata=metadata, status=replace(now.status, **status))
+        self.put(written)
+        return written
+
+    def relay(self, *keys: str) -> None:
+        """The watch shows what is on the server, in the order in which it was written; of these claims, or of all."""
+        assert self.intake is not None
+        there = {key: claim for key, claim in self.writer.resource_claims.items() if not keys or key in keys}
+        for key in [key for key in self._seen if key not in self.writer.resource_claims and (not keys or key in keys)]:
+            self.intake.handlers()["ResourceClaim"](Delta(self._seen.pop(key), None))
+        for key, claim in sorted(there.items(), key=lambda item: int(item[1].metadata.resource_version or "0")):
+            old = self._seen.get(key)
+            if old is not claim:
+                self._seen[key] = claim
+                self.intake.handlers()["ResourceClaim"](Delta(old, claim))
+
+    def withdraw(self, name: str) -> None:
+        """The claim is gone, and the watch says so."""
+        del self.writer.resource_claims[f"default/{name}"]
+        self.relay()
+
+    # -- looking -------------------------------------------------------------------------------------------------------
+
+    def server(self, name: str) -> ResourceClaim:
+        """As the server has it."""
+        claim = self.writer.resource_claims[f"default/{name}"]
+        assert isinstance(claim, ResourceClaim)
+        return claim
+
+    def cached(self, name: str) -> ResourceClaim:
+        """As decisions see it."""
+        return self.cluster.devices.claims.need(f"default/{name}")
+
+    @property
+    def writes(self) -> list[str]:
+        """What was asked of the server, as `allocate c`."""
+        return [f"{what} {key.partition('/')[2]}" for what, key in self.writer.claim_writes]
+
+    @property
+    def in_flight(self) -> list[str]:
+        """Names of claims whose allocation may not be written yet."""
+        return [claim.metadata.name for claim in self.cluster.devices.claims.in_flight()]
+
+    @property
+    def used(self) -> list[str]:
+        """Devices in use, as `pool/device`."""
+        return sorted(f"{device.pool}/{device.device}" for device in self.cluster.devices.use.devices())
+
+    def users(self, name: str) -> list[str]:
+        """Whom the claim is reserved for, on the server."""
+        return [user.name for user in self.server(name).status.reserved_for]
+
+    def devices_of(self, name: str) -> list[str]:
+        """What the server says that it has, as `pool/device`."""
+        allocation = self.server(name).status.allocation
+        return [f"{r.pool}/{r.device}" for r in allocation.devices.results] if allocation is not None else []
+
+    # -- doing ---------------------------------------------------------------------------------------------------------
+
+    def reserved(self, info: PodInfo, node_name: str = "n1") -> Under:
+        """The pod through PreFilter, Filter, Verify and Reserve, assumed on the node."""
+        state, said = self.filter(info)
+        assert isinstance(said, dict), said
+        slot = self.cluster.nodes.present_slot(node_name)
+        assert slot is not None
+        assert not any(out >> slot & 1 for out in said.values()), said
+        assumed = placed(info, node_name)
+        self.cluster.assume(assumed)
+        assert self.plugin.reserve(state, assumed, node_name) is None
+        return Under(assumed, state)
+
+    def unreserve(self, under: Under) -> None:
+        """As the binding does it when it has failed."""
+        self.plugin.unreserve(under.state, under.info, under.info.node_name)
+        if self.cluster.is_assumed(under.info.uid):
+            self.cluster.forget(under.info)
+        assert self.intake is not None
+        self.intake.tick()
+
+    def pre_bind(self, under: Under) -> Coroutine[Any, Any, Rejection | None]:
+        """Not begun yet."""
+        return self.plugin.pre_bind(under.state, under.info, under.info.node_name)
+
+    async def bound(self, under: Under, *, relays: bool = True, within_s: float = 700.0) -> str:
+        """Why PreBind said no, "" if it did not. The watch shows every write after a tenth of a second unless told."""
+        task = asyncio.ensure_future(self.pre_bind(under))
+        await self.passes(task, relays=relays, within_s=within_s)
+        no = task.result()
+        return "" if no is None else no.message
+
+    async def passes(self, task: asyncio.Future[Any], *, relays: bool = True, within_s: float = 700.0) -> None:
+        """Until it has ended, on a clock that goes on by tenths of a second."""
+        until = self.clock.now() + within_s
+        await self.clock.settle()
+        while not task.done() and self.clock.now() < until:
+            if relays:
+                self.relay()
+            await self.clock.advance(0.1)
+        assert task.done(), "it never ends"
+
+    async def errands(self) -> None:
+        """Until nothing is done in the background any more; the watch shows what it came to."""
+        task = asyncio.ensure_future(self._no_errands())
+        await self.passes(task)
+        self.relay()
+
+    async def _no_errands(self) -> None:
+        while len(self.plugin._errands):
+            await self.clock.sleep(0.1)
+
+
+Step: TypeAlias = Callable[[Served], None]
+"""What happens on the server before a write is carried out, or behind it; nothing: it is carried out."""
+
+
+def using(*claims: str, name: str = "p") -> PodInfo:
+    """A pod with these claims, by name; its uid is its name."""
+    builder = pod(name).uid(name)
+    for at, claim in enumerate(claims):
+        builder = builder.claim(f"e{at}", claim=claim)
+    return pod_info(builder.typed())
+
+
+def steps(world: Served, *before: Step, only: str = "") -> None:
+    """One for each write (of this kind, if one is named), then as usual."""
+    left = list(before)
+
+    def next_step(what: str, _: ResourceClaim) -> None:
+        if left and (not only or what == only):
+            left.pop(0)(world)
+
+    world.writer.on_claim = next_step
+
+
+def loses_answers(world: Served, *lost: ApiError | None, only: str = "") -> None:
+    """The server carries writes out and these answers get lost; None: one arrives."""
+    left = list(lost)
+
+    def next_answer(what: str, _: ResourceClaim) -> None:
+        if left and (not only or what == only):
+            error = left.pop(0)
+            if error is not None:
+                raise error
+
+    world.writer.on_claim_written = next_answer
+
+
+def fails(error: ApiError) -> Step:
+    """The server refuses."""
+
+    def step(_: Served) -> None:
+        raise error
+
+    return step
+
+
+def nothing(_: Served) -> None:
+    """As usual."""

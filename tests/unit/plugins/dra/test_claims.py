@@ -1,0 +1,169 @@
+"""From a pod to its claims: docs/spec/dra.md §2, rows 264–270, 342–344."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler.cache.assumed import NotKnown
+from scheduler.core.pod import Pod
+from scheduler.core.resourceclaims import ResourceClaim
+from scheduler.plugins.dra.claims import Unresolved, claim_keys, claim_name, claims_of, consumer, is_full, not_owned
+from scheduler.testing.builders import PodBuilder, pod
+from scheduler.testing.deviceclaimbuilders import ClaimBuilder, a_claim
+
+NOT_CREATED = 'pod "default/p": ResourceClaim not created yet'
+P = pod("p").uid("p")
+
+
+def made(name: str = "c") -> ClaimBuilder:
+    return a_claim(name).uid(name)
+
+
+def resolved(builder: PodBuilder, *claims: ClaimBuilder) -> list[str] | str:
+    """Names of claims, or why there are none."""
+    there = {claim.key: claim for claim in (each.typed() for each in claims)}
+
+    def need(key: str) -> ResourceClaim:
+        if key not in there:
+            raise NotKnown(f'could not find ResourceClaim "{key}"')
+        return there[key]
+
+    try:
+        return [claim.metadata.name for claim in claims_of(builder.typed(), need)]
+    except Unresolved as error:
+        return str(error)
+
+
+OWNED = made().owned_by("p", "p")
+TEMPLATE = P.claim("e", template="t")
+GENERATED = TEMPLATE.claim_made("e", "c")
+
+
+@pytest.mark.parametrize(
+    ("who", "claims", "expected"),
+    [
+        pytest.param(P.claim("e", claim="c"), [made()], ["c"], id="264 by name: nobody asks whose it is"),
+        pytest.param(GENERATED, [OWNED], ["c"], id="265 by template, with the claim's name in the status"),
+        pytest.param(TEMPLATE, [OWNED], NOT_CREATED, id="266 by template, no status yet"),
+        pytest.param(
+            TEMPLATE.claim_made("other", "c"), [OWNED], NOT_CREATED, id="266 the status of another entry says nothing"
+        ),
+        pytest.param(TEMPLATE.claim_made("e", None), [], [], id="267 no claim is needed for this entry"),
+        pytest.param(
+            TEMPLATE.claim_made("e", None).claim("f", claim="c"),
+            [made()],
+            ["c"],
+            id="267 the next entry counts all the same",
+        ),
+        pytest.param(
+            P.claim("e", claim="c"), [], 'could not find ResourceClaim "default/c"', id="268 there is no such claim"
+        ),
+        pytest.param(
+            P.claim("e", claim="c"),
+            [made().deleting()],
+            'resourceclaim "c" is being deleted',
+            id="269 it is on its way out",
+        ),
+        pytest.param(
+            GENERATED,
+            [made().owned_by("p", "other")],
+            "ResourceClaim default/c was not created for Pod default/p (Pod is not owner)",
+            id="270 made for a namesake that is gone",
+        ),
+        pytest.param(
+            GENERATED,
+            [made().owned_by("p", "p", controller=False)],
+            "ResourceClaim default/c was not created for Pod default/p (Pod is not owner)",
+            id="270 an owner that is no controller does not count",
+        ),
+        pytest.param(
+            GENERATED,
+            [made().owned_by("p", "other").deleting()],
+            'resourceclaim "c" is being deleted',
+            id="§2.2 being deleted is said before whose it is",
+        ),
+        pytest.param(
+            P.claim("e"),
+            [],
+            'pod "default/p", spec.resourceClaim "e": none of the supported fields are set',
+            id="342 neither name nor template",
+        ),
+        pytest.param(
+            P.claim("e", claim="c").claim("f", claim="c").claim("g", claim="d"),
+            [made(), made("d")],
+            ["c", "d"],
+            id="§2.2 a claim under two entries is one claim, in the place of the first",
+        ),
+        pytest.param(
+            P.claim("e", claim="c").claim("f", claim="gone").claim("g", template="t"),
+            [made()],
+            'could not find ResourceClaim "default/gone"',
+            id="§2.2 the first problem is told",
+        ),
+    ],
+)
+def test_claims_of_a_pod(who: PodBuilder, claims: list[ClaimBuilder], expected: list[str] | str) -> None:
+    """A pod's claims in the order of its entries, or the first reason why it has to wait."""
+    assert expected == resolved(who, *claims)
+
+
+def test_an_entry_that_has_both_is_taken_by_its_name() -> None:
+    """342 §2.1: a name goes before a template, and then nobody asks whose claim it is."""
+    both: Pod = P.claim("e", claim="c", template="t").typed()
+
+    assert ("c", False) == claim_name(both, both.spec.resource_claims[0])
+
+
+def test_keys_of_claims_are_known_as_far_as_their_names_are() -> None:
+    """What concerns a pod while it waits: each claim once, and nothing of entries without a name yet."""
+    who = P.claim("e", claim="c").claim("f", template="t").claim("g", template="u").claim("h", claim="c")
+    who = who.claim_made("g", "made").claim_made("h", None)
+
+    assert ("default/c", "default/made") == claim_keys(who.typed())
+
+
+def test_a_claim_of_another_namespace_is_not_the_pods() -> None:
+    """343: whatever its owner says."""
+    claim = a_claim("c", ns="elsewhere").owned_by("p", "p").typed()
+
+    assert "ResourceClaim elsewhere/c is not in the same namespace as Pod default/p" == not_owned(P.typed(), claim)
+
+
+@pytest.mark.parametrize(
+    ("claim", "expected"),
+    [
+        pytest.param(made().reserved_for("p", "p"), True, id="344 the pod"),
+        pytest.param(made().reserved_for("x").reserved_for("p", "p"), True, id="344 the pod among others"),
+        pytest.param(made().reserved_for("p", "earlier"), False, id="344 a namesake"),
+        pytest.param(made(), False, id="344 nobody"),
+    ],
+)
+def test_reserved_for_a_pod(claim: ClaimBuilder, *, expected: bool) -> None:
+    """By uid alone."""
+    assert expected == claim.typed().is_reserved_for("p")
+
+
+def test_a_pod_is_named_as_a_user_of_a_claim() -> None:
+    """§2.3: the resource, without its group, which is the core one."""
+    user = consumer(P.typed())
+
+    assert ("", "pods", "p", "p") == (user.api_group, user.resource, user.name, user.uid)
+
+
+@pytest.mark.parametrize(
+    ("others", "is_there", "expected"),
+    [
+        pytest.param(255, False, False, id="§10.3 room for one more"),
+        pytest.param(256, False, True, id="§10.3 as many as there may be"),
+        pytest.param(255, True, False, id="§10.3 as many as there may be, and this pod is one of them"),
+    ],
+)
+def test_a_full_claim(others: int, *, is_there: bool, expected: bool) -> None:
+    """No 257th user."""
+    claim = made()
+    for at in range(others):
+        claim = claim.reserved_for(f"x{at}")
+    if is_there:
+        claim = claim.reserved_for("p", "p")
+
+    assert expected == is_full(claim.typed(), "p")

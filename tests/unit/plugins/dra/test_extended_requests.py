@@ -1,0 +1,214 @@
+"""What the claim for extended resources asks for: docs/spec/dra.md §3.12, rows 323–327 of §9.15."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from scheduler.core.podinfo import requests_of
+from scheduler.plugins.dra.extendedrequests import asked
+from tests.unit.objects import container, pod
+
+GPU, TPU = "example.com/gpu", "example.com/tpu"
+CLASSES = {GPU: "gpu"}
+
+
+def a(name: str, count: int | str, **more: str) -> dict[str, Any]:
+    """A container that wants so many."""
+    return container(name, **{GPU: str(count), **more})
+
+
+def sidecar(name: str, count: int) -> dict[str, Any]:
+    return a(name, count) | {"restartPolicy": "Always"}
+
+
+def wanted(*containers: dict[str, Any], first: tuple[dict[str, Any], ...] = ()) -> Any:
+    """Request → count, and (container, request) in order."""
+    found = asked(pod(containers=list(containers), initContainers=list(first)), CLASSES)
+    requests = {request.name: request.exactly.count for request in found.requests if request.exactly is not None}
+    return requests, [(mapped.container_name, mapped.request_name) for mapped in found.mappings]
+
+
+@pytest.mark.parametrize(
+    ("first", "containers", "requests", "mappings"),
+    [
+        pytest.param((), [a("x", 2)], {"container-0-request-0": 2}, [("x", "container-0-request-0")], id="321 one"),
+        pytest.param(
+            (),
+            [a("x", 1), a("y", 2)],
+            {"container-0-request-0": 1, "container-1-request-0": 2},
+            [("x", "container-0-request-0"), ("y", "container-1-request-0")],
+            id="323 two containers",
+        ),
+        pytest.param(
+            (),
+            [container("x", cpu="1"), a("y", 1)],
+            {"container-1-request-0": 1},
+            [("y", "container-1-request-0")],
+            id="323 one of two wants it",
+        ),
+        pytest.param(
+            (),
+            [a("x", 1, cpu="1", memory="1Gi", **{"a.com/b": "1"})],
+            {"container-0-request-2": 1},
+            [("x", "container-0-request-2")],
+            id="324 its number is that among all names in order: a.com/b, cpu, example.com/gpu, memory",
+        ),
+        pytest.param(
+            (),
+            [a("x", 0), a("y", 1, cpu="0")],
+            {"container-1-request-1": 1},
+            [("y", "container-1-request-1")],
+            id="324 zeros are no requests, but have their number",
+        ),
+        pytest.param(
+            (a("i", 2),),
+            [a("m", 1)],
+            {"container-0-request-0": 1, "container-1-request-0": 1},
+            [("m", "container-1-request-0"), ("i", "container-1-request-0"), ("i", "container-0-request-0")],
+            id="325 init 2, main 1: the main one's and one more",
+        ),
+        pytest.param(
+            (a("i", 1),),
+            [a("m", 2)],
+            {"container-1-request-0": 2},
+            [("m", "container-1-request-0"), ("i", "container-1-request-0")],
+            id="325 enough is there for what runs first",
+        ),
+        pytest.param(
+            (a("i", 2),),
+            [a("m", 1), a("n", 1), a("o", 1)],
+            {"container-1-request-0": 1, "container-2-request-0": 1, "container-3-request-0": 1},
+            [
+                ("m", "container-1-request-0"),
+                ("n", "container-2-request-0"),
+                ("o", "container-3-request-0"),
+                ("i", "container-1-request-0"),
+                ("i", "container-2-request-0"),
+            ],
+            id="325 of several it uses as many as it needs, in order",
+        ),
+        pytest.param(
+            (a("i", 3), a("j", 2)),
+            [a("m", 1)],
+            {"container-0-request-0": 2, "container-2-request-0": 1},
+            [
+                ("m", "container-2-request-0"),
+                ("i", "container-2-request-0"),
+                ("i", "container-0-request-0"),
+                ("j", "container-2-request-0"),
+                ("j", "container-0-request-0"),
+            ],
+            id="326 inits 3 and 2, main 1: two more, which both use",
+        ),
+        pytest.param(
+            (a("i", 2), a("j", 3)),
+            [a("m", 1)],
+            {"container-1-request-0": 2, "container-2-request-0": 1},
+            [
+                ("m", "container-2-request-0"),
+                ("i", "container-2-request-0"),
+                ("i", "container-1-request-0"),
+                ("j", "container-2-request-0"),
+                ("j", "container-1-request-0"),
+            ],
+            id="326 the largest comes second",
+        ),
+        pytest.param(
+            (a("i", 2), a("j", 2)),
+            [container("m")],
+            {"container-0-request-0": 2},
+            [("i", "container-0-request-0"), ("j", "container-0-request-0")],
+            id="326 of equals the first",
+        ),
+        pytest.param(
+            (a("i", 2),),
+            [container("m")],
+            {"container-0-request-0": 2},
+            [("i", "container-0-request-0")],
+            id="326 only what runs first wants any",
+        ),
+        pytest.param(
+            (sidecar("s", 1), a("i", 2)),
+            [a("m", 1)],
+            {"container-0-request-0": 1, "container-1-request-0": 1, "container-2-request-0": 1},
+            [
+                ("s", "container-0-request-0"),
+                ("m", "container-2-request-0"),
+                ("i", "container-2-request-0"),
+                ("i", "container-1-request-0"),
+            ],
+            id="327 a sidecar that runs already keeps its own",
+        ),
+        pytest.param(
+            (a("i", 2), sidecar("s", 1)),
+            [a("m", 1)],
+            {"container-1-request-0": 1, "container-2-request-0": 1},
+            [
+                ("s", "container-1-request-0"),
+                ("m", "container-2-request-0"),
+                ("i", "container-1-request-0"),
+                ("i", "container-2-request-0"),
+            ],
+            id="327 one that comes later lends it",
+        ),
+        pytest.param((), [container("x", cpu="1")], {}, [], id="nobody wants any"),
+        pytest.param((), [a("x", "1500m")], {}, [], id="no whole number is none"),
+        pytest.param(
+            (), [a("x", "2k")], {"container-0-request-0": 2000}, [("x", "container-0-request-0")], id="a whole number"
+        ),
+    ],
+)
+def test_one_resource(
+    first: tuple[Any, ...], containers: list[Any], requests: dict[str, int], mappings: list[tuple[str, str]]
+) -> None:
+    assert (requests, mappings) == wanted(*containers, first=first)
+
+
+def test_324_several_resources() -> None:
+    """Resources by name; requests by name in all; what lasts before what comes first, resource by resource."""
+    both = container("m", **{TPU: "1", GPU: "2", "cpu": "1"})
+    found = asked(pod(containers=[both], initContainers=[container("i", **{TPU: "3"})]), {TPU: "t", GPU: "g"})
+
+    exactly = [(r.name, r.exactly and (r.exactly.device_class_name, r.exactly.count)) for r in found.requests]
+    assert exactly == [
+        ("container-0-request-0", ("t", 2)),
+        ("container-1-request-1", ("g", 2)),
+        ("container-1-request-2", ("t", 1)),
+    ]
+    assert {"ExactCount"} == {request.exactly.allocation_mode for request in found.requests if request.exactly}
+    assert [(m.container_name, m.resource_name, m.request_name) for m in found.mappings] == [
+        ("m", GPU, "container-1-request-1"),
+        ("m", TPU, "container-1-request-2"),
+        ("i", TPU, "container-1-request-2"),
+        ("i", TPU, "container-0-request-0"),
+    ]
+
+
+def test_requests_are_ordered_by_name_as_text() -> None:
+    """The eleventh container stands before the third."""
+    requests, mappings = wanted(*(a(f"c{at}", 1) for at in range(11)))
+
+    assert sorted(requests) == list(requests)
+    assert list(requests).index("container-10-request-0") == 2
+    assert [f"c{at}" for at in range(11)] == [container_name for container_name, _ in mappings]
+
+
+def test_only_what_is_served_by_devices_counts() -> None:
+    """Of two resources the node has one itself."""
+    both = container("m", **{TPU: "1", GPU: "2"})
+    found = asked(pod(containers=[both]), {TPU: "t"})
+
+    assert ["container-0-request-1"] == [request.name for request in found.requests]
+    assert [TPU] == [mapped.resource_name for mapped in found.mappings]
+
+
+def test_as_many_as_the_pod_counts_for() -> None:
+    """However containers are mixed, the requests sum up to what the pod asks of a node."""
+    for first in ((), (a("i", 2),), (a("i", 3), a("j", 2)), (a("i", 1), sidecar("s", 2))):
+        for containers in ([a("m", 1)], [a("m", 2), a("n", 1)], [container("m")]):
+            requests, _ = wanted(*containers, first=first)
+            counted = requests_of(pod(containers=containers, initContainers=list(first)))
+
+            assert counted.get(GPU, 0) == sum(requests.values())

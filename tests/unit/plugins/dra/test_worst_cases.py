@@ -1,0 +1,383 @@
+"""What a search that tries everything would need ages for: the answer is right, and few devices are tried for it.
+
+Steps are counted, never time. The answers are known beforehand: trying everything takes too long to ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import pytest
+
+from scheduler.core.devicegates import DEVICE_GATES_ON
+from scheduler.core.devices import (
+    Counter,
+    CounterSet,
+    Device,
+    DeviceAttribute,
+    DeviceCapacity,
+    DeviceCounterConsumption,
+    DeviceId,
+    ResourcePool,
+    ResourceSlice,
+    ResourceSliceSpec,
+)
+from scheduler.core.meta import Metadata
+from scheduler.core.quantity import parse
+from scheduler.core.resourceclaims import (
+    CapacityRequirements,
+    CelSelector,
+    ClaimMetadata,
+    DeviceClaim,
+    DeviceClass,
+    DeviceClassSpec,
+    DeviceConstraint,
+    DeviceRequest,
+    DeviceSelector,
+    ExactDeviceRequest,
+    ResourceClaim,
+    ResourceClaimSpec,
+)
+from tests.unit.plugins.dra.literal_allocator import World
+from tests.unit.plugins.dra.random_devices import NODES, Case
+from tests.unit.plugins.dra.rooms import Room
+
+STEPS = 300
+"""A step costs some microseconds: so many are a few milliseconds."""
+PARTS = {"1g": (1, range(7)), "2g": (2, range(0, 6, 2)), "3g": (4, (0, 4)), "4g": (4, (0,)), "7g": (8, (0,))}
+"""Partitions of a GPU with seven slices and eight parts of memory: parts of memory that each takes, and where it may start."""
+
+
+def _device(name: str, **more: Any) -> Device:
+    attributes = {key: DeviceAttribute(int_=value) for key, value in more.pop("says", {}).items()}
+    return Device(name=name, attributes=attributes, **more)
+
+
+def _plain(count: int, **says: Callable[[int], int]) -> list[Device]:
+    """Devices whose attributes are worked out from their numbers."""
+    return [_device(f"d{at:03}", says={key: value(at) for key, value in says.items()}) for at in range(count)]
+
+
+def _partitions(gpus: int) -> list[Device]:
+    """All partitions of so many GPUs, that draw on slices of computing and of memory."""
+    out = []
+    for gpu in range(gpus):
+        for name, (memory, starts) in PARTS.items():
+            for start in starts:
+                takes = {"slices": Counter(parse(name[0]))}
+                takes |= {f"memory{at}": Counter(parse("1")) for at in range(start, start + memory)}
+                out.append(
+                    _device(
+                        f"gpu{gpu}-{name}-{start}",
+                        says={"size": int(name[0])},
+                        consumes_counters=(DeviceCounterConsumption(f"gpu{gpu}", takes),),
+                    )
+                )
+    return out
+
+
+def _gpu_counters(gpus: int) -> tuple[CounterSet, ...]:
+    counters = {"slices": Counter(parse("7"))} | {f"memory{at}": Counter(parse("1")) for at in range(8)}
+    return tuple(CounterSet(f"gpu{gpu}", counters) for gpu in range(gpus))
+
+
+def _parts(count: int, capacity: str) -> list[Device]:
+    return [
+        Device(name=f"d{at}", allow_multiple_allocations=True, capacity={"mem": DeviceCapacity(parse(capacity))})
+        for at in range(count)
+    ]
+
+
+def _ask(name: str = "", count: int = 1, where: str = "any", *, everything: bool = False, mem: str = "") -> Any:
+    selectors = () if where == "any" else (DeviceSelector(CelSelector(where)),)
+    capacity = CapacityRequirements({"mem": parse(mem)}) if mem else None
+    mode = "All" if everything else "ExactCount"
+    return ExactDeviceRequest(name, "any", selectors, mode, 0 if everything else count, capacity=capacity)
+
+
+def _claim(*asks: Any, match: Sequence[str] = (), distinct: Sequence[str] = ()) -> ResourceClaim:
+    """A list of asks is a request with alternatives."""
+    requests = tuple(
+        DeviceRequest(f"r{at}", first_available=tuple(ask)) if isinstance(ask, list) else DeviceRequest(f"r{at}", ask)
+        for at, ask in enumerate(asks)
+    )
+    constraints = tuple(DeviceConstraint(match_attribute=f"a/{each}") for each in match)
+    constraints += tuple(DeviceConstraint(distinct_attribute=f"a/{each}") for each in distinct)
+    spec = ResourceClaimSpec(DeviceClaim(requests, constraints))
+    return ResourceClaim(ClaimMetadata(name="c", namespace="default", uid="c"), spec)
+
+
+def _holds(expression: str, _driver: str, device: Device) -> bool | str:
+    """`ATTRIBUTE OPERATOR NUMBER`; without the attribute it is false."""
+    name, operator, number = expression.split()
+    value = device.attributes.get(name, DeviceAttribute()).int_
+    if value is None:
+        return False
+    if operator == "%":
+        return value % int(number) == 0
+    return {"==": value == int(number), "<": value < int(number), ">": value > int(number)}[operator]
+
+
+def _case(
+    devices: Sequence[Device],
+    *claims: ResourceClaim,
+    used: Iterable[str] = (),
+    counters: Sequence[CounterSet] = (),
+    per_slice: int = 64,
+) -> Case:
+    parts = [tuple(devices[at : at + per_slice]) for at in range(0, len(devices), per_slice)]
+    specs: list[dict[str, Any]] = [{"devices": part} for part in parts]
+    specs += [{"shared_counters": tuple(counters[at : at + 8])} for at in range(0, len(counters), 8)]
+    pool = ResourcePool("n1", 1, len(specs))
+    slices = [
+        ResourceSlice(Metadata(name=f"s{at:02}"), ResourceSliceSpec(driver="a", pool=pool, node_name="n1", **spec))
+        for at, spec in enumerate(specs)
+    ]
+    classes = {"any": DeviceClass(Metadata(name="any"), DeviceClassSpec())}
+    world = World(NODES, slices, classes, DEVICE_GATES_ON, _holds)
+    world.exclusive = {DeviceId("a", "n1", name) for name in used}
+    return Case(world, list(claims))
+
+
+def _names(count: int) -> list[str]:
+    return [f"d{at:03}" for at in range(count)]
+
+
+_SIZES = [f"size == {size}" for size in (1, 2, 3, 4, 7)]
+
+IMPOSSIBLE = [
+    pytest.param(
+        lambda: _case(_plain(32, id=lambda at: at), _claim(_ask(count=4), _ask(everything=True, where="id < 28"))),
+        32,
+        id="all of 28 after four of 32",
+    ),
+    pytest.param(
+        lambda: _case(_plain(64), _claim(_ask(count=32)), used=_names(33)),
+        id="32 of 31 free, all equal",
+    ),
+    pytest.param(
+        lambda: _case(_plain(64, id=lambda at: at), _claim(_ask(count=32)), used=_names(33)),
+        id="32 of 31 free, each with a value of its own",
+    ),
+    pytest.param(
+        lambda: _case(_plain(31, id=lambda at: at), _claim(*[_ask() for _ in range(32)])),
+        id="32 requests for 31 devices",
+    ),
+    pytest.param(
+        lambda: _case(_plain(31, id=lambda at: at), *[_claim(*[_ask(count=8)] * 2) for _ in range(2)]),
+        id="four requests of two claims for 32 of 31 devices",
+    ),
+    pytest.param(
+        lambda: _case(_plain(128, id=lambda at: at), _claim(_ask(count=2), match=["id"])),
+        id="two of equal value, all values differ",
+    ),
+    pytest.param(
+        lambda: _case(_plain(128, id=lambda at: at), _claim(*[_ask()] * 8, match=["id"])),
+        id="eight requests of equal value, all values differ",
+    ),
+    pytest.param(
+        lambda: _case(_plain(126, group=lambda at: at // 7, id=lambda at: at), _claim(*[_ask()] * 8, match=["group"])),
+        id="eight requests of equal value, seven have each",
+    ),
+    pytest.param(
+        lambda: _case(
+            _plain(126, group=lambda at: at // 7, id=lambda at: at),
+            _claim(*[_ask(where=f"id > {at}") for at in range(8)], match=["group"]),
+        ),
+        id="eight unlike requests of equal value, seven have each",
+    ),
+    pytest.param(
+        lambda: _case(
+            _plain(64, group=lambda at: at // 8, other=lambda at: at % 8),
+            _claim(*[_ask()] * 4, match=["group", "other"]),
+        ),
+        id="equal in two attributes that no two devices share",
+    ),
+    pytest.param(
+        lambda: _case(_plain(128, group=lambda at: at % 7), _claim(_ask(count=8), distinct=["group"])),
+        id="eight different values, there are seven",
+    ),
+    pytest.param(
+        lambda: _case(_plain(128, group=lambda at: at % 7), _claim(*[_ask()] * 8, distinct=["group"])),
+        id="eight requests of different values, there are seven",
+    ),
+    pytest.param(
+        lambda: _case(
+            _plain(64, group=lambda at: at % 16, id=lambda at: at),
+            _claim(*[_ask(where="group < 7")] * 4, *[_ask(where="group < 6")] * 4, distinct=["group"]),
+        ),
+        id="eight requests of different values, seven are allowed",
+    ),
+    pytest.param(
+        lambda: _case(
+            _plain(40, id=lambda at: at),
+            _claim(_ask(count=10, where="id < 20"), _ask(count=10, where="id > 10"), _ask(count=12, where="id < 30")),
+            _claim(_ask(count=10, where="id > 5")),
+        ),
+        id="four sets that overlap, each large enough",
+    ),
+    pytest.param(
+        lambda: _case(
+            _plain(60, id=lambda at: at),
+            *[_claim(*[_ask(where=f"id % {each}") for each in (7, 11, 13)]) for _ in range(6)],
+        ),
+        id="eighteen requests for every 7th, 11th and 13th of 60",
+    ),
+    *[
+        pytest.param(
+            lambda size=size, most=most: _case(
+                _partitions(8), _claim(_ask(count=most + 1, where=f"size == {size}")), counters=_gpu_counters(8)
+            ),
+            id=f"{most + 1} partitions of size {size}, {most} fit on eight GPUs",
+        )
+        for size, most in ((2, 24), (3, 16), (4, 8), (7, 8))
+    ],
+    pytest.param(
+        lambda: _case(
+            _partitions(8),
+            *[_claim(*[_ask(where="size == 3")] * 8) for _ in range(2)],
+            _claim(_ask(where="size == 2")),
+            counters=_gpu_counters(8),
+        ),
+        id="sixteen partitions that take all memory, and one more",
+    ),
+    pytest.param(
+        lambda: _case(
+            _partitions(8),
+            _claim(*[_ask(where="size == 4")] * 8, *[_ask(where="size == 3")] * 9),
+            counters=_gpu_counters(8),
+        ),
+        id="eight large partitions, and nine where eight fit beside them",
+    ),
+    pytest.param(
+        lambda: _case(
+            _partitions(8),
+            _claim(*[_ask(where=_SIZES[at % 4]) for at in range(28)]),
+            counters=_gpu_counters(8),
+        ),
+        id="partitions of all sizes, more than there is",
+    ),
+    pytest.param(
+        lambda: _case(_parts(8, "10"), _claim(*[_ask(mem="3")] * 25)),
+        id="25 requests for 3 of 8 devices with 10",
+    ),
+    pytest.param(
+        lambda: _case(_parts(8, "10"), *[_claim(*[_ask(mem="3")] * 5) for _ in range(5)]),
+        id="five claims with five requests for 3 of 8 devices with 10",
+    ),
+    pytest.param(
+        lambda: _case(_parts(8, "10"), _claim(*[_ask(mem="6")] * 8, *[_ask(mem="4")] * 8, _ask(mem="1"))),
+        id="what fills 8 shared devices to the brim, and one more",
+    ),
+    pytest.param(
+        lambda: _case(_parts(4, "10"), _claim(*[_ask(mem="7")] * 4, *[_ask(mem="3")] * 3, *[_ask(mem="2")] * 2)),
+        id="parts whose sum would fit, but not as they are cut",
+    ),
+    pytest.param(
+        lambda: _case(
+            _plain(63, id=lambda at: at),
+            _claim(*[[_ask(f"s{s}", 8, where=f"id > {s - 1}") for s in range(4)] for _ in range(4)]),
+            _claim(*[[_ask(f"s{s}", 8, where=f"id > {s - 1}") for s in range(4)] for _ in range(4)]),
+        ),
+        id="eight lists of four alternatives for 64 of 63 devices",
+    ),
+    pytest.param(
+        lambda: _case(
+            _plain(7, id=lambda at: at),
+            _claim(*[[_ask(f"s{s}", where=f"id < {s + 1}") for s in range(8)] for _ in range(8)]),
+        ),
+        id="eight lists of eight alternatives for seven devices",
+    ),
+    pytest.param(
+        lambda: _case(
+            _plain(32, id=lambda at: at, group=lambda at: at // 4),
+            _claim(
+                *[[_ask(f"s{s}", 2 + s % 2, where=f"id > {s}") for s in range(8)] for _ in range(8)], match=["group"]
+            ),
+        ),
+        id="eight lists of eight alternatives of equal value, four have each",
+    ),
+    pytest.param(
+        lambda: _case(_plain(31, id=lambda at: at), _claim(_ask(count=3), _ask(everything=True, where="id < 29"))),
+        id="all of 29 after three of 31",
+    ),
+    pytest.param(
+        lambda: _case(
+            _plain(24, id=lambda at: at), _claim(*[_ask(where="id > 3")] * 5, _ask(everything=True, where="id > 7"))
+        ),
+        id="five of twenty, then all but three of them",
+    ),
+    pytest.param(
+        lambda: _case(
+            _plain(24, id=lambda at: at, group=lambda at: at // 12),
+            _claim(_ask(count=4), _ask(everything=True, where="id < 6"), match=["none"]),
+        ),
+        id="all with a constraint that nothing satisfies",
+    ),
+]
+POSSIBLE = [
+    pytest.param(
+        lambda: _case(_plain(32, id=lambda at: at), _claim(_ask(count=4), _ask(everything=True, where="id < 28"))),
+        32,
+        id="all of 28 after four of 32",
+    ),
+    pytest.param(lambda: _case(_plain(128), _claim(_ask(count=32))), 32, id="32 of 128 equal devices"),
+    pytest.param(
+        lambda: _case(_plain(128, id=lambda at: at), _claim(*[_ask(where=f"id > {100 - at}") for at in range(32)])),
+        32,
+        id="32 unlike requests for 128 devices",
+    ),
+    pytest.param(
+        lambda: _case(_plain(128, id=lambda at: at // 31), _claim(*[_ask()] * 31, match=["id"])),
+        31,
+        id="31 requests of equal value",
+    ),
+    pytest.param(
+        lambda: _case(_plain(32, id=lambda at: at), _claim(*[_ask(where=f"id < {at + 1}") for at in range(31, -1, -1)])),
+        32,
+        id="32 requests, each for fewer devices than the one before",
+    ),
+    pytest.param(
+        lambda: _case(
+            _partitions(8),
+            _claim(*[_ask(where="size == 3")] * 8, *[_ask(where="size == 4")] * 8),
+            counters=_gpu_counters(8),
+        ),
+        16,
+        id="small partitions first, where they leave room for large ones",
+    ),
+    pytest.param(
+        lambda: _case(_parts(8, "10"), _claim(*[_ask(mem="4")] * 8, *[_ask(mem="6")] * 8)),
+        16,
+        id="small parts first, where they leave room for large ones",
+    ),
+    pytest.param(
+        lambda: _case(
+            _plain(62, id=lambda at: at),
+            _claim(*[[_ask("big", 8), _ask("small", 7)] for _ in range(4)]),
+            _claim(*[[_ask("big", 8), _ask("small", 7)] for _ in range(4)]),
+        ),
+        62,
+        id="eight lists, the last two must do with less",
+    ),
+]
+
+
+@pytest.mark.parametrize("case", IMPOSSIBLE)
+def test_what_cannot_be_is_known_after_few_steps(case: Callable[[], Case]) -> None:
+    search = Room(case()).search("n1")
+
+    assert search.run() is None
+    assert search.steps <= STEPS
+
+
+@pytest.mark.parametrize(("case", "count"), POSSIBLE)
+@pytest.mark.parametrize("packed", [False, True], ids=["first fit", "packing"])
+def test_what_can_be_is_found_after_few_steps(case: Callable[[], Case], count: int, *, packed: bool) -> None:
+    search = Room(case()).search("n1", packed=packed)
+    found = search.run()
+
+    assert found is not None
+    assert len(found) == count
+    assert search.steps <= STEPS
