@@ -21,7 +21,7 @@ from scheduler.core.clock import Clock
 from scheduler.core.events import ASSIGNED_POD_DELETE
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.core.podinfo import PodInfo
-from scheduler.core.resourceclaims import AllocationResult, ResourceClaim
+from scheduler.core.resourceclaims import AllocationResult, ConsumerReference, ResourceClaim
 from scheduler.core.verdicts import Code, Groups, Rejection
 from scheduler.framework.hints import EventHint, Hint
 from scheduler.framework.preempting import Preempting
@@ -167,14 +167,16 @@ class Evicting:
     def _leaving(self, as_if: AsIf) -> frozenset[str]:
         """Claims that are given back without anybody's doing: all their users go, or have gone."""
         return frozenset(
-            claim.uid for claim in as_if.claims if all(self._goes(user.uid) for user in claim.status.reserved_for)
+            claim.uid for claim in as_if.claims if all(self._goes(user) for user in claim.status.reserved_for)
         )
 
-    def _goes(self, uid: str) -> bool:
-        pod = self._cluster.get(uid)
+    def _goes(self, user: ConsumerReference) -> bool:
+        if user.api_group or user.resource != "pods":
+            return False
+        pod = self._cluster.get(user.uid)
         if pod is None or pod.pod.metadata.deletion_timestamp is not None:
             return True
-        return self._preempting.is_doomed(uid) or self._preempting.preemptor_of(uid) is not None
+        return self._preempting.is_doomed(user.uid) or self._preempting.preemptor_of(user.uid) is not None
 
     # -- would an eviction help ----------------------------------------------------------------------------------------
 
@@ -216,17 +218,19 @@ class Evicting:
         leaving = self._leaving(as_if) - {claim.uid for claim in known.claims}
         if not leaving or not self._fits(variant, slot, self._if(leaving, known.kept.get(slot, ()))):
             return False
-        if any(self._cluster.get(user.uid) for claim in as_if.claims if claim.uid in leaving for user in _users(claim)):
+        users = (user.uid for claim in as_if.claims if claim.uid in leaving for user in claim.status.reserved_for)
+        if any(self._cluster.get(uid) is not None for uid in users):
             self._waits.pop(pod.uid, None)
             return True
+        return self._waited_s(pod, nominated) < GIVE_UP_S
+
+    def _waited_s(self, pod: PodInfo, nominated: str) -> float:
         now = self._clock.now()
-        node, since = self._waits.get(pod.uid, ("", now))
-        if node != nominated:
-            since = now
+        node, since = self._waits.pop(pod.uid, ("", now))
         if len(self._waits) >= _REMEMBERED:
             del self._waits[next(iter(self._waits))]
-        self._waits[pod.uid] = nominated, since
-        return now - since < GIVE_UP_S
+        self._waits[pod.uid] = nominated, since if node == nominated else now
+        return now - self._waits[pod.uid][1]
 
     def ends(self, pod: PodInfo) -> None:
         """The pod has its devices."""
@@ -251,10 +255,6 @@ def _for_devices(refused: Groups, slot: int) -> bool:
     return any(
         no.plugin == PLUGIN and no.message == CANNOT_ALLOCATE and nodes >> slot & 1 for no, nodes in refused.items()
     )
-
-
-def _users(claim: ResourceClaim) -> Sequence[object]:
-    return claim.status.reserved_for
 
 
 def _all_in(claim: ResourceClaim, gone: set[str]) -> bool:

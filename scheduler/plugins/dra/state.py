@@ -64,6 +64,10 @@ class DeviceState:
     signalled: tuple[str, ...] = ()
     """Uids under which claims are in flight for this attempt."""
 
+    def variant(self, slot: int) -> Variant | None:
+        """What this node is asked for; None if it is out before any device is looked at."""
+        return next((variant for variant in self.variants if variant.nodes >> slot & 1), None)
+
 
 STATE: Final[StateKey[DeviceState]] = StateKey(PLUGIN)
 EMPTY_STATE: Final = DeviceState()
