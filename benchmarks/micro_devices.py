@@ -121,7 +121,8 @@ def _taken(node: str, device: str) -> bytes:
 def _decisions(house: House, setting: Setting, count: int, *, fits: bool = True) -> float:
     """Microseconds of one attempt."""
     cycle = house.cycle()
-    warm_up, pods = setting.pods(house, "warm", min(_WARM_UP, count)), setting.pods(house, "p", count)
+    warm_up = setting.pods(house, "warm", max(min(_WARM_UP, count), setting.shapes))  # every shape has been seen once
+    pods = setting.pods(house, "p", count)
     for info in warm_up:
         run(cycle.attempt(info, 1))
 

@@ -354,7 +354,7 @@ class Daemon:
             ),
             debug_queue=lambda: {"counts": decisions.queue.counts(), "entries": list(decisions.queue.entries())},
             debug_cache=partial(cache_dump, decisions.cluster),
-            debug_pod=decisions.records.to_dict,
+            debug_pod=decisions.shown,
         )
 
     def _heartbeat(self) -> str | None:

@@ -40,6 +40,8 @@ TURN_S: Final = 0.005
 SAMPLED: Final = 0.1
 """Share of attempts whose plugins are timed one by one, as upstream."""
 _RECORDED_EXAMPLES: Final = 5
+_REFUSALS_TOLD: Final = 4
+"""So often Verify refuses a node before Filter is asked again."""
 
 
 @dataclass(slots=True)
@@ -174,7 +176,7 @@ class Cycle:
         if not feasible:
             return None
         scored: Scored | None = None
-        turn = self._clock.now()
+        turn, refused = self._clock.now(), 0
         while feasible:
             if feasible & (feasible - 1) == 0 and scored is None:
                 slot = feasible.bit_length() - 1
@@ -192,6 +194,9 @@ class Cycle:
                     record.scores = (self._score_row(scored, slot),)
                 return slot
             feasible &= ~(1 << slot)
+            refused += 1
+            if refused % _REFUSALS_TOLD == 0:
+                feasible, _ = runner.filter(state, pod, feasible, exact=False)  # what was learnt holds for others, too
             if self._clock.now() - turn > TURN_S:
                 yield
                 turn = self._clock.now()
@@ -274,6 +279,8 @@ class Cycle:
         began = self._clock.now()
         code = Code.SUCCESS
         refused, what_if = self._with_absent(diagnosis), WhatIf(runner, state, pod)
+        if runner.profile.post_filter:
+            refused = yield from self._relented(runner, state, pod, refused)
         for plugin in runner.profile.post_filter:
             answer = plugin.post_filter(state, pod, refused, what_if)
             if isinstance(answer, Generator):
@@ -304,6 +311,18 @@ class Cycle:
         unfit.message = diagnosis.message()
         record.result, record.message = "unschedulable", unfit.message
         return unfit
+
+    def _relented(
+        self, runner: Runner, state: CycleState, pod: PodInfo, refused: Groups
+    ) -> Generator[None, None, Groups]:
+        """The same with preemption's eyes: nodes where an eviction would change a filter's mind are not out for good."""
+        turn = self._clock.now()
+        for relented in runner.relented(state, pod, refused):
+            if self._clock.now() - turn > TURN_S:
+                yield
+                turn = self._clock.now()
+            refused = relented
+        return refused
 
     def _with_absent(self, diagnosis: Diagnosis) -> Groups:
         """Every node's verdict, those that no filter looked at included."""

@@ -22,6 +22,7 @@ from scheduler.framework.preempting import Preempting
 from scheduler.framework.profile import Profile, build
 from scheduler.framework.runner import Runner
 from scheduler.inbox import Inbox
+from scheduler.insight.explaining import shown
 from scheduler.insight.records import DecisionRecords
 from scheduler.intake import Intake
 from scheduler.loop import SchedulingLoop
@@ -141,6 +142,10 @@ class Decisions:
             devices=self.intake.devices,
             stale=self.stale,
         )
+
+    def shown(self, key: str) -> Mapping[str, Any] | None:
+        """What /debug/pod shows of a pod."""
+        return shown(key, self.records, waiting=self.shared.pending.get, profiles=self.profiles)
 
     def is_idle(self) -> bool:
         """Nothing arrived that was not applied, nothing can be tried now, no binding and no patch is under way."""

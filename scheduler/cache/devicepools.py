@@ -7,9 +7,9 @@ thrown away with the pool's next change.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from weakref import WeakValueDictionary
 
 from scheduler.cache.devicekinds import DeviceKind, kind_of
@@ -50,12 +50,16 @@ class Published:
 
 
 class Content:
-    """Equal for views that differ in nothing but names and nodes. Compared by identity."""
+    """Equal for views that differ in nothing but names and nodes. Compared by identity.
 
-    __slots__ = ("__weakref__", "parts")
+    `memo` is for what follows from it alone, by whom it was asked for.
+    """
+
+    __slots__ = ("__weakref__", "memo", "parts")
 
     def __init__(self, parts: tuple[object, ...]) -> None:
         self.parts = parts
+        self.memo: dict[Hashable, Any] = {}
 
 
 _contents: Final[WeakValueDictionary[tuple[object, ...], Content]] = WeakValueDictionary()

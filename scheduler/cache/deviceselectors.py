@@ -63,7 +63,7 @@ class DeviceSelectors:
 
     def __init__(self, *, list_attributes: bool) -> None:
         self._list_attributes = list_attributes
-        self._env = _environment(list_attributes=list_attributes)
+        self._env = environment(list_attributes=list_attributes)
         self._compiled = lru_cache(maxsize=_EXPRESSIONS)(self._compile)
         self._bindings: dict[int, tuple[Device, str, Mapping[str, Value] | str]] = {}
 
@@ -116,14 +116,15 @@ class DeviceSelectors:
         known = self._bindings.get(id(kind.device))
         if known is not None and known[1] == kind.driver:
             return known[2]
-        bindings = _bindings(kind.driver, kind.device, lists=self._list_attributes)
+        bindings = bindings_of(kind.driver, kind.device, lists=self._list_attributes)
         if len(self._bindings) >= _DEVICES:
             self._bindings.clear()
         self._bindings[id(kind.device)] = (kind.device, kind.driver, bindings)
         return bindings
 
 
-def _environment(*, list_attributes: bool) -> Env:
+def environment(*, list_attributes: bool) -> Env:
+    """What a selector may name. `list_attributes` as in DeviceSelectors."""
     attributes = map_of(STRING, map_of(STRING, DYN if list_attributes else ANY))
     device = ObjectType(
         _OBJECT,
@@ -140,7 +141,8 @@ def _environment(*, list_attributes: bool) -> Env:
 # --- what a device looks like ---------------------------------------------------------------------------------------
 
 
-def _bindings(driver: str, device: Device, *, lists: bool) -> Mapping[str, Value] | str:
+def bindings_of(driver: str, device: Device, *, lists: bool) -> Mapping[str, Value] | str:
+    """`device`, or why there is none."""
     attributes: Domains[dict[str, Value]] = Domains()
     for name, attribute in device.attributes.items():
         try:

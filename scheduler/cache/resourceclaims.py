@@ -166,6 +166,11 @@ class ResourceClaims:
             self.given_back.append(dropped)
         return True
 
+    def ask_again(self, key: str) -> None:
+        """Whoever waits for the claim looks at it once more, though nothing has become of it."""
+        if (claim := self._latest.get(key)) is not None:
+            self.given_back.append(Change(None, claim))
+
     def in_flight(self) -> Iterator[ResourceClaim]:
         """Claims that have an allocation which may not be written yet."""
         return (each.claim for each in self._pending.values())

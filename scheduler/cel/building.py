@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from scheduler.cel.attributes import key_text
 from scheduler.cel.costs import LIST_COST, MAP_COST, OBJECT_COST
 from scheduler.cel.running import Code, Run, go_type
-from scheduler.cel.values import EvalError, Optional, UInt, Value, contains, key, type_name
+from scheduler.cel.values import EvalError, Optional, UInt, Value, key, type_name
 
+_INTEGERS: Final = frozenset({int, UInt})
 _SEARCHABLE: Final = frozenset({bool, int, UInt, float, str})
 
 
@@ -87,15 +89,36 @@ def is_searchable(members: Sequence[Value]) -> bool:
     return all(type(each) in _SEARCHABLE for each in members)
 
 
-def member_of(element: Code, members: Sequence[Value]) -> Code:
-    """`element in members`, of a literal."""
-    strings = frozenset(each for each in members if type(each) is str)
-    others = [each for each in members if type(each) is not str]
+def member_of(element: Code, literal: Sequence[Value]) -> Code:
+    """`element in literal`."""
+    strings, is_member = members(literal)
 
     def evaluate(run: Run) -> Value:
         value = element(run)
-        if type(value) is str:
-            return value in strings
-        return contains(others, value)
+        return value in strings if type(value) is str else is_member(value)
 
     return evaluate
+
+
+def members(literal: Sequence[Value]) -> tuple[frozenset[str], Callable[[Value], bool]]:
+    """The texts in a searchable literal, and whether a value is in it. It is free, so it must not be a search.
+
+    As `contains`, to which an integer and a double are the same if the integer's nearest double is.
+    """
+    strings = frozenset(each for each in literal if type(each) is str)
+    bools = frozenset(each for each in literal if type(each) is bool)
+    integers = frozenset(int(each) for each in literal if type(each) in _INTEGERS)
+    doubles = frozenset(each for each in literal if type(each) is float and not math.isnan(each))
+    nearest = doubles | frozenset(map(float, integers))
+
+    def is_member(value: Value) -> bool:
+        class_ = type(value)
+        if class_ is str:
+            return value in strings
+        if class_ is bool:
+            return value in bools
+        if class_ in _INTEGERS:
+            return value in integers or float(value) in doubles
+        return class_ is float and value in nearest
+
+    return strings, is_member

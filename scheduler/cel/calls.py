@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import Final
 
 from scheduler.cel.attributes import Growing
-from scheduler.cel.costs import Cost, call_cost, size
+from scheduler.cel.costs import LIST_COST, Cost, call_cost, size
 from scheduler.cel.gotext import scalar
 from scheduler.cel.logic import NO_SUCH_OVERLOAD, both
 from scheduler.cel.running import Code, Run
@@ -41,9 +42,63 @@ _BY_TRAIT: Final[Mapping[str, frozenset[str]]] = {
 
 Which overload the checker found does not matter to these.
 """
+_TOO_MANY: Final = 1_000_000
 _LONG: Final = 256
 """Elements or characters. What is called with more must be affordable before it is tried: some calls are quadratic."""
 _SIZED: Final = frozenset({list, str})
+
+
+def _of_range(count: int) -> int:
+    return LIST_COST + 1 + count
+
+
+def _of_replacement(text: str, old: str, new: str, limit: int = -1) -> int:
+    times = text.count(old) if limit < 0 else min(limit, text.count(old))
+    return (len(text) + times * (len(new) - len(old))) // 10
+
+
+def _of_joint(texts: Sequence[Value], separator: str = "") -> int:
+    return (sum(map(size, texts)) + len(separator) * (len(texts) - 1)) // 10
+
+
+def _of_flat(values: Sequence[Value], depth: int = 1) -> int:
+    count, level = 0, values
+    while depth > 0 and count <= _TOO_MANY:
+        inner = [each for each in level if isinstance(each, list | tuple)]
+        count += sum(map(len, inner))
+        if not inner or count > _TOO_MANY:
+            break
+        depth, level = depth - 1, list(chain.from_iterable(inner))
+    return count
+
+
+def _of_text(template: str, values: Sequence[Value]) -> int:
+    """Lists may hold each other more often than anybody could count."""
+    count, pending = len(template), list(values)
+    while pending and count <= 10 * _TOO_MANY:
+        value = pending.pop()
+        if isinstance(value, Mapping):
+            pending += [*value, *value.values()]
+            count += 10
+        elif isinstance(value, list | tuple):
+            pending += value
+            count += 10
+        else:
+            count += size(value)
+    return count // 10
+
+
+AHEAD: Final[Mapping[str, Callable[..., int]]] = {
+    "lists.range": _of_range,
+    "replace": _of_replacement,
+    "join": _of_joint,
+    "flatten": _of_flat,
+    "format": _of_text,
+}
+"""What the result would cost to walk along, of functions whose results may be far longer than what they are made from.
+
+Upstream does not charge it, and runs out of memory.
+"""
 _NAMELESS: Final = frozenset({"@in", "contains", "endsWith", "startsWith"})
 """Functions that do not name themselves when nothing fits."""
 _CLASSES: Final[Mapping[str, type]] = {
@@ -69,10 +124,7 @@ def call(
     """
     is_resolved = len(known) == 1
     name = known[0].name
-    # What the checker found comes first: of two overloads with the same parameters its own has the cost.
-    candidates = known if is_resolved and name not in _BY_TRAIT else dict.fromkeys((*known, *overloads))
-    of_this_size = [each for each in candidates if len(each.params) == len(args)]
-    invoke = Invocation(of_this_size, is_resolved=is_resolved, is_nameless=is_nameless or name in _NAMELESS)
+    invoke = invocation(overloads, known, len(args), is_nameless=is_nameless)
     if name == "cel.@mapInsert":
         return _insertion(invoke, args)
     if len(args) == 1:
@@ -82,22 +134,37 @@ def call(
     return _of_many(invoke, args)
 
 
+def invocation(
+    overloads: tuple[Overload, ...], known: tuple[Overload, ...], count: int, *, is_nameless: bool = False
+) -> Invocation:
+    """What `call` does once there are arguments, `count` of them."""
+    is_resolved = len(known) == 1
+    name = known[0].name
+    # What the checker found comes first: of two overloads with the same parameters its own has the cost.
+    candidates = known if is_resolved and name not in _BY_TRAIT else dict.fromkeys((*known, *overloads))
+    of_this_size = [each for each in candidates if len(each.params) == count]
+    return Invocation(of_this_size, is_resolved=is_resolved, is_nameless=is_nameless or name in _NAMELESS)
+
+
 class Invocation:
     """A function with those of its overloads that come into question."""
 
-    __slots__ = ("_candidates", "_chosen", "_is_nameless", "_is_resolved", "_name")
+    __slots__ = ("_ahead", "_candidates", "_chosen", "_is_nameless", "_is_resolved", "_name")
 
     def __init__(self, candidates: Sequence[Overload], *, is_resolved: bool, is_nameless: bool) -> None:
         self._name = candidates[0].name
         self._is_resolved = is_resolved
         self._is_nameless = is_nameless
         self._candidates = [(each, [_fitting(param) for param in each.params]) for each in candidates]
+        self._ahead = AHEAD.get(self._name)
         self._chosen: dict[tuple[type, ...], tuple[Callable[..., Value], Cost]] = {}
         """By the classes of the arguments, where these tell all."""
 
     def __call__(self, run: Run, *args: Value) -> Value:
         chosen = self._chosen.get(tuple(map(type, args))) or self._choose(run, args)
         call, cost = chosen
+        if self._ahead is not None:
+            run.afford(self._ahead(*args))
         if args and not isinstance(cost, int) and type(args[0]) in _SIZED and len(args[0]) > _LONG:
             run.afford(cost(*args, None))
         try:
@@ -108,12 +175,17 @@ class Invocation:
         run.cost += cost if isinstance(cost, int) else cost(*args, result)
         return result
 
+    @property
+    def overloads(self) -> tuple[tuple[Overload, Cost], ...]:
+        """Those that come into question, in the order in which they are tried, with what a call costs."""
+        return tuple((each, call_cost(each, is_resolved=self._is_resolved)) for each, _ in self._candidates)
+
     def _choose(self, run: Run, args: Sequence[Value]) -> tuple[Callable[..., Value], Cost]:
         for overload, fits in self._candidates:
             if all(fit(each) for fit, each in zip(fits, args)):
                 chosen = overload.call, call_cost(overload, is_resolved=self._is_resolved)
                 classes = tuple(map(type, args))
-                if _TELLING.issuperset(classes):
+                if all(map(_tells, classes)):
                     self._chosen[classes] = chosen
                 return chosen
         run.cost += 1
@@ -201,6 +273,11 @@ def _map_fitting(key: _Fits, held: _Fits) -> _Fits:
         return first is None or (key(unkey(first[0])) and held(first[1]))
 
     return fits
+
+
+def _tells(class_: type) -> bool:
+    """Whether all values of the class fit the same parameters."""
+    return class_ in _TELLING or (hasattr(class_, "cel_type") and not issubclass(class_, Mapping))
 
 
 def _always(_value: Value) -> bool:

@@ -5,6 +5,7 @@ What is constant is computed here once, where upstream does so too, since it the
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -52,9 +53,16 @@ class Plan:
 
 def plan(checked: Checked, env: Env) -> tuple[Code, int]:
     """The code of the whole expression, and how many slots for variables it needs. Raises NotInstantiable."""
+    plans, slots = plan_all(checked, env)
+    return plans[checked.root].code, slots
+
+
+def plan_all(checked: Checked, env: Env) -> tuple[Mapping[Node, Plan], int]:
+    """As `plan`, with the plans of all nodes that have one."""
     planner = _Planner(checked, env)
     try:
-        return planner.plan(checked.root).code, len(planner.slots)
+        planner.plan(checked.root)
+        return planner.plans, len(planner.slots)
     except NotInstantiable as error:
         error.result = checked.result
         raise
@@ -74,8 +82,13 @@ class _Planner:
     env: Env
     slots: dict[Variable, Code] = field(default_factory=dict)
     """How the variables of macros are read, in the order of their slots."""
+    plans: dict[Node, Plan] = field(default_factory=dict)
 
     def plan(self, node: Node) -> Plan:
+        planned = self.plans[node] = self._planned(node)
+        return planned
+
+    def _planned(self, node: Node) -> Plan:
         match node:
             case Literal():
                 return _constant(node.value)

@@ -1,7 +1,10 @@
 """Source to something that can be evaluated many times.
 
-A program is immutable and may be shared. Nothing here waits or writes. Deep expressions are refused by the parser, as
-cel-go refuses them; what it lets through is never too deep for Python's stack.
+A program may be shared. Nothing here waits or writes. Deep expressions are refused by the parser, as cel-go refuses
+them; what it lets through is never too deep for Python's stack.
+
+The closures of `plan` know every answer. What is evaluated often, or costs much, is also generated as Python source,
+which is many times faster, but knows only the answers of evaluations without errors: it leaves the others to the closures.
 """
 
 from __future__ import annotations
@@ -9,20 +12,33 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from scheduler.cel.checker import check
+from scheduler.cel.ast import Node
+from scheduler.cel.checker import Checked, check
+from scheduler.cel.fast.compiling import Fast, generate
+from scheduler.cel.fast.support import Stopped, ticking
 from scheduler.cel.parser import parse
-from scheduler.cel.plan import plan
-from scheduler.cel.running import COST_LIMIT, Code, Run
+from scheduler.cel.plan import Plan, plan_all
+from scheduler.cel.running import COST_LIMIT, EXCEEDED, Run
 from scheduler.cel.tree import depth
 from scheduler.cel.types import Env, Type
 from scheduler.cel.validators import validate
-from scheduler.cel.values import Value
+from scheduler.cel.values import CostExceeded, Value
 
 _FRAMES_PER_LEVEL: Final = 6
 _SHALLOW: Final = 40
 """Levels that fit whatever the stack already holds."""
+_SEEN_OFTEN: Final = 8
+"""Evaluations after which an expression is worth generating code for."""
+_MUCH: Final = 2000
+"""Cost at which closures stop, for generated code to take over."""
+_PATIENCE: Final = 16
+"""How often generated code may leave the answer to the closures, beyond how often it has one."""
+
+
+_UNLIMITED: Final = (COST_LIMIT, int)
 
 
 class Outcome(NamedTuple):
@@ -32,37 +48,91 @@ class Outcome(NamedTuple):
     cost: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Compiled:
+    """What programs are made of."""
+
+    checked: Checked
+    env: Env
+    plans: Mapping[Node, Plan]
+    slots: int
+    levels: int
+
+
 class Program:
     """A compiled expression."""
 
-    __slots__ = ("_code", "_levels", "_limit", "_slots", "result")
+    __slots__ = ("_code", "_compiled", "_evaluations", "_fast", "_levels", "_limit", "_slots", "_trust", "result")
 
-    def __init__(self, code: Code, result: Type, *, slots: int, levels: int, limit: int) -> None:
-        self._code = code
-        self._slots = slots
-        self._levels = levels
+    def __init__(self, compiled: _Compiled, *, limit: int) -> None:
+        self._compiled: _Compiled | None = compiled
+        self._code = compiled.plans[compiled.checked.root].code
+        self._slots = compiled.slots
+        self._levels = compiled.levels
         self._limit = limit
-        self.result = result
+        self._fast: Fast | None = None
+        self._evaluations = 0
+        self._trust = _PATIENCE
+        self.result = compiled.checked.result
         """The type that the value will have; dyn if that is known only at run time."""
+
+    @property
+    def is_generated(self) -> bool:
+        """Whether there is generated code, and it is in use."""
+        return self._fast is not None
 
     def evaluate(self, bindings: Mapping[str, Value], *, check: Callable[[], None] | None = None) -> Value:
         """The value. Raises EvalError, CostExceeded, or what `check` raises: it is called now and then in loops."""
-        return self._run(bindings, check)[0]
+        if self._fast is None and self._compiled is not None:
+            self._evaluations += 1
+            if self._evaluations > _SEEN_OFTEN:
+                self._generate()
+            elif self._limit > _MUCH:
+                with contextlib.suppress(CostExceeded):
+                    return self._run(bindings, check, limit=_MUCH).value
+                self._generate()
+        if self._fast is not None:
+            try:
+                bound, tick = ticking(self._limit, check) if self._fast.counts else _UNLIMITED
+                value, cost = self._fast.function(bindings, bound, tick)
+            except CostExceeded:
+                raise
+            except Stopped as stopped:
+                raise stopped.error from None
+            except Exception:  # noqa: BLE001  whatever it was: the closures know better
+                self._distrust()
+            else:
+                self._trust += 1
+                if cost > self._limit:
+                    raise CostExceeded(EXCEEDED)
+                return value
+        return self._run(bindings, check, limit=self._limit).value
 
     def measure(self, bindings: Mapping[str, Value], *, check: Callable[[], None] | None = None) -> Outcome:
         """As `evaluate`, with the cost."""
-        value, run = self._run(bindings, check)
-        return Outcome(value, run.cost)
+        return self._run(bindings, check, limit=self._limit)
 
-    def _run(self, bindings: Mapping[str, Value], check: Callable[[], None] | None) -> tuple[Value, Run]:
-        run = Run(bindings, self._slots, limit=self._limit, check=check)
+    def _generate(self) -> None:
+        """Once, as what it takes is not kept."""
+        compiled, self._compiled = self._compiled, None
+        if compiled is not None:
+            with _stack_for(compiled.levels):
+                self._fast = generate(compiled.checked, compiled.env, compiled.plans, limit=self._limit)
+
+    def _distrust(self) -> None:
+        self._trust -= 1
+        if self._trust <= 0:
+            self._fast = None
+
+    def _run(self, bindings: Mapping[str, Value], check: Callable[[], None] | None, *, limit: int) -> Outcome:
+        run = Run(bindings, self._slots, limit=limit, check=check)
         if self._levels <= _SHALLOW:
             value = self._code(run)
         else:
             with _stack_for(self._levels):
                 value = self._code(run)
         run.settle()
-        return value, run
+        return Outcome(value, run.cost)
 
 
 def compile_expression(source: str, env: Env, *, cost_limit: int = COST_LIMIT) -> Program:
@@ -72,8 +142,8 @@ def compile_expression(source: str, env: Env, *, cost_limit: int = COST_LIMIT) -
     with _stack_for(levels):
         checked = check(root, source, env)
         validate(checked)
-        code, slots = plan(checked, env)
-    return Program(code, checked.result, slots=slots, levels=levels, limit=cost_limit)
+        plans, slots = plan_all(checked, env)
+    return Program(_Compiled(checked, env, plans, slots, levels), limit=cost_limit)
 
 
 @contextlib.contextmanager

@@ -216,8 +216,18 @@ def _same_entries(left: Mapping[Any, Value], right: Mapping[Any, Value]) -> bool
 
 
 def contains(values: Sequence[Value], value: Value) -> bool:
-    """Whether the list holds the value."""
+    """Whether the list holds the value. Python looks for texts and for most integers as CEL would, and in no time."""
+    if type(value) is str:
+        return value in values
+    if type(value) is int and -_EXACT <= value <= _EXACT:
+        is_found = value in values
+        if not is_found or value not in {0, 1}:  # which to Python are booleans too
+            return is_found
     return any(same(value, each) for each in values)
+
+
+_EXACT: Final = 2**53
+"""Up to here every integer is a double."""
 
 
 def compare(left: Value, right: Value) -> int:

@@ -6,8 +6,8 @@ Permit's outcome, PreBind, Bind and PostBind. Raising `AttemptError` ends the at
 
 from __future__ import annotations
 
-from collections.abc import Generator, Hashable, Iterable, Sequence
-from typing import Protocol, TypeAlias, runtime_checkable
+from collections.abc import Generator, Hashable, Iterable, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -122,6 +122,18 @@ class VerifyPlugin(Plugin, Protocol):
 
 
 @runtime_checkable
+class RelentingPlugin(Plugin, Protocol):
+    """Ours: a Filter that says "unresolvable" of nodes, and can say later on which of them an eviction would change that.
+
+    Asked only when no node takes the pod, right before PostFilter: what was refused stays refused, in the same words, but
+    preemption looks at these nodes, too.
+    """
+
+    def relents(self, state: CycleState, pod: PodInfo, no: Rejection, nodes: NodeSet) -> NodeSet:
+        """Some of the nodes that it refused with `no`."""
+
+
+@runtime_checkable
 class PostFilterPlugin(Plugin, Protocol):
     """Called when no node fits, with the verdict per group.
 
@@ -219,3 +231,10 @@ class PostBindPlugin(Plugin, Protocol):
 def is_brief(plugins: Iterable[PreBindPlugin]) -> bool:
     """Whether all of them say that they are mostly done within seconds."""
     return all(getattr(plugin, "is_brief", False) for plugin in plugins)
+
+
+@runtime_checkable
+class ExplainPlugin(Plugin, Protocol):
+    """Ours: what stands in a pod's way, in numbers. Called for who asks, between attempts; may be expensive."""
+
+    def explain(self, pod: PodInfo) -> Mapping[str, Any] | None: ...

@@ -66,6 +66,8 @@ class BoundFilter:
     minds: Callable[[CycleState, PodInfo, Iterable[PodInfo]], bool] | None = None
     vouches: Callable[[CycleState, PodInfo], bool] | None = None
     """Whether Filter's answer is the exact one for this pod, so that Verify need not be asked."""
+    relents: Callable[[CycleState, PodInfo, Rejection, NodeSet], NodeSet] | None = None
+    """Of the nodes that it refused for good, those where an eviction would help."""
 
     def is_exact(self, state: CycleState, pod: PodInfo) -> bool:
         """Whether Filter alone tells."""
@@ -213,7 +215,8 @@ def _bound_filter(plugin: Any, nodes: Nodes) -> BoundFilter:
     minds = plugin.minds if isinstance(plugin, points.MindsPlugin) and verify is None else None
     if isinstance(plugin, points.FilterPlugin):
         vouches = getattr(plugin, "vouches", None)
-        return BoundFilter(plugin.name, plugin.filter, verify, heeds_pods, tally, minds, vouches)
+        relents = plugin.relents if isinstance(plugin, points.RelentingPlugin) else None
+        return BoundFilter(plugin.name, plugin.filter, verify, heeds_pods, tally, minds, vouches, relents)
     one = cast("points.FilterOnePlugin", plugin)
 
     def filter_each(state: CycleState, pod: PodInfo, candidates: NodeSet) -> Groups:

@@ -7,7 +7,7 @@ Plain calls throughout. Errors of a plugin leave as `AttemptError`, which costs 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,7 @@ from scheduler.obs.metrics import Metrics
 
 _log = structlog.get_logger(__name__)
 
+_AT_ONCE = 64
 UNREADABLE = Rejection("", Code.UNRESOLVABLE, ("node(s) had pods that could not be read",))
 
 
@@ -178,6 +179,24 @@ class Runner:
                 groups[no] = groups.get(no, EMPTY) | 1 << slot
                 nodes &= ~(1 << slot)
         return nodes
+
+    def relented(self, state: CycleState, pod: PodInfo, refused: Groups) -> Iterator[Groups]:
+        """Where a filter finds that an eviction would change its mind, preemption is to look. The last groups count.
+
+        Some nodes at a time, so that the caller can give turns.
+        """
+        relenting = {bound.name: bound.relents for bound in self.profile.filter if bound.relents is not None}
+        out: Groups = {}
+        for no, nodes in refused.items():
+            relents = relenting.get(no.plugin) if no.code is Code.UNRESOLVABLE else None
+            for some in nodeset.parts(nodes, _AT_ONCE if relents is not None else self._nodes.capacity):
+                helped = relents(state, pod, no, some) if relents is not None else EMPTY
+                softer = replace(no, code=Code.UNSCHEDULABLE) if helped else no
+                for rejection, part in ((no, some & ~helped), (softer, helped)):
+                    if part:
+                        out[rejection] = out.get(rejection, EMPTY) | part
+                yield out
+        yield out
 
     # -- Reserve -----------------------------------------------------------------------------------------------------
 

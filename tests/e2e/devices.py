@@ -45,6 +45,8 @@ class DeviceWorld(Sandbox):
     def named(self, obj: Any, key: str = "") -> Any:
         """With its own driver wherever that is named, in an expression too."""
         found = super().named(obj, key)
+        if isinstance(found, dict):
+            return {name.replace(DRIVER, self.driver): value for name, value in found.items()}
         return found.replace(DRIVER, self.driver) if isinstance(found, str) else found
 
     def own(self, name: str) -> str:

@@ -12,14 +12,18 @@ from typing import Any, Final
 import pytest
 
 from scheduler.testing.builders import Builder
-from scheduler.testing.devicebuilders import a_device
-from scheduler.testing.deviceclaimbuilders import a_claim, a_claim_template
-from tests.e2e.devices import DRIVER, DeviceWorld, gpus, is_protected, on, users_of
+from scheduler.testing.devicebuilders import DeviceBuilder, a_device
+from scheduler.testing.deviceclaimbuilders import a_claim, a_claim_template, a_toleration, an_option
+from tests.e2e.devices import DRIVER, DeviceWorld, gpus, is_protected, on, results_of, users_of
 from tests.e2e.sandbox import together
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
 
 CANNOT: Final = "cannot allocate all claims"
+SHARED: Final = a_device("a").shared().cap("memory", "10Gi")
+HALF: Final = {"memory": "4Gi"}
+HALVES: Final = "device.attributes['gpu.example.com'].part == 'half'"
+WHOLES: Final = "device.attributes['gpu.example.com'].part == 'whole'"
 
 
 @dataclass(frozen=True)
@@ -35,27 +39,171 @@ class Row:
     pin: str = ""
     """A node that the pod insists on."""
     gets: dict[str, Sequence[str]] = field(default_factory=dict)
-    """Claim or template → the devices it has in the end, in any order."""
+    """Claim or template → the devices it has in the end, in any order, each with its request: `r: a`."""
 
 
 GPU: Final = gpus()
-MODEL: Final = f"device.attributes['{DRIVER}'].model"
+LIST: Final = a_claim("c").first_available(
+    "r", an_option("large", "gpu", cel=WHOLES), an_option("small", "gpu", cel=HALVES)
+)
 
 
-def of_model(name: str, model: str) -> Any:
-    return a_device(name).attr("model", model)
+def a_part(name: str, part: str, used: str) -> DeviceBuilder:
+    """A whole GPU or a half of one, which cannot be had both."""
+    return a_device(name).attr("part", part).consumes("gpu-0", {"slices": used})
 
+
+def numa(name: str, node: int) -> DeviceBuilder:
+    return a_device(name).attr("numa", node)
+
+
+PARTED: Final = (
+    on("n1").named("counters").counters("gpu-0", {"slices": "8"}).of(2),
+    on("n1", a_part("whole", "whole", "8"), a_part("h1", "half", "4"), a_part("h2", "half", "4")).of(2),
+)
+TWO: Final = a_claim("c").request("r", "gpu", count=2)
 
 ROWS: Final[dict[str, Row]] = {
     "a claim by its name": Row(
-        [GPU, on("n2", a_device("a")), a_claim("c").request("r", "gpu")], node="n2", gets={"c": ["a"]}
+        [GPU, on("n2", a_device("a")), a_claim("c").request("r", "gpu")], node="n2", gets={"c": ["r: a"]}
     ),
     "a claim from a template": Row(
         [GPU, on("n2", a_device("a")), a_claim_template("t").request("r", "gpu")],
         claims=(),
         templates=("t",),
         node="n2",
-        gets={"t": ["a"]},
+        gets={"t": ["r: a"]},
+    ),
+    "a claim by its name and one from a template": Row(
+        [
+            GPU,
+            on("n1", a_device("a").attr("part", "half")),
+            on("n2", a_device("a").attr("part", "half"), a_device("b").attr("part", "whole")),
+            a_claim("c").request("r", "gpu", cel=HALVES),
+            a_claim_template("t").request("s", "gpu", cel=WHOLES),
+        ],
+        templates=("t",),
+        node="n2",
+        gets={"c": ["r: a"], "t": ["s: b"]},
+    ),
+    "no node has as many": Row([GPU, on("n1", a_device("a")), on("n2", a_device("a")), TWO], says=CANNOT),
+    "two on one node": Row(
+        [GPU, on("n1", a_device("a")), on("n2", a_device("a"), a_device("b")), TWO],
+        node="n2",
+        gets={"c": ["r: a", "r: b"]},
+    ),
+    "all that a node has": Row(
+        [GPU, on("n2", a_device("a"), a_device("b"), a_device("e")), a_claim("c").request("r", "gpu", every=True)],
+        node="n2",
+        gets={"c": ["r: a", "r: b", "r: e"]},
+    ),
+    "two requests of which one is choosy": Row(
+        [
+            GPU,
+            on("n2", a_device("a").attr("part", "half"), a_device("b").attr("part", "whole")),
+            a_claim("c").request("any", "gpu").request("choosy", "gpu", cel=HALVES),
+        ],
+        node="n2",
+        gets={"c": ["any: b", "choosy: a"]},
+    ),
+    "devices that are for all nodes": Row(
+        [GPU, on("net", a_device("a")).everywhere(), a_claim("c").request("r", "gpu")],
+        pin="n1",
+        node="n1",
+        gets={"c": ["r: a"]},
+    ),
+    "a node without devices": Row(
+        [GPU, on("n2", a_device("a")), a_claim("c").request("r", "gpu")], pin="n1", says=CANNOT
+    ),
+    "all devices with the same attribute": Row(
+        [
+            GPU,
+            on("n1", numa("a", 0), numa("b", 1)),
+            on("n2", numa("a", 0), numa("b", 1), numa("e", 1)),
+            TWO.match(f"{DRIVER}/numa"),
+        ],
+        node="n2",
+        gets={"c": ["r: b", "r: e"]},
+    ),
+    "no two devices with the same attribute": Row(
+        [
+            GPU,
+            on("n1", numa("a", 0), numa("b", 0)),
+            on("n2", numa("a", 0), numa("b", 1)),
+            TWO.distinct(f"{DRIVER}/numa"),
+        ],
+        node="n2",
+        gets={"c": ["r: a", "r: b"]},
+    ),
+    "the first of a list": Row(
+        [GPU, on("n1", a_device("a").attr("part", "half"), a_device("b").attr("part", "whole")), LIST],
+        node="n1",
+        gets={"c": ["r/large: b"]},
+    ),
+    "the second of a list": Row(
+        [GPU, on("n1", a_device("a").attr("part", "half")), LIST], node="n1", gets={"c": ["r/small: a"]}
+    ),
+    "nothing of a list": Row([GPU, on("n1", a_device("a").attr("part", "none")), LIST], says=CANNOT),
+    "a tainted device": Row(
+        [GPU, on("n1", a_device("a").taint("broken")), a_claim("c").request("r", "gpu")], says=CANNOT
+    ),
+    "a tainted device beside a sound one": Row(
+        [GPU, on("n1", a_device("a").taint("broken"), a_device("b")), a_claim("c").request("r", "gpu")],
+        node="n1",
+        gets={"c": ["r: b"]},
+    ),
+    "a taint that is tolerated": Row(
+        [
+            GPU,
+            on("n1", a_device("a").taint("broken")),
+            a_claim("c").request("r", "gpu", tolerations=[a_toleration("broken")]),
+        ],
+        node="n1",
+        gets={"c": ["r: a"]},
+    ),
+    "parts of one device for two claims": Row(
+        [GPU, on("n1", SHARED), *(a_claim(name).request("r", "gpu", capacity=HALF) for name in "cd")],
+        claims=("c", "d"),
+        node="n1",
+        gets={"c": ["r: a"], "d": ["r: a"]},
+    ),
+    "more than is left of a shared device": Row(
+        [GPU, on("n1", SHARED), *(a_claim(name).request("r", "gpu", capacity=HALF) for name in "cde")],
+        claims=("c", "d", "e"),
+        says=CANNOT,
+    ),
+    "two halves of a partitionable device": Row(
+        [GPU, *PARTED, a_claim("c").request("r", "gpu", count=2, cel=HALVES)],
+        node="n1",
+        gets={"c": ["r: h1", "r: h2"]},
+    ),
+    "the whole and a half of a partitionable device": Row(
+        [GPU, *PARTED, a_claim("c").request("r", "gpu", cel=WHOLES).request("s", "gpu", cel=HALVES)], says=CANNOT
+    ),
+    "an expression that fails": Row(
+        [
+            GPU,
+            on("n1", a_device("a")),
+            on("n2", a_device("a")),
+            a_claim("c").request("r", "gpu", cel=f"device.attributes['{DRIVER}'].nowhere == 'x'"),
+        ],
+        says="no such key: nowhere",
+        reason="SchedulerError",
+    ),
+    "a class that does not exist": Row(
+        [on("n1", a_device("a")), a_claim("c").request("r", "gpu")], says="request r: device class gpu"
+    ),
+    "a pool that is not complete": Row(
+        [GPU, on("n1", a_device("a")).of(2), a_claim("c").request("r", "gpu")], says=CANNOT
+    ),
+    "a pool with a device twice": Row(
+        [
+            GPU,
+            on("n1", a_device("a")).of(2),
+            on("n1", a_device("a")).named("again").of(2),
+            a_claim("c").request("r", "gpu"),
+        ],
+        says="invalid resource pools were encountered",
     ),
 }
 
@@ -86,7 +234,8 @@ async def check(world: DeviceWorld, row: Row) -> None:
     names |= {template: await world.claim_of("p", template) for template in row.templates}
     for entry, name in names.items():
         claim = await world.claim(name)
-        assert sorted(await world.devices_of(name)) == sorted(row.gets.get(entry, ())), claim
+        found = [f"{each['request']}: {each['device']}" for each in results_of(claim)]
+        assert sorted(found) == sorted(row.gets.get(entry, ())), claim
         assert users_of(claim) == (["p"] if row.node else []), claim
         assert is_protected(claim) == (entry in row.gets), claim
     assert await world.broken_laws() == []

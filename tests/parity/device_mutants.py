@@ -14,7 +14,7 @@ import msgspec
 from scheduler.cache import devicepools
 from scheduler.cache.deviceuse import DeviceUse
 from scheduler.core.resourceclaims import DeviceToleration
-from scheduler.plugins.dra import consumption, result, seats
+from scheduler.plugins.dra import checking, consumption, result, seats
 from scheduler.plugins.dra.constraints import Constraint, attribute_values as _attribute_values
 from scheduler.plugins.dra.search import Search
 from scheduler.plugins.dra.selecting import Selectors
@@ -36,7 +36,7 @@ _view_of, _gather_counters, _tolerates, _result, _configuration = (
     result.configuration,
 )
 _evaluate, _add, _take, _violates = Selectors._evaluate, Constraint.add, DeviceUse._take, consumption._violates
-_give_back, _needed_of, _is_free, _values = Search._give_back, Search._needed_of, Search._is_free, Constraint.values
+_give_back, _needed, _is_free, _values = Search._give_back, checking._needed, Search._is_free, Constraint.values
 _has_counters_for, _draw = Search._has_counters_for, Search._draw
 
 
@@ -156,10 +156,10 @@ def _keeps_counters(search: Search, undo: Any) -> None:
     _give_back(search, undo._replace(drawn_in=-1))
 
 
-def _one_of_all(search: Search, c: int, ask: Any) -> int:
-    needed = _needed_of(search, c, ask)
+def _one_of_all(ask: Any, where: Any, claim: str, lists: Any) -> int:
+    needed = _needed(ask, where, claim, lists)
     if ask.is_all:
-        search._lists[id(ask)] = search._lists[id(ask)][:1]
+        lists[id(ask)] = lists[id(ask)][:1]
     return needed
 
 
@@ -258,7 +258,7 @@ _MUTATIONS: Final[Mapping[str, Mutation]] = {
     "parts of devices in use are whole devices": Mutation({f"{_USE}._take": _take_whole}, ("DeviceCapacities",)),
     "admins keep devices from others": Mutation({f"{_USE}._take": _take_for_admins}, ("DeviceRequests",)),
     "all of a class takes what is in use": Mutation({f"{_SEARCH}._is_free": _in_use_is_free}, ("DeviceRequests",)),
-    "all of a class is one": Mutation({f"{_SEARCH}._needed_of": _one_of_all}, ("DeviceRequests",)),
+    "all of a class is one": Mutation({f"{_DRA}.checking._needed": _one_of_all}, ("DeviceRequests",)),
     "admins are nobody special": Mutation(
         {f"{_DRA}.demand.Ask.is_admin": property(lambda _: False)}, ("DeviceRequests",)
     ),

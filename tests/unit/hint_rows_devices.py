@@ -9,7 +9,7 @@ from scheduler.devices import DEVICES_GIVEN_BACK
 from scheduler.testing.devicebuilders import a_device, a_device_class, a_slice
 from scheduler.testing.deviceclaimbuilders import ClaimBuilder, a_claim, a_result
 from tests.unit.brain import Brain
-from tests.unit.hint_rows import CAME, LABELLED, RESIZED_NODE, Thing, asks, leaves, node, pod, wakes
+from tests.unit.hint_rows import CAME, LABELLED, POD_GONE, RESIZED_NODE, Thing, asks, gone, leaves, node, pod, wakes
 from tests.unit.hint_rows_limits import removed, stored
 
 PLUGIN: Final = "DynamicResources"
@@ -78,6 +78,10 @@ PLANNED: dict[str, Any] = {
     "waits": uses("c"),
 }
 """Another claim is about to get it."""
+LEAVING: dict[str, Any] = {
+    "given": (*NONE["given"], pod("q", on="n1", **uses("idle")), pod("r", on="n1")),
+    "waits": uses("c"),
+}
 FAR: dict[str, Any] = {
     "given": (HERE, *stored(CLASS, held("c", "drv/n2/d0", on="n2").reserved_for("q").reserved_for("r"), held("other"))),
     "waits": uses("c"),
@@ -105,8 +109,27 @@ ALL: dict[str, Any] = {
     "given": (HERE, *stored(CLASS, a_slice("n1", "drv", D0, a_device("d1")), EVERY, held("other"))),
     "waits": uses("c"),
 }
+KEPT: dict[str, Any] = {
+    "given": (
+        HERE,
+        *stored(CLASS, ONE, claimed("c"), claimed("other")),
+        pod("q", scheduler="others", nominated="n1", priority=1, **uses("other")),
+    ),
+    "waits": uses("c"),
+}
+"""There is a free one, kept for another pod."""
+RUNNING: dict[str, Any] = {
+    "given": (
+        HERE,
+        *stored(CLASS, ONE, claimed("c"), held("other").reserved_for("q", "uid-q")),
+        pod("q", on="n1", **uses("other")),
+    ),
+    "waits": uses("c"),
+}
 
 ROWS: Final[list[Any]] = [
+    wakes(PLUGIN, POD_GONE, "the pod goes that a device was kept for", **KEPT, then=gone("q")),
+    leaves(PLUGIN, POD_GONE, "a pod goes whose claim has not given back its device yet", **RUNNING, then=gone("q")),
     wakes(PLUGIN, CAME, "a node comes", **NONE, then=node("n2")),
     leaves(PLUGIN, CAME, "a node comes and its claim is not there", **MISSING, then=node("n2")),
     wakes(PLUGIN, LABELLED, "a node gets another label", **NONE, then=node("n1", labels={"k": "v"})),
@@ -152,6 +175,8 @@ ROWS: Final[list[Any]] = [
         waits=uses("c"),
         then=drops(held("c")),
     ),
+    wakes(PLUGIN, POD_GONE, "a pod goes that may have been meant to get devices", **LEAVING, then=gone("q")),
+    leaves(PLUGIN, POD_GONE, "a pod goes that had nothing to do with devices", **LEAVING, then=gone("r")),
     wakes(PLUGIN, OWN_GENERATED, "its claim was made", **MADE, then=generated("p-e")),
     leaves(PLUGIN, OWN_GENERATED, "its claim was made and has not been seen", **MADE, then=generated("p-e-2")),
     wakes(PLUGIN, CLASS_CAME, "its class comes", **LATE, then=stored(a_device_class("late"))),

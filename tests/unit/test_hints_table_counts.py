@@ -46,6 +46,7 @@ from tests.unit.hint_rows import (
     tolerates,
 )
 from tests.unit.hint_rows_between import DEFAULT_IN_ZONES
+from tests.unit.hint_rows_devices import uses
 from tests.unit.hint_rows_limits import stored
 from tests.unit.objects import node
 from tests.unit.queueing.world import Gate, World
@@ -447,13 +448,21 @@ def wants_own(registered: EventHint) -> bool:
     return registered.event.wants(OWN_LABEL)
 
 
-@pytest.mark.parametrize("gate", ["SchedulingGates", "DefaultPreemption"])
-@pytest.mark.parametrize(("event", "old", "new"), [(CAME, None, A), (POD_GONE, on_n1(), None)], ids=["a node", "a pod"])
+@pytest.mark.parametrize(
+    ("gate", "event", "old", "new"),
+    [
+        pytest.param("SchedulingGates", CAME, None, A, id="scheduling gates, a node"),
+        pytest.param("SchedulingGates", POD_GONE, on_n1(), None, id="scheduling gates, a pod"),
+        pytest.param("DefaultPreemption", CAME, None, A, id="preemption, a node"),
+        pytest.param("DefaultPreemption", POD_GONE, on_n1(), None, id="preemption, a pod"),
+        pytest.param("DynamicResources", CAME, None, A, id="claims that are not there, a node"),
+    ],
+)
 def test_gated_pods_are_not_asked_for(gate: str, event: ClusterEvent, old: Any, new: Any) -> None:
     """A thousand pods behind a gate: a node that comes and a pod that goes are nothing to it, whoever refused them before."""
     world = World(brain_of(DEFAULT).parts.profiles["kubestow"].hints, gates=(held := Gate(gate),))
     for i in range(100):
-        world.rejected(info(f"p{i}", cpu=f"{i + 1}m"), "NodeResourcesFit")
+        world.rejected(info(f"p{i}", cpu=f"{i + 1}m", **uses(f"c{i}")), "NodeResourcesFit")
     held.held.update(f"p{i}" for i in range(100))
     world.queue.activate(list(world.store.values()))
     assert world.queue.counts()["gated"] == 100

@@ -126,6 +126,13 @@ class Writer:
             due, self._part.cost = self._part.cost, 0
             self.line(f"c += {text} + {due}" if due else f"c += {text}")
 
+    def charged(self, at_most: int | None) -> None:
+        """The Run was charged in its own way, so much at most."""
+        if self.at_most is not None:
+            self.at_most = None if at_most is None else self.at_most + at_most
+        if self.counts:
+            self.line("c = run.cost")
+
     def settle(self) -> None:
         """Whoever looks now sees the whole sum."""
         due, self._part.cost = self._part.cost, 0

@@ -13,16 +13,17 @@ from typing import Final, NamedTuple, TypeAlias
 
 from scheduler.cache.devicenodes import DeviceNodes, NodeKind
 from scheduler.cache.deviceuse import DeviceUse, Use
+from scheduler.core import nodeset
 from scheduler.core.clock import Clock
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.core.resourceclaims import AllocationResult
 from scheduler.plugins.dra.demand import Demand
 from scheduler.plugins.dra.result import results
 from scheduler.plugins.dra.search import AllocationError, FailedOnNode, Order, Picked, Search
-from scheduler.plugins.dra.seats import Rules, Seats
+from scheduler.plugins.dra.seats import Candidates, Rules, Seats
 
 CANNOT_ALLOCATE: Final = "cannot allocate all claims"
-_BUDGET_S: Final = 0.001
+_BUDGET_S: Final = 0.0003
 _FEW: Final = 16
 _KINDS_MAX: Final = 512
 _BOARDS_MAX: Final = 1024
@@ -43,6 +44,11 @@ class Verdict(NamedTuple):
     failed: bool
     stamp: int
     picked: tuple[Picked, ...] = ()
+
+
+Problem: TypeAlias = tuple[object, bytes, tuple[int, ...]]
+"""Whose search it is, the form of a demand, and the devices that each of its asks may have."""
+Told: TypeAlias = tuple[Verdict, tuple[int, ...]]
 
 
 @dataclass(slots=True)
@@ -107,10 +113,8 @@ class Boards:
         kind = self._on_nodes.kind(slot)
         if kind is None:
             return Verdict(CANNOT_ALLOCATE, failed=False, stamp=0)
-        known: Verdict | None = kind.memo.get(demand)
-        if known is None or known.stamp != kind.sight.stamp:
-            known = self._search(demand, kind, slot)
-        return known
+        known = self._known(demand, kind, slot)
+        return known if known is not None else self._search(demand, kind, slot)
 
     def verdict_if(self, demand: Demand, slot: int, use: Use) -> Verdict:
         """The same if devices were in that use. Known for nodes that are like that, if no shared pool is seen there."""
@@ -120,8 +124,13 @@ class Boards:
             return Verdict(CANNOT_ALLOCATE, failed=False, stamp=0)
         if kind.sight.views:
             return self._judged(demand, self._seats(slot, use), kind.sight.stamp)
-        known: Verdict | None = kind.memo.get(demand)
+        known = self._known(demand, kind, slot)
         return known if known is not None else self._search(demand, kind, slot, use)
+
+    def fit(self, demand: Demand) -> NodeSet:
+        """The nodes that are known to have the devices."""
+        board = self._boards.get(demand)
+        return board.fit if board is not None else EMPTY
 
     def fullest(self, nodes: NodeSet) -> NodeSet:
         """Those of the nodes on which the fewest devices are free. O(kinds of nodes), and all of them if these are many."""
@@ -168,8 +177,7 @@ class Boards:
 
     def _look_again(self, demand: Demand, board: Board, slots: set[int]) -> None:
         """At nodes that changed; a few at once, many as if they were new."""
-        for slot in slots:
-            self._forget(board, 1 << slot)
+        self._forget(board, nodeset.of(slots))
         if len(slots) > _FEW:
             board.kinds_left = True
             return
@@ -193,12 +201,12 @@ class Boards:
             if not new & nodes:
                 board.kinds_left = True
                 continue
-            known: Verdict | None = kind.memo.get(demand)
-            if known is None or known.stamp != kind.sight.stamp:
+            slot = (new & -new).bit_length() - 1
+            known = self._known(demand, kind, slot)
+            if known is None:
                 if not everything and self._clock.now() > until:
                     board.kinds_left = True
                     continue
-                slot = (new & -new).bit_length() - 1
                 try:
                     known = self._search(demand, kind, slot)
                 except TimedOut:
@@ -227,7 +235,41 @@ class Boards:
         if len(kind.memo) > _MEMO_MAX:
             kind.memo.clear()
         kind.memo[demand] = verdict
+        problem = self._problem(demand, kind, slot)
+        if problem is not None:
+            kind.memo[problem] = told(verdict, demand)
         return verdict
+
+    def _known(self, demand: Demand, kind: NodeKind, slot: int) -> Verdict | None:
+        """What was found out for this demand, or for one that may have the very same devices of such nodes."""
+        known: Verdict | None = kind.memo.get(demand)
+        if known is not None:
+            return known if known.stamp == kind.sight.stamp else None
+        problem = self._problem(demand, kind, slot)
+        found: Told | None = kind.memo.get(problem) if problem is not None else None
+        if found is None:
+            return None
+        known = kind.memo[demand] = retold(found, demand)
+        return known
+
+    def _problem(self, demand: Demand, kind: NodeKind, slot: int) -> Problem | None:
+        """What a search on such nodes rests on; None where it cannot be said so briefly."""
+        if not demand.form or kind.sight.views:
+            return None
+        memo = kind.key[0].memo
+        masks = []
+        seats: Seats | None = None
+        for _, _, ask in demand.asks:
+            candidates: Candidates | None = memo.get(ask.selectors)
+            if candidates is None:
+                seats = seats or self._seats(slot)
+                if len(memo) > _MEMO_MAX:
+                    memo.clear()
+                candidates = memo[ask.selectors] = seats.selectable(ask)
+            if candidates.faults:
+                return None
+            masks.append(candidates.mask)
+        return self, demand.form, tuple(masks)
 
     def _judged(self, demand: Demand, seats: Seats, stamp: int) -> Verdict:
         try:
@@ -256,6 +298,18 @@ class Boards:
         finally:
             if self._searched is not None:
                 self._searched(search.steps)
+
+
+def told(verdict: Verdict, demand: Demand) -> Told:
+    """A verdict without the demand: picked devices say by number which alternative they are for."""
+    return verdict, tuple(demand.claims[p.claim].requests[p.request].asks.index(p.ask) for p in verdict.picked)
+
+
+def retold(found: Told, demand: Demand) -> Verdict:
+    """The same for another demand of equal form."""
+    verdict, alternatives = found
+    asks = (demand.claims[p.claim].requests[p.request].asks[at] for p, at in zip(verdict.picked, alternatives))
+    return verdict._replace(picked=tuple(p._replace(ask=ask) for p, ask in zip(verdict.picked, asks)))
 
 
 def placeholders(demand: Demand) -> tuple[str, ...]:

@@ -6,12 +6,13 @@ alike, so that where one has failed another need not be tried.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from scheduler.cache.devicekinds import DeviceKind
 from scheduler.plugins.dra.constraints import Constraint, Known, Values
 from scheduler.plugins.dra.demand import Ask, Demand, RequestDemand
+from scheduler.plugins.dra.matching import bits, can_match, first_of_match
 from scheduler.plugins.dra.scarcity import Left, Scarcity, Taking
 from scheduler.plugins.dra.seats import Mask, Seats
 
@@ -38,13 +39,18 @@ class Need(NamedTuple):
     asks: tuple[Ask, ...]
     """One, or the alternatives that are left."""
     free: Mask
-    count: int
+    needed: int
     times: int = 1
 
     @property
     def total(self) -> int:
         """Different devices, unless several may use one at once."""
-        return self.count * self.times
+        return self.needed * self.times
+
+    @property
+    def is_admin(self) -> bool:
+        """Devices that others have will do as well."""
+        return any(ask.is_admin for ask in self.asks)
 
     def concerns(self, constraint: Constraint) -> bool:
         """Whether the constraint is there for whichever alternative is chosen."""
@@ -54,7 +60,7 @@ class Need(NamedTuple):
 class _Want(NamedTuple):
     ask: Ask
     mask: Mask
-    count: int
+    needed: int
 
 
 class Bounds:
@@ -168,32 +174,40 @@ class Bounds:
 
     # -- whether it can be done ----------------------------------------------------------------------------------------
 
-    def may_succeed(self, position: _Position, rest: Mask, now: Now) -> bool:
-        """Whether enough is left for the request under way, of `rest`, and for all that the claims still ask for."""
-        needs = []
+    def viable(self, position: _Position, rest: Mask, now: Now) -> Mask:
+        """Those of `rest` that may be the next device of the request under way, as far as can be said.
+
+        Nothing if there is too little for it, or for all that the claims still ask for.
+        """
+        needs: list[Need] = []
         allowed = ~now.used | self._seats.shared
         for c, r, times in self._open(position):
             wants = self._wants_of(c, r)
             if not times:
                 one = wants[max(position.alternative, 0)]
-                wants = (one._replace(mask=one.mask & rest, count=one.count - position.taken),)
+                wants = (one._replace(mask=one.mask & rest, needed=one.needed - position.taken),)
             need = self._need(c, wants, allowed, now.taking)
-            if need is None:
-                continue
             if times > 1:
                 need = need._replace(times=times)
             if self._is_short(need):
-                return False
-            if need.count:
+                return 0
+            if need.needed:
                 needs.append(need)
         agreed = self._agreed(needs, position.claim, now.known)
-        if agreed is None:
-            return False
-        whole = [(need.free, need.total) for need in agreed if not need.free & self._seats.shared]
-        return can_match(whole) and self._scarcity.may_suffice(agreed, now.taking, now.left)
+        if agreed is None or not self._scarcity.may_suffice(agreed, now.taking, now.left):
+            return 0
+        own, *others = agreed
+        whole = [(need.free, need.total) for need in others if self._is_whole(need)]
+        if self._is_whole(own):
+            return first_of_match((own.free, own.needed), whole)
+        return own.free if can_match(whole) else 0
+
+    def _is_whole(self, need: Need) -> bool:
+        """Whether it takes devices that nobody else can have then."""
+        return not need.is_admin and not need.free & self._seats.shared
 
     def _is_short(self, need: Need) -> bool:
-        return need.free.bit_count() < (need.count if need.free & self._seats.shared else need.total)
+        return need.free.bit_count() < (need.total if self._is_whole(need) else need.needed)
 
     def _open(self, position: _Position) -> Iterator[tuple[int, int, int]]:
         """(claim, request, how many such) from here on; first the one under way, as 0."""
@@ -217,20 +231,18 @@ class Bounds:
             )
         return known
 
-    def _need(self, c: int, wants: Sequence[_Want], allowed: Mask, taking: Taking) -> Need | None:
-        """What a request cannot do without, whichever alternative is chosen; None if nothing can be said."""
+    def _need(self, c: int, wants: Sequence[_Want], allowed: Mask, taking: Taking) -> Need:
+        """What a request cannot do without, whichever alternative is chosen."""
         possible, union, least = [], 0, 1 << 30
-        for ask, mask, count in wants:
-            if ask.is_admin:
-                return None
-            free = mask & allowed
+        for ask, mask, needed in wants:
+            free = mask if ask.is_admin else mask & allowed
             for number, amounts in taking.items():
                 if free >> number & 1 and not self._seats.fits(ask, number, amounts):
                     free ^= 1 << number
-            if free.bit_count() >= count and (count or not ask.is_all):
+            if free.bit_count() >= needed and (needed or not ask.is_all):
                 possible.append(ask)
                 union |= free
-                least = min(least, count)
+                least = min(least, needed)
         return Need(c, tuple(possible), union, least)
 
     # -- constraints ---------------------------------------------------------------------------------------------------
@@ -258,8 +270,8 @@ class Bounds:
             return sum(mask for values, mask in buckets.items() if values is not None and values & seen[0])
         if any(values is not None and len(values) != 1 for values in buckets):
             return ~buckets.get(None, 0)
-        least = max(need.count for need in needs)
-        whole = [need for need in needs if not need.free & self._seats.shared]
+        least = max(need.needed for need in needs)
+        whole = [need for need in needs if self._is_whole(need)]
         least = max(least, sum(need.total for need in whole))
         return sum(
             mask
@@ -268,7 +280,7 @@ class Bounds:
         )
 
     def _suffices(self, mask: Mask, needs: Sequence[Need], whole: Sequence[Need]) -> bool:
-        if any((need.free & mask).bit_count() < need.count for need in needs):
+        if any((need.free & mask).bit_count() < need.needed for need in needs):
             return False
         return can_match([(need.free & mask, need.total) for need in whole])
 
@@ -279,9 +291,7 @@ class Bounds:
             if values is not None and not any(values & each for each in seen):
                 left |= mask
                 kinds.append(mask)
-        by_value = [
-            (sum(1 << at for at, mask in enumerate(kinds) if mask & need.free), need.total) for need in needs
-        ]
+        by_value = [(sum(1 << at for at, mask in enumerate(kinds) if mask & need.free), need.total) for need in needs]
         return left if can_match(by_value) else 0
 
 
@@ -290,55 +300,3 @@ def _likeness_of(ask: Ask) -> Hashable:
     capacity = ask.spec.capacity
     amounts = frozenset(capacity.requests.items()) if capacity is not None else None
     return ask.selectors, ask.spec.tolerations, amounts
-
-
-def bits(mask: Mask) -> Iterator[int]:
-    """The numbers in a mask, ascending."""
-    while mask:
-        low = mask & -mask
-        yield low.bit_length() - 1
-        mask ^= low
-
-
-def can_match(needs: Iterable[tuple[Mask, int]]) -> bool:
-    """Whether all these counts can be had at once, each of its own set, and nothing twice. O(sets² × counts)."""
-    together: dict[Mask, int] = {}
-    for mask, count in needs:
-        together[mask] = together.get(mask, 0) + count
-    masks, held = sorted(together, key=int.bit_count), [0] * len(together)
-    taken = 0
-    for at, mask in enumerate(masks):
-        for _ in range(together[mask]):
-            free = mask & ~taken
-            if free:
-                held[at] |= free & -free
-                taken |= free & -free
-                continue
-            more = _make_room(masks, held, taken, at)
-            if not more:
-                return False
-            taken |= more
-    return True
-
-
-def _make_room(masks: Sequence[Mask], held: list[Mask], taken: Mask, at: int) -> Mask:
-    """Let others move on until something is free for this one; what is taken then, 0 if nobody can."""
-    came_from: dict[int, tuple[int, Mask]] = {at: (-1, 0)}
-    queue = [at]
-    for each in queue:
-        free = masks[each] & ~taken
-        if free:
-            gained = low = free & -free
-            while each >= 0:
-                held[each] |= low
-                before, passed = came_from[each]
-                if before >= 0:
-                    held[each] &= ~passed
-                each, low = before, passed  # noqa: PLW2901
-            return gained
-        for other in range(len(masks)):
-            if other not in came_from and held[other] & masks[each]:
-                wanted = held[other] & masks[each]
-                came_from[other] = (each, wanted & -wanted)
-                queue.append(other)
-    return 0

@@ -45,11 +45,10 @@ class Confirmer:
         """
         if claim.uid not in self._writer.unconfirmed:
             return
-        seen = await self._shown(claim)
-        if seen is None:
+        problem = await self._looked_at(claim)
+        if problem is None:
             self._writer.unconfirmed.discard(claim.uid)
             raise ClaimError(f"claim {claim.key} got deleted in the meantime")
-        problem = self._writer.clash(seen)
         if not problem:
             self._writer.unconfirmed.discard(claim.uid)
             return
@@ -57,9 +56,12 @@ class Confirmer:
         await settle(self._give_devices_back(claim, pod_uid))
         raise ClaimError(problem)
 
-    async def _shown(self, claim: ResourceClaim) -> ResourceClaim | None:
-        """The claim as the watch shows it, ours or newer; None if it is gone. Raises ClaimError when that takes too long."""
-        passed: asyncio.Future[ResourceClaim | None] = asyncio.get_running_loop().create_future()
+    async def _looked_at(self, claim: ResourceClaim) -> str | None:
+        """What is wrong at the moment when the watch shows the claim, before it shows more; None if the claim is gone.
+
+        Raises ClaimError when it takes too long.
+        """
+        passed: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
 
         def look() -> None:
             seen = self._devices.claims.get_api(claim.key)
@@ -68,7 +70,7 @@ class Confirmer:
             if seen is None or seen.uid != claim.uid:
                 passed.set_result(None)
             elif version_of(seen) >= version_of(claim):
-                passed.set_result(seen)
+                passed.set_result(self._writer.clash(seen))
 
         end = self._devices.subscribe((claim.key,), look)
         waiting = asyncio.ensure_future(self._clock.sleep(WATCH_WITHIN_S))

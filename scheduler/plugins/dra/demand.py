@@ -85,6 +85,8 @@ class Demand:
     """Whether any request has alternatives."""
     has_admin: bool
     """Whether any wants admin access."""
+    form: bytes
+    """Equal for demands that differ in nothing but their selectors and classes; b"" if something is wrong with it."""
 
     @property
     def asks(self) -> Sequence[tuple[int, int, Ask]]:
@@ -128,7 +130,7 @@ class Demands:
             made = tuple(self._claim(claim.spec.devices) for claim in claims)
             has_lists = any(request.is_list for claim in made for request in claim.requests)
             has_admin = any(ask.is_admin for claim in made for request in claim.requests for ask in request.asks)
-            demand = self._known[key] = Demand(made, has_lists, has_admin)
+            demand = self._known[key] = Demand(made, has_lists, has_admin, _form(made))
         return demand
 
     def _claim(self, spec: DeviceClaim) -> ClaimDemand:
@@ -189,6 +191,27 @@ class Demands:
         if spec.allocation_mode not in {EXACT_COUNT, ALL}:
             return f": unsupported count mode {spec.allocation_mode}"
         return ""
+
+
+def _form(claims: Sequence[ClaimDemand]) -> bytes:
+    """What a search reads of a demand beside which devices may be selected."""
+    if any(claim.constraint_problem or any(r.problem for r in claim.requests) for claim in claims):
+        return b""
+    if any(ask.problem for claim in claims for request in claim.requests for ask in request.asks):
+        return b""
+    return _encode(
+        [
+            (
+                [(r.name, r.is_list, [_bare(ask.own_name, ask.spec) for ask in r.asks]) for r in claim.requests],
+                claim.spec.constraints,
+            )
+            for claim in claims
+        ]
+    )
+
+
+def _bare(name: str, spec: ExactDeviceRequest) -> ExactDeviceRequest:
+    return msgspec.structs.replace(spec, name=name, device_class_name="", selectors=())
 
 
 def too_many(claim: str, least: int) -> str:

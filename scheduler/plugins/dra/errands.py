@@ -1,7 +1,7 @@
 """Writes that nobody waits for: giving back what a pod does not need (architecture D1, D10).
 
-Tried until the server has answered for good, or for some minutes. What is given up is logged; the next attempt sees what
-there is. Whoever is about to rely on a claim waits for the errands about it first: what one of them takes away late
+Tried until the server has answered for good, or for some minutes. What is given up is logged, and whoever waits for the
+claim sees what there is and tries again: no event would tell it. Whoever is about to rely on a claim waits for the errands about it first: what one of them takes away late
 would be missed by a pod that is running by then.
 """
 
@@ -25,8 +25,11 @@ _LONGEST_PAUSE_S: Final = 30.0
 class Errands:
     """Those of one plugin. To be used where an event loop runs."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, *, given_up: Callable[[str], None] | None = None) -> None:
+        """`given_up` is told which claim an errand was about that came to nothing."""
         self._clock = clock
+        self._tell_given_up = given_up
+        self._failed: set[str] = set()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._about: dict[str, set[asyncio.Task[None]]] = {}
 
@@ -47,7 +50,8 @@ class Errands:
 
     async def done(self, about: Iterable[str]) -> None:
         """Return when nothing is under way about these claims. Cancels nothing when it is cancelled."""
-        while tasks := [task for key in about for task in self._about.get(key, ())]:
+        keys = tuple(about)
+        while tasks := [task for key in keys for task in self._about.get(key, ())]:
             await asyncio.wait(tasks)
 
     def _ended(self, task: asyncio.Task[None], what: str, about: str) -> None:
@@ -56,6 +60,10 @@ class Errands:
         here.discard(task)
         if not here:
             del self._about[about]
+        if what in self._failed:
+            self._failed.discard(what)
+            if self._tell_given_up is not None:
+                self._tell_given_up(about)
 
     async def _run(self, write: Callable[[], Awaitable[None]], what: str) -> None:
         pause_s = _PAUSE_S
@@ -65,13 +73,14 @@ class Errands:
             except (Ambiguous, Unavailable) as error:
                 if not left:
                     _log.warning("gave up", what=what, error=str(error))
-                    return None
+                    break
                 told_s = error.retry_after_s if isinstance(error, TooManyRequests) else None
             except NotFound:
                 return None  # nothing to give back any more
             except ApiError as error:
                 _log.info("not done", what=what, error=str(error))
-                return None
+                break
             await self._clock.sleep(max(pause_s, told_s or 0.0))
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        self._failed.add(what)
         return None

@@ -13,33 +13,35 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from scheduler.cache.cluster import Cluster
 from scheduler.cache.deviceasif import UseAsIf
 from scheduler.cache.deviceuse import DeviceUse, Use
 from scheduler.core import nodeset
-from scheduler.core.clock import Clock
+from scheduler.core.devicegates import CONSUMABLE
 from scheduler.core.events import ASSIGNED_POD_DELETE
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.core.podinfo import PodInfo
 from scheduler.core.resourceclaims import AllocationResult, ConsumerReference, ResourceClaim
 from scheduler.core.verdicts import Code, Groups, Rejection
 from scheduler.framework.hints import EventHint, Hint
-from scheduler.framework.preempting import Preempting
+from scheduler.framework.ports import Handle
 from scheduler.framework.state import CycleState, StateKey
+from scheduler.framework.whatif import WhatIf
 from scheduler.plugins.dra.board import CANNOT_ALLOCATE, Boards, TimedOut, Verdict
 from scheduler.plugins.dra.claims import claim_keys
 from scheduler.plugins.dra.search import AllocationError
-from scheduler.plugins.dra.state import PLUGIN, DeviceState, Variant
+from scheduler.plugins.dra.state import PLUGIN, STATE, DeviceState, Variant
 
 WAITING: Final = Rejection(
-    PLUGIN, Code.UNRESOLVABLE, ("preemption: not eligible due to devices that are being given back on the nominated node.",)
+    PLUGIN,
+    Code.UNRESOLVABLE,
+    ("preemption: not eligible due to devices that are being given back on the nominated node.",),
 )
 GIVE_UP_S: Final = 60.0
 """So long may claims keep their devices after the last of their users has gone."""
 _REMEMBERED: Final = 4096
 
-Look: TypeAlias = Callable[[PodInfo, int], Variant | None]
-"""What a pod would ask this node for, None for nothing."""
+Look: TypeAlias = Callable[[CycleState, PodInfo, NodeSet], object | None]
+"""DynamicResources' PreFilter: what a pod asks nodes for is in the state, if it answers None."""
 
 
 @dataclass(slots=True, eq=False)
@@ -60,28 +62,25 @@ class AsIf:
     @property
     def freed(self) -> frozenset[str]:
         """Claims of which nobody is left."""
-        return frozenset(
-            claim.uid for claim in self.claims if claim.status.reserved_for and _all_in(claim, self.gone)
-        )
+        return frozenset(claim.uid for claim in self.claims if claim.status.reserved_for and _all_in(claim, self.gone))
 
 
 _AS_IF: Final[StateKey[AsIf]] = StateKey(f"{PLUGIN}/AsIf")
 
 
 class Evicting:
-    """Of one profile. Changes nothing but the state of attempts."""
+    """Of one profile. Changes nothing but the state of attempts; where it is switched off, not even that."""
 
-    def __init__(
-        self, cluster: Cluster, boards: Boards, look: Look, *, preempting: Preempting, clock: Clock, shares_count: bool
-    ) -> None:
-        self._cluster = cluster
-        self._nodes = cluster.nodes
-        self._devices = cluster.devices
+    def __init__(self, handle: Handle, boards: Boards, look: Look) -> None:
+        self._is_on = handle.ours.device_preemption == "on"
+        self._cluster = handle.cluster
+        self._nodes = handle.cluster.nodes
+        self._devices = handle.cluster.devices
         self._boards = boards
         self._look = look
-        self._preempting = preempting
-        self._clock = clock
-        self._shares_count = shares_count
+        self._preempting = handle.preempting
+        self._clock = handle.clock
+        self._shares_count = CONSUMABLE in handle.feature_gates
         self._waits: dict[str, tuple[str, float]] = {}
         """Uid of a preemptor → its node, and since when the devices there only wait for being given back."""
 
@@ -89,35 +88,49 @@ class Evicting:
 
     def left(self, state: CycleState, other: PodInfo, slot: int) -> None:
         """The pod has left the node."""
-        self._as_if(state, slot).gone.add(other.uid)
+        as_if = self._as_if(state, slot)
+        if as_if is not None:
+            as_if.gone.add(other.uid)
 
-    def came(self, state: CycleState, known: DeviceState, other: PodInfo, slot: int) -> None:
+    def came(self, state: CycleState, other: PodInfo, slot: int) -> None:
         """It came back; or it is nominated to the node, and takes what is for it."""
         as_if = self._as_if(state, slot)
+        if as_if is None:
+            return
         if other.node_name:
             as_if.gone.discard(other.uid)
             return
         as_if.kept += self._due(as_if, other)
         if as_if.kept and not as_if.gone:
-            known.kept[slot] = as_if.kept
+            state.get(STATE).kept[slot] = as_if.kept
 
-    def use(self, state: CycleState, known: DeviceState, slot: int) -> Use | None:
-        """Of the devices that the node sees, in this trial; None where the trial does not matter to them."""
-        if not state.has(_AS_IF):
-            return None
-        as_if = state.get(_AS_IF)
-        if as_if.slot != slot:
-            return None
-        freed = as_if.freed - {claim.uid for claim in known.claims}
-        return self._if(freed, as_if.kept) if freed or as_if.kept else None
+    def tried_on(self, state: CycleState, nodes: NodeSet) -> NodeSet:
+        """That of the nodes which this trial is about."""
+        return nodes & 1 << state.get(_AS_IF).slot if state.has(_AS_IF) else EMPTY
+
+    def verdict(self, state: CycleState, variant: Variant, slot: int) -> Verdict:
+        """The exact answer for one node, in this trial if it is one. Raises TimedOut."""
+        assert variant.demand is not None
+        if self.tried_on(state, 1 << slot):
+            as_if = state.get(_AS_IF)
+            freed = as_if.freed - {claim.uid for claim in state.get(STATE).claims}
+            if freed or as_if.kept:
+                return self._boards.verdict_if(variant.demand, slot, self._if(freed, as_if.kept))
+        return self._boards.verdict(variant.demand, slot)
 
     def besides_kept(self, known: DeviceState, slot: int) -> Use | None:
         """What is in use there for a pod that yields to those nominated; None if it is as it is."""
         kept = known.kept.get(slot)
         return self._if(frozenset(), kept) if kept else None
 
-    def _as_if(self, state: CycleState, slot: int) -> AsIf:
+    def _as_if(self, state: CycleState, slot: int) -> AsIf | None:
+        """None where devices are none of the trial's matter: the pod needs none there, or has them."""
+        known = state.get(STATE) if self._is_on and state.has(STATE) else None
+        variant = known.variant(slot) if known is not None and not known.allocations else None
+        if variant is None or variant.demand is None:
+            return None
         if not state.has(_AS_IF) or state.get(_AS_IF).slot != slot:
+            self._devices.on_nodes.catch_up()
             state.set(_AS_IF, AsIf(slot, tuple(self._claims_at(slot))))
         return state.get(_AS_IF)
 
@@ -144,8 +157,11 @@ class Evicting:
 
     def _due(self, as_if: AsIf, other: PodInfo) -> tuple[AllocationResult, ...]:
         """What a pod nominated to the node will have: of free devices, if they suffice, else also of those of leaving pods."""
-        variant = self._look(other, as_if.slot)
-        if variant is None or variant.demand is None or self._devices.on_nodes.problem:
+        state = CycleState()
+        if self._look(state, other, 1 << as_if.slot) is not None or self._devices.on_nodes.problem:
+            return ()
+        variant = state.get(STATE).variant(as_if.slot)
+        if variant is None or variant.demand is None:
             return ()
         freed = as_if.freed
         for without in (freed, freed | self._leaving(as_if)):
@@ -155,7 +171,7 @@ class Evicting:
                     as_if.slot,
                     node_name=self._nodes.name(as_if.slot),
                     names=variant.names,
-                    chance=random.Random(0),  # noqa: S311 (share ids that nobody sees)
+                    chance=random.Random(0),  # for share ids that nobody sees
                     use=self._if(without, as_if.kept),
                 )
             except (TimedOut, AllocationError):
@@ -180,10 +196,11 @@ class Evicting:
 
     # -- would an eviction help ----------------------------------------------------------------------------------------
 
-    def relents(self, known: DeviceState, pod: PodInfo, nodes: NodeSet) -> NodeSet:
+    def relents(self, state: CycleState, pod: PodInfo, no: Rejection, nodes: NodeSet) -> NodeSet:
         """Those of the nodes, refused for want of devices, where these suffice once less important pods have gone."""
-        if pod.pod.spec.preemption_policy == "Never":
+        if not self._is_on or no.message != CANNOT_ALLOCATE or pod.pod.spec.preemption_policy == "Never":
             return EMPTY
+        known = state.get(STATE)
         self._devices.on_nodes.catch_up()
         helped = EMPTY
         for slot in nodeset.each(nodes & self._nodes.priorities.below(pod.priority)):
@@ -208,11 +225,13 @@ class Evicting:
 
     # -- waiting for what was made free ----------------------------------------------------------------------------------
 
-    def waits(self, known: DeviceState, pod: PodInfo, refused: Groups, nominated: str) -> bool:
+    def waits(self, known: DeviceState, pod: PodInfo, refused: Groups, what_if: WhatIf) -> bool:
         """Whether the devices that the pod was nominated for are on their way: nobody else has to die for it."""
+        short = _short(refused) if self._is_on else EMPTY
+        nominated = what_if.nominated_to if short else ""
         slot = self._nodes.present_slot(nominated) if nominated else None
-        variant = known.variant(slot) if slot is not None else None
-        if slot is None or variant is None or variant.demand is None or not _for_devices(refused, slot):
+        variant = known.variant(slot) if slot is not None and short >> slot & 1 else None
+        if slot is None or variant is None or variant.demand is None:
             return False
         as_if = AsIf(slot, tuple(self._claims_at(slot)))
         leaving = self._leaving(as_if) - {claim.uid for claim in known.claims}
@@ -232,15 +251,11 @@ class Evicting:
         self._waits[pod.uid] = nominated, since if node == nominated else now
         return now - self._waits[pod.uid][1]
 
-    def ends(self, pod: PodInfo) -> None:
-        """The pod has its devices."""
-        self._waits.pop(pod.uid, None)
-
     # -- waking --------------------------------------------------------------------------------------------------------
 
     def events(self) -> Sequence[EventHint]:
         """A nomination ended, and so what was kept for the pod can be had."""
-        return (EventHint(ASSIGNED_POD_DELETE, self._after_nomination, _anybody),)
+        return (EventHint(ASSIGNED_POD_DELETE, self._after_nomination, _anybody),) if self._is_on else ()
 
     def _after_nomination(self, _pod: PodInfo, old: PodInfo | None, _new: PodInfo | None) -> Hint:
         """Whoever ran has claims reserved for it, and their end is what tells."""
@@ -251,10 +266,13 @@ class Evicting:
         return Hint.SKIP if has_run else Hint.QUEUE
 
 
-def _for_devices(refused: Groups, slot: int) -> bool:
-    return any(
-        no.plugin == PLUGIN and no.message == CANNOT_ALLOCATE and nodes >> slot & 1 for no, nodes in refused.items()
-    )
+def _short(refused: Groups) -> NodeSet:
+    """Nodes on which devices are too few."""
+    out = EMPTY
+    for no, nodes in refused.items():
+        if no.plugin == PLUGIN and no.message == CANNOT_ALLOCATE:
+            out |= nodes
+    return out
 
 
 def _all_in(claim: ResourceClaim, gone: set[str]) -> bool:

@@ -6,8 +6,7 @@ The claim lives in memory until PreBind makes it.
 
 from __future__ import annotations
 
-import random
-import uuid
+import itertools
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final
@@ -37,6 +36,7 @@ from scheduler.plugins.dra.state import PLUGIN, DeviceState, Variant
 
 IN_MEMORY: Final = "<extended-resources>"
 """The name of the claim before it is made. No server takes it, so no other claim is called that."""
+_numbers: Final = itertools.count()
 STALE: Final = Rejection(PLUGIN, Code.UNRESOLVABLE, ("cannot schedule extended resource claim",))
 NO_SUCH_RESOURCE: Final = Rejection(PLUGIN, Code.UNRESOLVABLE, ("cannot fit resource",))
 
@@ -49,13 +49,10 @@ def is_in_memory(claim: ResourceClaim) -> bool:
 class ExtendedResources:
     """The deciding half, of one profile."""
 
-    def __init__(
-        self, nodes: Nodes, devices: Devices, demands: Demands, *, gates: frozenset[str], chance: random.Random
-    ) -> None:
+    def __init__(self, nodes: Nodes, devices: Devices, demands: Demands, *, gates: frozenset[str]) -> None:
         self._nodes = nodes
         self._devices = devices
         self._demands = demands
-        self._chance = chance
         self._served = ServedResources(devices.classes, gates)
         self._named: BySlots[_Named] = BySlots(nodes)
 
@@ -79,7 +76,7 @@ class ExtendedResources:
             known.unfit = {STALE: nodes}
             known.claims = (*claims, stale)
             return
-        special = _in_memory(pod.pod, uid=str(uuid.UUID(int=self._chance.getrandbits(128), version=4)))
+        special = _in_memory(pod.pod)
         lacking = self._lacking(pod, served, nodes)
         if lacking:
             known.unfit = {NO_SUCH_RESOURCE: lacking}
@@ -160,13 +157,14 @@ class _Named:
         self.nodes = self.nodes & ~nodeset.of(slots) | nodeset.of(there)
 
 
-def _in_memory(pod: Pod, *, uid: str) -> ResourceClaim:
+def _in_memory(pod: Pod) -> ResourceClaim:
+    """Under a uid that no other claim of this process has, and no server gives."""
     owner = OwnerReference("v1", "Pod", pod.metadata.name, pod.metadata.uid, controller=True)
     return ResourceClaim(
         ClaimMetadata(
             name=IN_MEMORY,
             namespace=pod.metadata.namespace,
-            uid=uid,
+            uid=f"{IN_MEMORY}-{next(_numbers)}",
             annotations={EXTENDED_RESOURCE_CLAIM: "true"},
             owner_references=(owner,),
         )

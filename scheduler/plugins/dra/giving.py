@@ -1,6 +1,6 @@
 """What a pod does not need, or cannot get to run with, is given back (docs/spec/dra.md §3.5, §3.8, §10.3).
 
-What is in flight goes at once, and whoever waits for it is told; what is written is taken back in the background.
+What is in flight goes at once (the cache tells who waits for it); what is written is taken back in the background.
 """
 
 from __future__ import annotations
@@ -8,12 +8,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from msgspec.structs import replace
-
 from scheduler.cache.cluster import Cluster
-from scheduler.cache.resourceclaims import Change
 from scheduler.core.podinfo import PodInfo
-from scheduler.core.resourceclaims import AllocationResult, ResourceClaim
 from scheduler.plugins.dra.errands import Errands
 from scheduler.plugins.dra.making import ClaimMaker
 from scheduler.plugins.dra.state import DeviceState
@@ -56,11 +52,7 @@ class Giver:
 
     def take_back(self, known: DeviceState, pod: PodInfo, errands: Errands) -> None:
         """Everything that the attempt has taken. Safe to repeat."""
-        concerned = [claim for claim in (*known.claims, known.special, known.made) if claim is not None]
-        for uid in self.land(known):
-            claim = next((claim for claim in concerned if claim.uid == uid), None)
-            if claim is not None and uid in known.allocations:
-                self._tell(claim, known.allocations[uid])
+        self.land(known)
         self._maker.unmake(pod.pod, known, errands)
         if self._is_bound(pod):
             return  # by somebody else, meanwhile: it runs with these claims
@@ -71,18 +63,11 @@ class Giver:
             what = f"release claim {claim.key} from pod {pod.key}"
             errands.run(partial(self._writer.release, latest, pod.uid), what, about=claim.key)
 
-    def land(self, known: DeviceState) -> list[str]:
-        """Nothing of the attempt is in flight any more: it is written, or it will never be. Returns the uids of what was."""
+    def land(self, known: DeviceState) -> None:
+        """Nothing of the attempt is in flight any more: it is written, or it will never be."""
         signalled, known.signalled = known.signalled, ()
-        return [uid for uid in signalled if self._devices.claims.drop_pending(uid)]
-
-    def _tell(self, claim: ResourceClaim, allocation: AllocationResult) -> None:
-        """Who waits for the claim, or for its devices, hears of it as if it had been written and given back."""
-        now = self._devices.claims.get(claim.key)
-        if now is not None and now.uid == claim.uid and now.is_allocated:
-            return
-        had = replace(claim, status=replace(claim.status, allocation=allocation))
-        self._devices.claims.changes.append(Change(had, now if now is not None and now.uid == claim.uid else None))
+        for uid in signalled:
+            self._devices.claims.drop_pending(uid)
 
     def _is_bound(self, pod: PodInfo) -> bool:
         return self._cluster.get(pod.uid) is not None and not self._cluster.is_assumed(pod.uid)

@@ -87,7 +87,7 @@ class Hints:
     # -- claims, and the pod itself ------------------------------------------------------------------------------------
 
     def _claim(self, pod: PodInfo, old: ResourceClaim | None, new: ResourceClaim | None) -> Hint:
-        """§7.2, and a claim that goes: its devices are free, or it was what the pod itself had left (§3.12)."""
+        """§7.2, and a claim that an attempt of the pod has left (§3.12): it goes, or could not be deleted."""
         try:
             claims = claims_of(pod.pod, self._claims.need)
         except Unresolved:
@@ -95,10 +95,12 @@ class Hints:
         extended = self._extended(pod)
         if gives_back(old, new) and (extended or any(not claim.is_allocated for claim in claims)):
             return Hint.QUEUE
-        if new is None:
-            return Hint.QUEUE if extended and old is not None and is_made_for(old, pod.pod) else Hint.SKIP
-        is_used = any(claim.uid == new.uid for claim in claims)
-        return Hint.QUEUE if is_used and _is_news(old, new) else Hint.SKIP
+        left = old if new is None else new if old is None else None
+        if extended and left is not None and is_made_for(left, pod.pod):
+            return Hint.QUEUE
+        if new is None or all(claim.uid != new.uid for claim in claims):
+            return Hint.SKIP
+        return Hint.QUEUE if _is_news(old, new) else Hint.SKIP
 
     def _pod(self, pod: PodInfo, old: PodInfo | None, new: PodInfo | None) -> Hint:
         """§7.3."""

@@ -74,9 +74,13 @@ class ClaimMaker:
         self._devices.claims.adopt(special.uid, made)
         known.signalled = tuple(made.uid if uid == special.uid else uid for uid in known.signalled)
         allocation = known.allocations[made.uid] = known.allocations.pop(special.uid)
-        written = await self._claims.bind(pod, made, allocation, is_new=True)
-        if not await self.become_known(written) and self._must_be_seen:
-            raise ClaimError(f"claim {written.key}: the watch is behind")
+        sighting = _Sighting(self._devices, made.key)
+        try:
+            written = await self._claims.bind(pod, made, allocation, is_new=True)
+            if not await self._become_known(written, sighting) and self._must_be_seen:
+                raise ClaimError(f"claim {written.key}: the watch is behind")
+        finally:
+            sighting.end()
         return written
 
     def unmake(self, pod: Pod, known: DeviceState, errands: Errands) -> None:
@@ -87,7 +91,7 @@ class ClaimMaker:
         known.special = known.made = None
         if made is not None:
             known.claims = tuple(claim for claim in known.claims if claim.uid != made.uid)
-            errands.run(lambda: self.remove(made), f"delete claim {made.key}")
+            errands.run(lambda: self.remove(made), f"delete claim {made.key}", about=made.key)
 
     async def make(self, pod: Pod, claim: ResourceClaim, *, made: Callable[[ResourceClaim], None]) -> ResourceClaim:
         """Make the claim. `made` is told at once what there is to be removed if the pod does not get there.
@@ -113,26 +117,6 @@ class ClaimMaker:
         if isinstance(answer, Broken):
             raise ClaimError(f"{answer.kind} {answer.key} cannot be read: {answer.why}")
         return answer
-
-    async def become_known(self, claim: ResourceClaim) -> bool:
-        """Wait until the cache has the claim as it is written, or something newer; False if that takes too long."""
-        shown = asyncio.get_running_loop().create_future()
-
-        def look() -> None:
-            if not shown.done() and self._assume(claim):
-                shown.set_result(None)
-
-        end = self._devices.subscribe((claim.key,), look)
-        waiting = asyncio.ensure_future(self._clock.sleep(KNOWN_WITHIN_S))
-        try:
-            look()
-            await asyncio.wait({shown, waiting}, return_when=asyncio.FIRST_COMPLETED)
-            if not shown.done():
-                _log.warning("the watch does not show a claim that was made", claim=claim.key, waited_s=KNOWN_WITHIN_S)
-            return shown.done()
-        finally:
-            waiting.cancel()
-            end()
 
     async def tell(self, pod: Pod, claim: str, mappings: tuple[ContainerExtendedResourceRequest, ...]) -> None:
         """Say in the pod's status what its containers get of the claim of this name. Raises ClaimError."""
@@ -174,6 +158,29 @@ class ClaimMaker:
             await self._clock.sleep(_LOOK_EVERY_S)
         raise lost
 
+    async def _become_known(self, claim: ResourceClaim, sighting: _Sighting) -> bool:
+        """Wait until the cache has the claim as it is written, or something newer; False if that takes too long.
+
+        Raises ClaimError when it is gone already.
+        """
+        waiting = asyncio.ensure_future(self._clock.sleep(KNOWN_WITHIN_S))
+        try:
+            while not self._assume(claim):
+                if sighting.was_shown:
+                    raise ClaimError(f"claim {claim.key} got deleted in the meantime")
+                if waiting.done():
+                    _log.warning("the watch does not show a claim that was made", claim=claim.key)
+                    return False
+                sighting.told.clear()
+                news = asyncio.ensure_future(sighting.told.wait())
+                try:
+                    await asyncio.wait({news, waiting}, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    news.cancel()
+            return True
+        finally:
+            waiting.cancel()
+
     def _assume(self, claim: ResourceClaim) -> bool:
         try:
             self._devices.claims.assume(claim)
@@ -182,6 +189,23 @@ class ClaimMaker:
         except OutOfSync:
             return True  # the watch knows better
         return True
+
+
+class _Sighting:
+    """Whether the watch has ever shown a claim: one that was shown and is not there any more is gone."""
+
+    def __init__(self, devices: Devices, key: str) -> None:
+        self.was_shown = False
+        self.told = asyncio.Event()
+        """Something became of it."""
+        self._devices = devices
+        self._key = key
+        self.end = devices.subscribe((key,), self._look)
+        self._look()
+
+    def _look(self) -> None:
+        self.was_shown = self.was_shown or self._devices.claims.get_api(self._key) is not None
+        self.told.set()
 
 
 def _to_remove(answer: ResourceClaim | Broken) -> ResourceClaim:

@@ -24,9 +24,9 @@ from scheduler.core.placement import term_problem
 from scheduler.core.pod import NodeSelector
 from scheduler.core.podinfo import PodInfo
 from scheduler.core.resourceclaims import FINALIZER, RESERVED_FOR_MAX, ResourceClaim
-from scheduler.core.verdicts import SKIP, Code, Groups, Rejection, Skip
+from scheduler.core.verdicts import SKIP, Code, Groups, Nominate, Rejection, Skip
 from scheduler.framework.hints import EventHint
-from scheduler.framework.points import Scores
+from scheduler.framework.points import PostFiltered, Scores
 from scheduler.framework.ports import Handle
 from scheduler.framework.state import CycleState
 from scheduler.framework.whatif import WhatIf
@@ -37,6 +37,7 @@ from scheduler.plugins.dra.conditions import ConditionWaiter, is_worn_out
 from scheduler.plugins.dra.confirming import Confirmer
 from scheduler.plugins.dra.demand import Demands
 from scheduler.plugins.dra.errands import Errands
+from scheduler.plugins.dra.evicting import WAITING, Evicting
 from scheduler.plugins.dra.extended import ExtendedResources, is_in_memory
 from scheduler.plugins.dra.giving import Giver
 from scheduler.plugins.dra.hints import Hints
@@ -86,7 +87,7 @@ class DynamicResources:
             stamps=self._heeds_conditions,
             looks_twice=ours.device_double_check == "on",
         )
-        self._extended = ExtendedResources(self._nodes, self._devices, self._demands, gates=gates, chance=handle.chance)
+        self._extended = ExtendedResources(self._nodes, self._devices, self._demands, gates=gates)
         self._maker = ClaimMaker(
             self._devices,
             handle.writer,
@@ -104,7 +105,7 @@ class DynamicResources:
         )
         self._packs = ours.device_scoring == "pack"
         self._confirmer = Confirmer(self._devices, self._writer, clock=handle.clock, metrics=handle.device_metrics)
-        self._errands = Errands(handle.clock)
+        self._errands = Errands(handle.clock, given_up=self._devices.claims.ask_again)
         self._giver = Giver(handle.cluster, self._writer, self._maker, frees_several=not ours.parity)
         self._minds_users = not ours.parity
         self._hints = Hints(handle)
@@ -118,6 +119,7 @@ class DynamicResources:
             searched=handle.device_metrics.searched,
         )
         self._alternatives = Alternatives(self._nodes, self._devices.on_nodes, self._boards)
+        self._evicting = Evicting(handle, self._boards, self.pre_filter)
         self._accounts = Accounts(self._devices, handle.recorder, rules, scheduler_name=handle.scheduler_name)
 
     def _selector_sets(self) -> SelectorSets:
@@ -215,7 +217,7 @@ class DynamicResources:
             if variant.demand is None or not here:
                 continue
             exact = bool(known.usable_on or known.worn_out)
-            for no, out in self._without_devices(pod, variant, here, exact=exact).items():
+            for no, out in self._without_devices(state, pod, variant, nodes=here, exact=exact).items():
                 groups[no] = groups.get(no, 0) | out
                 left &= ~out
         useless = 0
@@ -231,7 +233,9 @@ class DynamicResources:
             groups[no] = groups.get(no, 0) | useless
         return groups
 
-    def _without_devices(self, pod: PodInfo, variant: Variant, nodes: NodeSet, *, exact: bool) -> Groups:
+    def _without_devices(
+        self, state: CycleState, pod: PodInfo, variant: Variant, *, nodes: NodeSet, exact: bool
+    ) -> Groups:
         """`exact`: a node without devices must not be taken for one where nothing but another claim is in the way."""
         assert variant.demand is not None
         board = self._boards.look(variant.demand, nodes, everything=exact)
@@ -239,6 +243,9 @@ class DynamicResources:
         if problem:
             return {Rejection(self.name, Code.ERROR, (f"gather pool information: {problem}",)): nodes}
         groups: Groups = {}
+        if tried := self._evicting.tried_on(state, nodes):
+            no = self._judged(state, variant, tried.bit_length() - 1)
+            groups, nodes = {no: tried} if no is not None else {}, nodes & ~tried
         for text, out in board.failed.items():
             if out & nodes:
                 groups[Rejection(self.name, Code.ERROR, (named(text, variant.names),))] = out & nodes
@@ -258,22 +265,39 @@ class DynamicResources:
         if not state.has(STATE):
             return None
         known = state.get(STATE)
-        variant = _variant(known, slot)
+        variant = known.variant(slot)
         if variant is None or variant.demand is None or known.allocations:
             return None
+        no = self._judged(state, variant, slot)
+        if no is not None and no.code is Code.ERROR:
+            self._accounts.warn(pod, variant, 1 << slot)
+        return no
+
+    def _judged(self, state: CycleState, variant: Variant, slot: int) -> Rejection | None:
         try:
-            verdict = self._boards.verdict(variant.demand, slot)
+            return self._refusal(self._evicting.verdict(state, variant, slot), variant)
         except TimedOut:
             return self._timed_out(slot)
-        if verdict.failed:
-            self._accounts.warn(pod, variant, 1 << slot)
-        return self._refusal(verdict, variant)
 
     def prefer(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> NodeSet:
         """Of equal nodes those with the fewest devices left, so that what asks for many finds them together."""
         if not self._packs or not state.has(STATE) or self.vouches(state, pod):
             return nodes
-        return self._boards.fullest(nodes)
+        known = state.get(STATE)
+        fit = sum(self._boards.fit(v.demand) & v.nodes for v in known.variants if v.demand is not None)
+        return self._boards.fullest(fit & nodes or nodes)
+
+    def add_pod(self, state: CycleState, pod: PodInfo, other: PodInfo, slot: int) -> None:
+        """It came back, or it is nominated there and has what is kept for it."""
+        self._evicting.came(state, other, slot)
+
+    def remove_pod(self, state: CycleState, pod: PodInfo, other: PodInfo, slot: int) -> None:
+        """Its claims give their devices back, if it was the last to use them."""
+        self._evicting.left(state, other, slot)
+
+    def relents(self, state: CycleState, pod: PodInfo, no: Rejection, nodes: NodeSet) -> NodeSet:
+        """Nodes that have too few devices for the pod, but would have enough."""
+        return self._evicting.relents(state, pod, no, nodes)
 
     # -- scoring -------------------------------------------------------------------------------------------------------
 
@@ -297,13 +321,15 @@ class DynamicResources:
         text = f"node {self._nodes.name(slot)}: timed out trying to allocate devices"
         return Rejection(self.name, Code.ERROR, (text,))
 
-    def post_filter(self, state: CycleState, pod: PodInfo, refused: Groups, what_if: WhatIf) -> Rejection:
+    def post_filter(self, state: CycleState, pod: PodInfo, refused: Groups, what_if: WhatIf) -> PostFiltered:
         """Give devices back that keep the pod from running anywhere (§3.5)."""
         if not self._is_on:
             return Rejection(self.name, Code.UNSCHEDULABLE, ("plugin disabled",))
         if not state.has(STATE):
             return Rejection(self.name, Code.ERROR, ("not found",))
         known = state.get(STATE)
+        if self._evicting.waits(known, pod, refused, what_if):
+            return Nominate(what_if.nominated_to, rejection=WAITING)
         self._accounts.log(pod, known.variants)
         return Rejection(self.name, Code.UNSCHEDULABLE, (self._giver.free(known, pod, self._errands),))
 
@@ -323,13 +349,15 @@ class DynamicResources:
         slot = self._nodes.present_slot(node_name)
         if known is None or not known.claims or slot is None:
             return None
-        variant = _variant(known, slot)
+        variant = known.variant(slot)
         known.node_name = node_name
         if variant is None or variant.demand is None:
             return None
+        self._devices.on_nodes.catch_up()  # somebody may have been faster since the node was looked at
         try:
+            use = self._evicting.besides_kept(known, slot)
             found = self._boards.allocate(
-                variant.demand, slot, node_name=node_name, names=variant.names, chance=self._chance
+                variant.demand, slot, node_name=node_name, names=variant.names, chance=self._chance, use=use
             )
         except TimedOut:
             return self._timed_out(slot)
@@ -411,11 +439,7 @@ class DynamicResources:
 
     def events_to_register(self) -> Sequence[EventHint]:
         """§7."""
-        return self._hints.events()
-
-
-def _variant(known: DeviceState, slot: int) -> Variant | None:
-    return next((variant for variant in known.variants if variant.nodes >> slot & 1), None)
+        return (*self._hints.events(), *self._evicting.events())
 
 
 def _unresolvable(text: str) -> Rejection:

@@ -32,6 +32,7 @@ class Scarcity:
         self._drawing: Mask = 0
         self._ladders: dict[Mask, dict[frozenset[tuple[str, str]], list[int]]] = {}
         self._least: dict[Mask, dict[str, int]] = {}
+        self._family_of: dict[str, str] = {}
 
     def draws(self, number: int) -> dict[tuple[str, str], int]:
         """What a device takes of its pool's counters."""
@@ -46,12 +47,19 @@ class Scarcity:
 
     def may_suffice(self, needs: Sequence[Need], taking: Taking, left: Callable[[int], Left]) -> bool:
         """Each need on its own, and all together."""
-        groups, shared = self._drawn_together(), self._seats.shared
+        shared = self._seats.shared
+        parts = [need for need in needs if not need.free & ~shared]
+        self._drawn_together()
         drawing = self._drawing & ~shared
         drawn = [need for need in needs if not need.free & ~drawing]
-        parts = [need for need in needs if not need.free & ~shared]
-        for some in (*([need] for need in drawn), drawn if len(drawn) > 1 else []):
-            if some and not self._counters_suffice(some, groups, left):
+        if drawn:
+            union, wanted = 0, 0
+            for need in drawn:
+                union |= need.free
+                wanted += need.total
+                if not self._can_fit(need.free, need.total, left):
+                    return False
+            if not self._can_fit(union, wanted, left) or not self._sums_suffice(drawn, left):
                 return False
         return not parts or self._parts_suffice(parts, taking)
 
@@ -69,45 +77,47 @@ class Scarcity:
             self._groups = [(pool, sets, mask) for (pool, sets), mask in groups.items()]
         return self._groups
 
-    def _counters_suffice(
-        self,
-        needs: Sequence[Need],
-        groups: Sequence[tuple[int, frozenset[str], Mask]],
-        left: Callable[[int], Left],
-    ) -> bool:
-        union, room, wanted = 0, 0, 0
+    def _can_fit(self, mask: Mask, wanted: int, left: Callable[[int], Left]) -> bool:
+        """Whether so many of these devices fit, going by each group of counter sets on its own."""
+        room = 0
+        for pool, _, group in self._drawn_together():
+            here = group & mask
+            if here:
+                room += self._fitting(here, left(pool))
+                if room >= wanted:
+                    return True
+        return False
+
+    def _sums_suffice(self, needs: Sequence[Need], left: Callable[[int], Left]) -> bool:
+        """By each family of counters, summed up over all sets: of each need the smallest draw."""
+        union = 0
+        wanted: dict[Mask, int] = {}
         for need in needs:
             union |= need.free
-            wanted += need.total
+            wanted[need.free] = wanted.get(need.free, 0) + need.total
+        sets = {(pool, name) for pool, names, mask in self._drawn_together() if mask & union for name in names}
         rooms: dict[str, int] = {}
-        summed: set[tuple[int, str]] = set()
-        for pool, sets, mask in groups:
-            here = mask & union
-            if not here:
-                continue
-            remains = left(pool)
-            room += self._fitting(here, remains)
-            for name in sets:
-                if (pool, name) not in summed:
-                    summed.add((pool, name))
-                    for (counter_set, counter), amount in remains.items():
-                        if counter_set == name and amount > 0:
-                            family = _family(counter)
-                            rooms[family] = rooms.get(family, 0) + amount
-        if room < wanted:
-            return False
-        least = [self._least_of(need.free) for need in needs]
-        return all(
-            sum(need.total * each.get(family, 0) for need, each in zip(needs, least, strict=True)) <= amount
-            for family, amount in rooms.items()
-        )
+        for pool in {pool for pool, _ in sets}:
+            for (name, counter), amount in left(pool).items():
+                if amount > 0 and (pool, name) in sets:
+                    family = self._family(counter)
+                    rooms[family] = rooms.get(family, 0) + amount
+        least = [(total, self._least_of(mask)) for mask, total in wanted.items()]
+        return all(sum(total * each.get(family, 0) for total, each in least) <= room for family, room in rooms.items())
 
     def _fitting(self, mask: Mask, left: Left) -> int:
         """At most so many of these fit: by each counter and each family of counters, the smallest first."""
         most = mask.bit_count()
         for counters, ladder in self._ladders_of(mask).items():
-            room = sum(max(left.get(counter, 0), 0) for counter in counters)
-            most = min(most, bisect.bisect_right(ladder, room))
+            room = 0
+            for counter in counters:
+                amount = left.get(counter, 0)
+                if amount > 0:
+                    room += amount
+            if room < ladder[most - 1]:
+                most = bisect.bisect_right(ladder, room)
+                if not most:
+                    return 0
         return most
 
     def _ladders_of(self, mask: Mask) -> dict[frozenset[tuple[str, str]], list[int]]:
@@ -118,7 +128,7 @@ class Scarcity:
             every = {key for each in draws for key in each}
             families: dict[tuple[str, str], set[tuple[str, str]]] = {}
             for key in every:
-                families.setdefault((key[0], _family(key[1])), set()).add(key)
+                families.setdefault((key[0], self._family(key[1])), set()).add(key)
             together = {frozenset((key,)) for key in every} | {frozenset(keys) for keys in families.values()}
             known = self._ladders[mask] = {
                 keys: list(itertools.accumulate(sorted(sum(each.get(key, 0) for key in keys) for each in draws)))
@@ -135,9 +145,16 @@ class Scarcity:
                 if mask >> number & 1:
                     sums.append(own := dict[str, int]())
                     for (_, counter), amount in self.draws(number).items():
-                        own[_family(counter)] = own.get(_family(counter), 0) + amount
+                        own[self._family(counter)] = own.get(self._family(counter), 0) + amount
             families = {family for own in sums for family in own}
             known = self._least[mask] = {family: min(own.get(family, 0) for own in sums) for family in families}
+        return known
+
+    def _family(self, counter: str) -> str:
+        """A counter's name without its number."""
+        known = self._family_of.get(counter)
+        if known is None:
+            known = self._family_of[counter] = counter.rstrip("0123456789")
         return known
 
     # -- parts of shared devices ---------------------------------------------------------------------------------------
@@ -174,8 +191,3 @@ class Scarcity:
             if need.free >> number & 1
         )
         return min(amounts, default=0)
-
-
-def _family(counter: str) -> str:
-    """A counter's name without its number."""
-    return counter.rstrip("0123456789")

@@ -15,25 +15,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
-from scheduler.cache.devicepools import PoolState
 from scheduler.core.resourceclaims import RESULTS_MAX
-from scheduler.plugins.dra.bounds import Bounds, Now, bits
+from scheduler.plugins.dra.bounds import Bounds, Now
+from scheduler.plugins.dra.checking import NO_RISK, AllocationError, FailedOnNode, check, fault_error, risk_of
 from scheduler.plugins.dra.constraints import NOTHING_SEEN, Known
-from scheduler.plugins.dra.demand import Ask, Demand, too_many
+from scheduler.plugins.dra.demand import Ask, Demand
+from scheduler.plugins.dra.matching import bits
 from scheduler.plugins.dra.seats import Seats
 
+__all__ = ["CAREFUL_STEPS", "AllocationError", "FailedOnNode", "Order", "Picked", "Search"]
+
 _LOOK_EVERY: Final = 64
-_NO_RISK: Final = (-1, -1)
-_CAREFUL_STEPS: Final = 500
+CAREFUL_STEPS: Final = 500
 """So long nothing is cut off that may have an error in it."""
-
-
-class AllocationError(Exception):
-    """The claims, their classes or a selector are wrong: the attempt ends, whatever other nodes there are."""
-
-
-class FailedOnNode(Exception):
-    """Only this node is out."""
 
 
 class Picked(NamedTuple):
@@ -80,6 +74,8 @@ class _Choice:
     all_too_many: bool = True
     tried: set[object] = field(default_factory=set)
     state: object = None
+    viable: int = -1
+    """What a bound leaves of the devices."""
 
 
 Order: TypeAlias = Callable[[int, Ask], Sequence[int]]
@@ -119,87 +115,31 @@ class Search:
         self._hopeless: dict[object, _Outcome] = {}
         self._bounds = Bounds(demand, seats, self._lists)
         self._rests: dict[tuple[int, int], list[int]] = {}
-        self._risk = _NO_RISK
+        self._risk = NO_RISK
         self._may_reorder = True
 
     def run(self) -> list[Picked] | None:
         """In order of claims, requests and choice; None if the claims do not fit. Raises AllocationError, FailedOnNode."""
-        self._check()
-        self._find_risk()
+        self._lists.update(check(self._demand, self._seats, self._names))
+        self._risk = risk_of(self._demand, self._seats, self._lists)
+        self._may_reorder = self._risk == NO_RISK and not self._bounds.has_odd_values
         if self._search():
             return self._picked
         if self._seats.has_invalid:
             raise FailedOnNode("invalid resource pools were encountered")
         return None
 
-    # -- before the search ---------------------------------------------------------------------------------------------
-
-    def _check(self) -> None:
-        """§4.4, in upstream's order."""
-        for c, claim in enumerate(self._demand.claims):
-            least = 0
-            for request in claim.requests:
-                if request.problem:
-                    raise AllocationError(request.problem.format(claim=self._names[c]))
-                least += min(self._needed_of(c, ask) for ask in request.asks)
-            text = too_many(self._names[c], least)
-            if text or claim.constraint_problem:
-                raise AllocationError(text or f"claim {self._names[c]}, {claim.constraint_problem}")
-
-    def _needed_of(self, c: int, ask: Ask) -> int:
-        about = f"claim {self._names[c]}, request {ask.own_name}"
-        if ask.problem:
-            raise AllocationError(about + ask.problem)
-        if not ask.is_all:
-            return ask.spec.count
-        bad = self._seats.first_incomplete
-        seats = self._seats
-        candidates = seats.selectable(ask)
-        limit = len(seats.devices)
-        if bad is not None:
-            limit = sum(len(view.devices) for view in seats.pools[: seats.pools.index(bad)])
-        fault = next((n for n in sorted(candidates.faults) if n < limit), None)
-        if fault is not None:
-            self._raise_fault(c, ask, fault)
-        if bad is not None:
-            what = "being updated" if bad.state is PoolState.INCOMPLETE else "invalid"
-            pool = f"{bad.key.driver}/{bad.key.name}"
-            raise AllocationError(f"{about}: asks for all devices, but resource pool {pool} is currently {what}")
-        found = [n for n in range(len(seats.devices)) if candidates.mask >> n & 1]
-        if seats.rules.consumable:
-            found = [n for n in found if seats.fits(ask, n, {})]
-        self._lists[id(ask)] = found
-        return len(found)
-
-    def _raise_fault(self, c: int, ask: Ask, number: int) -> None:
-        fault = self._seats.selectable(ask).faults[number]
-        if fault.of_class:
-            raise AllocationError(f"class {ask.spec.device_class_name}: selector #{fault.at}: {fault.text}")
-        raise AllocationError(f"claim {self._names[c]}: selector #{fault.at}: {fault.text}")
-
-    def _find_risk(self) -> None:
-        """The last request at which an error may be waiting: up to there nothing is cut off."""
-        most = [0] * len(self._demand.claims)
-        for c, claim in enumerate(self._demand.claims):
-            for r, request in enumerate(claim.requests):
-                if any(self._may_raise(c, ask) for ask in request.asks):
-                    self._risk = (c, r)
-                most[c] += max(len(self._lists[id(ask)]) if ask.is_all else ask.spec.count for ask in request.asks)
-        if self._risk != _NO_RISK and max(most, default=0) > RESULTS_MAX:
-            self._risk = (len(most), 0)  # "too many" must not be taken for an ordinary failure either
-        self._may_reorder = self._risk == _NO_RISK and not self._bounds.has_odd_values
-
-    def _may_raise(self, c: int, ask: Ask) -> bool:
-        if ask.is_all:
-            return any(each.concerns(ask.request, ask.full_name) for each in self._demand.claims[c].constraints)
-        faults, used = self._seats.selectable(ask).faults, self._seats.used
-        return any(ask.is_admin or not used >> number & 1 for number in faults)
-
     # -- the search ----------------------------------------------------------------------------------------------------
 
     def _search(self) -> bool:
         position: _Position | None = _Position()
+        is_deep = False
         while position is not None:
+            if self.steps >= CAREFUL_STEPS and not is_deep:
+                is_deep, self._risk = True, NO_RISK
+                if not all(self._can_alone(c) for c in range(len(self._demand.claims))):
+                    self._give_all_back()
+                    return False
             step = self._next(position)
             if step is _Outcome.DONE:
                 return True
@@ -211,6 +151,24 @@ class Search:
             else:
                 position = self._back(step)
         return False
+
+    def _can_alone(self, c: int) -> bool:
+        """Whether one claim could be satisfied without the others, who only take from it: asked once, after a long search."""
+        claims = self._demand.claims
+        if len(claims) == 1:
+            return True
+        demand = Demand((claims[c],), self._demand.has_lists, self._demand.has_admin)
+        alone = Search(demand, self._seats, (self._names[c],), interrupted=self._interrupted)
+        alone._lists.update(self._lists)
+        found = alone._search()
+        self.steps += alone.steps
+        return found
+
+    def _give_all_back(self) -> None:
+        for choice in reversed(self._stack):
+            if choice.undo is not None:
+                self._give_back(choice.undo)
+        self._stack.clear()
 
     def _next(self, position: _Position) -> _Choice | _Outcome:
         """The next thing to choose from here on."""
@@ -244,16 +202,17 @@ class Search:
     def _choice(self, position: _Position, ask: Ask, needed: int) -> _Choice | _Outcome:
         c, start = position.claim, position.start
         order = self._order_of(c, ask)
-        is_free = (c, position.request) > self._risk
+        is_free, viable = (c, position.request) > self._risk, -1
         if is_free:
             now = Now(self._used_by_all(), self._known[c], self._taking, self._left_in)
-            if not self._bounds.may_succeed(position, self._rest_of(c, ask, start), now):
+            viable = self._bounds.viable(position, self._rest_of(c, ask, start), now)
+            if not viable:
                 return _Outcome.FAIL
         state = (position, self._known[c], self._counts[c], self._taken(alike=is_free and not position.taken))
         known = self._hopeless.get(state)
         if known is not None:
             return known
-        return _Choice(position, order, ask, needed, at=start, state=state)
+        return _Choice(position, order, ask, needed, at=start, state=state, viable=viable)
 
     def _order_of(self, c: int, ask: Ask) -> Sequence[int]:
         key = (c, id(ask))
@@ -300,7 +259,7 @@ class Search:
         while choice.at < len(choice.order):
             number = choice.order[choice.at]
             choice.at += 1
-            if not self._is_free(choice.ask, c, number):
+            if not choice.viable >> number & 1 or not self._is_free(choice.ask, c, number):
                 continue
             undo = self._take(choice, choice.ask, number)
             if undo is not None:
@@ -348,14 +307,12 @@ class Search:
     def _take(self, choice: _Choice, ask: Ask, number: int) -> _Undo | None:
         """Everything that §4.6 and §4.7 ask of one free device; booked only when all of it has passed."""
         self.steps += 1
-        if self.steps == _CAREFUL_STEPS:
-            self._risk = _NO_RISK
         if self._interrupted is not None and self.steps % _LOOK_EVERY == 0:
             self._interrupted()
         seats, c = self._seats, choice.position.claim
         shared = bool(seats.shared >> number & 1)
         if number in seats.selectable(ask).faults:
-            self._raise_fault(c, ask, number)
+            raise fault_error(seats.selectable(ask).faults[number], self._names[c], ask)
         taking = self._taking.get(number, {})
         if not choice.must and (c, choice.position.request) > self._risk:
             parts = tuple(sorted(taking.items())) if number in self._taking else None

@@ -90,7 +90,7 @@ class Caches:
     def verdicts(self, demand: Demand) -> dict[str, str]:
         """Node → what the board says."""
         board = self.boards.look(demand, self.nodes.present, everything=True)
-        said = {name: "fits" for name in self.names(board.fit)}
+        said = dict.fromkeys(self.names(board.fit), "fits")
         for groups in (board.refused, board.failed):
             for text, nodes in groups.items():
                 assert not said.keys() & self.names(nodes)
@@ -112,7 +112,10 @@ class Caches:
     def used(self) -> dict[DeviceId, object]:
         wholly = {device: frozenset(self.use.holders(device)) for device in self.use.devices()}
         parts = {
-            device: (Counter((s.claim_uid, s.share_id) for s in self.use.shares(device)), dict(self.use.consumed(device)))
+            device: (
+                Counter((s.claim_uid, s.share_id) for s in self.use.shares(device)),
+                dict(self.use.consumed(device)),
+            )
             for device in self.use.shared_devices()
         }
         return {device: (wholly.get(device), parts.get(device)) for device in {*wholly, *parts}}
@@ -172,9 +175,13 @@ class History:
     # -- claims --------------------------------------------------------------------------------------------------------
 
     def _allocation(self) -> AllocationResult:
-        results = []
+        results: list[DeviceRequestAllocationResult] = []
         for at in range(self.chance.choice((1, 1, 2))):
-            device = (self.chance.choice("aab"), self.chance.choice(("n1", "n2", "n3", "net")), self.chance.choice(("d0", "d1", "d2")))
+            device = (
+                self.chance.choice("aab"),
+                self.chance.choice(("n1", "n2", "n3", "net")),
+                self.chance.choice(("d0", "d1", "d2")),
+            )
             if any((r.driver, r.pool, r.device) == device for r in results):
                 continue
             kind = self.chance.randrange(6)
@@ -183,7 +190,9 @@ class History:
             else:
                 consumed = {"mem": parse(str(kind - 3))} if kind > 3 else None
                 results.append(
-                    DeviceRequestAllocationResult("r", *device, share_id=f"{self.version}.{at}", consumed_capacity=consumed)
+                    DeviceRequestAllocationResult(
+                        "r", *device, share_id=f"{self.version}.{at}", consumed_capacity=consumed
+                    )
                 )
         return AllocationResult(DeviceAllocationResult(tuple(results)))
 
@@ -195,7 +204,7 @@ class History:
         name = self.chance.choice(CLAIMS)
         key = f"default/{name}"
         claims, now = self.caches.claims, self._now(key)
-        match self.chance.choice(("seen", "seen", "signal", "signal", "drop", "assume", "restore", "gone")):
+        match self.chance.choice(("seen", "seen", "stale", "signal", "signal", "drop", "assume", "restore", "gone")):
             case "seen":
                 again = self.chance.randrange(6) == 0
                 uid = f"{name}-{self.version}" if again or now is None else now.uid
@@ -203,17 +212,10 @@ class History:
                 self.watched[key] = self._made(name, uid, allocation)
                 self.ours.pop(key, None)
                 claims.set(self.watched[key])
-            case "signal" if now is not None:
-                claim = msgspec.structs.replace(now, status=ResourceClaimStatus(self._allocation()))
-                claims.signal(now.uid, claim)
-                if not now.is_allocated:
-                    held, sharers = self.flying.get(now.uid, (claim.status.allocation, 0))
-                    assert held is not None
-                    self.flying[now.uid] = held, sharers + 1
+            case "stale" if now is not None:
+                claims.set(msgspec.structs.replace(now, metadata=_at_version(now, "0"), status=ResourceClaimStatus()))
             case "signal":
-                claim = self._made(name, "gone", self._allocation())
-                with pytest.raises(NotKnown):
-                    claims.signal("gone", claim)
+                self._signal(name, now)
             case "drop" if self.flying:
                 uid = self.chance.choice(sorted(self.flying))
                 held, sharers = self.flying.pop(uid)
@@ -221,14 +223,7 @@ class History:
                     self.flying[uid] = held, sharers - 1
                 assert claims.drop_pending(uid) == (sharers == 1)
             case "assume" if now is not None:
-                claim = self._made(name, now.uid, self._allocation() if self.chance.randrange(3) else None)
-                if self.chance.randrange(4) == 0:
-                    old = msgspec.structs.replace(claim.metadata, resource_version="0")
-                    with pytest.raises(OutOfSync):
-                        claims.assume(msgspec.structs.replace(claim, metadata=old))
-                else:
-                    self.ours[key] = claim
-                    claims.assume(claim)
+                self._assume(key, now)
             case "restore":
                 self.ours.pop(key, None)
                 claims.restore(key)
@@ -236,6 +231,28 @@ class History:
                 self.watched.pop(key, None)
                 self.ours.pop(key, None)
                 claims.remove(key)
+
+    def _signal(self, name: str, now: ResourceClaim | None) -> None:
+        allocation = self._allocation()
+        if now is None:
+            claim = self._made(name, "gone", allocation)
+            with pytest.raises(NotKnown):
+                self.caches.claims.signal("gone", claim)
+            return
+        self.caches.claims.signal(now.uid, msgspec.structs.replace(now, status=ResourceClaimStatus(allocation)))
+        if not now.is_allocated:
+            held, sharers = self.flying.get(now.uid, (allocation, 0))
+            self.flying[now.uid] = held, sharers + 1
+
+    def _assume(self, key: str, now: ResourceClaim) -> None:
+        allocation = self._allocation() if self.chance.randrange(3) else None
+        claim = self._made(now.metadata.name, now.uid, allocation)
+        if self.chance.randrange(4) == 0:
+            with pytest.raises(OutOfSync):
+                self.caches.claims.assume(msgspec.structs.replace(claim, metadata=_at_version(claim, "0")))
+            return
+        self.ours[key] = claim
+        self.caches.claims.assume(claim)
 
     def _now(self, key: str) -> ResourceClaim | None:
         return self.ours.get(key, self.watched.get(key))
@@ -260,6 +277,10 @@ class History:
         for _, node in sorted(self.node_objects.items(), reverse=True):
             fresh.nodes.set_node(node)
         return fresh
+
+
+def _at_version(claim: ResourceClaim, version: str) -> ClaimMetadata:
+    return msgspec.structs.replace(claim.metadata, resource_version=version)
 
 
 @histories

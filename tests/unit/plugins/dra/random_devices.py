@@ -55,7 +55,7 @@ from scheduler.core.resourceclaims import (
     ResourceClaim,
     ResourceClaimSpec,
 )
-from tests.unit.plugins.dra.literal_allocator import World
+from tests.unit.plugins.dra.literal_devices import World
 
 NODES: Final = {"n1": {"zone": "a"}, "n2": {"zone": "b"}}
 _GATES: Final = (ADMIN_ACCESS, PRIORITIZED_LIST, PARTITIONABLE, TAINTS, CONSUMABLE, BINDING_CONDITIONS)
@@ -63,7 +63,9 @@ _ZONES: Final = {
     zone: NodeSelector((NodeSelectorTerm(match_expressions=(NodeSelectorRequirement("zone", "In", (zone,)),)),))
     for zone in "ab"
 }
-_HERE: Final = NodeSelector((NodeSelectorTerm(match_fields=(NodeSelectorRequirement("metadata.name", "In", ("n1",)),)),))
+_HERE: Final = NodeSelector(
+    (NodeSelectorTerm(match_fields=(NodeSelectorRequirement("metadata.name", "In", ("n1",)),)),)
+)
 _T = TypeVar("_T")
 
 
@@ -200,7 +202,9 @@ class Maker:
         chance = self._chance
         more: dict[str, Any] = {}
         if own:
-            more = self._often({"node_name": "n1"}, {"node_name": "n2"}, {"all_nodes": True}, {"node_selector": _ZONES["a"]})
+            more = self._often(
+                {"node_name": "n1"}, {"node_name": "n2"}, {"all_nodes": True}, {"node_selector": _ZONES["a"]}
+            )
         if counts and not self._in(4):
             counters = {"x": Counter(parse(str(1 + chance.randrange(5))))}
             if self._in(2):
@@ -284,7 +288,7 @@ class Maker:
         requests = tuple(self._request(f"r{at}") for at in range(self._often(1, 1, 1, 2, 2, 3)))
         names = [each.name for each in requests]
         names += [f"{each.name}/{one.name}" for each in requests for one in each.first_available]
-        config = ()
+        config: tuple[DeviceConfiguration, ...] = ()
         if self._in(6):
             config = (DeviceConfiguration((self._one(names),), OpaqueConfiguration("a", "claim")),)
         constraints = tuple(self._constraint(names) for _ in range(self._often(0, 0, 0, 1, 1, 2)))
@@ -302,7 +306,9 @@ class Maker:
 
     def _request(self, name: str) -> DeviceRequest:
         if self._in(4):
-            return DeviceRequest(name, first_available=tuple(self._ask(f"s{at}") for at in range(self._often(1, 2, 2, 3))))
+            return DeviceRequest(
+                name, first_available=tuple(self._ask(f"s{at}") for at in range(self._often(1, 2, 2, 3)))
+            )
         return DeviceRequest(name, exactly=self._ask(""))
 
     def _ask(self, name: str) -> ExactDeviceRequest:
@@ -316,11 +322,15 @@ class Maker:
         if not name and self._in(8):
             more["admin_access"] = not self._in(4)
         if self._in(5):
-            more["selectors"] = tuple(_cel(self._often("fast", "slow", "slow", "any", "broken")) for _ in range(self._often(1, 2)))
+            more["selectors"] = tuple(
+                _cel(self._often("fast", "slow", "slow", "any", "broken")) for _ in range(self._often(1, 2))
+            )
         if self._in(3):
             more["tolerations"] = (DeviceToleration(self._often("t", ""), self._often("Exists", "Equal", ""), "v"),)
         if not self._is_plain and self._in(3):
-            asked = {self._often("mem", "mem", "mem", "mem", "mem", "a/mem"): parse(self._often("1", "1", "2", "3", "500m"))}
+            asked = {
+                self._often("mem", "mem", "mem", "mem", "mem", "a/mem"): parse(self._often("1", "1", "2", "3", "500m"))
+            }
             more["capacity"] = CapacityRequirements(asked)
         if self._in(250):
             more["selectors"] = (DeviceSelector(),)

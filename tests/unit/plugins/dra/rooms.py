@@ -18,7 +18,7 @@ from scheduler.plugins.dra.packing import packing
 from scheduler.plugins.dra.search import Search
 from scheduler.plugins.dra.seats import Rules, Seats
 from scheduler.plugins.dra.selecting import SelectorSets
-from tests.unit.plugins.dra.literal_allocator import World
+from tests.unit.plugins.dra.literal_devices import World
 from tests.unit.plugins.dra.random_devices import NODES, Case
 
 
@@ -41,7 +41,9 @@ class Room:
         classes = DeviceClasses()
         for name, device_class in case.world.classes.items():
             classes.put(name, device_class)
-        self.demand: Demand = Demands(classes, SelectorSets(lambda text, kind: case.world.holds(text, kind.driver, kind.device)), gates).of(case.claims)
+        self.demand: Demand = Demands(
+            classes, SelectorSets(lambda text, kind: case.world.holds(text, kind.driver, kind.device)), gates
+        ).of(case.claims)
 
     def seats(self, node: str) -> Seats:
         slot = self.nodes.slot(node)

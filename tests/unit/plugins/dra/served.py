@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, NamedTuple, TypeAlias
 
 from msgspec.structs import replace
@@ -186,6 +187,13 @@ class Served(World):
             self.cluster.forget(under.info)
         assert self.intake is not None
         self.intake.tick()
+
+    def post_filter(self, state: CycleState, info: PodInfo) -> Rejection:
+        """For a pod that is nominated nowhere."""
+        what_if: Any = SimpleNamespace(nominated_to="")
+        answer = self.plugin.post_filter(state, info, {}, what_if)
+        assert isinstance(answer, Rejection)
+        return answer
 
     def pre_bind(self, under: Under) -> Coroutine[Any, Any, Rejection | None]:
         """Not begun yet."""

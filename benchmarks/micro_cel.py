@@ -1,0 +1,172 @@
+"""What selectors cost: `python -m benchmarks.micro_cel`.
+
+Microseconds of one device for the thirteen expressions of docs/spec/cel.md, by closures and by generated code, each of 100
+devices in turn, best of three passes, and their ratio. Then expressions that go on until their cost ends them, in
+milliseconds of a whole evaluation as the scheduler makes it, first closures and then what takes over from them.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.house import PASSES, microseconds
+from scheduler.cache.deviceselectors import Compiled, DeviceSelectors
+from scheduler.cel.environment import KUBERNETES
+from scheduler.cel.program import Program, compile_expression
+from scheduler.cel.values import CelError
+from scheduler.core import quantity
+from scheduler.core.devices import Device
+
+_DEVICES = 100
+_TURNS = 50
+_DOMAIN = "gpu.example.com"
+_A, _C = f'device.attributes["{_DOMAIN}"]', f'device.capacity["{_DOMAIN}"]'
+_MODELS = ("A100", "H100", "L40S")
+
+SELECTORS = {
+    "driver": f'device.driver == "{_DOMAIN}"',
+    "driver, model, memory": (
+        f'device.driver == "{_DOMAIN}" && {_A}.model == "A100" && {_C}.memory.isGreaterThan(quantity("40Gi"))'
+    ),
+    "domain and bool": f'"{_DOMAIN}" in device.attributes && {_A}.healthy',
+    "semver": f'{_A}.driverVersion.compareTo(semver("1.2.0")) >= 0',
+    "cel.bind": f"cel.bind(a, {_A}, a.healthy && a.index < 1000)",
+    "optional": f'{_A}.?foo.orValue("x") == "x"',
+    "lowerAscii": f'{_A}.model.lowerAscii() == "a100"',
+    "exists over attributes": f'{_A}.exists(k, k == "model")',
+    "sets.contains": f'sets.contains(["A100", "H100"], [{_A}.model])',
+    "in a list": f'{_A}.model in ["A100", "H100", "B200"]',
+    "matches": f'{_A}.model.matches("^[AH]100$")',
+    "find": f'{_A}.uuid.find("[0-9]+") != ""',
+    "order": f"{_A}.index < 10 && {_A}.index > 2",
+}
+_TEN = "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]"
+_ENDLESS = "lists.range(300000)"
+WORST = {
+    "all in all": "lists.range(1000).all(a, lists.range(1000).all(b, true))",
+    "literals in literals": "".join(f"{_TEN}.all({name}, " for name in "abcdef")
+    + "a + b + c + d + e + f >= 0"
+    + ")" * 6,
+    "exists in exists": "lists.range(1000).exists(a, lists.range(1000).exists(b, a * b == -1))",
+    "map in map": "lists.range(1000).map(a, lists.range(1000).map(b, a * b)).size() > 0",
+    "filter in filter": "lists.range(1000).filter(a, lists.range(1000).filter(b, a < b).size() > 5000).size() > 0",
+    "exists_one": f"{_ENDLESS}.exists_one(a, a == 299999)",
+    "strings": f'{_ENDLESS}.all(a, string(a) + "x" + string(a) != "q")',
+    "in a long list": f"cel.bind(l, lists.range(1000), {_ENDLESS}.all(a, !(-1 in l)))",
+    "in a long literal": f"{_ENDLESS}.all(a, !(a in [{', '.join(map(str, range(-1500, -1)))}]))",
+    "transformMap": f"{_ENDLESS}.transformMap(i, v, v * 2).size() > 0",
+    "a choice": f"{_ENDLESS}.all(a, a % 2 == 0 ? a > -1 : a < 500000)",
+    "optionals": f"{_ENDLESS}.all(a, [1, 2][?a].orValue(3) > 0)",
+    "maps": f'{_ENDLESS}.all(a, {{"a": a}}.a == a)',
+    "a long conjunction": f"{_ENDLESS}.all(a, {' && '.join(['a >= 0'] * 200)})",
+    "format": f'{_ENDLESS}.all(a, "%d".format([a]) != "")',
+    "quantities": f"{_ENDLESS}.all(a, isQuantity(string(a)))",
+    "patterns": f'{_ENDLESS}.all(a, !string(a).matches("[a-z]+x"))',
+    "absorbed errors": f"{_ENDLESS}.all(a, 1 / 0 == 1 || true)",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    driver: str
+    device: Device
+
+
+def devices() -> list[_Kind]:
+    """With eight attributes in three domains and two capacities."""
+    return [_Kind(_DOMAIN, _device(number)) for number in range(_DEVICES)]
+
+
+def _device(number: int) -> Device:
+    manifest: dict[str, Any] = {
+        "name": f"gpu-{number}",
+        "attributes": {
+            "model": {"string": _MODELS[number % 3]},
+            "healthy": {"bool": number % 7 != 0},
+            "index": {"int": number},
+            "uuid": {"string": f"GPU-{number:08}"},
+            "driverVersion": {"version": f"1.{number % 5}.0"},
+            "topology.example.com/numa": {"int": number % 2},
+            "topology.example.com/rack": {"string": f"r{number % 4}"},
+            "vendor.example.com/family": {"string": "data"},
+        },
+        "capacity": {"memory": {"value": "80Gi"}, "cores": {"value": "108"}},
+    }
+    return msgspec.convert(manifest, Device, dec_hook=lambda _type, raw: quantity.parse(raw))
+
+
+def _best(work: Callable[[], int]) -> float:
+    return min(microseconds(work) for _ in range(PASSES))
+
+
+def per_device(expression: str) -> tuple[float, float]:
+    """Microseconds by closures, and as the scheduler has it after a while."""
+    kinds = devices()
+    selectors = DeviceSelectors(list_attributes=False)
+    compiled = selectors.compile(expression)
+    assert isinstance(compiled, Compiled), compiled
+    expected = [selectors.measure(compiled, kind).value for kind in kinds]
+    assert expected == [selectors.evaluate(compiled, kind) for kind in kinds]
+
+    def by_closures() -> int:
+        for _ in range(_TURNS):
+            for kind in kinds:
+                selectors.measure(compiled, kind)
+        return _TURNS * len(kinds)
+
+    def as_ever() -> int:
+        for _ in range(_TURNS):
+            for kind in kinds:
+                selectors.evaluate(compiled, kind)
+        return _TURNS * len(kinds)
+
+    return _best(by_closures), _best(as_ever)
+
+
+def at_the_limit(expression: str) -> tuple[float, float]:
+    """Milliseconds of an evaluation by closures, and of the first as the scheduler makes it."""
+
+    def by_closures(program: Program) -> int:
+        with suppress(CelError):
+            program.measure({})
+        return 1
+
+    def first(program: Program) -> int:
+        with suppress(CelError):
+            program.evaluate({})
+        return 1
+
+    def best(evaluate: Callable[[Program], int]) -> float:
+        programs = [compile_expression(expression, KUBERNETES) for _ in range(PASSES)]
+        return min(microseconds(partial(evaluate, program)) for program in programs) / 1000
+
+    return best(by_closures), best(first)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.micro_cel", description=__doc__)
+    parser.parse_args(argv)
+    _show("selectors, per device", "µs", {name: per_device(each) for name, each in SELECTORS.items()})
+    _show("at the limit of costs, per evaluation", "ms", {name: at_the_limit(each) for name, each in WORST.items()})
+    return 0
+
+
+def _show(title: str, unit: str, figures: dict[str, tuple[float, float]]) -> None:
+    table = Table(title=title)
+    for column in ("expression", f"{unit} by closures", f"{unit} in the scheduler", "ratio"):
+        table.add_column(column, justify="left" if column == "expression" else "right")
+    for name, (slow, fast) in figures.items():
+        table.add_row(name, f"{slow:.2f}", f"{fast:.2f}", f"{slow / fast:.1f}")
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

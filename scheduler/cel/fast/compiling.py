@@ -1,0 +1,62 @@
+"""A checked expression to a Python function that does the same as its closures, or says that it cannot tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, TypeAlias
+
+from scheduler.cel.ast import Node
+from scheduler.cel.checker import Checked
+from scheduler.cel.fast.nodes import Nodes
+from scheduler.cel.fast.support import NAMES
+from scheduler.cel.fast.writer import Unsupported, Writer
+from scheduler.cel.plan import Plan
+from scheduler.cel.running import Run
+from scheduler.cel.types import Env
+from scheduler.cel.values import Value
+
+Function: TypeAlias = Callable[[Mapping[str, Value], int, Callable[[int], int]], tuple[Value, int]]
+"""With the variables, the cost at which to call what follows, and that. Gives the value and the cost.
+
+Raises CostExceeded if the closures would, Stopped, or anything: then the closures decide.
+"""
+
+
+class Fast(NamedTuple):
+    """Generated code."""
+
+    function: Function
+    source: str
+    counts: bool
+    """If not, nothing is called and nothing is limited."""
+
+
+def generate(
+    checked: Checked, env: Env, plans: Mapping[Node, Plan], *, limit: int, counts: bool = False
+) -> Fast | None:
+    """None if this expression is not for it.
+
+    Without `counts`, an expression that cannot cost more than the limit does not count, and says that it cost nothing.
+    """
+    try:
+        writer, text = _written(checked, env, plans, counts=True)
+        if not counts and writer.at_most is not None and writer.at_most <= limit:
+            writer, text = _written(checked, env, plans, counts=False)
+        names = {**NAMES, **writer.constants}
+        if writer.counts:
+            names["run"] = Run({}, 0, limit=limit)
+        exec(compile(text, "<cel>", "exec"), names)  # noqa: S102  every word of it was written here
+    except (Unsupported, SyntaxError, RecursionError, MemoryError):  # too deep for Python, not for us
+        return None
+    return Fast(names["evaluate"], text, writer.counts)  # type: ignore[arg-type]
+
+
+def _written(checked: Checked, env: Env, plans: Mapping[Node, Plan], *, counts: bool) -> tuple[Writer, str]:
+    writer = Writer(counts=counts)
+    nodes = Nodes(checked, env, plans, writer)
+    value = nodes.term(checked.root)
+    writer.settle()
+    head = ["def evaluate(bindings, bound, tick):"]
+    head += [f" {name} = bindings[{variable!r}]" for variable, name in nodes.globals.items()]
+    head.append(" c = 0" if counts else " run = FREE")
+    return writer, "\n".join([*head, *writer.lines(), f" return {value.text}, {'c' if counts else 0}", ""])

@@ -1,0 +1,295 @@
+"""From a checked tree to Python source: values, selections, logic, literals.
+
+Everything is evaluated, and charged, in the order in which the closures do it, as far as anybody could tell: where
+costs are looked at. What the closures have a special answer for raises here, and they are asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from scheduler.cel.ast import Call, Comprehension, Ident, ListExpr, MapExpr, Node, Select
+from scheduler.cel.checker import Checked
+from scheduler.cel.costs import LIST_COST, MAP_COST
+from scheduler.cel.fast.calls import Calls
+from scheduler.cel.fast.loops import Loops
+from scheduler.cel.fast.writer import BOOL, INT, MAP, Kind, Part, Term, Unsupported, Writer, list_of
+from scheduler.cel.names import Variable
+from scheduler.cel.plan import Plan
+from scheduler.cel.types import Env
+
+_JUNCTIONS = {"_&&_": ("and", "False", "True"), "_||_": ("or", "True", "False")}
+
+
+@dataclass(slots=True)
+class Local:
+    """A variable of a macro. `init`: what computes the value when somebody looks, and nobody has before."""
+
+    term: Term
+    init: Callable[[], Term] | None = None
+
+
+@dataclass(slots=True)
+class Nodes:
+    """Writes terms for nodes."""
+
+    checked: Checked
+    env: Env
+    plans: Mapping[Node, Plan]
+    writer: Writer
+    locals: dict[Variable, Local] = field(default_factory=dict)
+    globals: dict[str, str] = field(default_factory=dict)
+    _known: frozenset[Variable] = frozenset()
+    """Bound variables that have their values where the writer is."""
+
+    def term(self, node: Node, *, is_part: bool = False) -> Term:
+        """The value of the node. `is_part`: a chain of selections does not pay for itself."""
+        planned = self.plans.get(node)
+        if planned is None:
+            raise Unsupported
+        if planned.is_constant:
+            return self.writer.constant(planned.value)
+        if planned.attribute is not None:
+            return self._chain(node, is_part=is_part)
+        match node:
+            case Call():
+                special = self._operator(node)
+                return Calls(self, self.writer).call(node) if special is None else special
+            case ListExpr():
+                return self._list(node)
+            case MapExpr():
+                return self._map(node)
+            case Comprehension():
+                return Loops(self, self.writer).loop(node)
+        raise Unsupported
+
+    @contextmanager
+    def maybe(self) -> Iterator[Part]:
+        """For what may not be evaluated: it is put aside."""
+        known = self._known
+        with self.writer.aside() as part:
+            yield part
+        self._known = known
+
+    @contextmanager
+    def under(self, header: str) -> Iterator[None]:
+        """A block that may not be entered, or more than once."""
+        known = self._known
+        with self.writer.block(header):
+            yield
+        self._known = known
+
+    # --- variables and selections ---
+
+    def _chain(self, node: Node, *, is_part: bool) -> Term:
+        start, selections = self._selections(node)
+        if not selections and isinstance(node, Call):  # a choice, which costs nothing itself
+            return self._conditional(node)
+        base = self.plans[start].attribute
+        charge = 1 if base is None else base.charge
+        charge -= sum(isinstance(each, Select) and each.test for each in selections)
+        if charge and not is_part:
+            self.writer.charge(charge)
+        if base is None or isinstance(start, Call):
+            term = self.term(start)
+        else:
+            term = self._variable(self.checked.variables[start])
+        for each in selections:
+            term = self._selected(term, each, is_last=each is selections[-1])
+        return term
+
+    def _selections(self, node: Node) -> tuple[Node, list[Select | Call]]:
+        """Where a chain starts, and what is selected."""
+        selections: list[Select | Call] = []
+        while node not in self.checked.variables:
+            if isinstance(node, Select):
+                selections.append(node)
+                node = node.operand
+            elif isinstance(node, Call) and node.function in {"_[_]", "_[?_]"}:
+                selections.append(node)
+                node = node.args[0]
+            else:
+                break
+        return node, selections[::-1]
+
+    def _variable(self, variable: Variable) -> Term:
+        if not variable.is_local:
+            name = self.globals.setdefault(variable.name, f"g{len(self.globals)}")
+            return Term(name, is_name=True)
+        local = self.locals[variable]
+        if local.init is not None and variable not in self._known:
+            with self.under(f"if {local.term.text} is MISSING:"):
+                value = local.init()
+                self.writer.line(f"{local.term.text} = {value.text}")
+            local.term = Term(local.term.text, value.kind, is_name=True)
+            self._known |= {variable}
+        return local.term
+
+    def set_local(self, variable: Variable, term: Term) -> None:
+        """A variable that has its value."""
+        self.locals[variable] = Local(term)
+
+    def bind(self, variable: Variable, init: Node) -> None:
+        """A variable whose value is computed where it is first looked at."""
+        name = self.writer.new()
+        self.writer.line(f"{name} = MISSING")
+        self.locals[variable] = Local(Term(name, is_name=True), lambda: self.term(init))
+
+    def _selected(self, holder: Term, node: Select | Call, *, is_last: bool) -> Term:
+        write = self.writer
+        if isinstance(node, Select):
+            is_optional = node.optional
+            key = write.constant(node.field)
+        else:
+            is_optional = node.function == "_[?_]"
+            write.charge(0 if is_optional else 1)
+            key = self.term(node.args[1], is_part=True)
+        if is_optional:
+            return self._optional(holder, key, is_last=is_last)
+        if isinstance(node, Select):
+            write.charge(1)
+        if isinstance(node, Select) and node.test:
+            if not is_last:
+                raise Unsupported
+            held = write.named(holder).text
+            return write.fallible(
+                f"({key.text} in {held} if type({held}) is dict else is_found({held}, {key.text}))", BOOL
+            )
+        return self._item(holder, key)
+
+    def _item(self, holder: Term, key: Term) -> Term:
+        """Texts select only from maps, and what is no map says so itself."""
+        write = self.writer
+        if key.kind is not None and key.kind.name == "string":
+            return write.fallible(f"{holder.text}[{key.text}]")
+        if holder.kind is not None and holder.kind.name == "list" and key.kind == INT:
+            key = write.named(key)
+            if not key.is_constant or key.value < 0:
+                write.doubt(f"{key.text} < 0")
+            return write.fallible(f"{holder.text}[{key.text}]", holder.kind.element)
+        return write.fallible(f"picked({holder.text}, {key.text})")
+
+    def _optional(self, holder: Term, key: Term, *, is_last: bool) -> Term:
+        if not is_last:  # everything behind it would be optional too
+            raise Unsupported
+        write = self.writer
+        if holder.kind is not None and holder.kind.name == "list" and key.kind == INT:
+            held, at = write.named(holder).text, write.named(key).text
+            item = write.let(f"{held}[{at}] if 0 <= {at} < len({held}) else MISSING")
+        else:
+            item = write.let(f"found({holder.text}, {key.text})")
+        made = write.new()
+        with write.block(f"if {item.text} is MISSING:"):
+            write.line(f"{made} = NONE")
+        with write.block("else:"):
+            write.charge(1)
+            write.line(f"{made} = Optional({item.text})")
+        return Term(made, is_name=True)
+
+    # --- logic ---
+
+    def _operator(self, node: Call) -> Term | None:
+        match node.function:
+            case "_&&_" | "_||_":
+                return self._junction(node)
+            case "_==_" | "_!=_":
+                return Calls(self, self.writer).equality(node, is_plain=node.function == "_==_")
+            case "!_":
+                self.writer.charge(1)
+                return Term(f"(not {self.truth(self.term(node.args[0])).text})", BOOL)
+            case "@not_strictly_false":
+                raise Unsupported
+        return None
+
+    def truth(self, term: Term) -> Term:
+        """The term, if it is a bool."""
+        if term.kind == BOOL:
+            return term
+        term = self.writer.named(term)
+        self.writer.doubt(f"{term.text} is not True and {term.text} is not False")
+        return Term(term.text, BOOL, is_name=True)
+
+    def _junction(self, node: Call) -> Term:
+        word, decided, open_ = _JUNCTIONS[node.function]
+        write = self.writer
+        terms = [self.truth(self.term(node.args[0]))]
+        parts: list[Part] = []
+        known = self._known
+        for each in node.args[1:]:
+            with write.aside() as part:
+                terms.append(self.truth(self.term(each)))
+            parts.append(part)
+        self._known = known
+        if all(part.is_empty for part in parts):
+            return self._joined(terms, word, decided)
+        made = write.new()
+        write.line(f"{made} = {decided}")
+        negation = "not " if word == "and" else ""
+        with write.block("while True:"):
+            for term, part in zip(terms, [Part(), *parts]):
+                write.insert(part)
+                write.settle()
+                write.line(f"if {negation}{term.text}: break")
+            write.line(f"{made} = {open_}")
+            write.line("break")
+        return Term(made, BOOL, is_name=True)
+
+    def _joined(self, terms: Sequence[Term], word: str, decided: str) -> Term:
+        """What costs nothing must not take time either."""
+        if any(each.is_constant and str(each.value) == decided for each in terms):
+            return self.writer.constant(decided == "True")
+        live = [each.text for each in terms if not each.is_constant]
+        if not live:
+            return self.writer.constant(decided == "False")
+        return Term(f"({f' {word} '.join(live)})", BOOL)
+
+    def _conditional(self, node: Call) -> Term:
+        condition = self.truth(self.term(node.args[0]))
+        if condition.is_constant:
+            return self.term(node.args[1 if condition.value else 2], is_part=True)
+        return self.choice(condition, *(lambda each=each: self.term(each, is_part=True) for each in node.args[1:]))
+
+    def choice(self, condition: Term, yes: Callable[[], Term], no: Callable[[], Term]) -> Term:
+        """One of two."""
+        write = self.writer
+        with self.maybe() as if_true:
+            truthy = yes()
+        with self.maybe() as if_false:
+            falsy = no()
+        kind = truthy.kind if truthy.kind == falsy.kind else None
+        if if_true.is_empty and if_false.is_empty:
+            return Term(f"({truthy.text} if {condition.text} else {falsy.text})", kind)
+        made = write.new()
+        for header, part, chosen in ((f"if {condition.text}:", if_true, truthy), ("else:", if_false, falsy)):
+            with write.block(header):
+                write.insert(part)
+                write.line(f"{made} = {chosen.text}")
+        return Term(made, kind, is_name=True)
+
+    # --- literals ---
+
+    def _list(self, node: ListExpr) -> Term:
+        if node.optional:
+            raise Unsupported
+        elements = self.all(node.elements)
+        self.writer.charge(LIST_COST)
+        kinds: list[Kind | None] = [each.kind for each in elements]
+        return Term(f"[{', '.join(each.text for each in elements)}]", list_of(kinds))
+
+    def _map(self, node: MapExpr) -> Term:
+        if node.optional:
+            raise Unsupported
+        flat = self.all([each for entry in node.entries for each in entry])
+        entries = []
+        for name, value in zip(flat[::2], flat[1::2]):
+            is_plain = name.kind is not None and name.kind.name in {"string", "int"}
+            entries.append(f"{name.text if is_plain else f'key_of({name.text})'}: {value.text}")
+        self.writer.charge(MAP_COST)
+        text = f"{{{', '.join(entries)}}}"
+        return Term(text, MAP) if all(each.kind is not None for each in flat[::2]) else self.writer.fallible(text, MAP)
+
+    def all(self, nodes: Sequence[Node]) -> list[Term]:
+        """Their terms."""
+        return [self.term(each) for each in nodes]

@@ -1,0 +1,284 @@
+"""Claims behind a proxy that breaks what can break: others write in between, answers are lost, permissions, SIGKILL."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Final
+
+import aiohttp
+import pytest
+
+from scheduler.testing.apiserver import Fault
+from scheduler.testing.apiserver.faults import Request
+from scheduler.testing.builders import Builder
+from scheduler.testing.devicebuilders import a_device, on_node
+from scheduler.testing.deviceclaimbuilders import a_claim, a_claim_template, a_result
+from tests.e2e.cluster import Json
+from tests.e2e.controlplane.harness import scheduler_config
+from tests.e2e.devices import DRIVER, DeviceWorld, gpus, on, results_of, users_of
+from tests.e2e.faultproxy import FaultProxy
+from tests.e2e.stage import ALL, DEVICES, Stage
+from tests.e2e.test_devices import GPU
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
+
+PROTECT: Final[Json] = {"verb": "patch", "resource": "resourceclaims", "subresource": ""}
+ALLOCATE: Final[Json] = {"verb": "patch", "resource": "resourceclaims", "subresource": "status"}
+CREATE: Final[Json] = {"verb": "create", "resource": "resourceclaims"}
+RESOURCE: Final = f"{DRIVER}/gpu"
+PODS: Final = 16
+FOR_EVER_S: Final = 3600
+ONE: Final = a_claim("c").request("r", "gpu")
+
+
+@pytest.fixture
+async def stage(devices: DeviceWorld) -> AsyncIterator[Stage]:
+    """A proxy; the world's pods are for a scheduler of this name behind it."""
+    devices.scheduler = f"kubestow-{devices.name}"
+    async with devices.plane.client() as admin, aiohttp.ClientSession() as http, FaultProxy(devices.plane) as proxy:
+        yield Stage(devices.plane, proxy, admin, http)
+
+
+@contextlib.asynccontextmanager
+async def running(world: DeviceWorld, stage: Stage, *, token: str = "") -> AsyncIterator[None]:
+    """The daemon for the world's pods."""
+    with stage.daemon(token, config=scheduler_config(world.scheduler), name=world.scheduler) as server:
+        world.server = server
+        yield
+
+
+async def is_not_told_of_failures(world: DeviceWorld, *pods: str) -> None:
+    for name in pods:
+        reasons = {event["reason"] for event in await world.cluster.events(name)}
+        assert "FailedScheduling" not in reasons
+
+
+# -- others write in between -----------------------------------------------------------------------------------------------
+
+
+async def test_somebody_labels_what_is_about_to_be_written(devices: DeviceWorld, stage: Stage) -> None:
+    """The server refuses the first write of each kind, and nobody sees anything of it."""
+    stage.proxy.add(Fault(**PROTECT), Fault(**ALLOCATE))
+
+    async def label(request: Request) -> None:
+        await devices.merge(
+            "ResourceClaim", request.name, {"metadata": {"labels": {"written": request.subresource or "x"}}}
+        )
+
+    stage.proxy.meanwhile = label
+    async with running(devices, stage):
+        await devices.make(devices.node("n1"), GPU, on("n1", a_device("a")), ONE, devices.pod("p", "c"))
+
+        assert await devices.bound("p") == ["n1"]
+    assert [rule.hits for rule in stage.proxy.faults.rules] == [1, 1]
+    for written in ("resourceclaims", "resourceclaims/status"):
+        assert stage.proxy.seen[f"patch {written} 409"] == 1
+        assert stage.proxy.seen[f"patch {written} 200"] == 1
+    assert (await devices.claim("c"))["metadata"]["labels"] == {"written": "status"}
+    await is_not_told_of_failures(devices, "p")
+    assert await devices.broken_laws() == []
+
+
+async def allocate(world: DeviceWorld, claim: str, device: str) -> None:
+    """As another scheduler would, and for a pod that is not ours."""
+    results = [a_result("r", f"{world.driver}/n1/{device}")]
+    allocation = {"devices": {"results": results}, "nodeSelector": on_node(world.own("n1"))}
+    await world.cluster.merge(f"{world.path('ResourceClaim', claim)}/status", {"status": {"allocation": allocation}})
+
+
+async def test_somebody_allocates_the_claim_that_is_about_to_be_written(devices: DeviceWorld, stage: Stage) -> None:
+    """Nothing is forced: the pod uses what the claim has got."""
+    stage.proxy.add(Fault(**ALLOCATE))
+
+    async def meanwhile(request: Request) -> None:
+        stage.proxy.meanwhile = None
+        await allocate(devices, request.name, "b")
+
+    stage.proxy.meanwhile = meanwhile
+    parts = [a_device("a").attr("is", "wanted"), a_device("b")]
+    claim = a_claim("c").request("r", "gpu", cel=f"'is' in device.attributes['{DRIVER}']")
+    async with running(devices, stage):
+        await devices.make(devices.node("n1"), GPU, on("n1", *parts), claim, devices.pod("p", "c"))
+
+        assert await devices.bound("p") == ["n1"]
+    assert await devices.devices_of("c") == ["b"]
+    assert users_of(await devices.claim("c")) == ["p"]
+
+
+async def test_somebody_takes_the_device_that_is_about_to_be_written(devices: DeviceWorld, stage: Stage) -> None:
+    """Two claims have it for a moment; ours, which came second, gets another before its pod is bound."""
+    stage.proxy.add(Fault(**ALLOCATE))
+
+    async def meanwhile(_: Request) -> None:
+        stage.proxy.meanwhile = None
+        await allocate(devices, "theirs", "a")
+        await devices.make(on("n2", a_device("b")))
+
+    stage.proxy.meanwhile = meanwhile
+    theirs = a_claim("theirs").request("r", "gpu")
+    async with running(devices, stage):
+        await devices.make(devices.node("n1"), devices.node("n2"), GPU, on("n1", a_device("a")), theirs, ONE)
+        await devices.make(devices.pod("p", "c"))
+
+        assert await devices.bound("p") == ["n2"]
+    assert await devices.devices_of("theirs") == ["a"]
+    assert await devices.devices_of("c") == ["b"]
+    assert await devices.broken_laws() == []
+
+
+# -- the wire --------------------------------------------------------------------------------------------------------------
+
+LOST: Final[dict[str, Json]] = {
+    "the answers are lost": {"reset": "after"},
+    "the requests are lost": {"reset": "before"},
+    "it was done, and the server says 500": {"reset": "after", "status": 500},
+    "the server is too busy, 429": {"status": 429},
+    "the server fails, 500": {"status": 500},
+    "a conflict that was none, 409": {"status": 409},
+}
+
+
+@pytest.mark.parametrize("fault", LOST.values(), ids=LOST.keys())
+async def test_writes_that_fail_for_a_moment(devices: DeviceWorld, stage: Stage, fault: Json) -> None:
+    """Bound in the first attempt all the same, with no device in two claims."""
+    faults = [Fault(**PROTECT, **fault), Fault(**ALLOCATE, **fault)]
+    stage.proxy.add(*faults)
+    async with running(devices, stage):
+        await devices.make(devices.node("n1"), GPU, on("n1", a_device("a")), ONE, devices.pod("p", "c"))
+
+        assert await devices.bound("p") == ["n1"]
+    assert [fault.hits for fault in faults] == [1, 1]
+    assert users_of(await devices.claim("c")) == ["p"]
+    await is_not_told_of_failures(devices, "p")
+    assert await devices.broken_laws() == []
+
+
+@pytest.mark.parametrize("fault", LOST.values(), ids=LOST.keys())
+async def test_a_claim_for_extended_resources_that_is_made_in_trouble(
+    devices: DeviceWorld, stage: Stage, fault: Json
+) -> None:
+    """However often it was made, one is left, which has all the devices."""
+    faults = [Fault(**CREATE, **fault), Fault(**ALLOCATE, **fault)]
+    stage.proxy.add(*faults)
+    served = gpus().extended_resource(RESOURCE)
+    async with running(devices, stage):
+        await devices.make(devices.node("n1"), served, on("n1", a_device("a"), a_device("b")))
+        await devices.make(devices.pod("p", **{RESOURCE: "2"}))
+
+        assert await devices.bound("p") == ["n1"]
+
+        async def is_alone() -> bool:
+            return len(await devices.all("ResourceClaim")) == 1
+
+        await devices.until(is_alone, "one claim")
+    (claim,) = await devices.all("ResourceClaim")
+    pod = await devices.get("Pod", "p")
+    assert pod is not None
+    assert pod["status"]["extendedResourceClaimStatus"]["resourceClaimName"] == claim["metadata"]["name"]
+    assert len(results_of(claim)) == 2
+    assert await devices.broken_laws() == []
+
+
+async def test_the_permissions_that_devices_need_are_enough(devices: DeviceWorld, stage: Stage) -> None:
+    """Without them pods without claims are bound, and the others say what is missing until it is given."""
+    token = await stage.account()
+    await stage.permit(ALL - {rule for rule in DEVICES if rule.verb != "get"})
+    served = gpus().extended_resource(RESOURCE)
+    await devices.make(devices.node("n1"), served, on("n1", a_device("a").binding("Ready"), a_device("b")), ONE)
+    async with running(devices, stage, token=token):
+        await devices.make(devices.pod("q"), devices.pod("p", "c"))
+        assert await devices.bound("q") == ["n1"]
+        await devices.refused("p", "cannot patch resource", "resourceclaims", reason="SchedulerError")
+        assert await devices.devices_of("c") == []
+        await stage.permit(ALL)
+
+        await devices.allocated("c")
+        await devices.say("c", Ready="True")
+        assert await devices.bound("p") == ["n1"]
+        await devices.make(devices.pod("e", **{RESOURCE: "1"}))
+        await devices.until(lambda: is_made(devices), "a claim for extended resources")
+        await devices.say(await extended(devices), Ready="True")
+        assert await devices.bound("e") == ["n1"]
+    assert await devices.broken_laws() == []
+
+
+async def is_made(world: DeviceWorld) -> bool:
+    return any(name != "c" for name in await claim_names(world))
+
+
+async def extended(world: DeviceWorld) -> str:
+    return next(name for name in await claim_names(world) if name != "c")
+
+
+async def claim_names(world: DeviceWorld) -> list[str]:
+    return [claim["metadata"]["name"] for claim in await world.all("ResourceClaim")]
+
+
+# -- SIGKILL ---------------------------------------------------------------------------------------------------------------
+
+
+async def many(world: DeviceWorld) -> list[str]:
+    """Pods that need every device there is, half of them with a claim that two share."""
+    things: list[Builder[object]] = [GPU, a_claim_template("t").request("r", "gpu")]
+    things += [on(f"n{n}", *(a_device(f"d{i}") for i in range(PODS // 2))) for n in range(2)]
+    things += [a_claim(f"c-{i}").request("r", "gpu") for i in range(PODS // 2)]
+    await world.make(world.node("n0", cpu="64"), world.node("n1", cpu="64"), *things)
+    names = [f"own-{i}" for i in range(PODS // 2)]
+    pods = [world.pod(name, templates=["t"]) for name in names]
+    for i in range(PODS // 2):
+        pods += [world.pod(f"{name}-{i}", f"c-{i}") for name in ("left", "right")]
+        names += [f"{name}-{i}" for name in ("left", "right")]
+    await world.make(*pods)
+    return names
+
+
+async def allocations(world: DeviceWorld) -> dict[str, list[str]]:
+    """Claim → its devices, of those that have any."""
+    found = {claim["metadata"]["name"]: results_of(claim) for claim in await world.all("ResourceClaim")}
+    return {
+        name: [f"{each['pool']}/{each['device']}" for each in results] for name, results in found.items() if results
+    }
+
+
+async def test_killed_in_the_middle_of_writes(devices: DeviceWorld, stage: Stage) -> None:
+    """Some claims are written, of others the answer is on its way; the next daemon goes on from what is written."""
+    stage.proxy.add(
+        Fault(**ALLOCATE, delay_s=0, times=5),
+        Fault(**ALLOCATE, delay_s=FOR_EVER_S, times=None),
+    )
+    async with running(devices, stage):
+        names = await many(devices)
+
+        async def is_half_done() -> bool:
+            return len(await allocations(devices)) == 5
+
+        await devices.until(is_half_done, "five allocations")
+        devices.server.kill()
+    written = await allocations(devices)
+    assert len(written) == 5
+    stage.proxy.faults.clear()
+    async with running(devices, stage):
+        await devices.bound(*names)
+    assert written.items() <= (await allocations(devices)).items()
+    await devices.lawful()
+
+
+@pytest.mark.parametrize("fault", LOST.values(), ids=LOST.keys())
+async def test_killed_again_and_again_in_trouble(devices: DeviceWorld, stage: Stage, fault: Json) -> None:
+    """A third of all writes goes wrong, and the daemon dies three times: no device twice, every pod bound in the end."""
+    stage.proxy.add(Fault(verb="patch", resource="resourceclaims", probability=1 / 3, times=None, **fault))
+    names: list[str] = []
+    for there in (2, 6, 10):
+        async with running(devices, stage):
+            names = names or await many(devices)
+
+            async def as_many(there: int = there) -> bool:
+                assert [law for law in await devices.broken_laws() if "is taken by" in law] == []
+                return len(await allocations(devices)) >= there
+
+            await devices.until(as_many, f"{there} allocations")
+            devices.server.kill()
+    async with running(devices, stage):
+        await devices.bound(*names)
+    await devices.lawful()

@@ -1,0 +1,149 @@
+"""Claims with several pods, and what pods leave behind, on a real control plane (docs/spec/dra.md §2.3, §3.5, §3.12)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+from scheduler.core.resourceclaims import EXTENDED_RESOURCE_CLAIM
+from scheduler.testing.devicebuilders import a_device
+from scheduler.testing.deviceclaimbuilders import a_claim, a_claim_template
+from tests.e2e.devices import DRIVER, DeviceWorld, gpus, is_protected, on, results_of, users_of
+from tests.e2e.sandbox import together
+from tests.e2e.test_devices import CANNOT, GPU
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
+
+NOT_AVAILABLE: Final = "resourceclaim not available on the node"
+RESOURCE: Final = f"{DRIVER}/gpu"
+PODS: Final = 40
+ONE: Final = a_claim("c").request("r", "gpu")
+
+
+async def test_pods_that_share_a_claim_are_on_one_node(devices: DeviceWorld, their_devices: DeviceWorld) -> None:
+    """All of them have reserved it; who insists on another node is told, and takes it from nobody."""
+
+    async def scenario(world: DeviceWorld) -> None:
+        await world.make(world.node("n1"), world.node("n2"), GPU, on("n1", a_device("a")), ONE)
+        names = [f"p-{i}" for i in range(5)]
+        await world.make(*(world.pod(name, "c") for name in names))
+
+        assert await world.bound(*names) == ["n1"] * 5
+        assert sorted(users_of(await world.claim("c"))) == names
+        await world.make(world.pod("q", "c", on="n2"))
+        await world.refused("q", NOT_AVAILABLE)
+        assert sorted(users_of(await world.claim("c"))) == names
+        assert await world.broken_laws() == []
+
+    await together(scenario, devices, their_devices)
+
+
+async def test_a_claim_that_nobody_uses_is_given_up_for_another_node(devices: DeviceWorld) -> None:
+    """Allocated where no pod of it can be, it loses its devices and gets others (§3.5)."""
+    await devices.make(devices.node("n1"), GPU, on("n1", a_device("a")), ONE)
+    await devices.make(devices.pod("p", "c"))
+    await devices.bound("p")
+    await devices.make(devices.node("n2"), on("n2", a_device("b")), devices.pod("q", "c", on="n2"))
+    await devices.refused("q", NOT_AVAILABLE)
+    await devices.gone("p")
+
+    assert await devices.bound("q") == ["n2"]
+    assert await devices.devices_of("c") == ["b"]
+    await devices.lawful()
+
+
+async def test_admin_access_to_a_device_that_is_taken(devices: DeviceWorld, their_devices: DeviceWorld) -> None:
+    """It takes nothing, and two may have it."""
+
+    async def scenario(world: DeviceWorld) -> None:
+        label = {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}}
+        await world.cluster.merge(f"/api/v1/namespaces/{world.name}", label)
+        await world.make(world.node("n1"), GPU, on("n1", a_device("a")), ONE)
+        await world.make(*(a_claim(name).request("r", "gpu", admin=True) for name in ("x", "y")))
+        await world.make(world.pod("p", "c"), world.pod("q", "x"), world.pod("s", "y"))
+
+        assert await world.bound("p", "q", "s") == ["n1"] * 3
+        assert [await world.devices_of(name) for name in ("c", "x", "y")] == [["a"]] * 3
+        assert await world.broken_laws() == []
+
+    await together(scenario, devices, their_devices)
+
+
+async def test_devices_go_from_pod_to_pod(devices: DeviceWorld) -> None:
+    """Four at a time have one; each that ends leaves its device to the next, which is woken by that."""
+    slices = [on(f"n{n}", a_device("a"), a_device("b")) for n in range(2)]
+    await devices.make(*(devices.node(f"n{n}") for n in range(2)), GPU, *slices)
+    await devices.make(a_claim_template("t").request("r", "gpu"))
+    waiting = {f"p-{i}" for i in range(12)}
+    await devices.make(*(devices.pod(name, templates=["t"]) for name in sorted(waiting)))
+    while waiting:
+
+        async def as_many_as_can_be() -> list[str]:
+            there = {pod["metadata"]["name"] for pod in await devices.all("Pod") if pod["spec"].get("nodeName")}
+            return sorted(there) if len(there) == 4 else []
+
+        running = await devices.until(as_many_as_can_be, "four pods with devices")
+        assert await devices.broken_laws() == []
+        assert set(running) <= waiting
+        waiting -= set(running)
+        await devices.gone(*running)
+
+
+async def test_many_pods_and_as_many_devices(devices: DeviceWorld) -> None:
+    """Every device is used, and none twice."""
+    nodes = [f"n{n}" for n in range(4)]
+    slices = [on(node, *(a_device(f"d{i}") for i in range(PODS // 4))) for node in nodes]
+    await devices.make(*(devices.node(node, cpu="64") for node in nodes), GPU, *slices)
+    await devices.make(a_claim_template("t").request("r", "gpu"))
+    names = [f"p-{i}" for i in range(PODS)]
+    await devices.make(*(devices.pod(name, templates=["t"]) for name in names))
+
+    found = await devices.bound(*names)
+    assert {node: found.count(node) for node in nodes} == dict.fromkeys(nodes, PODS // 4)
+    assert await devices.broken_laws() == []
+
+
+async def test_an_extended_resource_that_a_class_serves(devices: DeviceWorld, their_devices: DeviceWorld) -> None:
+    """The claim is made for the pod, which is told of it."""
+
+    async def scenario(world: DeviceWorld) -> None:
+        served = gpus().extended_resource(RESOURCE)
+        await world.make(world.node("n1"), world.node("n2"), served, on("n2", a_device("a"), a_device("b")))
+        await world.make(world.pod("p", **{RESOURCE: "2"}))
+
+        assert await world.bound("p") == ["n2"]
+        (claim,) = await world.all("ResourceClaim")
+        assert claim["metadata"]["annotations"] == {EXTENDED_RESOURCE_CLAIM: "true"}
+        assert sorted(each["device"] for each in results_of(claim)) == ["a", "b"]
+        assert users_of(claim) == ["p"]
+        assert is_protected(claim)
+        pod = await world.get("Pod", "p")
+        assert pod is not None
+        told = pod["status"]["extendedResourceClaimStatus"]
+        assert told["resourceClaimName"] == claim["metadata"]["name"]
+        mapping = {
+            "containerName": "main",
+            "resourceName": world.named(RESOURCE),
+            "requestName": "container-0-request-0",
+        }
+        assert told["requestMappings"] == [mapping]
+        assert await world.broken_laws() == []
+
+    await together(scenario, devices, their_devices)
+
+
+async def test_an_extended_resource_without_enough_devices(devices: DeviceWorld, their_devices: DeviceWorld) -> None:
+    """No claim is left of the attempts; once there are devices, the pod gets them."""
+
+    async def scenario(world: DeviceWorld) -> None:
+        await world.make(world.node("n1"), gpus().extended_resource(RESOURCE), on("n1", a_device("a")))
+        await world.make(world.pod("p", **{RESOURCE: "2"}))
+        await world.refused("p", CANNOT)
+        assert await world.all("ResourceClaim") == []
+        await world.make(on("more", a_device("b")).on("n1"))
+
+        assert await world.bound("p") == ["n1"]
+        assert await world.broken_laws() == []
+
+    await together(scenario, devices, their_devices)

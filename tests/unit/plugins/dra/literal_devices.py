@@ -1,0 +1,301 @@
+"""What a node sees of devices, and single rules about one device, written down as they are specified.
+
+For `literal_allocator` (docs/spec/dra.md §4.2, §4.3, §4.7–§4.10).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from scheduler.core.devicegates import (
+    BINDING_CONDITIONS,
+    CLAIM_DEVICE_STATUS,
+    CONSUMABLE,
+    PARTITIONABLE,
+)
+from scheduler.core.devices import (
+    CapacityRequestPolicy,
+    Device,
+    DeviceAttribute,
+    DeviceId,
+    ResourceSlice,
+    ResourceSliceSpec,
+)
+from scheduler.core.quantity import Quantity
+from scheduler.core.resourceclaims import DeviceClass, DeviceConstraint, ExactDeviceRequest
+from tests.unit.literal_volumes import all_hold
+
+NANO = 10**9
+
+
+@dataclass
+class World:
+    """What there is. `holds` says of (expression, driver, device) whether it is true, or what is wrong."""
+
+    nodes: dict[str, dict[str, str]]
+    slices: list[ResourceSlice]
+    classes: dict[str, DeviceClass]
+    gates: frozenset[str]
+    holds: Callable[[str, str, Device], bool | str]
+    exclusive: set[DeviceId] = field(default_factory=set)
+    shares: dict[DeviceId, list[dict[str, int]]] = field(default_factory=dict)
+
+    def consumed(self, device: DeviceId, name: str) -> int:
+        """What earlier shares take of one capacity."""
+        return sum(share.get(name, 0) for share in self.shares.get(device, ()))
+
+    @property
+    def binding(self) -> bool:
+        """Binding conditions are understood."""
+        return BINDING_CONDITIONS in self.gates and CLAIM_DEVICE_STATUS in self.gates
+
+
+@dataclass
+class Pool:
+    """One pool as a node sees it (§4.3)."""
+
+    driver: str
+    name: str
+    state: str
+    slices: list[ResourceSlice] = field(default_factory=list)
+    elsewhere: list[ResourceSlice] = field(default_factory=list)
+    counters: dict[tuple[str, str], int] = field(default_factory=dict)
+
+
+class Candidate(NamedTuple):
+    """A device in its place."""
+
+    id: DeviceId
+    device: Device
+    slice: ResourceSlice
+    pool: Pool
+
+
+# -- pools -------------------------------------------------------------------------------------------------------------
+
+
+def node_matches(world: World, node: str, where: ResourceSliceSpec | Device) -> bool:
+    """§4.2."""
+    if where.node_name:
+        return where.node_name == node
+    if where.all_nodes or where.node_selector is None:
+        return bool(where.all_nodes)
+    return any(
+        (term.match_expressions or term.match_fields)
+        and all_hold(term.match_expressions, world.nodes[node])
+        and all_hold(term.match_fields, {"metadata.name": node})
+        for term in where.node_selector.node_selector_terms
+    )
+
+
+def _relevant(world: World, node: str, each: ResourceSlice) -> bool:
+    spec = each.spec
+    if PARTITIONABLE not in world.gates and (spec.per_device_node_selection is not None or spec.shared_counters):
+        return False
+    if spec.shared_counters:
+        return True
+    if spec.node_name or spec.all_nodes or spec.node_selector is not None:
+        return node_matches(world, node, spec)
+    if spec.per_device_node_selection:
+        return any(node_matches(world, node, device) for device in spec.devices)
+    return False
+
+
+def pools(world: World, node: str) -> list[Pool]:
+    """In the order in which they are tried."""
+    groups: dict[tuple[str, str], list[ResourceSlice]] = {}
+    for each in sorted(world.slices, key=lambda each: each.key):
+        if not _relevant(world, node, each):
+            continue
+        group = groups.setdefault((each.spec.driver, each.spec.pool.name), [])
+        if group and each.spec.pool.generation < group[0].spec.pool.generation:
+            continue
+        if group and each.spec.pool.generation > group[0].spec.pool.generation:
+            group.clear()
+        group.append(each)
+    found = [pool for key, group in groups.items() if (pool := _pool(world, key, group)) is not None]
+    return sorted(found, key=lambda pool: (_has_conditions(pool), pool.driver, pool.name))
+
+
+def _has_conditions(pool: Pool) -> bool:
+    return any(device.binding_conditions for each in pool.slices for device in each.spec.devices)
+
+
+def _pool(world: World, key: tuple[str, str], group: list[ResourceSlice]) -> Pool | None:
+    elsewhere: list[ResourceSlice] = []
+    count = group[0].spec.pool.resource_slice_count
+    if len(group) != count:
+        generation = group[0].spec.pool.generation
+        whole = [each for each in world.slices if (each.spec.driver, each.spec.pool.name) == key]
+        if any(each.spec.pool.generation > generation for each in whole):
+            return None
+        equal = [each for each in whole if each.spec.pool.generation == generation]
+        if len(equal) != count:
+            return Pool(*key, "incomplete")
+        elsewhere = [each for each in equal if each not in group]
+    if PARTITIONABLE not in world.gates:
+        good = _names_differ(group)
+        return Pool(*key, "good", group) if good else Pool(*key, "invalid")
+    devices = [each for each in group if not each.spec.shared_counters]
+    counters: dict[tuple[str, str], int] = {}
+    sets = [each for one in group for each in one.spec.shared_counters]
+    for each in sets:
+        counters.update({(each.name, name): counter.value.nano for name, counter in each.counters.items()})
+    fine = _names_differ(devices) and len({each.name for each in sets}) == len(sets)
+    names = {each.name for each in sets}
+    for one in (*devices, *elsewhere):
+        for device in one.spec.devices:
+            for consumption in device.consumes_counters:
+                fine = fine and consumption.counter_set in names
+                fine = fine and all((consumption.counter_set, name) in counters for name in consumption.counters)
+    return Pool(*key, "good", devices, elsewhere, counters) if fine else Pool(*key, "invalid")
+
+
+def _names_differ(slices: Iterable[ResourceSlice]) -> bool:
+    names = [device.name for each in slices for device in each.spec.devices]
+    return len(set(names)) == len(names)
+
+
+def candidates(pool: Pool) -> list[Candidate]:
+    """The devices of a pool in published order."""
+    return [
+        Candidate(DeviceId(pool.driver, pool.name, device.name), device, each, pool)
+        for each in pool.slices
+        for device in each.spec.devices
+    ]
+
+
+# -- single rules ------------------------------------------------------------------------------------------------------
+
+
+def shared(world: World, device: Device) -> bool:
+    """Several may have it at once."""
+    return CONSUMABLE in world.gates and device.allow_multiple_allocations
+
+
+def tolerated(spec: ExactDeviceRequest, device: Device) -> bool:
+    """§4.7: every hard taint."""
+    for taint in device.taints:
+        if taint.effect not in ("NoSchedule", "NoExecute"):
+            continue
+        for each in spec.tolerations:
+            if each.effect not in ("", taint.effect) or each.key not in ("", taint.key):
+                continue
+            if each.operator == "Exists" or (each.operator in ("", "Equal") and each.value == taint.value):
+                break
+        else:
+            return False
+    return True
+
+
+def amounts(spec: ExactDeviceRequest, device: Device) -> dict[str, int] | None:
+    """§4.9, steps 1 to 3."""
+    asked = {} if spec.capacity is None else spec.capacity.requests
+    if set(asked) - set(device.capacity):
+        return None
+    out = {}
+    for name, capacity in device.capacity.items():
+        policy = capacity.request_policy or CapacityRequestPolicy()
+        amount = _rounded(asked.get(name), capacity.value, policy)
+        if not _allowed(amount, policy):
+            return None
+        out[name] = amount
+    return out
+
+
+def _rounded(asked: Quantity | None, value: Quantity, policy: CapacityRequestPolicy) -> int:
+    if asked is None:
+        return (value if policy.default is None else policy.default).nano
+    valid = policy.valid_range
+    if valid is not None and valid.min is not None:
+        if asked.nano < valid.min.nano:
+            return valid.min.nano
+        if valid.step is None:
+            return asked.nano
+        amount = valid.min.value
+        while amount < asked.value:
+            amount += valid.step.value
+        return amount * NANO
+    for each in policy.valid_values:
+        if each.nano >= asked.nano:
+            return each.nano
+    return asked.nano
+
+
+def _allowed(amount: int, policy: CapacityRequestPolicy) -> bool:
+    if policy.default is not None and amount == policy.default.nano:
+        return True
+    valid = policy.valid_range
+    if valid is not None:
+        if valid.max is not None and amount > valid.max.nano:
+            return False
+        if valid.step is None or valid.min is None:
+            return True
+        return (-(-amount // NANO) - valid.min.value) % valid.step.value == 0
+    return not policy.valid_values or any(each.nano == amount for each in policy.valid_values)
+
+
+def attribute(driver: str, device: Device, name: str) -> DeviceAttribute | None:
+    """§4.10: a bare identifier is of the driver's own domain."""
+    if name in device.attributes:
+        return device.attributes[name]
+    domain, bare = name.split("/", 1)
+    return device.attributes.get(bare) if domain == driver else None
+
+
+def values(each: DeviceAttribute, *, lists: bool) -> set[tuple[str, object]]:
+    """Typed values; none if it has a form that is not understood."""
+    for kind, one in (("b", each.bool_), ("i", each.int_), ("s", each.string), ("v", each.version)):
+        if one is not None:
+            return {(kind, one)}
+    if lists:
+        for kind, many in (("b", each.bools), ("i", each.ints), ("s", each.strings), ("v", each.versions)):
+            if many is not None:
+                return {(kind, one) for one in many}
+    return set()
+
+
+def agree(constraint: DeviceConstraint, devices: Sequence[tuple[str, Device]], *, lists: bool) -> bool:
+    """Whether these devices, in this order, satisfy it."""
+    name = constraint.match_attribute or constraint.distinct_attribute or ""
+    seen: list[set[tuple[str, object]]] = []
+    for driver, device in devices:
+        found = attribute(driver, device, name)
+        if found is None:
+            return False
+        own = values(found, lists=lists)
+        is_match = constraint.match_attribute is not None
+        if not own and (seen or (lists and is_match)):
+            return False
+        if is_match and seen and not set.intersection(own, *seen):
+            return False
+        if not is_match and any(own & each for each in seen):
+            return False
+        seen.append(own)
+    return True
+
+
+def concerns(constraint: DeviceConstraint, request: str, full: str) -> bool:
+    """Whether a request's devices are in scope."""
+    return not constraint.requests or request in constraint.requests or full in constraint.requests
+
+
+def draw(left: dict[tuple[str, str], int], device: Device) -> None:
+    """Take what the device consumes."""
+    for consumption in device.consumes_counters:
+        for name, amount in consumption.counters.items():
+            if (consumption.counter_set, name) in left:
+                left[consumption.counter_set, name] -= amount.value.nano
+
+
+def left_of(world: World, pool: Pool) -> dict[tuple[str, str], int]:
+    """What devices that are in use already leave of a pool's counters (§4.8)."""
+    left = dict(pool.counters)
+    for each in (*pool.slices, *pool.elsewhere):
+        for device in each.spec.devices:
+            name = DeviceId(pool.driver, pool.name, device.name)
+            if name in world.exclusive or name in world.shares:
+                draw(left, device)
+    return left

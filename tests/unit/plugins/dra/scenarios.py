@@ -1,0 +1,291 @@
+"""The notation of docs/spec/dra.md §9.0: slices and claims in few words, and what the real plugin makes of them in one line.
+
+`on("n1", "p1", "d1 d2")` is a slice, `asks("A*2", ["B", "A*all"])` a claim with the requests r0 and r1, `given(…)` a
+scenario. `outcome(scenario)` is one line: of each claim `request→pool/device` in order, then whatever is not as usual:
+
+* `b/p1/d1`: another driver than a; `(admin)`; `{cap=2}`: a share, and what it takes; `!ready ?broken`: binding (failure)
+  conditions; `~key`: a toleration that was handed on;
+* `@…`: where the allocation can be used, if that is not this node alone; `+FromClass[r0]=x`: a configuration;
+* `nil`: does not fit; `UU …`, `ERR …`: refused otherwise; `skip`: there is nothing to allocate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Unpack
+
+from scheduler.core.devicegates import (
+    ADMIN_ACCESS,
+    BINDING_CONDITIONS,
+    CLAIM_DEVICE_STATUS,
+    CONSUMABLE,
+    DYNAMIC_RESOURCE_ALLOCATION,
+    FILTER_TIMEOUT,
+    LIST_TYPES,
+    PARTITIONABLE,
+    PRIORITIZED_LIST,
+    TAINTS,
+)
+from scheduler.core.resourceclaims import AllocationResult, DeviceRequestAllocationResult
+from scheduler.core.verdicts import Code, Rejection, Skip
+from scheduler.plugins.dra.board import CANNOT_ALLOCATE, named
+from scheduler.testing.builders import Builder, Manifest, node
+from scheduler.testing.deviceclaimbuilders import Asked, ClaimBuilder, a_claim, a_result, an_option
+from scheduler.testing.devicebuilders import DeviceBuilder, SliceBuilder, a_device, a_slice
+from tests.unit.plugins.dra.world import World
+
+GATES = {
+    "AA": {ADMIN_ACCESS},
+    "PL": {PRIORITIZED_LIST},
+    "PD": {PARTITIONABLE},
+    "DT": {TAINTS},
+    "BC": {BINDING_CONDITIONS, CLAIM_DEVICE_STATUS},
+    "CC": {CONSUMABLE},
+    "LT": {LIST_TYPES},
+    "TO": {FILTER_TIMEOUT},
+}
+HERE = ("metadata.name", "In")
+Want = str | tuple[str, Asked]
+"""One request or alternative: `A`, `A*2`, `A*all`, or `want(…)`."""
+
+
+# -- what there is -----------------------------------------------------------------------------------------------------
+
+
+def dev(name: str, *, takes: str = "", **says: Any) -> DeviceBuilder:
+    """A device with attributes; `mem` is a capacity, and `takes` what it takes of the counter `set`/`mem`, and has."""
+    device = a_device(name)
+    mem = says.pop("mem", takes)
+    if mem:
+        device = device.cap("mem", mem)
+    if takes:
+        device = device.consumes("set", {"mem": takes})
+    for attribute, value in says.items():
+        device = device.attr(attribute, value)
+    return device
+
+
+def devs(names: str) -> list[DeviceBuilder]:
+    """Devices that say nothing of themselves."""
+    return [a_device(name) for name in names.split()]
+
+
+def on(node_name: str, pool: str, *devices: str | DeviceBuilder, of: int = 0) -> SliceBuilder:
+    """A slice of a pool, of driver a unless it is `driver/pool`. Without `of` a pool has as many slices as are shown."""
+    driver, _, name = pool.rpartition("/")
+    listed = [each for some in devices for each in (devs(some) if isinstance(some, str) else [some])]
+    built = a_slice(node_name, driver or "a", *listed).named("").pool(name).of(of)
+    return built if node_name else built.nowhere()
+
+
+def counters(pool: str, amount: str = "8Gi", *, of: int = 0) -> SliceBuilder:
+    """The slice with the counters of a pool."""
+    return on("n1", pool, of=of).counters("set", {"mem": amount})
+
+
+def want(device_class: str = "A", *, mem: str = "", **asked: Unpack[Asked]) -> tuple[str, Asked]:
+    """A request; `mem`: for devices with so much memory."""
+    return device_class, asked | ({"cel": at_least(mem)} if mem else {})  # type: ignore[return-value]
+
+
+def at_least(mem: str) -> str:
+    return f'device.capacity["a"].mem.compareTo(quantity("{mem}")) >= 0'
+
+
+def says(attribute: str, value: str) -> str:
+    return f'device.attributes["a"].{attribute} == "{value}"'
+
+
+def asks(*requests: Want | list[Want]) -> ClaimBuilder:
+    """A claim with the requests r0, r1…; a list is a request with the alternatives s0, s1…"""
+    claim = a_claim("")
+    for number, request in enumerate(requests):
+        if isinstance(request, list):
+            claim = claim.first_available(f"r{number}", *(_option(f"s{at}", each) for at, each in enumerate(request)))
+        else:
+            device_class, asked = _asked(request)
+            claim = claim.request(f"r{number}", device_class, **asked)
+    return claim
+
+
+def _option(name: str, wanted: Want) -> Manifest:
+    device_class, asked = _asked(wanted)
+    return an_option(name, device_class, **asked)
+
+
+def _asked(wanted: Want) -> tuple[str, Asked]:
+    name, asked = wanted if isinstance(wanted, tuple) else (wanted, Asked())
+    device_class, _, count = name.partition("*")
+    if count == "all":
+        return device_class, asked | {"every": True}
+    return device_class, asked | {"count": int(count)} if count else asked
+
+
+# -- scenarios ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Given:
+    """`f` names feature gates by their letters; all others are off. `used` are devices that somebody has."""
+
+    slices: Sequence[SliceBuilder]
+    claims: Sequence[ClaimBuilder]
+    f: str = ""
+    at: str = "n1"
+    used: str = ""
+    shares: Sequence[tuple[str, dict[str, str]]] = ()
+    """(device, amounts) that others have of devices."""
+    also: Sequence[Builder[Any]] = ()
+    """Classes, in place of the usual ones, and other objects."""
+
+    @property
+    def gates(self) -> frozenset[str]:
+        return frozenset({DYNAMIC_RESOURCE_ALLOCATION}.union(*(GATES[each] for each in self.f.split())))
+
+    def world(self, *, backwards: bool = False) -> World:
+        """Before a scheduler. `backwards`: slices have come last first, while somebody asked for them."""
+        world = World(gates=self.gates)
+        for name in ("n1", "n2"):
+            world.cluster.set_node(node(name).label("region", f"r{name[1:]}").label("planet", "earth").typed())
+        world.show(*self.also, *self._others(), *self.named_claims())
+        shown = published(self.slices)
+        for each in reversed(shown) if backwards else shown:
+            world.show(each)
+            if backwards:
+                world.filter(self.pod(world))
+        return world
+
+    def named_claims(self) -> list[ClaimBuilder]:
+        return [claim.set({"metadata": {"name": f"c{at}"}}) for at, claim in enumerate(self.claims)]
+
+    def pod(self, world: World) -> Any:
+        return world.pod(*(f"c{at}" for at in range(len(self.claims))))
+
+    def _others(self) -> Iterable[ClaimBuilder]:
+        for at, device in enumerate(self.used.split()):
+            yield a_claim(f"used{at}").allocated(a_result("r", _full(device)))
+        for at, (device, amounts) in enumerate(self.shares):
+            result = a_result("r", _full(device), share=f"share-{at}", consumed=amounts)
+            yield a_claim(f"share{at}").allocated(result)
+
+
+def given(slices: Sequence[SliceBuilder], claims: Sequence[ClaimBuilder] | ClaimBuilder | Want = "A", **more: Any) -> Given:
+    """Claims may be one claim, or its one request."""
+    if isinstance(claims, str | tuple):
+        claims = asks(claims)
+    return Given(slices, [claims] if isinstance(claims, ClaimBuilder) else claims, **more)
+
+
+def published(slices: Sequence[SliceBuilder]) -> list[SliceBuilder]:
+    """With names by number, and pools of as many slices as there are, unless told."""
+    pools = [(each.obj()["spec"]["driver"], each.obj()["spec"]["pool"]["name"]) for each in slices]
+    out = []
+    for at, (each, pool) in enumerate(zip(slices, pools, strict=True), 1):
+        manifest = each.obj()
+        named_ = each if manifest["metadata"]["name"] else each.named(f"s{at}")
+        out.append(named_ if manifest["spec"]["pool"]["resourceSliceCount"] else named_.of(pools.count(pool)))
+    return out
+
+
+def _full(device: str) -> str:
+    return device if device.count("/") > 1 else f"a/{device}"
+
+
+# -- what comes of it --------------------------------------------------------------------------------------------------
+
+
+def outcome(case: Given) -> str:
+    """What the plugin says, which must not depend on the order in which slices were seen."""
+    said = _outcome(case, case.world())
+    assert said == _outcome(case, case.world(backwards=True))
+    return said
+
+
+def is_as(expected: str, said: str) -> bool:
+    """Whether it is that; `…` stands for anything."""
+    first, *rest = expected.split("…")
+    if not rest:
+        return said == expected
+    at = len(first)
+    for part in rest:
+        at = said.find(part, at) + len(part)
+        if at < len(part):
+            return False
+    return said.startswith(first) and (not rest[-1] or said.endswith(rest[-1]))
+
+
+def _outcome(case: Given, world: World) -> str:
+    info = case.pod(world)
+    state, said = world.filter(info)
+    if isinstance(said, Skip):
+        return "skip"
+    if isinstance(said, Rejection):
+        return refusal(said.code, said.message)
+    no = world.refusals(info).get(case.at)
+    if no is not None:
+        return refusal(*no)
+    rejected = world.plugin.reserve(state, info, case.at)
+    if rejected is not None:
+        return refusal(rejected.code, rejected.message)
+    known = world.known(state)
+    assert len(known.allocations) == len(case.claims)
+    return " | ".join(allocation(known.allocations[claim.uid], case.at) for claim in known.claims)
+
+
+def refusal(code: Code, text: str) -> str:
+    if code is Code.ERROR:
+        return f"ERR {text}"
+    return "nil" if text == CANNOT_ALLOCATE else f"UU {text}"
+
+
+def allocation(each: AllocationResult, node_name: str) -> str:
+    """One claim's, see above."""
+    shares = [result.share_id for result in each.devices.results if result.share_id is not None]
+    assert len(shares) == len(set(shares))
+    parts = [_device(result) for result in each.devices.results]
+    where = _where(each, node_name)
+    parts += [f"@{where}"] if where else []
+    for config in each.devices.config:
+        assert config.opaque is not None
+        parts.append(f"+{config.source}[{' '.join(config.requests)}]={config.opaque.parameters['is']}")
+    return " ".join(parts)
+
+
+def _device(result: DeviceRequestAllocationResult) -> str:
+    driver = "" if result.driver == "a" else f"{result.driver}/"
+    out = f"{result.request}→{driver}{result.pool}/{result.device}"
+    if result.admin_access is not None:
+        out += "(admin)" if result.admin_access else "(admin: no)"
+    if result.share_id is not None:
+        taken = result.consumed_capacity or {}
+        out += "{" + ",".join(f"{name}={amount}" for name, amount in sorted(taken.items())) + "}"
+    else:
+        assert result.consumed_capacity is None
+    out += "".join(f" ~{each.key}" for each in result.tolerations)
+    out += "".join(f" !{each}" for each in result.binding_conditions)
+    return out + "".join(f" ?{each}" for each in result.binding_failure_conditions)
+
+
+def _where(each: AllocationResult, node_name: str) -> str:
+    if each.node_selector is None:
+        return "anywhere"
+    (term,) = each.node_selector.node_selector_terms
+    fields = [(one.key, one.operator, one.values) for one in term.match_fields]
+    if fields == [(*HERE, (node_name,))] and not term.match_expressions:
+        return ""
+    listed = [*term.match_expressions, *term.match_fields]
+    return ", ".join(" ".join((one.key, one.operator, *one.values)) for one in listed)
+
+
+def allocator_says(case: Given) -> str:
+    """What the allocator alone says, of what PreFilter would have refused already."""
+    world = case.world()
+    claims = [each.typed() for each in case.named_claims()]
+    demand = world.plugin._demands.of(claims)
+    slot = world.cluster.nodes.slot(case.at)
+    assert slot is not None
+    world.devices.on_nodes.catch_up()
+    verdict = world.plugin._boards.verdict(demand, slot)
+    assert verdict.failed == bool(verdict.refusal)
+    return named(verdict.refusal, [claim.key for claim in claims])

@@ -1,0 +1,247 @@
+"""What DynamicResources takes and gives back: docs/spec/dra.md §3.5, §3.7, §3.8, rows 272, 275, 286–290, 297, 298, 311."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from scheduler.core.verdicts import SKIP, Code, Rejection, Skip
+from scheduler.framework.state import CycleState
+from scheduler.testing.builders import Builder
+from scheduler.testing.deviceclaimbuilders import ClaimBuilder, a_claim, a_result
+from tests.unit.plugins.dra.served import ASKING, PARITY, Served, using
+
+UU, U, ERR = Code.UNRESOLVABLE, Code.UNSCHEDULABLE, Code.ERROR
+NO_DEVICES = (UU, "cannot allocate all claims")
+HELD = ASKING.allocated(a_result("r", "a/n1/d0"))
+HELD_ON_N9 = ASKING.allocated(a_result("r", "a/n9/d0"), on="n9")
+
+
+def said(no: Rejection | Skip | None) -> Any:
+    """(code, text), Skip or None."""
+    return (no.code, no.message) if isinstance(no, Rejection) else no
+
+
+def asking_two(name: str = "c") -> ClaimBuilder:
+    return a_claim(name).request("r", "A", count=2)
+
+
+# -- PostFilter ----------------------------------------------------------------------------------------------------------
+
+
+FREED = (U, "deallocation of ResourceClaim completed")
+NOT_HELPED = (U, "still not schedulable")
+OTHER = a_claim("d").request("r", "A").allocated(a_result("r", "a/n9/d1"), on="n9")
+
+
+@pytest.mark.parametrize(
+    ("things", "claims", "ours", "expected", "writes"),
+    [
+        pytest.param([HELD_ON_N9], ("c",), None, FREED, ["deallocate c"], id="286 nobody's"),
+        pytest.param([HELD_ON_N9.reserved_for("x")], ("c",), None, NOT_HELPED, [], id="287 another pod's"),
+        pytest.param(
+            [HELD_ON_N9.reserved_for("p", "p")], ("c",), None, FREED, ["deallocate c"], id="288 this pod's alone"
+        ),
+        pytest.param(
+            [HELD_ON_N9.reserved_for("p", "p").reserved_for("x")],
+            ("c",),
+            None,
+            NOT_HELPED,
+            [],
+            id="288 this pod's and another's",
+        ),
+        pytest.param(
+            [HELD_ON_N9, OTHER], ("c", "d"), PARITY, FREED, ["deallocate c"], id="289 two: the first, as upstream"
+        ),
+        pytest.param(
+            [HELD_ON_N9, OTHER], ("c", "d"), None, FREED, ["deallocate c", "deallocate d"], id="§10.3 two at once"
+        ),
+        pytest.param(
+            [HELD_ON_N9.reserved_for("x"), OTHER],
+            ("c", "d"),
+            None,
+            FREED,
+            ["deallocate d"],
+            id="§10.3 one that is another's: the first that is not",
+        ),
+        pytest.param([HELD], ("c",), None, NOT_HELPED, [], id="the claim is in nobody's way"),
+        pytest.param(
+            [HELD_ON_N9, a_claim("d").request("r", "A", count=9)],
+            ("c", "d"),
+            None,
+            NOT_HELPED,
+            [],
+            id="§3.4 the allocator fails everywhere: freeing would not help",
+        ),
+    ],
+)
+async def test_post_filter(
+    things: list[Builder[Any]], claims: tuple[str, ...], ours: Any, expected: object, writes: list[str]
+) -> None:
+    """What is given back so that the pod can run, and what is said of it."""
+    world = Served(*things, **({"ours": ours} if ours else {}))
+    info = using(*claims)
+    state, _ = world.filter(info)
+
+    assert expected == said(world.post_filter(state, info))
+    await world.errands()
+    assert writes == world.writes
+
+
+async def test_a_freed_claim_can_be_allocated_elsewhere() -> None:
+    """286: in the next attempt, with its finalizer still there."""
+    world = Served(HELD_ON_N9.reserved_for("p", "p"))
+    info = using("c")
+    state, _ = world.filter(info)
+    world.post_filter(state, info)
+    await world.errands()
+
+    assert ([], []) == (world.devices_of("c"), world.users("c"))
+    under = world.reserved(info)
+    assert "" == await world.bound(under)
+    assert (["n1/d0"], ["allocate c"]) == (world.devices_of("c"), world.writes[1:])
+
+
+async def test_freeing_what_somebody_wrote_meanwhile_does_not_happen() -> None:
+    """290: the write fails, and what is written stays."""
+    world = Served(HELD_ON_N9)
+    info = using("c")
+    state, _ = world.filter(info)
+    world.rewrite("c", reserved_for=())
+
+    assert FREED == said(world.post_filter(state, info))
+    await world.errands()
+
+    assert ["n9/d0"] == world.devices_of("c")
+
+
+def test_post_filter_without_a_state() -> None:
+    """§3.5: PreFilter of an earlier plugin has refused."""
+    world = Served()
+
+    assert (ERR, "not found") == said(world.post_filter(CycleState(), using("c")))
+
+
+def test_post_filter_without_claims() -> None:
+    """262."""
+    world = Served()
+    state, no = world.pre_filter(using())
+
+    assert no is SKIP
+    assert (U, "no new claims to deallocate") == said(world.post_filter(state, using()))
+
+
+# -- Reserve and Unreserve ---------------------------------------------------------------------------------------------
+
+
+def test_reserve_takes_devices_and_writes_nothing() -> None:
+    """272."""
+    world = Served(ASKING)
+
+    world.reserved(using("c"))
+
+    assert (["c"], ["n1/d0"], []) == (world.in_flight, world.used, world.writes)
+
+
+def test_reserve_where_a_claim_needs_nothing() -> None:
+    """§3.7 step 1."""
+    world = Served(HELD)
+
+    world.reserved(using("c"))
+
+    assert ([], ["n1/d0"]) == (world.in_flight, world.used)
+
+
+def test_reserve_on_a_node_without_devices() -> None:
+    """311: it was not verified, or somebody was faster."""
+    world = Served(asking_two(), asking_two("d"))
+    info = using("c", name="late")
+    state, _ = world.filter(info)
+    world.reserved(using("d", name="early"))
+
+    assert NO_DEVICES == said(world.plugin.reserve(state, info, "n1"))
+    assert ["d"] == world.in_flight
+
+
+def test_reserve_after_the_claim_is_gone() -> None:
+    """§3.7 step 4: and nothing of the attempt stays."""
+    world = Served(ASKING, a_claim("d").request("r", "A"))
+    info = using("c", "d")
+    state, _ = world.filter(info)
+    world.withdraw("d")
+
+    no = world.plugin.reserve(state, info, "n1")
+    world.plugin.unreserve(state, info, "n1")
+
+    assert (ERR, "internal error, couldn't signal allocation for claim d") == said(no)
+    assert ([], []) == (world.in_flight, world.used)
+
+
+async def test_unreserve_before_anything_is_written() -> None:
+    """275, 298: twice is as good as once, and who waits for the devices hears of it."""
+    world = Served(ASKING)
+    under = world.reserved(using("c"))
+    before = world.server("c")
+    world.moves.clear()
+
+    world.unreserve(under)
+    world.unreserve(under)
+    await world.errands()
+
+    assert ([], [], []) == (world.in_flight, world.used, world.writes)
+    assert before is world.server("c")
+    ((_, old, new),) = world.moves
+    assert (True, False) == (old.is_allocated, new.is_allocated)
+
+
+async def test_unreserve_after_the_claim_is_written() -> None:
+    """297, 298: the pod's own reservation goes, once; the devices stay with the claim."""
+    world = Served(ASKING)
+    under = world.reserved(using("c"))
+    assert "" == await world.bound(under)
+    world.moves.clear()
+
+    world.unreserve(under)
+    world.unreserve(under)
+    await world.errands()
+
+    assert ["protect c", "allocate c", "unreserve c"] == world.writes
+    assert ([], ["n1/d0"], ["n1/d0"]) == (world.users("c"), world.devices_of("c"), world.used)
+
+
+async def test_unreserve_leaves_other_users_alone() -> None:
+    """297."""
+    world = Served(HELD.reserved_for("x"))
+    under = world.reserved(using("c"))
+    await world.bound(under)
+
+    assert ["x", "p"] == world.users("c")
+    world.unreserve(under)
+    await world.errands()
+
+    assert ["x"] == world.users("c")
+
+
+async def test_unreserve_of_a_pod_that_somebody_else_has_bound_meanwhile() -> None:
+    """Its reservation is what it runs with."""
+    world = Served(ASKING)
+    under = world.reserved(using("c"))
+    await world.bound(under)
+    world.cluster.add_pod(under.info)
+
+    world.plugin.unreserve(under.state, under.info, "n1")
+    await world.errands()
+
+    assert ["p"] == world.users("c")
+
+
+def test_unreserve_of_what_was_never_reserved() -> None:
+    """Idempotent, and harmless."""
+    world = Served(ASKING)
+
+    world.plugin.unreserve(CycleState(), using("c"), "n1")
+    state, _ = world.filter(using("c"))
+    world.plugin.unreserve(state, using("c"), "n1")
+
+    assert [] == world.writes

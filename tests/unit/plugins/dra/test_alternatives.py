@@ -1,0 +1,125 @@
+"""The score of prioritized lists: docs/spec/dra.md §3.6, rows 309, 310."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from scheduler.plugins.dra.alternatives import has_alternatives
+from scheduler.testing.builders import Builder
+from scheduler.testing.devicebuilders import a_device, a_slice
+from scheduler.testing.deviceclaimbuilders import Asked, ClaimBuilder, a_claim, a_result, an_option
+from tests.unit.plugins.dra.served import Served, using
+
+NONE = 'device.driver == "nobody"'
+N1, N2 = a_slice("n1", "a", a_device("d0"), a_device("d1")), a_slice("n2", "b", a_device("d0"), a_device("d1"))
+
+
+def choosing(name: str, *classes: str) -> ClaimBuilder:
+    """One request, of the first of these classes that can be had."""
+    return listing(a_claim(name), "r", *classes)
+
+
+def listing(claim: ClaimBuilder, request: str, *classes: str) -> ClaimBuilder:
+    nobody: Asked = {"cel": NONE}
+    options = [an_option(f"s{at}", each or "A", **(Asked() if each else nobody)) for at, each in enumerate(classes)]
+    return claim.first_available(request, *options)
+
+
+def raw(world: Served, *claims: str) -> dict[str, int]:
+    """Node → raw score, of those that take the pod."""
+    info = using(*claims)
+    state, groups = world.filter(info)
+    assert isinstance(groups, dict), groups
+    left = world.cluster.nodes.present
+    for out in groups.values():
+        left &= ~out
+    scores = world.plugin.score(state, info, left)
+    return {world.cluster.nodes.name(slot): int(scores[slot]) for slot in range(2) if left >> slot & 1}
+
+
+LATE = ("", "", "", "", "", "", "", "A")
+HELD = choosing("h", "A", "B").allocated(a_result("r/s1", "b/n1/d9"))
+
+
+@pytest.mark.parametrize(
+    ("things", "claims", "expected"),
+    [
+        pytest.param([choosing("c", "A", "B")], ("c",), {"n1": 8, "n2": 7}, id="309 the first, the second"),
+        pytest.param([choosing("c", *LATE)], ("c",), {"n1": 1}, id="309 the eighth"),
+        pytest.param(
+            [listing(choosing("c", "A", "B"), "q", "A", "B")], ("c",), {"n1": 16, "n2": 14}, id="309 two requests"
+        ),
+        pytest.param(
+            [choosing("c", "A", "B"), choosing("d", "B", "A")], ("c", "d"), {"n1": 15, "n2": 15}, id="309 two claims"
+        ),
+        pytest.param(
+            [choosing("c", "A", "B"), choosing("d", *LATE)],
+            ("c", "d"),
+            {"n1": 9},
+            id="309 two claims, one of them late",
+        ),
+        pytest.param(
+            [choosing("c", "A", "B").request("q", "A")], ("c",), {"n1": 8}, id="309 one that has no list adds nothing"
+        ),
+        pytest.param([a_claim("c").request("r", "A")], ("c",), {"n1": 0}, id="309 no list at all"),
+        pytest.param(
+            [HELD, choosing("c", "A", "B")],
+            ("h", "c"),
+            {"n1": 15, "n2": 14},
+            id="309 one that is allocated, one that is not",
+        ),
+        pytest.param([choosing("c", "A", "B"), HELD], ("c", "h"), {"n1": 15, "n2": 14}, id="309 the other way round"),
+    ],
+)
+def test_raw_scores(things: list[Builder[Any]], claims: tuple[str, ...], expected: dict[str, int]) -> None:
+    """8 less the place of the alternative that the node gives, for every list."""
+    assert expected == raw(Served(N1, N2, *things, bare=True), *claims)
+
+
+@pytest.mark.parametrize(
+    ("scores", "expected"),
+    [
+        pytest.param([8, 7], [100, 87], id="310 8/7"),
+        pytest.param([15, 13], [100, 86], id="310 15/13"),
+        pytest.param([16, 15, 14], [100, 93, 87], id="310 16/15/14"),
+        pytest.param([0, 0], [0, 0], id="310 nothing stays nothing"),
+    ],
+)
+def test_normalised_scores(scores: list[int], expected: list[int]) -> None:
+    """In percent of the best, cut off."""
+    world = Served()
+    state, _ = world.pre_filter(using())
+
+    found = world.plugin.normalize_score(state, using(), np.array(scores), np.arange(len(scores)))
+
+    assert expected == found.tolist()
+
+
+def test_nodes_that_are_not_asked_for_do_not_count_for_the_best() -> None:
+    """310: slots outside the candidates hold anything."""
+    world = Served()
+    state, _ = world.pre_filter(using())
+
+    found = world.plugin.normalize_score(state, using(), np.array([4, 99, 8]), np.array([0, 2]))
+
+    assert [50, 100] == found[[0, 2]].tolist()
+
+
+@pytest.mark.parametrize(
+    ("claim", "expected"),
+    [
+        pytest.param(choosing("c", "A", "B"), False, id="a list: scored"),
+        pytest.param(a_claim("c").request("r", "A"), True, id="none: skipped, and Verify may wait"),
+    ],
+)
+def test_when_score_is_skipped(claim: ClaimBuilder, *, expected: bool) -> None:
+    """D3: whoever reads what Verify finds out has it verified first."""
+    world = Served(claim)
+
+    state, _ = world.pre_filter(using("c"))
+
+    assert expected == ("DynamicResources" in state.skip_score)
+    assert expected != has_alternatives([claim.typed()])

@@ -1,0 +1,308 @@
+"""Devices that must become ready first: docs/spec/dra.md §3.11, rows 303–308."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from scheduler.config.args import DynamicResourcesArgs, KubestowArgs
+from scheduler.core.devicegates import BINDING_CONDITIONS, CLAIM_DEVICE_STATUS, DEVICE_GATES_ON
+from scheduler.core.timestamps import seconds
+from scheduler.plugins.dra.conditions import is_worn_out, readiness
+from scheduler.testing.builders import Builder
+from scheduler.testing.deviceclaimbuilders import ClaimBuilder, a_claim, a_result
+from tests.unit.plugins.dra.served import Served, Under, using
+
+D0, D1 = "a/n1/d0", "a/n1/d1"
+DRIVER_B = "b/n1/d0"
+ON = DEVICE_GATES_ON
+FOLLOWS = KubestowArgs(device_scoring="firstFit", bind_poll="events")
+POLLS = KubestowArgs(device_scoring="firstFit", bind_poll="upstream")
+WAITED_FOR = "waiting for binding conditions for device on node n1"
+FAILED = 'device binding failed: claim=c, reason=Told, message="no power"'
+
+
+def waiting(name: str = "c", *devices: str, failure: str = "Broken") -> ClaimBuilder:
+    """Allocated, with devices that have to become Ready."""
+    results = [a_result("r", each, binding=("Ready",), binding_failure=(failure,)) for each in devices or (D0,)]
+    return a_claim(name).request("r", "A").allocated(*results)
+
+
+def ready(claim: ClaimBuilder, device: str = D0, **more: Any) -> ClaimBuilder:
+    return claim.condition(device, "Ready", **more)
+
+
+def broken(claim: ClaimBuilder, device: str = D0) -> ClaimBuilder:
+    return claim.condition(device, "Broken", message="no power")
+
+
+# -- one claim ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("claim", "expected"),
+    [
+        pytest.param(a_claim("c"), (True, False), id="not allocated"),
+        pytest.param(a_claim("c").allocated(a_result("r", D0)), (True, False), id="no conditions"),
+        pytest.param(ready(waiting()), (True, False), id="304 ready"),
+        pytest.param(waiting(), (False, False), id="307 no device status yet"),
+        pytest.param(waiting().condition(D0, "Ready", "False"), (False, False), id="304 not ready"),
+        pytest.param(waiting().condition(D0, "Ready", "Unknown"), (False, False), id="304 nobody knows"),
+        pytest.param(broken(waiting()), (False, True), id="304 failed"),
+        pytest.param(broken(ready(waiting())), (False, True), id="304 ready and failed: failed"),
+        pytest.param(waiting().condition(D0, "Broken", "False"), (False, False), id="304 a failure that is not"),
+        pytest.param(
+            broken(a_claim("c").allocated(a_result("r", D0, binding_failure=("Broken",)))),
+            (True, False),
+            id="306 failure conditions alone are not waited for",
+        ),
+        pytest.param(ready(waiting("c", D0, D1)), (False, False), id="308 one of two devices"),
+        pytest.param(ready(ready(waiting("c", D0, D1)), D1), (True, False), id="308 two devices"),
+        pytest.param(broken(waiting("c", D0, D1), D1), (False, True), id="a late device hides none that has failed"),
+        pytest.param(
+            a_claim("c")
+            .allocated(a_result("r", D0, share="s", binding=("Ready",)))
+            .condition(D0, "Ready", share="other"),
+            (False, False),
+            id="the status of another share says nothing",
+        ),
+        pytest.param(
+            a_claim("c").allocated(a_result("r", D0, share="s", binding=("Ready",))).condition(D0, "Ready", share="s"),
+            (True, False),
+            id="the status of its own share does",
+        ),
+    ],
+)
+def test_readiness(claim: ClaimBuilder, expected: tuple[bool, bool]) -> None:
+    """Whether all devices are ready, and whether one will never be."""
+    found = readiness(claim.typed())
+
+    assert expected == (found.is_ready, found.failure is not None)
+
+
+NOW_S = 1_767_225_600.0
+
+
+@pytest.mark.parametrize(
+    ("claim", "since_s", "expected"),
+    [
+        pytest.param(waiting(), 599.0, False, id="305 it may still come"),
+        pytest.param(waiting(), 601.0, True, id="305 it has taken too long"),
+        pytest.param(ready(waiting()), 9999.0, False, id="305 ready, long ago"),
+        pytest.param(broken(waiting()), 1.0, True, id="305 failed"),
+        pytest.param(waiting(), None, False, id="305 nobody wrote when it was allocated"),
+        pytest.param(a_claim("c").allocated(a_result("r", D0)), 9999.0, False, id="305 nothing to wait for"),
+    ],
+)
+def test_worn_out(claim: ClaimBuilder, since_s: float | None, *, expected: bool) -> None:
+    """Whether the next attempt had better do without these devices."""
+    if since_s is not None:
+        claim = claim.allocated_at(seconds(NOW_S - since_s))
+
+    assert expected == is_worn_out(claim.typed(), NOW_S, 600.0)
+
+
+# -- PreBind -----------------------------------------------------------------------------------------------------------------
+
+
+def begun(*things: Builder[Any], ours: KubestowArgs = FOLLOWS, gates: frozenset[str] = ON) -> tuple[Served, Under]:
+    world = Served(*things, ours=ours, gates=gates)
+    names = [each.typed().metadata.name for each in things if isinstance(each, ClaimBuilder)]
+    return world, world.reserved(using(*names))
+
+
+@pytest.mark.parametrize(
+    ("claim", "gates", "expected"),
+    [
+        pytest.param(
+            a_claim("c").request("r", "A"), ON, "2026-01-01T00:00:00Z", id="303 set, though nothing is waited for"
+        ),
+        pytest.param(a_claim("c").request("r", "A"), ON - {BINDING_CONDITIONS}, None, id="303 a gate is off"),
+        pytest.param(a_claim("c").request("r", "A"), ON - {CLAIM_DEVICE_STATUS}, None, id="303 the other gate is off"),
+        pytest.param(
+            a_claim("c").request("r", "A").allocated(a_result("r", D0)).allocated_at("2020-01-01T00:00:00Z"),
+            ON,
+            "2020-01-01T00:00:00Z",
+            id="303 it was there",
+        ),
+        pytest.param(
+            a_claim("c").request("r", "A").allocated(a_result("r", D0)),
+            ON,
+            None,
+            id="303 an allocation that stands is left alone: the server refuses to change it",
+        ),
+    ],
+)
+async def test_when_it_was_allocated(claim: ClaimBuilder, gates: frozenset[str], expected: str | None) -> None:
+    """The allocation's time."""
+    world, under = begun(claim, gates=gates)
+
+    assert "" == await world.bound(under)
+
+    allocation = world.server("c").status.allocation
+    assert allocation is not None
+    assert expected == allocation.allocation_timestamp
+
+
+@pytest.mark.parametrize(
+    ("claims", "expected"),
+    [
+        pytest.param([ready(waiting())], "", id="304 ready"),
+        pytest.param([broken(waiting())], FAILED, id="304 failed"),
+        pytest.param(
+            [waiting().allocated_at(seconds(NOW_S - 601.0))],
+            "device binding timeout: claim=c",
+            id="304 timed out long ago",
+        ),
+        pytest.param([ready(waiting()), ready(waiting("d", D1), D1)], "", id="308 two claims, both ready"),
+        pytest.param(
+            [waiting("d", D1), broken(waiting())], FAILED, id="308 two claims, one has failed behind one that is late"
+        ),
+    ],
+)
+async def test_what_is_seen_at_once(claims: list[ClaimBuilder], expected: str) -> None:
+    """No time passes; the user hears that something is waited for all the same."""
+    world, under = begun(
+        *(waiting(name, *_devices(claim)) for claim in claims if (name := claim.typed().metadata.name))
+    )
+    world.show(*claims)  # what has failed by then, Filter would have refused
+
+    assert expected == await world.bound(under)
+
+    assert 0.2 > world.clock.now()
+    assert [WAITED_FOR] == [event.note for event in world.recorder.events if event.reason == "BindingConditionsPending"]
+
+
+def _devices(claim: ClaimBuilder) -> list[str]:
+    allocation = claim.typed().status.allocation
+    return [str(result.id) for result in allocation.devices.results] if allocation is not None else []
+
+
+@pytest.mark.parametrize(
+    ("ours", "took_s"),
+    [
+        pytest.param(FOLLOWS, 12.0, id="304 as soon as it is ready"),
+        pytest.param(POLLS, 15.0, id="304 at the next look"),
+    ],
+)
+async def test_waiting_until_it_is_ready(ours: KubestowArgs, took_s: float) -> None:
+    """Then the pod goes on; it is counted per device."""
+    world, under = begun(waiting(), ours=ours)
+    task = asyncio.ensure_future(world.pre_bind(under))
+    await world.clock.advance(12.0)
+    world.rewrite("c", devices=ready(waiting()).typed().status.devices)
+    world.relay()
+    await world.clock.settle()
+    await world.passes(task)
+
+    assert task.result() is None
+    ((driver, status, waited_s),) = world.metrics.waits
+    assert ("a", "success", took_s) == (driver, status, round(waited_s, 1))
+    assert [("a", "success")] == world.metrics.allocations
+
+
+async def test_it_is_waited_for_no_longer_than_the_limit() -> None:
+    """304: from the beginning of the wait, where nobody wrote when it was allocated."""
+    world, under = begun(waiting())
+
+    said = await world.bound(under, within_s=700.0)
+
+    assert "device binding timeout: context deadline exceeded" == said
+    assert [("a", "timeout", 600.0)] == [(driver, status, round(s, 0)) for driver, status, s in world.metrics.waits]
+
+
+async def test_the_limit_counts_from_the_allocation() -> None:
+    """304: time that passed before this attempt is part of it."""
+    world = Served(waiting().allocated_at(seconds(NOW_S - 500.0)), ours=FOLLOWS)
+    under = world.reserved(using("c"))
+
+    said = await world.bound(under)
+
+    assert "device binding timeout: claim=c" == said
+    assert 100.0 <= world.clock.now() <= 106.0
+
+
+@pytest.mark.parametrize(
+    ("ends", "expected"),
+    [
+        pytest.param("deleted", 'could not find ResourceClaim "default/c"', id="the claim is gone"),
+        pytest.param("deallocated", "claim default/c got deallocated elsewhere in the meantime", id="its devices are"),
+    ],
+)
+async def test_what_ends_the_wait(ends: str, expected: str) -> None:
+    """At once."""
+    world, under = begun(waiting())
+    task = asyncio.ensure_future(world.pre_bind(under))
+    await world.clock.advance(7.0)
+    if ends == "deleted":
+        world.withdraw("c")
+    else:
+        world.rewrite("c", allocation=None)
+        world.relay()
+    await world.clock.settle()
+
+    no = task.result()
+    assert no is not None
+    assert expected == no.message
+    assert [("a", "error")] == [(driver, status) for driver, status, _ in world.metrics.waits]
+
+
+async def test_drivers_are_counted_apart() -> None:
+    """308: the wait for every device of the pod, the allocation for those that were waited for."""
+    mixed = a_claim("c").allocated(a_result("r", D0, binding=("Ready",)), a_result("q", DRIVER_B))
+    world, under = begun(ready(mixed))
+
+    assert "" == await world.bound(under)
+
+    assert [("a", "success"), ("b", "success")] == [(driver, status) for driver, status, _ in world.metrics.waits]
+    assert [("a", "success")] == world.metrics.allocations
+
+
+@pytest.mark.parametrize("gate", [BINDING_CONDITIONS, CLAIM_DEVICE_STATUS])
+async def test_without_a_gate_nothing_is_waited_for(gate: str) -> None:
+    """§3.11."""
+    world, under = begun(waiting(), gates=ON - {gate})
+
+    assert "" == await world.bound(under)
+    assert [] == world.recorder.events
+
+
+async def test_nobody_listens_after_the_wait() -> None:
+    """Cancelled or not."""
+    world, under = begun(waiting())
+    task = asyncio.ensure_future(world.pre_bind(under))
+    await world.clock.advance(1.0)
+    assert world.devices._watchers
+    task.cancel()
+    await world.clock.settle()
+
+    assert ({}, True) == (world.devices._watchers, task.cancelled())
+
+
+# -- the next attempt ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("claim", "is_out"),
+    [
+        pytest.param(broken(waiting()), True, id="305 failed"),
+        pytest.param(waiting().allocated_at(seconds(NOW_S - 601.0)), True, id="305 timed out"),
+        pytest.param(waiting().allocated_at(seconds(NOW_S - 1.0)), False, id="305 still on its way"),
+    ],
+)
+async def test_devices_that_did_not_come_are_given_back(claim: ClaimBuilder, *, is_out: bool) -> None:
+    """Filter refuses them everywhere, PostFilter frees them, and others are found."""
+    world = Served(claim.reserved_for("p", "p"), ours=FOLLOWS, args=DynamicResourcesArgs())
+    info = using("c")
+    state, groups = world.filter(info)
+    assert isinstance(groups, dict)
+    assert (["resourceclaim not available on the node"] if is_out else []) == [no.message for no in groups]
+    if not is_out:
+        return
+
+    assert "deallocation of ResourceClaim completed" == world.post_filter(state, info).message
+    await world.errands()
+    assert [] == world.devices_of("c")
+    assert "" == await world.bound(world.reserved(info))

@@ -1,0 +1,92 @@
+"""Writes that nobody waits for: tried until they are answered, and known to whoever relies on what they are about."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from scheduler.core.errors import Ambiguous, ApiError, Conflict, Forbidden, NotFound, TooManyRequests, Unavailable
+from scheduler.plugins.dra.errands import Errands
+from scheduler.testing.clock import VirtualClock
+
+ABOUT = "default/c"
+
+
+def failing(*errors: ApiError, tries: list[float], clock: VirtualClock) -> Callable[[], Awaitable[None]]:
+    """Fails like this, one after the other, then succeeds."""
+    left = list(errors)
+
+    async def write() -> None:
+        tries.append(round(clock.now(), 3))
+        if left:
+            raise left.pop(0)
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("errors", "expected", "is_given_up"),
+    [
+        pytest.param([], [0.0], False, id="it succeeds"),
+        pytest.param([Unavailable("500")], [0.0, 0.5], False, id="a broken server is tried again"),
+        pytest.param(
+            [Ambiguous("lost"), Ambiguous("lost")],
+            [0.0, 0.5, 1.5],
+            False,
+            id="so is a lost answer, more and more slowly",
+        ),
+        pytest.param([TooManyRequests("busy", retry_after_s=7.0)], [0.0, 7.0], False, id="a busy server says when"),
+        pytest.param([Conflict("changed")], [0.0], True, id="somebody was faster: left to the next attempt"),
+        pytest.param([Forbidden("may not")], [0.0], True, id="forbidden"),
+        pytest.param([NotFound("gone")], [0.0], False, id="nothing to give back any more"),
+        pytest.param(
+            [Unavailable("500")] * 20,
+            [0.0, 0.5, 1.5, 3.5, 7.5, 15.5, 31.5, 61.5, 91.5, 121.5],
+            True,
+            id="given up after two minutes",
+        ),
+    ],
+)
+async def test_how_often_it_is_tried(errors: list[ApiError], expected: list[float], *, is_given_up: bool) -> None:
+    """Then it is over; if nothing came of it, whoever waits for the claim is asked again."""
+    clock, tries, given_up = VirtualClock(), list[float](), list[str]()
+    errands = Errands(clock, given_up=given_up.append)
+
+    errands.run(failing(*errors, tries=tries, clock=clock), "release", about=ABOUT)
+    await clock.advance(300.0)
+
+    assert (expected, 0, [ABOUT] if is_given_up else []) == (tries, len(errands), given_up)
+
+
+async def test_the_same_is_not_done_twice_at_once() -> None:
+    """But again when it is over."""
+    clock, tries, given_up = VirtualClock(), list[float](), list[str]()
+    errands = Errands(clock, given_up=given_up.append)
+    write = failing(Unavailable("500"), tries=tries, clock=clock)
+
+    errands.run(write, "release", about=ABOUT)
+    errands.run(write, "release", about=ABOUT)
+    await clock.advance(1.0)
+    errands.run(write, "release", about=ABOUT)
+    await clock.advance(1.0)
+
+    assert [0.0, 0.5, 1.0] == tries
+
+
+async def test_who_relies_on_a_claim_waits_for_what_is_under_way_about_it() -> None:
+    """And for nothing else; being cancelled cancels no errand."""
+    clock, tries, given_up = VirtualClock(), list[float](), list[str]()
+    errands = Errands(clock, given_up=given_up.append)
+    errands.run(failing(Unavailable("500"), tries=tries, clock=clock), "release", about=ABOUT)
+    waits = asyncio.ensure_future(errands.done([ABOUT]))
+    stopped = asyncio.ensure_future(errands.done([ABOUT]))
+    other = asyncio.ensure_future(errands.done(["default/d"]))
+    await clock.settle()
+    stopped.cancel()
+    await clock.settle()
+
+    assert (False, True, True) == (waits.done(), stopped.cancelled(), other.done())
+    await clock.advance(0.5)
+    assert (True, [0.0, 0.5]) == (waits.done(), tries)

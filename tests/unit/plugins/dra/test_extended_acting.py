@@ -1,0 +1,423 @@
+"""The claim for extended resources is made, and unmade: docs/spec/dra.md §3.12, rows 321, 328–331 of §9.15."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from scheduler.core.decode import Broken
+from scheduler.core.errors import Ambiguous, ApiError, Forbidden, Invalid, TooManyRequests, Unavailable
+from scheduler.core.meta import Metadata
+from scheduler.core.podinfo import PodInfo, pod_info
+from scheduler.core.resourceclaims import ResourceClaim
+from scheduler.core.verdicts import Code
+from scheduler.testing.builders import node, pod
+from scheduler.testing.devicebuilders import a_device_class
+from scheduler.testing.deviceclaimbuilders import a_claim, a_result
+from tests.unit.plugins.dra.served import ASKING, PARITY, Served, fails, loses_answers, nothing, steps
+
+GPU = "example.com/gpu"
+SERVES = a_device_class("gpu", 'device.driver == "a"').extended_resource(GPU)
+PREFIX = "p-extended-resources-"
+LOST = Ambiguous("connection lost")
+
+
+def gpus(count: int = 1, *, claim: str = "", name: str = "p") -> PodInfo:
+    built = pod(name).uid(name).extended(GPU, str(count))
+    return pod_info((built.claim("e", claim=claim) if claim else built).typed())
+
+
+def a_world(*things: Any, **more: Any) -> Served:
+    """Two devices on each node, which serve example.com/gpu."""
+    return Served(SERVES, *things, **more)
+
+
+def made(world: Served) -> list[ResourceClaim]:
+    """Claims for extended resources that are on the server."""
+    claims = world.writer.resource_claims.values()
+    return [each for each in claims if each.metadata.name.startswith(PREFIX)]
+
+
+def the_one(world: Served) -> str:
+    """The name of the only one."""
+    (claim,) = made(world)
+    return claim.metadata.name
+
+
+def creates(world: Served) -> int:
+    return world.writes.count("create <extended-resources>")
+
+
+async def test_321_it_is_made_allocated_and_told_of() -> None:
+    """One write for each, the finalizer comes with the first."""
+    world = a_world()
+    under = world.reserved(gpus(2))
+    assert (["<extended-resources>"], ["n1/d0", "n1/d1"]) == (world.in_flight, world.used)
+
+    assert "" == await world.bound(under)
+    name = the_one(world)
+    claim = world.server(name)
+    assert ["create <extended-resources>", f"allocate {name}"] == world.writes
+    assert [("container-0-request-0", "gpu", 2)] == [
+        (r.name, r.exactly.device_class_name, r.exactly.count) for r in claim.spec.devices.requests if r.exactly
+    ]
+    assert ["n1/d0", "n1/d1"] == world.devices_of(name) == world.used
+    assert ["p"] == world.users(name)
+    assert claim.status.allocation is not None
+    assert claim.status.allocation.allocation_timestamp
+    ((pod_key, status),) = world.writer.extended_statuses
+    assert ("default/p", name) == (pod_key, status.resource_claim_name)
+    (container,) = gpus().pod.spec.containers
+    assert [(container.name, GPU, "container-0-request-0")] == [
+        (m.container_name, m.resource_name, m.request_name) for m in status.request_mappings
+    ]
+    assert [] == world.in_flight
+
+
+async def test_its_devices_are_in_use_at_every_moment() -> None:
+    """Seen at each write, before and after, and at each tenth of a second until the watch has shown everything."""
+    world = a_world()
+    seen: list[list[str]] = []
+    world.writer.on_claim = lambda *_: seen.append(world.used)
+    world.writer.on_claim_written = lambda *_: seen.append(world.used)
+    task = asyncio.ensure_future(world.pre_bind(world.reserved(gpus())))
+    for _ in range(20):
+        await world.clock.advance(0.1)
+        seen.append(world.used)
+    assert not task.done()
+
+    world.relay()
+    seen.append(world.used)
+    await world.passes(task)
+    seen.append(world.used)
+    assert task.result() is None
+    assert [["n1/d0"]] * len(seen) == seen
+    assert ([], ["n1/d0"]) == (world.in_flight, world.used)
+
+
+async def test_the_watch_shows_the_claim_before_its_devices() -> None:
+    """What it shows of the claim as it was made does not free them."""
+    world = a_world()
+    world.writer.on_claim_written = lambda what, _: world.relay() if what == "create" else None
+    task = asyncio.ensure_future(world.pre_bind(world.reserved(gpus())))
+    await world.clock.settle()
+
+    assert ["n1/d0"] == world.used
+    await world.passes(task)
+    assert (None, ["n1/d0"], []) == (task.result(), world.used, world.in_flight)
+
+
+async def test_the_watch_does_not_show_it() -> None:
+    """Given up after two minutes, and removed: two schedulers might have taken the same devices."""
+    world = a_world()
+    under = world.reserved(gpus())
+    said = await world.bound(under, relays=False)
+
+    assert f"claim default/{the_one(world)}: the watch is behind" == said
+    assert 120 <= world.clock.now() < 121
+    assert ["n1/d0"] == world.used
+    world.unreserve(under)
+    await world.errands()
+    assert ([], [], []) == (made(world), world.used, world.in_flight)
+
+
+async def test_upstream_goes_on_without_the_watch() -> None:
+    world = a_world(ours=PARITY)
+    said = await world.bound(world.reserved(gpus()), relays=False)
+
+    assert "" == said
+    assert 120 <= world.clock.now() < 121
+    assert 1 == len(world.writer.extended_statuses)
+
+
+async def test_315_a_node_that_has_it_itself() -> None:
+    """Nothing is written."""
+    world = a_world()
+    world.cluster.set_node(node("n1").resource(GPU, "1").typed())
+    under = world.reserved(gpus())
+
+    assert ([], []) == (world.in_flight, world.used)
+    assert "" == await world.bound(under)
+    assert ([], []) == (world.writes, world.writer.extended_statuses)
+    world.unreserve(under)
+    await world.errands()
+    assert [] == world.writes
+
+
+async def test_316_beside_a_claim_of_the_pods_own() -> None:
+    """That one first; a failure of the other gives both back."""
+    world = a_world(ASKING)
+    under = world.reserved(gpus(claim="c"))
+    assert ["n1/d0", "n1/d1"] == world.used
+    steps(world, fails(Invalid("no")), only="create")
+
+    assert "create claim for extended resources default/: no" == await world.bound(under)
+    assert ["protect c", "allocate c", "create <extended-resources>"] == world.writes
+    world.unreserve(under)
+    await world.errands()
+    assert ([], []) == (world.users("c"), made(world))
+
+    assert "" == await world.bound(world.reserved(gpus(claim="c")))
+    assert ["p"] == world.users("c") == world.users(the_one(world))
+
+
+async def test_nobody_but_the_overhead_asks_for_it() -> None:
+    """Upstream makes a claim that asks for nothing, and fails then; we fail before."""
+    world = a_world()
+    info = pod_info(pod("p").uid("p").overhead(**{GPU: "1"}).typed())
+    said = await world.bound(world.reserved(info))
+
+    assert "nil or empty request mappings, no update of pod default/p ExtendedResourceClaimStatus" == said
+    assert [] == world.writes
+
+
+@pytest.mark.parametrize("error", [Invalid("bad"), Forbidden("may not")], ids=["refused", "forbidden"])
+async def test_328_the_pods_status_cannot_be_written(error: ApiError) -> None:
+    """The claim stays for Unreserve to remove."""
+    world = a_world()
+
+    async def refuse(*_: Any) -> None:
+        raise error
+
+    world.writer.set_extended_resource_status = refuse
+    under = world.reserved(gpus())
+
+    assert f"update pod default/p ExtendedResourceClaimStatus: {error}" == await world.bound(under)
+    assert 1 == len(made(world))
+    world.unreserve(under)
+    world.unreserve(under)
+    await world.errands()
+    assert ([], [], 1) == (made(world), world.used, sum(each.startswith("delete") for each in world.writes))
+
+
+@pytest.mark.parametrize(
+    "lost", [LOST, Unavailable("not now"), TooManyRequests("busy", retry_after_s=7)], ids=["lost", "down", "busy"]
+)
+async def test_328_the_pods_status_is_written_again(lost: ApiError) -> None:
+    """It says the same each time."""
+    world, left = a_world(), [lost, lost]
+    write = world.writer.set_extended_resource_status
+
+    async def sometimes(*what: Any) -> None:
+        if left:
+            raise left.pop()
+        await write(*what)
+
+    world.writer.set_extended_resource_status = sometimes
+
+    assert "" == await world.bound(world.reserved(gpus()))
+    assert 1 == len(world.writer.extended_statuses)
+    assert not isinstance(lost, TooManyRequests) or world.clock.now() >= 14
+
+
+async def test_329_what_an_attempt_before_has_left_goes_first() -> None:
+    """Refused everywhere, removed, and then there is room."""
+    result = a_result("container-0-request-0", "a/n1/d0")
+    left = a_claim("left").for_extended_resources().owned_by("p", "p").request("container-0-request-0", "gpu")
+    world = a_world(left.allocated(result, on="n1"))
+    state, said = world.filter(gpus())
+    assert isinstance(said, dict)
+    assert [(Code.UNRESOLVABLE, "cannot schedule extended resource claim", 2)] == [
+        (no.code, no.message, out.bit_count()) for no, out in said.items()
+    ]
+
+    no = world.post_filter(state, gpus())
+    assert (Code.UNSCHEDULABLE, "deletion of ResourceClaim completed") == (no.code, no.message)
+    await world.errands()
+    assert (["delete left"], {}, []) == (world.writes, world.writer.resource_claims, world.used)
+    assert "" == await world.bound(world.reserved(gpus()))
+
+
+async def test_329_before_it_is_made_there_is_nothing_to_remove() -> None:
+    world = a_world(bare=True)
+    state, _ = world.filter(gpus())
+
+    assert "still not schedulable" == world.post_filter(state, gpus()).message
+
+
+@pytest.mark.parametrize("error", [Forbidden("may not"), Invalid("bad"), Unavailable("down")])
+async def test_330_it_cannot_be_made(error: ApiError) -> None:
+    world = a_world()
+    counted: list[str] = []
+    world.metrics.claim_created = counted.append
+    steps(world, *[fails(error)] * 9, only="create")
+    under = world.reserved(gpus())
+
+    assert f"create claim for extended resources default/: {error}" == await world.bound(under)
+    assert ["failure"] == counted
+    assert (5 if isinstance(error, Unavailable) else 1) == creates(world)
+    world.unreserve(under)
+    await world.errands()
+    assert ([], [], creates(world)) == (made(world), world.used, len(world.writes))
+
+
+async def test_330_a_busy_server_is_asked_again() -> None:
+    """Nothing was made by those that it refused."""
+    world = a_world()
+    counted: list[str] = []
+    world.metrics.claim_created = counted.append
+    steps(world, fails(TooManyRequests("busy", retry_after_s=9)), fails(Unavailable("down")), only="create")
+
+    assert "" == await world.bound(world.reserved(gpus()))
+    assert (3, ["success"], 1) == (creates(world), counted, len(made(world)))
+    assert world.clock.now() >= 9
+
+
+async def test_a_lost_answer_is_looked_for() -> None:
+    """The server names it: found by its owner when the watch shows it, and no second one is made."""
+    world = a_world()
+    loses_answers(world, LOST, only="create")
+
+    assert "" == await world.bound(world.reserved(gpus()))
+    assert (1, 1) == (creates(world), len(made(world)))
+    assert (["p"], ["n1/d0"]) == (world.users(the_one(world)), world.used)
+
+
+async def test_a_lost_request_is_not_made_up_for() -> None:
+    """It may still come: the attempt fails, and the next one finds it or makes its own."""
+    world = a_world()
+    steps(world, fails(LOST), nothing, only="create")
+    under = world.reserved(gpus())
+
+    assert "create claim for extended resources default/: connection lost" == await world.bound(under)
+    assert 30 <= world.clock.now() < 31
+    assert 1 == creates(world)
+    world.unreserve(under)
+    await world.errands()
+    assert "" == await world.bound(world.reserved(gpus()))
+    assert 1 == len(made(world))
+
+
+async def test_what_turns_up_after_all_is_removed() -> None:
+    """The watch was later than the attempt."""
+    world = a_world()
+    loses_answers(world, LOST, only="create")
+    under = world.reserved(gpus())
+    assert "connection lost" in await world.bound(under, relays=False)
+
+    world.relay()
+    world.unreserve(under)
+    await world.errands()
+    assert ([], []) == (made(world), world.used)
+
+
+async def test_a_lost_answer_of_the_allocation() -> None:
+    """The claim is read, and it has its devices."""
+    world = a_world()
+    loses_answers(world, LOST, only="allocate")
+
+    assert "" == await world.bound(world.reserved(gpus()))
+    assert ["n1/d0"] == world.devices_of(the_one(world)) == world.used
+
+
+async def test_331_another_plugin_fails() -> None:
+    """Everything was written: the claim goes, and its devices with it."""
+    world = a_world()
+    under = world.reserved(gpus())
+    assert "" == await world.bound(under)
+
+    world.unreserve(under)
+    world.unreserve(under)
+    await world.errands()
+    assert ([], [], []) == (made(world), world.used, world.in_flight)
+    assert 1 == sum(each.startswith("delete") for each in world.writes)
+
+
+async def test_331_before_anything_is_written() -> None:
+    """Only memory is to be given back."""
+    world = a_world()
+    under = world.reserved(gpus(2))
+    world.unreserve(under)
+    await world.errands()
+
+    assert ([], [], []) == (world.writes, world.used, world.in_flight)
+
+
+async def test_cancelled_while_it_is_on_the_wire() -> None:
+    """The answer is awaited, so that it can be removed."""
+    world = a_world()
+    world.writer.claim_hold = asyncio.Event()
+    under = world.reserved(gpus())
+    task = asyncio.ensure_future(world.pre_bind(under))
+    await world.clock.settle()
+    task.cancel()
+    await world.clock.settle()
+    assert not task.done()
+
+    world.writer.claim_hold.set()
+    await world.clock.settle()
+    assert task.cancelled()
+    assert 1 == len(made(world))
+    world.unreserve(under)
+    await world.errands()
+    assert ([], [], []) == (made(world), world.used, world.in_flight)
+
+
+async def test_an_answer_that_cannot_be_read() -> None:
+    """It is there all the same, and goes."""
+    world = a_world()
+    create = world.writer.create_claim
+
+    async def unreadable(claim: ResourceClaim, pod: Any) -> Broken:
+        there = await create(claim, pod)
+        seen = there.metadata
+        metadata = Metadata(name=seen.name, namespace=seen.namespace, uid=seen.uid)
+        return Broken(kind="ResourceClaim", metadata=metadata, why="no number")
+
+    world.writer.create_claim = unreadable
+    under = world.reserved(gpus())
+
+    assert f"ResourceClaim default/{PREFIX}1 cannot be read: no number" == await world.bound(under)
+    world.unreserve(under)
+    await world.errands()
+    assert ([], []) == (made(world), world.used)
+
+
+async def test_somebody_removes_it_meanwhile() -> None:
+    """The attempt fails at once, before the pod is bound, and nothing is left in use."""
+    world = a_world()
+
+    def show_and_remove(what: str, claim: ResourceClaim) -> None:
+        if what == "allocate":
+            world.relay()
+            world.withdraw(claim.metadata.name)
+
+    world.writer.on_claim_written = show_and_remove
+    under = world.reserved(gpus())
+
+    assert (await world.bound(under)).endswith("got deleted in the meantime")
+    assert world.clock.now() < 1
+    world.unreserve(under)
+    await world.errands()
+    assert ([], []) == (world.used, world.in_flight)
+
+
+async def test_a_second_look_at_the_node_finds_no_fault_with_its_own_devices() -> None:
+    """After Reserve, after PreBind, for as long as the attempt lasts."""
+    world = a_world()
+    under = world.reserved(gpus(2))
+    slot = world.cluster.nodes.present_slot("n1")
+    assert slot is not None
+
+    for moment in ("reserved", "written"):
+        if moment == "written":
+            assert "" == await world.bound(under)
+        assert {} == world.plugin.filter(under.state, under.info, 1 << slot)
+        assert world.plugin.verify(under.state, under.info, slot) is None
+
+
+async def test_two_pods_beside_each_other() -> None:
+    """Each its own claim and devices; a third finds none left on that node."""
+    world = a_world()
+    first, second = world.reserved(gpus()), world.reserved(gpus(name="q"))
+    third = world.refusals(gpus(name="r"))
+    assert {"n1"} == set(third)
+
+    assert ["", ""] == list(await asyncio.gather(world.bound(first), world.bound(second)))
+    names = {pod_key: status.resource_claim_name for pod_key, status in world.writer.extended_statuses}
+    assert {"default/p", "default/q"} == set(names)
+    assert ["p"] == world.users(names["default/p"])
+    assert ["q"] == world.users(names["default/q"])
+    assert ["n1/d0", "n1/d1"] == world.used

@@ -1,0 +1,195 @@
+"""DynamicResources over a snapshot, as an autoscaler or a simulator runs it: docs/spec/dra.md §1.5, rows 259–261.
+
+No daemon, no event loop, no server: a cluster is filled from lists, pods are tried one after the other, and what was
+decided is read from what is pending.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from scheduler.cache.assumed import NotKnown
+from scheduler.cache.cluster import Cluster
+from scheduler.config.args import DynamicResourcesArgs, KubestowArgs
+from scheduler.core.devicegates import DEVICE_GATES_ON, TAINT_RULES
+from scheduler.core.podinfo import PodInfo
+from scheduler.core.verdicts import Rejection
+from scheduler.framework.ports import Handle, Unplugged
+from scheduler.framework.state import CycleState
+from scheduler.plugins.dra import DynamicResources
+from scheduler.plugins.dra.manager import AllocatedState, CacheManager, SharedDRAManager
+from scheduler.testing.builders import node
+from scheduler.testing.clock import VirtualClock
+from scheduler.testing.devicebuilders import a_device, a_device_class, a_slice, a_taint_rule
+from scheduler.testing.deviceclaimbuilders import ClaimBuilder, a_claim, a_result
+from tests.unit.plugins.dra.served import using
+
+
+GATES = DEVICE_GATES_ON | {TAINT_RULES}
+
+
+class Simulator:
+    """Nodes, classes and slices as lists; pods in turn."""
+
+    def __init__(
+        self, nodes: Sequence[str], slices: Sequence[Any], claims: Sequence[ClaimBuilder], *, rules: Sequence[Any] = ()
+    ) -> None:
+        clock, nothing = VirtualClock(), Unplugged()
+        cluster = Cluster(clock, GATES)
+        for name in nodes:
+            cluster.set_node(node(name).typed())
+        devices = cluster.devices
+        for each in (
+            a_device_class("A", 'device.driver == "a"'),
+            a_device_class("G").extended_resource("example.com/gpu"),
+        ):
+            made = each.typed()
+            devices.classes.put(made.key, made)
+        for each in slices:
+            devices.set_slice(each.typed())
+        for each in rules:
+            rule = each.typed()
+            devices.put_rule(rule.metadata.name, None, rule)
+        for claim in claims:
+            devices.claims.set(claim.uid(claim.typed().metadata.name).typed())
+        handle = Handle(
+            cluster,
+            nothing,
+            nothing,
+            clock,
+            ours=KubestowArgs(device_scoring="firstFit"),
+            feature_gates=GATES,
+            chance=random.Random(1),
+        )
+        self.cluster = cluster
+        self.plugin = DynamicResources(DynamicResourcesArgs(), handle)
+        self.manager: SharedDRAManager = CacheManager(devices)
+
+    def place(self, info: PodInfo) -> str:
+        """The first node that takes the pod, by name, with everything reserved there; "" if there is none."""
+        state, present = CycleState(), self.cluster.nodes.present
+        if isinstance(self.plugin.pre_filter(state, info, present), Rejection):
+            return ""
+        left = present
+        for out in self.plugin.filter(state, info, present).values():
+            left &= ~out
+        for name in sorted(self.cluster.nodes.name(slot) for slot in range(8) if left >> slot & 1):
+            slot = self.cluster.nodes.present_slot(name)
+            assert slot is not None
+            if self.plugin.verify(state, info, slot) is None:
+                assert self.plugin.reserve(state, info, name) is None
+                return name
+        return ""
+
+    def pending(self, claim: str) -> list[str]:
+        """What the claim would get, as `pool/device`."""
+        found = self.manager.claims.pending_allocation(claim)
+        return [f"{result.pool}/{result.device}" for result in found.devices.results] if found is not None else []
+
+
+def slices(*nodes: str, each: int = 2) -> list[Any]:
+    return [a_slice(name, "a", *(a_device(f"d{at}") for at in range(each))) for name in nodes]
+
+
+def asking(name: str, count: int = 1) -> ClaimBuilder:
+    return a_claim(name).request("r", "A", count=count)
+
+
+def test_pods_in_turn() -> None:
+    """Each sees what those before it were promised; the last finds nothing."""
+    claims = [asking("c0", 2), asking("c1"), asking("c2"), asking("c3")]
+    simulator = Simulator(["n1", "n2"], slices("n1", "n2"), claims)
+
+    placed = [simulator.place(using(f"c{at}", name=f"p{at}")) for at in range(4)]
+
+    assert ["n1", "n2", "n2", ""] == placed
+    assert [["n1/d0", "n1/d1"], ["n2/d0"], ["n2/d1"], []] == [simulator.pending(f"c{at}") for at in range(4)]
+    assert 4 == len(simulator.manager.claims.gather_allocated_state().devices)
+
+
+def test_one_more_node_helps() -> None:
+    """What an autoscaler asks: would the pod run if there were such a node?"""
+    without = Simulator(["n1"], slices("n1"), [asking("c", 2), asking("d", 2)])
+    assert ["n1", ""] == [without.place(using("c")), without.place(using("d", name="q"))]
+
+    with_it = Simulator(["n1", "n2"], slices("n1", "n2"), [asking("c", 2), asking("d", 2)])
+    assert ["n1", "n2"] == [with_it.place(using("c")), with_it.place(using("d", name="q"))]
+
+
+def test_two_snapshots_take_turns() -> None:
+    """§1.5 b: neither knows anything of the other."""
+    first = Simulator(["n1"], slices("n1", each=1), [asking("c"), asking("d")])
+    second = Simulator(["n1"], slices("n1", each=2), [asking("c"), asking("d")])
+
+    assert ["n1", "n1"] == [first.place(using("c")), second.place(using("c"))]
+    assert ["", "n1"] == [first.place(using("d", name="q")), second.place(using("d", name="q"))]
+
+
+def test_taints_of_rules_count() -> None:
+    """§1.5 c: a simulator must not use slices as they are published."""
+    tainted = Simulator(["n1"], slices("n1"), [asking("c")], rules=[a_taint_rule("t", "k").driver("a")])
+
+    assert "" == tainted.place(using("c"))
+    (shown,) = tainted.manager.slices_with_taints()
+    assert ["k"] == [taint.key for device in shown.spec.devices[:1] for taint in device.taints]
+
+
+def test_a_pod_that_is_taken_back() -> None:
+    """The simulator tries another way: what was pending is not."""
+    simulator = Simulator(["n1"], slices("n1", each=1), [asking("c"), asking("d")])
+    state, info = CycleState(), using("c")
+    assert simulator.plugin.pre_filter(state, info, simulator.cluster.nodes.present) is None
+    assert simulator.plugin.reserve(state, info, "n1") is None
+    assert ["n1/d0"] == simulator.pending("c")
+
+    simulator.plugin.unreserve(state, info, "n1")
+
+    assert ([], "n1") == (simulator.pending("c"), simulator.place(using("d", name="q")))
+
+
+@pytest.mark.parametrize(
+    ("claim", "expected"),
+    [
+        pytest.param(a_claim("c").allocated(a_result("r", "a/n1/d0")), (1, 0, {}), id="a whole device"),
+        pytest.param(a_claim("c").allocated(a_result("r", "a/n1/d0", admin=True)), (0, 0, {}), id="259 admin access"),
+        pytest.param(
+            a_claim("c").allocated(a_result("r", "a/n1/d0", share="s", consumed={"a/mem": "2"})),
+            (0, 1, {"a/mem": 2}),
+            id="260 a part of a device",
+        ),
+        pytest.param(a_claim("c"), (0, 0, {}), id="nothing"),
+    ],
+)
+def test_what_is_in_use(claim: ClaimBuilder, expected: tuple[int, int, dict[str, int]]) -> None:
+    """§1.1."""
+    simulator = Simulator(["n1"], slices("n1"), [claim])
+
+    found: AllocatedState = simulator.manager.claims.gather_allocated_state()
+
+    units = {name: amount // 10**9 for consumed in found.capacity.values() for name, amount in consumed.items()}
+    assert expected == (len(found.devices), len(found.shared), units)
+
+
+def test_the_rest_of_the_door() -> None:
+    """§1.1: claims, classes, and what is assumed of them."""
+    simulator = Simulator(["n1"], slices("n1"), [asking("c")])
+    manager = simulator.manager
+
+    assert ["c"] == [claim.metadata.name for claim in manager.claims.list()]
+    gpu = manager.device_class_for("example.com/gpu")
+    assert ("G", None) == (gpu.metadata.name if gpu is not None else "", manager.device_class("none"))
+    claim = manager.claims.get("default", "c")
+    with pytest.raises(NotKnown, match='could not find ResourceClaim "default/d"'):
+        manager.claims.get("default", "d")
+    held = asking("c").allocated(a_result("r", "a/n1/d0")).uid("c").typed()
+    manager.claims.signal_pending_allocation("c", held)
+    manager.claims.assume_after_api_call(held)
+    assert manager.claims.drop_pending_allocation("c")
+    assert 1 == len(manager.claims.gather_allocated_state().devices)
+    manager.claims.restore("default", "c")
+    assert claim is manager.claims.get("default", "c")
+    assert 0 == len(manager.claims.gather_allocated_state().devices)
