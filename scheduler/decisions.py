@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import random
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from scheduler.binding import Binder
 from scheduler.cache.cluster import Cluster

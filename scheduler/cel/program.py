@@ -23,7 +23,7 @@ from scheduler.cel.parser import parse
 from scheduler.cel.plan import Plan, plan_all
 from scheduler.cel.running import COST_LIMIT, EXCEEDED, Run
 from scheduler.cel.tree import depth
-from scheduler.cel.types import Env, Type
+from scheduler.cel.types import Env
 from scheduler.cel.validators import validate
 from scheduler.cel.values import CostExceeded, Value
 

@@ -9,14 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import structlog
-
 from scheduler.core.podinfo import PodInfo
 from scheduler.framework.points import ExplainPlugin
 from scheduler.framework.profile import Profile
 from scheduler.insight.records import DecisionRecords
-
-_log = structlog.get_logger(__name__)
 
 
 def shown(
@@ -36,16 +32,6 @@ def shown(
 
 
 def facts_of(pod: PodInfo, profile: Profile) -> dict[str, Mapping[str, Any]]:
-    """Plugin → what it can say of this pod. A plugin that fails costs its own part."""
-    facts = {}
-    for plugin in profile.pre_filter:
-        if not isinstance(plugin, ExplainPlugin):
-            continue
-        try:
-            found = plugin.explain(pod)
-        except Exception as error:  # noqa: BLE001 (nobody's attempt may suffer from a question)
-            _log.warning("a plugin could not explain", plugin=plugin.name, pod=pod.key, error=repr(error))
-            continue
-        if found:
-            facts[plugin.name] = found
-    return facts
+    """Plugin → what it can say of this pod, of those that have something to say."""
+    asked = (plugin for plugin in profile.pre_filter if isinstance(plugin, ExplainPlugin))
+    return {plugin.name: found for plugin in asked if (found := plugin.explain(pod))}

@@ -84,18 +84,23 @@ def comes(builder: Builder[Any]) -> Thing:
         new: Any = ObjectDecoder(kind, typ).decode(msgspec.json.encode(raw))
         if kind == "ResourceClaim":
             there = brain.writer.resource_claims.get(new.key)
-            if isinstance(there, ResourceClaim):
-                if (there.spec, there.metadata.owner_references) == (new.spec, new.metadata.owner_references):
-                    new = msgspec.structs.replace(
-                        new, metadata=msgspec.structs.replace(new.metadata, uid=there.metadata.uid)
-                    )
-                else:
-                    deliver(brain, kind, name, None)
+            if isinstance(there, ResourceClaim) and _may_become(there, new):
+                new = msgspec.structs.replace(
+                    new, metadata=msgspec.structs.replace(new.metadata, uid=there.metadata.uid)
+                )
+            else:
+                deliver(brain, kind, name, None)
             brain.writer.resource_claims[new.key] = new
         deliver(brain, kind, name, new)
 
     metadata = {key: value for key, value in raw["metadata"].items() if key not in {"name", "namespace"}}
     return Thing(f"comes({kind} {name} {metadata} {raw.get('spec')} {raw.get('status')})", happens)
+
+
+def _may_become(there: ResourceClaim, new: ResourceClaim) -> bool:
+    """What a claim asks for never changes, and one that is going never stays."""
+    stays = there.metadata.deletion_timestamp is None or new.metadata.deletion_timestamp is not None
+    return stays and (there.spec, there.metadata.owner_references) == (new.spec, new.metadata.owner_references)
 
 
 def goes(kind: str, name: str) -> Thing:

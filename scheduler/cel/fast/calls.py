@@ -310,10 +310,8 @@ class _Call:
         write = self._write
         args = list(map(write.named, args))
         texts = ", ".join(each.text for each in args)
-        if overload.call is str:
-            text = f"str({texts})"
-        else:
-            text = f"{write.held(overload.call)}({texts})"
+        function = "str" if overload.call is str else write.held(overload.call)
+        text = f"{function}({texts})"
         if isinstance(cost, int):
             write.charge(cost)
             return write.fallible(text, _kind_of_result(overload.result))

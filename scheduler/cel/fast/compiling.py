@@ -48,7 +48,7 @@ def generate(
         exec(compile(text, "<cel>", "exec"), names)  # noqa: S102  every word of it was written here
     except (Unsupported, SyntaxError, RecursionError, MemoryError):  # too deep for Python, not for us
         return None
-    return Fast(names["evaluate"], text, writer.counts)  # type: ignore[arg-type]
+    return Fast(names["evaluate"], text, writer.counts)
 
 
 def _written(checked: Checked, env: Env, plans: Mapping[Node, Plan], *, counts: bool) -> tuple[Writer, str]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from scheduler.cel.ast import Call, Comprehension, Ident, ListExpr, MapExpr, Node, Select
+from scheduler.cel.ast import Call, Comprehension, ListExpr, MapExpr, Node, Select
 from scheduler.cel.checker import Checked
 from scheduler.cel.costs import LIST_COST, MAP_COST
 from scheduler.cel.fast.calls import Calls

@@ -51,7 +51,7 @@ def ticking(limit: int, check: Callable[[], None] | None) -> tuple[int, Callable
         if check is not None:
             try:
                 check()
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001  whatever it is, it is the caller's
                 raise Stopped(error) from None
         return min(limit, cost + _COST_BETWEEN_CHECKS)
 

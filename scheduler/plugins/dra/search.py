@@ -12,7 +12,7 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, TypeAlias
 
 from scheduler.core.resourceclaims import RESULTS_MAX
@@ -157,7 +157,7 @@ class Search:
         claims = self._demand.claims
         if len(claims) == 1:
             return True
-        demand = Demand((claims[c],), self._demand.has_lists, self._demand.has_admin)
+        demand = replace(self._demand, claims=(claims[c],))
         alone = Search(demand, self._seats, (self._names[c],), interrupted=self._interrupted)
         alone._lists.update(self._lists)
         found = alone._search()

@@ -22,10 +22,42 @@ BINDINGS: dict[str, Any] = {"m": M, "x": 1.5, "n": 7, "l": [1, 2, 3], "s": "some
 # --- expressions ----------------------------------------------------------------------------------------------------
 
 _LEAVES = {
-    "bool": ["true", "false", "m.b", "x", "has(m.a)", "has(m.gone)", "m.gone", "'a' in m", "n in [1, 7]", "m.c in ['text']"],
+    "bool": [
+        "true",
+        "false",
+        "m.b",
+        "x",
+        "has(m.a)",
+        "has(m.gone)",
+        "m.gone",
+        "'a' in m",
+        "n in [1, 7]",
+        "m.c in ['text']",
+    ],
     "int": ["0", "1", "-3", "n", "m.a", "l[0]", "l[n]", "9223372036854775807", "size(s)", "m.l[1]", "o.k.orValue(2)"],
-    "text": ["'a'", "''", "s", "m.c", "m.gone", "m.d.e", "m.?c.orValue('none')", "m.?gone.orValue('none')", "string(n)"],
-    "list": ["[]", "l", "[1, 2]", "[n, 1]", "m.l", "lists.range(4)", "lists.range(n)", "x", "[x]", "dyn([1u, 2.0, 'c'])"],
+    "text": [
+        "'a'",
+        "''",
+        "s",
+        "m.c",
+        "m.gone",
+        "m.d.e",
+        "m.?c.orValue('none')",
+        "m.?gone.orValue('none')",
+        "string(n)",
+    ],
+    "list": [
+        "[]",
+        "l",
+        "[1, 2]",
+        "[n, 1]",
+        "m.l",
+        "lists.range(4)",
+        "lists.range(n)",
+        "x",
+        "[x]",
+        "dyn([1u, 2.0, 'c'])",
+    ],
     "map": ["m", "{'a': n}", "{1: 2}", "{true: n, false: 1}", "x"],
     "dyn": ["x", "m.a", "m.c", "null", "1u", "2.5", "o.?k", "quantity('1Gi')"],
 }
@@ -110,7 +142,14 @@ _FORMS = {
         "{list}.transformMap(VAR, OTHER, {bool}, VAR)",
         "{list}.transformMapEntry(VAR, OTHER, {{OTHER: VAR}})",
     ],
-    "dyn": ["dyn({int})", "dyn({text})", "dyn({bool})", "{list}[0]", "({bool} ? dyn({int}) : dyn({text}))", "{map}[{text}]"],
+    "dyn": [
+        "dyn({int})",
+        "dyn({text})",
+        "dyn({bool})",
+        "{list}[0]",
+        "({bool} ? dyn({int}) : dyn({text}))",
+        "{map}[{text}]",
+    ],
 }
 
 
@@ -170,7 +209,7 @@ def test_both_ways_are_one(source, settings_of_variables, limit):
         assert answer(fast, bindings) in (expected, LEFT)
         assert answer(limited, bindings, limit=limit) in (closures_of(source, ENV, bindings, limit=limit), LEFT)
         without = answer(uncounted, bindings)
-        assert without == LEFT or (isinstance(expected, tuple) and without[0] == expected[0]) or without == expected
+        assert without in (LEFT, expected) or without[0] == expected[0]
 
 
 @given(expressions(), st.lists(VARIABLES, min_size=3, max_size=30))
@@ -238,7 +277,7 @@ LOOPS = [
 @pytest.mark.parametrize("source", LOOPS)
 def test_the_limit_strikes_at_the_same_cost(source):
     """One unit less than an evaluation costs is too little, and every limit below."""
-    value, cost = closures_of(source, ENV, BINDINGS)  # type: ignore[misc]
+    value, cost = closures_of(source, ENV, BINDINGS)
     assert (value, cost) == answer(generated(source, ENV), BINDINGS)
     for limit in range(0, cost + 2, 3 if cost > 300 else 1):
         expected = closures_of(source, ENV, BINDINGS, limit=limit)

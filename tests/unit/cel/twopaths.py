@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from scheduler.cel.checker import check
 from scheduler.cel.fast.compiling import Fast, generate
@@ -18,14 +18,7 @@ from scheduler.cel.values import CelError, CostExceeded, Optional, Value
 LEFT = "left to the closures"
 
 
-class Paths(NamedTuple):
-    """What one expression, once compiled, gives on either path."""
-
-    closures: object
-    fast: object
-
-
-def closures_of(source: str, env: Env, bindings: Mapping[str, Value], *, limit: int = COST_LIMIT) -> object:
+def closures_of(source: str, env: Env, bindings: Mapping[str, Value], *, limit: int = COST_LIMIT) -> Any:
     """Value and cost, or the text of the error."""
     checked, plans, slots = _planned(source, env)
     run = Run(bindings, slots, limit=limit)
@@ -43,7 +36,7 @@ def generated(source: str, env: Env, *, limit: int = COST_LIMIT, counts: bool = 
     return generate(checked, env, plans, limit=limit, counts=counts)
 
 
-def answer(fast: Fast | None, bindings: Mapping[str, Value], *, limit: int = COST_LIMIT) -> object:
+def answer(fast: Fast | None, bindings: Mapping[str, Value], *, limit: int = COST_LIMIT) -> Any:
     """As `closures_of`; LEFT if the generated code does not know."""
     if fast is None:
         return LEFT

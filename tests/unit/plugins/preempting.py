@@ -215,6 +215,7 @@ class House:
         args: DefaultPreemptionArgs | None = None,
         clock: Clock | None = None,
         plugins: tuple[Any, ...] = (),
+        gates: frozenset[str] = frozenset(),
     ) -> None:
         self.cluster = Cluster()
         self.nominator = Nominator(lambda key: None)
@@ -231,6 +232,7 @@ class House:
             scheduler_names=frozenset({"kubestow"}),
             ours=ours or KubestowArgs(),
             chance=self.chance,
+            feature_gates=gates,
         )
         for plugin in plugins:
             plugin.world = self

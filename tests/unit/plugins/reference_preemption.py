@@ -36,10 +36,11 @@ FILTERS: Final = (
     "VolumeZone",
     "PodTopologySpread",
     "InterPodAffinity",
+    "DynamicResources",
     "NodeDeclaredFeatures",
 )
 """Of the default profile, in its order; a test compares."""
-_WITH_STATE: Final = frozenset({"VolumeRestrictions"})
+_WITH_STATE: Final = frozenset({"VolumeRestrictions", "DynamicResources"})
 _NOW: Final = "9999-01-01T00:00:00Z"
 
 
@@ -110,6 +111,11 @@ class Literal:
                 if plugin in _WITH_STATE:
                     made.pre_filter(state, incoming, fresh.nodes.present)
                 for no in made.filter(state, incoming, 1 << slot):
+                    assert isinstance(no, Rejection)
+                    return no
+                exactly = getattr(made, "verify", None) if plugin in _WITH_STATE else None
+                no = exactly(state, incoming, slot) if exactly is not None else None
+                if no is not None:
                     assert isinstance(no, Rejection)
                     return no
         return None

@@ -25,8 +25,10 @@ from scheduler.core.devicegates import (
     LIST_TYPES,
     PARTITIONABLE,
     PRIORITIZED_LIST,
+    TAINT_RULES,
     TAINTS,
 )
+from scheduler.core.quantity import text
 from scheduler.core.resourceclaims import AllocationResult, DeviceRequestAllocationResult
 from scheduler.core.verdicts import Code, Rejection, Skip
 from scheduler.plugins.dra.board import CANNOT_ALLOCATE, named
@@ -44,6 +46,7 @@ GATES = {
     "CC": {CONSUMABLE},
     "LT": {LIST_TYPES},
     "TO": {FILTER_TIMEOUT},
+    "TR": {TAINT_RULES},
 }
 HERE = ("metadata.name", "In")
 Want = str | tuple[str, Asked]
@@ -233,10 +236,10 @@ def _outcome(case: Given, world: World) -> str:
     return " | ".join(allocation(known.allocations[claim.uid], case.at) for claim in known.claims)
 
 
-def refusal(code: Code, text: str) -> str:
+def refusal(code: Code, said: str) -> str:
     if code is Code.ERROR:
-        return f"ERR {text}"
-    return "nil" if text == CANNOT_ALLOCATE else f"UU {text}"
+        return f"ERR {said}"
+    return "nil" if said == CANNOT_ALLOCATE else f"UU {said}"
 
 
 def allocation(each: AllocationResult, node_name: str) -> str:
@@ -259,7 +262,7 @@ def _device(result: DeviceRequestAllocationResult) -> str:
         out += "(admin)" if result.admin_access else "(admin: no)"
     if result.share_id is not None:
         taken = result.consumed_capacity or {}
-        out += "{" + ",".join(f"{name}={amount}" for name, amount in sorted(taken.items())) + "}"
+        out += "{" + ",".join(f"{name}={text(amount)}" for name, amount in sorted(taken.items())) + "}"
     else:
         assert result.consumed_capacity is None
     out += "".join(f" ~{each.key}" for each in result.tolerations)

@@ -17,9 +17,9 @@ from scheduler.plugins.dra.hints import Hints
 from scheduler.queue import pod_changes
 from scheduler.testing.builders import PodBuilder, node, pod
 from scheduler.testing.devicebuilders import a_device, a_device_class, a_slice
-from scheduler.testing.deviceclaimbuilders import ClaimBuilder, a_claim, a_result
+from scheduler.testing.deviceclaimbuilders import ClaimBuilder, a_claim, a_result, an_option
 from tests.unit.plugins.ask import hinted
-from tests.unit.plugins.dra.world import World
+from tests.unit.plugins.dra.world import Allocated, World
 
 Q, S = Hint.QUEUE, Hint.SKIP
 GPU = "example.com/gpu"
@@ -314,3 +314,28 @@ def test_shapes(one: PodInfo, other: PodInfo, is_equal: bool) -> None:
 
     assert all(is_equal == (shape(one) == shape(other)) for shape in shapes)
     assert shapes
+
+
+# -- configurations ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("requests", "applies"),
+    [
+        pytest.param((), True, id="345 for all"),
+        pytest.param(("r/s",), True, id="345 for the very alternative"),
+        pytest.param(("r",), True, id="345 for the request of the alternative"),
+        pytest.param(("r/t",), False, id="345 for another alternative"),
+        pytest.param(("q",), False, id="345 for another request"),
+    ],
+)
+def test_345_which_configuration_goes_with_a_device(requests: tuple[str, ...], applies: bool) -> None:
+    """§2.3."""
+    world = World()
+    claim = a_claim("c").first_available("r", an_option("s", "A"), an_option("t", "A"))
+    world.show(ONE, claim.config("a", {"x": 1}, *requests))
+
+    given = world.allocate("c")
+
+    assert isinstance(given, Allocated)
+    assert applies == bool(given.results[0].devices.config)

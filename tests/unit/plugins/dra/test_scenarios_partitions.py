@@ -45,7 +45,7 @@ OWN_CPU = [
 ]  # fmt: skip
 CPUS = {f"cpu{at}": "1" for at in (1, 2, 3)} | {"mem": "30"}
 KINDS = [
-    dev("d1", kind="shared", s="red", takes="1").shared(),
+    dev("d1", kind="shared", s="red").consumes("set", {"mem": "1"}).shared(),
     dev("d2", kind="fallback", s="blue"),
     dev("d3", kind="gate", s="blue"),
 ]
@@ -199,9 +199,8 @@ def test_partitions(case: Given, expected: str) -> None:
                     .match("a/s", "r0", "r1"),
                 ],
                 f="PD CC",
-                also=[],
             ),
-            "r0→p1/d1{mem=1} | nil",
+            "r0→p1/d1{} | r0→p1/d2 r1→p1/d3 r2→p1/d1{}",
             id="§4.7 as long as somebody shares the device its counter is taken",
         ),
     ],

@@ -28,7 +28,6 @@ from scheduler.testing.devicebuilders import a_device, a_device_class, a_slice, 
 from scheduler.testing.deviceclaimbuilders import ClaimBuilder, a_claim, a_result
 from tests.unit.plugins.dra.served import using
 
-
 GATES = DEVICE_GATES_ON | {TAINT_RULES}
 
 
