@@ -109,6 +109,7 @@ class Decisions:
             metrics=metrics,
             on_ready=self.inbox.wake,
         )
+        preempting.nominated = self.queue.nominator.pods
         self.shared = Shared(self.cluster, self.queue, self.inbox, writer, recorder, clock, metrics, pending)
         runners = {
             name: Runner(profile, self.cluster, self.queue.nominator, clock=clock, metrics=metrics)

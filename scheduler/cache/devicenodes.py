@@ -117,6 +117,15 @@ class DeviceNodes(Followed[int]):
         here = self._here.get(slot)
         return None if here is None else self._kind_of(here, self._sight_at.get(slot, _NOTHING), use)
 
+    def is_shared(self, device: DeviceId) -> bool:
+        """Whether other nodes may see it as well."""
+        return PoolKey(device.driver, device.pool) in self._shared
+
+    @property
+    def has_shared(self) -> bool:
+        """Whether there is any device of which that may be said."""
+        return bool(self._shared)
+
     def pools(self, slot: int) -> tuple[PoolView, ...]:
         """All pools that the node sees, in the order in which they are tried."""
         here = self._here.get(slot, _NOBODY_HERE).views

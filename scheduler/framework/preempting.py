@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from scheduler.cache.cluster import Cluster
+from scheduler.core.podinfo import PodInfo
 
 LOST_BEFORE_BRAKE: Final = 2
 """So often may the place that was made for a pod on a node be lost before the node is left out."""
@@ -20,6 +21,10 @@ _LONGEST_BRAKE_S: Final = 1800.0
 
 def _nothing() -> None:
     pass
+
+
+def _nobody() -> Iterable[tuple[str, PodInfo]]:
+    return ()
 
 
 @dataclass(slots=True)
@@ -34,6 +39,8 @@ class Preempting:
 
     attempted: Callable[[], None] = _nothing
     """Called for each run of a preemption plugin."""
+    nominated: Callable[[], Iterable[tuple[str, PodInfo]]] = _nobody
+    """All pods that are nominated, each with its node."""
     _last_victim: dict[str, str | None] = field(default_factory=dict)
     _preemptor_of: dict[str, str] = field(default_factory=dict)
     _doomed: set[str] = field(default_factory=set)

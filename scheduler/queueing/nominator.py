@@ -5,7 +5,7 @@ Ours, by a preemption or by their status; and those of other schedulers, which w
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from scheduler.cache.followed import Followed
@@ -62,6 +62,10 @@ class Nominator(Followed[str]):
         """Pods nominated to this node, foreign ones included."""
         pods = self._by_node.get(name)
         return tuple(pods.values()) if pods else ()
+
+    def pods(self) -> Iterator[tuple[str, PodInfo]]:
+        """All nominated pods, each with its node."""
+        return ((name, info) for name, pods in self._by_node.items() for info in pods.values())
 
     def nodes(self) -> tuple[str, ...]:
         """Names of nodes with at least one nominated pod."""

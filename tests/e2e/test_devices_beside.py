@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from tests.e2e.controlplane.harness import ControlPlane, scheduler_config
 from tests.e2e.controlplane.process import Server, free_port
 from tests.e2e.daemon import SCHEDULER_NAME, daemon
 from tests.e2e.devices import DeviceWorld, gpus, on, results_of
+from tests.e2e.history import pod_events
 from tests.e2e.sandbox import THEIRS, SharedPlane
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
@@ -116,18 +116,8 @@ class Ledger:
 async def follow(http: aiohttp.ClientSession, ledger: Ledger, kind: str, namespace: str, version: str) -> None:
     """Until cancelled."""
     see = ledger.see_pod if kind == "Pod" else ledger.see_claim
-    query = {"watch": "1", "resourceVersion": version, "timeoutSeconds": "3600"}
-    wait = aiohttp.ClientTimeout(total=None)
-    async with http.get(collection(kind, namespace), params=query, timeout=wait) as stream:
-        assert stream.status == 200, await stream.text()
-        buffer = b""
-        async for chunk in stream.content.iter_any():
-            *lines, buffer = (buffer + chunk).split(b"\n")
-            for line in lines:
-                event = json.loads(line)
-                assert event["type"] in {"ADDED", "MODIFIED", "DELETED"}, event
-                see(event["type"], event["object"])
-    raise AssertionError("the watch has ended")
+    async for event in pod_events(http, version, collection(kind, namespace)):
+        see(event["type"], event["object"])
 
 
 @contextlib.asynccontextmanager
@@ -194,14 +184,13 @@ async def test_two_schedulers_give_away_the_same_devices(control_plane_binaries:
 
 async def one_round(world: DeviceWorld, ledger: Ledger, number: int) -> None:
     """All pods are bound; then all go, and when all devices are free the next round may begin."""
-    names = {
-        scheduler: [f"{scheduler}-{number}-{i}" for i in range(PODS_EACH)] for scheduler in (SCHEDULER_NAME, THEIRS)
-    }
     pods = []
-    for world.scheduler in names:
-        pods.append([world.pod(name, templates=["t"]) for name in names[world.scheduler]])
-    await world.make(*(pod for pair in zip(*pods, strict=True) for pod in pair))
-    await world.bound(*names[SCHEDULER_NAME], *names[THEIRS], within_s=PATIENCE_S)
+    for i in range(PODS_EACH):
+        for world.scheduler in (SCHEDULER_NAME, THEIRS):
+            pods.append(world.pod(f"{world.scheduler}-{number}-{i}", templates=["t"]))
+    names = [pod["metadata"]["name"] for pod in pods]
+    await world.make(*pods)
+    await world.bound(*names, within_s=PATIENCE_S)
     claims = await world.all("ResourceClaim")
     mine = {uid for uid, scheduler in ledger.schedulers.items() if scheduler == SCHEDULER_NAME}
     await judged(world, ledger, claims, mine)

@@ -72,7 +72,7 @@ async def test_one_dies_for_the_device_that_is_wanted() -> None:
 
         assert (victims(witness), devices_of(world, "p")) == (["v"], ["d0"])
         assert world.pods() == {"p": "n1", "w": "n1", "q": ""}
-        await world.until(lambda: world.daemon.decisions.is_idle(), "still at it")
+        await world.until(world.daemon.decisions.is_idle, "still at it")
         assert world.server.requests()["delete pods 200"] == 1
 
 
@@ -85,7 +85,7 @@ async def test_switched_off(switch: dict[str, Any]) -> None:
         await world.bound("v")
         wants(world, "p", priorityClassName="high")
         await world.until(lambda: bool(world.condition("p")), "not tried")
-        await world.until(lambda: world.daemon.decisions.is_idle(), "still at it")
+        await world.until(world.daemon.decisions.is_idle, "still at it")
 
         assert (victims(witness), world.pods()) == ([], {"p": "", "v": "n1"})
         assert world.condition("p")["message"] == (

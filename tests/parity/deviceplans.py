@@ -11,6 +11,7 @@ from scheduler.core.quantity import Quantity
 from scheduler.core.resourceclaims import FINALIZER, ResourceClaim
 from scheduler.framework.profile import Profile
 from scheduler.framework.state import CycleState
+from scheduler.plugins.dra.extended import is_in_memory
 from scheduler.plugins.dra.plugin import DynamicResources
 from scheduler.plugins.dra.state import STATE, DeviceState
 from tests.parity.deviceclaims import device_changes
@@ -55,15 +56,22 @@ def given_back(notes: Held, pod: PodInfo) -> tuple[str, ...]:
 
 
 def planned_devices(plugin: DynamicResources, state: CycleState, pod: PodInfo, *, node: str) -> tuple[str, ...]:
-    """In the words of `device_changes`. Nothing stays reserved."""
+    """In the words of `device_changes`. Nothing stays reserved, and what was reserved before stays so."""
     known = state.get(STATE)
     no = plugin.reserve(state, pod, node)
     assert no is None, f"{pod.key} was to go to {node}: {no}"
-    before = {claim.key: _json(claim) for claim in known.claims}
-    after = {claim.key: _bound(claim, known, pod) for claim in known.claims}
-    plugin.unreserve(state, pod, node)
+    claims = [claim for claim in known.claims if not is_in_memory(claim)]
+    before = {claim.key: _json(claim) for claim in claims}
+    after = {claim.key: _bound(claim, known, pod) for claim in claims}
+    told = _pod(pod)
+    if known.special is not None:
+        name = f"{pod.pod.metadata.name}-extended-resources-00000"
+        after[f"{pod.pod.metadata.namespace}/{name}"] = _bound(known.special, known, pod)
+        rows = [_plain(mapping) for mapping in known.mappings]
+        told["status"] = {"extendedResourceClaimStatus": {"resourceClaimName": name, "requestMappings": rows}}
+    plugin._giver.land(known)
     known.allocations.clear()
-    return device_changes(before, after, _pod(pod))
+    return device_changes(before, after, told)
 
 
 def _bound(claim: ResourceClaim, known: DeviceState, pod: PodInfo) -> Json:

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from scheduler.testing.apiserver import ApiServer
+from scheduler.testing.apiserver import LIKE_1_36, ApiServer
 from tests.parity import ours
 from tests.parity.api import DEVICES, InProcess, make_lasting, put, put_budgets, put_settings, wipe
 from tests.parity.device_mutants import DEVICE_MUTANTS, mutated_devices, noticing
@@ -18,6 +18,8 @@ from tests.parity.volume_mutants import VOLUME_MUTANTS, mutated_volumes
 from tests.parity.words import Json
 
 _PAUSE_S = 0.001
+_RULES = "resource.k8s.io/v1beta2/devicetaintrules"
+"""What the recorded server was told to serve beside that which it serves by itself."""
 VOLUME_PLUGINS = frozenset({"VolumeBinding", "NodeVolumeLimits", "VolumeZone", "VolumeRestrictions"})
 DEVICE_PLUGINS = frozenset({"DynamicResources"})
 """Where volumes or devices are used these alone are switched off, each in its turn: what is held against the others comes from elsewhere."""
@@ -80,7 +82,7 @@ async def replay(scenarios: Sequence[Scenario], recorded: Mapping[str, Recording
 
 @asynccontextmanager
 async def _daemon(gates: Iterable[str] = ()) -> AsyncIterator[Ours]:
-    async with ApiServer() as server:
+    async with ApiServer(served=(*LIKE_1_36, _RULES)) as server:
         api = InProcess(server)
         await make_lasting(api)
         async with ours.running(api, pause_s=_PAUSE_S, master=server.url, gates=gates) as we:

@@ -55,7 +55,7 @@ def _in_go_words(why: str) -> str:
 
 
 def _matches(text: str, pattern: str) -> bool:
-    return pattern_of(pattern).search(text) is not None
+    return pattern_of(pattern).search(text.encode()) is not None  # of bytes it does not translate offsets
 
 
 def _found_pattern(text: str) -> Any:
@@ -66,8 +66,8 @@ def _found_pattern(text: str) -> Any:
 
 
 def _find(text: str, pattern: str) -> str:
-    match = _found_pattern(pattern).search(text)
-    return "" if match is None else str(match.group())
+    match = _found_pattern(pattern).search(text.encode())
+    return "" if match is None else match.group().decode()
 
 
 def _find_all(text: str, pattern: str, limit: int = -1) -> list[str]:

@@ -26,6 +26,9 @@ def _is_semver(text: str, normalize: bool = False) -> bool:
 
 
 def _order(one: Semver, other: Semver) -> int:
+    numbers, others = (one.major, one.minor, one.patch), (other.major, other.minor, other.patch)
+    if numbers != others or one.prerelease == other.prerelease:
+        return int(numbers > others) - int(numbers < others)
     return int(one > other) - int(one < other)
 
 
@@ -41,8 +44,8 @@ SEMVERS: Final[tuple[Overload, ...]] = (
     function("semver", "string_bool_to_semver", ((STRING, BOOL), SEMVER), _semver, traversal),
     function("isSemver", "is_semver_string", ((STRING,), BOOL), _is_semver, traversal),
     function("isSemver", "is_semver_string_bool", ((STRING, BOOL), BOOL), _is_semver, traversal),
-    member("isGreaterThan", "semver_is_greater_than", (_PAIR, BOOL), lambda one, other: one > other),
-    member("isLessThan", "semver_is_less_than", (_PAIR, BOOL), lambda one, other: one < other),
+    member("isGreaterThan", "semver_is_greater_than", (_PAIR, BOOL), lambda one, other: _order(one, other) > 0),
+    member("isLessThan", "semver_is_less_than", (_PAIR, BOOL), lambda one, other: _order(one, other) < 0),
     member("compareTo", "semver_compare_to", (_PAIR, INT), _order),
     member("major", "semver_major", ((SEMVER,), INT), lambda version: _int64(version.major)),
     member("minor", "semver_minor", ((SEMVER,), INT), lambda version: _int64(version.minor)),

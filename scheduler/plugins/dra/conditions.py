@@ -120,7 +120,8 @@ class ConditionWaiter:
         end = self._devices.subscribe((claim.key for claim in claims), news.set) if self._follows_events else None
         ticking = asyncio.ensure_future(self._tick(news, deadline))
         try:
-            while sum(map(self._is_ready, claims)) < len(claims):  # all are looked at: none hides one that has failed
+            # All are looked at: none hides one that has failed.
+            while sum(self._is_ready(claim, deadline) for claim in claims) < len(claims):
                 if self._clock.now() >= deadline:
                     raise ConditionError("device binding timeout: context deadline exceeded", "timeout")
                 await news.wait()
@@ -135,8 +136,11 @@ class ConditionWaiter:
             await self._clock.sleep(max(0.0, min(POLL_S, deadline - self._clock.now())))
             news.set()
 
-    def _is_ready(self, decided: ResourceClaim) -> bool:
-        """As the claim says now. Raises ClaimError when its devices will not come, or not in time."""
+    def _is_ready(self, decided: ResourceClaim, deadline: float) -> bool:
+        """As the claim says now. Raises ClaimError when its devices will not come, or not in time.
+
+        At the end of the wait that end is what is told, not that the claim is as old by then.
+        """
         name = decided.metadata.name
         claim = self._devices.claims.get(decided.key)
         if claim is None or claim.uid != decided.uid:
@@ -147,7 +151,8 @@ class ConditionWaiter:
         if ready.failure is not None:
             told = f'claim={name}, reason={ready.failure.reason}, message="{ready.failure.message}"'
             raise ConditionError(f"device binding failed: {told}", "failure")
-        if not ready.is_ready and is_overdue(claim, self._clock.wall(), self._timeout_s):
+        has_time = self._clock.now() < deadline
+        if has_time and not ready.is_ready and is_overdue(claim, self._clock.wall(), self._timeout_s):
             raise ConditionError(f"device binding timeout: claim={name}", "timeout")
         return ready.is_ready
 

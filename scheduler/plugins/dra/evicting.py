@@ -9,9 +9,8 @@ nominations, as the room for pods does, and so it ends with them and survives a 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, TypeAlias
 
 from scheduler.cache.deviceasif import UseAsIf
 from scheduler.cache.deviceuse import DeviceUse, Use
@@ -20,7 +19,7 @@ from scheduler.core.devicegates import CONSUMABLE
 from scheduler.core.events import ASSIGNED_POD_DELETE
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.core.podinfo import PodInfo
-from scheduler.core.resourceclaims import AllocationResult, ConsumerReference, ResourceClaim
+from scheduler.core.resourceclaims import AllocationResult, ResourceClaim
 from scheduler.core.verdicts import Code, Groups, Rejection
 from scheduler.framework.hints import EventHint, Hint
 from scheduler.framework.ports import Handle
@@ -28,6 +27,7 @@ from scheduler.framework.state import CycleState, StateKey
 from scheduler.framework.whatif import WhatIf
 from scheduler.plugins.dra.board import CANNOT_ALLOCATE, Boards, TimedOut, Verdict
 from scheduler.plugins.dra.claims import claim_keys
+from scheduler.plugins.dra.holders import AsIf, Holders
 from scheduler.plugins.dra.search import AllocationError
 from scheduler.plugins.dra.state import PLUGIN, STATE, DeviceState, Variant
 
@@ -39,30 +39,17 @@ WAITING: Final = Rejection(
 GIVE_UP_S: Final = 60.0
 """So long may claims keep their devices after the last of their users has gone."""
 _REMEMBERED: Final = 4096
+_NOTHING: Final[frozenset[str]] = frozenset()
 
 Look: TypeAlias = Callable[[CycleState, PodInfo, NodeSet], object | None]
 """DynamicResources' PreFilter: what a pod asks nodes for is in the state, if it answers None."""
 
 
-@dataclass(slots=True, eq=False)
-class AsIf:
-    """One node in a trial."""
+class _Wait(NamedTuple):
+    """For claims that nobody is left of, since this moment."""
 
-    slot: int
-    claims: Sequence[ResourceClaim]
-    """Those that have devices which the node sees."""
-    gone: set[str] = field(default_factory=set)
-    """Uids of pods that have left it."""
-    kept: tuple[AllocationResult, ...] = ()
-
-    def clone(self) -> AsIf:
-        """For a trial within."""
-        return AsIf(self.slot, self.claims, set(self.gone), self.kept)
-
-    @property
-    def freed(self) -> frozenset[str]:
-        """Claims of which nobody is left."""
-        return frozenset(claim.uid for claim in self.claims if claim.status.reserved_for and _all_in(claim, self.gone))
+    claims: frozenset[str]
+    since: float
 
 
 _AS_IF: Final[StateKey[AsIf]] = StateKey(f"{PLUGIN}/AsIf")
@@ -79,10 +66,11 @@ class Evicting:
         self._boards = boards
         self._look = look
         self._preempting = handle.preempting
+        self._holders = Holders(handle.cluster, handle.preempting)
         self._clock = handle.clock
         self._shares_count = CONSUMABLE in handle.feature_gates
-        self._waits: dict[str, tuple[str, float]] = {}
-        """Uid of a preemptor → its node, and since when the devices there only wait for being given back."""
+        self._waits: dict[str, _Wait] = {}
+        """By uid of the preemptor."""
 
     # -- trials --------------------------------------------------------------------------------------------------------
 
@@ -108,20 +96,22 @@ class Evicting:
         """That of the nodes which this trial is about."""
         return nodes & 1 << state.get(_AS_IF).slot if state.has(_AS_IF) else EMPTY
 
-    def verdict(self, state: CycleState, variant: Variant, slot: int) -> Verdict:
+    def verdict(self, state: CycleState, pod: PodInfo, variant: Variant, *, slot: int) -> Verdict:
         """The exact answer for one node, in this trial if it is one. Raises TimedOut."""
         assert variant.demand is not None
+        known, freed = state.get(STATE), _NOTHING
+        kept = self._kept_elsewhere(known, pod, slot)
         if self.tried_on(state, 1 << slot):
             as_if = state.get(_AS_IF)
-            freed = as_if.freed - {claim.uid for claim in state.get(STATE).claims}
-            if freed or as_if.kept:
-                return self._boards.verdict_if(variant.demand, slot, self._if(freed, as_if.kept))
+            freed, kept = as_if.freed - {claim.uid for claim in known.claims}, kept + as_if.kept
+        if freed or kept:
+            return self._boards.verdict_if(variant.demand, slot, self._if(freed, kept))
         return self._boards.verdict(variant.demand, slot)
 
-    def besides_kept(self, known: DeviceState, slot: int) -> Use | None:
+    def besides_kept(self, known: DeviceState, pod: PodInfo, slot: int) -> Use | None:
         """What is in use there for a pod that yields to those nominated; None if it is as it is."""
-        kept = known.kept.get(slot)
-        return self._if(frozenset(), kept) if kept else None
+        kept = known.kept.get(slot, ()) + self._kept_elsewhere(known, pod, slot)
+        return self._if(_NOTHING, kept) if kept else None
 
     def _as_if(self, state: CycleState, slot: int) -> AsIf | None:
         """None where devices are none of the trial's matter: the pod needs none there, or has them."""
@@ -131,7 +121,7 @@ class Evicting:
             return None
         if not state.has(_AS_IF) or state.get(_AS_IF).slot != slot:
             self._devices.on_nodes.catch_up()
-            state.set(_AS_IF, AsIf(slot, tuple(self._claims_at(slot))))
+            state.set(_AS_IF, AsIf(slot, self._holders.at(slot, {})))
         return state.get(_AS_IF)
 
     def _if(self, without: frozenset[str], kept: Sequence[AllocationResult]) -> UseAsIf:
@@ -139,19 +129,6 @@ class Evicting:
         for at, allocation in enumerate(kept):
             besides.hold(f"kept {at}", allocation)
         return UseAsIf(self._devices.use, without, besides)
-
-    def _claims_at(self, slot: int) -> Iterator[ResourceClaim]:
-        """Claims as they are written; what is still in flight is nobody's to be evicted."""
-        uids: dict[str, None] = {}
-        use = self._devices.use
-        for view in self._devices.on_nodes.pools(slot):
-            for each in (*view.devices, *view.elsewhere):
-                uids.update(dict.fromkeys(use.holders(each.id)))
-                uids.update((share.claim_uid, None) for share in use.shares(each.id))
-        for uid in uids:
-            claim = self._devices.claims.by_uid(uid)
-            if claim is not None and claim.is_allocated:
-                yield claim
 
     # -- what is for whom ----------------------------------------------------------------------------------------------
 
@@ -164,7 +141,7 @@ class Evicting:
         if variant is None or variant.demand is None:
             return ()
         freed = as_if.freed
-        for without in (freed, freed | self._leaving(as_if)):
+        for without in (freed, freed | self._holders.leaving(as_if)):
             try:
                 found = self._boards.allocate(
                     variant.demand,
@@ -180,19 +157,28 @@ class Evicting:
                 return found
         return ()
 
-    def _leaving(self, as_if: AsIf) -> frozenset[str]:
-        """Claims that are given back without anybody's doing: all their users go, or have gone."""
-        return frozenset(
-            claim.uid for claim in as_if.claims if all(self._goes(user) for user in claim.status.reserved_for)
-        )
+    def _kept_elsewhere(self, known: DeviceState, pod: PodInfo, slot: int) -> tuple[AllocationResult, ...]:
+        """Devices that this node sees, too, and pods nominated to others will have."""
+        if not self._is_on or not self._devices.on_nodes.has_shared:
+            return ()
+        if known.kept_elsewhere is None:
+            known.kept_elsewhere = self._kept_of_shared(pod)
+        return tuple(each for there, some in known.kept_elsewhere.items() if there != slot for each in some)
 
-    def _goes(self, user: ConsumerReference) -> bool:
-        if user.api_group or user.resource != "pods":
-            return False
-        pod = self._cluster.get(user.uid)
-        if pod is None or pod.pod.metadata.deletion_timestamp is not None:
-            return True
-        return self._preempting.is_doomed(user.uid) or self._preempting.preemptor_of(user.uid) is not None
+    def _kept_of_shared(self, pod: PodInfo) -> dict[int, tuple[AllocationResult, ...]]:
+        nodes: dict[int, AsIf] = {}
+        for name, other in self._preempting.nominated():
+            slot = self._nodes.present_slot(name)
+            if slot is None or other.uid == pod.uid or other.priority < pod.priority or self._cluster.get(other.uid):
+                continue
+            as_if = nodes.setdefault(slot, AsIf(slot, ()))
+            as_if.claims = as_if.claims or self._holders.at(slot, {})
+            as_if.kept += self._due(as_if, other)
+        is_shared = self._devices.on_nodes.is_shared
+        return {
+            slot: tuple(each for each in as_if.kept if any(is_shared(result.id) for result in each.devices.results))
+            for slot, as_if in nodes.items()
+        }
 
     # -- would an eviction help ----------------------------------------------------------------------------------------
 
@@ -202,19 +188,21 @@ class Evicting:
             return EMPTY
         known = state.get(STATE)
         self._devices.on_nodes.catch_up()
+        claims: dict[int, dict[str, ResourceClaim]] = {}
         helped = EMPTY
         for slot in nodeset.each(nodes & self._nodes.priorities.below(pod.priority)):
-            variant = known.variant(slot)
-            if variant is not None and variant.demand is not None and self._suffices(known, variant, pod, slot=slot):
+            lesser = {other.uid for other in self._nodes.pods(slot).values() if other.priority < pod.priority}
+            kept = known.kept.get(slot, ()) + self._kept_elsewhere(known, pod, slot)
+            if self._suffices(known, AsIf(slot, self._holders.at(slot, claims), lesser, kept)):
                 helped |= 1 << slot
         return helped
 
-    def _suffices(self, known: DeviceState, variant: Variant, pod: PodInfo, *, slot: int) -> bool:
-        own = {claim.uid for claim in known.claims}
-        lesser = {other.uid for other in self._nodes.pods(slot).values() if other.priority < pod.priority}
-        as_if = AsIf(slot, tuple(self._claims_at(slot)), lesser)
-        freed = as_if.freed - own
-        return bool(freed) and self._fits(variant, slot, self._if(freed, known.kept.get(slot, ())))
+    def _suffices(self, known: DeviceState, as_if: AsIf) -> bool:
+        variant = known.variant(as_if.slot)
+        freed = as_if.freed - {claim.uid for claim in known.claims}
+        if variant is None or variant.demand is None or not freed:
+            return False
+        return self._fits(variant, as_if.slot, self._if(freed, as_if.kept))
 
     def _fits(self, variant: Variant, slot: int, use: Use) -> bool:
         assert variant.demand is not None
@@ -233,23 +221,24 @@ class Evicting:
         variant = known.variant(slot) if slot is not None and short >> slot & 1 else None
         if slot is None or variant is None or variant.demand is None:
             return False
-        as_if = AsIf(slot, tuple(self._claims_at(slot)))
-        leaving = self._leaving(as_if) - {claim.uid for claim in known.claims}
+        as_if = AsIf(slot, self._holders.at(slot, {}))
+        leaving = self._holders.leaving(as_if) - {claim.uid for claim in known.claims}
         if not leaving or not self._fits(variant, slot, self._if(leaving, known.kept.get(slot, ()))):
             return False
         users = (user.uid for claim in as_if.claims if claim.uid in leaving for user in claim.status.reserved_for)
         if any(self._cluster.get(uid) is not None for uid in users):
             self._waits.pop(pod.uid, None)
             return True
-        return self._waited_s(pod, nominated) < GIVE_UP_S
+        return self._waited_s(pod.uid, leaving) < GIVE_UP_S
 
-    def _waited_s(self, pod: PodInfo, nominated: str) -> float:
+    def _waited_s(self, uid: str, claims: frozenset[str]) -> float:
         now = self._clock.now()
-        node, since = self._waits.pop(pod.uid, ("", now))
+        before = self._waits.pop(uid, None)
         if len(self._waits) >= _REMEMBERED:
             del self._waits[next(iter(self._waits))]
-        self._waits[pod.uid] = nominated, since if node == nominated else now
-        return now - self._waits[pod.uid][1]
+        since = before.since if before is not None and claims <= before.claims else now
+        self._waits[uid] = _Wait(claims, since)
+        return now - since
 
     # -- waking --------------------------------------------------------------------------------------------------------
 
@@ -273,10 +262,6 @@ def _short(refused: Groups) -> NodeSet:
         if no.plugin == PLUGIN and no.message == CANNOT_ALLOCATE:
             out |= nodes
     return out
-
-
-def _all_in(claim: ResourceClaim, gone: set[str]) -> bool:
-    return all(user.uid in gone for user in claim.status.reserved_for)
 
 
 def _anybody(_pod: PodInfo) -> None:

@@ -244,7 +244,7 @@ class DynamicResources:
             return {Rejection(self.name, Code.ERROR, (f"gather pool information: {problem}",)): nodes}
         groups: Groups = {}
         if tried := self._evicting.tried_on(state, nodes):
-            no = self._judged(state, variant, tried.bit_length() - 1)
+            no = self._judged(state, pod, variant, slot=tried.bit_length() - 1)
             groups, nodes = {no: tried} if no is not None else {}, nodes & ~tried
         for text, out in board.failed.items():
             if out & nodes:
@@ -268,14 +268,14 @@ class DynamicResources:
         variant = known.variant(slot)
         if variant is None or variant.demand is None or known.allocations:
             return None
-        no = self._judged(state, variant, slot)
+        no = self._judged(state, pod, variant, slot=slot)
         if no is not None and no.code is Code.ERROR:
             self._accounts.warn(pod, variant, 1 << slot)
         return no
 
-    def _judged(self, state: CycleState, variant: Variant, slot: int) -> Rejection | None:
+    def _judged(self, state: CycleState, pod: PodInfo, variant: Variant, *, slot: int) -> Rejection | None:
         try:
-            return self._refusal(self._evicting.verdict(state, variant, slot), variant)
+            return self._refusal(self._evicting.verdict(state, pod, variant, slot=slot), variant)
         except TimedOut:
             return self._timed_out(slot)
 
@@ -355,7 +355,7 @@ class DynamicResources:
             return None
         self._devices.on_nodes.catch_up()  # somebody may have been faster since the node was looked at
         try:
-            use = self._evicting.besides_kept(known, slot)
+            use = self._evicting.besides_kept(known, pod, slot)
             found = self._boards.allocate(
                 variant.demand, slot, node_name=node_name, names=variant.names, chance=self._chance, use=use
             )

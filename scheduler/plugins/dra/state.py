@@ -61,6 +61,8 @@ class DeviceState:
     """What this attempt has made in the cluster, and has to remove if the pod does not get there."""
     kept: dict[int, tuple[AllocationResult, ...]] = field(default_factory=dict)
     """Node → what pods nominated to it, to which this one must yield, will have of its devices."""
+    kept_elsewhere: dict[int, tuple[AllocationResult, ...]] | None = None
+    """The same, of shared pools only, for all nodes; None before anybody asks."""
     signalled: tuple[str, ...] = ()
     """Uids under which claims are in flight for this attempt."""
 

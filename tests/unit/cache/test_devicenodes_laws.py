@@ -137,7 +137,8 @@ class History:
         self.chance = chance
         self.maker = Maker(chance)
         gates = DEVICE_GATES_ON - ({PARTITIONABLE} if chance.randrange(5) == 4 else set())
-        asked = [[self.maker.claim_named(f"x{at}") for at in range(chance.choice((1, 1, 2)))] for _ in range(3)]
+        asked = [[self.maker.claim_named(f"x{at}") for at in range(chance.choice((1, 1, 2)))] for _ in range(2)]
+        asked += [[self.maker.easy_claim_named("easy")] for _ in range(2)]
         self.caches, self.asked, self.gates = Caches(gates, asked), asked, gates
         self.slices: dict[str, ResourceSlice] = {}
         self.node_objects: dict[str, Node] = {}
@@ -148,7 +149,9 @@ class History:
 
     def step(self) -> None:
         self.version += 1
-        self.chance.choice((self._slice, self._slice, self._slice, self._node, self._claim, self._claim, self._look))()
+        self.chance.choice(
+            (self._slice, self._slice, self._slice, self._node, self._claim, self._claim, self._look, self._look)
+        )()
 
     def _slice(self) -> None:
         name = self.chance.choice(SLICES)
@@ -156,7 +159,8 @@ class History:
             self.slices.pop(name, None)
             self.caches.on_nodes.remove_slice(name)
             return
-        self.slices[name] = self.maker.slice_named(name)
+        make = self.maker.shared_slice_named if self.chance.randrange(3) == 0 else self.maker.slice_named
+        self.slices[name] = make(name)
         self.caches.on_nodes.set_slice(self.slices[name])
 
     def _node(self) -> None:
@@ -170,7 +174,8 @@ class History:
 
     def _look(self) -> None:
         self.caches.on_nodes.catch_up()
-        self.caches.verdicts(self.chance.choice(self.caches.demands))
+        for demand in self.caches.demands:
+            assert self.caches.verdicts(demand) == self.caches.searched(demand)
 
     # -- claims --------------------------------------------------------------------------------------------------------
 
@@ -178,9 +183,13 @@ class History:
         results: list[DeviceRequestAllocationResult] = []
         for at in range(self.chance.choice((1, 1, 2))):
             device = (
-                self.chance.choice("aab"),
-                self.chance.choice(("n1", "n2", "n3", "net")),
-                self.chance.choice(("d0", "d1", "d2")),
+                ("a", self.chance.choice(SLICES), "d0")
+                if self.chance.randrange(2)
+                else (
+                    self.chance.choice("aab"),
+                    self.chance.choice(("n1", "n2", "n3", "net", *SLICES)),
+                    self.chance.choice(("d0", "d1", "d2")),
+                )
             )
             if any((r.driver, r.pool, r.device) == device for r in results):
                 continue

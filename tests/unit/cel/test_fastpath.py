@@ -322,3 +322,25 @@ def test_code_that_has_no_answers_is_given_up():
     assert {program.evaluate(BINDINGS) for _ in range(60)} == {True}
 
     assert not program.is_generated
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "lists.range(100).map(v, s).join('').replace('', lists.range(9000).map(v, s).join(''))",
+        "lists.range(9000).map(v, string(v)).join(lists.range(9000).map(v, s).join(''))",
+        "lists.range(9000).map(v, l2).flatten()",
+        "'%s%s'.format([lists.range(9000).map(v, l2), 1])",
+        "lists.range(9223372036854775807)",
+        "lists.range(999990)",
+    ],
+    ids=["replace", "join", "flatten", "format", "a range without end", "a range that costs too much"],
+)
+def test_what_would_fill_the_memory_is_not_made(source):
+    """Its parts are cheap, and upstream charges no more than for them."""
+    source = f"cel.bind(l2, lists.range(9000), {source}.size() > 0 || l2.size() > 0)"
+    bindings = BINDINGS | {"s": "a text of some twenty letters"}
+    expected = "CostExceeded: operation cancelled: actual cost limit exceeded"
+
+    assert expected == closures_of(source, ENV, bindings)
+    assert expected == answer(generated(source, ENV), bindings)

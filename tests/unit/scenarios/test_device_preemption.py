@@ -392,6 +392,29 @@ async def test_others_get_what_is_left() -> None:
     assert (yard.devices_of("q"), yard.devices_of("p")) == (["d1"], ["d0"])
 
 
+@pytest.mark.parametrize("others", [(), ("y",)], ids=["there is no other", "there is another"])
+async def test_a_device_that_other_nodes_see_too(others: tuple[str, ...]) -> None:
+    """It is kept from pods on all of them."""
+    yard = Yard(0, nodes=("n1", "n2"))
+    at_once(yard)
+    yard.show(a_slice("n1", "net", *(a_device(name) for name in ("x", *others))).everywhere().pool("net").named("net"))
+    yard.show(yard.claim("v").allocated(a_result("r", "net/net/x")).reserved_for("v", "uid-v"))
+    yard.uses("v", "v", on="n1", **OTHERS)
+    for name in others:
+        yard.show(yard.claim(name).allocated(a_result("r", f"net/net/{name}")))
+    yard.comes()
+    await yard.settle()
+    assert (evicted(yard), nominations(yard)) == (["v"], ["n1"])
+
+    yard.frees("v", *others)
+    yard.comes("q", priority=5)
+    await yard.settle()
+    await yard.later(30)
+    assert yard.tried[:3] == ["p", "q", "p"]
+    assert {"default/p": "n1"}.items() <= dict(yard.writer.binds).items()
+    assert (yard.places(), len(yard.writer.binds)) == (({}, 2) if others else ({"q": "unschedulable"}, 1))
+
+
 async def test_two_preemptors_on_one_node() -> None:
     """Each has a victim of its own."""
     yard = Yard(2)
@@ -461,11 +484,12 @@ async def test_after_a_restart(*, is_free: bool) -> None:
 
 
 async def test_a_device_that_is_never_given_back() -> None:
-    """Nobody frees the claim of the victim: some time later another one is looked for."""
-    yard = Yard(2)
+    """Nobody frees the claim of the victim: some time later another one is looked for, and waited for in its turn."""
+    yard = Yard(3)
     at_once(yard)
     yard.low("v", "d0", priority=1)
     yard.low("w", "d1", priority=2)
+    yard.low("x", "d2", priority=3)
     yard.comes()
     await yard.settle()
     await yard.tries_again()
@@ -474,6 +498,9 @@ async def test_a_device_that_is_never_given_back() -> None:
     yard.clock.move(GIVE_UP_S)
     await yard.tries_again()
     assert evicted(yard) == ["v", "w"]
+
+    await yard.tries_again()
+    assert (evicted(yard), yard.message("p")) == (["v", "w"], WAITING)
 
 
 async def test_a_victim_that_takes_its_time() -> None:

@@ -110,8 +110,8 @@ class Maker:
         """One slice on its own: whether it makes a pool with others is left to chance."""
         self._is_plain = self._in(2)
         driver, home = self._often("a", "a", "b"), self._often("n1", "n2", "n3")
-        where = self._often(*["node"] * 5, "zone", "all", "devices", "nothing")
-        pool = home if where == "node" and not self._in(6) else "net"
+        where = self._often(*["node"] * 5, "zone", "all", "all", "devices", "devices", "nothing")
+        pool = home if where == "node" and not self._in(6) else self._often("net", name)
         placed: dict[str, Any] = {"node_name": home} if where == "node" else self._place(where, 0)
         if where == "nothing":
             placed = {}
@@ -124,10 +124,22 @@ class Maker:
         about = ResourcePool(pool, self._often(1, 1, 1, 2), self._often(1, 1, 1, 2))
         return ResourceSlice(Metadata(name=name), ResourceSliceSpec(driver=driver, pool=about, **placed))
 
+    def shared_slice_named(self, name: str) -> ResourceSlice:
+        """A whole pool of one plain device for all nodes, or for those of a zone."""
+        placed = self._place(self._often("all", "zone"), 0)
+        spec = ResourceSliceSpec(driver="a", pool=ResourcePool(name, 1, 1), devices=(Device(name="d0"),), **placed)
+        return ResourceSlice(Metadata(name=name), spec)
+
     def claim_named(self, name: str) -> ResourceClaim:
         """One claim."""
         self._is_plain = self._in(2)
         return self._claim(name)
+
+    def easy_claim_named(self, name: str) -> ResourceClaim:
+        """One that a free device or two satisfy."""
+        exactly = ExactDeviceRequest("", "Any", allocation_mode="ExactCount", count=self._often(1, 1, 2))
+        spec = DeviceClaim((DeviceRequest("r0", exactly=exactly),))
+        return ResourceClaim(ClaimMetadata(name=name, namespace="default", uid=name), ResourceClaimSpec(spec))
 
     def classes(self) -> dict[str, DeviceClass]:
         """Those that claims may name."""

@@ -33,8 +33,8 @@ from scheduler.core.resourceclaims import AllocationResult, DeviceRequestAllocat
 from scheduler.core.verdicts import Code, Rejection, Skip
 from scheduler.plugins.dra.board import CANNOT_ALLOCATE, named
 from scheduler.testing.builders import Builder, Manifest, node
-from scheduler.testing.deviceclaimbuilders import Asked, ClaimBuilder, a_claim, a_result, an_option
 from scheduler.testing.devicebuilders import DeviceBuilder, SliceBuilder, a_device, a_slice
+from scheduler.testing.deviceclaimbuilders import Asked, ClaimBuilder, a_claim, a_result, an_option
 from tests.unit.plugins.dra.world import World
 
 GATES = {
@@ -173,7 +173,9 @@ class Given:
             yield a_claim(f"share{at}").allocated(result)
 
 
-def given(slices: Sequence[SliceBuilder], claims: Sequence[ClaimBuilder] | ClaimBuilder | Want = "A", **more: Any) -> Given:
+def given(
+    slices: Sequence[SliceBuilder], claims: Sequence[ClaimBuilder] | ClaimBuilder | Want = "A", **more: Any
+) -> Given:
     """Claims may be one claim, or its one request."""
     if isinstance(claims, str | tuple):
         claims = asks(claims)

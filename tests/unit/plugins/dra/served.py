@@ -57,6 +57,21 @@ class Counted(Uncounted):
         self.allocations.append((driver, status))
 
 
+class Slow:
+    """A clock on which every look takes two seconds."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self._passed = 0.0
+
+    def now(self) -> float:
+        self._passed += 2.0
+        return float(self._inner.now()) + self._passed
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
 class Under(NamedTuple):
     """A pod that has its devices reserved."""
 

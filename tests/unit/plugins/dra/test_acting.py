@@ -10,7 +10,7 @@ from scheduler.core.verdicts import SKIP, Code, Rejection, Skip
 from scheduler.framework.state import CycleState
 from scheduler.testing.builders import Builder
 from scheduler.testing.deviceclaimbuilders import ClaimBuilder, a_claim, a_result
-from tests.unit.plugins.dra.served import ASKING, PARITY, Served, using
+from tests.unit.plugins.dra.served import ASKING, PARITY, Served, Slow, using
 
 UU, U, ERR = Code.UNRESOLVABLE, Code.UNSCHEDULABLE, Code.ERROR
 NO_DEVICES = (UU, "cannot allocate all claims")
@@ -65,6 +65,14 @@ OTHER = a_claim("d").request("r", "A").allocated(a_result("r", "a/n9/d1"), on="n
             ["deallocate d"],
             id="§10.3 one that is another's: the first that is not",
         ),
+        pytest.param(
+            [HELD_ON_N9.reserved_for("x"), OTHER, a_claim("e").allocated(a_result("r", "a/n9/d2"), on="n9")],
+            ("c", "d", "e"),
+            None,
+            FREED,
+            ["deallocate d"],
+            id="§10.3 one that is another's, and two that are not: one of these, as upstream",
+        ),
         pytest.param([HELD], ("c",), None, NOT_HELPED, [], id="the claim is in nobody's way"),
         pytest.param(
             [HELD_ON_N9, a_claim("d").request("r", "A", count=9)],
@@ -87,6 +95,16 @@ async def test_post_filter(
     assert expected == said(world.post_filter(state, info))
     await world.errands()
     assert writes == world.writes
+
+
+def test_where_searching_takes_long_freeing_is_thought_over_first() -> None:
+    """§3.4: a node that was not looked at is no node on which the claim is all that is in the way."""
+    world = Served(HELD_ON_N9, a_claim("d").request("r", "A", count=9))
+    world.plugin._boards._clock = Slow(world.clock)
+    info = using("c", "d")
+    state, _ = world.filter(info)
+
+    assert NOT_HELPED == said(world.post_filter(state, info))
 
 
 async def test_a_freed_claim_can_be_allocated_elsewhere() -> None:

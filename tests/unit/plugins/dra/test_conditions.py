@@ -213,6 +213,17 @@ async def test_it_is_waited_for_no_longer_than_the_limit() -> None:
     assert [("a", "timeout", 600.0)] == [(driver, status, round(s, 0)) for driver, status, s in world.metrics.waits]
 
 
+@pytest.mark.parametrize("ours", [pytest.param(FOLLOWS, id="following"), pytest.param(POLLS, id="polling")])
+async def test_the_end_of_the_limit_is_told_as_that(ours: KubestowArgs) -> None:
+    """304: though the time of the allocation, which is written in whole seconds, is over a little earlier."""
+    world, under = begun(waiting().allocated_at(seconds(NOW_S - 1.0)), ours=ours)
+
+    said = await world.bound(under, within_s=700.0)
+
+    assert "device binding timeout: context deadline exceeded" == said
+    assert 600.0 == round(world.clock.now(), 0)
+
+
 async def test_the_limit_counts_from_the_allocation() -> None:
     """304: time that passed before this attempt is part of it."""
     world = Served(waiting().allocated_at(seconds(NOW_S - 500.0)), ours=FOLLOWS)

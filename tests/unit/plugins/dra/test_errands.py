@@ -90,3 +90,18 @@ async def test_who_relies_on_a_claim_waits_for_what_is_under_way_about_it() -> N
     assert (False, True, True) == (waits.done(), stopped.cancelled(), other.done())
     await clock.advance(0.5)
     assert (True, [0.0, 0.5]) == (waits.done(), tries)
+
+
+async def test_what_is_begun_while_somebody_waits_is_waited_for_too() -> None:
+    """Until nothing is under way any more."""
+    clock, tries, given_up = VirtualClock(), list[float](), list[str]()
+    errands = Errands(clock, given_up=given_up.append)
+    errands.run(failing(Unavailable("500"), tries=tries, clock=clock), "release", about=ABOUT)
+    waits = asyncio.ensure_future(errands.done(key for key in (ABOUT,)))
+    await clock.settle()
+    errands.run(failing(Unavailable("500"), Unavailable("500"), tries=tries, clock=clock), "free", about=ABOUT)
+
+    await clock.advance(0.5)
+    assert not waits.done()
+    await clock.advance(1.0)
+    assert waits.done()

@@ -26,7 +26,7 @@ from scheduler.plugins.dra.state import STATE
 from scheduler.testing.builders import Builder, pod
 from scheduler.testing.devicebuilders import a_device, a_device_class, a_slice
 from scheduler.testing.deviceclaimbuilders import ClaimBuilder, a_claim, a_result, an_option
-from tests.unit.plugins.dra.served import ASKING, PARITY, SLICES, Served, using
+from tests.unit.plugins.dra.served import ASKING, PARITY, SLICES, Served, Slow, using
 
 UU, U, ERR = Code.UNRESOLVABLE, Code.UNSCHEDULABLE, Code.ERROR
 NO_DEVICES = (UU, "cannot allocate all claims")
@@ -400,21 +400,6 @@ def test_without_a_state_filter_is_in_error_and_verify_has_nothing_to_say() -> N
 
     assert (ERR, "not found") == said(no)
     assert world.plugin.verify(CycleState(), info, 0) is None
-
-
-class Slow:
-    """A clock on which every look takes two seconds."""
-
-    def __init__(self, inner: Any) -> None:
-        self._inner = inner
-        self._passed = 0.0
-
-    def now(self) -> float:
-        self._passed += 2.0
-        return float(self._inner.now()) + self._passed
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
 
 
 @pytest.mark.parametrize(

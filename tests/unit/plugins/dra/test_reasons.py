@@ -98,6 +98,15 @@ MIG = {"memory": "10Gi"}
             (2, {}, 2, 2),
             id="devices that every node sees are counted once",
         ),
+        pytest.param(
+            [
+                a_slice("n1", "a", a_device("d0")).pool("everywhere").everywhere(),
+                a_slice("n1", "a", a_device("d1")).named("own"),
+                ASKING,
+            ],
+            (2, {}, 2, 2),
+            id="also where nodes differ in others",
+        ),
         pytest.param([ASKING], (0, {}, 0, 0), id="no devices at all"),
     ],
 )

@@ -6,8 +6,8 @@ import pytest
 
 from scheduler.cache.deviceuse import DeviceUse
 from scheduler.core.devices import DeviceId
-from scheduler.testing.deviceclaimbuilders import a_claim, a_result
 from scheduler.testing.devicebuilders import DeviceBuilder, a_device, a_device_class, a_policy
+from scheduler.testing.deviceclaimbuilders import a_claim, a_result
 from tests.unit.plugins.dra.scenarios import Given, asks, counters, dev, given, on, outcome, says, want
 
 RANGE = a_policy("2", minimum="2", maximum="4", step="2")
@@ -76,7 +76,9 @@ OFF = "but the DRAConsumableCapacity feature is disabled"
         pytest.param(of(sh("d1", "4", RANGE), some("3")), "r0→p1/d1{cap=4}", id="184 up to the next step"),
         pytest.param(of(sh("d1", "4", a_policy("1", "1", "2")), some("2")), "r0→p1/d1{cap=2}", id="185 a valid value"),
         pytest.param(
-            of(sh("d1", "4", a_policy("1", "1", "3")), some("2")), "r0→p1/d1{cap=3}", id="186 up to the next valid value"
+            of(sh("d1", "4", a_policy("1", "1", "3")), some("2")),
+            "r0→p1/d1{cap=3}",
+            id="186 up to the next valid value",
         ),
         pytest.param(of(sh("d1", "2", RANGE), some("1"), some("2")), "nil", id="187 too much together"),
         pytest.param(of(sh("d1", "10", RANGE), some("6")), "nil", id="188 more than one may ask for"),
@@ -95,7 +97,9 @@ OFF = "but the DRAConsumableCapacity feature is disabled"
             id="192 two of one kind together",
         ),
         pytest.param(
-            of(sh("d1", "2", RANGE), [some("4"), some("2"), "A"], f="CC PL"), "r0/s1→p1/d1{cap=2}", id="193 alternatives"
+            of(sh("d1", "2", RANGE), [some("4"), some("2"), "A"], f="CC PL"),
+            "r0/s1→p1/d1{cap=2}",
+            id="193 alternatives",
         ),
         pytest.param(of([sh("d1", "2"), sh("d2")], some("2", "A*all")), "r0→p1/d1{cap=2}", id="194 all that have it"),
         pytest.param(of(TWO_AND_ONE, some("2", "A*all")), "r0→p1/d1{cap=2}", id="194 all that have enough of it"),
@@ -115,7 +119,9 @@ OFF = "but the DRAConsumableCapacity feature is disabled"
             id="197 others leave enough",
         ),
         pytest.param(
-            of(ONE_EACH, some("1", "A*all"), shares=D1_HAS("1")), "r0→p1/d2{cap=1}", id="197 others leave nothing of one"
+            of(ONE_EACH, some("1", "A*all"), shares=D1_HAS("1")),
+            "r0→p1/d2{cap=1}",
+            id="197 others leave nothing of one",
         ),
         pytest.param(of(a_device("d1").cap("cap", "2"), some("1")), "r0→p1/d1", id="198 a device that is not shared"),
         pytest.param(of(a_device("d1").cap("cap", "2"), some("3")), "nil", id="198 has too little"),

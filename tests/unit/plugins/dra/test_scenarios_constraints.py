@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from scheduler.testing.devicebuilders import DeviceBuilder, a_device
-from tests.unit.plugins.dra.scenarios import Given, asks, dev, given, is_as, on, outcome, says, want
+from tests.unit.plugins.dra.scenarios import Given, asks, dev, given, is_as, on, outcome, want
 
 ALIKE = [dev(name, i=1, s="one", b=True).version("v", "1.0.0") for name in ("d1", "d2")]
 UNKNOWN = "ERR class A: selector #0: CEL runtime error: attribute x: unsupported attribute value"
@@ -43,7 +43,8 @@ def distinct(count: int, devices: list[DeviceBuilder], f: str = "") -> Given:
 
 MEM = {"d1": "8Gi", "d2": "2Gi", "d3": "1Gi"}
 BY_VERSION = [
-    dev(name, mem=MEM[name]).version("v", version) for name, version in (("d1", "1.0.0"), ("d2", "2.0.0"), ("d3", "1.0.0"))
+    dev(name, mem=MEM[name]).version("v", version)
+    for name, version in (("d1", "1.0.0"), ("d2", "2.0.0"), ("d3", "1.0.0"))
 ]
 EITHER = [want(mem="2Gi"), want(mem="1Gi")]
 FIRST_HAS_NO_Y = [dev("d1", x=1), dev("d2", x=2, y=1), dev("d3", x=2, y=1)]
@@ -191,7 +192,9 @@ STRING_LISTS = with_x(["v1", "v2"], ["v2", "v3"])
     ("case", "expected"),
     [
         pytest.param(
-            matching(2, with_x(["v1", "v2", "v3"], ["v2", "v3", "v4"]), "LT"), take(1, 2), id="92 lists with two in common"
+            matching(2, with_x(["v1", "v2", "v3"], ["v2", "v3", "v4"]), "LT"),
+            take(1, 2),
+            id="92 lists with two in common",
         ),
         pytest.param(
             matching(3, with_x([1, 2], [2, 3], [3, 1]), "LT"), "nil", id="93 by twos, but nothing is common to all"
@@ -204,9 +207,7 @@ STRING_LISTS = with_x(["v1", "v2"], ["v2", "v3"])
         pytest.param(matching(2, with_x("v1", ["v2", "v3"]), "LT"), "nil", id="97 one value, and a list without it"),
         pytest.param(matching(2, with_x([1, 2], [2, 3]), "LT"), take(1, 2), id="98 numbers"),
         pytest.param(matching(2, with_x([True], [True, False]), "LT"), take(1, 2), id="98 truths"),
-        pytest.param(
-            matching(2, versions(["1.0.0", "1.0.1"], ["1.0.1", "1.0.2"]), "LT"), take(1, 2), id="98 versions"
-        ),
+        pytest.param(matching(2, versions(["1.0.0", "1.0.1"], ["1.0.1", "1.0.2"]), "LT"), take(1, 2), id="98 versions"),
         pytest.param(matching(1, [NONE_TYPE], "LT"), UNKNOWN, id="99 of an unknown type, match"),
         pytest.param(distinct(1, [NONE_TYPE], "LT CC"), UNKNOWN, id="99 of an unknown type, distinct"),
         pytest.param(matching(1, [EMPTY], "LT"), "nil", id="99 an empty list matches nothing"),
@@ -216,7 +217,9 @@ STRING_LISTS = with_x(["v1", "v2"], ["v2", "v3"])
         pytest.param(distinct(2, STRING_LISTS, "CC"), UNKNOWN, id="100 lists while the gate is off, distinct"),
         pytest.param(distinct(2, with_x("v1", "v1"), "LT CC"), "nil", id="101 equal values"),
         pytest.param(distinct(2, with_x("v1", "v2"), "LT CC"), take(1, 2), id="101 different values"),
-        pytest.param(distinct(2, with_x(*IN_COMMON_BY_TURNS), "LT CC"), take(1, 3), id="102 lists without a common value"),
+        pytest.param(
+            distinct(2, with_x(*IN_COMMON_BY_TURNS), "LT CC"), take(1, 3), id="102 lists without a common value"
+        ),
         pytest.param(distinct(2, STRING_LISTS, "LT CC"), "nil", id="103 lists with a common value"),
         pytest.param(
             distinct(2, with_x("v1", ["v1", "v2"], ["v2", "v3"]), "LT CC"), take(1, 3), id="104 one value, and lists"

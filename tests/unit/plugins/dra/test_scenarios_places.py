@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler.testing.deviceclaimbuilders import a_claim
 from scheduler.testing.devicebuilders import a_device, a_node_selector, on_node
+from scheduler.testing.deviceclaimbuilders import a_claim
 from tests.unit.plugins.dra.scenarios import Given, asks, dev, given, on, outcome, want
 
 REGION = on("", "p1", "d1").where("region", "r1")
@@ -31,7 +31,9 @@ def per_device(*devices):
         pytest.param(given([REGION]), "r0→p1/d1 @region In r1", id="56 somewhere in the region"),
         pytest.param(given([REGION], at="n2"), "nil", id="57 in another region"),
         pytest.param(
-            given([REGION, EVERYWHERE, EARTH, on("", "p4", "d1").set({"spec": {"nodeSelector": on_node("n1")}})], "A*4"),
+            given(
+                [REGION, EVERYWHERE, EARTH, on("", "p4", "d1").set({"spec": {"nodeSelector": on_node("n1")}})], "A*4"
+            ),
             "r0→p1/d1 r0→p2/d1 r0→p3/d1 r0→p4/d1 @region In r1, planet In earth, metadata.name In n1",
             id="58 several places: where all of them are",
         ),
@@ -73,7 +75,11 @@ def per_device(*devices):
         ),
         pytest.param(
             given(
-                [per_device(a_device("d1").where("region", "r1"), a_device("d2").on("n1"), a_device("d3").everywhere())],
+                [
+                    per_device(
+                        a_device("d1").where("region", "r1"), a_device("d2").on("n1"), a_device("d3").everywhere()
+                    )
+                ],
                 "A*3",
                 f="PD",
             ),

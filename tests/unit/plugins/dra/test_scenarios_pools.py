@@ -84,7 +84,9 @@ def old(node_name: str, devices: str):
         pytest.param(given([on("n1", "p1", "d1")], used="p1/d1 p1/d2"), "nil", id="16 all in use, one is gone"),
         pytest.param(given([on("n1", "p1", "d1", of=2)]), "nil", id="17 half of a pool"),
         pytest.param(given([*TWICE, on("n1", "p2", "d2")]), "r0→p2/d2", id="18 an invalid pool does no harm"),
-        pytest.param(given([*TWICE, on("n1", "p2", "d2")], used="p2/d2"), INVALID, id="19 but is named when nothing fits"),
+        pytest.param(
+            given([*TWICE, on("n1", "p2", "d2")], used="p2/d2"), INVALID, id="19 but is named when nothing fits"
+        ),
         pytest.param(given([on("n2", "p1", "d1"), on("n1", "p1", "d2")]), "r0→p1/d2", id="20 a pool over two nodes"),
         pytest.param(given([old("n1", "d1"), new("n2", "d2")]), "nil", id="21 what is left here is obsolete"),
         pytest.param(
@@ -224,9 +226,7 @@ SELECTED = a_device_class("A", 'device.driver == "a" && device.attributes["a"].s
     ("case", "expected"),
     [
         pytest.param(given([A], "A*all"), "r0→p1/d1", id="35 of one pool"),
-        pytest.param(
-            given([A, on("n1", "p2", "d1")], "A*all"), "r0→p1/d1 r0→p2/d1", id="35 of several pools"
-        ),
+        pytest.param(given([A, on("n1", "p2", "d1")], "A*all"), "r0→p1/d1 r0→p2/d1", id="35 of several pools"),
         pytest.param(
             given([on("n1", "p1", dev("d1", takes="4Gi")), counters("p1")], "A*all", f="PD"),
             "r0→p1/d1",

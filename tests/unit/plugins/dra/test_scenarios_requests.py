@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler.testing.deviceclaimbuilders import ClaimBuilder
 from scheduler.testing.devicebuilders import a_device, a_device_class
-from tests.unit.plugins.dra.scenarios import Given, asks, at_least, dev, devs, given, is_as, on, outcome, says, want
+from scheduler.testing.deviceclaimbuilders import ClaimBuilder
+from tests.unit.plugins.dra.scenarios import Given, asks, at_least, dev, given, is_as, on, outcome, says, want
 
 WITH_CONFIG = [
     a_device_class(name, f'device.driver == "{name.lower()}"').config(name.lower(), {"is": name}) for name in "AB"
@@ -76,7 +76,11 @@ EMPTY_SELECTOR = asks("A").set(
     {"spec": {"devices": {"requests": [{"name": "r0", "exactly": {"deviceClassName": "A", "selectors": [{}]}}]}}}
 )
 FUTURE = asks("A").set(
-    {"spec": {"devices": {"requests": [{"name": "r0", "exactly": {"deviceClassName": "A", "allocationMode": "Future"}}]}}}
+    {
+        "spec": {
+            "devices": {"requests": [{"name": "r0", "exactly": {"deviceClassName": "A", "allocationMode": "Future"}}]}
+        }
+    }
 )
 
 
@@ -224,10 +228,14 @@ TWO_TWO_ONE = [on("n1", "p1", dev("d1", mem="2Gi"), dev("d2", mem="2Gi"), dev("d
             id="132 an earlier request makes room",
         ),
         pytest.param(
-            given(EIGHT_AND_FOUR, asks(BIG, BIG_OR_HALF), f="PL"), "r0→p1/d1 r1/s1→p1/d2", id="133 after another request"
+            given(EIGHT_AND_FOUR, asks(BIG, BIG_OR_HALF), f="PL"),
+            "r0→p1/d1 r1/s1→p1/d2",
+            id="133 after another request",
         ),
         pytest.param(
-            given(EIGHT_AND_FOUR, asks(BIG_OR_HALF, BIG), f="PL"), "r0/s1→p1/d2 r1→p1/d1", id="134 before another request"
+            given(EIGHT_AND_FOUR, asks(BIG_OR_HALF, BIG), f="PL"),
+            "r0/s1→p1/d2 r1→p1/d1",
+            id="134 before another request",
         ),
         pytest.param(
             given(EIGHT_AND_FOUR, [asks(BIG_OR_HALF), asks(BIG)], f="PL"),

@@ -9,8 +9,8 @@ from __future__ import annotations
 import pytest
 
 from scheduler.core.devicegates import TAINT_RULES
-from scheduler.testing.deviceclaimbuilders import a_toleration
 from scheduler.testing.devicebuilders import TaintRuleBuilder, a_device, a_taint_rule
+from scheduler.testing.deviceclaimbuilders import a_toleration
 from tests.unit.plugins.dra.scenarios import Given, asks, counters, dev, given, on, outcome, want
 from tests.unit.plugins.dra.world import World
 
@@ -84,7 +84,12 @@ def test_rules(is_on: bool, tainted: list[set[str]]) -> None:
     case = given([on("n1", "p1", "d1"), on("n2", "p2", "d1")], f="DT TR" if is_on else "DT")
     assert (TAINT_RULES in case.gates) is is_on
     world = case.world()
-    rules = [a_taint_rule("rule", "k").pool("p1"), a_taint_rule("rule", "k").pool("p2"), a_taint_rule("rule", "k"), None]
+    rules = [
+        a_taint_rule("rule", "k").pool("p1"),
+        a_taint_rule("rule", "k").pool("p2"),
+        a_taint_rule("rule", "k"),
+        None,
+    ]
 
     assert tainted == [with_rule(world, old, new) for old, new in zip([None, *rules], rules, strict=False)]
 

@@ -1,0 +1,209 @@
+"""One call in generated source, of the shortest form that is right for its arguments; at the longest as closures call it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from scheduler.cel.calls import AHEAD, Invocation
+from scheduler.cel.fast.writer import BOOL, DOUBLE, INT, STRING, Kind, Term, Writer
+from scheduler.cel.types import Overload, Type
+from scheduler.cel.values import UInt
+
+_MAX: Final = 2**63 - 1
+_PER_TEN: Final = "ceil({} * 0.1)"
+_ORDERS: Final = {"_<_": "<", "_<=_": "<=", "_>_": ">", "_>=_": ">="}
+_ARITHMETIC: Final = {"_+_": "+", "_-_": "-", "_*_": "*"}
+_DIVISIONS: Final = {"_/_": "//", "_%_": "%"}
+_PREDICATES: Final = {"startsWith", "endsWith", "contains"}
+_SIZED: Final = frozenset({"string", "bytes", "list", "map"})
+_CLASSES: Final = {"bool": bool, "int": int, "uint": UInt, "double": float, "string": str, "bytes": bytes}
+_LONG: Final = 256
+
+
+def is_guarded(name: str) -> bool:
+    """Whether a call must be affordable in another way than by its cost."""
+    return name == "_+_" or name in AHEAD
+
+
+class Function:
+    """What is called, and how the checker found it."""
+
+    __slots__ = ("_invoke", "_is_resolved", "_known", "_name", "_write")
+
+    def __init__(self, write: Writer, name: str, invoke: Invocation, known: tuple[Overload, ...]) -> None:
+        self._write, self._name, self._invoke, self._known = write, name, invoke, known
+        self._is_resolved = len(known) == 1
+
+    def term(self, args: list[Term]) -> Term:
+        """The value of the call."""
+        kinds = [each.kind for each in args]
+        if len(args) == 2:
+            made = self._numbers(args, kinds) or self._texts(args, kinds) or self._in_map(args, kinds)
+            if made is not None:
+                return made
+        if self._name == "size" and len(args) == 1 and kinds[0] is not None and kinds[0].name in _SIZED:
+            self._write.charge(1)
+            return Term(f"len({args[0].text})", INT)
+        if self._name == "dyn":
+            self._write.charge(1)
+            return args[0]
+        return self._chosen(args, kinds) or self._general(args)
+
+    # --- operators ---
+
+    def _numbers(self, args: list[Term], kinds: list[Kind | None]) -> Term | None:
+        one, other = args
+        if self._name in _DIVISIONS:
+            return self._divided(one, other) if kinds[0] == INT else None
+        if self._name not in _ORDERS and self._name not in _ARITHMETIC:
+            return None
+        if kinds == [INT, INT]:
+            self._write.charge(1)
+            return self._on_integers(one, other)
+        if INT in kinds and None in kinds:
+            return self._perhaps(args, kinds)
+        if kinds == [DOUBLE, DOUBLE] and self._name in _ARITHMETIC:
+            self._write.charge(1)
+            return Term(f"({one.text} {_ARITHMETIC[self._name]} {other.text})", DOUBLE)
+        return None
+
+    def _on_integers(self, one: Term, other: Term) -> Term:
+        if self._name in _ORDERS:
+            return Term(f"({one.text} {_ORDERS[self._name]} {other.text})", BOOL)
+        made = self._write.let(f"{one.text} {_ARITHMETIC[self._name]} {other.text}", INT)
+        self._write.doubt(f"not {-_MAX - 1} <= {made.text} <= {_MAX}")
+        return made
+
+    def _perhaps(self, args: list[Term], kinds: list[Kind | None]) -> Term:
+        """One is an integer, and the other may be."""
+        write = self._write
+        one, other = map(write.named, args)
+        unsure = one if kinds[0] is None else other
+        made = write.new()
+        with write.block(f"if type({unsure.text}) is int:"):
+            write.charge(1)
+            write.line(f"{made} = {self._on_integers(one, other).text}")
+        with write.block("else:"):
+            write.line(f"{made} = {self._general([one, other]).text}")
+        return Term(made, BOOL if self._name in _ORDERS else None, is_name=True)
+
+    def _divided(self, one: Term, other: Term) -> Term | None:
+        """Towards zero, by what is positive."""
+        if not other.is_constant or other.kind != INT or other.value <= 0:
+            return None
+        word = _DIVISIONS[self._name]
+        one = self._write.named(one)
+        self._write.charge(1)
+        text = f"({one.text} {word} {other.text} if {one.text} >= 0 else -(-{one.text} {word} {other.text}))"
+        return Term(text, INT)
+
+    def _texts(self, args: list[Term], kinds: list[Kind | None]) -> Term | None:
+        if kinds != [STRING, STRING] or self._name not in {"_+_", *_ORDERS, *_PREDICATES}:
+            return None
+        write = self._write
+        one, other = map(write.named, args)
+        if self._name == "_+_":
+            made = write.let(f"{one.text} + {other.text}", STRING)
+            self._pay(_PER_TEN.format(f"len({made.text})"))
+            return made
+        lengths = f"len({one.text})", f"len({other.text})"
+        if self._name in _ORDERS:
+            self._pay(_PER_TEN.format(f"min({', '.join(lengths)})"))
+            return Term(f"({one.text} {_ORDERS[self._name]} {other.text})", BOOL)
+        if self._name == "contains":
+            self._pay(" * ".join(map(_PER_TEN.format, lengths)))
+            return Term(f"({other.text} in {one.text})", BOOL)
+        self._pay(_PER_TEN.format(lengths[0]))
+        return Term(f"{one.text}.{self._name.lower()}({other.text})", BOOL)
+
+    def _pay(self, cost: str) -> None:
+        """Costs by length, where the checker was sure of the overload."""
+        if self._is_resolved:
+            self._write.charge_text(cost)
+        else:
+            self._write.charge(1)
+
+    def _in_map(self, args: list[Term], kinds: list[Kind | None]) -> Term | None:
+        if self._name != "@in" or kinds[0] != STRING or kinds[1] is not None:
+            return None
+        write = self._write
+        one, other = map(write.named, args)
+        if [each.id for each in self._known] != ["in_map"]:
+            return None
+        write.charge(1)
+        write.doubt(f"not isinstance({other.text}, dict)")
+        return Term(f"({one.text} in {other.text})", BOOL)
+
+    # --- functions ---
+
+    def _chosen(self, args: list[Term], kinds: list[Kind | None]) -> Term | None:
+        """Where the classes of the arguments are certain, so is the overload."""
+        if not kinds or not all(each is not None and each.name in _CLASSES for each in kinds):
+            return None
+        if self._name in AHEAD:
+            return None
+        names = [each.name for each in kinds if each is not None]
+        for overload, cost in self._invoke.overloads:
+            if [each.name for each in overload.params] != names:
+                if any(each.name not in _CLASSES for each in overload.params):
+                    return None
+                continue
+            return self._direct(args, overload, cost)
+        return None
+
+    def _direct(self, args: list[Term], overload: Overload, cost: int | Callable[..., int]) -> Term:
+        write = self._write
+        args = list(map(write.named, args))
+        texts = ", ".join(each.text for each in args)
+        function = "str" if overload.call is str else write.held(overload.call)
+        text = f"{function}({texts})"
+        if isinstance(cost, int):
+            write.charge(cost)
+            return write.fallible(text, _kind_of_result(overload.result))
+        if args[0].kind == STRING and write.counts:
+            self._afford(args[0], f"{write.held(cost)}({texts}, None)")
+        made = write.let(text, _kind_of_result(overload.result))
+        write.charge_text(f"{write.held(cost)}({texts}, {made.text})")
+        return made
+
+    def _afford(self, first: Term, cost: str) -> None:
+        write = self._write
+        write.settle()
+        with write.block(f"if len({first.text}) > {_LONG}:"):
+            write.line("run.cost = c")
+            write.line(f"run.afford({cost})")
+
+    def _general(self, args: list[Term]) -> Term:
+        """As closures call it."""
+        write = self._write
+        texts = ", ".join(each.text for each in args)
+        invoke = write.held(self._invoke)
+        costs = [cost for _, cost in self._invoke.overloads]
+        highest = max((each for each in costs if isinstance(each, int)), default=1)
+        is_sum = self._name == "_+_"
+        call = f"summed(run, {invoke}, {texts})" if is_sum else f"{invoke}(run, {texts})"
+        if not args:
+            call = f"{invoke}(run)"
+        made = write.new()
+        if write.counts:
+            write.settle()
+            write.line("run.cost = c")
+        write.line(f"{made} = {call}")
+        bound = max(1, highest) if all(isinstance(each, int) for each in costs) and not is_guarded(self._name) else None
+        write.charged(bound)
+        return Term(made, self._result(), is_name=True)
+
+    def _result(self) -> Kind | None:
+        kinds = {_kind_of_result(each.result) for each, _ in self._invoke.overloads}
+        return kinds.pop() if len(kinds) == 1 else None
+
+
+def _kind_of_result(type_: Type) -> Kind | None:
+    """What a function surely gives if it is declared to."""
+    if type_.name in _CLASSES:
+        return Kind(type_.name)
+    if type_.name == "list":
+        element = type_.params[0]
+        return Kind("list", Kind(element.name) if element.name in {"int", "string"} else None)
+    return None
