@@ -74,18 +74,16 @@ def _of_flat(values: Sequence[Value], depth: int = 1) -> int:
 
 def _of_text(template: str, values: Sequence[Value]) -> int:
     """Lists may hold each other more often than anybody could count."""
-    count, pending = len(template), list(values)
-    while pending and count <= 10 * _TOO_MANY:
-        value = pending.pop()
-        if isinstance(value, Mapping):
-            pending += [*value, *value.values()]
-            count += 10
-        elif isinstance(value, list | tuple):
-            pending += value
-            count += 10
-        else:
-            count += size(value)
-    return count // 10
+    count, pending = len(template) // 10, [values]
+    while pending and count <= _TOO_MANY:
+        held = pending.pop()
+        count += len(held) + sum([len(each) for each in held if type(each) is str]) // 10
+        pending += [
+            [*each, *each.values()] if isinstance(each, Mapping) else each
+            for each in held
+            if type(each) not in _TELLING and isinstance(each, list | tuple | Mapping)
+        ]
+    return count
 
 
 AHEAD: Final[Mapping[str, Callable[..., int]]] = {

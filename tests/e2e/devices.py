@@ -36,7 +36,7 @@ class DeviceWorld(Sandbox):
     """A namespace, nodes that only its pods go to, and classes, slices and a driver that only it uses."""
 
     SHARED = Sandbox.SHARED | {"DeviceClass", "ResourceSlice", "DeviceTaintRule"}
-    NAMING = Sandbox.NAMING | {"deviceClassName"}
+    NAMING = Sandbox.NAMING | {"deviceClassName", "priorityClassName"}
 
     @property
     def driver(self) -> str:
@@ -59,18 +59,13 @@ class DeviceWorld(Sandbox):
             await self.cluster.create(*(each for each in manifests if _RANK.get(each["kind"], 0) == rank))
 
     def pod(
-        self,
-        name: str,
-        *claims: str,
-        templates: Sequence[str] = (),
-        on: str = "",
-        spec: Json | None = None,
-        **requests: str,
+        self, name: str, *claims: str, templates: Sequence[str] = (), on: str = "", priority: str = "", **requests: str
     ) -> Json:
         """A pod with these claims, and one of its own from each of these templates; entries are named as those."""
         entries = [{"name": claim, "resourceClaimName": claim} for claim in claims]
         entries += [{"name": template, "resourceClaimTemplateName": template} for template in templates]
-        return self.bare_pod(name, ({"resourceClaims": entries} if entries else {}) | (spec or {}), on=on, **requests)
+        spec = {"resourceClaims": entries, "priorityClassName": priority}
+        return self.bare_pod(name, {key: value for key, value in spec.items() if value}, on=on, **requests)
 
     # -- what has become of claims -------------------------------------------------------------------------------------
 
@@ -181,6 +176,11 @@ def users_of(claim: Json) -> list[str]:
 
 def is_protected(claim: Json) -> bool:
     return FINALIZER in (claim["metadata"].get("finalizers") or [])
+
+
+def a_priority(name: str, value: int) -> Json:
+    """A class of pods that may evict those of lower ones."""
+    return {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value}
 
 
 def gpus(name: str = "gpu", *cel: str) -> DeviceClassBuilder:

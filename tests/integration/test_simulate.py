@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 import json
-import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 
 from scheduler import cli
-from scheduler.obs import logs
 
 DEMO = Path(__file__).parents[2] / "examples" / "demo.yaml"
 
 NODE = '{apiVersion: v1, kind: Node, metadata: {name: n}, status: {allocatable: {cpu: "2", memory: 4Gi}}}'
 
 
-@pytest.fixture(autouse=True)
-def _quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The command sets up logging for its process; here it is a guest in another's."""
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    monkeypatch.setattr(logs, "setup", lambda *_, **__: None)
-    yield
-    structlog.reset_defaults()
+pytestmark = pytest.mark.usefixtures("guest")
 
 
 def pod(name: str, cpu: str = "1", **spec: Any) -> str:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 
 from scheduler import cli
-from scheduler.obs import logs
 from scheduler.testing.builders import Builder, node, pod
 from scheduler.testing.devicebuilders import a_device, a_device_class, a_slice
 from scheduler.testing.deviceclaimbuilders import a_claim, a_claim_template, a_result
@@ -21,13 +17,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "devices.yaml"
 DRIVER = "gpu.example.com"
 
 
-@pytest.fixture(autouse=True)
-def _quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The command sets up logging for its process; here it is a guest in another's."""
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    monkeypatch.setattr(logs, "setup", lambda *_, **__: None)
-    yield
-    structlog.reset_defaults()
+pytestmark = pytest.mark.usefixtures("guest")
 
 
 def simulate(capsys: pytest.CaptureFixture[str], file: Path) -> tuple[int, dict[str, str]]:

@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import json
-import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 
 from scheduler import cli
-from scheduler.obs import logs
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "preemption.yaml"
 
 
-@pytest.fixture(autouse=True)
-def _quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The command sets up logging for its process; here it is a guest in another's."""
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    monkeypatch.setattr(logs, "setup", lambda *_, **__: None)
-    yield
-    structlog.reset_defaults()
+pytestmark = pytest.mark.usefixtures("guest")
 
 
 def obj(kind: str, name: str, version: str = "v1", **rest: Any) -> dict[str, Any]:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 
 from scheduler import cli
-from scheduler.obs import logs
 from scheduler.testing.builders import Builder, node, pod
 from scheduler.testing.volumebuilders import a_capacity, a_claim, a_class, a_csi_driver, a_pv
 
@@ -21,13 +17,7 @@ RACK = "example.com/rack"
 DRIVER = "d.example"
 
 
-@pytest.fixture(autouse=True)
-def _quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The command sets up logging for its process; here it is a guest in another's."""
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    monkeypatch.setattr(logs, "setup", lambda *_, **__: None)
-    yield
-    structlog.reset_defaults()
+pytestmark = pytest.mark.usefixtures("guest")
 
 
 def simulate(capsys: pytest.CaptureFixture[str], file: Path) -> tuple[int, dict[str, Any], str]:

@@ -320,6 +320,41 @@ async def test_devices_and_room() -> None:
     assert sorted(evicted(yard)) == ["a", "c"]
 
 
+async def test_a_part_of_a_device() -> None:
+    """Of those who share it only as many go as take what is wanted."""
+    yard = Yard(0)
+    yard.show(a_slice("n1", "mem", a_device("d").shared().cap("gi", "10")))
+    for name, amount in (("v", "6"), ("w", "3")):
+        part = a_result("r", "mem/n1/d", share=f"00000000-0000-0000-0000-00000000000{amount}", consumed={"gi": amount})
+        yard.show(yard.claim(name).allocated(part).reserved_for(name, f"uid-{name}"))
+        yard.uses(name, name, on="n1", **OTHERS)
+    yard.show(a_claim("c-p").uid("c-p").request("r", "gpu", capacity={"gi": "5"}).resource_version("90"))
+    yard.uses("p", "c-p", priority=10)
+    await yard.settle()
+
+    assert evicted(yard) == ["v"]
+
+
+async def test_a_partition() -> None:
+    """A whole card is wanted: who has a half of it goes, who has half of another stays."""
+    yard = Yard(0, nodes=("n1", "n2"))
+    for name, priority in (("n1", 5), ("n2", 2)):
+        halves = [a_device(f"h{at}").consumes("card", {"units": "1"}) for at in range(2)]
+        whole = a_device("whole").consumes("card", {"units": "2"}).attr("drv/whole", value=True)
+        yard.show(a_slice(name, "card", whole, *halves).of(2))
+        yard.show(a_slice(name, "card").of(2).named(f"{name}-counters").counters("card", {"units": "2"}))
+        yard.show(
+            yard.claim(f"c{name}")
+            .allocated(a_result("r", f"card/{name}/h1"), on=name)
+            .reserved_for(f"v{name}", f"uid-v{name}")
+        )
+        yard.uses(f"v{name}", f"c{name}", on=name, priority=priority, **OTHERS)
+    yard.comes("p", "has(device.attributes['drv'].whole)")
+    await yard.settle()
+
+    assert (evicted(yard), nominations(yard)) == (["vn2"], ["n2"])
+
+
 # -- what was made free is kept --------------------------------------------------------------------------------------------
 
 

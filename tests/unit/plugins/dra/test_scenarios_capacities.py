@@ -6,6 +6,7 @@ import pytest
 
 from scheduler.cache.deviceuse import DeviceUse
 from scheduler.core.devices import DeviceId
+from scheduler.testing.builders import Manifest
 from scheduler.testing.devicebuilders import DeviceBuilder, a_device, a_device_class, a_policy
 from scheduler.testing.deviceclaimbuilders import a_claim, a_result
 from tests.unit.plugins.dra.scenarios import Given, asks, counters, dev, given, on, outcome, says, want
@@ -14,7 +15,7 @@ RANGE = a_policy("2", minimum="2", maximum="4", step="2")
 ZERO = a_policy("0", "0")
 
 
-def sh(name: str, cap: str = "", policy: dict | None = None) -> DeviceBuilder:
+def sh(name: str, cap: str = "", policy: Manifest | None = None) -> DeviceBuilder:
     """A device that may be shared."""
     device = a_device(name).shared()
     return device.cap("cap", cap, policy) if cap else device
@@ -31,7 +32,11 @@ def of(devices, *claims, f: str = "CC", **more) -> Given:
     return given([on("n1", "p1", *listed)], [asks(each) for each in claims], f=f, **more)
 
 
-D1_HAS = lambda amount: [("p1/d1", {"cap": amount})]  # noqa: E731  (one word in a column)
+def d1_has(amount: str) -> list[tuple[str, dict[str, str]]]:
+    """What others have of the first device."""
+    return [("p1/d1", {"cap": amount})]
+
+
 ONE_EACH = [sh("d1", "1"), sh("d2", "1")]
 TWO_AND_ONE = [sh("d1", "2"), sh("d2", "1")]
 BY_TEXT = [sh("d2", "2", RANGE).attr("s", "v1"), sh("d1", "4", RANGE).attr("s", "v2")]
@@ -83,14 +88,14 @@ OFF = "but the DRAConsumableCapacity feature is disabled"
         pytest.param(of(sh("d1", "2", RANGE), some("1"), some("2")), "nil", id="187 too much together"),
         pytest.param(of(sh("d1", "10", RANGE), some("6")), "nil", id="188 more than one may ask for"),
         pytest.param(
-            of(sh("d1", "4", RANGE), some("2"), shares=D1_HAS("2")), "r0→p1/d1{cap=2}", id="189 what others leave"
+            of(sh("d1", "4", RANGE), some("2"), shares=d1_has("2")), "r0→p1/d1{cap=2}", id="189 what others leave"
         ),
         pytest.param(
-            of([sh("d1", "2", RANGE), sh("d2", "2", RANGE)], some("2"), shares=D1_HAS("2")),
+            of([sh("d1", "2", RANGE), sh("d2", "2", RANGE)], some("2"), shares=d1_has("2")),
             "r0→p1/d2{cap=2}",
             id="190 they leave nothing: the next device",
         ),
-        pytest.param(of(sh("d1", "2", RANGE), some("2"), shares=D1_HAS("2")), "nil", id="191 there is none"),
+        pytest.param(of(sh("d1", "2", RANGE), some("2"), shares=d1_has("2")), "nil", id="191 there is none"),
         pytest.param(
             given([on("n1", "p1", *BY_TEXT)], [asks(some("2"), some("2")).match("a/s"), asks(some("2"))], f="CC"),
             "r0→p1/d1{cap=2} r1→p1/d1{cap=2} | r0→p1/d2{cap=2}",
@@ -114,12 +119,12 @@ OFF = "but the DRAConsumableCapacity feature is disabled"
             id="196 after all of one",
         ),
         pytest.param(
-            of(TWO_AND_ONE, some("1", "A*all"), shares=D1_HAS("1")),
+            of(TWO_AND_ONE, some("1", "A*all"), shares=d1_has("1")),
             "r0→p1/d1{cap=1} r0→p1/d2{cap=1}",
             id="197 others leave enough",
         ),
         pytest.param(
-            of(ONE_EACH, some("1", "A*all"), shares=D1_HAS("1")),
+            of(ONE_EACH, some("1", "A*all"), shares=d1_has("1")),
             "r0→p1/d2{cap=1}",
             id="197 others leave nothing of one",
         ),
@@ -137,12 +142,12 @@ OFF = "but the DRAConsumableCapacity feature is disabled"
         ),
         pytest.param(of(sh("d1", "2"), "A", used="p1/d1"), "nil", id="201 somebody has it for itself"),
         pytest.param(
-            of(a_device("d1").cap("cap", "2", RANGE), some("1"), shares=D1_HAS("1")),
+            of(a_device("d1").cap("cap", "2", RANGE), some("1"), shares=d1_has("1")),
             "nil",
             id="202 it is shared no more, but somebody still has a part",
         ),
         pytest.param(
-            of(a_device("d1").cap("cap", "4", RANGE), some("1"), shares=D1_HAS("2")),
+            of(a_device("d1").cap("cap", "4", RANGE), some("1"), shares=d1_has("2")),
             "r0→p1/d1",
             id="202 which is all that counts",
         ),
@@ -180,10 +185,14 @@ def partitioned(*devices: DeviceBuilder, amount: str = "8Gi"):
 MODES = [dev(name, mode=mode, takes="1").shared() for name, mode in (("d1", "a"), ("d2", "b"))]
 MEM_OF_D1 = [("p1/d1", {"mem": "0"})]
 POOLED = [
-    a_device(f"d{at}").shared().cap("cap", amount).cap("policed", "4", RANGE)
-    .consumes("x", {"cap": amount}).consumes("y", {"policed": "4"})
+    a_device(f"d{at}")
+    .shared()
+    .cap("cap", amount)
+    .cap("policed", "4", RANGE)
+    .consumes("x", {"cap": amount})
+    .consumes("y", {"policed": "4"})
     for at, amount in enumerate("242", 1)
-]  # fmt: skip
+]
 HAS_FOUR_OR_TWO = [some("1", cel=f'device.capacity["a"].cap.compareTo(quantity("{least}")) >= 0') for least in "42"]
 
 
@@ -254,7 +263,7 @@ FROM_ONE, FROM_TWO = a_policy("1", minimum="1"), a_policy("1", minimum="2")
         pytest.param("5", "5", a_policy("5", "1", "2"), "5", id="208 the default is always right"),
     ],
 )
-def test_how_much_is_taken(asked: str, value: str, policy: dict | None, taken: str | None) -> None:
+def test_how_much_is_taken(asked: str, value: str, policy: Manifest | None, taken: str | None) -> None:
     case = of(sh("d1", value, policy), some(asked) if asked else "A")
 
     assert ("nil" if taken is None else f"r0→p1/d1{{cap={taken}}}") == outcome(case)

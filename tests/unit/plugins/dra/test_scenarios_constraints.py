@@ -93,16 +93,12 @@ FIRST_HAS_NO_Y = [dev("d1", x=1), dev("d2", x=2, y=1), dev("d3", x=2, y=1)]
             id="81 of an unknown kind",
         ),
         pytest.param(
-            given(
-                [on("n1", "p1", *BY_VERSION)], asks(want(mem="8Gi"), EITHER).match("a/v", "r0", "r1"), f="PL"
-            ),
+            given([on("n1", "p1", *BY_VERSION)], asks(want(mem="8Gi"), EITHER).match("a/v", "r0", "r1"), f="PL"),
             "r0→p1/d1 r1/s1→p1/d3",
             id="82 of a request with all its alternatives",
         ),
         pytest.param(
-            given(
-                [on("n1", "p1", *BY_VERSION[:2])], asks(want(mem="8Gi"), EITHER).match("a/v", "r0", "r1/s0"), f="PL"
-            ),
+            given([on("n1", "p1", *BY_VERSION[:2])], asks(want(mem="8Gi"), EITHER).match("a/v", "r0", "r1/s0"), f="PL"),
             "r0→p1/d1 r1/s1→p1/d2",
             id="83 of one alternative",
         ),
@@ -112,7 +108,7 @@ FIRST_HAS_NO_Y = [dev("d1", x=1), dev("d2", x=2, y=1), dev("d3", x=2, y=1)]
             id="91 what the first knows is forgotten when the second refuses",
         ),
     ],
-)  # fmt: skip
+)
 def test_match(case: Given, expected: str) -> None:
     assert expected == outcome(case)
 
@@ -175,7 +171,7 @@ TRUE_AND_FALSE = [dev("d1", b=True).shared(), dev("d2", b=False).shared()]
             id="91 what the first knows is forgotten when the second refuses",
         ),
     ],
-)  # fmt: skip
+)
 def test_distinct(case: Given, expected: str) -> None:
     assert expected == outcome(case)
 

@@ -40,9 +40,7 @@ def with_sets(*devices, **sets: dict[str, str]):
 
 OVER_NODES = [counters("p1"), on("n1", "p1", *parts("6Gi", "2Gi")), on("n2", "p1", *parts("6Gi", "2Gi", first=3))]
 ADMIN_HAS_D1 = a_claim("admin").allocated(a_result("r", "a/p1/d1", admin=True))
-OWN_CPU = [
-    dev(f"d{at}", special=at == 1).consumes("set", {f"cpu{at}": "1", "mem": "10"}) for at in (1, 2, 3)
-]  # fmt: skip
+OWN_CPU = [dev(f"d{at}", special=at == 1).consumes("set", {f"cpu{at}": "1", "mem": "10"}) for at in (1, 2, 3)]
 CPUS = {f"cpu{at}": "1" for at in (1, 2, 3)} | {"mem": "30"}
 KINDS = [
     dev("d1", kind="shared", s="red").consumes("set", {"mem": "1"}).shared(),
@@ -65,8 +63,11 @@ SHARED, GATE = want(cel=says("kind", "shared")), want(cel=says("kind", "gate"))
         pytest.param(
             given(
                 with_sets(
-                    taking("d1", "x", mem="5"), taking("d2", "x", mem="5"), taking("d3", "y", mem="5"),
-                    x={"mem": "8"}, y={"mem": "8"},
+                    taking("d1", "x", mem="5"),
+                    taking("d2", "x", mem="5"),
+                    taking("d3", "y", mem="5"),
+                    x={"mem": "8"},
+                    y={"mem": "8"},
                 ),
                 "A*2",
                 f="PD",
@@ -77,8 +78,10 @@ SHARED, GATE = want(cel=says("kind", "shared")), want(cel=says("kind", "gate"))
         pytest.param(
             given(
                 with_sets(
-                    taking("d1", "x", mem="4", cpu="6"), taking("d2", "x", mem="4", cpu="4"),
-                    taking("d3", "x", mem="4", cpu="2"), x={"mem": "8", "cpu": "8"},
+                    taking("d1", "x", mem="4", cpu="6"),
+                    taking("d2", "x", mem="4", cpu="4"),
+                    taking("d3", "x", mem="4", cpu="2"),
+                    x={"mem": "8", "cpu": "8"},
                 ),
                 "A*2",
                 f="PD",
@@ -94,7 +97,9 @@ SHARED, GATE = want(cel=says("kind", "shared")), want(cel=says("kind", "gate"))
         pytest.param(
             given(
                 with_sets(
-                    taking("d1", "x", mem="5"), taking("d2", "x", mem="4"), taking("d3", "x", mem="4"),
+                    taking("d1", "x", mem="5"),
+                    taking("d2", "x", mem="4"),
+                    taking("d3", "x", mem="4"),
                     x={"mem": "8", "idle": "1"},
                 ),
                 "A*2",
@@ -111,15 +116,11 @@ SHARED, GATE = want(cel=says("kind", "shared")), want(cel=says("kind", "gate"))
             given(of_pool([*parts("4Gi"), a_device("d2")]), f=""), "r0→p1/d2", id="145 others can be had all the same"
         ),
         pytest.param(
-            given(
-                with_sets(*OWN_CPU, set=CPUS), asks("A*2", want(cel='device.attributes["a"].special')), f="PD"
-            ),
+            given(with_sets(*OWN_CPU, set=CPUS), asks("A*2", want(cel='device.attributes["a"].special')), f="PD"),
             "r0→p1/d2 r0→p1/d3 r1→p1/d1",
             id="146 one is kept for a later request",
         ),
-        pytest.param(
-            given([*of_pool(parts("4Gi")), counters("p1")], f="PD"), INVALID, id="147 two sets of one name"
-        ),
+        pytest.param(given([*of_pool(parts("4Gi")), counters("p1")], f="PD"), INVALID, id="147 two sets of one name"),
         pytest.param(given([*of_pool([taking("d1", "y", mem="1")])], f="PD"), INVALID, id="148 no such set"),
         pytest.param(given([*of_pool([taking("d1", "set", cpu="1")])], f="PD"), INVALID, id="148 no such counter"),
         pytest.param(
@@ -141,7 +142,9 @@ SHARED, GATE = want(cel=says("kind", "shared")), want(cel=says("kind", "gate"))
             id="151 a device of another node takes what is not there",
         ),
         pytest.param(
-            given([*of_pool(parts("6Gi"), pool="a/n1"), *of_pool(parts("6Gi"), pool="b/n1")], "B", f="PD", used="n1/d1"),
+            given(
+                [*of_pool(parts("6Gi"), pool="a/n1"), *of_pool(parts("6Gi"), pool="b/n1")], "B", f="PD", used="n1/d1"
+            ),
             "r0→b/n1/d1",
             id="152 two drivers name their pools after the node",
         ),
@@ -170,7 +173,7 @@ SHARED, GATE = want(cel=says("kind", "shared")), want(cel=says("kind", "gate"))
             id="§4.8 but what one is about to get must fit",
         ),
     ],
-)  # fmt: skip
+)
 def test_partitions(case: Given, expected: str) -> None:
     assert is_as(expected, outcome(case)), outcome(case)
 
@@ -181,7 +184,11 @@ def test_partitions(case: Given, expected: str) -> None:
         pytest.param(
             given(
                 of_pool(
-                    [dev("d1", kind="shared", takes="1").shared(), dev("d2", kind="shared"), dev("d3", kind="gate", takes="1")],
+                    [
+                        dev("d1", kind="shared", takes="1").shared(),
+                        dev("d2", kind="shared"),
+                        dev("d3", kind="gate", takes="1"),
+                    ],
                     "1",
                 ),
                 asks(SHARED, GATE),
@@ -195,8 +202,9 @@ def test_partitions(case: Given, expected: str) -> None:
                 of_pool(KINDS, "1"),
                 [
                     asks(SHARED),
-                    asks(want(cel=f"{says('kind', 'shared')} || {says('kind', 'fallback')}"), GATE, SHARED)
-                    .match("a/s", "r0", "r1"),
+                    asks(want(cel=f"{says('kind', 'shared')} || {says('kind', 'fallback')}"), GATE, SHARED).match(
+                        "a/s", "r0", "r1"
+                    ),
                 ],
                 f="PD CC",
             ),
@@ -204,6 +212,6 @@ def test_partitions(case: Given, expected: str) -> None:
             id="§4.7 as long as somebody shares the device its counter is taken",
         ),
     ],
-)  # fmt: skip
+)
 def test_counters_of_shares(case: Given, expected: str) -> None:
     assert expected == outcome(case)

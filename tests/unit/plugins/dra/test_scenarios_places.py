@@ -14,9 +14,24 @@ EVERYWHERE = on("", "p2", "d1").everywhere()
 TWO_TERMS = {"nodeSelectorTerms": a_node_selector(("region", "Exists"))["nodeSelectorTerms"] * 2}
 ADMIN = want(admin=True)
 NO_ADMIN = a_claim("").set(
-    {"spec": {"devices": {"requests": [{"name": "r0", "exactly": {"deviceClassName": "A", "count": 1,
-     "allocationMode": "ExactCount", "adminAccess": False}}]}}}
-)  # fmt: skip
+    {
+        "spec": {
+            "devices": {
+                "requests": [
+                    {
+                        "name": "r0",
+                        "exactly": {
+                            "deviceClassName": "A",
+                            "count": 1,
+                            "allocationMode": "ExactCount",
+                            "adminAccess": False,
+                        },
+                    }
+                ]
+            }
+        }
+    }
+)
 FORBIDDEN = "ERR claim default/c0, request r0: admin access is requested, but the feature is disabled"
 D1, TWO = on("n1", "p1", "d1"), on("n1", "p1", "d1 d2")
 

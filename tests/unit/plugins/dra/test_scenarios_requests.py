@@ -109,7 +109,9 @@ FUTURE = asks("A").set(
             id="§5.5 a selector that breaks",
         ),
         pytest.param(
-            given(ONE, want(cel=("false", 'device.attributes["a"].gone'))), "nil", id="§5.5 an earlier one that is false"
+            given(ONE, want(cel=("false", 'device.attributes["a"].gone'))),
+            "nil",
+            id="§5.5 an earlier one that is false",
         ),
         pytest.param(
             given(ONE, asks(["A", "A"])),
@@ -122,7 +124,7 @@ FUTURE = asks("A").set(
             id="136 no such class of an alternative that is not needed",
         ),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_with_a_request(case: Given, expected: str) -> None:
     assert is_as(expected, outcome(case)), outcome(case)
 

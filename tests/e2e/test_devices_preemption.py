@@ -1,0 +1,111 @@
+"""Pods that are evicted for their devices on a real control plane: the claim controller frees those, once the pod is gone.
+
+kube-scheduler never does it (docs/spec/dra.md §3.1); Kubestow may be told not to, either.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+from scheduler.testing.devicebuilders import a_device
+from scheduler.testing.deviceclaimbuilders import a_claim, a_claim_template
+from tests.e2e.controlplane.harness import scheduler_config
+from tests.e2e.daemon import daemon
+from tests.e2e.devices import DeviceWorld, a_priority, on
+from tests.e2e.sandbox import SharedPlane
+from tests.e2e.test_devices import CANNOT, GPU
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
+
+PRIORITIES: Final = (a_priority("low", 0), a_priority("high", 1000))
+PER_POD: Final = a_claim_template("t").request("r", "gpu")
+
+
+async def names(world: DeviceWorld) -> set[str]:
+    """Of all pods that are there."""
+    return {pod["metadata"]["name"] for pod in await world.all("Pod")}
+
+
+async def something_else_happens(world: DeviceWorld) -> None:
+    """Time enough for an eviction: a pod that comes later is bound, and gone."""
+    await world.make(world.pod("later"))
+    await world.bound("later")
+    await world.gone("later")
+
+
+async def test_a_pod_is_evicted_for_its_device(devices: DeviceWorld) -> None:
+    """The one that has a device, and nobody else."""
+    await devices.make(devices.node("n1"), devices.node("n2"), GPU, on("n1", a_device("a")), PER_POD, *PRIORITIES)
+    await devices.make(devices.pod("victim", templates=["t"], priority="low"))
+    await devices.make(*(devices.pod(f"idle-{n}", on=f"n{n}", priority="low") for n in (1, 2)))
+    await devices.bound("victim", "idle-1", "idle-2")
+    await devices.make(devices.pod("p", templates=["t"], priority="high"))
+
+    assert await devices.bound("p") == ["n1"]
+    assert await names(devices) == {"p", "idle-1", "idle-2"}
+    assert await devices.devices_of(await devices.claim_of("p", "t")) == ["a"]
+    await devices.lawful()
+
+
+async def test_all_that_share_a_claim_are_evicted_for_its_device(devices: DeviceWorld) -> None:
+    """One of them would not do."""
+    shared = a_claim("shared").request("r", "gpu")
+    await devices.make(devices.node("n1"), GPU, on("n1", a_device("a")), PER_POD, shared, *PRIORITIES)
+    await devices.make(*(devices.pod(name, "shared", priority="low") for name in ("left", "right")))
+    await devices.bound("left", "right")
+    await devices.make(devices.pod("p", templates=["t"], priority="high"))
+
+    assert await devices.bound("p") == ["n1"]
+    assert await names(devices) == {"p"}
+    await devices.lawful()
+
+
+async def test_nobody_is_evicted_who_shares_a_claim_with_one_that_may_not_be(devices: DeviceWorld) -> None:
+    """The device would not be free."""
+    shared = a_claim("shared").request("r", "gpu")
+    await devices.make(devices.node("n1"), GPU, on("n1", a_device("a")), PER_POD, shared, *PRIORITIES)
+    await devices.make(devices.pod("low", "shared", priority="low"), devices.pod("high", "shared", priority="high"))
+    await devices.bound("low", "high")
+    await devices.make(devices.pod("p", templates=["t"], priority="high"))
+
+    await devices.refused("p", CANNOT)
+    await something_else_happens(devices)
+    assert await names(devices) == {"p", "low", "high"}
+
+
+async def test_many_are_evicted_one_for_each(devices: DeviceWorld) -> None:
+    """As many as there are that need a device, and in the end each has one."""
+    nodes = [f"n{n}" for n in range(3)]
+    slices = [on(node, *(a_device(f"d{i}") for i in range(4))) for node in nodes]
+    await devices.make(*(devices.node(node) for node in nodes), GPU, *slices, PER_POD, *PRIORITIES)
+    low = [f"low-{i}" for i in range(12)]
+    await devices.make(*(devices.pod(name, templates=["t"], priority="low") for name in low))
+    await devices.bound(*low)
+    high = [f"high-{i}" for i in range(8)]
+    await devices.make(*(devices.pod(name, templates=["t"], priority="high") for name in high))
+
+    await devices.bound(*high)
+    left = await names(devices) - set(high)
+    assert len(left) == 4
+    assert left < set(low)
+    await devices.lawful()
+
+
+async def test_nobody_is_evicted_where_that_is_switched_off(devices: DeviceWorld, device_plane: SharedPlane) -> None:
+    """As upstream."""
+    devices.scheduler = "kubestow-that-evicts-nobody"
+    ours = {"name": "Kubestow", "args": {"devicePreemption": "none"}}
+    profile = {"schedulerName": devices.scheduler, "pluginConfig": [ours]}
+    config = scheduler_config() | {"profiles": [profile]}
+    with daemon(device_plane.plane, config=config, name=devices.scheduler) as server:
+        devices.server = server
+        await devices.make(devices.node("n1"), GPU, on("n1", a_device("a")), PER_POD, *PRIORITIES)
+        await devices.make(devices.pod("low", templates=["t"], priority="low"))
+        await devices.bound("low")
+        await devices.make(devices.pod("p", templates=["t"], priority="high"))
+
+        await devices.refused("p", CANNOT)
+        await something_else_happens(devices)
+        assert await names(devices) == {"p", "low"}

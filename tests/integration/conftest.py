@@ -1,0 +1,20 @@
+"""What several files of this room need."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from scheduler.obs import logs
+
+
+@pytest.fixture
+def guest(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The command sets up logging for its process; here it is a guest in another's."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    monkeypatch.setattr(logs, "setup", lambda *_, **__: None)
+    yield
+    structlog.reset_defaults()
