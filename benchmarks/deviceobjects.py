@@ -107,7 +107,7 @@ class Devices:
         workload, shapes = self.workload.name, self.workload.shapes
         exactly: dict[str, Any] = {
             "deviceClassName": class_of(workload, index, shapes),
-            "selectors": [{"cel": {"expression": selector(index % shapes)}}],
+            "selectors": [{"cel": {"expression": selector(index % shapes, self.kind.least_mib)}}],
             "allocationMode": "ExactCount",
             "count": self.kind.count,
         }

@@ -1,12 +1,12 @@
 """What the pods of a workload ask of devices, and how many there are: names, numbers and selectors.
 
-dra            one of eight devices of a node, by a selector on its attributes and its capacity
+dra            one of the four with enough memory of eight devices of a node, by a selector on attributes and capacity
 dra2           two of them, of one NUMA node
 template       one of ten, by a claim that is made from a template for each pod: with ten pods a node all are taken
 consumable     a part of the memory of one of two devices, which others share
 partitionable  a whole, a half or a quarter of one of four: seven devices for each, which take from its counters
 
-Selectors are true for every device; each shape has constants of its own, so that it must be evaluated anew. Amounts and
+Other selectors are true for every device; each shape has constants of its own, so that it must be evaluated anew. Amounts and
 parts differ also among the pods of one shape.
 """
 
@@ -43,6 +43,8 @@ class Kind:
     count: int = 1
     """Devices that a claim asks for."""
     is_template: bool = False
+    least_mib: int = 512
+    """Memory that a selector asks for, at least; each shape asks for a little more."""
     warm_up: int = 0
     """None: claims are written before a pod is bound, and a scheduler may have decided on many by then. So all of them
     count, from the moment that it could begin."""
@@ -50,7 +52,7 @@ class Kind:
 
 
 KINDS: Mapping[str, Kind] = {
-    ONE: Kind(8, pods_per_node=8),
+    ONE: Kind(8, pods_per_node=4, least_mib=2049),
     TWO: Kind(8, pods_per_node=4, count=2),
     TEMPLATE: Kind(10, pods_per_node=10, is_template=True),
     CONSUMABLE: Kind(2, pods_per_node=2 * (SHARED_MIB // _LARGEST_SHARE_MIB)),
@@ -79,12 +81,12 @@ def pod_claims(workload: str, pod_name: str, shape: int) -> dict[str, object]:
     return {"resourceClaims": [{"name": REQUEST} | source]}
 
 
-def selector(shape: int) -> str:
-    """A CEL expression that every device satisfies."""
+def selector(shape: int, least_mib: int) -> str:
+    """A CEL expression over both attributes and the capacity."""
     attributes, capacity = f'device.attributes["{DRIVER}"]', f'device.capacity["{DRIVER}"]'
     return (
         f'{attributes}.model == "{MODEL}" && {attributes}.driverVersion.compareTo(semver("1.0.{shape}")) >= 0'
-        f' && {capacity}.memory.compareTo(quantity("{512 + shape}Mi")) >= 0'
+        f' && {capacity}.memory.compareTo(quantity("{least_mib + shape}Mi")) >= 0'
     )
 
 

@@ -5,8 +5,6 @@ Nothing is changed for it, so nobody has to be told, and nothing has to be put b
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from scheduler.cache.deviceuse import Consumed, DeviceUse, Share
 from scheduler.core.devices import DeviceId
 
@@ -16,16 +14,15 @@ class UseAsIf:
 
     __slots__ = ("_besides", "_use", "_without")
 
-    def __init__(self, use: DeviceUse, without: Collection[str], besides: DeviceUse) -> None:
+    def __init__(self, use: DeviceUse, without: frozenset[str], besides: DeviceUse) -> None:
         self._use = use
         self._without = without
         self._besides = besides
 
     def is_exclusive(self, device: DeviceId) -> bool:
         """Somebody has the whole device."""
-        if self._besides.is_exclusive(device):
-            return True
-        return any(uid not in self._without for uid in self._use.holders(device))
+        holders = self._use.holders(device)
+        return (holders and not self._without.issuperset(holders)) or self._besides.is_exclusive(device)
 
     def is_used(self, device: DeviceId) -> bool:
         """Somebody has it or a part of it."""
@@ -33,8 +30,10 @@ class UseAsIf:
 
     def shares(self, device: DeviceId) -> tuple[Share, ...]:
         """The parts of it that are taken."""
-        left = tuple(share for share in self._use.shares(device) if share.claim_uid not in self._without)
-        return left + self._besides.shares(device)
+        shares = self._use.shares(device)
+        if shares:
+            shares = tuple(share for share in shares if share.claim_uid not in self._without)
+        return shares + self._besides.shares(device)
 
     def consumed(self, device: DeviceId) -> Consumed:
         """What those parts sum up to."""

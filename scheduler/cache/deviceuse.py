@@ -68,7 +68,7 @@ class DeviceUse:
         """Somebody has it or a part of it: this is what counts for shared counters (§1.1)."""
         return device in self._holders or device in self._shares
 
-    def holders(self, device: DeviceId) -> Iterable[str]:
+    def holders(self, device: DeviceId) -> set[str] | frozenset[str]:
         """Uids of the claims that have the whole device: more than one only if schedulers clashed."""
         return self._holders.get(device, _NOBODY)
 

@@ -76,11 +76,12 @@ class ResourceClaims:
 
     def made_for(self, pod: Pod) -> ResourceClaim | None:
         """The claim that a scheduler made for the pod's extended resources (§2.4); of several the first by name."""
-        keys = self._made_for.get(pod.metadata.uid)
-        if not keys:
-            return None
-        claims = (self._latest[key] for key in sorted(keys))
-        return next((claim for claim in claims if is_made_for(claim, pod)), None)
+        return next(iter(self.all_made_for(pod)), None)
+
+    def all_made_for(self, pod: Pod) -> list[ResourceClaim]:
+        """Such claims by name: more than one after answers that were lost, or not true."""
+        claims = (self._latest[key] for key in sorted(self._made_for.get(pod.metadata.uid, ())))
+        return [claim for claim in claims if is_made_for(claim, pod)]
 
     # -- what the watch shows ------------------------------------------------------------------------------------------
 

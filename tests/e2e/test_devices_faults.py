@@ -160,7 +160,7 @@ async def test_writes_that_fail_for_a_moment(devices: DeviceWorld, stage: Stage,
 async def test_a_claim_for_extended_resources_that_is_made_in_trouble(
     devices: DeviceWorld, stage: Stage, how: str
 ) -> None:
-    """However often it was made, one has all the devices, and the pod is told of it."""
+    """However often it was made, one is left, which has all the devices, and the pod is told of it."""
     stage.proxy.add(Fault(**CREATE, **LOST[how]), Fault(**ALLOCATE, **LOST[how]))
     served = gpus().extended_resource(RESOURCE)
     async with running(devices, stage):
@@ -168,7 +168,7 @@ async def test_a_claim_for_extended_resources_that_is_made_in_trouble(
         await devices.make(devices.pod("p", **{RESOURCE: "2"}))
 
         assert await devices.bound("p") == ["n1"]
-    (claim,) = [claim for claim in await devices.all("ResourceClaim") if results_of(claim)]
+    (claim,) = await devices.all("ResourceClaim")
     pod = await devices.get("Pod", "p")
     assert pod is not None
     assert pod["status"]["extendedResourceClaimStatus"]["resourceClaimName"] == claim["metadata"]["name"]
@@ -230,12 +230,12 @@ async def test_killed_in_the_middle_of_writes(devices: DeviceWorld, stage: Stage
         names = await many(devices)
 
         async def is_half_done() -> bool:
-            return len(await allocations(devices)) == 5
+            return stage.proxy.seen["patch resourceclaims/status 200"] == 5
 
-        await devices.until(is_half_done, "five allocations")
+        await devices.until(is_half_done, "five writes")
         devices.server.kill()
     written = await allocations(devices)
-    assert len(written) == 5
+    assert 0 < len(written) <= 5
     stage.proxy.faults.clear()
     async with running(devices, stage):
         await devices.bound(*names)

@@ -181,7 +181,8 @@ def _adds(*, match: bool) -> Callable[..., Any]:
 
 
 def _last_alone(constraint: Constraint, known: Any, kind: Any) -> Any:
-    return _add(constraint, known[-1:], kind)
+    now = _add(constraint, known, kind)
+    return None if now is None else now[-1:]
 
 
 def _without_types(constraint: Constraint, kind: Any) -> Any:

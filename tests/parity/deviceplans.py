@@ -26,11 +26,14 @@ class Held:
 
     def __init__(self) -> None:
         self.claims: list[ResourceClaim] = []
+        self.removed: list[ResourceClaim] = []
 
     def run(self, write: Any, what: str, *, about: str = "") -> None:
-        """Note whose devices would be given back."""
+        """Note whose devices would be given back, and which claims would go."""
         if what.startswith("deallocate"):
             self.claims.append(write.args[0])
+        if what.startswith("delete"):
+            self.removed.append(write.args[0])
 
 
 @contextmanager
@@ -50,8 +53,8 @@ def held(profile: Profile) -> Iterator[Held]:
 
 def given_back(notes: Held, pod: PodInfo) -> tuple[str, ...]:
     """In the words of `device_changes`."""
-    before = {claim.key: _json(claim) for claim in notes.claims}
-    after = {key: claim | {"status": {}} for key, claim in before.items()}
+    before = {claim.key: _json(claim) for claim in (*notes.claims, *notes.removed)}
+    after = {claim.key: before[claim.key] | {"status": {}} for claim in notes.claims}
     return device_changes(before, after, _pod(pod))
 
 

@@ -29,7 +29,12 @@ class AsIf:
     @property
     def freed(self) -> frozenset[str]:
         """Claims of which nobody is left."""
-        return frozenset(claim.uid for claim in self.claims if claim.status.reserved_for and _all_in(claim, self.gone))
+        gone = self.gone
+        return frozenset(
+            claim.uid
+            for claim in self.claims
+            if (users := claim.status.reserved_for) and gone.issuperset([user.uid for user in users])
+        )
 
 
 class Holders:
@@ -71,7 +76,3 @@ class Holders:
         if pod is None or pod.pod.metadata.deletion_timestamp is not None:
             return True
         return self._preempting.is_doomed(user.uid) or self._preempting.preemptor_of(user.uid) is not None
-
-
-def _all_in(claim: ResourceClaim, gone: set[str]) -> bool:
-    return all(user.uid in gone for user in claim.status.reserved_for)

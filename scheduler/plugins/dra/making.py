@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final, TypeVar
 
 import structlog
@@ -81,17 +82,20 @@ class ClaimMaker:
                 raise ClaimError(f"claim {written.key}: the watch is behind")
         finally:
             sighting.end()
+        await self._remove_others(pod, written)
         return written
 
     def unmake(self, pod: Pod, known: DeviceState, errands: Errands) -> None:
         """Remove in the background what `write` has made, or has found to be made after all. Safe to repeat."""
         if known.special is None:
             return
-        made = known.made if known.made is not None else self._devices.claims.made_for(pod)
+        found = {claim.uid: claim for claim in self._devices.claims.all_made_for(pod)}
+        if known.made is not None:
+            found[known.made.uid] = known.made
         known.special = known.made = None
-        if made is not None:
-            known.claims = tuple(claim for claim in known.claims if claim.uid != made.uid)
-            errands.run(lambda: self.remove(made), f"delete claim {made.key}", about=made.key)
+        known.claims = tuple(claim for claim in known.claims if claim.uid not in found)
+        for made in found.values():
+            errands.run(partial(self.remove, made), f"delete claim {made.key}", about=made.key)
 
     async def make(self, pod: Pod, claim: ResourceClaim, *, made: Callable[[ResourceClaim], None]) -> ResourceClaim:
         """Make the claim. `made` is told at once what there is to be removed if the pod does not get there.
@@ -131,6 +135,16 @@ class ClaimMaker:
     async def remove(self, claim: ResourceClaim) -> None:
         """For good. Nothing if it is gone. Raises ApiError."""
         await self._writer.delete_claim(claim)
+
+    async def _remove_others(self, pod: Pod, kept: ResourceClaim) -> None:
+        """What a server has made that said it could not. It was there before `kept`, so the watch has shown it by now."""
+        for other in self._devices.claims.all_made_for(pod):
+            if other.uid == kept.uid:
+                continue
+            try:
+                await settle(self.remove(other))
+            except ApiError as error:  # it has no devices, and goes when its pod goes
+                _log.info("not done", what=f"delete claim {other.key}", error=str(error))
 
     # -- inside --------------------------------------------------------------------------------------------------------
 

@@ -303,6 +303,44 @@ async def test_what_turns_up_after_all_is_removed() -> None:
     assert ([], []) == (made(world), world.used)
 
 
+async def test_one_is_left_of_those_that_a_failing_server_has_made() -> None:
+    """It says that it could not, and could: what nobody knows of is removed once the watch has shown it."""
+    world = a_world()
+    loses_answers(world, Unavailable("down"), Unavailable("down"), only="create")
+
+    assert "" == await world.bound(world.reserved(gpus()))
+    assert (3, 1) == (creates(world), len(made(world)))
+    assert (["p"], ["n1/d0"]) == (world.users(the_one(world)), world.used)
+
+
+async def test_none_is_left_of_those_that_a_failing_server_has_made() -> None:
+    """The attempt was given up; the next would have found them one by one."""
+    world = a_world()
+    loses_answers(world, *[Unavailable("down")] * 5, only="create")
+    under = world.reserved(gpus())
+    assert "down" in await world.bound(under)
+    assert 5 == len(made(world))
+
+    world.relay()
+    world.unreserve(under)
+    await world.errands()
+    assert ([], []) == (made(world), world.used)
+
+
+async def test_what_cannot_be_removed_keeps_no_pod_back() -> None:
+    """It has no devices, and goes when its pod goes."""
+    world = a_world()
+    loses_answers(world, Unavailable("down"), only="create")
+
+    async def refuses(_: ResourceClaim) -> None:
+        raise Forbidden("may not")
+
+    world.writer.delete_claim = refuses
+
+    assert "" == await world.bound(world.reserved(gpus()))
+    assert 2 == len(made(world))
+
+
 async def test_a_lost_answer_of_the_allocation() -> None:
     """The claim is read, and it has its devices."""
     world = a_world()

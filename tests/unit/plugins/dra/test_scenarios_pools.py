@@ -243,6 +243,11 @@ SELECTED = a_device_class("A", 'device.driver == "a" && device.attributes["a"].s
             id="37 half of another driver's pool",
         ),
         pytest.param(
+            given([old("n1", "d1"), new("n2", "d2"), on("n1", "p2", "d3")], "A*all"),
+            "r0→p2/d3",
+            id="37 what is left of an obsolete pool is not waited for",
+        ),
+        pytest.param(
             given(TWICE, "A*all"),
             f"ERR {ALL_OF}: asks for all devices, but resource pool a/p1 is currently invalid",
             id="38 an invalid pool",

@@ -1,0 +1,311 @@
+"""A cluster in trouble whose pods have devices: the world of `world`, a claim controller, drivers, and another scheduler.
+
+Each of the three nodes has GPUs, devices that take their time, one that is cut into parts and one that is shared; two more
+are in the network, for whoever comes first. Everything is done by name or by count, as in `World`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from typing import Final, TypeVar
+
+from scheduler.config.args import DynamicResourcesArgs, KnownArgs, KubestowArgs, RawArgs
+from scheduler.config.types import OUR_NAME, Configuration, LeaderElection, Profile
+from scheduler.testing.actors import PersistentVolumeController
+from scheduler.testing.actors.claimcontroller import ResourceClaimController
+from scheduler.testing.actors.dradriver import DRADriver, Preparation
+from scheduler.testing.apiserver import ApiServer, Refused
+from scheduler.testing.builders import node, pod
+from scheduler.testing.devicebuilders import a_device, a_device_class, a_slice
+from scheduler.testing.deviceclaimbuilders import ClaimBuilder, ClaimTemplateBuilder, a_claim, a_claim_template
+from scheduler.testing.deviceinvariants import (
+    capacity_overdrawn,
+    claims_of_pods,
+    counters_overdrawn,
+    devices_taken_twice,
+    out_of_reach,
+    reserved_for_the_gone,
+    reserved_unallocated,
+)
+from scheduler.testing.invariants import stranded, unbound
+from tests.integration.devicejudging import Bookings, device_differences, device_leftovers, entries_of, has_place
+from tests.integration.judging import OURS, Object, differences, leftovers, nominations
+from tests.integration.mortal import HastyClock, Mortal
+from tests.integration.otherallocator import OtherAllocator
+from tests.integration.world import SHARED, THEIRS, ZONE, World, hosted
+
+NODES: Final = ("n1", "n2", SHARED)
+GPU, SLOW, PART, MEMORY, NET = (f"{name}.example" for name in ("gpu", "slow", "part", "memory", "net"))
+DRIVERS: Final = (GPU, SLOW, PART, MEMORY, NET)
+GPUS: Final = 3
+SIZES: Final = (4, 2, 2, 1, 1, 1)
+"""Of the parts that a device of four can be cut into: any of them, as long as four suffice."""
+ROOM: Final = 8
+"""What a shared device has to share."""
+BINDING_TIMEOUT_S: Final = 60
+_CLAIMS: Final = "resourceclaims"
+B = TypeVar("B", ClaimBuilder, ClaimTemplateBuilder)
+
+
+class DeviceWorld(World):
+    """As `World`, with claims, devices, and who acts on them. A want is `<class>-<amount>`: see `a_want`."""
+
+    def __init__(
+        self,
+        server: ApiServer,
+        clock: HastyClock,
+        *,
+        ours: KubestowArgs | None = None,
+    ) -> None:
+        super().__init__(server, clock)
+        args: dict[str, KnownArgs | RawArgs] = {
+            DynamicResourcesArgs.plugin: DynamicResourcesArgs(binding_timeout_s=BINDING_TIMEOUT_S),
+            KubestowArgs.plugin: ours or KubestowArgs(),
+        }
+        profile = Profile(OUR_NAME, args=args)
+        elected = LeaderElection(leader_elect=False)
+        self._mortal = Mortal(clock, self._on_plan, Configuration(profiles=(profile,), leader_election=elected))
+        self._answers: list[str | None] = []
+        self._robbed: set[str] = set()
+        """Pods whose claims somebody deleted: by uid."""
+        self.was_killed = False
+        """A daemon ended before its time: what it had reserved may stay so."""
+        for name in ("gpu", "slow", "part", "memory", "net"):
+            self.add_class(name)
+        self.controller = ResourceClaimController(server, clock=clock, delay_s=0.3, releases_after_s=0.5)
+        self.drivers = {
+            name: DRADriver(server, name, clock=clock, delay_s=1.5, slice_delay_s=0.4, fault=self._answer)
+            for name in DRIVERS
+        }
+        self.others = OtherAllocator(
+            server, clock=clock, scheduler_name=THEIRS, drivers={"gpu": GPU, "net": NET}, writes_after_s=1.5
+        )
+        self.bookings = Bookings(server, self.others.allocated)
+        self.actors += [
+            self.controller,
+            *self.drivers.values(),
+            self.others,
+            PersistentVolumeController(server, clock=clock, delay_s=0.3),
+        ]
+        for name in NODES:
+            self.publish(name, GPUS)
+        server.subscribe(self._on_device_write)
+
+    # -- nodes and devices ---------------------------------------------------------------------------------------------
+
+    def add_node(self, name: str, milli_cpu: int, zone: str) -> None:
+        """Its devices are published, be it there or not."""
+        with contextlib.suppress(Refused):
+            size = self._sized(name, milli_cpu)
+            self.server.create("nodes", node(name).cpu(f"{size}m").pods(30).label(ZONE, zone).obj())
+
+    def publish(self, name: str, gpus: int, generation: int = 0) -> None:
+        """All pools of a node, and the network's, with so many GPUs."""
+        on = [a_slice(name, GPU, *(a_device(f"g{at}") for at in range(first, gpus, 2))) for first in range(2)]
+        self.drivers[GPU].publish(*on, generation=generation)
+        slow = (a_device(f"s{at}").binding("ready").binding_failure("failed") for at in range(2))
+        self.drivers[SLOW].publish(a_slice(name, SLOW, *slow), generation=generation)
+        parts = (
+            a_device(f"p{at}").attr("size", size).consumes("whole", {"units": str(size)})
+            for at, size in enumerate(SIZES)
+        )
+        whole = a_slice(name, PART).counters("whole", {"units": "4"})
+        self.drivers[PART].publish(whole, a_slice(name, PART, *parts), generation=generation)
+        shared = a_device("m").shared().cap("room", str(ROOM))
+        self.drivers[MEMORY].publish(a_slice(name, MEMORY, shared), generation=generation)
+        links = (a_device(f"l{at}") for at in range(2))
+        self.drivers[NET].publish(
+            a_slice("net", NET, *links).everywhere(), generation=generation if name == "n1" else 0
+        )
+
+    def republish(self, node_name: str, gpus: int) -> None:
+        """In a new generation, slice by slice: in between the pool is not complete."""
+        newest = max((o["spec"]["pool"]["generation"] for o in self.server.objects("resourceslices")), default=0)
+        self.publish(node_name, gpus, newest + 1)
+
+    def withdraw(self, driver: str, node_name: str) -> None:
+        self.drivers[driver].withdraw("net" if driver == NET else node_name)
+
+    def stall(self, driver: str, slice_count: int) -> None:
+        """It publishes so many slices more, until all is well again."""
+        self.drivers[driver].stall_after(slice_count)
+
+    def kill_driver(self, driver: str) -> None:
+        self.drivers[driver].die()
+
+    def revive_drivers(self) -> None:
+        """They say something to whom they said nothing, too."""
+        self._answers.clear()
+        for driver in self.drivers.values():
+            driver.go_on()
+            driver.revive()
+
+    def answer(self, words: str | None, times: int) -> None:
+        """The next devices that somebody waits for fail, or (None) never become ready."""
+        self._answers += [words] * times
+
+    def add_class(self, name: str) -> None:
+        """Nothing if it is there."""
+        with contextlib.suppress(Refused):
+            self.server.create("deviceclasses", a_device_class(name, f"device.driver == '{name}.example'").obj())
+
+    def delete_class(self, name: str) -> None:
+        with contextlib.suppress(Refused):
+            self.server.delete("deviceclasses", name)
+
+    def _answer(self, _: Preparation) -> str | None:
+        return self._answers.pop(0) if self._answers else ""
+
+    # -- pods and claims -----------------------------------------------------------------------------------------------
+
+    def add_pod_with(self, name: str, milli_cpu: int, wants: Sequence[str], is_ours: bool = True) -> None:
+        """Nothing if there is a pod of that name. A want with a `+` is for a claim that all share who want that."""
+        built = pod(name).cpu(f"{milli_cpu}m").scheduler(OURS if is_ours else THEIRS)
+        entries = []
+        for at, want in enumerate(dict.fromkeys(wants)):
+            if want.endswith("+"):
+                self.add_claim(want)
+                entries.append({"name": f"e{at}", "resourceClaimName": claim_name(want)})
+            else:
+                with contextlib.suppress(Refused):
+                    self.server.create("resourceclaimtemplates", a_want(a_claim_template(want), want).obj())
+                entries.append({"name": f"e{at}", "resourceClaimTemplateName": want})
+        with contextlib.suppress(Refused):
+            self.server.create("pods", built.set({"spec": {"resourceClaims": entries}}).obj())
+
+    def add_claim(self, want: str) -> None:
+        """Nothing if there is one."""
+        with contextlib.suppress(Refused):
+            self.server.create(_CLAIMS, a_want(a_claim(claim_name(want)), want.removesuffix("+")).obj())
+
+    def add_set(self, name: str, count: int, wants: Sequence[str]) -> None:
+        """Several pods at once, with the same wishes."""
+        for at in range(count):
+            self.add_pod_with(f"{name}{at}", 100, wants)
+
+    def delete_claim(self, n: int) -> None:
+        """At once, or when nobody has reserved it any more."""
+        for name in self._picked(_CLAIMS, n):
+            users = (o for o in self.server.objects("pods") if name in entries_of(o))
+            self._robbed.update(o["metadata"]["uid"] for o in users)
+            self.server.delete(_CLAIMS, name)
+
+    def add_missing_claims(self) -> None:
+        """Somebody makes the shared claims that waiting pods name and somebody has deleted."""
+        for waiting in self._waiting():
+            for name in entries_of(waiting):
+                if name.startswith("shared-"):
+                    self.add_claim(f"{name.removeprefix('shared-')}+")
+
+    def label(self, n: int, value: str) -> None:
+        """Somebody labels a claim: that changes nothing but its version."""
+        for name in self._picked(_CLAIMS, n):
+            self.server.patch(_CLAIMS, name, {"metadata": {"labels": {"example.com/n": value}}})
+
+    def label_all(self, value: str) -> None:
+        for n in range(len(self.server.objects(_CLAIMS))):
+            self.label(n, value)
+
+    def lose_names(self, times: int) -> None:
+        """The claim controller dies so often before it has told a pod the names of its claims."""
+        self.controller.loses = times
+
+    async def kill_daemon(self) -> None:
+        self.was_killed = True
+        await super().kill_daemon()
+
+    async def stop_daemon(self) -> None:
+        self.was_killed = True
+        await super().stop_daemon()
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    async def settle(self) -> None:
+        """As ever; and drivers, classes and the controller are well again."""
+        for name in ("gpu", "slow", "part", "memory", "net"):
+            self.add_class(name)
+        self.revive_drivers()
+        self.controller.loses = 0
+        self.controller.look_again()
+        await super().settle()
+
+    def unsettled(self) -> list[str]:
+        """What must become true of a quiet world and is not yet."""
+        assert self.daemon is not None
+        self._mortal.check()
+        assert self._mortal.deaths == []
+        busy = [f"{actor.component} will look at {key}" for actor in self.actors for key in actor._when]
+        return [
+            *unbound(self.server, lambda o: o["spec"]["schedulerName"] == OURS and has_place(self.server, o)),
+            *busy,
+            *stranded(self.server),
+            *reserved_for_the_gone(self.server),
+            *nominations(self.server, self.daemon),
+            *differences(self.server, self.daemon),
+            *leftovers(self.server, self.daemon),
+            *device_differences(self.server, self.daemon),
+            *device_leftovers(self.daemon),
+        ]
+
+    def broken_laws(self) -> list[str]:
+        """What must never have happened. While the daemon still runs, after `settle`."""
+        judged = {
+            f"pod {o['metadata']['namespace']}/{o['metadata']['name']} "
+            for o in self.server.objects("pods")
+            if not self._is_others(o) and o["metadata"]["uid"] not in self._robbed
+        }
+        of_pods = [law for law in claims_of_pods(self.server) if any(law.startswith(about) for about in judged)]
+        return [*super().broken_laws(), *self.bookings.broken, *self.bookings.came_second(), *of_pods]
+
+    def reserved_by_nobody(self) -> list[str]:
+        """Claims that waiting pods of ours have reserved: with nobody at work they have no use for that."""
+        waiting = {o["metadata"]["uid"]: o["metadata"]["name"] for o in self._waiting()}
+        return [
+            f"claim {claim['metadata']['name']} is reserved for {waiting[user['uid']]}, which waits"
+            for claim in self.server.objects(_CLAIMS)
+            for user in (claim.get("status") or {}).get("reservedFor") or ()
+            if user["uid"] in waiting
+        ]
+
+    def _is_others(self, obj: Object) -> bool:
+        """Whether somebody else has bound it."""
+        return obj["spec"]["schedulerName"] != OURS or obj["metadata"]["uid"] in self._bound_by_others
+
+    def _on_device_write(self, type_: str, resource: str, obj: Object) -> None:
+        if resource == _CLAIMS and type_ != "DELETED":
+            self.bookings.written(obj)
+            self.broken += [*capacity_overdrawn(self.server), *counters_overdrawn(self.server)]
+            self.broken += [*reserved_unallocated(self.server), *out_of_reach(self.server)]
+            self.broken += self.bookings.taken_twice(devices_taken_twice(self.server))
+            users = [user["uid"] for user in (obj.get("status") or {}).get("reservedFor") or ()]
+            if len(set(users)) < len(users):
+                self.broken.append(f"claim {obj['metadata']['name']} is reserved twice for one pod: {users}")
+        elif resource == "pods" and type_ == "MODIFIED" and obj["spec"].get("nodeName") and not self._is_others(obj):
+            self.bookings.placed(obj)
+
+
+def claim_name(want: str) -> str:
+    """Of the one that all share who want that."""
+    return f"shared-{want.removesuffix('+')}"
+
+
+def a_want(made: B, want: str) -> B:
+    """`gpu-2`: two of them; `part-2`: a part of this size; `memory-3`: so much of a shared one."""
+    name, _, amount = want.partition("-")
+    if name == "part":
+        return made.request("r", name, cel=f"device.attributes['{PART}'].size == {amount}")
+    if name == "memory":
+        return made.request("r", name, capacity={"room": amount})
+    return made.request("r", name, count=int(amount))
+
+
+@contextlib.asynccontextmanager
+async def with_devices(*, watch_list: bool = True, ours: KubestowArgs | None = None) -> AsyncIterator[DeviceWorld]:
+    """An empty world with a daemon, kubelets, the claim controller and drivers."""
+
+    def make(server: ApiServer, clock: HastyClock) -> DeviceWorld:
+        return DeviceWorld(server, clock, ours=ours)
+
+    async with hosted(make, watch_list=watch_list, kubelets_grace_s=2) as world:
+        yield world
