@@ -18,6 +18,7 @@ Python's `True == 1` and `1 == 1.0` are never CEL's: compare with `equal`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import repeat
 from typing import Any, ClassVar, Final, TypeAlias
 
 Value: TypeAlias = Any
@@ -161,6 +162,7 @@ def type_name(value: Value) -> str:
     return "map" if isinstance(value, Mapping) else "list"
 
 
+_Pairs: TypeAlias = set[tuple[int, int]]
 _NUMBERS: Final = frozenset({int, UInt, float})
 _LISTS: Final = frozenset({list, tuple})
 _COMPARED_BY_PYTHON: Final = frozenset({int, UInt, float, str, bytes, bool, type(None)})
@@ -186,33 +188,45 @@ def is_kubernetes(value: Value) -> bool:
     return str(getattr(value, "cel_type", "")).startswith(_OF_KUBERNETES)
 
 
-def same(left: Value, right: Value) -> bool:
-    """As `equal`, but two values that cannot be compared are simply not equal: inside lists, for `in`, for `!=`."""
+def same(left: Value, right: Value, alike: _Pairs | None = None) -> bool:
+    """As `equal`, but two values that cannot be compared are simply not equal: inside lists, for `in`, for `!=`.
+
+    `alike` are containers that have been found to be equal. They may hold each other more often than anybody could count.
+    """
     one, other = type(left), type(right)
     if one is other and one in _COMPARED_BY_PYTHON:
         return bool(left == right)
     if one in _NUMBERS and other in _NUMBERS:
         return _compared_numbers(left, right) == 0
-    if one in _LISTS or other in _LISTS or isinstance(left, list | tuple):
-        return (
-            isinstance(left, list | tuple)
-            and isinstance(right, list | tuple)
-            and len(left) == len(right)
-            and all(map(same, left, right))
-        )
-    if isinstance(left, Mapping):
-        return isinstance(right, Mapping) and _same_entries(left, right)
-    if isinstance(left, Optional):
-        if not isinstance(right, Optional) or left.present is not right.present:
-            return False
-        return not left.present or same(left.value, right.value)
+    if one in _LISTS or other in _LISTS or isinstance(left, list | tuple | Mapping | Optional):
+        alike = set() if alike is None else alike
+        pair = id(left), id(right)
+        if pair not in alike:
+            if not _same_parts(left, right, alike):
+                return False
+            alike.add(pair)
+        return True
     return one is other and bool(left == right)
 
 
-def _same_entries(left: Mapping[Any, Value], right: Mapping[Any, Value]) -> bool:
+def _same_parts(left: Value, right: Value, alike: _Pairs) -> bool:
+    if isinstance(left, list | tuple):
+        if not isinstance(right, list | tuple) or len(left) != len(right):
+            return False
+        return all(map(same, left, right, repeat(alike)))
+    if isinstance(left, Mapping):
+        return isinstance(right, Mapping) and _same_entries(left, right, alike)
+    if isinstance(left, Optional):
+        if not isinstance(right, Optional) or left.present is not right.present:
+            return False
+        return not left.present or same(left.value, right.value, alike)
+    return False
+
+
+def _same_entries(left: Mapping[Any, Value], right: Mapping[Any, Value], alike: _Pairs) -> bool:
     if len(left) != len(right):
         return False
-    return all(name in right and same(value, right[name]) for name, value in left.items())
+    return all(name in right and same(value, right[name], alike) for name, value in left.items())
 
 
 def contains(values: Sequence[Value], value: Value) -> bool:

@@ -105,6 +105,7 @@ def device_plane(control_plane_binaries: Path) -> Iterator[SharedPlane]:
         port = free_port()
         with daemon(plane, flags=[f"--secure-port={port}", _TAINT_RULES]) as server:
             yield SharedPlane(plane, server, port)
+            assert "Traceback" not in server.log.read_text()
     finally:
         plane.stop()
 

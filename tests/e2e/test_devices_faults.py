@@ -221,7 +221,9 @@ async def allocations(world: DeviceWorld) -> dict[str, list[str]]:
 
 
 async def test_killed_in_the_middle_of_writes(devices: DeviceWorld, stage: Stage) -> None:
-    """Some claims are written, of others the answer is on its way; the next daemon goes on from what is written."""
+    """Some claims are written, others are about to be; the next daemon goes on from what is written. Of pods that went
+    meanwhile nothing is left: others get their devices.
+    """
     stage.proxy.add(
         Fault(**ALLOCATE, delay_s=0, times=5),
         Fault(**ALLOCATE, delay_s=FOR_EVER_S, times=None),
@@ -236,10 +238,15 @@ async def test_killed_in_the_middle_of_writes(devices: DeviceWorld, stage: Stage
         devices.server.kill()
     written = await allocations(devices)
     assert 0 < len(written) <= 5
+    gone = [name for name in names if name.startswith("own-")][::2]
+    kept = written.keys() - {await devices.claim_of(name, "t") for name in gone}
+    await devices.gone(*gone)
+    late = [f"late-{i}" for i in range(len(gone))]
+    await devices.make(*(devices.pod(name, templates=["t"]) for name in late))
     stage.proxy.faults.clear()
     async with running(devices, stage):
-        await devices.bound(*names)
-    assert written.items() <= (await allocations(devices)).items()
+        await devices.bound(*(set(names) - set(gone)), *late)
+    assert {name: written[name] for name in kept}.items() <= (await allocations(devices)).items()
     await devices.lawful()
 
 

@@ -7,8 +7,7 @@ devices of a class differ in nothing but their sizes. Rules: docs/spec/dra.md §
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterator, Set as AbstractSet
 from typing import Any, Final
 
 from scheduler.app import Daemon

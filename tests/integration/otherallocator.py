@@ -28,7 +28,7 @@ class OtherAllocator(Actor):
     component = "other-allocator"
     resources = ("pods",)
 
-    def __init__(  # noqa: PLR0913 (what it acts through, and how)
+    def __init__(
         self,
         server: ApiServer,
         *,

@@ -26,8 +26,10 @@ NAMESPACES: Final[dict[str, dict[str, str]]] = {
 """There for every scenario, beside `default`: a namespace cannot be removed without its controller."""
 OWN_WAYS: Final = "own-ways"
 """The profile in which ours may do better than kube-scheduler."""
+HASTY_DEVICES: Final = "hasty-devices"
+"""The profile in which nobody waits for devices until the next look."""
 DEVICES_ARE_JUDGED: Final = True
-"""Whether ours decides about claims of devices: until then the scenarios with devices are recorded, and not replayed."""
+"""Whether ours decides about claims of devices: if not, the scenarios with devices are recorded, and not replayed."""
 _HASTE: Final[Json] = {"name": "VolumeBinding", "args": {"bindTimeoutSeconds": 0}}
 
 

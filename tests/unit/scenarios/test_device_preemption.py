@@ -19,6 +19,7 @@ from scheduler.plugins.dra.evicting import GIVE_UP_S
 from scheduler.testing.devicebuilders import a_device, a_device_class, a_slice
 from scheduler.testing.deviceclaimbuilders import ClaimBuilder, a_claim, a_result
 from tests.unit.brain import Brain
+from tests.unit.hint_rows import asks
 from tests.unit.hint_rows_limits import stored
 from tests.unit.scenarios import evicting
 from tests.unit.scenarios.evicting import OTHERS, evicted, found, nominations, ours
@@ -333,6 +334,25 @@ async def test_a_part_of_a_device() -> None:
     await yard.settle()
 
     assert evicted(yard) == ["v"]
+
+
+async def test_devices_that_stand_in_for_resources() -> None:
+    """The claims that schedulers make for extended resources are claims like others."""
+    yard = Yard()
+    gpu = {"example.com/gpu": "1"}
+    yard.show(a_device_class("gpu").extended_resource("example.com/gpu").created("2026-01-01T00:00:00Z"))
+    yard.holds("made", "d0", users=("v",))
+    yard.pod("v", on="n1", containers=asks(**gpu), **OTHERS)
+    yard.pod("p", priority=10, containers=asks(**gpu))
+    await yard.settle()
+    assert (evicted(yard), nominations(yard)) == (["v"], ["n1"])
+
+    yard.gone("v")
+    yard.frees("made")
+    yard.pod("q", priority=5, containers=asks(**gpu))
+    await yard.settle()
+    await yard.later(30)
+    assert (yard.tried[:3], [pod for pod, _ in yard.writer.binds]) == (["p", "q", "p"], ["default/p"])
 
 
 async def test_a_partition() -> None:

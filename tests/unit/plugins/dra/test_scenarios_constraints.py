@@ -15,6 +15,7 @@ from tests.unit.plugins.dra.scenarios import Given, asks, dev, given, is_as, on,
 ALIKE = [dev(name, i=1, s="one", b=True).version("v", "1.0.0") for name in ("d1", "d2")]
 UNKNOWN = "ERR class A: selector #0: CEL runtime error: attribute x: unsupported attribute value"
 EMPTY = a_device("d1").set({"attributes": {"x": {"strings": []}}})
+BROKEN = a_device("broken").set({"attributes": {"x": {}}})
 NONE_TYPE = a_device("d1").set({"attributes": {"x": {}}})
 
 
@@ -158,6 +159,11 @@ TRUE_AND_FALSE = [dev("d1", b=True).shared(), dev("d2", b=False).shared()]
             id="89 two devices",
         ),
         pytest.param(distinct(3, with_x("x", "y", "x"), f="CC"), "nil", id="90 also within one request"),
+        pytest.param(
+            distinct(3, [*with_x("x", "y", "x", "z"), BROKEN], f="CC"),
+            "r0→p1/d1 r0→p1/d2 r0→p1/d4",
+            id="90 also where a later device is in error",
+        ),
         pytest.param(
             distinct(3, with_x("x", "y", "x", "z"), f="CC"), "r0→p1/d1 r0→p1/d2 r0→p1/d4", id="90 with one more"
         ),

@@ -111,6 +111,7 @@ SHARED, GATE = want(cel=says("kind", "shared")), want(cel=says("kind", "gate"))
         pytest.param(one("4Gi", "16Gi", of="18Gi", used="p1/d2"), "nil", id="142 what is in use has taken it"),
         pytest.param(one("4Gi", "12Gi", of="18Gi", used="p1/d2"), "r0→p1/d1", id="142 but not all of it"),
         pytest.param(one("4Gi", "20Gi", of="18Gi", used="p1/d2"), "nil", id="143 more than there is"),
+        pytest.param(one("4Gi", f="", claim="A*all"), "nil", id="144 while the gate is off, all of them"),
         pytest.param(one("4Gi", f=""), "nil", id="144 while the gate is off"),
         pytest.param(
             given(of_pool([*parts("4Gi"), a_device("d2")]), f=""), "r0→p1/d2", id="145 others can be had all the same"

@@ -44,6 +44,9 @@ def one(device, *tolerations, f: str = "DT", **asked) -> Given:
         pytest.param(given(EITHER, asks(["B", "A"]), f="PL"), "r0/s1→p1/d1", id="162 with the gate off"),
         pytest.param(one(TWICE, f=""), "r0→p1/d1", id="163 with the gate off"),
         pytest.param(one(TWICE, f="AA DT", admin=True), "nil", id="164 administrators are kept out as well"),
+        pytest.param(
+            given([on("n1", "p1", TWICE)], want("A*all", admin=True), f="AA DT"), "nil", id="164 also from all"
+        ),
         pytest.param(one(TWICE, f="AA", admin=True), "r0→p1/d1(admin)", id="164 with the gate off"),
         pytest.param(given([on("n1", "p1", "d0", SCHEDULE)], "A*all", f="DT"), "nil", id="165 one of all is tainted"),
         pytest.param(given([on("n1", "p1", SCHEDULE)], "A*all"), "r0→p1/d1", id="165 with the gate off"),

@@ -1,0 +1,106 @@
+"""Ways in which kube-scheduler gives one device to two claims, one by one: here it is given once. Seconds are the world's."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import pytest
+
+from scheduler.core.volumes import NO_PROVISIONER
+from scheduler.testing.apiserver import Fault
+from scheduler.testing.builders import pod
+from scheduler.testing.volumebuilders import HOSTNAME, a_class, a_claim as a_volume_claim, a_pv
+from tests.integration.daemon import until
+from tests.integration.devicejudging import results_of
+from tests.integration.deviceworld import DeviceWorld, with_devices
+
+CLAIMS: Final = "resourceclaims"
+ALLOCATE: Final[dict[str, Any]] = {"verb": "patch", "resource": CLAIMS, "subresource": "status"}
+_GATE: Final = "example.com/wait"
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[DeviceWorld]:
+    """One node with one GPU, and a pod `q` that waits behind a gate with a claim for it."""
+    async with with_devices() as made:
+        made.add_node("n1", 4000, "a")
+        made.publish("n1", 1)
+        made.add_pod_with("nobody", 100, ("gpu-1",))  # for the template
+        made.delete("nobody", at_once=True)
+        entry = {"name": "e0", "resourceClaimTemplateName": "gpu-1"}
+        gated = pod("q").cpu("100m").gate(_GATE).set({"spec": {"resourceClaims": [entry]}})
+        made.server.create("pods", gated.obj())
+        await made.settle()
+        yield made
+
+
+def node_of(world: DeviceWorld, name: str) -> str:
+    return str(world.server.get("pods", name)["spec"].get("nodeName", ""))
+
+
+def holders(world: DeviceWorld) -> list[str]:
+    """The pods whose claims have the GPU."""
+    return [obj["metadata"]["ownerReferences"][0]["name"] for obj in world.server.objects(CLAIMS) if results_of(obj)]
+
+
+async def let_q_try(world: DeviceWorld) -> None:
+    """While the daemon hears nothing of claims."""
+    world.server.patch("pods", "q", {"spec": {"schedulingGates": None}})
+    await until(lambda: _is_told(world, "q"), lambda: "q was never tried")
+
+
+def _is_told(world: DeviceWorld, name: str) -> bool:
+    conditions = world.server.get("pods", name)["status"].get("conditions") or ()
+    return any(each["type"] == "PodScheduled" and each["reason"] == "Unschedulable" for each in conditions)
+
+
+async def ends_well(world: DeviceWorld) -> None:
+    """The GPU is p's alone, as it was; q gets it when p has gone."""
+    world.release_watches()
+    await until(lambda: node_of(world, "p") == "n1", lambda: "p was never bound")
+    await world.settle()
+    assert (holders(world), node_of(world, "q"), world.broken_laws()) == (["p"], "", [])
+    world.delete("p", at_once=True)
+    await until(lambda: node_of(world, "q") == "n1", lambda: "q was never bound")
+    await world.settle()
+    assert (holders(world), world.broken_laws()) == (["q"], [])
+
+
+async def test_the_write_is_committed_and_its_answer_is_lost(world: DeviceWorld) -> None:
+    """kube-scheduler takes the device for free until its watch shows the claim; here it is in use until the claim was read."""
+    lost = world.server.faults.add(Fault(**ALLOCATE, delay_s=3, reset="after"))
+    world.server.faults.add(Fault(verb="get", resource=CLAIMS, status=500, times=4))
+    world.add_pod_with("p", 100, ("gpu-1",))
+    await until(lambda: lost.hits > 0, lambda: "no write")
+    world.hold_watches(CLAIMS)
+    await until(lambda: holders(world) == ["p"], lambda: "not committed")
+
+    await let_q_try(world)
+    await world.seconds(10)
+
+    assert (holders(world), node_of(world, "q")) == (["p"], "")
+    await ends_well(world)
+
+
+async def test_the_pod_fails_at_its_volumes_while_the_write_is_on_its_way(world: DeviceWorld) -> None:
+    """kube-scheduler cancels the write and gives the device away, though the server commits it; here its answer is awaited."""
+    world.server.create("storageclasses", a_class("local", NO_PROVISIONER).obj())
+    world.server.create("persistentvolumes", a_pv("v", "1Gi", "local").where(HOSTNAME, "n1").obj())
+    world.server.create("persistentvolumeclaims", a_volume_claim("data", "1Gi", "local").obj())
+    refused = world.server.faults.add(Fault(verb="patch", resource="persistentvolumes", status=403, delay_s=1))
+    slow = world.server.faults.add(Fault(**ALLOCATE, delay_s=6))
+    entry = {"name": "e0", "resourceClaimTemplateName": "gpu-1"}
+    with_both = pod("p").cpu("100m").pvc("data").set({"spec": {"resourceClaims": [entry]}})
+    world.server.create("pods", with_both.obj())
+    await until(lambda: refused.hits > 0 and slow.hits > 0, lambda: "not both under way")
+    world.hold_watches(CLAIMS)
+    await world.seconds(2)
+    assert holders(world) == []  # p has failed by now, and nothing is committed yet
+
+    await let_q_try(world)
+    await until(lambda: bool(holders(world)), lambda: "not committed")
+    await world.seconds(10)
+
+    assert (holders(world), node_of(world, "q")) == (["p"], "")
+    await ends_well(world)
