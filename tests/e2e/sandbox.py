@@ -186,10 +186,10 @@ class Sandbox:
         await each(names, lambda name: self.cluster.delete(f"{NODES}/{name}"))
 
 
-_Any = TypeVar("_Any", bound=Sandbox)
+_Sandbox = TypeVar("_Sandbox", bound=Sandbox)
 
 
-async def together(scenario: Callable[[_Any], Coroutine[Any, Any, None]], *worlds: _Any) -> None:
+async def together(scenario: Callable[[_Sandbox], Coroutine[Any, Any, None]], *worlds: _Sandbox) -> None:
     """The same in each world, at the same time."""
     async with asyncio.TaskGroup() as group:
         for world in worlds:

@@ -22,8 +22,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
 CANNOT: Final = "cannot allocate all claims"
 SHARED: Final = a_device("a").shared().cap("memory", "10Gi")
 HALF: Final = {"memory": "4Gi"}
-HALVES: Final = "device.attributes['gpu.example.com'].part == 'half'"
-WHOLES: Final = "device.attributes['gpu.example.com'].part == 'whole'"
+HALVES: Final = f"device.attributes['{DRIVER}'].part == 'half'"
+WHOLES: Final = f"device.attributes['{DRIVER}'].part == 'whole'"
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ import contextlib
 from collections.abc import AsyncIterator, Sequence
 from typing import Final, TypeVar
 
-from scheduler.config.args import DynamicResourcesArgs, KnownArgs, KubestowArgs, RawArgs
+from scheduler.app import Daemon
+from scheduler.config.args import DynamicResourcesArgs
 from scheduler.config.types import OUR_NAME, Configuration, LeaderElection, Profile
 from scheduler.testing.actors import PersistentVolumeController
 from scheduler.testing.actors.claimcontroller import ResourceClaimController
@@ -38,6 +39,7 @@ from tests.integration.world import SHARED, THEIRS, ZONE, World, hosted
 NODES: Final = ("n1", "n2", SHARED)
 GPU, SLOW, PART, MEMORY, NET = (f"{name}.example" for name in ("gpu", "slow", "part", "memory", "net"))
 DRIVERS: Final = (GPU, SLOW, PART, MEMORY, NET)
+CLASSES: Final = tuple(driver.removesuffix(".example") for driver in DRIVERS)
 GPUS: Final = 3
 SIZES: Final = (4, 2, 2, 1, 1, 1)
 """Of the parts that a device of four can be cut into: any of them, as long as four suffice."""
@@ -51,18 +53,9 @@ B = TypeVar("B", ClaimBuilder, ClaimTemplateBuilder)
 class DeviceWorld(World):
     """As `World`, with claims, devices, and who acts on them. A want is `<class>-<amount>`: see `a_want`."""
 
-    def __init__(
-        self,
-        server: ApiServer,
-        clock: HastyClock,
-        *,
-        ours: KubestowArgs | None = None,
-    ) -> None:
+    def __init__(self, server: ApiServer, clock: HastyClock) -> None:
         super().__init__(server, clock)
-        args: dict[str, KnownArgs | RawArgs] = {
-            DynamicResourcesArgs.plugin: DynamicResourcesArgs(binding_timeout_s=BINDING_TIMEOUT_S),
-            KubestowArgs.plugin: ours or KubestowArgs(),
-        }
+        args = {DynamicResourcesArgs.plugin: DynamicResourcesArgs(binding_timeout_s=BINDING_TIMEOUT_S)}
         profile = Profile(OUR_NAME, args=args)
         elected = LeaderElection(leader_elect=False)
         self._mortal = Mortal(clock, self._on_plan, Configuration(profiles=(profile,), leader_election=elected))
@@ -71,7 +64,7 @@ class DeviceWorld(World):
         """Pods whose claims somebody deleted: by uid."""
         self.was_killed = False
         """A daemon ended before its time: what it had reserved may stay so."""
-        for name in ("gpu", "slow", "part", "memory", "net"):
+        for name in CLASSES:
             self.add_class(name)
         self.controller = ResourceClaimController(server, clock=clock, delay_s=0.3, releases_after_s=0.5)
         self.drivers = {
@@ -223,7 +216,7 @@ class DeviceWorld(World):
 
     async def settle(self) -> None:
         """As ever; and drivers, classes and the controller are well again."""
-        for name in ("gpu", "slow", "part", "memory", "net"):
+        for name in CLASSES:
             self.add_class(name)
         self.revive_drivers()
         self.controller.loses = 0
@@ -243,10 +236,17 @@ class DeviceWorld(World):
             *reserved_for_the_gone(self.server),
             *nominations(self.server, self.daemon),
             *differences(self.server, self.daemon),
-            *leftovers(self.server, self.daemon),
+            *(left for left in leftovers(self.server, self.daemon) if not left.startswith("counts: ")),
+            *self._trying(self.daemon),
             *device_differences(self.server, self.daemon),
             *device_leftovers(self.daemon),
         ]
+
+    def _trying(self, daemon: Daemon) -> list[str]:
+        """Everybody who waits is at rest: those whose claims are not there as if behind a gate."""
+        counts, waiting = daemon.decisions.queue.counts(), len(self._waiting())
+        is_at_rest = counts["unschedulable"] + counts["gated"] == waiting and not counts["active"] + counts["backoff"]
+        return [] if is_at_rest else [f"{waiting} pods wait, the queue has {counts}"]
 
     def broken_laws(self) -> list[str]:
         """What must never have happened. While the daemon still runs, after `settle`."""
@@ -301,11 +301,7 @@ def a_want(made: B, want: str) -> B:
 
 
 @contextlib.asynccontextmanager
-async def with_devices(*, watch_list: bool = True, ours: KubestowArgs | None = None) -> AsyncIterator[DeviceWorld]:
+async def with_devices(*, watch_list: bool = True) -> AsyncIterator[DeviceWorld]:
     """An empty world with a daemon, kubelets, the claim controller and drivers."""
-
-    def make(server: ApiServer, clock: HastyClock) -> DeviceWorld:
-        return DeviceWorld(server, clock, ours=ours)
-
-    async with hosted(make, watch_list=watch_list, kubelets_grace_s=2) as world:
+    async with hosted(DeviceWorld, watch_list=watch_list, kubelets_grace_s=2) as world:
         yield world

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator
 from typing import Any, Final
-
-import pytest
 
 from scheduler.core.volumes import NO_PROVISIONER
 from scheduler.testing.apiserver import Fault
 from scheduler.testing.builders import pod
-from scheduler.testing.volumebuilders import HOSTNAME, a_class, a_claim as a_volume_claim, a_pv
+from scheduler.testing.volumebuilders import HOSTNAME, a_claim as a_volume_claim, a_class, a_pv
 from tests.integration.daemon import until
 from tests.integration.devicejudging import results_of
 from tests.integration.deviceworld import DeviceWorld, with_devices
@@ -20,8 +19,8 @@ ALLOCATE: Final[dict[str, Any]] = {"verb": "patch", "resource": CLAIMS, "subreso
 _GATE: Final = "example.com/wait"
 
 
-@pytest.fixture
-async def world() -> AsyncIterator[DeviceWorld]:
+@contextlib.asynccontextmanager
+async def stage() -> AsyncIterator[DeviceWorld]:
     """One node with one GPU, and a pod `q` that waits behind a gate with a claim for it."""
     async with with_devices() as made:
         made.add_node("n1", 4000, "a")
@@ -56,7 +55,9 @@ def _is_told(world: DeviceWorld, name: str) -> bool:
 
 
 async def ends_well(world: DeviceWorld) -> None:
-    """The GPU is p's alone, as it was; q gets it when p has gone."""
+    """The GPU is p's alone for as long as nobody hears of it, and then too; q gets it when p has gone."""
+    await world.seconds(10)
+    assert (holders(world), node_of(world, "q")) == (["p"], "")
     world.release_watches()
     await until(lambda: node_of(world, "p") == "n1", lambda: "p was never bound")
     await world.settle()
@@ -67,40 +68,36 @@ async def ends_well(world: DeviceWorld) -> None:
     assert (holders(world), world.broken_laws()) == (["q"], [])
 
 
-async def test_the_write_is_committed_and_its_answer_is_lost(world: DeviceWorld) -> None:
+async def test_the_write_is_committed_and_its_answer_is_lost() -> None:
     """kube-scheduler takes the device for free until its watch shows the claim; here it is in use until the claim was read."""
-    lost = world.server.faults.add(Fault(**ALLOCATE, delay_s=3, reset="after"))
-    world.server.faults.add(Fault(verb="get", resource=CLAIMS, status=500, times=4))
-    world.add_pod_with("p", 100, ("gpu-1",))
-    await until(lambda: lost.hits > 0, lambda: "no write")
-    world.hold_watches(CLAIMS)
-    await until(lambda: holders(world) == ["p"], lambda: "not committed")
+    async with stage() as world:
+        lost = world.server.faults.add(Fault(**ALLOCATE, delay_s=3, reset="after"))
+        world.server.faults.add(Fault(verb="get", resource=CLAIMS, status=500, times=4))
+        world.add_pod_with("p", 100, ("gpu-1",))
+        await until(lambda: lost.hits > 0, lambda: "no write")
+        world.hold_watches(CLAIMS)
+        await until(lambda: holders(world) == ["p"], lambda: "not committed")
 
-    await let_q_try(world)
-    await world.seconds(10)
+        await let_q_try(world)
 
-    assert (holders(world), node_of(world, "q")) == (["p"], "")
-    await ends_well(world)
+        await ends_well(world)
 
 
-async def test_the_pod_fails_at_its_volumes_while_the_write_is_on_its_way(world: DeviceWorld) -> None:
+async def test_the_pod_fails_at_its_volumes_while_the_write_is_on_its_way() -> None:
     """kube-scheduler cancels the write and gives the device away, though the server commits it; here its answer is awaited."""
-    world.server.create("storageclasses", a_class("local", NO_PROVISIONER).obj())
-    world.server.create("persistentvolumes", a_pv("v", "1Gi", "local").where(HOSTNAME, "n1").obj())
-    world.server.create("persistentvolumeclaims", a_volume_claim("data", "1Gi", "local").obj())
-    refused = world.server.faults.add(Fault(verb="patch", resource="persistentvolumes", status=403, delay_s=1))
-    slow = world.server.faults.add(Fault(**ALLOCATE, delay_s=6))
-    entry = {"name": "e0", "resourceClaimTemplateName": "gpu-1"}
-    with_both = pod("p").cpu("100m").pvc("data").set({"spec": {"resourceClaims": [entry]}})
-    world.server.create("pods", with_both.obj())
-    await until(lambda: refused.hits > 0 and slow.hits > 0, lambda: "not both under way")
-    world.hold_watches(CLAIMS)
-    await world.seconds(2)
-    assert holders(world) == []  # p has failed by now, and nothing is committed yet
+    async with stage() as world:
+        world.server.create("storageclasses", a_class("local", NO_PROVISIONER).obj())
+        world.server.create("persistentvolumes", a_pv("v", "1Gi", "local").where(HOSTNAME, "n1").obj())
+        world.server.create("persistentvolumeclaims", a_volume_claim("data", "1Gi", "local").obj())
+        refused = world.server.faults.add(Fault(verb="patch", resource="persistentvolumes", status=403))
+        slow = world.server.faults.add(Fault(**ALLOCATE, delay_s=100))
+        entry = {"name": "e0", "resourceClaimTemplateName": "gpu-1"}
+        with_both = pod("p").cpu("100m").pvc("data").set({"spec": {"resourceClaims": [entry]}})
+        world.server.create("pods", with_both.obj())
+        await until(lambda: refused.hits > 0 and slow.hits > 0, lambda: "not both under way")
+        world.hold_watches(CLAIMS)
 
-    await let_q_try(world)
-    await until(lambda: bool(holders(world)), lambda: "not committed")
-    await world.seconds(10)
+        await let_q_try(world)
+        await until(lambda: holders(world) == ["p"], lambda: "not committed")
 
-    assert (holders(world), node_of(world, "q")) == (["p"], "")
-    await ends_well(world)
+        await ends_well(world)

@@ -68,12 +68,22 @@ def pattern_cost(text_size: int, pattern_size: int) -> int:
 
 def deep_traversal(value: Value, *_: Any) -> int:
     """Kubernetes' cost of visiting all there is in a value; texts count by bytes, and are rounded down."""
+    return _deep(value, {})
+
+
+def _deep(value: Value, known: dict[int, int]) -> int:
+    """What is held more than once counts each time, and is walked along once."""
     if isinstance(value, str):
         return int(len(value.encode()) * _PER_CHARACTER)
     if isinstance(value, bytes):
         return int(len(value) * _PER_CHARACTER)
-    if isinstance(value, list | tuple):
-        return sum(map(deep_traversal, value))
-    if isinstance(value, Mapping):
-        return sum(deep_traversal(unkey(name)) + deep_traversal(each) for name, each in value.items())
-    return 1
+    if not isinstance(value, list | tuple | Mapping):
+        return 1
+    cost = known.get(id(value))
+    if cost is None:
+        if isinstance(value, Mapping):
+            cost = sum(_deep(unkey(name), known) + _deep(each, known) for name, each in value.items())
+        else:
+            cost = sum([_deep(each, known) for each in value])
+        known[id(value)] = cost
+    return cost

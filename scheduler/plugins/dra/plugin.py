@@ -67,14 +67,15 @@ class DynamicResources:
         gates = handle.feature_gates
         self._is_on = ENABLED in gates
         self._gates = gates
-        self._handle = handle
         self._nodes = handle.cluster.nodes
         self._devices = handle.cluster.devices
         self._chance = handle.chance
         self._heeds_conditions = gates >= {BINDING_CONDITIONS, CLAIM_DEVICE_STATUS}
         self._binding_timeout_s = args.binding_timeout_s
-        self._demands = Demands(self._devices.classes, self._selector_sets(), gates)
+        sets = SelectorSets(self._devices.selectors.holds, evaluated=handle.device_metrics.evaluated)
+        self._demands = Demands(self._devices.classes, sets, gates)
         ours = handle.ours
+        self.is_brief = not ours.parity
         self._clock = handle.clock
         self._recorder = handle.recorder
         self._profile = handle.scheduler_name
@@ -121,9 +122,6 @@ class DynamicResources:
         self._alternatives = Alternatives(self._nodes, self._devices.on_nodes, self._boards)
         self._evicting = Evicting(handle, self._boards, self.pre_filter)
         self._accounts = Accounts(self._devices, handle.recorder, rules, scheduler_name=handle.scheduler_name)
-
-    def _selector_sets(self) -> SelectorSets:
-        return SelectorSets(self._devices.selectors.holds, evaluated=self._handle.device_metrics.evaluated)
 
     # -- deciding ------------------------------------------------------------------------------------------------------
 

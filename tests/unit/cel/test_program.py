@@ -243,6 +243,39 @@ def test_too_deep_an_expression_is_refused():
         compile_expression("".join(f"[1].all(x{number}, " for number in range(300)) + "true" + ")" * 300, ENV)
 
 
+def _doubled(times: int, then: str) -> str:
+    """`then` is about `v`, a list that holds one list twice, which holds one list twice, and so on."""
+    names = [f"v{at}" for at in range(times - 1)] + ["v"]
+    inner = [f"[{names[at - 1]}, {names[at - 1]}]" if at else "[1, 1]" for at in range(times)]
+    return "".join(f"cel.bind({name}, {value}, " for name, value in zip(names, inner)) + then + ")" * times
+
+
+@pytest.mark.parametrize(
+    ("then", "wanted"),
+    [
+        ("v == v", True),
+        ("v != v", False),
+        ("v == [v, v]", False),
+        ("v in [v]", True),
+        ("{'a': v} == {'a': v}", True),
+        ("optional.of(v) == optional.of(v)", True),
+        ("[v, v].distinct().size()", 1),
+        ("sets.contains([v], [v])", True),
+        ("v.map(y, y) == v", True),
+        ("dyn(v) == dyn([v[0], [v[0][0], v[0][1]]])", True),
+    ],
+)
+def test_lists_that_hold_each_other_are_compared_part_by_part(then, wanted):
+    """Two to the sixtieth leaves, sixty lists."""
+    assert wanted == evaluated(_doubled(60, then))
+
+
+@pytest.mark.parametrize("call", ["[v].indexOf(v) == 0", "[v].lastIndexOf(v) == 0"])
+def test_what_a_traversal_costs_is_counted_without_the_traversal(call):
+    with pytest.raises(CostExceeded):
+        evaluated(_doubled(60, call))
+
+
 def _without_macros(node: Node) -> Node:
     """The same tree, whose loops nobody knows a shorter way for."""
     if not isinstance(node, Comprehension):

@@ -32,6 +32,7 @@ _VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_SCALARS.map(key), inner, max_size=3),
     max_leaves=8,
 )
+_WITH_NAN = [[math.nan]] * 2
 _WORDS = st.integers(0, 2**64 - 1) | st.text("abcXYZ019-", min_size=1, max_size=3).filter(
     lambda word: not word.isdigit()
 )
@@ -52,6 +53,8 @@ _VERSIONS = st.builds(
         pytest.param("1", 1, False, id="a text is not a number"),
         pytest.param("a", b"a", False, id="a text is not bytes"),
         pytest.param(math.nan, math.nan, False, id="NaN is not itself"),
+        pytest.param(_WITH_NAN, _WITH_NAN, False, id="a list of lists with NaN in them is not itself"),
+        pytest.param([[1], [1], [2]], [[1], [1], [3]], False, id="what was alike once says nothing of the rest"),
         pytest.param(None, None, True, id="null is null"),
         pytest.param(None, False, False, id="null is not false"),
         pytest.param([1, [True]], (1.0, [True]), True, id="lists element by element"),

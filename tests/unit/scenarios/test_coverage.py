@@ -97,7 +97,7 @@ def spec_of(path: Path, source: str) -> str:
 @cache
 def covered(spec: str) -> frozenset[int]:
     """Rows that some test bears the number of."""
-    sources = [(path, path.read_text()) for path in sorted(TESTS.rglob("*.py"))]
+    sources = [(path.relative_to(TESTS), path.read_text()) for path in sorted(TESTS.rglob("*.py"))]
     mine = [source for path, source in sources if spec_of(path, source) == spec]
     by_name = {number for source in mine for name in names(source) for number in numbers(name)}
     return frozenset(by_name.union(*map(told, mine)))
