@@ -1,13 +1,14 @@
 """One replay of the whole suite for all tests of this room."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tests.parity import recordings
 from tests.parity.recordings import Recording
-from tests.parity.replay import Replay, replay
+from tests.parity.replay import Replay, catch, replay
 from tests.parity.suite import scenarios
 from tests.parity.table import table
 
@@ -22,11 +23,23 @@ def recorded() -> dict[str, Recording]:
 
 @pytest.fixture(scope="session")
 def replayed(recorded: dict[str, Recording], pytestconfig: pytest.Config) -> Replay:
-    """What we say; a minute of CPU."""
+    """What we say; a minute of CPU. Mutants of caches have not been tried."""
     with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
         result = runner.run(replay(scenarios(), recorded))
     pytestconfig.stash[_REPLAY] = result
     return result
+
+
+@pytest.fixture
+def caught(recorded: dict[str, Recording], replayed: Replay) -> Callable[[str], tuple[str, str] | None]:
+    """Where a mutant of caches is noticed, if it is; a second of CPU each."""
+
+    def tried(mutant: str) -> tuple[str, str] | None:
+        with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+            runner.run(catch(mutant, scenarios(), recorded, replayed))
+        return replayed.caught[mutant]
+
+    return tried
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

@@ -47,8 +47,8 @@ class Replay:
 
     pods: dict[tuple[str, str], Replayed] = field(default_factory=dict)
     plugins: set[str] = field(default_factory=set)
-    caught: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """Mutant of volumes or devices → where it was caught first."""
+    caught: dict[str, tuple[str, str] | None] = field(default_factory=dict)
+    """Mutant of volumes or devices that was tried → where it was caught first; None: nowhere."""
 
     def needing(self, plugin: str) -> list[tuple[str, str]]:
         """The asked pods that fail when the plugin is switched off."""
@@ -68,18 +68,23 @@ async def replay(scenarios: Sequence[Scenario], recorded: Mapping[str, Recording
         alike.setdefault((scenario.feature_gates, _passes_time(scenario)), []).append(scenario)
     parts = (_replay_alike(some, recorded, gates, result) for (gates, _), some in alike.items())
     await asyncio.gather(*parts)
-    with_volumes = [one for one in known if one.uses_volumes]
-    for mutant in VOLUME_MUTANTS:
-        with mutated_volumes(mutant):
-            if place := await _first_caught(with_volumes, recorded, result):
-                result.caught[mutant] = place
-    with_devices = [one for one in known if one.devices and not one.feature_gates]
-    for mutant in DEVICE_MUTANTS if with_devices else ():
-        with mutated_devices(mutant):
-            told = [one for one in with_devices if one.group in noticing(mutant)]
-            if place := await _first_caught(told, recorded, result):
-                result.caught[mutant] = place
     return result
+
+
+MUTANTS_OF_CACHES = (*VOLUME_MUTANTS, *DEVICE_MUTANTS)
+"""They have to be there before the daemon is: each takes one of its own."""
+
+
+async def catch(mutant: str, scenarios: Iterable[Scenario], recorded: Mapping[str, Recording], result: Replay) -> None:
+    """Let the mutant judge, and note in `result` who noticed."""
+    known = [scenario for scenario in scenarios if scenario.key in recorded]
+    if mutant in VOLUME_MUTANTS:
+        told, mutated_caches = [one for one in known if one.uses_volumes], mutated_volumes
+    else:
+        told = [one for one in known if one.group in noticing(mutant) and not one.feature_gates]
+        mutated_caches = mutated_devices
+    with mutated_caches(mutant):
+        result.caught[mutant] = await _first_caught(told, recorded, result)
 
 
 def _passes_time(scenario: Scenario) -> bool:

@@ -7,13 +7,11 @@ from collections.abc import Mapping
 
 from scheduler.obs import logs
 from tests.parity import recordings
-from tests.parity.device_mutants import DEVICE_MUTANTS
 from tests.parity.mutants import MUTANTS
 from tests.parity.reasons import UNASKED, refusers, verdicts
 from tests.parity.recordings import Recording
-from tests.parity.replay import Replay, replay
-from tests.parity.suite import DEVICES_ARE_JUDGED, scenarios
-from tests.parity.volume_mutants import VOLUME_MUTANTS
+from tests.parity.replay import MUTANTS_OF_CACHES, Replay, catch, replay
+from tests.parity.suite import scenarios
 
 
 def table(recorded: Mapping[str, Recording], replayed: Replay) -> list[str]:
@@ -34,20 +32,25 @@ def table(recorded: Mapping[str, Recording], replayed: Replay) -> list[str]:
     ]
     rows += [(mutant, "", "", "", str(len(replayed.catching(mutant)))) for mutant in MUTANTS]
     preempting = [key for key, recording in recorded.items() if any(v.preempts for v in recording.verdicts.values())]
-    mutants = (*VOLUME_MUTANTS, *(DEVICE_MUTANTS if DEVICES_ARE_JUDGED else ()))
     drawn = sum(key.startswith("crowd-") for key in preempting)
-    rows += [(mutant, "", "", "", "caught" if mutant in replayed.caught else "MISSED") for mutant in mutants]
+    rows += [(mutant, "", "", "", "caught" if place else "MISSED") for mutant, place in replayed.caught.items()]
     notes = [f"{name}: {why}" for name, why in UNASKED.items()]
     notes.append(f"scenarios in which a place is made or kept for a pod: {len(preempting)}, {drawn} of them random")
     lines = ["  ".join(text.ljust(50) if i == 0 else text.rjust(9) for i, text in enumerate(row)) for row in rows]
     return lines + notes
 
 
+async def _replay(recorded: Mapping[str, Recording]) -> Replay:
+    result = await replay(scenarios(), recorded)
+    for mutant in MUTANTS_OF_CACHES:
+        await catch(mutant, scenarios(), recorded, result)
+    return result
+
+
 def main() -> int:
     logs.setup("text", verbosity=-1)
     recorded = recordings.read()
-    replayed = asyncio.run(replay(scenarios(), recorded))
-    print(*table(recorded, replayed), sep="\n")  # noqa: T201
+    print(*table(recorded, asyncio.run(_replay(recorded))), sep="\n")  # noqa: T201
     return 0
 
 

@@ -13,8 +13,8 @@ import msgspec
 
 from scheduler.core.clock import Clock
 from scheduler.core.errors import ApiError
-from scheduler.kube.lease import Elector, LeaseLost, Timing
 from scheduler.core.timestamps import micros
+from scheduler.kube.lease import Elector, LeaseLost, Timing
 from scheduler.kube.wire import Query, as_it_is, failure
 from scheduler.kube.writes import LeaseWriter
 from scheduler.testing.apiserver import ApiServer, Refused

@@ -1,5 +1,7 @@
 """Which Event of a claim is quoted: B-21 of docs/spec/volumes.md §12.2."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -13,7 +15,9 @@ def at(minute: int, second: int = 0) -> str:
     return f"2026-01-02T03:{minute:02}:{second:02}Z"
 
 
-def classic(reason: str, minute: int, message: str = "m", *, by: str = f"{P}_host_1", type_: str = "Normal") -> dict:
+def classic(
+    reason: str, minute: int, message: str = "m", *, by: str = f"{P}_host_1", type_: str = "Normal"
+) -> dict[str, Any]:
     """As client-go's older recorder writes them, shown by a server."""
     return {
         "metadata": {"name": f"{reason}-{minute}", "creationTimestamp": at(0)},
@@ -29,11 +33,11 @@ def classic(reason: str, minute: int, message: str = "m", *, by: str = f"{P}_hos
     }
 
 
-def failed(minute: int, message: str = "m", **rest: str) -> dict:
+def failed(minute: int, message: str = "m", **rest: str) -> dict[str, Any]:
     return classic("ProvisioningFailed", minute, message, type_="Warning", **rest)
 
 
-def told(*events: dict, besides: tuple[str, ...] = ("kubestow",), provisioner: str = P) -> str | None:
+def told(*events: dict[str, Any], besides: tuple[str, ...] = ("kubestow",), provisioner: str = P) -> str | None:
     raw = msgspec.json.encode({"kind": "EventList", "metadata": {}, "items": list(events)})
     return last_told(raw, provisioner=provisioner, besides=besides)
 
@@ -79,7 +83,7 @@ def told(*events: dict, besides: tuple[str, ...] = ("kubestow",), provisioner: s
         ),
     ],
 )  # fmt: skip
-def test_what_is_quoted(events: list[dict], said: str | None) -> None:
+def test_what_is_quoted(events: list[dict[str, Any]], said: str | None) -> None:
     """The newest that matters, whatever the order of the list."""
     assert said == told(*events)
     assert said == told(*reversed(events))
@@ -100,7 +104,7 @@ def test_what_is_quoted(events: list[dict], said: str | None) -> None:
         pytest.param({"eventTime": "2026-01-02T04:05:00+01:00"}, at(5), id="in another zone"),
     ],
 )  # fmt: skip
-def test_when_it_happened(times: dict, when: str) -> None:
+def test_when_it_happened(times: dict[str, Any], when: str) -> None:
     """It is newer than one of the minute before, and older than one of the minute after."""
     event = {"type": "Warning", "reason": "r", "message": "m"} | times
 

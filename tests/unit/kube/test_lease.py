@@ -8,8 +8,8 @@ import random
 import pytest
 
 from scheduler.core.errors import Ambiguous, Conflict, Forbidden, TooManyRequests, Unavailable
-from scheduler.kube.lease import Elector, Timing
 from scheduler.core.timestamps import micros
+from scheduler.kube.lease import Elector, Timing
 from scheduler.kube.writes import LeaseWriter
 from tests.unit.kube.leases import NEVER_S, Line, Member, World
 

@@ -15,9 +15,9 @@ from scheduler.core.decode import Broken
 from scheduler.core.errors import Conflict
 from scheduler.core.meta import Metadata
 from scheduler.core.podinfo import pod_info
+from scheduler.core.timestamps import seconds
 from scheduler.core.verdicts import SKIP, Code, Rejection
 from scheduler.framework.state import CycleState
-from scheduler.core.timestamps import seconds
 from scheduler.plugins.volumebinding import VolumeBinding
 from scheduler.plugins.volumebinding.binder import PodVolumeClaims
 from scheduler.plugins.volumebinding.plugin import STATE, VolumeState
