@@ -165,6 +165,8 @@ async def test_two_schedulers_give_away_the_same_devices(control_plane_binaries:
             await world.open()
             nodes = [world.node(f"n{n}", cpu="64") for n in range(NODES)]
             await world.make(*nodes, gpus(), *slices(is_shared=is_shared), a_claim_template("t").request("r", "gpu"))
+            await world.make(world.pod("first"))  # so that no round is over before Kubestow is there
+            await world.bound("first")
             async with ledger_of(world) as ledger:
                 for number in range(ROUNDS // 2):
                     await one_round(world, ledger, number)

@@ -9,10 +9,11 @@ from typing import Any, Final
 from scheduler.core.volumes import NO_PROVISIONER
 from scheduler.testing.apiserver import Fault
 from scheduler.testing.builders import pod
+from scheduler.testing.deviceclaimbuilders import a_claim, a_result
 from scheduler.testing.volumebuilders import HOSTNAME, a_claim as a_volume_claim, a_class, a_pv
 from tests.integration.daemon import until
 from tests.integration.devicejudging import results_of
-from tests.integration.deviceworld import DeviceWorld, with_devices
+from tests.integration.deviceworld import GPU, DeviceWorld, with_devices
 
 CLAIMS: Final = "resourceclaims"
 ALLOCATE: Final[dict[str, Any]] = {"verb": "patch", "resource": CLAIMS, "subresource": "status"}
@@ -39,8 +40,9 @@ def node_of(world: DeviceWorld, name: str) -> str:
 
 
 def holders(world: DeviceWorld) -> list[str]:
-    """The pods whose claims have the GPU."""
-    return [obj["metadata"]["ownerReferences"][0]["name"] for obj in world.server.objects(CLAIMS) if results_of(obj)]
+    """The pods whose claims have the GPU; a claim of nobody's by its own name."""
+    claims = (obj["metadata"] for obj in world.server.objects(CLAIMS) if results_of(obj))
+    return sorted(each.get("ownerReferences", (each,))[0]["name"] for each in claims)
 
 
 async def let_q_try(world: DeviceWorld) -> None:
@@ -101,3 +103,43 @@ async def test_the_pod_fails_at_its_volumes_while_the_write_is_on_its_way() -> N
         await until(lambda: holders(world) == ["p"], lambda: "not committed")
 
         await ends_well(world)
+
+
+async def test_the_daemon_dies_before_it_sees_that_somebody_else_was_first() -> None:
+    """The next one looks as well: what has not run yet gives the device back."""
+    async with stage() as world:
+        slow = world.server.faults.add(Fault(**ALLOCATE, delay_s=100))
+        world.add_pod_with("p", 100, ("gpu-1",))
+        await until(lambda: slow.hits > 0, lambda: "no write")
+        world.hold_watches(CLAIMS)
+        theirs = a_claim("theirs").request("r", "gpu").allocated(a_result("r", f"{GPU}/n1/g0"), on="n1")
+        world.server.apply(theirs.reserved_for_other("things", "t", "t-uid", group="example.com").obj())
+        await until(lambda: holders(world) == ["p", "theirs"], lambda: "not committed")
+        await world.kill_daemon()
+        world.release_watches()
+        await world.start_daemon()
+
+        await until(
+            lambda: holders(world) == ["theirs"], lambda: f"{holders(world)} have it, p is on {node_of(world, 'p')}"
+        )
+        await world.settle()
+
+        assert (node_of(world, "p"), world.broken_laws()) == ("", [])
+
+
+async def test_a_write_of_a_daemon_that_has_died_is_committed_after_the_next_one_has_begun() -> None:
+    """By then the device is somebody else's: whoever has not run yet gives it back."""
+    async with stage() as world:
+        slow = world.server.faults.add(Fault(**ALLOCATE, delay_s=300))
+        world.add_pod_with("p", 100, ("gpu-1",))
+        await until(lambda: slow.hits > 0, lambda: "no write")
+        await world.kill_daemon()
+        world.server.patch("pods", "q", {"spec": {"schedulingGates": None}})
+        await world.start_daemon()
+        await until(lambda: node_of(world, "q") == "n1", lambda: "q was never bound")
+        await until(lambda: len(holders(world)) == 2, lambda: "not committed")
+
+        await until(lambda: holders(world) == ["q"], lambda: f"{holders(world)} have it, p is on {node_of(world, 'p')}")
+        await world.settle()
+
+        assert (node_of(world, "p"), world.broken_laws()) == ("", [])

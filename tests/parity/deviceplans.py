@@ -41,14 +41,14 @@ def held(profile: Profile) -> Iterator[Held]:
     """As long as the block lasts DynamicResources does nothing in the background."""
     notes = Held()
     plugins = [plugin for plugin in profile.post_filter if isinstance(plugin, DynamicResources)]
-    kept = [plugin._errands for plugin in plugins]
+    kept = [plugin._binder._errands for plugin in plugins]
     for plugin in plugins:
-        plugin._errands = notes  # type: ignore[assignment]
+        plugin._binder._errands = notes  # type: ignore[assignment]
     try:
         yield notes
     finally:
         for plugin, errands in zip(plugins, kept, strict=True):
-            plugin._errands = errands
+            plugin._binder._errands = errands
 
 
 def given_back(notes: Held, pod: PodInfo) -> tuple[str, ...]:
@@ -72,7 +72,7 @@ def planned_devices(plugin: DynamicResources, state: CycleState, pod: PodInfo, *
         after[f"{pod.pod.metadata.namespace}/{name}"] = _bound(known.special, known, pod)
         rows = [_plain(mapping) for mapping in known.mappings]
         told["status"] = {"extendedResourceClaimStatus": {"resourceClaimName": name, "requestMappings": rows}}
-    plugin._giver.land(known)
+    plugin._binder._giver.land(known)
     known.allocations.clear()
     return device_changes(before, after, told)
 

@@ -31,17 +31,14 @@ from scheduler.framework.ports import Handle
 from scheduler.framework.state import CycleState
 from scheduler.framework.whatif import WhatIf
 from scheduler.plugins.dra.alternatives import Alternatives, has_alternatives
+from scheduler.plugins.dra.binding import ClaimBinder
 from scheduler.plugins.dra.board import CANNOT_ALLOCATE, Boards, TimedOut, Verdict, named
 from scheduler.plugins.dra.claims import Unresolved, claims_of, is_full
-from scheduler.plugins.dra.conditions import ConditionWaiter, is_worn_out
-from scheduler.plugins.dra.confirming import Confirmer
+from scheduler.plugins.dra.conditions import is_worn_out
 from scheduler.plugins.dra.demand import Demands
-from scheduler.plugins.dra.errands import Errands
 from scheduler.plugins.dra.evicting import WAITING, Evicting
 from scheduler.plugins.dra.extended import ExtendedResources, is_in_memory
-from scheduler.plugins.dra.giving import Giver
 from scheduler.plugins.dra.hints import Hints
-from scheduler.plugins.dra.making import ClaimMaker
 from scheduler.plugins.dra.packing import packing
 from scheduler.plugins.dra.reasons import Accounts
 from scheduler.plugins.dra.requests import request_problem, unreadable
@@ -49,7 +46,7 @@ from scheduler.plugins.dra.search import AllocationError
 from scheduler.plugins.dra.seats import Rules
 from scheduler.plugins.dra.selecting import SelectorSets
 from scheduler.plugins.dra.state import EMPTY_STATE, PLUGIN, STATE, DeviceState, Variant
-from scheduler.plugins.dra.writing import ClaimError, ClaimWriter
+from scheduler.plugins.dra.writing import ClaimError
 
 NOT_AVAILABLE: Final = "resourceclaim not available on the node"
 
@@ -77,37 +74,9 @@ class DynamicResources:
         ours = handle.ours
         self.is_brief = not ours.parity
         self._clock = handle.clock
-        self._recorder = handle.recorder
-        self._profile = handle.scheduler_name
-        self._writer = ClaimWriter(
-            self._devices,
-            handle.writer,
-            clock=handle.clock,
-            chance=handle.chance,
-            metrics=handle.device_metrics,
-            stamps=self._heeds_conditions,
-            looks_twice=ours.device_double_check == "on",
-        )
         self._extended = ExtendedResources(self._nodes, self._devices, self._demands, gates=gates)
-        self._maker = ClaimMaker(
-            self._devices,
-            handle.writer,
-            self._writer,
-            clock=handle.clock,
-            metrics=handle.device_metrics,
-            must_be_seen=ours.device_double_check == "on",
-        )
-        self._waiter = ConditionWaiter(
-            self._devices,
-            clock=handle.clock,
-            metrics=handle.device_metrics,
-            timeout_s=args.binding_timeout_s,
-            follows_events=ours.bind_poll == "events",
-        )
+        self._binder = ClaimBinder(args, handle)
         self._packs = ours.device_scoring == "pack"
-        self._confirmer = Confirmer(self._devices, self._writer, clock=handle.clock, metrics=handle.device_metrics)
-        self._errands = Errands(handle.clock, given_up=self._devices.claims.ask_again)
-        self._giver = Giver(handle.cluster, self._writer, self._maker, frees_several=not ours.parity)
         self._minds_users = not ours.parity
         self._hints = Hints(handle)
         self._boards = Boards(
@@ -329,7 +298,7 @@ class DynamicResources:
         if self._evicting.waits(known, pod, refused, what_if):
             return Nominate(what_if.nominated_to, rejection=WAITING)
         self._accounts.log(pod, known.variants)
-        return Rejection(self.name, Code.UNSCHEDULABLE, (self._giver.free(known, pod, self._errands),))
+        return Rejection(self.name, Code.UNSCHEDULABLE, (self._binder.free(known, pod),))
 
     def explain(self, pod: PodInfo) -> Mapping[str, Any] | None:
         """What the pod's requests would find on all nodes, as things are now. Expensive: for who asks."""
@@ -385,7 +354,7 @@ class DynamicResources:
         """Give back what was taken: what is in flight at once, reservations that are written in the background (§3.8)."""
         known = state.get(STATE) if state.has(STATE) else None
         if known is not None:
-            self._giver.take_back(known, pod, self._errands)
+            self._binder.take_back(known, pod)
 
     def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node_name: str) -> Rejection | Skip | None:
         """Skip for pods without claims (§3.9)."""
@@ -397,41 +366,11 @@ class DynamicResources:
 
     async def pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Rejection | None:
         """Write what was decided, see that nobody else has it, wait until it is ready (§3.10, §3.11)."""
-        known = state.get(STATE)
         try:
-            await self._errands.done(claim.key for claim in known.claims)
-            written = []
-            for claim in known.claims:
-                if is_in_memory(claim):
-                    continue
-                now = self._writer.newest(claim)
-                if now.is_allocated and now.is_reserved_for(pod.uid) and claim.uid not in known.allocations:
-                    written.append(now)
-                    continue
-                written.append(await self._writer.bind(pod.pod, claim, known.allocations.get(claim.uid)))
-            if known.special is not None:
-                written.append(await self._maker.write(pod.pod, known))
-            known.claims = tuple(written)
-            self._giver.land(known)
-            for claim in written:
-                await self._confirmer.confirm(claim, pod.uid)
-            if known.special is not None:
-                await self._maker.tell(pod.pod, written[-1].metadata.name, known.mappings)
-            if self._heeds_conditions:
-                await self._waiter.wait(written, self._profile, begins=lambda: self._say_that_we_wait(pod, node_name))
+            await self._binder.bind(state.get(STATE), pod, node_name)
         except (ClaimError, ApiError) as error:
             return Rejection(self.name, Code.ERROR, (str(error),))
         return None
-
-    def _say_that_we_wait(self, pod: PodInfo, node_name: str) -> None:
-        self._recorder.event(
-            pod.pod,
-            controller=self._profile,
-            type_="Normal",
-            reason="BindingConditionsPending",
-            action="Scheduling",
-            note=f"waiting for binding conditions for device on node {node_name}",
-        )
 
     # -- waking --------------------------------------------------------------------------------------------------------
 

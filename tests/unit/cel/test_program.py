@@ -255,7 +255,7 @@ def _doubled(times: int, then: str) -> str:
     [
         ("v == v", True),
         ("v != v", False),
-        ("v == [v, v]", False),
+        ("dyn(v) == dyn([v, v])", False),
         ("v in [v]", True),
         ("{'a': v} == {'a': v}", True),
         ("optional.of(v) == optional.of(v)", True),

@@ -238,7 +238,7 @@ class Served(World):
         self.relay()
 
     async def _no_errands(self) -> None:
-        while len(self.plugin._errands):
+        while len(self.plugin._binder._errands):
             await self.clock.sleep(0.1)
 
 

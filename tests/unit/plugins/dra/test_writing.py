@@ -94,7 +94,7 @@ async def test_what_is_written(things: tuple[Builder[Any], ...], claims: tuple[s
 
     assert writes == world.writes
     assert all("p" in world.users(claim) for claim in claims)
-    assert ([], set()) == (world.in_flight, world.plugin._writer.unconfirmed)
+    assert ([], set()) == (world.in_flight, world.plugin._binder._writer.unconfirmed)
 
 
 async def test_devices_are_in_use_without_a_gap() -> None:
@@ -509,7 +509,7 @@ async def test_somebody_else_was_first_in_the_watch() -> None:
         world.metrics.collisions,
     )
     world.unreserve(under)
-    assert (["n1/d0"], [], set()) == (world.used, world.in_flight, world.plugin._writer.unconfirmed)
+    assert (["n1/d0"], [], set()) == (world.used, world.in_flight, world.plugin._binder._writer.unconfirmed)
 
 
 async def test_somebody_else_came_second_in_the_watch() -> None:
@@ -562,7 +562,7 @@ async def test_devices_of_somebody_else_that_another_pod_of_the_claim_uses_by_no
     again = world.reserved(using("c"))
     said = await world.bound(again)
 
-    assert (TAKEN, [], set()) == (said, world.devices_of("c"), world.plugin._writer.unconfirmed)
+    assert (TAKEN, [], set()) == (said, world.devices_of("c"), world.plugin._binder._writer.unconfirmed)
 
 
 async def test_a_watch_that_does_not_show_what_we_wrote() -> None:
@@ -573,11 +573,15 @@ async def test_a_watch_that_does_not_show_what_we_wrote() -> None:
 
     assert "claim default/c: the watch is behind" == said
     assert WATCH_WITHIN_S <= world.clock.now()
-    assert (["n1/d0"], 0, {"c"}) == (world.devices_of("c"), world.metrics.collisions, world.plugin._writer.unconfirmed)
+    assert (["n1/d0"], 0, {"c"}) == (
+        world.devices_of("c"),
+        world.metrics.collisions,
+        world.plugin._binder._writer.unconfirmed,
+    )
     world.unreserve(under)
     await world.errands()
     assert "" == await world.bound(world.reserved(using("c")))
-    assert set() == world.plugin._writer.unconfirmed
+    assert set() == world.plugin._binder._writer.unconfirmed
 
 
 async def test_a_claim_that_is_deleted_before_the_watch_shows_it() -> None:
@@ -591,4 +595,4 @@ async def test_a_claim_that_is_deleted_before_the_watch_shows_it() -> None:
     no = task.result()
     assert no is not None
     assert "claim default/c got deleted in the meantime" == no.message
-    assert (DONE, 0, set()) == (world.writes, world.metrics.collisions, world.plugin._writer.unconfirmed)
+    assert (DONE, 0, set()) == (world.writes, world.metrics.collisions, world.plugin._binder._writer.unconfirmed)
