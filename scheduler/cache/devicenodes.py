@@ -85,6 +85,8 @@ class DeviceNodes(Followed[int]):
         """A slice whose node selector cannot be parsed: nothing can be allocated while it is there (§4.2)."""
         self.shared_stamp = 0
         """Grows when a device of any shared pool is taken or given back."""
+        self.placed = EMPTY
+        """Nodes that are of a kind."""
         self._nodes = nodes
         self._use = use
         self._partitionable = partitionable
@@ -272,8 +274,10 @@ class DeviceNodes(Followed[int]):
         if now is None:
             self._kind_at.pop(slot, None)
             self._here.pop(slot, None)
+            self.placed &= ~(1 << slot)
         else:
             now.nodes |= 1 << slot
+            self.placed |= 1 << slot
             self._kind_at[slot] = now
         self._log.append(slot)
         if len(self._log) > _LOG_MAX:

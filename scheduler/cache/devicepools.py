@@ -52,6 +52,8 @@ class Published:
 class Content:
     """Equal for views that differ in nothing but names and nodes. Compared by identity.
 
+    Pools that cannot be had keep their names: these are told to whom they keep from running.
+
     `memo` is for what follows from it alone, by whom it was asked for.
     """
 
@@ -162,6 +164,7 @@ def _settled(view: PoolView) -> PoolView:
         (
             view.key.driver,
             view.state,
+            "" if view.state is PoolState.GOOD else view.key.name,
             tuple((each.kind, each.where) for each in view.devices),
             counters,
             tuple(each.id for each in view.elsewhere),

@@ -275,8 +275,11 @@ class DeviceWorld(World):
     def _on_device_write(self, type_: str, resource: str, obj: Object) -> None:
         if resource == _CLAIMS and type_ != "DELETED":
             self.bookings.written(obj)
-            self.broken += [*capacity_overdrawn(self.server), *counters_overdrawn(self.server)]
-            self.broken += [*reserved_unallocated(self.server), *out_of_reach(self.server)]
+            parts = self.drivers[PART]
+            if not parts.is_publishing and not parts.is_dead:  # half a pool tells nothing of its counters
+                self.broken += counters_overdrawn(self.server)
+            self.broken += [*capacity_overdrawn(self.server), *reserved_unallocated(self.server)]
+            self.broken += out_of_reach(self.server)
             self.broken += self.bookings.taken_twice(devices_taken_twice(self.server))
             users = [user["uid"] for user in (obj.get("status") or {}).get("reservedFor") or ()]
             if len(set(users)) < len(users):

@@ -22,14 +22,14 @@ _GATE: Final = "example.com/wait"
 
 @contextlib.asynccontextmanager
 async def stage() -> AsyncIterator[DeviceWorld]:
-    """One node with one GPU, and a pod `q` that waits behind a gate with a claim for it."""
+    """One node with one GPU, and an important pod `q` that waits behind a gate with a claim for it."""
     async with with_devices() as made:
         made.add_node("n1", 4000, "a")
         made.publish("n1", 1)
         made.add_pod_with("nobody", 100, ("gpu-1",))  # for the template
         made.delete("nobody", at_once=True)
         entry = {"name": "e0", "resourceClaimTemplateName": "gpu-1"}
-        gated = pod("q").cpu("100m").gate(_GATE).set({"spec": {"resourceClaims": [entry]}})
+        gated = pod("q").cpu("100m").priority_class("meek").gate(_GATE).set({"spec": {"resourceClaims": [entry]}})
         made.server.create("pods", gated.obj())
         await made.settle()
         yield made

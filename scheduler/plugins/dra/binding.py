@@ -44,7 +44,14 @@ class ClaimBinder:
             timeout_s=args.binding_timeout_s,
             follows_events=ours.bind_poll == "events",
         )
-        self._confirmer = Confirmer(devices, self._writer, clock=handle.clock, metrics=metrics)
+        cluster = handle.cluster
+        self._confirmer = Confirmer(
+            devices,
+            self._writer,
+            clock=handle.clock,
+            metrics=metrics,
+            runs=lambda uid: cluster.get(uid) is not None and not cluster.is_assumed(uid),
+        )
         self._errands = Errands(handle.clock, given_up=devices.claims.ask_again)
         self._giver = Giver(handle.cluster, self._writer, self._maker, frees_several=not ours.parity)
 

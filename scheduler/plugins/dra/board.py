@@ -189,30 +189,27 @@ class Boards:
                     board.kinds_left = True
 
     def _look_at_kinds(self, demand: Demand, board: Board, nodes: NodeSet, *, everything: bool) -> None:
+        """Costs what is new and can be afforded, never a look at all kinds: there may be as many as nodes."""
         until = self._clock.now() + _BUDGET_S
         seen = board.fit
         for some in (*board.refused.values(), *board.failed.values()):
             seen |= some
-        board.kinds_left = False
-        for kind in self._on_nodes.kinds():
+        left = nodes & self._on_nodes.placed & ~seen
+        while left and (everything or self._clock.now() <= until):
+            slot = (left & -left).bit_length() - 1
+            kind = self._on_nodes.kind(slot)
+            assert kind is not None
             new = kind.nodes & ~seen
-            if not new:
-                continue
-            if not new & nodes:
-                board.kinds_left = True
-                continue
-            slot = (new & -new).bit_length() - 1
-            known = self._known(demand, kind, slot)
-            if known is None:
-                if not everything and self._clock.now() > until:
-                    board.kinds_left = True
-                    continue
-                try:
+            left &= ~new
+            try:
+                known = self._known(demand, kind, slot)
+                if known is None:
                     known = self._search(demand, kind, slot)
-                except TimedOut:
-                    board.kinds_left = True
-                    continue
+            except TimedOut:
+                continue
             self._note(board, known, new)
+            seen |= new
+        board.kinds_left = bool(self._on_nodes.placed & ~seen)
 
     def _note(self, board: Board, verdict: Verdict, nodes: NodeSet) -> None:
         if not verdict.refusal:

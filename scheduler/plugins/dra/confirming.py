@@ -3,12 +3,14 @@
 No API server keeps two schedulers from giving one device to two claims. Whoever stands in the watch first was first, and
 whoever comes second yields: its devices are given back before its pod is bound. A claim is unconfirmed from its allocation
 on until that look is over, and every pod that comes to use it meanwhile has to look as well: so it makes no difference
-which of them is cancelled, or can give the devices back.
+which of them is cancelled, or can give the devices back. What was allocated before we began counts as unconfirmed if its
+devices are in another claim too and no pod runs with them.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, Final
 
 import structlog
@@ -30,9 +32,19 @@ _PAUSES_S: Final = (0.1, 0.5, 2.0, None)
 class Confirmer:
     """Looks at what a `ClaimWriter` has allocated."""
 
-    def __init__(self, devices: Devices, writer: ClaimWriter, *, clock: Clock, metrics: DeviceMetrics) -> None:
+    def __init__(
+        self,
+        devices: Devices,
+        writer: ClaimWriter,
+        *,
+        clock: Clock,
+        metrics: DeviceMetrics,
+        runs: Callable[[str], bool],
+    ) -> None:
+        """`runs`: whether the pod with this uid is bound."""
         self._devices = devices
         self._writer = writer
+        self._runs = runs
         self._clock = clock
         self._metrics = metrics
 
@@ -43,7 +55,7 @@ class Confirmer:
         them too), if the claim is gone, and if the watch does not show it in time. Cancelled, the claim stays
         unconfirmed.
         """
-        if claim.uid not in self._writer.unconfirmed:
+        if claim.uid not in self._writer.unconfirmed and not self._is_doubtful(claim):
             return
         problem = await self._looked_at(claim)
         if problem is None:
@@ -55,6 +67,15 @@ class Confirmer:
         self._metrics.collision()
         await settle(self._give_devices_back(claim, pod_uid))
         raise ClaimError(problem)
+
+    def _is_doubtful(self, claim: ResourceClaim) -> bool:
+        """Nobody has looked, as far as we know: a daemon that died may have been second, or its write may have come late.
+
+        Whether somebody was first cannot be told any more. As long as nobody runs with the devices it costs little to yield.
+        """
+        if not self._writer.looks_twice or not self._writer.clash(claim):
+            return False
+        return all(user.resource == "pods" and not self._runs(user.uid) for user in claim.status.reserved_for)
 
     async def _looked_at(self, claim: ResourceClaim) -> str | None:
         """What is wrong at the moment when the watch shows the claim, before it shows more; None if the claim is gone.

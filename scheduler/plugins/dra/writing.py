@@ -66,7 +66,7 @@ class ClaimWriter:
         self._chance = chance
         self._metrics = metrics
         self._stamps = stamps
-        self._looks_twice = looks_twice
+        self.looks_twice = looks_twice
         self.unconfirmed: set[str] = set()
         """Uids of claims that got devices, and of which it is not known yet that nobody else had those first."""
         self._room = asyncio.Semaphore(_WRITES_IN_FLIGHT)
@@ -169,7 +169,7 @@ class ClaimWriter:
     def _taken(self, claim: ResourceClaim, allocation: AllocationResult | None) -> ResourceClaim:
         """Written, or found to be: what got devices has yet to be confirmed."""
         self._assume(claim)
-        if self._looks_twice and allocation is not None:
+        if self.looks_twice and allocation is not None:
             if len(self.unconfirmed) >= _UNCONFIRMED_MAX:
                 there = {each.uid for each in self._devices.claims if each.is_allocated}
                 self.unconfirmed &= there
@@ -218,7 +218,7 @@ class ClaimWriter:
             if not same_devices(claim.status.allocation, allocation):
                 raise ClaimError(f"claim {claim.key} got allocated elsewhere in the meantime")
             return
-        if self._looks_twice:
+        if self.looks_twice:
             problem = self.clash(claim, allocation)
             if problem:
                 self._metrics.collision()

@@ -1,0 +1,109 @@
+"""How much a board looks at in one attempt, and what it says of pools that are like others but for their names."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler.cache.devicekinds import DeviceKind
+from scheduler.core.clock import Clock
+from scheduler.core.devicegates import DEVICE_GATES_ON
+from scheduler.core.nodeset import NodeSet
+from scheduler.core.resourceclaims import ResourceClaim
+from scheduler.plugins.dra.board import Boards
+from scheduler.plugins.dra.demand import Demands
+from scheduler.plugins.dra.seats import Rules
+from scheduler.plugins.dra.selecting import SelectorSets
+from scheduler.testing.clock import VirtualClock
+from scheduler.testing.deviceclaimbuilders import a_claim
+from scheduler.testing.devicebuilders import a_device, a_slice
+from tests.unit.plugins.dra.world import World
+
+NODES = tuple(f"n{at}" for at in range(1, 41))
+
+
+class Slow(VirtualClock):
+    """Whatever is done takes a second."""
+
+    def now(self) -> float:
+        self._passed = getattr(self, "_passed", 0.0) + 1.0
+        return super().now() + self._passed
+
+
+class Looking:
+    """Boards over a world in which every node has a device of a kind of its own."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.asked: set[DeviceKind] = set()
+        self.world = World(nodes=NODES)
+        for at, name in enumerate(NODES):
+            self.world.show(a_slice(name, "a", a_device("d").attr("uuid", f"uuid-{at}")))
+        devices = self.world.devices
+        self.boards = Boards(devices.on_nodes, devices.use, clock, Rules())
+        claim = a_claim("c").request("r", "A").typed()
+        assert isinstance(claim, ResourceClaim)
+        self.demand = Demands(devices.classes, SelectorSets(self._holds), DEVICE_GATES_ON).of([claim])
+
+    def look(self, nodes: NodeSet, *, everything: bool = False) -> NodeSet:
+        return self.boards.look(self.demand, nodes, everything=everything).fit
+
+    def _holds(self, _expression: str, kind: DeviceKind) -> bool:
+        self.asked.add(kind)
+        return True
+
+
+@pytest.mark.parametrize("attempts", [1, 3])
+def test_no_more_is_looked_at_than_can_be_afforded(attempts):
+    """Selectors are evaluated for what is searched, not for all kinds of nodes there are."""
+    looking = Looking(Slow())
+    everywhere = looking.world.cluster.nodes.present
+
+    for _ in range(attempts):
+        looking.look(everywhere)
+
+    assert len(looking.asked) <= attempts
+
+
+@pytest.mark.parametrize("everything", [True, False])
+def test_with_time_enough_everything_is_looked_at(everything):
+    looking = Looking(VirtualClock())
+    everywhere = looking.world.cluster.nodes.present
+
+    assert everywhere == looking.look(everywhere, everything=everything)
+
+
+def test_nodes_that_were_left_out_are_looked_at_when_they_are_asked_about():
+    looking = Looking(VirtualClock())
+    everywhere = looking.world.cluster.nodes.present
+    some = everywhere & 0b1111
+
+    assert some == looking.look(some)
+    assert everywhere == looking.look(everywhere)
+
+
+def test_a_node_that_went_and_came_back_is_looked_at_again():
+    looking = Looking(VirtualClock())
+    world = looking.world
+    looking.look(world.cluster.nodes.present)
+
+    world.devices.remove_slice("n7-a")
+
+    assert world.cluster.nodes.present & ~world.cluster.nodes.by_name(("n7",)) == looking.look(
+        world.cluster.nodes.present
+    )
+
+
+def test_a_pool_that_is_being_updated_is_called_by_its_own_name():
+    """Nodes with such pools are alike but for that name, which the text holds."""
+    world = World()
+    for name in ("n1", "n2"):
+        world.show(a_slice(name, "a", a_device("d")).of(2))
+    world.show(a_claim("c").request("r", "A", every=True))
+
+    _, groups = world.filter(world.pod("c"))
+
+    assert {"a/n1": "n1", "a/n2": "n2"} == {
+        name: world.cluster.nodes.name(nodes.bit_length() - 1)
+        for no, nodes in groups.items()
+        for name in ("a/n1", "a/n2")
+        if name in no.message
+    }
