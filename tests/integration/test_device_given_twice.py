@@ -6,14 +6,17 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
+from scheduler.core.resourceclaims import FINALIZER
 from scheduler.core.volumes import NO_PROVISIONER
 from scheduler.testing.apiserver import Fault
 from scheduler.testing.builders import pod
+from scheduler.testing.devicebuilders import on_node
 from scheduler.testing.deviceclaimbuilders import a_claim, a_result
 from scheduler.testing.volumebuilders import HOSTNAME, a_claim as a_volume_claim, a_class, a_pv
 from tests.integration.daemon import until
 from tests.integration.devicejudging import results_of
 from tests.integration.deviceworld import GPU, DeviceWorld, with_devices
+from tests.integration.judging import Object
 
 CLAIMS: Final = "resourceclaims"
 ALLOCATE: Final[dict[str, Any]] = {"verb": "patch", "resource": CLAIMS, "subresource": "status"}
@@ -105,41 +108,52 @@ async def test_the_pod_fails_at_its_volumes_while_the_write_is_on_its_way() -> N
         await ends_well(world)
 
 
+def allocate_beside(world: DeviceWorld, claim: str, user: Object) -> None:
+    """Somebody who is no daemon of ours gives this claim the GPU, whoever has it."""
+    stored = world.server.get(CLAIMS, claim)
+    world.others.allocated.add(stored["metadata"]["uid"])
+    if FINALIZER not in stored["metadata"].get("finalizers", ()):
+        world.server.patch(CLAIMS, claim, {"metadata": {"finalizers": [FINALIZER]}})
+    given = {"devices": {"results": [a_result("r", f"{GPU}/n1/g0")]}, "nodeSelector": on_node("n1")}
+    status = {"allocation": given, "reservedFor": [user]}
+    world.server.patch(CLAIMS, claim, {"status": status}, subresource="status")
+
+
 async def test_the_daemon_dies_before_it_sees_that_somebody_else_was_first() -> None:
-    """The next one looks as well: what has not run yet gives the device back."""
+    """The next one looks as well: a pod that has not run yet gives the device back."""
     async with stage() as world:
         slow = world.server.faults.add(Fault(**ALLOCATE, delay_s=100))
+        world.server.create(CLAIMS, a_claim("theirs").request("r", "gpu").obj())
         world.add_pod_with("p", 100, ("gpu-1",))
         await until(lambda: slow.hits > 0, lambda: "no write")
         world.hold_watches(CLAIMS)
-        theirs = a_claim("theirs").request("r", "gpu").allocated(a_result("r", f"{GPU}/n1/g0"), on="n1")
-        world.server.apply(theirs.reserved_for_other("things", "t", "t-uid", group="example.com").obj())
+        allocate_beside(world, "theirs", {"apiGroup": "example.com", "resource": "things", "name": "t", "uid": "t"})
         await until(lambda: holders(world) == ["p", "theirs"], lambda: "not committed")
         await world.kill_daemon()
         world.release_watches()
         await world.start_daemon()
 
-        await until(
-            lambda: holders(world) == ["theirs"], lambda: f"{holders(world)} have it, p is on {node_of(world, 'p')}"
-        )
+        await until(lambda: holders(world) == ["theirs"], lambda: f"{holders(world)}, p is on {node_of(world, 'p')}")
         await world.settle()
 
         assert (node_of(world, "p"), world.broken_laws()) == ("", [])
 
 
-async def test_a_write_of_a_daemon_that_has_died_is_committed_after_the_next_one_has_begun() -> None:
-    """By then the device is somebody else's: whoever has not run yet gives it back."""
+async def test_the_last_write_of_a_daemon_comes_when_the_next_one_has_given_the_device_away() -> None:
+    """The pod that it was for has not run yet, and gives the device back."""
     async with stage() as world:
-        slow = world.server.faults.add(Fault(**ALLOCATE, delay_s=300))
+        slow = world.server.faults.add(Fault(**ALLOCATE, reset="before"))
         world.add_pod_with("p", 100, ("gpu-1",))
         await until(lambda: slow.hits > 0, lambda: "no write")
         await world.kill_daemon()
         world.server.patch("pods", "q", {"spec": {"schedulingGates": None}})
         await world.start_daemon()
         await until(lambda: node_of(world, "q") == "n1", lambda: "q was never bound")
-        await until(lambda: len(holders(world)) == 2, lambda: "not committed")
+        pod_uid = world.server.get("pods", "p")["metadata"]["uid"]
+        (claim,) = (o for o in world.server.list(CLAIMS) if o["metadata"]["ownerReferences"][0]["uid"] == pod_uid)
 
-        await until(lambda: holders(world) == ["q"], lambda: f"{holders(world)} have it, p is on {node_of(world, 'p')}")
+        allocate_beside(world, claim["metadata"]["name"], {"resource": "pods", "name": "p", "uid": pod_uid})
+
+        await until(lambda: holders(world) == ["q"], lambda: f"{holders(world)}, p is on {node_of(world, 'p')}")
         await world.settle()
-
         assert (node_of(world, "p"), world.broken_laws()) == ("", [])

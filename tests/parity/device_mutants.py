@@ -18,6 +18,7 @@ from scheduler.plugins.dra import checking, consumption, result, seats
 from scheduler.plugins.dra.constraints import Constraint, attribute_values as _attribute_values
 from scheduler.plugins.dra.search import Search
 from scheduler.plugins.dra.selecting import Selectors
+from tests.parity.claim_mutants import CLAIM_MUTATIONS
 
 _POOLS: Final = "scheduler.cache.devicepools"
 _NODES: Final = "scheduler.cache.devicenodes"
@@ -340,6 +341,7 @@ _MUTATIONS: Final[Mapping[str, Mutation]] = {
     "allocated devices can be used everywhere": Mutation(
         {f"{_PLUGIN}.matching_selector": lambda nodes, _: nodes.present}, ("DeviceClaims",)
     ),
+    **{name: Mutation(*given) for name, given in CLAIM_MUTATIONS.items()},
 }
 DEVICE_MUTANTS: Final = tuple(_MUTATIONS)
 

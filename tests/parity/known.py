@@ -34,6 +34,9 @@ _OF_DEVICES: Final[dict[tuple[str, str], str]] = {
     ("DeviceClaims/303: allocated without a time", "p"): (
         "upstream adds a time to what was allocated before, which the API server refuses; we leave it as it is"
     ),
+    ("DevicePods/§3.4: no time to look for devices", "p"): (
+        "we look at the clock once in many steps, and have found the device before that; upstream looks at every step"
+    ),
     ("ExtendedDevices/§3.12: beside claims where a device plugin serves it", "p"): (
         "upstream makes a claim without requests, and then has nothing to tell the pod's status; we make none"
     ),
@@ -42,7 +45,7 @@ _OF_DEVICES: Final[dict[tuple[str, str], str]] = {
         "upstream forgets to tell its allocator of the gate, so that constraints never look into lists; ours do",
     ),
 }
-"""Of scenarios with devices: not asked as long as ours does not judge them."""
+"""Of scenarios with devices."""
 _FOREIGN: Final = "NodeVolumeLimits/Q-13: a pod that is there names an ephemeral claim that is not its own"
 KNOWN: Final[dict[tuple[str, str], str]] = {
     (

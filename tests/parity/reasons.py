@@ -91,6 +91,7 @@ REASONS: Final[Mapping[str, tuple[str, ...]]] = {
         "invalid resource pools were encountered",
         "resourceclaim not available on the node",
         "cannot schedule extended resource claim",
+        "cannot fit resource",
         "still not schedulable",
         "deallocation of ResourceClaim completed",
         "deletion of ResourceClaim completed",
@@ -107,6 +108,7 @@ REASONS: Final[Mapping[str, tuple[str, ...]]] = {
             "claim …, request …: asks for all devices, but resource pool … is currently invalid",
             "claim …, request …: cannot add device … because a claim constraint would not be satisfied",
             "claim …: number of requested devices … exceeds the claim limit of 32",
+            "node …: timed out trying to allocate devices",
         ),
         *_of_the_writer(
             "claim … got allocated elsewhere in the meantime",
@@ -135,6 +137,11 @@ REASONS: Final[Mapping[str, tuple[str, ...]]] = {
 DefaultPreemption repeats what other plugins say in its dry run. Of its own texts one needs an extender, two need gates that
 are off, and one needs a plugin that contradicts itself; none of the built-in ones does. That a claim is missing is said by
 whoever is asked first. A class without a binding mode and a selector that makes no sense are not let in by the API server.
+
+So are pods and requests of devices without any of the fields that they need; what is off by default and cannot be put off
+has nothing to say. Of what DynamicResources says (docs/spec/dra.md §3) the rest is chance: that a claim is just being
+allocated, that somebody else deletes or deallocates it between two writes, that a server fails at one of them, and that the
+limit since the allocation is over in the middle of a wait, which is told by the claim's name.
 """
 _NAMES: Final = (
     (re.compile(r'"[^"]*"'), '"…"'),
@@ -142,6 +149,7 @@ _NAMES: Final = (
     (re.compile(r"(could not translate pv: ).*"), r"\1…"),
     (re.compile(r"\b(claim|ResourceClaim|Pod) [a-z0-9.-]+/[a-z0-9.<>-]+"), r"\1 …"),
     (re.compile(r"\b(class|request|add device|resource pool) (?!mappings)[a-z0-9][a-z0-9./-]*"), r"\1 …"),
+    (re.compile(r"\bnode [a-z0-9.-]+(?=: timed out)"), "node …"),
     (re.compile(r"(selector #|no such key: |claim=|requested devices )\w+"), r"\1…"),
     (re.compile(r"(Invalid value: ).*(: field is immutable)"), r"\1…\2"),
 )

@@ -24,6 +24,8 @@ from scheduler.plugins.dra.seats import Candidates, Rules, Seats
 
 CANNOT_ALLOCATE: Final = "cannot allocate all claims"
 _BUDGET_S: Final = 0.0003
+_AHEAD_S: Final = 0.005
+"""What takes longer is put off until Verify, if the node is chosen: some searches take seconds."""
 _FEW: Final = 16
 _KINDS_MAX: Final = 512
 _BOARDS_MAX: Final = 1024
@@ -53,13 +55,15 @@ Told: TypeAlias = tuple[Verdict, tuple[int, ...]]
 
 @dataclass(slots=True)
 class Board:
-    """One demand. The three sets are disjoint, and what is in none of them was not looked at."""
+    """One demand. The sets are disjoint, and what is in none of them was not looked at."""
 
     position: int
     shared_stamp: int
     fit: NodeSet = EMPTY
     refused: dict[str, NodeSet] = field(default_factory=dict)
     failed: dict[str, NodeSet] = field(default_factory=dict)
+    put_off: NodeSet = EMPTY
+    """Looked at for so long that they are left to Verify."""
     kinds_left: bool = True
 
 
@@ -114,7 +118,12 @@ class Boards:
         if kind is None:
             return Verdict(CANNOT_ALLOCATE, failed=False, stamp=0)
         known = self._known(demand, kind, slot)
-        return known if known is not None else self._search(demand, kind, slot)
+        if known is None:
+            known = self._search(demand, kind, slot)
+        board = self._boards.get(demand)
+        if board is not None and board.put_off & kind.nodes:
+            self._note(board, known, board.put_off & kind.nodes)
+        return known
 
     def verdict_if(self, demand: Demand, slot: int, use: Use) -> Verdict:
         """The same if devices were in that use. Known for nodes that are like that, if no shared pool is seen there."""
@@ -182,11 +191,23 @@ class Boards:
             board.kinds_left = True
             return
         for slot in slots:
-            if self._on_nodes.kind(slot) is not None:
-                try:
-                    self._note(board, self.verdict(demand, slot), 1 << slot)
-                except TimedOut:
-                    board.kinds_left = True
+            kind = self._on_nodes.kind(slot)
+            if kind is not None:
+                self._look_ahead(demand, board, kind, nodes=1 << slot)
+
+    def _look_ahead(
+        self, demand: Demand, board: Board, kind: NodeKind, *, nodes: NodeSet, timeout_s: float = _AHEAD_S
+    ) -> None:
+        """At nodes of one kind, if that can be done in time."""
+        slot = nodes.bit_length() - 1
+        try:
+            known = self._known(demand, kind, slot)
+            if known is None:
+                known = self._search(demand, kind, slot, timeout_s=timeout_s)
+        except TimedOut:
+            board.put_off |= nodes
+        else:
+            self._note(board, known, nodes)
 
     def _look_at_kinds(self, demand: Demand, board: Board, nodes: NodeSet, *, everything: bool) -> None:
         """Costs what is new and can be afforded, never a look at all kinds: there may be as many as nodes."""
@@ -194,24 +215,21 @@ class Boards:
         seen = board.fit
         for some in (*board.refused.values(), *board.failed.values()):
             seen |= some
+        if not everything:
+            seen |= board.put_off
+        timeout_s = self._timeout_s if everything else _AHEAD_S
         left = nodes & self._on_nodes.placed & ~seen
         while left and (everything or self._clock.now() <= until):
-            slot = (left & -left).bit_length() - 1
-            kind = self._on_nodes.kind(slot)
+            kind = self._on_nodes.kind((left & -left).bit_length() - 1)
             assert kind is not None
             new = kind.nodes & ~seen
+            self._look_ahead(demand, board, kind, nodes=new, timeout_s=timeout_s)
             left &= ~new
-            try:
-                known = self._known(demand, kind, slot)
-                if known is None:
-                    known = self._search(demand, kind, slot)
-            except TimedOut:
-                continue
-            self._note(board, known, new)
             seen |= new
         board.kinds_left = bool(self._on_nodes.placed & ~seen)
 
     def _note(self, board: Board, verdict: Verdict, nodes: NodeSet) -> None:
+        board.put_off &= ~nodes
         if not verdict.refusal:
             board.fit |= nodes
         else:
@@ -220,6 +238,7 @@ class Boards:
 
     def _forget(self, board: Board, nodes: NodeSet) -> None:
         board.fit &= ~nodes
+        board.put_off &= ~nodes
         for groups in (board.refused, board.failed):
             for text, some in groups.items():
                 groups[text] = some & ~nodes
@@ -227,8 +246,10 @@ class Boards:
     def _seats(self, slot: int, use: Use | None = None) -> Seats:
         return Seats(slot, self._on_nodes.pools(slot), self._use if use is None else use, rules=self._rules)
 
-    def _search(self, demand: Demand, kind: NodeKind, slot: int, use: Use | None = None) -> Verdict:
-        verdict = self._judged(demand, self._seats(slot, use), kind.sight.stamp)
+    def _search(
+        self, demand: Demand, kind: NodeKind, slot: int, use: Use | None = None, *, timeout_s: float | None = None
+    ) -> Verdict:
+        verdict = self._judged(demand, self._seats(slot, use), kind.sight.stamp, timeout_s=timeout_s)
         if len(kind.memo) > _MEMO_MAX:
             kind.memo.clear()
         kind.memo[demand] = verdict
@@ -268,9 +289,9 @@ class Boards:
             masks.append(candidates.mask)
         return self, demand.form, tuple(masks)
 
-    def _judged(self, demand: Demand, seats: Seats, stamp: int) -> Verdict:
+    def _judged(self, demand: Demand, seats: Seats, stamp: int, *, timeout_s: float | None = None) -> Verdict:
         try:
-            picked = self._run(demand, seats)
+            picked = self._run(demand, seats, timeout_s=timeout_s)
         except FailedOnNode as error:
             return Verdict(str(error), failed=False, stamp=stamp)
         except AllocationError as error:
@@ -279,10 +300,13 @@ class Boards:
             return Verdict(CANNOT_ALLOCATE, failed=False, stamp=stamp)
         return Verdict("", failed=False, stamp=stamp, picked=tuple(picked))
 
-    def _run(self, demand: Demand, seats: Seats) -> list[Picked] | None:
+    def _run(self, demand: Demand, seats: Seats, *, timeout_s: float | None = None) -> list[Picked] | None:
+        """`timeout_s`: 0 is for ever, None as long as filterTimeout says."""
         interrupted = None
-        if self._timeout_s:
-            until = self._clock.now() + self._timeout_s
+        if timeout_s is None:
+            timeout_s = self._timeout_s
+        if timeout_s:
+            until = self._clock.now() + timeout_s
 
             def interrupted() -> None:
                 if self._clock.now() > until:

@@ -1,0 +1,45 @@
+"""Ways to get the claims for extended resources wrong, and what is given back: some of `device_mutants`."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from scheduler.plugins.dra.extendedrequests import _share
+from scheduler.plugins.dra.giving import NOT_HELPED, Giver
+
+_DRA: Final = "scheduler.plugins.dra"
+_EXTENDED: Final = f"{_DRA}.extended.ExtendedResources"
+_REQUESTS: Final = f"{_DRA}.extendedrequests"
+_free = Giver.free
+
+
+def _borrowing_nothing(at: int, container: Any, resource: str, *, reusable: object = ()) -> Any:
+    return _share(at, container, resource)
+
+
+def _not_renamed(shares: Any, _extra: object) -> Any:
+    return [mapped for share in shares for mapped in share.mappings]
+
+
+def _of_anybody(giver: Giver, known: Any, *given: Any) -> str:
+    known.claims = tuple(
+        msgspec.structs.replace(claim, status=msgspec.structs.replace(claim.status, reserved_for=()))
+        for claim in known.claims
+    )
+    return _free(giver, known, *given)
+
+
+CLAIM_MUTATIONS: Final[Mapping[str, tuple[Mapping[str, Any], tuple[str, ...]]]] = {
+    "init containers borrow nothing": ({f"{_REQUESTS}._share": _borrowing_nothing}, ("ExtendedDevices",)),
+    "init containers ask one by one": ({f"{_REQUESTS}._renamed": _not_renamed}, ("ExtendedDevices",)),
+    "nodes have nothing of it themselves": ({f"{_EXTENDED}._offering": lambda *_: 0}, ("ExtendedDevices",)),
+    "what nobody has can be had": ({f"{_EXTENDED}._lacking": lambda *_: 0}, ("ExtendedDevices",)),
+    "claims of earlier attempts do no harm": (
+        {"scheduler.cache.resourceclaims.Change.made_for": lambda *_: None},
+        ("ExtendedDevices",),
+    ),
+    "no devices are given back": ({f"{_DRA}.giving.Giver.free": lambda *_: NOT_HELPED}, ("DeviceClaims",)),
+    "devices of others are given back": ({f"{_DRA}.giving.Giver.free": _of_anybody}, ("DeviceClaims",)),
+}
+"""Name → what stands where instead, and the groups of scenarios that are to notice."""
