@@ -41,4 +41,4 @@ class UseAsIf:
         for share in self.shares(device):
             for name, amount in share.consumed.items():
                 total[name] = total.get(name, 0) + amount
-        return total
+        return {name: amount for name, amount in total.items() if amount}

@@ -79,6 +79,8 @@ class Devices:
         if not self._obeys_rules:
             return []
         self._rules.put(name, new)
+        if old is not None and new is not None and old.spec == new.spec:
+            return []  # its status, which its controller keeps writing
         rules = [rule for rule in (old, new) if rule is not None]
         changed = []
         for each in self._published.values():

@@ -120,9 +120,7 @@ class DeviceUse:
             return
         consumed = {name: amount.nano for name, amount in (result.consumed_capacity or {}).items()}
         self._shares[device] = (*self._shares.get(device, ()), Share(claim_uid, result.share_id, consumed))
-        total = self._consumed.setdefault(device, {})
-        for name, amount in consumed.items():
-            total[name] = total.get(name, 0) + amount
+        _sum_up(self._consumed.setdefault(device, {}), consumed)
 
     def _drop(self, claim_uid: str, result: DeviceRequestAllocationResult) -> None:
         if result.admin_access:
@@ -145,6 +143,12 @@ class DeviceUse:
             del self._shares[device], self._consumed[device]
             return
         self._shares[device] = tuple(shares)
-        total = self._consumed[device]
-        for name, amount in gone.consumed.items():
-            total[name] -= amount
+        _sum_up(self._consumed[device], {name: -amount for name, amount in gone.consumed.items()})
+
+
+def _sum_up(total: dict[str, int], amounts: Consumed) -> None:
+    """What is nothing in sum is not named, or what is over would leave a trace."""
+    for name, amount in amounts.items():
+        total[name] = total.get(name, 0) + amount
+        if not total[name]:
+            del total[name]

@@ -187,10 +187,6 @@ class Bookings:
             for law in self._seconded(claim)
         ]
 
-    def came_second(self) -> list[str]:
-        """Claims of ours with devices that others had had before. None, when all is quiet."""
-        return [law for claim in self._server.objects(_CLAIMS) for law in self._seconded(claim)]
-
     def _seconded(self, claim: Object) -> Iterator[str]:
         uid = claim["metadata"]["uid"]
         if uid in self._others:

@@ -56,7 +56,7 @@ async def let_q_try(world: DeviceWorld) -> None:
 
 def _is_told(world: DeviceWorld, name: str) -> bool:
     conditions = world.server.get("pods", name)["status"].get("conditions") or ()
-    return any(each["type"] == "PodScheduled" and each["reason"] == "Unschedulable" for each in conditions)
+    return any(each["type"] == "PodScheduled" and each.get("reason") in {None, "Unschedulable"} for each in conditions)
 
 
 async def ends_well(world: DeviceWorld) -> None:

@@ -14,7 +14,7 @@ from tests.integration.histories import LONG, Step, so_many
 
 
 @pytest.mark.timeout(LONG * 20 or 600)
-@so_many(12)
+@so_many(8)
 @given(histories, st.booleans())
 def test_devices_are_neither_given_twice_nor_left_lying(history: list[Step], watch_list: bool) -> None:
     """The laws of tests/integration/deviceworld.py hold after every history, and the log tells of nothing unforeseen."""

@@ -36,7 +36,7 @@ CLAIM_MUTATIONS: Final[Mapping[str, tuple[Mapping[str, Any], tuple[str, ...]]]] 
     "nodes have nothing of it themselves": ({f"{_EXTENDED}._offering": lambda *_: 0}, ("ExtendedDevices",)),
     "what nobody has can be had": ({f"{_EXTENDED}._lacking": lambda *_: 0}, ("ExtendedDevices",)),
     "claims of earlier attempts do no harm": (
-        {"scheduler.cache.resourceclaims.Change.made_for": lambda *_: None},
+        {"scheduler.cache.resourceclaims.ResourceClaims.made_for": lambda *_: None},
         ("ExtendedDevices",),
     ),
     "no devices are given back": ({f"{_DRA}.giving.Giver.free": lambda *_: NOT_HELPED}, ("DeviceClaims",)),

@@ -108,7 +108,7 @@ class Boards:
         self._boards[demand] = board
         if len(self._boards) > _BOARDS_MAX:
             del self._boards[next(iter(self._boards))]
-        if board.kinds_left:
+        if board.kinds_left or (everything and board.put_off & nodes):
             self._look_at_kinds(demand, board, nodes, everything=everything)
         return board
 
@@ -219,13 +219,15 @@ class Boards:
             seen |= board.put_off
         timeout_s = self._timeout_s if everything else _AHEAD_S
         left = nodes & self._on_nodes.placed & ~seen
-        while left and (everything or self._clock.now() <= until):
+        while left:
             kind = self._on_nodes.kind((left & -left).bit_length() - 1)
             assert kind is not None
             new = kind.nodes & ~seen
             self._look_ahead(demand, board, kind, nodes=new, timeout_s=timeout_s)
             left &= ~new
             seen |= new
+            if not everything and self._clock.now() > until:
+                break
         board.kinds_left = bool(self._on_nodes.placed & ~seen)
 
     def _note(self, board: Board, verdict: Verdict, nodes: NodeSet) -> None:
@@ -250,12 +252,10 @@ class Boards:
         self, demand: Demand, kind: NodeKind, slot: int, use: Use | None = None, *, timeout_s: float | None = None
     ) -> Verdict:
         verdict = self._judged(demand, self._seats(slot, use), kind.sight.stamp, timeout_s=timeout_s)
-        if len(kind.memo) > _MEMO_MAX:
-            kind.memo.clear()
-        kind.memo[demand] = verdict
+        self._remember(kind, demand, verdict)
         problem = self._problem(demand, kind, slot)
         if problem is not None:
-            kind.memo[problem] = told(verdict, demand)
+            self._remember(kind, problem, told(verdict, demand))
         return verdict
 
     def _known(self, demand: Demand, kind: NodeKind, slot: int) -> Verdict | None:
@@ -267,8 +267,14 @@ class Boards:
         found: Told | None = kind.memo.get(problem) if problem is not None else None
         if found is None:
             return None
-        known = kind.memo[demand] = retold(found, demand)
+        known = retold(found, demand)
+        self._remember(kind, demand, known)
         return known
+
+    def _remember(self, kind: NodeKind, asked: Demand | Problem, answer: Verdict | Told) -> None:
+        if len(kind.memo) >= _MEMO_MAX:
+            kind.memo.clear()
+        kind.memo[asked] = answer
 
     def _problem(self, demand: Demand, kind: NodeKind, slot: int) -> Problem | None:
         """What a search on such nodes rests on; None where it cannot be said so briefly."""

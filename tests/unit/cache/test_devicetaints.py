@@ -145,6 +145,24 @@ def test_a_rule_is_looked_at_by_driver_and_pool() -> None:
     assert may_mean(a_taint_rule("r", "k").none().typed(), SLICE)
 
 
+def test_a_rule_that_says_the_same_costs_no_look_at_the_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its controller writes its status with every pod that it evicts."""
+    devices = Devices(Nodes(), DEVICE_GATES_ON | {TAINT_RULES})
+    devices.set_slice(SLICE)
+    rule = selecting("r").typed()
+    devices.put_rule("r", None, rule)
+    looked: list[ResourceSlice] = []
+
+    def look(_: TaintRules, each: ResourceSlice) -> ResourceSlice:
+        looked.append(each)
+        return each
+
+    monkeypatch.setattr(TaintRules, "lay", look)
+
+    assert [] == devices.put_rule("r", rule, selecting("r").typed())
+    assert not looked
+
+
 def test_248_while_the_gate_is_off() -> None:
     devices = Devices(Nodes(), DEVICE_GATES_ON)
     devices.set_slice(SLICE)

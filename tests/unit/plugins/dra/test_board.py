@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from scheduler.cache.devicekinds import DeviceKind
@@ -9,13 +11,14 @@ from scheduler.core.clock import Clock
 from scheduler.core.devicegates import DEVICE_GATES_ON
 from scheduler.core.nodeset import NodeSet
 from scheduler.core.resourceclaims import ResourceClaim
+from scheduler.plugins.dra import board
 from scheduler.plugins.dra.board import Boards
 from scheduler.plugins.dra.demand import Demands
 from scheduler.plugins.dra.seats import Rules
 from scheduler.plugins.dra.selecting import SelectorSets
 from scheduler.testing.clock import VirtualClock
-from scheduler.testing.deviceclaimbuilders import a_claim
 from scheduler.testing.devicebuilders import a_device, a_slice
+from scheduler.testing.deviceclaimbuilders import a_claim
 from tests.unit.plugins.dra.world import World
 
 NODES = tuple(f"n{at}" for at in range(1, 41))
@@ -60,7 +63,7 @@ def test_no_more_is_looked_at_than_can_be_afforded(attempts):
     for _ in range(attempts):
         looking.look(everywhere)
 
-    assert len(looking.asked) <= attempts
+    assert attempts == len(looking.asked)
 
 
 @pytest.mark.parametrize("everything", [True, False])
@@ -92,6 +95,67 @@ def test_a_node_that_went_and_came_back_is_looked_at_again():
     )
 
 
+def test_what_is_remembered_of_a_kind_has_an_end(monkeypatch):
+    """Demands that differ in nothing but how they say it are not searched for, and take room all the same."""
+    monkeypatch.setattr(board, "_MEMO_MAX", 8)
+    world, searches = World(nodes=("n1",)), list[int]()
+    world.show(a_slice("n1", "a", a_device("d")))
+    devices = world.devices
+    boards = Boards(devices.on_nodes, devices.use, VirtualClock(), Rules(), searched=searches.append)
+    demands = Demands(devices.classes, SelectorSets(devices.selectors.holds), DEVICE_GATES_ON)
+
+    for at in range(40):
+        claim = a_claim("c").request("r", "A", cel=f"{at} == {at}").typed()
+        assert isinstance(claim, ResourceClaim)
+        assert boards.look(demands.of([claim]), 1).fit
+
+    assert len(searches) < 40
+    assert len(devices.on_nodes.kind(0).memo) <= 8
+
+
+class Puzzle:
+    """One node, whose devices draw on counters in such a way that a search has to try many of them."""
+
+    def __init__(self, clock: Clock) -> None:
+        chance = random.Random(2)
+        world = World(nodes=("n1",))
+        draws = [{f"k{at}": str(chance.randint(50, 150)) for at in range(4)} for _ in range(24)]
+        devices = [a_device(f"d{at:02}").attr("u", at).consumes("c", each) for at, each in enumerate(draws)]
+        world.show(a_slice("n1", "a", *devices).of(2))
+        world.show(a_slice("n1", "a").named("c").counters("c", {f"k{at}": "500" for at in range(4)}).of(2))
+        self.steps: list[int] = []
+        on_nodes = world.devices.on_nodes
+        self.boards = Boards(on_nodes, world.devices.use, clock, Rules(), searched=self.steps.append)
+        claim = a_claim("c").request("r", "A", count=6).typed()
+        assert isinstance(claim, ResourceClaim)
+        sets = SelectorSets(world.devices.selectors.holds)
+        self.demand = Demands(world.devices.classes, sets, DEVICE_GATES_ON).of([claim])
+
+
+def test_a_long_search_is_put_off_until_the_node_is_chosen():
+    """It is cut short, is not begun again by the next attempt, and what Verify finds out is remembered."""
+    puzzle = Puzzle(Slow())
+
+    looks = [puzzle.boards.look(puzzle.demand, 1) for _ in range(2)]
+
+    assert [1, 1] == [each.put_off for each in looks]
+    assert len(puzzle.steps) == 1
+    verdict = puzzle.boards.verdict(puzzle.demand, 0)
+    now = puzzle.boards.look(puzzle.demand, 1)
+    assert (verdict.refusal == "", 0, 2) == (bool(now.fit), now.put_off, len(puzzle.steps))
+    assert puzzle.steps[1] > puzzle.steps[0]
+
+
+def test_a_long_search_is_not_put_off_when_everything_has_to_be_known():
+    puzzle = Puzzle(Slow())
+    puzzle.boards.look(puzzle.demand, 1)
+
+    known = puzzle.boards.look(puzzle.demand, 1, everything=True)
+
+    assert not known.put_off
+    assert known.fit or known.refused
+
+
 def test_a_pool_that_is_being_updated_is_called_by_its_own_name():
     """Nodes with such pools are alike but for that name, which the text holds."""
     world = World()
@@ -101,6 +165,7 @@ def test_a_pool_that_is_being_updated_is_called_by_its_own_name():
 
     _, groups = world.filter(world.pod("c"))
 
+    assert isinstance(groups, dict)
     assert {"a/n1": "n1", "a/n2": "n2"} == {
         name: world.cluster.nodes.name(nodes.bit_length() - 1)
         for no, nodes in groups.items()
