@@ -6,8 +6,6 @@ A line here is a debt or a decision: `test_parity` fails when it has become untr
 from collections.abc import Mapping
 from typing import Final
 
-from tests.parity.suite import DEVICES_ARE_JUDGED
-
 _TWICE: Final = "DevicePods/§2.2: one claim under two entries"
 _LISTS: Final[Mapping[str, tuple[str, ...]]] = {
     "92, 93, 94: lists that have something in common": ("common", "two"),
@@ -88,7 +86,7 @@ KNOWN: Final[dict[tuple[str, str], str]] = {
         "VolumeRestrictions/an ephemeral claim of a pod that is there",
         "p",
     ): "upstream does not see that a pod uses its ephemeral claim; we do",
-    **(_OF_DEVICES if DEVICES_ARE_JUDGED else {}),
+    **_OF_DEVICES,
 }
 """(scenario, asked pod) → why. Empty is how it should be."""
 

@@ -21,7 +21,7 @@ from tests.parity.ours import Ours
 from tests.parity.recordings import Recording
 from tests.parity.scenario import Scenario
 from tests.parity.stage import Stage
-from tests.parity.suite import DEVICES_ARE_JUDGED, recordable
+from tests.parity.suite import recordable
 from tests.parity.verdict import Verdict, differences
 
 _PAUSE_S = 0.01
@@ -71,7 +71,7 @@ class _Ours(contextlib.AsyncExitStack):
         self._running: tuple[tuple[str, ...], Ours] | None = None
 
     async def __call__(self, scenario: Scenario) -> Ours | None:
-        if self._alone or (scenario.devices and not DEVICES_ARE_JUDGED):
+        if self._alone:
             return None
         if self._running is None or self._running[0] != scenario.feature_gates:
             await self.aclose()

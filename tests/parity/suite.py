@@ -28,8 +28,6 @@ OWN_WAYS: Final = "own-ways"
 """The profile in which ours may do better than kube-scheduler."""
 HASTY_DEVICES: Final = "hasty-devices"
 """The profile in which nobody waits for devices until the next look."""
-DEVICES_ARE_JUDGED: Final = True
-"""Whether ours decides about claims of devices: if not, the scenarios with devices are recorded, and not replayed."""
 _HASTE: Final[Json] = {"name": "VolumeBinding", "args": {"bindTimeoutSeconds": 0}}
 
 
@@ -48,7 +46,7 @@ def recordable() -> tuple[Scenario, ...]:
 
 def scenarios() -> tuple[Scenario, ...]:
     """Those on which ours is asked, in the same order."""
-    return tuple(one for one in recordable() if DEVICES_ARE_JUDGED or not one.devices)
+    return tuple(recordable())
 
 
 def written() -> list[Scenario]:

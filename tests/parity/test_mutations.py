@@ -13,7 +13,7 @@ from tests.parity.reasons import UNASKED
 from tests.parity.recordings import Recording
 from tests.parity.replay import Replay
 from tests.parity.scenario import Scenario
-from tests.parity.suite import DEVICES_ARE_JUDGED, crowds, random_ones, scenarios, volume_ones, written
+from tests.parity.suite import crowds, random_ones, scenarios, volume_ones, written
 from tests.parity.volume_mutants import VOLUME_MUTANTS
 
 _ELSEWHERE = {"PrioritySort", "DefaultBinder"}  # order in the queue, the binding
@@ -39,7 +39,6 @@ def test_a_mutant_of_volumes_is_caught(caught: Callable[[str], object], mutant: 
     assert caught(mutant)
 
 
-@pytest.mark.skipif(not DEVICES_ARE_JUDGED, reason="devices are recorded and not judged yet")
 @pytest.mark.parametrize("mutant", DEVICE_MUTANTS)
 def test_a_mutant_of_devices_is_caught(caught: Callable[[str], object], mutant: str) -> None:
     """Some claim would get a device that kube-scheduler did not give it, or be refused, or not be refused."""
