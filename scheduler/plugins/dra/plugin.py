@@ -48,6 +48,8 @@ from scheduler.plugins.dra.selecting import SelectorSets
 from scheduler.plugins.dra.state import EMPTY_STATE, PLUGIN, STATE, DeviceState, Variant
 from scheduler.plugins.dra.writing import ClaimError
 
+LONGEST_SEARCH_S: Final = 2.0
+"""Upstream searches in threads; a search of ours holds up everything else, the renewal of the lease included."""
 NOT_AVAILABLE: Final = "resourceclaim not available on the node"
 
 
@@ -84,7 +86,7 @@ class DynamicResources:
             self._devices.use,
             handle.clock,
             rules := Rules.of(gates),
-            filter_timeout_s=args.filter_timeout_s if FILTER_TIMEOUT in gates else 0.0,
+            filter_timeout_s=_search_limit_s(args.filter_timeout_s, gates, parity=ours.parity),
             orders=packing if self._packs else None,
             searched=handle.device_metrics.searched,
         )
@@ -377,6 +379,13 @@ class DynamicResources:
     def events_to_register(self) -> Sequence[EventHint]:
         """§7."""
         return (*self._hints.events(), *self._evicting.events())
+
+
+def _search_limit_s(filter_timeout_s: float, gates: frozenset[str], *, parity: bool) -> float:
+    """0 for none, as the gate or the configuration says it."""
+    if FILTER_TIMEOUT not in gates or not filter_timeout_s:
+        return 0.0
+    return filter_timeout_s if parity else min(filter_timeout_s, LONGEST_SEARCH_S)
 
 
 def _unresolvable(text: str) -> Rejection:

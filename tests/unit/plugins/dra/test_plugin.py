@@ -22,6 +22,7 @@ from scheduler.core.podinfo import pod_info
 from scheduler.core.resourceclaims import RESERVED_FOR_MAX, DeviceRequest
 from scheduler.core.verdicts import SKIP, Code, Rejection, Skip
 from scheduler.framework.state import CycleState
+from scheduler.plugins.dra.plugin import LONGEST_SEARCH_S, _search_limit_s
 from scheduler.plugins.dra.state import STATE
 from scheduler.testing.builders import Builder, pod
 from scheduler.testing.devicebuilders import a_device, a_device_class, a_slice
@@ -422,6 +423,23 @@ def test_filter_timeout(timeout_s: float, without: tuple[str, ...], *, is_late: 
 
     late = (ERR, "node n1: timed out trying to allocate devices")
     assert (late if is_late else None) == refusals.get("n1")
+
+
+@pytest.mark.parametrize(
+    ("timeout_s", "without", "parity", "limit_s"),
+    [
+        pytest.param(10.0, (), False, LONGEST_SEARCH_S, id="upstream's default is too long for one thread"),
+        pytest.param(0.5, (), False, 0.5, id="less is less"),
+        pytest.param(10.0, (), True, 10.0, id="parity waits"),
+        pytest.param(0.0, (), False, 0.0, id="none is none"),
+        pytest.param(10.0, (FILTER_TIMEOUT,), False, 0.0, id="gate off"),
+    ],
+)
+def test_how_long_a_search_may_take(
+    timeout_s: float, without: tuple[str, ...], *, parity: bool, limit_s: float
+) -> None:
+    """It holds up everything else."""
+    assert _search_limit_s(timeout_s, gates(*without), parity=parity) == limit_s
 
 
 # -- PreBindPreFlight, gates, prefer ---------------------------------------------------------------------------------------
