@@ -66,4 +66,4 @@ async def test_rights_are_asked_for_where_devices_are_allocated(is_enabled: bool
         wanted = "missing permission: patch resourceclaims/binding in group resource.k8s.io"
         assert missing.startswith(wanted) if is_enabled else not missing
         plugins = [p for profile in daemon.decisions.profiles.values() for p in profile.pre_bind if p.name == DEVICES]
-        assert [p._handle.device_metrics for p in plugins] == [daemon.metrics.devices] * is_enabled  # type: ignore[attr-defined]
+        assert [p._binder._writer._metrics for p in plugins] == [daemon.metrics.devices] * is_enabled  # type: ignore[attr-defined]
