@@ -353,8 +353,9 @@ def place(brain: Brain) -> str:
 
 
 async def tried(brain: Brain) -> str:
-    """Where the pod is once all that has woken it has been answered."""
-    await brain.settle()
+    """Where the pod is once all that has woken it has been answered. What a task has done is told in the turn after."""
+    for _ in range(3):
+        await brain.settle()
     for _ in range(3):
         if place(brain) in {"backoff", "error backoff", "active"}:
             await brain.later(11.0)

@@ -1,8 +1,9 @@
 """Writes that nobody waits for: giving back what a pod does not need (architecture D1, D10).
 
-Tried until the server has answered for good, or for some minutes. What is given up is logged, and whoever waits for the
-claim sees what there is and tries again: no event would tell it. Whoever is about to rely on a claim waits for the errands about it first: what one of them takes away late
-would be missed by a pod that is running by then.
+Tried until the server has answered for good, or for some minutes. What is given up is logged, and after a pause whoever
+waits for the claim sees what there is and tries again: no event would tell it, and at once it would be refused again.
+Whoever is about to rely on a claim waits for the errands about it first: what one of them takes away late would be missed
+by a pod that is running by then.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ _log = structlog.get_logger(__name__)
 _TRIES: Final = 10
 _PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 30.0
+_BEFORE_TELLING_S: Final = 5.0
 
 
 class Errands:
@@ -82,5 +84,6 @@ class Errands:
                 break
             await self._clock.sleep(max(pause_s, told_s or 0.0))
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        await self._clock.sleep(_BEFORE_TELLING_S)
         self._failed.add(what)
         return None
