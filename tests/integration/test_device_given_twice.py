@@ -142,15 +142,19 @@ async def test_the_daemon_dies_before_it_sees_that_somebody_else_was_first() -> 
 async def test_the_last_write_of_a_daemon_comes_when_the_next_one_has_given_the_device_away() -> None:
     """The pod that it was for has not run yet, and gives the device back."""
     async with stage() as world:
-        slow = world.server.faults.add(Fault(**ALLOCATE, reset="before"))
+        slow = world.server.faults.add(Fault(**ALLOCATE, reset="before", times=None))
         world.add_pod_with("p", 100, ("gpu-1",))
         await until(lambda: slow.hits > 0, lambda: "no write")
         await world.kill_daemon()
+        world.server.faults.rules.remove(slow)
+        pod_uid = world.server.get("pods", "p")["metadata"]["uid"]
+        (claim,) = (o for o in world.server.list(CLAIMS) if o["metadata"]["ownerReferences"][0]["uid"] == pod_uid)
+        refused = Fault(**ALLOCATE, name=claim["metadata"]["name"], status=403, times=None)
+        world.server.faults.add(refused)  # whichever of the two is tried first
         world.server.patch("pods", "q", {"spec": {"schedulingGates": None}})
         await world.start_daemon()
         await until(lambda: node_of(world, "q") == "n1", lambda: "q was never bound")
-        pod_uid = world.server.get("pods", "p")["metadata"]["uid"]
-        (claim,) = (o for o in world.server.list(CLAIMS) if o["metadata"]["ownerReferences"][0]["uid"] == pod_uid)
+        world.server.faults.rules.remove(refused)
 
         allocate_beside(world, claim["metadata"]["name"], {"resource": "pods", "name": "p", "uid": pod_uid})
 
