@@ -10,10 +10,9 @@ asked for that shall be of one NUMA node, which has four.
 
 import argparse
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import msgspec
 import structlog
@@ -33,21 +32,16 @@ from benchmarks.devices import (
 from benchmarks.house import SHAPES, Figure, House, compare, microseconds
 from benchmarks.micro import show
 from benchmarks.workload import NAMESPACE, Workload, node_name
-from scheduler.core.decode import Broken, ObjectDecoder
-from scheduler.core.deltas import Delta
-from scheduler.core.devices import ResourceSlice
+from scheduler.core.decode import ObjectDecoder
 from scheduler.core.pod import Pod
 from scheduler.core.podinfo import PodInfo, pod_info
-from scheduler.core.resourceclaims import FINALIZER, DeviceClass, ResourceClaim
+from scheduler.core.resourceclaims import FINALIZER
 from scheduler.cycle import Placed, Unfit, run
 
 SMALL_NODES, LARGE_NODES = 500, 5000
 PODS, HOPELESS_PODS = 300, 40
 _WARM_UP = 10
 _PER_NODE = 8
-_DECODERS: dict[str, ObjectDecoder[Any]] = {
-    kind.__name__: ObjectDecoder(kind.__name__, kind) for kind in (ResourceClaim, ResourceSlice, DeviceClass)
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +61,8 @@ class Setting:
     def house(self) -> House:
         """With classes and slices, without claims."""
         house = House(self.nodes, self.shapes)
-        _tell(house, "DeviceClass", self.devices.classes())
-        _tell(house, "ResourceSlice", self.devices.slices())
+        house.tell("DeviceClass", self.devices.classes())
+        house.tell("ResourceSlice", self.devices.slices())
         return house
 
     def pods(self, house: House, prefix: str, count: int) -> list[PodInfo]:
@@ -83,7 +77,7 @@ class Setting:
             pod = ObjectDecoder("Pod", Pod).decode(msgspec.json.encode(body))
             assert isinstance(pod, Pod)
             pods.append(pod_info(pod))
-            _tell(house, "ResourceClaim", [self._claim(pod, index)])
+            house.tell("ResourceClaim", [self._claim(pod, index)])
         return pods
 
     def _claim(self, pod: Pod, index: int) -> bytes:
@@ -94,19 +88,6 @@ class Setting:
             owner = {"apiVersion": "v1", "kind": "Pod", "name": pod.metadata.name, "uid": pod.metadata.uid}
             body["metadata"]["ownerReferences"] = [owner | {"controller": True}]
         return msgspec.json.encode(body)
-
-
-def _tell(house: House, kind: str, bodies: Iterable[bytes]) -> None:
-    """As its watch would, with what a server adds."""
-    deltas = []
-    for body in bodies:
-        stored = msgspec.json.decode(body)
-        metadata = stored["metadata"]
-        stored["metadata"] = {"uid": metadata["name"], "resourceVersion": "1"} | metadata
-        new = _DECODERS[kind].decode(msgspec.json.encode(stored))
-        assert not isinstance(new, Broken), new
-        deltas.append(Delta(None, new))
-    house.decisions.intake.apply(kind, deltas)
 
 
 def _taken(node: str, device: str) -> bytes:
@@ -150,7 +131,7 @@ def never_enough(nodes: int, *, shapes: int) -> float:
     """All devices of a node are asked for, and of each node one is taken."""
     setting = Setting(ONE, nodes, shapes, count=_PER_NODE)
     house = setting.house()
-    _tell(house, "ResourceClaim", (_taken(node_name(index), f"gpu-{index % _PER_NODE}") for index in range(nodes)))
+    house.tell("ResourceClaim", (_taken(node_name(index), f"gpu-{index % _PER_NODE}") for index in range(nodes)))
     return _decisions(house, setting, HOPELESS_PODS, fits=False)
 
 

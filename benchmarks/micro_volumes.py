@@ -11,7 +11,7 @@ bound      1000 and 100 000 claims that are bound to CSI volumes, on 1000 nodes
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -35,12 +35,10 @@ from benchmarks.volumes import (
     pod_volumes,
 )
 from benchmarks.workload import NAMESPACE, ZONES, Workload, node_name
-from scheduler.core.decode import Broken, ObjectDecoder
-from scheduler.core.deltas import Delta
+from scheduler.core.decode import ObjectDecoder
 from scheduler.core.pod import Pod
 from scheduler.core.podinfo import PodInfo, pod_info
-from scheduler.core.storage import CSIDriver, CSINode, CSIStorageCapacity, StorageClass
-from scheduler.core.volumes import BIND_COMPLETED, PersistentVolume, PersistentVolumeClaim
+from scheduler.core.volumes import BIND_COMPLETED
 from scheduler.cycle import Placed, run
 
 SMALL_NODES, LARGE_NODES = 500, 5000
@@ -49,10 +47,6 @@ ONE_CLAIM_PODS, THREE_CLAIM_PODS, HOPELESS_PODS = 300, 120, 40
 TANGLED_PODS = 2
 """Where each node has to be tried."""
 _WARM_UP = 10
-_DECODERS: dict[str, ObjectDecoder[Any]] = {
-    kind.__name__: ObjectDecoder(kind.__name__, kind)
-    for kind in (PersistentVolume, PersistentVolumeClaim, StorageClass, CSIDriver, CSINode, CSIStorageCapacity)
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +63,10 @@ class Setting:
         """With class, driver and CSINodes, without volumes and claims."""
         house = House(self.nodes, self.shapes)
         storage = Storage(Workload(self.workload, self.nodes, ONE_CLAIM_PODS))
-        _tell(house, "StorageClass", [storage.storage_class()])
-        _tell(house, "CSIDriver", storage.drivers())
-        _tell(house, "CSINode", storage.csi_nodes())
-        _tell(house, "CSIStorageCapacity", storage.capacities())
+        house.tell("StorageClass", [storage.storage_class()])
+        house.tell("CSIDriver", storage.drivers())
+        house.tell("CSINode", storage.csi_nodes())
+        house.tell("CSIStorageCapacity", storage.capacities())
         return house
 
     def pods(self, house: House, prefix: str, count: int) -> list[PodInfo]:
@@ -86,26 +80,13 @@ class Setting:
             assert isinstance(pod, Pod)
             pods.append(pod_info(pod))
             if self.workload != CSI:
-                _tell(house, "PersistentVolumeClaim", self._claims(name, index % self.shapes))
+                house.tell("PersistentVolumeClaim", self._claims(name, index % self.shapes))
         return pods
 
     def _claims(self, pod_name: str, shape: int) -> Iterator[bytes]:
         for number, name in enumerate(claim_names(self.workload, pod_name)):
             label = self.labels[number] if self.labels else ""
             yield _claim(name, f"{claim_mib(self.workload, shape, self.shapes, number)}Mi", label)
-
-
-def _tell(house: House, kind: str, bodies: Iterable[bytes]) -> None:
-    """As its watch would, with what a server adds."""
-    deltas = []
-    for body in bodies:
-        stored = msgspec.json.decode(body)
-        metadata = stored["metadata"]
-        stored["metadata"] = {"uid": metadata["name"], "resourceVersion": "1"} | metadata
-        new = _DECODERS[kind].decode(msgspec.json.encode(stored))
-        assert not isinstance(new, Broken), new
-        deltas.append(Delta(None, new))
-    house.decisions.intake.apply(kind, deltas)
 
 
 def _claim(name: str, size: str, label: str = "") -> bytes:
@@ -158,7 +139,7 @@ def one_claim(nodes: int, *, shapes: int, is_taken: bool = False) -> float:
     house = setting.house()
     sizes = ((node, number, local_mib(node, node + 2 * number)) for node in range(nodes) for number in range(2))
     volumes = (_local(*size) for size in sizes)
-    _tell(house, "PersistentVolume", map(_taken, volumes) if is_taken else volumes)
+    house.tell("PersistentVolume", map(_taken, volumes) if is_taken else volumes)
     return _decisions(house, setting, HOPELESS_PODS if is_taken else ONE_CLAIM_PODS, fits=not is_taken)
 
 
@@ -168,7 +149,7 @@ def three_claims(nodes: int, *, shapes: int) -> float:
     house = setting.house()
     with_volumes = (node for node in range(nodes) if node // ZONES % 5 == 0)
     volumes = (_local(node, number, local_mib(node, number)) for node in with_volumes for number in range(10))
-    _tell(house, "PersistentVolume", volumes)
+    house.tell("PersistentVolume", volumes)
     return _decisions(house, setting, THREE_CLAIM_PODS)
 
 
@@ -192,7 +173,7 @@ def _never(setting: Setting, volumes: Sequence[tuple[int, Sequence[str]]], pods:
         for node in range(setting.nodes)
         for number, (mib, labels) in enumerate(volumes)
     )
-    _tell(house, "PersistentVolume", bodies)
+    house.tell("PersistentVolume", bodies)
     return _decisions(house, setting, pods, fits=False)
 
 
@@ -229,8 +210,8 @@ def bound(claims: int, *, shapes: int) -> float:
     house = setting.house()
     used = [f"{prefix}-{i}-0" for prefix, count in (("warm", _WARM_UP), ("p", ONE_CLAIM_PODS)) for i in range(count)]
     names = used + [f"other-{index}" for index in range(claims - len(used))]
-    _tell(house, "PersistentVolume", (_bound_volume(name) for name in names))
-    _tell(house, "PersistentVolumeClaim", (_bound_claim(name) for name in names))
+    house.tell("PersistentVolume", (_bound_volume(name) for name in names))
+    house.tell("PersistentVolumeClaim", (_bound_claim(name) for name in names))
     return _decisions(house, setting, ONE_CLAIM_PODS)
 
 

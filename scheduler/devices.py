@@ -82,7 +82,7 @@ class DeviceIntake:
 
     def _class(self, delta: Delta[Any]) -> None:
         key, old, new = self._seen(delta)
-        self._devices.classes.put(key, new)
+        self._devices.put_class(key, new)
         self._tell(Resource.DEVICE_CLASS, old, new)
 
     def _rule(self, delta: Delta[Any]) -> None:

@@ -101,7 +101,7 @@ class DeviceCounts:
             if known not in self._answers:
                 if len(self._answers) >= _ANSWERS_MAX:
                     self._answers.clear()
-                holds = self._devices.selectors.holds(expression, kind)
+                holds = self._devices.holds(expression, kind)
                 self._answers[known] = holds if isinstance(holds, bool) else None
             if not self._answers[known]:
                 return self._answers[known]

@@ -19,7 +19,7 @@ from scheduler.cache.selecting import matching_selector
 from scheduler.core import nodeset
 from scheduler.core.devices import Device, DeviceId, ResourceSlice
 from scheduler.core.nodeset import EMPTY, NodeSet
-from scheduler.core.placement import term_problem
+from scheduler.core.placement import selector_problem
 from scheduler.core.pod import NodeSelector
 
 if TYPE_CHECKING:
@@ -370,7 +370,7 @@ class DeviceNodes(Followed[int]):
             return self._nodes.present
         if selector is None:
             return EMPTY
-        wrong = next((problem for term in selector.node_selector_terms if (problem := term_problem(term))), "")
+        wrong = selector_problem(selector)
         if wrong and not self.problem:
             self.problem = f"failed to perform node selection for {about}: failed to parse node selector: {wrong}"
         return matching_selector(self._nodes, selector)

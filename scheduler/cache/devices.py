@@ -11,16 +11,18 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from scheduler.cache.deviceclasses import DeviceClasses
+from scheduler.cache.devicekinds import DeviceKind
 from scheduler.cache.devicenodes import DeviceNodes
-from scheduler.cache.deviceselectors import DeviceSelectors
 from scheduler.cache.devicetaints import TaintRules, may_mean
 from scheduler.cache.deviceuse import DeviceUse
 from scheduler.cache.resourceclaims import ResourceClaims
 from scheduler.core.decode import Broken
 from scheduler.core.devicegates import CONSUMABLE, DEVICE_GATES_ON, LIST_TYPES, PARTITIONABLE, TAINT_RULES
 from scheduler.core.devices import DeviceTaintRule, ResourceSlice
+from scheduler.core.resourceclaims import DeviceClass
 
 if TYPE_CHECKING:
+    from scheduler.cache.deviceselectors import DeviceSelectors
     from scheduler.cache.nodes import Nodes
 
 
@@ -45,8 +47,14 @@ class Devices:
 
     @cached_property
     def selectors(self) -> DeviceSelectors:
-        """What expressions say of devices."""
+        """What expressions say of devices. The language is loaded with the first class: most clusters have none."""
+        from scheduler.cache.deviceselectors import DeviceSelectors
+
         return DeviceSelectors(list_attributes=LIST_TYPES in self._gates)
+
+    def holds(self, expression: str, kind: DeviceKind) -> bool | str:
+        """Whether devices of this kind are selected, or what is wrong: as `DeviceSelectors.holds`."""
+        return self.selectors.holds(expression, kind)
 
     def slices(self) -> Iterable[ResourceSlice]:
         """As they count: with the taints of rules."""
@@ -71,6 +79,12 @@ class Devices:
     def slice(self, name: str) -> ResourceSlice | None:
         """As it counts."""
         return self._laid.get(name)
+
+    def put_class(self, name: str, device_class: DeviceClass | None) -> None:
+        """A class came, changed or went. The first one takes a moment, which no attempt has to wait for later."""
+        self.classes.put(name, device_class)
+        if device_class is not None:
+            _ = self.selectors
 
     def put_rule(
         self, name: str, old: DeviceTaintRule | None, new: DeviceTaintRule | None

@@ -90,9 +90,9 @@ class ResourceClaims:
         key = claim.key
         latest = self._latest.get(key)
         if latest is not None and latest.uid == claim.uid:
-            if _version(claim) < _version(latest):
+            if claim.version < latest.version:
                 return
-            if _version(claim) == _version(latest):
+            if claim.version == latest.version:
                 self._watched[key] = claim
                 return
         self._watched[key] = claim
@@ -109,7 +109,7 @@ class ResourceClaims:
         """Let what the API server answered stand. Raises NotKnown, OutOfSync if something newer is known."""
         key = claim.key
         latest = self.need(key)
-        if latest.uid != claim.uid or _version(claim) < _version(latest):
+        if latest.uid != claim.uid or claim.version < latest.version:
             have, given = latest.metadata.resource_version, claim.metadata.resource_version
             raise OutOfSync(f'ResourceClaim "{key}" is out of sync (stored: {have}, assume: {given})')
         self._show(key, claim)
@@ -245,8 +245,3 @@ def is_made_for(claim: ResourceClaim, pod: Pod) -> bool:
         owner.controller and (owner.name, owner.uid) == (pod.metadata.name, pod.metadata.uid)
         for owner in metadata.owner_references
     )
-
-
-def _version(claim: ResourceClaim) -> int:
-    version = claim.metadata.resource_version
-    return int(version) if version.isdigit() else 0

@@ -8,7 +8,7 @@ from typing import Final
 
 from scheduler.cel.values import Value
 
-_ESCAPES: Final = {
+ESCAPES: Final = {
     '"': '\\"',
     "\\": "\\\\",
     "\a": "\\a",
@@ -23,7 +23,7 @@ _ESCAPES: Final = {
 
 def quoted(text: str) -> str:
     """`%q`."""
-    return '"' + "".join(_ESCAPES.get(each) or _shown(each) for each in text) + '"'
+    return '"' + "".join(ESCAPES.get(each) or _shown(each) for each in text) + '"'
 
 
 def _shown(character: str) -> str:

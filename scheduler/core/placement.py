@@ -78,6 +78,11 @@ def term_problem(term: NodeSelectorTerm) -> str:
     return ""
 
 
+def selector_problem(selector: NodeSelector) -> str:
+    """The first term's problem, "" if all can be parsed."""
+    return next((problem for term in selector.node_selector_terms if (problem := term_problem(term))), "")
+
+
 def _expression_problem(requirement: NodeSelectorRequirement) -> str:
     key, values = requirement.key, requirement.values
     match requirement.operator:

@@ -214,6 +214,12 @@ class ResourceClaim(Frozen, frozen=True):
         return self.metadata.uid
 
     @property
+    def version(self) -> int:
+        """By which claims are older or newer than others of their uid (§1.2); 0 where the text is no number."""
+        version = self.metadata.resource_version
+        return int(version) if version.isdigit() else 0
+
+    @property
     def is_allocated(self) -> bool:
         """Whether it has devices."""
         return self.status.allocation is not None

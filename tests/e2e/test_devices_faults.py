@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import AsyncIterator
 from typing import Final
 
-import aiohttp
 import pytest
 
 from scheduler.testing.apiserver import Fault
@@ -15,10 +13,9 @@ from scheduler.testing.builders import Builder
 from scheduler.testing.devicebuilders import a_device, on_node
 from scheduler.testing.deviceclaimbuilders import a_claim, a_claim_template, a_result
 from tests.e2e.cluster import Json
-from tests.e2e.controlplane.harness import scheduler_config
 from tests.e2e.devices import DRIVER, DeviceWorld, gpus, on, results_of, users_of
-from tests.e2e.faultproxy import FaultProxy
 from tests.e2e.stage import ALL, DEVICES, Stage
+from tests.e2e.staged import running, staged
 from tests.e2e.test_devices import GPU
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
@@ -34,18 +31,8 @@ ONE: Final = a_claim("c").request("r", "gpu")
 
 @pytest.fixture
 async def stage(devices: DeviceWorld) -> AsyncIterator[Stage]:
-    """A proxy; the world's pods are for a scheduler of this name behind it."""
-    devices.scheduler = f"kubestow-{devices.name}"
-    async with devices.plane.client() as admin, aiohttp.ClientSession() as http, FaultProxy(devices.plane) as proxy:
-        yield Stage(devices.plane, proxy, admin, http)
-
-
-@contextlib.asynccontextmanager
-async def running(world: DeviceWorld, stage: Stage, *, token: str = "") -> AsyncIterator[None]:
-    """The daemon for the world's pods."""
-    with stage.daemon(token, config=scheduler_config(world.scheduler), name=world.scheduler) as server:
-        world.server = server
-        yield
+    async with staged(devices) as made:
+        yield made
 
 
 async def is_not_told_of_failures(world: DeviceWorld, *pods: str) -> None:

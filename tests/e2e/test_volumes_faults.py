@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import AsyncIterator
 from typing import Final
 
-import aiohttp
 import pytest
 
 from scheduler.testing.apiserver import Fault
@@ -14,9 +12,8 @@ from scheduler.testing.apiserver.faults import Request
 from scheduler.testing.builders import Builder
 from scheduler.testing.volumebuilders import a_claim, a_class, a_pv
 from tests.e2e.cluster import Json
-from tests.e2e.controlplane.harness import scheduler_config
-from tests.e2e.faultproxy import FaultProxy
 from tests.e2e.stage import ALL, VOLUMES, Stage
+from tests.e2e.staged import running, staged
 from tests.e2e.storage import DRIVER, World, selected_node
 from tests.e2e.test_volumes_bursts import each_volume_is_used_once
 
@@ -32,18 +29,8 @@ FOR_EVER_S: Final = 3600
 
 @pytest.fixture
 async def stage(world: World) -> AsyncIterator[Stage]:
-    """A proxy; the world's pods are for a scheduler of this name behind it."""
-    world.scheduler = f"kubestow-{world.name}"
-    async with world.plane.client() as admin, aiohttp.ClientSession() as http, FaultProxy(world.plane) as proxy:
-        yield Stage(world.plane, proxy, admin, http)
-
-
-@contextlib.asynccontextmanager
-async def running(world: World, stage: Stage, *, token: str = "") -> AsyncIterator[None]:
-    """The daemon for the world's pods."""
-    with stage.daemon(token, config=scheduler_config(world.scheduler), name=world.scheduler) as server:
-        world.server = server
-        yield
+    async with staged(world) as made:
+        yield made
 
 
 async def one_of_each(world: World) -> None:

@@ -7,8 +7,6 @@ that it could have given back (docs/spec/dra.md §7).
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -17,7 +15,6 @@ from hypothesis import HealthCheck, event as noted, given, settings, strategies 
 from scheduler.config.args import KubestowArgs
 from scheduler.config.types import Profile
 from scheduler.core.decode import ObjectDecoder
-from scheduler.core.deltas import Delta
 from scheduler.core.errors import Forbidden, Unavailable
 from scheduler.core.resourceclaims import ResourceClaim
 from scheduler.kube.kinds import KINDS
@@ -32,6 +29,7 @@ from scheduler.testing.devicebuilders import (
 )
 from scheduler.testing.deviceclaimbuilders import ClaimBuilder, a_claim, a_result, an_option
 from tests.unit.brain import Brain
+from tests.unit.happenings import Thing, deliver, ended, known, place, refusing, some
 from tests.unit.hint_rows import DEFAULT, WAITS, asks, brain_of, gone, node, node_gone, pod, profile
 
 PARITY: Final = profile(Kubestow=KubestowArgs(parity=True))
@@ -42,33 +40,7 @@ OWN: Final = f"{WAITS}-e"
 WRITTEN_LONG_AGO: Final = "2020-01-01T00:00:00Z"
 
 
-@dataclass(frozen=True)
-class Thing:
-    """Something that happens. `text` is what a failure shows."""
-
-    text: str
-    happens: Callable[[Brain], None]
-
-    def __repr__(self) -> str:
-        return self.text
-
-
 # -- what the watch shows ----------------------------------------------------------------------------------------------
-
-
-def known(brain: Brain) -> dict[tuple[str, str], Any]:
-    """What the watch has shown, by kind and name."""
-    found: dict[tuple[str, str], Any] = brain.__dict__.setdefault("stored", {})
-    return found
-
-
-def deliver(brain: Brain, kind: str, name: str, new: Any) -> None:
-    """It is now like this; None: it is gone."""
-    old = known(brain).pop((kind, name), None)
-    if new is not None:
-        known(brain)[kind, name] = new
-    if old is not None or new is not None:
-        brain.parts.intake.apply(kind, [Delta(old, new)])
 
 
 def comes(builder: Builder[Any]) -> Thing:
@@ -126,21 +98,14 @@ def relays(brain: Brain) -> None:
             deliver(brain, "ResourceClaim", name, claim)
 
 
-def _refusing(error: Exception) -> Callable[..., None]:
-    def refuses(*_: object) -> None:
-        raise error
-
-    return refuses
-
-
 def breaks(brain: Brain) -> None:
     """The server takes no writes from now on."""
-    brain.writer.on_claim = _refusing(Forbidden("no"))
+    brain.writer.on_claim = refusing(Forbidden("no"))
 
 
 def hangs(brain: Brain) -> None:
     """It may take them some time."""
-    brain.writer.on_claim = _refusing(Unavailable("busy"))
+    brain.writer.on_claim = refusing(Unavailable("busy"))
 
 
 def fails(brain: Brain) -> None:
@@ -162,10 +127,6 @@ CLAIMS = ["c", "d", OWN]
 ZONES = ["a", "b"]
 DEVICES = ["d0", "d1"]
 SLICES = ["s1", "s2", "s3"]
-
-
-def some(values: list[Any]) -> st.SearchStrategy[Any]:
-    return st.sampled_from(values)
 
 
 def _node(name: str, zone: str, room: str, gpus: str) -> Thing:
@@ -348,10 +309,6 @@ HELP: Final = [
 # -- the law -----------------------------------------------------------------------------------------------------------
 
 
-def place(brain: Brain) -> str:
-    return brain.places().get(WAITS, "placed")
-
-
 async def tried(brain: Brain) -> str:
     """Where the pod is once all that has woken it has been answered. What a task has done is told in the turn after."""
     for _ in range(3):
@@ -414,6 +371,4 @@ async def test_who_waits_would_be_refused(
     try:
         await look(brain, [*START, *start, *there], wants, then)
     finally:
-        for task in list(brain.parts.binder._tasks):
-            task.cancel()
-        await brain.turns()
+        await ended(brain)

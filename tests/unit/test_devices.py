@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -25,6 +25,7 @@ from scheduler.testing.devicebuilders import (
     a_taint_rule,
 )
 from scheduler.testing.deviceclaimbuilders import ClaimBuilder, a_claim, a_result
+from tests.unit.hearing import Hearing
 
 ADD, CHANGED, DELETE = Action.ADD, Action.UPDATE_OTHER, Action.DELETE
 D0 = DeviceId("drv", "n1", "d0")
@@ -32,27 +33,17 @@ CLAIM = a_claim("c").uid("c")
 HELD = CLAIM.allocated(a_result("r", str(D0)))
 
 
-class World:
+class World(Hearing):
     """A cluster, and what was heard of each change: who heard, of what, and what the cache showed at that moment."""
 
     def __init__(self, gates: frozenset[str] = DEVICE_GATES_ON) -> None:
+        super().__init__()
         self.cluster = Cluster(VirtualClock(), gates)
         self.devices = self.cluster.devices
-        self.intake = DeviceIntake(self.cluster, self._move)
-        self.heard: list[tuple[Any, ...]] = []
-        self.shown: Callable[[], Any] = lambda: None
+        self.intake = DeviceIntake(self.cluster, self.move)
 
-    def _move(self, event: ClusterEvent, old: object, new: object) -> None:
-        self.heard.append((event.resource.value.rpartition("/")[2], event.action, old, new, self.shown()))
-
-    def told(self) -> None:
-        self.heard.append(("told", self.shown()))
-
-    def feed(self, kind: str, old: Any, new: Any) -> list[tuple[Any, ...]]:
-        """What was heard of it."""
-        self.heard.clear()
-        self.intake.handlers()[kind](Delta(old, new))
-        return list(self.heard)
+    def handlers(self) -> Mapping[str, Callable[[Delta[Any]], None]]:
+        return self.intake.handlers()
 
     def tick(self) -> list[tuple[Any, ...]]:
         """What was heard in that turn of the loop."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -13,7 +13,7 @@ from scheduler.cache.cluster import Cluster
 from scheduler.cache.ledger import SETTLE_S
 from scheduler.core.decode import Broken
 from scheduler.core.deltas import Delta
-from scheduler.core.events import Action, ClusterEvent
+from scheduler.core.events import Action
 from scheduler.core.meta import Metadata
 from scheduler.storage import CAPACITY_FREED, Storage
 from scheduler.testing.builders import node
@@ -27,30 +27,21 @@ from scheduler.testing.volumebuilders import (
     a_pv,
     an_attachment,
 )
+from tests.unit.hearing import Hearing
 
 
-class World:
+class World(Hearing):
     """A cluster, and what was heard of each change: who heard, of what, and what the cache showed at that moment."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.clock = VirtualClock()
         self.cluster = Cluster(self.clock)
         self.cluster.set_node(node("n1").typed())
-        self.storage = Storage(self.cluster, self._move)
-        self.heard: list[tuple[Any, ...]] = []
-        self.shown: Callable[[], Any] = lambda: None
+        self.storage = Storage(self.cluster, self.move)
 
-    def _move(self, event: ClusterEvent, old: object, new: object) -> None:
-        self.heard.append((event.resource.value.rpartition("/")[2], event.action, old, new, self.shown()))
-
-    def told(self) -> None:
-        self.heard.append(("told", self.shown()))
-
-    def feed(self, kind: str, old: Any, new: Any) -> list[tuple[Any, ...]]:
-        """What was heard of it."""
-        self.heard.clear()
-        self.storage.handlers()[kind](Delta(old, new))
-        return list(self.heard)
+    def handlers(self) -> Mapping[str, Callable[[Delta[Any]], None]]:
+        return self.storage.handlers()
 
 
 def broken(kind: str, obj: Any, why: str = "no number") -> Broken:

@@ -7,7 +7,6 @@ when one of them wakes it. Left waiting at the end, it is tried by force: it mus
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -16,7 +15,6 @@ from hypothesis import HealthCheck, event as noted, given, settings, strategies 
 from scheduler.config.args import KubestowArgs
 from scheduler.config.types import Profile
 from scheduler.core.decode import ObjectDecoder
-from scheduler.core.deltas import Delta
 from scheduler.core.errors import Forbidden, Unavailable
 from scheduler.core.storage import CSIStorageCapacity, StorageClass
 from scheduler.core.volumes import PersistentVolumeClaim
@@ -37,7 +35,9 @@ from scheduler.testing.volumebuilders import (
     a_pv,
     an_attachment,
 )
+from tests.unit import happenings
 from tests.unit.brain import Brain
+from tests.unit.happenings import Thing, ended, known, place, refusing, some
 from tests.unit.hint_rows import DEFAULT, WAITS, brain_of, gone, node, node_gone, pod, profile
 
 PARITY: Final = profile(Kubestow=KubestowArgs(parity=True))
@@ -47,38 +47,15 @@ ZONE, CSI_ZONE = "topology.kubernetes.io/zone", "topology.ebs.csi.aws.com/zone"
 UID: Final = f"uid-{WAITS}"
 
 
-@dataclass(frozen=True)
-class Thing:
-    """Something that happens. `text` is what a failure shows."""
-
-    text: str
-    happens: Callable[[Brain], None]
-    about: str = ""
-    """The object that comes, changes or goes."""
-
-    def __repr__(self) -> str:
-        return self.text
-
-
 # -- what the watch shows ----------------------------------------------------------------------------------------------
 
 
-def known(brain: Brain) -> dict[tuple[str, str], Any]:
-    """What the watch has shown, by kind and name."""
-    found: dict[tuple[str, str], Any] = brain.__dict__.setdefault("stored", {})
-    return found
-
-
 def deliver(brain: Brain, kind: str, name: str, new: Any) -> None:
-    """It is now like this; None: it is gone."""
-    old = known(brain).pop((kind, name), None)
+    """It is now like this, on the server too; None: it is gone."""
+    old = known(brain).get((kind, name))
     if old is not None and new is not None and _fixed(old) != _fixed(new):
-        brain.parts.intake.apply(kind, [Delta(old, None)])
-        old = None
-    if new is not None:
-        known(brain)[kind, name] = new
-    if old is not None or new is not None:
-        brain.parts.intake.apply(kind, [Delta(old, new)])
+        happenings.deliver(brain, kind, name, None)
+    happenings.deliver(brain, kind, name, new)
     where: Any = {"PersistentVolume": brain.writer.volumes, "PersistentVolumeClaim": brain.writer.claims}.get(kind)
     if where is not None and new is None and old is not None:
         where.pop(old.key, None)
@@ -132,21 +109,14 @@ def relays(brain: Brain) -> None:
             deliver(brain, type(obj).__name__, obj.metadata.name, obj)
 
 
-def _refusing(error: Exception) -> Callable[..., None]:
-    def refuses(*_: object) -> None:
-        raise error
-
-    return refuses
-
-
 def breaks(brain: Brain) -> None:
     """The server takes no writes from now on."""
-    brain.writer.on_prebind = brain.writer.on_select = _refusing(Forbidden("no"))
+    brain.writer.on_prebind = brain.writer.on_select = refusing(Forbidden("no"))
 
 
 def hangs(brain: Brain) -> None:
     """It may take them some time."""
-    brain.writer.on_prebind = brain.writer.on_select = _refusing(Unavailable("busy"))
+    brain.writer.on_prebind = brain.writer.on_select = refusing(Unavailable("busy"))
 
 
 def mends(brain: Brain) -> None:
@@ -162,10 +132,6 @@ CLAIMS = ["c", "d", f"{WAITS}-e"]
 VOLUMES = ["u", "v"]
 ZONES = ["a", "b"]
 SIZES = ["1Gi", "3Gi", "9Gi"]
-
-
-def some(values: list[Any]) -> st.SearchStrategy[Any]:
-    return st.sampled_from(values)
 
 
 def _node(name: str, zone: str, room: str) -> Thing:
@@ -395,10 +361,6 @@ HELP: Final = [
 # -- the law -----------------------------------------------------------------------------------------------------------
 
 
-def place(brain: Brain) -> str:
-    return brain.places().get(WAITS, "placed")
-
-
 async def tried(brain: Brain) -> str:
     """Where the pod is once all that has woken it has been answered."""
     await brain.settle()
@@ -469,6 +431,4 @@ async def test_who_waits_would_be_refused(
     try:
         await look(brain, [*START, *start, *there], wants, then)
     finally:
-        for task in list(brain.parts.binder._tasks):
-            task.cancel()
-        await brain.turns()
+        await ended(brain)

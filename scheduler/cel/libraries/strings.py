@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from scheduler.cel.costs import size
-from scheduler.cel.gotext import scalar
+from scheduler.cel.gotext import ESCAPES, scalar
 from scheduler.cel.libraries.declaring import (
     characters,
     deep_traversal,
@@ -23,19 +23,7 @@ from scheduler.cel.values import EvalError, Value
 _SPACES: Final = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
 _LOWER: Final = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 _UPPER: Final = str.maketrans(string.ascii_lowercase, string.ascii_uppercase)
-_ESCAPES: Final = str.maketrans(
-    {
-        "\a": "\\a",
-        "\b": "\\b",
-        "\f": "\\f",
-        "\n": "\\n",
-        "\r": "\\r",
-        "\t": "\\t",
-        "\v": "\\v",
-        "\\": "\\\\",
-        '"': '\\"',
-    }
-)
+_ESCAPES: Final = str.maketrans(ESCAPES)
 
 
 def _in_range(index: int, text: str) -> int:

@@ -21,7 +21,7 @@ from scheduler.core.errors import Ambiguous, ApiError, Conflict, Unavailable
 from scheduler.core.resourceclaims import ResourceClaim
 from scheduler.framework.ports import DeviceMetrics
 from scheduler.framework.settle import settle
-from scheduler.plugins.dra.writing import ClaimError, ClaimWriter, same_devices, version_of
+from scheduler.plugins.dra.writing import ClaimError, ClaimWriter, same_devices
 
 _log = structlog.get_logger(__name__)
 WATCH_WITHIN_S: Final = 30.0
@@ -90,7 +90,7 @@ class Confirmer:
                 return
             if seen is None or seen.uid != claim.uid:
                 passed.set_result(None)
-            elif version_of(seen) >= version_of(claim):
+            elif seen.version >= claim.version:
                 passed.set_result(self._writer.clash(seen))
 
         end = self._devices.subscribe((claim.key,), look)

@@ -20,8 +20,7 @@ from scheduler.core.devicegates import (
 )
 from scheduler.core.errors import ApiError
 from scheduler.core.nodeset import NodeSet
-from scheduler.core.placement import term_problem
-from scheduler.core.pod import NodeSelector
+from scheduler.core.placement import selector_problem
 from scheduler.core.podinfo import PodInfo
 from scheduler.core.resourceclaims import FINALIZER, RESERVED_FOR_MAX, ResourceClaim
 from scheduler.core.verdicts import SKIP, Code, Groups, Nominate, Rejection, Skip
@@ -71,7 +70,7 @@ class DynamicResources:
         self._chance = handle.chance
         self._heeds_conditions = gates >= {BINDING_CONDITIONS, CLAIM_DEVICE_STATUS}
         self._binding_timeout_s = args.binding_timeout_s
-        sets = SelectorSets(self._devices.selectors.holds, evaluated=handle.device_metrics.evaluated)
+        sets = SelectorSets(self._devices.holds, evaluated=handle.device_metrics.evaluated)
         self._demands = Demands(self._devices.classes, sets, gates)
         ours = handle.ours
         self.is_brief = not ours.parity
@@ -155,7 +154,7 @@ class DynamicResources:
                     worn_out.append(at)
                 selector = claim.status.allocation.node_selector
                 if selector is not None:
-                    problem = _problem(selector)
+                    problem = selector_problem(selector)
                     if problem:
                         return Rejection(self.name, Code.ERROR, (problem,))
                     known.usable_on[at] = matching_selector(self._nodes, selector)
@@ -390,7 +389,3 @@ def _search_limit_s(filter_timeout_s: float, gates: frozenset[str], *, parity: b
 
 def _unresolvable(text: str) -> Rejection:
     return Rejection(PLUGIN, Code.UNRESOLVABLE, (text,))
-
-
-def _problem(selector: NodeSelector) -> str:
-    return next((problem for term in selector.node_selector_terms if (problem := term_problem(term))), "")

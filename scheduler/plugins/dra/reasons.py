@@ -157,10 +157,10 @@ class Accounts:
         kind = seats.kind(number)
         if ask.device_class is not None:
             for at, each in enumerate(ask.device_class.spec.selectors):
-                if each.cel is not None and self._devices.selectors.holds(each.cel.expression, kind) is not True:
+                if each.cel is not None and self._devices.holds(each.cel.expression, kind) is not True:
                     return f"class selector #{at}"
         for at, each in enumerate(ask.spec.selectors):
-            if each.cel is not None and self._devices.selectors.holds(each.cel.expression, kind) is not True:
+            if each.cel is not None and self._devices.holds(each.cel.expression, kind) is not True:
                 return f"selector #{at}"
         return "selector"
 

@@ -259,12 +259,6 @@ def same_devices(left: AllocationResult | None, right: AllocationResult | None) 
     return _decided(left) == _decided(right)
 
 
-def version_of(claim: ResourceClaim) -> int:
-    """Grows with each write of the claim; 0 if it cannot be told."""
-    version = claim.metadata.resource_version
-    return int(version) if version.isdigit() else 0
-
-
 def _decided(allocation: AllocationResult | None) -> list[tuple[str, DeviceId, str | None]] | None:
     if allocation is None:
         return None
