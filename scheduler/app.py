@@ -21,15 +21,13 @@ from typing import Any, Final
 import structlog
 
 from scheduler.config.args import DynamicResourcesArgs, VolumeBindingArgs
-from scheduler.config.dump import to_document
 from scheduler.core.clock import Clock, SystemClock
 from scheduler.core.decode import Broken
 from scheduler.core.deltas import Delta
 from scheduler.core.failedpod import FailedPod
 from scheduler.decisions import Decisions
-from scheduler.insight.cachedump import cache_dump
-from scheduler.insight.http import Check, Endpoints, Remark, Sources
-from scheduler.kube.access import KINDS_SERVED, PERMISSIONS, LeaseName, SelfCheck
+from scheduler.insight.http import Endpoints
+from scheduler.kube.access import LeaseName, SelfCheck
 from scheduler.kube.claimwrites import NEWEST
 from scheduler.kube.kinds import (
     CAPACITY,
@@ -63,11 +61,10 @@ from scheduler.leadership import Leadership
 from scheduler.obs.metrics import Metrics
 from scheduler.options import RunOptions
 from scheduler.preemption import PLUGIN as PREEMPTION
+from scheduler.showing import Showing
 
 _log = structlog.get_logger(__name__)
 
-HEARTBEAT_S: Final = 60.0
-"""/livez fails when the loop has not come around for this long."""
 _LAG_EVERY_S: Final = 1.0
 _FLUSH_S: Final = 5.0
 _HURRIED: Final = 130
@@ -130,9 +127,21 @@ class Daemon:
         self._check = SelfCheck(
             transport, self._clock, self._discovery, kinds=kinds, writes=self._writes(), lease=lease
         )
-        self._bind_metrics()
+        showing = Showing(
+            self._options,
+            self.decisions,
+            self.mirrors,
+            self._leadership,
+            self._check,
+            self._recorder,
+            self.metrics,
+            self._clock,
+            is_synced=lambda: self._is_synced,
+            is_stopping=lambda: self._is_stopping,
+        )
+        showing.bind_metrics()
         if self._options.port is not None:
-            self._endpoints = Endpoints(self._sources())
+            self._endpoints = Endpoints(showing.sources())
             self.port = await self._endpoints.start(self._options.host, self._options.port)
         if self._options.config.delay_cache_until_active:
             self._stand()
@@ -310,66 +319,6 @@ class Daemon:
             due = self._clock.now() + _LAG_EVERY_S
             await self._clock.sleep(_LAG_EVERY_S)
             self.metrics.loop_lag(max(0.0, self._clock.now() - due))
-
-    # -- what is shown -----------------------------------------------------------------------------------------------
-
-    def _bind_metrics(self) -> None:
-        decisions = self.decisions
-        self.metrics.bind_gauges(
-            pending=decisions.queue.counts,
-            inflight_events=decisions.queue.in_flight_events,
-            cache=decisions.cluster.sizes,
-            bindings_in_flight=decisions.binder.__len__,
-        )
-        self.metrics.bind_volumes(
-            bytes_in_flight=decisions.cluster.volumes.ledger.bytes_in_flight,
-            capacity_version=self.mirrors.capacity_version,
-        )
-        self.metrics.bind_devices(kinds=self.mirrors.device_kinds)
-        self.metrics.bind_reflectors(lambda: {kind: r.stats for kind, r in self.mirrors.reflectors.items()})
-        stats = self._recorder.stats
-        self.metrics.bind_recorder(lambda: {"sent": stats.sent, "failed": stats.failed, "dropped": stats.dropped})
-        if self._leadership.is_elected:
-            self.metrics.bind_election(self._leadership.lease, self._leadership.may_write)
-
-    def _sources(self) -> Sources:
-        decisions = self.decisions
-        readyz = {f"informer-sync-{spec.plural}": partial(self._kind_lag, spec.name) for spec in self.mirrors.kinds}
-        return Sources(
-            livez={"scheduling-loop": self._heartbeat, **self._leadership.livez()},
-            readyz={
-                **readyz,
-                **self._leadership.readyz(),
-                PERMISSIONS: self._with_minor(self._check.permissions, PERMISSIONS),
-                KINDS_SERVED: self._with_minor(self._check.kinds_served, KINDS_SERVED),
-                "sched-handler-sync": lambda: None if self._is_synced else "the first picture is not complete",
-                "shutdown": lambda: "shutting down" if self._is_stopping else None,
-            },
-            metrics=self.metrics.render,
-            sample=self.metrics.sample,
-            configz=partial(
-                to_document,
-                self._options.config,
-                resolved={name: profile.resolved for name, profile in decisions.profiles.items()},
-            ),
-            debug_queue=lambda: {"counts": decisions.queue.counts(), "entries": list(decisions.queue.entries())},
-            debug_cache=partial(cache_dump, decisions.cluster),
-            debug_pod=decisions.shown,
-        )
-
-    def _heartbeat(self) -> str | None:
-        silent_s = self._clock.now() - self.decisions.loop.beat
-        if self._is_synced and silent_s > HEARTBEAT_S:
-            return f"the scheduling loop has not come around for {silent_s:.0f} s"
-        return None
-
-    def _with_minor(self, check: Check, name: str) -> Check:
-        """What is missing and does not matter for readiness is told as well."""
-        return lambda: check() or Remark(self._check.minor(name)) or None
-
-    def _kind_lag(self, kind: str) -> str | None:
-        lag = self.mirrors.lag(kind)
-        return lag and (lag.why if lag.matters else Remark(lag.why))
 
 
 def _all_the_same(_is_served: bool) -> None:
