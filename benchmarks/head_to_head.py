@@ -25,7 +25,7 @@ from benchmarks.preempting import PREEMPTION
 from benchmarks.run import RESULTS, Offer, Result, Run, keep
 from benchmarks.storageload import StoragePlane
 from benchmarks.summary import show
-from benchmarks.volumes import BURST, CSI, DYNAMIC, LOCAL, LOCAL_THREE
+from benchmarks.volumes import BURST, CSI, DYNAMIC, LOCAL, LOCAL_EQUAL, LOCAL_THREE
 from benchmarks.workload import Workload
 
 QUIET_BELOW_CORES = 0.2
@@ -37,6 +37,7 @@ WORKLOADS = {
     PREEMPTION: "nodes full of low priority, each pod needs three of the places; kube and ours only",
     AFFINITY: "required: even shapes to their own app by zone, odd ones by hostname to pods bound before",
     LOCAL: "one claim, four local volumes of mixed sizes on each node, WaitForFirstConsumer",
+    LOCAL_EQUAL: "one claim, four local volumes of one size on each node",
     LOCAL_THREE: "three claims, twelve local volumes on each node",
     DYNAMIC: "one claim, provisioned on the node that was chosen, a CSIStorageCapacity for each",
     CSI: "one claim that is bound already, attach limit of 39",

@@ -137,7 +137,7 @@ def one_claim(nodes: int, *, shapes: int, is_taken: bool = False) -> float:
     """Two volumes on each node, of all sizes together."""
     setting = Setting(LOCAL, nodes, shapes)
     house = setting.house()
-    sizes = ((node, number, local_mib(node, node + 2 * number)) for node in range(nodes) for number in range(2))
+    sizes = ((node, number, local_mib(LOCAL, node, node + 2 * number)) for node in range(nodes) for number in range(2))
     volumes = (_local(*size) for size in sizes)
     house.tell("PersistentVolume", map(_taken, volumes) if is_taken else volumes)
     return _decisions(house, setting, HOPELESS_PODS if is_taken else ONE_CLAIM_PODS, fits=not is_taken)
@@ -148,7 +148,9 @@ def three_claims(nodes: int, *, shapes: int) -> float:
     setting = Setting(LOCAL_THREE, nodes, shapes)
     house = setting.house()
     with_volumes = (node for node in range(nodes) if node // ZONES % 5 == 0)
-    volumes = (_local(node, number, local_mib(node, number)) for node in with_volumes for number in range(10))
+    volumes = (
+        _local(node, number, local_mib(LOCAL_THREE, node, number)) for node in with_volumes for number in range(10)
+    )
     house.tell("PersistentVolume", volumes)
     return _decisions(house, setting, THREE_CLAIM_PODS)
 

@@ -82,7 +82,7 @@ class Storage:
                     "local": {"path": f"/mnt/disks/{name}"},
                     "nodeAffinity": on_node(node_name(node)),
                 }
-                yield name, volume_body(name, f"{local_mib(node, number)}Mi", spec)
+                yield name, volume_body(name, f"{local_mib(self.workload.name, node, number)}Mi", spec)
 
     def claims(self, pod_name: str, index: int) -> Iterator[tuple[str, bytes]]:
         """Name and body of every claim of a pod."""

@@ -1,6 +1,7 @@
 """What the pods of a workload ask of storage, and how much of it there is: names, numbers and sizes.
 
-localpv    one claim a pod; four local volumes on each node, bound when the pod is placed
+localpv    one claim a pod; four local volumes of different sizes on each node, bound when the pod is placed
+localpv1   the same with volumes of one size: whichever is free will do
 localpv3   three claims a pod, two of them close in size; twelve local volumes on each node
 dynamic    one claim a pod, provisioned where the pod is placed; each node says how much room it has, always enough
 csi        one claim a pod, bound before; each node can attach 39 volumes
@@ -12,7 +13,7 @@ burst      two claims a pod, provisioned as in `dynamic`, but room is short: a t
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-LOCAL, LOCAL_THREE, DYNAMIC, CSI, BURST = "localpv", "localpv3", "dynamic", "csi", "burst"
+LOCAL, LOCAL_EQUAL, LOCAL_THREE, DYNAMIC, CSI, BURST = "localpv", "localpv1", "localpv3", "dynamic", "csi", "burst"
 CLASS = "bench"
 DRIVER = "bench.csi.example.com"
 ATTACH_LIMIT = 39
@@ -41,6 +42,7 @@ class Kind:
 
 KINDS: Mapping[str, Kind] = {
     LOCAL: Kind(1, local_per_node=len(STEPS_MIB)),
+    LOCAL_EQUAL: Kind(1, local_per_node=len(STEPS_MIB)),
     LOCAL_THREE: Kind(3, local_per_node=3 * len(STEPS_MIB)),
     DYNAMIC: Kind(1, is_provisioned=True),
     CSI: Kind(1, attach_limit=ATTACH_LIMIT, warm_up=50),
@@ -67,14 +69,18 @@ def claim_mib(workload: str, index: int, shapes: int, number: int) -> int:
     if workload in {LOCAL, LOCAL_THREE}:
         # The first two of three want volumes of one size, the last one of another.
         return STEPS_MIB[(step + 2 * (number // 2)) % len(STEPS_MIB)] - 1024 - 16 * (shape % 50) - 4 * number
+    if workload == LOCAL_EQUAL:
+        return STEPS_MIB[0] - 16 * (shape % 50)
     if workload == BURST:
         first = _BURST_FIRST_MIB[step % len(_BURST_FIRST_MIB)]
         return first if number == 0 else BURST_POD_MIB - first
     return 1024 + 16 * shape
 
 
-def local_mib(node: int, number: int) -> int:
-    """Size of local volume `number` of a node; hardly any two in the cluster are equal."""
+def local_mib(workload: str, node: int, number: int) -> int:
+    """Size of local volume `number` of a node; but for `localpv1` hardly any two in the cluster are equal."""
+    if workload == LOCAL_EQUAL:
+        return STEPS_MIB[0]
     return STEPS_MIB[number % len(STEPS_MIB)] + (37 * node + 11 * number) % 101
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from scheduler.framework.hints import EventHint
 from scheduler.framework.points import Scores
 from scheduler.framework.ports import Handle
 from scheduler.framework.state import CycleState, StateKey
+from scheduler.plugins.volumebinding.accounts import account_of
 from scheduler.plugins.volumebinding.binder import (
     UNBOUND_IMMEDIATE,
     Plan,
@@ -71,12 +72,13 @@ class VolumeBinding:
         args = args if args is not None else VolumeBindingArgs()
         self._binder = binder or CacheBinder(handle, bind_timeout_s=args.bind_timeout_s)
         self._nodes = handle.cluster.nodes
+        self._volumes = handle.cluster.volumes
         self._clock = handle.clock
         self._writer = handle.writer
         self._checks_live = handle.ours.pre_bind_live_check == "claims"
         self.is_brief = not handle.ours.parity
         self._hints = Hints(handle)
-        self._misfits = Misfits(handle.cluster.volumes, handle.recorder, scheduler_name=handle.scheduler_name)
+        self._misfits = Misfits(self._volumes, handle.recorder, scheduler_name=handle.scheduler_name)
         self._score = CapacityScore(args.shape) if args.shape else None
 
     # -- deciding ------------------------------------------------------------------------------------------------------
@@ -133,6 +135,17 @@ class VolumeBinding:
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Skip | None:
         """Skip unless StorageCapacityScoring is on (§4)."""
         return SKIP if self._score is None else None
+
+    def explain(self, pod: PodInfo) -> Mapping[str, Any] | None:
+        """What the classes of the pod's unbound claims have for them, wherever it is (§12.4 B-20). O(volumes): for who asks."""
+        try:
+            claims = self._binder.pod_volume_claims(pod)
+        except VolumeError as error:
+            return {"problem": str(error)}
+        if claims.unusable:
+            return {"problem": claims.unusable}
+        unbound = (*claims.immediate, *claims.delayed)
+        return {"claims": [account_of(self._volumes, claim) for claim in unbound]} if unbound else None
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Scores:
         """How full the volumes and pools of each node would be. O(nodes), each tried, if any claim is delayed."""
