@@ -5,12 +5,13 @@
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
+IMAGE ?= localhost/kubestow:dev
 INSTALLED := .venv/.installed-$(shell cat requirements/test.txt pyproject.toml | cksum | cut -d' ' -f1)
 
-.PHONY: help venv demo test unit unit-deciding unit-parity unit-serving e2e parity check format lock
+.PHONY: image kind help venv demo test unit unit-deciding unit-parity unit-serving deploy-tests e2e parity check format lock
 
 help: ## this list
-	@grep -hE '^[a-z0-9]+:.*##' Makefile | sed 's/:.*##/\t/'
+	@grep -hE '^[a-z0-9-]+:.*##' Makefile | sed 's/:.*##/\t/'
 
 $(INSTALLED):
 	@test -n "$(PYTHON)" || { echo "Kubestow needs Python 3.11 to 3.14; found none. Set PYTHON=/path/to/python" >&2; exit 1; }
@@ -26,7 +27,7 @@ demo: $(INSTALLED) ## the real daemon places the pods of examples/ on an embedde
 	$(BIN)/kubestow simulate examples/volumes.yaml
 	$(BIN)/kubestow simulate examples/devices.yaml
 
-test: unit e2e ## all tests
+test: unit deploy-tests e2e ## all tests
 
 unit: $(INSTALLED) ## the tests that need nothing but Python; some wait for sockets, so three parts run at once
 	$(MAKE) --no-print-directory -j 3 --output-sync=target unit-deciding unit-parity unit-serving
@@ -40,8 +41,13 @@ unit-parity:
 unit-serving:
 	$(BIN)/python -m pytest tests/integration
 
+deploy-tests: $(INSTALLED) ## the tests of chart, image and alerts; helm and the like are built or unpacked once per user
+	$(BIN)/python -m tests.deploy.tools
+	$(BIN)/python -m pytest tests/deploy
+
 e2e: $(INSTALLED) ## the tests against a real kube-apiserver
 	$(BIN)/python -m tests.e2e.controlplane.build
+	$(BIN)/python -m tests.deploy.tools
 	$(BIN)/python -m pytest tests/contract tests/e2e
 
 parity: $(INSTALLED) ## record the real kube-scheduler's verdicts anew and compare ours on the same control plane
@@ -57,6 +63,12 @@ check: $(INSTALLED) ## format, lint, types, architecture
 format: $(INSTALLED) ## let ruff write what it can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+image: ## the container image, with docker or podman; IMAGE=name:tag for another name than localhost/kubestow:dev
+	deploy/image/make.sh $(IMAGE)
+
+kind: image ## a kind cluster with the image, the chart, and pods to look at: docs/kind.md
+	deploy/kind/up.sh $(IMAGE)
 
 lock: ## write requirements/ anew from pyproject.toml; needs uv
 	for lock in "runtime" "test --group dev"; do set -- $$lock; \

@@ -71,7 +71,7 @@ def ours(scheduler_name: str) -> Competitor:
         config = _config(scratch / f"{scheduler_name}.yaml", scheduler_name, kubeconfig, limits)
         return [
             *(sys.executable, "-m", "scheduler", "run", "--config", str(config)),
-            *("--kubeconfig", str(kubeconfig), "--secure-port", str(port)),
+            *("--kubeconfig", str(kubeconfig), "--secure-port", "0", "--plain-port", str(port)),
         ]
 
     return Competitor(scheduler_name, scheduler_name, command, "/readyz")

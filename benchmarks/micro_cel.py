@@ -51,6 +51,8 @@ SELECTORS = {
 }
 _TEN = "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]"
 _ENDLESS = "lists.range(300000)"
+_NUMBERS = "lists.range(9000).map(n, n)"
+_LETTERS = 'lists.range(50000).map(n, "A").join()'
 WORST = {
     "all in all": "lists.range(1000).all(a, lists.range(1000).all(b, true))",
     "literals in literals": "".join(f"{_TEN}.all({name}, " for name in "abcdef")
@@ -71,7 +73,23 @@ WORST = {
     "format": f'{_ENDLESS}.all(a, "%d".format([a]) != "")',
     "quantities": f"{_ENDLESS}.all(a, isQuantity(string(a)))",
     "patterns": f'{_ENDLESS}.all(a, !string(a).matches("[a-z]+x"))',
+    "patterns of long texts": f"cel.bind(t, {_LETTERS}, {_ENDLESS}.all(a, !t.matches('A*B')))",
+    "find": f'{_ENDLESS}.all(a, string(a).find("[0-9]") != "")',
+    "findAll": f'{_ENDLESS}.all(a, string(a).findAll("[0-9]").size() > 0)',
+    "format of doubles": f'{_ENDLESS}.all(a, "%.2f".format([1.5]) != "")',
+    "sums of quantities": f'cel.bind(q, quantity("1"), {_ENDLESS}.all(a, q.add(a).isInteger()))',
+    "versions": f'{_ENDLESS}.all(a, isSemver("1.2." + string(a)))',
+    "addresses": f'{_ENDLESS}.all(a, isIP("10.0.0." + string(a % 256)))',
+    "URLs": f'{_ENDLESS}.all(a, url("/" + string(a)).getHost() == "")',
+    "durations": f'{_ENDLESS}.all(a, duration(string(a) + "s") >= duration("0s"))',
+    "times": f"{_ENDLESS}.all(a, timestamp(a).getFullYear() > 1900)",
+    "equal lists": f"cel.bind(l, {_NUMBERS}, cel.bind(m, {_NUMBERS}, {_ENDLESS}.all(a, l == m)))",
+    "sums of lists": f"cel.bind(l, {_NUMBERS}, {_ENDLESS}.all(a, (l + l).size() > 0))",
+    "format of a list": f'cel.bind(l, [{_NUMBERS}], {_ENDLESS}.all(a, "%s".format(l) != ""))',
     "absorbed errors": f"{_ENDLESS}.all(a, 1 / 0 == 1 || true)",
+    "absorbed errors of keys": f'cel.bind(m, {{"a": 1}}, {_ENDLESS}.all(a, m["b"] == 1 || true))',
+    "absorbed errors of all": f"{_ENDLESS}.all(a, 1 / (a - a) == 1)",
+    "errors in map": f"{_ENDLESS}.map(a, 1 / 0).size() > 0",
 }
 
 

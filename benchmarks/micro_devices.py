@@ -5,7 +5,7 @@ Decisions, from PreFilter to the assumption, in clusters of 500 and of 5000 node
 and what that is in decisions a second. Placed pods stay, and so do the devices that they were given, as in a burst.
 
 Also where no node can serve the pod: a node has eight devices of which one is taken, and eight are asked for; and five are
-asked for that shall be of one NUMA node, which has four.
+asked for that shall be of one NUMA node, which has four. With `--hard` pods whose devices take long to find (`hard_devices`).
 """
 
 import argparse
@@ -158,8 +158,15 @@ def figures() -> Iterator[Figure]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.micro_devices", description=__doc__)
-    parser.parse_args(argv)
+    parser.add_argument("--hard", action="store_true", help="pods whose devices take long to find, and nothing else")
+    args = parser.parse_args(argv)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
+    if args.hard:
+        from benchmarks import hard_devices  # builds on this module
+
+        for line in hard_devices.lines():
+            print(line, flush=True)
+        return 0
     measured = list(figures())
     show("decisions, devices", (f"{SMALL_NODES} nodes", f"{LARGE_NODES} nodes"), measured)
     for figure in measured:

@@ -14,19 +14,18 @@ import os
 import signal
 import socket
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Final
 
 import structlog
 
-from scheduler.config.args import DynamicResourcesArgs, VolumeBindingArgs
 from scheduler.core.clock import Clock, SystemClock
 from scheduler.core.decode import Broken
 from scheduler.core.deltas import Delta
 from scheduler.core.failedpod import FailedPod
 from scheduler.decisions import Decisions
-from scheduler.insight.http import Endpoints
+from scheduler.insight.serving import Serving
 from scheduler.kube.access import LeaseName, SelfCheck
 from scheduler.kube.claimwrites import NEWEST
 from scheduler.kube.kinds import (
@@ -37,9 +36,6 @@ from scheduler.kube.kinds import (
     KindSpec,
     Served,
     failed_pods,
-    watched,
-    with_capacity,
-    with_taint_rules,
 )
 from scheduler.kube.lease import LeaseLost
 from scheduler.kube.mirrors import Mirrors
@@ -48,25 +44,19 @@ from scheduler.kube.reflector import Reflector
 from scheduler.kube.throttle import Throttle
 from scheduler.kube.transport import HttpTransport, load_settings
 from scheduler.kube.wire import Transport
-from scheduler.kube.writes import (
-    CLAIM_EVENT_RULES,
-    DEVICE_RULES,
-    EVICTION_RULES,
-    VOLUME_RULES,
-    WRITES,
-    ApiWriter,
-    Rule,
-)
+from scheduler.kube.writes import ApiWriter
 from scheduler.leadership import Leadership
 from scheduler.obs.metrics import Metrics
 from scheduler.options import RunOptions
-from scheduler.preemption import PLUGIN as PREEMPTION
+from scheduler.profilechanges import ProfileChanges, Way, kinds_read, writes_of
 from scheduler.showing import Showing
 
 _log = structlog.get_logger(__name__)
 
 _LAG_EVERY_S: Final = 1.0
 _FLUSH_S: Final = 5.0
+_LOOK_WITHIN_S: Final = 5.0
+"""Wishes that take longer to be read are met later."""
 _HURRIED: Final = 130
 _GC_BEFORE: Final = gc.get_threshold()
 _GC_THRESHOLD: Final = (20_000, 20, 20)
@@ -76,20 +66,24 @@ _GC_THRESHOLD: Final = (20_000, 20, 20)
 class Daemon:
     """`start`, then `wait`, then `stop`."""
 
-    def __init__(self, options: RunOptions, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self, options: RunOptions, *, clock: Clock | None = None, take_signals: Callable[[], None] | None = None
+    ) -> None:
+        """`take_signals` puts the process's signal handlers in place, whenever a library has put its own there."""
         self._options = options
+        self._take_signals = take_signals or _leave_signals
         self._clock = clock or SystemClock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._failed: asyncio.Future[None] | None = None
         self._is_synced = False
         self._is_stopping = False
-        self._endpoints: Endpoints | None = None
+        self._serving: Serving | None = None
         self._transport: Transport | None = None
         self._scheduling: asyncio.Task[None] | None = None
         self._election: asyncio.Task[None] | None = None
         self.metrics = Metrics()
-        self.port = 0
-        """Where the endpoints listen; 0 when there are none."""
+        self.port = self.secure_port = 0
+        """Where the endpoints listen: plain HTTP on this machine, and HTTPS; 0 when there are none."""
 
     async def start(self) -> None:
         """Connect and begin; returns once the endpoints listen and the mirrors run, before they are complete."""
@@ -97,7 +91,8 @@ class Daemon:
         connection = self._options.config.client_connection
         self._failed = asyncio.get_running_loop().create_future()
         kubeconfig = self._options.kubeconfig or connection.kubeconfig
-        transport = HttpTransport(await load_settings(kubeconfig or None, self._options.master or None))
+        settings = await load_settings(kubeconfig or None, self._options.master or None)
+        transport = HttpTransport(settings, on_answer=self.metrics.traffic.answered)
         self._transport = transport
         throttle = Throttle(self._clock, qps=connection.qps, burst=connection.burst)
         self._leadership = Leadership(self._options.config.leader_election, transport, self._clock)
@@ -117,36 +112,50 @@ class Daemon:
             metrics=self.metrics,
             pods_version=self._pods_version,
         )
-        reads = (kind for profile in self.decisions.profiles.values() for kind in profile.reads)
-        kinds = with_capacity(watched(reads), self._options.csi_storage_capacity_api_version)
-        kinds = with_taint_rules(kinds, self._options.config.feature_gates)
-        self._discovery = Discovery(transport, self._clock, kinds=[*kinds, *map(failed_pods, self.decisions.profiles)])
+        profiles = self.decisions.profiles
+        kinds = kinds_read(profiles.values(), self._options)
+        self._discovery = Discovery(transport, self._clock, kinds=[*kinds, *map(failed_pods, profiles)])
         self.mirrors = Mirrors(kinds, self._discovery, self._clock)
         election = self._options.config.leader_election
         lease = LeaseName(election.resource_namespace, election.resource_name) if election.leader_elect else None
-        self._check = SelfCheck(
-            transport, self._clock, self._discovery, kinds=kinds, writes=self._writes(), lease=lease
+        writes = writes_of(profiles.values(), self._options)
+        self._check = check = SelfCheck(
+            transport, self._clock, self._discovery, kinds=kinds, writes=writes, lease=lease
         )
+        changes = ProfileChanges(
+            self._options,
+            self.decisions,
+            self.mirrors,
+            check,
+            spawn=self._spawn,
+            reflect=partial(self._reflect, transport),
+        )
+        way = Way(transport, settings, throttle, self._take_signals)
+        self._shell = changes.shell(way, self._clock, metrics=self.metrics, may_write=self._leadership.may_write)
         showing = Showing(
             self._options,
             self.decisions,
             self.mirrors,
             self._leadership,
-            self._check,
+            check,
             self._recorder,
             self.metrics,
             self._clock,
+            throttle=throttle,
             is_synced=lambda: self._is_synced,
             is_stopping=lambda: self._is_stopping,
+            shell=self._shell,
         )
         showing.bind_metrics()
-        if self._options.port is not None:
-            self._endpoints = Endpoints(showing.sources())
-            self.port = await self._endpoints.start(self._options.host, self._options.port)
+        self._serving = Serving(self._options, showing.sources(), transport, self._clock)
+        await self._serving.start()
+        self.port, self.secure_port = self._serving.port, self._serving.secure_port
+        self._spawn(self._serving.run())
         if self._options.config.delay_cache_until_active:
             self._stand()
         self._spawn(self._mirror(transport))
-        self._spawn(self._check.run())
+        if self._options.scheduler_profiles:
+            self._spawn(self._shell.run())
         self._spawn(self._recorder.run())
         self._spawn(self._measure_lag())
         self._scheduling = self._spawn(self._schedule())
@@ -168,8 +177,8 @@ class Daemon:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._endpoints is not None:
-            await self._endpoints.stop()
+        if self._serving is not None:
+            await self._serving.stop()
         if self._transport is not None:
             await self._transport.close()
         gc.unfreeze()
@@ -180,18 +189,6 @@ class Daemon:
         return self._is_synced and self.decisions.is_idle()
 
     # -- inside ------------------------------------------------------------------------------------------------------
-
-    def _writes(self) -> tuple[Rule, ...]:
-        """What the enabled plugins may have to write."""
-        profiles = self.decisions.profiles.values()
-        evicts = any(plugin.name == PREEMPTION for profile in profiles for plugin in profile.post_filter)
-        binding = {plugin.name for profile in profiles for plugin in profile.pre_bind}
-        return (
-            *WRITES,
-            *(EVICTION_RULES if evicts else ()),
-            *((*VOLUME_RULES, *CLAIM_EVENT_RULES) if VolumeBindingArgs.plugin in binding else ()),
-            *(DEVICE_RULES if DynamicResourcesArgs.plugin in binding else ()),
-        )
 
     async def _drain(self, limit_s: float) -> None:
         decisions = self.decisions
@@ -230,6 +227,7 @@ class Daemon:
         self._election = self._spawn(self._leadership.run(self._writer, controller, self._lead))
 
     def _lead(self) -> None:
+        self._shell.wake()
         self.decisions.inbox.put(self._tell_of_broken_pods)
 
     def _tell_of_broken_pods(self) -> None:
@@ -301,6 +299,8 @@ class Daemon:
 
     async def _schedule(self) -> None:
         await self.mirrors.complete()
+        if self._options.scheduler_profiles:  # who decides should do so by what is wished for
+            await self._shell.looked_within(_LOOK_WITHIN_S)
         if CAPACITY.name not in self.mirrors.reflectors:
             self._on_capacity(False)
         self.decisions.inbox.apply()
@@ -321,6 +321,13 @@ class Daemon:
             self.metrics.loop_lag(max(0.0, self._clock.now() - due))
 
 
+def _leave_signals() -> None:
+    """Nobody in this process wants them."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.remove_signal_handler(number)
+
+
 def _all_the_same(_is_served: bool) -> None:
     """A kind that is not served any more looks empty, or as it was last, and that is all."""
 
@@ -330,7 +337,6 @@ async def run_daemon(options: RunOptions) -> int:
 
     Raises what `Daemon.start` raises: no way to an API server, a port that is taken, a configuration that is wrong.
     """
-    daemon = Daemon(options)
     asked = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -339,15 +345,19 @@ async def run_daemon(options: RunOptions) -> int:
             os._exit(_HURRIED)  # nothing is flushed and nothing awaited: that is what a second signal asks for
         asked.set()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, signalled)
+    def take_signals() -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, signalled)
+
+    take_signals()
+    daemon = Daemon(options, take_signals=take_signals)
     stopping = asyncio.ensure_future(asked.wait())
     try:
         if not await _unless(stopping, daemon.start()):
             return 0
         for path in options.config.ignored:
             _log.warning("configuration field has no effect", field=path)
-        _log.info("started", profiles=list(daemon.decisions.profiles), port=daemon.port)
+        _log.info("started", profiles=list(daemon.decisions.profiles), port=daemon.port, secure_port=daemon.secure_port)
         try:
             await _unless(stopping, daemon.wait())
         except LeaseLost as lost:

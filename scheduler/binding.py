@@ -7,7 +7,8 @@ Whatever changes cache or queue goes through the inbox. Rules: docs/spec/core.md
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
@@ -21,7 +22,6 @@ from scheduler.core.fiterror import one_node
 from scheduler.core.verdicts import AttemptError, Code, Rejection, Skip
 from scheduler.failure import Failures
 from scheduler.framework.points import BindPlugin, PreBindPlugin, is_brief
-from scheduler.framework.runner import Runner
 from scheduler.framework.settle import ended_within
 from scheduler.permit import Permits
 from scheduler.refusals import Refusals
@@ -48,7 +48,6 @@ class Binder:
         failures: Failures,
         *,
         refusals: Refusals,
-        runners: Mapping[str, Runner],
         pods_version: Callable[[], str] = str,
         writes_in_flight: int = WRITES_IN_FLIGHT,
     ) -> None:
@@ -61,7 +60,6 @@ class Binder:
         self._metrics = shared.metrics
         self._failures = failures
         self._refusals = refusals
-        self._runners = runners
         self._pods_version = pods_version
         self._room = asyncio.Semaphore(writes_in_flight)
         self._tasks: dict[asyncio.Task[None], Binding] = {}
@@ -79,6 +77,11 @@ class Binder:
     def in_flight(self) -> int:
         """Bindings that are doing something; not those held by Permit, nor those in PreBind, which may take minutes."""
         return len(self._tasks) - len(self.permits) - self._preparing
+
+    def oldest_s(self) -> float:
+        """How long ago the pod was taken off the queue that has been on its way for longest; 0 without any. Constant cost."""
+        oldest = next(iter(self._tasks.values()), None)
+        return 0.0 if oldest is None else self._clock.now() - oldest.popped_at
 
     def start(self, binding: Binding) -> None:
         """Take over an assumed pod with everything reserved; from here on this module undoes it."""
@@ -205,17 +208,34 @@ class Binder:
 
     async def _pre_bind(self, binding: Binding, active: list[PreBindPlugin]) -> None:
         """Neighbours that allow it run beside each other; a failure cancels its siblings between their writes."""
+        with self._timed("PreBind", binding):
+            batch: list[PreBindPlugin] = []
+            for plugin in active:
+                if not getattr(plugin, "pre_bind_parallel", False):
+                    await self._together(binding, batch)
+                    batch = []
+                    await self._together(binding, [plugin])
+                else:
+                    batch.append(plugin)
+            await self._together(binding, batch)
+
+    @contextlib.contextmanager
+    def _timed(self, point: str, binding: Binding) -> Iterator[None]:
+        """Time an extension point. What ends it from outside is not told: a pod that is gone, a cancellation."""
         began = self._clock.now()
-        batch: list[PreBindPlugin] = []
-        for plugin in active:
-            if not getattr(plugin, "pre_bind_parallel", False):
-                await self._together(binding, batch)
-                batch = []
-                await self._together(binding, [plugin])
-            else:
-                batch.append(plugin)
-        await self._together(binding, batch)
-        self._metrics.point("PreBind", Code.SUCCESS.value, binding.profile.name, self._clock.now() - began)
+        code: Code | None = Code.ERROR
+        try:
+            yield
+            code = Code.SUCCESS
+        except Refused as refused:
+            code = refused.rejection.code
+            raise
+        except (Dropped, asyncio.CancelledError):
+            code = None
+            raise
+        finally:
+            if code is not None and not binding.preempted_by:
+                self._metrics.point(point, code.value, binding.profile.name, self._clock.now() - began)
 
     async def _together(self, binding: Binding, plugins: list[PreBindPlugin]) -> None:
         if len(plugins) == 1:
@@ -261,19 +281,18 @@ class Binder:
         if slot is None:
             return Rejection("", Code.UNRESOLVABLE, ("node(s) had gone before the pod was bound",))
         with self._cluster.trial(remove=[self._cluster.get(binding.assumed.uid) or binding.assumed]):
-            return self._runners[binding.profile.name].check_node(binding.assumed, slot, binding.state)
+            return binding.runner.check_node(binding.assumed, slot, binding.state)
 
     async def _commit(self, binding: Binding) -> None:
-        began = self._clock.now()
-        for plugin in binding.profile.bind:
-            answer = await self._resolved(binding, plugin)
-            if isinstance(answer, Skip):
-                continue
-            if answer is not None:
-                raise AttemptError(f'running Bind plugin "{plugin.name}": {answer.message}', plugin=plugin.name)
-            self._metrics.point("Bind", Code.SUCCESS.value, binding.profile.name, self._clock.now() - began)
-            return
-        raise AttemptError("no Bind plugin took the pod")
+        with self._timed("Bind", binding):
+            for plugin in binding.profile.bind:
+                answer = await self._resolved(binding, plugin)
+                if isinstance(answer, Skip):
+                    continue
+                if answer is not None:
+                    raise AttemptError(f'running Bind plugin "{plugin.name}": {answer.message}', plugin=plugin.name)
+                return
+            raise AttemptError("no Bind plugin took the pod")
 
     async def _resolved(self, binding: Binding, plugin: BindPlugin) -> Rejection | Skip | None:
         """Bind; a busy server is waited for, a conflict read, a lost answer read and tried again on the same node."""
@@ -334,6 +353,7 @@ class Binder:
     def _succeeded(self, binding: Binding) -> None:
         queued, assumed, now = binding.queued, binding.assumed, self._clock.now()
         binding.record.result = "scheduled"
+        self._cluster.answered(assumed.uid)
         self._recorder.event(
             assumed.pod,
             controller=binding.profile.name,
@@ -356,7 +376,7 @@ class Binder:
 
     def _release(self, binding: Binding) -> bool:
         """Undo reservations in reverse and the assumption; False if the watch has already taken the pod over."""
-        self._runners[binding.profile.name].unreserve(binding.state, binding.assumed)
+        binding.runner.unreserve(binding.state, binding.assumed)
         try:
             self._cluster.forget(binding.assumed)
         except AssumptionError:
@@ -391,7 +411,7 @@ class Binder:
         if held is None or held.node_name != assumed.node_name or self._cluster.is_assumed(assumed.uid):
             return False
         if binding.is_preparing:  # somebody else bound it: what was to come before will not come any more
-            self._runners[binding.profile.name].unreserve(binding.state, assumed)
+            binding.runner.unreserve(binding.state, assumed)
         self._succeeded(binding)
         return True
 

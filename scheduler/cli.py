@@ -9,25 +9,23 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from scheduler import __version__
-from scheduler.config.durations import format_duration, parse_duration_s
+from scheduler.config.errors import PluginError
 from scheduler.config.gates import gates_on
 from scheduler.config.types import FEATURE_GATES, GATES_ON
-from scheduler.options import DEFAULT_PORT, RunOptions
+from scheduler.flags import ELECTION, parser
+from scheduler.options import RunOptions, SecureServing
 
 if TYPE_CHECKING:
     from scheduler.config.errors import ConfigErrors
     from scheduler.config.types import Configuration
     from scheduler.framework.profile import Profile
-
-_ELECTION: Final = "leaderElection."
-"""Flags of leader election are parsed under the path of the field that they win over."""
-_QUIET: Final = -1
 
 
 class Refused(Exception):
@@ -36,186 +34,27 @@ class Refused(Exception):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code. Wrong usage leaves by SystemExit(2), as argparse does."""
-    arguments = _parser().parse_args(argv)
+    arguments = parser().parse_args(argv)
+    _have_home()
     commands = {"run": _run, "simulate": _simulate, "check-config": _check_config, "version": _version}
     try:
         return commands[arguments.command](arguments)
     except Refused as refused:
         print(refused, file=sys.stderr)
         return 1
+    except PluginError as wrong:
+        print(f"kubestow: {wrong}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         return 130
 
 
-# -- flags -----------------------------------------------------------------------------------------------------------------
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="kubestow", description="A secondary Kubernetes scheduler.", allow_abbrev=False
-    )
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    _add_run(commands.add_parser("run", help="schedule pods of a cluster", allow_abbrev=False))
-    _add_simulate(
-        commands.add_parser("simulate", help="schedule the pods of manifests, without a cluster", allow_abbrev=False)
-    )
-    check = commands.add_parser("check-config", help="check a KubeSchedulerConfiguration", allow_abbrev=False)
-    check.add_argument("file", metavar="FILE")
-    _allow_default_scheduler(check)
-    commands.add_parser("version", help="print the version", allow_abbrev=False)
-    return parser
-
-
-def _add_run(run: argparse.ArgumentParser) -> None:
-    add = run.add_argument
-    add("--config", metavar="FILE", help="KubeSchedulerConfiguration v1; flags win over it")
-    add("--kubeconfig", metavar="FILE", default="", help="default: the file's, $KUBECONFIG, in-cluster, ~/.kube/config")
-    add("--master", metavar="URL", default="", help="the API server, instead of the kubeconfig's")
-    add("--kube-api-qps", type=float, metavar="N", help="requests per second; negative: no limit")
-    add("--kube-api-burst", type=int, metavar="N")
-    add("--bind-address", default="127.0.0.1", metavar="IP", help="of the endpoints; loopback only in this version")
-    add("--secure-port", type=_port, default=DEFAULT_PORT, metavar="PORT", help=f"0: none (default {DEFAULT_PORT})")
-    add(
-        "--pod-max-in-unschedulable-pods-duration",
-        type=_duration,
-        default=300.0,
-        metavar="DURATION",
-        help="default 5m0s",
-    )
-    add(
-        "--drain-timeout",
-        type=_duration,
-        default=30.0,
-        metavar="DURATION",
-        help="for bindings and evictions, on SIGTERM (default 30s)",
-    )
-    add(
-        "--csi-storage-capacity-api-version",
-        choices=("auto", "v1", "v1beta1", "none"),
-        default="auto",
-        help="of CSIStorageCapacity; none: do not ask for room (default auto: the best the server has)",
-    )
-    add("--write-config-to", metavar="FILE", help="write the configuration with all defaults, and exit")
-    add("--feature-gates", type=_gates, default={}, metavar="NAME=BOOL,...")
-    _add_election(run)
-    add("--loop", choices=("uvloop", "asyncio"), default="uvloop", help="event loop (default uvloop)")
-    add("--logging-format", choices=("text", "json"), default="text")
-    add(
-        "-v", "--v", type=int, default=0, metavar="LEVEL", help="2: a line per bound pod; 4: libraries' debug lines too"
-    )
-    _allow_default_scheduler(run)
-
-
-def _add_election(run: argparse.ArgumentParser) -> None:
-    """kube-scheduler's flags."""
-    add = run.add_argument_group("leader election").add_argument
-    add(
-        "--leader-elect",
-        dest=f"{_ELECTION}leaderElect",
-        type=_bool,
-        nargs="?",
-        const=True,
-        metavar="BOOL",
-        help="of several replicas only the one that holds the lease schedules (default true)",
-    )
-    for name, field, default in (
-        ("lease-duration", "leaseDuration", "15s: others take over after so long without a renewal"),
-        ("renew-deadline", "renewDeadline", "10s: we stop leading, and exit, after so long without one"),
-        ("retry-period", "retryPeriod", "2s: between two tries to renew or to acquire"),
-    ):
-        add(
-            f"--leader-elect-{name}",
-            dest=f"{_ELECTION}{field}",
-            type=_some_time,
-            metavar="DURATION",
-            help=f"default {default}",
-        )
-    for name, field, default in (
-        ("resource-lock", "resourceLock", "leases, the only kind there is"),
-        ("resource-name", "resourceName", "kubestow"),
-        ("resource-namespace", "resourceNamespace", "kube-system"),
-    ):
-        add(f"--leader-elect-{name}", dest=f"{_ELECTION}{field}", type=_word, metavar="NAME", help=f"default {default}")
-
-
-def _add_simulate(simulate: argparse.ArgumentParser) -> None:
-    add = simulate.add_argument
-    add("files", nargs="+", metavar="FILE", help="manifests, or what `kubectl get -o yaml` printed")
-    add("-o", "--output", choices=("table", "json"), default="table")
-    add(
-        "--expect-pending",
-        action="append",
-        default=[],
-        metavar="NS/NAME",
-        help="may stay unplaced; a glob, may be repeated",
-    )
-    add("--timeout", type=_duration, default=120.0, metavar="DURATION", help="give up after this long (default 2m)")
-    add("--config", metavar="FILE", help="KubeSchedulerConfiguration v1")
-    add("--keep-scheduler-names", action="store_true", help="leave pods of default-scheduler alone")
-    add("-v", "--v", type=int, default=_QUIET, metavar="LEVEL", help="show the daemon's log, from 0")
-    _allow_default_scheduler(simulate)
-
-
-def _allow_default_scheduler(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--allow-default-scheduler",
-        type=_bool,
-        nargs="?",
-        const=True,
-        default=False,
-        metavar="BOOL",
-        help="accept a profile named default-scheduler: only where kube-scheduler does not run",
-    )
-
-
-def _bool(text: str) -> bool:
-    """What Go's strconv.ParseBool takes."""
-    if text in {"1", "t", "T", "true", "TRUE", "True"}:
-        return True
-    if text in {"0", "f", "F", "false", "FALSE", "False"}:
-        return False
-    raise argparse.ArgumentTypeError(f"must be true or false, got {text!r}")
-
-
-def _duration(text: str) -> float:
-    """A Go duration, or plain seconds."""
+def _have_home() -> None:
+    """Libraries want to know the home directory when they are imported, and a uid that nobody knows has none."""
     try:
-        seconds = float(text) if text.replace(".", "", 1).isdigit() else parse_duration_s(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{error}, got {text!r}") from None
-    if seconds < 0:
-        raise argparse.ArgumentTypeError(f"must not be negative, got {text!r}")
-    return seconds
-
-
-def _some_time(text: str) -> str:
-    """A duration that lasts, in Go's form."""
-    seconds = _duration(text)
-    if not seconds:
-        raise argparse.ArgumentTypeError("must be greater than zero")
-    return format_duration(seconds)
-
-
-def _word(text: str) -> str:
-    if not text:
-        raise argparse.ArgumentTypeError("must not be empty")
-    return text
-
-
-def _port(text: str) -> int:
-    if not text.isdecimal() or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"must be 0..65535, got {text!r}")
-    return int(text)
-
-
-def _gates(text: str) -> dict[str, bool]:
-    gates = {}
-    for part in filter(None, text.split(",")):
-        name, found, value = part.partition("=")
-        if not found:
-            raise argparse.ArgumentTypeError(f"must be NAME=true or NAME=false, got {part!r}")
-        gates[name.strip()] = _bool(value.strip())
-    return gates
+        Path.home()
+    except RuntimeError:
+        os.environ["HOME"] = "/"
 
 
 # -- run -------------------------------------------------------------------------------------------------------------------
@@ -236,7 +75,7 @@ def _run(arguments: argparse.Namespace) -> int:
         log.warning("feature gate is not known and changes nothing", gate=name)
     from scheduler.app import run_daemon
     from scheduler.config.errors import ConfigErrors
-    from scheduler.insight.http import CannotListen
+    from scheduler.insight.serving import CannotListen, CertificateError, LookupFailed
     from scheduler.kube.transport import SettingsError
 
     try:
@@ -249,17 +88,11 @@ def _run(arguments: argparse.Namespace) -> int:
         return uvloop.run(run_daemon(options))
     except ConfigErrors as wrong:
         _refuse(arguments.config or "kubestow", wrong)
-    except (CannotListen, SettingsError) as wrong:
+    except (CannotListen, CertificateError, LookupFailed, SettingsError) as wrong:
         raise Refused(f"kubestow: {wrong}") from wrong
 
 
 def _options(arguments: argparse.Namespace) -> RunOptions:
-    from scheduler.insight.http import NotLoopback, check_loopback
-
-    try:
-        check_loopback(arguments.bind_address)
-    except NotLoopback as wrong:
-        raise Refused(f"--bind-address: {wrong}") from None
     try:
         gates = gates_on(arguments.feature_gates)
     except ValueError as wrong:
@@ -274,11 +107,35 @@ def _options(arguments: argparse.Namespace) -> RunOptions:
         config=dataclasses.replace(config, client_connection=client),
         kubeconfig=arguments.kubeconfig or client.kubeconfig,
         master=arguments.master,
-        host=arguments.bind_address,
-        port=arguments.secure_port or None,
+        port=arguments.plain_port or None,
+        secure=_secure(arguments),
         drain_timeout_s=arguments.drain_timeout,
         csi_storage_capacity_api_version=arguments.csi_storage_capacity_api_version,
         max_in_unschedulable_s=arguments.pod_max_in_unschedulable_pods_duration,
+        scheduler_profiles=arguments.scheduler_profiles,
+    )
+
+
+def _secure(arguments: argparse.Namespace) -> SecureServing | None:
+    if not arguments.secure_port:
+        return None
+    if bool(arguments.tls_cert_file) != bool(arguments.tls_private_key_file):
+        raise Refused("--tls-cert-file and --tls-private-key-file: give both, or neither")
+    return SecureServing(
+        host=arguments.bind_address,
+        port=arguments.secure_port,
+        cert_file=arguments.tls_cert_file,
+        key_file=arguments.tls_private_key_file,
+        min_tls=arguments.tls_min_version,
+        authentication_kubeconfig=arguments.authentication_kubeconfig,
+        authorization_kubeconfig=arguments.authorization_kubeconfig,
+        client_ca_file=arguments.client_ca_file,
+        skips_lookup=arguments.authentication_skip_lookup,
+        tolerates_lookup_failure=arguments.authentication_tolerate_lookup_failure,
+        token_ttl_s=arguments.authentication_token_webhook_cache_ttl,
+        allowed_ttl_s=arguments.authorization_webhook_cache_authorized_ttl,
+        denied_ttl_s=arguments.authorization_webhook_cache_unauthorized_ttl,
+        always_allow_paths=arguments.authorization_always_allow_paths,
     )
 
 
@@ -288,7 +145,7 @@ def _configuration(arguments: argparse.Namespace, *, gates: frozenset[str] = GAT
     from scheduler.config.errors import ConfigErrors
 
     given = {name: value for name, value in vars(arguments).items() if value is not None}
-    election = {name.removeprefix(_ELECTION): given[name] for name in given if name.startswith(_ELECTION)}
+    election = {name.removeprefix(ELECTION): given[name] for name in given if name.startswith(ELECTION)}
     try:
         if not arguments.config:
             return load.default(election, feature_gates=gates)
@@ -359,6 +216,9 @@ def _simulate(arguments: argparse.Namespace) -> int:
     from scheduler.testing import simulate
 
     configuration = _configuration(arguments)
+    _profiles(
+        configuration, arguments.config or "kubestow"
+    )  # what is wrong with them is said before anything is started
     logs.setup("text", arguments.v)
 
     def daemon(master: str) -> simulate.Daemon:

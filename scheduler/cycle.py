@@ -27,7 +27,9 @@ from scheduler.core.fiterror import NO_NODES, Diagnosis, one_node
 from scheduler.core.nodeset import NodeSet
 from scheduler.core.podinfo import PodInfo, placed
 from scheduler.core.records import DecisionRecord, GroupRecord, NodeScore
+from scheduler.core.turns import Work, finish
 from scheduler.core.verdicts import AttemptError, Code, Groups, Nominate, Rejection, Wait
+from scheduler.framework.points import Before
 from scheduler.framework.profile import Profile
 from scheduler.framework.runner import PreFiltered, Runner, Scored
 from scheduler.framework.state import CycleState
@@ -49,7 +51,7 @@ class Placed:
     """A node was chosen, the pod is assumed there and everything is reserved. `waits` hold it until allowed."""
 
     state: CycleState
-    profile: Profile
+    runner: Runner
     assumed: PodInfo
     waits: dict[str, Wait]
     record: DecisionRecord
@@ -103,8 +105,24 @@ class Cycle:
         self._told: set[tuple[str, str]] = set()
         """Failures of PostFilter that the log has: pods whose PreFilter says no meet the same one at each attempt."""
 
-    def attempt(self, pod: PodInfo, attempts: int) -> Generator[None, None, Outcome]:
+    def attempt(self, pod: PodInfo, attempts: int) -> Work[Outcome]:
         """Try to place the pod. Yields only when more than 5 ms have passed since the last turn."""
+        turn, work = self._clock.now(), self._trying(pod, attempts)
+        try:
+            while True:
+                try:
+                    next(work)
+                except StopIteration as done:
+                    outcome: Outcome = done.value
+                    return outcome
+                if self._clock.now() - turn > TURN_S:
+                    yield
+                    turn = self._clock.now()
+        finally:
+            work.close()
+
+    def _trying(self, pod: PodInfo, attempts: int) -> Work[Outcome]:
+        """Yields wherever the event loop may have a turn. Until a node is held, nothing is changed."""
         runner = self._runners[pod.pod.spec.scheduler_name]
         started = self._clock.now()
         record = DecisionRecord(
@@ -114,6 +132,8 @@ class Cycle:
         try:
             try:
                 found = yield from self._find(runner, state, pod, record)
+                if not isinstance(found, Unfit):
+                    yield from runner.pondering(state, pod, 1 << found, Before.RESERVE)
             finally:
                 self._metrics.algorithm(self._clock.now() - started)
             if isinstance(found, Unfit):
@@ -128,9 +148,7 @@ class Cycle:
 
     # -- finding a node ----------------------------------------------------------------------------------------------
 
-    def _find(
-        self, runner: Runner, state: CycleState, pod: PodInfo, record: DecisionRecord
-    ) -> Generator[None, None, int | Unfit]:
+    def _find(self, runner: Runner, state: CycleState, pod: PodInfo, record: DecisionRecord) -> Work[int | Unfit]:
         nodes = self._cluster.nodes
         record.node_count = len(nodes)
         if not record.node_count:
@@ -141,42 +159,42 @@ class Cycle:
         if pre.rejection is not None:
             diagnosis = self._refused_before(pre, record.node_count)
             return (yield from self._no_node(runner, state, pod, diagnosis, record))
-        slot, aside = self._nominated(runner, state, pod)
+        slot, aside = yield from self._nominated(runner, state, pod)
         if slot is not None:
             return slot
         began = self._clock.now()
-        feasible, groups = runner.filter(state, pod, pre.nodes, exact=runner.exact)
+        feasible, groups = yield from runner.filtering(state, pod, pre.nodes, exact=runner.exact)
         self._point("Filter", None if feasible else next(iter(groups), None), runner, began)
         sample = self._sample(runner.profile, pre.nodes, self._preferred(runner.profile, feasible))
         slot = yield from self._best(runner, state, pod, sample, record)
         if slot is None and feasible:
             # Verify refused every node of the sample: rebuild the reasons in plugin order, as upstream would have met
             # them. A node outside the sample may still hold.
-            feasible, groups = runner.filter(state, pod, pre.nodes, exact=True)
+            feasible, groups = yield from runner.filtering(state, pod, pre.nodes, exact=True)
             slot = yield from self._best(runner, state, pod, feasible, record)
         if slot is not None:
             return slot
         diagnosis = self._refused(pre, groups, record.node_count, aside=aside)
         return (yield from self._no_node(runner, state, pod, diagnosis, record))
 
-    def _nominated(self, runner: Runner, state: CycleState, pod: PodInfo) -> tuple[int | None, Groups]:
+    def _nominated(self, runner: Runner, state: CycleState, pod: PodInfo) -> Work[tuple[int | None, Groups]]:
         """The nominated node alone, if the pod still fits there: no scoring (§3.3 step 3). Else who refused it."""
         name = runner.nominated_to(pod)
         slot = self._cluster.nodes.present_slot(name) if name else None
         if slot is None:
             return None, {}
-        passed, groups = runner.filter(state, pod, 1 << slot, exact=True)
+        passed, groups = yield from runner.filtering(state, pod, 1 << slot, exact=True)
         return (slot, {}) if passed else (None, groups)
 
     def _best(
         self, runner: Runner, state: CycleState, pod: PodInfo, feasible: NodeSet, record: DecisionRecord
-    ) -> Generator[None, None, int | None]:
+    ) -> Work[int | None]:
         """Verify in descending score until one node holds."""
         record.feasible_count = feasible.bit_count()
         if not feasible:
             return None
         scored: Scored | None = None
-        turn, refused = self._clock.now(), 0
+        refused = 0
         while feasible:
             if feasible & (feasible - 1) == 0 and scored is None:
                 slot = feasible.bit_length() - 1
@@ -185,21 +203,21 @@ class Cycle:
                     began = self._clock.now()
                     runner.pre_score(state, pod, feasible)
                     self._point("PreScore", None, runner, began)
+                yield from runner.pondering(state, pod, feasible, Before.SCORE)
                 began = self._clock.now()
                 scored = runner.score(state, pod, feasible)
                 self._point("Score", None, runner, began)
                 slot = self._choose(runner, state, pod, scored)
-            if runner.exact or runner.verify(state, pod, slot) is None:
+            if runner.exact or (yield from runner.verifying(state, pod, slot)) is None:
                 if scored is not None:
                     record.scores = (self._score_row(scored, slot),)
                 return slot
             feasible &= ~(1 << slot)
             refused += 1
             if refused % _REFUSALS_TOLD == 0:
-                feasible, _ = runner.filter(state, pod, feasible, exact=False)  # what was learnt holds for others, too
-            if self._clock.now() - turn > TURN_S:
-                yield
-                turn = self._clock.now()
+                # What was learnt of these nodes holds for others, too.
+                feasible, _ = yield from runner.filtering(state, pod, feasible, exact=False)
+            yield
         return None
 
     def _preferred(self, profile: Profile, feasible: NodeSet) -> NodeSet:
@@ -272,7 +290,7 @@ class Cycle:
 
     def _no_node(
         self, runner: Runner, state: CycleState, pod: PodInfo, diagnosis: Diagnosis, record: DecisionRecord
-    ) -> Generator[None, None, Unfit]:
+    ) -> Work[Unfit]:
         """PostFilter: plugins in order until one finds a way, or says that there is none (§3.2, §3.9)."""
         unfit = Unfit(diagnosis, "", None if runner.profile.post_filter else "", record)
         messages: list[str] = []
@@ -312,15 +330,10 @@ class Cycle:
         record.result, record.message = "unschedulable", unfit.message
         return unfit
 
-    def _relented(
-        self, runner: Runner, state: CycleState, pod: PodInfo, refused: Groups
-    ) -> Generator[None, None, Groups]:
+    def _relented(self, runner: Runner, state: CycleState, pod: PodInfo, refused: Groups) -> Work[Groups]:
         """The same with preemption's eyes: nodes where an eviction would change a filter's mind are not out for good."""
-        turn = self._clock.now()
         for relented in runner.relented(state, pod, refused):
-            if self._clock.now() - turn > TURN_S:
-                yield
-                turn = self._clock.now()
+            yield
             refused = relented
         return refused
 
@@ -337,7 +350,7 @@ class Cycle:
 
     def _hold(self, runner: Runner, state: CycleState, assumed: PodInfo, record: DecisionRecord) -> Outcome:
         """Assume, reserve, permit; whatever fails, nothing stays held."""
-        profile, node_name = runner.profile, assumed.node_name
+        node_name = assumed.node_name
         self._cluster.assume(assumed)
         waits: dict[str, Wait] = {}
         with contextlib.ExitStack() as undo:
@@ -347,7 +360,7 @@ class Cycle:
             if no is None:
                 undo.pop_all()
                 record.node, record.result = node_name, "binding"
-                return Placed(state, profile, assumed, waits, record)
+                return Placed(state, runner, assumed, waits, record)
         diagnosis = one_node(no)
         record.groups = (GroupRecord(no.plugin, no.code.value, no.reasons, 1, (node_name,)),)
         return _unfit(diagnosis, diagnosis.message(), record, nominate="")
@@ -408,14 +421,9 @@ class Cycle:
         return tuple(rows)
 
 
-def run(attempt: Generator[None, None, Outcome]) -> Outcome:
+def run(attempt: Work[Outcome]) -> Outcome:
     """Drive an attempt to its end without giving turns: for tests, what-if and benchmarks."""
-    while True:
-        try:
-            next(attempt)
-        except StopIteration as done:
-            outcome: Outcome = done.value
-            return outcome
+    return finish(attempt)
 
 
 def _about_the_pod(point: str, plugin: str, no: Rejection) -> Rejection:

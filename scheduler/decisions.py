@@ -14,7 +14,7 @@ from scheduler.binding import Binder
 from scheduler.cache.cluster import Cluster
 from scheduler.config.args import KubestowArgs
 from scheduler.config.plugins import check_common_queue_sort
-from scheduler.config.types import Configuration
+from scheduler.config.types import Configuration, Profile as ProfileConfig
 from scheduler.core.clock import Clock, SystemClock
 from scheduler.cycle import Cycle
 from scheduler.failure import Failures, StatusPatches
@@ -31,37 +31,41 @@ from scheduler.obs.metrics import Metrics
 from scheduler.options import RunOptions
 from scheduler.plugins import registry
 from scheduler.preemption import Evictions
-from scheduler.queue import QueueProfile, SchedulingQueue
+from scheduler.queue import SchedulingQueue
 from scheduler.refusals import Refusals
+from scheduler.reload import Parts, Reloading, clearing, queue_profile
 from scheduler.shared import Pending, Shared
 from scheduler.stale import StaleVolumes
 
 
-def build_profiles(config: Configuration, handle: Handle | None = None) -> Mapping[str, Profile]:
+def build_profiles(config: Configuration, handle: Handle | None = None) -> dict[str, Profile]:
     """Scheduler name → its plugins, made and in order. Raises ConfigErrors.
 
     Without a handle the plugins are made for inspection only: an empty cluster and no way to write.
     """
-    known = registry()
     handle = handle or Handle(Cluster(device_gates=config.feature_gates), Unplugged(), Unplugged(), SystemClock())
-    names = frozenset(profile.scheduler_name for profile in config.profiles)
-    profiles = {
-        profile.scheduler_name: build(
-            profile,
-            known,
-            dataclasses.replace(
-                handle,
-                scheduler_name=profile.scheduler_name,
-                scheduler_names=names,
-                ours=profile.args_for(KubestowArgs),
-                feature_gates=config.feature_gates,
-            ),
-            percentage=config.percentage_of_nodes_to_score,
-        )
-        for profile in config.profiles
-    }
+    build_one = profile_builder(config, handle)
+    profiles = {profile.scheduler_name: build_one(profile) for profile in config.profiles}
     check_common_queue_sort([(profile, profiles[profile.scheduler_name].resolved) for profile in config.profiles])
     return profiles
+
+
+def profile_builder(config: Configuration, handle: Handle) -> Callable[[ProfileConfig], Profile]:
+    """Makes the plugins of one profile of this configuration, or of one in its place. What it makes raises ConfigErrors."""
+    known = registry()
+    names = frozenset(profile.scheduler_name for profile in config.profiles)
+
+    def build_one(profile: ProfileConfig) -> Profile:
+        own = dataclasses.replace(
+            handle,
+            scheduler_name=profile.scheduler_name,
+            scheduler_names=names,
+            ours=profile.args_for(KubestowArgs),
+            feature_gates=config.feature_gates,
+        )
+        return build(profile, known, own, percentage=config.percentage_of_nodes_to_score)
+
+    return build_one
 
 
 class Decisions:
@@ -82,25 +86,21 @@ class Decisions:
         self.cluster = Cluster(clock, options.config.feature_gates)
         self.inbox = Inbox()
         preempting = Preempting(metrics.preemption_attempt)
-        self.profiles = build_profiles(
-            options.config,
-            Handle(
-                self.cluster,
-                writer,
-                recorder,
-                clock,
-                preempting=preempting,
-                chance=self.chance,
-                volume_metrics=metrics.volumes,
-                device_metrics=metrics.devices,
-            ),
+        handle = Handle(
+            self.cluster,
+            writer,
+            recorder,
+            clock,
+            preempting=preempting,
+            chance=self.chance,
+            volume_metrics=metrics.volumes,
+            device_metrics=metrics.devices,
         )
+        self.profiles = build_profiles(options.config, handle)
+        """In force, by scheduler name: `reloading` puts others in their place between two attempts."""
         pending = Pending()
         self.queue = SchedulingQueue(
-            {
-                name: QueueProfile(profile.pre_enqueue, profile.queue_sort.sort_key, profile.hints)
-                for name, profile in self.profiles.items()
-            },
+            {name: queue_profile(profile) for name, profile in self.profiles.items()},
             clock=clock,
             initial_backoff_s=options.config.pod_initial_backoff_s,
             max_backoff_s=options.config.pod_max_backoff_s,
@@ -111,19 +111,18 @@ class Decisions:
         )
         preempting.nominated = self.queue.nominator.pods
         self.shared = Shared(self.cluster, self.queue, self.inbox, writer, recorder, clock, metrics, pending)
-        runners = {
-            name: Runner(profile, self.cluster, self.queue.nominator, clock=clock, metrics=metrics)
-            for name, profile in self.profiles.items()
-        }
+
+        def runner(profile: Profile) -> Runner:
+            return Runner(profile, self.cluster, self.queue.nominator, clock=clock, metrics=metrics)
+
+        runners = {name: runner(profile) for name, profile in self.profiles.items()}
         self.patches = StatusPatches(writer)
         self.failures = Failures(self.shared, self.patches, preempting)
         self.refusals = Refusals(self.cluster, clock=clock, metrics=metrics)
-        self.binder = Binder(
-            self.shared, self.failures, refusals=self.refusals, runners=runners, pods_version=pods_version
-        )
+        self.binder = Binder(self.shared, self.failures, refusals=self.refusals, pods_version=pods_version)
         self.evictions = Evictions(self.shared, self.failures, self.binder, preempting, profiles=self.profiles)
         self.intake = Intake(self.shared, self.failures, bindings=self.binder, permits=self.binder.permits)
-        self.stale = StaleVolumes(self.shared, names=_clearing(options.config))
+        self.stale = StaleVolumes(self.shared, names=clearing(options.config))
         self.records = DecisionRecords()
         self.loop = SchedulingLoop(
             self.shared,
@@ -144,6 +143,12 @@ class Decisions:
             devices=self.intake.devices,
             stale=self.stale,
         )
+        self.reloading = Reloading(
+            options.config,
+            profile_builder(options.config, handle),
+            Parts(self.profiles, runners, runner, self.queue.adopt, self.stale.serve),
+            metrics=metrics.shell,
+        )
 
     def shown(self, key: str) -> Mapping[str, Any] | None:
         """What /debug/pod shows of a pod."""
@@ -156,12 +161,3 @@ class Decisions:
         busy = len(self.inbox) + counts["active"] + counts["backoff"] + tried + len(self.binder) + len(self.patches)
         busy += len(self.evictions)
         return busy == 0
-
-
-def _clearing(config: Configuration) -> tuple[str, ...]:
-    """Profiles that take back what they have selected and nobody can provide any more."""
-    return tuple(
-        profile.scheduler_name
-        for profile in config.profiles
-        if profile.args_for(KubestowArgs).clear_stale_selected_node != "none"
-    )

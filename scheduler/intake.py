@@ -188,6 +188,8 @@ class Intake:
         if self._cluster.is_assumed(info.uid) or self._bindings.has(info.uid):
             if new.metadata.deletion_timestamp and not before.pod.metadata.deletion_timestamp:
                 self._assumed_deleted(info.uid)
+            elif before.pod.status.resource_claim_statuses != new.status.resource_claim_statuses:
+                self._cluster.name_claims(info)
             return
         self._queue.update(before, info)
 

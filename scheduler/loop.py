@@ -72,7 +72,7 @@ class SchedulingLoop:
         """When the loop last came around; /livez reads it."""
 
     def stop(self) -> None:
-        """Pop nothing more; `run` returns after the attempt under way."""
+        """Pop nothing more; `run` returns after the attempt under way, which ends where it gives the next turn."""
         self._is_stopping = True
         self._inbox.wake()
 
@@ -143,6 +143,10 @@ class SchedulingLoop:
                 else:
                     with self._inbox.closed():
                         await asyncio.sleep(0)
+                    self.beat = self._clock.now()
+                    if self._is_stopping:
+                        attempt.close()
+                        return self._queue.done(pod.uid)
         except Exception as error:  # noqa: BLE001 (one of the two places: an unforeseen failure costs this pod one attempt)
             self._failures.unforeseen("attempt failed", pod.key, error)
             record = DecisionRecord(
@@ -164,7 +168,7 @@ class SchedulingLoop:
                         queued=queued,
                         assumed=outcome.assumed,
                         state=outcome.state,
-                        profile=outcome.profile,
+                        runner=outcome.runner,
                         waits=outcome.waits,
                         record=outcome.record,
                         popped_at=popped_at,

@@ -9,7 +9,6 @@ events can help the pods they rejected.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
@@ -19,6 +18,7 @@ from scheduler.core.clock import Clock
 from scheduler.core.events import (
     ASSIGNED_POD_DELETE,
     FORCE_ACTIVATE,
+    PROFILE_CHANGED,
     UNSCHEDULABLE_TIMEOUT,
     Action,
     ClusterEvent,
@@ -242,6 +242,21 @@ class SchedulingQueue:
         if self._places.enter_by(queued, Strategy.AFTER_BACKOFF, FORCE_ACTIVATE.label):
             self._on_ready()
 
+    def adopt(self, profiles: Mapping[str, QueueProfile]) -> None:
+        """These profiles have other plugins from now on: their pods are gated, sorted and woken by the new ones.
+
+        Pods that waited are tried again, for the new plugins may take them; those in flight are too if they fail. All
+        profiles must still be sorted alike. O(pods of these profiles).
+        """
+        unknown = profiles.keys() - self._profiles.keys()
+        if unknown:
+            raise KeyError(*sorted(unknown))
+        if self._places.adopt(profiles, lambda: self._wakers.adopt(profiles), PROFILE_CHANGED.label):
+            self._on_ready()
+        self._in_flight.record(
+            PROFILE_CHANGED, None, None, concerns=lambda pod: pod.pod.spec.scheduler_name in profiles
+        )
+
     def tick(self) -> None:
         """Move what time alone moves: completed back-offs, and every 30 s the pods that waited too long."""
         now = self._clock.now()
@@ -268,8 +283,8 @@ class SchedulingQueue:
         return self._in_flight.counts()
 
     def entries(self) -> Iterator[QueueEntry]:
-        """Every pod, in no particular order; take it in one go, without a change in between."""
-        for queued in itertools.chain(self._places, self._in_flight):
+        """Every pod, in no particular order: who is there at the first of them, each as it is when its turn comes."""
+        for queued in (*self._places, *self._in_flight):
             deadline = None
             if queued.place in IN_BACKOFF:
                 deadline = self._places.backoff.until(queued) + 1.0

@@ -5,7 +5,7 @@ Only wires things together: paths and formats are those of `insight.http`, names
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -13,15 +13,18 @@ from typing import Final
 from scheduler.config.dump import to_document
 from scheduler.core.clock import Clock
 from scheduler.decisions import Decisions
-from scheduler.insight.cachedump import cache_dump
+from scheduler.insight.cachedump import cache_page
 from scheduler.insight.http import Check, Remark, Sources
 from scheduler.kube.access import KINDS_SERVED, PERMISSIONS, SelfCheck
 from scheduler.kube.mirrors import Mirrors
 from scheduler.kube.recorder import EventRecorder
+from scheduler.kube.throttle import Throttle
 from scheduler.leadership import Leadership
 from scheduler.obs.metrics import Metrics
 from scheduler.options import RunOptions
+from scheduler.shell import Shell
 
+PROFILES: Final = "scheduler-profiles"
 HEARTBEAT_S: Final = 60.0
 """/livez fails when the loop has not come around for this long."""
 
@@ -38,29 +41,34 @@ class Showing:
     recorder: EventRecorder
     metrics: Metrics
     clock: Clock
+    throttle: Throttle
     is_synced: Callable[[], bool]
     """Whether the first picture is complete."""
     is_stopping: Callable[[], bool]
+    shell: Shell
 
     def bind_metrics(self) -> None:
         """Let a scrape read the parts. Once."""
-        decisions = self.decisions
-        self.metrics.bind_gauges(
-            pending=decisions.queue.counts,
-            inflight_events=decisions.queue.in_flight_events,
-            cache=decisions.cluster.sizes,
-            bindings_in_flight=decisions.binder.__len__,
-        )
-        self.metrics.bind_volumes(
-            bytes_in_flight=decisions.cluster.volumes.ledger.bytes_in_flight,
-            capacity_version=self.mirrors.capacity_version,
-        )
-        self.metrics.bind_devices(kinds=self.mirrors.device_kinds)
-        self.metrics.bind_reflectors(lambda: {kind: r.stats for kind, r in self.mirrors.reflectors.items()})
-        stats = self.recorder.stats
-        self.metrics.bind_recorder(lambda: {"sent": stats.sent, "failed": stats.failed, "dropped": stats.dropped})
-        if self.leadership.is_elected:
-            self.metrics.bind_election(self.leadership.lease, self.leadership.may_write)
+        decisions, shown = self.decisions, self.metrics.sources
+        cluster, queue, binder = decisions.cluster, decisions.queue, decisions.binder
+        ledger, stats = cluster.volumes.ledger, self.recorder.stats
+        self.metrics.expect(decisions.profiles)
+        shown.pending, shown.inflight_events = queue.counts, queue.in_flight_events
+        shown.cache, shown.healed = cluster.sizes, lambda: cluster.healed
+        shown.bindings_in_flight = binder.__len__
+        shown.assumed_oldest_s = lambda: {"binding": binder.oldest_s(), "bound": cluster.unconfirmed_s()}
+        shown.may_write = self.leadership.may_write
+        shown.lease = self.leadership.lease if self.leadership.is_elected else ""
+        shown.missing = lambda: self.self_check.findings
+        shown.bytes_in_flight = cluster.volumes.bytes_in_flight
+        shown.in_flight_oldest_s, shown.in_flight_expired = ledger.oldest_s, lambda: ledger.expired
+        shown.ledger_drift = ledger.drift_bytes
+        shown.capacity_version, shown.device_kinds = self.mirrors.capacity_version, self.mirrors.device_kinds
+        shown.devices_in_use = cluster.devices.use.counts
+        shown.reflectors = lambda: {kind: r.stats for kind, r in self.mirrors.reflectors.items()}
+        shown.synced = self._synced
+        shown.recorder = lambda: {"sent": stats.sent, "failed": stats.failed, "dropped": stats.dropped}
+        shown.recorder_queued, shown.writes_waiting = lambda: stats.queued, lambda: self.throttle.waiting
 
     def sources(self) -> Sources:
         """For the endpoints."""
@@ -73,20 +81,32 @@ class Showing:
                 **self.leadership.readyz(),
                 PERMISSIONS: self._with_minor(self.self_check.permissions, PERMISSIONS),
                 KINDS_SERVED: self._with_minor(self.self_check.kinds_served, KINDS_SERVED),
+                PROFILES: self._profiles,
                 "sched-handler-sync": lambda: None if self.is_synced() else "the first picture is not complete",
                 "shutdown": lambda: "shutting down" if self.is_stopping() else None,
             },
             metrics=self.metrics.render,
             sample=self.metrics.sample,
-            configz=partial(
-                to_document,
-                self.options.config,
-                resolved={name: profile.resolved for name, profile in decisions.profiles.items()},
-            ),
-            debug_queue=lambda: {"counts": decisions.queue.counts(), "entries": list(decisions.queue.entries())},
-            debug_cache=partial(cache_dump, decisions.cluster),
+            configz=self._configz,
+            debug_queue=lambda: {"counts": decisions.queue.counts, "entries": decisions.queue.entries},
+            debug_cache=partial(cache_page, decisions.cluster),
             debug_pod=decisions.shown,
         )
+
+    def _configz(self) -> object:
+        """What is in force now."""
+        resolved = {name: profile.resolved for name, profile in self.decisions.profiles.items()}
+        return to_document(self.decisions.reloading.configuration, resolved=resolved)
+
+    def _profiles(self) -> Remark | None:
+        """What keeps SchedulerProfiles from being in force; no pod waits for that."""
+        wrong = filter(None, (self.shell.remark(), *self.decisions.reloading.remarks()))
+        return Remark("; ".join(wrong)) or None
+
+    def _synced(self) -> Mapping[str, int]:
+        """Nothing is mirrored, and nothing amiss, on a standby that waits for its turn to begin with that."""
+        waits = self.options.config.delay_cache_until_active and not self.leadership.begun.is_set()
+        return {} if waits else self.mirrors.synced()
 
     def _heartbeat(self) -> str | None:
         silent_s = self.clock.now() - self.decisions.loop.beat

@@ -50,11 +50,17 @@ class StaleVolumes:
         self._clock = shared.clock
         self._pending = shared.pending
         self._names = names
+        self._controller = names[0] if names else ""
         self._look_at = 0.0
         self._missing_since: dict[str, float] = {}
         self._not_before: dict[str, float] = {}
         self._tied_since: dict[str, tuple[PodInfo, float]] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def serve(self, names: tuple[str, ...]) -> None:
+        """Do it for these profiles from now on; what was begun ends."""
+        self._controller = names[0] if names else self._controller
+        self._names = names
 
     async def drain(self, limit_s: float) -> None:
         """What was begun ends, or is cancelled between its steps."""
@@ -134,7 +140,7 @@ class StaleVolumes:
     def _tell(self, claim: PersistentVolumeClaim, reason: str, note: str) -> None:
         self._recorder.event(
             claim,
-            controller=self._names[0],
+            controller=self._controller,
             type_="Warning",
             reason=reason,
             action="Provisioning",

@@ -9,6 +9,7 @@ from scheduler.core.podinfo import PodInfo
 from scheduler.core.records import DecisionRecord
 from scheduler.core.verdicts import Rejection, Wait
 from scheduler.framework.profile import Profile
+from scheduler.framework.runner import Runner
 from scheduler.framework.state import CycleState
 from scheduler.queue import QueuedPod
 
@@ -20,7 +21,8 @@ class Binding:
     queued: QueuedPod
     assumed: PodInfo
     state: CycleState
-    profile: Profile
+    runner: Runner
+    """Whose plugins hold what is reserved: with them it ends, whatever is in force by then."""
     waits: Mapping[str, Wait]
     record: DecisionRecord
     popped_at: float
@@ -34,6 +36,11 @@ class Binding:
     """From Bind on the node: a failed write does not cost the pod the room that was made for it there."""
     preempted_by: str = ""
     """The plugin that cancelled it for a pod of higher priority."""
+
+    @property
+    def profile(self) -> Profile:
+        """As it was when the pod was placed."""
+        return self.runner.profile
 
 
 class Refused(Exception):

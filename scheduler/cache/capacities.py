@@ -7,7 +7,7 @@ it only makes the pool smaller. Never does a pool look larger than its object sa
 from __future__ import annotations
 
 import bisect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -204,6 +204,9 @@ class Capacities:
 
     def __len__(self) -> int:
         return len(self._objects)
+
+    def __iter__(self) -> Iterator[Pool]:
+        return iter(self._objects.values())
 
     def of(self, storage_class: str) -> ClassPools | None:
         """The pools of a class; None if it has none."""

@@ -7,8 +7,11 @@ or its deletion end it. Where upstream exits ("cache is corrupted") this heals: 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+
+import msgspec
 
 from scheduler.cache.devices import Devices
 from scheduler.cache.disruptions import Disruptions
@@ -40,8 +43,9 @@ class Cluster:
 
     def __init__(self, clock: Clock | None = None, device_gates: frozenset[str] = DEVICE_GATES_ON) -> None:
         """`device_gates` are kube-scheduler's feature gates for devices that are on; others among them do not matter."""
+        self._clock = clock or SystemClock()
         self.nodes = Nodes()
-        self.volumes = Volumes(self.nodes, clock or SystemClock())
+        self.volumes = Volumes(self.nodes, self._clock)
         self.devices = Devices(self.nodes, device_gates)
         self.namespaces = Namespaces()
         self.workloads = Workloads()
@@ -52,6 +56,8 @@ class Cluster:
         self._last_version = 0
         self._pods: dict[str, _Held] = {}
         self._assumed: set[str] = set()
+        self._answered: dict[str, float] = {}
+        """Assumed pods that the API server has bound, and when it said so: the watch has yet to show them. Oldest first."""
         self._broken: dict[str, Broken] = {}
 
     # -- nodes -----------------------------------------------------------------------------------------------------
@@ -90,7 +96,7 @@ class Cluster:
             self._disturb(info.node_name)
             self._place(info, is_assumed=False)
             return
-        self._assumed.discard(info.uid)
+        self._confirmed(info.uid)
         if not held.is_assumed:
             self.healed += held.info.node_name != info.node_name
         self._replace(held, info)
@@ -107,7 +113,7 @@ class Cluster:
         held = self._pods.pop(uid, None)
         if held is None:
             return None
-        self._assumed.discard(uid)
+        self._confirmed(uid)
         self.nodes.remove_pod(held.info.node_name, uid)
         self._tidy(held.info.node_name)
         return held.info
@@ -146,6 +152,29 @@ class Cluster:
         if held is None or not held.is_assumed or held.info.node_name != info.node_name:
             raise AssumptionError(f"pod {info.key} ({info.uid}) wasn't assumed so cannot be forgotten")
         self.remove_pod(info.uid)
+
+    def name_claims(self, info: PodInfo) -> None:
+        """An assumed pod's status names other claims for devices by now: what was decided for it may no longer hold."""
+        held = self._pods.get(info.uid)
+        if held is None or not held.is_assumed:
+            return
+        old = held.info
+        status = msgspec.structs.replace(
+            old.pod.status, resource_claim_statuses=info.pod.status.resource_claim_statuses
+        )
+        held.info = dataclasses.replace(old, pod=msgspec.structs.replace(old.pod, status=status))
+        self._disturb(old.node_name)
+        self.nodes.replace_pod(old.node_name, held.info)
+
+    def answered(self, uid: str) -> None:
+        """The API server has bound the pod: from now on the watch should show it."""
+        if uid in self._assumed:
+            self._answered[uid] = self._clock.now()
+
+    def unconfirmed_s(self) -> float:
+        """How long the watch has owed us a pod that is bound, the longest; 0 if it owes none. Constant cost."""
+        since = next(iter(self._answered.values()), None)
+        return 0.0 if since is None else self._clock.now() - since
 
     def is_assumed(self, uid: str) -> bool:
         """Whether the pod counts only because we said so."""
@@ -192,6 +221,10 @@ class Cluster:
     def broken(self) -> Iterator[Broken]:
         """Bound pods that could not be read."""
         return iter(self._broken.values())
+
+    def _confirmed(self, uid: str) -> None:
+        self._assumed.discard(uid)
+        self._answered.pop(uid, None)
 
     def _place(self, info: PodInfo, *, is_assumed: bool) -> None:
         self._pods[info.uid] = _Held(info, is_assumed)

@@ -7,12 +7,13 @@ thrown away with the pool's next change.
 from __future__ import annotations
 
 import enum
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 from weakref import WeakValueDictionary
 
 from scheduler.cache.devicekinds import DeviceKind, kind_of
+from scheduler.cache.memos import Limit, Memo
 from scheduler.core.devices import Device, DeviceId, ResourceSlice
 from scheduler.core.nodeset import NodeSet
 
@@ -38,6 +39,13 @@ Counters = Mapping[str, Mapping[str, int]]
 """Counter set → counter → amount, in nano units."""
 
 
+class Where(Protocol):
+    """The nodes that something can be used on, as they are when asked. Compared by identity."""
+
+    @property
+    def nodes(self) -> NodeSet: ...
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Published:
     """A device in its place. `where` is None for a device that is usable wherever its slice is visible."""
@@ -46,7 +54,7 @@ class Published:
     device: Device
     slice: ResourceSlice
     kind: DeviceKind
-    where: NodeSet | None = None
+    where: Where | None = None
 
 
 class Content:
@@ -54,16 +62,19 @@ class Content:
 
     Pools that cannot be had keep their names: these are told to whom they keep from running.
 
-    `memo` is for what follows from it alone, by whom it was asked for.
+    `memo` is for what follows from it alone, by whom it was asked for; of all contents together so much is remembered
+    as `_ANSWERS_MAX` lets it (`memos`).
     """
 
     __slots__ = ("__weakref__", "memo", "parts")
 
     def __init__(self, parts: tuple[object, ...]) -> None:
         self.parts = parts
-        self.memo: dict[Hashable, Any] = {}
+        self.memo = Memo(_answers)
 
 
+_ANSWERS_MAX: Final = 131_072
+_answers: Final = Limit(_ANSWERS_MAX)
 _contents: Final[WeakValueDictionary[tuple[object, ...], Content]] = WeakValueDictionary()
 
 
@@ -101,7 +112,7 @@ def view_of(
     all_slices: Iterable[ResourceSlice],
     *,
     partitionable: bool,
-    wheres: Mapping[tuple[str, int], NodeSet] | None = None,
+    wheres: Mapping[tuple[str, int], Where] | None = None,
 ) -> PoolView | None:
     """The pool for a node that sees `visible` of `all_slices`; None if it is not there for that node at all (§4.3).
 
@@ -138,7 +149,7 @@ def _complete(
     elsewhere: list[ResourceSlice],
     *,
     partitionable: bool,
-    wheres: Mapping[tuple[str, int], NodeSet],
+    wheres: Mapping[tuple[str, int], Where],
 ) -> PoolView:
     devices = tuple(_published(group, key, wheres, partitionable=partitionable))
     others = tuple(_published(elsewhere, key, wheres, partitionable=partitionable))
@@ -176,7 +187,7 @@ def _settled(view: PoolView) -> PoolView:
 def _published(
     slices: Iterable[ResourceSlice],
     key: PoolKey,
-    wheres: Mapping[tuple[str, int], NodeSet],
+    wheres: Mapping[tuple[str, int], Where],
     *,
     partitionable: bool,
 ) -> Iterable[Published]:

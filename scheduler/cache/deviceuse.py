@@ -80,6 +80,10 @@ class DeviceUse:
         """What those parts sum up to."""
         return self._consumed.get(device, _NOTHING)
 
+    def counts(self) -> dict[str, int]:
+        """Devices of which somebody has all, and those of which somebody has a part: for the gauge."""
+        return {"whole": len(self._holders), "shared": len(self._shares)}
+
     def devices(self) -> Iterable[DeviceId]:
         """Those that somebody has wholly."""
         return self._holders.keys()

@@ -91,6 +91,8 @@ class Ledger:
         self._position = -1
         self._due = math.inf
         self.freed: set[str] = set()
+        self.expired: dict[str, int] = {_SETTLING: 0, _STRANDED: 0}
+        """How many were let go because it took too long, by state: for the counter."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -101,6 +103,23 @@ class Ledger:
     def bytes_in_flight(self) -> dict[str, int]:
         """By class: for the gauge."""
         return {name: sum(entry.size for entry in entries.values()) for name, entries in self._by_class.items()}
+
+    def oldest_s(self) -> dict[str, float]:
+        """By state, how long the oldest has been in it; 0 where there is none. For the gauge: O(in flight)."""
+        now = self._clock.now()
+        since = dict.fromkeys((_FLYING, _SETTLING, _STRANDED), now)
+        for entry in self._entries.values():
+            since[entry.state] = min(since[entry.state], entry.since)
+        return {state: now - at for state, at in since.items()}
+
+    def drift_bytes(self) -> int:
+        """How far what was drawn from pools is from what is in flight from them: 0, or something is wrong here.
+
+        For the gauge: O(pools + in flight).
+        """
+        booked = {key: sum(entry.size for entry in entries.values()) for key, entries in self._by_pool.items()}
+        drawn = {pool.key: pool.in_flight for pool in self._capacities if pool.in_flight}
+        return sum(abs(drawn.get(key, 0) - booked.get(key, 0)) for key in drawn.keys() | booked.keys())
 
     # -- what changes it -----------------------------------------------------------------------------------------------
 
@@ -214,6 +233,7 @@ class Ledger:
                 continue
             if entry.state is _STRANDED:
                 self._given_up.add(uid)
+            self.expired[entry.state] += 1
             self._drop(uid)
 
     def _consider_all(self, keys: Iterable[str]) -> None:

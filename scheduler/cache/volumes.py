@@ -81,6 +81,11 @@ class Volumes:
         self._csi_generation = 0
         self._watchers: dict[Hashable, dict[Callable[[], None], None]] = {}
 
+    def bytes_in_flight(self) -> dict[str, int]:
+        """By class, those included of which nothing is on its way: for the gauge."""
+        made = (name for name, known in self.classes.items() if not known.is_static)
+        return dict.fromkeys(made, 0) | self.ledger.bytes_in_flight()
+
     # -- changing ------------------------------------------------------------------------------------------------------
 
     def set_volume(self, volume: PersistentVolume) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import chain
 from typing import Final
 
 from scheduler.cel.attributes import Growing
-from scheduler.cel.costs import LIST_COST, Cost, call_cost, size
+from scheduler.cel.costs import Cost, call_cost, size
 from scheduler.cel.gotext import scalar
 from scheduler.cel.logic import NO_SUCH_OVERLOAD, both
 from scheduler.cel.running import Code, Run
+from scheduler.cel.strain import AHEAD, SUM_NANOS
 from scheduler.cel.types import Overload, Type
 from scheduler.cel.unify import is_dyn, is_variable
 from scheduler.cel.values import EvalError, UInt, Value, type_name, unkey
@@ -42,61 +42,9 @@ _BY_TRAIT: Final[Mapping[str, frozenset[str]]] = {
 
 Which overload the checker found does not matter to these.
 """
-_TOO_MANY: Final = 1_000_000
 _LONG: Final = 256
 """Elements or characters. What is called with more must be affordable before it is tried: some calls are quadratic."""
 _SIZED: Final = frozenset({list, str})
-
-
-def _of_range(count: int) -> int:
-    return LIST_COST + 1 + count
-
-
-def _of_replacement(text: str, old: str, new: str, limit: int = -1) -> int:
-    times = text.count(old) if limit < 0 else min(limit, text.count(old))
-    return (len(text) + times * (len(new) - len(old))) // 10
-
-
-def _of_joint(texts: Sequence[Value], separator: str = "") -> int:
-    return (sum(map(size, texts)) + len(separator) * (len(texts) - 1)) // 10
-
-
-def _of_flat(values: Sequence[Value], depth: int = 1) -> int:
-    count, level = 0, values
-    while depth > 0 and count <= _TOO_MANY:
-        inner = [each for each in level if isinstance(each, list | tuple)]
-        count += sum(map(len, inner))
-        if not inner or count > _TOO_MANY:
-            break
-        depth, level = depth - 1, list(chain.from_iterable(inner))
-    return count
-
-
-def _of_text(template: str, values: Sequence[Value]) -> int:
-    """Lists may hold each other more often than anybody could count."""
-    count, pending = len(template) // 10, [values]
-    while pending and count <= _TOO_MANY:
-        held = pending.pop()
-        count += len(held) + sum([len(each) for each in held if type(each) is str]) // 10
-        pending += [
-            [*each, *each.values()] if isinstance(each, Mapping) else each
-            for each in held
-            if type(each) not in _TELLING and isinstance(each, list | tuple | Mapping)
-        ]
-    return count
-
-
-AHEAD: Final[Mapping[str, Callable[..., int]]] = {
-    "lists.range": _of_range,
-    "replace": _of_replacement,
-    "join": _of_joint,
-    "flatten": _of_flat,
-    "format": _of_text,
-}
-"""What the result would cost to walk along, of functions whose results may be far longer than what they are made from.
-
-Upstream does not charge it, and runs out of memory.
-"""
 _NAMELESS: Final = frozenset({"@in", "contains", "endsWith", "startsWith"})
 """Functions that do not name themselves when nothing fits."""
 _CLASSES: Final[Mapping[str, type]] = {
@@ -120,16 +68,20 @@ def call(
 
     `is_nameless`: upstream has a special form of this call, whose errors do not say which function it was.
     """
-    is_resolved = len(known) == 1
     name = known[0].name
     invoke = invocation(overloads, known, len(args), is_nameless=is_nameless)
     if name == "cel.@mapInsert":
         return _insertion(invoke, args)
     if len(args) == 1:
         return _unary(invoke, args[0])
-    if len(args) == 2 and not is_nameless and (is_resolved or name in _BY_TRAIT):
+    if len(args) == 2 and not is_nameless and is_binary(known, name):
         return _binary(invoke, *args, is_sum=name == "_+_")
     return _of_many(invoke, args)
+
+
+def is_binary(known: tuple[Overload, ...], name: str) -> bool:
+    """Whether both of two arguments are evaluated, and paid, even if the first one fails."""
+    return name != "cel.@mapInsert" and (len(known) == 1 or name in _BY_TRAIT)
 
 
 def invocation(
@@ -147,7 +99,7 @@ def invocation(
 class Invocation:
     """A function with those of its overloads that come into question."""
 
-    __slots__ = ("_ahead", "_candidates", "_chosen", "_is_nameless", "_is_resolved", "_name")
+    __slots__ = ("_ahead", "_candidates", "_chosen", "_is_nameless", "_is_resolved", "_name", "_refused")
 
     def __init__(self, candidates: Sequence[Overload], *, is_resolved: bool, is_nameless: bool) -> None:
         self._name = candidates[0].name
@@ -157,12 +109,13 @@ class Invocation:
         self._ahead = AHEAD.get(self._name)
         self._chosen: dict[tuple[type, ...], tuple[Callable[..., Value], Cost]] = {}
         """By the classes of the arguments, where these tell all."""
+        self._refused: dict[tuple[type, ...], str] = {}
 
     def __call__(self, run: Run, *args: Value) -> Value:
         chosen = self._chosen.get(tuple(map(type, args))) or self._choose(run, args)
         call, cost = chosen
         if self._ahead is not None:
-            run.afford(self._ahead(*args))
+            self.strain(run, *args)
         if args and not isinstance(cost, int) and type(args[0]) in _SIZED and len(args[0]) > _LONG:
             run.afford(cost(*args, None))
         try:
@@ -171,7 +124,19 @@ class Invocation:
             run.cost += cost if isinstance(cost, int) else cost(*args, None)
             raise
         run.cost += cost if isinstance(cost, int) else cost(*args, result)
+        if self._ahead is not None and self._ahead.after:
+            run.strain(self._ahead.after * len(result))
         return result
+
+    def strain(self, run: Run, *args: Value) -> None:
+        """Before a call with these: raises CostExceeded if it would take too much, see `strain`."""
+        if self._ahead is not None:
+            measure, nanos, is_costly, parts, _ = self._ahead
+            amount = measure(*args)
+            if nanos:
+                run.strain(nanos * (amount if parts is None else parts(*args)))
+            if is_costly:
+                run.afford(amount)
 
     @property
     def overloads(self) -> tuple[tuple[Overload, Cost], ...]:
@@ -179,15 +144,21 @@ class Invocation:
         return tuple((each, call_cost(each, is_resolved=self._is_resolved)) for each, _ in self._candidates)
 
     def _choose(self, run: Run, args: Sequence[Value]) -> tuple[Callable[..., Value], Cost]:
+        classes = tuple(map(type, args))
+        if classes in self._refused:
+            run.cost += 1
+            raise EvalError(self._refused[classes])
         for overload, fits in self._candidates:
             if all(fit(each) for fit, each in zip(fits, args)):
                 chosen = overload.call, call_cost(overload, is_resolved=self._is_resolved)
-                classes = tuple(map(type, args))
                 if all(map(_tells, classes)):
                     self._chosen[classes] = chosen
                 return chosen
         run.cost += 1
-        raise EvalError(self._unfit(args))
+        text = self._unfit(args)
+        if all(map(_tells, classes)):
+            self._refused[classes] = text
+        raise EvalError(text)
 
     def _unfit(self, args: Sequence[Value]) -> str:
         if self._is_nameless:
@@ -222,7 +193,9 @@ def _binary(invoke: Invocation, left: Code, right: Code, *, is_sum: bool) -> Cod
             return one
         if is_sum and type(one) is list:
             # Upstream only notes that they belong together. A copy of a copy of a copy would soon fill the memory.
-            run.afford(len(one) + size(other))
+            count = len(one) + size(other)
+            run.strain(count * SUM_NANOS)
+            run.afford(count)
         return invoke(run, one, other)
 
     return evaluate

@@ -6,11 +6,15 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
 from scheduler.cel.types import Overload
-from scheduler.cel.values import Optional, Value
+from scheduler.cel.values import Duration, Optional, Timestamp, TypeValue, UInt, Value
 
 LIST_COST: Final = 10
 MAP_COST: Final = 30
 OBJECT_COST: Final = 40
+
+OF_ONE: Final = frozenset({int, float, bool, type(None), UInt, Timestamp, Duration, TypeValue})
+"""Classes whose values have no length."""
+_OF_LENGTH: Final = frozenset({str, bytes, list, tuple, dict})
 
 Cost: TypeAlias = int | Callable[..., int]
 """A number, or what gives it for the arguments and the result."""
@@ -24,7 +28,12 @@ _COSTED_BY_OVERLOAD: Final = frozenset(
 
 def size(value: Value) -> int:
     """How large upstream takes a value to be: the length of what has one, else 1."""
-    if isinstance(value, str | bytes | list | tuple):
+    class_ = type(value)
+    if class_ in OF_ONE:
+        return 1
+    if class_ in _OF_LENGTH:
+        return len(value)
+    if isinstance(value, list | tuple):
         return len(value)
     if isinstance(value, Mapping) and not hasattr(value, "cel_type"):
         return len(value)

@@ -37,10 +37,15 @@ def _shown(character: str) -> str:
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
+_SHORT: Final = (1e-4, 1e6)
+
+
 def double(value: float) -> str:
     """`%g`: the shortest text that reads back as the same number, with an exponent from a million on."""
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else f"{value:+}".replace("inf", "Inf")
+    if _SHORT[0] <= abs(value) < _SHORT[1]:  # Python writes it in the same way, but for `.0`
+        return repr(value).removesuffix(".0")
     sign, figures, point = _decimal(value)
     if -4 <= point - 1 < 6:
         return sign + _placed(figures, point)

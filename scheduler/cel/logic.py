@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from scheduler.cel.costs import size
+from scheduler.cel.costs import OF_ONE, size
 from scheduler.cel.running import Code, Run
+from scheduler.cel.strain import EQUALITY_NANOS, depths
 from scheduler.cel.values import EvalError, Optional, Value, equal, same
 
 NO_SUCH_OVERLOAD: Final = "no such overload"
@@ -59,6 +60,7 @@ def equality(left: Code, right: Code) -> Code:
             run.cost += -(-min(len(one), len(other)) // 10)
             return one == other
         run.cost += cost_of_equality(one, other, is_plain=True)
+        run.strain(depths(one) * EQUALITY_NANOS)
         return equal(one, other)
 
     return evaluate
@@ -70,6 +72,7 @@ def inequality(left: Code, right: Code) -> Code:
     def evaluate(run: Run) -> Value:
         one, other = both(run, left, right, is_equality=True)
         run.cost += cost_of_equality(one, other, is_plain=False)
+        run.strain(depths(one) * EQUALITY_NANOS)
         return not same(one, other)
 
     return evaluate
@@ -105,6 +108,8 @@ def _is_paid(value: Value, *, is_equality: bool) -> bool:
 
 def cost_of_equality(one: Value, other: Value, *, is_plain: bool) -> int:
     """Of `==` if it is plain, else of `!=`."""
+    if type(one) in OF_ONE and type(other) in OF_ONE:
+        return 1
     if is_plain and getattr(one, "cel_type", "").startswith(("kubernetes.", "net.")):
         return 1
     return -(-min(size(one), size(other)) // 10)

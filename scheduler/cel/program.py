@@ -4,7 +4,8 @@ A program may be shared. Nothing here waits or writes. Deep expressions are refu
 them; what it lets through is never too deep for Python's stack.
 
 The closures of `plan` know every answer. What is evaluated often, or costs much, is also generated as Python source,
-which is many times faster, but knows only the answers of evaluations without errors: it leaves the others to the closures.
+which is many times faster, but does not know every answer: it leaves some errors to the closures, and all where it need
+not count costs.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from scheduler.cel.running import COST_LIMIT, EXCEEDED, Run
 from scheduler.cel.tree import depth
 from scheduler.cel.types import Env
 from scheduler.cel.validators import validate
-from scheduler.cel.values import CostExceeded, Value
+from scheduler.cel.values import CostExceeded, EvalError, Value
 
 _FRAMES_PER_LEVEL: Final = 6
 _SHALLOW: Final = 40
@@ -99,6 +100,10 @@ class Program:
                 raise
             except Stopped as stopped:
                 raise stopped.error from None
+            except EvalError:
+                if self._fast.tells:
+                    raise
+                self._distrust()
             except Exception:  # noqa: BLE001  whatever it was: the closures know better
                 self._distrust()
             else:

@@ -10,6 +10,7 @@ from scheduler.cel.values import CostExceeded, EvalError, Value
 COST_LIMIT: Final = 1_000_000
 """Upstream's, for a device selector."""
 
+_MOST_NANOS: Final = 100_000_000
 _LOOPS_BETWEEN_CHECKS: Final = 100
 EXCEEDED: Final = "operation cancelled: actual cost limit exceeded"
 
@@ -17,7 +18,7 @@ EXCEEDED: Final = "operation cancelled: actual cost limit exceeded"
 class Run:
     """The state of one evaluation. Costs are charged by whoever does the work."""
 
-    __slots__ = ("_check", "_limit", "_loops", "bindings", "cost", "slots")
+    __slots__ = ("_check", "_limit", "_loops", "bindings", "cost", "slots", "strained_nanos")
 
     def __init__(
         self,
@@ -30,6 +31,7 @@ class Run:
         self.bindings = bindings
         self.slots: list[Value] = [None] * slots
         self.cost = 0
+        self.strained_nanos = 0
         self._limit = limit
         self._loops = 0
         self._check = check
@@ -45,6 +47,12 @@ class Run:
     def afford(self, cost: int) -> None:
         """To be called before work that will cost so much at least, if it is a lot."""
         if self.cost + cost > self._limit:
+            raise CostExceeded(EXCEEDED)
+
+    def strain(self, nanos: int) -> None:
+        """To be called before work that takes so long and costs next to nothing."""
+        self.strained_nanos += nanos
+        if self.strained_nanos > _MOST_NANOS:
             raise CostExceeded(EXCEEDED)
 
     def settle(self) -> None:

@@ -9,6 +9,7 @@ from typing import ClassVar, Final
 from scheduler.cel.gotext import quoted
 
 _DIGITS: Final = re.compile(r"[0-9]*")
+_PLAIN: Final = re.compile(r"(0|[1-9][0-9]{0,17})\.(0|[1-9][0-9]{0,17})\.(0|[1-9][0-9]{0,17})")
 _WORD: Final = re.compile(r"[0-9A-Za-z-]+")
 _UINT_MAX: Final = 2**64 - 1
 
@@ -45,6 +46,8 @@ class Semver:
 
 def parse(text: str) -> Semver:
     """`1.2.3-rc.1+build`: three numbers without leading zeros, no `v`. Raises ValueError with upstream's text."""
+    if plain := _PLAIN.fullmatch(text):
+        return Semver(int(plain[1]), int(plain[2]), int(plain[3]))
     if not text:
         raise ValueError("Version string empty")
     parts = text.split(".", 2)

@@ -34,7 +34,8 @@ def variable(number: int) -> Type:
 
 
 def is_variable(type_: Type) -> bool:
-    return type_.is_parameter or type_.name.startswith(_VARIABLE)
+    name = type_.name
+    return name.startswith(_VARIABLE) or (len(name) == 1 and name.isupper())
 
 
 def is_dyn(type_: Type) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from scheduler.cel.ast import Call, ListExpr, Literal, MapExpr, Node
@@ -21,19 +21,20 @@ _TAKES_ANYTHING: Final = "format"
 
 def validate(checked: Checked) -> None:
     """Raises CompileError with all that is wrong."""
-    issues = [*_bad_literals(checked), *_mixed(checked), *_bad_formats(checked)]
+    nodes = list(_walk(checked.root))
+    issues = [*_bad_literals(checked, nodes), *_mixed(checked, nodes), *_bad_formats(checked, nodes)]
     if issues:
         raise CompileError(report(checked.source, issues))
 
 
-def _bad_literals(checked: Checked) -> Iterator[Issue]:
+def _bad_literals(checked: Checked, nodes: Sequence[Node]) -> Iterator[Issue]:
     checks: dict[str, Callable[[Call, Literal], bool]] = {
         "duration": lambda call, literal: _can_be_called(checked, call, literal),
         "timestamp": lambda call, literal: _can_be_called(checked, call, literal),
         "matches": lambda _call, literal: _is_pattern(literal),
     }
     for name, is_good in checks.items():
-        for node in _walk(checked.root):
+        for node in nodes:
             if not isinstance(node, Call) or node.function != name or not node.args:
                 continue
             first = node.args[0]
@@ -57,16 +58,16 @@ def _is_pattern(literal: Literal) -> bool:
     return True
 
 
-def _bad_formats(checked: Checked) -> Iterator[Issue]:
-    for node in _walk(checked.root):
+def _bad_formats(checked: Checked, nodes: Sequence[Node]) -> Iterator[Issue]:
+    for node in nodes:
         if isinstance(node, Call) and node.function == _TAKES_ANYTHING and node not in checked.qualified:
             yield from format_issues(checked, node)
 
 
-def _mixed(checked: Checked) -> Iterator[Issue]:
+def _mixed(checked: Checked, nodes: Sequence[Node]) -> Iterator[Issue]:
     """Lists first, then maps, as upstream goes."""
-    exempt = set(_exempt(checked.root))
-    nodes = [node for node in _walk(checked.root) if node not in exempt]
+    exempt = set(_exempt(nodes))
+    nodes = [node for node in nodes if node not in exempt]
     for node in nodes:
         if isinstance(node, ListExpr):
             yield from _mixed_list(checked, node)
@@ -104,8 +105,8 @@ def _mismatch(node: Node, expected: Type, found: Type) -> Issue:
     return Issue(node.at, f"expected type '{shown(expected)}' but found '{shown(found)}'")
 
 
-def _exempt(root: Node) -> Iterator[Node]:
-    for node in _walk(root):
+def _exempt(nodes: Sequence[Node]) -> Iterator[Node]:
+    for node in nodes:
         if isinstance(node, Call) and node.function == _TAKES_ANYTHING:
             yield from _walk(node)
 

@@ -17,7 +17,7 @@ Python's `True == 1` and `1 == 1.0` are never CEL's: compare with `equal`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import Any, ClassVar, Final, TypeAlias
 
@@ -166,6 +166,9 @@ _Pairs: TypeAlias = set[tuple[int, int]]
 _NUMBERS: Final = frozenset({int, UInt, float})
 _LISTS: Final = frozenset({list, tuple})
 _COMPARED_BY_PYTHON: Final = frozenset({int, UInt, float, str, bytes, bool, type(None)})
+_ALIKE: Final = frozenset({int, str, bytes, bool})
+_atoms: set[type] = set()
+"""Classes whose values were seen to be no containers, and to compare as Python compares them."""
 _ORDERED_BY_PYTHON: Final = frozenset({str, bytes, bool})
 _OF_KUBERNETES: Final = ("kubernetes.", "net.")
 
@@ -176,7 +179,10 @@ def equal(left: Value, right: Value) -> bool:
     A value of Kubernetes' own types on the left does not even allow the question: EvalError, upstream's asymmetry.
     `!=` never fails: it is `not same(left, right)`.
     """
-    if type(left) is not type(right) and right is not None and is_kubernetes(left):
+    one = type(left)
+    if one is type(right):
+        return bool(left == right) if one in _COMPARED_BY_PYTHON or one in _atoms else same(left, right)
+    if right is not None and is_kubernetes(left):
         raise EvalError("no such overload")
     return same(left, right)
 
@@ -194,7 +200,7 @@ def same(left: Value, right: Value, alike: _Pairs | None = None) -> bool:
     `alike` are containers that have been found to be equal. They may hold each other more often than anybody could count.
     """
     one, other = type(left), type(right)
-    if one is other and one in _COMPARED_BY_PYTHON:
+    if one is other and (one in _COMPARED_BY_PYTHON or one in _atoms):
         return bool(left == right)
     if one in _NUMBERS and other in _NUMBERS:
         return _compared_numbers(left, right) == 0
@@ -206,13 +212,18 @@ def same(left: Value, right: Value, alike: _Pairs | None = None) -> bool:
                 return False
             alike.add(pair)
         return True
-    return one is other and bool(left == right)
+    if one is not other:
+        return False
+    _atoms.add(one)
+    return bool(left == right)
 
 
 def _same_parts(left: Value, right: Value, alike: _Pairs) -> bool:
     if isinstance(left, list | tuple):
         if not isinstance(right, list | tuple) or len(left) != len(right):
             return False
+        if _are_alike(left, right):
+            return list(left) == list(right)
         return all(map(same, left, right, repeat(alike)))
     if isinstance(left, Mapping):
         return isinstance(right, Mapping) and _same_entries(left, right, alike)
@@ -226,7 +237,15 @@ def _same_parts(left: Value, right: Value, alike: _Pairs) -> bool:
 def _same_entries(left: Mapping[Any, Value], right: Mapping[Any, Value], alike: _Pairs) -> bool:
     if len(left) != len(right):
         return False
+    if type(left) is type(right) is dict and _are_alike(left.values(), right.values()):
+        return left == right
     return all(name in right and same(value, right[name], alike) for name, value in left.items())
+
+
+def _are_alike(one: Iterable[Value], other: Iterable[Value]) -> bool:
+    """Whether all of them have one class, that compares in Python as in CEL."""
+    kinds = {*map(type, one), *map(type, other)}
+    return len(kinds) == 1 and kinds <= _ALIKE
 
 
 def contains(values: Sequence[Value], value: Value) -> bool:
@@ -237,6 +256,8 @@ def contains(values: Sequence[Value], value: Value) -> bool:
         is_found = value in values
         if not is_found or value not in {0, 1}:  # which to Python are booleans too
             return is_found
+    if type(value) is float and value == value and {*map(type, values)} == {float}:  # noqa: PLR0124  no NaN
+        return value in values
     return any(same(value, each) for each in values)
 
 

@@ -32,6 +32,10 @@ class ConfigErrors(ConfigError):
         return "\n".join(str(error) for error in self.errors)
 
 
+class PluginError(Exception):
+    """An installed plugin cannot be used, whatever the configuration says. The message names it and where it comes from."""
+
+
 class Findings:
     """Collects mistakes, and fields that are accepted but have no effect, while a document is read."""
 

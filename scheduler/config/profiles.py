@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence, Set as AbstractSet
-from typing import Final
+from typing import Any, Final
 
 from scheduler.config.args import KnownArgs, RawArgs, default_args
 from scheduler.config.errors import Findings, below
@@ -40,24 +40,58 @@ def read_profiles(
     return profiles
 
 
+def read_changes(spec: Any, base: Profile, *, path: str, feature_gates: AbstractSet[str] = GATES_ON) -> Profile:
+    """The profile with what `spec` says in place of what it said: `spec` is written as a profile without a name.
+
+    An extension point that `spec` names is as `spec` has it, and so are the arguments of a plugin that it names; the rest
+    is as in `base`. Raises ConfigErrors with every mistake, under `path`.
+    """
+    findings = Findings()
+    with Fields(spec, path, findings) as fields:
+        given = _plugin_sets(fields)
+        percentage = fields.integer("percentageOfNodesToScore", None, low=0, high=100)
+        args = _plugin_config(fields, feature_gates=feature_gates)
+        queue_sort = given.get("queueSort", PluginSet())
+        if len(queue_sort.enabled) > 1:
+            findings.error(f"{path}.plugins.queueSort.enabled", "only one plugin can sort the queue")
+    findings.raise_any()
+    return Profile(
+        scheduler_name=base.scheduler_name,
+        percentage_of_nodes_to_score=base.percentage_of_nodes_to_score if percentage is None else percentage,
+        plugins={**base.plugins, **given},
+        args={**args, **{name: value for name, value in base.args.items() if name not in args}},
+        path=path,
+    )
+
+
 def _profile(fields: Fields, *, alone: bool, feature_gates: AbstractSet[str]) -> Profile:
     with fields:
         name = fields.text("schedulerName")
         if alone and not fields.has("schedulerName"):
             name = DEFAULT_SCHEDULER
-        with fields.child("plugins") as sets:
-            plugins = {point: found for point in (MULTI_POINT, *POINTS) if (found := _set(sets, point)) != PluginSet()}
-            for point in LATER_POINTS:
-                if _set(sets, point).enabled:
-                    sets.error(point, f"{point} is not available in this version")
-        check_sets(plugins, path=fields.at("plugins"), findings=fields.findings)
+        plugins = {point: found for point, found in _plugin_sets(fields).items() if found != PluginSet()}
+        args = _plugin_config(fields, feature_gates=feature_gates)
+        for usual, default in default_args(capacity_scoring=CAPACITY_SCORING in feature_gates).items():
+            args.setdefault(usual, default)
         return Profile(
             scheduler_name=name,
             percentage_of_nodes_to_score=fields.integer("percentageOfNodesToScore", None, low=0, high=100),
             plugins=plugins,
-            args=_plugin_config(fields, feature_gates=feature_gates),
+            args=args,
             path=fields.path,
         )
+
+
+def _plugin_sets(fields: Fields) -> dict[str, PluginSet]:
+    """Of the points that are named, in the order of points; a name with nothing in it counts."""
+    with fields.child("plugins") as sets:
+        plugins = {point: _set(sets, point) for point in (MULTI_POINT, *POINTS)}
+        named = {point: found for point, found in plugins.items() if sets.has(point)}
+        for point in LATER_POINTS:
+            if _set(sets, point).enabled:
+                sets.error(point, f"{point} is not available in this version")
+    check_sets(named, path=fields.at("plugins"), findings=fields.findings)
+    return named
 
 
 def _set(fields: Fields, point: str) -> PluginSet:
@@ -74,7 +108,7 @@ def _set(fields: Fields, point: str) -> PluginSet:
 
 
 def _plugin_config(fields: Fields, *, feature_gates: AbstractSet[str]) -> dict[str, KnownArgs | RawArgs]:
-    """What is given, in the file's order, then the defaults of what is not."""
+    """What is given, in the file's order."""
     found: dict[str, KnownArgs | RawArgs] = {}
     for item in fields.children("pluginConfig"):
         with item:
@@ -90,8 +124,6 @@ def _plugin_config(fields: Fields, *, feature_gates: AbstractSet[str]) -> dict[s
             if known is None and name in KNOWN_NAMES:
                 item.no_effect("args")
             found[name] = known or RawArgs(value, path)
-    for name, args in default_args(capacity_scoring=CAPACITY_SCORING in feature_gates).items():
-        found.setdefault(name, args)
     return found
 
 

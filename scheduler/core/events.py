@@ -128,3 +128,5 @@ NODE_ADD: Final = ClusterEvent(Resource.NODE, Action.ADD)
 NODE_DELETE: Final = ClusterEvent(Resource.NODE, Action.DELETE)
 UNSCHEDULABLE_TIMEOUT: Final = ClusterEvent(Resource.WILDCARD, ALL, "UnschedulableTimeout")
 FORCE_ACTIVATE: Final = ClusterEvent(Resource.WILDCARD, ALL, "ForceActivate")
+PROFILE_CHANGED: Final = ClusterEvent(Resource.WILDCARD, ALL, "ProfileChanged")
+"""Ours: other plugins decide from now on, and what the old ones registered says nothing any more."""

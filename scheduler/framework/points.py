@@ -6,6 +6,7 @@ Permit's outcome, PreBind, Bind and PostBind. Raising `AttemptError` ends the at
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Generator, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
@@ -15,6 +16,7 @@ import numpy.typing as npt
 from scheduler.cache.nodes import NodeView
 from scheduler.core.nodeset import NodeSet
 from scheduler.core.podinfo import PodInfo
+from scheduler.core.turns import Work
 from scheduler.core.verdicts import Groups, Narrow, Nominate, Rejection, Skip, Wait
 from scheduler.framework.hints import EventHint
 from scheduler.framework.state import CycleState
@@ -119,6 +121,27 @@ class VerifyPlugin(Plugin, Protocol):
     """
 
     def verify(self, state: CycleState, pod: PodInfo, slot: int) -> Rejection | None: ...
+
+
+class Before(enum.Enum):
+    """What a plugin is about to be asked."""
+
+    FILTER = enum.auto()
+    VERIFY = enum.auto()
+    SCORE = enum.auto()
+    RESERVE = enum.auto()
+
+
+@runtime_checkable
+class PonderPlugin(Plugin, Protocol):
+    """Ours: a Filter whose answer may take long to find, and that can find it bit by bit right before it is asked.
+
+    It yields wherever the event loop may have a turn. Nothing changes meanwhile, so that what it has found out still
+    holds when the question comes; and it may be closed at any time, so it holds nothing. Never called for a trial.
+    """
+
+    def ponder(self, state: CycleState, pod: PodInfo, nodes: NodeSet, before: Before) -> Work[None] | None:
+        """None if the answer is at hand. One node at a time before VERIFY and RESERVE."""
 
 
 @runtime_checkable

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol, TypeVar, cast
 
 from scheduler.cache.cluster import Cluster
 from scheduler.config.args import KubestowArgs
@@ -16,6 +16,8 @@ from scheduler.core.pod import ExtendedResourceClaimStatus, Pod, PodCondition
 from scheduler.core.resourceclaims import AllocationResult, ConsumerReference, ResourceClaim
 from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim
 from scheduler.framework.preempting import Preempting
+
+T = TypeVar("T")
 
 
 class Writer(Protocol):
@@ -67,8 +69,8 @@ class Writer(Protocol):
     async def deallocate_claim(self, claim: ResourceClaim) -> ResourceClaim | Broken:
         """Take devices and users away. `Conflict` if anything was written since `claim`."""
 
-    async def create_claim(self, claim: ResourceClaim, pod: Pod) -> ResourceClaim | Broken:
-        """Make the claim for a pod's extended resources, owned by the pod; its name and uid are the server's."""
+    async def create_claim(self, claim: ResourceClaim, pod: Pod, name: str) -> ResourceClaim | Broken:
+        """Make the claim for a pod's extended resources, owned by the pod. `Conflict` if there is one of this name."""
 
     async def delete_claim(self, claim: ResourceClaim) -> None:
         """Remove that claim for good: its finalizer, then itself. Nothing if it is gone, or another one by now."""
@@ -229,6 +231,17 @@ class Handle:
     chance: random.Random = field(default_factory=random.Random)
     volume_metrics: VolumeMetrics = field(default_factory=Uncounted)
     device_metrics: DeviceMetrics = field(default_factory=Uncounted)
+    _kept: dict[str, Any] = field(default_factory=dict)
+
+    def kept(self, name: str, make: Callable[[], T]) -> T:
+        """What is under way when a plugin is made anew, and its successor must know of: made once in a process.
+
+        Plugins are made anew when a profile changes; what was begun ends with those that began it. `name` starts with
+        the plugin's. Memos are not for keeping: they may depend on arguments.
+        """
+        if name not in self._kept:
+            self._kept[name] = make()
+        return cast("T", self._kept[name])
 
 
 class Unplugged:
@@ -277,7 +290,7 @@ class Unplugged:
         """Raises Unavailable."""
         raise Unavailable(f"no cluster to deallocate {claim.key} in")
 
-    async def create_claim(self, claim: ResourceClaim, pod: Pod) -> ResourceClaim | Broken:
+    async def create_claim(self, claim: ResourceClaim, pod: Pod, name: str) -> ResourceClaim | Broken:
         """Raises Unavailable."""
         raise Unavailable(f"no cluster to make a claim for {pod.key} in")
 

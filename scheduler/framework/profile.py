@@ -13,13 +13,15 @@ import numpy as np
 import numpy.typing as npt
 
 from scheduler.cache.nodes import Nodes
-from scheduler.config.args import KubestowArgs
+from scheduler.config.args import KubestowArgs, RawArgs
+from scheduler.config.errors import ConfigError, ConfigErrors, below
 from scheduler.config.plugins import DEFAULT_PLUGINS, Resolved, check_args_have_plugins, resolve
 from scheduler.config.types import Profile as ProfileConfig
 from scheduler.core import nodeset
 from scheduler.core.events import ANYTHING
 from scheduler.core.nodeset import NodeSet
 from scheduler.core.podinfo import PodInfo
+from scheduler.core.turns import Work
 from scheduler.core.verdicts import Groups, Rejection
 from scheduler.framework import points
 from scheduler.framework.hints import EventHint
@@ -68,6 +70,8 @@ class BoundFilter:
     """Whether Filter's answer is the exact one for this pod, so that Verify need not be asked."""
     relents: Callable[[CycleState, PodInfo, Rejection, NodeSet], NodeSet] | None = None
     """Of the nodes that it refused for good, those where an eviction would help."""
+    ponder: Callable[[CycleState, PodInfo, NodeSet, points.Before], Work[None] | None] | None = None
+    """To be driven right before it is asked."""
 
     def is_exact(self, state: CycleState, pod: PodInfo) -> bool:
         """Whether Filter alone tells."""
@@ -159,9 +163,10 @@ def build(
     named = {ALWAYS_ON, *(ref.name for ref in DEFAULT_PLUGINS)}
     for chosen in config.plugins.values():
         named.update(ref.name for ref in chosen.enabled)
-    made = {name: factory(config.args.get(name), handle) for name, factory in registry.items() if name in named}
+    made = {name: _made(name, factory, config, handle) for name, factory in registry.items() if name in named}
     implements = {name: served_points(plugin) for name, plugin in made.items() if name != ALWAYS_ON}
-    check_args_have_plugins(config, implements)
+    installed = {name: implements.get(name, frozenset()) for name in registry if name != ALWAYS_ON}
+    check_args_have_plugins(config, installed)  # also of those that this profile does not enable
     resolved = resolve(config.plugins, implements=implements, path=f"{config.path}.plugins")
     nodes = handle.cluster.nodes
 
@@ -199,6 +204,21 @@ def build(
     )
 
 
+def _made(name: str, factory: Factory, config: ProfileConfig, handle: Handle) -> points.Plugin:
+    """The plugin. Somebody else's that fails on its arguments is a mistake of the configuration; ours is one of ours."""
+    args = config.args.get(name)
+    try:
+        return factory(args, handle)
+    except ConfigErrors:
+        raise
+    except Exception as error:
+        if getattr(factory, "__module__", "").startswith(_OURS):
+            raise
+        where = args.path if isinstance(args, RawArgs) else below(config.path, "plugins")
+        what = f'plugin "{name}" cannot be made of this: {type(error).__name__}: {error}'
+        raise ConfigErrors([ConfigError(where, what)]) from error
+
+
 def _hints(rejecting: Mapping[str, object]) -> Mapping[str, tuple[EventHint, ...]]:
     return {
         name: tuple(plugin.events_to_register())
@@ -216,7 +236,8 @@ def _bound_filter(plugin: Any, nodes: Nodes) -> BoundFilter:
     if isinstance(plugin, points.FilterPlugin):
         vouches = getattr(plugin, "vouches", None)
         relents = plugin.relents if isinstance(plugin, points.RelentingPlugin) else None
-        return BoundFilter(plugin.name, plugin.filter, verify, heeds_pods, tally, minds, vouches, relents)
+        ponder = plugin.ponder if isinstance(plugin, points.PonderPlugin) else None
+        return BoundFilter(plugin.name, plugin.filter, verify, heeds_pods, tally, minds, vouches, relents, ponder)
     one = cast("points.FilterOnePlugin", plugin)
 
     def filter_each(state: CycleState, pod: PodInfo, candidates: NodeSet) -> Groups:

@@ -1,7 +1,8 @@
 """Runs a profile's plugins at the points of one attempt, and combines their answers as upstream does.
 
 The table of combinations is docs/spec/core.md §3.2; filtering with nominated pods §3.5; scoring §3.6.
-Plain calls throughout. Errors of a plugin leave as `AttemptError`, which costs the pod one attempt.
+Errors of a plugin leave as `AttemptError`, which costs the pod one attempt. What may take long for all nodes is a
+generator, which yields wherever the event loop may have a turn; the plain form of it is for trials, which may not rest.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from scheduler.core import nodeset
 from scheduler.core.clock import Clock
 from scheduler.core.nodeset import EMPTY, NodeSet, Slots
 from scheduler.core.podinfo import PodInfo
+from scheduler.core.turns import Work, finish
 from scheduler.core.verdicts import AttemptError, Code, Groups, Narrow, Rejection, Skip
 from scheduler.framework.ahead import Ahead, Nominations
-from scheduler.framework.points import MAX_NODE_SCORE, PreFilterExtensions, Scores
+from scheduler.framework.points import MAX_NODE_SCORE, Before, PreFilterExtensions, Scores
 from scheduler.framework.profile import BoundFilter, BoundScore, Profile
 from scheduler.framework.state import CycleState
 from scheduler.obs.metrics import Metrics
@@ -64,6 +66,7 @@ class Runner:
         self._nodes = cluster.nodes
         self._nominations = nominations
         self.ahead = Ahead(self, nominations)
+        self._ponders = [bound.ponder for bound in profile.filter if bound.ponder is not None]
         self._last_nodes: NodeSet = EMPTY
         self._last_slots: Slots = nodeset.slots(EMPTY, 1)
         self.exact = profile.parity
@@ -115,6 +118,20 @@ class Runner:
         Nodes with nominated pods of equal or higher priority must pass with those pods counted, and without (§3.5).
         """
         groups: Groups = {}
+        nodes = self._ahead_aside(state, pod, nodes, groups, exact=exact)
+        return finish(self._passing(state, pod, nodes, groups, exact=exact)), groups
+
+    def filtering(
+        self, state: CycleState, pod: PodInfo, nodes: NodeSet, *, exact: bool
+    ) -> Work[tuple[NodeSet, Groups]]:
+        """The same, bit by bit: plugins may ponder."""
+        groups: Groups = {}
+        nodes = self._ahead_aside(state, pod, nodes, groups, exact=exact)
+        nodes = yield from self._passing(state, pod, nodes, groups, exact=exact, rests=True)
+        return nodes, groups
+
+    def _ahead_aside(self, state: CycleState, pod: PodInfo, nodes: NodeSet, groups: Groups, *, exact: bool) -> NodeSet:
+        """The nodes that can be read, and on which the pod fits beside those nominated there."""
         unreadable = nodes & self._nodes.unreadable
         if unreadable:
             groups[UNREADABLE] = unreadable
@@ -124,14 +141,19 @@ class Runner:
             pod,
             nodes,
             groups,
-            one_pass=lambda trial, some: self._one_pass(trial, pod, some, groups, exact=exact),
+            one_pass=lambda trial, some: finish(self._passing(trial, pod, some, groups, exact=exact)),
         )
-        return self._one_pass(state, pod, nodes & ~refused, groups, exact=exact), groups
+        return nodes & ~refused
 
-    def verify(self, state: CycleState, pod: PodInfo, slot: int) -> Rejection | None:
-        """The exact answer of every deferred plugin for one node."""
+    def verifying(self, state: CycleState, pod: PodInfo, slot: int) -> Work[Rejection | None]:
+        """The exact answer of every deferred plugin for one node, bit by bit."""
         for bound in self.profile.filter:
             if bound.verify is not None and bound.name not in state.skip_filter and not bound.is_exact(state, pod):
+                if (
+                    bound.ponder is not None
+                    and (work := bound.ponder(state, pod, 1 << slot, Before.VERIFY)) is not None
+                ):
+                    yield from work
                 no = bound.verify(state, pod, slot)
                 if no is not None:
                     return _checked(no, bound)
@@ -150,12 +172,32 @@ class Runner:
         """Plugins that follow pods as they come and leave, unless they skip this pod."""
         return (plugin for plugin in self.profile.pre_filter_extensions if plugin.name not in state.skip_filter)
 
-    def _one_pass(self, state: CycleState, pod: PodInfo, nodes: NodeSet, groups: Groups, *, exact: bool) -> NodeSet:
+    def pondering(self, state: CycleState, pod: PodInfo, nodes: NodeSet, before: Before) -> Work[None]:
+        """What plugins that ponder have to do before Score and Reserve."""
+        for ponder in self._ponders:
+            if (work := ponder(state, pod, nodes, before)) is not None:
+                yield from work
+
+    def _passing(
+        self,
+        state: CycleState,
+        pod: PodInfo,
+        nodes: NodeSet,
+        groups: Groups,
+        *,
+        exact: bool,
+        rests: bool = False,
+    ) -> Work[NodeSet]:
+        """The filters in order. Only if it `rests` it yields, and plugins ponder."""
         for bound in self.profile.filter:
             if not nodes:
                 break
             if bound.name in state.skip_filter:
                 continue
+            if rests and bound.ponder is not None:
+                work = bound.ponder(state, pod, nodes, Before.FILTER)
+                if work is not None:
+                    yield from work
             began = self._clock.now() if state.is_sampled else 0.0
             refused = bound.filter(state, pod, nodes)
             self._asked(state, bound.name, "Filter", began, next((no.code for no in refused), Code.SUCCESS))
@@ -165,20 +207,29 @@ class Runner:
                     groups[rejection] = groups.get(rejection, EMPTY) | out
                     nodes &= ~out
             if exact and not bound.is_exact(state, pod):
-                nodes = self._verify_all(bound, state, pod, nodes, groups)
+                found = yield from self._verifying_all(bound, state, pod, nodes, rests=rests)
+                for no, out in found.items():
+                    groups[no] = groups.get(no, EMPTY) | out
+                    nodes &= ~out
         return nodes
 
-    def _verify_all(
-        self, bound: BoundFilter, state: CycleState, pod: PodInfo, nodes: NodeSet, groups: Groups
-    ) -> NodeSet:
+    def _verifying_all(
+        self, bound: BoundFilter, state: CycleState, pod: PodInfo, nodes: NodeSet, *, rests: bool
+    ) -> Work[Groups]:
         assert bound.verify is not None
+        refused: Groups = {}
         for slot in nodeset.each(nodes):
+            if rests:
+                if (
+                    bound.ponder is not None
+                    and (work := bound.ponder(state, pod, 1 << slot, Before.VERIFY)) is not None
+                ):
+                    yield from work
+                yield
             no = bound.verify(state, pod, slot)
             if no is not None:
-                _checked(no, bound)
-                groups[no] = groups.get(no, EMPTY) | 1 << slot
-                nodes &= ~(1 << slot)
-        return nodes
+                refused[_checked(no, bound)] = refused.get(no, EMPTY) | 1 << slot
+        return refused
 
     def relented(self, state: CycleState, pod: PodInfo, refused: Groups) -> Iterator[Groups]:
         """Where a filter finds that an eviction would change its mind, preemption is to look. The last groups count.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from scheduler.cache.cluster import Cluster
@@ -13,37 +13,35 @@ from scheduler.cache.volumes import Volumes
 from scheduler.core import nodeset
 from scheduler.core.decode import Broken
 from scheduler.core.resourceclaims import ResourceClaim
+from scheduler.insight.pages import Page
 
 
-def cache_dump(cluster: Cluster) -> dict[str, Any]:
-    """Plain values. Takes time by the number of nodes and pods; on the event loop."""
+def cache_page(cluster: Cluster) -> Page:
+    """Plain values, section by section; nodes one by one, those that are known when their turn comes."""
     return {
-        "sizes": cluster.sizes(),
-        "healed": cluster.healed,
-        "assumed": sorted(info.key for info in cluster.assumed()),
-        "unreadable": [{"pod": b.key, "node": b.node_name, "why": b.why} for b in cluster.broken()],
-        "volumes": _volumes(cluster.volumes),
-        "devices": _devices(cluster.devices, cluster.nodes),
-        "nodes": _nodes(cluster.nodes),
+        "sizes": cluster.sizes,
+        "healed": lambda: cluster.healed,
+        "assumed": lambda: sorted(info.key for info in cluster.assumed()),
+        "unreadable": lambda: [{"pod": b.key, "node": b.node_name, "why": b.why} for b in cluster.broken()],
+        "volumes": lambda: _volumes(cluster.volumes),
+        "devices": lambda: _devices(cluster.devices, cluster.nodes),
+        "nodes": lambda: _nodes(cluster.nodes),
     }
 
 
-def _nodes(nodes: Nodes) -> list[dict[str, Any]]:
-    rows = []
+def _nodes(nodes: Nodes) -> Iterator[dict[str, Any]]:
     for name in sorted(nodes.known_names()):
         slot = nodes.slot(name)
-        assert slot is not None
-        rows.append(
-            {
-                "node": name,
-                "present": bool(nodes.present >> slot & 1),
-                "unreadable": bool(nodes.unreadable >> slot & 1),
-                "pods": sorted(info.key for info in nodes.pods(slot).values()),
-                "requested": {r: int(nodes.requested[row, slot]) for r, row in nodes.resources().items()},
-                "allocatable": {r: int(nodes.allocatable[row, slot]) for r, row in nodes.resources().items()},
-            }
-        )
-    return rows
+        if slot is None:  # gone since the first row was written
+            continue
+        yield {
+            "node": name,
+            "present": bool(nodes.present >> slot & 1),
+            "unreadable": bool(nodes.unreadable >> slot & 1),
+            "pods": sorted(info.key for info in nodes.pods(slot).values()),
+            "requested": {r: int(nodes.requested[row, slot]) for r, row in nodes.resources().items()},
+            "allocatable": {r: int(nodes.allocatable[row, slot]) for r, row in nodes.resources().items()},
+        }
 
 
 def _volumes(volumes: Volumes) -> dict[str, Any]:
@@ -92,8 +90,7 @@ def _devices(devices: Devices, nodes: Nodes) -> dict[str, Any]:
         ],
         "heldTwice": [
             {"device": str(device), "claims": sorted(names.get(uid, uid) for uid in use.holders(device))}
-            for device in sorted(use.devices())
-            if len(tuple(use.holders(device))) > 1
+            for device in sorted(device for device in use.devices() if len(tuple(use.holders(device))) > 1)
         ],
         "pools": [
             {"driver": driver, "pool": name, "state": state, "why": why} for driver, name, state, why in sorted(pools)

@@ -1,21 +1,25 @@
-"""The daemon's own HTTP server: health, metrics, configuration and debugging (docs/spec/core.md §7.3).
+"""The daemon's own HTTP pages: health, metrics, configuration and debugging (docs/spec/core.md §7.3).
 
-Plain HTTP on loopback, because nothing here asks who is calling. Everything shown comes from callables that the
-composition root plugs in; this module knows paths and formats only. Callables run on the event loop, rendering of
-metrics in a thread.
+Everything shown comes from callables that the composition root plugs in; this module knows paths and formats only.
+Callables run on the event loop, long pages in pieces, rendering of metrics in a thread. Only GET and HEAD, no bodies,
+and no path that could be read in two ways: the gate and the router must mean the same page.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ipaddress
-from collections.abc import Callable, Mapping
+import logging
+import re
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-import msgspec
-from aiohttp import web
+from aiohttp import http_exceptions, web
 from prometheus_client import CONTENT_TYPE_LATEST
+
+from scheduler.insight.gate import Asked, Gate, Refusal, certified
+from scheduler.insight.listening import Connection
+from scheduler.insight.pages import Page, indented, pieces
 
 
 class Remark(str):
@@ -28,27 +32,29 @@ Check: TypeAlias = Callable[[], str | None]
 """None when all is well, a `Remark` when it is well enough, else what is wrong."""
 Checks: TypeAlias = Mapping[str, Check]
 
-DEFAULT_PORT: Final = 10259
-_HEADERS: Final = {"Cache-Control": "no-cache, private", "X-Content-Type-Options": "nosniff"}
+_HEADERS: Final = {"Cache-Control": "no-cache, private", "X-Content-Type-Options": "nosniff", "Server": "kubestow"}
 _SHUTDOWN_S: Final = 1.0
+_METHODS: Final = ("GET", "HEAD")
+_PLAIN_PATH: Final = re.compile(r"(/(?!\.{1,2}(/|$))[A-Za-z0-9._~-]+)+")
+_NEVER_S: Final = 86_400.0
+"""The listener ends connections that are idle."""
+_LONGEST_LINE: Final = 2048
+_LONGEST_HEADER: Final = 16 * 1024
+"""A bearer token with many claims is long."""
+_AT_ONCE: Final = 2
+"""Pages of a kind that take their time; others wait for their turn."""
 
 
-class NotLoopback(ValueError):
-    """The address asked for could be reached from other machines."""
+class _OurFault(logging.Filter):
+    """A request that makes no sense is no news: whoever sends many of them must not fill the log."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
+        return not isinstance(error, http_exceptions.HttpProcessingError)
 
 
-class CannotListen(OSError):
-    """The port is taken, or may not be. The message names the address."""
-
-
-def check_loopback(host: str) -> None:
-    """Raises NotLoopback unless only this machine can connect to the address."""
-    try:
-        is_loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        is_loopback = False
-    if not is_loopback:
-        raise NotLoopback(f"{host} is not a loopback address; this version serves plain HTTP, on 127.0.0.1 or ::1 only")
+_log = logging.getLogger(__name__)
+_log.addFilter(_OurFault())
 
 
 @dataclass(slots=True)
@@ -63,41 +69,95 @@ class Sources:
     readyz: Checks
     metrics: Callable[[], bytes]
     configz: Callable[[], object]
-    debug_queue: Callable[[], object]
-    debug_cache: Callable[[], object]
+    debug_queue: Callable[[], Page]
+    debug_cache: Callable[[], Page]
     debug_pod: Callable[[str], object | None]
     sample: Callable[[], None] = field(default=lambda: None)
 
 
-class Endpoints:
-    """One server; `start` once, `stop` as often as you like."""
+_Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-    def __init__(self, sources: Sources) -> None:
+
+class Endpoints:
+    """The pages, for one listener; without a gate for everybody. `start` once, then `make` a protocol per connection."""
+
+    def __init__(self, sources: Sources, gate: Gate | None = None) -> None:
         self._sources = sources
+        self._gate = gate
+        self._scrapes, self._long = asyncio.Semaphore(_AT_ONCE), asyncio.Semaphore(_AT_ONCE)
         self._runner: web.AppRunner | None = None
 
-    async def start(self, host: str, port: int) -> int:
-        """Listen, and return the port; 0 asks for any free one. Raises NotLoopback and CannotListen."""
-        check_loopback(host)
-        app = web.Application()
+    async def start(self) -> None:
+        """Connections may be made from now on."""
+        app = web.Application(middlewares=[self._timed, self._guarded])
         app.router.add_routes(self._routes())
-        runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=_SHUTDOWN_S)
+        runner = web.AppRunner(
+            app,
+            access_log=None,
+            handle_signals=False,
+            shutdown_timeout=_SHUTDOWN_S,
+            keepalive_timeout=_NEVER_S,
+            lingering_time=0.0,
+            max_line_size=_LONGEST_LINE,
+            max_field_size=_LONGEST_HEADER,
+            max_headers=64,
+            logger=_log,
+        )
         await runner.setup()
-        try:
-            await web.TCPSite(runner, host, port).start()
-        except BaseException as error:
-            await runner.cleanup()
-            if isinstance(error, OSError):
-                raise CannotListen(f"{host}:{port}: {error.strerror or error}") from error
-            raise
         self._runner = runner
-        return int(runner.addresses[0][1])
 
     async def stop(self) -> None:
-        """Close; requests under way get a second to finish."""
+        """Requests under way get a second to finish. Idempotent."""
         runner, self._runner = self._runner, None
         if runner is not None:
             await runner.cleanup()
+
+    def make(self) -> asyncio.Protocol:
+        """For one connection."""
+        assert self._runner is not None
+        assert self._runner.server is not None
+        made: asyncio.Protocol = self._runner.server()
+        return made
+
+    # -- every request -----------------------------------------------------------------------------------------------
+
+    @web.middleware
+    async def _timed(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+        """The connection knows when its request began and when the answer was handed over."""
+        transport = request.transport
+        connection = transport.get_protocol() if transport is not None else None
+        if not isinstance(connection, Connection):  # it has been lost meanwhile
+            raise ConnectionResetError("nobody is there any more")
+        connection.begins()
+        try:
+            response = await handler(request)
+            await response.prepare(request)
+            await response.write_eof()
+            return response
+        finally:
+            connection.ended()
+
+    @web.middleware
+    async def _guarded(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+        if request.method not in _METHODS:
+            response = _text("405 method not allowed\n", status=405)
+            response.headers["Allow"] = ", ".join(_METHODS)
+            return _last(response)
+        if request.body_exists:
+            return _last(_text("413 no body is expected\n", status=413))
+        path = request.raw_path.partition("?")[0]
+        if not _PLAIN_PATH.fullmatch(path):
+            return _not_found()
+        if self._gate is not None:
+            refusal = await self._gate.refuses(_asked(request, path))
+            if refusal is not None:
+                return _refused(refusal)
+        try:
+            return await handler(request)
+        except web.HTTPNotFound:
+            return _not_found()
+
+    # -- pages -------------------------------------------------------------------------------------------------------
 
     def _routes(self) -> list[web.RouteDef]:
         routes = []
@@ -117,21 +177,32 @@ class Endpoints:
             web.get("/debug/pod/{namespace}/{name}", self._debug_pod),
         ]
 
-    async def _metrics(self, _: web.Request) -> web.Response:
-        self._sources.sample()
-        body = await asyncio.to_thread(self._sources.metrics)
-        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
+    async def _metrics(self, _: web.Request) -> web.StreamResponse:
+        async with self._scrapes:
+            self._sources.sample()
+            body = await asyncio.to_thread(self._sources.metrics)
+        return web.Response(body=body, headers=_HEADERS | {"Content-Type": CONTENT_TYPE_LATEST})
 
-    async def _configz(self, _: web.Request) -> web.Response:
+    async def _configz(self, _: web.Request) -> web.StreamResponse:
         return _json({"componentconfig": self._sources.configz()})
 
-    async def _debug_queue(self, _: web.Request) -> web.Response:
-        return _json(self._sources.debug_queue())
+    async def _debug_queue(self, request: web.Request) -> web.StreamResponse:
+        return await self._in_pieces(request, self._sources.debug_queue)
 
-    async def _debug_cache(self, _: web.Request) -> web.Response:
-        return _json(self._sources.debug_cache())
+    async def _debug_cache(self, request: web.Request) -> web.StreamResponse:
+        return await self._in_pieces(request, self._sources.debug_cache)
 
-    async def _debug_pod(self, request: web.Request) -> web.Response:
+    async def _in_pieces(self, request: web.Request, page: Callable[[], Page]) -> web.StreamResponse:
+        response = web.StreamResponse(headers=_HEADERS | {"Content-Type": "application/json"})
+        async with self._long:
+            await response.prepare(request)
+            for piece in pieces(page()) if request.method != "HEAD" else ():
+                await response.write(piece)
+                await asyncio.sleep(0)
+            await response.write_eof()
+        return response
+
+    async def _debug_pod(self, request: web.Request) -> web.StreamResponse:
         key = f"{request.match_info['namespace']}/{request.match_info['name']}"
         shown = self._sources.debug_pod(key)
         if shown is None:
@@ -149,7 +220,7 @@ class _Health:
         self._name = name
         self._checks = {"ping": lambda: None} | dict(checks)
 
-    async def all(self, request: web.Request) -> web.Response:
+    async def all(self, request: web.Request) -> web.StreamResponse:
         excluded = set(request.query.getall("exclude", []))
         answers = {name: check() for name, check in self._checks.items() if name not in excluded}
         is_well = not any(_is_wrong(answer) for answer in answers.values())
@@ -162,10 +233,10 @@ class _Health:
         lines.append(f"{self._name} check {'passed' if is_well else 'failed'}")
         return _text("\n".join(lines) + "\n", status=200 if is_well else 500)
 
-    async def one(self, request: web.Request) -> web.Response:
+    async def one(self, request: web.Request) -> web.StreamResponse:
         check = self._checks.get(request.match_info["check"])
         if check is None:
-            return _text("404 page not found\n", status=404)
+            return _not_found()
         answer = check()
         return _text(f"internal server error: {answer}\n", status=500) if _is_wrong(answer) else _text("ok")
 
@@ -180,10 +251,31 @@ def _line(name: str, answer: str | None) -> str:
     return f"[+]{name} ok ({answer})" if answer else f"[+]{name} ok"
 
 
+def _asked(request: web.Request, path: str) -> Asked:
+    tls = request.get_extra_info("ssl_object")
+    return Asked(request.method.lower(), path, request.headers.get("Authorization", ""), certified(tls))
+
+
+def _refused(refusal: Refusal) -> web.Response:
+    response = _text(refusal.text, status=refusal.status)
+    if refusal.is_json:
+        response.content_type = "application/json"
+    return response
+
+
+def _not_found() -> web.Response:
+    return _text("404 page not found\n", status=404)
+
+
+def _last(response: web.Response) -> web.Response:
+    """What else comes on this connection is not read."""
+    response.force_close()
+    return response
+
+
 def _text(text: str, *, status: int = 200) -> web.Response:
     return web.Response(text=text, status=status, headers=_HEADERS)
 
 
 def _json(value: object) -> web.Response:
-    body = msgspec.json.format(msgspec.json.encode(value, enc_hook=str), indent=2)
-    return web.Response(body=body + b"\n", content_type="application/json", headers=_HEADERS)
+    return web.Response(body=indented(value) + b"\n", content_type="application/json", headers=_HEADERS)

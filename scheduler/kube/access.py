@@ -22,6 +22,7 @@ import structlog
 from scheduler.core.clock import Clock
 from scheduler.core.errors import ApiError
 from scheduler.kube.kinds import LACKING, NEEDED, RESOURCE_CLAIM, SPARED, WATCHED_NOW, Discovery, KindSpec
+from scheduler.kube.reviews import CLIENT_CA_NAME, CLIENT_CA_NAMESPACE, CLIENT_CA_RULES, SERVING_RULES
 from scheduler.kube.wire import Transport
 from scheduler.kube.writes import (
     CLAIM_EVENT_RULES,
@@ -48,8 +49,12 @@ _SUFFERS: Final[Mapping[Rule, str]] = {
     **dict.fromkeys(EVICTION_RULES, "preemption evicts nobody"),
     **dict.fromkeys(VOLUME_RULES, "pods whose volumes are yet to be bound stay pending"),
     **dict.fromkeys(DEVICE_RULES, "pods whose devices are yet to be allocated stay pending"),
+    **dict(zip(SERVING_RULES, ("endpoints know no bearer tokens", "endpoints let in system:masters only"))),
+    **dict.fromkeys(CLIENT_CA_RULES, "endpoints know no client certificates"),
     **dict.fromkeys(CLAIM_EVENT_RULES, "what a provisioner says is not quoted when a volume takes long"),
 }
+_PLACES: Final[Mapping[Rule, tuple[str, str]]] = dict.fromkeys(CLIENT_CA_RULES, (CLIENT_CA_NAMESPACE, CLIENT_CA_NAME))
+"""Namespace and name of the one object that a rule is about, if it is about one."""
 
 
 class LeaseName(NamedTuple):
@@ -168,6 +173,11 @@ class SelfCheck:
             pause.cancel()
             answered.cancel()
 
+    def change(self, *, kinds: Iterable[KindSpec], writes: Iterable[Rule]) -> None:
+        """Ask for these from the next round on; if `run` has returned, it is to be run again."""
+        self._kinds = tuple(kinds)
+        self._writes = tuple(writes)
+
     def permissions(self) -> str | None:
         """For /readyz: the permissions without which no pod can be bound."""
         return self._wrong(PERMISSIONS)
@@ -223,7 +233,9 @@ class SelfCheck:
             ),
             _Question(_READ_POD, is_needed=False),
             *(
-                _Question(rule, rule.resource in _NEEDED_WRITES, suffers=_SUFFERS.get(rule, ""))
+                _Question(
+                    rule, rule.resource in _NEEDED_WRITES, *_PLACES.get(rule, ("", "")), suffers=_SUFFERS.get(rule, "")
+                )
                 for rule in self._writes
                 if rule not in DEVICE_RULES or RESOURCE_CLAIM.name in self._discovery.served
             ),

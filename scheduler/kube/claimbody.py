@@ -84,8 +84,11 @@ def deletion(claim: ResourceClaim) -> bytes:
     return _encode({"preconditions": the_same(claim.metadata)})
 
 
-def extended_claim(claim: ResourceClaim, pod: Pod, version: str) -> bytes:
-    """A new claim of the pod's, with the finalizer at once: that is one write less before it gets its devices."""
+def extended_claim(claim: ResourceClaim, pod: Pod, version: str, *, name: str) -> bytes:
+    """A new claim of the pod's, with the finalizer at once: that is one write less before it gets its devices.
+
+    It says what name it would have had the server make up, as all such claims do.
+    """
     metadata = pod.metadata
     owner = {"apiVersion": "v1", "kind": "Pod", "name": metadata.name, "uid": metadata.uid, "controller": True}
     return _encode(
@@ -94,6 +97,7 @@ def extended_claim(claim: ResourceClaim, pod: Pod, version: str) -> bytes:
             "kind": "ResourceClaim",
             "metadata": {
                 "namespace": metadata.namespace,
+                "name": name,
                 "generateName": f"{metadata.name}-extended-resources-",
                 "annotations": {EXTENDED_RESOURCE_CLAIM: "true"},
                 "finalizers": [FINALIZER],

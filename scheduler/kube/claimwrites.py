@@ -82,13 +82,13 @@ class ClaimWrites(Sending):
         """No devices, no users. Precondition: nothing was written since `claim`; `Conflict` otherwise."""
         return await self._change_status(claim, claimbody.deallocating(claim), MERGE)
 
-    async def create_claim(self, claim: ResourceClaim, pod: Pod) -> ResourceClaim | Broken:
-        """A claim for what `claim` asks for, owned by the pod and found by that and by its annotation.
+    async def create_claim(self, claim: ResourceClaim, pod: Pod, name: str) -> ResourceClaim | Broken:
+        """A claim for what `claim` asks for, owned by the pod and found by that, by its annotation and by this name.
 
-        No precondition: after `Ambiguous` there may be one, under a name that nobody knows.
+        Precondition: there is none of this name; `Conflict` otherwise. So it may be repeated after `Ambiguous`.
         """
         version = self._claims_version()
-        body = claimbody.extended_claim(claim, pod, version)
+        body = claimbody.extended_claim(claim, pod, version, name=name)
         return self._read_claim(await self._post_once(_collection(pod.metadata.namespace, version), body), version)
 
     async def delete_claim(self, claim: ResourceClaim) -> None:

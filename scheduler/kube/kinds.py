@@ -136,6 +136,9 @@ WATCHED_NOW: Final[tuple[KindSpec, ...]] = (
 )
 """Everything that a default configuration watches."""
 
+SCHEDULER_PROFILE: Final = KindSpec("SchedulerProfile", "schedulerprofiles", ("kubestow.dev/v1alpha1",), False)
+"""Ours, and of no decision: the shell looks at it, no mirror does."""
+
 NEEDED: Final = frozenset({POD.name, NODE.name})
 """Without these no pod can be placed; without any other kind only what needs it suffers."""
 
@@ -250,6 +253,7 @@ class Discovery:
         self._clock = clock
         self._missing = {spec.name: spec for spec in kinds}
         self._again_s = again_s
+        self._is_running = False
         self.served: dict[str, Served] = {}
         self.answered = asyncio.Event()
         """Set once every kind has been found or is known to be absent."""
@@ -259,6 +263,10 @@ class Discovery:
     def missing(self) -> tuple[str, ...]:
         """Kinds not found so far; after `answered`, those which the server does not serve."""
         return tuple(self._missing)
+
+    def want(self, spec: KindSpec) -> None:
+        """Look for this kind, too, which has just not been found; by a `run` that goes on, or a new one."""
+        self._missing[spec.name] = spec
 
     async def locate(self, spec: KindSpec) -> Served | None:
         """Where a kind is by now that was found once. Raises Unanswered: nobody can tell."""
@@ -276,18 +284,24 @@ class Discovery:
     async def run(self, on_served: Callable[[KindSpec, Served], None]) -> None:
         """Call `on_served` once for each kind as it is found; returns when none is missing.
 
-        A server that does not answer is asked again after 1 s, doubling to 10 s.
+        A server that does not answer is asked again after 1 s, doubling to 10 s. Returns at once while another call runs.
         """
+        if self._is_running:
+            return
+        self._is_running = True
         failing_s = 1.0
-        while self._missing:
-            if await self._pass(on_served):
-                self.answered.set()
-                failing_s = 1.0
-                if self._missing:
-                    await self._clock.sleep(self._again_s)
-            else:
-                await self._clock.sleep(failing_s)
-                failing_s = min(2 * failing_s, _UNANSWERED_S)
+        try:
+            while self._missing:
+                if await self._pass(on_served):
+                    self.answered.set()
+                    failing_s = 1.0
+                    if self._missing:
+                        await self._clock.sleep(self._again_s)
+                else:
+                    await self._clock.sleep(failing_s)
+                    failing_s = min(2 * failing_s, _UNANSWERED_S)
+        finally:
+            self._is_running = False
 
     async def _pass(self, on_served: Callable[[KindSpec, Served], None]) -> bool:
         """Ask once; whether every answer came."""

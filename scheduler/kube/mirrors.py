@@ -6,7 +6,7 @@ Which kinds there are is told by whoever makes this; what to do with a change to
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import structlog
@@ -23,12 +23,15 @@ from scheduler.kube.kinds import (
     TAINT_RULE,
     Discovery,
     KindSpec,
+    Served,
+    Unanswered,
 )
 from scheduler.kube.reflector import Reflector
 
 _log = structlog.get_logger(__name__)
 
 _GLANCE_S: Final = 0.05
+_LATE_S: Final = 60.0
 
 
 class Lag(NamedTuple):
@@ -55,6 +58,50 @@ class Mirrors:
         if self.reflectors.keys() >= NEEDED:
             self._found.set()
 
+    def late(self, kinds: Sequence[KindSpec]) -> tuple[KindSpec, ...]:
+        """Those of them that are not mirrored, or not yet as a whole."""
+        known = {spec.name for spec in self.kinds}
+        return tuple(spec for spec in kinds if spec.name not in known)
+
+    def why_late(self, spec: KindSpec) -> str:
+        """The name, and what is wrong if that is known."""
+        lag = self.lag(spec.name) if spec.name in self.reflectors else None
+        return f"{spec.name} ({lag.why})" if lag is not None else spec.name
+
+    async def more(self, spec: KindSpec, reflect: Callable[[KindSpec, Served], None]) -> AsyncIterator[bool]:
+        """Mirror this kind, too: True when it is shown, or the server has it not; False each minute before that."""
+        pause_s = 1.0
+        while True:
+            try:
+                served = await self._discovery.locate(spec)
+                break
+            except Unanswered:
+                yield False
+                await self._clock.sleep(pause_s)
+                pause_s = min(2 * pause_s, _LATE_S)
+        if served is None:
+            self._discovery.want(spec)
+        else:
+            reflect(spec, served)
+            while not await self._shown_within(self.reflectors[spec.name], _LATE_S):
+                yield False
+        self.kinds = (*self.kinds, spec)
+        yield True
+
+    async def find(self, reflect: Callable[[KindSpec, Served], None]) -> None:
+        """Mirror what could not be found, once it can be; nothing if somebody sees to that."""
+        await self._discovery.run(reflect)
+
+    async def _shown_within(self, reflector: Reflector[Any], limit_s: float) -> bool:
+        picture = asyncio.ensure_future(self._pictured(reflector))
+        pause = asyncio.ensure_future(self._clock.sleep(limit_s))
+        try:
+            await asyncio.wait({picture, pause}, return_when=asyncio.FIRST_COMPLETED)
+            return picture.done()
+        finally:
+            picture.cancel()
+            pause.cancel()
+
     async def complete(self) -> None:
         """Until each kind is shown that decisions go by and the server has."""
         await self._discovery.answered.wait()
@@ -76,6 +123,18 @@ class Mirrors:
         """Those that decisions go by, and whether the server has them; none of which that is not known."""
         versions = {spec.name: self._version(spec) for spec in (*DEVICES, TAINT_RULE) if spec in self.kinds}
         return {name: int(version != NO_VERSION) for name, version in versions.items() if version is not None}
+
+    def synced(self) -> Mapping[str, int]:
+        """Kinds that decisions go by: 1 where the picture is complete and followed, else 0; none that the server has not."""
+        answered = self._discovery.answered.is_set()
+        told: dict[str, int] = {}
+        for spec in self.kinds:
+            reflector = self.reflectors.get(spec.name)
+            if reflector is not None and not reflector.stats.absent:
+                told[spec.name] = int(reflector.synced.is_set() and not reflector.stats.denied)
+            elif spec.name in NEEDED or not answered:
+                told[spec.name] = 0
+        return told
 
     def _version(self, spec: KindSpec) -> str | None:
         reflector = self.reflectors.get(spec.name)

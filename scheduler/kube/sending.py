@@ -74,6 +74,10 @@ class Sending:
         finally:
             self._lane.urgent_leaves()
 
+    def may_write(self) -> bool:
+        """Whether this process leads, as far as it knows."""
+        return self._may_write()
+
     def _check_fence(self) -> None:
         if not self._may_write():
             raise Fenced("not sent: this process does not lead")

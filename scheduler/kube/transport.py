@@ -29,7 +29,16 @@ from yarl import URL
 from scheduler import __version__
 from scheduler.core.clock import Clock, SystemClock
 from scheduler.core.errors import Ambiguous, Unauthorized, Unavailable
-from scheduler.kube.wire import DEFAULT_TIMEOUT_S, LIST_TIMEOUT_S, Query, Transport, as_it_is, failure
+from scheduler.kube.wire import (
+    DEFAULT_TIMEOUT_S,
+    LIST_TIMEOUT_S,
+    Answered,
+    Query,
+    Transport,
+    as_it_is,
+    failure,
+    nobody_counts,
+)
 
 __all__ = ["HttpTransport", "Settings", "SettingsError", "Transport", "load_settings"]
 
@@ -230,9 +239,11 @@ class HttpTransport:
     a minute at request time and after a 401, which is retried once.
     """
 
-    def __init__(self, settings: Settings, *, clock: Clock | None = None) -> None:
+    def __init__(self, settings: Settings, *, clock: Clock | None = None, on_answer: Answered = nobody_counts) -> None:
         self._settings = settings
         self._clock = clock or SystemClock()
+        self._on_answer = on_answer
+        self._host = urlsplit(settings.server).netloc
         self._renew_at = self._clock.now() + _RENEW_S
         self._renewing = asyncio.Lock()
         self._renewals = 0
@@ -300,15 +311,19 @@ class HttpTransport:
 
     async def _open(self, url: URL, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
         await self._renew_if_due()
+        status = 0
         try:
             response = await self._session.request(
                 "GET", url, headers=self._headers_for(""), timeout=timeout, allow_redirects=False, **self._options
             )
+            status = response.status
             if response.ok:
                 return response
             body = await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as lost:
             raise Unavailable(_text(lost)) from lost
+        finally:
+            self._on_answer("GET", self._host, status, None)
         raise failure(response.status, body, retry_after=response.headers.get("Retry-After"))
 
     async def _send(
@@ -329,6 +344,7 @@ class HttpTransport:
             return await self._once(method, url, body, content_type=content_type, timeout_s=timeout_s)
 
     async def _once(self, method: str, url: URL, body: bytes | None, *, content_type: str, timeout_s: float) -> bytes:
+        began, status = self._clock.now(), 0
         try:
             response = await self._session.request(
                 method,
@@ -341,10 +357,13 @@ class HttpTransport:
             )
             # Read to the end, or the connection could not be used again.
             answer = await response.read()
+            status = response.status
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.ClientHttpProxyError) as no_way:
             raise Unavailable(_text(no_way)) from no_way
         except (aiohttp.ClientError, TimeoutError, OSError) as lost:
             raise (Unavailable if body is None else Ambiguous)(_text(lost)) from lost
+        finally:
+            self._on_answer(method, self._host, status, self._clock.now() - began)
         if 200 <= response.status < 300:
             return answer
         retry_after = response.headers.get("Retry-After")

@@ -40,6 +40,14 @@ def as_it_is() -> None:
     """Nothing need be asked before this is sent."""
 
 
+Answered: TypeAlias = Callable[[str, str, int, float | None], None]
+"""Told of each request: method, host, status (0: there was no answer), and seconds; None for a watch."""
+
+
+def nobody_counts(_method: str, _host: str, _status: int, _seconds: float | None) -> None:
+    """Nobody is told."""
+
+
 class Transport(Protocol):
     """Requests by path (`/api/v1/pods`, already escaped) and answers, both as bytes of JSON.
 

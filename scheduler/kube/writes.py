@@ -75,6 +75,9 @@ DEVICE_RULES: Final[tuple[Rule, ...]] = (
 CLAIM_EVENT_RULES: Final[tuple[Rule, ...]] = (Rule("", "events", "list"),)
 """Optional, with the VolumeBinding plugin: what a provisioner said is quoted when its volume takes long."""
 
+PROFILE_RULES: Final[tuple[Rule, ...]] = (Rule("kubestow.dev", "schedulerprofiles/status", "patch"),)
+"""Only with `--scheduler-profiles`; beside it `list` and `watch` of schedulerprofiles. All are optional."""
+
 LEASE_RULES: Final[tuple[Rule, ...]] = (
     Rule("coordination.k8s.io", "leases", "create"),
     Rule("coordination.k8s.io", "leases", "get"),

@@ -10,7 +10,8 @@ Everything here may be called from the event loop only, but for `render`.
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -27,13 +28,31 @@ from prometheus_client.registry import Collector
 
 from scheduler import __version__
 from scheduler.obs.devices import DeviceInstruments
-from scheduler.obs.instruments import Maker, counter_family, exponential
-from scheduler.obs.scraped import Counts, ReflectorStats, Sources, families
+from scheduler.obs.instruments import Description, Family, Maker, counter_family, exponential
+from scheduler.obs.scraped import Sources, families
+from scheduler.obs.shell import ShellInstruments
+from scheduler.obs.traffic import TrafficInstruments
 from scheduler.obs.volumes import VolumeInstruments
 
 MANY_ATTEMPTS: Final = 15
 """From here on pod_scheduling_sli_duration_seconds says `15+`, as upstream."""
+MOST_HINTS: Final = 24
+"""Combinations of plugin, event and answer that have a histogram of their own: there are hundreds, of 23 series each."""
 
+_BREATH_S: Final = 0.00005
+_PIECE: Final = 100
+"""Series rendered in one go: half a millisecond or so."""
+_SKIP: Final = "Skip"
+_OTHER: Final = "other"
+_USUAL_REFUSALS: Final = (
+    "OutOfcpu",
+    "OutOfmemory",
+    "OutOfpods",
+    "NodeAffinity",
+    "NodePorts",
+    "UnexpectedAdmissionError",
+)
+"""What a kubelet says to the later of two schedulers that filled a node together."""
 
 _ATTEMPT: Final = exponential(0.001, 2, 15)
 _SLI: Final = exponential(0.01, 2, 20)
@@ -42,8 +61,8 @@ _PLUGIN: Final = exponential(0.00001, 1.5, 20)
 
 
 @dataclass(eq=False)
-class _Sampled(Collector):
-    """Families made from the callbacks by `sample`; a scrape prints them."""
+class _Families(Collector):
+    """Families that are there already."""
 
     families: Sequence[Metric] = field(default=())
 
@@ -60,9 +79,10 @@ class Metrics:
     def __init__(self, *, process: bool = True) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call] # upstream has no `_created` series, and they cost a third of a scrape
         self._registry = CollectorRegistry()
-        make = Maker(self._registry)
-        self._sources = Sources()
-        self._sampled = _Sampled()
+        self._make = make = Maker(self._registry)
+        self.sources = Sources()
+        """Where gauges come from that are read when a scrape comes."""
+        self._sampled = _Families()
         self._fresh = 0
         self._registry.register(self._sampled)
         self._make_attempt_instruments(make)
@@ -75,6 +95,10 @@ class Metrics:
         """For VolumeBinding."""
         self.devices = DeviceInstruments(make)
         """For DynamicResources."""
+        self.shell = ShellInstruments(make)
+        """For the shell, and for profiles that change."""
+        self.traffic = TrafficInstruments(make)
+        """For the transport."""
         build = make.gauge("kubestow_build_info", "Always 1; the labels say what is running.", "version", "python")
         build[__version__, platform.python_version()].set(1)
         if process:
@@ -116,7 +140,7 @@ class Metrics:
         )
         self._plugins = make.histograms(
             "scheduler_plugin_execution_duration_seconds",
-            "Time of one plugin at one extension point, for a sample of the attempts.",
+            "Time of one plugin at one extension point, for a sample of the attempts; not if it had nothing to say.",
             ["plugin", "extension_point", "status"],
             buckets=_PLUGIN,
         )
@@ -170,7 +194,7 @@ class Metrics:
         )
         self._hints = make.histograms(
             "scheduler_queueing_hint_execution_duration_seconds",
-            "Time a plugin took to say whether an event helps a waiting pod.",
+            f"Time a plugin took to say whether an event helps a waiting pod; after {MOST_HINTS} combinations: other.",
             ["plugin", "event", "hint"],
             buckets=_PLUGIN,
         )
@@ -203,8 +227,12 @@ class Metrics:
         self._points[point, status, profile].observe(seconds)
 
     def plugin(self, plugin: str, point: str, status: str, seconds: float) -> None:
-        """One plugin was run. Call it for about a tenth of the attempts, as upstream does."""
-        self._plugins[plugin, point, status].observe(seconds)
+        """One plugin was run. Call it for about a tenth of the attempts, as upstream does.
+
+        Those that had nothing to say about the pod are left out: half of all series, and no time to speak of.
+        """
+        if status != _SKIP:
+            self._plugins[plugin, point, status].observe(seconds)
 
     def evaluation(self, plugin: str, point: str, profile: str) -> None:
         """A plugin was asked at PreFilter, Filter, PreScore or Score."""
@@ -261,7 +289,10 @@ class Metrics:
 
     def hint(self, plugin: str, event: str, hint: str, seconds: float) -> None:
         """A queueing hint was asked and answered."""
-        self._hints[plugin, event, hint].observe(seconds)
+        key = plugin, event, hint
+        if key not in self._hints and len(self._hints) >= MOST_HINTS:
+            key = _OTHER, _OTHER, hint
+        self._hints[key].observe(seconds)
 
     def event_handled(self, event: str, seconds: float) -> None:
         """A cluster event was applied."""
@@ -271,49 +302,52 @@ class Metrics:
         """The event loop ran a due timer this late."""
         self._loop_lag.observe(seconds)
 
-    # -- what is read when a scrape comes -------------------------------------------------------------------------------
+    # -- what a scrape shows -------------------------------------------------------------------------------------------
 
-    def bind_gauges(
-        self,
-        *,
-        pending: Callable[[], Counts],
-        inflight_events: Callable[[], Counts],
-        cache: Callable[[], Counts],
-        bindings_in_flight: Callable[[], int],
-    ) -> None:
-        """Where gauges come from: pods by queue, events by label, cache size by type, running binding tasks."""
-        self._sources.pending = pending
-        self._sources.inflight_events = inflight_events
-        self._sources.cache = cache
-        self._sources.bindings_in_flight = bindings_in_flight
+    def expect(self, profiles: Iterable[str]) -> None:
+        """Show zeros of what matters when it first happens: a counter that appears with a one has no rate for that one."""
+        for profile in profiles:
+            for result in ("scheduled", "unschedulable", "error"):
+                self._attempts.show(result, profile)
+            for reason in _USUAL_REFUSALS:
+                self._rejections.show(reason, profile)
+        for kind in ("node", "pod"):
+            self._conflicts.show(kind)
+        for result in ("success", "error"):
+            self._preemptions.show(result)
 
-    def bind_reflectors(self, stats: Callable[[], Mapping[str, ReflectorStats]]) -> None:
-        """Where the counts of each watched kind come from."""
-        self._sources.reflectors = stats
-
-    def bind_volumes(
-        self, *, bytes_in_flight: Callable[[], Counts], capacity_version: Callable[[], str | None]
-    ) -> None:
-        """Where the bytes in flight by storage class come from, and the version of capacity objects, None if not known."""
-        self._sources.bytes_in_flight = bytes_in_flight
-        self._sources.capacity_version = capacity_version
-
-    def bind_devices(self, *, kinds: Callable[[], Counts]) -> None:
-        """Where it is known which kinds of devices are served: 1 or 0 by kind."""
-        self._sources.device_kinds = kinds
-
-    def bind_recorder(self, stats: Callable[[], Counts]) -> None:
-        """Where the event recorder's counts come from, by outcome: `sent`, `failed`, `dropped`."""
-        self._sources.recorder = stats
-
-    def bind_election(self, lease: str, is_leading: Callable[[], bool]) -> None:
-        """Where the state of leader election comes from. Not called: there is none, and no such series."""
-        self._sources.leading = lambda: {lease: int(is_leading())}
+    def described(self) -> list[Description]:
+        """Every instrument, whether or not it has been observed, by name; not what is said of the process."""
+        read = (family.description for family in self._read())
+        return sorted((*self._make.made, *read), key=lambda each: each.name)
 
     def sample(self) -> None:
         """Read the callbacks. On the event loop, before `render` runs in its thread."""
-        self._sampled.families = [
-            *families(self._sources),
+        self._sampled.families = self._read()
+        self._fresh += 1
+
+    def render(self) -> bytes:
+        """The text that Prometheus scrapes. Takes tens of milliseconds: run it in a thread, after `sample`.
+
+        Piece by piece, with a breath between them: a thread that computes lets the loop in only every 5 ms by itself.
+        Without a `sample` of its own it takes one itself, which only a single-threaded caller should rely on.
+        """
+        if not self._fresh:
+            self.sample()
+        self._fresh -= 1
+        text = []
+        for family in self._registry.collect():
+            for at in range(0, len(family.samples) or 1, _PIECE):
+                piece = Metric(family.name, family.documentation, family.type)
+                piece.samples = family.samples[at : at + _PIECE]
+                lines = generate_latest(_Families([piece]))
+                text.append(lines.split(b"\n", 2)[2] if at else lines)  # help and type are said once
+                time.sleep(_BREATH_S)  # noqa: TID251 (in a thread)
+        return b"".join(text)
+
+    def _read(self) -> list[Family]:
+        return [
+            *families(self.sources),
             counter_family(
                 "scheduler_plugin_evaluation",
                 "Attempts in which a plugin was asked.",
@@ -321,14 +355,3 @@ class Metrics:
                 self._evaluations,
             ),
         ]
-        self._fresh += 1
-
-    def render(self) -> bytes:
-        """The text that Prometheus scrapes. Takes tens of milliseconds: run it in a thread, after `sample`.
-
-        Without a `sample` of its own it takes one itself, which only a single-threaded caller should rely on.
-        """
-        if not self._fresh:
-            self.sample()
-        self._fresh -= 1
-        return generate_latest(self._registry)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from prometheus_client import Counter
-
 from scheduler.obs.instruments import Maker
 
 _WAIT_S: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
@@ -20,11 +18,10 @@ class VolumeInstruments:
             "Stages of volume scheduling that failed, as opposed to having said no.",
             "operation",
         )
-        Counter(
+        make.counter(
             "scheduler_volume_binder_cache_requests",
             "As upstream: there for dashboards, and never counted.",
-            ["operation"],
-            registry=make.registry,
+            "operation",
         )
         self._conflicts = make.counter(
             "kubestow_volume_write_conflicts",
@@ -42,6 +39,12 @@ class VolumeInstruments:
             "Pods whose volumes were not bound after so many seconds.",
             "after",
         )
+        for seconds in ("30", "60", "300"):
+            self._long_waits.show(seconds)
+        for operation in ("predicate", "assume", "bind"):
+            self._stage_errors.show(operation)
+        for resource in ("PersistentVolume", "PersistentVolumeClaim"):
+            self._conflicts.show(resource)
 
     def stage_error(self, operation: str) -> None:
         """As the port."""

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from importlib import metadata
 from typing import Final
 
+from scheduler.config.errors import PluginError
 from scheduler.framework.profile import Factory
 from scheduler.plugins.defaultbinder import DefaultBinder
 from scheduler.plugins.defaultpreemption import DefaultPreemption
@@ -60,14 +61,19 @@ BUILT_IN: Final[Mapping[str, Factory]] = {
 }
 
 
-class PluginClash(Exception):
+class PluginClash(PluginError):
     """Two things want the same plugin name. The message names both."""
 
 
-def registry() -> Mapping[str, Factory]:
-    """Plugin name → factory. Imports every installed plugin; an import that fails leaves as it is.
+class PluginBroken(PluginError):
+    """An installed plugin cannot be imported. The cause is the import's own exception."""
 
-    Raises PluginClash if an entry point takes the name of a built-in or of another entry point.
+
+def registry() -> Mapping[str, Factory]:
+    """Plugin name → factory. Imports every installed plugin, whether a profile names it or not.
+
+    Raises PluginClash if an entry point takes the name of a built-in or of another entry point, and PluginBroken if one
+    cannot be imported.
     """
     found = dict(BUILT_IN)
     origin = {name: f"the built-in {_place(factory)}" for name, factory in BUILT_IN.items()}
@@ -76,7 +82,12 @@ def registry() -> Mapping[str, Factory]:
         if entry.name in origin:
             raise PluginClash(f'plugin "{entry.name}" is both {origin[entry.name]} and {here}')
         origin[entry.name] = here
-        found[entry.name] = entry.load()
+        try:
+            found[entry.name] = entry.load()
+        except Exception as error:
+            raise PluginBroken(
+                f'plugin "{entry.name}", {here}, cannot be imported: {type(error).__name__}: {error}'
+            ) from error
     return found
 
 

@@ -21,6 +21,10 @@ class Gates:
         self._metrics = metrics
         self._log = log
 
+    def adopt(self, profiles: Mapping[str, QueueProfile]) -> None:
+        """These profiles have other PreEnqueue plugins from now on."""
+        self._plugins.update((name, profile.pre_enqueue) for name, profile in profiles.items())
+
     def refuse(self, queued: QueuedPod) -> bool:
         """Whether the pod must stay out. Notes on the record who says so; the first refusal ends the round."""
         plugins = self._plugins[queued.profile]

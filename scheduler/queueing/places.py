@@ -36,7 +36,7 @@ class Places:
         backoff: Callable[[Iterator[int]], Backoff],
     ) -> None:
         """`backoff` makes the back-off queues over the given counter of tickets."""
-        self._profiles = profiles
+        self._profiles = dict(profiles)
         self._clock = clock
         self._metrics = metrics
         self._gates = gates
@@ -133,6 +133,34 @@ class Places:
             self._leave(queued)
             queued.order = order
             self._push(queued, place)
+
+    def adopt(self, profiles: Mapping[str, QueueProfile], register: Callable[[], None], label: str) -> bool:
+        """Other plugins from now on: `register` makes them known between pods leaving their places and entering again.
+
+        Pods that waited, or were gated, are ready when their back-off is over; the others keep their places, in the new
+        order. PreEnqueue is asked about all of them. True if one of those that had waited is ready.
+        """
+        lifted = [(queued, queued.place) for queued in self._pods.values() if queued.profile in profiles]
+        for queued, _ in lifted:
+            self._leave(queued)
+            self.count_rejecters(queued, -1)
+            queued.unschedulable_plugins.clear()
+            queued.pending_plugins.clear()
+            queued.gating_plugin = ""
+        self._profiles.update(profiles)
+        self._gates.adopt(profiles)
+        register()
+        moved = False
+        for queued, place in lifted:
+            if place in IN_POOL:
+                is_late = self.backoff.is_backing_off(queued, self._clock.now())
+                moved |= self.enter(queued, Place.BACKOFF if is_late else Place.ACTIVE, label)
+            elif self._gates.refuse(queued):
+                self._park(queued, Place.GATED, label)
+            else:
+                queued.order = self._profiles[queued.profile].sort_key(queued.info, queued.queued_at)
+                self._push(queued, place)
+        return moved
 
     def count_rejecters(self, queued: QueuedPod, delta: int) -> None:
         """Keep the unschedulable_pods gauge, as rejecters come to or leave the record."""

@@ -63,6 +63,12 @@ class Wakers:
         self._by_event: dict[ClusterEvent, tuple[Waker, ...]] = {}
         self._broken: set[object] = set()
 
+    def adopt(self, profiles: Mapping[str, QueueProfile]) -> None:
+        """These profiles register otherwise from now on. Of them no pod may be filed by what they registered before."""
+        self._hints.update((name, dict(profile.hints)) for name, profile in profiles.items())
+        self._by_event.clear()
+        self._broken.clear()
+
     def of(self, event: ClusterEvent) -> tuple[Waker, ...]:
         """Every registration that covers the event; empty when nobody cares."""
         known = self._by_event.get(event)

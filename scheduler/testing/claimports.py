@@ -75,18 +75,20 @@ class ScriptedClaims:
         gone: dict[str, Any] = {"allocation": None, "reserved_for": (), "devices": ()}
         return await self._write("deallocate", claim, status=gone)
 
-    async def create_claim(self, claim: ResourceClaim, pod: Pod) -> ResourceClaim | Broken:
+    async def create_claim(self, claim: ResourceClaim, pod: Pod, name: str) -> ResourceClaim | Broken:
         """As the `Writer` port."""
         await self._asked("create", claim)
         version = self.next_version(Metadata())
         metadata = ClaimMetadata(
-            name=f"{pod.metadata.name}-extended-resources-{version}",
+            name=name,
             namespace=pod.metadata.namespace,
             uid=f"uid-{version}",
             annotations={EXTENDED_RESOURCE_CLAIM: "true"},
             owner_references=(OwnerReference("v1", "Pod", pod.metadata.name, pod.metadata.uid, controller=True),),
             finalizers=(FINALIZER,),
         )
+        if metadata.key in self.resource_claims:
+            raise Conflict(f'resourceclaims "{name}" already exists', status=409, reason="AlreadyExists")
         return self._written("create", ResourceClaim(metadata, claim.spec))
 
     async def delete_claim(self, claim: ResourceClaim) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from scheduler.cache.resourceclaims import is_made_for
 from scheduler.core.clock import SystemClock
 from scheduler.core.decode import from_manifest
 from scheduler.core.errors import Ambiguous, Conflict, Invalid, NotFound
@@ -370,8 +371,9 @@ ASKED = from_manifest(
 async def test_the_product_makes_a_claim(api: Api, transport: LosingTransport, version: str) -> None:
     """The pod's own, with the finalizer at once; it gets its devices with the next write."""
     owner, writer = await a_pod(api), speaking(transport, version)
-    made = await writer.create_claim(ASKED, owner)
+    made = await writer.create_claim(ASKED, owner, "p-extended-resources-x")
     assert isinstance(made, ResourceClaim)
+    assert made.metadata.name == "p-extended-resources-x"
     stored: Answer = await api("GET", f"{api.at(GROUP, 'resourceclaims')}/{made.metadata.name}")
     assert stored.metadata["generateName"] == "p-extended-resources-"
     assert stored.metadata["annotations"] == {"resource.kubernetes.io/extended-resource-claim": "true"}
@@ -408,10 +410,15 @@ async def test_the_product_tells_the_pod_of_its_claim(api: Api, writer: ApiWrite
 
 
 async def test_a_claim_that_was_made_unheard(api: Api, transport: LosingTransport) -> None:
-    """The answer is lost and the claim is there: whoever owns it finds it."""
+    """The answer is lost and the claim is there, by the name that it was asked for; asked again, the server says so."""
     owner, writer = await a_pod(api), speaking(transport, "v1")
     transport.loses = True
     with pytest.raises(Ambiguous):
-        await writer.create_claim(ASKED, owner)
+        await writer.create_claim(ASKED, owner, "p-extended-resources-x")
+    with pytest.raises(Conflict):
+        await writer.create_claim(ASKED, owner, "p-extended-resources-x")
+    read = await writer.read_resource_claim(api.ns, "p-extended-resources-x")
+    assert isinstance(read, ResourceClaim)
+    assert is_made_for(read, owner)
     found = (await api("GET", api.at(GROUP, "resourceclaims"))).body["items"]
     assert [claim["metadata"]["ownerReferences"][0]["uid"] for claim in found] == [owner.metadata.uid]

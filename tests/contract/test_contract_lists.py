@@ -15,6 +15,7 @@ KINDS = [
     ("v1", "persistentvolumes", "PersistentVolume", False),
     ("v1", "persistentvolumeclaims", "PersistentVolumeClaim", True),
     ("v1", "events", "Event", True),
+    ("v1", "configmaps", "ConfigMap", True),
     ("apps/v1", "replicasets", "ReplicaSet", True),
     ("apps/v1", "statefulsets", "StatefulSet", True),
     ("policy/v1", "poddisruptionbudgets", "PodDisruptionBudget", True),

@@ -57,7 +57,7 @@ def _shared(plane: ControlPlane, controllers: Sequence[str], *flags: str) -> Ite
         with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
             runner.run(start())
         port = free_port()
-        with daemon(plane, flags=[f"--secure-port={port}", *flags]) as server:
+        with daemon(plane, flags=[f"--plain-port={port}", *flags]) as server:
             yield SharedPlane(plane, server, port)
     finally:
         plane.stop()

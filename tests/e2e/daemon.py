@@ -24,7 +24,8 @@ def daemon(
 ) -> Iterator[Server]:
     """Kubestow on this plane with one default profile per name. Starts and does not wait: a bound pod says it runs.
 
-    What `config` has replaces what the default has; `flags` come last and so win. `name` tells replicas apart.
+    What `config` has replaces what the default has; `flags` come last and so win. `name` tells replicas apart. It serves
+    nothing unless a flag says so.
     """
     path = plane.directory / f"{name}.yaml"
     full = scheduler_config(*(scheduler_names or (SCHEDULER_NAME,))) | dict(config or {})
@@ -35,7 +36,7 @@ def daemon(
             name,
             [
                 *("/usr/bin/env", f"PYTHONPATH={_REPOSITORY}", sys.executable, "-m", "scheduler", "run"),
-                *("--config", str(path), "--kubeconfig", str(plane.kubeconfig)),
+                *("--config", str(path), "--kubeconfig", str(plane.kubeconfig), "--secure-port", "0"),
                 *flags,
             ],
         )

@@ -71,7 +71,7 @@ class Stage:
         """Behind the proxy; with a token of its own, or with whatever the proxy may do. `name` is that of the scheduler."""
         path = self.plane.directory / f"{name}-proxy.kubeconfig"
         path.write_text(yaml.safe_dump(kubeconfig(self.proxy.url, token)))
-        flags = (f"--kubeconfig={path}", f"--secure-port={self.port}")
+        flags = (f"--kubeconfig={path}", f"--plain-port={self.port}")
         with daemon(self.plane, name, config=config, flags=flags, name=name) as server:
             yield server
 

@@ -173,7 +173,7 @@ async def test_two_schedulers_fill_the_same_nodes(control_plane_binaries: Path, 
         following = asyncio.create_task(kubelets.follow(http, version))
         if is_packed:  # so that everything is decided in the first second and then waits
             await cluster.create(*streams.pop(SCHEDULER_NAME))
-        with daemon(plane, config=config, flags=[f"--secure-port={port}"]) as server:
+        with daemon(plane, config=config, flags=[f"--plain-port={port}"]) as server:
             await until(ours.is_ready, "a ready Kubestow", server=server, within_s=PATIENCE_S)
             await asyncio.gather(*(cluster.create(*pods) for pods in streams.values()))
 

@@ -160,7 +160,7 @@ async def test_two_schedulers_give_away_the_same_devices(control_plane_binaries:
     async with ControlPlane(high_load=True) as plane, plane.client() as http, aiohttp.ClientSession() as endpoints:
         await plane.start_controllers(["resourceclaim-controller"])
         await plane.start_scheduler(scheduler_config(THEIRS))
-        with daemon(plane, flags=[f"--secure-port={port}"]) as server:
+        with daemon(plane, flags=[f"--plain-port={port}"]) as server:
             world = DeviceWorld(SharedPlane(plane, server, port), http, "beside")
             await world.open()
             nodes = [world.node(f"n{n}", cpu="64") for n in range(NODES)]

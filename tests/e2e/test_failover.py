@@ -83,7 +83,7 @@ async def stage(control_plane_binaries: Path) -> AsyncIterator[Stage]:
 
 
 def replica(plane: ControlPlane, name: str) -> contextlib.AbstractContextManager[Server]:
-    return daemon(plane, config=CONFIG, flags=("--secure-port=0",), name=name)
+    return daemon(plane, config=CONFIG, name=name)
 
 
 async def exit_code(server: Server) -> int:

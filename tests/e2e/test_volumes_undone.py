@@ -233,7 +233,7 @@ def in_a_hurry(storage_plane: SharedPlane) -> Iterator[Server]:
     arguments = {"name": "VolumeBinding", "args": {"bindTimeoutSeconds": 2}}
     ours = {"name": "Kubestow", "args": {"clearStaleSelectedNode": "none"}}  # the other daemon looks after them
     config["profiles"] = [{"schedulerName": IN_A_HURRY, "pluginConfig": [arguments, ours]}]
-    with daemon(storage_plane.plane, config=config, flags=["--secure-port=0"], name=IN_A_HURRY) as server:
+    with daemon(storage_plane.plane, config=config, name=IN_A_HURRY) as server:
         yield server
 
 

@@ -86,7 +86,7 @@ async def test_one_leads_and_the_other_is_warm_and_silent(server: ApiServer) -> 
             shown = [(await read(world, "/metrics"))[1] for world in (first, second)]
             assert ['leader_election_master_status{name="kubestow"} 1.0' in text for text in shown] == [True, False]
             assert ['leader_election_master_status{name="kubestow"} 0.0' in text for text in shown] == [False, True]
-            assert ["scheduler_schedule_attempts_total{" in text for text in shown] == [True, False]
+            assert ["scheduler_scheduling_attempt_duration_seconds_count{" in text for text in shown] == [True, False]
             with pytest.raises(Fenced):
                 await second.daemon._writer.create_event("default", b"{}")
 

@@ -21,7 +21,7 @@ from scheduler.plugins.dra.selecting import Selectors
 from tests.parity.claim_mutants import CLAIM_MUTATIONS
 
 _POOLS: Final = "scheduler.cache.devicepools"
-_NODES: Final = "scheduler.cache.devicenodes"
+_NODES: Final = "scheduler.cache.devicesights"
 _USE: Final = "scheduler.cache.deviceuse.DeviceUse"
 _DRA: Final = "scheduler.plugins.dra"
 _SEATS: Final = f"{_DRA}.seats.Seats"

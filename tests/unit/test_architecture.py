@@ -12,6 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 DECISIONS = {"binding", "cycle", "decisions", "failure", "inbox", "intake", "loop", "preemption", "queue", "shared"} | {
     "refusals",
+    "reload",
     "surroundings",
     "cache",
     "cel",
@@ -85,7 +86,7 @@ def test_the_house_keeps_its_laws(house: Path) -> None:
         ),
         pytest.param(
             {"config/planted.py": "import aiohttp"},
-            "aiohttp lives in kube/transport.py, insight/http.py and the testing kit",
+            "aiohttp lives in transport, lending, insight/http.py and the testing kit",
             "scheduler.config.planted",
             id="a socket of one's own",
         ),

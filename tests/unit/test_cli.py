@@ -17,10 +17,10 @@ from scheduler import __version__, cli
 from scheduler.config import load
 from scheduler.config.errors import ConfigError, ConfigErrors
 from scheduler.core.devicegates import DEVICE_GATES_ON
-from scheduler.insight.http import CannotListen
+from scheduler.insight.serving import CannotListen, CertificateError, LookupFailed
 from scheduler.kube.transport import SettingsError
 from scheduler.obs import logs
-from scheduler.options import RunOptions
+from scheduler.options import ALWAYS_ALLOWED, RunOptions, SecureServing
 
 GOOD = """
 apiVersion: kubescheduler.config.k8s.io/v1
@@ -64,10 +64,13 @@ def run(*argv: str) -> int:
 
 
 def test_defaults(started: list[RunOptions]) -> None:
-    """Without flags: kube-scheduler's port on loopback, our one profile; the daemon's exit code is the command's."""
+    """Without flags: HTTPS on kube-scheduler's port, our one profile; the daemon's exit code is the command's."""
     assert run() == 3
-    assert started == [RunOptions(config=load.default())]
-    assert (started[0].host, started[0].port) == ("127.0.0.1", 10259)
+    assert started == [RunOptions(config=load.default(), secure=SecureServing())]
+    secure = started[0].secure
+    assert secure is not None
+    assert (secure.host, secure.port, secure.cert_file) == ("0.0.0.0", 10259, "")
+    assert "/livez/*" in secure.always_allow_paths
 
 
 def test_uvloop_is_the_default_loop(monkeypatch: pytest.MonkeyPatch, started: list[RunOptions]) -> None:
@@ -87,13 +90,49 @@ def test_uvloop_is_the_default_loop(monkeypatch: pytest.MonkeyPatch, started: li
 @pytest.mark.parametrize(
     ("flags", "read", "value"),
     [
-        (["--secure-port=0"], lambda o: o.port, None),
-        (["--secure-port", "1234"], lambda o: o.port, 1234),
-        (["--bind-address=::1"], lambda o: o.host, "::1"),
+        (["--secure-port=0"], lambda o: (o.port, o.secure), (None, None)),
+        (["--secure-port", "1234"], lambda o: (o.port, o.secure.port), (None, 1234)),
+        (["--plain-port=1234"], lambda o: (o.port, o.secure.port), (1234, 10259)),
+        (["--plain-port=0"], lambda o: o.port, None),
+        (["--bind-address=::1"], lambda o: o.secure.host, "::1"),
+        (["--bind-address="], lambda o: o.secure.host, "0.0.0.0"),
+        (
+            ["--tls-cert-file=/c", "--tls-private-key-file=/k", "--tls-min-version=VersionTLS13"],
+            lambda o: (o.secure.cert_file, o.secure.key_file, o.secure.min_tls),
+            ("/c", "/k", "VersionTLS13"),
+        ),
+        (
+            ["--client-ca-file=/ca", "--authentication-skip-lookup", "--authentication-tolerate-lookup-failure=false"],
+            lambda o: (o.secure.client_ca_file, o.secure.skips_lookup, o.secure.tolerates_lookup_failure),
+            ("/ca", True, False),
+        ),
+        (
+            ["--authentication-kubeconfig=/n", "--authorization-kubeconfig=/z"],
+            lambda o: (o.secure.authentication_kubeconfig, o.secure.authorization_kubeconfig),
+            ("/n", "/z"),
+        ),
+        (
+            [
+                "--authentication-token-webhook-cache-ttl=1m",
+                "--authorization-webhook-cache-authorized-ttl=0s",
+                "--authorization-webhook-cache-unauthorized-ttl=2",
+            ],
+            lambda o: (o.secure.token_ttl_s, o.secure.allowed_ttl_s, o.secure.denied_ttl_s),
+            (60.0, 0.0, 2.0),
+        ),
+        (
+            ["--authorization-always-allow-paths=/metrics,debug/*,/"],
+            lambda o: o.secure.always_allow_paths,
+            ("/metrics", "/debug/*", "/"),
+        ),
+        (["--authorization-always-allow-paths="], lambda o: o.secure.always_allow_paths, ()),
+        (["-v=1"], lambda o: o.secure.always_allow_paths, ALWAYS_ALLOWED),
         (["--master=http://127.0.0.1:1"], lambda o: o.master, "http://127.0.0.1:1"),
         (["--kubeconfig=/k"], lambda o: o.kubeconfig, "/k"),
         (["--drain-timeout=1m30s"], lambda o: o.drain_timeout_s, 90.0),
         (["--drain-timeout=7"], lambda o: o.drain_timeout_s, 7.0),
+        ([], lambda o: o.scheduler_profiles, True),
+        (["--scheduler-profiles=false"], lambda o: o.scheduler_profiles, False),
         (["--pod-max-in-unschedulable-pods-duration=10m"], lambda o: o.max_in_unschedulable_s, 600.0),
         (["--kube-api-qps=-1"], lambda o: o.config.client_connection.qps, -1.0),
         (["--kube-api-burst", "3"], lambda o: o.config.client_connection.burst, 3),
@@ -118,7 +157,7 @@ def test_uvloop_is_the_default_loop(monkeypatch: pytest.MonkeyPatch, started: li
             lambda o: o.config.feature_gates ^ DEVICE_GATES_ON,
             frozenset({"DRAExtendedResource", "DRADeviceTaintRules"}),
         ),
-        (["--feature-gates=StorageCapacityScoring=true,Foo=false", "-v=2", "--v", "4"], lambda o: o.port, 10259),
+        (["--feature-gates=StorageCapacityScoring=true,Foo=false", "-v=2", "--v", "4"], lambda o: o.secure.port, 10259),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -155,7 +194,8 @@ def test_flags_win_over_the_file(started: list[RunOptions], config: Path) -> Non
             'flags: leaderElection.resourceLock: must be leases, got "endpoints"',
         ),
         (["--leader-elect-resource-name=kube-scheduler"], "the cluster's own scheduler's lease"),
-        (["--bind-address=0.0.0.0"], "--bind-address: 0.0.0.0 is not a loopback address"),
+        (["--tls-cert-file=/c"], "--tls-cert-file and --tls-private-key-file: give both, or neither"),
+        (["--tls-private-key-file=/k"], "--tls-cert-file and --tls-private-key-file: give both, or neither"),
         (
             ["--feature-gates=DynamicResourceAllocation=false"],
             "--feature-gates: cannot set feature gate DynamicResourceAllocation to false, feature is locked to true",
@@ -176,10 +216,12 @@ def test_refused(started: list[RunOptions], capsys: pytest.CaptureFixture[str], 
     ("error", "said"),
     [
         (CannotListen("127.0.0.1:1: taken"), "kubestow: 127.0.0.1:1: taken"),
+        (CertificateError("/c: cannot be read"), "kubestow: /c: cannot be read"),
+        (LookupFailed("kube-system/x: forbidden"), "kubestow: kube-system/x: forbidden"),
         (SettingsError("kubeconfig /x: no such file"), "kubestow: kubeconfig /x: no such file"),
         (ConfigErrors([ConfigError("profiles[0]", "is odd")]), "kubestow: profiles[0]: is odd"),
     ],
-    ids=["the port is taken", "no credentials", "a plugin nobody has"],
+    ids=["the port is taken", "no certificate", "no client CA", "no credentials", "a plugin nobody has"],
 )
 @pytest.mark.usefixtures("started")
 def test_a_daemon_that_cannot_start(
@@ -201,6 +243,11 @@ def test_a_daemon_that_cannot_start(
     "flag",
     [
         "--secure-port=70000",
+        "--plain-port=-1",
+        "--bind-address=example.com",
+        "--tls-min-version=VersionTLS11",
+        "--authorization-always-allow-paths=/a*b",
+        "--authentication-token-webhook-cache-ttl=-1s",
         "--drain-timeout=soon",
         "--drain-timeout=-1s",
         "--feature-gates=Foo",

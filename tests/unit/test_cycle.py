@@ -16,6 +16,7 @@ from tests.unit.toys import (
     AfterFilter,
     Answers,
     Holds,
+    Ponders,
     Refuses,
     RefusesOne,
     Scaled,
@@ -229,6 +230,75 @@ def test_127_128_129_the_nominated_node_is_taken_without_scoring() -> None:
     assert not any("score" in call for call in world.calls)
     assert world.placed(a_pod("b", nominated="n3")) == "n2"
     assert world.placed(a_pod("c", nominated="gone")) == "n2"
+
+
+# -- pondering ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("exact", "nominated", "asked"),
+    [
+        pytest.param(
+            False,
+            "",
+            [
+                "ponder FILTER n1 n2",
+                "filter",
+                "ponder SCORE n1 n2",
+                "ponder VERIFY n1",
+                "verify n1",
+                "ponder SCORE n2",
+                "ponder VERIFY n2",
+                "verify n2",
+                "ponder RESERVE n2",
+            ],
+            id="Verify in descending score",
+        ),
+        pytest.param(
+            True,
+            "",
+            [
+                "ponder FILTER n1 n2",
+                "filter",
+                "ponder VERIFY n1",
+                "verify n1",
+                "ponder VERIFY n2",
+                "verify n2",
+                "ponder RESERVE n2",
+            ],
+            id="every node before Score",
+        ),
+        pytest.param(
+            False,
+            "n2",
+            ["ponder FILTER n2", "filter", "ponder VERIFY n2", "verify n2", "ponder RESERVE n2"],
+            id="the nominated node alone",
+        ),
+    ],
+)
+def test_a_plugin_ponders_right_before_it_is_asked(exact: bool, nominated: str, asked: list[str]) -> None:
+    """Of the nodes that those before it have let through, and no others."""
+    world = World(
+        "n1 n2 n3",
+        Refuses("A", reasons={"n3": "a"}),
+        Ponders("P", names=("n1",)),
+        Scored("S", table={"n1": 9}),
+        exact=exact,
+    )
+
+    world.placed(a_pod(nominated=nominated))
+
+    assert [call.removeprefix("P.") for call in world.calls if call.startswith("P.")] == asked
+
+
+def test_nobody_ponders_while_a_pod_is_tried_in_the_cache() -> None:
+    """A turn for others would show them the trial."""
+    world = World("n1", Ponders("P"), OnePodPerNode(), exact=True)
+    world.nominated.by_node["n1"] = (a_pod("other", priority=9),)
+
+    world.unfit()
+
+    assert world.calls == ["P.filter", "P.verify n1"]
 
 
 # -- scoring and Verify (§9.5) -----------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 from scheduler.core.verdicts import Code, Rejection
 from scheduler.framework.profile import BoundFilter
 from tests.unit.brain import Brain
-from tests.unit.toys import AfterFilter, Holds, Verifies
+from tests.unit.toys import AfterFilter, Holds, Ponders, Verifies
 
 
 async def test_reserve_that_raises_leaves_nothing_held_and_the_pod_is_retried() -> None:
@@ -101,6 +101,57 @@ async def test_an_attempt_that_gave_the_event_loop_a_turn_is_work() -> None:
     await brain.settle()
 
     assert brain.parts.is_idle()
+
+
+async def test_a_plugin_that_ponders_for_long_stops_neither_tasks_nor_the_heartbeat() -> None:
+    """What arrives meanwhile waits until the attempt is over."""
+    brain = _pondering(rests=100)
+    beat = brain.parts.loop.beat
+
+    step = asyncio.ensure_future(brain.parts.loop.step())
+    brain.pod("p")
+    await asyncio.sleep(0)
+    brain.parts.inbox.put(lambda: brain.node("n2"))
+    for _ in range(20):
+        await asyncio.sleep(0)
+        brain.parts.inbox.catch_up()
+    assert not step.done()
+    assert brain.parts.loop.beat > beat
+    assert brain.cluster.sizes()["nodes"] == 1
+    await step
+    await brain.settle()
+
+    assert brain.cluster.sizes()["nodes"] == 2
+    assert brain.writer.binds == [("default/p", "n1")]
+    assert not any("n2" in call for call in brain.calls)
+
+
+async def test_stopping_does_not_wait_for_an_attempt_that_ponders() -> None:
+    """It has nothing yet that would have to be given back."""
+    brain = _pondering(rests=10**6)
+    brain.pod("p")
+
+    running = asyncio.ensure_future(brain.parts.loop.run())
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert brain.calls
+    brain.parts.loop.stop()
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+    assert running.done()
+    assert brain.is_free()
+    assert brain.writer.wire == []
+
+
+def _pondering(*, rests: int) -> Brain:
+    brain, toy = Brain(), Ponders("P", rests=rests)
+    toy.world = brain
+    profile = brain.parts.profiles["kubestow"]
+    bound = BoundFilter("P", toy.filter, toy.verify, ponder=toy.ponder)
+    object.__setattr__(profile, "filter", (*profile.filter, bound))
+    brain.node("n1")
+    return brain
 
 
 async def test_a_standby_is_warm_and_tries_nothing() -> None:

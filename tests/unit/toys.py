@@ -20,9 +20,10 @@ from scheduler.core.node import Node
 from scheduler.core.nodeset import NodeSet, each
 from scheduler.core.pod import Pod
 from scheduler.core.podinfo import PodInfo, pod_info
+from scheduler.core.turns import Work
 from scheduler.core.verdicts import Code, Groups, Narrow, Rejection, Skip, Wait
 from scheduler.cycle import Broke, Cycle, Outcome, Placed, Unfit
-from scheduler.framework.points import Scores
+from scheduler.framework.points import Before, Scores
 from scheduler.framework.ports import Handle
 from scheduler.framework.profile import Factory, build
 from scheduler.framework.runner import Runner
@@ -206,6 +207,27 @@ class Verifies(Toy):
         name = self.world.cluster.nodes.name(slot)
         self.log(f"verify {name}")
         return Rejection(self.name, Code.UNSCHEDULABLE, ("too hard",)) if name in self.names else None
+
+
+@dataclass
+class Ponders(Verifies):
+    """The same, and ponders before; `rests` times if it is asked to."""
+
+    rests: int = 0
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups:
+        self.log("filter")
+        return {}
+
+    def ponder(self, state: CycleState, pod: PodInfo, nodes: NodeSet, before: Before) -> Work[None] | None:
+        names = " ".join(self.world.cluster.nodes.name(slot) for slot in each(nodes))
+        self.log(f"ponder {before.name} {names}")
+        return self._resting() if self.rests else None
+
+    def _resting(self) -> Work[None]:
+        for _ in range(self.rests):
+            self.world.clock.move(0.01)
+            yield
 
 
 @dataclass

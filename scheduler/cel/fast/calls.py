@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Final
 
 from scheduler.cel.ast import Call, Node
 from scheduler.cel.building import is_searchable, members
-from scheduler.cel.calls import Invocation, invocation
+from scheduler.cel.calls import Invocation, invocation, is_binary
+from scheduler.cel.fast.failing import both, paying
 from scheduler.cel.fast.functions import Function, is_guarded
 from scheduler.cel.fast.writer import BOOL, DOUBLE, INT, NULL, STRING, Kind, Term, Unsupported, Writer
 from scheduler.cel.running import Run
+from scheduler.cel.types import Overload
 from scheduler.cel.values import CostExceeded, EvalError
 
 if TYPE_CHECKING:
@@ -37,20 +39,34 @@ class Calls:
         if node.target is not None and is_member:
             operands.insert(0, node.target)
         known = nodes.checked.calls[node]
+        name = known[0].name
         if node.function in {"or", "orValue"} and len(operands) == 2 and known[0].id.startswith("optional_or"):
             return self._first_present(operands, unwraps=node.function == "orValue")
-        args = nodes.all(operands)
-        is_literal = [nodes.plans[each].is_constant for each in operands]
-        if node.function == "@in" and [each.id for each in known] == ["in_list"] and is_literal[1]:
+        is_pattern = name in {"find", "findAll", "matches"} and nodes.plans[operands[-1]].is_constant
+        args = self._operands(operands, known, name, is_pattern=is_pattern)
+        if node.function == "@in" and self._is_member_of(operands, known):
             return self._member(*args)
-        name = known[0].name
-        is_pattern = name in {"find", "findAll", "matches"} and is_literal[1]
         invoke = invocation(nodes.env.functions[name], known, len(args), is_nameless=is_pattern)
         if args and all(each.is_constant for each in args):
             folded = self._folded(name, invoke, args)
             if folded is not None:
                 return folded
         return Function(self._write, name, invoke, known).term(args)
+
+    def _operands(
+        self, operands: list[Node], known: tuple[Overload, ...], name: str, *, is_pattern: bool
+    ) -> list[Term]:
+        """The arguments; what an error in one of them costs depends on how closures make such a call."""
+        nodes = self._nodes
+        if len(operands) == 1:
+            return paying(nodes, lambda: nodes.all(operands), 1)
+        if len(operands) == 2 and not is_pattern and not self._is_member_of(operands, known) and is_binary(known, name):
+            return both(nodes, operands)
+        return nodes.all(operands)
+
+    def _is_member_of(self, operands: list[Node], known: tuple[Overload, ...]) -> bool:
+        """Whether this is `x in [1, 2]`."""
+        return [each.id for each in known] == ["in_list"] and self._nodes.plans[operands[1]].is_constant
 
     def _first_present(self, operands: list[Node], *, unwraps: bool) -> Term:
         write, nodes = self._write, self._nodes
@@ -92,21 +108,22 @@ class Calls:
             run.settle()
         except CostExceeded:
             return None
-        except EvalError:
-            self._write.line("raise Unusual")
-            value = None
+        except EvalError as error:
+            self._write.charge(run.cost)
+            self._write.fails("True", repr(str(error)))
+            return self._write.constant(None)
         self._write.charge(run.cost)
         return self._write.constant(value)
 
     def equality(self, node: Call, *, is_plain: bool) -> Term:
         """`==`, or `!=` if it is not plain."""
         write = self._write
-        left, right = self._nodes.all(node.args)
+        left, right = both(self._nodes, node.args, is_equality=True)
         if {left.kind, right.kind} <= {*_PLAIN, DOUBLE} and left.kind == right.kind:
             return self._same_kind(left, right, is_plain=is_plain)
         left, right = write.named(left), write.named(right)
-        word, call = ("==", "equal") if is_plain else ("!=", "not same")
-        slow = f"{call}({left.text}, {right.text})"
+        word, call = ("==", "compared") if is_plain else ("!=", "not alike")
+        slow = f"{call}(run, {left.text}, {right.text})"
         for one, other in ((left, right), (right, left)):
             if one.kind in _PLAIN and one.kind is not None and other.kind is None and one.kind != NULL:
                 is_known = f"type({other.text}) is {_PYTHON[one.kind.name]}"
@@ -137,7 +154,8 @@ class Calls:
                 write.charge(1)
             write.line(f"{made} = {fast}")
         with write.block("else:"):
-            write.charge_text(_general_cost(*operands, is_plain=slow.startswith("equal")), bound)
+            write.charge_text(_general_cost(*operands, is_plain=slow.startswith("compared")), bound)
+            write.risk()
             write.line(f"{made} = {slow}")
         return Term(made, BOOL, is_name=True)
 

@@ -18,7 +18,7 @@ from scheduler.cel.values import Value
 Function: TypeAlias = Callable[[Mapping[str, Value], int, Callable[[int], int]], tuple[Value, int]]
 """With the variables, the cost at which to call what follows, and that. Gives the value and the cost.
 
-Raises CostExceeded if the closures would, Stopped, or anything: then the closures decide.
+Raises CostExceeded if the closures would, EvalError too if it tells errors, Stopped, or anything: then the closures decide.
 """
 
 
@@ -29,6 +29,8 @@ class Fast(NamedTuple):
     source: str
     counts: bool
     """If not, nothing is called and nothing is limited."""
+    tells: bool
+    """Whether an EvalError is the answer."""
 
 
 def generate(
@@ -38,25 +40,29 @@ def generate(
 
     Without `counts`, an expression that cannot cost more than the limit does not count, and says that it cost nothing.
     """
-    try:
-        writer, text = _written(checked, env, plans, counts=True)
-        if not counts and writer.at_most is not None and writer.at_most <= limit:
-            writer, text = _written(checked, env, plans, counts=False)
-        names = {**NAMES, **writer.constants}
-        if writer.counts:
-            names["run"] = Run({}, 0, limit=limit)
-        exec(compile(text, "<cel>", "exec"), names)  # noqa: S102  every word of it was written here
-    except (Unsupported, SyntaxError, RecursionError, MemoryError):  # too deep for Python, not for us
-        return None
-    return Fast(names["evaluate"], text, writer.counts)
+    for tells in (True, False):
+        try:
+            writer, text = _written(checked, env, plans, counts=True, tells=tells)
+            if not counts and writer.at_most is not None and writer.at_most <= limit:
+                writer, text = _written(checked, env, plans, counts=False)
+            names = {**NAMES, **writer.constants}
+            if writer.counts:
+                names["run"] = Run({}, 0, limit=limit)
+            exec(compile(text, "<cel>", "exec"), names)  # noqa: S102  every word of it was written here
+        except (Unsupported, SyntaxError, RecursionError, MemoryError):  # too deep for Python, not for us
+            continue
+        return Fast(names["evaluate"], text, writer.counts, writer.tells)
+    return None
 
 
-def _written(checked: Checked, env: Env, plans: Mapping[Node, Plan], *, counts: bool) -> tuple[Writer, str]:
-    writer = Writer(counts=counts)
+def _written(
+    checked: Checked, env: Env, plans: Mapping[Node, Plan], *, counts: bool, tells: bool = False
+) -> tuple[Writer, str]:
+    writer = Writer(counts=counts, tells=tells)
     nodes = Nodes(checked, env, plans, writer)
     value = nodes.term(checked.root)
     writer.settle()
     head = ["def evaluate(bindings, bound, tick):"]
     head += [f" {name} = bindings[{variable!r}]" for variable, name in nodes.globals.items()]
-    head.append(" c = 0" if counts else " run = FREE")
+    head.append(" c = run.strained_nanos = 0" if counts else " run = FREE")
     return writer, "\n".join([*head, *writer.lines(), f" return {value.text}, {'c' if counts else 0}", ""])

@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from scheduler.cel.calls import AHEAD, Invocation
+from scheduler.cel.calls import Invocation
 from scheduler.cel.fast.writer import BOOL, DOUBLE, INT, STRING, Kind, Term, Writer
+from scheduler.cel.libraries.classes import CLASSES
+from scheduler.cel.libraries.declaring import traversal
+from scheduler.cel.libraries.regex import nanos_beyond_cost
+from scheduler.cel.strain import AHEAD
 from scheduler.cel.types import Overload, Type
+from scheduler.cel.unify import is_dyn, is_variable
 from scheduler.cel.values import UInt
 
 _MAX: Final = 2**63 - 1
@@ -48,7 +53,7 @@ class Function:
         if self._name == "dyn":
             self._write.charge(1)
             return args[0]
-        return self._chosen(args, kinds) or self._general(args)
+        return self._chosen(args, kinds) or self._expected(args) or self._general(args)
 
     # --- operators ---
 
@@ -72,7 +77,7 @@ class Function:
         if self._name in _ORDERS:
             return Term(f"({one.text} {_ORDERS[self._name]} {other.text})", BOOL)
         made = self._write.let(f"{one.text} {_ARITHMETIC[self._name]} {other.text}", INT)
-        self._write.doubt(f"not {-_MAX - 1} <= {made.text} <= {_MAX}")
+        self._write.fails(f"not {-_MAX - 1} <= {made.text} <= {_MAX}", "'integer overflow'")
         return made
 
     def _perhaps(self, args: list[Term], kinds: list[Kind | None]) -> Term:
@@ -141,7 +146,7 @@ class Function:
         """Where the classes of the arguments are certain, so is the overload."""
         if not kinds or not all(each is not None and each.name in _CLASSES for each in kinds):
             return None
-        if self._name in AHEAD:
+        if self._name in AHEAD and not self._is_harmless(args):
             return None
         names = [each.name for each in kinds if each is not None]
         for overload, cost in self._invoke.overloads:
@@ -152,20 +157,82 @@ class Function:
             return self._direct(args, overload, cost)
         return None
 
+    def _expected(self, args: list[Term]) -> Term | None:
+        """Where the checker is sure of the overload, the arguments are most likely of its classes: a look is enough."""
+        if not self._is_resolved or not args or self._name in {"_+_", "findAll"}:
+            return None
+        overload, cost = self._invoke.overloads[0]
+        write = self._write
+        args = list(map(write.named, args))
+        checks: list[str] = []
+        for each, param in zip(args, overload.params):
+            check = self._check(each, param)
+            if check is None:
+                return None
+            checks += [check] if check else []
+        if not checks:
+            return self._direct(args, overload, cost)
+        made = write.new()
+        with write.block(f"if {' and '.join(checks)}:"):
+            write.line(f"{made} = {self._direct(args, overload, cost).text}")
+        with write.block("else:"):
+            write.line(f"{made} = {self._general(args).text}")
+        return Term(made, _kind_of_result(overload.result), is_name=True)
+
+    def _is_harmless(self, args: list[Term]) -> bool:
+        """Whether this is a pattern that never takes longer than its cost lets expect."""
+        if self._name not in {"matches", "find"} or not args[1].is_constant:
+            return False
+        return not nanos_beyond_cost("." * 1000, args[1].value)
+
+    def _check(self, term: Term, param: Type) -> str | None:
+        """What tells that the value is of the type; None if that is not said in a word."""
+        if is_dyn(param) or is_variable(param) or (term.kind is not None and term.kind == Kind(param.name)):
+            return ""
+        if param.name == "map" and all(is_dyn(each) or is_variable(each) for each in param.params):
+            return f"type({term.text}) is {self._write.held(dict)}"
+        if param.name == "list":
+            element = param.params[0]
+            if is_dyn(element) or is_variable(element):
+                return f"type({term.text}) is list"
+            if element.name in _CLASSES:
+                first = f"type({term.text}[0]) is {self._write.held(_CLASSES[element.name])}"
+                return f"type({term.text}) is list and (not {term.text} or {first})"
+            return None
+        class_ = _CLASSES.get(param.name) or CLASSES.get(param.name)
+        return None if class_ is None else f"type({term.text}) is {self._write.held(class_)}"
+
     def _direct(self, args: list[Term], overload: Overload, cost: int | Callable[..., int]) -> Term:
         write = self._write
         args = list(map(write.named, args))
         texts = ", ".join(each.text for each in args)
         function = "str" if overload.call is str else write.held(overload.call)
         text = f"{function}({texts})"
+        if write.counts and self._name in AHEAD and not self._is_harmless(args):
+            write.settle()
+            write.line("run.cost = c")
+            write.line(f"{write.held(self._invoke)}.strain(run, {texts})")
         if isinstance(cost, int):
             write.charge(cost)
             return write.fallible(text, _kind_of_result(overload.result))
-        if args[0].kind == STRING and write.counts:
+        if write.counts and overload.params[0].name in {"string", "list"}:
             self._afford(args[0], f"{write.held(cost)}({texts}, None)")
-        made = write.let(text, _kind_of_result(overload.result))
-        write.charge_text(f"{write.held(cost)}({texts}, {made.text})")
-        return made
+        is_length = cost is traversal and overload.params[0].name == "string"
+        length = _PER_TEN.format(f"len({args[0].text})")
+        price = write.held(cost)
+        made = write.new()
+        if write.tells:
+            write.settle()
+            write.risks += 1
+            with write.block("try:"):
+                write.line(f"{made} = {text}")
+            with write.block("except EvalError:"):
+                write.line(f"run.cost = c + {length if is_length else f'{price}({texts}, None)'}")
+                write.line("raise")
+        else:
+            write.line(f"{made} = {text}")
+        write.charge_text(length if is_length else f"{price}({texts}, {made})")
+        return Term(made, _kind_of_result(overload.result), is_name=True)
 
     def _afford(self, first: Term, cost: str) -> None:
         write = self._write
@@ -189,6 +256,7 @@ class Function:
         if write.counts:
             write.settle()
             write.line("run.cost = c")
+        write.risks += write.tells
         write.line(f"{made} = {call}")
         bound = max(1, highest) if all(isinstance(each, int) for each in costs) and not is_guarded(self._name) else None
         write.charged(bound)

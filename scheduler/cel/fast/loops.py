@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from scheduler.cel.ast import Call, Comprehension, Ident, ListExpr, Node
 from scheduler.cel.costs import LIST_COST
+from scheduler.cel.fast.failing import kept, told, unless_failed
 from scheduler.cel.fast.writer import BOOL, INT, MAP, Kind, Term, Unsupported, Writer
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ class Loops:
             element = source.kind.element if source.kind is not None else None
             text = source.text if is_list else f"items({source.text})"
             kinds = [element]
+        if not is_list:
+            write.risk()
         if over is not None:
             write.line(f"{over} = iter({text})")
             text = over
@@ -65,10 +68,15 @@ class Loops:
         names = [write.new() for _ in variables]
         for variable, name, kind in zip(variables, names, kinds):
             nodes.set_local(variable, Term(name, kind, is_name=True))
-        with nodes.under(f"for {', '.join(names)} in {text}:"):
+        risks = write.risks
+        with write.aside() as part, nodes.under(f"for {', '.join(names)} in {text}:"):
             yield
             write.settle()
             self._tick()
+        if over is None and write.risks > risks:
+            unless_failed(write, part)
+        else:
+            write.insert(part)
 
     def _tick(self) -> None:
         if self._write.counts:
@@ -79,18 +87,32 @@ class Loops:
         if not isinstance(node.loop_step, Call):
             raise Unsupported
         condition_cost = 3 if decisive else 2
-        over, made = write.new(), write.new()
+        over, made, flag = write.new(), write.new(), write.new()
         write.line(f"{made} = {not decisive}")
+        if write.tells:
+            write.line(f"{flag} = None")
         with self._turns(node, over=over):
             write.charge(condition_cost + 1)
-            test = nodes.truth(nodes.term(node.loop_step.args[1]))
-            with write.block(f"if {'' if decisive else 'not '}{test.text}:"):
-                write.line(f"{made} = {decisive}")
-                self._tick()
-                if write.counts:
-                    write.line(f"for _ in {over}: c += {condition_cost}; break")
-                write.line("break")
+            step = node.loop_step.args[1]
+            part, test, is_risky = nodes.apart(lambda: nodes.truth(nodes.term(step)))
+            with write.aside() as whole:
+                write.insert(part)
+                with write.block(f"if {'' if decisive else 'not '}{test.text}:"):
+                    write.line(f"{made} = {decisive}")
+                    if is_risky:
+                        write.line(f"{flag} = None")
+                    self._tick()
+                    if write.counts:
+                        write.line(f"for _ in {over}: c += {condition_cost}; break")
+                    write.line("break")
+            if is_risky:
+                kept(write, whole, flag)
+            else:
+                write.insert(whole)
         write.charge(1)
+        if is_risky:
+            write.settle()
+            told(write, flag)
         return Term(made, BOOL, is_name=True)
 
     def _exists_one(self, node: Comprehension) -> Term:
@@ -138,7 +160,7 @@ class Loops:
                 return
             name, value = nodes.all(step.args[1:])
             is_plain = name.kind is not None and name.kind.name in {"string", "int"}
-            hashed = write.named(name if is_plain else Term(f"key_of({name.text})"))
+            hashed = write.named(name if is_plain else Term(f"hashed({name.text})"))
             write.charge(1)
             write.doubt(f"{hashed.text} in {made}")
             write.line(f"{made}[{hashed.text}] = {value.text}")

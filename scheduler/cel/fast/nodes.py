@@ -9,17 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from scheduler.cel.ast import Call, Comprehension, ListExpr, MapExpr, Node, Select
 from scheduler.cel.checker import Checked
 from scheduler.cel.costs import LIST_COST, MAP_COST
 from scheduler.cel.fast.calls import Calls
+from scheduler.cel.fast.failing import caught, junction, paying
 from scheduler.cel.fast.loops import Loops
-from scheduler.cel.fast.writer import BOOL, INT, MAP, Kind, Part, Term, Unsupported, Writer, list_of
+from scheduler.cel.fast.selecting import item, perhaps
+from scheduler.cel.fast.writer import BOOL, MAP, Kind, Part, Term, Unsupported, Writer, list_of
+from scheduler.cel.logic import NO_SUCH_OVERLOAD
 from scheduler.cel.names import Variable
 from scheduler.cel.plan import Plan
 from scheduler.cel.types import Env
 
+_Made = TypeVar("_Made")
 _JUNCTIONS = {"_&&_": ("and", "False", "True"), "_||_": ("or", "True", "False")}
 
 
@@ -81,6 +86,16 @@ class Nodes:
             yield
         self._known = known
 
+    def apart(self, make: Callable[[], _Made]) -> tuple[Part, _Made, bool]:
+        """What is made, with its lines put aside, and whether they may raise an EvalError."""
+        known, risks = self._known, self.writer.risks
+        with self.writer.aside() as part:
+            made = make()
+        is_risky = self.writer.risks > risks
+        if is_risky:
+            self._known = known
+        return part, made, is_risky
+
     # --- variables and selections ---
 
     def _chain(self, node: Node, *, is_part: bool) -> Term:
@@ -120,12 +135,31 @@ class Nodes:
             return Term(name, is_name=True)
         local = self.locals[variable]
         if local.init is not None and variable not in self._known:
-            with self.under(f"if {local.term.text} is MISSING:"):
-                value = local.init()
-                self.writer.line(f"{local.term.text} = {value.text}")
-            local.term = Term(local.term.text, value.kind, is_name=True)
+            kind, is_risky = self._initialised(local.term.text, local.init)
+            local.term = Term(local.term.text, kind, is_name=True)
+            if is_risky:
+                held = local.term.text
+                self.writer.fails(f"type({held}) is Failed", f"{held}.text")
             self._known |= {variable}
         return local.term
+
+    def _initialised(self, name: str, init: Callable[[], Term]) -> tuple[Kind | None, bool]:
+        """An error is kept as the value."""
+        write = self.writer
+        with self.under(f"if {name} is MISSING:"):
+            if not write.tells:
+                value, is_risky = init(), False
+                write.line(f"{name} = {value.text}")
+            else:
+                part, value, is_risky = self.apart(init)
+                if is_risky:
+                    with caught(write, part):
+                        write.line(f"{name} = Failed(x)")
+                    write.line(f"if {name} is MISSING: {name} = {value.text}")
+                else:
+                    write.insert(part)
+                    write.line(f"{name} = {value.text}")
+        return value.kind, is_risky
 
     def set_local(self, variable: Variable, term: Term) -> None:
         """A variable that has its value."""
@@ -147,7 +181,9 @@ class Nodes:
             write.charge(0 if is_optional else 1)
             key = self.term(node.args[1], is_part=True)
         if is_optional:
-            return self._optional(holder, key, is_last=is_last)
+            if not is_last:  # everything behind it would be optional too
+                raise Unsupported
+            return perhaps(write, holder, key)
         if isinstance(node, Select):
             write.charge(1)
         if isinstance(node, Select) and node.test:
@@ -157,36 +193,7 @@ class Nodes:
             return write.fallible(
                 f"({key.text} in {held} if type({held}) is dict else is_found({held}, {key.text}))", BOOL
             )
-        return self._item(holder, key)
-
-    def _item(self, holder: Term, key: Term) -> Term:
-        """Texts select only from maps, and what is no map says so itself."""
-        write = self.writer
-        if key.kind is not None and key.kind.name == "string":
-            return write.fallible(f"{holder.text}[{key.text}]")
-        if holder.kind is not None and holder.kind.name == "list" and key.kind == INT:
-            key = write.named(key)
-            if not key.is_constant or key.value < 0:
-                write.doubt(f"{key.text} < 0")
-            return write.fallible(f"{holder.text}[{key.text}]", holder.kind.element)
-        return write.fallible(f"picked({holder.text}, {key.text})")
-
-    def _optional(self, holder: Term, key: Term, *, is_last: bool) -> Term:
-        if not is_last:  # everything behind it would be optional too
-            raise Unsupported
-        write = self.writer
-        if holder.kind is not None and holder.kind.name == "list" and key.kind == INT:
-            held, at = write.named(holder).text, write.named(key).text
-            item = write.let(f"{held}[{at}] if 0 <= {at} < len({held}) else MISSING")
-        else:
-            item = write.let(f"found({holder.text}, {key.text})")
-        made = write.new()
-        with write.block(f"if {item.text} is MISSING:"):
-            write.line(f"{made} = NONE")
-        with write.block("else:"):
-            write.charge(1)
-            write.line(f"{made} = Optional({item.text})")
-        return Term(made, is_name=True)
+        return item(write, holder, key)
 
     # --- logic ---
 
@@ -208,12 +215,14 @@ class Nodes:
         if term.kind == BOOL:
             return term
         term = self.writer.named(term)
-        self.writer.doubt(f"{term.text} is not True and {term.text} is not False")
+        self.writer.fails(f"{term.text} is not True and {term.text} is not False", repr(NO_SUCH_OVERLOAD))
         return Term(term.text, BOOL, is_name=True)
 
     def _junction(self, node: Call) -> Term:
         word, decided, open_ = _JUNCTIONS[node.function]
         write = self.writer
+        if write.tells:
+            return junction(self, node.args, _JUNCTIONS[node.function])
         terms = [self.truth(self.term(node.args[0]))]
         parts: list[Part] = []
         known = self._known
@@ -273,7 +282,7 @@ class Nodes:
     def _list(self, node: ListExpr) -> Term:
         if node.optional:
             raise Unsupported
-        elements = self.all(node.elements)
+        elements = paying(self, lambda: self.all(node.elements), LIST_COST)
         self.writer.charge(LIST_COST)
         kinds: list[Kind | None] = [each.kind for each in elements]
         return Term(f"[{', '.join(each.text for each in elements)}]", list_of(kinds))
@@ -281,14 +290,15 @@ class Nodes:
     def _map(self, node: MapExpr) -> Term:
         if node.optional:
             raise Unsupported
-        flat = self.all([each for entry in node.entries for each in entry])
+        flat = paying(self, lambda: self.all([each for entry in node.entries for each in entry]), MAP_COST)
         entries = []
         for name, value in zip(flat[::2], flat[1::2]):
             is_plain = name.kind is not None and name.kind.name in {"string", "int"}
-            entries.append(f"{name.text if is_plain else f'key_of({name.text})'}: {value.text}")
+            entries.append(f"{name.text if is_plain else f'hashed({name.text})'}: {value.text}")
         self.writer.charge(MAP_COST)
         text = f"{{{', '.join(entries)}}}"
-        return Term(text, MAP) if all(each.kind is not None for each in flat[::2]) else self.writer.fallible(text, MAP)
+        is_pure = not self.writer.counts or all(each.kind is not None for each in flat[::2])
+        return Term(text, MAP) if is_pure else self.writer.let(text, MAP)
 
     def all(self, nodes: Sequence[Node]) -> list[Term]:
         """Their terms."""

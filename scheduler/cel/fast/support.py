@@ -7,15 +7,16 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from scheduler.cel.attributes import MISSING, find, pick
-from scheduler.cel.building import key_of
 from scheduler.cel.calls import Invocation
 from scheduler.cel.costs import size
 from scheduler.cel.folds import items_of, pairs_of
 from scheduler.cel.logic import cost_of_equality
-from scheduler.cel.running import EXCEEDED, Run
-from scheduler.cel.values import NONE, CostExceeded, Optional, Value, equal, key, same
+from scheduler.cel.running import EXCEEDED, Failed, Run
+from scheduler.cel.strain import EQUALITY_NANOS, SUM_NANOS, depths
+from scheduler.cel.values import NONE, CostExceeded, EvalError, Optional, Value, equal, key, same
 
 _COST_BETWEEN_CHECKS: Final = 300
+_HOLDERS: Final = frozenset({list, tuple, dict})
 
 
 class Unusual(Exception):
@@ -39,6 +40,9 @@ class Free:
         self.cost = 0
 
     def afford(self, cost: int) -> None:
+        """As a Run."""
+
+    def strain(self, nanos: int) -> None:
         """As a Run."""
 
 
@@ -77,11 +81,42 @@ def is_found(holder: Value, name: Value) -> bool:
     return found(holder, name) is not MISSING
 
 
+def missed(holder: Value, name: str) -> Value:
+    """`holder[name]`, which did not go well."""
+    if type(holder) is dict:
+        raise EvalError(f"no such key: {name}")
+    return picked(holder, name)
+
+
+def hashed(name: Value) -> Value:
+    """As `key`. When the error would have come is not known here."""
+    try:
+        return key(name)
+    except TypeError:
+        raise Unusual from None
+
+
 def summed(run: Run, invoke: Invocation, one: Value, other: Value) -> Value:
     """`one + other`, which for lists makes a third."""
     if type(one) is list:
-        run.afford(len(one) + size(other))
+        count = len(one) + size(other)
+        run.strain(count * SUM_NANOS)
+        run.afford(count)
     return invoke(run, one, other)
+
+
+def compared(run: Run, one: Value, other: Value) -> bool:
+    """`one == other`."""
+    if type(one) in _HOLDERS:
+        run.strain(depths(one) * EQUALITY_NANOS)
+    return equal(one, other)
+
+
+def alike(run: Run, one: Value, other: Value) -> bool:
+    """`!(one != other)`."""
+    if type(one) in _HOLDERS:
+        run.strain(depths(one) * EQUALITY_NANOS)
+    return same(one, other)
 
 
 def merge(entries: dict[Value, Value], more: Mapping[Any, Value]) -> None:
@@ -103,8 +138,8 @@ NAMES: Final[Mapping[str, object]] = {
     "NONE": NONE,
     "FREE": Free(),
     "ceil": math.ceil,
-    "equal": equal,
-    "same": same,
+    "compared": compared,
+    "alike": alike,
     "cost_of_equality": cost_of_equality,
     "picked": picked,
     "found": found,
@@ -113,7 +148,10 @@ NAMES: Final[Mapping[str, object]] = {
     "merge": merge,
     "items": items,
     "pairs": pairs_of,
-    "key": key,
-    "key_of": key_of,
+    "hashed": hashed,
+    "missed": missed,
+    "size": size,
+    "EvalError": EvalError,
+    "Failed": Failed,
 }
 """The global names of generated source."""

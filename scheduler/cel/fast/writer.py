@@ -86,10 +86,15 @@ class Part:
 
 
 class Writer:
-    """`counts`: whether the source counts costs. `at_most` is the highest sum there can be; None if nobody knows."""
+    """`counts`: whether the source counts costs; `tells`: whether it tells errors, for which it must count.
 
-    def __init__(self, *, counts: bool) -> None:
+    `at_most` is the highest sum there can be, None if nobody knows. `risks` is how often an error could arise.
+    """
+
+    def __init__(self, *, counts: bool, tells: bool = False) -> None:
         self.counts = counts
+        self.tells = tells
+        self.risks = 0
         self.at_most: int | None = 0
         self.constants: dict[str, Value] = {}
         self._names: dict[int, str] = {}
@@ -189,7 +194,17 @@ class Writer:
 
     def fallible(self, text: str, kind: Kind | None = None) -> Term:
         """What may raise is evaluated before whatever follows, unless the order could not be told."""
-        return self.let(text, kind) if self.counts else Term(text, kind)
+        if not self.counts:
+            return Term(text, kind)
+        self.risk()
+        return self.let(text, kind)
+
+    def risk(self, ahead: int = 0) -> None:
+        """What follows may raise an EvalError, which then has cost what was charged and so much."""
+        if self.tells:
+            self.risks += 1
+            due = self._part.cost + ahead
+            self.line(f"run.cost = c + {due}" if due else "run.cost = c")
 
     def held(self, value: Value) -> str:
         """The name of an object that the source refers to."""
@@ -208,3 +223,12 @@ class Writer:
     def doubt(self, condition: str) -> None:
         """Where the condition holds, this source does not know the answer."""
         self.line(f"if {condition}: raise Unusual")
+
+    def fails(self, condition: str, error: str) -> None:
+        """Where the condition holds, the answer is an error; `error` is the expression that gives its text."""
+        if not self.tells:
+            self.doubt(condition)
+            return
+        with self.block(f"if {condition}:"):
+            self.risk()
+            self.line(f"raise EvalError({error})")

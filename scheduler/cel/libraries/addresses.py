@@ -9,6 +9,8 @@ from typing import Final
 from scheduler.cel.gotext import quoted
 
 _HEX: Final = re.compile(r"[0-9a-fA-F]*")
+_FIELD = "(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+_PLAIN: Final = re.compile(rf"{_FIELD}(?:\.{_FIELD}){{3}}")
 _GROUPS: Final = 8
 
 
@@ -18,6 +20,8 @@ class BadAddress(ValueError):
 
 def parse_address(text: str) -> tuple[IPv4Address | IPv6Address, str]:
     """The address, and the zone behind a percent sign or ""."""
+    if _PLAIN.fullmatch(text):
+        return IPv4Address(bytes(map(int, text.split(".")))), ""
     for each in text:
         if each == ".":
             return IPv4Address(bytes(_v4_fields(text, text))), ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from functools import cache
 from typing import Final
 
 from scheduler.cel.gotext import double as double_text
@@ -86,6 +87,9 @@ def _decoded(value: bytes) -> str:
         raise EvalError("invalid UTF-8 in bytes, cannot convert to string") from None
 
 
+_type_value: Final = cache(TypeValue)
+
+
 def _itself(value: Value) -> Value:
     return value
 
@@ -114,5 +118,5 @@ CONVERSIONS: Final[tuple[Overload, ...]] = (
     function("bool", "bool_to_bool", ((BOOL,), BOOL), _itself),
     function("bool", "string_to_bool", ((STRING,), BOOL), _text_to_bool),
     function("dyn", "to_dyn", ((A,), DYN), _itself),
-    function("type", "type", ((A,), type_of(A)), lambda value: TypeValue(type_name(value))),
+    function("type", "type", ((A,), type_of(A)), lambda value: _type_value(type_name(value))),
 )

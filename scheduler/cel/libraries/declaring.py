@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
-from scheduler.cel.costs import size
+from scheduler.cel.costs import OF_ONE, size
 from scheduler.cel.types import Overload, Type
 from scheduler.cel.values import Value, unkey
 
@@ -74,7 +74,7 @@ def deep_traversal(value: Value, *_: Any) -> int:
 def _deep(value: Value, known: dict[int, int]) -> int:
     """What is held more than once counts each time, and is walked along once."""
     if isinstance(value, str):
-        return int(len(value.encode()) * _PER_CHARACTER)
+        return int((len(value) if value.isascii() else len(value.encode())) * _PER_CHARACTER)
     if isinstance(value, bytes):
         return int(len(value) * _PER_CHARACTER)
     if not isinstance(value, list | tuple | Mapping):
@@ -83,6 +83,8 @@ def _deep(value: Value, known: dict[int, int]) -> int:
     if cost is None:
         if isinstance(value, Mapping):
             cost = sum(_deep(unkey(name), known) + _deep(each, known) for name, each in value.items())
+        elif OF_ONE.issuperset(map(type, value)):
+            cost = len(value)
         else:
             cost = sum([_deep(each, known) for each in value])
         known[id(value)] = cost

@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from functools import lru_cache
+from typing import Final, NamedTuple
 
 from scheduler.cel.gotext import double, quoted, scalar
 from scheduler.cel.libraries.times import duration_text, timestamp_text
 from scheduler.cel.values import Duration, EvalError, Timestamp, TypeValue, UInt, Value, type_name, unkey
 
+_KEPT: Final = 256
+_LONGEST_KEPT: Final = 256
 _PRECISION: Final = 6
 _MOST_DIGITS: Final = 340
 _DIGITS: Final = re.compile(r"[0-9]*")
@@ -21,10 +24,38 @@ _WORDS_FOR_NUMBERS: Final = frozenset({"NaN", "Infinity", "-Infinity"})
 _Clause = Callable[[Value], str]
 
 
+class _Template(NamedTuple):
+    """Texts and clauses, and what is wrong with the clause behind them."""
+
+    parts: tuple[str | _Clause, ...]
+    error: str | None
+
+
 def formatted(pattern: str, values: Sequence[Value]) -> str:
     """The text with its clauses replaced by the values."""
-    parts: list[str] = []
-    at = used = 0
+    template = _template(pattern) if len(pattern) <= _LONGEST_KEPT else _template.__wrapped__(pattern)
+    texts: list[str] = []
+    used = 0
+    try:
+        for part in template.parts:
+            if isinstance(part, str):
+                texts.append(part)
+            else:
+                texts.append(part(values[used]))
+                used += 1
+    except EvalError as error:
+        raise EvalError(f"error during formatting: {error}") from None
+    except IndexError:
+        raise EvalError(f"index {used} out of range") from None
+    if template.error is not None:
+        raise EvalError(template.error if used < len(values) else f"index {used} out of range")
+    return "".join(texts)
+
+
+@lru_cache(maxsize=_KEPT)
+def _template(pattern: str) -> _Template:
+    parts: list[str | _Clause] = []
+    at = 0
     while at < len(pattern):
         if pattern[at] != "%":
             end = pattern.find("%", at)
@@ -34,22 +65,15 @@ def formatted(pattern: str, values: Sequence[Value]) -> str:
         elif pattern.startswith("%%", at):
             parts.append("%")
             at += 2
+        elif at + 1 == len(pattern):
+            return _Template(tuple(parts), "unexpected end of string")
         else:
-            if used >= len(values):
-                raise EvalError(f"index {used} out of range")
-            if at + 1 == len(pattern):
-                raise EvalError("unexpected end of string")
-            at, clause = _clause(pattern, at + 1)
-            parts.append(_applied(clause, values[used]))
-            used += 1
-    return "".join(parts)
-
-
-def _applied(clause: _Clause, value: Value) -> str:
-    try:
-        return clause(value)
-    except EvalError as error:
-        raise EvalError(f"error during formatting: {error}") from None
+            try:
+                at, clause = _clause(pattern, at + 1)
+            except EvalError as error:
+                return _Template(tuple(parts), str(error))
+            parts.append(clause)
+    return _Template(tuple(parts), None)
 
 
 def _clause(pattern: str, at: int) -> tuple[int, _Clause]:
@@ -84,6 +108,8 @@ def _malformed(why: str) -> EvalError:
 
 
 def _string(value: Value) -> str:
+    if type(value) is str:
+        return value
     match value:
         case None:
             return "null"
@@ -154,6 +180,8 @@ def _is_integer(value: Value) -> bool:
 
 
 def _decimal(value: Value) -> str:
+    if type(value) is int:
+        return str(value)
     if not _is_integer(value):
         raise EvalError(f"decimal clause can only be used on integers, was given {type_name(value)}")
     return str(value)
@@ -172,7 +200,7 @@ def _endless(number: float) -> str:
 
 
 def _fixed(value: Value, precision: int | None) -> str:
-    number = _number(value, "fixed-point")
+    number = value if type(value) is float else _number(value, "fixed-point")
     if not math.isfinite(number):
         return _endless(number)
     digits = _PRECISION if precision is None else min(precision, _MOST_DIGITS)

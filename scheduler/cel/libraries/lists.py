@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cmp_to_key
 from itertools import pairwise
+from operator import le
 from typing import Any, Final
 
 from scheduler.cel.costs import LIST_COST, size
@@ -31,6 +32,8 @@ from scheduler.cel.values import CostExceeded, Duration, EvalError, UInt, Value,
 _CALL_COST: Final = 1
 _LONGEST_RANGE: Final = 1_000_000
 _PER_CHARACTER: Final = 0.1
+_INT_MAX: Final = 2**63 - 1
+_PLAIN: Final = ({int}, {str})
 _COMPARABLE: Final[tuple[tuple[str, str, Type], ...]] = (
     ("int", "int", INT),
     ("uint", "uint", UINT),
@@ -63,7 +66,7 @@ def _flat(values: Sequence[Value], depth: int = 1) -> list[Value]:
     flat: list[Value] = []
     for each in values:
         if depth and isinstance(each, list | tuple):
-            flat += _flat(each, depth - 1)
+            flat += each if depth == 1 else _flat(each, depth - 1)
         else:
             flat.append(each)
     return flat
@@ -118,14 +121,26 @@ def _order(one: Value, other: Value) -> int:
 
 
 def _is_sorted(values: Sequence[Value]) -> bool:
+    if _is_plain(values):
+        return all(map(le, values, values[1:]))
     return all(_order(one, other) <= 0 for one, other in pairwise(values))
 
 
+def _is_plain(values: Sequence[Value]) -> bool:
+    """Whether all are integers, or all are texts: then Python's order is CEL's."""
+    kinds = {*map(type, values)}
+    return kinds in _PLAIN
+
+
 def _least(values: Sequence[Value]) -> Value:
+    if _is_plain(values):
+        return min(values)
     return _first_by(values, 1, "min")
 
 
 def _greatest(values: Sequence[Value]) -> Value:
+    if _is_plain(values):
+        return max(values)
     return _first_by(values, -1, "max")
 
 
@@ -139,10 +154,12 @@ def _first_by(values: Sequence[Value], replaced_if: int, name: str) -> Value:
     return found
 
 
-def _summing(zero: Value) -> Callable[[Iterable[Any]], Value]:
+def _summing(zero: Value) -> Callable[[Sequence[Any]], Value]:
     """Sums of one type; any other is none."""
 
-    def total(values: Iterable[Any]) -> Value:
+    def total(values: Sequence[Any]) -> Value:
+        if type(zero) is int and {*map(type, values)} == {int} and len(values) * max(map(abs, values)) <= _INT_MAX:
+            return sum(values)  # no part of it can be too large
         found = zero
         for each in values:
             if type(each) is not type(zero):
@@ -162,6 +179,8 @@ def _plus(one: Any, other: Any) -> Value:
 
 
 def _index_of(values: Sequence[Value], value: Value) -> int:
+    if type(value) in {int, str} and {*map(type, values)} == {type(value)}:
+        return values.index(value) if value in values else -1
     return next((at for at, each in enumerate(values) if same(each, value)), -1)
 
 

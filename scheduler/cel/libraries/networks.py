@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ipaddress
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
 from scheduler.cel.gotext import quoted
 from scheduler.cel.libraries.addresses import BadAddress, parse_address
 from scheduler.cel.libraries.declaring import characters, double_traversal, function, member, traversal
+from scheduler.cel.libraries.remembered import remembered
 from scheduler.cel.types import BOOL, CIDR, INT, IP, STRING, Overload
 from scheduler.cel.values import EvalError, Value
 
@@ -18,11 +19,17 @@ _DURING: Final = "parse error during conversion from string"
 class IPValue:
     """An address."""
 
-    __slots__ = ("address",)
+    __slots__ = ("_text", "address")
     cel_type: ClassVar[str] = "net.IP"
 
     def __init__(self, address: Address) -> None:
         self.address = address
+        self._text: str | None = None
+
+    def __str__(self) -> str:
+        if self._text is None:
+            self._text = str(self.address)
+        return self._text
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, IPValue) and self.address == other.address
@@ -62,27 +69,51 @@ class CIDRValue:
 
 
 def _ip(text: str) -> IPValue:
+    found = _read_ip(text)
+    if type(found) is IPValue:
+        return found
+    raise EvalError(str(found))
+
+
+@remembered
+def _read_ip(text: str) -> IPValue | str:
     try:
         address, zone = parse_address(text)
     except BadAddress as error:
-        raise EvalError(f"IP Address {quoted(text)} {_DURING}: {error}") from None
+        return f"IP Address {quoted(text)} {_DURING}: {error}"
     if zone:
-        raise EvalError(f"IP address {quoted(text)} with zone value is not allowed")
+        return f"IP address {quoted(text)} with zone value is not allowed"
     if _is_mapped(address):
-        raise EvalError(f"IPv4-mapped IPv6 address {quoted(text)} is not allowed")
+        return f"IPv4-mapped IPv6 address {quoted(text)} is not allowed"
     return IPValue(address)
 
 
+def _is_ip(text: str) -> bool:
+    return ("." in text or ":" in text) and type(_read_ip(text)) is IPValue
+
+
 def _cidr(text: str) -> CIDRValue:
+    found = _read_cidr(text)
+    if type(found) is CIDRValue:
+        return found
+    raise EvalError(str(found))
+
+
+@remembered
+def _read_cidr(text: str) -> CIDRValue | str:
     try:
         address, bits = _prefix(text)
     except BadAddress as error:
         shown = f"netip.ParsePrefix({quoted(text)}): {error}"
-        raise EvalError(f"network address {_DURING}: network address {_DURING}: {shown}") from None
+        return f"network address {_DURING}: network address {_DURING}: {shown}"
     if _is_mapped(address):
         why = f"IPv4-mapped IPv6 address {quoted(text)} is not allowed"
-        raise EvalError(f"network address {_DURING}: {why}")
+        return f"network address {_DURING}: {why}"
     return CIDRValue(address, bits)
+
+
+def _is_cidr(text: str) -> bool:
+    return "/" in text and type(_read_cidr(text)) is CIDRValue
 
 
 def _prefix(text: str) -> tuple[Address, int]:
@@ -104,19 +135,8 @@ def _is_mapped(address: Address) -> bool:
     return isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None
 
 
-def _is_valid(parse: Any) -> Any:
-    def check(text: str) -> bool:
-        try:
-            parse(text)
-        except EvalError:
-            return False
-        return True
-
-    return check
-
-
 def _is_canonical(text: str) -> bool:
-    return str(_ip(text).address) == text
+    return str(_ip(text)) == text
 
 
 def _is_link_local_multicast(value: IPValue) -> bool:
@@ -179,9 +199,9 @@ _PREDICATE: Final = ((IP,), BOOL)
 
 NETWORKS: Final[tuple[Overload, ...]] = (
     function("ip", "string_to_ip", ((STRING,), IP), _ip, traversal),
-    function("isIP", "is_ip", ((STRING,), BOOL), _is_valid(_ip), traversal),
+    function("isIP", "is_ip", ((STRING,), BOOL), _is_ip, traversal),
     function("ip.isCanonical", "ip_is_canonical", ((STRING,), BOOL), _is_canonical, double_traversal),
-    function("string", "ip_to_string", ((IP,), STRING), lambda value: str(value.address)),
+    function("string", "ip_to_string", ((IP,), STRING), IPValue.__str__),
     member("family", "ip_family", ((IP,), INT), lambda value: value.address.version),
     member("isUnspecified", "ip_is_unspecified", _PREDICATE, lambda value: value.address.is_unspecified),
     member("isLoopback", "ip_is_loopback", _PREDICATE, lambda value: value.address.is_loopback),
@@ -189,7 +209,7 @@ NETWORKS: Final[tuple[Overload, ...]] = (
     member("isLinkLocalUnicast", "ip_is_link_local_unicast", _PREDICATE, lambda value: value.address.is_link_local),
     member("isGlobalUnicast", "ip_is_global_unicast", _PREDICATE, _is_global_unicast),
     function("cidr", "string_to_cidr", ((STRING,), CIDR), _cidr, traversal),
-    function("isCIDR", "is_cidr", ((STRING,), BOOL), _is_valid(_cidr), traversal),
+    function("isCIDR", "is_cidr", ((STRING,), BOOL), _is_cidr, traversal),
     function("string", "cidr_to_string", ((CIDR,), STRING), _cidr_text),
     member("containsIP", "cidr_contains_ip_string", ((CIDR, STRING), BOOL), _contains_text, _comparing),
     member("containsIP", "cidr_contains_ip_ip", ((CIDR, IP), BOOL), _contains, _comparing),

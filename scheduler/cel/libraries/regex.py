@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any, Final
+from itertools import islice
+from typing import Final
 
 import re2
 
 from scheduler.cel.libraries.declaring import function, matching, member
+from scheduler.cel.libraries.patterns import simple
 from scheduler.cel.types import BOOL, INT, STRING, Overload, list_of
-from scheduler.cel.values import EvalError
+from scheduler.cel.values import EvalError, Value
 
 _KEPT_PATTERNS: Final = 1024
+_LONG: Final = 256
+_LARGE: Final = 100
+_ANYWHERE: Final = re2._re2.RE2.Anchor.UNANCHORED  # noqa: SLF001
 _QUIET: Final = re2.Options()
 _QUIET.log_errors = False
 _GO_WORDS: Final = (
@@ -26,20 +32,72 @@ _GO_WORDS: Final = (
 )
 
 
-def pattern_of(text: str) -> Any:
+class Pattern:
+    """A compiled pattern: RE2's, and a simpler one that may do instead for some texts."""
+
+    __slots__ = ("_match", "_simple", "size")
+
+    def __init__(self, text: str) -> None:
+        re2_pattern = re2.compile(text, _QUIET)
+        self._match = re2_pattern._regexp.Match  # noqa: SLF001  what is around it takes four times as long
+        self._simple = simple(text)
+        self.size: int = re2_pattern.programsize
+        """Instructions of RE2's program."""
+
+    def is_in(self, text: str) -> bool:
+        """Whether it matches some part of the text."""
+        if self._simple is not None and self._simple.suits(text):
+            return self._simple.pattern.search(text) is not None
+        encoded = text.encode()
+        return bool(self._match(_ANYWHERE, encoded, 0, len(encoded))[0][0] >= 0)
+
+    def first(self, text: str) -> str:
+        """The first part of the text that it matches, or ""."""
+        if self._simple is not None and self._simple.suits(text):
+            match = self._simple.pattern.search(text)
+            return "" if match is None else match[0]
+        encoded = text.encode()
+        start, end = self._match(_ANYWHERE, encoded, 0, len(encoded))[0]
+        return "" if start < 0 else encoded[start:end].decode()
+
+    def all(self, text: str, limit: int) -> list[str]:
+        """The parts that it matches, so many at most; all if negative. An empty one right behind another is ignored."""
+        if self._simple is not None and self._simple.is_linear and self._simple.takes_some:
+            found = (
+                self._simple.pattern.findall(text) if limit < 0 else islice(self._simple.pattern.finditer(text), limit)
+            )
+            return found if isinstance(found, list) else [each[0] for each in found]
+        return list(islice(self._parts(text.encode()), limit if limit >= 0 else None))
+
+    def _parts(self, text: bytes) -> Iterator[str]:
+        at, before, whole = 0, -1, len(text)
+        while at <= whole:
+            start, end = self._match(_ANYWHERE, text, at, whole)[0]
+            if start < 0:
+                return
+            if start < end or end != before:
+                yield text[start:end].decode()
+            before = at = end
+            if start == end:
+                at += 1
+                while at < whole and text[at] & 0xC0 == 0x80:  # not in the midst of a character
+                    at += 1
+
+
+def pattern_of(text: str) -> Pattern:
     """The compiled pattern. Raises EvalError with the text of Go's regexp package."""
     compiled = _compiled(text)
-    if isinstance(compiled, EvalError):
-        raise EvalError(str(compiled))
-    return compiled
+    if type(compiled) is Pattern:
+        return compiled
+    raise EvalError(str(compiled))
 
 
 @lru_cache(maxsize=_KEPT_PATTERNS)
-def _compiled(text: str) -> Any:
+def _compiled(text: str) -> Pattern | EvalError:
     if "\\C" in text.replace("\\\\", ""):  # RE2 has it, Go does not
         return EvalError("error parsing regexp: invalid escape sequence: `\\C`")
     try:
-        return re2.compile(text, _QUIET)
+        return Pattern(text)
     except re2.error as error:
         why = error.args[0]
         return EvalError(_in_go_words(why.decode(errors="replace") if isinstance(why, bytes) else str(why)))
@@ -55,10 +113,10 @@ def _in_go_words(why: str) -> str:
 
 
 def _matches(text: str, pattern: str) -> bool:
-    return pattern_of(pattern).search(text.encode()) is not None  # of bytes it does not translate offsets
+    return pattern_of(pattern).is_in(text)
 
 
-def _found_pattern(text: str) -> Any:
+def _found_pattern(text: str) -> Pattern:
     try:
         return pattern_of(text)
     except EvalError as error:
@@ -66,21 +124,19 @@ def _found_pattern(text: str) -> Any:
 
 
 def _find(text: str, pattern: str) -> str:
-    match = _found_pattern(pattern).search(text.encode())
-    return "" if match is None else match.group().decode()
+    return _found_pattern(pattern).first(text)
 
 
 def _find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
-    found: list[str] = []
-    end = -1
-    for match in _found_pattern(pattern).finditer(text) if limit else ():
-        if match.start() == match.end() == end:  # Go ignores an empty match right behind another
-            continue
-        found.append(match.group())
-        end = match.end()
-        if len(found) == limit:
-            break
-    return found
+    return _found_pattern(pattern).all(text, limit)
+
+
+def nanos_beyond_cost(text: str, pattern: str, *_: Value) -> int:
+    """About how much longer a match takes than such a cost lets expect: RE2 may look at all of a large pattern each time."""
+    if len(text) < _LONG:
+        return 0
+    compiled = _compiled(pattern)
+    return max(0, compiled.size - _LARGE) * len(text) if isinstance(compiled, Pattern) else 0
 
 
 _TWO: Final = (STRING, STRING)

@@ -5,24 +5,39 @@ from __future__ import annotations
 from typing import Final
 
 from scheduler.cel.libraries.declaring import function, member, traversal
+from scheduler.cel.libraries.remembered import remembered
 from scheduler.cel.semver import Semver, parse, parse_tolerant
 from scheduler.cel.types import BOOL, INT, SEMVER, STRING, Overload
 from scheduler.cel.values import EvalError
 
 
 def _semver(text: str, normalize: bool = False) -> Semver:
+    found = _read_tolerantly(text) if normalize else _read(text)
+    if type(found) is Semver:
+        return found
+    raise EvalError(str(found))
+
+
+@remembered
+def _read(text: str) -> Semver | str:
     try:
-        return parse_tolerant(text) if normalize else parse(text)
+        return parse(text)
     except ValueError as error:
-        raise EvalError(str(error)) from None
+        return str(error)
+
+
+@remembered
+def _read_tolerantly(text: str) -> Semver | str:
+    try:
+        return parse_tolerant(text)
+    except ValueError as error:
+        return str(error)
 
 
 def _is_semver(text: str, normalize: bool = False) -> bool:
-    try:
-        _semver(text, normalize)
-    except EvalError:
-        return False
-    return True
+    if not normalize:
+        return "." in text and type(_read(text)) is Semver
+    return type(_read_tolerantly(text)) is Semver
 
 
 def _order(one: Semver, other: Semver) -> int:

@@ -21,6 +21,7 @@ from scheduler.cel.types import BOOL, DYN, INT, STRING, Overload, list_of
 from scheduler.cel.values import EvalError, Value
 
 _SPACES: Final = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
+_ASCII_SPACES: Final = "\t\n\v\f\r "
 _LOWER: Final = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 _UPPER: Final = str.maketrans(string.ascii_lowercase, string.ascii_uppercase)
 _ESCAPES: Final = str.maketrans(ESCAPES)
@@ -77,10 +78,23 @@ def _split(text: str, separator: str, limit: int = -1) -> list[str]:
 
 
 def _join(texts: Sequence[Value], separator: str = "") -> str:
-    for each in texts:
-        if not isinstance(each, str):
-            raise EvalError(f"join: invalid input: {scalar(each)}")
-    return separator.join(texts)
+    try:
+        return separator.join(texts)
+    except TypeError:
+        other = next(each for each in texts if not isinstance(each, str))
+        raise EvalError(f"join: invalid input: {scalar(other)}") from None
+
+
+def _lower(text: str) -> str:
+    return text.lower() if text.isascii() else text.translate(_LOWER)
+
+
+def _upper(text: str) -> str:
+    return text.upper() if text.isascii() else text.translate(_UPPER)
+
+
+def _trimmed(text: str) -> str:
+    return text.strip(_ASCII_SPACES if text.isascii() else _SPACES)
 
 
 def _join_cost(*args_and_result: Value) -> int:
@@ -106,9 +120,9 @@ STRINGS: Final[tuple[Overload, ...]] = (
     member("indexOf", "string_index_of_string_int", ((*_TWO, INT), INT), _index_of, deep_traversal),
     member("lastIndexOf", "string_last_index_of_string", (_TWO, INT), _last_index_of, deep_traversal),
     member("lastIndexOf", "string_last_index_of_string_int", ((*_TWO, INT), INT), _last_index_from, deep_traversal),
-    member("lowerAscii", "string_lower_ascii", _TEXT, lambda text: text.translate(_LOWER), traversal),
-    member("upperAscii", "string_upper_ascii", _TEXT, lambda text: text.translate(_UPPER), traversal),
-    member("trim", "string_trim", _TEXT, lambda text: text.strip(_SPACES), traversal),
+    member("lowerAscii", "string_lower_ascii", _TEXT, _lower, traversal),
+    member("upperAscii", "string_upper_ascii", _TEXT, _upper, traversal),
+    member("trim", "string_trim", _TEXT, _trimmed, traversal),
     member("replace", "string_replace_string_string", (_THREE, STRING), str.replace, double_traversal),
     member("replace", "string_replace_string_string_int", ((*_THREE, INT), STRING), str.replace, double_traversal),
     member("split", "string_split_string", (_TWO, _TEXTS), _split, double_traversal),

@@ -11,6 +11,7 @@ from scheduler.cel.gotext import without_exponent
 from scheduler.cel.libraries.conversions import refused
 from scheduler.cel.libraries.declaring import function, member
 from scheduler.cel.libraries.operators import int64
+from scheduler.cel.libraries.remembered import remembered
 from scheduler.cel.types import DURATION, INT, STRING, TIMESTAMP, Overload
 from scheduler.cel.values import Duration, EvalError, Timestamp, Value
 
@@ -30,11 +31,27 @@ _UNITS: Final = {
     "m": 60 * _SECOND,
     "h": 3600 * _SECOND,
 }
+_PLAIN: Final = re.compile(r"([0-9]{1,6})(ms|s|m|h)")
 _PART: Final = re.compile(r"([0-9]*)(?:(\.)([0-9]*))?([^0-9.]+)")
 
 
 def to_timestamp(text: str) -> Timestamp:
     """As Go reads RFC 3339: an hour of one digit and a decimal comma are fine, lower-case letters are not."""
+    found = _read_timestamp(text)
+    if type(found) is Timestamp:
+        return found
+    raise EvalError(str(found))
+
+
+@remembered
+def _read_timestamp(text: str) -> Timestamp | str:
+    try:
+        return _timestamp_of(text)
+    except EvalError as error:
+        return str(error)
+
+
+def _timestamp_of(text: str) -> Timestamp:
     match = _RFC3339.fullmatch(text)
     if match is None:
         raise refused("string", "google.protobuf.Timestamp")
@@ -59,13 +76,23 @@ def _timestamp(nanos: int, offset_s: int = 0) -> Timestamp:
 
 def to_duration(text: str) -> Duration:
     """As Go reads a duration: `1h15m`, `-1.5s`."""
+    found = _read_duration(text)
+    if found is None:
+        raise refused("string", "google.protobuf.Duration")
+    return found
+
+
+@remembered
+def _read_duration(text: str) -> Duration | None:
     nanos = _nanos(text.removeprefix("-") if text.startswith("-") else text.removeprefix("+"))
     if nanos is None or nanos > 2**63 or (nanos == 2**63 and not text.startswith("-")):
-        raise refused("string", "google.protobuf.Duration")
+        return None
     return Duration(-nanos if text.startswith("-") else nanos)
 
 
 def _nanos(text: str) -> int | None:
+    if plain := _PLAIN.fullmatch(text):
+        return int(plain[1]) * _UNITS[plain[2]]
     if text == "0":
         return 0
     total = at = 0

@@ -9,6 +9,7 @@ from typing import ClassVar, Final, NamedTuple
 from scheduler.cel.gotext import quoted
 from scheduler.cel.libraries.addresses import BadAddress, parse_address
 from scheduler.cel.libraries.declaring import function, member, traversal
+from scheduler.cel.libraries.remembered import remembered
 from scheduler.cel.types import BOOL, STRING, URL, Overload, list_of, map_of
 from scheduler.cel.values import EvalError
 
@@ -19,6 +20,7 @@ _ALREADY_ESCAPED: Final = _IN_PATH | frozenset(b"!'()*[]%")
 _USERINFO: Final = re.compile(r"[A-Za-z0-9\-._:~!$&'()*+,;=%@]*")
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)?:")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+_PLAIN_PATH: Final = re.compile(r"/(?:[A-Za-z0-9_.~-]+/?)*+")
 _PORT: Final = re.compile(r"(?::[0-9]*)?")
 _HEX: Final = re.compile(rb"%[0-9a-fA-F]{2}")
 _MOST_PARAMETERS: Final = 10_000
@@ -28,9 +30,9 @@ class BadURL(ValueError):
     """Not a URL. The text is Go's."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class URLValue:
-    """What a URL consists of. `path` is escaped; the others are not, but for `query`, which is as it was written."""
+    """Nobody changes one; frozen, it would take five times as long to make. What a URL consists of. `path` is escaped; the others are not, but for `query`, which is as it was written."""
 
     cel_type: ClassVar[str] = "kubernetes.URL"
 
@@ -196,13 +198,28 @@ def _unescaped_bytes(text: str) -> bytes:
 
 
 def _url(text: str) -> URLValue:
+    found = URLValue(path=text) if _PLAIN_PATH.fullmatch(text) else _read(text)
+    if type(found) is URLValue:
+        return found
+    raise EvalError(str(found))
+
+
+@remembered
+def _read(text: str) -> URLValue | str:
     try:
         return _parse(text)
     except BadURL as error:
-        raise EvalError(f"URL parse error during conversion from string: {error}") from None
+        return f"URL parse error during conversion from string: {error}"
 
 
 def _is_url(text: str) -> bool:
+    if _PLAIN_PATH.fullmatch(text):
+        return True
+    return (text.startswith("/") or ":" in text or text == "*") and _is_request(text)
+
+
+@remembered
+def _is_request(text: str) -> bool:
     try:
         parse_request(text)
     except BadURL:
@@ -218,9 +235,14 @@ def _name_and_port(url: URLValue) -> tuple[str, str]:
 
 
 def _query(url: URLValue) -> dict[str, list[str]]:
+    return _values(url.query)
+
+
+@remembered
+def _values(query: str) -> dict[str, list[str]]:
     """All values by name. What is malformed is left out."""
     values: dict[str, list[str]] = {}
-    parameters = url.query.split("&")
+    parameters = query.split("&")
     for each in parameters if len(parameters) <= _MOST_PARAMETERS else ():
         if not each or ";" in each:
             continue

@@ -6,14 +6,15 @@ from scheduler.config.args import DynamicResourcesArgs
 from scheduler.core.devicegates import BINDING_CONDITIONS, CLAIM_DEVICE_STATUS
 from scheduler.core.podinfo import PodInfo
 from scheduler.framework.ports import Handle
+from scheduler.plugins.dra.claims import NAMED_ANEW, names_others
 from scheduler.plugins.dra.conditions import ConditionWaiter
 from scheduler.plugins.dra.confirming import Confirmer
 from scheduler.plugins.dra.errands import Errands
-from scheduler.plugins.dra.extended import is_in_memory
+from scheduler.plugins.dra.extended import is_in_memory, own_claims
 from scheduler.plugins.dra.giving import Giver
 from scheduler.plugins.dra.making import ClaimMaker
 from scheduler.plugins.dra.state import DeviceState
-from scheduler.plugins.dra.writing import ClaimWriter
+from scheduler.plugins.dra.writing import ClaimError, ClaimWriter
 
 
 class ClaimBinder:
@@ -25,6 +26,7 @@ class ClaimBinder:
         self._heeds_conditions = handle.feature_gates >= {BINDING_CONDITIONS, CLAIM_DEVICE_STATUS}
         self._recorder = handle.recorder
         self._profile = handle.scheduler_name
+        self._cluster = handle.cluster
         self._writer = ClaimWriter(
             devices,
             handle.writer,
@@ -34,8 +36,16 @@ class ClaimBinder:
             stamps=self._heeds_conditions,
             looks_twice=looks_twice,
         )
+        if looks_twice:
+            self._writer.unconfirmed = handle.kept("DynamicResources.unconfirmed", set[str])
         self._maker = ClaimMaker(
-            devices, handle.writer, self._writer, clock=handle.clock, metrics=metrics, must_be_seen=looks_twice
+            devices,
+            handle.writer,
+            self._writer,
+            clock=handle.clock,
+            chance=handle.chance,
+            metrics=metrics,
+            must_be_seen=looks_twice,
         )
         self._waiter = ConditionWaiter(
             devices,
@@ -52,8 +62,10 @@ class ClaimBinder:
             metrics=metrics,
             runs=lambda uid: cluster.get(uid) is not None and not cluster.is_assumed(uid),
         )
-        self._errands = Errands(handle.clock, given_up=devices.claims.ask_again)
-        self._giver = Giver(handle.cluster, self._writer, self._maker, frees_several=not ours.parity)
+        self._errands = handle.kept(
+            "DynamicResources.errands", lambda: Errands(handle.clock, given_up=devices.claims.ask_again)
+        )
+        self._giver = Giver(handle.cluster, self._writer, self._maker, is_thorough=not ours.parity)
 
     async def bind(self, known: DeviceState, pod: PodInfo, node_name: str) -> None:
         """Write what was decided, see that nobody else has it, wait until it is ready (§3.10, §3.11).
@@ -61,6 +73,7 @@ class ClaimBinder:
         Raises ClaimError, ApiError. May be cancelled between two writes.
         """
         await self._errands.done(claim.key for claim in known.claims)
+        self._check_names(known, pod)
         written = []
         for claim in known.claims:
             if is_in_memory(claim):
@@ -76,6 +89,7 @@ class ClaimBinder:
         self._giver.land(known)
         for claim in written:
             await self._confirmer.confirm(claim, pod.uid)
+        self._check_names(known, pod)
         if known.special is not None:
             await self._maker.tell(pod.pod, written[-1].metadata.name, known.mappings)
         if self._heeds_conditions:
@@ -88,6 +102,18 @@ class ClaimBinder:
     def free(self, known: DeviceState, pod: PodInfo) -> str:
         """Give devices back, in the background, that keep the pod from running anywhere; how upstream says it (§3.5)."""
         return self._giver.free(known, pod, self._errands)
+
+    def is_misled(self, known: DeviceState, pod: PodInfo) -> bool:
+        """Whether the pod's status has come to name other claims than those of the attempt: a kubelet goes by what it names.
+
+        A claim controller whose cache lags makes a second one, and names that.
+        """
+        newest = self._cluster.get(pod.uid)
+        return newest is not None and names_others(newest.pod, own_claims(known))
+
+    def _check_names(self, known: DeviceState, pod: PodInfo) -> None:
+        if self.is_misled(known, pod):
+            raise ClaimError(NAMED_ANEW)
 
     def _say_that_we_wait(self, pod: PodInfo, node_name: str) -> None:
         self._recorder.event(

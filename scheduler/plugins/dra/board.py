@@ -2,6 +2,9 @@
 
 A demand's board remembers the last answer and looks only at nodes that changed since. A kind of nodes is searched once
 per demand; what takes long is put off: nodes not looked at yet are let through, and Verify looks at the chosen one.
+
+What must be known, however long it takes, can be asked for bit by bit (`settling`, `settling_all`, `settling_allocation`):
+then the plain question has its answer at hand.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final
 
 from scheduler.cache.devicenodes import DeviceNodes, NodeKind
 from scheduler.cache.deviceuse import DeviceUse, Use
@@ -17,40 +20,31 @@ from scheduler.core import nodeset
 from scheduler.core.clock import Clock
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.core.resourceclaims import AllocationResult
+from scheduler.core.turns import Work, finish
 from scheduler.plugins.dra.demand import Demand
 from scheduler.plugins.dra.result import results
-from scheduler.plugins.dra.search import AllocationError, FailedOnNode, Order, Picked, Search
-from scheduler.plugins.dra.seats import Candidates, Rules, Seats
+from scheduler.plugins.dra.searches import (
+    CANNOT_ALLOCATE,
+    NO_DEVICES,
+    Limits,
+    Orders,
+    Searches,
+    TimedOut,
+    Verdict,
+    named,
+    placeholders,
+)
+from scheduler.plugins.dra.seats import Rules
 
-CANNOT_ALLOCATE: Final = "cannot allocate all claims"
+__all__ = ["CANNOT_ALLOCATE", "Board", "Boards", "Limits", "TimedOut", "Verdict", "named", "placeholders"]
+
+_NO_LIMITS: Final = Limits()
 _BUDGET_S: Final = 0.0003
 _AHEAD_S: Final = 0.005
 """What takes longer is put off until Verify, if the node is chosen: some searches take seconds."""
 _FEW: Final = 16
 _KINDS_MAX: Final = 512
 _BOARDS_MAX: Final = 1024
-_MEMO_MAX: Final = 4096
-
-
-class TimedOut(Exception):
-    """The search of one node took longer than filterTimeout."""
-
-
-class Verdict(NamedTuple):
-    """What a search found out about a kind of nodes. `refusal` is "" if the claims fit.
-
-    `failed` says that the refusal is no ordinary one, but ends the attempt. Claims have placeholders for names in it.
-    """
-
-    refusal: str
-    failed: bool
-    stamp: int
-    picked: tuple[Picked, ...] = ()
-
-
-Problem: TypeAlias = tuple[object, bytes, tuple[int, ...]]
-"""Whose search it is, the form of a demand, and the devices that each of its asks may have."""
-Told: TypeAlias = tuple[Verdict, tuple[int, ...]]
 
 
 @dataclass(slots=True)
@@ -66,8 +60,13 @@ class Board:
     """Looked at for so long that they are left to Verify."""
     kinds_left: bool = True
 
-
-Orders: TypeAlias = Callable[[Demand, Seats], Order]
+    @property
+    def seen(self) -> NodeSet:
+        """Nodes whose answer is known."""
+        seen = self.fit
+        for some in (*self.refused.values(), *self.failed.values()):
+            seen |= some
+        return seen
 
 
 class Boards:
@@ -80,22 +79,31 @@ class Boards:
         clock: Clock,
         rules: Rules,
         *,
-        filter_timeout_s: float = 0.0,
+        limits: Limits = _NO_LIMITS,
         orders: Orders | None = None,
         searched: Callable[[int], None] | None = None,
     ) -> None:
         """`orders` gives the order of candidates, None upstream's; `searched` hears the steps of each search."""
         self._on_nodes = on_nodes
-        self._use = use
         self._clock = clock
-        self._rules = rules
-        self._timeout_s = filter_timeout_s
-        self._orders = orders
-        self._searched = searched
+        self._limits = limits
+        self._searches = Searches(on_nodes, use, clock, rules, limits=limits, orders=orders, searched=searched)
         self._boards: dict[Demand, Board] = {}
 
     def look(self, demand: Demand, nodes: NodeSet, *, everything: bool = False) -> Board:
         """The board as of now. `everything`: look at all of these nodes, however long it takes."""
+        board = self._board(demand)
+        if everything:
+            finish(self._looking_at_all(demand, board, nodes, rests=False))
+        elif board.kinds_left:
+            self._look_at_kinds(demand, board, nodes)
+        return board
+
+    def settling_all(self, demand: Demand, nodes: NodeSet) -> Work[None]:
+        """`look` at everything, bit by bit."""
+        return self._looking_at_all(demand, self._board(demand), nodes, rests=True)
+
+    def _board(self, demand: Demand) -> Board:
         on_nodes = self._on_nodes
         on_nodes.catch_up()
         board = self._boards.pop(demand, None)
@@ -108,33 +116,29 @@ class Boards:
         self._boards[demand] = board
         if len(self._boards) > _BOARDS_MAX:
             del self._boards[next(iter(self._boards))]
-        if board.kinds_left or (everything and board.put_off & nodes):
-            self._look_at_kinds(demand, board, nodes, everything=everything)
         return board
 
     def verdict(self, demand: Demand, slot: int) -> Verdict:
         """The exact answer for one node. Raises TimedOut."""
         kind = self._on_nodes.kind(slot)
         if kind is None:
-            return Verdict(CANNOT_ALLOCATE, failed=False, stamp=0)
-        known = self._known(demand, kind, slot)
-        if known is None:
-            known = self._search(demand, kind, slot)
+            return NO_DEVICES
+        verdict = self._searches.verdict(demand, kind, slot)
         board = self._boards.get(demand)
         if board is not None and board.put_off & kind.nodes:
-            self._note(board, known, board.put_off & kind.nodes)
-        return known
+            self._note(board, verdict, board.put_off & kind.nodes)
+        return verdict
+
+    def settling(self, demand: Demand, slot: int) -> Work[None] | None:
+        """So that `verdict` is quick, or raises TimedOut at once; None if it is."""
+        kind = self._on_nodes.kind(slot)
+        return self._searches.settling(demand, kind, slot) if kind is not None else None
 
     def verdict_if(self, demand: Demand, slot: int, use: Use) -> Verdict:
         """The same if devices were in that use. Known for nodes that are like that, if no shared pool is seen there."""
         self._on_nodes.catch_up()
         kind = self._on_nodes.kind_if(slot, use)
-        if kind is None:
-            return Verdict(CANNOT_ALLOCATE, failed=False, stamp=0)
-        if kind.sight.views:
-            return self._judged(demand, self._seats(slot, use), kind.sight.stamp)
-        known = self._known(demand, kind, slot)
-        return known if known is not None else self._search(demand, kind, slot, use)
+        return self._searches.here(demand, kind, slot, use) if kind is not None else NO_DEVICES
 
     def fit(self, demand: Demand) -> NodeSet:
         """The nodes that are known to have the devices."""
@@ -172,15 +176,17 @@ class Boards:
         """
         verdict = self.verdict(demand, slot) if use is None else self.verdict_if(demand, slot, use)
         kind = self._on_nodes.kind(slot)
+        if use is None and kind is not None and kind.sight.views and not verdict.refusal:
+            verdict = self._searches.here(demand, kind, slot)
         if verdict.refusal or kind is None:
             return verdict
-        seats = self._seats(slot, use)
-        picked: Sequence[Picked] | None = verdict.picked
-        if kind.sight.views:
-            picked = self._run(demand, seats)
-        if picked is None:
-            return Verdict(CANNOT_ALLOCATE, failed=False, stamp=0)
-        return results(demand, picked, seats, node_name=node_name, names=names, chance=chance)
+        seats = self._searches.seats(slot, use)
+        return results(demand, verdict.picked, seats, node_name=node_name, names=names, chance=chance)
+
+    def settling_allocation(self, demand: Demand, slot: int, use: Use | None = None) -> Work[None] | None:
+        """So that `allocate` is quick, or raises TimedOut at once; None if it is. The verdict is settled already."""
+        kind = self._on_nodes.kind(slot) if use is None else self._on_nodes.kind_if(slot, use)
+        return self._searches.settling_here(demand, kind, slot, use) if kind is not None else None
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
@@ -190,45 +196,60 @@ class Boards:
         if len(slots) > _FEW:
             board.kinds_left = True
             return
+        until = self._clock.now() + _AHEAD_S
         for slot in slots:
+            if self._clock.now() > until:
+                board.kinds_left = True
+                break
             kind = self._on_nodes.kind(slot)
             if kind is not None:
                 self._look_ahead(demand, board, kind, nodes=1 << slot)
 
-    def _look_ahead(
-        self, demand: Demand, board: Board, kind: NodeKind, *, nodes: NodeSet, timeout_s: float = _AHEAD_S
-    ) -> None:
+    def _look_ahead(self, demand: Demand, board: Board, kind: NodeKind, *, nodes: NodeSet) -> None:
         """At nodes of one kind, if that can be done in time."""
-        slot = nodes.bit_length() - 1
         try:
-            known = self._known(demand, kind, slot)
-            if known is None:
-                known = self._search(demand, kind, slot, timeout_s=timeout_s)
+            verdict = self._searches.verdict(demand, kind, nodes.bit_length() - 1, limit_s=_AHEAD_S)
         except TimedOut:
             board.put_off |= nodes
         else:
-            self._note(board, known, nodes)
+            self._note(board, verdict, nodes)
 
-    def _look_at_kinds(self, demand: Demand, board: Board, nodes: NodeSet, *, everything: bool) -> None:
+    def _look_at_kinds(self, demand: Demand, board: Board, nodes: NodeSet) -> None:
         """Costs what is new and can be afforded, never a look at all kinds: there may be as many as nodes."""
         until = self._clock.now() + _BUDGET_S
-        seen = board.fit
-        for some in (*board.refused.values(), *board.failed.values()):
-            seen |= some
-        if not everything:
-            seen |= board.put_off
-        timeout_s = self._timeout_s if everything else _AHEAD_S
+        seen = board.seen | board.put_off
         left = nodes & self._on_nodes.placed & ~seen
         while left:
             kind = self._on_nodes.kind((left & -left).bit_length() - 1)
             assert kind is not None
             new = kind.nodes & ~seen
-            self._look_ahead(demand, board, kind, nodes=new, timeout_s=timeout_s)
+            self._look_ahead(demand, board, kind, nodes=new)
             left &= ~new
             seen |= new
-            if not everything and self._clock.now() > until:
+            if self._clock.now() > until:
                 break
         board.kinds_left = bool(self._on_nodes.placed & ~seen)
+
+    def _looking_at_all(self, demand: Demand, board: Board, nodes: NodeSet, *, rests: bool) -> Work[None]:
+        """At each kind of these nodes of which nothing is known. What takes too long is put off all the same."""
+        seen = board.seen
+        left = nodes & self._on_nodes.placed & ~seen
+        while left:
+            slot = (left & -left).bit_length() - 1
+            kind = self._on_nodes.kind(slot)
+            assert kind is not None
+            new = kind.nodes & ~seen
+            work = self._searches.settling(demand, kind, slot) if rests else None
+            if work is not None:
+                yield from work
+            try:
+                self._note(board, self._searches.verdict(demand, kind, slot), new)
+            except TimedOut:
+                board.put_off |= new
+            left &= ~new
+            seen |= new
+            yield
+        board.kinds_left = bool(self._on_nodes.placed & ~(board.seen | board.put_off))
 
     def _note(self, board: Board, verdict: Verdict, nodes: NodeSet) -> None:
         board.put_off &= ~nodes
@@ -244,108 +265,3 @@ class Boards:
         for groups in (board.refused, board.failed):
             for text, some in groups.items():
                 groups[text] = some & ~nodes
-
-    def _seats(self, slot: int, use: Use | None = None) -> Seats:
-        return Seats(slot, self._on_nodes.pools(slot), self._use if use is None else use, rules=self._rules)
-
-    def _search(
-        self, demand: Demand, kind: NodeKind, slot: int, use: Use | None = None, *, timeout_s: float | None = None
-    ) -> Verdict:
-        verdict = self._judged(demand, self._seats(slot, use), kind.sight.stamp, timeout_s=timeout_s)
-        self._remember(kind, demand, verdict)
-        problem = self._problem(demand, kind, slot)
-        if problem is not None:
-            self._remember(kind, problem, told(verdict, demand))
-        return verdict
-
-    def _known(self, demand: Demand, kind: NodeKind, slot: int) -> Verdict | None:
-        """What was found out for this demand, or for one that may have the very same devices of such nodes."""
-        known: Verdict | None = kind.memo.get(demand)
-        if known is not None:
-            return known if known.stamp == kind.sight.stamp else None
-        problem = self._problem(demand, kind, slot)
-        found: Told | None = kind.memo.get(problem) if problem is not None else None
-        if found is None:
-            return None
-        known = retold(found, demand)
-        self._remember(kind, demand, known)
-        return known
-
-    def _remember(self, kind: NodeKind, asked: Demand | Problem, answer: Verdict | Told) -> None:
-        if len(kind.memo) >= _MEMO_MAX:
-            kind.memo.clear()
-        kind.memo[asked] = answer
-
-    def _problem(self, demand: Demand, kind: NodeKind, slot: int) -> Problem | None:
-        """What a search on such nodes rests on; None where it cannot be said so briefly."""
-        if not demand.form or kind.sight.views:
-            return None
-        memo = kind.key[0].memo
-        masks = []
-        seats: Seats | None = None
-        for _, _, ask in demand.asks:
-            candidates: Candidates | None = memo.get(ask.selectors)
-            if candidates is None:
-                seats = seats or self._seats(slot)
-                if len(memo) > _MEMO_MAX:
-                    memo.clear()
-                candidates = memo[ask.selectors] = seats.selectable(ask)
-            if candidates.faults:
-                return None
-            masks.append(candidates.mask)
-        return self, demand.form, tuple(masks)
-
-    def _judged(self, demand: Demand, seats: Seats, stamp: int, *, timeout_s: float | None = None) -> Verdict:
-        try:
-            picked = self._run(demand, seats, timeout_s=timeout_s)
-        except FailedOnNode as error:
-            return Verdict(str(error), failed=False, stamp=stamp)
-        except AllocationError as error:
-            return Verdict(str(error), failed=True, stamp=stamp)
-        if picked is None:
-            return Verdict(CANNOT_ALLOCATE, failed=False, stamp=stamp)
-        return Verdict("", failed=False, stamp=stamp, picked=tuple(picked))
-
-    def _run(self, demand: Demand, seats: Seats, *, timeout_s: float | None = None) -> list[Picked] | None:
-        """`timeout_s`: 0 is for ever, None as long as filterTimeout says."""
-        interrupted = None
-        if timeout_s is None:
-            timeout_s = self._timeout_s
-        if timeout_s:
-            until = self._clock.now() + timeout_s
-
-            def interrupted() -> None:
-                if self._clock.now() > until:
-                    raise TimedOut
-
-        order = self._orders(demand, seats) if self._orders is not None else None
-        search = Search(demand, seats, placeholders(demand), order=order, interrupted=interrupted)
-        try:
-            return search.run()
-        finally:
-            if self._searched is not None:
-                self._searched(search.steps)
-
-
-def told(verdict: Verdict, demand: Demand) -> Told:
-    """A verdict without the demand: picked devices say by number which alternative they are for."""
-    return verdict, tuple(demand.claims[p.claim].requests[p.request].asks.index(p.ask) for p in verdict.picked)
-
-
-def retold(found: Told, demand: Demand) -> Verdict:
-    """The same for another demand of equal form."""
-    verdict, alternatives = found
-    asks = (demand.claims[p.claim].requests[p.request].asks[at] for p, at in zip(verdict.picked, alternatives))
-    return verdict._replace(picked=tuple(p._replace(ask=ask) for p, ask in zip(verdict.picked, asks)))
-
-
-def placeholders(demand: Demand) -> tuple[str, ...]:
-    """Stand for the claims' names in what is kept for claims of any name."""
-    return tuple(f"\0{c}\0" for c in range(len(demand.claims)))
-
-
-def named(text: str, names: Sequence[str]) -> str:
-    """The text with the names put in."""
-    for c, name in enumerate(names):
-        text = text.replace(f"\0{c}\0", name)
-    return text

@@ -10,8 +10,10 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from scheduler.cache.devicekinds import DeviceKind
+from scheduler.core.turns import Work
 from scheduler.plugins.dra.constraints import Constraint, Known, Values
 from scheduler.plugins.dra.demand import Ask, Demand, RequestDemand
+from scheduler.plugins.dra.fitting import Fitting
 from scheduler.plugins.dra.matching import bits, can_match, first_of_match
 from scheduler.plugins.dra.scarcity import Left, Scarcity, Taking
 from scheduler.plugins.dra.seats import Mask, Seats
@@ -77,6 +79,7 @@ class Bounds:
         self._values: dict[tuple[int, DeviceKind], Values | None] = {}
         self._wants: dict[tuple[int, int], tuple[_Want, ...]] = {}
         self._scarcity = Scarcity(seats)
+        self._exact: Fitting | None = None
         self._first_alike: dict[Hashable, int] = {}
         self._alike = {id(ask): self._first_alike.setdefault(_likeness_of(ask), id(ask)) for _, _, ask in demand.asks}
         self._group_of = {
@@ -98,6 +101,12 @@ class Bounds:
             )
             for ask in request.asks
         )
+
+    @property
+    def _fitting(self) -> Fitting:
+        if self._exact is None:
+            self._exact = Fitting(self._seats, self._scarcity.draws)
+        return self._exact
 
     def mask(self, ask: Ask) -> Mask:
         """Devices that the ask may have while nobody uses them."""
@@ -179,6 +188,30 @@ class Bounds:
 
         Nothing if there is too little for it, or for all that the claims still ask for.
         """
+        agreed = self._still_needed(position, rest, now)
+        if agreed is None or not self._scarcity.may_suffice(agreed, now.taking, now.left):
+            return 0
+        own, *others = agreed
+        whole = [(need.free, need.total) for need in others if self._is_whole(need)]
+        if self._is_whole(own):
+            return first_of_match((own.free, own.needed), whole)
+        return own.free if can_match(whole) else 0
+
+    @property
+    def can_fit_exactly(self) -> bool:
+        """Whether `may_fit` has anything to say."""
+        return self._fitting.is_known
+
+    def may_fit(self, position: _Position, rest: Mask, now: Now) -> Work[bool]:
+        """The same of shared counters alone, and nearly as exact as can be: takes a millisecond, or many."""
+        agreed = self._still_needed(position, rest, now)
+        if agreed is None:
+            return False
+        needs = [(need.free, need.total) for need in agreed if self._is_whole(need)]
+        return (yield from self._fitting.may_fit(needs, now.left))
+
+    def _still_needed(self, position: _Position, rest: Mask, now: Now) -> list[Need] | None:
+        """What all requests from here on must have, the one under way first; None if that cannot be."""
         needs: list[Need] = []
         allowed = ~now.used | self._seats.shared
         for c, r, times in self._open(position):
@@ -190,17 +223,10 @@ class Bounds:
             if times > 1:
                 need = need._replace(times=times)
             if self._is_short(need):
-                return 0
+                return None
             if need.needed:
                 needs.append(need)
-        agreed = self._agreed(needs, position.claim, now.known)
-        if agreed is None or not self._scarcity.may_suffice(agreed, now.taking, now.left):
-            return 0
-        own, *others = agreed
-        whole = [(need.free, need.total) for need in others if self._is_whole(need)]
-        if self._is_whole(own):
-            return first_of_match((own.free, own.needed), whole)
-        return own.free if can_match(whole) else 0
+        return self._agreed(needs, position.claim, now.known)
 
     def _is_whole(self, need: Need) -> bool:
         """Whether it takes devices that nobody else can have then."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeAlias
+from collections.abc import Callable, Iterable
+from typing import Final, TypeAlias
 
 from scheduler.cache.assumed import NotKnown
 from scheduler.core.pod import Pod, PodResourceClaim
 from scheduler.core.resourceclaims import RESERVED_FOR_MAX, ConsumerReference, ResourceClaim
 
+NAMED_ANEW: Final = "the pod's status names other resource claims by now"
 Need: TypeAlias = Callable[[str], ResourceClaim]
 """`namespace/name` → claim; raises NotKnown."""
 
@@ -40,6 +41,11 @@ def claim_keys(pod: Pod) -> tuple[str, ...]:
         if name is not None:
             keys.append(f"{pod.metadata.namespace}/{name}")
     return tuple(dict.fromkeys(keys))
+
+
+def names_others(pod: Pod, claims: Iterable[ResourceClaim]) -> bool:
+    """Whether the pod's entries have come to name others than these, which were decided on."""
+    return set(claim_keys(pod)) != {claim.key for claim in claims}
 
 
 def claims_of(pod: Pod, need: Need) -> tuple[ResourceClaim, ...]:

@@ -2,6 +2,7 @@
 
 Tried until the server has answered for good, or for some minutes. What is given up is logged, and after a pause whoever
 waits for the claim sees what there is and tries again: no event would tell it, and at once it would be refused again.
+A mistake of ours is logged as one, and costs no more than a server that is down: the errand is tried again like any other.
 Whoever is about to rely on a claim waits for the errands about it first: what one of them takes away late would be missed
 by a pod that is running by then.
 """
@@ -46,7 +47,7 @@ class Errands:
         """
         if what in self._tasks:
             return
-        task = self._tasks[what] = asyncio.ensure_future(self._run(write, what))
+        task = self._tasks[what] = asyncio.ensure_future(self._run(write, what, about))
         self._about.setdefault(about, set()).add(task)
         task.add_done_callback(lambda _: self._ended(task, what, about))
 
@@ -65,23 +66,34 @@ class Errands:
         if what in self._failed:
             self._failed.discard(what)
             if self._tell_given_up is not None:
-                self._tell_given_up(about)
+                try:
+                    self._tell_given_up(about)
+                except Exception as error:  # noqa: BLE001 (it would end in the event loop, where nobody looks)
+                    _log.error("telling of what was given up failed", what=what, claim=about, exc_info=error)
 
-    async def _run(self, write: Callable[[], Awaitable[None]], what: str) -> None:
-        pause_s = _PAUSE_S
+    async def _run(self, write: Callable[[], Awaitable[None]], what: str, about: str) -> None:
+        pause_s, mistakes = _PAUSE_S, set[str]()
         for left in reversed(range(_TRIES)):
             try:
                 return await write()
             except (Ambiguous, Unavailable) as error:
                 if not left:
-                    _log.warning("gave up", what=what, error=str(error))
+                    _log.warning("gave up", what=what, claim=about, error=str(error))
                     break
                 told_s = error.retry_after_s if isinstance(error, TooManyRequests) else None
             except NotFound:
                 return None  # nothing to give back any more
             except ApiError as error:
-                _log.info("not done", what=what, error=str(error))
+                _log.info("not done", what=what, claim=about, error=str(error))
                 break
+            except Exception as error:  # noqa: BLE001 (an unforeseen failure must not lose what is to be given back)
+                if repr(error) not in mistakes:
+                    _log.error("an errand failed", what=what, claim=about, error=repr(error), exc_info=error)
+                    mistakes.add(repr(error))
+                if not left:
+                    _log.warning("gave up", what=what, claim=about, error=repr(error))
+                    break
+                told_s = None
             await self._clock.sleep(max(pause_s, told_s or 0.0))
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         await self._clock.sleep(_BEFORE_TELLING_S)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from scheduler.cache.deviceasif import UseAsIf
+from scheduler.cache.devicesights import Sight
 from scheduler.cache.deviceuse import DeviceUse, Use
 from scheduler.core import nodeset
 from scheduler.core.devicegates import CONSUMABLE
@@ -27,6 +28,7 @@ from scheduler.framework.state import CycleState, StateKey
 from scheduler.framework.whatif import WhatIf
 from scheduler.plugins.dra.board import CANNOT_ALLOCATE, Boards, TimedOut, Verdict
 from scheduler.plugins.dra.claims import claim_keys
+from scheduler.plugins.dra.demand import Demand
 from scheduler.plugins.dra.holders import AsIf, Holders
 from scheduler.plugins.dra.search import AllocationError
 from scheduler.plugins.dra.state import PLUGIN, STATE, DeviceState, Variant
@@ -52,6 +54,13 @@ class _Wait(NamedTuple):
     since: float
 
 
+class _Due(NamedTuple):
+    """What pods nominated to a node will have of shared pools, as long as nothing of this is otherwise."""
+
+    rests_on: tuple[object, ...]
+    kept: tuple[AllocationResult, ...]
+
+
 _AS_IF: Final[StateKey[AsIf]] = StateKey(f"{PLUGIN}/AsIf")
 
 
@@ -71,6 +80,9 @@ class Evicting:
         self._shares_count = CONSUMABLE in handle.feature_gates
         self._waits: dict[str, _Wait] = {}
         """By uid of the preemptor."""
+        self._reached: dict[tuple[Demand, Sight], bool] = {}
+        self._dues: dict[int, _Due] = {}
+        """By slot."""
 
     # -- trials --------------------------------------------------------------------------------------------------------
 
@@ -88,7 +100,7 @@ class Evicting:
         if other.node_name:
             as_if.gone.discard(other.uid)
             return
-        as_if.kept += self._due(as_if, other)
+        as_if.kept += self._due(as_if, self._asked(other, slot))
         if as_if.kept and not as_if.gone:
             state.get(STATE).kept[slot] = as_if.kept
 
@@ -132,12 +144,16 @@ class Evicting:
 
     # -- what is for whom ----------------------------------------------------------------------------------------------
 
-    def _due(self, as_if: AsIf, other: PodInfo) -> tuple[AllocationResult, ...]:
-        """What a pod nominated to the node will have: of free devices, if they suffice, else also of those of leaving pods."""
+    def _asked(self, other: PodInfo, slot: int) -> Variant | None:
+        """What a pod nominated to the node asks it for; None for nothing."""
         state = CycleState()
-        if self._look(state, other, 1 << as_if.slot) is not None or self._devices.on_nodes.problem:
-            return ()
-        variant = state.get(STATE).variant(as_if.slot)
+        if self._look(state, other, 1 << slot) is not None or self._devices.on_nodes.problem:
+            return None
+        variant = state.get(STATE).variant(slot)
+        return variant if variant is not None and variant.demand is not None else None
+
+    def _due(self, as_if: AsIf, variant: Variant | None) -> tuple[AllocationResult, ...]:
+        """What a pod nominated to the node will have: of free devices, if they suffice, else also of those of leaving pods."""
         if variant is None or variant.demand is None:
             return ()
         freed = as_if.freed
@@ -166,19 +182,62 @@ class Evicting:
         return tuple(each for there, some in known.kept_elsewhere.items() if there != slot for each in some)
 
     def _kept_of_shared(self, pod: PodInfo) -> dict[int, tuple[AllocationResult, ...]]:
-        nodes: dict[int, AsIf] = {}
+        """Costs a look at each pod that is nominated, and searches for those on nodes where one may get shared devices."""
+        nodes: dict[int, list[Variant]] = {}
+        reached = EMPTY
         for name, other in self._preempting.nominated():
             slot = self._nodes.present_slot(name)
             if slot is None or other.uid == pod.uid or other.priority < pod.priority or self._cluster.get(other.uid):
                 continue
-            as_if = nodes.setdefault(slot, AsIf(slot, ()))
-            as_if.claims = as_if.claims or self._holders.at(slot, {})
-            as_if.kept += self._due(as_if, other)
+            variant = self._asked(other, slot)
+            if variant is None or variant.demand is None:
+                continue
+            nodes.setdefault(slot, []).append(variant)
+            if self._reaches_shared(variant.demand, slot):
+                reached |= 1 << slot
+        claims: dict[int, dict[str, ResourceClaim]] = {}
+        return {slot: self._shared_due(slot, nodes[slot], claims) for slot in nodeset.each(reached)}
+
+    def _shared_due(
+        self, slot: int, variants: Sequence[Variant], claims: dict[int, dict[str, ResourceClaim]]
+    ) -> tuple[AllocationResult, ...]:
+        """What pods nominated to the node, one after the other, will have of which other nodes see something.
+
+        Remembered while the node sees the same devices in the same use, of the same claims, which as many pods leave.
+        """
+        as_if = AsIf(slot, self._holders.at(slot, claims))
+        kind = self._devices.on_nodes.kind(slot)
+        assert kind is not None
+        asked = tuple((variant.demand, variant.names) for variant in variants)
+        rests_on = (asked, kind, kind.sight.stamp, self._holders.leaving(as_if), as_if.claims)
+        known = self._dues.get(slot)
+        if known is None or known.rests_on != rests_on:
+            if len(self._dues) >= _REMEMBERED:
+                self._dues.clear()
+            known = self._dues[slot] = _Due(rests_on, self._searched_due(as_if, variants))
+        return known.kept
+
+    def _searched_due(self, as_if: AsIf, variants: Sequence[Variant]) -> tuple[AllocationResult, ...]:
+        for variant in variants:
+            as_if.kept += self._due(as_if, variant)
         is_shared = self._devices.on_nodes.is_shared
-        return {
-            slot: tuple(each for each in as_if.kept if any(is_shared(result.id) for result in each.devices.results))
-            for slot, as_if in nodes.items()
-        }
+        return tuple(each for each in as_if.kept if any(is_shared(result.id) for result in each.devices.results))
+
+    def _reaches_shared(self, demand: Demand, slot: int) -> bool:
+        """Whether any request may have a device of a shared pool that the node sees, free or not."""
+        kind = self._devices.on_nodes.kind(slot)
+        views = kind.sight.views if kind is not None else ()
+        if kind is None or not views:
+            return False
+        known = self._reached.get((demand, kind.sight))
+        if known is None:
+            if len(self._reached) >= _REMEMBERED:
+                self._reached.clear()
+            selectors = {ask.selectors for _, _, ask in demand.asks if ask.selectors is not None}
+            kinds = {each.kind for view in views for each in view.devices}
+            known = any(each.of(device) is not False for each in selectors for device in kinds)
+            self._reached[demand, kind.sight] = known
+        return known
 
     # -- would an eviction help ----------------------------------------------------------------------------------------
 

@@ -46,6 +46,12 @@ def is_in_memory(claim: ResourceClaim) -> bool:
     return claim.metadata.name == IN_MEMORY
 
 
+def own_claims(known: DeviceState) -> tuple[ResourceClaim, ...]:
+    """Those of an attempt that the pod's entries name: all but the one for extended resources."""
+    made = known.made.uid if known.made is not None else ""
+    return tuple(claim for claim in known.claims if not is_in_memory(claim) and claim.uid != made)
+
+
 class ExtendedResources:
     """The deciding half, of one profile."""
 

@@ -5,12 +5,16 @@ What is in flight goes at once (the cache tells who waits for it); what is writt
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Final
 
 from scheduler.cache.cluster import Cluster
 from scheduler.core.podinfo import PodInfo
+from scheduler.core.resourceclaims import ResourceClaim
+from scheduler.plugins.dra.claims import claim_keys, not_owned
 from scheduler.plugins.dra.errands import Errands
+from scheduler.plugins.dra.extended import own_claims
 from scheduler.plugins.dra.making import ClaimMaker
 from scheduler.plugins.dra.state import DeviceState
 from scheduler.plugins.dra.writing import ClaimWriter
@@ -22,26 +26,31 @@ NOT_HELPED: Final = "still not schedulable"
 
 
 class Giver:
-    """Those of one profile. `frees_several`: upstream frees one claim in each attempt."""
+    """Those of one profile. `is_thorough`: upstream frees one claim in each attempt, and leaves reservations as they are."""
 
-    def __init__(self, cluster: Cluster, writer: ClaimWriter, maker: ClaimMaker, *, frees_several: bool) -> None:
+    def __init__(self, cluster: Cluster, writer: ClaimWriter, maker: ClaimMaker, *, is_thorough: bool) -> None:
         self._cluster = cluster
         self._devices = cluster.devices
         self._writer = writer
         self._maker = maker
-        self._frees_several = frees_several
+        self._is_thorough = is_thorough
 
     def free(self, known: DeviceState, pod: PodInfo, errands: Errands) -> str:
         """Devices that keep the pod from running anywhere. Returns what upstream says of it.
 
-        Several claims at once only if nobody else uses any of those that are in the way: the others would still be.
+        Several claims at once only if nobody else uses any of those that are in the way: the others would still be. What
+        else is reserved for the pod a daemon that died has left so: given back, or pods that share a useless claim would
+        each wait for the others to leave it.
         """
         if not known.claims:
             return NOTHING_TO_FREE
         useless = [known.claims[at] for at in sorted(known.unavailable)]
         idle = [claim for claim in useless if all(user.uid == pod.uid for user in claim.status.reserved_for)]
-        for claim in idle if self._frees_several and len(idle) == len(useless) else idle[:1]:
+        freed = idle if self._is_thorough and len(idle) == len(useless) else idle[:1]
+        for claim in freed:
             errands.run(partial(self._writer.deallocate, claim), f"deallocate claim {claim.key}", about=claim.key)
+        if self._is_thorough:
+            self._release((claim for claim in known.claims if claim not in freed), pod, errands)
         if idle:
             return FREED
         if known.stale is not None:
@@ -56,7 +65,25 @@ class Giver:
         self._maker.unmake(pod.pod, known, errands)
         if self._is_bound(pod):
             return  # by somebody else, meanwhile: it runs with these claims
-        for claim in known.claims:
+        useless = {claim.uid: claim for claim in self._useless(known, pod)}
+        for claim in useless.values():
+            errands.run(partial(self._writer.deallocate, claim), f"deallocate claim {claim.key}", about=claim.key)
+        known.claims = tuple(claim for claim in known.claims if claim.uid not in useless)
+        self._release(known.claims, pod, errands)
+
+    def _useless(self, known: DeviceState, pod: PodInfo) -> Iterator[ResourceClaim]:
+        """Claims that were made for the pod, and which its status does not name any more: nobody else will ever use them."""
+        newest = self._cluster.get(pod.uid)
+        named = claim_keys(newest.pod) if newest is not None else ()
+        for claim in own_claims(known) if newest is not None else ():
+            latest = self._devices.claims.get(claim.key)
+            if claim.key in named or latest is None or latest.uid != claim.uid or not latest.is_reserved_for(pod.uid):
+                continue
+            if not not_owned(pod.pod, latest) and len(latest.status.reserved_for) == 1:
+                yield latest
+
+    def _release(self, claims: Iterable[ResourceClaim], pod: PodInfo, errands: Errands) -> None:
+        for claim in claims:
             latest = self._devices.claims.get(claim.key)
             if latest is None or latest.uid != claim.uid or not latest.is_reserved_for(pod.uid):
                 continue

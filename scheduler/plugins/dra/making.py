@@ -1,13 +1,14 @@
 """The claim for a pod's extended resources is made, and unmade (docs/spec/dra.md §3.8, §3.10, §3.12).
 
 Its devices are in use from Reserve on: under a uid of its own, then as the claim that was made, then as what the watch
-shows, with no moment in between. The server names the claim, so after a lost answer it is looked for by its owner, and
-no second one is made in the same attempt.
+shows, with no moment in between. It is named before it is made, as a server would have done: so it can be asked for once
+more after a lost answer, there is never a second one, and who has made what there is can be read.
 """
 
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final, TypeVar
@@ -16,9 +17,10 @@ import structlog
 
 from scheduler.cache.assumed import NotKnown, OutOfSync
 from scheduler.cache.devices import Devices
+from scheduler.cache.resourceclaims import is_made_for
 from scheduler.core.clock import Clock
 from scheduler.core.decode import Broken
-from scheduler.core.errors import Ambiguous, ApiError, TooManyRequests, Unavailable
+from scheduler.core.errors import Ambiguous, ApiError, Conflict, TooManyRequests, Unavailable
 from scheduler.core.pod import ContainerExtendedResourceRequest, ExtendedResourceClaimStatus, Pod
 from scheduler.core.resourceclaims import ClaimMetadata, ResourceClaim
 from scheduler.framework.ports import DeviceMetrics, Writer
@@ -31,22 +33,25 @@ _T = TypeVar("_T")
 _log = structlog.get_logger(__name__)
 KNOWN_WITHIN_S: Final = 120.0
 """How long our own watch may take to show a claim that we have made."""
-_FOUND_WITHIN_S: Final = 30.0
-_LOOK_EVERY_S: Final = 0.5
 _TRIES: Final = 5
 _PAUSE_S: Final = 0.1
+_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
+_LETTERS_COUNT: Final = 5
+_BASE_MAX: Final = 58
+"""As API servers make names up."""
 
 
 class ClaimMaker:
     """One claim at a time per pod, any number of pods beside each other."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (what it acts through)
         self,
         devices: Devices,
         writer: Writer,
         claims: ClaimWriter,
         *,
         clock: Clock,
+        chance: random.Random,
         metrics: DeviceMetrics,
         must_be_seen: bool,
     ) -> None:
@@ -55,6 +60,7 @@ class ClaimMaker:
         self._writer = writer
         self._claims = claims
         self._clock = clock
+        self._chance = chance
         self._metrics = metrics
         self._must_be_seen = must_be_seen
 
@@ -102,18 +108,22 @@ class ClaimMaker:
 
         Raises ClaimError.
         """
+        names = [self._name_for(pod)]
 
         async def create() -> ResourceClaim | Broken:
-            answer = await self._writer.create_claim(claim, pod)
+            try:
+                answer = await self._writer.create_claim(claim, pod, names[-1])
+            except Conflict as taken:
+                found = await self._made_before(pod, names[-1])
+                if found is None:
+                    names.append(self._name_for(pod))
+                    raise Unavailable(taken.message, status=taken.status, reason=taken.reason) from taken
+                answer = found
             made(_to_remove(answer))  # before a cancellation can come in between
             return answer
 
         try:
-            try:
-                answer = await self._patiently(lambda: settle(create()))
-            except Ambiguous as lost:
-                answer = await self._find(pod, claim, lost)
-                made(answer)
+            answer = await self._patiently(lambda: settle(create()))
         except ApiError as error:
             self._metrics.claim_created("failure")
             raise ClaimError(f"create claim for extended resources {claim.metadata.namespace}/: {error}") from error
@@ -126,9 +136,7 @@ class ClaimMaker:
         """Say in the pod's status what its containers get of the claim of this name. Raises ClaimError."""
         status = ExtendedResourceClaimStatus(claim, mappings)
         try:
-            await self._patiently(
-                lambda: settle(self._writer.set_extended_resource_status(pod, status)), repeats_lost=True
-            )
+            await self._patiently(lambda: settle(self._writer.set_extended_resource_status(pod, status)))
         except ApiError as error:
             raise ClaimError(f"update pod {pod.key} ExtendedResourceClaimStatus: {error}") from error
 
@@ -148,29 +156,31 @@ class ClaimMaker:
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
-    async def _patiently(self, write: Callable[[], Awaitable[_T]], *, repeats_lost: bool = False) -> _T:
-        """Again while the server is busy, and after a lost answer where a second time does no harm."""
+    async def _patiently(self, write: Callable[[], Awaitable[_T]]) -> _T:
+        """Again while the server is busy, and after a lost answer: a second time does no harm."""
         pause_s = _PAUSE_S
         for left in reversed(range(_TRIES)):
             try:
                 return await write()
             except (Unavailable, Ambiguous) as error:
-                if not left or (isinstance(error, Ambiguous) and not repeats_lost):
+                if not left:
                     raise
                 told_s = error.retry_after_s if isinstance(error, TooManyRequests) else None
             await self._clock.sleep(max(pause_s, told_s or 0.0))
             pause_s *= 2
         raise AssertionError("unreachable")
 
-    async def _find(self, pod: Pod, claim: ResourceClaim, lost: Ambiguous) -> ResourceClaim:
-        """The claim whose maker did not hear of it, as the watch shows it. Raises `lost` if it does not turn up."""
-        until = self._clock.now() + _FOUND_WITHIN_S
-        while self._clock.now() < until:
-            found = self._devices.claims.made_for(pod)
-            if found is not None and found.spec.devices.requests == claim.spec.devices.requests:
-                return found
-            await self._clock.sleep(_LOOK_EVERY_S)
-        raise lost
+    def _name_for(self, pod: Pod) -> str:
+        """As a server makes it up from upstream's prefix."""
+        base = f"{pod.metadata.name}-extended-resources-"[:_BASE_MAX]
+        return base + "".join(self._chance.choices(_LETTERS, k=_LETTERS_COUNT))
+
+    async def _made_before(self, pod: Pod, name: str) -> ResourceClaim | Broken | None:
+        """The claim of that name if it is one for this pod: then the answer was lost when it was made. Raises ApiError."""
+        found = await self._writer.read_resource_claim(pod.metadata.namespace, name)
+        if isinstance(found, Broken):
+            return found if any(owner.uid == pod.metadata.uid for owner in found.metadata.owner_references) else None
+        return found if found is not None and is_made_for(found, pod) else None
 
     async def _become_known(self, claim: ResourceClaim, sighting: _Sighting) -> bool:
         """Wait until the cache has the claim as it is written, or something newer; False if that takes too long.

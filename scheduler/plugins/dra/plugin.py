@@ -32,13 +32,14 @@ from scheduler.framework.whatif import WhatIf
 from scheduler.plugins.dra.alternatives import Alternatives, has_alternatives
 from scheduler.plugins.dra.binding import ClaimBinder
 from scheduler.plugins.dra.board import CANNOT_ALLOCATE, Boards, TimedOut, Verdict, named
-from scheduler.plugins.dra.claims import Unresolved, claims_of, is_full
+from scheduler.plugins.dra.claims import NAMED_ANEW, Unresolved, claims_of, is_full
 from scheduler.plugins.dra.conditions import is_worn_out
 from scheduler.plugins.dra.demand import Demands
 from scheduler.plugins.dra.evicting import WAITING, Evicting
 from scheduler.plugins.dra.extended import ExtendedResources, is_in_memory
 from scheduler.plugins.dra.hints import Hints
 from scheduler.plugins.dra.packing import packing
+from scheduler.plugins.dra.pondering import LONGEST_ATTEMPT_S, Asked, Pondering, limits_of
 from scheduler.plugins.dra.reasons import Accounts
 from scheduler.plugins.dra.requests import request_problem, unreadable
 from scheduler.plugins.dra.search import AllocationError
@@ -47,8 +48,6 @@ from scheduler.plugins.dra.selecting import SelectorSets
 from scheduler.plugins.dra.state import EMPTY_STATE, PLUGIN, STATE, DeviceState, Variant
 from scheduler.plugins.dra.writing import ClaimError
 
-LONGEST_SEARCH_S: Final = 2.0
-"""Upstream searches in threads; a search of ours holds up everything else, the renewal of the lease included."""
 NOT_AVAILABLE: Final = "resourceclaim not available on the node"
 
 
@@ -85,12 +84,14 @@ class DynamicResources:
             self._devices.use,
             handle.clock,
             rules := Rules.of(gates),
-            filter_timeout_s=_search_limit_s(args.filter_timeout_s, gates, parity=ours.parity),
+            limits=limits_of(args.filter_timeout_s if FILTER_TIMEOUT in gates else 0.0, parity=ours.parity),
             orders=packing if self._packs else None,
             searched=handle.device_metrics.searched,
         )
         self._alternatives = Alternatives(self._nodes, self._devices.on_nodes, self._boards)
         self._evicting = Evicting(handle, self._boards, self.pre_filter)
+        asked = Asked(self._boards, self._alternatives, self._evicting)
+        self.ponder = Pondering(asked, handle.clock, longest_s=0.0 if ours.parity else LONGEST_ATTEMPT_S).before
         self._accounts = Accounts(self._devices, handle.recorder, rules, scheduler_name=handle.scheduler_name)
 
     # -- deciding ------------------------------------------------------------------------------------------------------
@@ -171,8 +172,9 @@ class DynamicResources:
         """Where devices can be had, and where those that the claims have can be used (§3.4)."""
         if not self._is_on:
             return {}
-        if not state.has(STATE):
-            return {Rejection(self.name, Code.ERROR, ("not found",)): nodes}
+        no = self._beforehand(state, pod)
+        if no is not None:
+            return {no: nodes}
         known = state.get(STATE)
         groups: Groups = {}
         left = nodes
@@ -200,6 +202,13 @@ class DynamicResources:
             no = _unresolvable(NOT_AVAILABLE)
             groups[no] = groups.get(no, 0) | useless
         return groups
+
+    def _beforehand(self, state: CycleState, pod: PodInfo) -> Rejection | None:
+        """What no node can help; once reserved, that the pod names other claims by now."""
+        if not state.has(STATE):
+            return Rejection(self.name, Code.ERROR, ("not found",))
+        known = state.get(STATE)
+        return _unresolvable(NAMED_ANEW) if known.node_name and self._binder.is_misled(known, pod) else None
 
     def _without_devices(
         self, state: CycleState, pod: PodInfo, variant: Variant, *, nodes: NodeSet, exact: bool
@@ -378,13 +387,6 @@ class DynamicResources:
     def events_to_register(self) -> Sequence[EventHint]:
         """§7."""
         return (*self._hints.events(), *self._evicting.events())
-
-
-def _search_limit_s(filter_timeout_s: float, gates: frozenset[str], *, parity: bool) -> float:
-    """0 for none, as the gate or the configuration says it."""
-    if FILTER_TIMEOUT not in gates or not filter_timeout_s:
-        return 0.0
-    return filter_timeout_s if parity else min(filter_timeout_s, LONGEST_SEARCH_S)
 
 
 def _unresolvable(text: str) -> Rejection:

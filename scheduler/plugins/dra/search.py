@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, TypeAlias
 
 from scheduler.core.resourceclaims import RESULTS_MAX
+from scheduler.core.turns import Work, finish
 from scheduler.plugins.dra.bounds import Bounds, Now
 from scheduler.plugins.dra.checking import NO_RISK, AllocationError, FailedOnNode, check, fault_error, risk_of
 from scheduler.plugins.dra.constraints import NOTHING_SEEN, Known
@@ -25,9 +26,12 @@ from scheduler.plugins.dra.seats import Seats
 
 __all__ = ["CAREFUL_STEPS", "AllocationError", "FailedOnNode", "Order", "Picked", "Search"]
 
-_LOOK_EVERY: Final = 64
+_CHOICES, _STEPS = 8, 32
+"""A search may rest after so many of one or the other, which is a millisecond at most."""
 CAREFUL_STEPS: Final = 500
 """So long nothing is cut off that may have an error in it."""
+_HARD: Final = 4
+"""After so many states that have failed, counters are looked at more closely."""
 
 
 class Picked(NamedTuple):
@@ -92,15 +96,13 @@ class Search:
         names: Sequence[str],
         *,
         order: Order | None = None,
-        interrupted: Callable[[], None] | None = None,
     ) -> None:
-        """`names` are the claims' for messages; `interrupted` is called now and then and may raise."""
+        """`names` are the claims' for messages."""
         self.steps = 0
         self._demand = demand
         self._seats = seats
         self._names = names
         self._order = order
-        self._interrupted = interrupted
         self._lists: dict[int, list[int]] = {}
         self._orders: dict[tuple[int, int], Sequence[int]] = {}
         self._allocating = [0] * len(demand.claims)
@@ -120,10 +122,17 @@ class Search:
 
     def run(self) -> list[Picked] | None:
         """In order of claims, requests and choice; None if the claims do not fit. Raises AllocationError, FailedOnNode."""
+        return finish(self.running())
+
+    def running(self) -> Work[list[Picked] | None]:
+        """The same, bit by bit, for some take long all the same: who drives it decides when it rests, and when it ends."""
+        for ask in {id(ask.selectors): ask for _, _, ask in self._demand.asks}.values():
+            if ask.selectors is not None:
+                yield from ask.selectors.evaluating(each.kind for each in self._seats.devices)
         self._lists.update(check(self._demand, self._seats, self._names))
         self._risk = risk_of(self._demand, self._seats, self._lists)
         self._may_reorder = self._risk == NO_RISK and not self._bounds.has_odd_values
-        if self._search():
+        if (yield from self._search()):
             return self._picked
         if self._seats.has_invalid:
             raise FailedOnNode("invalid resource pools were encountered")
@@ -131,16 +140,26 @@ class Search:
 
     # -- the search ----------------------------------------------------------------------------------------------------
 
-    def _search(self) -> bool:
+    def _search(self) -> Work[bool]:
         position: _Position | None = _Position()
-        is_deep = False
+        is_deep, is_hard, choices, rested = False, False, 0, self.steps
         while position is not None:
+            choices += 1
+            if choices % _CHOICES == 0 or self.steps - rested >= _STEPS:
+                rested = self.steps
+                yield
             if self.steps >= CAREFUL_STEPS and not is_deep:
                 is_deep, self._risk = True, NO_RISK
-                if not all(self._can_alone(c) for c in range(len(self._demand.claims))):
-                    self._give_all_back()
-                    return False
+                for c in range(len(self._demand.claims)):
+                    if not (yield from self._can_alone(c)):
+                        self._give_all_back()
+                        return False
+            if not is_hard and len(self._hopeless) >= _HARD and self._bounds.can_fit_exactly:
+                self._give_all_back()
+                is_hard, position = True, _Position()
             step = self._next(position)
+            if is_hard and isinstance(step, _Choice) and step.viable > 0 and not (yield from self._may_fit(step)):
+                self._hopeless[step.state], step = _Outcome.FAIL, _Outcome.FAIL
             if step is _Outcome.DONE:
                 return True
             if isinstance(step, _Choice):
@@ -152,15 +171,23 @@ class Search:
                 position = self._back(step)
         return False
 
-    def _can_alone(self, c: int) -> bool:
+    def _may_fit(self, choice: _Choice) -> Work[bool]:
+        c, ask = choice.position.claim, choice.ask
+        assert ask is not None
+        return (yield from self._bounds.may_fit(choice.position, self._rest_of(c, ask, choice.at), self._now(c)))
+
+    def _now(self, c: int) -> Now:
+        return Now(self._placed | self._seats.used, self._known[c], self._taking, self._left_in)
+
+    def _can_alone(self, c: int) -> Work[bool]:
         """Whether one claim could be satisfied without the others, who only take from it: asked once, after a long search."""
         claims = self._demand.claims
         if len(claims) == 1:
             return True
         demand = replace(self._demand, claims=(claims[c],))
-        alone = Search(demand, self._seats, (self._names[c],), interrupted=self._interrupted)
+        alone = Search(demand, self._seats, (self._names[c],))
         alone._lists.update(self._lists)
-        found = alone._search()
+        found = yield from alone._search()
         self.steps += alone.steps
         return found
 
@@ -204,8 +231,7 @@ class Search:
         order = self._order_of(c, ask)
         is_free, viable = (c, position.request) > self._risk, -1
         if is_free:
-            now = Now(self._used_by_all(), self._known[c], self._taking, self._left_in)
-            viable = self._bounds.viable(position, self._rest_of(c, ask, start), now)
+            viable = self._bounds.viable(position, self._rest_of(c, ask, start), self._now(c))
             if not viable:
                 return _Outcome.FAIL
         state = (position, self._known[c], self._counts[c], self._taken(alike=is_free and not position.taken))
@@ -244,9 +270,6 @@ class Search:
             return placed, frozenset(parts.items())
         twin = self._bounds.twin
         return frozenset(Counter((twin(n), parts.get(n)) for n in (*bits(self._placed), *parts)).items())
-
-    def _used_by_all(self) -> int:
-        return self._seats.used | self._placed
 
     def _try(self, choice: _Choice) -> _Position | None:
         """The next alternative of a choice that can be had; where to go on then. None if there is none left."""
@@ -307,8 +330,6 @@ class Search:
     def _take(self, choice: _Choice, ask: Ask, number: int) -> _Undo | None:
         """Everything that §4.6 and §4.7 ask of one free device; booked only when all of it has passed."""
         self.steps += 1
-        if self._interrupted is not None and self.steps % _LOOK_EVERY == 0:
-            self._interrupted()
         seats, c = self._seats, choice.position.claim
         shared = bool(seats.shared >> number & 1)
         if number in seats.selectable(ask).faults:
@@ -337,7 +358,7 @@ class Search:
     def _is_free(self, ask: Ask, c: int, number: int) -> bool:
         if ask.is_admin:
             return not self._allocating[c] >> number & 1
-        return not self._used_by_all() >> number & 1
+        return not (self._placed | self._seats.used) >> number & 1
 
     def _has_counters_for(self, number: int) -> bool:
         """After adding it every counter of the pool must be in the clear (§4.8)."""

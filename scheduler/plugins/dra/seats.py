@@ -5,7 +5,7 @@ Bit *i* of every mask here is device *i*. Source: docs/spec/dra.md §4.3, §4.6.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, TypeAlias
@@ -95,6 +95,17 @@ class Seats:
         if not self.rules.consumable:
             return 0
         return sum(1 << n for n, each in enumerate(self.devices) if each.device.allow_multiple_allocations)
+
+    @cached_property
+    def in_use(self) -> Hashable:
+        """All that a search reads of who has what: equal where it would find the same."""
+        shares = [
+            (number, tuple(sorted(self.consumed(number).items())))
+            for number, each in enumerate(self.devices)
+            if self._use.shares(each.id)
+        ]
+        left = [tuple(self.left_in(number).items()) for number, view in enumerate(self.pools) if view.counters]
+        return self.used, tuple(shares), tuple(left)
 
     def kind(self, number: int) -> DeviceKind:
         """The kind of a device."""

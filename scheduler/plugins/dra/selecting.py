@@ -6,11 +6,12 @@ that are alike cost one evaluation. An error is an answer too, and is raised onl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from scheduler.cache.devicekinds import DeviceKind
+from scheduler.core.turns import Work
 
 Holds: TypeAlias = Callable[[str, DeviceKind], "bool | str"]
 """(expression, kind) → whether it holds, or `CEL compile error: …` or `CEL runtime error: …`."""
@@ -46,6 +47,13 @@ class Selectors:
                 self._known.clear()
             known = self._known[kind] = self._evaluate(kind)
         return known
+
+    def evaluating(self, kinds: Iterable[DeviceKind]) -> Work[None]:
+        """So that `of` is quick for these: an expression may cost tens of milliseconds at CEL's limit, for each kind."""
+        for kind in kinds:
+            if kind not in self._known:
+                self.of(kind)
+                yield
 
     def _evaluate(self, kind: DeviceKind) -> bool | Fault:
         for of_class, at, expression in self._expressions:

@@ -14,6 +14,7 @@ from scheduler.testing.apiserver.resources import (
     LIKE_1_33,
     LIKE_1_36,
     LIKE_1_36_WITH_BETAS,
+    LIKE_1_36_WITH_OURS,
 )
 from scheduler.testing.apiserver.server import ApiServer
 from scheduler.testing.apiserver.status import Refused
@@ -25,6 +26,7 @@ __all__ = [
     "LIKE_1_33",
     "LIKE_1_36",
     "LIKE_1_36_WITH_BETAS",
+    "LIKE_1_36_WITH_OURS",
     "ApiServer",
     "Fault",
     "Faults",

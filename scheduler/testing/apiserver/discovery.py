@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from scheduler.testing.apiserver import reviews
 from scheduler.testing.apiserver.resources import VERBS, Resource, Served
 
 VERSION = {
@@ -49,9 +50,8 @@ def _group(served: Served, group: str) -> dict[str, Any]:
 
 def _resources(served: Served, group: str, version: str) -> dict[str, Any]:
     rows = [row for resource in served.of(group, version) for row in _rows(resource)]
-    if group == "authorization.k8s.io":
-        kind = "SelfSubjectAccessReview"
-        rows = [_row(f"{kind.lower()}s", kind, namespaced=False, verbs=["create"])]
+    kinds = [kind for path, kind in reviews.KINDS.items() if reviews.group_version(path) == f"{group}/{version}"]
+    rows += [_row(f"{kind.lower()}s", kind, namespaced=False, verbs=["create"]) for kind in kinds]
     group_version = f"{group}/{version}" if group else version
     head: dict[str, Any] = {"kind": "APIResourceList"} | ({"apiVersion": "v1"} if group else {})
     return head | {"groupVersion": group_version, "resources": rows}

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
 from aiohttp import web
 
 from scheduler.core.clock import Clock
-from scheduler.testing.apiserver import discovery, jsonpatch, patches
+from scheduler.testing.apiserver import discovery, jsonpatch, patches, reviews
 from scheduler.testing.apiserver.callers import UNKNOWN, Caller
 from scheduler.testing.apiserver.faults import Fault, Faults, Request, refusal
 from scheduler.testing.apiserver.lists import list_body
@@ -24,7 +24,6 @@ from scheduler.testing.apiserver.storage import Entry, Storage
 from scheduler.testing.apiserver.watching import Stream, open_stream
 
 _HEALTH: Final = frozenset({"/readyz", "/livez", "/healthz"})
-_REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _DEFAULT_WATCH_S: Final = 1800.0
 _encode = msgspec.json.encode
 
@@ -51,6 +50,7 @@ class Behaviour:
     """
     held: set[str]
     """Resources whose watches are silent; "" for all."""
+    people: reviews.People = field(default_factory=reviews.People)
 
 
 class Handler:
@@ -87,7 +87,7 @@ class Handler:
             return _refusal(refused)
 
     async def _answer(self, request: web.BaseRequest, path: str) -> web.StreamResponse:
-        found = None if path == _REVIEWS else target(self._served, path)
+        found = None if path in reviews.PATHS else target(self._served, path)
         if found is None:
             return await self._outside(request, path)
         query = request.query
@@ -102,23 +102,37 @@ class Handler:
         return response
 
     async def _outside(self, request: web.BaseRequest, path: str) -> web.Response:
-        if path == _REVIEWS and request.method == "POST" and self._serves_reviews():
-            return self._review(_decoded(await request.read()))
+        if path in reviews.PATHS and request.method == "POST" and self._serves(path):
+            return await self._review(request, path)
         document = discovery.document(self._served, path) if request.method == "GET" else None
         if document is None:
             return web.Response(status=404, text="404 page not found\n")
         return _json(_encode(document))
 
-    def _serves_reviews(self) -> bool:
-        return "authorization.k8s.io/v1" in self._served.group_versions
+    def _serves(self, review: str) -> bool:
+        return reviews.group_version(review) in self._served.group_versions
 
-    def _review(self, review: dict[str, Any]) -> web.Response:
-        asked = (review.get("spec") or {}).get("resourceAttributes") or {}
-        sub = asked.get("subresource", "")
-        what = asked.get("resource", "") + (f"/{sub}" if sub else "")
-        allowed = (asked.get("verb", ""), what) not in self._behaviour.forbidden
-        head = {"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1", "metadata": {}}
-        return _json(_encode(head | {"spec": review.get("spec"), "status": {"allowed": allowed}}), 201)
+    async def _review(self, request: web.BaseRequest, path: str) -> web.Response:
+        """What is asked about others is logged and may meet faults; what a client asks about itself is not worth a line."""
+        resource, asked = reviews.resource(path), _decoded(await request.read())
+        what = Request("create", resource.name, "", "", "")
+        fault = self._faults.strike(what) if self._faults.rules and path != reviews.SELF else None
+        if fault is not None:
+            await self._suffer_as(what, fault)
+            if fault.reset:
+                return self._cut(request, what)
+        if (what.verb, what.resource) in self._behaviour.forbidden:
+            raise denied(what, resource)
+        if path != reviews.SELF:
+            self.log.append(Logged(what, 201))
+        return _json(_encode(reviews.answer(path, asked, self._behaviour.people, self._behaviour.forbidden)), 201)
+
+    async def _suffer_as(self, what: Request, fault: Fault) -> None:
+        try:
+            await self._suffer(fault)
+        except Refused as refused:
+            self.log.append(Logged(what, refused.code))
+            raise
 
     async def _through_faults(
         self, request: web.BaseRequest, found: Target, what: Request, query: Mapping[str, str]
@@ -239,7 +253,8 @@ async def _pump(stream: Stream, response: web.StreamResponse) -> None:
 
 
 def _patch(registry: Registry, request: web.BaseRequest, found: Target, body: bytes) -> web.Response:
-    if request.content_type not in {patches.MERGE, patches.STRATEGIC, jsonpatch.JSON}:
+    known = {patches.MERGE, patches.STRATEGIC, jsonpatch.JSON}
+    if request.content_type not in (known - {patches.STRATEGIC} if found.resource.is_custom else known):
         raise Refused(415, "UnsupportedMediaType", "415: Unsupported Media Type", details={})
     entry = registry.patch(
         found.resource,

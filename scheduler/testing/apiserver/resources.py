@@ -8,6 +8,8 @@ from typing import Final
 
 VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 DEVICES: Final = "resource.k8s.io"
+OURS: Final = "kubestow.dev"
+"""Of the kinds that a CustomResourceDefinition brings; this server takes their specs as they are."""
 CORE_FIELDS: Final = ("metadata.name", "metadata.namespace")
 _POD_FIELDS: Final = (
     "spec.nodeName",
@@ -76,6 +78,11 @@ class Resource:
         return self.is_core_event or self.is_flat
 
     @property
+    def is_custom(self) -> bool:
+        """Such objects know no strategic merge patch."""
+        return self.group == OURS
+
+    @property
     def returns_deleted(self) -> bool:
         """Whether a DELETE that ends the object answers with its last state."""
         return self.group == DEVICES
@@ -125,6 +132,7 @@ ALL: Final = (
         persistentvolumes=("PersistentVolume", False, "s"),
         persistentvolumeclaims=("PersistentVolumeClaim", True, "s"),
         events=("Event", True, "p"),
+        configmaps=("ConfigMap", True, ""),
     ),
     *_several("apps", ["v1"], replicasets=("ReplicaSet", True, "sg"), statefulsets=("StatefulSet", True, "sg")),
     *_several("policy", ["v1"], poddisruptionbudgets=("PodDisruptionBudget", True, "sgc")),
@@ -149,6 +157,7 @@ ALL: Final = (
     *_several("coordination.k8s.io", ["v1"], leases=("Lease", True, "cp")),
     *_several("events.k8s.io", ["v1"], events=("Event", True, "p")),
     *_several("scheduling.k8s.io", ["v1"], priorityclasses=("PriorityClass", False, "g")),
+    *_several(OURS, ["v1alpha1"], schedulerprofiles=("SchedulerProfile", False, "sgc")),
 )
 """Everything that can be served. What *is* served is the constructor's `served`."""
 
@@ -161,10 +170,14 @@ LIKE_1_36: Final = (
     "coordination.k8s.io/v1",
     "events.k8s.io/v1",
     "scheduling.k8s.io/v1",
+    "authentication.k8s.io/v1",
     "authorization.k8s.io/v1",
 )
 """The groups and versions a kube-apiserver 1.36 serves with its defaults, as far as the server knows them."""
 
+
+LIKE_1_36_WITH_OURS: Final = (*LIKE_1_36, f"{OURS}/v1alpha1")
+"""With our own API objects."""
 
 LIKE_1_36_WITH_BETAS: Final = (
     *LIKE_1_36,

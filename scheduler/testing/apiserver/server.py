@@ -21,6 +21,7 @@ from scheduler.testing.apiserver.http import Behaviour, Handler, Logged
 from scheduler.testing.apiserver.lists import list_body
 from scheduler.testing.apiserver.registry import Registry
 from scheduler.testing.apiserver.resources import DEVICES, LIKE_1_36, Resource, Served
+from scheduler.testing.apiserver.reviews import People
 from scheduler.testing.apiserver.storage import Entry, Storage, Subscriber
 
 Object: TypeAlias = dict[str, Any]
@@ -229,6 +230,11 @@ class ApiServer:
         of a claim's status.
         """
         return self._behaviour.forbidden
+
+    @property
+    def people(self) -> People:
+        """Whose tokens are whose, and who may see which path, for reviews. Change at will."""
+        return self._behaviour.people
 
     def serve(self, served: Iterable[str]) -> None:
         """Serve these groups and versions from now on, as after an upgrade; watches of what is gone end."""

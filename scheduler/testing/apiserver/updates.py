@@ -17,7 +17,9 @@ Object = dict[str, Any]
 _SYSTEM: Final = ("name", "namespace", "generateName", "creationTimestamp", "generation", "uid")
 _DELETION: Final = ("deletionTimestamp", "deletionGracePeriodSeconds")
 _BOOKS: Final = ("managedFields",)
-_STATUS_KEEPS_METADATA: Final = frozenset({"resourceclaims", "devicetaintrules", "namespaces", "volumeattachments"})
+_STATUS_KEEPS_METADATA: Final = frozenset(
+    {"resourceclaims", "devicetaintrules", "namespaces", "volumeattachments", "schedulerprofiles"}
+)
 """Kinds whose /status takes nothing of the metadata."""
 _POD_FIXED: Final = (
     "Forbidden: pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"

@@ -54,6 +54,8 @@ class ControlPlane:
         self._flags = (*(_HIGH_LOAD if high_load else ()), *apiserver_flags)
         self._volume_resync_s = volume_resync_s
         self._servers: dict[str, Server] = {}
+        self.ports: dict[str, int] = {}
+        """Where kube-scheduler and kube-controller-manager serve HTTPS."""
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -265,6 +267,7 @@ class ControlPlane:
                 f"--secure-port={port}",
             )
             await self._until_ok(server, f"https://127.0.0.1:{port}/healthz", is_verified=False)
+            self.ports[name] = port
 
         await self._at_free_ports(name, start)
 

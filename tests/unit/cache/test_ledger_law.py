@@ -206,6 +206,7 @@ class World:
         in_flight = {key: pool.in_flight for key, pool in self.volumes.capacities._objects.items()}
         assert not any(amount < 0 for amount in in_flight.values())
         assert {key: charged[key] for key in in_flight} == in_flight
+        assert self.ledger.drift_bytes() == 0
 
     def check_entries(self) -> None:
         """Whenever pools are about to be read."""

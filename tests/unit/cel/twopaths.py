@@ -13,7 +13,7 @@ from scheduler.cel.plan import plan_all
 from scheduler.cel.running import COST_LIMIT, Run
 from scheduler.cel.types import Env
 from scheduler.cel.validators import validate
-from scheduler.cel.values import CelError, CostExceeded, Optional, Value
+from scheduler.cel.values import CelError, CostExceeded, EvalError, Optional, Value
 
 LEFT = "left to the closures"
 
@@ -45,6 +45,8 @@ def answer(fast: Fast | None, bindings: Mapping[str, Value], *, limit: int = COS
         value, cost = fast.function(bindings, bound, tick)
     except CostExceeded as error:
         return f"CostExceeded: {error}"
+    except EvalError as error:
+        return f"EvalError: {error}" if fast.tells else LEFT
     except Exception:  # noqa: BLE001  as Program does
         return LEFT
     if cost > limit:

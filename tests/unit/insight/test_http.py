@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import aiohttp
 import pytest
 
-from scheduler.insight.http import CannotListen, Endpoints, NotLoopback, Remark, Sources, check_loopback
+from scheduler.insight.gate import Asked, Gate
+from scheduler.insight.http import Endpoints, Remark, Sources
+from scheduler.insight.listening import Listener, bound
+from scheduler.kube.reviews import Permission, User
 
 
 @dataclass
@@ -18,10 +23,32 @@ class Server:
     url: str
     wrong: dict[str, str | None]
 
+    async def raw(self, path: str, *head: str, method: str = "GET", body: bytes = b"") -> tuple[int, str]:
+        """Status and body of a request whose path nobody tidies up."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(self.url.rpartition(":")[2]))
+        try:
+            lines = (f"{method} {path} HTTP/1.1", "Host: x", "Connection: close", *head)
+            writer.write("\r\n".join((*lines, "", "")).encode() + body)
+            status, _, rest = (await reader.read()).partition(b"\r\n")
+            head_end = rest.index(b"\r\n\r\n") + 4
+            is_chunked = b"chunked" in rest[:head_end]
+            return int(status.split()[1]), (_joined(rest[head_end:]) if is_chunked else rest[head_end:]).decode()
+        finally:
+            writer.close()
+
     async def get(self, path: str) -> tuple[int, str]:
         """Status and body."""
         async with aiohttp.ClientSession() as session, session.get(self.url + path) as answer:
             return answer.status, await answer.text()
+
+
+def _joined(body: bytes) -> bytes:
+    """Chunks put together again."""
+    whole = b""
+    while body:
+        size, _, rest = body.partition(b"\r\n")
+        whole, body = whole + rest[: int(size, 16)], rest[int(size, 16) + 2 :]
+    return whole
 
 
 @pytest.fixture
@@ -29,24 +56,32 @@ async def server() -> AsyncIterator[Server]:
     """Endpoints with two readiness checks that a test can break."""
     wrong: dict[str, str | None] = {}
     sampled: list[int] = []
-    endpoints = Endpoints(
-        Sources(
-            livez={"loop": lambda: wrong.get("loop")},
-            readyz={"synced": lambda: wrong.get("synced"), "shutdown": lambda: wrong.get("shutdown")},
-            metrics=lambda: b"samples %d\n" % len(sampled),
-            sample=lambda: sampled.append(1),
-            configz=lambda: {"parallelism": 16},
-            debug_queue=lambda: {"active": ["a/b"]},
-            debug_cache=lambda: {"nodes": {frozenset({"x"})}},
-            debug_pod=lambda key: {"pod": key} if key == "a/b" else None,
-        )
+    sources = Sources(
+        livez={"loop": lambda: wrong.get("loop")},
+        readyz={"synced": lambda: wrong.get("synced"), "shutdown": lambda: wrong.get("shutdown")},
+        metrics=lambda: b"samples %d\n" % len(sampled),
+        sample=lambda: sampled.append(1),
+        configz=lambda: {"parallelism": 16},
+        debug_queue=lambda: {"active": lambda: ["a/b"]},
+        debug_cache=lambda: {"sizes": lambda: {"nodes": 1}, "nodes": lambda: iter([frozenset({"x"})])},
+        debug_pod=lambda key: {"pod": key} if key == "a/b" else None,
     )
-    port = await endpoints.start("127.0.0.1", 0)
-    try:
+    async with listening(Endpoints(sources)) as port:
         yield Server(f"http://127.0.0.1:{port}", wrong)
+
+
+@asynccontextmanager
+async def listening(endpoints: Endpoints) -> AsyncIterator[int]:
+    """The port that they are on."""
+    await endpoints.start()
+    listener = Listener(bound("127.0.0.1", 0), endpoints.make)
+    listener.start()
+    try:
+        yield listener.port
     finally:
+        await listener.stop()
         await endpoints.stop()
-        await endpoints.stop()
+        await listener.cut()
 
 
 @pytest.mark.parametrize(
@@ -64,12 +99,28 @@ async def server() -> AsyncIterator[Server]:
         ("/debug/queue", 200, '{\n  "active": [\n    "a/b"\n  ]\n}\n'),
         ("/debug/pod/a/b", 200, '{\n  "pod": "a/b"\n}\n'),
         ("/debug/pod/a/c", 404, "nothing is remembered of pod a/c\n"),
-        ("/debug/cache", 200, '{\n  "nodes": [\n    [\n      "x"\n    ]\n  ]\n}\n'),
+        (
+            "/debug/cache",
+            200,
+            '{\n  "sizes": {\n    "nodes": 1\n  },\n  "nodes": [\n    [\n      "x"\n    ]\n  ]\n}\n',
+        ),
+        ("/", 404, "404 page not found\n"),
+        ("/debug", 404, "404 page not found\n"),
+        ("/livez/../metrics", 404, "404 page not found\n"),
+        ("/livez/%2e%2e/metrics", 404, "404 page not found\n"),
+        ("//metrics", 404, "404 page not found\n"),
+        ("/metrics/", 404, "404 page not found\n"),
+        ("/%6detrics", 404, "404 page not found\n"),
+        ("/debug/pod/a/b/c", 404, "404 page not found\n"),
+        ("/metrics" + "x" * 4000, 400, None),
     ],
 )
-async def test_pages(server: Server, path: str, status: int, body: str) -> None:
-    """Each page when all is well."""
-    assert (status, body) == await server.get(path)
+async def test_pages(server: Server, path: str, status: int, body: str | None) -> None:
+    """Each page when all is well; a path that could be read in two ways is none."""
+    answered, said = await server.raw(path)
+
+    assert answered == status
+    assert said == body or body is None
 
 
 async def test_a_failing_check_is_named_with_its_reason(server: Server) -> None:
@@ -99,21 +150,117 @@ async def test_a_remark_is_told_and_fails_nothing(server: Server) -> None:
     assert (status, "[+]synced ok (without budgets)" in said) == (500, True)
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "example.com", ""])
-async def test_other_addresses_are_refused(host: str) -> None:
-    """Nothing is served to other machines."""
-    with pytest.raises(NotLoopback, match="loopback"):
-        check_loopback(host)
+@pytest.mark.parametrize("path", ["/metrics", "/livez", "/debug/cache", "/nowhere"])
+async def test_only_reading_is_allowed(server: Server, path: str) -> None:
+    """Other methods are refused before anything else is looked at."""
+    async with aiohttp.ClientSession() as session:
+        for method in ("POST", "PUT", "DELETE", "OPTIONS", "PATCH"):
+            async with session.request(method, server.url + path) as answer:
+                assert (answer.status, answer.headers["Allow"]) == (405, "GET, HEAD")
+        async with session.head(server.url + path) as answer:
+            assert (answer.status, await answer.read()) == (404 if path == "/nowhere" else 200, b"")
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
-def test_loopback_addresses(host: str) -> None:
-    """Every spelling of this machine will do."""
-    check_loopback(host)
+@pytest.mark.parametrize(
+    ("head", "body"),
+    [(("Content-Length: 5",), b"hello"), (("Transfer-Encoding: chunked",), b"5\r\nhello\r\n0\r\n\r\n")],
+    ids=["of a length", "in chunks"],
+)
+async def test_a_body_is_not_read(server: Server, head: tuple[str, ...], body: bytes) -> None:
+    """Whoever brings one is told so, and the connection ends."""
+    status, _ = await server.raw("/metrics", *head, body=body)
+
+    assert status == 413
 
 
-async def test_a_port_that_is_taken(server: Server) -> None:
-    """Failing to listen raises, and leaves nothing open."""
-    sources = Sources({}, {}, bytes, configz=dict, debug_queue=dict, debug_cache=dict, debug_pod=lambda _: None)
-    with pytest.raises(CannotListen, match=r"127\.0\.0\.1:\d+: .*in use"):
-        await Endpoints(sources).start("127.0.0.1", int(server.url.rpartition(":")[2]))
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"nonsense\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
+        b"GET /livez HTTP/9.9\r\n\r\n",
+        b"GET /livez HTTP/1.1\r\nHost: x\r\nno colon\r\n\r\n",
+        b"GET /livez HTTP/1.1\r\n" + b"X: y\r\n" * 1000 + b"\r\n",
+        b"GET /livez HTTP/1.1\r\nX: " + b"y" * 20_000 + b"\r\n\r\n",
+        b"GET /livez HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
+    ],
+    ids=["no HTTP", "TLS", "no version", "no header", "too many headers", "too long a header", "two lengths"],
+)
+async def test_nonsense_is_refused_without_a_word_in_the_log(
+    server: Server, caplog: pytest.LogCaptureFixture, request_: bytes
+) -> None:
+    """Anybody can send it as often as he likes."""
+    caplog.set_level("INFO")
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(server.url.rpartition(":")[2]))
+    writer.write(request_)
+    said = await asyncio.wait_for(reader.read(), 60)
+    writer.close()
+
+    assert said.startswith((b"HTTP/1.1 400 ", b"HTTP/1.0 400 "))
+    assert [record.getMessage() for record in caplog.records] == []
+    assert await server.get("/livez") == (200, "ok")
+
+
+async def test_a_page_that_fails_is_told_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """And not to whoever asked."""
+
+    def broken() -> object:
+        raise ValueError("a secret")
+
+    sources = Sources({}, {}, bytes, configz=broken, debug_queue=dict, debug_cache=dict, debug_pod=lambda _: None)
+    async with listening(Endpoints(sources)) as port, aiohttp.ClientSession() as session:
+        async with session.get(f"http://127.0.0.1:{port}/configz") as answer:
+            assert (answer.status, "secret" in await answer.text()) == (500, False)
+        async with session.get(f"http://127.0.0.1:{port}/livez") as answer:
+            assert answer.status == 200
+    assert "a secret" in caplog.text
+
+
+async def test_answers_are_not_for_caches_and_say_what_they_are(server: Server) -> None:
+    """No page may be taken for another kind, and no header tells which libraries are here."""
+    async with aiohttp.ClientSession() as session:
+        for path in ("/livez", "/metrics", "/configz", "/debug/cache", "/nowhere"):
+            async with session.get(server.url + path) as answer:
+                assert answer.headers["Cache-Control"] == "no-cache, private", path
+                assert answer.headers["X-Content-Type-Options"] == "nosniff", path
+                assert answer.headers["Server"] == "kubestow", path
+
+
+class Doorman:
+    """Knows one token; permits one path."""
+
+    def __init__(self) -> None:
+        self.asked: list[Asked] = []
+
+    async def user_of(self, token: str) -> User | None:
+        await asyncio.sleep(0)
+        return User("ann") if token == "ann's" else None
+
+    async def may(self, user: User, *, verb: str, path: str) -> Permission:
+        await asyncio.sleep(0)
+        self.asked.append(Asked(verb, path))
+        return Permission(allowed=path == "/metrics" and user.name == "ann")
+
+
+async def test_the_gate_is_asked_before_the_router() -> None:
+    """Who is not let in does not learn which pages there are; HEAD is a verb of its own, as in kube-scheduler."""
+    doorman = Doorman()
+    sources = Sources({}, {}, lambda: b"m", configz=dict, debug_queue=dict, debug_cache=dict, debug_pod=lambda _: None)
+    async with listening(Endpoints(sources, Gate(doorman, ("/livez",)))) as port, aiohttp.ClientSession() as session:
+
+        async def status(path: str, *, token: str = "", method: str = "GET") -> int:
+            headers = {"Authorization": f"Bearer {token}"} if token else {}
+            async with session.request(method, f"http://127.0.0.1:{port}{path}", headers=headers) as answer:
+                return answer.status
+
+        assert [await status(path) for path in ("/livez", "/metrics", "/nowhere", "/livez/ping")] == [
+            200,
+            403,
+            403,
+            403,
+        ]
+        assert [await status("/metrics", token=token) for token in ("ann's", "bob's")] == [200, 401]
+        assert await status("/configz", token="ann's") == 403
+        assert await status("/metrics", token="ann's", method="HEAD") == 200
+        assert await status("/debug/../metrics", token="ann's") == 200  # as the client tidies it up
+    assert doorman.asked[-2].verb == "head"

@@ -16,6 +16,7 @@ from scheduler.core.errors import ApiError, Forbidden, NotFound, Unavailable
 from scheduler.kube import access
 from scheduler.kube.access import KINDS_SERVED, PERMISSIONS, REVIEWS, LeaseName, SelfCheck
 from scheduler.kube.kinds import BUDGET, CAPACITY, KINDS, NODE, POD, RESOURCE_CLAIM, Discovery, KindSpec
+from scheduler.kube.reviews import CLIENT_CA_RULES, SERVING_RULES
 from scheduler.kube.writes import CLAIM_EVENT_RULES, DEVICE_RULES, VOLUME_RULES, WRITES, Rule
 from scheduler.testing.clock import VirtualClock
 from tests.unit.kube.scripted import Asked, ScriptedTransport, until
@@ -257,6 +258,26 @@ async def test_nobody_asks_to_write_claims_that_are_not_served(log: CapturingLog
 
         problem = "not served: resourceclaims (resource.k8s.io/v1): pods that need devices stay pending"
         assert world.problems() == [problem]
+
+
+async def test_what_the_endpoints_ask_is_asked_for_where_it_is_given(log: CapturingLogger) -> None:
+    """The client CA is the one object of its kind that is read, by name, and none of it keeps anybody from being ready."""
+    rules = [*SERVING_RULES, *CLIENT_CA_RULES]
+    async with bench(log, writes=rules, forbidden={(rule.verb, rule.resource) for rule in rules}) as world:
+        await world.asked()
+
+        name = {"namespace": "kube-system", "name": "extension-apiserver-authentication"}
+        assert [body["spec"]["resourceAttributes"] for body in world.server.reviewed()][1:4] == [
+            {"verb": "create", "group": "authentication.k8s.io", "resource": "tokenreviews"},
+            {"verb": "create", "group": "authorization.k8s.io", "resource": "subjectaccessreviews"},
+            {"verb": "get", "resource": "configmaps", **name},
+        ]
+        assert [problem.rpartition(": ")[2] for problem in world.problems()] == [
+            "endpoints know no bearer tokens",
+            "endpoints let in system:masters only",
+            "endpoints know no client certificates",
+        ]
+        assert world.check.permissions() is None
 
 
 async def test_events_that_may_not_be_listed_are_named_with_what_suffers(log: CapturingLogger) -> None:

@@ -79,7 +79,7 @@ CHANGES = [
 ANSWERING = [
     *CHANGES,
     pytest.param(lambda w, c: w.unreserve_claim(c, "u1"), id="release"),
-    pytest.param(lambda w, c: w.create_claim(c, OWNER), id="create"),
+    pytest.param(lambda w, c: w.create_claim(c, OWNER, "p-extended-resources-x"), id="create"),
 ]
 EVERY = [
     *ANSWERING,
@@ -191,11 +191,11 @@ async def test_everything_of_an_allocation():
     ],
 )  # fmt: skip
 async def test_a_claim_for_extended_resources(version, exact):
-    """Named by the server, owned by the pod, marked, protected; of what it was made from, only what it asks for."""
+    """Named as a server would, owned by the pod, marked, protected; of what it was made from, only what it asks for."""
     asked_for = a_claim("<extended-resources>").request("r", "gpu", count=2).first_available("f", an_option("o", "x"))
     made_from = msgspec.structs.replace(asked_for.typed(), metadata=claim(labels={"a": "b"}).metadata)
     bench = Bench(WRITTEN, version=version)
-    await bench.writer.create_claim(made_from, OWNER)
+    await bench.writer.create_claim(made_from, OWNER, "p-extended-resources-x")
 
     (asked,) = bench.transport.asked
     collection = f"/apis/resource.k8s.io/{version}/namespaces/default/resourceclaims"
@@ -208,6 +208,7 @@ async def test_a_claim_for_extended_resources(version, exact):
         "kind": "ResourceClaim",
         "metadata": {
             "namespace": "default",
+            "name": "p-extended-resources-x",
             "generateName": "p-extended-resources-",
             "annotations": {"resource.kubernetes.io/extended-resource-claim": "true"},
             "finalizers": [FINALIZER],

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import pytest
+from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from scheduler.kube.access import Finding
 from scheduler.obs.instruments import exponential
-from scheduler.obs.metrics import Metrics
+from scheduler.obs.metrics import MOST_HINTS, Metrics
 
 
 @dataclass
@@ -19,6 +21,7 @@ class Stats:
     events: dict[str, int] = field(default_factory=dict)
     relists: dict[str, int] = field(default_factory=dict)
     silent_s: float = 0.0
+    absent: bool = False
     synthesised_deletes: int = 0
     decode_errors: int = 0
 
@@ -57,18 +60,30 @@ def used() -> Metrics:
     metrics.devices.collision()
     metrics.devices.searched(17)
     metrics.devices.evaluated(is_known=True)
-    metrics.bind_volumes(bytes_in_flight=lambda: {"fast": 2**30}, capacity_version=lambda: "v1beta1")
-    metrics.bind_devices(kinds=lambda: {"ResourceClaim": 1, "DeviceTaintRule": 0})
-    metrics.bind_gauges(
-        pending=lambda: {"active": 3, "gated": 0},
-        inflight_events=lambda: {"NodeAdd": 2},
-        cache=lambda: {"nodes": 5, "pods": 7, "assumed_pods": 1},
-        bindings_in_flight=lambda: 4,
-    )
-    stats = Stats(9, {"ADDED": 10}, {"start": 1}, 0.5, 2, 3)
-    metrics.bind_reflectors(lambda: {"Node": stats})
-    metrics.bind_recorder(lambda: {"sent": 8, "failed": 0, "dropped": 0})
+    metrics.traffic.answered("PATCH", "api:6443", 409, 0.02)
+    metrics.traffic.answered("GET", "api:6443", 0, None)
+    show_everything(metrics)
     return metrics
+
+
+def show_everything(metrics: Metrics) -> None:
+    """Every callback answers something."""
+    shown = metrics.sources
+    shown.bytes_in_flight, shown.capacity_version = lambda: {"fast": 2**30}, lambda: "v1beta1"
+    shown.in_flight_oldest_s = lambda: {"flying": 700.0, "settling": 0.0}
+    shown.in_flight_expired, shown.ledger_drift = lambda: {"settling": 5}, lambda: 17
+    shown.device_kinds = lambda: {"ResourceClaim": 1, "DeviceTaintRule": 0}
+    shown.devices_in_use = lambda: {"whole": 6, "shared": 2}
+    shown.pending, shown.inflight_events = lambda: {"active": 3, "gated": 0}, lambda: {"NodeAdd": 2}
+    shown.cache, shown.healed = lambda: {"nodes": 5, "pods": 7, "assumed_pods": 1}, lambda: 1
+    shown.bindings_in_flight, shown.writes_waiting = lambda: 4, lambda: 11
+    shown.assumed_oldest_s = lambda: {"binding": 12.5, "bound": 0.0}
+    stats, gone = Stats(9, {"ADDED": 10}, {"start": 1}, 0.5, False, 2, 3), Stats(silent_s=1e6, absent=True)
+    shown.reflectors = lambda: {"Node": stats, "DeviceTaintRule": gone}
+    shown.synced = lambda: {"Node": 0}
+    shown.recorder, shown.recorder_queued = lambda: {"sent": 8, "failed": 0, "dropped": 0}, lambda: 21
+    shown.may_write, shown.lease = lambda: True, "kubestow"
+    shown.missing = lambda: [Finding("permissions", "x", is_needed=True), Finding("permissions", "y", is_needed=True)]
 
 
 def samples(metrics: Metrics) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
@@ -154,7 +169,19 @@ def test_upstream_names(name: str, labels: dict[str, str], value: float) -> None
         ("kubestow_watch_silent_seconds", {"kind": "Node"}, 0.5),
         ("kubestow_watch_synthesised_deletes_total", {"kind": "Node"}, 2),
         ("kubestow_watch_decode_errors_total", {"kind": "Node"}, 3),
+        ("kubestow_watch_synced", {"kind": "Node"}, 0),
         ("kubestow_recorder_events_total", {"outcome": "sent"}, 8),
+        ("kubestow_recorder_queued_events", {}, 21),
+        ("kubestow_api_writes_waiting", {}, 11),
+        ("kubestow_leading", {}, 1),
+        ("kubestow_self_check_findings", {"check": "permissions", "needed": "true"}, 2),
+        ("kubestow_self_check_findings", {"check": "kinds-served", "needed": "true"}, 0),
+        ("kubestow_assumed_oldest_seconds", {"state": "binding"}, 12.5),
+        ("kubestow_cache_healed_total", {}, 1),
+        ("kubestow_volume_in_flight_oldest_seconds", {"state": "flying"}, 700),
+        ("kubestow_volume_in_flight_expired_total", {"state": "settling"}, 5),
+        ("kubestow_volume_ledger_drift_bytes", {}, 17),
+        ("kubestow_devices_in_use", {"kind": "whole"}, 6),
         ("kubestow_event_loop_lag_seconds_count", {}, 1),
         ("kubestow_preemption_other_victims_total", {}, 2),
         ("kubestow_preemptions_lost_total", {}, 1),
@@ -223,7 +250,7 @@ def test_many_attempts_share_a_label(attempts: int, label: str) -> None:
 def test_gauges_are_read_at_each_scrape() -> None:
     """A scrape shows what the callbacks say now; a render after a sample asks nobody again."""
     metrics, sizes = Metrics(process=False), {"active": 1}
-    metrics.bind_gauges(pending=lambda: dict(sizes), inflight_events=dict, cache=dict, bindings_in_flight=lambda: 0)
+    metrics.sources.pending = lambda: dict(sizes)
     key = ("scheduler_pending_pods", frozenset({("queue", "active")}))
 
     assert samples(metrics)[key] == 1
@@ -249,17 +276,62 @@ def test_exponential() -> None:
     assert exponential(0.1, 2, 3) == [0.1, 0.2, 0.4]
 
 
-def test_leader_election_has_a_gauge_where_there_is_one() -> None:
-    """client-go's name and label; it follows the lease."""
-    metrics = Metrics(process=False)
-    assert not [name for name, _ in samples(metrics) if name.startswith("leader_election")]
-    leads = [False]
-    metrics.bind_election("kubestow", lambda: leads[0])
-    key = ("leader_election_master_status", frozenset({("name", "kubestow")}))
-    before = samples(metrics)[key]
+@pytest.mark.parametrize("lease", ["", "kubestow"], ids=["no election", "an election"])
+def test_who_leads(lease: str) -> None:
+    """client-go's gauge where there is an election, and ours in any case; both follow the lease."""
+    metrics, leads = Metrics(process=False), [False]
+    assert not [name for name, _ in samples(metrics) if "lead" in name]
+    metrics.sources.may_write, metrics.sources.lease = lambda: leads[0], lease
+    before = samples(metrics)
     leads[0] = True
+    after = samples(metrics)
 
-    assert (before, samples(metrics)[key]) == (0, 1)
+    ours: tuple[str, frozenset[tuple[str, str]]] = ("kubestow_leading", frozenset())
+    theirs = ("leader_election_master_status", frozenset({("name", lease)}))
+    assert (before[ours], after[ours]) == (0, 1)
+    assert (before.get(theirs), after.get(theirs)) == ((0, 1) if lease else (None, None))
+
+
+def test_a_kind_that_is_not_served_is_not_silent() -> None:
+    """Nothing is awaited from the server; what was counted before stays."""
+    shown = samples(used())
+
+    assert ("kubestow_watch_silent_seconds", frozenset({("kind", "DeviceTaintRule")})) not in shown
+    assert shown["kubestow_watch_decode_errors_total", frozenset({("kind", "DeviceTaintRule")})] == 0
+
+
+def test_what_was_not_checked_is_not_said_to_be_fine() -> None:
+    """No findings are zeros; no check is no series."""
+    metrics = Metrics(process=False)
+    assert not [name for name, _ in samples(metrics) if name == "kubestow_self_check_findings"]
+    metrics.sources.missing = tuple
+
+    assert [value for (name, _), value in samples(metrics).items() if name == "kubestow_self_check_findings"] == [0] * 4
+
+
+def test_zeros_from_the_start() -> None:
+    """The first conflict, the first error and the first refusal are increments, not appearances."""
+    metrics = Metrics(process=False)
+    metrics.expect(["kubestow", "other"])
+    shown = samples(metrics)
+
+    for profile in ("kubestow", "other"):
+        assert shown["scheduler_schedule_attempts_total", frozenset({("result", "error"), ("profile", profile)})] == 0
+        refusal = frozenset({("reason", "OutOfcpu"), ("profile", profile)})
+        assert shown["kubestow_admission_rejections_total", refusal] == 0
+    assert shown["kubestow_binding_conflicts_total", frozenset({("kind", "node")})] == 0
+    assert shown["kubestow_volume_write_conflicts_total", frozenset({("resource", "PersistentVolume")})] == 0
+
+
+def test_requests_have_the_names_of_client_go() -> None:
+    """One that was never answered counts, and has no duration; nor has a watch."""
+    shown = samples(used())
+    host = ("host", "api:6443")
+
+    assert shown["rest_client_requests_total", frozenset({("code", "409"), ("method", "PATCH"), host})] == 1
+    assert shown["rest_client_requests_total", frozenset({("code", "<error>"), ("method", "GET"), host})] == 1
+    assert shown["rest_client_request_duration_seconds_sum", frozenset({("verb", "PATCH"), host})] == 0.02
+    assert ("rest_client_request_duration_seconds_count", frozenset({("verb", "GET"), host})) not in shown
 
 
 def test_the_binder_cache_is_a_family_without_samples() -> None:
@@ -273,10 +345,51 @@ def test_the_binder_cache_is_a_family_without_samples() -> None:
 def test_the_version_of_capacity_is_not_shown_before_it_is_known() -> None:
     """D9: then there is one sample, always 1."""
     metrics, versions = Metrics(process=False), [None, "v1", "none"]
-    metrics.bind_volumes(bytes_in_flight=dict, capacity_version=lambda: versions.pop(0))
+    metrics.sources.capacity_version = lambda: versions.pop(0)
 
     shown = [
         [(dict(labels), value) for (name, labels), value in samples(metrics).items() if name.endswith("api_info")]
         for _ in range(3)
     ]
     assert shown == [[], [({"version": "v1"}, 1)], [({"version": "none"}, 1)]]
+
+
+def test_rendering_in_pieces_changes_nothing() -> None:
+    """Each family has one help and one type, however many series it has; and all of them are there."""
+    metrics = Metrics(process=False)
+    for at in range(250):
+        metrics.event_handled(f"Event{at}", 0.001)
+        metrics.incoming("active", f"Event{at}")
+    metrics.sample()
+    text = metrics.render().decode()
+
+    assert text == generate_latest(metrics._registry).decode()
+    assert text.count("# TYPE scheduler_event_handling_duration_seconds histogram") == 1
+    assert text.count("scheduler_event_handling_duration_seconds_bucket{") == 250 * 13
+
+
+def test_many_hints_share_a_histogram() -> None:
+    """Plugins, events and answers make hundreds of combinations: after the first ones the rest is one."""
+    metrics = Metrics(process=False)
+    for at in range(MOST_HINTS + 50):
+        metrics.hint("NodePorts", f"Event{at}", "Queue", 0.00001)
+        metrics.hint("NodePorts", "Event0", "Queue", 0.00001)
+
+    counts = {
+        k: n for (name, k), n in samples(metrics).items() if name.endswith("hint_execution_duration_seconds_count")
+    }
+    assert len(counts) == MOST_HINTS + 1
+    assert sum(counts.values()) == 2 * (MOST_HINTS + 50)
+    assert counts[frozenset({("plugin", "other"), ("event", "other"), ("hint", "Queue")})] == 50
+
+
+def test_a_plugin_with_nothing_to_say_is_not_timed() -> None:
+    """Else half of all series would be about nothing."""
+    metrics = Metrics(process=False)
+    metrics.plugin("NodePorts", "PreFilter", "Skip", 0.00001)
+    metrics.plugin("NodePorts", "PreFilter", "Success", 0.00001)
+
+    statuses = {
+        dict(labels)["status"] for name, labels in samples(metrics) if name.endswith("execution_duration_seconds_count")
+    }
+    assert statuses == {"Success"}

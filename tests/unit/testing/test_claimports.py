@@ -92,9 +92,11 @@ async def test_a_lost_answer() -> None:
 
 
 async def test_a_claim_that_is_made() -> None:
-    """A name and a uid of its own, owned by the pod."""
+    """A uid of its own, owned by the pod; once by each name."""
     writer, owner = ScriptedWriter(), pod("p").uid("u-p").typed()
-    one, two = [claim(await writer.create_claim(CLAIM, owner)) for _ in range(2)]
+    one, two = [claim(await writer.create_claim(CLAIM, owner, name)) for name in ("one", "two")]
     assert one.uid != two.uid
+    with pytest.raises(Conflict):
+        await writer.create_claim(CLAIM, owner, "one")
     assert one == await writer.read_resource_claim("default", one.metadata.name)
     assert (one.spec, one.metadata.owner_references[0].uid) == (CLAIM.spec, "u-p")

@@ -46,10 +46,26 @@ OTHER = a_claim("d").request("r", "A").allocated(a_result("r", "a/n9/d1"), on="n
         pytest.param(
             [HELD_ON_N9.reserved_for("p", "p").reserved_for("x")],
             ("c",),
-            None,
+            PARITY,
             NOT_HELPED,
             [],
-            id="288 this pod's and another's",
+            id="288 this pod's and another's, as upstream",
+        ),
+        pytest.param(
+            [HELD_ON_N9.reserved_for("p", "p").reserved_for("x")],
+            ("c",),
+            None,
+            NOT_HELPED,
+            ["unreserve c"],
+            id="this pod's and another's: it leaves, so that the other can give the devices back",
+        ),
+        pytest.param(
+            [HELD_ON_N9, HELD.reserved_for("p", "p").set({"metadata": {"name": "e"}})],
+            ("c", "e"),
+            None,
+            FREED,
+            ["deallocate c", "unreserve e"],
+            id="one that is useless, and one that is reserved for it",
         ),
         pytest.param(
             [HELD_ON_N9, OTHER], ("c", "d"), PARITY, FREED, ["deallocate c"], id="289 two: the first, as upstream"
@@ -95,6 +111,19 @@ async def test_post_filter(
     assert expected == said(world.post_filter(state, info))
     await world.errands()
     assert writes == world.writes
+
+
+async def test_all_who_share_a_useless_claim_leave_it_and_the_last_gives_the_devices_back() -> None:
+    """In whatever order they are tried; a daemon that died had reserved it for them."""
+    world = Served(HELD_ON_N9.reserved_for("p", "p").reserved_for("q", "q"))
+    for name in ("p", "q", "p"):
+        info = using("c", name=name)
+        state, _ = world.filter(info)
+        world.post_filter(state, info)
+        await world.errands()
+
+    assert ["unreserve c", "deallocate c"] == world.writes
+    assert "" == await world.bound(world.reserved(using("c")))
 
 
 def test_where_searching_takes_long_freeing_is_thought_over_first() -> None:

@@ -11,7 +11,7 @@ from scheduler.core.clock import Clock
 from scheduler.core.devicegates import DEVICE_GATES_ON
 from scheduler.core.nodeset import NodeSet
 from scheduler.core.resourceclaims import ResourceClaim
-from scheduler.plugins.dra import board
+from scheduler.plugins.dra import searches as searching
 from scheduler.plugins.dra.board import Boards
 from scheduler.plugins.dra.demand import Demands
 from scheduler.plugins.dra.seats import Rules
@@ -97,7 +97,7 @@ def test_a_node_that_went_and_came_back_is_looked_at_again():
 
 def test_what_is_remembered_of_a_kind_has_an_end(monkeypatch):
     """Demands that differ in nothing but how they say it are not searched for, and take room all the same."""
-    monkeypatch.setattr(board, "_MEMO_MAX", 8)
+    monkeypatch.setattr(searching, "_MEMO_MAX", 8)
     world, searches = World(nodes=("n1",)), list[int]()
     world.show(a_slice("n1", "a", a_device("d")))
     devices = world.devices
@@ -130,6 +130,10 @@ class Puzzle:
         assert isinstance(claim, ResourceClaim)
         sets = SelectorSets(world.devices.selectors.holds)
         self.demand = Demands(world.devices.classes, sets, DEVICE_GATES_ON).of([claim])
+        on_nodes.catch_up()
+        for _, _, ask in self.demand.asks:
+            assert ask.selectors is not None
+            list(ask.selectors.evaluating(each.kind for view in on_nodes.pools(0) for each in view.devices))
 
 
 def test_a_long_search_is_put_off_until_the_node_is_chosen():

@@ -6,15 +6,16 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
+import structlog.testing
 
-from scheduler.core.errors import Ambiguous, ApiError, Conflict, Forbidden, NotFound, TooManyRequests, Unavailable
+from scheduler.core.errors import Ambiguous, Conflict, Forbidden, NotFound, TooManyRequests, Unavailable
 from scheduler.plugins.dra.errands import Errands
 from scheduler.testing.clock import VirtualClock
 
 ABOUT = "default/c"
 
 
-def failing(*errors: ApiError, tries: list[float], clock: VirtualClock) -> Callable[[], Awaitable[None]]:
+def failing(*errors: Exception, tries: list[float], clock: VirtualClock) -> Callable[[], Awaitable[None]]:
     """Fails like this, one after the other, then succeeds."""
     left = list(errors)
 
@@ -47,9 +48,22 @@ def failing(*errors: ApiError, tries: list[float], clock: VirtualClock) -> Calla
             True,
             id="given up after two minutes",
         ),
+        pytest.param([KeyError("oops")], [0.0, 0.5], False, id="a mistake of ours may pass"),
+        pytest.param(
+            [Unavailable("500"), KeyError("oops"), Ambiguous("lost")],
+            [0.0, 0.5, 1.5, 3.5],
+            False,
+            id="whatever goes wrong, in turn",
+        ),
+        pytest.param(
+            [KeyError("oops")] * 20,
+            [0.0, 0.5, 1.5, 3.5, 7.5, 15.5, 31.5, 61.5, 91.5, 121.5],
+            True,
+            id="a mistake that stays is given up after two minutes",
+        ),
     ],
 )
-async def test_how_often_it_is_tried(errors: list[ApiError], expected: list[float], *, is_given_up: bool) -> None:
+async def test_how_often_it_is_tried(errors: list[Exception], expected: list[float], *, is_given_up: bool) -> None:
     """Then it is over; if nothing came of it, whoever waits for the claim is asked again."""
     clock, tries, given_up = VirtualClock(), list[float](), list[str]()
     errands = Errands(clock, given_up=given_up.append)
@@ -58,6 +72,43 @@ async def test_how_often_it_is_tried(errors: list[ApiError], expected: list[floa
     await clock.advance(300.0)
 
     assert (expected, 0, [ABOUT] if is_given_up else []) == (tries, len(errands), given_up)
+
+
+async def test_a_mistake_is_told_once_with_the_claim_and_costs_nobody_else() -> None:
+    """Another one, too; what is done beside it goes on."""
+    clock, tries, others, given_up = VirtualClock(), list[float](), list[float](), list[str]()
+    errands = Errands(clock, given_up=given_up.append)
+    mistakes = [KeyError("oops"), KeyError("oops"), TypeError("and this"), KeyError("oops")]
+
+    with structlog.testing.capture_logs() as log:
+        errands.run(failing(*mistakes, tries=tries, clock=clock), "release", about=ABOUT)
+        errands.run(failing(Unavailable("500"), tries=others, clock=clock), "free", about="default/d")
+        await clock.advance(300.0)
+
+    assert ([0.0, 0.5, 1.5, 3.5, 7.5], [0.0, 0.5], []) == (tries, others, given_up)
+    errors = [line for line in log if line["log_level"] == "error"]
+    told = [(line["what"], line["claim"], line["error"]) for line in errors]
+    assert [("release", ABOUT, "KeyError('oops')"), ("release", ABOUT, "TypeError('and this')")] == told
+    assert all(line["exc_info"] for line in errors)
+
+
+async def test_who_is_told_may_fail_too() -> None:
+    """It is logged, and the errand is over."""
+    clock, tries = VirtualClock(), list[float]()
+
+    def fail(_: str) -> None:
+        raise KeyError("oops")
+
+    errands = Errands(clock, given_up=fail)
+    with structlog.testing.capture_logs() as log:
+        errands.run(failing(Forbidden("may not"), tries=tries, clock=clock), "release", about=ABOUT)
+        await clock.advance(300.0)
+
+    assert ([0.0], 0) == (tries, len(errands))
+    assert [("error", ABOUT)] == [(line["log_level"], line["claim"]) for line in log if line["log_level"] == "error"]
+    errands.run(failing(tries=tries, clock=clock), "release", about=ABOUT)
+    await clock.settle()
+    assert 2 == len(tries)
 
 
 async def test_the_same_is_not_done_twice_at_once() -> None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from scheduler.core.decode import Broken
-from scheduler.core.errors import Ambiguous, ApiError, Forbidden, Invalid, TooManyRequests, Unavailable
+from scheduler.core.errors import Ambiguous, ApiError, Conflict, Forbidden, Invalid, TooManyRequests, Unavailable
 from scheduler.core.meta import Metadata
 from scheduler.core.podinfo import PodInfo, pod_info
 from scheduler.core.resourceclaims import ResourceClaim
 from scheduler.core.verdicts import Code
+from scheduler.plugins.dra.state import STATE
 from scheduler.testing.builders import node, pod
 from scheduler.testing.devicebuilders import a_device_class
 from scheduler.testing.deviceclaimbuilders import a_claim, a_result
@@ -265,37 +268,68 @@ async def test_330_a_busy_server_is_asked_again() -> None:
     assert world.clock.now() >= 9
 
 
-async def test_a_lost_answer_is_looked_for() -> None:
-    """The server names it: found by its owner when the watch shows it, and no second one is made."""
+@pytest.mark.parametrize(
+    "lost", [LOST, Unavailable("down")], ids=["lost", "a server that says it could not, and could"]
+)
+@pytest.mark.parametrize("times", [1, 3])
+async def test_a_lost_answer_is_read(lost: ApiError, times: int) -> None:
+    """At once, whether the watch shows anything or not: the claim has the name that it was asked for by."""
     world = a_world()
-    loses_answers(world, LOST, only="create")
+    counted: list[str] = []
+    world.metrics.claim_created = counted.append
+    loses_answers(world, lost, only="create")
+    read, left = world.writer.read_resource_claim, [LOST] * (times - 1)
 
-    assert "" == await world.bound(world.reserved(gpus()))
-    assert (1, 1) == (creates(world), len(made(world)))
-    assert (["p"], ["n1/d0"]) == (world.users(the_one(world)), world.used)
+    async def sometimes(*what: Any) -> Any:
+        if left:
+            raise left.pop()
+        return await read(*what)
+
+    world.writer.read_resource_claim = sometimes
+    under = world.reserved(gpus())
+    task = asyncio.ensure_future(world.pre_bind(under))
+    await world.clock.advance(3.0)  # the watch is silent
+    assert ["p"] == world.users(the_one(world))
+    await world.passes(task)
+
+    assert (None, 1 + times, 1, ["success"]) == (task.result(), creates(world), len(made(world)), counted)
+    assert ["n1/d0"] == world.used
 
 
-async def test_a_lost_request_is_not_made_up_for() -> None:
-    """It may still come: the attempt fails, and the next one finds it or makes its own."""
+async def test_a_lost_request_is_sent_again() -> None:
+    """Under the same name: should the first come after all, it is refused."""
     world = a_world()
+    asked: list[str] = []
+    create = world.writer.create_claim
+
+    async def noting(claim: ResourceClaim, pod: Any, name: str) -> Any:
+        asked.append(name)
+        return await create(claim, pod, name)
+
+    world.writer.create_claim = noting
     steps(world, fails(LOST), nothing, only="create")
     under = world.reserved(gpus())
 
-    assert "create claim for extended resources default/: connection lost" == await world.bound(under)
-    assert 30 <= world.clock.now() < 31
-    assert 1 == creates(world)
-    world.unreserve(under)
-    await world.errands()
-    assert "" == await world.bound(world.reserved(gpus()))
-    assert 1 == len(made(world))
+    assert "" == await world.bound(under)
+    assert world.clock.now() < 1
+    assert [the_one(world)] * 2 == asked
+    with pytest.raises(Conflict):
+        await create(under.state.get(STATE).claims[0], under.info.pod, asked[0])
 
 
-async def test_what_turns_up_after_all_is_removed() -> None:
-    """The watch was later than the attempt."""
+async def test_nothing_can_be_read_of_what_was_lost() -> None:
+    """The attempt fails within seconds; what turns up after all is removed."""
     world = a_world()
     loses_answers(world, LOST, only="create")
+
+    async def lost(*_: Any) -> None:
+        raise Ambiguous("connection lost again")
+
+    world.writer.read_resource_claim = lost
     under = world.reserved(gpus())
-    assert "connection lost" in await world.bound(under, relays=False)
+    said = await world.bound(under, relays=False)
+    assert "create claim for extended resources default/: connection lost again" == said
+    assert world.clock.now() < 5
 
     world.relay()
     world.unreserve(under)
@@ -303,41 +337,58 @@ async def test_what_turns_up_after_all_is_removed() -> None:
     assert ([], []) == (made(world), world.used)
 
 
-async def test_one_is_left_of_those_that_a_failing_server_has_made() -> None:
-    """It says that it could not, and could: what nobody knows of is removed once the watch has shown it."""
+async def test_somebody_elses_claim_has_the_name() -> None:
+    """It is let alone, and another name is tried."""
     world = a_world()
-    loses_answers(world, Unavailable("down"), Unavailable("down"), only="create")
+    taken: list[str] = []
+
+    def take(what: str, _: ResourceClaim) -> None:
+        if what == "create" and not taken:
+            taken.append(f"{PREFIX}bbbbb")
+            world.show(a_claim(taken[0]).owned_by("p", "another p").for_extended_resources().request("r", "gpu"))
+
+    draws = iter(["b" * 5, "c" * 5])
+    world.plugin._binder._maker._chance = SimpleNamespace(choices=lambda *_, **__: next(draws))  # type: ignore[assignment]
+    world.writer.on_claim = take
 
     assert "" == await world.bound(world.reserved(gpus()))
-    assert (3, 1) == (creates(world), len(made(world)))
-    assert (["p"], ["n1/d0"]) == (world.users(the_one(world)), world.used)
+    assert [f"{PREFIX}bbbbb", f"{PREFIX}ccccc"] == sorted(each.metadata.name for each in made(world))
+    assert ([], ["p"]) == (world.users(f"{PREFIX}bbbbb"), world.users(f"{PREFIX}ccccc"))
 
 
-async def test_none_is_left_of_those_that_a_failing_server_has_made() -> None:
-    """The attempt was given up; the next would have found them one by one."""
+async def test_its_name_is_one_that_a_server_would_make_up() -> None:
+    """However long the pod's is."""
+    long = "a" * 200
     world = a_world()
-    loses_answers(world, *[Unavailable("down")] * 5, only="create")
-    under = world.reserved(gpus())
-    assert "down" in await world.bound(under)
-    assert 5 == len(made(world))
 
-    world.relay()
-    world.unreserve(under)
-    await world.errands()
-    assert ([], []) == (made(world), world.used)
+    assert "" == await world.bound(world.reserved(gpus(name=long)))
+    ((_, status),) = world.writer.extended_statuses
+    assert re.fullmatch("a{58}[bcdfghjklmnpqrstvwxz2456789]{5}", status.resource_claim_name)
+
+
+async def test_one_is_left_of_several() -> None:
+    """What an older scheduler has left unheard goes when the watch has shown it."""
+    world = a_world()
+    under = world.reserved(gpus())
+    left = a_claim(f"{PREFIX}older").for_extended_resources().owned_by("p", "p").request("container-0-request-0", "gpu")
+    world.show(left)
+
+    assert "" == await world.bound(under)
+    assert (["p"], ["n1/d0"]) == (world.users(the_one(world)), world.used)
 
 
 async def test_what_cannot_be_removed_keeps_no_pod_back() -> None:
     """It has no devices, and goes when its pod goes."""
     world = a_world()
-    loses_answers(world, Unavailable("down"), only="create")
+    under = world.reserved(gpus())
+    world.show(a_claim(f"{PREFIX}older").for_extended_resources().owned_by("p", "p").request("r", "gpu"))
 
     async def refuses(_: ResourceClaim) -> None:
         raise Forbidden("may not")
 
     world.writer.delete_claim = refuses
 
-    assert "" == await world.bound(world.reserved(gpus()))
+    assert "" == await world.bound(under)
     assert 2 == len(made(world))
 
 
@@ -398,8 +449,8 @@ async def test_an_answer_that_cannot_be_read() -> None:
     world = a_world()
     create = world.writer.create_claim
 
-    async def unreadable(claim: ResourceClaim, pod: Any) -> Broken:
-        there = await create(claim, pod)
+    async def unreadable(claim: ResourceClaim, pod: Any, name: str) -> Broken:
+        there = await create(claim, pod, name)
         seen = there.metadata
         metadata = Metadata(name=seen.name, namespace=seen.namespace, uid=seen.uid)
         return Broken(kind="ResourceClaim", metadata=metadata, why="no number")
@@ -407,7 +458,8 @@ async def test_an_answer_that_cannot_be_read() -> None:
     world.writer.create_claim = unreadable
     under = world.reserved(gpus())
 
-    assert f"ResourceClaim default/{PREFIX}1 cannot be read: no number" == await world.bound(under)
+    said = await world.bound(under)
+    assert f"ResourceClaim default/{the_one(world)} cannot be read: no number" == said
     world.unreserve(under)
     await world.errands()
     assert ([], []) == (made(world), world.used)

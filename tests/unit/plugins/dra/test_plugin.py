@@ -22,12 +22,13 @@ from scheduler.core.podinfo import pod_info
 from scheduler.core.resourceclaims import RESERVED_FOR_MAX, DeviceRequest
 from scheduler.core.verdicts import SKIP, Code, Rejection, Skip
 from scheduler.framework.state import CycleState
-from scheduler.plugins.dra.plugin import LONGEST_SEARCH_S, _search_limit_s
+from scheduler.plugins.dra.pondering import LONGEST_ATTEMPT_S, LONGEST_HOLD_S, limits_of
 from scheduler.plugins.dra.state import STATE
 from scheduler.testing.builders import Builder, pod
 from scheduler.testing.devicebuilders import a_device, a_device_class, a_slice
 from scheduler.testing.deviceclaimbuilders import ClaimBuilder, a_claim, a_result, an_option
 from tests.unit.plugins.dra.served import ASKING, PARITY, SLICES, Served, Slow, using
+from tests.unit.plugins.dra.world import FIRST_FIT
 
 UU, U, ERR = Code.UNRESOLVABLE, Code.UNSCHEDULABLE, Code.ERROR
 NO_DEVICES = (UU, "cannot allocate all claims")
@@ -404,20 +405,22 @@ def test_without_a_state_filter_is_in_error_and_verify_has_nothing_to_say() -> N
 
 
 @pytest.mark.parametrize(
-    ("timeout_s", "without", "is_late"),
+    ("timeout_s", "without", "ours", "is_late"),
     [
-        pytest.param(1.0, (), True, id="301 it takes longer"),
-        pytest.param(0.0, (), False, id="302 no limit"),
-        pytest.param(1.0, (FILTER_TIMEOUT,), False, id="302 gate off"),
+        pytest.param(1.0, (), FIRST_FIT, True, id="301 it takes longer"),
+        pytest.param(1.0, (), PARITY, True, id="301 it takes longer, parity"),
+        pytest.param(0.0, (), PARITY, False, id="302 no limit"),
+        pytest.param(1.0, (FILTER_TIMEOUT,), PARITY, False, id="302 gate off"),
+        pytest.param(0.0, (), FIRST_FIT, True, id="no limit, but nobody else has a turn"),
     ],
 )
-def test_filter_timeout(timeout_s: float, without: tuple[str, ...], *, is_late: bool) -> None:
+def test_filter_timeout(timeout_s: float, without: tuple[str, ...], ours: KubestowArgs, *, is_late: bool) -> None:
     """An error that names the node."""
     many = a_slice("n1", "a", *(a_device(f"d{at}") for at in range(100)))
     claims = [a_claim(name).request("r", "A", count=30) for name in ("c", "d", "e")]
     args = DynamicResourcesArgs(filter_timeout_s=timeout_s)
-    world = Served(many, *claims, bare=True, args=args, gates=gates(*without))
-    world.plugin._boards._clock = Slow(world.clock)
+    world = Served(many, *claims, bare=True, ours=ours, args=args, gates=gates(*without))
+    world.plugin._boards._searches._clock = Slow(world.clock)
 
     refusals = world.refusals(using("c", "d", "e"))
 
@@ -426,20 +429,21 @@ def test_filter_timeout(timeout_s: float, without: tuple[str, ...], *, is_late: 
 
 
 @pytest.mark.parametrize(
-    ("timeout_s", "without", "parity", "limit_s"),
+    ("timeout_s", "parity", "limits"),
     [
-        pytest.param(10.0, (), False, LONGEST_SEARCH_S, id="upstream's default is too long for one thread"),
-        pytest.param(0.5, (), False, 0.5, id="less is less"),
-        pytest.param(10.0, (), True, 10.0, id="parity waits"),
-        pytest.param(0.0, (), False, 0.0, id="none is none"),
-        pytest.param(10.0, (FILTER_TIMEOUT,), False, 0.0, id="gate off"),
+        pytest.param(
+            10.0, False, (10.0, LONGEST_HOLD_S), id="upstream's default, but not where nobody else has a turn"
+        ),
+        pytest.param(0.5, False, (0.5, 0.5), id="less is less"),
+        pytest.param(10.0, True, (10.0, 10.0), id="parity waits"),
+        pytest.param(0.0, True, (0.0, 0.0), id="parity waits for ever"),
+        pytest.param(0.0, False, (LONGEST_ATTEMPT_S, LONGEST_HOLD_S), id="no limit of upstream's"),
+        pytest.param(600.0, False, (LONGEST_ATTEMPT_S, LONGEST_HOLD_S), id="one pod may not stop all others"),
     ],
 )
-def test_how_long_a_search_may_take(
-    timeout_s: float, without: tuple[str, ...], *, parity: bool, limit_s: float
-) -> None:
-    """It holds up everything else."""
-    assert _search_limit_s(timeout_s, gates(*without), parity=parity) == limit_s
+def test_how_long_a_search_may_take(timeout_s: float, limits: tuple[float, float], *, parity: bool) -> None:
+    """With turns for others, and without."""
+    assert limits_of(timeout_s, parity=parity) == limits
 
 
 # -- PreBindPreFlight, gates, prefer ---------------------------------------------------------------------------------------

@@ -1,0 +1,86 @@
+{{- define "kubestow.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- /* The release's name, with the chart's unless it is in it. Some objects get an ending, so it is kept short. */ -}}
+{{- define "kubestow.fullname" -}}
+{{- $name := include "kubestow.name" . -}}
+{{- $full := ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) -}}
+{{- default $full .Values.fullnameOverride | trunc 48 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "kubestow.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "kubestow.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "kubestow.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{ include "kubestow.selectorLabels" . }}
+app.kubernetes.io/component: scheduler
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- define "kubestow.serviceAccountName" -}}
+{{- .Values.serviceAccount.name | default (ternary (include "kubestow.fullname" .) "default" .Values.serviceAccount.create) -}}
+{{- end -}}
+
+{{- define "kubestow.image" -}}
+{{- with .Values.image -}}
+{{- .repository -}}
+{{- if .digest -}}@{{ .digest }}{{- else -}}:{{ .tag | default $.Chart.AppVersion }}{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "kubestow.leaseNamespace" -}}
+{{- .Values.leaderElection.resourceNamespace | default .Release.Namespace -}}
+{{- end -}}
+
+{{- define "kubestow.leaseName" -}}
+{{- .Values.leaderElection.resourceName | default (include "kubestow.fullname" .) -}}
+{{- end -}}
+
+{{- /* Of the first profile: what the notes, the test and the admission policy tell pods to ask for. */ -}}
+{{- define "kubestow.schedulerName" -}}
+{{- $profile := .Values.config.profiles | default list | first | default dict -}}
+{{- $profile.schedulerName | default "kubestow" -}}
+{{- end -}}
+
+{{- /* The file that the daemon reads. */ -}}
+{{- define "kubestow.config" -}}
+{{- if hasKey .Values.config "leaderElection" -}}
+{{- fail "config.leaderElection: has a block of its own in the values, leaderElection: the permissions follow from it" -}}
+{{- end -}}
+{{- $election := dict "leaderElect" .Values.leaderElection.enabled -}}
+{{- if .Values.leaderElection.enabled -}}
+{{- $_ := set $election "resourceLock" "leases" -}}
+{{- $_ := set $election "resourceName" (include "kubestow.leaseName" .) -}}
+{{- $_ := set $election "resourceNamespace" (include "kubestow.leaseNamespace" .) -}}
+{{- range $key := list "leaseDuration" "renewDeadline" "retryPeriod" -}}
+{{- $_ := set $election $key (index $.Values.leaderElection $key) -}}
+{{- end -}}
+{{- end -}}
+{{- $head := dict "apiVersion" "kubescheduler.config.k8s.io/v1" "kind" "KubeSchedulerConfiguration" -}}
+{{- merge (dict "leaderElection" $election) .Values.config $head | toYaml -}}
+{{- end -}}
+
+{{- define "kubestow.gracePeriodSeconds" -}}
+{{- $drain := int .Values.drainTimeoutSeconds -}}
+{{- $grace := int (.Values.terminationGracePeriodSeconds | default (add $drain 30)) -}}
+{{- if le $grace $drain -}}
+{{- fail (printf "terminationGracePeriodSeconds: must be greater than drainTimeoutSeconds (%d), got %d" $drain $grace) -}}
+{{- end -}}
+{{- $grace -}}
+{{- end -}}
+
+{{- define "kubestow.featureGates" -}}
+{{- $gates := list -}}
+{{- range $name, $isOn := .Values.featureGates -}}
+{{- $gates = append $gates (printf "%s=%t" $name $isOn) -}}
+{{- end -}}
+{{- join "," $gates -}}
+{{- end -}}

@@ -1,0 +1,138 @@
+#!/usr/bin/env bash
+# What the image is made of, step by step; the Dockerfile and tests/deploy/test_image.py run this very file.
+#
+#   build.sh interpreter | wheels | kubestow
+#
+# Works in the current directory: reads requirements/ and, for the last step, the source there, and leaves a directory
+# per step, layers/<step>, that is laid over / of an empty image. Nothing but these is in it: the interpreter that runs
+# this (PYTHON, default python3), the shared libraries it and the wheels are linked to, the locked wheels, Kubestow.
+# No shell, no package manager, no pip. Bytecode is compiled and never looked at again, since nothing may be written.
+set -euo pipefail
+umask 022
+
+python=${PYTHON:-python3}
+layers=$PWD/layers
+venv=/opt/kubestow
+binary=$("$python" -c 'import os, sys; print(os.path.realpath(sys._base_executable))')
+pip=(env PYTHONPATH= "$python" -m pip --quiet --disable-pip-version-check --no-input)
+site=$venv/lib/$("$python" -c 'import sys; print("python%d.%d" % sys.version_info[:2])')/site-packages
+
+# Neither tests nor type stubs nor sources of extensions are read at run time.
+prune() { # directory
+  find "$1" -type d \( -name test -o -name tests -o -name __pycache__ \) -prune -exec rm -rf {} +
+  find "$1" -type f -regextype posix-extended -regex '.*/test_[^/]*|.*\.(pyi|pyx|pxd|c|h|a)' -delete
+}
+
+# Tracebacks name the files as they will be found in the image.
+compile() { # layer
+  "$python" -m compileall -q -j 0 --invalidation-mode unchecked-hash -s "$1" -p / "$1"
+}
+
+copy_in() { # layer, absolute path: the file, in the same place, whatever links led there
+  local to=$1$2
+  [ -e "$to" ] || { mkdir -p "${to%/*}" && cp -L "$2" "$to"; }
+}
+
+interpreter() {
+  local layer=$layers/interpreter stdlib
+  stdlib=$("$python" -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')
+  copy_in "$layer" "$binary"
+  # Without what needs a terminal, a display or a database, builds other things, or tests the interpreter.
+  tar -C / -cf - \
+    --exclude='*/site-packages' --exclude='*/dist-packages' --exclude='*/config-*' --exclude='*/ensurepip' \
+    --exclude='*/idlelib' --exclude='*/lib2to3' --exclude='*/pydoc_data' --exclude='*/turtledemo' \
+    --exclude='*/tkinter' --exclude='*/curses' --exclude='*/sqlite3' --exclude='*/dbm' \
+    --exclude='*/lib-dynload/_tkinter*' --exclude='*/lib-dynload/_curses*' --exclude='*/lib-dynload/readline*' \
+    --exclude='*/lib-dynload/_sqlite3*' --exclude='*/lib-dynload/*dbm*' --exclude='*/lib-dynload/nis*' \
+    --exclude='*/lib-dynload/_crypt*' --exclude='*/lib-dynload/*test*' --exclude='*/lib-dynload/xx*' \
+    "${stdlib#/}" | tar -C "$layer" -xf -
+  prune "$layer"
+  compile "$layer"
+
+  mkdir -p "$layer$venv/bin"
+  ln -s "$binary" "$layer$venv/bin/python"
+  printf 'home = %s\ninclude-system-site-packages = false\n' "${binary%/*}" >"$layer$venv/pyvenv.cfg"
+
+  mkdir -p "$layer/etc"
+  printf 'root:x:0:0::/:/none\nkubestow:x:65532:65532::/:/none\n' >"$layer/etc/passwd"
+  printf 'root:x:0:\nkubestow:x:65532:\n' >"$layer/etc/group"
+  printf 'hosts: files dns\n' >"$layer/etc/nsswitch.conf"
+  mkdir -m 1777 "$layer/tmp" # nothing of ours is written there; what a kubeconfig holds inline is, by the library that reads it
+  certificates "$layer"
+}
+
+# Authorities, for an API server with a public certificate: at the one place where OpenSSL looks unasked.
+certificates() { # layer
+  local to
+  to=$1$("$python" -c 'import ssl; print(ssl.get_default_verify_paths().openssl_cafile)')
+  mkdir -p "${to%/*}"
+  cp -L /etc/ssl/certs/ca-certificates.crt "$to"
+}
+
+wheels() {
+  local layer=$layers/wheels
+  "${pip[@]}" install --no-compile --only-binary :all: --require-hashes -r requirements/runtime.txt --target "$layer$site"
+  rm -rf "$layer$site/bin"
+  prune "$layer"
+  compile "$layer"
+  libraries
+}
+
+# The shared libraries that interpreter and wheels are linked to, beside the interpreter; and of which packages they are,
+# because that is what scanners of images look for.
+libraries() {
+  local layer=$layers/interpreter linked path
+  linked=$(
+    find "$layers" -type f \( -name '*.so' -o -name '*.so.*' \) -exec ldd {} + 2>/dev/null
+    ldd "$binary"
+  )
+  if grep 'not found' <<<"$linked" >&2; then
+    echo "build.sh: these libraries are missing here" >&2
+    return 1
+  fi
+  awk '$2 == "=>" && $3 ~ "^/" { print $3 } $1 ~ "^/.*/ld-" { print $1 }' <<<"$linked" | xargs -n 1 realpath -s |
+    sort -u | grep -v "^$layers/" | while read -r path; do
+    copy_in "$layer" "$path"
+    tell_package "$layer" "$path"
+  done
+  # For those that lie elsewhere than where the loader looks unasked. Only root may.
+  printf '/usr/local/lib\n' >"$layer/etc/ld.so.conf"
+  [ "$(id -u)" != 0 ] || ldconfig -r "$layer"
+}
+
+tell_package() { # layer, path
+  local package
+  command -v dpkg-query >/dev/null || return 0
+  package=$(dpkg-query -S "$2" 2>/dev/null || dpkg-query -S "$(realpath "$2")" 2>/dev/null) || return 0
+  package=${package%%:*}
+  mkdir -p "$1/var/lib/dpkg/status.d"
+  dpkg-query -s "$package" >"$1/var/lib/dpkg/status.d/$package"
+  copy_in "$1" /etc/os-release
+}
+
+kubestow() {
+  local layer=$layers/kubestow
+  # What builds a wheel of ours, by the hashes that the tests are locked to.
+  awk -v wanted=' hatchling packaging pathspec pluggy tomlkit trove-classifiers ' '
+    match($0, /^[a-z0-9-]+==/) { on = index(wanted, " " substr($0, 1, RLENGTH - 2) " ") }
+    on && !/^ *#/' requirements/test.txt >build.txt
+  "${pip[@]}" install --only-binary :all: --require-hashes -r build.txt --target build-tools
+  PYTHONPATH=build-tools "$python" -m pip --quiet --disable-pip-version-check install \
+    --no-compile --no-deps --no-index --no-build-isolation --target "$layer$site" .
+  rm -rf "$layer$site/bin"
+  prune "$layer"
+  compile "$layer"
+  mkdir -p "$layer$venv/bin"
+  {
+    echo "#!$venv/bin/python -BPs"
+    echo 'import sys'
+    echo 'from scheduler.cli import main'
+    echo 'sys.exit(main())'
+  } >"$layer$venv/bin/kubestow"
+  chmod +x "$layer$venv/bin/kubestow"
+}
+
+case ${1:-} in
+  interpreter | wheels | kubestow) "$1" ;;
+  *) echo "usage: build.sh interpreter | wheels | kubestow" >&2 && exit 2 ;;
+esac

@@ -1,0 +1,76 @@
+"""Patterns that Python's `re` may match instead of RE2: the same matches, and no way to go on for long.
+
+Only sequences of characters and simple classes, with few repetitions. For a short text the call of RE2 costs several
+times what the match does.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+_SHORT: Final = 12
+_MOST_REPEATED: Final = 16
+_ATOM: Final = re.compile(
+    r"""
+    (?P<atom> [A-Za-z0-9_/:;,@%&=~ !<>'"#-] | \\[.\-+*?()|^$] | \\[dw] | \.
+      | \[ \^? (?:[A-Za-z0-9] - [A-Za-z0-9] | [A-Za-z0-9_./:])+ -? \] )
+    (?P<times> [?*+] | \{ [0-9]{1,2} (?:,[0-9]{1,2})? \} )? (?![?*+{])
+    """,
+    re.VERBOSE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Simple:
+    """A pattern of that kind."""
+
+    pattern: re.Pattern[str]
+    is_linear: bool
+    """Whether it takes no longer than in proportion to the text."""
+    takes_some: bool
+    """Whether no match is empty."""
+
+    def suits(self, text: str) -> bool:
+        """Whether to match the text with it."""
+        return self.is_linear or len(text) <= _SHORT
+
+
+def simple(text: str) -> Simple | None:
+    """The pattern, which RE2 has accepted, as one of Python's. None if it is not that simple."""
+    body = text.removeprefix("^")
+    is_ended = body.endswith("$") and not body.endswith("\\$")
+    body = body[:-1] if is_ended else body
+    at = repeated = least = 0
+    endless: list[int] = []
+    while at < len(body):
+        match = _ATOM.match(body, at)
+        if match is None:
+            return None
+        at = match.end()
+        fewest, most = _times(match["times"])
+        least += fewest
+        if most is None:
+            endless.append(at)
+        elif fewest != most or most > 1:
+            repeated += most
+    if len(endless) > 1 or repeated > _MOST_REPEATED or (endless and repeated):
+        return None
+    is_linear = not endless or (endless == [len(body)] and not is_ended)
+    begin = "^" if text.startswith("^") else ""
+    return Simple(re.compile(begin + body + (r"\Z" if is_ended else ""), re.ASCII), is_linear, least > 0)
+
+
+def _times(written: str | None) -> tuple[int, int | None]:
+    match written:
+        case None:
+            return 1, 1
+        case "?":
+            return 0, 1
+        case "*":
+            return 0, None
+        case "+":
+            return 1, None
+    fewest, _, most = written[1:-1].partition(",")
+    return int(fewest), int(most or fewest)

@@ -1,0 +1,188 @@
+"""What HTTPS is served with: our certificate, and whose client certificates count. Both may change while it is served.
+
+A context of Python's cannot forget an authority. So each change makes a new one, and `Tls.front`, which is what the event
+loop is given, hands every new connection to the newest. What is broken is refused, and the last good one stays.
+No session is resumed: a client certificate is looked at on each connection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import ipaddress
+import os
+import ssl
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+_VERSIONS: Final = {"VersionTLS12": ssl.TLSVersion.TLSv1_2, "VersionTLS13": ssl.TLSVersion.TLSv1_3}
+_SELF_SIGNED_FOR: Final = dt.timedelta(days=365)
+_RENEWED_AFTER_S: Final = _SELF_SIGNED_FOR.total_seconds() * 2 / 3
+_BEFORE: Final = dt.timedelta(hours=1)
+"""The clocks of those who connect may be behind."""
+
+
+class CertificateError(ValueError):
+    """A certificate, its key or an authority cannot be used. The message names the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """PEM of a certificate, with those of its signers after it, and of its private key."""
+
+    certificate: bytes
+    key: bytes = field(repr=False)
+    source: str
+    """For messages."""
+
+
+class Certificates(Protocol):
+    """Where our certificate comes from."""
+
+    def newest(self, wall_s: float) -> Pair:
+        """At this time. May read files. Raises CertificateError."""
+
+
+class PairOfFiles:
+    """Files that may be replaced at any time, as mounted Secrets are."""
+
+    def __init__(self, cert_file: str, key_file: str) -> None:
+        self._files = (cert_file, key_file)
+
+    def newest(self, wall_s: float) -> Pair:
+        """What is in them now; that the two belong together is for whoever uses them."""
+        certificate, key = map(read_file, self._files)
+        return Pair(certificate, key, " and ".join(self._files))
+
+
+class SelfSigned:
+    """Made in memory, and made anew when two thirds of its year are over."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
+        self._made_at_s = 0.0
+        self._pair: Pair | None = None
+
+    def newest(self, wall_s: float) -> Pair:
+        """The same one for months."""
+        if self._pair is None or not 0 <= wall_s - self._made_at_s < _RENEWED_AFTER_S:
+            self._pair, self._made_at_s = self_signed(self._names, wall_s), wall_s
+        return self._pair
+
+
+def self_signed(names: Sequence[str], wall_s: float) -> Pair:
+    """For these host names and IP addresses; the first is its common name. Takes some milliseconds."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:64])])
+    now = dt.datetime.fromtimestamp(wall_s, dt.UTC)
+    alternatives: list[x509.GeneralName] = []
+    for text in dict.fromkeys(names):
+        try:
+            alternatives.append(x509.IPAddress(ipaddress.ip_address(text)))
+        except ValueError:
+            alternatives.append(x509.DNSName(text))
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - _BEFORE)
+        .not_valid_after(now + _SELF_SIGNED_FOR)
+        .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
+    secret = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain)
+    return Pair(certificate.public_bytes(pem), secret, "self-signed")
+
+
+def read_file(path: str) -> bytes:
+    """Raises CertificateError."""
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise CertificateError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+class _Front(ssl.SSLContext):
+    """Stands for whichever context is the newest when a connection is made."""
+
+    newest: ssl.SSLContext
+
+    def wrap_bio(self, *arguments: Any, **named: Any) -> ssl.SSLObject:
+        """As asyncio and uvloop ask for it."""
+        return self.newest.wrap_bio(*arguments, **named)
+
+
+class Tls:
+    """`front` for the server; `serve` for our certificate, `trust` for the authorities. Both on the event loop."""
+
+    def __init__(self, min_tls: str) -> None:
+        self._minimum = _VERSIONS[min_tls]
+        self._pair: Pair | None = None
+        self._client_ca = ""
+        self.front = _Front(ssl.PROTOCOL_TLS_SERVER)
+
+    def serve(self, pair: Pair) -> bool:
+        """From now on, for new connections; False if it is the same still. Raises CertificateError: nothing changes."""
+        if pair == self._pair:
+            return False
+        self.front.newest = self._context(pair, self._client_ca)
+        self._pair = pair
+        return True
+
+    def trust(self, client_ca: str) -> bool:
+        """Let in whom these authorities name (PEM); "" for nobody. After `serve`, and otherwise as that."""
+        assert self._pair is not None
+        if client_ca == self._client_ca:
+            return False
+        self.front.newest = self._context(self._pair, client_ca)
+        self._client_ca = client_ca
+        return True
+
+    def _context(self, pair: Pair, client_ca: str) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = self._minimum
+        context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
+        context.num_tickets = 0
+        try:
+            with _as_file(pair.key + b"\n" + pair.certificate) as path:
+                context.load_cert_chain(path, password="")
+        except (ssl.SSLError, ValueError) as error:
+            raise CertificateError(f"{pair.source}: {_why(error)}") from error
+        if client_ca:
+            try:
+                context.load_verify_locations(cadata=client_ca)
+            except (ssl.SSLError, ValueError) as error:
+                raise CertificateError(f"client CA: {_why(error)}") from error
+            context.verify_mode = ssl.CERT_OPTIONAL
+            context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as Go: who is named is trusted, whoever signed them
+        return context
+
+
+def _why(error: Exception) -> str:
+    return error.reason or str(error) if isinstance(error, ssl.SSLError) else str(error)
+
+
+@contextlib.contextmanager
+def _as_file(content: bytes) -> Iterator[str]:
+    """OpenSSL reads keys from files only. In memory where there are such files, else one that only we can read."""
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("serving")
+        try:
+            os.write(descriptor, content)
+            yield f"/proc/self/fd/{descriptor}"
+        finally:
+            os.close(descriptor)
+        return
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(content)
+        file.flush()
+        yield file.name

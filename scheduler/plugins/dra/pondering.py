@@ -1,0 +1,110 @@
+"""What the plugin is about to be asked, found out bit by bit, so that a hard search holds up nothing but its own pod.
+
+The lease is renewed and bindings go on meanwhile; other pods wait, as they do for upstream's Filter. So there is an end to it:
+for one node filterTimeout (docs/spec/dra.md §3.4), and for an attempt as a whole, over however many nodes. What has been
+found out by then is kept for the next attempt.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from scheduler.core.clock import Clock
+from scheduler.core.nodeset import NodeSet
+from scheduler.core.podinfo import PodInfo
+from scheduler.core.turns import Work
+from scheduler.core.verdicts import AttemptError
+from scheduler.framework.points import Before
+from scheduler.framework.state import CycleState, StateKey
+from scheduler.plugins.dra.alternatives import Alternatives
+from scheduler.plugins.dra.board import Boards, Limits
+from scheduler.plugins.dra.evicting import Evicting
+from scheduler.plugins.dra.state import PLUGIN, STATE, Variant
+
+LONGEST_ATTEMPT_S: Final = 30.0
+"""So long one pod may keep all others waiting, whatever it asks for; also one node's search, with filterTimeout 0."""
+LONGEST_HOLD_S: Final = 2.0
+"""So long a search may hold up everything, the renewal of the lease included: in trials, which cannot rest."""
+
+
+def limits_of(filter_timeout_s: float, *, parity: bool) -> Limits:
+    """0 for none, as the gate or the configuration says it. Parity takes that as it is, also where nobody else has a turn."""
+    if parity:
+        return Limits(filter_timeout_s, filter_timeout_s)
+    resting_s = min(filter_timeout_s or LONGEST_ATTEMPT_S, LONGEST_ATTEMPT_S)
+    return Limits(resting_s, min(resting_s, LONGEST_HOLD_S))
+
+
+class _Spent:
+    """Seconds of one attempt."""
+
+    __slots__ = ("spent_s",)
+
+    def __init__(self) -> None:
+        self.spent_s = 0.0
+
+
+_SPENT: Final[StateKey[_Spent]] = StateKey(f"{PLUGIN}/Spent")
+
+
+class Asked(NamedTuple):
+    """Those who can work something out beforehand."""
+
+    boards: Boards
+    alternatives: Alternatives
+    evicting: Evicting
+
+
+class Pondering:
+    """Of one profile."""
+
+    def __init__(self, asked: Asked, clock: Clock, *, longest_s: float) -> None:
+        """`longest_s`: for all that one attempt ponders; 0 is for ever."""
+        self._boards, self._alternatives, self._evicting = asked
+        self._clock = clock
+        self._longest_s = longest_s
+
+    def before(self, state: CycleState, pod: PodInfo, nodes: NodeSet, point: Before) -> Work[None] | None:
+        """None if there is nothing that may take long."""
+        known = state.get(STATE) if state.has(STATE) else None
+        if known is None or known.allocations:
+            return None
+        if point is Before.FILTER:
+            if not known.usable_on and not known.worn_out:
+                return None
+            work: Work[None] | None = self._all(known.variants, nodes)
+        elif point is Before.SCORE:
+            if PLUGIN in state.skip_score:
+                return None
+            work = self._alternatives.scoring(known, nodes)
+        else:
+            slot = nodes.bit_length() - 1
+            variant = known.variant(slot)
+            if variant is None or variant.demand is None:
+                return None
+            if point is Before.VERIFY:
+                work = self._boards.settling(variant.demand, slot)
+            else:
+                use = self._evicting.besides_kept(known, pod, slot)
+                work = self._boards.settling_allocation(variant.demand, slot, use)
+        return self._timed(state, work) if work is not None else None
+
+    def _all(self, variants: tuple[Variant, ...], nodes: NodeSet) -> Work[None]:
+        for variant in variants:
+            here = nodes & variant.nodes
+            if variant.demand is not None and here:
+                yield from self._boards.settling_all(variant.demand, here)
+
+    def _timed(self, state: CycleState, work: Work[None]) -> Work[None]:
+        """Raises AttemptError when the attempt has pondered for too long."""
+        if not state.has(_SPENT):
+            state.set(_SPENT, _Spent())
+        time, began = state.get(_SPENT), self._clock.now()
+        for _ in work:
+            time.spent_s += self._clock.now() - began
+            if 0 < self._longest_s < time.spent_s:
+                raise AttemptError(
+                    f'running "{PLUGIN}" filter plugin: timed out trying to allocate devices', plugin=PLUGIN
+                )
+            yield
+            began = self._clock.now()

@@ -1,0 +1,284 @@
+"""What searches have found out, kept with the kind of nodes that they were about, and how long a search may take.
+
+Questions can be settled bit by bit beforehand: then `verdict`, `verdict_if` and `here` have their answer at hand. Asked
+without that they search without a rest, which holds up everything else, and so they end sooner.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Hashable, Sequence
+from typing import Final, NamedTuple, TypeAlias, TypeVar
+
+from scheduler.cache.devicenodes import DeviceNodes, NodeKind
+from scheduler.cache.deviceuse import DeviceUse, Use
+from scheduler.core.clock import Clock
+from scheduler.core.turns import Work, finish
+from scheduler.plugins.dra.demand import Demand
+from scheduler.plugins.dra.search import AllocationError, FailedOnNode, Order, Picked, Search
+from scheduler.plugins.dra.seats import Candidates, Rules, Seats
+
+CANNOT_ALLOCATE: Final = "cannot allocate all claims"
+LATE_S: Final = 60.0
+"""So long what took too long is not begun again: it would take as long again, and so one pod would keep all others waiting."""
+_MEMO_MAX: Final = 4096
+_HERE_MAX: Final = 64
+
+T = TypeVar("T")
+Orders: TypeAlias = Callable[[Demand, Seats], Order]
+
+
+class TimedOut(Exception):
+    """The search of one node took too long."""
+
+
+class Limits(NamedTuple):
+    """How long the search of one node may take, in seconds of its own; 0 is for ever."""
+
+    resting_s: float = 0.0
+    """While it gives turns to others: upstream's filterTimeout."""
+    holding_s: float = 0.0
+    """While nobody else has a turn: in trials of preemption, and where others are nominated to the node."""
+
+
+class Verdict(NamedTuple):
+    """What a search found out about a kind of nodes. `refusal` is "" if the claims fit.
+
+    `failed` says that the refusal is no ordinary one, but ends the attempt. Claims have placeholders for names in it.
+    """
+
+    refusal: str
+    failed: bool
+    stamp: int
+    picked: tuple[Picked, ...] = ()
+
+
+NO_DEVICES: Final = Verdict(CANNOT_ALLOCATE, failed=False, stamp=0)
+"""Of a node that has none at all."""
+
+
+class _Late(NamedTuple):
+    """A search that was given up."""
+
+    limit_s: float
+    again_at: float
+    stamp: int
+
+
+Problem: TypeAlias = tuple[object, bytes, tuple[int, ...]]
+"""Whose search it is, the form of a demand, and the devices that each of its asks may have."""
+Told: TypeAlias = tuple[Verdict, tuple[int, ...]]
+
+
+class Searches:
+    """Those of one profile."""
+
+    def __init__(  # noqa: PLR0913 (what a search needs)
+        self,
+        on_nodes: DeviceNodes,
+        use: DeviceUse,
+        clock: Clock,
+        rules: Rules,
+        *,
+        limits: Limits,
+        orders: Orders | None,
+        searched: Callable[[int], None] | None,
+    ) -> None:
+        self._on_nodes = on_nodes
+        self._use = use
+        self._clock = clock
+        self._rules = rules
+        self._limits = limits
+        self._orders = orders
+        self._searched = searched
+        self._here: dict[tuple[Demand, int], tuple[NodeKind, Hashable, Verdict]] = {}
+
+    def seats(self, slot: int, use: Use | None = None) -> Seats:
+        """A node's devices, in the use that they are in or in another."""
+        return Seats(slot, self._on_nodes.pools(slot), self._use if use is None else use, rules=self._rules)
+
+    def known(self, demand: Demand, kind: NodeKind) -> Verdict | None:
+        """What was found out on such nodes for this demand, or for one that may have the very same devices."""
+        known: Verdict | None = kind.memo.get(demand)
+        if known is not None:
+            return known if known.stamp == kind.sight.stamp else None
+        problem = self._problem(demand, kind)
+        found: Told | None = kind.memo.get(problem) if problem is not None else None
+        if found is None:
+            return None
+        known = retold(found, demand)
+        self._remember(kind, demand, known)
+        return known
+
+    # -- without a rest ------------------------------------------------------------------------------------------------
+
+    def verdict(
+        self, demand: Demand, kind: NodeKind, slot: int, *, use: Use | None = None, limit_s: float | None = None
+    ) -> Verdict:
+        """For nodes of this kind, this one among them; whatever the shared pools they see. Raises TimedOut."""
+        known = self.known(demand, kind)
+        if known is not None:
+            return known
+        limit_s = self._limits.holding_s if limit_s is None else limit_s
+        return finish(self._within(self._searching(demand, kind, slot, use), demand, kind, limit_s))
+
+    def here(self, demand: Demand, kind: NodeKind, slot: int, use: Use | None = None) -> Verdict:
+        """For this node, which may see shared pools: those may have other numbers on other nodes. Raises TimedOut."""
+        if not kind.sight.views:
+            return self.verdict(demand, kind, slot, use=use)
+        return finish(self._within(self._searching_here(demand, kind, slot, use), demand, kind, self._limits.holding_s))
+
+    # -- bit by bit ----------------------------------------------------------------------------------------------------
+
+    def settling(self, demand: Demand, kind: NodeKind, slot: int) -> Work[None] | None:
+        """So that `verdict` is quick, or raises TimedOut at once; None if it is."""
+        if self.known(demand, kind) is not None:
+            return None
+        return self._settled(self._searching(demand, kind, slot), demand, kind)
+
+    def settling_here(self, demand: Demand, kind: NodeKind, slot: int, use: Use | None) -> Work[None] | None:
+        """The same for `here`; in the use that devices are in, `verdict` has been settled already."""
+        if kind.sight.views:
+            return self._settled(self._searching_here(demand, kind, slot, use), demand, kind)
+        if use is None or self.known(demand, kind) is not None:
+            return None
+        return self._settled(self._searching(demand, kind, slot, use), demand, kind)
+
+    def _settled(self, work: Work[T], demand: Demand, kind: NodeKind) -> Work[None]:
+        with contextlib.suppress(TimedOut):
+            yield from self._within(work, demand, kind, self._limits.resting_s)
+
+    def _within(self, work: Work[T], demand: Demand, kind: NodeKind, limit_s: float) -> Work[T]:
+        """Raises TimedOut when the work has taken that long, rests not counted, and at once if it is known to take longer."""
+        began = self._clock.now()
+        late: _Late | None = kind.memo.get((TimedOut, demand))
+        if (
+            late is not None
+            and late.stamp == kind.sight.stamp
+            and began < late.again_at
+            and 0 < limit_s <= late.limit_s
+        ):
+            raise TimedOut
+        left_s = limit_s or math.inf
+        try:
+            while True:
+                try:
+                    next(work)
+                except StopIteration as done:
+                    found: T = done.value
+                    return found
+                now = self._clock.now()
+                left_s -= now - began
+                if left_s < 0:
+                    self._remember(kind, (TimedOut, demand), _Late(limit_s, now + LATE_S, kind.sight.stamp))
+                    raise TimedOut
+                yield
+                began = self._clock.now()
+        finally:
+            work.close()
+
+    # -- searching -----------------------------------------------------------------------------------------------------
+
+    def _searching(self, demand: Demand, kind: NodeKind, slot: int, use: Use | None = None) -> Work[Verdict]:
+        if kind.sight.views:
+            verdict = yield from self._searching_here(demand, kind, slot, use)
+            self._remember(kind, demand, verdict)
+            return verdict
+        problem = self._problem(demand, kind)
+        if problem is None:
+            yield from self._selecting(demand, kind, slot)
+            if (known := self.known(demand, kind)) is not None:
+                return known
+            problem = self._problem(demand, kind)
+        verdict = yield from self._judging(demand, self.seats(slot, use), kind.sight.stamp)
+        self._remember(kind, demand, verdict)
+        if problem is not None:
+            self._remember(kind, problem, told(verdict, demand))
+        return verdict
+
+    def _searching_here(self, demand: Demand, kind: NodeKind, slot: int, use: Use | None = None) -> Work[Verdict]:
+        """The last answer holds as long as all that a search reads of this node is in the same use."""
+        seats = self.seats(slot, use)
+        last = self._here.pop((demand, slot), None)
+        if last is not None and last[0] is kind and last[1] == seats.in_use:
+            verdict = last[2]._replace(stamp=kind.sight.stamp)
+        else:
+            verdict = yield from self._judging(demand, seats, kind.sight.stamp)
+        self._here[demand, slot] = kind, seats.in_use, verdict
+        if len(self._here) > _HERE_MAX:
+            del self._here[next(iter(self._here))]
+        return verdict
+
+    def _judging(self, demand: Demand, seats: Seats, stamp: int) -> Work[Verdict]:
+        order = self._orders(demand, seats) if self._orders is not None else None
+        search = Search(demand, seats, placeholders(demand), order=order)
+        try:
+            picked = yield from search.running()
+        except FailedOnNode as error:
+            return Verdict(str(error), failed=False, stamp=stamp)
+        except AllocationError as error:
+            return Verdict(str(error), failed=True, stamp=stamp)
+        finally:
+            if self._searched is not None:
+                self._searched(search.steps)
+        if picked is None:
+            return Verdict(CANNOT_ALLOCATE, failed=False, stamp=stamp)
+        return Verdict("", failed=False, stamp=stamp, picked=tuple(picked))
+
+    def _remember(self, kind: NodeKind, asked: Hashable, answer: Verdict | Told | _Late) -> None:
+        if len(kind.memo) >= _MEMO_MAX:
+            kind.memo.clear()
+        kind.memo[asked] = answer
+
+    def _problem(self, demand: Demand, kind: NodeKind) -> Problem | None:
+        """What a search on such nodes rests on; None where it cannot be said so briefly, or is not known yet."""
+        if not demand.form or kind.sight.views:
+            return None
+        memo = kind.key[0].memo
+        masks = []
+        for _, _, ask in demand.asks:
+            candidates: Candidates | None = memo.get(ask.selectors)
+            if candidates is None or candidates.faults:
+                return None
+            masks.append(candidates.mask)
+        return self, demand.form, tuple(masks)
+
+    def _selecting(self, demand: Demand, kind: NodeKind, slot: int) -> Work[None]:
+        """What each ask may have on such nodes."""
+        if not demand.form:
+            return
+        memo = kind.key[0].memo
+        seats: Seats | None = None
+        for _, _, ask in demand.asks:
+            if ask.selectors is None or memo.get(ask.selectors) is not None:
+                continue
+            seats = seats or self.seats(slot)
+            yield from ask.selectors.evaluating(each.kind for each in seats.devices)
+            if len(memo) > _MEMO_MAX:
+                memo.clear()
+            memo[ask.selectors] = seats.selectable(ask)
+
+
+def told(verdict: Verdict, demand: Demand) -> Told:
+    """A verdict without the demand: picked devices say by number which alternative they are for."""
+    return verdict, tuple(demand.claims[p.claim].requests[p.request].asks.index(p.ask) for p in verdict.picked)
+
+
+def retold(found: Told, demand: Demand) -> Verdict:
+    """The same for another demand of equal form."""
+    verdict, alternatives = found
+    asks = (demand.claims[p.claim].requests[p.request].asks[at] for p, at in zip(verdict.picked, alternatives))
+    return verdict._replace(picked=tuple(p._replace(ask=ask) for p, ask in zip(verdict.picked, asks)))
+
+
+def placeholders(demand: Demand) -> tuple[str, ...]:
+    """Stand for the claims' names in what is kept for claims of any name."""
+    return tuple(f"\0{c}\0" for c in range(len(demand.claims)))
+
+
+def named(text: str, names: Sequence[str]) -> str:
+    """The text with the names put in."""
+    for c, name in enumerate(names):
+        text = text.replace(f"\0{c}\0", name)
+    return text

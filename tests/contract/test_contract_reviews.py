@@ -1,0 +1,148 @@
+"""Whose token is this, may they see that path: what the endpoints ask before they show anything."""
+
+import asyncio
+import base64
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import aiohttp
+import pytest
+
+from scheduler.testing.apiserver import ApiServer
+from tests.contract.conftest import PATIENCE_S, Api, Object, refusal
+from tests.contract.test_contract_access import RBAC, ensure
+from tests.e2e.controlplane.harness import ControlPlane
+
+TOKENS = "/apis/authentication.k8s.io/v1/tokenreviews"
+ACCESS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+ACCOUNT = "system:serviceaccount:default:scraper"
+GROUPS = ["system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated"]
+
+
+@dataclass
+class Place:
+    """A server, and the token of a service account that may get /metrics and what is below /debug."""
+
+    http: aiohttp.ClientSession
+    token: str
+
+    async def __call__(self, path: str, spec: Object) -> Object:
+        group, version = path.split("/")[2:4]
+        kind = "TokenReview" if path == TOKENS else "SubjectAccessReview"
+        review = {"apiVersion": f"{group}/{version}", "kind": kind, "spec": spec}
+        async with self.http.post(path, json=review) as answer:
+            assert answer.status == 201, await answer.text()
+            found: Object = await answer.json()
+        assert (found["kind"], found["apiVersion"]) == (kind, review["apiVersion"])
+        status: Object = found["status"]
+        return status
+
+    async def may(self, verb: str, path: str, *, user: str = ACCOUNT, groups: tuple[str, ...] = ()) -> bool:
+        spec = {"user": user, "nonResourceAttributes": {"verb": verb, "path": path}}
+        return bool((await self(ACCESS, spec | ({"groups": list(groups)} if groups else {})))["allowed"])
+
+
+@asynccontextmanager
+async def place(plane: ControlPlane | None) -> AsyncIterator[Place]:
+    if plane is None:
+        async with ApiServer() as server, aiohttp.ClientSession(server.url) as http:
+            server.people.tokens["t"] = {"username": ACCOUNT, "uid": "u", "groups": GROUPS[:2]}
+            server.people.sees |= {(ACCOUNT, "get", "/metrics"), (ACCOUNT, "get", "/debug/*")}
+            yield Place(http, "t")
+        return
+    async with plane.client() as http:
+        accounts = "/api/v1/namespaces/default/serviceaccounts"
+        await ensure(http, accounts, {"metadata": {"name": "scraper"}})
+        rules = [{"nonResourceURLs": ["/metrics", "/debug/*"], "verbs": ["get"]}]
+        await ensure(http, f"{RBAC}/clusterroles", {"metadata": {"name": "scraper"}, "rules": rules})
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "scraper"}
+        subject = {"kind": "ServiceAccount", "name": "scraper", "namespace": "default"}
+        binding: Object = {"metadata": {"name": "scraper"}, "roleRef": role, "subjects": [subject]}
+        await ensure(http, f"{RBAC}/clusterrolebindings", binding)
+        async with http.post(f"{accounts}/scraper/token", json={"spec": {"expirationSeconds": 3600}}) as answer:
+            found = Place(http, (await answer.json())["status"]["token"])
+        deadline = time.monotonic() + PATIENCE_S
+        while not await found.may("get", "/metrics"):  # the role takes effect some moments later
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.02)
+        yield found
+
+
+async def test_a_token_that_is_known(plane: ControlPlane | None) -> None:
+    """Names its user and all groups; that it was authenticated is one of them."""
+    async with place(plane) as ask:
+        status = await ask(TOKENS, {"token": ask.token})
+
+    assert (status["authenticated"], status["user"]["username"]) == (True, ACCOUNT)
+    assert status["user"]["groups"] == GROUPS
+    assert status["user"]["uid"]
+    assert "error" not in status
+
+
+@pytest.mark.parametrize("token", ["nobody's", "a.b.c", "e30.e30.e30"])
+async def test_a_token_that_is_not(plane: ControlPlane | None, token: str) -> None:
+    """Is told as an error beside no user, not as a refusal."""
+    async with place(plane) as ask:
+        status = await ask(TOKENS, {"token": token})
+
+    assert not status.get("authenticated", False)
+    assert status["user"] == {}
+    assert "invalid bearer token" in status["error"]
+
+
+async def test_a_token_that_was_tampered_with(plane: ControlPlane | None) -> None:
+    """Somebody else's name under the same signature."""
+    async with place(plane) as ask:
+        token = _renamed(ask.token) if plane is not None else "t2"
+        status = await ask(TOKENS, {"token": token})
+
+    assert not status.get("authenticated", False)
+
+
+def _renamed(token: str) -> str:
+    head, body, signature = token.split(".")
+    claims = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
+    claims["sub"] = "system:serviceaccount:kube-system:somebody"
+    return ".".join((head, base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip("="), signature))
+
+
+@pytest.mark.parametrize(
+    ("verb", "path", "allowed"),
+    [
+        ("get", "/metrics", True),
+        ("get", "/debug/pod/a/b", True),
+        ("get", "/debug", False),
+        ("get", "/metrics/slis", False),
+        ("get", "/configz", False),
+        ("head", "/metrics", False),
+        ("post", "/metrics", False),
+    ],
+)
+async def test_who_may_see_which_path(plane: ControlPlane | None, verb: str, path: str, allowed: bool) -> None:
+    """Verbs count for themselves; a star stands for what is below, and only for that."""
+    async with place(plane) as ask:
+        assert await ask.may(verb, path) is allowed
+        assert not await ask.may(verb, path, user="somebody-else")
+        assert await ask.may(verb, path, user="somebody-else", groups=("system:masters",))
+
+
+async def test_a_configmap(api: Api) -> None:
+    """Is what was written; nothing is added."""
+    path, name = api.at("v1", "configmaps"), "extension-apiserver-authentication"
+    refusal(
+        await api("GET", f"{path}/{name}"),
+        404,
+        "NotFound",
+        f'configmaps "{name}" not found',
+        {"name": name, "kind": "configmaps"},
+    )
+    created = await api("POST", path, {"metadata": {"name": name}, "data": {"client-ca-file": "PEM"}})
+    assert created.status == 201
+    read = (await api("GET", f"{path}/{name}")).body
+    assert read["data"] == {"client-ca-file": "PEM"}
+    assert set(read) == {"kind", "apiVersion", "metadata", "data"}
+    changed = (await api.merge(f"{path}/{name}", {"data": {"client-ca-file": "other"}})).body
+    assert changed["data"] == {"client-ca-file": "other"}

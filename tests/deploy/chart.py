@@ -1,0 +1,110 @@
+"""The chart, rendered by helm as a user would: values in, objects out."""
+
+import functools
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.deploy import tools
+
+CHART = Path(__file__).parents[2] / "deploy" / "helm"
+NAMESPACE = "stow"
+RELEASE = "kubestow"
+ADMISSION = "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"
+KUBERNETES = "1.36.3"
+"""The cluster's version that templates are told."""
+
+Json = dict[str, Any]
+
+
+class Refused(Exception):
+    """helm does not render these values. The message is what it said."""
+
+
+def template(
+    values: Mapping[str, Any] | None = None,
+    *flags: str,
+    helm: Path | None = None,
+    namespace: str = NAMESPACE,
+    release: str = RELEASE,
+) -> str:
+    """What `helm template` prints; `Refused` if it refuses."""
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+        yaml.safe_dump(dict(values or {}), file)
+        file.flush()
+        where = (release, str(CHART), "--namespace", namespace, "--values", file.name)
+        cluster = ("--kube-version", KUBERNETES, "--api-versions", ADMISSION)
+        ran = run(helm or tools.helm(), "template", *where, *cluster, *flags)
+    if ran.returncode:
+        raise Refused(ran.stderr)
+    return ran.stdout
+
+
+def objects(values: Mapping[str, Any] | None = None, *flags: str, **where: Any) -> list[Json]:
+    """The rendered objects in helm's order, those of `helm test` among them."""
+    return [found for found in yaml.safe_load_all(template(values, *flags, **where)) if found is not None]
+
+
+def run(helm: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """With no cluster, no repositories and no plugins of the user's."""
+    with tempfile.TemporaryDirectory() as home:
+        places = dict.fromkeys(("HOME", "HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"), home)
+        return subprocess.run(
+            [helm, *arguments],
+            env={**places, "KUBECONFIG": f"{home}/none"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+
+class Rendered:
+    """Objects to look things up in."""
+
+    def __init__(self, found: Sequence[Json]) -> None:
+        self.objects = found
+
+    def all(self, kind: str) -> list[Json]:
+        return [found for found in self.objects if found["kind"] == kind]
+
+    def one(self, kind: str, ending: str = "") -> Json:
+        """The only one of the kind, or the only one whose name ends so."""
+        (found,) = [found for found in self.all(kind) if found["metadata"]["name"].endswith(ending)]
+        return found
+
+    def named(self, kind: str, name: str) -> Json:
+        (found,) = [found for found in self.all(kind) if found["metadata"]["name"] == name]
+        return found
+
+    @property
+    def pod(self) -> Json:
+        """The Deployment's pod template."""
+        template: Json = self.one("Deployment")["spec"]["template"]
+        return template
+
+    @property
+    def container(self) -> Json:
+        (container,) = self.pod["spec"]["containers"]
+        found: Json = container
+        return found
+
+    @property
+    def config(self) -> Json:
+        """The KubeSchedulerConfiguration that the daemon reads."""
+        found: Json = yaml.safe_load(self.named("ConfigMap", RELEASE)["data"]["config.yaml"])
+        return found
+
+
+def rendered(values: Mapping[str, Any] | None = None, *flags: str) -> Rendered:
+    return Rendered(objects(values, *flags))
+
+
+@functools.cache
+def defaults() -> Rendered:
+    """Without any values."""
+    return rendered()

@@ -1,0 +1,169 @@
+"""Values that operators may come with: each row is rendered, validated, and its permissions compared with the daemon's."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tests.deploy.chart import Json
+
+
+def profiles(*sets: Mapping[str, Any], **config: Any) -> Json:
+    """Values with one profile per plugin set."""
+    found = [{"schedulerName": f"stow-{at}", "plugins": dict(plugins)} for at, plugins in enumerate(sets)]
+    return {"config": {"profiles": found, **config}}
+
+
+def off(*names: str) -> Json:
+    return {"disabled": [{"name": name} for name in names]}
+
+
+def on(*names: str) -> Json:
+    return {"enabled": [{"name": name} for name in names]}
+
+
+def only(*names: str) -> Json:
+    """What every profile needs, and these."""
+    return off("*") | on("PrioritySort", "DefaultBinder", *names)
+
+
+VOLUMES = ("VolumeBinding", "VolumeZone", "VolumeRestrictions", "NodeVolumeLimits")
+
+FULL: Json = {
+    "commonLabels": {"team": "storage"},
+    "image": {"repository": "registry.example.com/kubestow", "digest": f"sha256:{'0123456789abcdef' * 4}"},
+    "imagePullSecrets": [{"name": "registry"}],
+    "featureGates": {"DRADeviceTaintRules": True, "StorageCapacityScoring": False},
+    "logging": {"format": "json", "verbosity": 2},
+    "leaderElection": {"resourceName": "stow", "resourceNamespace": "leases"},
+    "serving": {"tls": {"secretName": "stow-tls"}},
+    "rbac": {"extraRules": [{"apiGroups": ["example.com"], "resources": ["racks"], "verbs": ["list", "watch"]}]},
+    "serviceAccount": {"name": "stower", "annotations": {"example.com/owner": "storage"}},
+    "tolerations": [{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}],
+    "affinity": {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [
+                    {"matchExpressions": [{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}]}
+                ]
+            }
+        }
+    },
+    "priorityClassName": "system-cluster-critical",
+    "podAnnotations": {"example.com/a": "b"},
+    "podLabels": {"example.com/c": "d"},
+    "service": {"annotations": {"example.com/e": "f"}, "labels": {"example.com/g": "h"}},
+    "metrics": {
+        "reader": {"serviceAccount": {"name": "prometheus-k8s", "namespace": "monitoring"}},
+        "serviceMonitor": {
+            "enabled": True,
+            "namespace": "monitoring",
+            "labels": {"release": "prometheus"},
+            "relabelings": [{"action": "replace", "targetLabel": "cluster", "replacement": "a"}],
+        },
+        "prometheusRule": {"enabled": True, "labels": {"release": "prometheus"}},
+        "dashboard": {"enabled": True, "namespace": "monitoring", "annotations": {"grafana_folder": "Scheduling"}},
+    },
+    "networkPolicy": {
+        "enabled": True,
+        "from": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}],
+        "to": [{"ipBlock": {"cidr": "10.0.0.0/8"}}],
+    },
+    "admissionPolicy": {"enabled": True, "objectSelector": {"matchLabels": {"stow": "yes"}}},
+    "extraArgs": ["--kube-api-qps=100"],
+    "extraEnv": [{"name": "PYTHONMALLOC", "value": "malloc"}],
+    "extraVolumes": [{"name": "more", "configMap": {"name": "more"}}],
+    "extraVolumeMounts": [{"name": "more", "mountPath": "/more", "readOnly": True}],
+}
+
+CONFIGURATIONS: Mapping[str, Json] = {
+    "everything by default": {},
+    "no profile at all": {"config": {"profiles": None}},
+    "without volumes": profiles({"multiPoint": off(*VOLUMES)}),
+    "without devices": profiles({"multiPoint": off("DynamicResources")}),
+    "without preemption": profiles({"multiPoint": off("DefaultPreemption")}),
+    "preemption off at its point only": profiles({"postFilter": off("DefaultPreemption")}),
+    "every PostFilter off": profiles({"postFilter": off("*")}),
+    "volumes are judged and not bound": profiles({"preBind": off("VolumeBinding")}),
+    "devices are judged and not written": profiles({"preBind": off("DynamicResources")}),
+    "no default constraints": {
+        "config": {
+            "profiles": [
+                {
+                    "schedulerName": "stow",
+                    "pluginConfig": [
+                        {"name": "PodTopologySpread", "args": {"defaultingType": "List", "defaultConstraints": []}}
+                    ],
+                }
+            ]
+        }
+    },
+    "default constraints of one's own": {
+        "config": {
+            "profiles": [
+                {
+                    "schedulerName": "stow",
+                    "pluginConfig": [
+                        {
+                            "name": "PodTopologySpread",
+                            "args": {
+                                "defaultingType": "List",
+                                "defaultConstraints": [
+                                    {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}
+                                ],
+                            },
+                        }
+                    ],
+                }
+            ]
+        }
+    },
+    "no affinity between pods": profiles({"multiPoint": off("InterPodAffinity")}),
+    "nothing but a binder": profiles({"multiPoint": only()}),
+    "zones only": profiles({"multiPoint": only("VolumeZone")}),
+    "limits only": profiles({"multiPoint": only("NodeVolumeLimits")}),
+    "one plugin at one point": profiles({"multiPoint": only(), "filter": on("VolumeRestrictions")}),
+    "off everywhere, on again at a point": profiles({"multiPoint": off(*VOLUMES), "preBind": on("VolumeBinding")}),
+    "on at a point that disables all": profiles({"postFilter": off("*") | on("DefaultPreemption")}),
+    "two profiles, each without the other's": profiles(
+        {"multiPoint": only("VolumeZone")}, {"multiPoint": only("DynamicResources")}
+    ),
+    "a second profile has what the first has off": profiles({"multiPoint": off(*VOLUMES)}, {}),
+    "without room": {"csiStorageCapacityApiVersion": "none"},
+    "room in an old version": {"csiStorageCapacityApiVersion": "v1beta1"},
+    "taint rules": {"featureGates": {"DRADeviceTaintRules": True}},
+    "taint rules, and no devices": {"featureGates": {"DRADeviceTaintRules": True}}
+    | profiles({"multiPoint": off("DynamicResources")}),
+    "no election": {"replicaCount": 1, "leaderElection": {"enabled": False}},
+    "nobody looks up client certificates": {"serving": {"authenticationSkipLookup": True}},
+    "no profile objects": {"schedulerProfiles": {"enabled": False}},
+    "a lease elsewhere": {"leaderElection": {"resourceNamespace": "leases", "resourceName": "stow"}},
+}
+
+OBJECTS: Mapping[str, Json] = {
+    "everything": FULL,
+    "one replica": {"replicaCount": 1},
+    "none": {"replicaCount": 0},
+    "three": {"replicaCount": 3},
+    "nobody's account": {"serviceAccount": {"create": False}},
+    "an account that is there": {"serviceAccount": {"create": False, "name": "there"}, "rbac": {"create": False}},
+    "a long name": {"fullnameOverride": "a-scheduler-whose-name-is-as-long-as-a-name-may-be-here-and-longer"[:63]},
+    "nothing optional": {
+        "service": {"enabled": False},
+        "podDisruptionBudget": {"enabled": False},
+        "topologySpread": {"enabled": False},
+        "metrics": {"reader": {"create": False}},
+        "schedulerProfiles": {"enabled": False},
+        "rbac": {"readClaimEvents": False},
+        "serving": {"authenticationSkipLookup": True},
+        "resources": {"requests": None, "limits": None},
+        "nodeSelector": {"kubernetes.io/os": None},
+    },
+    "a token from a Secret": {"metrics": {"serviceMonitor": {"enabled": True, "tokenSecret": {"name": "t"}}}},
+    "one's own TLS": {
+        "metrics": {"serviceMonitor": {"enabled": True, "tlsConfig": {"ca": {"configMap": {"name": "c", "key": "k"}}}}}
+    },
+    "an open network policy": {"networkPolicy": {"enabled": True}},
+    "a group that may be anything": {
+        "podSecurityContext": {"runAsUser": None, "runAsGroup": None, "fsGroup": None},
+        "priorityClassName": "system-cluster-critical",
+    },
+}

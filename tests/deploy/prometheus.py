@@ -1,0 +1,100 @@
+"""A real Prometheus that scrapes one port of this machine every second, and what it answers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from tests.deploy.tools import prometheus
+from tests.e2e.controlplane.process import Group, Server, free_port
+
+JOB = "kubestow"
+_DEADLINE_S = 60.0
+_CONFIG = {
+    "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
+}
+
+
+class Prometheus:
+    """Its HTTP API, as far as tests ask it."""
+
+    def __init__(self, http: aiohttp.ClientSession, url: str, server: Server) -> None:
+        self._http = http
+        self._url = url
+        self._server = server
+
+    async def values(self, expr: str) -> list[float]:
+        """What an instant query answers, a number per series. Raises AssertionError with its words for one it refuses."""
+        answer = await self._get("query", query=expr)
+        assert answer["status"] == "success", f"{expr}: {answer.get('error')}"
+        data = answer["data"]
+        results = [data["result"]] if data["resultType"] == "scalar" else [each["value"] for each in data["result"]]
+        return [float(value) for _, value in results]
+
+    async def rules(self) -> list[dict[str, Any]]:
+        """Those that are loaded, with how their evaluation went."""
+        answer = await self._get("rules")
+        return [rule for group in answer["data"]["groups"] for rule in group["rules"]]
+
+    async def names(self) -> set[str]:
+        """Of every metric that it has."""
+        answer = await self._get("label/__name__/values")
+        return set(answer["data"])
+
+    async def until(self, expr: str) -> None:
+        """Wait until the query answers something that is neither 0 nor NaN."""
+        deadline = time.monotonic() + _DEADLINE_S
+        while not any(value and not math.isnan(value) for value in await self._now(expr)):
+            self._server.check()
+            assert time.monotonic() < deadline, f"never: {expr}\n{self._server.tail()}"
+            await asyncio.sleep(0.1)
+
+    async def scraped(self, times: int) -> None:
+        """Wait for so many more scrapes."""
+        expr = f'count_over_time(up{{job="{JOB}"}}[1h])'
+        now = await self._now(expr)
+        await self.until(f"{expr} >= {(now[0] if now else 0) + times}")
+
+    async def _now(self, expr: str) -> list[float]:
+        try:
+            return await self.values(expr)
+        except (aiohttp.ClientError, json.JSONDecodeError):  # it is starting
+            return []
+
+    async def _get(self, path: str, **query: str) -> Any:
+        async with self._http.get(f"{self._url}/api/v1/{path}", params=query) as answer:
+            return json.loads(await answer.read())
+
+
+@asynccontextmanager
+async def scraping(port: int, directory: Path, *, rules: Sequence[Path] = ()) -> AsyncIterator[Prometheus]:
+    """Scrape 127.0.0.1 at that port, with these rules, until the block ends."""
+    target = {"job_name": JOB, "static_configs": [{"targets": [f"127.0.0.1:{port}"]}]}
+    config = _CONFIG | {"scrape_configs": [target], "rule_files": [str(file.resolve()) for file in rules]}
+    file = directory / "prometheus.yml"
+    file.write_text(json.dumps(config))  # which is YAML too
+    address = f"127.0.0.1:{free_port()}"
+    group = Group(directory)
+    try:
+        server = group.start(
+            "prometheus",
+            [
+                str(prometheus()),
+                f"--config.file={file}",
+                f"--storage.tsdb.path={directory / 'data'}",
+                f"--web.listen-address={address}",
+                "--log.level=warn",
+            ],
+        )
+        async with aiohttp.ClientSession() as http:
+            yield Prometheus(http, f"http://{address}", server)
+    finally:
+        group.stop()

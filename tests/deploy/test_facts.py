@@ -1,0 +1,318 @@
+"""What operators rely on, read from what is rendered."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+import scheduler
+from scheduler.config import load
+from scheduler.config.types import Configuration
+from tests.deploy import tools
+from tests.deploy.chart import CHART, NAMESPACE, RELEASE, Json, Rendered, defaults, rendered, run
+from tests.deploy.matrix import FULL, OBJECTS, profiles
+
+pytestmark = pytest.mark.usefixtures("helm")
+
+
+def read(chart: Rendered, directory: Path) -> Configuration:
+    """As the daemon reads it."""
+    file = directory / "config.yaml"
+    file.write_text(chart.named("ConfigMap", RELEASE)["data"]["config.yaml"])
+    return load.load(str(file))
+
+
+# -- the pod -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("values", [pytest.param({}, id="default"), pytest.param(FULL, id="full")])
+def test_pods_are_hardened(values: Json) -> None:
+    """By the restricted Pod Security Standard and then some; the pod of `helm test`, too."""
+    chart = rendered(values)
+    for pod in (chart.pod["spec"], chart.one("Pod")["spec"]):
+        (container,) = pod["containers"]
+
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["securityContext"]["runAsUser"] == 65532
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        assert not {"hostNetwork", "hostPID", "hostIPC"} & pod.keys()
+        assert {"memory"} <= container["resources"]["limits"].keys()
+
+
+@pytest.mark.parametrize("values", [pytest.param({}, id="default"), pytest.param(FULL, id="full")])
+def test_nothing_is_writable(values: Json) -> None:
+    chart = rendered(values)
+
+    assert all(mount["readOnly"] is True for mount in chart.container["volumeMounts"])
+    assert all(volume.keys() & {"configMap", "secret"} for volume in chart.pod["spec"]["volumes"])
+
+
+def test_only_the_scheduler_gets_the_token() -> None:
+    chart = defaults()
+
+    assert chart.one("ServiceAccount")["automountServiceAccountToken"] is False
+    assert chart.pod["spec"]["automountServiceAccountToken"] is True
+    assert chart.one("Pod")["spec"]["automountServiceAccountToken"] is False
+
+
+def test_a_field_of_the_security_context_can_be_taken_away() -> None:
+    """Where the platform chooses a user."""
+    context = rendered(OBJECTS["a group that may be anything"]).pod["spec"]["securityContext"]
+
+    assert context == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+
+
+def test_probes_ask_over_https() -> None:
+    container = defaults().container
+    asked = {name: container[name]["httpGet"] for name in ("startupProbe", "livenessProbe", "readinessProbe")}
+
+    assert {"startupProbe": "/livez", "livenessProbe": "/livez", "readinessProbe": "/readyz"} == {
+        name: get["path"] for name, get in asked.items()
+    }
+    assert {("https", "HTTPS")} == {(get["port"], get["scheme"]) for get in asked.values()}
+    assert [{"name": "https", "containerPort": 10259, "protocol": "TCP"}] == container["ports"]
+
+
+def test_a_drain_is_not_cut_short() -> None:
+    for values in ({}, {"drainTimeoutSeconds": 600}, {"terminationGracePeriodSeconds": 31}):
+        chart = rendered(values)
+        (drain,) = [flag for flag in chart.container["args"] if flag.startswith("--drain-timeout=")]
+
+        assert chart.pod["spec"]["terminationGracePeriodSeconds"] > int(drain.removesuffix("s").partition("=")[2])
+
+
+def test_flags_of_the_operator_come_last() -> None:
+    """And so win."""
+    assert rendered({"extraArgs": ["--v=4", "--kube-api-qps=5"]}).container["args"][-2:] == [
+        "--v=4",
+        "--kube-api-qps=5",
+    ]
+
+
+def test_a_port_is_the_same_everywhere() -> None:
+    chart = rendered({"serving": {"port": 8443}})
+
+    assert "--secure-port=8443" in chart.container["args"]
+    assert chart.container["ports"][0]["containerPort"] == 8443
+    assert chart.one("Service")["spec"]["ports"][0]["targetPort"] == "https"
+
+
+def test_the_image_is_this_version_s() -> None:
+    """Tag, and digest before tag."""
+    metadata = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
+
+    assert metadata["appVersion"] == scheduler.__version__
+    assert defaults().container["image"] == f"ghcr.io/kubestow/kubestow:{scheduler.__version__}"
+    assert rendered({"image": {"tag": "1.2"}}).container["image"].endswith(":1.2")
+    assert rendered(FULL).container["image"].startswith("registry.example.com/kubestow@sha256:0123")
+
+
+# -- replicas ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("replicas", [0, 1])
+def test_a_budget_never_blocks_a_drain(replicas: int) -> None:
+    """With one replica there is none; with more, one may be away at any time, and broken ones do not count."""
+    assert rendered({"replicaCount": replicas}).all("PodDisruptionBudget") == []
+    budget = rendered({"replicaCount": 3}).one("PodDisruptionBudget")["spec"]
+    assert budget["maxUnavailable"] == 1
+    assert "minAvailable" not in budget
+    assert budget["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
+
+
+def test_replicas_keep_apart_and_can_always_be_placed() -> None:
+    constraints = defaults().pod["spec"]["topologySpreadConstraints"]
+
+    assert ["kubernetes.io/hostname", "topology.kubernetes.io/zone"] == [each["topologyKey"] for each in constraints]
+    assert {"ScheduleAnyway"} == {each["whenUnsatisfiable"] for each in constraints}
+
+
+def test_the_scheduler_does_not_schedule_itself() -> None:
+    """Or none would ever start."""
+    assert "schedulerName" not in rendered(FULL).pod["spec"]
+
+
+def test_without_election_there_are_never_two() -> None:
+    """Not even during an update; and there is neither a Lease nor a right to it."""
+    chart = rendered({"replicaCount": 1, "leaderElection": {"enabled": False}})
+
+    assert chart.one("Deployment")["spec"]["strategy"] == {"type": "Recreate"}
+    assert chart.config["leaderElection"] == {"leaderElect": False}
+    assert [each["metadata"]["name"] for each in chart.all("Role")] == [f"{RELEASE}-client-ca"]
+
+
+def test_an_update_that_is_refused_leaves_the_old_ones_running() -> None:
+    strategy = defaults().one("Deployment")["spec"]["strategy"]
+
+    assert strategy["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+
+
+def test_labels_select_the_scheduler_s_pods_alone() -> None:
+    """Of Deployment, Service, budget, policy, spread; not the pod of `helm test`."""
+    chart = rendered(FULL)
+    pod = chart.pod["metadata"]["labels"]
+    deployment, service = chart.one("Deployment")["spec"], chart.one("Service")["spec"]
+    selectors = [
+        deployment["selector"]["matchLabels"],
+        service["selector"],
+        chart.one("PodDisruptionBudget")["spec"]["selector"]["matchLabels"],
+        chart.one("NetworkPolicy")["spec"]["podSelector"]["matchLabels"],
+        *(each["labelSelector"]["matchLabels"] for each in chart.pod["spec"]["topologySpreadConstraints"]),
+    ]
+
+    for selector in selectors:
+        assert selector.items() <= pod.items()
+        assert not selector.items() <= chart.one("Pod")["metadata"]["labels"].items()
+    monitor = chart.one("ServiceMonitor")["spec"]
+    assert monitor["selector"]["matchLabels"].items() <= chart.one("Service")["metadata"]["labels"].items()
+    assert monitor["namespaceSelector"]["matchNames"] == [chart.one("Service")["metadata"]["namespace"]]
+
+
+# -- the configuration ---------------------------------------------------------------------------------------------------
+
+
+def checksum(values: Json) -> str:
+    return str(rendered(values).pod["metadata"]["annotations"]["checksum/config"])
+
+
+def test_a_changed_configuration_is_rolled_out() -> None:
+    """And nothing else is."""
+    before = checksum({})
+
+    assert before != checksum({"config": {"podMaxBackoffSeconds": 20}})
+    assert before != checksum({"leaderElection": {"leaseDuration": "30s"}})
+    assert before == checksum({"replicaCount": 3, "resources": {"limits": {"memory": "3Gi"}}})
+
+
+def test_the_daemon_reads_what_the_values_say(tmp_path: Path) -> None:
+    """Large numbers too; the lease is in the release's namespace."""
+    config = {"podMaxBackoffSeconds": 20, "clientConnection": {"qps": 1000000, "burst": 2000000}}
+    found = read(rendered({"config": config}), tmp_path)
+
+    assert (1e6, 2000000) == (found.client_connection.qps, found.client_connection.burst)
+    assert found.pod_max_backoff_s == 20
+    assert [profile.scheduler_name for profile in found.profiles] == ["kubestow"]
+    election = found.leader_election
+    assert ("stow", "kubestow") == (election.resource_namespace, election.resource_name)
+    assert (15, 10, 2) == (election.lease_duration_s, election.renew_deadline_s, election.retry_period_s)
+    assert list(found.ignored) == []
+
+
+def test_an_operator_s_document_may_say_what_it_is() -> None:
+    """A file that `check-config` takes can be pasted, but for its leader election."""
+    head = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+
+    assert rendered({"config": head}).config == defaults().config
+
+
+def test_the_first_profile_is_the_one_that_is_tried() -> None:
+    """By the notes, by `helm test`, by the policy."""
+    values = profiles({}, {}) | {"admissionPolicy": {"enabled": True}}
+    chart = rendered(values)
+    (mutation,) = chart.one("MutatingAdmissionPolicy")["spec"]["mutations"]
+
+    assert chart.one("Pod")["spec"]["schedulerName"] == "stow-0"
+    assert 'schedulerName: "stow-0"' in mutation["applyConfiguration"]["expression"]
+
+
+# -- what others look at -------------------------------------------------------------------------------------------------
+
+
+def endpoint(values: Json) -> Json:
+    monitor = {"enabled": True, **values.pop("monitor", {})}
+    (found,) = rendered({"metrics": {"serviceMonitor": monitor}, **values}).one("ServiceMonitor")["spec"]["endpoints"]
+    made: Json = found
+    return made
+
+
+def test_prometheus_comes_with_its_token() -> None:
+    """Over HTTPS; a certificate that nobody signed is not verified, one from a Secret is."""
+    plain, signed = endpoint({}), endpoint({"serving": {"tls": {"secretName": "t"}}})
+    own = endpoint({"monitor": {"tokenSecret": {"name": "token"}, "tlsConfig": {"serverName": "a"}}})
+
+    assert ("https", "https", "/metrics") == (plain["port"], plain["scheme"], plain["path"])
+    assert plain["bearerTokenFile"] == "/var/run/secrets/kubernetes.io/serviceaccount/token"
+    assert plain["tlsConfig"] == {"insecureSkipVerify": True}
+    assert signed["tlsConfig"] == {"ca": {"secret": {"name": "t", "key": "ca.crt"}}, "serverName": "kubestow.stow.svc"}
+    assert own["authorization"] == {"type": "Bearer", "credentials": {"name": "token", "key": "token"}}
+    assert own["tlsConfig"] == {"serverName": "a"}
+    assert "bearerTokenFile" not in own
+
+
+def test_a_certificate_is_mounted_and_named() -> None:
+    chart = rendered({"serving": {"tls": {"secretName": "t"}}})
+    (mount,) = [each for each in chart.container["volumeMounts"] if each["name"] == "tls"]
+    (volume,) = [each for each in chart.pod["spec"]["volumes"] if each["name"] == "tls"]
+
+    assert f"--tls-cert-file={mount['mountPath']}/tls.crt" in chart.container["args"]
+    assert f"--tls-private-key-file={mount['mountPath']}/tls.key" in chart.container["args"]
+    assert volume["secret"] == {"secretName": "t", "defaultMode": 0o440}
+
+
+def test_rules_and_dashboard_are_the_files() -> None:
+    """Word for word: nothing in them is taken for a template of helm's."""
+    chart = rendered(FULL)
+    rules = yaml.safe_load((CHART / "files" / "rules.yaml").read_text(encoding="utf-8"))
+    dashboard = (CHART / "files" / "dashboard.json").read_text(encoding="utf-8")
+    found = chart.one("ConfigMap", "-dashboard")
+
+    assert chart.one("PrometheusRule")["spec"] == rules
+    assert [text.strip() for text in found["data"].values()] == [dashboard.strip()]
+    assert json.loads(dashboard)["title"]
+    assert found["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert found["metadata"]["annotations"] == {"grafana_folder": "Scheduling"}
+
+
+def test_monitoring_is_asked_for() -> None:
+    """A cluster without the operator's CRDs takes the chart as it is."""
+    assert {"ServiceMonitor", "PrometheusRule"} & {each["kind"] for each in defaults().objects} == set()
+
+
+def test_the_network_policy_lets_the_right_ones_through() -> None:
+    """The serving port in, the API server out."""
+    spec = rendered({"networkPolicy": {"enabled": True}}).one("NetworkPolicy")["spec"]
+
+    assert spec["policyTypes"] == ["Ingress", "Egress"]
+    assert spec["ingress"] == [{"ports": [{"port": "https", "protocol": "TCP"}]}]
+    assert spec["egress"] == [{"ports": [{"port": port, "protocol": "TCP"} for port in (443, 6443)]}]
+
+
+# -- the notes -----------------------------------------------------------------------------------------------------------
+
+
+def notes(values: Json, directory: Path) -> str:
+    """As they are printed after an installation."""
+    file = directory / "values.yaml"
+    file.write_text(yaml.safe_dump(values))
+    where = (RELEASE, str(CHART), "--namespace", NAMESPACE, "--values", str(file))
+    ran = run(tools.helm(), "install", *where, "--dry-run=client")
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout.partition("NOTES:\n")[2]
+
+
+def test_notes_have_three_commands_to_try(tmp_path: Path) -> None:
+    """With the names of this release."""
+    values = {"leaderElection": {"resourceName": "stow", "resourceNamespace": "leases"}, "serving": {"port": 8443}}
+    commands = [line.strip() for line in notes(values, tmp_path).splitlines() if line.startswith("   ")]
+
+    assert commands == [
+        "kubectl -n stow rollout status deployment/kubestow && kubectl -n leases get lease stow",
+        "helm -n stow test kubestow",
+        "kubectl -n stow port-forward deployment/kubestow 8443 & sleep 3; curl -sk 'https://127.0.0.1:8443/readyz?verbose'",
+    ]
+
+
+def test_notes_tell_what_is_left_to_do(tmp_path: Path) -> None:
+    """Only where something is."""
+    values = {"rbac": {"create": False}, "metrics": {"serviceMonitor": {"enabled": True}}}
+    told = notes(values, tmp_path)
+
+    assert "give the service account kubestow its permissions" in told
+    assert "ClusterRole kubestow-metrics-reader" in told
+    assert "service account" not in notes({}, tmp_path)

@@ -1,0 +1,267 @@
+"""docs/plugins.md, run as it stands: the plugin on that page is a distribution of its own, and Kubestow finds it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scheduler.config import load
+from tests.deploy import documents
+from tests.integration.daemon import rig
+
+PAGE = documents.named("plugins.md")
+GENERATION = "example.com/generation"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where pip has put the distribution that the page's pyproject.toml and module make."""
+    source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("site")
+    for name in ("pyproject.toml", "nodegeneration.py"):
+        (source / name).write_text(PAGE[name])
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    offline = ["--no-deps", "--no-build-isolation", "--no-index"]
+    subprocess.run([*pip, *offline, "--target", str(target), str(source)], check=True)
+    return target
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Path:
+    """A directory with all files of the page."""
+    for name, text in PAGE.items():
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def kubestow(*arguments: str, site: Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own, with what is in `site` installed."""
+    env = {**os.environ, "PYTHONPATH": str(site), "COLUMNS": "200"}
+    command = [sys.executable, "-m", "scheduler", *arguments]
+    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
+
+
+def test_it_is_found(site: Path, page: Path) -> None:
+    """At the two points that it has methods for, behind the built-in ones, with its weight."""
+    ended = kubestow("check-config", "config.yaml", site=site, cwd=page)
+    rows: dict[str, list[str]] = {}
+    point = ""
+    for cells in (line.split("│") for line in ended.stdout.splitlines() if line.startswith("│")):
+        point = cells[1].strip() or point  # a row of several lines names its point in the first of them
+        rows.setdefault(point, []).extend(cells[2].replace(",", " ").split())
+
+    assert (ended.returncode, ended.stderr) == (0, "")
+    found = {point: name for point, names in rows.items() for name in names if "NodeGeneration" in name}
+    assert found == {"filter": "NodeGeneration", "score": "NodeGeneration:5"}
+    assert (rows["filter"][-1], rows["score"][-1]) == ("NodeGeneration", "NodeGeneration:5")
+
+
+def test_it_decides(site: Path, page: Path) -> None:
+    """Its score outweighs the larger node, its filter leaves one node, or none and says why."""
+    with_it, without = placed("--config=config.yaml", site=site, page=page), placed(site=site, page=page)
+
+    assert {name: pod["node"] for name, pod in with_it.items()} == {
+        "anywhere": "new",
+        "modern": "new",
+        "futuristic": None,
+    }
+    assert "2 node(s) were of an older generation" in with_it["futuristic"]["message"]
+    assert without["anywhere"]["node"] == "old"  # which the same node's room decides where the plugin is not enabled
+    assert without["futuristic"]["node"]
+
+
+def test_arguments_may_wait_for_it_to_be_enabled(site: Path, page: Path) -> None:
+    """As those of a built-in plugin: a profile that has them, and not the plugin, is no mistake."""
+    head, _, tail = PAGE["config.yaml"].partition("    plugins:\n")
+    (page / "config.yaml").write_text(head + tail[tail.index("    pluginConfig:") :])
+    ended = kubestow("check-config", "config.yaml", site=site, cwd=page)
+
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "NodeGeneration" not in ended.stdout
+
+
+def placed(*flags: str, site: Path, page: Path) -> dict[str, dict[str, Any]]:
+    ended = kubestow("simulate", "-o", "json", *flags, "cluster.yaml", site=site, cwd=page)
+    assert ended.stdout, ended.stderr
+    return {pod["pod"].removeprefix("default/"): pod for pod in json.loads(ended.stdout)["pods"]}
+
+
+@pytest.fixture
+def importable(site: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Installed in this process, for a while."""
+    monkeypatch.syspath_prepend(site)
+    yield
+    sys.modules.pop("nodegeneration", None)
+
+
+@pytest.mark.usefixtures("importable")
+async def test_its_hint_wakes(page: Path) -> None:
+    """A node that is not new enough leaves the pod asleep, a label that makes it so has it bound, long before any flush."""
+    config = await asyncio.to_thread(load.load, str(page / "config.yaml"))
+    async with rig(profiles=config.profiles) as world:
+        world.node("n1", labels={GENERATION: "1"})
+        world.server.create("pods", asking("p", "2"))
+        await world.until(lambda: "message" in world.condition("p"), "no condition")
+        assert "older generation" in world.condition("p")["message"]
+
+        world.server.patch("nodes", "n1", {"metadata": {"labels": {GENERATION: "2"}}})
+        await world.bound("p")
+
+
+def asking(name: str, generation: str) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "namespace": "default", "labels": {GENERATION: generation}},
+        "spec": {"schedulerName": "kubestow", "containers": [{"name": "c", "image": "none"}]},
+    }
+
+
+def test_its_own_tests_pass(site: Path, page: Path) -> None:
+    """Those that the page shows."""
+    env = {**os.environ, "PYTHONPATH": str(site)}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_nodegeneration.py"]
+    ended = subprocess.run(command, cwd=page, env=env, capture_output=True, text=True, check=False)
+
+    assert ended.returncode == 0, ended.stdout
+    assert "1 passed" in ended.stdout
+
+
+def test_it_is_as_short_as_it_is_said_to_be() -> None:
+    """A plugin fits on a page: the class has some 25 lines of code."""
+    body = PAGE["nodegeneration.py"].partition("class NodeGeneration:")[2]
+    assert len([line for line in body.splitlines() if line.strip()]) <= 25
+
+
+# -- those that cannot be used -------------------------------------------------------------------------------------------------
+
+COMMANDS = [
+    pytest.param(["check-config", "config.yaml"], id="check-config"),
+    pytest.param(["simulate", "--config=config.yaml", "cluster.yaml"], id="simulate"),
+    pytest.param(["run", "--config=config.yaml", "--master=http://127.0.0.1:1", "--secure-port=0"], id="run"),
+]
+
+
+def distribution(site: Path, name: str, *, plugin: str, module: str, code: str) -> None:
+    """An installed distribution, as pip leaves one."""
+    (site / f"{module}.py").write_text(code)
+    info = site / f"{name.replace('-', '_')}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[kubestow.plugins]\n{plugin} = {module}:Made\n")
+
+
+def refused(command: list[str], *, site: Path, cwd: Path) -> str:
+    """The one line that a command says before it ends with 1. No traceback, whatever is wrong."""
+    ended = kubestow(*command, site=site, cwd=cwd)
+    lines = [line for line in ended.stderr.splitlines() if "[info" not in line]
+    assert (ended.returncode, len(lines)) == (1, 1), ended.stderr
+    return lines[0]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    ("plugin", "code", "words"),
+    [
+        pytest.param(
+            "Broken",
+            "import not_installed_anywhere",
+            ['"Broken"', "a_broken_one", "kubestow-broken", "cannot be imported", "not_installed_anywhere"],
+            id="an import that fails",
+        ),
+        pytest.param(
+            "Broken",
+            "Other = None",
+            ['"Broken"', "kubestow-broken", "cannot be imported", "Made"],
+            id="nothing of that name",
+        ),
+        pytest.param(
+            "Broken", "Made = 1 / 0", ['"Broken"', "kubestow-broken", "ZeroDivisionError"], id="a module that raises"
+        ),
+        pytest.param(
+            "NodeName",
+            "Made = None",
+            ['"NodeName"', "scheduler.plugins.nodename", "kubestow-broken"],
+            id="the name of a built-in one",
+        ),
+    ],
+)
+def test_one_that_cannot_be_used(
+    plugin: str, code: str, words: list[str], command: list[str], tmp_path: Path, page: Path
+) -> None:
+    """Plugin and distribution are named, also where no profile enables it."""
+    place = tmp_path / "site"
+    place.mkdir()
+    distribution(place, "kubestow-broken", plugin=plugin, module="a_broken_one", code=code)
+    (page / "config.yaml").write_text("\n".join(PAGE["config.yaml"].splitlines()[:4]))
+    said = refused(command, site=place, cwd=page)
+
+    assert [word for word in words if word not in said] == []
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_two_of_one_name(command: list[str], site: Path, tmp_path: Path, page: Path) -> None:
+    """Both distributions are named: nobody could tell which one is meant."""
+    place = tmp_path / "site"
+    shutil.copytree(site, place)
+    distribution(place, "kubestow-twin", plugin="NodeGeneration", module="a_twin", code="Made = None")
+    said = refused(command, site=place, cwd=page)
+
+    assert [word for word in ("NodeGeneration", "kubestow-nodegeneration", "kubestow-twin") if word not in said] == []
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    ("line", "wrong", "path", "why"),
+    [
+        pytest.param(
+            "newest: 4",
+            "newst: 4",
+            ".pluginConfig[0].args.newst",
+            'did you mean "newest"',
+            id="an argument that is not known",
+        ),
+        pytest.param(
+            "newest: 4", "newest: 0", ".pluginConfig[0].args.newest", "must be > 0, got 0", id="a wrong value"
+        ),
+        pytest.param("newest: 4", "[a, list]", ".pluginConfig[0].args", "must be a mapping", id="no mapping"),
+        pytest.param(
+            "- name: NodeGeneration\n            weight",
+            "- name: NodeGenerations\n            weight",
+            ".plugins.multiPoint.enabled[0].name",
+            'unknown plugin "NodeGenerations"',
+            id="a name that is not known",
+        ),
+    ],
+)
+def test_a_mistake_in_its_configuration(  # the parameters are a table's columns
+    line: str, wrong: str, path: str, why: str, command: list[str], site: Path, page: Path
+) -> None:
+    """Named with its path, as one in the arguments of a built-in plugin."""
+    assert line in PAGE["config.yaml"]
+    (page / "config.yaml").write_text(PAGE["config.yaml"].replace(line, wrong))
+    said = refused(command, site=site, cwd=page)
+
+    assert said.startswith(f"config.yaml: profiles[0]{path}: ")
+    assert why in said
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_constructor_that_fails(command: list[str], tmp_path: Path, page: Path) -> None:
+    """It did not check its arguments: the place and the plugin are named all the same."""
+    place = tmp_path / "site"
+    place.mkdir()
+    code = "class Made:\n    name = 'NodeGeneration'\n    def __init__(self, args, handle):\n        args.value['needed']\n"
+    distribution(place, "kubestow-careless", plugin="NodeGeneration", module="a_careless_one", code=code)
+    said = refused(command, site=place, cwd=page)
+
+    assert said.startswith(
+        'config.yaml: profiles[0].pluginConfig[0].args: plugin "NodeGeneration" cannot be made of this: '
+    )
+    assert "KeyError: 'needed'" in said

@@ -1,0 +1,152 @@
+"""`make image` and `make kind`: what the scripts ask of docker or podman, kind, helm and kubectl, which are played here."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+IMAGE = "localhost/kubestow:dev"
+PLAYED = """#!/bin/sh
+echo "$(basename "$0") $*" >>"$CALLS"
+case "$(basename "$0") $1 $2" in
+  "$SILENT info "*) exit 1 ;;
+  "kind get clusters") echo "$CLUSTERS" ;;
+  *" image inspect") echo sha256:abc ;;
+  *" save "*) echo archive ;;
+esac
+"""
+
+
+class Played:
+    """A machine with these tools on it, and no others than those of any system."""
+
+    def __init__(self, directory: Path, *tools: str, silent: str = "none", clusters: str = "") -> None:
+        self._calls = directory / "calls"
+        self._calls.touch()
+        places = directory / "bin"
+        places.mkdir()
+        for tool in tools:
+            (places / tool).write_text(PLAYED)
+            (places / tool).chmod(0o755)
+        for tool in ("bash", "sh", "env", "git", "grep", "basename", "dirname", "mktemp", "rm", "cat"):
+            found = next(Path(at) / tool for at in os.environ["PATH"].split(":") if (Path(at) / tool).exists())
+            (places / tool).symlink_to(found)
+        self._env = {"PATH": str(places), "CALLS": str(self._calls), "SILENT": silent, "CLUSTERS": clusters}
+
+    def run(self, script: str, **env: str) -> subprocess.CompletedProcess[str]:
+        command = [str(ROOT / "deploy" / script), IMAGE]
+        return subprocess.run(command, env={**self._env, **env}, capture_output=True, text=True, check=False)
+
+    def calls(self, *begin: str) -> list[str]:
+        """In order; only those that begin so, if anything is given."""
+        lines = self._calls.read_text().splitlines()
+        return [line for line in lines if line.startswith(begin)] if begin else lines
+
+
+@pytest.mark.parametrize(
+    ("tools", "silent", "env", "engine"),
+    [
+        pytest.param(["docker", "podman"], "none", {}, "docker", id="docker first"),
+        pytest.param(["docker", "podman"], "docker", {}, "podman", id="podman where docker's daemon is silent"),
+        pytest.param(["podman"], "none", {}, "podman", id="podman alone"),
+        pytest.param(["docker", "nerdctl"], "none", {"ENGINE": "nerdctl"}, "nerdctl", id="the one that is asked for"),
+    ],
+)
+def test_the_engine(tools: list[str], silent: str, env: Mapping[str, str], engine: str, tmp_path: Path) -> None:
+    """The one that answers builds the image, with the version and the revision that it says it has."""
+    played = Played(tmp_path, *tools, silent=silent)
+    ended = played.run("image/make.sh", **env)
+    build = played.calls(f"{engine} build")
+
+    assert (ended.returncode, len(build)) == (0, 1), ended.stderr
+    assert f"--tag {IMAGE}" in build[0]
+    assert "--build-arg VERSION=dev --build-arg REVISION=" in build[0]
+    assert ("--format=docker" in build[0]) == (engine == "podman")
+
+
+@pytest.mark.parametrize(
+    ("tools", "silent"), [([], "none"), (["docker"], "docker")], ids=["none there", "none answers"]
+)
+@pytest.mark.parametrize("script", ["image/make.sh", "kind/up.sh"])
+def test_without_an_engine(script: str, tools: list[str], silent: str, tmp_path: Path) -> None:
+    """One line that says what was tried and what to do."""
+    ended = Played(tmp_path, "kind", "kubectl", "helm", *tools, silent=silent).run(script)
+
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines() == [
+        "No container engine answers (tried: docker podman). Install one, start its daemon, or name yours: ENGINE=..."
+    ]
+
+
+@pytest.mark.parametrize("missing", ["kind", "kubectl", "helm"])
+def test_without_a_tool(missing: str, tmp_path: Path) -> None:
+    """Its name, before anything is made."""
+    played = Played(tmp_path, *({"docker", "kind", "kubectl", "helm"} - {missing}))
+    ended = played.run("kind/up.sh")
+
+    assert (ended.returncode, ended.stderr) == (1, f"{missing} is needed and was not found: see docs/kind.md\n")
+    assert played.calls() == []
+
+
+@pytest.mark.parametrize(("clusters", "made"), [("other", 1), ("kubestow", 0)], ids=["a new cluster", "again"])
+def test_kind(clusters: str, made: int, tmp_path: Path) -> None:
+    """Cluster, image, chart, workload, in this order; a cluster that is there is kept."""
+    played = Played(tmp_path, "docker", "kind", "kubectl", "helm", clusters=clusters)
+    ended = played.run("kind/up.sh")
+    steps = ("kind create", "docker save", "kind load", "helm upgrade", "kubectl --context kind-kubestow apply")
+    found = [next(step for step in steps if call.startswith(step)) for call in played.calls(*steps)]
+
+    assert ended.returncode == 0, ended.stderr
+    assert found == list(steps[1 - made :])
+    assert f"docker save {IMAGE}" in played.calls()
+    for path in ("deploy/kind/cluster.yaml", "deploy/helm/Chart.yaml", "examples/kind.yaml"):
+        assert (ROOT / path).is_file()
+
+
+def test_the_chart_takes_what_it_is_given(helm: Path, tmp_path: Path) -> None:
+    """The values that the script sets are values of the chart, and name the image that was loaded."""
+    played = Played(tmp_path, "docker", "kind", "kubectl", "helm")
+    played.run("kind/up.sh")
+    words = played.calls("helm upgrade")[0].split()
+    given = [word for at, word in enumerate(words) if word.startswith("--set") or words[at - 1].startswith("--set")]
+    rendered = subprocess.run(
+        [str(helm), "template", "kubestow", str(ROOT / "deploy/helm"), *given],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert rendered.returncode == 0, rendered.stderr
+    made = [each for each in yaml.safe_load_all(rendered.stdout) if each and each["kind"] == "Deployment"]
+    template = made[0]["spec"]["template"]
+    (container,) = template["spec"]["containers"]
+    assert (made[0]["metadata"]["name"], container["image"], container["imagePullPolicy"]) == (
+        "kubestow",
+        IMAGE,
+        "Never",
+    )
+    assert template["metadata"]["annotations"]["image"] == "sha256:abc"
+    assert "command" not in container  # the image's entrypoint is the program
+    assert container["args"][0] == "run"
+
+
+def test_the_workload_is_for_us() -> None:
+    """Every pod of it names our scheduler, and what the page and the script speak of is in it."""
+    objects = list(yaml.safe_load_all((ROOT / "examples/kind.yaml").read_text()))
+    named = {f"{each['kind']}/{each['metadata']['name']}": each for each in objects}
+    specs = [
+        each["spec"].get("template", each)["spec"]
+        for each in objects
+        if each["kind"] in {"Deployment", "StatefulSet", "Pod"}
+    ]
+
+    assert {"Namespace/kubestow-demo", "Deployment/web", "StatefulSet/store", "Pod/too-large"} <= set(named)
+    assert [spec["schedulerName"] for spec in specs] == ["kubestow"] * 3
+    nodes = yaml.safe_load((ROOT / "deploy/kind/cluster.yaml").read_text())["nodes"]
+    assert [node["role"] for node in nodes].count("worker") == named["StatefulSet/store"]["spec"]["replicas"]

@@ -1,0 +1,67 @@
+"""docs/migrating.md says what the program says: its configurations, and its lists of flags."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from scheduler.flags import parser
+from tests.deploy import documents
+
+PAGE = "migrating.md"
+FLAGS = documents.named(PAGE)
+
+
+@pytest.mark.parametrize(("command", "printed"), documents.sessions(PAGE).items())
+def test_what_is_quoted(command: str, printed: str, tmp_path: Path) -> None:
+    """The lines shown are the first ones, word by word, and the exit code tells the two kinds apart."""
+    for name, text in documents.named(PAGE).items():
+        if name.endswith(".yaml"):
+            (tmp_path / name).write_text(text)
+    program, *arguments = shlex.split(command)
+    assert program == "kubestow"
+    ended = subprocess.run(
+        [sys.executable, "-m", "scheduler", *arguments], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+
+    shown, lines = printed.splitlines(), (ended.stdout + ended.stderr).splitlines()
+    assert [line.rstrip() for line in lines[: len(shown)]] == shown
+    assert ended.returncode == (0 if shown[0].endswith(": ok") else 1)
+
+
+@pytest.mark.parametrize("flag", FLAGS["taken"].splitlines())
+def test_flags_that_are_taken(flag: str) -> None:
+    assert parser().parse_args(["run", flag]).command == "run"
+
+
+@pytest.mark.parametrize("flag", FLAGS["refused"].splitlines())
+def test_flags_that_are_refused(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """With the name of the flag, and as wrong usage."""
+    with pytest.raises(SystemExit) as left:
+        parser().parse_args(["run", flag])
+
+    assert left.value.code == 2
+    assert f"unrecognized arguments: {flag}" in capsys.readouterr().err
+
+
+def test_every_flag_of_kube_scheduler_that_there_is_is_told_of() -> None:
+    """What `run` has beside those on the page is ours alone."""
+    told = {line.partition("=")[0] for line in FLAGS["taken"].splitlines()}
+    ours = {
+        "--allow-default-scheduler",
+        "--csi-storage-capacity-api-version",
+        "--drain-timeout",
+        "--help",
+        "--loop",
+        "--plain-port",
+        "--scheduler-profiles",
+    }
+    run = next(action for action in parser()._actions if action.choices).choices["run"]  # type: ignore[index]
+    have = {option for action in run._actions for option in action.option_strings if option != "-h"}
+
+    assert have - told - ours == set()
+    assert told - have == set()

@@ -1,0 +1,176 @@
+"""Rules and dashboard as files: what promtool says of them, and that they speak of metrics that there are."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from scheduler.obs.metrics import Metrics
+from tests.deploy.tools import or_skip, promtool
+from tests.unit.obs.test_metrics import used
+
+REPOSITORY = Path(__file__).parents[2]
+FILES = REPOSITORY / "deploy" / "helm" / "files"
+RULES = FILES / "rules.yaml"
+DASHBOARD = FILES / "dashboard.json"
+TESTS = sorted((Path(__file__).parent / "rules").glob("*.yaml"))
+GROUPS: list[dict[str, Any]] = yaml.safe_load(RULES.read_text())["groups"]
+ALERTS = [rule for group in GROUPS for rule in group["rules"] if "alert" in rule]
+RECORDED = {rule["record"] for group in GROUPS for rule in group["rules"] if "record" in rule}
+BOARD: dict[str, Any] = json.loads(DASHBOARD.read_text())
+PANELS = [panel for panel in BOARD["panels"] if panel["type"] != "row"]
+THEIRS = {"ALERTS", "scrape_samples_scraped", "up"}
+"""Prometheus makes them itself."""
+MADE = {each.name: each.kind for each in Metrics(process=False).described()}
+_METRIC = re.compile(r"\b(?:scheduler|kubestow|rest_client|leader_election|process|python|scrape)_\w+|kubestow:\w+:\w+")
+
+
+@pytest.fixture(scope="session")
+def tool() -> Path:
+    return or_skip(promtool)
+
+
+def run(tool: Path, *arguments: str, given: bytes = b"", directory: Path = REPOSITORY) -> tuple[int, str]:
+    """The exit code, and what it said."""
+    done = subprocess.run([tool, *arguments], input=given, capture_output=True, cwd=directory, check=False)
+    return done.returncode, (done.stdout + done.stderr).decode()
+
+
+def queries() -> Iterator[tuple[str, str]]:
+    """Every query of the dashboard, with the panel it is in."""
+    for panel in PANELS:
+        for target in panel["targets"]:
+            yield panel["title"], target["expr"]
+
+
+def test_prometheus_takes_the_rules(tool: Path) -> None:
+    """Expressions, templates and names."""
+    code, said = run(tool, "check", "rules", "--lint=all", "--lint-fatal", str(RULES))
+    assert code == 0, said
+
+
+@pytest.mark.parametrize("file", TESTS, ids=lambda file: file.stem)
+def test_rules(tool: Path, file: Path) -> None:
+    """The tables in rules/: who fires when, and who does not."""
+    code, said = run(tool, "test", "rules", file.name, directory=file.parent)
+    assert code == 0, said
+
+
+@pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: rule["alert"])
+def test_each_alert_has_a_table(rule: dict[str, Any]) -> None:
+    """In which it fires, and at another time does not; the labels that it fires with are told."""
+    name = f'alertname="{rule["alert"]}"'
+    tests = [test for file in TESTS for test in yaml.safe_load(file.read_text())["tests"]]
+    asked = [query for test in tests for query in test["promql_expr_test"] if name in query["expr"]]
+    assert {bool(query.get("exp_samples")) for query in asked} == {True, False}
+    told = [sample["labels"] for query in asked for sample in query.get("exp_samples", ())]
+    assert any(f'severity="{rule["labels"]["severity"]}"' in labels for labels in told)
+
+
+def test_a_wrong_alert_is_noticed(tool: Path, tmp_path: Path) -> None:
+    """One that never fires, by its table; one that always does, by the healthy cluster. That goes for all."""
+    expected = {"running": "vector(0) > 1", "healthy": "vector(1)"}
+    for file, expr in expected.items():
+        rules = [rule | ({"expr": expr} if rule.get("alert") == "KubestowNoLeader" else {}) for rule in ALERTS]
+        (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": [{"name": "changed", "rules": rules}]}))
+        tests = yaml.safe_load((TESTS[0].parent / f"{file}.yaml").read_text()) | {"rule_files": ["rules.yaml"]}
+        (tmp_path / "tests.yaml").write_text(yaml.safe_dump(tests))
+        code, said = run(tool, "test", "rules", str(tmp_path / "tests.yaml"))
+        assert (code, "KubestowNoLeader" in said) == (1, True)
+
+
+@pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: rule["alert"])
+def test_an_alert_says_what_to_do(rule: dict[str, Any]) -> None:
+    """How bad, what, what now, and where to read on."""
+    assert rule["labels"]["severity"] in {"critical", "warning", "info"}
+    told = rule["annotations"]
+    assert sorted(told) == ["description", "runbook_url", "summary"]
+    assert told["runbook_url"] == f"docs/operations.md#{rule['alert'].lower()}"
+    assert len(told["summary"]) < 100
+    assert 100 < len(told["description"]) < 600
+
+
+def test_each_alert_has_a_name_of_its_own() -> None:
+    """All begin alike, so that one expression finds them."""
+    names = [rule["alert"] for rule in ALERTS]
+    assert len(set(names)) == len(names)
+    assert all(name.startswith("Kubestow") for name in names)
+
+
+def test_rules_and_dashboard_speak_of_metrics_that_there_are() -> None:
+    """What was renamed would stay silent for ever."""
+    rules = [rule["expr"] for group in GROUPS for rule in group["rules"]]
+    known = set(THEIRS) | RECORDED | set(MADE)
+    known |= {
+        f"{name}{end}" for name, kind in MADE.items() if kind == "histogram" for end in ("_bucket", "_sum", "_count")
+    }
+    asked = {name for expr in (*rules, *(expr for _, expr in queries())) for name in _METRIC.findall(expr)}
+    assert {name for name in asked - known if not name.startswith(("process_", "python_"))} == set()
+    assert len(asked) > 50
+
+
+def test_a_scrape_is_what_promtool_would_have_it(tool: Path) -> None:
+    """Help, types, units and suffixes, of every instrument and of the process."""
+    metrics = used()
+    code, said = run(tool, "check", "metrics", given=metrics.render())
+    assert (code, said) == (0, "")
+
+
+# -- the dashboard -----------------------------------------------------------------------------------------------------
+
+
+def test_the_file_is_in_a_stable_order() -> None:
+    """As Grafana's export, keys sorted: a change shows as what it is."""
+    assert json.dumps(BOARD, indent=2, sort_keys=True, ensure_ascii=False) + "\n" == DASHBOARD.read_text()
+
+
+def test_panels_have_ids_and_places_of_their_own() -> None:
+    """No two overlap, none is outside of the 24 columns."""
+    ids = [panel["id"] for panel in BOARD["panels"]]
+    assert len(set(ids)) == len(ids)
+    taken: set[tuple[int, int]] = set()
+    for panel in BOARD["panels"]:
+        at = panel["gridPos"]
+        cells = set(itertools.product(range(at["x"], at["x"] + at["w"]), range(at["y"], at["y"] + at["h"])))
+        assert not cells & taken, panel["title"]
+        assert at["x"] + at["w"] <= 24
+        taken |= cells
+
+
+@pytest.mark.parametrize("panel", PANELS, ids=lambda panel: f"{panel['id']} {panel['title']}")
+def test_a_panel_can_be_read(panel: dict[str, Any]) -> None:
+    """A short title, a unit, the data source that was chosen, and a letter for each query."""
+    assert 2 < len(panel["title"]) <= 30
+    assert panel["fieldConfig"]["defaults"]["unit"] in {"none", "s", "bytes", "reqps", "percentunit"}
+    letters = [target["refId"] for target in panel["targets"]]
+    assert len(set(letters)) == len(letters) > 0
+    for target in (panel, *panel["targets"]):
+        assert target["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+
+
+def test_titles_are_unique_within_a_row() -> None:
+    """And rows are those of the page."""
+    rows = [panel["title"] for panel in BOARD["panels"] if panel["type"] == "row"]
+    assert rows == [
+        *("Overview", "Queue", "Attempts and latency", "Plugins", "Volumes", "Devices"),
+        *("API traffic and watches", "Process"),
+    ]
+
+
+def test_queries_heed_the_variables() -> None:
+    """The one of kube-scheduler beside us is not shown, and a chosen instance is."""
+    names = [variable["name"] for variable in BOARD["templating"]["list"]]
+    assert names == ["datasource", "job", "instance", "profile"]
+    for title, expr in queries():
+        if "ALERTS" not in expr:
+            assert 'job=~"$job", instance=~"$instance"' in expr, title
+    used_variables = {name for _, expr in queries() for name in re.findall(r"\$(\w+)", expr)}
+    assert used_variables == {"job", "instance", "profile", "__rate_interval"}

@@ -1,0 +1,103 @@
+"""A real Prometheus scrapes a running daemon: every rule is evaluated, and every query of the dashboard answers."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from tests.deploy.monitored import monitored
+from tests.deploy.prometheus import JOB, Prometheus, scraping
+from tests.deploy.test_monitoring import GROUPS, RULES, queries
+from tests.deploy.tools import or_skip, prometheus
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+_METRIC = re.compile(r"\b(?:scheduler|kubestow|rest_client|process|python|scrape)_\w+|kubestow:\w+:\w+")
+_VARIABLES = {"$job": JOB, "$instance": ".+", "$profile": ".+", "$__rate_interval": "1m"}
+_ROUNDS = 3
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def scraped(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Prometheus]:
+    """Everything has happened several times since the first scrape, and rules have been evaluated."""
+    or_skip(prometheus)
+    async with (
+        monitored() as world,
+        scraping(world.port, tmp_path_factory.mktemp("prometheus"), rules=[RULES]) as server,
+    ):
+        await world.round()
+        for _ in range(_ROUNDS):
+            await server.scraped(2)
+            await world.round()
+        await server.scraped(2)
+        await server.until("sum(kubestow:schedule_attempts:rate10m)")
+        yield server
+
+
+def _filled(expr: str) -> str:
+    for name, value in _VARIABLES.items():
+        expr = expr.replace(name, value)
+    return expr
+
+
+@pytest.mark.parametrize(
+    ("panel", "expr"), [pytest.param(*each, id=f"{n} {each[0]}") for n, each in enumerate(queries())]
+)
+async def test_every_query_of_the_dashboard_answers(scraped: Prometheus, panel: str, expr: str) -> None:
+    """With data, and with numbers: what is divided by nothing shows nothing."""
+    values = await scraped.values(_filled(expr))
+    assert values, expr
+    assert any(math.isfinite(value) for value in values), (expr, values)
+
+
+async def test_every_rule_is_evaluated(scraped: Prometheus) -> None:
+    """None fails, and in a healthy cluster none fires."""
+    rules = await scraped.rules()
+    wanted = [rule.get("alert") or rule.get("record") for group in GROUPS for rule in group["rules"]]
+    assert [rule["name"] for rule in rules] == wanted
+    assert {rule["name"]: rule.get("lastError") for rule in rules if rule["health"] != "ok"} == {}
+    assert [rule["name"] for rule in rules if rule.get("state") == "firing"] == []
+
+
+@pytest.mark.parametrize(
+    "name", sorted({name for group in GROUPS for rule in group["rules"] for name in _METRIC.findall(rule["expr"])})
+)
+async def test_what_rules_look_at_is_there(scraped: Prometheus, name: str) -> None:
+    """An alert whose series are missing never fires."""
+    assert await scraped.values(name)
+
+
+@pytest.mark.parametrize(
+    "selector",
+    sorted(
+        {
+            selector
+            for group in GROUPS
+            for rule in group["rules"]
+            for selector in re.findall(r"\b(?:kubestow|scheduler)[_:][\w:]+\{[^}]*\}", " ".join(rule["expr"].split()))
+            if "status=" not in selector
+        }
+    ),
+)
+async def test_label_values_of_rules_are_there(scraped: Prometheus, selector: str) -> None:
+    """But for failures, of which there are none."""
+    assert await scraped.values(selector)
+
+
+async def test_recorded_rules_have_values(scraped: Prometheus) -> None:
+    """And conflicts are zeros of each sort, not absent."""
+    assert len(await scraped.values("kubestow:pending_pods:leader")) == 4
+    assert await scraped.values('kubestow:pending_pods:leader{queue="unschedulable"}') == [2.0 * (_ROUNDS + 1)]
+    assert await scraped.values("sum by (conflict) (kubestow:conflicts:rate10m)") == [0.0] * 6
+
+
+async def test_only_ours_is_scraped_by_its_job(scraped: Prometheus) -> None:
+    """As the rules tell installations apart."""
+    assert await scraped.values(f'kubestow_leading{{job="{JOB}"}}') == [1.0]
+    assert await scraped.values("up") == [1.0]
+    names = await scraped.names()
+    assert {"scheduler_schedule_attempts_total", "kubestow_build_info", "process_resident_memory_bytes"} <= names

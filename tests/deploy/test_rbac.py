@@ -1,0 +1,220 @@
+"""What the chart allows is what the daemon asks for, neither less nor more."""
+
+import contextlib
+import dataclasses
+import itertools
+from collections.abc import AsyncIterator, Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import hypothesis
+import pytest
+import yaml
+from hypothesis import given, strategies as st
+
+from scheduler import cli, flags
+from scheduler.app import Daemon
+from scheduler.config.plugins import DEFAULT_PLUGINS
+from scheduler.decisions import build_profiles
+from scheduler.framework.profile import served_points
+from scheduler.kube.kinds import KINDS, SCHEDULER_PROFILE
+from scheduler.kube.reviews import CLIENT_CA_NAME, CLIENT_CA_NAMESPACE, CLIENT_CA_RULES, SERVING_RULES
+from scheduler.kube.writes import (
+    CLAIM_EVENT_RULES,
+    DEVICE_RULES,
+    EVICTION_RULES,
+    PROFILE_RULES,
+    VOLUME_RULES,
+    WRITES,
+    Rule,
+)
+from scheduler.plugins import BUILT_IN
+from scheduler.profilechanges import kinds_read, writes_of
+from scheduler.testing.apiserver import LIKE_1_36_WITH_BETAS, ApiServer
+from tests.deploy.chart import CHART, RELEASE, Json, Rendered, rendered
+from tests.deploy.matrix import CONFIGURATIONS, OBJECTS, off, on, profiles
+from tests.integration.daemon import until
+
+pytestmark = pytest.mark.usefixtures("helm")
+
+SERVED = (*LIKE_1_36_WITH_BETAS, "storage.k8s.io/v1beta1")
+
+
+class Right(NamedTuple):
+    """Permission to do one thing: in one namespace or, if that is empty, in all; with one object or with any."""
+
+    group: str
+    resource: str
+    verb: str
+    namespace: str = ""
+    name: str = ""
+
+
+def granted(chart: Rendered) -> list[Right]:
+    """What the scheduler's account gets; each as often as it is given."""
+    subject = {"kind": "ServiceAccount", "name": chart.pod["spec"]["serviceAccountName"], "namespace": "stow"}
+    found: list[Right] = []
+    for binding in (*chart.all("ClusterRoleBinding"), *chart.all("RoleBinding")):
+        if binding["subjects"] != [subject]:
+            continue
+        role = chart.named(binding["roleRef"]["kind"], binding["roleRef"]["name"])
+        namespace = binding["metadata"].get("namespace", "")
+        assert role["metadata"].get("namespace", "") == namespace
+        found += (right for rule in role["rules"] for right in rights(rule, namespace))
+    return found
+
+
+def rights(rule: Json, namespace: str) -> Iterable[Right]:
+    assert rule.keys() <= {"apiGroups", "resources", "resourceNames", "verbs"}
+    names = rule.get("resourceNames", [""])
+    for group, resource, verb, name in itertools.product(rule["apiGroups"], rule["resources"], rule["verbs"], names):
+        yield Right(group, resource, verb, namespace, name)
+
+
+@contextlib.asynccontextmanager
+async def started(chart: Rendered, server: ApiServer, directory: Path) -> AsyncIterator[Daemon]:
+    """The daemon with the flags and the file of the rendered Deployment, on the in-process API server."""
+    file = directory / "config.yaml"
+    file.write_text(yaml.safe_dump(chart.config))
+    arguments = [flag.replace("/etc/kubestow/config.yaml", str(file)) for flag in chart.container["args"]]
+    options = cli._options(flags.parser().parse_args(arguments))
+    assert options.secure is not None
+    secure = dataclasses.replace(options.secure, host="127.0.0.1", port=0)
+    daemon = Daemon(dataclasses.replace(options, master=server.url, secure=secure, drain_timeout_s=1))
+    try:
+        await daemon.start()
+        yield daemon
+    finally:
+        await daemon.stop()
+
+
+async def asked(chart: Rendered, directory: Path) -> set[Right]:
+    """What the daemon asks for at start, on a server that serves everything and denies nothing."""
+    async with ApiServer(served=SERVED) as server, started(chart, server, directory) as daemon:
+        check = daemon._check
+        await until(lambda: check._has_asked and not check.findings, lambda: f"self-check: {check.findings}")
+        return {Right(*question.rule, question.namespace, question.name) for question in check._granted}
+
+
+def unasked(chart: Rendered) -> set[Right]:
+    """What is for our own objects, which the daemon can do without."""
+    if "--scheduler-profiles=true" not in chart.container["args"]:
+        return set()
+    watching = (Rule(SCHEDULER_PROFILE.group, SCHEDULER_PROFILE.plural, verb) for verb in ("list", "watch"))
+    return {Right(*rule) for rule in (*watching, *PROFILE_RULES)}
+
+
+@pytest.mark.parametrize("values", [pytest.param(values, id=name) for name, values in CONFIGURATIONS.items()])
+async def test_the_chart_allows_what_the_daemon_asks_for(values: Mapping[str, Any], tmp_path: Path) -> None:
+    """Both ways, and nothing twice."""
+    chart = rendered(values)
+
+    found = granted(chart)
+
+    assert set(found) == await asked(chart, tmp_path) | unasked(chart)
+    assert len(set(found)) == len(found)
+
+
+@pytest.mark.parametrize("values", [pytest.param(values, id=name) for name, values in OBJECTS.items()])
+def test_nothing_else_in_the_values_changes_what_is_allowed(values: Mapping[str, Any]) -> None:
+    """But for what the values name as such."""
+    if values.get("rbac", {}).get("create") is False:
+        assert granted(rendered(values)) == []
+        return
+    named = ("featureGates", "fullnameOverride", "leaderElection", "serving", "schedulerProfiles", "rbac")
+    like = {key: value for key, value in values.items() if key in named}
+
+    assert set(granted(rendered(values))) == set(granted(rendered(like)))
+
+
+TABLE = (*(name for name, plugin in BUILT_IN.items() if hasattr(plugin, "reads")), "PodTopologySpread")
+POINTS = ("preEnqueue", "preFilter", "filter", "postFilter", "score", "preBind")
+
+
+@st.composite
+def plugin_sets(draw: st.DrawFn) -> Json:
+    """What a profile may say of the plugins that need rights, in any combination that is accepted."""
+    some = st.lists(st.sampled_from(TABLE), unique=True, max_size=3)
+    everything = draw(st.booleans())
+    needed = ("PrioritySort", "DefaultBinder") if everything else ()
+    sets = {"multiPoint": off(*draw(some), *("*" for _ in range(everything))) | on(*needed, *draw(some))}
+    for point in draw(st.lists(st.sampled_from(POINTS), unique=True, max_size=2)):
+        here = [name for name in draw(some) if point in served_points(BUILT_IN[name])]
+        sets[point] = off(*draw(some), *("*" for _ in range(draw(st.booleans())))) | on(*here)
+    return sets
+
+
+@hypothesis.settings(max_examples=25, suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture])
+@given(sets=st.lists(plugin_sets(), min_size=1, max_size=2))
+def test_templates_resolve_plugins_as_the_code_does(sets: list[Json], tmp_path: Path) -> None:
+    """Whatever is enabled and disabled, in one profile or in two."""
+    chart = rendered(profiles(*sets) | {"schedulerProfiles": {"enabled": False}})
+    file = tmp_path / "config.yaml"
+    file.write_text(yaml.safe_dump(chart.config))
+    options = cli._options(flags.parser().parse_args(["run", f"--config={file}"]))
+    found = build_profiles(options.config).values()
+    kinds = kinds_read(found, options)
+
+    watched = {Right(kind.group, kind.plural, verb) for kind in kinds for verb in ("list", "watch")}
+    written = {Right(*rule) for rule in writes_of(found, options) if rule not in CLIENT_CA_RULES}
+    assert {right for right in granted(chart) if not right.name and not right.namespace} == (
+        watched | written | {Right("", "pods", "get")}
+    )
+
+
+def test_events_are_listed_only_where_that_is_wanted() -> None:
+    listing = {Right(*rule) for rule in CLAIM_EVENT_RULES}
+
+    assert set(granted(rendered())) - set(granted(rendered({"rbac": {"readClaimEvents": False}}))) == listing
+
+
+def test_what_profile_objects_may_turn_on_is_allowed_beforehand() -> None:
+    """As if the configuration had it."""
+    without = profiles({"multiPoint": off("DefaultPreemption", "DynamicResources")})
+    more = {"rbac": {"extraPlugins": ["DefaultPreemption", "DynamicResources"]}}
+
+    assert set(granted(rendered(without | more))) == set(granted(rendered()))
+
+
+def test_the_table_of_plugins_is_the_code_s() -> None:
+    """Where they run and what they read, for each that reads anything; all of them run by default."""
+    text = (CHART / "templates" / "_rbac.tpl").read_text(encoding="utf-8")
+    _, _, rest = text.partition('{{- define "kubestow.pluginTable" -}}')
+    table = yaml.safe_load(rest.partition("{{- end -}}")[0])
+    reading = {name: plugin for name, plugin in BUILT_IN.items() if hasattr(plugin, "reads")}
+    spreads = ("Service", "ReplicationController", "ReplicaSet", "StatefulSet")
+
+    assert {name: set(row["points"]) for name, row in table.items()} == {
+        name: set(served_points(BUILT_IN[name])) for name in (*reading, "PodTopologySpread")
+    }
+    assert {
+        name: {(group, plural) for group, plurals in row["reads"].items() for plural in plurals}
+        for name, row in table.items()
+    } == {
+        name: {(KINDS[kind].group, KINDS[kind].plural) for kind in getattr(BUILT_IN[name], "reads", spreads)}
+        for name in (*reading, "PodTopologySpread")
+    }
+    assert table.keys() <= {ref.name for ref in DEFAULT_PLUGINS}
+
+
+def test_every_write_is_allowed_somewhere() -> None:
+    """By default, each permission that a write may need."""
+    found = set(granted(rendered()))
+
+    everywhere = (WRITES, EVICTION_RULES, VOLUME_RULES, DEVICE_RULES, SERVING_RULES, PROFILE_RULES)
+    assert {Right(*rule) for rules in everywhere for rule in rules} <= found
+    assert {Right(*rule, CLIENT_CA_NAMESPACE, CLIENT_CA_NAME) for rule in CLIENT_CA_RULES} <= found
+    assert not {right for right in found if right.resource == "secrets" or "*" in right}
+
+
+def test_whoever_scrapes_may_read_metrics_and_nothing_else() -> None:
+    """The role is there for all; it is bound where an account is named."""
+    role = {"nonResourceURLs": ["/metrics"], "verbs": ["get"]}
+    values = {"metrics": {"reader": {"serviceAccount": {"name": "prometheus-k8s", "namespace": "monitoring"}}}}
+    chart = rendered(values)
+    binding = chart.one("ClusterRoleBinding", "-metrics-reader")
+
+    assert [role] == rendered().one("ClusterRole", "-metrics-reader")["rules"]
+    assert [f"{RELEASE}"] == [found["metadata"]["name"] for found in rendered().all("ClusterRoleBinding")]
+    assert [{"kind": "ServiceAccount", "name": "prometheus-k8s", "namespace": "monitoring"}] == binding["subjects"]
+    assert chart.one("ClusterRole", "-metrics-reader")["metadata"]["name"] == binding["roleRef"]["name"]

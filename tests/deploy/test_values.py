@@ -1,0 +1,171 @@
+"""Values that are wrong are refused before anything reaches a cluster, and the message names the place."""
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.deploy.chart import CHART, KUBERNETES, RELEASE, Json, Refused, run, template
+
+pytestmark = pytest.mark.usefixtures("helm")
+
+SCHEMA: Json = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+VALUES: Json = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+OPEN = {"config", "nodeSelector", "affinity", "podSecurityContext", "securityContext", "commonLabels", "podLabels"}
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        pytest.param({"replicas": 2}, "additional properties 'replicas' not allowed", id="an unknown key"),
+        pytest.param({"image": {"tags": "1"}}, "at '/image': additional properties 'tags'", id="one in a block"),
+        pytest.param({"replicaCount": "two"}, "at '/replicaCount': got string, want integer", id="text for a number"),
+        pytest.param({"replicaCount": -1}, "at '/replicaCount': minimum", id="a number that is too small"),
+        pytest.param({"serving": {"port": 70000}}, "at '/serving/port': maximum", id="a port there is not"),
+        pytest.param(
+            {"logging": {"format": "xml"}}, "at '/logging/format': value must be one of", id="an unknown word"
+        ),
+        pytest.param({"image": {"digest": "abc"}}, "at '/image/digest'", id="a digest that is none"),
+        pytest.param({"featureGates": {"A": "yes"}}, "at '/featureGates/A': got string, want boolean", id="a gate"),
+        pytest.param({"leaderElection": {"leaseDuration": "15"}}, "at '/leaderElection/leaseDuration'", id="no unit"),
+        pytest.param({"metrics": {"serviceMonitor": {"on": True}}}, "at '/metrics/serviceMonitor'", id="three deep"),
+        pytest.param({"extraArgs": "--v=2"}, "at '/extraArgs': got string, want array", id="a text for a list"),
+        pytest.param({"rbac": {"extraPlugins": ["VolumeBindings"]}}, "at '/rbac/extraPlugins/0'", id="a plugin"),
+        pytest.param(
+            {"config": {"profiles": {"schedulerName": "a"}}}, "at '/config/profiles': got object", id="one profile"
+        ),
+        pytest.param(
+            {"config": {"profiles": [{"plugins": {"filter": {"disable": []}}}]}},
+            "at '/config/profiles/0/plugins/filter': additional properties 'disable'",
+            id="a plugin set",
+        ),
+        pytest.param(
+            {"config": {"profiles": [{"plugins": {"filter": {"disabled": ["NodeName"]}}}]}},
+            "at '/config/profiles/0/plugins/filter/disabled/0': got string, want object",
+            id="a plugin without its `name`",
+        ),
+        pytest.param(
+            {"config": {"apiVersion": "kubescheduler.config.k8s.io/v1beta3"}}, "at '/config/apiVersion'", id="a version"
+        ),
+        pytest.param({"config": {"leaderElection": {}}}, "config.leaderElection: has a block", id="election twice"),
+        pytest.param(
+            {"leaderElection": {"enabled": False}}, "replicaCount: 2 replicas need leaderElection.enabled", id="two"
+        ),
+        pytest.param(
+            {"terminationGracePeriodSeconds": 30},
+            "terminationGracePeriodSeconds: must be greater than drainTimeoutSeconds (30), got 30",
+            id="no time to drain",
+        ),
+        pytest.param(
+            {"metrics": {"reader": {"serviceAccount": {"name": "prometheus"}}}},
+            "metrics.reader.serviceAccount.namespace: is required",
+            id="an account without its namespace",
+        ),
+        pytest.param(
+            {"service": {"enabled": False}, "metrics": {"serviceMonitor": {"enabled": True}}},
+            "metrics.serviceMonitor.enabled: needs service.enabled",
+            id="a monitor of nothing",
+        ),
+    ],
+)
+def test_what_is_wrong_is_named(values: Mapping[str, Any], said: str) -> None:
+    with pytest.raises(Refused) as refused:
+        template(values)
+
+    assert said in str(refused.value)
+
+
+def test_a_policy_wants_a_cluster_that_has_it(helm: Path, tmp_path: Path) -> None:
+    """By what the cluster serves: v1, else v1beta1, else no for an answer."""
+
+    def policy(*versions: str) -> "subprocess.CompletedProcess[str]":
+        served = [
+            flag for version in versions for flag in ("--api-versions", f"admissionregistration.k8s.io/{version}")
+        ]
+        only = ("--show-only", "templates/admissionpolicy.yaml", "--set", "admissionPolicy.enabled=true")
+        return run(helm, "template", RELEASE, str(CHART), "--kube-version", KUBERNETES, *only, *served)
+
+    assert "this cluster serves no MutatingAdmissionPolicy" in policy("v1").stderr
+    for version in ("v1", "v1beta1"):
+        found = policy(f"{version}/MutatingAdmissionPolicy")
+
+        assert {f"admissionregistration.k8s.io/{version}"} == {
+            each["apiVersion"] for each in yaml.safe_load_all(found.stdout)
+        }
+
+
+def test_an_old_cluster_is_refused(helm: Path) -> None:
+    ran = run(helm, "template", RELEASE, str(CHART), "--kube-version", "1.26.0")
+
+    assert "chart requires kubeVersion" in ran.stderr
+
+
+# -- schema, values and comments belong together -------------------------------------------------------------------------
+
+
+def leaves(values: Json, *path: str) -> Iterator[tuple[str, ...]]:
+    """Paths of everything in values.yaml, blocks included; not into what is of another's making."""
+    for name, value in values.items():
+        yield (*path, name)
+        if (
+            isinstance(value, dict)
+            and not ({name} & OPEN)
+            and name not in {"labels", "matchLabels", "requests", "limits"}
+        ):
+            yield from leaves(value, *path, name)
+
+
+def schema_at(path: tuple[str, ...]) -> Json | None:
+    found: Json | None = SCHEMA
+    for name in path:
+        found = found and found.get("properties", {}).get(name)
+    return found
+
+
+def blocks(schema: Json, *path: str) -> Iterator[tuple[tuple[str, ...], Json]]:
+    if "properties" in schema:
+        yield path, schema
+        for name, below in schema["properties"].items():
+            yield from blocks(below, *path, name)
+
+
+def test_the_schema_knows_every_value() -> None:
+    assert [path for path in leaves(VALUES) if "namespaceSelector" not in path and schema_at(path) is None] == []
+
+
+def test_every_value_of_the_schema_is_shown() -> None:
+    """Nobody has to read the schema to learn what there is."""
+    shown = set(leaves(VALUES))
+    ours = {
+        (*path, name)
+        for path, block in blocks(SCHEMA)
+        if "config" not in path
+        for name in block["properties"]
+        if (*path, name) not in {("global",), ("resources", "claims")}
+    }
+
+    assert ours - shown == set()
+
+
+def test_blocks_of_ours_are_closed() -> None:
+    """The configuration is checked in full by the scheduler, which knows more than a schema."""
+    is_open = [path for path, block in blocks(SCHEMA) if block.get("additionalProperties") is not False]
+
+    assert is_open == [("config",)]
+
+
+def test_values_are_explained() -> None:
+    """In helm-docs' form: a block, or each value in it, unless its name says all there is to say."""
+    text = (CHART / "values.yaml").read_text(encoding="utf-8")
+    top = re.findall(r"^(?:(# .*)\n)?([a-zA-Z]+):", text, flags=re.MULTILINE)
+    plain = {"tolerations", "affinity", "nodeSelector", "podAnnotations", "podLabels"}
+    blocks_ = {name for name, value in VALUES.items() if isinstance(value, dict) and value}
+
+    unexplained = [name for comment, name in top if not comment and name not in plain | blocks_]
+    assert [name for name in unexplained if not name.startswith("extra")] == []
+    assert text.count("# -- ") >= 60

@@ -1,0 +1,207 @@
+"""Where the tools come from that the tests of the deployment use: helm, kubeconform, promtool and prometheus.
+
+Each is made once per user, in the cache that the control plane's binaries are in: Go tools from the module of their
+release, whose hash is written here and whose own go.sum pins all that it is built with; promtool and prometheus from
+Debian's package, unpacked, for which nobody need be root, or else those on the PATH. Parallel runs wait for each other.
+
+`python -m tests.deploy.tools` makes all of them ahead of the tests and says where they are.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.controlplane.build import BuildFailed, Unavailable
+
+
+@dataclass(frozen=True)
+class Module:
+    """A released Go module. `hash` is what go.sum would say of it."""
+
+    path: str
+    version: str
+    hash: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.path}@{self.version}"
+
+
+HELM = Module("helm.sh/helm/v4", "v4.3.1", "h1:UndCoLe9UPmNoL7IvWzaUXveL7T5t/ijoorEmgJdI9g=")
+HELM_3 = Module("helm.sh/helm/v3", "v3.22.0", "h1:n1if5iQgHYsujPAcO5oonH/KiSNUmqmUF0iGVjSF3AU=")
+KUBECONFORM = Module("github.com/yannh/kubeconform", "v0.8.0", "h1:loDYd3a3spjIFrauqW67CDKF55Oo9R6uvC8AvpVd4ug=")
+KUBERNETES = Module("k8s.io/kubernetes", "v1.36.3", "h1:qDQdoMiluAE2Eab6Fa52YV+WjiGz9mZFFoagEA6cI+o=")
+PROMETHEUS_OPERATOR = Module(
+    "github.com/prometheus-operator/prometheus-operator", "v0.85.0", "h1:M5xLCLEoaW2IJfnuCwFzzpL+jSVQu3KGT84Pye+fW8s="
+)
+_DEBIAN_PACKAGE = "prometheus"
+
+
+def helm() -> Path:
+    """Helm 4."""
+    return _built(HELM, "./cmd/helm")
+
+
+def helm3() -> Path:
+    return _built(HELM_3, "./cmd/helm")
+
+
+def kubeconform() -> Path:
+    return _built(KUBECONFORM, "./cmd/kubeconform")
+
+
+def promtool() -> Path:
+    return _debian("promtool")
+
+
+def prometheus() -> Path:
+    return _debian("prometheus")
+
+
+TOOLS: Mapping[str, Callable[[], Path]] = {
+    "helm": helm,
+    "helm3": helm3,
+    "kubeconform": kubeconform,
+    "promtool": promtool,
+    "prometheus": prometheus,
+}
+
+
+def or_skip(tool: Callable[[], Path]) -> Path:
+    """For fixtures: without Go or Debian the asking test is skipped with one line, or fails if `E2E=required`."""
+    try:
+        return tool()
+    except Unavailable as why:
+        if os.environ.get("E2E") == "required":
+            pytest.fail(f"E2E=required, but {why}", pytrace=False)
+        pytest.skip(str(why))
+
+
+def module(wanted: Module) -> Path:
+    """The directory of the module's files, read-only. Downloads it if need be."""
+    command = [_go(wanted.path), "mod", "download", "-json", wanted.name]
+    with tempfile.TemporaryDirectory() as nowhere:  # a go.mod around us would have a say
+        answer = json.loads(_ran(command, directory=Path(nowhere), environment={"GONOSUMDB": wanted.path}))
+    if answer["Sum"] != wanted.hash:
+        msg = f"{wanted.name} is not what it was: {answer['Sum']} instead of {wanted.hash}"
+        raise BuildFailed(msg)
+    return Path(answer["Dir"])
+
+
+def cached(name: str, key: str, make: Callable[[Path], None]) -> Path:
+    """A directory of the cache, filled by `make` if it is not there; either absent or complete."""
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kubestow" / "tools"
+    place = home / f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
+    if place.exists():
+        return place
+    with _locked(home, place.name):
+        if not place.exists():
+            with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=home) as scratch:
+                made = Path(scratch, "made")
+                made.mkdir()
+                make(made)
+                made.rename(place)
+    return place
+
+
+# -- how ---------------------------------------------------------------------------------------------------------------
+
+
+def _built(wanted: Module, package: str) -> Path:
+    """Within the module itself, so that its go.sum decides on everything else."""
+    name = Path(package).name
+
+    def make(place: Path) -> None:
+        flags = ("-trimpath", "-ldflags", "-s -w", "-o", str(place / name))
+        _ran([_go(name), "build", *flags, package], directory=module(wanted))
+
+    return cached(name, f"{wanted} {package}", make) / name
+
+
+def _debian(name: str) -> Path:
+    """One of the package's programs."""
+    if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
+        found = shutil.which(name)
+        if found is None:
+            msg = f"no {name}: it is not on the PATH, and there is no apt-get to download Debian's package with"
+            raise Unavailable(msg)
+        return Path(found)
+    release = Path("/etc/os-release")
+    key = release.read_text() if release.exists() else ""
+    return cached(_DEBIAN_PACKAGE, key, _unpack) / "usr" / "bin" / name
+
+
+def _unpack(place: Path) -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        directory = Path(scratch)
+        apt = ["apt-get", "-q", "-o", "APT::Sandbox::User="]
+        try:
+            _ran([*apt, "download", _DEBIAN_PACKAGE], directory=directory)
+        except BuildFailed:  # the machine's lists are empty or old: some of our own, as whoever we are
+            apt += ["-o", f"Dir::State::lists={scratch}/lists", "-o", f"Dir::Cache={scratch}/cache"]
+            for part in ("lists", "cache"):
+                (directory / part / "partial").mkdir(parents=True)
+            _ran([*apt, "update"], directory=directory)
+            _ran([*apt, "download", _DEBIAN_PACKAGE], directory=directory)
+        (package,) = directory.glob("*.deb")
+        _ran(["dpkg", "-x", str(package), str(place)], directory=directory)
+
+
+def _ran(command: Sequence[str], *, directory: Path, environment: Mapping[str, str] | None = None) -> str:
+    """What it printed. Raises `BuildFailed` with its last words."""
+    ran = subprocess.run(
+        command,
+        cwd=directory,
+        env={**os.environ, "GOWORK": "off", "GOFLAGS": "-mod=readonly -buildvcs=false", **(environment or {})},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if ran.returncode:
+        msg = f"{' '.join(command)}\n{ran.stderr[-4000:]}"
+        raise BuildFailed(msg)
+    return ran.stdout
+
+
+def _go(what: str) -> str:
+    found = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
+    if found is None:
+        msg = f"no {what}: Go is not installed to get it with"
+        raise Unavailable(msg)
+    return found
+
+
+@contextmanager
+def _locked(directory: Path, name: str) -> Iterator[None]:
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / f".{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def main() -> int:
+    """Make all of them. 1 if one cannot be had and `E2E=required` asks for it, else 0."""
+    is_complete = True
+    for name, tool in TOOLS.items():
+        try:
+            print(f"{name}: {tool()}", file=sys.stderr, flush=True)  # noqa: T201
+        except Unavailable as why:
+            print(why, file=sys.stderr)  # noqa: T201
+            is_complete = False
+    return 1 if not is_complete and os.environ.get("E2E") == "required" else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,232 @@
+"""Who may look at the endpoints, on a real control plane: everybody gets what kube-scheduler would give, to the letter."""
+
+import asyncio
+import dataclasses
+import json
+import ssl
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.contract.test_contract_access import RBAC, ensure
+from tests.e2e.controlplane.harness import ControlPlane, scheduler_config
+from tests.e2e.controlplane.process import Server, free_port
+from tests.e2e.daemon import daemon
+from tests.e2e.sandbox import THEIRS
+from tests.unit.insight.authorities import Authority
+
+pytestmark = pytest.mark.e2e
+WITHIN_S = 120.0
+CLOSED = ("/metrics", "/configz")
+OURS = ("/debug/queue", "/debug/cache", "/debug/pod/default/a")
+
+
+@dataclass
+class House:
+    """A control plane that takes client certificates, kube-scheduler, and our daemon, whose endpoints are HTTPS alone."""
+
+    plane: ControlPlane
+    server: Server
+    port: int
+    authority: Authority
+    directory: Path
+
+    @property
+    def theirs(self) -> int:
+        return self.plane.ports["kube-scheduler"]
+
+
+@pytest.fixture(scope="module")
+def house(control_plane_binaries: Path) -> Iterator[House]:
+    authority = Authority("clients")
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory) / "ca.pem"
+        file.write_bytes(authority.pem)
+        plane = ControlPlane(apiserver_flags=[f"--client-ca-file={file}"])
+
+        async def start() -> None:
+            await plane.start()
+            await plane.start_scheduler(scheduler_config(THEIRS))
+
+        try:
+            with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+                runner.run(start())
+            port = free_port()
+            with daemon(plane, flags=[f"--secure-port={port}"]) as server:
+                yield House(plane, server, port, authority, Path(directory))
+                assert "Traceback" not in server.log.read_text()
+        finally:
+            plane.stop()
+
+
+@dataclass
+class Caller:
+    """Somebody who asks ours, and theirs."""
+
+    house: House
+    token: str = ""
+    certificate: ssl.SSLContext | None = None
+
+    async def get(self, path: str, *, theirs: bool = False, method: str = "GET") -> tuple[int, str]:
+        port = self.house.theirs if theirs else self.house.port
+        headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
+        connector = aiohttp.TCPConnector(force_close=True)
+        async with (
+            aiohttp.ClientSession(connector=connector, headers=headers) as http,
+            http.request(method, f"https://127.0.0.1:{port}{path}", ssl=self.certificate or unverified()) as answer,
+        ):
+            return answer.status, await answer.text()
+
+    async def status(self, path: str) -> int:
+        """0: cut off."""
+        try:
+            return (await self.get(path))[0]
+        except (aiohttp.ClientError, OSError):
+            return 0
+
+    async def until(self, path: str, status: int) -> None:
+        deadline = time.monotonic() + WITHIN_S
+        while (found := await self.status(path)) != status:
+            assert time.monotonic() < deadline, (found, self.house.server.tail())
+            self.house.server.check()
+            await asyncio.sleep(0.1)
+
+
+def unverified() -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+async def account(http: aiohttp.ClientSession, name: str, *rules: dict[str, Any]) -> str:
+    """The token of a service account with these rights."""
+    accounts = "/api/v1/namespaces/default/serviceaccounts"
+    await ensure(http, accounts, {"metadata": {"name": name}})
+    if rules:
+        await ensure(http, f"{RBAC}/clusterroles", {"metadata": {"name": name}, "rules": list(rules)})
+        await ensure(
+            http,
+            f"{RBAC}/clusterrolebindings",
+            {
+                "metadata": {"name": name},
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
+                "subjects": [
+                    {"kind": "ServiceAccount", "name": name, "namespace": "default"},
+                    {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name},
+                ],
+            },
+        )
+    async with http.post(f"{accounts}/{name}/token", json={"spec": {"expirationSeconds": 3600}}) as answer:
+        assert answer.status == 201, await answer.text()
+        return str((await answer.json())["status"]["token"])
+
+
+@pytest.fixture
+async def http(house: House) -> AsyncIterator[aiohttp.ClientSession]:
+    async with house.plane.client() as session:
+        yield session
+    for _ in range(10):  # closed connections end in the next turns of the loop
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def nobody(house: House) -> Caller:
+    """And our daemon is ready."""
+    caller = Caller(house)
+    await caller.until("/readyz", 200)
+    return caller
+
+
+def shown(text: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+async def agreed(caller: Caller, path: str, status: int) -> None:
+    """Both say no in the same way."""
+    ours, theirs = await caller.get(path), await caller.get(path, theirs=True)
+
+    assert (ours[0], shown(ours[1])) == (theirs[0], shown(theirs[1])), path
+    assert ours[0] == status, path
+
+
+async def test_nobody(nobody: Caller) -> None:
+    """Health, and nothing else."""
+    for path in ("/livez", "/healthz", "/readyz"):
+        assert await nobody.get(path) == await nobody.get(path, theirs=True) == (200, "ok")
+    for path in (*CLOSED, "/nowhere", "/metrics/slis"):
+        await agreed(nobody, path, 403)
+    for path in OURS:
+        assert await nobody.status(path) == 403
+    assert await nobody.status("/readyz/ping") == 200  # closed there
+
+
+async def test_a_token_that_is_nobodys(nobody: Caller) -> None:
+    """Not even what nobody may see."""
+    for token in ("x", "e30.e30.e30", "a b"):
+        for path in (*CLOSED, "/nowhere"):
+            await agreed(dataclasses.replace(nobody, token=token), path, 401)
+
+
+async def test_a_token_without_the_right(nobody: Caller, http: aiohttp.ClientSession) -> None:
+    """Is told who it is and what it may not."""
+    stranger = dataclasses.replace(nobody, token=await account(http, "stranger"))
+    for path in (*CLOSED, "/nowhere"):
+        await agreed(stranger, path, 403)
+    assert "system:serviceaccount:default:stranger" in (await stranger.get("/metrics"))[1]
+    assert [await stranger.status(path) for path in OURS] == [403] * len(OURS)
+
+
+async def test_a_token_with_the_right(nobody: Caller, http: aiohttp.ClientSession) -> None:
+    """What Prometheus has: /metrics, and no more."""
+    rule = {"nonResourceURLs": ["/metrics"], "verbs": ["get"]}
+    scraper = dataclasses.replace(nobody, token=await account(http, "scraper", rule))
+    await scraper.until("/metrics", 200)
+    assert "scheduler_pending_pods" in (await scraper.get("/metrics"))[1]
+    await agreed(scraper, "/configz", 403)
+    assert [await scraper.status(path) for path in OURS] == [403] * len(OURS)
+    rules = {"nonResourceURLs": ["/debug/*", "/configz"], "verbs": ["get"]}
+    looker = dataclasses.replace(nobody, token=await account(http, "looker", rules))
+    await looker.until("/debug/cache", 200)
+    assert await looker.status("/configz") == 200
+    assert await looker.status("/debug/pod/default/no-such-pod") == 404
+    assert await looker.status("/metrics") == 403
+    assert (await looker.get("/configz", method="POST"))[0] == 405
+
+
+async def test_a_client_certificate(nobody: Caller, http: aiohttp.ClientSession) -> None:
+    """Of the cluster's authority, which the daemon looks up itself: CN is the user, O the groups."""
+
+    def shows(authority: Authority, name: str, *groups: str, days: int = 1) -> Caller:
+        issued, file = authority.issues(name, groups=groups, days=days), nobody.house.directory / f"{name}.pem"
+        file.write_bytes(issued.key + issued.certificate)
+        context = unverified()
+        context.load_cert_chain(file)
+        return dataclasses.replace(nobody, certificate=context)
+
+    authority = nobody.house.authority
+    await account(http, "certified", {"nonResourceURLs": ["/metrics"], "verbs": ["get"]})
+    await shows(authority, "root", "system:masters").until("/debug/cache", 200)
+    certified = shows(authority, "certified")
+    await certified.until("/metrics", 200)
+    await agreed(certified, "/configz", 403)
+    await agreed(shows(authority, "stranger", "dev"), "/metrics", 403)
+    for wrong in (shows(authority, "late", "system:masters", days=-1), shows(Authority("x"), "x", "system:masters")):
+        assert await wrong.status("/metrics") == 0
+        assert (await wrong.get("/metrics", theirs=True))[0] == 401  # they look at it after the handshake
+
+
+async def test_an_administrator(nobody: Caller) -> None:
+    """By a token of system:masters: everything."""
+    admin = dataclasses.replace(nobody, token=nobody.house.plane.token)
+    for path in (*CLOSED, "/debug/queue", "/debug/cache"):
+        assert await admin.status(path) == 200, path
+    await agreed(admin, "/nowhere", 404)

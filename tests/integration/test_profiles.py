@@ -1,0 +1,472 @@
+"""A whole daemon and SchedulerProfile objects: kopf tells of them, the next decision goes by them, and nothing waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import importlib
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import kopf
+import pytest
+
+from scheduler import app, shell
+from scheduler.app import Daemon
+from scheduler.config.types import LeaderElection, PluginSet, Profile
+from scheduler.core.clock import SystemClock
+from scheduler.testing.apiserver import LIKE_1_36, LIKE_1_36_WITH_OURS, ApiServer, Fault
+from tests.integration.daemon import Rig, options, rig_on, until
+
+ELECTION = LeaderElection(True, lease_duration_s=3600, renew_deadline_s=3000, retry_period_s=0.2)
+KOPF = str(Path(kopf.__file__).parent)
+Object = dict[str, Any]
+
+
+class ShortMinutes(SystemClock):
+    """Sleeping for long takes a twentieth of a second."""
+
+    async def sleep(self, delay_s: float) -> None:
+        await super().sleep(0.05 if delay_s >= 20 else delay_s)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ApiServer]:
+    async with ApiServer(served=LIKE_1_36_WITH_OURS) as server:
+        yield server
+
+
+def wish(server: ApiServer, spec: Object, name: str = "kubestow") -> None:
+    """Create the object, or change it."""
+    if server.list("schedulerprofiles", field_selector=f"metadata.name={name}"):
+        server.patch("schedulerprofiles", name, {"spec": spec | {"$patch": "replace"}})
+    else:
+        server.create("schedulerprofiles", {"metadata": {"name": name}, "spec": spec})
+
+
+def status(server: ApiServer, name: str = "kubestow") -> Object:
+    found: Object = server.get("schedulerprofiles", name).get("status", {})
+    return found
+
+
+def condition(server: ApiServer, name: str = "kubestow") -> Object:
+    (one,) = status(server, name).get("conditions") or [{}]
+    found: Object = one
+    return found
+
+
+async def told(server: ApiServer, state: str, generation: int, name: str = "kubestow") -> Object:
+    """The condition once it is about this generation."""
+    wanted = (state, generation)
+    await until(
+        lambda: (condition(server, name).get("status"), condition(server, name).get("observedGeneration")) == wanted,
+        lambda: f"{wanted}: {status(server, name)}",
+    )
+    return condition(server, name)
+
+
+def weight(plugin: str, value: int) -> Object:
+    return {"plugins": {"score": {"enabled": [{"name": plugin, "weight": value}], "disabled": [{"name": "*"}]}}}
+
+
+MOST = {
+    **weight("NodeResourcesFit", 1),
+    "pluginConfig": [{"name": "NodeResourcesFit", "args": {"scoringStrategy": {"type": "MostAllocated"}}}],
+}
+LEAST = weight("NodeResourcesFit", 1)
+
+
+def two_nodes(world: Rig) -> None:
+    """One is half full."""
+    world.node("full", cpu="4", memory="8Gi")
+    world.node("empty", cpu="4", memory="8Gi")
+    world.pod("there", cpu="2", nodeName="full")
+
+
+async def placed(world: Rig, name: str) -> str:
+    world.pod(name, cpu="100m")
+    await world.bound(name)
+    return world.pods()[name]
+
+
+async def readyz(world: Rig) -> tuple[int, str]:
+    """The answer, and the line of the check."""
+    url = f"http://127.0.0.1:{world.daemon.port}"
+    async with aiohttp.ClientSession(url) as http, http.get("/readyz?verbose") as answer:
+        lines = (await answer.text()).splitlines()
+    return answer.status, next((line for line in lines if "scheduler-profiles" in line), "")
+
+
+async def says(world: Rig, words: str) -> None:
+    """/readyz is fine, and has this to say."""
+    line = ""
+    for _ in range(6000):
+        code, line = await readyz(world)
+        if code == 200 and words in line:
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError(line)
+
+
+def metric(world: Rig, line: str) -> bool:
+    return line in world.daemon.metrics.render().decode().splitlines()
+
+
+async def up(world: Rig) -> None:
+    await until(lambda: metric(world, "kubestow_shell_up 1.0"), lambda: world.daemon._shell.remark() or "not up")
+
+
+def kopfs_tasks() -> list[str]:
+    """Of this loop, by the code they run."""
+    coroutines = [(task, task.get_coro()) for task in asyncio.all_tasks()]
+    return [
+        task.get_name()
+        for task, coroutine in coroutines
+        if getattr(getattr(coroutine, "cr_code", None), "co_filename", "").startswith(KOPF)
+    ]
+
+
+@asynccontextmanager
+async def short(server: ApiServer, **more: Any) -> AsyncIterator[Rig]:
+    """A daemon whose minutes are short."""
+    daemon = Daemon(options(server.url, **more), clock=ShortMinutes())
+    try:
+        await daemon.start()
+        yield Rig(server, daemon)
+    finally:
+        await daemon.stop()
+
+
+# -- changes ---------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_profile_changes_while_the_daemon_runs(server: ApiServer) -> None:
+    """In force, refused with what was in force kept, mended, removed: each decides the next pod."""
+    async with rig_on(server) as world:
+        two_nodes(world)
+        assert await placed(world, "a") == "empty"
+        await up(world)
+
+        wish(server, MOST)
+        await told(server, "True", 1)
+        assert await placed(world, "b") == "full"
+
+        wish(server, weight("NodeResourceFit", 1))
+        said = (await told(server, "False", 2))["message"]
+        assert said.startswith('spec.plugins.score.enabled[0].name: unknown plugin "NodeResourceFit", did you mean')
+        assert (status(server)["observedGeneration"], status(server)["inForceGeneration"]) == (2, 1)
+        assert await placed(world, "c") == "full"
+        await says(world, "SchedulerProfile kubestow is not in force: spec.plugins.score.enabled[0].name: ")
+
+        wish(server, LEAST)
+        assert (await told(server, "True", 3))["reason"] == "InForce"
+        assert await placed(world, "d") == "empty"
+
+        wish(server, MOST)
+        await told(server, "True", 4)
+        server.delete("schedulerprofiles", "kubestow")
+        await until(lambda: not world.daemon.decisions.reloading._wishes, lambda: "not removed")
+        assert await placed(world, "e") == "empty"
+        assert all(
+            metric(world, f'kubestow_profile_reloads_total{{result="{result}"}} {count}')
+            for result, count in (("applied", "3.0"), ("refused", "1.0"), ("removed", "1.0"))
+        )
+
+
+async def test_what_is_in_force_is_what_is_shown(server: ApiServer) -> None:
+    """/configz and the gauge of generations."""
+    async with rig_on(server) as world:
+        wish(server, {"percentageOfNodesToScore": 33})
+        await told(server, "True", 1)
+        url = f"http://127.0.0.1:{world.daemon.port}"
+        async with aiohttp.ClientSession(url) as http, http.get("/configz") as answer:
+            shown = await answer.json()
+
+        assert '"percentageOfNodesToScore":33' in str(shown).replace("'", '"').replace(" ", "")
+        assert metric(world, 'kubestow_profile_generation{profile="kubestow"} 1.0')
+
+
+async def test_nothing_is_written_but_the_status_and_that_by_us(server: ApiServer) -> None:
+    """No annotation, no finalizer, no Event; and an object of another scheduler is left alone."""
+    async with rig_on(server) as world:
+        wish(server, {}, name="theirs")
+        wish(server, MOST)
+        await told(server, "True", 1)
+        await up(world)
+        wish(server, LEAST)
+        await told(server, "True", 2)
+
+        for name in ("kubestow", "theirs"):
+            assert {"annotations", "finalizers"}.isdisjoint(server.get("schedulerprofiles", name)["metadata"])
+        assert status(server, "theirs") == {}
+        assert server.list("events") == []
+        writes = {key: n for key, n in server.requests().items() if key.split()[0] in {"patch", "update", "create"}}
+        assert writes == {"patch schedulerprofiles/status 200": 2}
+
+
+async def test_an_object_that_is_there_decides_from_the_first_pod_on(server: ApiServer) -> None:
+    """A daemon that starts, or takes over, reads the objects before it decides."""
+    world = Rig(server, None)  # type: ignore[arg-type] # before there is a daemon
+    two_nodes(world)
+    wish(server, MOST)
+    world.pod("first", cpu="100m")
+    async with rig_on(server) as world:
+        await world.bound("first")
+
+        assert world.pods()["first"] == "full"
+
+
+async def test_pods_that_waited_are_tried_by_the_new_profile(server: ApiServer) -> None:
+    """No event of the cluster is needed."""
+    async with rig_on(server) as world:
+        world.node("n1", taints=[{"key": "a", "effect": "NoSchedule"}])
+        world.pod("p")
+        await world.until(lambda: "message" in world.condition("p"), "not refused")
+
+        wish(server, {"plugins": {"filter": {"disabled": [{"name": "TaintToleration"}]}}})
+
+        await world.bound("p")
+
+
+async def test_a_plugin_that_reads_other_kinds_waits_for_them(server: ApiServer) -> None:
+    """They are mirrored from then on, and its permissions asked for."""
+    without = Profile("kubestow", plugins={"multiPoint": PluginSet(disabled=("DynamicResources", "DefaultPreemption"))})
+    server.forbidden.add(("delete", "pods"))
+    deciding = server.faults.add(Fault(verb="watch", resource="resourceclaims", status=500, times=3))
+    async with short(server, profiles=(without,)) as world:
+        await world.until(lambda: world.daemon._check.permissions() is None, "not checked")
+        assert {"ResourceClaim", "PodDisruptionBudget"}.isdisjoint(world.daemon.mirrors.reflectors)
+
+        wish(server, {"plugins": {"multiPoint": {}}})
+
+        await told(server, "True", 1)
+        assert {"ResourceClaim", "PodDisruptionBudget"} <= world.daemon.mirrors.reflectors.keys()
+        assert world.daemon.mirrors.reflectors["ResourceClaim"].synced.is_set()
+        assert deciding.hits == 3
+        missing = "missing permission: delete pods: preemption evicts nobody"
+        await until(
+            lambda: missing in world.daemon._check.minor("permissions"), lambda: str(world.daemon._check.findings)
+        )
+
+
+async def test_kinds_that_cannot_be_had_are_named(server: ApiServer) -> None:
+    """What was in force stays, and why is told; with the permission it is met."""
+    without = Profile("kubestow", plugins={"multiPoint": PluginSet(disabled=("DynamicResources",))})
+    server.forbidden.update({("list", "deviceclasses"), ("watch", "deviceclasses")})
+    async with short(server, profiles=(without,)) as world:
+        wish(server, {"plugins": {"multiPoint": {}}})
+        said = await told(server, "False", 1)
+        assert said["reason"] == "WaitingForKinds"
+        await until(lambda: "DeviceClass (" in condition(server)["message"], lambda: str(condition(server)))
+        world.node("n1")
+        assert await placed(world, "p") == "n1"
+
+        server.forbidden.clear()
+
+        await told(server, "True", 1)
+
+
+# -- who leads -------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_standby_goes_by_the_same_rules_and_says_nothing(server: ApiServer) -> None:
+    """And when it takes over it decides by them from its first pod on."""
+    async with rig_on(server, leader_election=ELECTION) as first:
+        two_nodes(first)
+        await first.until(first.daemon._leadership.may_write, "nobody leads")
+        async with rig_on(server, leader_election=ELECTION) as second:
+            wish(server, MOST)
+            await told(server, "True", 1)
+            await until(
+                lambda: metric(second, 'kubestow_profile_generation{profile="kubestow"} 1.0'), lambda: "not taken in"
+            )
+            assert server.requests()["patch schedulerprofiles/status 200"] == 1
+            await first.daemon.stop()
+            await second.until(second.daemon._leadership.may_write, "nobody took over")
+            assert await placed(second, "p") == "full"
+            wish(server, {"plugins": {"score": {"enabled": [{"name": "Nobody"}]}}})
+            await told(server, "False", 2)
+
+
+# -- kopf and its ends -----------------------------------------------------------------------------------------------------
+
+
+async def test_without_the_kind_kopf_is_not_even_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asked for again once a minute: found later, it is watched; gone again, the file counts."""
+    loaded: list[str] = []
+    real = shell._kopf
+
+    def load() -> Any:
+        loaded.append("kopf")
+        return real()
+
+    monkeypatch.setattr(shell, "_kopf", load)
+    async with ApiServer(served=LIKE_1_36) as server, short(server) as world:
+        two_nodes(world)
+        assert await placed(world, "a") == "empty"
+        assert await readyz(world) == (200, "[+]scheduler-profiles ok")
+        assert (loaded, metric(world, "kubestow_shell_up 0.0")) == ([], True)
+
+        wish(server, MOST)
+        server.serve(LIKE_1_36_WITH_OURS)
+        await told(server, "True", 1)
+        assert await placed(world, "b") == "full"
+
+        server.serve(LIKE_1_36)
+        await until(lambda: not world.daemon.decisions.reloading._wishes, lambda: "still in force")
+        assert await placed(world, "c") == "empty"
+        await until(lambda: metric(world, "kubestow_shell_up 0.0"), lambda: "still up")
+
+
+async def test_switched_off_nothing_is_read(server: ApiServer) -> None:
+    """`--scheduler-profiles=false`: not even discovery is asked."""
+    wish(server, MOST)
+    daemon = Daemon(dataclasses.replace(options(server.url), scheduler_profiles=False))
+    try:
+        await daemon.start()
+        world = Rig(server, daemon)
+        two_nodes(world)
+        assert await placed(world, "a") == "empty"
+    finally:
+        await daemon.stop()
+
+    assert not [key for key in server.requests() if "schedulerprofiles" in key]
+
+
+async def kopfs(name: str) -> asyncio.Task[Any]:
+    """One of its tasks, once it is there."""
+    victims: list[asyncio.Task[Any]] = []
+
+    def found() -> bool:
+        victims[:] = [task for task in asyncio.all_tasks() if task.get_name().startswith(name)]
+        return bool(victims)
+
+    await until(found, lambda: str(kopfs_tasks()))
+    return victims[0]
+
+
+@pytest.mark.parametrize("name", ["resource observer", "multidimensional multitasker", "credentials retriever"])
+async def test_whatever_part_of_kopf_dies_scheduling_goes_on(server: ApiServer, name: str) -> None:
+    """It is said, counted and started anew; changes are noticed meanwhile."""
+    async with short(server) as world:
+        two_nodes(world)
+        await up(world)
+        (await kopfs(name)).cancel()
+        await until(lambda: metric(world, "kubestow_shell_restarts_total 1.0"), lambda: "not noticed")
+
+        assert await placed(world, "a") == "empty"
+        wish(server, MOST)
+        await told(server, "True", 1)
+        assert await placed(world, "b") == "full"
+        await up(world)
+
+
+async def test_a_watch_that_falls_silent_is_noticed(server: ApiServer) -> None:
+    """kopf does not: changes that it does not tell of are found by the list of ours, and it is started anew."""
+    async with short(server) as world:
+        two_nodes(world)
+        await up(world)
+        (await kopfs("watcher for schedulerprofiles")).cancel()
+        wish(server, MOST)
+        await told(server, "True", 1)
+        assert await placed(world, "a") == "full"
+
+        await until(lambda: metric(world, "kubestow_shell_restarts_total 1.0"), lambda: "not noticed")
+        await up(world)
+
+
+async def test_an_error_in_the_watch_ends_kopf_and_nothing_else(server: ApiServer) -> None:
+    """What it takes for fatal: a watch that is refused otherwise than by 410."""
+    async with short(server) as world:
+        two_nodes(world)
+        await up(world)
+        server.faults.add(Fault(verb="watch", resource="schedulerprofiles", status=403, times=5))
+        await kopfs("watcher for schedulerprofiles")
+        server.cut_watches("schedulerprofiles")
+        await until(lambda: metric(world, "kubestow_shell_restarts_total 1.0"), lambda: "not noticed")
+
+        assert await placed(world, "a") == "empty"
+        await up(world)
+
+
+async def test_a_kopf_that_cannot_be_loaded_costs_a_minute_per_change(
+    server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ready, and said so."""
+
+    def missing() -> Any:
+        return importlib.import_module("no_such_kopf")
+
+    monkeypatch.setattr(shell, "_kopf", missing)
+    async with short(server) as world:
+        two_nodes(world)
+        await says(world, "the shell is down, changes are noticed once a minute: ModuleNotFoundError(")
+        wish(server, MOST)
+        await told(server, "True", 1)
+
+        assert await placed(world, "a") == "full"
+
+
+async def test_without_permissions_scheduling_goes_on(server: ApiServer) -> None:
+    """Neither read nor told; given later, both."""
+    everything = {("list", "schedulerprofiles"), ("watch", "schedulerprofiles"), ("patch", "schedulerprofiles/status")}
+    server.forbidden.update(everything)
+    wish(server, MOST)
+    async with short(server) as world:
+        two_nodes(world)
+        assert await placed(world, "a") == "empty"
+        await says(world, "SchedulerProfiles cannot be read: ")
+
+        server.forbidden.difference_update({("list", "schedulerprofiles"), ("watch", "schedulerprofiles")})
+        await says(world, "the status of SchedulerProfile kubestow cannot be written: ")
+        assert (await placed(world, "b"), status(server)) == ("full", {})
+
+        server.forbidden.clear()
+        await told(server, "True", 1)
+
+
+async def test_an_object_that_is_deleted_while_nobody_watches_is_noticed(server: ApiServer) -> None:
+    """kopf never tells: the list of ours does."""
+    async with short(server) as world:
+        two_nodes(world)
+        wish(server, MOST)
+        await told(server, "True", 1)
+        await up(world)
+        server.hold_watches("schedulerprofiles")
+        server.delete("schedulerprofiles", "kubestow")
+
+        await until(lambda: not world.daemon.decisions.reloading._wishes, lambda: "not noticed")
+        assert await placed(world, "a") == "empty"
+
+
+async def test_the_process_keeps_its_signals_and_nothing_of_kopf_is_left(
+    server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SIGTERM drains as ever: our handler is the one that runs, and the daemon ends with all of kopf's tasks."""
+    daemons: list[Daemon] = []
+    real = Daemon.start
+
+    async def start(daemon: Daemon) -> None:
+        daemons.append(daemon)
+        await real(daemon)
+
+    monkeypatch.setattr(Daemon, "start", start)
+    running = asyncio.ensure_future(app.run_daemon(options(server.url)))
+    await until(lambda: bool(daemons) and hasattr(daemons[0], "_shell"), lambda: "not started")
+    world = Rig(server, daemons[0])
+    await up(world)
+    world.node("n1")
+    world.pod("p")
+    await world.bound("p")
+    assert kopfs_tasks()
+
+    signal.raise_signal(signal.SIGTERM)
+
+    assert await asyncio.wait_for(running, 60) == 0
+    assert kopfs_tasks() == []
+    assert "kopf" in sys.modules

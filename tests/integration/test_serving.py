@@ -1,0 +1,390 @@
+"""The endpoints of a whole daemon: HTTPS for those whom the API server knows and permits, and nothing secret for anybody."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import yaml
+from structlog.testing import CapturingLogger
+
+from scheduler.app import Daemon
+from scheduler.config.load import load
+from scheduler.core.clock import SystemClock
+from scheduler.insight import serving
+from scheduler.insight.serving import CertificateError, LookupFailed
+from scheduler.options import RunOptions, SecureServing
+from scheduler.testing.apiserver import ApiServer
+from tests.integration.daemon import Rig, options, until
+from tests.unit.insight.authorities import Authority
+
+OPEN = ("/livez", "/readyz", "/healthz", "/livez/ping", "/readyz/shutdown", "/healthz/ping", "/readyz?verbose")
+CLOSED = ("/metrics", "/configz", "/debug/queue", "/debug/cache", "/debug/pod/default/a")
+ANN, BOB = {"username": "ann", "uid": "1"}, {"username": "bob", "uid": "2"}
+CONFIGMAP = {"metadata": {"name": "extension-apiserver-authentication", "namespace": "kube-system"}}
+
+
+class Hurried(SystemClock):
+    """What looks for a change now and then does so all the time."""
+
+    async def sleep(self, delay_s: float) -> None:
+        rare = {serving.FILES_EVERY_S, serving.LOOKUP_EVERY_S}
+        await super().sleep(0.02 if delay_s in rare else delay_s)
+
+
+@dataclass
+class Served:
+    """A daemon and a client that need not trust it."""
+
+    rig: Rig
+    http: aiohttp.ClientSession
+
+    @property
+    def url(self) -> str:
+        return f"https://127.0.0.1:{self.rig.daemon.secure_port}"
+
+    async def get(self, path: str, *, token: str = "", shows: ssl.SSLContext | None = None) -> tuple[int, str]:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        async with self.http.get(self.url + path, headers=headers, ssl=shows or unverified()) as answer:
+            return answer.status, await answer.text()
+
+    def asked(self, resource: str) -> int:
+        return sum(entry.request.resource == resource for entry in self.rig.server.log)
+
+
+def unverified() -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+def shows(authority: Authority, name: str, path: Path, *groups: str) -> ssl.SSLContext:
+    """A client with a certificate."""
+    issued, file = authority.issues(name, groups=groups), path / f"{name}.pem"
+    file.write_bytes(issued.key + issued.certificate)
+    context = unverified()
+    context.load_cert_chain(file)
+    return context
+
+
+def kubeconfig(url: str, user: dict[str, str]) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "c", "cluster": {"server": url}}],
+        "users": [{"name": "u", "user": user}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "c",
+    }
+
+
+@asynccontextmanager
+async def served(
+    secure: SecureServing | None = None, *, server: ApiServer | None = None, given: RunOptions | None = None
+) -> AsyncIterator[Served]:
+    secure = dataclasses.replace(secure or SecureServing(), host="127.0.0.1", port=0)
+    async with server or ApiServer() as running:
+        running.people.tokens |= {"ann's": ANN, "bob's": BOB}
+        running.people.sees |= {("ann", "get", path) for path in ("/metrics", "/configz", "/debug/*")}
+        daemon = Daemon(dataclasses.replace(given or options(running.url), secure=secure), clock=Hurried())
+        try:
+            await daemon.start()
+            connector = aiohttp.TCPConnector(force_close=True)
+            async with aiohttp.ClientSession(connector=connector) as http:
+                rig = Rig(running, daemon)
+                await until(lambda: daemon._is_synced, lambda: "never synced")
+                yield Served(rig, http)
+        finally:
+            await daemon.stop()
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> CapturingLogger:
+    logger = CapturingLogger()
+    monkeypatch.setattr(serving, "_log", logger)
+    return logger
+
+
+async def test_who_gets_in() -> None:
+    """Health for everybody; the rest for whoever is known and permitted; and each no in kube-scheduler's words."""
+    async with served() as world:
+        world.rig.node("n1")
+        world.rig.pod("a")
+        await world.rig.bound("a")
+        for path in OPEN:
+            assert (await world.get(path))[0] == 200, path
+        for path in CLOSED:
+            anonymous, wrong = await world.get(path), await world.get(path, token="nobody's")
+            bob, ann = await world.get(path, token="bob's"), await world.get(path, token="ann's")
+            assert (anonymous[0], wrong[0], bob[0], ann[0]) == (403, 401, 403, 200), path
+            assert f'forbidden: User \\"bob\\" cannot get path \\"{path}\\"' in bob[1]
+            assert f'forbidden: User \\"system:anonymous\\" cannot get path \\"{path}\\"' in anonymous[1]
+            assert '"message": "Unauthorized"' in wrong[1]
+        assert (await world.get("/nowhere"))[0] == 403
+        assert (await world.get("/debug/nowhere", token="ann's"))[0] == 404
+        assert world.rig.daemon.port != world.rig.daemon.secure_port
+        async with world.http.get(f"http://127.0.0.1:{world.rig.daemon.port}/metrics") as plain:
+            assert plain.status == 200
+
+
+async def test_answers_are_remembered_and_equal_questions_asked_once() -> None:
+    """Many scrapes are one review of the token and one of each path; a right that is taken away ends with its seconds."""
+    async with served(SecureServing(allowed_ttl_s=0.0, token_ttl_s=60.0, denied_ttl_s=0.0)) as world:
+        answers = await asyncio.gather(*(world.get("/metrics", token="ann's") for _ in range(20)))
+        assert {status for status, _ in answers} == {200}
+        assert world.asked("tokenreviews") == 1
+        assert 1 <= world.asked("subjectaccessreviews") <= 20
+        before = world.asked("subjectaccessreviews")
+        world.rig.server.people.sees.clear()
+        assert (await world.get("/metrics", token="ann's"))[0] == 403
+        assert world.asked("subjectaccessreviews") == before + 1
+        world.rig.server.people.tokens.clear()
+        assert (await world.get("/metrics", token="ann's"))[0] == 403
+        assert world.asked("tokenreviews") == 1
+
+
+async def test_an_api_server_that_is_gone(tmp_path: Path) -> None:
+    """Health goes on; whoever claims to be somebody is not known, for others it cannot be told; administrators get in."""
+    authority = Authority("cluster")
+    file = tmp_path / "ca.pem"
+    file.write_bytes(authority.pem)
+    async with served(SecureServing(client_ca_file=str(file))) as world:
+        await world.rig.server.stop()
+        assert (await world.get("/livez"))[0] == 200
+        assert (await world.get("/metrics", token="ann's"))[0] == 401
+        status, said = await world.get("/metrics")
+        assert (status, said.partition(": ")[0]) == (500, "Internal Server Error")
+        assert (await world.get("/metrics", shows=shows(authority, "ann", tmp_path)))[0] == 500
+        assert (await world.get("/metrics", shows=shows(authority, "root", tmp_path, "system:masters")))[0] == 200
+
+
+async def test_client_certificates_of_the_cluster(tmp_path: Path) -> None:
+    """Whoever the ConfigMap names: looked up after the start, and again when it changes."""
+    one, two = Authority("one"), Authority("two")
+    async with served() as world:
+        ann = shows(one, "ann", tmp_path)
+        assert (await world.get("/metrics", shows=ann))[0] == 403  # her certificate is not asked for yet
+
+        async def lets_in(context: ssl.SSLContext) -> bool:
+            with contextlib.suppress(aiohttp.ClientError):  # refused in the handshake
+                return (await world.get("/metrics", shows=context))[0] == 200
+            return False
+
+        world.rig.server.create("ConfigMap", CONFIGMAP | {"data": {"client-ca-file": one.pem.decode()}})
+        async with asyncio.timeout(60):
+            while not await lets_in(ann):
+                await asyncio.sleep(0.02)
+        world.rig.server.patch(
+            "ConfigMap",
+            CONFIGMAP["metadata"]["name"],
+            {"data": {"client-ca-file": two.pem.decode()}},
+            namespace="kube-system",
+        )
+        async with asyncio.timeout(60):
+            while await lets_in(ann):
+                await asyncio.sleep(0.02)
+        assert await lets_in(shows(two, "ann", tmp_path))
+        assert not await lets_in(shows(two, "bob", tmp_path))
+
+
+async def test_a_client_ca_that_may_not_be_read(log: CapturingLogger) -> None:
+    """Tokens do without it; it is said once, however often it is looked for, and in /readyz; or nothing starts."""
+    server = ApiServer()
+    server.forbidden.add(("get", "configmaps"))
+    async with served(server=server) as world:
+        await until(lambda: sum(e.request.resource == "configmaps" for e in server.log) > 3, lambda: "not looked up")
+        assert [call.method_name for call in log.calls] == ["warning"]
+        assert (await world.get("/metrics", token="ann's"))[0] == 200
+        missing = "missing permission: get configmaps in namespace kube-system: endpoints know no client certificates"
+        await until(lambda: missing in str(world.rig.daemon._check.findings), lambda: str(log.calls))
+    with pytest.raises(LookupFailed, match=r"kube-system/extension-apiserver-authentication: .*forbidden"):
+        async with served(SecureServing(tolerates_lookup_failure=False), server=server):
+            pass
+
+
+async def test_certificates_are_rotated_without_a_restart(tmp_path: Path, log: CapturingLogger) -> None:
+    """As a mounted Secret is: both files at once, by a link that is turned. A broken pair is said once and not served."""
+    first, second = Authority("first"), Authority("second")
+
+    def publish(authority: Authority, version: str) -> None:
+        directory = tmp_path / version
+        directory.mkdir()
+        issued = authority.issues("localhost")
+        (directory / "tls.crt").write_bytes(issued.certificate)
+        (directory / "tls.key").write_bytes(issued.key)
+        link = tmp_path / "new"
+        link.symlink_to(directory)
+        link.rename(tmp_path / "data")
+
+    publish(first, "v1")
+    data = tmp_path / "data"
+    secure = SecureServing(cert_file=str(data / "tls.crt"), key_file=str(data / "tls.key"), skips_lookup=True)
+    async with served(secure) as world:
+
+        async def is_trusted(authority: Authority) -> bool:
+            trusting = ssl.create_default_context(cadata=authority.pem.decode())
+            url = f"https://localhost:{world.rig.daemon.secure_port}/livez"
+            try:
+                async with world.http.get(url, ssl=trusting) as answer:
+                    return answer.status == 200
+            except aiohttp.ClientConnectorCertificateError:
+                return False
+
+        assert await is_trusted(first)
+        publish(second, "v2")
+        async with asyncio.timeout(60):
+            while not await is_trusted(second):
+                await asyncio.sleep(0.02)
+        assert not await is_trusted(first)
+        (tmp_path / "v2" / "tls.key").write_bytes(first.issues("localhost").key)
+        await until(lambda: [call.method_name for call in log.calls][-1:] == ["warning"], lambda: str(log.calls))
+        for _ in range(20):
+            assert await is_trusted(second)
+        assert [call.method_name for call in log.calls] == ["info", "warning"]
+        publish(first, "v3")
+        async with asyncio.timeout(60):
+            while not await is_trusted(first):
+                await asyncio.sleep(0.02)
+
+
+async def test_a_client_ca_in_a_file_is_read_again_too(tmp_path: Path) -> None:
+    """Whom the new one does not name is nobody any more; a broken one changes nothing; ConfigMaps are not asked for."""
+    one, two, file = Authority("one"), Authority("two"), tmp_path / "ca.pem"
+    file.write_bytes(one.pem)
+    async with served(SecureServing(client_ca_file=str(file))) as world:
+        ann = shows(one, "ann", tmp_path)
+        assert (await world.get("/metrics", shows=ann))[0] == 200
+        file.write_bytes(b"")
+        for _ in range(10):
+            assert (await world.get("/metrics", shows=ann))[0] == 200
+        file.write_bytes(two.pem)
+        newer = shows(two, "ann", tmp_path)
+        async with asyncio.timeout(60):
+            while True:
+                with contextlib.suppress(aiohttp.ClientError):
+                    if (await world.get("/metrics", shows=newer))[0] == 200:
+                        break
+        with pytest.raises(aiohttp.ClientError):
+            await world.get("/metrics", shows=ann)
+        assert world.asked("configmaps") == 0
+
+
+async def test_others_may_be_asked(tmp_path: Path) -> None:
+    """Tokens and permissions may be known to servers of their own, as kube-scheduler's flags have it."""
+    files = []
+    async with ApiServer() as knows, ApiServer() as permits:
+        knows.people.tokens["zoe's"] = {"username": "zoe"}
+        permits.people.sees.add(("zoe", "get", "/metrics"))
+        for name, server in (("knows", knows), ("permits", permits)):
+            files.append(tmp_path / name)
+            files[-1].write_text(yaml.safe_dump(kubeconfig(server.url, {})))
+        secure = SecureServing(authentication_kubeconfig=str(files[0]), authorization_kubeconfig=str(files[1]))
+        async with served(secure) as world:
+            assert (await world.get("/metrics", token="zoe's"))[0] == 200
+            assert (await world.get("/configz", token="zoe's"))[0] == 403
+            assert (await world.get("/metrics", token="ann's"))[0] == 401
+            assert world.asked("tokenreviews") == world.asked("subjectaccessreviews") == world.asked("configmaps") == 0
+            assert {entry.request.resource for entry in knows.log} == {"tokenreviews", "configmaps"}
+            assert {entry.request.resource for entry in permits.log} == {"subjectaccessreviews"}
+
+
+async def test_a_pair_that_does_not_fit_keeps_the_daemon_from_starting(tmp_path: Path) -> None:
+    """One error, and nothing is left open."""
+    one, two = Authority("one").issues("localhost"), Authority("two").issues("localhost")
+    cert, key = tmp_path / "c", tmp_path / "k"
+    cert.write_bytes(one.certificate)
+    key.write_bytes(two.key)
+    with pytest.raises(CertificateError, match=str(cert)):
+        async with served(SecureServing(cert_file=str(cert), key_file=str(key))):
+            pass
+
+
+async def test_the_rights_that_are_asked_for() -> None:
+    """What the endpoints need is part of the self-check where there is HTTPS, and not needed to be ready."""
+    server = ApiServer()
+    server.forbidden.update({("create", "tokenreviews"), ("create", "subjectaccessreviews")})
+    async with served(server=server) as world:
+        daemon = world.rig.daemon
+        await until(lambda: len(daemon._check.findings) == 2, lambda: str(daemon._check.findings))
+        tokens, access = (finding.problem.removeprefix("missing permission: ") for finding in daemon._check.findings)
+        assert tokens == "create tokenreviews in group authentication.k8s.io: endpoints know no bearer tokens"
+        what = "create subjectaccessreviews in group authorization.k8s.io"
+        assert access == f"{what}: endpoints let in system:masters only"
+        assert (await world.get("/readyz"))[0] == 200
+        assert (await world.get("/metrics", token="ann's"))[0] == 401
+        assert (await world.get("/metrics"))[0] == 500
+
+
+PLANTED = "hunter2"
+
+
+def _config(tmp_path: Path, url: str) -> RunOptions:
+    """A configuration and credentials with a secret wherever one may be."""
+    credentials = tmp_path / "kubeconfig"
+    user = {"token": f"{PLANTED}-token", "password": f"{PLANTED}-password"}
+    credentials.write_text(yaml.safe_dump(kubeconfig(url, user)))
+    file = tmp_path / "config.yaml"
+    file.write_text(
+        yaml.safe_dump(
+            {
+                "apiVersion": "kubescheduler.config.k8s.io/v1",
+                "kind": "KubeSchedulerConfiguration",
+                "clientConnection": {"kubeconfig": str(credentials), "qps": -1},
+                "leaderElection": {"leaderElect": False},
+                "profiles": [{"schedulerName": "kubestow"}],
+            }
+        )
+    )
+    return RunOptions(config=load(str(file)), port=0, drain_timeout_s=5)
+
+
+async def test_nothing_secret_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All pages, on both ports, with secrets in the environment, the credentials, the callers' tokens and the pods."""
+    monkeypatch.setenv("KUBESTOW_PLANTED", f"{PLANTED}-environment")
+    server = ApiServer()
+    server.people.tokens[f"{PLANTED}-caller"] = {"username": "root", "groups": ["system:masters"]}
+    await server.start()
+    given = _config(tmp_path, server.url)
+    port = int(server.url.rpartition(":")[2])
+    await server.stop()
+
+    class Again(ApiServer):
+        async def start(self, port: int = port) -> str:
+            return await super().start(port)
+
+    again = Again()
+    again.people.tokens |= server.people.tokens
+    async with served(server=again, given=given) as world:
+        world.rig.node("n1")
+        secrets: dict[str, Any] = {"env": [{"name": "PASSWORD", "value": f"{PLANTED}-env"}]}
+        container = {"name": "c", "image": "x", **secrets, "command": ["x", f"--password={PLANTED}-flag"]}
+        for name, more in {"a": {}, "big": {"nodeSelector": {"no": "where"}}}.items():
+            again.create(
+                "pods",
+                {
+                    "metadata": {"name": name, "annotations": {"last-applied": f"{PLANTED}-annotation"}},
+                    "spec": {"schedulerName": "kubestow", "containers": [container], **more},
+                },
+            )
+        await world.rig.bound("a")
+        await world.rig.until(lambda: bool(world.rig.condition("big")), "no condition")
+        pages = {}
+        for path in (*OPEN, *CLOSED, "/debug/pod/default/big", "/nowhere", f"/debug/pod/default/{PLANTED[:3]}"):
+            pages[path] = await world.get(path, token=f"{PLANTED}-caller")
+            async with world.http.get(f"http://127.0.0.1:{world.rig.daemon.port}{path}") as plain:
+                pages[f"plain {path}"] = plain.status, await plain.text() + str(plain.headers)
+            pages[f"wrong {path}"] = await world.get(path, token=f"{PLANTED}-wrong")
+
+    assert [path for path, (status, _) in pages.items() if status >= 500] == []
+    assert [path for path, (_, text) in pages.items() if PLANTED in text] == []
+    assert "default/big" in pages["/debug/queue"][1]
+    assert pages["/configz"][0] == pages["/metrics"][0] == 200

@@ -1,0 +1,257 @@
+"""Who sees what of shared pools: followed step by step it is what the rules say, and who is not concerned keeps what he had."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from hypothesis import given, settings, strategies as st
+
+from scheduler.cache.devicenodes import DeviceNodes, usable
+from scheduler.cache.devicepools import PoolKey
+from scheduler.cache.deviceuse import DeviceUse
+from scheduler.cache.nodes import Nodes
+from scheduler.core import nodeset
+from scheduler.core.devices import CounterSet, Device, DeviceId, ResourcePool, ResourceSlice, ResourceSliceSpec
+from scheduler.core.meta import Metadata
+from scheduler.core.node import Node
+from scheduler.core.placement import selector_matches, selector_problem
+from scheduler.core.pod import NodeSelector, NodeSelectorRequirement as Requirement, NodeSelectorTerm as Term
+from scheduler.core.resourceclaims import AllocationResult, DeviceAllocationResult, DeviceRequestAllocationResult
+
+NAMES = ("n1", "n2", "n3", "n4", "n5")
+POOLS = ("p1", "p2", "p3")
+BROKEN = NodeSelector((Term(match_expressions=(Requirement("zone", "In", ()),)),))
+FIELDS = Term(match_fields=(Requirement("metadata.name", "In", ("n1",)),))
+BUT_FIELDS = Term(match_fields=(Requirement("metadata.name", "NotIn", ("n2",)),))
+RULES: tuple[NodeSelector, ...] = (
+    *(NodeSelector((Term(match_expressions=(Requirement("zone", "In", (zone,)),)),)) for zone in "abc"),
+    NodeSelector(
+        (
+            Term(
+                match_expressions=(Requirement("zone", "In", ("a", "b")), Requirement("fast", "Exists")),
+            ),
+        )
+    ),
+    NodeSelector((Term(match_expressions=(Requirement("zone", "NotIn", ("a",)),)),)),
+    NodeSelector((Term(match_expressions=(Requirement("fast", "DoesNotExist"),)), FIELDS)),
+    NodeSelector((Term(match_expressions=(Requirement("size", "Gt", ("1",)),)),)),
+    NodeSelector((FIELDS,)),
+    NodeSelector((BUT_FIELDS,)),
+    NodeSelector((Term(),)),
+    NodeSelector(()),
+    BROKEN,
+)
+
+
+class World:
+    """Nodes and shared pools, and what follows from them by the letter."""
+
+    def __init__(self, chance: random.Random, *, partitionable: bool) -> None:
+        self.chance = chance
+        self.partitionable = partitionable
+        self.nodes = Nodes(capacity=1)
+        self.use = DeviceUse()
+        self.on_nodes = DeviceNodes(self.nodes, self.use, partitionable=partitionable)
+        self.there: dict[str, Node] = {}
+        self.slices: dict[str, ResourceSlice] = {}
+
+    # -- what happens --------------------------------------------------------------------------------------------------
+
+    def change_node(self) -> None:
+        name = self.chance.choice(NAMES)
+        if self.chance.randrange(4) == 0:
+            self.there.pop(name, None)
+            self.nodes.remove_node(name)
+            return
+        labels = {"zone": self.chance.choice("abcd"), "size": self.chance.choice("012")}
+        labels |= {"fast": ""} if self.chance.randrange(2) else {}
+        self.there[name] = Node(metadata=Metadata(name=name, labels=labels))
+        self.nodes.set_node(self.there[name])
+
+    def change_slice(self) -> None:
+        pool, at = self.chance.choice(POOLS), self.chance.randrange(2)
+        name = f"{pool}-{at}"
+        if self.chance.randrange(4) == 0:
+            self.slices.pop(name, None)
+            self.on_nodes.remove_slice(name)
+            return
+        self.slices[name] = self._slice(name, pool, at)
+        self.on_nodes.set_slice(self.slices[name])
+
+    def use_device(self) -> None:
+        pool = self.chance.choice(POOLS)
+        result = DeviceRequestAllocationResult("r", "drv", pool, f"d{self.chance.randrange(2)}")
+        held = AllocationResult(DeviceAllocationResult((result,))) if self.chance.randrange(2) else None
+        self.use.hold(f"claim of {pool}", held)
+
+    def step(self) -> None:
+        self.chance.choice((self.change_node, self.change_node, self.change_slice, self.use_device))()
+
+    def _slice(self, name: str, pool: str, at: int) -> ResourceSlice:
+        kind = self.chance.choice(("all", "selector", "selector", "name", "devices", "devices", "counters"))
+        where: dict[str, Any] = {"all": {"all_nodes": True}, "devices": {"per_device_node_selection": True}}.get(
+            kind, {}
+        )
+        if kind in {"selector", "counters"}:
+            where = {"node_selector": self.chance.choice(RULES)}
+        elif kind == "name":
+            where = {"node_name": self.chance.choice(NAMES)}
+        if kind == "counters":
+            where["shared_counters"] = (CounterSet("set", {}),)
+        devices = tuple(self._device(f"d{number}", own=kind == "devices") for number in range(2 * at, 2 * at + 2))
+        spec = ResourceSliceSpec(driver="drv", pool=ResourcePool(pool, 1, 2), devices=devices, **where)
+        return ResourceSlice(Metadata(name=name), spec)
+
+    def _device(self, name: str, *, own: bool) -> Device:
+        if not own:
+            return Device(name=name)
+        match self.chance.randrange(4):
+            case 0:
+                return Device(name=name, all_nodes=True)
+            case 1:
+                return Device(name=name, node_name=self.chance.choice(NAMES))
+            case _:
+                return Device(name=name, node_selector=self.chance.choice(RULES))
+
+    # -- by the letter -------------------------------------------------------------------------------------------------
+
+    def holds(self, of: ResourceSliceSpec | Device, node: Node) -> bool:
+        name = node.metadata.name
+        if of.node_name:
+            return of.node_name == name
+        selector = of.node_selector
+        return bool(of.all_nodes) or (selector is not None and selector_matches(selector, name, node.metadata.labels))
+
+    def sees(self, each: ResourceSlice, node: Node) -> bool:
+        spec = each.spec
+        if not self.partitionable and (spec.shared_counters or spec.per_device_node_selection is not None):
+            return False
+        own = spec.per_device_node_selection and any(self.holds(device, node) for device in spec.devices)
+        return bool(spec.shared_counters or own or self.holds(spec, node))
+
+    def expected(self, node: Node) -> dict[str, set[str]]:
+        """Shared pool → the devices that the node may use of it, of slices that it sees; nothing of what it does not see."""
+        out: dict[str, set[str]] = {}
+        for each in self.slices.values():
+            if self.on_nodes.is_shared(DeviceId("drv", each.spec.pool.name, "")) and self.sees(each, node):
+                usable_ = out.setdefault(each.spec.pool.name, set())
+                if not each.spec.shared_counters:
+                    own = each.spec.per_device_node_selection
+                    usable_ |= {d.name for d in each.spec.devices if not own or self.holds(d, node)}
+        return out
+
+    def seen(self, slot: int) -> dict[str, set[str]]:
+        """As the caches have it: of good pools only, for others show no devices."""
+        kind = self.on_nodes.kind(slot)
+        assert kind is not None
+        views = kind.sight.views
+        return {view.key.name: {each.device.name for each in view.devices if usable(each, slot)} for view in views}
+
+
+def as_the_rules_say(world: World) -> None:
+    for slot in nodeset.each(world.nodes.present):
+        node = world.nodes.node(slot)
+        assert node is not None
+        expected, seen = world.expected(node), world.seen(slot)
+        assert set(seen) == set(expected)
+        kind = world.on_nodes.kind(slot)
+        assert kind is not None
+        for view in kind.sight.views:
+            if view.devices:
+                assert seen[view.key.name] == expected[view.key.name]
+
+
+@settings(max_examples=200)
+@given(st.integers(0, 2**64), st.integers(1, 60), st.booleans())
+def test_every_node_sees_what_the_rules_say(seed: int, length: int, partitionable: bool) -> None:
+    """And a slice that cannot be parsed is named: of several always the same, the first by pool and name."""
+    world = World(random.Random(seed), partitionable=partitionable)
+    for _ in range(length):
+        world.step()
+        if world.chance.randrange(2):
+            world.on_nodes.catch_up()
+    world.on_nodes.catch_up()
+
+    as_the_rules_say(world)
+    fresh = DeviceNodes(world.nodes, DeviceUse(), partitionable=partitionable)
+    for each in world.slices.values():
+        fresh.set_slice(each)
+    fresh.catch_up()
+    assert world.on_nodes.problem == fresh.problem
+    is_shared = world.on_nodes.is_shared
+    broken = [
+        each
+        for each in world.slices.values()
+        if is_shared(DeviceId("drv", each.spec.pool.name, "")) and each.spec.node_selector is BROKEN
+    ]
+    if any(not each.spec.shared_counters for each in broken):
+        assert selector_problem(BROKEN) in world.on_nodes.problem
+
+
+@settings(max_examples=200)
+@given(st.integers(0, 2**64), st.integers(1, 40))
+def test_a_node_that_changes_costs_nobody_else_what_is_known(seed: int, length: int) -> None:
+    """Its event leaves every other node of the kind that it was of, and no stamp moves."""
+    world = World(random.Random(seed), partitionable=True)
+    for _ in range(length):
+        world.step()
+    world.on_nodes.catch_up()
+    before = {slot: world.on_nodes.kind(slot) for slot in nodeset.each(world.nodes.present)}
+    names = {slot: world.nodes.name(slot) for slot in before}
+    objects = dict(world.there)
+    stamp, position = world.on_nodes.shared_stamp, world.on_nodes.position
+
+    world.change_node()
+    world.on_nodes.catch_up()
+
+    assert world.on_nodes.shared_stamp == stamp
+    told = set(world.on_nodes.changed_since(position) or ())
+    for slot in nodeset.each(world.nodes.present):
+        name = world.nodes.name(slot)
+        if names.get(slot) == name and objects.get(name) is world.there[name]:
+            assert world.on_nodes.kind(slot) is before[slot]
+            assert slot not in told
+    as_the_rules_say(world)
+
+
+@settings(max_examples=100)
+@given(st.integers(0, 2**64), st.integers(1, 40))
+def test_nothing_is_kept_of_pools_that_are_gone(seed: int, length: int) -> None:
+    """Nodes that stay see nothing of them any more."""
+    world = World(random.Random(seed), partitionable=True)
+    for _ in range(length):
+        world.step()
+        world.on_nodes.catch_up()
+    for name in list(world.slices):
+        world.on_nodes.remove_slice(name)
+    world.slices.clear()
+    world.on_nodes.catch_up()
+
+    sights = world.on_nodes._sights
+    assert not world.on_nodes.has_shared
+    assert all(world.seen(slot) == {} for slot in nodeset.each(world.nodes.present))
+    kept = (sights._laid, sights._held, sights._users, sights._named, sights._by_fields, sights._at, sights._sights)
+    assert [{}] * 8 == [*kept, sights._of_pool]
+    assert (0, "") == (len(sights._groups), sights.problem)
+
+
+def test_whoever_sees_a_device_is_told_that_it_was_taken() -> None:
+    """And nobody else."""
+    world = World(random.Random(0), partitionable=True)
+    for name, zone in (("n1", "a"), ("n2", "b"), ("n3", "a")):
+        world.nodes.set_node(Node(metadata=Metadata(name=name, labels={"zone": zone})))
+    for pool, rule in (("p1", RULES[0]), ("p2", RULES[1])):
+        spec = ResourceSliceSpec("drv", ResourcePool(pool, 1, 1), devices=(Device(name="d0"),), node_selector=rule)
+        world.on_nodes.set_slice(ResourceSlice(Metadata(name=pool), spec))
+    world.on_nodes.catch_up()
+    slots = [world.nodes.present_slot(name) for name in ("n1", "n2", "n3")]
+    stamps = [world.on_nodes.kind(slot).sight.stamp for slot in slots]  # type: ignore[arg-type,union-attr]
+
+    result = DeviceRequestAllocationResult("r", "drv", "p1", "d0")
+    world.use.hold("c", AllocationResult(DeviceAllocationResult((result,))))
+    world.on_nodes.catch_up()
+
+    now = [world.on_nodes.kind(slot).sight.stamp for slot in slots]  # type: ignore[arg-type,union-attr]
+    assert [1, 0, 1] == [after - before for after, before in zip(now, stamps, strict=True)]
+    assert PoolKey("drv", "p1") in world.on_nodes._sights

@@ -1,0 +1,133 @@
+"""What upstream charges next to nothing for ends before it holds everybody up; what is told of errors, and remembered."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler.cel.environment import KUBERNETES
+from scheduler.cel.libraries.remembered import remembered
+from scheduler.cel.program import compile_expression
+from scheduler.cel.values import CostExceeded, EvalError
+from tests.unit.cel.test_fastpath import BINDINGS, ENV
+from tests.unit.cel.twopaths import answer, closures_of, generated
+
+_EXCEEDED = "CostExceeded: operation cancelled: actual cost limit exceeded"
+
+
+@pytest.mark.parametrize(
+    ("held", "often"),
+    [
+        pytest.param("lists.range(100000)", "(h + h).size() > 0", id="sums of lists"),
+        pytest.param("[lists.range(100000)]", "'%s'.format(h) != ''", id="format"),
+        pytest.param("[lists.range(100000)]", "h.flatten().size() > 0", id="flatten"),
+        pytest.param("lists.range(100000).map(i, '')", "h.join() == ''", id="join of nothing"),
+        pytest.param("[lists.range(100000)]", "h == [lists.range(1000)] || h == h", id="equality of what is inside"),
+        pytest.param("[lists.range(100000)]", "!(h != h)", id="inequality"),
+        pytest.param("[[lists.range(100000)]]", "h[0] in h", id="in"),
+        pytest.param("[[lists.range(100000)]]", "sets.contains(h, h)", id="sets"),
+        pytest.param("lists.range(30000).map(i, 'a').join()", "h.findAll('(a)').size() > 0", id="findAll"),
+        pytest.param("lists.range(9000).map(i, 'a').join()", "!h.matches('((a{20}){40})*b')", id="large patterns"),
+    ],
+)
+def test_cheap_work_without_end_is_ended(held, often):
+    """Whichever way it is evaluated. Each turn costs so little that the limit of costs would be far away."""
+    source = f"cel.bind(h, {held}, lists.range(100000).all(a, {often}))"
+
+    assert closures_of(source, ENV, BINDINGS) == _EXCEEDED
+    assert answer(generated(source, ENV), BINDINGS) == _EXCEEDED
+
+
+def test_a_strain_is_of_one_evaluation():
+    """And not of all of them together, or a program would be of no use after a while."""
+    program = compile_expression("cel.bind(h, lists.range(10000), lists.range(200).all(a, (h + h).size() > 0))", ENV)
+
+    assert {program.evaluate(BINDINGS) for _ in range(8)} == {True}
+    assert program.is_generated
+
+
+ERRORS = [
+    "l.all(v, 1 / (v - 2) == 1)",
+    "l.all(v, 1 / (v - 2) != 1 || true)",
+    "l.exists(v, l[v] == 1) || n == 7",
+    "l.exists(v, l[v + 5] == 1 && m.gone)",
+    "l.all(v, m.gone == v)",
+    "l.all(v, m.gone == v || m.a == 1)",
+    "l.all(v, x < m.c || v > 0)",
+    "l.all(v, 9223372036854775807 + v == 1)",
+    "l.all(v, x)",
+    "l.exists(v, int('x' + string(v)) == 1) || true",
+    "l.all(v, quantity('x' + string(v)).isInteger() || v > 0)",
+    "l.all(v, [dyn(v), m.gone] == l || {'a': m.gone}.a == 1 || v > 0)",
+    "l.all(v, (m.gone ? 1 : 2) == 1 || !m.gone || -m.gone == 1 || v > 0)",
+    "l.all(v, cel.bind(w, m.gone, w == 1 || w == 2 || v > 0))",
+    "cel.bind(w, 1 / (n - 7), l.all(v, w == 1 || w + v == 2 || v > 0))",
+    "l.all(v, l.exists(w, l[w + v] == 1) || true)",
+    "m.gone == 1 || l.all(v, v > 0)",
+    "l.all(v, optional.none().value() == v || true)",
+    "l.all(v, m.c in x || true)",
+    "l.map(v, v)[7] == 1 || l.all(v, true)",
+]
+
+
+@pytest.mark.parametrize("source", ERRORS)
+def test_errors_are_told_where_costs_are_counted(source):
+    """The same error, or the same value where it is absorbed; at the same cost, and with the same limits."""
+    expected = closures_of(source, ENV, BINDINGS)
+    assert expected == answer(generated(source, ENV), BINDINGS)
+    for limit in range(120):
+        limited = closures_of(source, ENV, BINDINGS, limit=limit)
+
+        assert limited == answer(generated(source, ENV, limit=limit), BINDINGS, limit=limit)
+
+
+def test_code_that_meets_errors_stays_in_use():
+    """They are answers like others."""
+    program = compile_expression("lists.range(400).all(a, 1 / (a - a) == 1 || a >= 0)", ENV)
+    failing = compile_expression("lists.range(400).all(a, 1 / (a - a) == 1)", ENV)
+
+    for _ in range(60):
+        assert program.evaluate(BINDINGS) is True
+        with pytest.raises(EvalError, match=r"^division by zero$"):
+            failing.evaluate(BINDINGS)
+
+    assert program.is_generated
+    assert failing.is_generated
+
+
+def test_a_loop_of_errors_ends_at_the_limit():
+    """In generated code too."""
+    program = compile_expression("lists.range(300000).all(a, 1 / (a - a) == 1 || true)", KUBERNETES)
+
+    with pytest.raises(CostExceeded):
+        program.evaluate({})
+
+    assert program.is_generated
+
+
+def test_short_texts_are_read_once():
+    """Of long ones nothing is kept."""
+    reads: list[str] = []
+
+    @remembered
+    def read(text: str) -> int:
+        reads.append(text)
+        return len(text)
+
+    long = "x" * 1000
+    assert [read("a"), read("a"), read(long), read(long)] == [1, 1, 1000, 1000]
+    assert reads == ["a", long, long]
+
+
+@pytest.mark.parametrize(
+    "source", ["quantity(s)", "semver(s)", "ip(s)", "cidr(s)", "url(s)", "duration(s)", "timestamp(s)"]
+)
+def test_a_refusal_is_remembered_as_well(source):
+    """And its text is the same every time."""
+    program = compile_expression(f"type({source}) == type(1)", ENV)
+    texts = set()
+    for _ in range(3):
+        with pytest.raises(EvalError) as caught:
+            program.evaluate({"s": "a text of none\x7f"})
+        texts.add(str(caught.value))
+
+    assert len(texts) == 1

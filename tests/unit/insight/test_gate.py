@@ -1,0 +1,212 @@
+"""Who is let in: kube-scheduler's order of claims, its codes and its words."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from scheduler.core.errors import ApiError, Unavailable
+from scheduler.insight.gate import Asked, Gate, Refusal, bearer_token, certified
+from scheduler.kube.reviews import Permission, User
+from scheduler.options import ALWAYS_ALLOWED
+
+GONE = Unavailable("cannot connect to 127.0.0.1:1: refused <here>")
+
+
+class Server:
+    """Knows tokens that are names, and permits what it is told."""
+
+    def __init__(self, *, known: Any = ("ann",), permits: Any = ("ann",), reason: str = "") -> None:
+        self.known, self.permits, self.reason = known, permits, reason
+        self.reviewed: list[str] = []
+        self.asked: list[tuple[User, str, str]] = []
+
+    async def user_of(self, token: str) -> User | None:
+        await asyncio.sleep(0)
+        self.reviewed.append(token)
+        if isinstance(self.known, ApiError):
+            raise self.known
+        return User(token, groups=("dev",)) if token in self.known else None
+
+    async def may(self, user: User, *, verb: str, path: str) -> Permission:
+        await asyncio.sleep(0)
+        self.asked.append((user, verb, path))
+        if isinstance(self.permits, ApiError):
+            raise self.permits
+        return Permission(user.name in self.permits, self.reason)
+
+
+def asked(path: str = "/metrics", *, token: str = "", certificate: User | None = None) -> Asked:
+    return Asked("get", path, f"Bearer {token}" if token else "", certificate)
+
+
+def status(refusal: Refusal | None) -> tuple[int, str, str]:
+    assert refusal is not None
+    assert refusal.is_json
+    body = json.loads(refusal.text)
+    assert (body["kind"], body["apiVersion"], body["status"], body["code"]) == (
+        "Status",
+        "v1",
+        "Failure",
+        refusal.status,
+    )
+    return refusal.status, body["reason"], body["message"]
+
+
+def forbidden(name: str, path: str = "/metrics", reason: str = "") -> tuple[int, str, str]:
+    return 403, "Forbidden", f'forbidden: User "{name}" cannot get path "{path}"{reason}'
+
+
+UNAUTHORIZED = (401, "Unauthorized", "Unauthorized")
+
+
+@pytest.mark.parametrize(
+    "path", ["/livez", "/readyz", "/healthz", "/livez/ping", "/readyz/informer-sync-pods", "/healthz/ping"]
+)
+async def test_paths_for_everybody(path: str) -> None:
+    """Nobody is asked, so that probes do not hang on the API server; a token that comes along is not looked at."""
+    server = Server(known=GONE, permits=GONE)
+
+    assert await Gate(server, ALWAYS_ALLOWED).refuses(asked(path, token="zoe")) is None
+    assert (server.reviewed, server.asked) == ([], [])
+
+
+@pytest.mark.parametrize("path", ["/", "/livezx", "/livez-x/ping", "/metrics", "/debug/cache", "/configz", "/readyzz"])
+async def test_all_other_paths_are_closed(path: str) -> None:
+    """Also those that only begin like an open one, and those that there are not."""
+    assert status(await Gate(Server(), ALWAYS_ALLOWED).refuses(asked(path))) == forbidden("system:anonymous", path)
+
+
+async def test_no_path_need_be_for_everybody() -> None:
+    """An empty list closes them all; a star opens what is below."""
+    assert status(await Gate(Server(), ()).refuses(asked("/livez"))) == forbidden("system:anonymous", "/livez")
+    gate = Gate(Server(), ("/debug/*",))
+    assert await gate.refuses(asked("/debug/pod/a/b")) is None
+    assert status(await gate.refuses(asked("/debug"))) == forbidden("system:anonymous", "/debug")
+
+
+@pytest.mark.parametrize(
+    ("request_", "who"),
+    [
+        pytest.param(asked(), User("system:anonymous", groups=("system:unauthenticated",)), id="nobody"),
+        pytest.param(asked(token="ann"), User("ann", groups=("dev", "system:authenticated")), id="by a token"),
+        pytest.param(
+            asked(token="ann", certificate=User("cert", groups=("o",))),
+            User("cert", groups=("o", "system:authenticated")),
+            id="a certificate comes first",
+        ),
+        pytest.param(
+            Asked("get", "/metrics", "Basic YTpi"),
+            User("system:anonymous", groups=("system:unauthenticated",)),
+            id="another kind of claim is none",
+        ),
+    ],
+)
+async def test_who_is_asked_about(request_: Asked, who: User) -> None:
+    """One claim counts, and a group tells who was authenticated."""
+    server = Server(permits=(who.name,))
+
+    assert await Gate(server, ALWAYS_ALLOWED).refuses(request_) is None
+    assert server.asked == [(who, "get", "/metrics")]
+
+
+async def test_masters_are_let_in_without_a_question() -> None:
+    """So that an administrator can look when the API server is gone."""
+    server = Server(permits=GONE)
+    master = User("admin", groups=("system:masters",))
+
+    assert await Gate(server, ALWAYS_ALLOWED).refuses(asked(certificate=master)) is None
+    assert server.asked == []
+
+
+@pytest.mark.parametrize("token", ["zoe", "é", "a\udcff"])
+async def test_a_wrong_token(token: str) -> None:
+    """Is not the same as none, even where anonymous callers may come in."""
+    server = Server(permits=("system:anonymous",))
+
+    assert status(await Gate(server, ALWAYS_ALLOWED).refuses(asked(token=token))) == UNAUTHORIZED
+    assert server.asked == []
+
+
+async def test_a_token_that_nobody_can_review() -> None:
+    """401 as upstream: who it is is not known. Never in."""
+    assert status(await Gate(Server(known=GONE), ALWAYS_ALLOWED).refuses(asked(token="ann"))) == UNAUTHORIZED
+
+
+async def test_a_permission_that_nobody_can_tell() -> None:
+    """500 as upstream, in its words, and nothing that a browser would take for HTML."""
+    refusal = await Gate(Server(permits=GONE), ALWAYS_ALLOWED).refuses(asked(token="ann"))
+
+    said = 'Internal Server Error: "/metrics": cannot connect to 127.0.0.1:1: refused &lt;here&gt;\n'
+    assert refusal == Refusal(500, said, is_json=False)
+
+
+async def test_the_authorizers_reason_is_passed_on() -> None:
+    """As upstream does; names are made harmless."""
+    refusal = await Gate(Server(known=('<"ann">',), reason="RBAC: no"), ()).refuses(asked(token='<"ann">'))
+
+    assert status(refusal) == forbidden(r"&lt;\"ann\"&gt;", reason=": RBAC: no")
+
+
+@pytest.mark.parametrize(
+    ("header", "token"),
+    [
+        ("Bearer abc", "abc"),
+        ("bearer abc", "abc"),
+        ("  BEARER abc  ", "abc"),
+        ("Bearer abc def", "abc"),
+        ("Bearer  abc", None),
+        ("Bearer ", None),
+        ("Bearer", None),
+        ("Basic abc", None),
+        ("", None),
+        ("abc", None),
+    ],
+)
+def test_bearer_tokens(header: str, token: str | None) -> None:
+    """Upstream's way of reading the header, an extra space included."""
+    assert bearer_token(header) == token
+
+
+class Shown:
+    """As `ssl.SSLObject.getpeercert` shows a certificate that TLS has verified."""
+
+    def __init__(self, *names: tuple[str, str]) -> None:
+        self.names = names
+
+    def getpeercert(self, binary_form: bool = False) -> Any:
+        if binary_form:
+            return b"der"
+        return {"subject": tuple((pair,) for pair in self.names)} if self.names else {}
+
+
+@pytest.mark.parametrize(
+    ("names", "who"),
+    [
+        ([("organizationName", "o1"), ("organizationName", "o2"), ("commonName", "ann")], ("ann", "", ("o1", "o2"))),
+        ([("commonName", "first"), ("commonName", "last")], ("last", "", ())),
+        ([("commonName", "ann"), ("1.3.6.1.4.1.57683.2", "u1")], ("ann", "u1", ())),
+        ([("commonName", "ann"), ("1.3.6.1.4.1.57683.2", "u1"), ("1.3.6.1.4.1.57683.2", "u2")], None),
+        ([("organizationName", "system:masters")], None),
+        ([("commonName", "")], None),
+        ([], None),
+    ],
+    ids=["name and groups", "the last name", "a uid", "two uids", "no name", "an empty name", "not verified"],
+)
+def test_whom_a_certificate_names(names: list[tuple[str, str]], who: tuple[str, str, tuple[str, ...]] | None) -> None:
+    """CN is the user, O the groups; without a name it names nobody, whatever its groups."""
+    found = certified(Shown(*names))  # type: ignore[arg-type]
+
+    assert who == (found and (found.name, found.uid, found.groups))
+    if found is not None:
+        fingerprint = "X509SHA256=ad5e7ab8acd2e3cc0eccb4ce63e86fc0ae26aae7cf8ffeb1d2fd4f3c65b0bc7c"
+        assert [key for key, _ in found.extra] == ["authentication.kubernetes.io/credential-id"]
+        assert len(found.extra[0][1][0]) == len(fingerprint)
+
+
+def test_no_tls_no_certificate() -> None:
+    """Plain HTTP."""
+    assert certified(None) is None

@@ -1,0 +1,275 @@
+"""Connections that are slow, silent, greedy or too many: they cost little, and others are served."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+import uvloop
+
+from scheduler.insight.http import Endpoints, Sources
+from scheduler.insight.listening import CannotListen, Connection, Limits, Listener, bound
+from scheduler.insight.tls import SelfSigned, Tls
+
+DEADLINE_S = 60.0
+PATIENT = Limits(handshake_s=DEADLINE_S, request_s=DEADLINE_S, idle_s=DEADLINE_S, answer_s=DEADLINE_S)
+REQUEST = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
+Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+def limits(**changed: float) -> Limits:
+    """Patient but for these."""
+    named = {name: getattr(PATIENT, name) for name in Limits.__slots__} | changed
+    return Limits(**named)
+
+
+class Crowd:
+    """A listener, and clients that are gone when the test is over."""
+
+    def __init__(self, listener: Listener) -> None:
+        self.listener = listener
+        self.streams: list[Stream] = []
+
+    async def connect(self, tls: ssl.SSLContext | None = None) -> Stream:
+        stream = await asyncio.open_connection(
+            "127.0.0.1", self.listener.port, ssl=tls, server_hostname="localhost" if tls else None
+        )
+        self.streams.append(stream)
+        return stream
+
+    async def ask(self, stream: Stream, request: bytes = REQUEST) -> bytes:
+        """The status line, with the rest read."""
+        reader, writer = stream
+        writer.write(request)
+        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), DEADLINE_S)
+        length = next(
+            int(line.split()[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length")
+        )
+        await reader.readexactly(length)
+        return head.partition(b"\r\n")[0]
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + DEADLINE_S
+        while not holds():
+            assert time.monotonic() < deadline, len(self.listener)
+            await asyncio.sleep(0.01)
+
+
+async def ended(stream: Stream) -> bool:
+    """The other side has closed or cut it."""
+    with contextlib.suppress(ConnectionError):
+        return await asyncio.wait_for(stream[0].read(), DEADLINE_S) is not None
+    return True
+
+
+@asynccontextmanager
+async def listening(
+    allowed: Limits = PATIENT, *, tls: ssl.SSLContext | None = None, metrics: Callable[[], bytes] = bytes
+) -> AsyncIterator[Crowd]:
+    sources = Sources({}, {}, metrics, configz=dict, debug_queue=dict, debug_cache=dict, debug_pod=lambda _: None)
+    endpoints = Endpoints(sources)
+    await endpoints.start()
+    listener = Listener(bound("127.0.0.1", 0), endpoints.make, tls=tls, limits=allowed)
+    listener.start()
+    crowd = Crowd(listener)
+    try:
+        yield crowd
+    finally:
+        for _, writer in crowd.streams:
+            writer.transport.abort()
+        await listener.stop()
+        await endpoints.stop()
+        await listener.cut()
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+
+async def test_one_connection_serves_many_requests() -> None:
+    """And is counted as one, until it goes."""
+    async with listening() as crowd:
+        stream = await crowd.connect()
+        for _ in range(3):
+            assert await crowd.ask(stream) == b"HTTP/1.1 200 OK"
+        assert len(crowd.listener) == 1
+        stream[1].close()
+        await crowd.until(lambda: len(crowd.listener) == 0)
+
+
+@pytest.mark.parametrize("drip", [b"", b"GET /livez HTTP/1.1\r\nHost: "], ids=["silent", "stuck in the headers"])
+async def test_a_request_that_does_not_come_ends_the_connection(drip: bytes) -> None:
+    """However it is spread over time; the first one, and a later one."""
+    async with listening(limits(request_s=1.0)) as crowd:
+        first, second = await crowd.connect(), await crowd.connect()
+        assert await crowd.ask(second) == b"HTTP/1.1 200 OK"
+        first[1].write(drip)
+        second[1].write(drip or b"G")
+        assert await ended(first)
+        assert await ended(second)
+        await crowd.until(lambda: len(crowd.listener) == 0)
+
+
+async def test_dripping_does_not_buy_time() -> None:
+    """A byte now and then is not a request."""
+    async with listening(limits(request_s=0.3)) as crowd:
+        _, writer = stream = await crowd.connect()
+
+        async def drip() -> None:
+            writer.write(b"GET /livez HTTP/1.1\r\n")
+            while True:
+                writer.write(b"X-A: b\r\n")
+                await asyncio.sleep(0.02)
+
+        dripping = asyncio.create_task(drip())
+        assert await ended(stream)
+        dripping.cancel()
+
+
+async def test_idle_connections_end() -> None:
+    """After their own, longer time."""
+    async with listening(limits(idle_s=0.2)) as crowd:
+        stream = await crowd.connect()
+        await crowd.ask(stream)
+
+        assert await ended(stream)
+
+
+async def test_an_answer_that_nobody_takes_ends_the_connection() -> None:
+    """What it holds in memory is given back."""
+    async with listening(limits(answer_s=0.3), metrics=lambda: b"x" * 50_000_000) as crowd:
+        _, writer = await crowd.connect()
+        writer.write(REQUEST.replace(b"livez", b"metrics"))
+        await crowd.until(lambda: len(crowd.listener) == 1)
+        assert isinstance(writer.transport, asyncio.Transport)
+        writer.transport.pause_reading()
+        await crowd.until(lambda: len(crowd.listener) == 0)
+
+
+async def test_headers_without_end_are_cut_off() -> None:
+    """Before they are read."""
+    async with listening(limits(request_bytes=10_000)) as crowd:
+        stream = await crowd.connect()
+        with contextlib.suppress(ConnectionError):
+            for _ in range(100):
+                stream[1].write(b"X: " + b"y" * 1000)
+                await stream[1].drain()
+
+        assert await ended(stream)
+
+
+async def test_a_newcomer_takes_the_place_of_who_kept_us_waiting_longest() -> None:
+    """So a crowd of silent ones does not keep a probe out; whoever asked something lately stays."""
+    async with listening(limits(connections=3)) as crowd:
+        first, second, third = [await crowd.connect() for _ in range(3)]
+        await crowd.until(lambda: len(crowd.listener) == 3)
+        await crowd.ask(first)
+        probe = await crowd.connect()
+
+        assert await crowd.ask(probe) == b"HTTP/1.1 200 OK"
+        assert await ended(second)
+        assert await crowd.ask(first) == b"HTTP/1.1 200 OK"
+        assert await crowd.ask(third) == b"HTTP/1.1 200 OK"
+        assert len(crowd.listener) == 3
+
+
+async def test_who_is_being_answered_is_not_cut_off() -> None:
+    """Then it is the newcomer that has to come again."""
+    loop, may_go = asyncio.get_running_loop(), asyncio.Event()
+
+    def slow() -> bytes:
+        asyncio.run_coroutine_threadsafe(may_go.wait(), loop).result(DEADLINE_S)
+        return b"m"
+
+    async with listening(limits(connections=1), metrics=slow) as crowd:
+        busy = await crowd.connect()
+        asking = asyncio.create_task(crowd.ask(busy, REQUEST.replace(b"livez", b"metrics")))
+        await crowd.until(lambda: not any(each.is_waiting for each in crowd.listener._open))
+        assert await ended(await crowd.connect())
+        may_go.set()
+
+        assert await asking == b"HTTP/1.1 200 OK"
+
+
+async def test_a_handshake_that_does_not_come() -> None:
+    """Is not waited for for ever, counts as a connection meanwhile, and keeps nobody out."""
+    source = SelfSigned(["localhost"])
+    served = Tls("VersionTLS12")
+    served.serve(source.newest(time.time()))
+    client = ssl.create_default_context(cadata=source.newest(time.time()).certificate.decode())
+    async with listening(limits(connections=2), tls=served.front) as crowd:
+        silent = [await crowd.connect() for _ in range(2)]
+        await crowd.until(lambda: len(crowd.listener) == 2)
+        assert await crowd.ask(await crowd.connect(client)) == b"HTTP/1.1 200 OK"
+        assert await ended(silent[0])
+    async with listening(limits(handshake_s=0.2), tls=served.front) as crowd:
+        silent = [await crowd.connect()]
+        assert await ended(silent[0])
+        await crowd.until(lambda: len(crowd.listener) == 0)
+
+
+async def test_plain_http_on_the_tls_port() -> None:
+    """Ends with the connection; the next one is served."""
+    source = SelfSigned(["localhost"])
+    served = Tls("VersionTLS12")
+    served.serve(source.newest(time.time()))
+    client = ssl.create_default_context(cadata=source.newest(time.time()).certificate.decode())
+    async with listening(tls=served.front) as crowd:
+        lost = await crowd.connect()
+        lost[1].write(REQUEST)
+        assert await ended(lost)
+        assert await crowd.ask(await crowd.connect(client)) == b"HTTP/1.1 200 OK"
+
+
+async def test_stopping_ends_everybody() -> None:
+    """Idle, in the middle of a request, in a handshake."""
+    await everybody_leaves()
+
+
+def test_uvloop() -> None:
+    """Whose transports are none of asyncio's: everything that changes hands here, with TLS and without."""
+    uvloop.run(everybody_leaves())
+
+
+async def everybody_leaves() -> None:
+    source = SelfSigned(["localhost"])
+    served = Tls("VersionTLS12")
+    served.serve(source.newest(time.time()))
+    client = ssl.create_default_context(cadata=source.newest(time.time()).certificate.decode())
+    for tls in (None, served.front):
+        async with listening(tls=tls) as crowd:
+            streams = [await crowd.connect() for _ in range(3)]
+            streams[0][1].write(b"GET")
+            await crowd.until(lambda: len(crowd.listener) == 3)
+            asking = await crowd.connect(client if tls else None)
+            for _ in range(2):
+                assert await crowd.ask(asking) == b"HTTP/1.1 200 OK"
+            streams.append(asking)
+        assert all([await ended(stream) for stream in streams])
+
+
+def test_a_port_that_is_taken() -> None:
+    """The text names the address."""
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(CannotListen, match=r"127\.0\.0\.1:\d+: .*use"):
+        bound("127.0.0.1", taken.getsockname()[1])
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+async def test_all_addresses(host: str) -> None:
+    """Of both families, if there are two, as in Go."""
+    with bound(host, 0) as listening_on:
+        port = listening_on.getsockname()[1]
+        ways = ["127.0.0.1", *(["::1"] if listening_on.family == socket.AF_INET6 else [])]
+        for way in ways:
+            with socket.create_connection((way, port), timeout=DEADLINE_S) as there:
+                assert there.getpeername()[1] == port
+
+
+def test_a_connection_without_a_transport_can_be_cut() -> None:
+    """In between everything."""
+    with bound("127.0.0.1", 0) as listening_on:
+        Connection(asyncio.Protocol(), PATIENT, Listener(listening_on, asyncio.Protocol)).cut()

@@ -1,0 +1,73 @@
+"""A session for a client that is not ours: with our credentials, and with new ones when they are refused."""
+
+from __future__ import annotations
+
+import ssl
+
+from scheduler.core.errors import ApiError, Unauthorized
+from scheduler.kube.lending import Lender
+from scheduler.kube.transport import Settings
+from tests.unit.kube.scripted import ScriptedTransport
+
+SERVER = "https://api.example:6443"
+
+
+async def test_it_carries_what_the_transport_has() -> None:
+    """Address, token, trust and proxy; its closing is the lender's business in the end."""
+    tls = ssl.create_default_context()
+    settings = Settings(SERVER, authorization="Bearer one", tls=tls, proxy="http://proxy:3128")
+    lender = Lender(settings, ScriptedTransport())
+
+    session = await lender.session()
+    assert session is not None
+    assert lender.server == SERVER
+    assert session.headers["Authorization"] == "Bearer one"
+    assert getattr(session.connector, "_ssl") is tls  # noqa: B009 (there is no other way to see it)
+    assert str(session._default_proxy) == "http://proxy:3128"
+    assert not session.closed
+
+    await lender.close()
+    assert session.closed
+
+
+async def test_a_server_with_another_name_than_its_address() -> None:
+    """The name is put into each request, which the borrower knows nothing of."""
+    lender = Lender(Settings(SERVER, tls_server_name="kubernetes"), ScriptedTransport())
+    session = await lender.session()
+    assert session is not None
+    try:
+        request = session._request_class
+        assert request.__name__ == "Named"
+    finally:
+        await lender.close()
+
+
+async def test_refused_the_transport_is_asked_for_newer_ones() -> None:
+    """Whatever renewed them; it is done once, and there."""
+    settings = Settings(SERVER, authorization="Bearer old")
+
+    class Renewing(ScriptedTransport):
+        async def get(self, path: str, **_: object) -> bytes:
+            assert path == "/version"
+            settings.authorization = "Bearer new"
+            return b"{}"
+
+    lender = Lender(settings, Renewing())
+    await lender.session()
+
+    session = await lender.session()
+
+    assert session is not None
+    assert session.headers["Authorization"] == "Bearer new"
+    await lender.close()
+
+
+async def test_the_same_are_not_lent_twice() -> None:
+    """Refused and of no use again: else two would go round in circles. Nor while nobody answers."""
+    answers: list[bytes | ApiError] = [b"{}", Unauthorized("no", status=401)]
+    lender = Lender(Settings(SERVER, authorization="Bearer one"), ScriptedTransport(answers=answers))
+    assert await lender.session() is not None
+
+    assert await lender.session() is None
+    assert await lender.session() is None
+    await lender.close()

@@ -1,0 +1,156 @@
+"""Partitions that draw on several counters: what is refused does not fit, and hard cases end after few steps."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import assume, given, settings, strategies as st
+
+from scheduler.core.devices import Counter, CounterSet, Device, DeviceAttribute, DeviceCounterConsumption
+from scheduler.core.quantity import parse
+from scheduler.core.turns import finish
+from scheduler.plugins.dra import search as searching
+from scheduler.plugins.dra.fitting import Fitting
+from scheduler.plugins.dra.scarcity import Scarcity
+from tests.unit.plugins.dra.literal_allocator import Literal, TooSlow
+from tests.unit.plugins.dra.random_devices import Case
+from tests.unit.plugins.dra.rooms import Room
+from tests.unit.plugins.dra.test_worst_cases import STEPS, _ask, _case, _claim
+
+COUNTERS = "abcdef"
+STEPS_MAX = 30_000
+
+
+def partitions(chance: random.Random, count: int, counters: str, *, least: int = 50, most: int = 150) -> list[Device]:
+    """Each draws on one to three of the counters, and is of one of three sizes that have nothing to do with it."""
+    out = []
+    for at in range(count):
+        drawn = chance.sample(counters, chance.randint(1, min(3, len(counters))))
+        takes = {name: Counter(parse(str(chance.randint(least, most)))) for name in drawn}
+        attributes = {"u": DeviceAttribute(int_=at), "size": DeviceAttribute(int_=at % 3)}
+        consumes = (DeviceCounterConsumption("c", takes),)
+        out.append(Device(name=f"d{at:03}", attributes=attributes, consumes_counters=consumes))
+    return out
+
+
+def counter_set(counters: str, amount: int) -> tuple[CounterSet, ...]:
+    return (CounterSet("c", {name: Counter(parse(str(amount))) for name in counters}),)
+
+
+def a_case(seed: int, amount: int, *, wanted: int = 10) -> Case:
+    devices = partitions(random.Random(seed), 60, COUNTERS)
+    return _case(devices, _claim(_ask(count=wanted)), counters=counter_set(COUNTERS, amount))
+
+
+@st.composite
+def small_cases(draw: st.DrawFn) -> Case:
+    """As the large ones, but so small that everything can be tried."""
+    chance = random.Random(draw(st.integers(0, 2**64)))
+    counters = COUNTERS[: chance.randint(1, 3)]
+    coarse = chance.random() < 0.5
+    devices = partitions(chance, chance.randint(4, 9), counters, least=1 if coarse else 50, most=4 if coarse else 150)
+    wheres = ["any", "any", "size == 0", "size < 2", "u > 2"]
+    asks = [_ask(count=chance.randint(1, 3), where=chance.choice(wheres)) for _ in range(chance.randint(1, 3))]
+    used = [each.name for each in devices if chance.random() < 0.15]
+    amount = chance.randint(2, 12) if coarse else chance.randint(100, 500)
+    split = chance.randint(1, len(asks))
+    claims = [_claim(*some) for some in (asks[:split], asks[split:]) if some]
+    return _case(devices, *claims, used=used, counters=counter_set(counters, amount))
+
+
+def _fits(amounts: Sequence[dict[str, int]], room: int) -> bool:
+    return all(sum(each.get(name, 0) for each in amounts) <= room for name in COUNTERS)
+
+
+@settings(max_examples=300)
+@given(st.integers(0, 2**64))
+def test_so_many_fit_exactly_if_some_choice_does(seed: int) -> None:
+    """Of two sets that have none in common; asked several times, for it remembers what it has found."""
+    chance = random.Random(seed)
+    devices, room = partitions(chance, 9, "abc", least=1, most=chance.choice((4, 150))), chance.choice((3, 7, 200, 300))
+    seats = Room(_case(devices, _claim(_ask()), counters=counter_set("abc", room))).seats("n1")
+    fitting = Fitting(seats, Scarcity(seats).draws)
+    amounts = [
+        {name: int(each.value.nano // 10**9) for name, each in device.consumes_counters[0].counters.items()}
+        for device in devices
+    ]
+    cut = chance.randint(0, 9)
+    low = (1 << cut) - 1
+    for _ in range(4):
+        first, second = chance.randint(0, 3), chance.randint(0, 3)
+        expected = any(
+            _fits([amounts[at] for at in (*some, *others)], room)
+            for some in itertools.combinations(range(cut), first)
+            for others in itertools.combinations(range(cut, 9), second)
+        )
+
+        assert finish(fitting.may_fit([(low, first), (0b111111111 & ~low, second)], seats.left_in)) == expected
+
+
+@settings(max_examples=300)
+@given(small_cases(), st.booleans())
+def test_looking_closely_at_counters_changes_nothing_but_the_steps(case: Case, packed: bool) -> None:
+    """The first fit is still the one that trying everything in order finds."""
+    try:
+        picks = Literal(case.world, "n1", case.claims, steps_max=STEPS_MAX).run()
+    except TooSlow:
+        assume(False)
+        raise
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(searching, "_HARD", 0)
+        search = Room(case).search("n1", packed=packed)
+        found = search.run()
+
+    if packed or picks is None or found is None:
+        assert (found is None) == (picks is None)
+    else:
+        devices = [search._seats.devices[each.number].id for each in found]
+        assert devices == [pick.candidate.id for pick in picks]
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["first fit", "packing"])
+@pytest.mark.parametrize("amount", [100, 120, 140, 150])
+@pytest.mark.parametrize("seed", range(4))
+def test_ten_of_sixty_partitions_that_do_not_fit(seed: int, amount: int, *, packed: bool) -> None:
+    """Trying them takes millions of steps. That they do not fit: of the draws on each counter no two do, or hardly any."""
+    search = Room(a_case(seed, amount)).search("n1", packed=packed)
+
+    assert search.run() is None
+    assert search.steps <= STEPS
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["first fit", "packing"])
+@pytest.mark.parametrize("amount", [200, 220, 260])
+@pytest.mark.parametrize("seed", range(4))
+def test_ten_of_sixty_partitions_that_hardly_fit(seed: int, amount: int, *, packed: bool) -> None:
+    """They are found, and stay within the counters."""
+    search = Room(a_case(seed, amount)).search("n1", packed=packed)
+    found = search.run()
+
+    assert found is not None
+    assert len({each.number for each in found}) == 10
+    assert all(left >= 0 for left in search._left[0].values())
+    assert search.steps <= STEPS
+
+
+@pytest.mark.parametrize(
+    ("unit", "is_known"),
+    [pytest.param("1", True, id="bytes"), pytest.param("1000000000000000000", False, id="too large to be counted")],
+)
+def test_amounts_beyond_what_can_be_counted_are_left_to_the_search(unit: str, *, is_known: bool) -> None:
+    devices = [
+        Device(
+            name=f"d{at}",
+            consumes_counters=(
+                DeviceCounterConsumption("c", {"a": Counter(parse(f"{unit}"))}),
+                DeviceCounterConsumption("c", {"a": Counter(parse(f"{at + 1}n"))}),
+            ),
+        )
+        for at in range(3)
+    ]
+    seats = Room(_case(devices, _claim(_ask()), counters=counter_set("a", 2))).seats("n1")
+
+    assert Fitting(seats, Scarcity(seats).draws).is_known == is_known

@@ -1,0 +1,276 @@
+"""Searches that take long: others have turns meanwhile, nothing else is different, and there is an end to it.
+
+Time passes with the work, not with looks at the clock: a step of a search, an expression evaluated, a choice of partitions
+weighed take a tenth of a millisecond each.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import pytest
+
+from scheduler.config.args import DynamicResourcesArgs, KubestowArgs
+from scheduler.config.types import PluginRef, PluginSet, Profile as ProfileConfig
+from scheduler.core.podinfo import pod_info
+from scheduler.core.resourceclaims import AllocationResult
+from scheduler.core.turns import Work
+from scheduler.cycle import TURN_S, Broke, Cycle, Outcome, Placed, run
+from scheduler.framework.profile import Factory, build
+from scheduler.framework.runner import Runner
+from scheduler.obs.metrics import Metrics
+from scheduler.plugins.dra.fitting import Fitting
+from scheduler.plugins.dra.pondering import LONGEST_ATTEMPT_S
+from scheduler.plugins.dra.search import Search
+from scheduler.plugins.dra.searches import LATE_S
+from scheduler.plugins.dra.selecting import Selectors
+from scheduler.plugins.dra.state import STATE
+from scheduler.testing.builders import Builder, pod
+from scheduler.testing.devicebuilders import SliceBuilder, a_device, a_slice
+from scheduler.testing.deviceclaimbuilders import a_claim, a_result, an_option
+from tests.unit.plugins.dra.world import FIRST_FIT, World
+from tests.unit.toys import Bind, Nominated, Sort
+
+WORK_S = 0.0001
+MANY = tuple(f"n{at}" for at in range(1, 101))
+SOME = MANY[:40]
+
+
+class Trying(World):
+    """With a cycle over it. `slow` says how many seconds a piece of work takes, 0 for none."""
+
+    def __init__(self, *things: Builder[Any], nodes: Sequence[str] = ("n1",), **more: Any) -> None:
+        super().__init__(nodes=nodes, **more)
+        self.show(*things)
+        self.slow = 0.0
+        self.nominated = Nominated()
+        registry: dict[str, Factory] = {"Sort": Sort, "Bind": Bind, "DynamicResources": lambda _args, _handle: self.plugin}
+        enabled = tuple(PluginRef(name) for name in registry)
+        plugins = {"multiPoint": PluginSet(enabled=enabled, disabled=("*",))}
+        config = ProfileConfig("kubestow", plugins=plugins, args={KubestowArgs.plugin: self.ours})
+        metrics = Metrics(process=False)
+        runner = Runner(
+            build(config, registry, self.handle), self.cluster, self.nominated, clock=self.clock, metrics=metrics
+        )
+        self.cycle = Cycle(
+            {"kubestow": runner}, self.cluster, clock=self.clock, chance=random.Random(3), metrics=metrics
+        )
+
+    def attempt(self, *claims: str, nominated: str = "") -> Work[Outcome]:
+        builder = pod("p").uid("uid-p").set({"spec": {"schedulerName": "kubestow"}})
+        for at, name in enumerate(claims):
+            builder = builder.claim(f"e{at}", claim=name)
+        if nominated:
+            builder = builder.set({"status": {"nominatedNodeName": nominated}})
+        return self.cycle.attempt(pod_info(builder.typed()), 1)
+
+    def worked(self, seconds: float) -> None:
+        """Time passes."""
+        self.clock._now += seconds
+
+    def held(self) -> tuple[object, ...]:
+        """What an attempt leaves behind if it is not undone."""
+        return self.cluster.sizes(), list(self.devices.claims.in_flight()), self.devices.use.counts()
+
+
+@pytest.fixture(autouse=True)
+def _work_takes_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the world that is `slow`."""
+    for owner, name in ((Search, "_take"), (Fitting, "_weigh"), (Selectors, "_evaluate")):
+        monkeypatch.setattr(owner, name, _slowly(getattr(owner, name)))
+
+
+_now: list[Trying] = []
+
+
+def _slowly(work: Callable[..., Any]) -> Callable[..., Any]:
+    def slow(*args: Any) -> Any:
+        for world in _now:
+            world.worked(world.slow)
+        return work(*args)
+
+    return slow
+
+
+def told(outcome: Outcome) -> object:
+    """The node and what was allocated, or why not."""
+    if isinstance(outcome, Placed):
+        allocations: dict[str, AllocationResult] = outcome.state.get(STATE).allocations
+        devices = {uid: [r.id for r in each.devices.results] for uid, each in allocations.items()}
+        return outcome.assumed.node_name, devices
+    return outcome.message
+
+
+def puzzle(node: str, *, room: int = 180, seed: int = 2) -> list[SliceBuilder]:
+    """Partitions in such amounts that it takes many steps to see which ten fit, if any."""
+    chance = random.Random(seed)
+    devices = []
+    for at in range(60):
+        takes = {f"k{each}": str(chance.randint(50, 150)) for each in chance.sample("abcdef", chance.randint(1, 3))}
+        devices.append(a_device(f"d{at:02}").attr("u", at).consumes("c", takes))
+    counters = {f"k{each}": str(room) for each in "abcdef"}
+    return [a_slice(node, "a", *devices).of(2), a_slice(node, "a").named(f"{node}-c").counters("c", counters).of(2)]
+
+
+def unlike(nodes: Sequence[str]) -> list[Builder[Any]]:
+    """One device on each, of a kind of its own."""
+    return [a_slice(name, "a", a_device("d").attr("uuid", f"uuid-{name}")) for name in nodes]
+
+
+TEN = a_claim("c").request("r", "A", count=10)
+LISTED = a_claim("c").first_available("r", an_option("two", "A", count=2), an_option("one", "A"))
+HELD = a_claim("h").request("r", "A").allocated(a_result("r", "a/n9/d0")).usable_where("region", "r1", "r2", "r3")
+ONE = a_claim("c").request("r", "A")
+PARITY = KubestowArgs(parity=True, device_scoring="firstFit", device_double_check="none", bind_poll="upstream")
+
+
+def _a_hard_node(room: int) -> Trying:
+    return Trying(*puzzle("n1", room=room), TEN)
+
+
+HARD = [
+    pytest.param(partial(_a_hard_node, 180), ("c",), "", id="Verify: ten partitions that do not fit"),
+    pytest.param(partial(_a_hard_node, 200), ("c",), "", id="Verify: ten partitions that hardly fit"),
+    pytest.param(partial(_a_hard_node, 200), ("c",), "n1", id="the node that the pod is nominated to"),
+    pytest.param(
+        lambda: Trying(*puzzle("n1"), *puzzle("n2", room=200), TEN, nodes=("n1", "n2")), ("c",), "", id="two such nodes"
+    ),
+    pytest.param(
+        lambda: Trying(*[each.everywhere() for each in puzzle("n1", room=200)], TEN),
+        ("c",),
+        "",
+        id="devices that several nodes see",
+    ),
+    pytest.param(lambda: Trying(*unlike(MANY), LISTED, nodes=MANY), ("c",), "", id="lists, no two nodes are alike"),
+    pytest.param(
+        lambda: Trying(*unlike(MANY), HELD, ONE, nodes=MANY), ("h", "c"), "", id="beside a claim that is usable on some"
+    ),
+    pytest.param(
+        lambda: Trying(*unlike(MANY), ONE, nodes=MANY, ours=PARITY), ("c",), "", id="parity verifies every node"
+    ),
+]
+
+
+@pytest.fixture(autouse=True)
+def _forget() -> Any:
+    yield
+    _now.clear()
+
+
+def slow(make: Callable[[], Trying]) -> Trying:
+    world = make()
+    world.slow = WORK_S
+    _now[:] = [world]
+    return world
+
+
+@pytest.mark.parametrize(("make", "claims", "nominated"), HARD)
+def test_others_have_a_turn_every_few_milliseconds(
+    make: Callable[[], Trying], claims: Sequence[str], nominated: str
+) -> None:
+    world = slow(make)
+    gaps, last = [], world.clock.now()
+
+    for _ in world.attempt(*claims, nominated=nominated):
+        gaps.append(world.clock.now() - last)
+        last = world.clock.now()
+
+    assert len(gaps) > 1
+    assert max(gaps) < 4 * TURN_S  # one choice is up to sixty tries, and what is looked at ahead has 5 ms of its own
+
+
+@pytest.mark.parametrize(("make", "claims", "nominated"), HARD)
+def test_turns_make_no_difference(make: Callable[[], Trying], claims: Sequence[str], nominated: str) -> None:
+    undisturbed = told(run(make().attempt(*claims, nominated=nominated)))
+
+    assert told(run(slow(make).attempt(*claims, nominated=nominated))) == undisturbed
+
+
+@pytest.mark.parametrize(("make", "claims", "nominated"), HARD)
+def test_an_attempt_that_is_given_up_in_a_turn_leaves_nothing_behind(
+    make: Callable[[], Trying], claims: Sequence[str], nominated: str
+) -> None:
+    """Wherever that is; and the next one finds what it would have found."""
+    undisturbed = told(run(make().attempt(*claims, nominated=nominated)))
+    turns = sum(1 for _ in slow(make).attempt(*claims, nominated=nominated))
+    for turn in {1, turns // 2 or 1, turns}:
+        world = slow(make)
+        before = world.held()
+        attempt = world.attempt(*claims, nominated=nominated)
+        for _ in range(turn):
+            next(attempt)
+        attempt.close()
+
+        assert world.held() == before
+        world.cycle._chance = random.Random(3)
+        assert told(run(world.attempt(*claims, nominated=nominated))) == undisturbed
+
+
+def test_nothing_takes_a_turn_when_nothing_is_hard() -> None:
+    world = slow(lambda: Trying(*unlike(("n1", "n2")), ONE, nodes=("n1", "n2")))
+
+    assert list(world.attempt("c")) == []
+
+
+# -- there is an end to it -------------------------------------------------------------------------------------------------
+
+
+def timed_out(node: str) -> str:
+    return f'running "DynamicResources" filter plugin: node {node}: timed out trying to allocate devices'
+
+
+def test_filter_timeout_ends_the_search_of_a_node() -> None:
+    """With upstream's words; and it is not begun again at once, for it would take as long again."""
+    args = DynamicResourcesArgs(filter_timeout_s=1.0)
+    world = slow(lambda: Trying(*puzzle("n1"), TEN, args=args))
+    world.slow = 0.05
+    began = world.clock.now()
+
+    outcomes = []
+    for wait_s in (0.0, 1.0, LATE_S):
+        world.worked(wait_s)
+        outcomes.append((told(run(world.attempt("c"))), round(world.clock.now() - began - wait_s, 1)))
+        began = world.clock.now()
+
+    (first, took_s), second, (third, took_again_s) = outcomes
+    assert [first, second, third] == [timed_out("n1"), (timed_out("n1"), 0.0), timed_out("n1")]
+    assert 1.0 < took_s < 10.0
+    assert 1.0 < took_again_s < 10.0
+
+
+def test_turns_are_not_counted_against_a_search() -> None:
+    args = DynamicResourcesArgs(filter_timeout_s=1.0)
+    world = slow(lambda: Trying(*puzzle("n1", room=200), TEN, args=args))
+
+    def others() -> Work[Outcome]:
+        attempt = world.attempt("c")
+        while True:
+            try:
+                next(attempt)
+            except StopIteration as done:
+                return done.value  # type: ignore[no-any-return]
+            world.worked(1.0)
+            yield
+
+    assert isinstance(run(others()), Placed)
+
+
+@pytest.mark.parametrize("ours", [FIRST_FIT, PARITY], ids=["as a rule", "parity"])
+def test_one_pod_keeps_others_waiting_for_so_long_at_most(ours: KubestowArgs) -> None:
+    """Over however many nodes; what was found out is kept, so that an attempt comes to an end after some. Parity waits."""
+    world = slow(lambda: Trying(*unlike(SOME), LISTED, nodes=SOME, ours=ours))
+    world.slow = 1.0
+    outcomes: list[Outcome] = []
+    while not outcomes or isinstance(outcomes[-1], Broke):
+        began = world.clock.now()
+        outcomes.append(run(world.attempt("c")))
+        if ours is FIRST_FIT:
+            assert world.clock.now() - began < LONGEST_ATTEMPT_S + 5
+
+    *broken, last = outcomes
+    assert isinstance(last, Placed)
+    assert bool(broken) == (ours is FIRST_FIT)
+    assert all("timed out trying to allocate devices" in each.message for each in broken if isinstance(each, Broke))

@@ -1,0 +1,153 @@
+"""A brain whose profiles are wished otherwise, and a plugin that knows which of its instances was asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import pytest
+
+from scheduler import decisions
+from scheduler.config.args import RawArgs
+from scheduler.config.types import Configuration, PluginRef, PluginSet, Profile
+from scheduler.core.nodeset import NodeSet
+from scheduler.core.podinfo import PodInfo
+from scheduler.core.verdicts import Code, Groups, Rejection, Wait
+from scheduler.framework.hints import EventHint
+from scheduler.framework.ports import Handle
+from scheduler.framework.state import CycleState, StateKey
+from scheduler.plugins import registry
+from scheduler.reload import Verdict, Wish
+from tests.unit.brain import Brain
+
+OURS = "kubestow"
+SEEN: StateKey[object] = StateKey("Witness")
+
+
+@dataclass(eq=False)
+class Witness:
+    """Refuses and gates the pods that its arguments name, and waits on nothing: only a reload brings them back."""
+
+    diary: Diary
+    args: dict[str, Any] = field(default_factory=dict)
+    name: str = "Witness"
+
+    def __post_init__(self) -> None:
+        self.held: set[str] = set()
+        self.reads = tuple(self.args.get("reads", ()))
+
+    def events_to_register(self) -> Sequence[EventHint]:
+        if "breaks" in self.args:
+            raise ValueError("no such thing")
+        return ()
+
+    def _names(self, what: str, pod: PodInfo) -> bool:
+        return pod.pod.metadata.name in self.args.get(what, ())
+
+    def pre_enqueue(self, pod: PodInfo) -> Rejection | None:
+        return Rejection(self.name, Code.UNRESOLVABLE, ("gated",)) if self._names("gates", pod) else None
+
+    def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> None:
+        assert self.diary.in_force(pod.pod.spec.scheduler_name) is self
+        self.diary.tried[pod.pod.metadata.name] = self
+        state.set(SEEN, self)
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups:
+        assert state.get(SEEN) is self
+        return {Rejection(self.name, Code.UNSCHEDULABLE, ("refused",)): nodes} if self._names("refuses", pod) else {}
+
+    def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
+        assert state.get(SEEN) is self
+        self.held.add(pod.uid)
+
+    def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
+        assert state.get(SEEN) is self
+        self.held.discard(pod.uid)
+
+    def permit(self, state: CycleState, pod: PodInfo, node_name: str) -> Wait | None:
+        return Wait(60.0) if self._names("waits", pod) else None
+
+    def post_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
+        assert state.get(SEEN) is self
+        self.held.remove(pod.uid)
+        self.diary.bound[pod.pod.metadata.name] = self
+
+
+@dataclass
+class Diary:
+    """Of all instances."""
+
+    made: list[Witness] = field(default_factory=list)
+    tried: dict[str, Witness] = field(default_factory=dict)
+    """Pod → who was asked last."""
+    bound: dict[str, Witness] = field(default_factory=dict)
+    in_force: Callable[[str], Witness] = field(init=False)
+    """Who decides for a scheduler name."""
+
+    def make(self, args: Any, handle: Handle) -> Witness:
+        given = args.value if isinstance(args, RawArgs) else None
+        self.made.append(Witness(self, dict(given or {})))
+        return self.made[-1]
+
+
+class LastIn:
+    """Another order."""
+
+    name = "LastIn"
+
+    def __init__(self, args: object, handle: Handle) -> None:
+        pass
+
+    def sort_key(self, pod: PodInfo, queued_at: float) -> tuple[float, ...]:
+        return (-queued_at,)
+
+
+class Reloaded(Brain):
+    """With profiles that have a Witness; more names are more profiles."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+        self.diary = Diary()
+        known = {**registry(), "Witness": self.diary.make, "LastIn": LastIn}
+        monkeypatch.setattr(decisions, "registry", lambda: known)
+        plugins = {"multiPoint": PluginSet(enabled=(PluginRef("Witness"),))}
+        profiles = tuple(
+            Profile(name, plugins=plugins, path=f"profiles[{at}]") for at, name in enumerate(names or (OURS,))
+        )
+        super().__init__(Configuration(profiles=profiles))
+        self.diary.in_force = self.witness
+        self.wishes: dict[str, Wish] = {}
+        self._generation = 0
+
+    def wish(self, spec: Any, name: str = OURS) -> Wish:
+        """The object as it is from now on; None deletes it."""
+        self._generation += 1
+        if spec is None:
+            self.wishes.pop(name, None)
+        else:
+            self.wishes[name] = Wish(f"u-{name}", self._generation, spec)
+        self.parts.inbox.put(partial(self.parts.reloading.reconcile, dict(self.wishes)))
+        return self.wishes.get(name) or Wish("", 0, None)
+
+    async def wished(self, spec: Any, name: str = OURS) -> Verdict:
+        """What becomes of it."""
+        self.wish(spec, name)
+        await self.settle()
+        return self.parts.reloading.verdicts[name]
+
+    def witness(self, name: str = OURS) -> Witness:
+        """The instance in force."""
+        profile = self.parts.profiles[name]
+        (one,) = [plugin for plugin in profile.reserve if isinstance(plugin, Witness)]
+        return one
+
+
+def witness(**args: Any) -> dict[str, Any]:
+    """A spec: the Witness with these arguments."""
+    return {"pluginConfig": [{"name": "Witness", "args": args}]}
+
+
+def weight(plugin: str, value: int) -> dict[str, Any]:
+    """A spec: one plugin of score with this weight."""
+    return {"plugins": {"score": {"enabled": [{"name": plugin, "weight": value}]}}}

@@ -1,0 +1,334 @@
+"""What is known of SchedulerProfile objects, whatever order it comes in, and what is told in their status."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pytest
+
+from scheduler.core.errors import Ambiguous, Conflict, Forbidden, NotFound, Unavailable
+from scheduler.kube.profilewrites import PROFILES, ProfileWriter
+from scheduler.kube.throttle import Throttle
+from scheduler.profileobjects import ProfileObjects
+from scheduler.reload import IN_FORCE, INVALID, Verdict, Wish
+from scheduler.testing.clock import VirtualClock
+from tests.unit.kube.scripted import Answer, ScriptedTransport, until
+
+Object = dict[str, Any]
+
+
+def profile(name: str = "kubestow", *, uid: str = "u1", version: int = 5, generation: int = 1, **more: Any) -> Object:
+    metadata = {"name": name, "uid": uid, "resourceVersion": str(version), "generation": generation}
+    return {"metadata": metadata, "spec": {"n": generation}, **more}
+
+
+def listed(*objects: Object, version: int = 10) -> bytes:
+    return msgspec.json.encode({"metadata": {"resourceVersion": str(version)}, "items": objects})
+
+
+class Bench:
+    """Objects of `kubestow`, with verdicts as they are put there."""
+
+    def __init__(self, *answers: Answer) -> None:
+        self.transport = ScriptedTransport(answers=list(answers))
+        self.clock = VirtualClock()
+        self.leads = True
+        self.wishes: list[Mapping[str, Wish]] = []
+        self.verdicts: dict[str, Verdict] = {}
+        throttle = Throttle(self.clock, qps=-1, burst=1)
+        self.objects = ProfileObjects(
+            self.transport,
+            ProfileWriter(self.transport, throttle, self.clock, may_write=lambda: self.leads),
+            self.clock,
+            names=frozenset({"kubestow"}),
+            wish=self.wishes.append,
+            verdicts=lambda: self.verdicts,
+        )
+
+    @property
+    def wished(self) -> list[tuple[str, int]]:
+        """(uid, generation) of what is wished for now."""
+        return [(wish.uid, wish.generation) for wish in (self.wishes[-1] if self.wishes else {}).values()]
+
+    async def look(self) -> None:
+        await self.objects._list()
+
+    async def tell(self) -> bool:
+        return await self.objects._tell_all()
+
+    def told(self) -> list[Object]:
+        return [asked.body["status"] for asked in self.transport.asked if asked.method == "PATCH"]
+
+    def judge(self, obj: Object, reason: str = IN_FORCE, message: str = "as said", in_force: int = 1) -> None:
+        metadata = obj["metadata"]
+        wish = Wish(metadata["uid"], metadata["generation"], obj["spec"])
+        self.verdicts["kubestow"] = Verdict(wish, reason, message, in_force, "score: A 1→2")
+
+
+# -- what is known ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("history", "wished"),
+    [
+        pytest.param([("ADDED", profile())], [("u1", 1)], id="created"),
+        pytest.param([(None, profile()), ("MODIFIED", profile(version=6, generation=2))], [("u1", 2)], id="changed"),
+        pytest.param(
+            [("MODIFIED", profile(version=6, generation=2)), (None, profile())], [("u1", 2)], id="older later"
+        ),
+        pytest.param([("ADDED", profile()), ("DELETED", profile(version=7))], [], id="deleted"),
+        pytest.param(
+            [("ADDED", profile()), ("DELETED", profile(version=7)), (None, profile(version=6))],
+            [],
+            id="seen after its end",
+        ),
+        pytest.param(
+            [("ADDED", profile()), ("ADDED", profile(uid="u2", version=9)), ("DELETED", profile(version=8))],
+            [("u2", 1)],
+            id="the end of a namesake",
+        ),
+        pytest.param([("ADDED", profile("theirs"))], [], id="another scheduler's"),
+    ],
+)
+def test_events_in_any_order(history: list[tuple[str | None, Object]], wished: list[tuple[str, int]]) -> None:
+    """What is newest counts."""
+    bench = Bench()
+    for type_, obj in history:
+        bench.objects.seen(type_, obj)
+
+    assert bench.wished == wished
+
+
+async def test_what_was_deleted_unseen_is_missing_in_the_list() -> None:
+    """A watch that began anew does not tell it."""
+    bench = Bench(listed(version=10))
+    bench.objects.seen("ADDED", profile(version=5))
+    assert bench.wished == [("u1", 1)]
+
+    await bench.look()
+
+    assert bench.wished == []
+
+
+async def test_what_is_newer_than_the_list_stays() -> None:
+    """It was created while the list was on its way."""
+    bench = Bench(listed(version=10))
+    bench.objects.seen("ADDED", profile(version=11))
+
+    await bench.look()
+
+    assert bench.wished == [("u1", 1)]
+
+
+async def test_a_list_older_than_a_deletion_brings_nothing_back() -> None:
+    """And one that is newer may bring a namesake."""
+    bench = Bench(listed(profile(version=5), version=6), listed(profile(uid="u2", version=9), version=10))
+    bench.objects.seen("DELETED", profile(version=7))
+
+    await bench.look()
+    assert bench.wished == []
+
+    await bench.look()
+    assert bench.wished == [("u2", 1)]
+
+
+async def test_wishes_are_told_when_they_change() -> None:
+    """A status that was written, or a label, is none."""
+    bench = Bench(listed(profile(version=5)), listed(profile(version=6, status={"changes": "x"}), version=11))
+    await bench.look()
+    await bench.look()
+
+    assert len(bench.wishes) == 1
+
+
+@pytest.mark.parametrize("error", [Forbidden("no", status=403), Unavailable("down"), b"nonsense"], ids=type)
+async def test_what_cannot_be_read_stays_as_it_was(error: Answer) -> None:
+    """And it is said, until it can be."""
+    bench = Bench(listed(profile()), error, listed(profile(), version=11))
+    await bench.look()
+
+    await bench.look()
+    assert bench.wished == [("u1", 1)]
+    assert bench.objects.remark().startswith("SchedulerProfiles cannot be read: ")
+
+    await bench.look()
+    assert bench.objects.remark() == ""
+
+
+async def test_a_kind_that_is_gone_has_no_objects() -> None:
+    """Then the file counts."""
+    bench = Bench(listed(profile()), NotFound("gone", status=404))
+    await bench.look()
+    await bench.look()
+
+    assert (bench.wished, bench.objects.remark()) == ([], "")
+
+
+# -- what is told ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_verdict_is_told_once() -> None:
+    """The answer is the newest state; there is nothing to be added to it."""
+    obj = profile()
+    bench = Bench(listed(obj))
+    await bench.look()
+    bench.judge(obj)
+    condition = {
+        "type": "InForce",
+        "status": "True",
+        "reason": "InForce",
+        "message": "as said",
+        "observedGeneration": 1,
+        "lastTransitionTime": "1970-01-01T00:00:00Z",
+    }
+    status = {"observedGeneration": 1, "inForceGeneration": 1, "changes": "score: A 1→2", "conditions": [condition]}
+    bench.transport.answers.append(msgspec.json.encode(profile(version=12, status=status)))
+
+    assert await bench.tell()
+    assert await bench.tell()
+
+    (told,) = bench.told()
+    told["conditions"][0]["lastTransitionTime"] = "1970-01-01T00:00:00Z"
+    assert told == status
+
+
+async def test_conditions_of_others_stay_and_time_stands_still_while_the_state_does() -> None:
+    """Only ours is replaced."""
+    theirs = {"type": "Reviewed", "status": "True"}
+    ours = {"type": "InForce", "status": "False", "reason": INVALID, "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    obj = profile(status={"conditions": [ours, theirs]})
+    bench = Bench(listed(obj))
+    await bench.look()
+    bench.judge(obj, INVALID, "spec.x: is odd", in_force=0)
+    bench.transport.answers.append(msgspec.json.encode(profile(version=12)))
+
+    await bench.tell()
+
+    (told,) = bench.told()
+    assert told["conditions"][0] == theirs
+    assert told["conditions"][1]["lastTransitionTime"] == "2026-01-01T00:00:00Z"
+    assert (told["conditions"][1]["status"], told["conditions"][1]["message"]) == ("False", "spec.x: is odd")
+    assert told["inForceGeneration"] is None
+
+
+async def test_a_standby_and_an_old_verdict_say_nothing() -> None:
+    """Who leads says it; and a verdict on what the object was is no news of what it is."""
+    bench = Bench(listed(profile(generation=2)))
+    await bench.look()
+    bench.judge(profile(generation=1))
+    assert await bench.tell()
+    bench.judge(profile(generation=2))
+    bench.leads = False
+    assert await bench.tell()
+
+    assert bench.told() == []
+
+
+async def test_a_long_message_is_cut() -> None:
+    """A status has limits."""
+    obj = profile()
+    bench = Bench(listed(obj))
+    await bench.look()
+    bench.judge(obj, INVALID, "x" * 40_000)
+    bench.transport.answers.append(msgspec.json.encode(profile(version=12)))
+
+    await bench.tell()
+
+    assert len(bench.told()[0]["conditions"][0]["message"]) == 4096
+
+
+@pytest.mark.parametrize(
+    ("answer", "again", "patches"),
+    [
+        pytest.param(
+            Conflict("modified", status=409), profile(version=20), 2, id="somebody wrote: looked at, said again"
+        ),
+        pytest.param(Ambiguous("cut"), profile(version=20), 2, id="a lost answer, and nothing was written"),
+        pytest.param(NotFound("gone", status=404), None, 1, id="it is gone"),
+    ],
+)
+async def test_after_a_failure_the_object_is_looked_at_first(
+    answer: Answer, again: Object | None, patches: int
+) -> None:
+    """`follow` goes on, whatever comes."""
+    obj = profile()
+    bench = Bench(listed(obj), answer, listed(*([again] if again else []), version=30))
+    bench.judge(obj)
+    following = asyncio.ensure_future(bench.objects.follow())
+    try:
+        await until(lambda: len(bench.told()) == 1)
+        bench.transport.answers.append(msgspec.json.encode(profile(version=31)))
+        await bench.clock.advance(5)
+        await until(lambda: len(bench.told()) == patches)
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+    assert bench.transport.paths("GET") == [PROFILES, PROFILES]
+
+
+async def test_a_status_that_may_not_be_written_is_said() -> None:
+    """As long as that is so; the profile is in force all the same."""
+    obj = profile()
+    bench = Bench(listed(obj), Forbidden("cannot patch", status=403))
+    await bench.look()
+    bench.judge(obj)
+
+    assert not await bench.tell()
+    assert bench.objects.remark() == "the status of SchedulerProfile kubestow cannot be written: cannot patch"
+
+    bench.transport.answers.append(msgspec.json.encode(profile(version=31)))
+    assert await bench.tell()
+    assert bench.objects.remark() == ""
+
+
+async def test_what_nobody_foresaw_costs_a_pause() -> None:
+    """It is said, and what comes later is taken in."""
+    obj = profile()
+    bench = Bench(listed(obj), b"{}", listed(profile(version=20, generation=2), version=30))
+    bench.judge(obj)
+    following = asyncio.ensure_future(bench.objects.follow())
+    try:
+        await until(lambda: bench.objects.remark() == "KeyError('metadata')")
+        await bench.clock.advance(120)
+        await until(lambda: bench.wished == [("u1", 2)])
+        assert bench.objects.remark() == ""
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+
+async def test_a_server_that_refuses_is_asked_less_and_less() -> None:
+    """A failure is no news."""
+    obj = profile()
+    bench = Bench()
+    bench.transport.by_path = {PROFILES: listed(obj), f"{PROFILES}/kubestow/status": Forbidden("no", status=403)}
+    bench.judge(obj)
+    following = asyncio.ensure_future(bench.objects.follow())
+    try:
+        await bench.clock.advance(300)
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+    assert 8 <= len(bench.told()) <= 12
+
+
+async def test_changes_that_nobody_tells_of_are_noticed_in_the_second_list() -> None:
+    """One list may be faster than the watch; and our own writes are told, too."""
+    seen, newer = profile(version=5), profile(version=6, generation=2)
+    bench = Bench(*(listed(obj, version=10) for obj in (seen, newer, newer)))
+    bench.objects.listen()
+    bench.objects.seen(None, seen)
+    await bench.look()
+    await bench.look()
+    assert not bench.objects.deaf.is_set()
+
+    await bench.look()
+    assert bench.objects.deaf.is_set()
+
+    bench.objects.listen()
+    assert not bench.objects.deaf.is_set()
