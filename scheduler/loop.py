@@ -146,7 +146,8 @@ class SchedulingLoop:
                     self.beat = self._clock.now()
                     if self._is_stopping:
                         attempt.close()
-                        return self._queue.done(pod.uid)
+                        self._queue.done(pod.uid)
+                        return
         except Exception as error:  # noqa: BLE001 (one of the two places: an unforeseen failure costs this pod one attempt)
             self._failures.unforeseen("attempt failed", pod.key, error)
             record = DecisionRecord(

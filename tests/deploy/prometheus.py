@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 
 from tests.deploy.tools import prometheus
-from tests.e2e.controlplane.process import Group, Server, free_port
+from tests.e2e.controlplane.process import Died, Group, Server, free_port, was_refused_its_port
 
 JOB = "kubestow"
 _DEADLINE_S = 60.0
@@ -81,20 +81,25 @@ async def scraping(port: int, directory: Path, *, rules: Sequence[Path] = ()) ->
     config = _CONFIG | {"scrape_configs": [target], "rule_files": [str(file.resolve()) for file in rules]}
     file = directory / "prometheus.yml"
     file.write_text(json.dumps(config))  # which is YAML too
-    address = f"127.0.0.1:{free_port()}"
     group = Group(directory)
     try:
-        server = group.start(
-            "prometheus",
-            [
-                str(prometheus()),
-                f"--config.file={file}",
-                f"--storage.tsdb.path={directory / 'data'}",
-                f"--web.listen-address={address}",
-                "--log.level=warn",
-            ],
-        )
         async with aiohttp.ClientSession() as http:
-            yield Prometheus(http, f"http://{address}", server)
+            yield await _started(group, http, file)
     finally:
         group.stop()
+
+
+async def _started(group: Group, http: aiohttp.ClientSession, config: Path) -> Prometheus:
+    """On a port that nobody was faster to take."""
+    while True:
+        address = f"127.0.0.1:{free_port()}"
+        command = [str(prometheus()), f"--config.file={config}", f"--storage.tsdb.path={config.parent / 'data'}"]
+        server = group.start("prometheus", [*command, f"--web.listen-address={address}", "--log.level=warn"])
+        started = Prometheus(http, f"http://{address}", server)
+        try:
+            await started.until("vector(1)")
+        except Died:
+            if not was_refused_its_port(server):
+                raise
+        else:
+            return started

@@ -19,7 +19,6 @@ from structlog.testing import CapturingLogger
 
 from scheduler.app import Daemon
 from scheduler.config.load import load
-from scheduler.core.clock import SystemClock
 from scheduler.insight import serving
 from scheduler.insight.serving import CertificateError, LookupFailed
 from scheduler.options import RunOptions, SecureServing
@@ -33,12 +32,11 @@ ANN, BOB = {"username": "ann", "uid": "1"}, {"username": "bob", "uid": "2"}
 CONFIGMAP = {"metadata": {"name": "extension-apiserver-authentication", "namespace": "kube-system"}}
 
 
-class Hurried(SystemClock):
+@pytest.fixture(autouse=True)
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """What looks for a change now and then does so all the time."""
-
-    async def sleep(self, delay_s: float) -> None:
-        rare = {serving.FILES_EVERY_S, serving.LOOKUP_EVERY_S}
-        await super().sleep(0.02 if delay_s in rare else delay_s)
+    monkeypatch.setattr(serving, "FILES_EVERY_S", 0.02)
+    monkeypatch.setattr(serving, "LOOKUP_EVERY_S", 0.02)
 
 
 @dataclass
@@ -56,6 +54,12 @@ class Served:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         async with self.http.get(self.url + path, headers=headers, ssl=shows or unverified()) as answer:
             return answer.status, await answer.text()
+
+    async def ready(self) -> None:
+        """Also in the eyes of the self-check."""
+        async with asyncio.timeout(60):
+            while (await self.get("/readyz"))[0] != 200:
+                await asyncio.sleep(0.02)
 
     def asked(self, resource: str) -> int:
         return sum(entry.request.resource == resource for entry in self.rig.server.log)
@@ -95,7 +99,7 @@ async def served(
     async with server or ApiServer() as running:
         running.people.tokens |= {"ann's": ANN, "bob's": BOB}
         running.people.sees |= {("ann", "get", path) for path in ("/metrics", "/configz", "/debug/*")}
-        daemon = Daemon(dataclasses.replace(given or options(running.url), secure=secure), clock=Hurried())
+        daemon = Daemon(dataclasses.replace(given or options(running.url), secure=secure))
         try:
             await daemon.start()
             connector = aiohttp.TCPConnector(force_close=True)
@@ -120,6 +124,7 @@ async def test_who_gets_in() -> None:
         world.rig.node("n1")
         world.rig.pod("a")
         await world.rig.bound("a")
+        await world.ready()
         for path in OPEN:
             assert (await world.get(path))[0] == 200, path
         for path in CLOSED:
@@ -319,7 +324,7 @@ async def test_the_rights_that_are_asked_for() -> None:
         assert tokens == "create tokenreviews in group authentication.k8s.io: endpoints know no bearer tokens"
         what = "create subjectaccessreviews in group authorization.k8s.io"
         assert access == f"{what}: endpoints let in system:masters only"
-        assert (await world.get("/readyz"))[0] == 200
+        await world.ready()
         assert (await world.get("/metrics", token="ann's"))[0] == 401
         assert (await world.get("/metrics"))[0] == 500
 
@@ -377,6 +382,7 @@ async def test_nothing_secret_is_shown(tmp_path: Path, monkeypatch: pytest.Monke
             )
         await world.rig.bound("a")
         await world.rig.until(lambda: bool(world.rig.condition("big")), "no condition")
+        await world.ready()
         pages = {}
         for path in (*OPEN, *CLOSED, "/debug/pod/default/big", "/nowhere", f"/debug/pod/default/{PLANTED[:3]}"):
             pages[path] = await world.get(path, token=f"{PLANTED}-caller")

@@ -47,7 +47,11 @@ class Trying(World):
         self.show(*things)
         self.slow = 0.0
         self.nominated = Nominated()
-        registry: dict[str, Factory] = {"Sort": Sort, "Bind": Bind, "DynamicResources": lambda _args, _handle: self.plugin}
+        registry: dict[str, Factory] = {
+            "Sort": Sort,
+            "Bind": Bind,
+            "DynamicResources": lambda _args, _handle: self.plugin,
+        }
         enabled = tuple(PluginRef(name) for name in registry)
         plugins = {"multiPoint": PluginSet(enabled=enabled, disabled=("*",))}
         config = ProfileConfig("kubestow", plugins=plugins, args={KubestowArgs.plugin: self.ours})
