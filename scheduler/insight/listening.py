@@ -23,6 +23,8 @@ _log = structlog.get_logger(__name__)
 
 _BACKLOG: Final = 128
 _TROUBLE_S: Final = 1.0
+_PACE_S: Final = 0.005
+"""Between two connections: a flood of handshakes gets a part of the loop, not all of it."""
 
 
 class CannotListen(OSError):
@@ -218,7 +220,7 @@ class Listener:
                 await asyncio.sleep(_TROUBLE_S)
                 continue
             self._admit(accepted)
-            await asyncio.sleep(0)  # else a full backlog would be taken in one go
+            await asyncio.sleep(_PACE_S)
 
     def _admit(self, accepted: socket.socket) -> None:
         if len(self._open) >= self._limits.connections:

@@ -25,28 +25,22 @@ class Refused(Exception):
     """helm does not render these values. The message is what it said."""
 
 
-def template(
-    values: Mapping[str, Any] | None = None,
-    *flags: str,
-    helm: Path | None = None,
-    namespace: str = NAMESPACE,
-    release: str = RELEASE,
-) -> str:
+def template(values: Mapping[str, Any] | None = None, *, helm: Path | None = None) -> str:
     """What `helm template` prints; `Refused` if it refuses."""
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         yaml.safe_dump(dict(values or {}), file)
         file.flush()
-        where = (release, str(CHART), "--namespace", namespace, "--values", file.name)
+        where = (RELEASE, str(CHART), "--namespace", NAMESPACE, "--values", file.name)
         cluster = ("--kube-version", KUBERNETES, "--api-versions", ADMISSION)
-        ran = run(helm or tools.helm(), "template", *where, *cluster, *flags)
+        ran = run(helm or tools.helm(), "template", *where, *cluster)
     if ran.returncode:
         raise Refused(ran.stderr)
     return ran.stdout
 
 
-def objects(values: Mapping[str, Any] | None = None, *flags: str, **where: Any) -> list[Json]:
+def objects(values: Mapping[str, Any] | None = None, *, helm: Path | None = None) -> list[Json]:
     """The rendered objects in helm's order, those of `helm test` among them."""
-    return [found for found in yaml.safe_load_all(template(values, *flags, **where)) if found is not None]
+    return [found for found in yaml.safe_load_all(template(values, helm=helm)) if found is not None]
 
 
 def run(helm: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -100,8 +94,8 @@ class Rendered:
         return found
 
 
-def rendered(values: Mapping[str, Any] | None = None, *flags: str) -> Rendered:
-    return Rendered(objects(values, *flags))
+def rendered(values: Mapping[str, Any] | None = None) -> Rendered:
+    return Rendered(objects(values))
 
 
 @functools.cache

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import aiohttp
 import yaml
 
-from tests.deploy.chart import NAMESPACE, Json, Rendered, template
+from tests.deploy.chart import NAMESPACE, Json, Rendered
 from tests.e2e.cluster import until
 from tests.e2e.controlplane.harness import ControlPlane
 from tests.e2e.controlplane.process import Group, Server, free_port
@@ -168,12 +168,6 @@ def _last_right(role: Json) -> dict[str, str]:
     names = rule.get("resourceNames", [""])
     asked = {"verb": rule["verbs"][-1], "group": rule["apiGroups"][-1], "resource": resource, "name": names[-1]}
     return asked | {"subresource": subresource, "namespace": role["metadata"].get("namespace", "")}
-
-
-def rendered(values: Mapping[str, Any] | None = None, *flags: str, release: str = "kubestow") -> Rendered:
-    """The chart in the namespace of the tests."""
-    found = yaml.safe_load_all(template(values, *flags, release=release))
-    return Rendered([each for each in found if each is not None])
 
 
 async def readyz(http: aiohttp.ClientSession, port: int) -> tuple[int, Sequence[str]]:

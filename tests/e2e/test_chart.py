@@ -22,13 +22,13 @@ from scheduler.testing.devicebuilders import a_device
 from scheduler.testing.deviceclaimbuilders import a_claim_template
 from scheduler.testing.volumebuilders import a_claim, a_class, a_csi_driver, a_pv
 from tests.deploy import tools
-from tests.deploy.chart import CHART, NAMESPACE, Json, Rendered
+from tests.deploy.chart import CHART, NAMESPACE, Json, Rendered, rendered
 from tests.deploy.matrix import CONFIGURATIONS, FULL
 from tests.e2e.cluster import Cluster, collection, node, until
 from tests.e2e.controlplane.harness import STORAGE_AND_DEVICES, ControlPlane
 from tests.e2e.controlplane.process import Server, free_port
 from tests.e2e.devices import DRIVER as DEVICE_DRIVER, DeviceWorld, a_priority, gpus, on
-from tests.e2e.installed import Account, Applier, Installation, account, may, readyz, rendered
+from tests.e2e.installed import Account, Applier, Installation, account, may, readyz
 from tests.e2e.sandbox import SharedPlane
 from tests.e2e.storage import DRIVER, World, is_bound
 

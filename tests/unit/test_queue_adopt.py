@@ -45,6 +45,7 @@ def test_from_then_on_the_new_registrations_wake() -> None:
     """What the old ones registered is forgotten, also by pods that were in flight when it happened."""
     world = World({FIT: (hint(NODE_ADD, Hint.QUEUE),), TAINTS: ()})
     queued = world.rejected(pod("p"), FIT)
+    world.queue.move_all(NODE_ADD, None, None)
     world.advance(60)
     adopt(world, hints={FIT: (), TAINTS: (hint(NODE_ADD, Hint.QUEUE),)})
     assert world.pop() is queued
