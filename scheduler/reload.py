@@ -169,8 +169,9 @@ class Reloading:
         self._keep_sorting_alike(candidates)
         self._put_in_force(candidates)
         for name, verdict in self._refused.items():
-            if before.get(name) != verdict and verdict.reason != WAITING:
-                self._metrics.reload("refused")
+            if before.get(name) != verdict:
+                if verdict.reason != WAITING:
+                    self._metrics.reload("refused")
                 _log.warning("profile not changed", profile=name, reason=verdict.reason, message=verdict.message)
         self.verdicts = {name: self._verdict(name, wish) for name, wish in self._wishes.items()}
         self.on_verdict()

@@ -132,7 +132,8 @@ class Shell:
             try:
                 tasks = await asyncio.shield(spawning)
             except asyncio.CancelledError:
-                tasks = await spawning
+                with contextlib.suppress(Exception):
+                    tasks = await spawning
                 raise
             self._why = ""
             self._metrics.up(True)

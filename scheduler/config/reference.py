@@ -12,6 +12,7 @@ import dataclasses
 import inspect
 import itertools
 import json
+import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -21,10 +22,9 @@ from scheduler.config.args import SPELLED, UPSTREAM, KnownArgs, KubestowArgs, de
 from scheduler.config.dump import to_document
 from scheduler.config.gates import gates_on
 from scheduler.config.load import default, parse
-from scheduler.config.plugins import DEFAULT_PLUGINS, POINTS
+from scheduler.config.plugins import DEFAULT_PLUGINS, LATER_POINTS, MULTI_POINT, POINTS
 from scheduler.config.types import CAPACITY_SCORING, FEATURE_GATES, GATES_ON
 
-PROFILE: Final = "profiles[]."
 FIELDS: Final[Mapping[str, str]] = {
     "apiVersion": "`kubescheduler.config.k8s.io/v1`; required.",
     "kind": "`KubeSchedulerConfiguration`; required.",
@@ -52,19 +52,21 @@ FIELDS: Final[Mapping[str, str]] = {
     "profiles": "Without any there is one, named `kubestow`, with every default.",
     "profiles[].schedulerName": "What pods name. Required; `default-scheduler` only with `--allow-default-scheduler`.",
     "profiles[].percentageOfNodesToScore": "As above, for this profile.",
-    "profiles[].plugins.<point>.enabled[].name": "A plugin at this point, in this order, ahead of the defaults; at"
-    " `multiPoint` at each point that it has, behind them. A default that is named again takes the new weight.",
+    "profiles[].plugins.<point>.enabled[].name": "A plugin. In `multiPoint`: at each point that it has,"
+    " behind the defaults. At a point: ahead of the others if it is there anyway, else behind them. Named again, a default"
+    " takes the new weight.",
     "profiles[].plugins.<point>.enabled[].weight": "Of its score; 0 is 1.",
     "profiles[].plugins.<point>.disabled[].name": "A default that is left out; `*`: all of them.",
     "profiles[].plugins.<point>.disabled[].weight": "Read, and has no meaning.",
     "profiles[].pluginConfig[].name": "A plugin, or `Kubestow`; once each.",
     "profiles[].pluginConfig[].args": "See [arguments](#plugin-arguments). `apiVersion` and `kind` may be left out.",
 }
+_TRUE_IN_YAML: Final = "on"
+_FIELD: Final = re.compile(r"`([a-z]+(?:_[a-z]+)+)`")
 _SHAPE: Final = {
     "utilization": "Percent, 0..100, each above the one before.",
     "score": "What a node with that much in use is worth, 0..10; linear between points.",
 }
-_RESOURCES: Final = "What counts; not empty. Each has a `name`"
 ARGUMENTS: Final[Mapping[str, Mapping[str, str]]] = {
     "DefaultPreemption": {
         "minCandidateNodesPercentage": "So many percent of the nodes are tried at least.",
@@ -79,14 +81,14 @@ ARGUMENTS: Final[Mapping[str, Mapping[str, str]]] = {
         "ignoredResources": "Names that are not checked.",
         "ignoredResourceGroups": "What stands before the `/` of names that are not checked.",
         "scoringStrategy.type": "`LeastAllocated`, `MostAllocated` or `RequestedToCapacityRatio`.",
-        "scoringStrategy.resources": f"{_RESOURCES} and a `weight`, 1..100.",
+        "scoringStrategy.resources": "What counts, and how much.",
         "scoringStrategy.resources[].name": "Of the resource.",
-        "scoringStrategy.resources[].weight": "1 unless given.",
+        "scoringStrategy.resources[].weight": "1..100; 1 unless given.",
         "scoringStrategy.requestedToCapacityRatio.shape": "A curve; with that type only, and required there.",
         **{f"scoringStrategy.requestedToCapacityRatio.shape[].{name}": text for name, text in _SHAPE.items()},
     },
     "NodeResourcesBalancedAllocation": {
-        "resources": f"{_RESOURCES}.",
+        "resources": "What counts.",
         "resources[].name": "Of the resource; once each.",
         "resources[].weight": "1, if it is given.",
     },
@@ -160,10 +162,12 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def code(value: Any) -> str:
-    """As a file would write it, in one line; nothing for None."""
+    """As a file would write it, in one line; nothing for None and for an empty text."""
     if value is None:
         return ""
-    return f"`{value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)}`"
+    if isinstance(value, str):
+        return f'`"{value}"`' if value == _TRUE_IN_YAML else f"`{value}`" * bool(value)
+    return f"`{value:g}`" if isinstance(value, float) else f"`{json.dumps(value)}`"
 
 
 def ignored() -> frozenset[str]:
@@ -178,11 +182,16 @@ def _fields() -> str:
     usual, nothing = _flat(to_document(default())), ignored()
     usual["profiles[].schedulerName"] = None  # of a profile that is written there is none
     rows = [
-        (code(path), code(usual.get(path)) if path != "profiles" else "", f"{'*No effect.* ' * (path in nothing)}{text}")
+        (
+            code(path),
+            code(usual.get(path)) if path != "profiles" else "",
+            f"{'*No effect.* ' * (path in nothing)}{text}",
+        )
         for path, text in FIELDS.items()
     ]
-    points = ", ".join(f"`{point}`" for point in ("multiPoint", *POINTS))
-    return f"{_FIELDS_HEAD}{table(('field', 'default', ''), rows)}\n`<point>` is one of {points}.\n"
+    points = ", ".join(code(point) for point in (MULTI_POINT, *POINTS))
+    later = " and ".join(code(point) for point in LATER_POINTS)
+    return f"{_FIELDS_HEAD}{table(('field', 'default', ''), rows)}\n`<point>` is one of {points}; {later} may stand there with nothing in it.\n"
 
 
 _FIELDS_HEAD: Final = """\
@@ -209,13 +218,21 @@ def _plugins() -> str:
 
 
 def _arguments(args: KnownArgs) -> str:
-    said = " ".join(inspect.cleandoc(type(args).__doc__ or "").split())
-    head = f"### {args.plugin}\n\n`{args.plugin}Args`. {said}\n\n".replace("`KubestowArgs`.", "`KubestowArgs` of `kubestow.dev/v1alpha1`.")
+    said = _FIELD.sub(_spelled, " ".join(inspect.cleandoc(type(args).__doc__ or "").split()))
+    head = f"### {args.plugin}\n\n`{args.plugin}Args`. {said}\n\n".replace(
+        "`KubestowArgs`.", "`KubestowArgs` of `kubestow.dev/v1alpha1`."
+    )
     usual = _usual()[args.plugin]
     if isinstance(args, KubestowArgs):
         return head + table(("field", "default", "kube-scheduler", ""), _switches(usual))
     rows = ((code(field), code(usual.get(field)), text) for field, text in ARGUMENTS[args.plugin].items())
     return head + table(("field", "default", ""), rows)
+
+
+def _spelled(field: re.Match[str]) -> str:
+    """A field's name as files have it."""
+    first, *rest = field[1].split("_")
+    return code("".join([first, *(word.capitalize() for word in rest)]))
 
 
 def _switches(usual: Mapping[str, Any]) -> Iterable[tuple[str, str, str, str]]:
@@ -228,7 +245,9 @@ def _switches(usual: Mapping[str, Any]) -> Iterable[tuple[str, str, str, str]]:
 
 
 def _gates() -> str:
-    rows = [(code(name), "on" if FEATURE_GATES[name] else "off", f"{text}{_strings(name)}") for name, text in GATES.items()]
+    rows = [
+        (code(name), "on" if FEATURE_GATES[name] else "off", f"{text}{_terms(name)}") for name, text in GATES.items()
+    ]
     return f"{_GATES_HEAD}{table(('gate', 'default', ''), rows)}"
 
 
@@ -241,27 +260,22 @@ in the log.
 """
 
 
-def _strings(name: str) -> str:
+def _terms(name: str) -> str:
     """What comes with a gate: that it cannot be set, or what has to be on for it."""
-    try:
-        gates_on({name: not FEATURE_GATES[name]})
-    except ValueError as refused:
-        return " Locked." if "locked" in str(refused) else ""
-    needs = [other for other in FEATURE_GATES if other != name and not _can(name, without=other)]
-    return f" Needs {', '.join(code(other) for other in needs)}." if needs else ""
+    if "locked" in _refusal({name: not FEATURE_GATES[name]}):
+        return " Locked."
+    needs = [
+        code(other) for other in FEATURE_GATES if _refusal({name: True, other: False}).startswith(f"{name} is enabled")
+    ]
+    return f" Needs {', '.join(needs)}." if needs else ""
 
 
-def _can(name: str, *, without: str) -> bool:
+def _refusal(gates: Mapping[str, bool]) -> str:
     try:
-        gates_on({without: False})
+        gates_on(gates)
     except ValueError as refused:
-        if "locked" in str(refused) or not FEATURE_GATES[without]:
-            return True
-    try:
-        gates_on({name: True, without: False})
-    except ValueError as refused:
-        return not str(refused).startswith(f"{name} ")
-    return True
+        return str(refused)
+    return ""
 
 
 # -- what the code says ------------------------------------------------------------------------------------------------

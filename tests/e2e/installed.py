@@ -64,7 +64,6 @@ class Applier:
 class Account:
     """A service account, and somebody who has its token."""
 
-    namespace: str
     name: str
     token: str
 
@@ -79,7 +78,7 @@ async def account(http: aiohttp.ClientSession, name: str, namespace: str = NAMES
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 7200}}
     async with http.post(path, json=body) as answer:
         assert answer.status == 201, await answer.text()
-        return Account(namespace, name, (await answer.json())["status"]["token"])
+        return Account(name, (await answer.json())["status"]["token"])
 
 
 async def may(http: aiohttp.ClientSession, who: Account, **attributes: str) -> bool:

@@ -1,0 +1,180 @@
+"""The shell with something in kopf's place: how it is started, how it ends, and how it is started anew."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from scheduler import shell
+from scheduler.kube.lending import Lender
+from scheduler.kube.profilewrites import PROFILES, ProfileWriter
+from scheduler.kube.throttle import Throttle
+from scheduler.kube.transport import Settings
+from scheduler.obs.metrics import Metrics
+from scheduler.profileobjects import ProfileObjects
+from scheduler.shell import Shell
+from scheduler.testing.clock import VirtualClock
+from tests.unit.kube.scripted import ScriptedTransport
+
+KIND = "/apis/kubestow.dev/v1alpha1"
+
+
+class Stand:
+    """A shell, and a stand-in that notes what is asked of it; `spawn` may be replaced."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.said: list[str] = []
+        self.started_at: list[float] = []
+        self.clock = VirtualClock()
+        self.transport = ScriptedTransport()
+        self.transport.by_path = {
+            KIND: msgspec.json.encode({"resources": [{"name": "schedulerprofiles"}]}),
+            PROFILES: msgspec.json.encode({"metadata": {"resourceVersion": "1"}, "items": []}),
+        }
+        self.metrics = Metrics(process=False)
+        self.tasks: list[asyncio.Task[None]] = []
+        self.spawn: Callable[[], Any] = self._two
+        writer = ProfileWriter(self.transport, Throttle(self.clock, qps=-1, burst=1), self.clock)
+        objects = ProfileObjects(
+            self.transport, writer, self.clock, names=frozenset(), wish=lambda _: None, verdicts=dict
+        )
+        self.shell = Shell(
+            self.transport,
+            lambda: Lender(Settings("http://api"), self.transport),
+            objects,
+            self.clock,
+            metrics=self.metrics.shell,
+            reclaim_signals=lambda: self.said.append("signals are ours"),
+        )
+        monkeypatch.setattr(shell, "_kopf", self._loaded)
+        monkeypatch.setattr(shell, "_settings", lambda _kopf: None)
+
+    def _loaded(self) -> Any:
+        def registered(*_: object, **__: object) -> Callable[[object], object]:
+            return lambda handler: handler
+
+        on = SimpleNamespace(login=registered, event=registered)
+        return SimpleNamespace(OperatorRegistry=object, on=on, spawn_tasks=self._spawned)
+
+    async def _spawned(self, **given: Any) -> list[asyncio.Task[None]]:
+        assert (given["standalone"], given["clusterwide"], given["stop_flag"].is_set()) == (True, True, False)
+        self.started_at.append(self.clock.now())
+        self.said.append("spawned")
+        self.tasks = await self.spawn()
+        return self.tasks
+
+    async def _two(self) -> list[asyncio.Task[None]]:
+        return [asyncio.create_task(self._part(), name=name) for name in ("one", "two")]
+
+    async def _part(self) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.said.append("a part ended")
+
+    def shown(self, name: str) -> float:
+        lines = self.metrics.render().decode().splitlines()
+        return next(float(line.split()[1]) for line in lines if line.startswith(f"{name} "))
+
+
+async def until(holds: Callable[[], object]) -> None:
+    """Threads take their time."""
+    async with asyncio.timeout(60):
+        while not holds():
+            await asyncio.sleep(0.001)
+
+
+async def ended(running: asyncio.Task[None]) -> None:
+    running.cancel()
+    async with asyncio.timeout(60):
+        await asyncio.gather(running, return_exceptions=True)
+    assert running.cancelled()
+
+
+async def test_signals_are_taken_back_and_its_tasks_go_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Right after it has started; and nothing of it is left."""
+    stand = Stand(monkeypatch)
+    running = asyncio.ensure_future(stand.shell.run())
+    await until(lambda: stand.shown("kubestow_shell_up"))
+    assert (stand.said, stand.shell.remark()) == (["spawned", "signals are ours"], "")
+
+    await ended(running)
+
+    assert stand.said[2:] == ["a part ended", "a part ended"]
+    assert all(task.done() for task in stand.tasks)
+    assert stand.shown("kubestow_shell_up") == 0.0
+
+
+async def test_when_one_part_ends_all_do_and_it_is_started_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Why is told meanwhile."""
+    stand = Stand(monkeypatch)
+
+    async def breaks() -> None:
+        raise ValueError("worn out")
+
+    async def one_breaks() -> list[asyncio.Task[None]]:
+        return [asyncio.create_task(breaks(), name="brittle"), asyncio.create_task(stand._part())]
+
+    stand.spawn = one_breaks
+    running = asyncio.ensure_future(stand.shell.run())
+    while stand.shown("kubestow_shell_restarts_total") < 3:
+        await until(stand.shell.remark)
+        assert stand.shell.remark() == (
+            "the shell is down, changes are noticed once a minute: brittle: ValueError('worn out')"
+        )
+        await stand.clock.advance(60)
+        await asyncio.sleep(0.001)
+    await ended(running)
+
+    assert stand.said.count("a part ended") == len(stand.started_at)
+
+
+@pytest.mark.parametrize("fails", [True, False])
+async def test_cancelled_while_it_starts_it_ends(monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
+    """Whether the start comes to something or not: a daemon that stops waits for this."""
+    stand, go_on = Stand(monkeypatch), asyncio.Event()
+
+    async def slowly() -> list[asyncio.Task[None]]:
+        await go_on.wait()
+        if fails:
+            raise ValueError("no")
+        return await stand._two()
+
+    stand.spawn = slowly
+    running = asyncio.ensure_future(stand.shell.run())
+    await until(lambda: stand.said)
+    running.cancel()
+    await asyncio.sleep(0)
+    go_on.set()
+    async with asyncio.timeout(60):
+        await asyncio.gather(running, return_exceptions=True)
+
+    assert running.cancelled()
+    assert stand.said[:2] == (["spawned"] if fails else ["spawned", "signals are ours"])
+    assert all(task.done() for task in stand.tasks)
+
+
+async def test_pauses_double(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1, 2, 4 … 60 s."""
+    stand = Stand(monkeypatch)
+    slept: list[float] = []
+
+    async def sleep(delay_s: float) -> None:
+        slept.append(delay_s)
+        await asyncio.sleep(0)
+
+    async def nothing() -> list[asyncio.Task[None]]:
+        raise ValueError("no")
+
+    stand.spawn = nothing
+    monkeypatch.setattr(stand.shell, "_clock", SimpleNamespace(now=stand.clock.now, sleep=sleep))
+    running = asyncio.ensure_future(stand.shell.run())
+    await until(lambda: len(slept) >= 8)
+    await ended(running)
+
+    assert slept[:8] == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
