@@ -131,9 +131,10 @@ class Cycle:
         state = CycleState(is_sampled=self._chance.random() < SAMPLED)
         try:
             try:
-                found = yield from self._find(runner, state, pod, record)
-                if not isinstance(found, Unfit):
-                    yield from runner.pondering(state, pod, 1 << found, Before.RESERVE)
+                with self._cluster.devices.use.still():
+                    found = yield from self._find(runner, state, pod, record)
+                    if not isinstance(found, Unfit):
+                        yield from runner.pondering(state, pod, 1 << found, Before.RESERVE)
             finally:
                 self._metrics.algorithm(self._clock.now() - started)
             if isinstance(found, Unfit):

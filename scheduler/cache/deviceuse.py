@@ -6,7 +6,8 @@ at which it is none. Nothing is ever summed up anew; a claim that changes costs 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple, Protocol
 
 from scheduler.core.devices import DeviceId
@@ -57,6 +58,8 @@ class DeviceUse:
         self._shares: dict[DeviceId, tuple[Share, ...]] = {}
         self._consumed: dict[DeviceId, dict[str, int]] = {}
         self._changed: dict[DeviceId, None] = {}
+        self._is_still = False
+        self._put_off: dict[str, AllocationResult | None] = {}
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -99,8 +102,28 @@ class DeviceUse:
 
     # -- changing ------------------------------------------------------------------------------------------------------
 
+    @contextlib.contextmanager
+    def still(self) -> Iterator[None]:
+        """Until the block ends nothing changes here, and then all that was put off does: for an attempt that may rest.
+
+        Bindings and errands take what the server answers into the cache of claims at once, and a search that saw both what
+        was and what is would be remembered of nodes for which neither is true.
+        """
+        was_still, self._is_still = self._is_still, True
+        try:
+            yield
+        finally:
+            self._is_still = was_still
+            if not was_still and self._put_off:
+                put_off, self._put_off = self._put_off, {}
+                for claim_uid, allocation in put_off.items():
+                    self.hold(claim_uid, allocation)
+
     def hold(self, claim_uid: str, allocation: AllocationResult | None) -> None:
         """The claim has these devices now, in place of those it had; None: none any more."""
+        if self._is_still:
+            self._put_off[claim_uid] = allocation
+            return
         before = self._held.get(claim_uid)
         if before == allocation:
             return

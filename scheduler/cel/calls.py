@@ -124,8 +124,8 @@ class Invocation:
             run.cost += cost if isinstance(cost, int) else cost(*args, None)
             raise
         run.cost += cost if isinstance(cost, int) else cost(*args, result)
-        if self._ahead is not None and self._ahead.after:
-            run.strain(self._ahead.after * len(result))
+        if self._ahead is not None and self._ahead.after is not None:
+            run.strain(self._ahead.after(result, *args))
         return result
 
     def strain(self, run: Run, *args: Value) -> None:

@@ -9,8 +9,8 @@ from scheduler.cel.values import CostExceeded, EvalError, Value
 
 COST_LIMIT: Final = 1_000_000
 """Upstream's, for a device selector."""
-
-_MOST_NANOS: Final = 100_000_000
+MOST_NANOS: Final = 100_000_000
+"""What `strain` lets an evaluation take."""
 _LOOPS_BETWEEN_CHECKS: Final = 100
 EXCEEDED: Final = "operation cancelled: actual cost limit exceeded"
 
@@ -52,7 +52,7 @@ class Run:
     def strain(self, nanos: int) -> None:
         """To be called before work that takes so long and costs next to nothing."""
         self.strained_nanos += nanos
-        if self.strained_nanos > _MOST_NANOS:
+        if self.strained_nanos > MOST_NANOS:
             raise CostExceeded(EXCEEDED)
 
     def settle(self) -> None:

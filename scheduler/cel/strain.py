@@ -12,7 +12,7 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from scheduler.cel.costs import LIST_COST, OF_ONE, size
-from scheduler.cel.libraries.regex import nanos_beyond_cost
+from scheduler.cel.libraries.regex import nanos_beyond_cost, nanos_of_parts
 from scheduler.cel.values import Value
 
 _TOO_MANY: Final = 1_000_000
@@ -24,14 +24,14 @@ _HOLDERS: Final = frozenset({list, tuple, dict})
 class Ahead(NamedTuple):
     """How much of it there is, nanoseconds for each, and whether so much must be affordable too.
 
-    `parts`: what the nanoseconds are for, if it is something else. `after`: nanoseconds for each element of the result.
+    `parts`: what the nanoseconds are for, if it is something else. `after`: nanoseconds more, by result and arguments.
     """
 
     measure: Callable[..., int]
     nanos: int
     is_costly: bool = True
     parts: Callable[..., int] | None = None
-    after: int = 0
+    after: Callable[..., int] | None = None
 
 
 def _of_range(count: int) -> int:
@@ -127,7 +127,7 @@ AHEAD: Final[Mapping[str, Ahead]] = {
     "join": Ahead(_of_joint, 20, parts=_of_parts),
     "matches": Ahead(nanos_beyond_cost, 2, is_costly=False),
     "find": Ahead(nanos_beyond_cost, 2, is_costly=False),
-    "findAll": Ahead(nanos_beyond_cost, 2, is_costly=False, after=400),
+    "findAll": Ahead(nanos_beyond_cost, 2, is_costly=False, after=nanos_of_parts),
     "flatten": Ahead(_of_flat, 10),
     "format": Ahead(_of_text, 400),
     "@in": Ahead(_of_search, 30, is_costly=False),

@@ -69,9 +69,12 @@ def prometheus() -> Path:
     return _debian("prometheus")
 
 
+ALSO_HELM_3 = bool(os.environ.get("HELM_3"))
+"""It takes minutes to build, and renders the same: for releases, and who changes how the chart is written."""
+
 TOOLS: Mapping[str, Callable[[], Path]] = {
     "helm": helm,
-    "helm3": helm3,
+    **({"helm3": helm3} if ALSO_HELM_3 else {}),
     "kubeconform": kubeconform,
     "promtool": promtool,
     "prometheus": prometheus,

@@ -2,27 +2,37 @@
 {{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
 {{- end -}}
 
-{{- /* The release's name, with the chart's unless it is in it. Some objects get an ending, so it is kept short. */ -}}
+{{- /*
+The release's name, with the chart's unless it is in it. Some objects get an ending, so it is kept short; that of a
+Service has no dots, that of a release may.
+*/ -}}
 {{- define "kubestow.fullname" -}}
 {{- $name := include "kubestow.name" . -}}
 {{- $full := ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) -}}
-{{- default $full .Values.fullnameOverride | trunc 48 | trimSuffix "-" -}}
+{{- default $full .Values.fullnameOverride | replace "." "-" | trunc 48 | trimSuffix "-" -}}
 {{- end -}}
 
 {{- define "kubestow.selectorLabels" -}}
-app.kubernetes.io/name: {{ include "kubestow.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "kubestow.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
+{{- /* Of an object: (list . more). Selectors and helm go by those of ours, so these win; then more, then commonLabels. */ -}}
 {{- define "kubestow.labels" -}}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
-{{ include "kubestow.selectorLabels" . }}
-app.kubernetes.io/component: scheduler
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-{{- with .Values.commonLabels }}
-{{ toYaml . }}
-{{- end }}
+{{- $root := first . -}}
+{{- $own := include "kubestow.selectorLabels" $root | fromYaml -}}
+{{- $_ := set $own "helm.sh/chart" (printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-") -}}
+{{- $_ := set $own "app.kubernetes.io/component" "scheduler" -}}
+{{- $_ := set $own "app.kubernetes.io/version" $root.Chart.AppVersion -}}
+{{- $_ := set $own "app.kubernetes.io/managed-by" $root.Release.Service -}}
+{{- merge $own (last . | default dict) ($root.Values.commonLabels | default dict) | toYaml -}}
+{{- end -}}
+
+{{- /* Of the scheduler's pods. No version of the chart: one that changes nothing for the pods restarts none. */ -}}
+{{- define "kubestow.podLabels" -}}
+{{- $own := include "kubestow.selectorLabels" . | fromYaml -}}
+{{- $_ := set $own "app.kubernetes.io/component" "scheduler" -}}
+{{- merge $own (.Values.podLabels | default dict) (.Values.commonLabels | default dict) | toYaml -}}
 {{- end -}}
 
 {{- define "kubestow.serviceAccountName" -}}

@@ -12,12 +12,15 @@ from typing import Final
 
 _SHORT: Final = 12
 _MOST_REPEATED: Final = 16
+_MOST_WAYS: Final = 16
+_FEW_WAYS: Final = 4
+"""In which `a?b{0,1}` and the like may match at one place: all are tried where what follows does not match."""
 _ATOM: Final = re.compile(
     r"""
     (?P<atom> [A-Za-z0-9_/:;,@%&=~ !<>'"#-] | \\[.\-+*?()|^$] | \\[dw] | \.
       | \[ \^? (?:[A-Za-z0-9] - [A-Za-z0-9] | [A-Za-z0-9_./:])+ -? \] )
-    (?P<times> [?*+] | \{ [0-9]{1,2} (?:,[0-9]{1,2})? \} )? (?![?*+{])
-    """,
+    (?P<times> [?*+] | \{ (?:0|[1-9][0-9]?) (?:,(?:0|[1-9][0-9]?))? \} )? (?![?*+{])
+    """,  # `a{01}` repeats nothing
     re.VERBOSE,
 )
 
@@ -43,6 +46,7 @@ def simple(text: str) -> Simple | None:
     is_ended = body.endswith("$") and not body.endswith("\\$")
     body = body[:-1] if is_ended else body
     at = repeated = least = 0
+    ways = 1
     endless: list[int] = []
     while at < len(body):
         match = _ATOM.match(body, at)
@@ -55,10 +59,11 @@ def simple(text: str) -> Simple | None:
             endless.append(at)
         elif fewest != most or most > 1:
             repeated += most
-    if len(endless) > 1 or repeated > _MOST_REPEATED or (endless and repeated):
+            ways *= most - fewest + 1
+    if len(endless) > 1 or repeated > _MOST_REPEATED or ways > _MOST_WAYS or (endless and repeated):
         return None
-    is_linear = not endless or (endless == [len(body)] and not is_ended)
     begin = "^" if text.startswith("^") else ""
+    is_linear = endless == [len(body)] and not is_ended if endless else bool(begin) or ways <= _FEW_WAYS
     return Simple(re.compile(begin + body + (r"\Z" if is_ended else ""), re.ASCII), is_linear, least > 0)
 
 

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache, partial
 from itertools import islice
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 import re2
 
 from scheduler.cel.libraries.declaring import function, matching, member
-from scheduler.cel.libraries.patterns import simple
+from scheduler.cel.libraries.patterns import Simple, simple
+from scheduler.cel.running import EXCEEDED, MOST_NANOS
 from scheduler.cel.types import BOOL, INT, STRING, Overload, list_of
-from scheduler.cel.values import EvalError, Value
+from scheduler.cel.values import CostExceeded, EvalError, Value
 
 _KEPT_PATTERNS: Final = 1024
 _LONG: Final = 256
 _LARGE: Final = 100
-_ANYWHERE: Final = re2._re2.RE2.Anchor.UNANCHORED  # noqa: SLF001
+_NANOS_PER_PART: Final = 400
+_NOWHERE: Final = (-1, -1)
 _QUIET: Final = re2.Options()
 _QUIET.log_errors = False
 _GO_WORDS: Final = (
@@ -32,6 +34,10 @@ _GO_WORDS: Final = (
 )
 
 
+_Match: TypeAlias = Callable[[bytes, int, int], Sequence[tuple[int, int]]]
+"""With a text, where to begin, and its length: where the match and its groups are, -1 if there is none."""
+
+
 class Pattern:
     """A compiled pattern: RE2's, and a simpler one that may do instead for some texts."""
 
@@ -39,7 +45,7 @@ class Pattern:
 
     def __init__(self, text: str) -> None:
         re2_pattern = re2.compile(text, _QUIET)
-        self._match = re2_pattern._regexp.Match  # noqa: SLF001  what is around it takes four times as long
+        self._match = _match_of(re2_pattern)
         self._simple = simple(text)
         self.size: int = re2_pattern.programsize
         """Instructions of RE2's program."""
@@ -48,8 +54,7 @@ class Pattern:
         """Whether it matches some part of the text."""
         if self._simple is not None and self._simple.suits(text):
             return self._simple.pattern.search(text) is not None
-        encoded = text.encode()
-        return bool(self._match(_ANYWHERE, encoded, 0, len(encoded))[0][0] >= 0)
+        return self._span(text.encode(), 0)[0] >= 0
 
     def first(self, text: str) -> str:
         """The first part of the text that it matches, or ""."""
@@ -57,22 +62,47 @@ class Pattern:
             match = self._simple.pattern.search(text)
             return "" if match is None else match[0]
         encoded = text.encode()
-        start, end = self._match(_ANYWHERE, encoded, 0, len(encoded))[0]
+        start, end = self._span(encoded, 0)
         return "" if start < 0 else encoded[start:end].decode()
 
     def all(self, text: str, limit: int) -> list[str]:
-        """The parts that it matches, so many at most; all if negative. An empty one right behind another is ignored."""
-        if self._simple is not None and self._simple.is_linear and self._simple.takes_some:
+        """The parts that it matches, so many at most; all if negative. An empty one right behind another is ignored.
+
+        Raises CostExceeded if there are so many that it would take far too long.
+        """
+        if self._simple is not None and self._goes_straight(self._simple):
             found = (
                 self._simple.pattern.findall(text) if limit < 0 else islice(self._simple.pattern.finditer(text), limit)
             )
             return found if isinstance(found, list) else [each[0] for each in found]
-        return list(islice(self._parts(text.encode()), limit if limit >= 0 else None))
+        most = MOST_NANOS // self.nanos_per_part(text)
+        parts = list(islice(self._parts(text.encode()), limit if 0 <= limit <= most else most + 1))
+        if len(parts) > most:
+            raise CostExceeded(EXCEEDED)
+        return parts
+
+    def nanos_per_part(self, text: str) -> int:
+        """About how long it takes to find one more: RE2 may look at all of the text for it, and then take a part."""
+        if len(text) < _LONG or (self._simple is not None and self._goes_straight(self._simple)):
+            return _NANOS_PER_PART
+        return _NANOS_PER_PART + len(text)
+
+    @staticmethod
+    def _goes_straight(pattern: Simple) -> bool:
+        return pattern.is_linear and pattern.takes_some
+
+    def _span(self, text: bytes, at: int) -> tuple[int, int]:
+        """Of the next match. None begins in the midst of a character, where RE2 sees no words either."""
+        whole = len(text)
+        start, end = self._match(text, at, whole)[0]
+        while 0 <= start < whole and text[start] & 0xC0 == 0x80:
+            start, end = self._match(text, start + 1, whole)[0]
+        return start, end
 
     def _parts(self, text: bytes) -> Iterator[str]:
         at, before, whole = 0, -1, len(text)
         while at <= whole:
-            start, end = self._match(_ANYWHERE, text, at, whole)[0]
+            start, end = self._span(text, at)
             if start < 0:
                 return
             if start < end or end != before:
@@ -82,6 +112,20 @@ class Pattern:
                 at += 1
                 while at < whole and text[at] & 0xC0 == 0x80:  # not in the midst of a character
                     at += 1
+
+
+def _match_of(pattern: Any) -> _Match:
+    """What RE2 itself does: what google-re2 has around it takes four times as long, and does where that is not there."""
+    try:
+        match: _Match = partial(pattern._regexp.Match, re2._re2.RE2.Anchor.UNANCHORED)  # noqa: SLF001
+        match(b"", 0, 0)
+    except (AttributeError, TypeError):
+
+        def match(text: bytes, at: int, _whole: int) -> Sequence[tuple[int, int]]:
+            found = pattern.search(text, at)
+            return [_NOWHERE if found is None else found.span()]
+
+    return match
 
 
 def pattern_of(text: str) -> Pattern:
@@ -137,6 +181,11 @@ def nanos_beyond_cost(text: str, pattern: str, *_: Value) -> int:
         return 0
     compiled = _compiled(pattern)
     return max(0, compiled.size - _LARGE) * len(text) if isinstance(compiled, Pattern) else 0
+
+
+def nanos_of_parts(parts: Sequence[Value], text: str, pattern: str, *_: Value) -> int:
+    """About how long it took to find so many parts of the text."""
+    return len(parts) * pattern_of(pattern).nanos_per_part(text)
 
 
 _TWO: Final = (STRING, STRING)

@@ -26,6 +26,7 @@ _EXCEEDED = "CostExceeded: operation cancelled: actual cost limit exceeded"
         pytest.param("[[lists.range(100000)]]", "h[0] in h", id="in"),
         pytest.param("[[lists.range(100000)]]", "sets.contains(h, h)", id="sets"),
         pytest.param("lists.range(30000).map(i, 'a').join()", "h.findAll('(a)').size() > 0", id="findAll"),
+        pytest.param("lists.range(4000).map(i, 'a').join()", "h.findAll('a*b|').size() > 0", id="looking far ahead"),
         pytest.param("lists.range(9000).map(i, 'a').join()", "!h.matches('((a{20}){40})*b')", id="large patterns"),
     ],
 )

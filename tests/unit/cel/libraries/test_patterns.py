@@ -10,9 +10,10 @@ from hypothesis import given, strategies as st
 
 from scheduler.cel.libraries.patterns import simple
 from scheduler.cel.libraries.regex import Pattern
+from scheduler.cel.values import CostExceeded
 
 _ATOMS = ["a", "b", "[ab]", "[^a]", "[a-c0-9]", "[b-]", ".", r"\d", r"\w", r"\.", "-"]
-_TIMES = ["", "", "", "?", "*", "+", "{2}", "{0,2}", "{1,3}"]
+_TIMES = ["", "", "", "?", "*", "+", "{2}", "{0,2}", "{1,3}", "{01}", "{0}", "{00,2}"]
 PATTERNS = st.builds(
     "{}{}{}".format,
     st.sampled_from(["", "^"]),
@@ -39,7 +40,25 @@ def test_it_matches_what_re2_matches(pattern, text, limit):
 
 @pytest.mark.parametrize(
     "pattern",
-    ["(a)", "a|b", "a+?", "a{2,}", "(?i)a", "a*b*", r"\s", r"\b", r"a\\", "[[:alpha:]]", "[a&&b]", "[]a]", "ä", "a++"],
+    [
+        *(
+            "(a)",
+            "a|b",
+            "a+?",
+            "a{2,}",
+            "(?i)a",
+            "a*b*",
+            r"\s",
+            r"\b",
+            r"a\\",
+            "[[:alpha:]]",
+            "[a&&b]",
+            "[]a]",
+            "ä",
+            "a++",
+        ),
+        *("a{01}", "a{0,02}", "a?" * 5, "[ab]{0,4}" * 2, "^" + ".?" * 16 + "b"),
+    ],
 )
 def test_what_is_not_simple_is_re2s(pattern):
     """Where the two libraries read a pattern differently, or Python's could go on for long."""
@@ -48,12 +67,54 @@ def test_what_is_not_simple_is_re2s(pattern):
 
 @pytest.mark.parametrize(
     ("pattern", "is_linear"),
-    [("[0-9]+", True), ("^ab?c$", True), ("a+b", False), ("a+$", False), ("a*", True), (".", True)],
+    [
+        *(("[0-9]+", True), ("^ab?c$", True), ("a+b", False), ("a+$", False), ("a*", True), (".", True)),
+        *(("a?a?b", True), ("a?a?a?b", False), ("^a?a?a?b", True), (r"^[0-9]{1,2}\.[0-9]{1,2}$", True)),
+    ],
 )
 def test_long_texts_are_left_to_re2_if_they_could_be_gone_over_again_and_again(pattern, is_linear):
-    """`a+b` in a text of nothing but a."""
+    """`a+b` or `a?a?a?b` in a text of nothing but a."""
     found = simple(pattern)
 
     assert found is not None
     assert found.suits("a" * 1000) == is_linear
     assert found.suits("a" * 10)
+
+
+class Wrapper:
+    """What google-re2 documents of a pattern, and nothing else."""
+
+    def __init__(self, pattern: Any) -> None:
+        self.search, self.programsize = pattern.search, pattern.programsize
+
+
+@pytest.mark.parametrize("pattern", ["(a|b)+", "x*", r"\bb", "^a|b$", "(z)", "ä?"])
+def test_the_documented_functions_of_re2_do_as_well(monkeypatch, pattern):
+    """Should those that we call one day not be there."""
+    text = "abä b\nxa b"
+    usual = Pattern(pattern)
+    documented = Wrapper(re2.compile(pattern))
+    monkeypatch.setattr(re2, "compile", lambda *_: documented)
+    other = Pattern(pattern)
+
+    assert other.all(text, -1) == usual.all(text, -1)
+    assert other.first(text) == usual.first(text)
+    assert other.is_in(text) == usual.is_in(text)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "parts"),
+    [(r"\B", "aäa", []), (r"\B", "aäbc", [""]), (r"\B\w?", "ä0a", ["", "a"]), (r"x*", "ä", ["", ""])],
+)
+def test_no_match_begins_in_the_midst_of_a_character(pattern, text, parts):
+    """RE2 sees bytes there that are no words; Go sees characters only."""
+    assert Pattern(pattern).all(text, -1) == parts
+    assert Pattern(pattern).is_in(text) == bool(parts)
+
+
+def test_finding_all_ends_where_each_part_takes_a_look_at_all_that_follows():
+    """Upstream would go on for minutes. What goes straight on may be as long as it likes."""
+    with pytest.raises(CostExceeded):
+        Pattern("a*b|").all("a" * 1_000_000, -1)
+    assert Pattern("a*b|").all("a" * 1_000_000, 2) == ["", ""]
+    assert len(Pattern("[a-c]").all("a" * 1_000_000, -1)) == 1_000_000

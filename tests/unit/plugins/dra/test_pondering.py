@@ -11,12 +11,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import msgspec
 import pytest
 
 from scheduler.config.args import DynamicResourcesArgs, KubestowArgs
 from scheduler.config.types import PluginRef, PluginSet, Profile as ProfileConfig
 from scheduler.core.podinfo import pod_info
-from scheduler.core.resourceclaims import AllocationResult
+from scheduler.core.resourceclaims import AllocationResult, ResourceClaim
 from scheduler.core.turns import Work
 from scheduler.cycle import TURN_S, Broke, Cycle, Outcome, Placed, run
 from scheduler.framework.profile import Factory, build
@@ -30,7 +31,7 @@ from scheduler.plugins.dra.selecting import Selectors
 from scheduler.plugins.dra.state import STATE
 from scheduler.testing.builders import Builder, pod
 from scheduler.testing.devicebuilders import SliceBuilder, a_device, a_slice
-from scheduler.testing.deviceclaimbuilders import a_claim, a_result, an_option
+from scheduler.testing.deviceclaimbuilders import ClaimBuilder, a_claim, a_result, an_option
 from tests.unit.plugins.dra.world import FIRST_FIT, World
 from tests.unit.toys import Bind, Nominated, Sort
 
@@ -63,10 +64,10 @@ class Trying(World):
             {"kubestow": runner}, self.cluster, clock=self.clock, chance=random.Random(3), metrics=metrics
         )
 
-    def attempt(self, *claims: str, nominated: str = "") -> Work[Outcome]:
-        builder = pod("p").uid("uid-p").set({"spec": {"schedulerName": "kubestow"}})
-        for at, name in enumerate(claims):
-            builder = builder.claim(f"e{at}", claim=name)
+    def attempt(self, *claims: str, nominated: str = "", name: str = "p") -> Work[Outcome]:
+        builder = pod(name).uid(f"uid-{name}").set({"spec": {"schedulerName": "kubestow"}})
+        for at, claim in enumerate(claims):
+            builder = builder.claim(f"e{at}", claim=claim)
         if nominated:
             builder = builder.set({"status": {"nominatedNodeName": nominated}})
         return self.cycle.attempt(pod_info(builder.typed()), 1)
@@ -217,6 +218,66 @@ def test_nothing_takes_a_turn_when_nothing_is_hard() -> None:
     world = slow(lambda: Trying(*unlike(("n1", "n2")), ONE, nodes=("n1", "n2")))
 
     assert list(world.attempt("c")) == []
+
+
+# -- what is written meanwhile ---------------------------------------------------------------------------------------------
+
+
+def four(node: str) -> SliceBuilder:
+    """Devices of which no two are alike, so that each costs an evaluation."""
+    return a_slice(node, "a", *(a_device(f"d{at}").attr("u", at) for at in range(4)))
+
+
+def all_four(claim: str, node: str) -> ClaimBuilder:
+    results = (a_result("r", f"a/{node}/d{at}") for at in range(4))
+    return a_claim(claim).request("r", "A", count=4).allocated(*results)
+
+
+def given_back(claim: ResourceClaim) -> ResourceClaim:
+    """As the server answers when an errand of ours has taken the devices away."""
+    metadata = msgspec.structs.replace(claim.metadata, resource_version=str(claim.version + 50))
+    status = msgspec.structs.replace(claim.status, allocation=None)
+    return msgspec.structs.replace(claim, metadata=metadata, status=status)
+
+
+@pytest.mark.parametrize("turn", [1, 2, 3])
+@pytest.mark.parametrize("freed", ["n1", "n2"])
+def test_devices_that_are_given_back_during_a_rest_are_not_taken_for_those_of_another_node(
+    freed: str, turn: int
+) -> None:
+    """Both nodes were alike when the search began; what it then finds on one must not be kept for the other."""
+    world = slow(
+        lambda: Trying(four("n1"), four("n2"), all_four("h1", "n1"), all_four("h2", "n2"), ONE, nodes=("n1", "n2"))
+    )
+    world.show(a_claim("c2").request("r", "A", count=3), a_claim("c3").request("r", "A"))
+    world.slow = TURN_S * 1.2
+    attempt, outcomes = world.attempt("c"), list[Outcome]()
+    for _ in range(turn):
+        next(attempt)
+    world.devices.claims.assume(given_back(world.devices.claims.get(f"default/h{freed[1]}")))
+    outcomes.append(run(attempt))
+    world.slow = 0.0
+    for at, name in enumerate(("c", "c2", "c3")):
+        outcomes.append(run(world.attempt(name, name=f"p{at}")))
+
+    taken = [each.id for held in world.devices.claims.in_flight() for each in held.status.allocation.devices.results]
+    assert len(taken) == len(set(taken)) == 4
+    assert {each.pool for each in taken} == {freed}
+
+
+def test_what_is_written_during_a_rest_counts_when_the_attempt_is_over() -> None:
+    """Also when it is given up."""
+    world = slow(lambda: Trying(four("n1"), all_four("h", "n1"), ONE, nodes=("n1",)))
+    world.slow = TURN_S * 1.2
+    attempt = world.attempt("c")
+    next(attempt)
+    world.devices.claims.assume(given_back(world.devices.claims.get("default/h")))
+    assert world.devices.use.counts()["whole"] == 4
+
+    attempt.close()
+
+    assert world.devices.use.counts()["whole"] == 0
+    assert isinstance(run(world.attempt("c")), Placed)
 
 
 # -- there is an end to it -------------------------------------------------------------------------------------------------

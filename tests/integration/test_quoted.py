@@ -1,0 +1,112 @@
+"""What README and docs/ quote of the simulation, they quote truly: all but times, speeds and names that are made up."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import ClientSession
+
+from scheduler import app
+from scheduler.config import load
+from scheduler.config.types import ClientConnection, LeaderElection
+from scheduler.core.clock import SystemClock
+from scheduler.options import RunOptions
+from scheduler.testing.simulate.complete import complete
+from scheduler.testing.simulate.manifests import load as manifests
+from scheduler.testing.simulate.run import Rules, simulate
+
+ROOT = Path(__file__).parents[2]
+PAGES = ("README.md", "docs/volumes.md", "docs/devices.md")
+SESSION = re.compile(
+    r"^```(?:console)?\n\$ (?:\.venv/bin/)?kubestow (simulate [^\n]+)\n(.*?)^```$", re.MULTILINE | re.DOTALL
+)
+QUOTED = [
+    pytest.param(command, shown, id=f"{page}: {command}")
+    for page in PAGES
+    for command, shown in SESSION.findall((ROOT / page).read_text(encoding="utf-8"))
+]
+
+
+def timeless(text: str) -> str:
+    """In one line, without what differs from run to run."""
+    return " ".join(re.sub(r"\d+\.\d+\s+s\b|\d+ pods/s", "…", text).split())
+
+
+def test_every_page_quotes_something() -> None:
+    """Else the pattern has missed it."""
+    assert [str(each.id) for each in QUOTED] == [
+        "README.md: simulate examples/preemption.yaml",
+        "README.md: simulate examples/volumes.yaml",
+        "README.md: simulate examples/devices.yaml",
+        "docs/volumes.md: simulate examples/volumes.yaml",
+        "docs/devices.md: simulate examples/devices.yaml",
+    ]
+
+
+@pytest.mark.parametrize(("command", "shown"), QUOTED)
+def test_what_is_quoted_is_printed(command: str, shown: str) -> None:
+    """In this order; what is left out is an ellipsis on a line of its own."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "scheduler", *command.split()],
+        cwd=ROOT,
+        env=os.environ | {"COLUMNS": "80"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    rest = timeless(ended.stdout)
+
+    assert ended.returncode == 0, ended.stderr
+    for part in filter(None, re.split(r"^…\n", shown, flags=re.MULTILINE)):
+        _, found, rest = rest.partition(timeless(part))
+        assert found, f"{part}\nis not, or not here, in\n{ended.stdout}"
+
+
+class Asking(app.Daemon):
+    """Is asked about a pod before it ends."""
+
+    def __init__(self, master: str, pod: str) -> None:
+        config = dataclasses.replace(
+            load.default(), client_connection=ClientConnection(qps=-1), leader_election=LeaderElection()
+        )
+        super().__init__(RunOptions(config=config, master=master, port=0, drain_timeout_s=5))
+        self._path = f"/debug/pod/{pod}"
+        self.answer: dict[str, Any] = {}
+
+    async def stop(self, drain_timeout_s: float | None = None) -> None:
+        if not self.answer:
+            async with ClientSession() as http, http.get(f"http://127.0.0.1:{self.port}{self._path}") as response:
+                self.answer = await response.json()
+        await super().stop(drain_timeout_s)
+
+
+async def test_the_answer_about_a_pod_with_devices() -> None:
+    """docs/devices.md shows its facts, after all others were placed."""
+    page = (ROOT / "docs/devices.md").read_text(encoding="utf-8")
+    (shown,) = re.findall(r"^```json debug-pod\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    asked: list[Asking] = []
+
+    def daemon(master: str) -> Asking:
+        asked.append(Asking(master, "demo/fine-tune-wide"))
+        return asked[0]
+
+    rules = Rules(scheduler_names=("kubestow",), keeps_scheduler_names=False, expect_pending=(), timeout_s=120)
+    outcome = await simulate(
+        complete(manifests((str(ROOT / "examples/devices.yaml"),))), daemon, rules, clock=SystemClock()
+    )
+
+    assert outcome.is_settled
+    assert _unnamed(asked[0].answer["facts"]) == _unnamed(json.loads(shown))
+
+
+def _unnamed(facts: Any) -> Any:
+    """Claims of templates get a name with a part that is made up."""
+    return json.loads(re.sub(r"-gpus-\w{5}\"", '-gpus-*"', json.dumps(facts)))
