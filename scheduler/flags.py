@@ -40,13 +40,13 @@ def _add_run(run: argparse.ArgumentParser) -> None:
     add("--kubeconfig", metavar="FILE", default="", help="default: the file's, $KUBECONFIG, in-cluster, ~/.kube/config")
     add("--master", metavar="URL", default="", help="the API server, instead of the kubeconfig's")
     add("--kube-api-qps", type=float, metavar="N", help="requests per second; negative: no limit")
-    add("--kube-api-burst", type=int, metavar="N")
+    add("--kube-api-burst", type=int, metavar="N", help="requests at once before that limit counts")
     add(
         "--pod-max-in-unschedulable-pods-duration",
         type=_duration,
         default=300.0,
         metavar="DURATION",
-        help="default 5m0s",
+        help="after so long a pod that no event has woken is tried again (default 5m0s)",
     )
     add(
         "--drain-timeout",
@@ -71,12 +71,12 @@ def _add_run(run: argparse.ArgumentParser) -> None:
         help="SchedulerProfile objects change profiles while we run, where the cluster has that kind (default true)",
     )
     add("--write-config-to", metavar="FILE", help="write the configuration with all defaults, and exit")
-    add("--feature-gates", type=_gates, default={}, metavar="NAME=BOOL,...")
+    add("--feature-gates", type=_gates, default={}, metavar="NAME=BOOL,...", help="kube-scheduler's, by its names")
     _add_serving(run)
     _add_authentication(run)
     _add_election(run)
     add("--loop", choices=("uvloop", "asyncio"), default="uvloop", help="event loop (default uvloop)")
-    add("--logging-format", choices=("text", "json"), default="text")
+    add("--logging-format", choices=("text", "json"), default="text", help="default text")
     add(
         "-v", "--v", type=int, default=0, metavar="LEVEL", help="2: a line per bound pod; 4: libraries' debug lines too"
     )

@@ -17,9 +17,10 @@ import hypothesis
 import pytest
 
 from tests.e2e.controlplane.build import BuildFailed, Unavailable, binaries, is_built
+from tests.examples import examples
 
 # The machine may be busy: how long an example takes says nothing.
-hypothesis.settings.register_profile("kubestow", deadline=None)
+hypothesis.settings.register_profile("kubestow", deadline=None, max_examples=examples())
 hypothesis.settings.load_profile("kubestow")
 
 

@@ -137,7 +137,7 @@ def _configuration(fields: Fields, *, allow_default_scheduler: bool, feature_gat
         fields.error("podMaxBackoffSeconds", f"must be >= podInitialBackoffSeconds ({initial_s}), got {longest_s}")
     fields.boolean("enableContentionProfiling", True)
     fields.integer("percentageOfPlacementsToScore", None, low=0, high=100)
-    for name in ("enableContentionProfiling", "parallelism", "percentageOfPlacementsToScore"):
+    for name in ("enableContentionProfiling", "enableProfiling", "parallelism", "percentageOfPlacementsToScore"):
         fields.no_effect(name)
     return Configuration(
         parallelism=fields.integer("parallelism", 16, low=1),

@@ -152,8 +152,8 @@ class RelentingPlugin(Plugin, Protocol):
     preemption looks at these nodes, too.
     """
 
-    def relents(self, state: CycleState, pod: PodInfo, no: Rejection, nodes: NodeSet) -> NodeSet:
-        """Some of the nodes that it refused with `no`."""
+    def relents(self, state: CycleState, pod: PodInfo, no: Rejection, nodes: NodeSet) -> NodeSet | Work[NodeSet]:
+        """Some of the nodes that it refused with `no`; bit by bit where one node may take long."""
 
 
 @runtime_checkable

@@ -7,7 +7,7 @@ generator, which yields wherever the event loop may have a turn; the plain form 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -231,7 +231,7 @@ class Runner:
                 refused[_checked(no, bound)] = refused.get(no, EMPTY) | 1 << slot
         return refused
 
-    def relented(self, state: CycleState, pod: PodInfo, refused: Groups) -> Iterator[Groups]:
+    def relented(self, state: CycleState, pod: PodInfo, refused: Groups) -> Generator[Groups, None, None]:
         """Where a filter finds that an eviction would change its mind, preemption is to look. The last groups count.
 
         Some nodes at a time, so that the caller can give turns.
@@ -241,7 +241,8 @@ class Runner:
         for no, nodes in refused.items():
             relents = relenting.get(no.plugin) if no.code is Code.UNRESOLVABLE else None
             for some in nodeset.parts(nodes, _AT_ONCE if relents is not None else self._nodes.capacity):
-                helped = relents(state, pod, no, some) if relents is not None else EMPTY
+                answer = relents(state, pod, no, some) if relents is not None else EMPTY
+                helped = (yield from _between(answer, out)) if isinstance(answer, Generator) else answer
                 softer = replace(no, code=Code.UNSCHEDULABLE) if helped else no
                 for rejection, part in ((no, some & ~helped), (softer, helped)):
                     if part:
@@ -303,6 +304,17 @@ class Runner:
         self._metrics.evaluation(plugin, point, self.profile.name)
         if state.is_sampled:
             self._metrics.plugin(plugin, point, code.value, self._clock.now() - began)
+
+
+def _between(work: Work[NodeSet], so_far: Groups) -> Generator[Groups, None, NodeSet]:
+    """What the work finds; wherever it rests, what is known so far."""
+    try:
+        while True:
+            next(work)
+            yield so_far
+    except StopIteration as done:
+        found: NodeSet = done.value
+        return found
 
 
 def _code(answer: Narrow | Rejection | Skip | None) -> Code:

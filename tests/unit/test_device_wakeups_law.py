@@ -28,6 +28,7 @@ from scheduler.testing.devicebuilders import (
     a_slice,
 )
 from scheduler.testing.deviceclaimbuilders import ClaimBuilder, a_claim, a_result, an_option
+from tests.examples import examples
 from tests.unit.brain import Brain
 from tests.unit.happenings import Thing, deliver, ended, known, place, refusing, some
 from tests.unit.hint_rows import DEFAULT, WAITS, asks, brain_of, gone, node, node_gone, pod, profile
@@ -355,7 +356,7 @@ async def look(brain: Brain, there: list[Thing], wants: tuple[str, ...], then: l
     assert [] == brain.writer.claim_writes[asked:], f"refused by {entry.plugins}: {said}"
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(200), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     one=some([DEFAULT, PARITY]),
     start=some(STARTS),

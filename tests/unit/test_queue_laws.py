@@ -23,6 +23,7 @@ from scheduler.framework.hints import EventHint, Hint, Topics
 from scheduler.queue import QueuedPod
 from scheduler.queueing.records import IN_POOL, Place
 from scheduler.queueing.wakers import Strategy
+from tests.examples import examples
 from tests.unit.queueing.world import OTHER, OURS, SchedulingGates, World, pod
 
 NODE_TAINT = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_TAINT)
@@ -241,7 +242,7 @@ steps = st.one_of(
 )
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 @given(st.lists(steps, min_size=20, max_size=60))
 def test_laws(history: list[Callable[[History], None]]) -> None:
     """One place per pod, nothing lost, every pop matched, no event kept for nobody, wake-ups as if asked one by one."""
@@ -271,7 +272,7 @@ def drain(world: History) -> None:
     assert set(popped) <= expected | set(ready)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from(EVENTS[:-1]), st.integers(0, 2)), max_size=12),
     plugin_sets,

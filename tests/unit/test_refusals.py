@@ -19,6 +19,7 @@ from scheduler.core.failedpod import FailedPod
 from scheduler.core.meta import Metadata
 from scheduler.core.podinfo import PodInfo, pod_info
 from scheduler.obs.metrics import Metrics
+from tests.examples import examples
 from tests.unit.brain import Brain, StepClock, manifest, typed
 
 COUNT = "kubestow_admission_rejections_total"
@@ -207,7 +208,7 @@ async def test_a_node_that_is_gone_is_not_held_back() -> None:
     assert kubelets.refusals.held_back().bit_count() == 1
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(st.one_of(st.integers(0, 40).map(str), st.floats(0.1, 50)), max_size=120))
 def test_what_is_remembered_is_bounded(history: list[str | float]) -> None:
     """Bindings of the last minute at most, each once, the oldest leave first; time passes between them."""

@@ -11,6 +11,7 @@ from hypothesis import event as noted, given, settings, strategies as st
 from scheduler.core.errors import Unavailable
 from scheduler.core.podinfo import PodInfo
 from scheduler.reload import IN_FORCE
+from tests.examples import examples
 from tests.unit.reloads import OURS, Reloaded, witness
 
 PODS = tuple("abcdef")
@@ -99,7 +100,7 @@ class History(Reloaded):
             await self.later(30)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(steps=st.lists(STEPS, max_size=40))
 def test_nothing_stays_reserved_and_the_newest_profile_decides(steps: list[tuple[str, Any]]) -> None:
     """At rest: what is bound was let go by whoever held it, and what is not was refused or gated by what is in force."""

@@ -20,12 +20,13 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- /* Of an object: (list . more). Selectors and helm go by those of ours, so these win; then more, then commonLabels. */ -}}
 {{- define "kubestow.labels" -}}
 {{- $root := first . -}}
+{{- $more := concat (rest .) (list dict) | first | default dict -}}
 {{- $own := include "kubestow.selectorLabels" $root | fromYaml -}}
 {{- $_ := set $own "helm.sh/chart" (printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-") -}}
 {{- $_ := set $own "app.kubernetes.io/component" "scheduler" -}}
 {{- $_ := set $own "app.kubernetes.io/version" $root.Chart.AppVersion -}}
 {{- $_ := set $own "app.kubernetes.io/managed-by" $root.Release.Service -}}
-{{- merge $own (last . | default dict) ($root.Values.commonLabels | default dict) | toYaml -}}
+{{- merge $own $more ($root.Values.commonLabels | default dict) | toYaml -}}
 {{- end -}}
 
 {{- /* Of the scheduler's pods. No version of the chart: one that changes nothing for the pods restarts none. */ -}}

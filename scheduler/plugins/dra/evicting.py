@@ -21,6 +21,7 @@ from scheduler.core.events import ASSIGNED_POD_DELETE
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.core.podinfo import PodInfo
 from scheduler.core.resourceclaims import AllocationResult, ResourceClaim
+from scheduler.core.turns import Work
 from scheduler.core.verdicts import Code, Groups, Rejection
 from scheduler.framework.hints import EventHint, Hint
 from scheduler.framework.ports import Handle
@@ -241,8 +242,11 @@ class Evicting:
 
     # -- would an eviction help ----------------------------------------------------------------------------------------
 
-    def relents(self, state: CycleState, pod: PodInfo, no: Rejection, nodes: NodeSet) -> NodeSet:
-        """Those of the nodes, refused for want of devices, where these suffice once less important pods have gone."""
+    def relents(self, state: CycleState, pod: PodInfo, no: Rejection, nodes: NodeSet) -> Work[NodeSet]:
+        """Those of the nodes, refused for want of devices, where these suffice once less important pods have gone.
+
+        Rests after each node: its search may take seconds.
+        """
         if not self._is_on or no.message != CANNOT_ALLOCATE or pod.pod.spec.preemption_policy == "Never":
             return EMPTY
         known = state.get(STATE)
@@ -254,6 +258,7 @@ class Evicting:
             kept = known.kept.get(slot, ()) + self._kept_elsewhere(known, pod, slot)
             if self._suffices(known, AsIf(slot, self._holders.at(slot, claims), lesser, kept)):
                 helped |= 1 << slot
+            yield
         return helped
 
     def _suffices(self, known: DeviceState, as_if: AsIf) -> bool:

@@ -23,6 +23,7 @@ from scheduler.core.nodeset import NodeSet
 from scheduler.core.placement import selector_problem
 from scheduler.core.podinfo import PodInfo
 from scheduler.core.resourceclaims import FINALIZER, RESERVED_FOR_MAX, ResourceClaim
+from scheduler.core.turns import Work
 from scheduler.core.verdicts import SKIP, Code, Groups, Nominate, Rejection, Skip
 from scheduler.framework.hints import EventHint
 from scheduler.framework.points import PostFiltered, Scores
@@ -272,7 +273,7 @@ class DynamicResources:
         """Its claims give their devices back, if it was the last to use them."""
         self._evicting.left(state, other, slot)
 
-    def relents(self, state: CycleState, pod: PodInfo, no: Rejection, nodes: NodeSet) -> NodeSet:
+    def relents(self, state: CycleState, pod: PodInfo, no: Rejection, nodes: NodeSet) -> Work[NodeSet]:
         """Nodes that have too few devices for the pod, but would have enough."""
         return self._evicting.relents(state, pod, no, nodes)
 

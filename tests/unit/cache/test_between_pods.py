@@ -17,6 +17,7 @@ from scheduler.core.labels import LabelSelector, LabelSelectorRequirement
 from scheduler.core.node import Node
 from scheduler.core.pod import Pod
 from scheduler.core.podinfo import PodInfo, pod_info
+from tests.examples import examples
 
 ZONE = "topology.kubernetes.io/zone"
 HOST = "kubernetes.io/hostname"
@@ -165,7 +166,7 @@ def check_terms(cluster: Cluster) -> None:
                 assert len(found) == len({group.term.key for group in found})
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(STEPS, max_size=30), st.sampled_from([None, 0b0, 0b101, 0b11110]))
 def test_any_history_leaves_what_a_count_from_scratch_finds(history, eligible):
     cluster = Cluster()
@@ -179,7 +180,7 @@ def test_any_history_leaves_what_a_count_from_scratch_finds(history, eligible):
     check_terms(cluster)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(STEPS, max_size=20), st.lists(st.integers(0, 7), max_size=3, unique=True))
 def test_a_trial_is_counted_and_undone(history, leaving):
     cluster = Cluster()

@@ -12,6 +12,7 @@ from scheduler.cache.devicecounts import DeviceCounts
 from scheduler.testing.clock import VirtualClock
 from scheduler.testing.devicebuilders import SliceBuilder, a_device, a_device_class, a_slice
 from scheduler.testing.deviceclaimbuilders import a_claim, a_result
+from tests.examples import examples
 from tests.unit.objects import node
 
 ANY = a_device_class("any").typed()
@@ -109,7 +110,7 @@ _STEPS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(_STEPS, max_size=5))
 def test_what_is_kept_is_what_a_new_count_finds(rounds: list[list[tuple[str, int, int]]]) -> None:
     """After any history, however much or little changed since the last count."""

@@ -38,13 +38,14 @@ from scheduler.plugins.dra.search import AllocationError, FailedOnNode, Search
 from scheduler.plugins.dra.seats import Rules, Seats
 from scheduler.plugins.dra.selecting import SelectorSets
 from scheduler.testing.clock import VirtualClock
+from tests.examples import examples
 from tests.unit.plugins.dra.random_devices import Maker, holds
 
 NODES = ("n1", "n2", "n3", "n4")
 SLICES = tuple(f"s{at}" for at in range(7))
 CLAIMS = tuple(f"c{at}" for at in range(4))
 _POOL = re.compile(r"\b[ab]/\w+(/\w+)?")
-histories = settings(max_examples=250, suppress_health_check=[HealthCheck.too_slow])
+histories = settings(max_examples=examples(250), suppress_health_check=[HealthCheck.too_slow])
 
 
 class Caches:

@@ -18,6 +18,7 @@ from scheduler.core.node import Node
 from scheduler.core.placement import selector_matches, selector_problem
 from scheduler.core.pod import NodeSelector, NodeSelectorRequirement as Requirement, NodeSelectorTerm as Term
 from scheduler.core.resourceclaims import AllocationResult, DeviceAllocationResult, DeviceRequestAllocationResult
+from tests.examples import examples
 
 NAMES = ("n1", "n2", "n3", "n4", "n5")
 POOLS = ("p1", "p2", "p3")
@@ -162,7 +163,7 @@ def as_the_rules_say(world: World) -> None:
                 assert seen[view.key.name] == expected[view.key.name]
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.integers(0, 2**64), st.integers(1, 60), st.booleans())
 def test_every_node_sees_what_the_rules_say(seed: int, length: int, partitionable: bool) -> None:
     """And a slice that cannot be parsed is named: of several always the same, the first by pool and name."""
@@ -189,7 +190,7 @@ def test_every_node_sees_what_the_rules_say(seed: int, length: int, partitionabl
         assert selector_problem(BROKEN) in world.on_nodes.problem
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.integers(0, 2**64), st.integers(1, 40))
 def test_a_node_that_changes_costs_nobody_else_what_is_known(seed: int, length: int) -> None:
     """Its event leaves every other node of the kind that it was of, and no stamp moves."""
@@ -215,7 +216,7 @@ def test_a_node_that_changes_costs_nobody_else_what_is_known(seed: int, length: 
     as_the_rules_say(world)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.integers(0, 2**64), st.integers(1, 40))
 def test_nothing_is_kept_of_pools_that_are_gone(seed: int, length: int) -> None:
     """Nodes that stay see nothing of them any more."""

@@ -8,6 +8,7 @@ from scheduler.cache.nodes import Nodes
 from scheduler.core import nodeset
 from scheduler.core.decode import from_manifest
 from scheduler.core.node import Node
+from tests.examples import examples
 from tests.unit.objects import info
 
 NAMES = ("n1", "n2", "n3")
@@ -24,7 +25,7 @@ def declaring(name: str, *features: str) -> Node:
     return from_manifest(Node, {"metadata": {"name": name}, "status": {"declaredFeatures": features}})
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(steps, max_size=30))
 def test_the_index_equals_a_rebuild(history: list[tuple[str, str, list[str]]]) -> None:
     """From the node objects alone, after every step; ghosts and slots used again included."""

@@ -12,6 +12,7 @@ from scheduler.cache.nodes import Nodes
 from scheduler.core import node as node_module, nodeset
 from scheduler.core.decode import ObjectDecoder, from_manifest
 from scheduler.core.node import ContainerImage, Node
+from tests.examples import examples
 from tests.unit.objects import info
 
 APP = {"names": ["app@sha256:1", "app:1"], "sizeBytes": 7}
@@ -183,7 +184,7 @@ steps = st.tuples(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(steps, max_size=30))
 def test_the_index_equals_upstreams_after_every_heartbeat(
     history: list[tuple[str, int, tuple[ContainerImage, ...]]],

@@ -9,6 +9,7 @@ from hypothesis import given, settings, strategies as st
 
 from scheduler.cache import devicenodes, devicepools
 from scheduler.cache.memos import Limit, Memo
+from tests.examples import examples
 from tests.unit.cache.test_devicenodes_laws import History
 
 SIZE = 5
@@ -61,7 +62,7 @@ def test_a_thing_that_is_gone_is_not_kept_for_ever() -> None:
     assert not any(memo is gone for memo in (*limit._young, *limit._old))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.integers(0, 2**64), st.integers(1, 40), st.integers(1, 4))
 def test_where_next_to_nothing_is_remembered_boards_say_the_same(seed: int, length: int, size: int) -> None:
     """As searches of the very nodes, after any history."""

@@ -15,6 +15,7 @@ from scheduler.core.decode import Broken
 from scheduler.core.meta import Metadata
 from scheduler.core.node import Node
 from scheduler.core.podinfo import PodInfo, allocatable, placed
+from tests.examples import examples
 from tests.unit.objects import container, info, node, ports
 
 NAMES = ("n1", "n2", "n3", "n4")
@@ -174,7 +175,7 @@ def check_object_indexes(seen: Cluster) -> None:
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(steps, max_size=40))
 def test_columns_equal_a_recount(history: list[tuple[str, str, str, int, int]]) -> None:
     """After every step of any history."""
@@ -185,7 +186,7 @@ def test_columns_equal_a_recount(history: list[tuple[str, str, str, int, int]]) 
     check_object_indexes(seen)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(steps, max_size=25))
 def test_the_log_names_every_change(history: list[tuple[str, str, str, int, int]]) -> None:
     """A slot whose columns differ from an earlier look is in the log since then."""

@@ -16,6 +16,7 @@ from scheduler.core.quantity import parse
 from scheduler.core.resourceclaims import ResourceClaim
 from scheduler.testing.builders import Manifest
 from scheduler.testing.deviceclaimbuilders import a_claim, a_result
+from tests.examples import examples
 
 KEY = "default/c"
 A, B = DeviceId("drv", "p", "a"), DeviceId("drv", "p", "b")
@@ -384,7 +385,7 @@ def _step(world: World, act: str, name: str, version: int, device: DeviceId | No
 
 
 @given(STEPS)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_what_is_in_use_is_what_claims_have_or_are_about_to_get(
     steps: list[tuple[str, str, int, DeviceId | None]],
 ) -> None:

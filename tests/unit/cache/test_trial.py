@@ -11,6 +11,7 @@ from scheduler.cache import domains
 from scheduler.cache.cluster import Cluster
 from scheduler.cache.population import selection
 from scheduler.core.labels import LabelSelector
+from tests.examples import examples
 from tests.unit.cache.picture import check_sums, picture
 from tests.unit.objects import cluster, info, node
 from tests.unit.plugins.preempting import pod
@@ -45,7 +46,7 @@ def looked_at(seen: Cluster, key: str) -> int:
     return len(domains.of(counts, seen.nodes.topologies.of(key)).levels())
 
 
-@settings(max_examples=120, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=examples(120), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(seen=clusters(), history=st.lists(steps, max_size=14))
 def test_everything_is_as_it_was(seen: Cluster, history: list[tuple[Any, ...]]) -> None:
     """Columns, indexes, counts and free slots; inside, the sums that are counted along are right at every moment."""
@@ -72,7 +73,7 @@ def test_everything_is_as_it_was(seen: Cluster, history: list[tuple[Any, ...]]) 
     assert before == picture(seen)
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(seen=clusters(), data=st.data())
 def test_inside_it_is_a_cluster_with_these_pods(seen: Cluster, data: st.DataObject) -> None:
     """Who left and who came make no difference to a cluster that never was otherwise."""

@@ -11,6 +11,7 @@ from scheduler.cel.environment import KUBERNETES
 from scheduler.cel.program import compile_expression
 from scheduler.cel.types import DYN, INT, STRING, list_of, map_of, optional_of
 from scheduler.cel.values import CelError, CompileError, CostExceeded, Optional, UInt
+from tests.examples import examples
 from tests.unit.cel.twopaths import LEFT, answer, closures_of, generated, strict
 
 ENV = KUBERNETES.extended(
@@ -218,7 +219,7 @@ VARIABLES = st.fixed_dictionaries(
 
 
 @given(expressions(), st.lists(VARIABLES, min_size=1, max_size=3), st.integers(0, 400))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 def test_both_ways_are_one(source, settings_of_variables, limit):
     """What generated code answers is what closures answer, to the unit of cost; and so is where the limit strikes."""
     if "lists.range(n)" in source:
@@ -237,7 +238,7 @@ def test_both_ways_are_one(source, settings_of_variables, limit):
 
 
 @given(expressions(), st.lists(VARIABLES, min_size=3, max_size=30))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_a_program_answers_the_same_however_often_it_is_asked(source, settings_of_variables):
     """Before there is generated code, with it, and after it was given up."""
     try:

@@ -18,6 +18,7 @@ from scheduler.cel.program import compile_expression
 from scheduler.cel.running import Run
 from scheduler.cel.types import BOOL, DYN, INT, STRING, Env, Type, list_of, map_of, optional_of
 from scheduler.cel.values import CompileError, CostExceeded, EvalError, Optional, TypeValue, UInt
+from tests.examples import examples
 
 ENV = KUBERNETES.extended({"m": map_of(STRING, DYN), "x": DYN, "n": INT, "l": list_of(INT), "o": optional_of(DYN)})
 BINDINGS = {
@@ -288,7 +289,7 @@ def _without_macros(node: Node) -> Node:
     macro=st.sampled_from(["all", "exists"]),
     test=st.sampled_from(["y", "y == 1", "6 / y == 3", "m.gone", "y == 0 || 6 / y == 3", "y > 0"]),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_the_shorter_way_through_a_loop_changes_nothing(items, macro, test):
     """`all` and `exists` give the value or error, and the cost, of cel-go's general loop."""
     source = f"x.{macro}(y, {test})"
@@ -326,7 +327,7 @@ JUNCTIONS = st.recursive(TERMS, lambda inner: st.tuples(st.sampled_from(["&&", "
 
 
 @given(JUNCTIONS)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_logic_does_not_depend_on_order(expression):
     """`&&` and `||` are commutative, but for which of two errors is told."""
     one, other = evaluated(_straight(expression)), evaluated(_swapped(expression))

@@ -210,6 +210,7 @@ def test_fields_without_effect_are_listed() -> None:
         {
             "parallelism": 8,
             "enableContentionProfiling": True,
+            "enableProfiling": True,
             "clientConnection": {"contentType": "application/vnd.kubernetes.protobuf", "acceptContentTypes": None},
             "profiles": [{"schedulerName": "p", "pluginConfig": [{"name": "NodeName", "args": {"x": 1}}]}],
         }
@@ -218,6 +219,7 @@ def test_fields_without_effect_are_listed() -> None:
     assert configuration.ignored == (
         "clientConnection.contentType",
         "enableContentionProfiling",
+        "enableProfiling",
         "parallelism",
         "profiles[0].pluginConfig[0].args",
     )

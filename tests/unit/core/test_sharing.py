@@ -6,6 +6,7 @@ from scheduler.core import sharing
 from scheduler.core.decode import ObjectDecoder, from_manifest
 from scheduler.core.pod import Pod
 from scheduler.core.podinfo import pod_info
+from tests.examples import examples
 
 DECODER = ObjectDecoder("Pod", Pod)
 
@@ -175,7 +176,7 @@ pods = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(pods, max_size=4))
 def test_nobody_can_tell(raws):
     """Whatever was decoded before, a pod is what it would be by itself."""

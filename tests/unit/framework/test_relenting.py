@@ -10,6 +10,7 @@ from hypothesis import given, strategies as st
 from scheduler.core import nodeset
 from scheduler.core.nodeset import NodeSet
 from scheduler.core.podinfo import PodInfo
+from scheduler.core.turns import Work
 from scheduler.core.verdicts import Code, Groups, Rejection
 from scheduler.framework.state import CycleState
 from tests.unit.objects import node
@@ -71,6 +72,29 @@ def test_turns_can_be_given() -> None:
     assert len(steps) > 3
     assert sum(soft.asked) == everything
     assert sum(steps[-1].values()) == everything
+
+
+class SoftBitByBit(Soft):
+    """Rests after each node."""
+
+    def relents(  # type: ignore[override]  # either is allowed
+        self, state: CycleState, incoming: PodInfo, no: Rejection, nodes: NodeSet
+    ) -> Work[NodeSet]:
+        helped = nodeset.EMPTY
+        for slot in nodeset.each(nodes):
+            helped |= super().relents(state, incoming, no, 1 << slot)
+            yield
+        return helped
+
+
+def test_a_turn_can_be_given_after_each_node() -> None:
+    """By a filter for which one node may take seconds."""
+    refused: Groups = {FOR_GOOD: 0b1111, OTHER: 0b10000}
+
+    steps, _ = relented(SoftBitByBit(), refused, nodes=5)
+
+    assert len(steps) > 4
+    assert steps[-1] == {FOR_GOOD: 0b0101, FOR_NOW: 0b1010, OTHER: 0b10000}
 
 
 @given(slots=st.sets(st.integers(0, 400)), width=st.integers(1, 130))

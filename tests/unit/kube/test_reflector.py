@@ -13,6 +13,7 @@ from scheduler.core.errors import ApiError, Forbidden, Gone, Invalid, NotFound, 
 from scheduler.core.pod import Pod
 from scheduler.kube.kinds import POD, Served
 from scheduler.kube.reflector import Reflector
+from tests.examples import examples
 from tests.unit.kube.scripted import (
     Answer,
     Hang,
@@ -331,7 +332,7 @@ HISTORY = (
 
 
 @given(cuts=st.lists(st.integers(0, len(HISTORY)), max_size=30))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_chunk_boundaries_mean_nothing(cuts):
     """Wherever the network cuts the stream, store and deltas are the same."""
     edges = [0, *sorted(cuts), len(HISTORY)]

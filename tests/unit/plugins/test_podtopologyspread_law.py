@@ -23,6 +23,7 @@ from scheduler.core.workloads import ReplicaSet, Service
 from scheduler.framework.hints import Hint
 from scheduler.framework.state import CycleState
 from scheduler.plugins.podtopologyspread import PodTopologySpread, soft as soft_module
+from tests.examples import examples
 from tests.unit import objects
 from tests.unit.objects import handle
 from tests.unit.plugins.ask import is_concerned, refused
@@ -204,7 +205,7 @@ judgements = {
 SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large)
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=examples(200), deadline=None, suppress_health_check=SLOW)
 @given(history=histories(), **judgements)
 def test_any_history(
     history: list[tuple[Any, ...]], capacity: int, incoming: list[PodInfo], candidates: set[str], table_max: int
@@ -219,7 +220,7 @@ def test_any_history(
         judged.check()
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=examples(100), deadline=None, suppress_health_check=SLOW)
 @given(
     history=histories(),
     coming=st.lists(st.tuples(namespaces, words, st.booleans(), st.sampled_from(NAMES[:6])), max_size=3),
@@ -264,7 +265,7 @@ nodes = st.builds(lambda labels, tainted: objects.node("n1", labels=labels, tain
 ABOUT_NODES = ClusterEvent(Resource.NODE, Action.ADD)
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=examples(300), deadline=None, suppress_health_check=SLOW)
 @given(
     waiting=incomings(),
     args=st.sampled_from(ARGS),

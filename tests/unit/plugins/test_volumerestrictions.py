@@ -15,6 +15,7 @@ from scheduler.framework.hints import Hint
 from scheduler.framework.state import CycleState
 from scheduler.plugins.volumerestrictions import VolumeRestrictions
 from scheduler.testing.volumebuilders import a_claim, a_pv
+from tests.examples import examples
 from tests.unit.objects import handle, node
 from tests.unit.plugins.ask import hinted, is_concerned, named
 from tests.unit.plugins.preempting import House, pod as a_pod
@@ -389,7 +390,7 @@ def literally(pod: PodInfo, there: list[PodInfo], everywhere: list[PodInfo]) -> 
     return TAKEN if any(use.key in wanted for other in everywhere for use in other.claims) else None
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(data=st.data(), pod=pods("p"))
 def test_sets_and_counts_say_what_each_node_would(data: st.DataObject, pod: PodInfo) -> None:
     """Filter for all nodes, Filter while some have left, and the count aside: all as the rule for one node."""
@@ -430,7 +431,7 @@ def test_sets_and_counts_say_what_each_node_would(data: st.DataObject, pod: PodI
     assert says == named(seen, made.filter(state, pod, seen.nodes.present))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(data=st.data(), one=pods("p"), other=pods("p"))
 def test_equal_tally_shapes_mean_equal_verdicts(data: st.DataObject, one: PodInfo, other: PodInfo) -> None:
     """Also where a claim is taken on another node: what is remembered of a node would not notice that."""
@@ -517,7 +518,7 @@ def test_other_hints(pod: PodInfo, event: ClusterEvent, new: Any, hint: Hint | N
     assert hinted(plugin(stored()), event, pod, new=new) is hint
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(waiting=pods("p"), gone=pods("q", "n1"))
 def test_topics_keep_the_law(waiting: PodInfo, gone: PodInfo) -> None:
     """No pod that gives back what is wanted goes unheard."""

@@ -20,6 +20,7 @@ from scheduler.framework.state import CycleState
 from scheduler.plugins.volumezone import VolumeZone
 from scheduler.testing.builders import Builder
 from scheduler.testing.volumebuilders import a_claim, a_class, a_pv
+from tests.examples import examples
 from tests.unit.objects import handle, node
 from tests.unit.plugins.ask import Refusals, hinted, is_concerned, named
 from tests.unit.plugins.stored import put, stored, unreadable, using
@@ -243,7 +244,7 @@ def literally(volumes: list[dict[str, str]], node_labels: dict[str, str]) -> boo
     return True
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(volumes=st.lists(topologies, max_size=3), nodes=st.lists(node_topologies, min_size=1, max_size=5))
 def test_sets_say_what_each_node_would(volumes: list[dict[str, str]], nodes: list[dict[str, str]]) -> None:
     seen = stored(
@@ -355,7 +356,7 @@ def test_a_claim_that_names_another_volume_is_an_event_itself() -> None:
 keys_used = st.lists(st.sampled_from("cd"), max_size=2)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(data=st.data(), uses=keys_used)
 def test_topics_keep_the_law(data: st.DataObject, uses: list[str]) -> None:
     """No event that helps is kept from a pod, whatever its claims name."""

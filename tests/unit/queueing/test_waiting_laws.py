@@ -19,6 +19,7 @@ from scheduler.queueing.records import Place
 from scheduler.queueing.rooms import Room
 from scheduler.queueing.waiting import Waiting
 from scheduler.queueing.wakers import Strategy, Wakers
+from tests.examples import examples
 from tests.unit.queueing.world import OTHER, OURS, HandClock, Notes, Tally, by_priority, pod
 
 NODE_LABEL = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_LABEL)
@@ -245,7 +246,7 @@ steps = st.one_of(
 )
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 @given(ours=hints, others=hints, history=st.lists(steps, min_size=5, max_size=40))
 def test_laws(ours: dict[str, Any], others: dict[str, Any], history: list[Callable[[Pool], None]]) -> None:
     """As if every pod were asked alone; and when all are gone, nothing is left."""
@@ -261,7 +262,7 @@ def test_laws(ours: dict[str, Any], others: dict[str, Any], history: list[Callab
     assert not pool.pool._rejected._rooms
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     registration=st.builds(EventHint, st.just(NODE_ADD), st.just(hint), st.just(shape), topics),
     wanted=st.lists(st.tuples(st.sampled_from(LETTERS), st.integers(0, 3)), max_size=12),

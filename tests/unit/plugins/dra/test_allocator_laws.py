@@ -11,6 +11,7 @@ from typing import Any
 from hypothesis import HealthCheck, assume, given, settings, strategies as st
 
 from scheduler.plugins.dra.search import CAREFUL_STEPS, AllocationError, FailedOnNode, Picked, Search
+from tests.examples import examples
 from tests.unit.plugins.dra.literal_allocator import Literal, Pick, Refused, TooSlow, broken_rules
 from tests.unit.plugins.dra.literal_devices import Candidate, candidates, left_of
 from tests.unit.plugins.dra.random_devices import NODES, Case, Maker
@@ -19,7 +20,7 @@ from tests.unit.plugins.dra.rooms import Room
 STEPS_MAX = 30_000
 
 cases = st.builds(lambda seed: Maker(random.Random(seed)).case(), st.integers(0, 2**64))
-laws = settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+laws = settings(max_examples=examples(400), suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 
 
 def _expected(case: Case, node: str) -> tuple[Literal, Any]:

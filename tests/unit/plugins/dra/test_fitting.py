@@ -15,6 +15,7 @@ from scheduler.core.turns import finish
 from scheduler.plugins.dra import search as searching
 from scheduler.plugins.dra.fitting import Fitting
 from scheduler.plugins.dra.scarcity import Scarcity
+from tests.examples import examples
 from tests.unit.plugins.dra.literal_allocator import Literal, TooSlow
 from tests.unit.plugins.dra.random_devices import Case
 from tests.unit.plugins.dra.rooms import Room
@@ -65,7 +66,7 @@ def _fits(amounts: Sequence[dict[str, int]], room: int) -> bool:
     return all(sum(each.get(name, 0) for each in amounts) <= room for name in COUNTERS)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.integers(0, 2**64))
 def test_so_many_fit_exactly_if_some_choice_does(seed: int) -> None:
     """Of two sets that have none in common; asked several times, for it remembers what it has found."""
@@ -90,7 +91,7 @@ def test_so_many_fit_exactly_if_some_choice_does(seed: int) -> None:
         assert finish(fitting.may_fit([(low, first), (0b111111111 & ~low, second)], seats.left_in)) == expected
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(small_cases(), st.booleans())
 def test_looking_closely_at_counters_changes_nothing_but_the_steps(case: Case, packed: bool) -> None:
     """The first fit is still the one that trying everything in order finds."""

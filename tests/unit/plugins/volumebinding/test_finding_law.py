@@ -25,6 +25,7 @@ from scheduler.plugins.volumebinding.classify import _is_entangled
 from scheduler.plugins.volumebinding.finding import Finder
 from scheduler.testing.clock import VirtualClock
 from scheduler.testing.volumebuilders import a_claim, a_pv
+from tests.examples import examples
 from tests.unit import literal_volumes as literal
 from tests.unit.cache.labelled_nodes import NAMES, Step, labels, take, topologies
 from tests.unit.cache.storage_objects import capacities, claims, volumes
@@ -191,7 +192,7 @@ def outcome(case: Case, name: str, found_labels: dict[str, str]) -> literal.Outc
         return None
 
 
-@settings(max_examples=250)
+@settings(max_examples=examples(250))
 @given(drawn())
 def test_all_nodes_at_once_are_each_of_them(world: Drawn) -> None:
     """Without reservations: the reasons of §3, in their order, and volumes of the same sizes."""
@@ -218,7 +219,7 @@ def test_all_nodes_at_once_are_each_of_them(world: Drawn) -> None:
         assert [pool is not None for _, pool in expected.dynamic] == [p.pool is not None for p in found.dynamic]
 
 
-@settings(max_examples=250)
+@settings(max_examples=examples(250))
 @given(drawn())
 def test_with_reservations_all_nodes_and_one_node_agree(world: Drawn) -> None:
     """B-1 refuses more than upstream, and what it lets pass can be had."""

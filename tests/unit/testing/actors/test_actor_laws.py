@@ -12,6 +12,7 @@ from scheduler.testing.builders import Builder, node, pod
 from scheduler.testing.clock import VirtualClock
 from scheduler.testing.invariants import claimed_twice, segments_overdrawn, stranded
 from scheduler.testing.volumebuilders import a_claim, a_class, a_pv
+from tests.examples import examples
 
 GI = 1 << 30
 DRIVER = "d.example"
@@ -89,7 +90,7 @@ class World:
         self.server.patch("persistentvolumes", volume, patch | {"spec": {"claimRef": meant["spec"]["claimRef"]}})
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(st.lists(STEP, max_size=25))
 def test_the_laws_hold_in_the_end(history: list[tuple[object, ...]]) -> None:
     """A volume has one claim, storage is not overdrawn, nobody waits for a node that is gone, and phases say what is."""

@@ -20,6 +20,7 @@ from scheduler.testing.deviceinvariants import (
     reserved_for_the_gone,
     reserved_unallocated,
 )
+from tests.examples import examples
 
 DRIVER = "d.example"
 CLAIMS = "resourceclaims"
@@ -154,7 +155,7 @@ class World:
         return f"{DRIVER}/n1/{free[0]}" if free else ""
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(st.lists(STEP, max_size=30))
 def test_the_laws_hold_in_the_end(history: list[tuple[object, ...]]) -> None:
     """No device is taken twice, nothing is kept for pods that have ended, pods have their claims, pools are whole."""
