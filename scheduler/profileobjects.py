@@ -15,12 +15,12 @@ import msgspec
 import structlog
 
 from scheduler.core.clock import Clock
-from scheduler.core.errors import ApiError, Conflict, Fenced, NotFound
+from scheduler.core.errors import Ambiguous, ApiError, Conflict, Fenced, NotFound, Unavailable
 from scheduler.core.timestamps import seconds
 from scheduler.framework.settle import settle
 from scheduler.kube.profilewrites import PROFILES, ProfileWriter
 from scheduler.kube.wire import Transport
-from scheduler.reload import IN_FORCE, Verdict, Wish
+from scheduler.reload import IN_FORCE, Verdict, Wish, cut
 
 _log = structlog.get_logger(__name__)
 
@@ -77,7 +77,7 @@ class ProfileObjects:
         self.unread = ""
         """Why the objects could not be listed the last time; "" if they were."""
         self.looked = asyncio.Event()
-        """Set after the first look, whatever came of it."""
+        """Set after the first look, whatever came of it; one that only has to be repeated is none."""
 
     def wake(self) -> None:
         """A verdict may be new, or who leads."""
@@ -129,9 +129,14 @@ class ProfileObjects:
         if self._objects.get(name, {}).get("metadata", {}).get("uid") == uid:
             del self._objects[name]
 
-    def _take_list(self, listed: _List) -> None:
-        """All there was at the version of the list: what is older and not in it has gone."""
+    def _take_list(self, listed: _List, newest: int) -> None:
+        """All there was at the version of the list: what is older and not in it has gone.
+
+        `newest` was known when it was asked for. A list is never older, unless the server's state was put back.
+        """
         version = int(listed.metadata.get("resourceVersion") or 0)
+        if 0 < version < newest:
+            self._objects, self._gone, self._heard = {}, {}, {}
         there = {item["metadata"]["name"]: item for item in listed.items if item["metadata"]["name"] in self._names}
         for name, known in list(self._objects.items()):
             if name not in there and _version(known) <= version:
@@ -161,7 +166,7 @@ class ProfileObjects:
                 if self._is_due or self._clock.now() >= look_at:
                     await self._list()
                     look_at = self._clock.now() + LOOK_EVERY_S
-                failed = not await self._tell_all()
+                failed = not await self._tell_all() or bool(self.unread)
             except Exception as error:  # noqa: BLE001 (an unforeseen failure costs a minute, not all changes to come)
                 failed = True
                 if self._untold != repr(error):
@@ -183,7 +188,8 @@ class ProfileObjects:
             news.cancel()
 
     async def _list(self) -> None:
-        before, self._is_due = self.unread, False
+        before, self._is_due, is_look = self.unread, False, True
+        newest = max(map(_version, self._objects.values()), default=0)
         try:
             listed = _LIST.decode(await self._transport.get(PROFILES))
         except NotFound:  # the kind has gone, and with it all objects
@@ -191,15 +197,16 @@ class ProfileObjects:
             self._objects.clear()
             self._tell_wishes()
         except ApiError as error:
-            self.unread = error.message
+            self.unread, is_look = error.message, not isinstance(error, (Unavailable, Ambiguous))
         except (msgspec.DecodeError, ValueError) as error:
             self.unread = str(error)
         else:
             self.unread = ""
-            self._take_list(listed)
+            self._take_list(listed, newest)
         if self.unread and self.unread != before:
             _log.warning("scheduler profiles could not be read", error=self.unread)
-        self.looked.set()
+        if is_look:
+            self.looked.set()
 
     # -- telling ---------------------------------------------------------------------------------------------------------
 
@@ -236,14 +243,14 @@ class ProfileObjects:
             "type": CONDITION,
             "status": state,
             "reason": verdict.reason,
-            "message": _cut(verdict.message, _MESSAGE_MAX),
+            "message": cut(verdict.message, _MESSAGE_MAX),
             "observedGeneration": verdict.wish.generation,
             "lastTransitionTime": before["lastTransitionTime"] if is_same else seconds(self._clock.wall()),
         }
         status: Object = {
             "observedGeneration": verdict.wish.generation,
             "inForceGeneration": verdict.in_force or None,
-            "changes": _cut(verdict.changes, _CHANGES_MAX) or None,
+            "changes": cut(verdict.changes, _CHANGES_MAX) or None,
             "conditions": [*(c for c in conditions if c.get("type") != CONDITION), condition],
         }
         return None if all(now.get(field) == value for field, value in status.items()) else status
@@ -258,7 +265,3 @@ def _version(obj: Object) -> int:
     """Versions of one kind can be compared."""
     text = str(obj["metadata"].get("resourceVersion", ""))
     return int(text) if text.isdecimal() else 0
-
-
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"

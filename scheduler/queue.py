@@ -246,7 +246,8 @@ class SchedulingQueue:
         """These profiles have other plugins from now on: their pods are gated, sorted and woken by the new ones.
 
         Pods that waited are tried again, for the new plugins may take them; those in flight are too if they fail. All
-        profiles must still be sorted alike. O(pods of these profiles).
+        profiles must still be sorted alike. Raises what sorting raises, and then nothing has changed. O(pods of these
+        profiles).
         """
         unknown = profiles.keys() - self._profiles.keys()
         if unknown:

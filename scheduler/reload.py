@@ -32,6 +32,9 @@ FAILED: Final = "Failed"
 WAITING: Final = "WaitingForKinds"
 PATH: Final = "spec"
 """Where a wish stands in its object: what is wrong with it is told below."""
+_MISTAKES_TOLD: Final = 10
+_MISTAKE_MAX: Final = 400
+"""Characters: what is said goes to the log, to /readyz and into a status, and a spec may have a megabyte of mistakes."""
 
 Build: TypeAlias = Callable[[ProfileConfig], Profile]
 
@@ -186,11 +189,11 @@ class Reloading:
             profile = self._build(config) if same is None else same.profile
             missing = self.missing(profile)
         except ConfigErrors as wrong:
-            self._refuse(name, wish, INVALID, "; ".join(str(error) for error in wrong.errors))
+            self._refuse(name, wish, INVALID, _mistakes(wrong))
             return None
         except Exception as error:  # noqa: BLE001 (a plugin that cannot be made must not cost the others their profile)
             _log.exception("profile could not be made", profile=name)
-            self._refuse(name, wish, FAILED, f"the plugins could not be made: {error!r}")
+            self._refuse(name, wish, FAILED, f"the plugins could not be made: {cut(repr(error), _MISTAKE_MAX)}")
             return None
         if missing:
             self._refuse(name, wish, WAITING, f"kinds that the plugins read are not mirrored yet: {', '.join(missing)}")
@@ -206,38 +209,51 @@ class Reloading:
             for name in [name for name in candidates if _sorting(candidates[name]) != _sorting(self._held[name])]:
                 wish = candidates.pop(name).wish or self._held[name].wish
                 assert wish is not None
-                self._refuse(name, wish, INVALID, str(wrong.errors[0]))
+                self._refuse(name, wish, INVALID, cut(str(wrong.errors[0]), _MISTAKE_MAX))
 
     def _refuse(self, name: str, wish: Wish, reason: str, message: str) -> None:
         self._refused[name] = Verdict(wish, reason, message)
 
     # -- what is in force ------------------------------------------------------------------------------------------------
 
-    def _put_in_force(self, candidates: Mapping[str, _Held]) -> None:
+    def _put_in_force(self, candidates: dict[str, _Held]) -> None:
         changed = {
             name: held.profile for name, held in candidates.items() if held.profile is not self._held[name].profile
         }
+        if changed:
+            try:
+                self._hand_over(changed)
+            except Exception as error:  # noqa: BLE001 (a plugin that cannot sort some pod must cost none its place)
+                _log.exception("profiles could not be put in force", profiles=list(changed))
+                for name in changed:
+                    wish = candidates.pop(name).wish or self._held[name].wish
+                    assert wish is not None
+                    self._refuse(name, wish, FAILED, f"could not be put in force: {cut(repr(error), _MISTAKE_MAX)}")
+                changed = {}
         self._held.update(candidates)
-        if changed:
-            self._hand_over(changed)
         for name, held in candidates.items():
-            self._metrics.reload("removed" if held.wish is None else "applied")
-            self._metrics.generation(name, held.wish.generation if held.wish is not None else 0)
-            said = self._changes(held) or "nothing"
-            if held.wish is None:
-                _log.info("profile is as in the file again", profile=name)
-            else:
-                _log.info("profile changed", profile=name, generation=held.wish.generation, changes=said)
+            self._tell(name, held)
         if changed:
+            self._parts.clears(clearing(self.configuration))
             self.on_change()
 
     def _hand_over(self, changed: Mapping[str, Profile]) -> None:
+        """All at once, for one queue serves them. If it fails nothing has changed."""
         parts = self._parts
-        for name, profile in changed.items():
-            parts.profiles[name] = profile
-            parts.runners[name] = parts.runner(profile)
+        runners = {name: parts.runner(profile) for name, profile in changed.items()}
         parts.adopt({name: queue_profile(profile) for name, profile in changed.items()})
-        parts.clears(clearing(self.configuration))
+        parts.profiles.update(changed)
+        parts.runners.update(runners)
+
+    def _tell(self, name: str, held: _Held) -> None:
+        """That this is in force from now on."""
+        self._metrics.reload("removed" if held.wish is None else "applied")
+        self._metrics.generation(name, held.wish.generation if held.wish is not None else 0)
+        if held.wish is None:
+            _log.info("profile is as in the file again", profile=name)
+        else:
+            said = self._changes(held) or "nothing"
+            _log.info("profile changed", profile=name, generation=held.wish.generation, changes=said)
 
     def _verdict(self, name: str, wish: Wish) -> Verdict:
         held = self._held[name]
@@ -268,6 +284,18 @@ def clearing(config: Configuration) -> tuple[str, ...]:
         for profile in config.profiles
         if profile.args_for(KubestowArgs).clear_stale_selected_node != "none"
     )
+
+
+def cut(text: str, most: int) -> str:
+    """No longer than that many characters."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _mistakes(wrong: ConfigErrors) -> str:
+    """The first of them, and how many more there are."""
+    told = "; ".join(cut(str(error), _MISTAKE_MAX) for error in wrong.errors[:_MISTAKES_TOLD])
+    more = len(wrong.errors) - _MISTAKES_TOLD
+    return f"{told}; and {more} more mistakes" if more > 0 else told
 
 
 def _sorting(held: _Held) -> tuple[str, object]:

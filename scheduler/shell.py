@@ -34,7 +34,7 @@ PAUSE_S: Final = 1.0
 """Before it is started anew, doubling up to a minute; a shell that ran for so long begins with the first again."""
 LONGEST_PAUSE_S: Final = 60.0
 UNREAD_S: Final = 10.0
-"""Before a server is asked again that did not answer, or did not let us read."""
+"""Before a server is asked again that did not let us read, or did not answer: then after one second, doubling up to this."""
 _STOP_S: Final = 10.0
 _IDENTITY: Final = "kubestow"
 _PREFIX: Final = "kubestow.dev"
@@ -82,13 +82,19 @@ class Shell:
     async def run(self) -> None:
         """Watch as long as there is something to be watched."""
         following: asyncio.Task[None] | None = None
+        unanswered_s = PAUSE_S
         try:
             while True:
                 is_served = await self._is_served()
+                if is_served is None:
+                    await self._clock.sleep(unanswered_s)
+                    unanswered_s = min(2 * unanswered_s, UNREAD_S)
+                    continue
+                unanswered_s = PAUSE_S
                 if not is_served:
                     self._objects.looked.set()
                     self._why = ""
-                    await self._clock.sleep(UNREAD_S if is_served is None else ASK_EVERY_S)
+                    await self._clock.sleep(ASK_EVERY_S)
                     continue
                 following = following or asyncio.ensure_future(self._objects.follow())
                 await self._objects.looked.wait()
@@ -144,7 +150,7 @@ class Shell:
         finally:
             self._metrics.up(False)
             await _stopped(tasks, stop)
-            await lender.close()
+            await _closed(lender)
 
     async def _ended(self, tasks: Collection[asyncio.Task[Any]]) -> str:
         """Once one of them has, or there are changes that none of them tells of (a watch may fall silent for good)."""
@@ -229,6 +235,13 @@ def _ending(task: asyncio.Task[Any]) -> str:
         return f"{task.get_name()} was cancelled"
     error = task.exception()
     return f"{task.get_name()}: {error!r}" if error is not None else f"{task.get_name()} ended"
+
+
+async def _closed(lender: Lender) -> None:
+    try:
+        await lender.close()
+    except Exception:  # noqa: BLE001 (what is left open costs a connection, and a part that fails the whole daemon)
+        _log.exception("what was lent to the shell cannot be closed")
 
 
 async def _stopped(tasks: Collection[asyncio.Task[Any]], stop: asyncio.Event) -> None:

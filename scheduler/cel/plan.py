@@ -153,7 +153,7 @@ class _Planner:
                 return _constant(value=False)
             if is_searchable(args[1].value):
                 return Plan(member_of(args[0].code, args[1].value))
-        is_pattern = known[0].name in _TAKE_PATTERN and args[1].is_constant
+        is_pattern = len(args) > 1 and is_compiled(known[0].name, args[1])
         if is_pattern:
             self._compiled(args[1].value)
         codes = tuple(each.code for each in args)
@@ -237,3 +237,8 @@ class _Planner:
             return Plan(quantifier(loop, test, decisive=node.macro == "exists"))
         parts = (self.plan(each).code for each in (node.loop_condition, node.loop_step, node.result))
         return Plan(fold(loop, Parts(slot, *parts)))
+
+
+def is_compiled(name: str, second: Plan | None) -> bool:
+    """Whether upstream compiles the pattern of such a call beforehand: it is a constant, and a text."""
+    return name in _TAKE_PATTERN and second is not None and second.is_constant and isinstance(second.value, str)

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, TypeVar
 
 from scheduler.cache.cluster import Cluster
 from scheduler.cache.devicepools import PoolState
 from scheduler.cache.devices import Devices
 from scheduler.cache.nodes import Nodes
+from scheduler.cache.resourceclaims import ResourceClaims
 from scheduler.cache.volumes import Volumes
 from scheduler.core import nodeset
 from scheduler.core.decode import Broken
+from scheduler.core.devices import DeviceId
 from scheduler.core.resourceclaims import ResourceClaim
-from scheduler.insight.pages import Page
+from scheduler.insight.pages import PAUSE, Page, Parts
+
+_LOOKED_AT: Final = 1000
+"""In one go, where few of many are shown: a millisecond or two of the loop."""
+
+T = TypeVar("T")
 
 
 def cache_page(cluster: Cluster) -> Page:
@@ -68,36 +75,68 @@ def _volumes(volumes: Volumes) -> dict[str, Any]:
     }
 
 
-def _devices(devices: Devices, nodes: Nodes) -> dict[str, Any]:
+def _devices(devices: Devices, nodes: Nodes) -> Parts:
     """What has been written and not been seen yet, what is about to be, and what is wrong with what was published.
 
     Pools are those that nodes saw when devices were looked for last.
     """
-    claims, use = devices.claims, devices.use
-    names = {claim.uid: claim.key for claim in claims}
-    pools = {
-        (view.key.driver, view.key.name, view.state.value, view.problem)
-        for slot in nodeset.each(nodes.present)
-        for view in devices.on_nodes.pools(slot)
-        if view.state is not PoolState.GOOD
-    }
-    return {
-        "assumedClaims": sorted(claim.key for claim in claims if _is_newer(claim, claims.get_api(claim.key))),
-        "inFlight": [
-            {"claim": claim.key, "devices": [str(result.id) for result in claim.status.allocation.devices.results]}
-            for claim in sorted(claims.in_flight(), key=lambda claim: claim.key)
-            if claim.status.allocation is not None
-        ],
-        "heldTwice": [
-            {"device": str(device), "claims": sorted(names.get(uid, uid) for uid in use.holders(device))}
-            for device in sorted(device for device in use.devices() if len(tuple(use.holders(device))) > 1)
-        ],
-        "pools": [
-            {"driver": driver, "pool": name, "state": state, "why": why} for driver, name, state, why in sorted(pools)
-        ],
-        "nodeSelection": devices.on_nodes.problem,
-        "unreadable": _unreadable(devices.broken),
-    }
+    return Parts(
+        assumedClaims=lambda: _assumed(devices.claims),
+        inFlight=lambda: _in_flight(devices.claims),
+        heldTwice=lambda: _held_twice(devices),
+        pools=lambda: _pools(devices, nodes),
+        nodeSelection=lambda: devices.on_nodes.problem,
+        unreadable=lambda: _unreadable(devices.broken),
+    )
+
+
+def _assumed(claims: ResourceClaims) -> Iterator[object]:
+    keys = []
+    for claim in _in_turns(tuple(claims)):
+        if not isinstance(claim, ResourceClaim):
+            yield PAUSE
+        elif _is_newer(claim, claims.get_api(claim.key)):
+            keys.append(claim.key)
+    yield from sorted(keys)
+
+
+def _in_flight(claims: ResourceClaims) -> Iterator[object]:
+    for claim in sorted(claims.in_flight(), key=lambda claim: claim.key):
+        if claim.status.allocation is not None:
+            devices = [str(result.id) for result in claim.status.allocation.devices.results]
+            yield {"claim": claim.key, "devices": devices}
+
+
+def _held_twice(devices: Devices) -> Iterator[object]:
+    use, twice = devices.use, []
+    for device in _in_turns(tuple(use.devices())):
+        if not isinstance(device, DeviceId):
+            yield PAUSE
+        elif len(use.holders(device)) > 1:
+            twice.append(device)
+    for device in sorted(twice):
+        found = ((uid, devices.claims.by_uid(uid)) for uid in use.holders(device))
+        yield {"device": str(device), "claims": sorted(uid if claim is None else claim.key for uid, claim in found)}
+
+
+def _pools(devices: Devices, nodes: Nodes) -> Iterator[object]:
+    wrong: set[tuple[str, str, str, str]] = set()
+    for slot in _in_turns(tuple(nodeset.each(nodes.present))):
+        if not isinstance(slot, int):
+            yield PAUSE
+            continue
+        views = (view for view in devices.on_nodes.pools(slot) if view.state is not PoolState.GOOD)
+        wrong.update((view.key.driver, view.key.name, view.state.value, view.problem) for view in views)
+    for driver, name, state, why in sorted(wrong):
+        yield {"driver": driver, "pool": name, "state": state, "why": why}
+
+
+def _in_turns(things: Iterable[T]) -> Iterator[T | object]:
+    """All of them, with pauses."""
+    for number, thing in enumerate(things, start=1):
+        yield thing
+        if number % _LOOKED_AT == 0:
+            yield PAUSE
 
 
 def _is_newer(claim: ResourceClaim, watched: ResourceClaim | None) -> bool:

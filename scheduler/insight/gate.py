@@ -25,6 +25,8 @@ _log = structlog.get_logger(__name__)
 
 AUTHENTICATED: Final = "system:authenticated"
 MASTERS: Final = "system:masters"
+NOBODY: Final = User("")
+"""Whom a certificate names that has expired."""
 ANONYMOUS: Final = User("system:anonymous", groups=("system:unauthenticated",))
 _HARMLESS: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 _CREDENTIAL_ID: Final = "authentication.kubernetes.io/credential-id"
@@ -43,7 +45,7 @@ class Asks(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a request shows of itself. `certificate` is whom a verified client certificate names."""
+    """What a request shows of itself. `certificate` is whom a verified client certificate names, or NOBODY."""
 
     verb: str
     path: str
@@ -89,11 +91,11 @@ class Gate:
 
     async def _user(self, asked: Asked) -> User | None:
         """None if somebody claims to be who cannot be shown to be; a claim of another kind than ours is none."""
-        if asked.certificate is not None:
+        if asked.certificate not in (None, NOBODY):
             return _with_group(asked.certificate)
         token = bearer_token(asked.authorization)
         if token is None:
-            return ANONYMOUS
+            return ANONYMOUS if asked.certificate is None else None
         if not token.isascii():
             return None
         try:
@@ -117,13 +119,18 @@ def bearer_token(authorization: str) -> str | None:
     return token if scheme.lower() == "bearer" and token else None
 
 
-def certified(tls: ssl.SSLObject | None) -> User | None:
-    """Whom the certificate of a connection names, which TLS has verified: CN → user, O → groups. None without a name."""
+def certified(tls: ssl.SSLObject | None, wall_s: float) -> User | None:
+    """Whom the certificate of a connection names, which TLS has verified: CN → user, O → groups. None without a name.
+
+    NOBODY if it has expired since: connections may last.
+    """
     shown: Mapping[str, Any] = (tls.getpeercert() if tls is not None else None) or {}
     names = [pair for part in shown.get("subject", ()) for pair in part]
     common = [value for key, value in names if key == "commonName"]
     if tls is None or not common or not common[-1]:
         return None
+    if ssl.cert_time_to_seconds(shown["notAfter"]) < wall_s:
+        return NOBODY
     uids = [value for key, value in names if key == _UID_OID]
     if len(uids) > 1 or "" in uids:
         return None
@@ -136,7 +143,7 @@ def _fingerprint(tls: ssl.SSLObject) -> str:
 
 
 def _with_group(user: User) -> User:
-    if AUTHENTICATED in user.groups or set(ANONYMOUS.groups) & set(user.groups):
+    if user.name == ANONYMOUS.name or AUTHENTICATED in user.groups or set(ANONYMOUS.groups) & set(user.groups):
         return user
     return msgspec.structs.replace(user, groups=(*user.groups, AUTHENTICATED))
 

@@ -17,6 +17,7 @@ from typing import Final, TypeAlias
 from aiohttp import http_exceptions, web
 from prometheus_client import CONTENT_TYPE_LATEST
 
+from scheduler.core.clock import Clock, SystemClock
 from scheduler.insight.gate import Asked, Gate, Refusal, certified
 from scheduler.insight.listening import Connection
 from scheduler.insight.pages import Page, indented, pieces
@@ -81,9 +82,10 @@ _Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class Endpoints:
     """The pages, for one listener; without a gate for everybody. `start` once, then `make` a protocol per connection."""
 
-    def __init__(self, sources: Sources, gate: Gate | None = None) -> None:
+    def __init__(self, sources: Sources, gate: Gate | None = None, *, clock: Clock | None = None) -> None:
         self._sources = sources
         self._gate = gate
+        self._clock = clock or SystemClock()
         self._scrapes, self._long = asyncio.Semaphore(_AT_ONCE), asyncio.Semaphore(_AT_ONCE)
         self._runner: web.AppRunner | None = None
 
@@ -95,6 +97,7 @@ class Endpoints:
             app,
             access_log=None,
             handle_signals=False,
+            handler_cancellation=True,
             shutdown_timeout=_SHUTDOWN_S,
             keepalive_timeout=_NEVER_S,
             lingering_time=0.0,
@@ -124,16 +127,21 @@ class Endpoints:
     @web.middleware
     async def _timed(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
         """The connection knows when its request began and when the answer was handed over."""
-        transport = request.transport
-        connection = transport.get_protocol() if transport is not None else None
-        if not isinstance(connection, Connection):  # it has been lost meanwhile
-            raise ConnectionResetError("nobody is there any more")
-        connection.begins()
+        connection = _connection(request)
+        if connection is None:
+            return _unheard()
         try:
+            await connection.begins()
             response = await handler(request)
+            if connection.is_last:
+                response.force_close()
             await response.prepare(request)
             await response.write_eof()
             return response
+        except ConnectionError:
+            if _connection(request) is not None:
+                raise
+            return _unheard()
         finally:
             connection.ended()
 
@@ -149,13 +157,20 @@ class Endpoints:
         if not _PLAIN_PATH.fullmatch(path):
             return _not_found()
         if self._gate is not None:
-            refusal = await self._gate.refuses(_asked(request, path))
+            refusal = await self._gate.refuses(self._asked(request, path))
             if refusal is not None:
                 return _refused(refusal)
+        if (connection := _connection(request)) is not None:
+            connection.admitted()
         try:
             return await handler(request)
         except web.HTTPNotFound:
             return _not_found()
+
+    def _asked(self, request: web.Request, path: str) -> Asked:
+        tls = request.get_extra_info("ssl_object")
+        authorization = request.headers.get("Authorization", "")
+        return Asked(request.method.lower(), path, authorization, certified(tls, self._clock.wall()))
 
     # -- pages -------------------------------------------------------------------------------------------------------
 
@@ -178,10 +193,15 @@ class Endpoints:
         ]
 
     async def _metrics(self, _: web.Request) -> web.StreamResponse:
-        async with self._scrapes:
-            self._sources.sample()
-            body = await asyncio.to_thread(self._sources.metrics)
+        await self._scrapes.acquire()
+        rendering = asyncio.ensure_future(self._render())
+        rendering.add_done_callback(lambda _: self._scrapes.release())  # not when whoever asked has gone: it goes on
+        body = await asyncio.shield(rendering)
         return web.Response(body=body, headers=_HEADERS | {"Content-Type": CONTENT_TYPE_LATEST})
+
+    async def _render(self) -> bytes:
+        self._sources.sample()
+        return await asyncio.to_thread(self._sources.metrics)
 
     async def _configz(self, _: web.Request) -> web.StreamResponse:
         return _json({"componentconfig": self._sources.configz()})
@@ -197,7 +217,8 @@ class Endpoints:
         async with self._long:
             await response.prepare(request)
             for piece in pieces(page()) if request.method != "HEAD" else ():
-                await response.write(piece)
+                if piece:
+                    await response.write(piece)
                 await asyncio.sleep(0)
             await response.write_eof()
         return response
@@ -251,9 +272,19 @@ def _line(name: str, answer: str | None) -> str:
     return f"[+]{name} ok ({answer})" if answer else f"[+]{name} ok"
 
 
-def _asked(request: web.Request, path: str) -> Asked:
-    tls = request.get_extra_info("ssl_object")
-    return Asked(request.method.lower(), path, request.headers.get("Authorization", ""), certified(tls))
+def _connection(request: web.Request) -> Connection | None:
+    """None when it has been lost."""
+    transport = request.transport
+    if transport is None or transport.is_closing():
+        return None
+    connection = transport.get_protocol()
+    assert isinstance(connection, Connection)
+    return connection
+
+
+def _unheard() -> web.Response:
+    """Whoever hangs up before he has his answer is no news: this one is not sent to anybody, nor logged."""
+    return web.Response(status=499)
 
 
 def _refused(refusal: Refusal) -> web.Response:

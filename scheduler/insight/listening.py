@@ -1,8 +1,9 @@
 """Sockets, and connections that may not stay for ever: nobody who is slow, or many, costs more than a little.
 
-There are at most so many connections; who comes then takes the place of the one that has kept us waiting for longest. A
-connection has a time for its handshake, for a whole request, between two of them, and for taking an answer. What is
-beyond its limits is cut off without a word. Knows nothing of HTTP but that requests begin and end.
+There are at most so many connections; who comes then takes the place of the one that has kept us waiting for longest, or
+of whom nobody knows yet whether he may come in. A connection has a time for its handshake, for a whole request, between
+two of them, and for taking an answer. What is beyond its limits is cut off without a word. All of them together make so
+many requests a second. Knows nothing of HTTP but that requests begin, are admitted, and end.
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ _BACKLOG: Final = 128
 _TROUBLE_S: Final = 1.0
 _PACE_S: Final = 0.005
 """Between two connections: a flood of handshakes gets a part of the loop, not all of it."""
+_REQUESTS_PACE_S: Final = 0.0025
+"""Between two requests. Everybody in a full house has had his turn before as many new ones could have taken the places."""
+_SAVED: Final = 20
+"""Requests at once after a while without any."""
 
 
 class CannotListen(OSError):
@@ -57,7 +62,8 @@ def bound(host: str, port: int) -> socket.socket:
                 )
         return _unblocked(socket.create_server((host, port), family=family, backlog=_BACKLOG))
     except OSError as error:
-        raise CannotListen(f"{host}:{port}: {error.strerror or error}") from error
+        where = f"[{host}]:{port}" if address.version == 6 else f"{host}:{port}"
+        raise CannotListen(f"{where}: {error.strerror or error}") from error
 
 
 def _unblocked(listening: socket.socket) -> socket.socket:
@@ -68,6 +74,8 @@ def _unblocked(listening: socket.socket) -> socket.socket:
 class _State(enum.Enum):
     READING = enum.auto()
     IDLE = enum.auto()
+    ASKED = enum.auto()
+    """Whether he who asks may come in is not known yet."""
     ANSWERING = enum.auto()
 
 
@@ -84,14 +92,21 @@ class Connection(asyncio.Protocol):
         self._received = 0
         self.greeting: asyncio.Task[None] | None = None
         """Accepting it, with its handshake."""
+        self.is_last = False
+        """The request that it brings now, or next, is its last one."""
 
     @property
-    def is_waiting(self) -> bool:
-        """We wait for the other side, not it for us."""
+    def may_be_cut(self) -> bool:
+        """We wait for the other side, or do not know it: nobody whom we owe an answer loses his place to a crowd."""
         return self._state is not _State.ANSWERING
 
-    def begins(self) -> None:
-        """A request was read, and is being answered."""
+    async def begins(self) -> None:
+        """A request was read; returns when its turn has come."""
+        self._turn(_State.ASKED, self._limits.answer_s)
+        await self._listener.turn()
+
+    def admitted(self) -> None:
+        """Whoever asks may, and is being answered."""
         self._turn(_State.ANSWERING, self._limits.answer_s)
 
     def ended(self) -> None:
@@ -170,6 +185,8 @@ class Listener:
         self._limits = limits or Limits()
         self._open: dict[Connection, None] = {}
         self._accepting: asyncio.Task[None] | None = None
+        self._turns = asyncio.Lock()
+        self._next_turn_s = 0.0
 
     @property
     def port(self) -> int:
@@ -198,6 +215,22 @@ class Listener:
             connection.cut()
         await asyncio.gather(*greetings, return_exceptions=True)
 
+    def start_over(self) -> None:
+        """Whoever is connected has to connect again, when he has the answer that he waits for."""
+        for connection in list(self._open):
+            if connection.may_be_cut:
+                connection.cut()
+            connection.is_last = True
+
+    async def turn(self) -> None:
+        """In order of arrival; who gives up is not waited for."""
+        async with self._turns:
+            now_s = asyncio.get_running_loop().time()
+            due_s = max(self._next_turn_s, now_s - _SAVED * _REQUESTS_PACE_S)
+            if due_s > now_s:
+                await asyncio.sleep(due_s - now_s)
+            self._next_turn_s = due_s + _REQUESTS_PACE_S
+
     def stirs(self, connection: Connection) -> None:
         """It did something, so it has not kept us waiting."""
         if connection in self._open:
@@ -224,7 +257,7 @@ class Listener:
 
     def _admit(self, accepted: socket.socket) -> None:
         if len(self._open) >= self._limits.connections:
-            waiting = next((each for each in self._open if each.is_waiting), None)  # the longest first
+            waiting = next((each for each in self._open if each.may_be_cut), None)  # the longest first
             if waiting is None:
                 accepted.close()
                 return

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from collections.abc import Callable
 from typing import Final
 
 import structlog
@@ -80,10 +81,14 @@ class Serving:
             Lifetimes(secure.token_ttl_s, secure.allowed_ttl_s, secure.denied_ttl_s),
             access=await self._way(secure.authorization_kubeconfig),
         )
-        self._https = https = _Https(secure, reviews, self._clock)
+        self._https = https = _Https(secure, reviews, self._clock, self._start_over)
         await https.begin()
         gate = Gate(reviews, secure.always_allow_paths)
         self.secure_port = await self._listen(secure.host, secure.port, gate=gate, tls=https.front)
+
+    def _start_over(self) -> None:
+        for listener in self._listeners:
+            listener.start_over()
 
     async def run(self) -> None:
         """Keep certificate and authorities new, until cancelled. At once over if there is no HTTPS."""
@@ -115,7 +120,7 @@ class Serving:
         self, host: str, port: int, *, gate: Gate | None = None, tls: ssl.SSLContext | None = None
     ) -> int:
         listening = bound(host, port)
-        endpoints = Endpoints(self._sources, gate)
+        endpoints = Endpoints(self._sources, gate, clock=self._clock)
         await endpoints.start()
         listener = Listener(listening, endpoints.make, tls=tls, limits=self._limits)
         self._endpoints.append(endpoints)
@@ -125,11 +130,15 @@ class Serving:
 
 
 class _Https:
-    """With which certificate, and whom to trust. Files are read in a thread: a volume may hang."""
+    """With which certificate, and whom to trust. Files are read in a thread: a volume may hang.
 
-    def __init__(self, secure: SecureServing, reviews: Reviews, clock: Clock) -> None:
+    `start_over` is called when others are trusted: whom a certificate named may be nobody any more.
+    """
+
+    def __init__(self, secure: SecureServing, reviews: Reviews, clock: Clock, start_over: Callable[[], None]) -> None:
         self._secure = secure
         self._clock = clock
+        self._start_over = start_over
         self._certificates = _certificates(secure)
         self._tls = Tls(secure.min_tls)
         self.reviews = reviews
@@ -173,6 +182,7 @@ class _Https:
             try:
                 if self._secure.client_ca_file and await self._trust_file():
                     _log.info("other client certificates count")
+                    self._start_over()
                 authority.is_over()
             except CertificateError as error:
                 authority.says(error)
@@ -184,6 +194,7 @@ class _Https:
             try:
                 if self._tls.trust(await self.reviews.client_ca()):
                     _log.info("client certificates count as the cluster says")
+                    self._start_over()
                 trouble.is_over()
             except (ApiError, CertificateError) as error:
                 trouble.says(error)

@@ -2,7 +2,8 @@
 
 A context of Python's cannot forget an authority. So each change makes a new one, and `Tls.front`, which is what the event
 loop is given, hands every new connection to the newest. What is broken is refused, and the last good one stays.
-No session is resumed: a client certificate is looked at on each connection.
+No tickets are given; a session of TLS 1.2 that is resumed names whom it named, so `gate` looks at the time of the
+certificate, and who trusts others now has everybody connect again.
 """
 
 from __future__ import annotations
@@ -159,7 +160,7 @@ class Tls:
             raise CertificateError(f"{pair.source}: {_why(error)}") from error
         if client_ca:
             try:
-                context.load_verify_locations(cadata=client_ca)
+                context.load_verify_locations(cadata=client_ca.encode("ascii", "replace").decode())  # comments
             except (ssl.SSLError, ValueError) as error:
                 raise CertificateError(f"client CA: {_why(error)}") from error
             context.verify_mode = ssl.CERT_OPTIONAL

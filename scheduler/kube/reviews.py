@@ -1,8 +1,9 @@
 """Who is calling our endpoints, and may they: asked of the API server (docs/spec/core.md §7.3).
 
 TokenReview and SubjectAccessReview are POSTs that store nothing: questions, so they are not among the writes. Answers
-count for some seconds; equal questions at one time are one; few are under way at once; each has its time limit. Tokens
-are not kept, only what is made of them with a key that nobody else has.
+count for some seconds; equal questions at one time are one; few are under way at once, and so many a second; each has
+its time limit, and ends when nobody waits for it any more. Tokens are not kept, only what is made of them with a key
+that nobody else has.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import structlog
 
 from scheduler.core.clock import Clock
 from scheduler.core.errors import Ambiguous, ApiError, NotFound, TooManyRequests, Unavailable
+from scheduler.kube.throttle import Throttle
 from scheduler.kube.wire import Transport
 from scheduler.kube.writes import Rule
 
@@ -45,7 +47,11 @@ count; the role `extension-apiserver-authentication-reader` there has it."""
 LIMIT_S: Final = 10.0
 """For one question, with all its tries and the wait for its turn."""
 _AT_ONCE: Final = 4
-_REMEMBERED: Final = 1024
+_PER_S: Final = 100
+_BURST: Final = 200
+"""Of each kind; upstream allows itself twice as many. Anybody who can connect can make us ask."""
+_REMEMBERED: Final = 2048
+"""More than can be learnt in the time that they count for, as a rule: nobody pushes out what others need."""
 _TRIES: Final = 5
 _PAUSE_S: Final = 0.5
 _PAUSE_FACTOR: Final = 1.5
@@ -144,7 +150,9 @@ class Reviews:
         self._key = os.urandom(32)
         self._tokens: _Answers[_Token] = _Answers(clock)
         self._permissions: _Answers[Permission] = _Answers(clock)
-        self._rooms = {path: asyncio.Semaphore(_AT_ONCE) for path in (TOKEN_REVIEWS, ACCESS_REVIEWS)}
+        kinds = (TOKEN_REVIEWS, ACCESS_REVIEWS)
+        self._rooms = {path: asyncio.Semaphore(_AT_ONCE) for path in kinds}
+        self._paces = {path: Throttle(clock, qps=_PER_S, burst=_BURST) for path in kinds}
 
     async def user_of(self, token: str) -> User | None:
         """None for a token that the API server does not know, or does not take any more."""
@@ -194,6 +202,7 @@ class Reviews:
 
         async def asking() -> T:
             async with self._rooms[path]:
+                await self._paces[path].take()
                 return read(await self._insist(path, msgspec.json.encode(body)))
 
         return await _within(self._clock, asking())
@@ -214,31 +223,46 @@ class Reviews:
         return await self._ways[path].post(path, body)
 
 
+@dataclass(slots=True, eq=False)
+class _Question(Generic[T]):
+    """One that is under way, and how many wait for it."""
+
+    asking: asyncio.Task[T]
+    waiting: int = 0
+
+
 class _Answers(Generic[T]):
     """Questions under way, and answers while they count. The least lately used go when there are too many."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._known: OrderedDict[_Key, tuple[T, float]] = OrderedDict()
-        self._asked: dict[_Key, asyncio.Task[T]] = {}
+        self._asked: dict[_Key, _Question[T]] = {}
 
     async def get(self, key: _Key, ask: Callable[[], Awaitable[T]], *, keep_s: Callable[[T], float]) -> T:
-        """The answer, from memory if it may be. Whoever stops waiting does not take it from the others."""
+        """The answer, from memory if it may be. Whoever stops waiting does not take it from the others; the last does."""
         known = self._known.get(key)
         if known is not None and self._clock.now() < known[1]:
             self._known.move_to_end(key)
             return known[0]
-        asking = self._asked.get(key)
-        if asking is None:
-            asking = self._asked[key] = asyncio.ensure_future(self._learn(key, ask, keep_s))
-            asking.add_done_callback(_was_seen)
-        return await asyncio.shield(asking)
+        question = self._asked.get(key)
+        if question is None:
+            question = self._asked[key] = _Question(asyncio.ensure_future(self._learn(key, ask, keep_s)))
+            question.asking.add_done_callback(_was_seen)
+        question.waiting += 1
+        try:
+            return await asyncio.shield(question.asking)
+        finally:
+            question.waiting -= 1
+            if not question.waiting and not question.asking.done():
+                self._forget(key, question.asking)
+                question.asking.cancel()
 
     async def _learn(self, key: _Key, ask: Callable[[], Awaitable[T]], keep_s: Callable[[T], float]) -> T:
         try:
             answer = await ask()
         finally:
-            del self._asked[key]
+            self._forget(key, asyncio.current_task())
         self._known.pop(key, None)
         if (lifetime_s := keep_s(answer)) > 0:
             self._known[key] = (answer, self._clock.now() + lifetime_s)
@@ -246,8 +270,13 @@ class _Answers(Generic[T]):
                 self._known.popitem(last=False)
         return answer
 
+    def _forget(self, key: _Key, asking: asyncio.Task[Any] | None) -> None:
+        """It may be another one's place by now."""
+        if key in self._asked and self._asked[key].asking is asking:
+            del self._asked[key]
+
     async def close(self) -> None:
-        asked = list(self._asked.values())
+        asked = [question.asking for question in self._asked.values()]
         for asking in asked:
             asking.cancel()
         await asyncio.gather(*asked, return_exceptions=True)

@@ -138,9 +138,11 @@ class Places:
         """Other plugins from now on: `register` makes them known between pods leaving their places and entering again.
 
         Pods that waited, or were gated, are ready when their back-off is over; the others keep their places, in the new
-        order. PreEnqueue is asked about all of them. True if one of those that had waited is ready.
+        order. PreEnqueue is asked about all of them. True if one of those that had waited is ready. Raises what a new
+        order raises of any of them, and then nothing has changed.
         """
         lifted = [(queued, queued.place) for queued in self._pods.values() if queued.profile in profiles]
+        orders = [profiles[queued.profile].sort_key(queued.info, queued.queued_at) for queued, _ in lifted]
         for queued, _ in lifted:
             self._leave(queued)
             self.count_rejecters(queued, -1)
@@ -151,14 +153,14 @@ class Places:
         self._gates.adopt(profiles)
         register()
         moved = False
-        for queued, place in lifted:
+        for (queued, place), order in zip(lifted, orders, strict=True):
             if place in IN_POOL:
                 is_late = self.backoff.is_backing_off(queued, self._clock.now())
                 moved |= self.enter(queued, Place.BACKOFF if is_late else Place.ACTIVE, label)
             elif self._gates.refuse(queued):
                 self._park(queued, Place.GATED, label)
             else:
-                queued.order = self._profiles[queued.profile].sort_key(queued.info, queued.queued_at)
+                queued.order = order
                 self._push(queued, place)
         return moved
 

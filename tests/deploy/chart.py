@@ -1,6 +1,7 @@
 """The chart, rendered by helm as a user would: values in, objects out."""
 
 import functools
+import json
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -19,28 +20,48 @@ KUBERNETES = "1.36.3"
 """The cluster's version that templates are told."""
 
 Json = dict[str, Any]
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class Refused(Exception):
     """helm does not render these values. The message is what it said."""
 
 
-def template(values: Mapping[str, Any] | None = None, *, helm: Path | None = None) -> str:
+def template(
+    values: Mapping[str, Any] | None = None,
+    *,
+    release: str = RELEASE,
+    namespace: str = NAMESPACE,
+    helm: Path | None = None,
+) -> str:
     """What `helm template` prints; `Refused` if it refuses."""
+    return _templated(json.dumps(values or {}), release, namespace, helm or tools.helm())
+
+
+@functools.cache
+def _templated(values: str, release: str, namespace: str, helm: Path) -> str:
+    """Once for all tests that look at the same values, which are JSON and so YAML."""
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
-        yaml.safe_dump(dict(values or {}), file)
+        file.write(values)
         file.flush()
-        where = (RELEASE, str(CHART), "--namespace", NAMESPACE, "--values", file.name)
+        where = (release, str(CHART), "--namespace", namespace, "--values", file.name)
         cluster = ("--kube-version", KUBERNETES, "--api-versions", ADMISSION)
-        ran = run(helm or tools.helm(), "template", *where, *cluster)
+        ran = run(helm, "template", *where, *cluster)
     if ran.returncode:
         raise Refused(ran.stderr)
     return ran.stdout
 
 
-def objects(values: Mapping[str, Any] | None = None, *, helm: Path | None = None) -> list[Json]:
+def objects(
+    values: Mapping[str, Any] | None = None,
+    *,
+    release: str = RELEASE,
+    namespace: str = NAMESPACE,
+    helm: Path | None = None,
+) -> list[Json]:
     """The rendered objects in helm's order, those of `helm test` among them."""
-    return [found for found in yaml.safe_load_all(template(values, helm=helm)) if found is not None]
+    text = template(values, release=release, namespace=namespace, helm=helm)
+    return [found for found in yaml.load_all(text, _LOADER) if found is not None]
 
 
 def run(helm: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":

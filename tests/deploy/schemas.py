@@ -3,6 +3,7 @@ build our control plane from, and from the CRDs of the Prometheus operator's rel
 """
 
 import json
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,12 @@ def location() -> str:
     """For `kubeconform -schema-location`. Makes the schemas once per user."""
     key = f"{tools.KUBERNETES} {tools.PROMETHEUS_OPERATOR} {Path(__file__).read_text(encoding='utf-8')}"
     return str(tools.cached("schemas", key, _write)) + "/{{ .ResourceKind }}{{ .KindSuffix }}.json"
+
+
+def conforms(kubeconform: Path, manifests: str) -> "subprocess.CompletedProcess[str]":
+    """What the tool says of all of them. `-schema-location` replaces the ones of the internet."""
+    command = [str(kubeconform), "-strict", "-summary", "-schema-location", location()]
+    return subprocess.run(command, input=manifests, capture_output=True, text=True, check=False)
 
 
 def _write(place: Path) -> None:

@@ -9,16 +9,26 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
+from scheduler.testing.apiserver import ApiServer
+from scheduler.testing.builders import node
 from tests.deploy.monitored import monitored
 from tests.deploy.prometheus import JOB, Prometheus, scraping
-from tests.deploy.test_monitoring import GROUPS, RULES, queries
+from tests.deploy.test_monitoring import ALERTS, GROUPS, RULES, queries
 from tests.deploy.tools import or_skip, prometheus
+from tests.integration.daemon import rig
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 _METRIC = re.compile(r"\b(?:scheduler|kubestow|rest_client|process|python|scrape)_\w+|kubestow:\w+:\w+")
 _VARIABLES = {"$job": JOB, "$instance": ".+", "$profile": ".+", "$__rate_interval": "5m"}
 _ROUNDS = 3
+_TROUBLES = {
+    "KubestowObjectsUnreadable",
+    "KubestowPermissionMissing",
+    "KubestowPermissionPartlyMissing",
+    "KubestowKindUnsynced",
+}
+"""Those that are planted. Nothing of them takes time to show, but for the `for` of their rules."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -61,6 +71,35 @@ async def test_every_rule_is_evaluated(scraped: Prometheus) -> None:
     assert [rule["name"] for rule in rules] == wanted
     assert {rule["name"]: rule.get("lastError") for rule in rules if rule["health"] != "ok"} == {}
     assert [rule["name"] for rule in rules if rule.get("state") == "firing"] == []
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def troubled(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Prometheus]:
+    """A node that cannot be read is there from the start, and permissions are missing."""
+    or_skip(prometheus)
+    server = ApiServer()
+    server.create("nodes", node("bad").cpu("four").obj())
+    server.forbidden.update({("create", "pods/binding"), ("delete", "pods"), ("list", "namespaces")})
+    async with (
+        rig(server) as world,
+        scraping(world.daemon.port, tmp_path_factory.mktemp("troubled"), rules=[RULES]) as asked,
+    ):
+        yield asked
+
+
+@pytest.mark.parametrize("name", sorted(_TROUBLES))
+async def test_planted_trouble_is_seen(scraped: Prometheus, troubled: Prometheus, name: str) -> None:
+    """By the very expression, of the very metrics; and only where there is trouble."""
+    (expr,) = (rule["expr"] for rule in ALERTS if rule["alert"] == name)
+    await troubled.until(f"count({expr})")
+    assert await scraped.values(expr) == []
+
+
+async def test_trouble_is_told_by_name(troubled: Prometheus) -> None:
+    """What summaries speak of is in the labels."""
+    await troubled.until('ALERTS{alertname="KubestowObjectsUnreadable", alertstate="firing", kind="Node"}')
+    await troubled.until('ALERTS{alertname="KubestowPermissionMissing", check="permissions"}')
+    await troubled.until('ALERTS{alertname="KubestowKindUnsynced", kind="Namespace"}')
 
 
 @pytest.mark.parametrize(

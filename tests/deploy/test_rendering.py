@@ -1,6 +1,5 @@
 """Whatever values an operator comes with, what is rendered is valid, by helm's rules and by the API server's schemas."""
 
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,6 @@ from tests.deploy.tools import ALSO_HELM_3
 pytestmark = pytest.mark.usefixtures("helm")
 
 MATRIX = [pytest.param(values, id=name) for name, values in {**CONFIGURATIONS, **OBJECTS}.items()]
-
-
-def conforms(kubeconform: Path, manifests: str) -> "subprocess.CompletedProcess[str]":
-    command = [str(kubeconform), "-strict", "-summary", "-schema-location", schemas.location()]
-    return subprocess.run(command, input=manifests, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize("values", [pytest.param({}, id="default"), pytest.param(FULL, id="full")])
@@ -47,7 +41,7 @@ if ALSO_HELM_3:
 @pytest.mark.parametrize("values", MATRIX)
 def test_what_is_rendered_is_valid(values: Mapping[str, Any], kubeconform: Path) -> None:
     """By strict schemas: no unknown field, no wrong type, no kind that nobody knows."""
-    ran = conforms(kubeconform, template(values))
+    ran = schemas.conforms(kubeconform, template(values))
 
     assert ran.returncode == 0, ran.stdout
     assert "Skipped: 0" in ran.stdout
@@ -70,7 +64,7 @@ def test_the_schemas_catch_mistakes(before: str, after: str, word: str, kubeconf
     manifests = template(values)
     assert before in manifests
 
-    ran = conforms(kubeconform, manifests.replace(before, after, 1))
+    ran = schemas.conforms(kubeconform, manifests.replace(before, after, 1))
 
     assert ran.returncode != 0
     assert word in ran.stdout.lower() + ran.stdout

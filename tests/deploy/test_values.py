@@ -5,7 +5,7 @@ import re
 import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 import yaml
@@ -65,6 +65,43 @@ OPEN = {"config", "nodeSelector", "affinity", "podSecurityContext", "securityCon
             {"metrics": {"reader": {"serviceAccount": {"name": "prometheus"}}}},
             "metrics.reader.serviceAccount.namespace: is required",
             id="an account without its namespace",
+        ),
+        pytest.param({"fullnameOverride": "Kube_stow"}, "at '/fullnameOverride'", id="a name that is none"),
+        pytest.param({"logging": None}, "missing property 'logging'", id="a block that is taken away"),
+        pytest.param({"drainTimeoutSeconds": None}, "missing property 'drainTimeoutSeconds'", id="a value that is"),
+        pytest.param(
+            {"admissionPolicy": {"namespaceSelector": None}},
+            "at '/admissionPolicy': missing property 'namespaceSelector'",
+            id="a selector that is, and would be of all",
+        ),
+        pytest.param(
+            {"networkPolicy": {"apiServerPorts": None}},
+            "at '/networkPolicy': missing property 'apiServerPorts'",
+            id="ports that are, and would be all",
+        ),
+        pytest.param(
+            {"extraVolumes": [{"name": "config", "emptyDir": {}}]}, "at '/extraVolumes/0/name'", id="a volume of ours"
+        ),
+        pytest.param(
+            {"extraArgs": ["--v=2", "--secure-port=0"]}, "extraArgs: --secure-port is serving.port in", id="a flag"
+        ),
+        pytest.param(
+            {"extraArgs": ["--leader-elect=false"]},
+            "extraArgs: --leader-elect is leaderElection in the values",
+            id="two leaders by a flag",
+        ),
+        pytest.param(
+            {"serviceAccount": {"create": False}},
+            "serviceAccount.name: is required where none is created",
+            id="everybody's account by accident",
+        ),
+        pytest.param(
+            {
+                "serving": {"tls": {"secretName": "t"}},
+                "metrics": {"serviceMonitor": {"enabled": True, "namespace": "monitoring"}},
+            },
+            "metrics.serviceMonitor.tlsConfig: is required",
+            id="a Secret of another namespace",
         ),
         pytest.param(
             {"service": {"enabled": False}, "metrics": {"serviceMonitor": {"enabled": True}}},
@@ -150,6 +187,42 @@ def test_every_value_of_the_schema_is_shown() -> None:
     }
 
     assert ours - shown == set()
+
+
+CAN_BE_TAKEN_AWAY: Final = {
+    ("image", "pullPolicy"),
+    ("metrics", "dashboard", "labels"),
+    ("nodeSelector",),
+    ("podSecurityContext",),
+    ("probes",),
+    ("resources",),
+    ("resources", "limits"),
+    ("resources", "requests"),
+    ("securityContext",),
+    ("topologySpread", "topologyKeys"),
+}
+"""By `null`; the row of the matrix that is called so renders it."""
+
+
+def test_what_templates_rely_on_is_required() -> None:
+    """`null` takes a value away: what has one is there, or may be missing and is known to."""
+    required = {
+        (*path, name) for path, block in blocks(SCHEMA) if "config" not in path for name in block.get("required", ())
+    }
+    ours = {
+        path
+        for path in leaves(VALUES)
+        if "namespaceSelector" not in path[:-1] and value_at(path) not in ("", [], {}, None)
+    }
+
+    assert required == ours - CAN_BE_TAKEN_AWAY
+
+
+def value_at(path: tuple[str, ...]) -> Any:
+    found: Any = VALUES
+    for name in path:
+        found = found[name]
+    return found
 
 
 def test_blocks_of_ours_are_closed() -> None:

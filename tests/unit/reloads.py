@@ -104,12 +104,21 @@ class LastIn:
         return (-queued_at,)
 
 
+class Odd(LastIn):
+    """An order that some pods have no place in."""
+
+    name = "Odd"
+
+    def sort_key(self, pod: PodInfo, queued_at: float) -> tuple[float, ...]:
+        return (float(pod.pod.metadata.name),)
+
+
 class Reloaded(Brain):
     """With profiles that have a Witness; more names are more profiles."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
         self.diary = Diary()
-        known = {**registry(), "Witness": self.diary.make, "LastIn": LastIn}
+        known = {**registry(), "Witness": self.diary.make, "LastIn": LastIn, "Odd": Odd}
         monkeypatch.setattr(decisions, "registry", lambda: known)
         plugins = {"multiPoint": PluginSet(enabled=(PluginRef("Witness"),))}
         profiles = tuple(

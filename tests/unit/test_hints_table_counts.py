@@ -1,4 +1,4 @@
-"""How many questions an event costs: not more for a thousand waiting pods that it cannot concern than for ten.
+"""How many questions an event costs: not more for hundreds of waiting pods that it cannot concern than for ten.
 
 Calls of hints are counted, not seconds. The registrations are those of the real plugins (docs/spec/core.md §10.3).
 """
@@ -51,6 +51,7 @@ from tests.unit.hint_rows_limits import stored
 from tests.unit.objects import node
 from tests.unit.queueing.world import Gate, World
 
+FEW, MANY = 10, 200
 BY_DEFAULT: Final = spreads_by_default(DEFAULT_IN_ZONES)
 
 
@@ -391,7 +392,7 @@ def questions(case: Case, others: int) -> tuple[int, int]:
 @pytest.mark.parametrize("case", CASES)
 def test_pods_that_an_event_cannot_concern_cost_nothing(case: Case) -> None:
     """One question for the one pod, whoever waits beside it."""
-    few, many = questions(case, 10), questions(case, 1000)
+    few, many = questions(case, FEW), questions(case, MANY)
 
     assert few[0] == many[0] == case.asked
     if case.asked and few[0]:
@@ -416,7 +417,7 @@ ONE_QUESTION: Final = [
 
 
 @pytest.mark.parametrize(("plugin", "event", "old", "new"), ONE_QUESTION)
-@pytest.mark.parametrize("waiting", [10, 1000])
+@pytest.mark.parametrize("waiting", [FEW, MANY])
 def test_one_question_for_everybody(plugin: str, event: ClusterEvent, old: Any, new: Any, waiting: int) -> None:
     """The answer does not depend on the pod."""
     world = World(brain_of(DEFAULT).parts.profiles["kubestow"].hints)

@@ -113,14 +113,32 @@ async def test_what_was_deleted_unseen_is_missing_in_the_list() -> None:
     assert bench.wished == []
 
 
-async def test_what_is_newer_than_the_list_stays() -> None:
+async def test_what_is_newer_than_the_list_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     """It was created while the list was on its way."""
-    bench = Bench(listed(version=10))
-    bench.objects.seen("ADDED", profile(version=11))
+    bench = Bench()
 
+    async def slowly(_path: str) -> bytes:
+        bench.objects.seen("ADDED", profile(version=11))
+        return listed(version=10)
+
+    monkeypatch.setattr(bench.transport, "get", slowly)
     await bench.look()
 
     assert bench.wished == [("u1", 1)]
+
+
+async def test_a_server_that_is_back_at_an_older_state_is_believed() -> None:
+    """Restored from a backup it counts versions from there: what it has counts, and what it has not is gone."""
+    bench = Bench(listed(profile(version=500, generation=7), version=500), listed(profile(version=40), version=60))
+    await bench.look()
+    bench.objects.seen("DELETED", profile("kubestow", uid="u2", version=490))
+
+    await bench.look()
+    assert bench.wished == [("u1", 1)]
+
+    bench.transport.answers.append(listed(version=61))
+    await bench.look()
+    assert bench.wished == []
 
 
 async def test_a_list_older_than_a_deletion_brings_nothing_back() -> None:
@@ -156,6 +174,39 @@ async def test_what_cannot_be_read_stays_as_it_was(error: Answer) -> None:
 
     await bench.look()
     assert bench.objects.remark() == ""
+
+
+async def test_a_first_look_that_fails_for_a_moment_is_no_look() -> None:
+    """Whoever starts waits for the next, which comes soon; what is refused is not waited for."""
+    bench = Bench(Unavailable("down"), listed(profile()))
+    following = asyncio.ensure_future(bench.objects.follow())
+    try:
+        await until(lambda: bench.objects.unread)
+        assert not bench.objects.looked.is_set()
+        await bench.clock.advance(3)
+        await until(bench.objects.looked.is_set)
+        assert bench.wished == [("u1", 1)]
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+    refused = Bench(Forbidden("no", status=403))
+    await refused.look()
+    assert refused.objects.looked.is_set()
+
+
+async def test_a_server_that_lets_nobody_read_is_asked_less_and_less() -> None:
+    """Once a minute in the end."""
+    bench = Bench()
+    bench.transport.by_path = {PROFILES: Forbidden("no", status=403)}
+    following = asyncio.ensure_future(bench.objects.follow())
+    try:
+        await bench.clock.advance(300)
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+    assert 8 <= len(bench.transport.paths("GET")) <= 12
 
 
 async def test_a_kind_that_is_gone_has_no_objects() -> None:

@@ -107,6 +107,29 @@ def test_the_order_is_the_new_one_in_every_queue() -> None:
     assert world.names_popped() == ["c", "b", "a"]
 
 
+def test_an_order_that_fails_changes_nothing() -> None:
+    """Every pod is where it was, and comes in the order that counted before: no pod is lost for a plugin's mistake."""
+    world = World({FIT: (hint(NODE_ADD, Hint.QUEUE),)})
+    world.rejected(pod("waits"), FIT)
+    for name in ("a", "b", "odd"):
+        world.add(pod(name))
+        world.advance(1)
+    before = world.places()
+
+    def fails_at_one(info: PodInfo, queued_at: float) -> tuple[float, ...]:
+        if info.pod.metadata.name == "odd":
+            raise ValueError("odd")
+        return (-queued_at,)
+
+    with pytest.raises(ValueError, match="odd"):
+        world.queue.adopt({name: QueueProfile((), fails_at_one, {}) for name in (OURS, OTHER)})
+
+    assert world.places() == before
+    world.queue.move_all(NODE_ADD, None, None)
+    world.advance(60)
+    assert sorted(world.names_popped()) == ["a", "b", "odd", "waits"]
+
+
 def test_an_unknown_profile_is_a_mistake() -> None:
     """Profiles neither come nor go."""
     world = World({})

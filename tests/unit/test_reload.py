@@ -121,6 +121,18 @@ async def test_plugins_that_cannot_be_made_leave_everything_as_it_is(brain: Relo
     assert brain.parts.profiles[OURS] is before
 
 
+async def test_of_many_mistakes_some_are_named(brain: Reloaded) -> None:
+    """What is said of a spec does not grow with it: the log and /readyz have it, too."""
+    names = [{"name": f"Nobody{at}"} for at in range(500)]
+
+    verdict = await brain.wished({"plugins": {"score": {"enabled": names}}})
+
+    assert 'spec.plugins.score.enabled[9].name: unknown plugin "Nobody9"; and 490 more mistakes (' in verdict.message
+    assert "Nobody10" not in verdict.message
+    long = {"plugins": {"score": {"enabled": [{"name": "N" * 500_000}]}}}
+    assert len((await brain.wished(long)).message) < 5000
+
+
 async def test_objects_of_other_schedulers_are_left_alone(brain: Reloaded) -> None:
     """Nothing is read of them, nothing said."""
     brain.wish({"plugins": "nonsense"}, name="theirs")
@@ -183,6 +195,44 @@ async def test_the_order_of_the_queue_changes_only_for_all(monkeypatch: pytest.M
     assert [brain.parts.reloading.verdicts[name].reason for name in "ab"] == [IN_FORCE, IN_FORCE]
     popped = [brain.parts.queue.pop() for _ in range(3)]
     assert [queued.info.pod.metadata.name for queued in popped if queued] == ["third", "second", "first"]
+
+
+async def test_an_order_that_fails_costs_no_pod(brain: Reloaded) -> None:
+    """What was in force stays, and why is said; when the pod has gone the next wish is met."""
+    brain.node("n1")
+    await brain.wished(witness(gates=["no number"]))
+    brain.pod("no number")
+    brain.pod("1")
+    before = brain.parts.profiles[OURS]
+    odd = {"plugins": {"queueSort": {"enabled": [{"name": "Odd"}], "disabled": [{"name": "*"}]}}}
+
+    verdict = await brain.wished(odd)
+
+    assert (verdict.reason, verdict.in_force) == (FAILED, 1)
+    assert "could not convert string to float" in verdict.message
+    assert (brain.parts.profiles[OURS], brain.parts.reloading.configuration.profiles[0].path) == (before, "spec")
+    assert (brain.writer.binds, brain.places()) == ([("default/1", "n1")], {"no number": "gated"})
+
+    brain.gone("no number")
+    assert (await brain.wished(odd)).reason == IN_FORCE
+    assert brain.parts.profiles[OURS].queue_sort.name == "Odd"
+
+
+async def test_a_file_that_cannot_be_returned_to_is_said(brain: Reloaded) -> None:
+    """The object is gone, and what it wished for stays in force."""
+    await brain.wished(weight("NodeResourcesFit", 5))
+
+    def fails(_: object) -> None:
+        raise ValueError("no such order")
+
+    brain.parts.reloading._parts.adopt = fails
+    brain.wish(None)
+    await brain.settle()
+
+    (remark,) = brain.parts.reloading.remarks()
+    assert remark.startswith("SchedulerProfile kubestow is gone and still in force: ")
+    assert "no such order" in remark
+    assert scores(brain)["NodeResourcesFit"] == 5
 
 
 async def test_an_order_that_must_be_common_outlives_one_of_its_objects(monkeypatch: pytest.MonkeyPatch) -> None:

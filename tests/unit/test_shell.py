@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from scheduler import shell
+from scheduler.core.errors import NotFound, Unavailable
 from scheduler.kube.lending import Lender
 from scheduler.kube.profilewrites import PROFILES, ProfileWriter
 from scheduler.kube.throttle import Throttle
@@ -40,13 +41,13 @@ class Stand:
         self.tasks: list[asyncio.Task[None]] = []
         self.spawn: Callable[[], Any] = self._two
         writer = ProfileWriter(self.transport, Throttle(self.clock, qps=-1, burst=1), self.clock)
-        objects = ProfileObjects(
+        self.objects = ProfileObjects(
             self.transport, writer, self.clock, names=frozenset(), wish=lambda _: None, verdicts=dict
         )
         self.shell = Shell(
             self.transport,
             lambda: Lender(Settings("http://api"), self.transport),
-            objects,
+            self.objects,
             self.clock,
             metrics=self.metrics.shell,
             reclaim_signals=lambda: self.said.append("signals are ours"),
@@ -178,3 +179,52 @@ async def test_pauses_double(monkeypatch: pytest.MonkeyPatch) -> None:
     await ended(running)
 
     assert slept[:8] == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
+
+
+async def test_a_server_that_does_not_answer_at_first_is_asked_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever is about to decide waits for that, within limits."""
+    stand = Stand(monkeypatch)
+    served = stand.transport.by_path[KIND]
+    stand.transport.by_path[KIND] = Unavailable("down")
+    running = asyncio.ensure_future(stand.shell.run())
+    await until(lambda: KIND in stand.transport.paths("GET"))
+    await asyncio.sleep(0)
+    assert not stand.objects.looked.is_set()
+
+    stand.transport.by_path[KIND] = served
+    await stand.clock.advance(1)
+    await until(stand.objects.looked.is_set)
+    await ended(running)
+
+
+async def test_without_the_kind_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One question, and no time passes."""
+    stand = Stand(monkeypatch)
+    stand.transport.by_path = {KIND: NotFound("no such group", status=404)}
+    running = asyncio.ensure_future(stand.shell.run())
+    began = stand.clock.now()
+
+    await stand.shell.looked_within(5)
+
+    assert (stand.clock.now() - began, stand.transport.paths("GET"), stand.said) == (0.0, [KIND], [])
+    await ended(running)
+
+
+async def test_what_it_cannot_clear_away_ends_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The daemon ends with any of its parts; this one is started anew."""
+    stand = Stand(monkeypatch)
+
+    class Stuck(Lender):
+        async def close(self) -> None:
+            raise OSError("cannot be closed")
+
+    async def nothing() -> list[asyncio.Task[None]]:
+        raise ValueError("no")
+
+    stand.spawn = nothing
+    monkeypatch.setattr(stand.shell, "_lender", lambda: Stuck(Settings("http://api"), stand.transport))
+    running = asyncio.ensure_future(stand.shell.run())
+    await until(lambda: running.done() or stand.shown("kubestow_shell_restarts_total"))
+
+    assert not running.done()
+    await ended(running)

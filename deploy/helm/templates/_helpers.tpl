@@ -37,7 +37,10 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{- define "kubestow.serviceAccountName" -}}
-{{- .Values.serviceAccount.name | default (ternary (include "kubestow.fullname" .) "default" .Values.serviceAccount.create) -}}
+{{- if not (or .Values.serviceAccount.create .Values.serviceAccount.name) -}}
+{{- fail "serviceAccount.name: is required where none is created; `default` would share its permissions with all pods of the namespace" -}}
+{{- end -}}
+{{- .Values.serviceAccount.name | default (include "kubestow.fullname" .) -}}
 {{- end -}}
 
 {{- define "kubestow.image" -}}
@@ -86,6 +89,21 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- fail (printf "terminationGracePeriodSeconds: must be greater than drainTimeoutSeconds (%d), got %d" $drain $grace) -}}
 {{- end -}}
 {{- $grace -}}
+{{- end -}}
+
+{{- /* As an argument they would change one of several places that have to agree: probes, permissions, the time to drain. */ -}}
+{{- define "kubestow.extraArgs" -}}
+{{- $values := dict "config" "config" "secure-port" "serving.port" "drain-timeout" "drainTimeoutSeconds" -}}
+{{- $_ := merge $values (dict "feature-gates" "featureGates" "scheduler-profiles" "schedulerProfiles.enabled") -}}
+{{- $_ := merge $values (dict "csi-storage-capacity-api-version" "csiStorageCapacityApiVersion") -}}
+{{- range .Values.extraArgs -}}
+{{- $flag := regexFind "^--[a-z-]+" . | trimPrefix "--" -}}
+{{- $value := ternary "leaderElection" (get $values $flag) (hasPrefix "leader-elect" $flag) -}}
+{{- if $value -}}
+{{- fail (printf "extraArgs: --%s is %s in the values" $flag $value) -}}
+{{- end -}}
+{{- end -}}
+{{- .Values.extraArgs | toYaml -}}
 {{- end -}}
 
 {{- define "kubestow.featureGates" -}}

@@ -10,6 +10,7 @@ from scheduler.cel.calls import Invocation, invocation, is_binary
 from scheduler.cel.fast.failing import both, paying
 from scheduler.cel.fast.functions import Function, is_guarded
 from scheduler.cel.fast.writer import BOOL, DOUBLE, INT, NULL, STRING, Kind, Term, Unsupported, Writer
+from scheduler.cel.plan import is_compiled
 from scheduler.cel.running import Run
 from scheduler.cel.types import Overload
 from scheduler.cel.values import CostExceeded, EvalError
@@ -42,7 +43,7 @@ class Calls:
         name = known[0].name
         if node.function in {"or", "orValue"} and len(operands) == 2 and known[0].id.startswith("optional_or"):
             return self._first_present(operands, unwraps=node.function == "orValue")
-        is_pattern = name in {"find", "findAll", "matches"} and nodes.plans[operands[-1]].is_constant
+        is_pattern = len(operands) > 1 and is_compiled(name, nodes.plans.get(operands[1]))
         args = self._operands(operands, known, name, is_pattern=is_pattern)
         if node.function == "@in" and self._is_member_of(operands, known):
             return self._member(*args)

@@ -127,7 +127,8 @@ class Searches:
         """For this node, which may see shared pools: those may have other numbers on other nodes. Raises TimedOut."""
         if not kind.sight.views:
             return self.verdict(demand, kind, slot, use=use)
-        return finish(self._within(self._searching_here(demand, kind, slot, use), demand, kind, self._limits.holding_s))
+        work = self._searching_here(demand, kind, slot, use)
+        return finish(self._within(work, self._asked(demand, slot, use), kind, self._limits.holding_s))
 
     # -- bit by bit ----------------------------------------------------------------------------------------------------
 
@@ -140,19 +141,23 @@ class Searches:
     def settling_here(self, demand: Demand, kind: NodeKind, slot: int, use: Use | None) -> Work[None] | None:
         """The same for `here`; in the use that devices are in, `verdict` has been settled already."""
         if kind.sight.views:
-            return self._settled(self._searching_here(demand, kind, slot, use), demand, kind)
+            return self._settled(self._searching_here(demand, kind, slot, use), self._asked(demand, slot, use), kind)
         if use is None or self.known(demand, kind) is not None:
             return None
         return self._settled(self._searching(demand, kind, slot, use), demand, kind)
 
-    def _settled(self, work: Work[T], demand: Demand, kind: NodeKind) -> Work[None]:
-        with contextlib.suppress(TimedOut):
-            yield from self._within(work, demand, kind, self._limits.resting_s)
+    def _asked(self, demand: Demand, slot: int, use: Use | None) -> Hashable:
+        """What is not begun again for a while if it takes too long; of shared pools the kind does not tell in which use."""
+        return demand if use is None else (demand, slot, self.seats(slot, use).in_use)
 
-    def _within(self, work: Work[T], demand: Demand, kind: NodeKind, limit_s: float) -> Work[T]:
+    def _settled(self, work: Work[T], asked: Hashable, kind: NodeKind) -> Work[None]:
+        with contextlib.suppress(TimedOut):
+            yield from self._within(work, asked, kind, self._limits.resting_s)
+
+    def _within(self, work: Work[T], asked: Hashable, kind: NodeKind, limit_s: float) -> Work[T]:
         """Raises TimedOut when the work has taken that long, rests not counted, and at once if it is known to take longer."""
         began = self._clock.now()
-        late: _Late | None = kind.memo.get((TimedOut, demand))
+        late: _Late | None = kind.memo.get((TimedOut, asked))
         if (
             late is not None
             and late.stamp == kind.sight.stamp
@@ -171,7 +176,7 @@ class Searches:
                 now = self._clock.now()
                 left_s -= now - began
                 if left_s < 0:
-                    self._remember(kind, (TimedOut, demand), _Late(limit_s, now + LATE_S, kind.sight.stamp))
+                    self._remember(kind, (TimedOut, asked), _Late(limit_s, now + LATE_S, kind.sight.stamp))
                     raise TimedOut
                 yield
                 began = self._clock.now()

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from scheduler.cache.devicekinds import DeviceKind
+from scheduler.cache.memos import Limit, Memo
 from scheduler.core.turns import Work
 
 Holds: TypeAlias = Callable[[str, DeviceKind], "bool | str"]
 """(expression, kind) → whether it holds, or `CEL compile error: …` or `CEL runtime error: …`."""
 _SETS_MAX: Final = 4096
-_KINDS_MAX: Final = 65_536
 _ANSWERS_MAX: Final = 262_144
+"""Of expressions, and as many of sets; there may be as many kinds as devices, and a thousand sets (`memos`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,24 +35,22 @@ class Selectors:
 
     __slots__ = ("_expressions", "_holds", "_known")
 
-    def __init__(self, expressions: tuple[tuple[bool, int, str], ...], holds: Holds) -> None:
+    def __init__(self, expressions: tuple[tuple[bool, int, str], ...], holds: Holds, known: Memo) -> None:
         self._expressions = expressions
         self._holds = holds
-        self._known: dict[DeviceKind, bool | Fault] = {}
+        self._known = known
 
     def of(self, kind: DeviceKind) -> bool | Fault:
         """Whether all hold; the first that does not, or that fails, decides."""
-        known = self._known.get(kind)
+        known: bool | Fault | None = self._known.get(kind)
         if known is None:
-            if len(self._known) >= _KINDS_MAX:
-                self._known.clear()
             known = self._known[kind] = self._evaluate(kind)
         return known
 
     def evaluating(self, kinds: Iterable[DeviceKind]) -> Work[None]:
         """So that `of` is quick for these: an expression may cost tens of milliseconds at CEL's limit, for each kind."""
         for kind in kinds:
-            if kind not in self._known:
+            if self._known.get(kind) is None:
                 self.of(kind)
                 yield
 
@@ -72,7 +71,8 @@ class SelectorSets:
         self._holds = holds
         self._evaluated = evaluated
         self._sets: dict[Hashable, Selectors] = {}
-        self._answers: dict[tuple[str, DeviceKind], bool | str] = {}
+        self._answers = Memo(Limit(_ANSWERS_MAX))
+        self._limit = Limit(_ANSWERS_MAX)
 
     def of(self, expressions: tuple[tuple[bool, int, str], ...]) -> Selectors:
         """The one set of these (is of the class, number, expression)."""
@@ -80,16 +80,14 @@ class SelectorSets:
         if found is None:
             if len(self._sets) >= _SETS_MAX:
                 self._sets.clear()
-            found = self._sets[expressions] = Selectors(expressions, self._answer)
+            found = self._sets[expressions] = Selectors(expressions, self._answer, Memo(self._limit))
         return found
 
     def _answer(self, expression: str, kind: DeviceKind) -> bool | str:
         """Sets share expressions, above all those of classes."""
-        known = self._answers.get((expression, kind))
+        known: bool | str | None = self._answers.get((expression, kind))
         if self._evaluated is not None:
             self._evaluated(known is not None)
         if known is None:
-            if len(self._answers) >= _ANSWERS_MAX:
-                self._answers.clear()
             known = self._answers[expression, kind] = self._holds(expression, kind)
         return known

@@ -48,8 +48,10 @@ RULES: tuple[NodeSelector, ...] = (
 class World:
     """Nodes and shared pools, and what follows from them by the letter."""
 
-    def __init__(self, chance: random.Random, *, partitionable: bool) -> None:
+    def __init__(self, chance: random.Random, *, partitionable: bool, generations: tuple[int, ...] = (1,)) -> None:
         self.chance = chance
+        self.generations = generations
+        self.held: dict[str, AllocationResult | None] = {}
         self.partitionable = partitionable
         self.nodes = Nodes(capacity=1)
         self.use = DeviceUse()
@@ -84,6 +86,7 @@ class World:
         pool = self.chance.choice(POOLS)
         result = DeviceRequestAllocationResult("r", "drv", pool, f"d{self.chance.randrange(2)}")
         held = AllocationResult(DeviceAllocationResult((result,))) if self.chance.randrange(2) else None
+        self.held[f"claim of {pool}"] = held
         self.use.hold(f"claim of {pool}", held)
 
     def step(self) -> None:
@@ -101,8 +104,13 @@ class World:
         if kind == "counters":
             where["shared_counters"] = (CounterSet("set", {}),)
         devices = tuple(self._device(f"d{number}", own=kind == "devices") for number in range(2 * at, 2 * at + 2))
-        spec = ResourceSliceSpec(driver="drv", pool=ResourcePool(pool, 1, 2), devices=devices, **where)
+        spec = ResourceSliceSpec(driver="drv", pool=self._pool(pool), devices=devices, **where)
         return ResourceSlice(Metadata(name=name), spec)
+
+    def _pool(self, name: str) -> ResourcePool:
+        if len(self.generations) == 1:
+            return ResourcePool(name, self.generations[0], 2)
+        return ResourcePool(name, self.chance.choice(self.generations), self.chance.choice((1, 2, 2)))
 
     def _device(self, name: str, *, own: bool) -> Device:
         if not own:
@@ -188,6 +196,61 @@ def test_every_node_sees_what_the_rules_say(seed: int, length: int, partitionabl
     ]
     if any(not each.spec.shared_counters for each in broken):
         assert selector_problem(BROKEN) in world.on_nodes.problem
+
+
+def whole(world: World, on_nodes: DeviceNodes, nodes: Nodes) -> dict[object, object]:
+    """Node → everything that can be said of what it sees; and which nodes are alike."""
+    out: dict[object, object] = {"problem": on_nodes.problem, "shared": on_nodes.has_shared}
+    alike: dict[int, set[str]] = {}
+    for slot in nodeset.each(nodes.present):
+        kind = on_nodes.kind(slot)
+        assert kind is not None
+        assert kind.nodes >> slot & 1
+        alike.setdefault(id(kind), set()).add(nodes.name(slot))
+        out[nodes.name(slot)] = (
+            kind.free,
+            [
+                (
+                    view.key,
+                    view.state,
+                    view.problem,
+                    [(each.id, each.kind, usable(each, slot)) for each in view.devices],
+                    [each.id for each in view.elsewhere],
+                    view.counters,
+                )
+                for view in on_nodes.pools(slot)
+            ],
+        )
+    for each in world.slices.values():
+        pool = each.spec.pool.name
+        out["is shared", pool] = on_nodes.is_shared(DeviceId("drv", pool, ""))
+    out["alike"] = sorted(map(sorted, alike.values()))
+    return out
+
+
+@settings(max_examples=examples(300))
+@given(st.integers(0, 2**64), st.integers(1, 60), st.booleans())
+def test_who_has_followed_everything_knows_what_somebody_sees_who_comes_now(
+    seed: int, length: int, partitionable: bool
+) -> None:
+    """Also of pools whose slices are of several generations, or too few."""
+    world = World(random.Random(seed), partitionable=partitionable, generations=(1, 2, 3))
+    for _ in range(length):
+        world.step()
+        if world.chance.randrange(3) == 0:
+            world.on_nodes.catch_up()
+    world.on_nodes.catch_up()
+
+    nodes, use = Nodes(capacity=1), DeviceUse()
+    fresh = DeviceNodes(nodes, use, partitionable=partitionable)
+    for node in world.there.values():
+        nodes.set_node(node)
+    for each in world.slices.values():
+        fresh.set_slice(each)
+    for uid, held in world.held.items():
+        use.hold(uid, held)
+    fresh.catch_up()
+    assert whole(world, world.on_nodes, world.nodes) == whole(world, fresh, nodes)
 
 
 @settings(max_examples=examples(200))

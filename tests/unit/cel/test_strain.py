@@ -77,6 +77,9 @@ PATTERNS_OF_NO_USE = [
     "l.all(v, s.find('a'.charAt(7) + 'b') == '' || true)",
     "l.all(v, s.findAll(dyn(2)).size() == 0 || true)",
     "l.all(v, s.matches(m.gone) || true)",
+    "l.all(v, x.findAll('[ab]+', n).size() == 0)",
+    "l.all(v, x.findAll('[ab]+', 2).size() == 0)",
+    "l.all(v, x.findAll(s, 2).size() == 0)",
 ]
 
 

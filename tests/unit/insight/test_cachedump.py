@@ -12,7 +12,9 @@ from scheduler.core.events import ClusterEvent
 from scheduler.core.storage import CSIStorageCapacity, StorageClass
 from scheduler.core.volumes import SELECTED_NODE, PersistentVolume, PersistentVolumeClaim
 from scheduler.devices import DeviceIntake
+from scheduler.insight import cachedump
 from scheduler.insight.cachedump import cache_page
+from scheduler.insight.pages import pieces
 from scheduler.storage import CAPACITY_FREED, Storage
 from scheduler.testing.builders import node
 from scheduler.testing.devicebuilders import a_device, a_slice
@@ -41,7 +43,7 @@ class World:
 
     def shown(self, part: str = "volumes") -> dict[str, object]:
         """As the endpoint prints it."""
-        shown: dict[str, object] = json.loads(msgspec.json.encode(cache_page(self.cluster)[part]()))
+        shown: dict[str, object] = json.loads(b"".join(pieces({"shown": cache_page(self.cluster)[part]})))["shown"]
         return shown
 
 

@@ -189,7 +189,7 @@ async def test_who_is_being_answered_is_not_cut_off() -> None:
     async with listening(limits(connections=1), metrics=slow) as crowd:
         busy = await crowd.connect()
         asking = asyncio.create_task(crowd.ask(busy, REQUEST.replace(b"livez", b"metrics")))
-        await crowd.until(lambda: not any(each.is_waiting for each in crowd.listener._open))
+        await crowd.until(lambda: not any(each.may_be_cut for each in crowd.listener._open))
         assert await ended(await crowd.connect())
         may_go.set()
 

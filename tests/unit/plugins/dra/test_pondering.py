@@ -14,19 +14,26 @@ from typing import Any
 import msgspec
 import pytest
 
+from scheduler.cache.deviceasif import UseAsIf
+from scheduler.cache.deviceuse import DeviceUse
 from scheduler.config.args import DynamicResourcesArgs, KubestowArgs
 from scheduler.config.types import PluginRef, PluginSet, Profile as ProfileConfig
 from scheduler.core.podinfo import pod_info
-from scheduler.core.resourceclaims import AllocationResult, ResourceClaim
+from scheduler.core.resourceclaims import (
+    AllocationResult,
+    DeviceAllocationResult,
+    DeviceRequestAllocationResult,
+    ResourceClaim,
+)
 from scheduler.core.turns import Work
 from scheduler.cycle import TURN_S, Broke, Cycle, Outcome, Placed, run
 from scheduler.framework.profile import Factory, build
 from scheduler.framework.runner import Runner
 from scheduler.obs.metrics import Metrics
 from scheduler.plugins.dra.fitting import Fitting
-from scheduler.plugins.dra.pondering import LONGEST_ATTEMPT_S
+from scheduler.plugins.dra.pondering import LONGEST_ATTEMPT_S, LONGEST_HOLD_S
 from scheduler.plugins.dra.search import Search
-from scheduler.plugins.dra.searches import LATE_S
+from scheduler.plugins.dra.searches import LATE_S, TimedOut
 from scheduler.plugins.dra.selecting import Selectors
 from scheduler.plugins.dra.state import STATE
 from scheduler.testing.builders import Builder, pod
@@ -304,6 +311,25 @@ def test_filter_timeout_ends_the_search_of_a_node() -> None:
     assert [first, second, third] == [timed_out("n1"), (timed_out("n1"), 0.0), timed_out("n1")]
     assert 1.0 < took_s < 10.0
     assert 1.0 < took_again_s < 10.0
+
+
+def test_what_took_too_long_beside_devices_that_are_kept_may_be_quick_without_them() -> None:
+    """Where several nodes see them: nothing tells then that they are not kept any more."""
+    world = slow(lambda: Trying(*[each.everywhere() for each in puzzle("n1", room=200)], TEN))
+    world.devices.on_nodes.catch_up()
+    boards, devices, slot = world.plugin._boards, world.devices, world.cluster.nodes.present.bit_length() - 1
+    demand = world.plugin._demands.of((devices.claims.get("default/c"),))
+    kept = DeviceUse()
+    kept.hold("kept", AllocationResult(DeviceAllocationResult((DeviceRequestAllocationResult("r", "a", "n1", "d00"),))))
+    use = UseAsIf(devices.use, frozenset(), kept)
+
+    world.slow = LONGEST_HOLD_S
+    for _ in range(2):
+        with pytest.raises(TimedOut):
+            boards.verdict_if(demand, slot, use)
+    world.slow = 0.0
+
+    assert not boards.verdict(demand, slot).refusal
 
 
 def test_turns_are_not_counted_against_a_search() -> None:

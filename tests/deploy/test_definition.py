@@ -1,0 +1,104 @@
+"""The CustomResourceDefinition of SchedulerProfiles says what the scheduler reads and writes: a server prunes all else unasked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from scheduler.config.errors import ConfigErrors
+from scheduler.config.plugins import MULTI_POINT, POINTS
+from scheduler.config.profiles import read_changes
+from scheduler.config.types import Profile
+from scheduler.kube.kinds import SCHEDULER_PROFILE
+from scheduler.reload import IN_FORCE, Verdict, Wish
+from tests.deploy.chart import CHART, Json
+from tests.unit.test_profileobjects import Bench
+
+CRD: Final[Json] = yaml.safe_load((CHART / "crds" / "schedulerprofiles.yaml").read_text(encoding="utf-8"))
+(VERSION,) = CRD["spec"]["versions"]
+SCHEMA: Final[Json] = VERSION["schema"]["openAPIV3Schema"]["properties"]
+EXAMPLE: Final = Path(__file__).parents[2] / "examples" / "config" / "kubestow.yaml"
+
+
+def pruned(value: Any, schema: Json) -> Any:
+    """What a server keeps of it."""
+    if isinstance(value, list):
+        return [pruned(item, schema["items"]) for item in value]
+    if not isinstance(value, dict) or schema.get("x-kubernetes-preserve-unknown-fields"):
+        return value
+    known = schema.get("properties", {})
+    return {name: pruned(item, known[name]) for name, item in value.items() if name in known}
+
+
+def is_read(spec: Json) -> bool:
+    try:
+        read_changes(spec, Profile(scheduler_name="kubestow"), path="spec")
+    except ConfigErrors:
+        return False
+    return True
+
+
+def test_it_is_the_kind_that_is_watched() -> None:
+    names = CRD["spec"]["names"]
+
+    assert CRD["metadata"]["name"] == f"{names['plural']}.{CRD['spec']['group']}"
+    assert (CRD["spec"]["group"], names["plural"]) == (SCHEDULER_PROFILE.group, SCHEDULER_PROFILE.plural)
+    assert (VERSION["served"], VERSION["storage"], VERSION["subresources"]) == (True, True, {"status": {}})
+
+
+def test_every_point_is_there() -> None:
+    """And no other, all of one form."""
+    points = SCHEMA["spec"]["properties"]["plugins"]["properties"]
+    forms = [{name: each for name, each in form.items() if name != "description"} for form in points.values()]
+
+    assert set(points) == {MULTI_POINT, *POINTS}
+    assert [form["properties"].keys() for form in forms] == [{"enabled", "disabled"}] * len(forms)
+
+
+def test_nothing_that_is_read_is_pruned() -> None:
+    """A profile with everything in it: each point, weights, arguments as deep as they go."""
+    profiles = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))["profiles"]
+    specs = [{name: value for name, value in profile.items() if name != "schedulerName"} for profile in profiles]
+    both = {"enabled": [{"name": "NodeName", "weight": 2}], "disabled": [{"name": "ImageLocality", "weight": 1}]}
+    every = {"plugins": dict.fromkeys((MULTI_POINT, *POINTS), both), "percentageOfNodesToScore": 7}
+
+    assert any("pluginConfig" in spec for spec in specs)
+    for given in (*specs, every):
+        assert pruned(given, SCHEMA["spec"]) == given
+
+
+def test_what_is_pruned_would_not_be_read_either() -> None:
+    """A name of its own, and whatever is misspelt."""
+    for name in ("schedulerName", "pluginConfigs"):
+        assert pruned({"percentageOfNodesToScore": 7, name: "other"}, SCHEMA["spec"]) == {"percentageOfNodesToScore": 7}
+        assert not is_read({"percentageOfNodesToScore": 7, name: "other"})
+
+
+@pytest.mark.parametrize("percentage", [-1, 0, 100, 101])
+def test_the_bounds_of_a_percentage_are_one(percentage: int) -> None:
+    field = SCHEMA["spec"]["properties"]["percentageOfNodesToScore"]
+
+    assert (field["minimum"] <= percentage <= field["maximum"]) is is_read({"percentageOfNodesToScore": percentage})
+
+
+@pytest.mark.parametrize("weight", [-1, 0, 1])
+def test_the_bounds_of_a_weight_are_one(weight: int) -> None:
+    points = SCHEMA["spec"]["properties"]["plugins"]["properties"]
+    field = points["score"]["properties"]["enabled"]["items"]["properties"]["weight"]
+    spec = {"plugins": {"score": {"enabled": [{"name": "ImageLocality", "weight": weight}]}}}
+
+    assert (field["minimum"] <= weight) is is_read(spec)
+
+
+def test_the_status_is_kept() -> None:
+    """As the scheduler writes it: each field of it."""
+    verdict = Verdict(Wish("u1", 2, {}), IN_FORCE, "as said", 1, "score: ImageLocality 1→2")
+    status = Bench().objects._status(verdict, {})
+
+    assert status is not None
+    assert pruned(status, SCHEMA["status"]) == status
+    (condition,) = status["conditions"]
+    assert condition.keys() >= set(SCHEMA["status"]["properties"]["conditions"]["items"]["required"])

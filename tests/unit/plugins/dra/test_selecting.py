@@ -1,0 +1,69 @@
+"""What selectors say of kinds of devices is found out once, as long as there is room to remember it."""
+
+from __future__ import annotations
+
+from unittest import mock
+
+import pytest
+
+from scheduler.cache.devicekinds import DeviceKind
+from scheduler.core.devices import Device
+from scheduler.core.turns import finish
+from scheduler.plugins.dra import selecting
+from scheduler.plugins.dra.selecting import Fault, Selectors, SelectorSets
+
+SIZE = 50
+KINDS = tuple(DeviceKind("drv", Device(name=f"{number}")) for number in range(30))
+
+
+class Asked:
+    """Selectors hold for devices that their number divides; 7 fails. It counts how often that is found out."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.sets = SelectorSets(self)
+
+    def __call__(self, expression: str, kind: DeviceKind) -> bool | str:
+        self.count += 1
+        if expression == "7":
+            return "CEL runtime error: seven"
+        return int(kind.device.name) % int(expression) == 0
+
+    def of(self, *expressions: int) -> Selectors:
+        return self.sets.of(tuple((not at, at, str(each)) for at, each in enumerate(expressions)))
+
+
+@pytest.fixture
+def asked() -> Asked:
+    with mock.patch.object(selecting, "_ANSWERS_MAX", SIZE):
+        return Asked()
+
+
+def by_the_letter(expressions: tuple[int, ...], kind: DeviceKind) -> bool | Fault:
+    for at, each in enumerate(expressions):
+        if each == 7:
+            return Fault(not at, at, "CEL runtime error: seven")
+        if int(kind.device.name) % each:
+            return False
+    return True
+
+
+def test_nothing_is_asked_twice_as_long_as_there_is_room(asked: Asked) -> None:
+    """Nor of another set with the same expression."""
+    for each in (asked.of(2, 3), asked.of(2, 3), asked.of(2, 5)):
+        finish(each.evaluating(KINDS[1:2]))
+        each.of(KINDS[1])
+
+    assert asked.count == 1
+
+
+def test_however_many_ask_about_however_many_so_much_is_remembered(asked: Asked) -> None:
+    """And the answer is the same, forgotten or not."""
+    every = [expressions for a in range(1, 12) for expressions in ((a,), (1, a), (a, 7))]
+    for _ in range(2):
+        for expressions in every:
+            for kind in KINDS:
+                assert asked.of(*expressions).of(kind) == by_the_letter(expressions, kind)
+
+    memos = [asked.sets._answers, *(each._known for each in asked.sets._sets.values())]
+    assert sum(map(len, memos)) <= 2 * 2 * SIZE

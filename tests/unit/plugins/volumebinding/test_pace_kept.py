@@ -1,0 +1,38 @@
+"""How many plans are begun at once is counted for the process, whoever made the plugin and how often."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+from scheduler.config.types import OUR_NAME, Configuration, Profile
+from scheduler.plugins.volumebinding.pace import UNFINISHED
+from scheduler.reload import Wish
+from scheduler.testing.volumebuilders import a_claim, a_class
+from tests.unit.brain import Brain
+from tests.unit.hint_rows import node, pod
+from tests.unit.hint_rows_limits import claims, stored
+
+OTHER = "kubestow-too"
+
+
+async def test_neither_a_second_profile_nor_a_change_begins_more_at_once() -> None:
+    """The PV controller does not work faster for it."""
+    brain = Brain(Configuration(profiles=(Profile(OUR_NAME), Profile(OTHER))))
+    node("n1", cpu="4000", pods="1000")(brain)
+    for thing in stored(a_class("made", "P"), *(a_claim(f"c{at}", "1Gi", "made") for at in range(3 * UNFINISHED))):
+        thing(brain)
+    held = asyncio.Event()
+
+    async def never() -> None:
+        await held.wait()
+
+    brain.writer.turn_hold = held
+    for at in range(3 * UNFINISHED):
+        if at == 2 * UNFINISHED:
+            wish = Wish("u", 1, {"percentageOfNodesToScore": 50})
+            brain.parts.inbox.put(partial(brain.parts.reloading.reconcile, {OUR_NAME: wish}))
+            await brain.settle()
+        pod(f"p{at}", **claims(f"c{at}"), scheduler=(OUR_NAME, OTHER)[at % 2])(brain)
+    await brain.settle()
+    print(len(brain.writer.selections), brain.places())
