@@ -8,7 +8,8 @@ BIN := .venv/bin
 IMAGE ?= localhost/kubestow:dev
 INSTALLED := .venv/.installed-$(shell cat requirements/test.txt pyproject.toml | cksum | cut -d' ' -f1)
 
-.PHONY: image kind help venv demo test unit unit-deciding unit-parity unit-serving deploy-tests e2e parity check format lock
+.PHONY: image kind help venv demo test unit unit-first unit-rest integration-first integration-rest replay deploy-tests e2e \
+	parity check format lock
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' Makefile | sed 's/:.*##/\t/'
@@ -27,19 +28,31 @@ demo: $(INSTALLED) ## the real daemon places the pods of examples/ on an embedde
 	$(BIN)/kubestow simulate examples/volumes.yaml
 	$(BIN)/kubestow simulate examples/devices.yaml
 
-test: unit deploy-tests e2e ## all tests
+# Of two halves of the unit tests, and of two of the integration tests, those that are named; the others have the rest.
+UNIT := tests/unit/plugins tests/unit/cel tests/unit/scenarios
+INTEGRATION := $(sort $(wildcard tests/integration/test_[a-l]*.py tests/integration/test_pre*.py))
 
-unit: $(INSTALLED) ## the tests that need nothing but Python; some wait for sockets, so three parts run at once
-	$(MAKE) --no-print-directory -j 3 --output-sync=target unit-deciding unit-parity unit-serving
+test: unit ## all tests
+	$(MAKE) --no-print-directory -j 2 --output-sync=target replay deploy-tests
+	$(MAKE) --no-print-directory e2e
 
-unit-deciding:
-	$(BIN)/python -m pytest tests/unit
+unit: $(INSTALLED) ## the tests that need nothing but Python, but for the replay; some wait for sockets, so four parts run at once
+	$(MAKE) --no-print-directory -j 4 --output-sync=target unit-first unit-rest integration-first integration-rest
 
-unit-parity:
+unit-first:
+	$(BIN)/python -m pytest $(UNIT)
+
+unit-rest:
+	$(BIN)/python -m pytest tests/unit $(UNIT:%=--ignore=%)
+
+integration-first:
+	$(BIN)/python -m pytest $(INTEGRATION)
+
+integration-rest:
+	$(BIN)/python -m pytest tests/integration $(INTEGRATION:%=--ignore=%)
+
+replay: $(INSTALLED) ## what the real kube-scheduler decided once, and what we do; mistakes of all kinds are noticed
 	$(BIN)/python -m pytest tests/parity
-
-unit-serving:
-	$(BIN)/python -m pytest tests/integration
 
 deploy-tests: $(INSTALLED) ## the tests of chart, image and alerts; helm and the like are built or unpacked once per user
 	$(BIN)/python -m tests.deploy.tools

@@ -24,6 +24,7 @@ class Inbox:
         self._changes: deque[Callable[[], None]] = deque()
         self._news = asyncio.Event()
         self._is_closed = False
+        self._applied = asyncio.Event()
 
     def __len__(self) -> int:
         return len(self._changes)
@@ -47,12 +48,20 @@ class Inbox:
                 change()
             except Exception:  # noqa: BLE001 (one broken change must not stop the loop that all pods depend on)
                 _log.exception("a change could not be applied", change=getattr(change, "__qualname__", repr(change)))
+        self._applied.set()
         return applied
 
     def catch_up(self) -> None:
         """Apply what has arrived, from anywhere but a change; nothing happens while an attempt is under way."""
         if not self._is_closed:
             self.apply()
+
+    async def caught_up(self) -> None:
+        """The same for who cannot do without: return when what has arrived is applied, at the end of the attempt under way."""
+        while self._is_closed:
+            self._applied.clear()
+            await self._applied.wait()
+        self.apply()
 
     @contextlib.contextmanager
     def closed(self) -> Iterator[None]:

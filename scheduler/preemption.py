@@ -196,7 +196,7 @@ class Evictions:
 
     async def _evict_all(self, plan: _Plan) -> _End:
         is_written = await self._failures.written(plan.preemptor, plan.node_name)
-        self._inbox.catch_up()
+        await self._inbox.caught_up()
         self._check(plan)
         if not is_written:
             return _End.FAILED  # why has been said already
@@ -206,7 +206,7 @@ class Evictions:
         errors = [answer for answer in answers if answer is not None]
         if errors:
             raise min(errors, key=lambda error: isinstance(error, _Off))  # what went wrong, rather than what followed
-        self._inbox.catch_up()
+        await self._inbox.caught_up()
         self._check(plan)
         self._preempting.last(plan.preemptor.uid, last.uid)
         await self._evict(plan, last)
@@ -234,9 +234,9 @@ class Evictions:
         if why:
             raise _Off(why)
 
-    def _still(self, plan: _Plan, victim: PodInfo) -> PodInfo | None:
+    async def _still(self, plan: _Plan, victim: PodInfo) -> PodInfo | None:
         """The victim as it is now; None if it has gone or is going. Else raises _Off as `_check` does."""
-        self._inbox.catch_up()
+        await self._inbox.caught_up()
         held = self._cluster.get(victim.uid)
         if held is None or held.node_name != plan.node_name or self._is_leaving(held):
             return None
@@ -254,7 +254,7 @@ class Evictions:
                 raise
 
     async def _take(self, plan: _Plan, victim: PodInfo) -> None:
-        held, preemptor = self._still(plan, victim), plan.preemptor
+        held, preemptor = await self._still(plan, victim), plan.preemptor
         if held is None:
             return
         note = f"Preempted by pod {preemptor.uid} on node {plan.node_name}"
@@ -300,7 +300,7 @@ class Evictions:
         lost = failed = busy = 0
         while True:
             await self._writer.turn()
-            if self._still(plan, victim) is None:
+            if await self._still(plan, victim) is None:
                 return bool(lost)
             try:
                 await settle(self._writer.delete_pod(victim.pod))

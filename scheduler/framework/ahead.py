@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from scheduler.core import nodeset
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.core.podinfo import PodInfo
+from scheduler.core.turns import Work
 from scheduler.core.verdicts import Groups, Rejection
 from scheduler.framework.state import CycleState
 from scheduler.framework.whatif import WhatIf
@@ -94,7 +95,7 @@ class Ahead:
         """Changes whenever somebody is nominated to this node, or no longer is."""
         return self._nominations.version(self._nodes.name(slot))
 
-    def refuse(
+    def refusing(
         self,
         state: CycleState,
         pod: PodInfo,
@@ -102,9 +103,10 @@ class Ahead:
         groups: Groups,
         *,
         one_pass: Callable[[CycleState, NodeSet], NodeSet],
-    ) -> NodeSet:
+    ) -> Work[NodeSet]:
         """The nodes where those ahead leave no place; who says so is added to `groups`. `one_pass` filters as usual.
 
+        Rests after each node that had to be tried in the cache.
         O(nodes and nominations that changed since a pod of this shape came here last), where a node's own pods suffice.
         """
         if not self._nominations.nodes():
@@ -129,8 +131,10 @@ class Ahead:
             if counted is not None and (verdict := counted.verdict()) is not None:
                 groups[verdict] = groups.get(verdict, EMPTY) | 1 << slot
                 refused |= 1 << slot
-            elif ahead and counted is None and not self._tried(state, pod, slot, one_pass):
-                refused |= 1 << slot
+            elif ahead and counted is None:
+                if not self._tried(state, pod, slot, one_pass):
+                    refused |= 1 << slot
+                yield
         return refused
 
     def _of_its_like(self, pod: PodInfo, slot: int) -> list[PodInfo]:

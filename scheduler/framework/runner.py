@@ -118,7 +118,7 @@ class Runner:
         Nodes with nominated pods of equal or higher priority must pass with those pods counted, and without (§3.5).
         """
         groups: Groups = {}
-        nodes = self._ahead_aside(state, pod, nodes, groups, exact=exact)
+        nodes = finish(self._ahead_aside(state, pod, nodes, groups, exact=exact))
         return finish(self._passing(state, pod, nodes, groups, exact=exact)), groups
 
     def filtering(
@@ -126,17 +126,19 @@ class Runner:
     ) -> Work[tuple[NodeSet, Groups]]:
         """The same, bit by bit: plugins may ponder."""
         groups: Groups = {}
-        nodes = self._ahead_aside(state, pod, nodes, groups, exact=exact)
+        nodes = yield from self._ahead_aside(state, pod, nodes, groups, exact=exact)
         nodes = yield from self._passing(state, pod, nodes, groups, exact=exact, rests=True)
         return nodes, groups
 
-    def _ahead_aside(self, state: CycleState, pod: PodInfo, nodes: NodeSet, groups: Groups, *, exact: bool) -> NodeSet:
+    def _ahead_aside(
+        self, state: CycleState, pod: PodInfo, nodes: NodeSet, groups: Groups, *, exact: bool
+    ) -> Work[NodeSet]:
         """The nodes that can be read, and on which the pod fits beside those nominated there."""
         unreadable = nodes & self._nodes.unreadable
         if unreadable:
             groups[UNREADABLE] = unreadable
             nodes &= ~unreadable
-        refused = self.ahead.refuse(
+        refused = yield from self.ahead.refusing(
             state,
             pod,
             nodes,

@@ -1,7 +1,7 @@
 """Sockets, and connections that may not stay for ever: nobody who is slow, or many, costs more than a little.
 
-There are at most so many connections; who comes then takes the place of the one that has kept us waiting for longest, or
-of whom nobody knows yet whether he may come in. A connection has a time for its handshake, for a whole request, between
+There are at most so many connections; who comes then takes the place of the one that has been there for longest, unless
+it is being answered: so in a crowd everybody has the same time, and nobody can hold a place. A connection has a time for its handshake, for a whole request, between
 two of them, and for taking an answer. What is beyond its limits is cut off without a word. All of them together make so
 many requests a second. Knows nothing of HTTP but that requests begin, are admitted, and end.
 """
@@ -161,7 +161,6 @@ class Connection(asyncio.Protocol):
     def _turn(self, state: _State, limit_s: float) -> None:
         self._state = state
         self._received = 0
-        self._listener.stirs(self)
         if self._timer is not None:
             self._timer.cancel()
         if self._transport is not None:
@@ -231,12 +230,6 @@ class Listener:
                 await asyncio.sleep(due_s - now_s)
             self._next_turn_s = due_s + _REQUESTS_PACE_S
 
-    def stirs(self, connection: Connection) -> None:
-        """It did something, so it has not kept us waiting."""
-        if connection in self._open:
-            del self._open[connection]
-            self._open[connection] = None
-
     def left(self, connection: Connection) -> None:
         """It is gone."""
         self._open.pop(connection, None)
@@ -257,12 +250,12 @@ class Listener:
 
     def _admit(self, accepted: socket.socket) -> None:
         if len(self._open) >= self._limits.connections:
-            waiting = next((each for each in self._open if each.may_be_cut), None)  # the longest first
-            if waiting is None:
+            oldest = next((each for each in self._open if each.may_be_cut), None)
+            if oldest is None:
                 accepted.close()
                 return
-            self.left(waiting)
-            waiting.cut()
+            self.left(oldest)
+            oldest.cut()
         connection = Connection(self._make(), self._limits, self)
         self._open[connection] = None
         connection.greeting = asyncio.ensure_future(self._greet(connection, accepted))

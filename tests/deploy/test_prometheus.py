@@ -79,7 +79,9 @@ async def troubled(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pr
     or_skip(prometheus)
     server = ApiServer()
     server.create("nodes", node("bad").cpu("four").obj())
-    server.forbidden.update({("create", "pods/binding"), ("delete", "pods"), ("list", "namespaces")})
+    server.forbidden.update(
+        {("create", "pods/binding"), ("delete", "pods"), ("list", "namespaces"), ("watch", "namespaces")}
+    )
     async with (
         rig(server) as world,
         scraping(world.daemon.port, tmp_path_factory.mktemp("troubled"), rules=[RULES]) as asked,

@@ -283,6 +283,25 @@ async def test_a_client_ca_in_a_file_is_read_again_too(tmp_path: Path) -> None:
         assert world.asked("configmaps") == 0
 
 
+async def test_a_connection_does_not_outlive_the_authority_that_it_was_made_under(tmp_path: Path) -> None:
+    """Whoever is connected connects again, and is somebody only if the new authority says so."""
+    one, two, file = Authority("one"), Authority("two"), tmp_path / "ca.pem"
+    file.write_bytes(one.pem)
+    async with served(SecureServing(client_ca_file=str(file))) as world:
+        ann = shows(one, "ann", tmp_path)
+        reader, writer = await asyncio.open_connection("127.0.0.1", world.rig.daemon.secure_port, ssl=ann)
+        try:
+            writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert b" 200 " in await asyncio.wait_for(reader.readline(), 60)
+            file.write_bytes(two.pem)
+            with contextlib.suppress(ConnectionError):
+                await asyncio.wait_for(reader.read(), 60)
+        finally:
+            writer.transport.abort()
+        with pytest.raises(aiohttp.ClientError):
+            await world.get("/metrics", shows=ann)
+
+
 async def test_others_may_be_asked(tmp_path: Path) -> None:
     """Tokens and permissions may be known to servers of their own, as kube-scheduler's flags have it."""
     files = []

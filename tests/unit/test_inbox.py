@@ -56,3 +56,22 @@ def test_whoever_must_know_everything_catches_up_but_not_in_the_middle_of_an_att
     inbox.catch_up()
 
     assert (seen, len(inbox)) == (["news"], 0)
+
+
+async def test_whoever_cannot_do_without_the_news_waits_for_the_end_of_the_attempt() -> None:
+    """Over any number of turns; and otherwise for nothing."""
+    inbox, seen = Inbox(), []
+    inbox.put(lambda: seen.append("news"))
+    waiting = []
+    for _ in range(3):
+        with inbox.closed():
+            waiting.append(asyncio.ensure_future(inbox.caught_up()))
+            await asyncio.sleep(0)
+    assert (seen, [each.done() for each in waiting]) == ([], [False] * 3)
+
+    inbox.apply()
+    await asyncio.wait_for(asyncio.gather(*waiting), 30)
+    inbox.put(lambda: seen.append("more"))
+    await inbox.caught_up()
+
+    assert (seen, len(inbox)) == (["news", "more"], 0)

@@ -86,6 +86,27 @@ async def test_nobody_else_dies_for_a_plan_that_is_over(
 
 
 @pytest.mark.parametrize("meanwhile", OVER)
+@pytest.mark.parametrize("held", [["nominate p n1"], ["tell v0", "tell v1"]], ids=["nominated", "told"])
+async def test_nobody_dies_while_what_the_watch_shows_waits_for_an_attempt(
+    meanwhile: Meanwhile, held: list[str]
+) -> None:
+    """Of another pod, which rests for the moment: it may search for half a minute, and a plan be over long before."""
+    brain, wire = arena(3)
+    wire.hold(*held)
+    await rest(brain)
+    brain.parts.inbox.put(partial(meanwhile, brain))  # type: ignore[arg-type]
+    with brain.parts.inbox.closed():
+        wire.answer(*held)
+        await brain.turns()
+    for _ in range(2):  # what has arrived, then what came of it
+        brain.parts.inbox.apply()
+        await brain.turns()
+
+    assert wire.victims() == []
+    assert not brain.parts.evictions._plans
+
+
+@pytest.mark.parametrize("meanwhile", OVER)
 async def test_a_plan_that_is_over_is_noticed_after_every_wait_for_a_turn(meanwhile: Meanwhile) -> None:
     """A line of writes may be long, and the pod at its end must still have to go."""
     brain, wire = arena(3)

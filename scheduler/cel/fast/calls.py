@@ -112,7 +112,7 @@ class Calls:
         except EvalError as error:
             self._write.charge(run.cost)
             self._write.fails("True", repr(str(error)))
-            return Term("None", is_name=True)  # which nobody will see
+            return self._write.let("None")  # which nobody will see
         self._write.charge(run.cost)
         return self._write.constant(value)
 

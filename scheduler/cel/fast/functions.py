@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from scheduler.cel.calls import Invocation
-from scheduler.cel.fast.writer import BOOL, DOUBLE, INT, STRING, Kind, Term, Writer
+from scheduler.cel.fast.writer import BOOL, DOUBLE, INT, MAP, STRING, Kind, Term, Writer
 from scheduler.cel.libraries.classes import CLASSES
 from scheduler.cel.libraries.declaring import traversal
 from scheduler.cel.libraries.regex import nanos_beyond_cost
@@ -188,20 +188,28 @@ class Function:
 
     def _check(self, term: Term, param: Type) -> str | None:
         """What tells that the value is of the type; None if that is not said in a word."""
-        if is_dyn(param) or is_variable(param) or (term.kind is not None and term.kind == Kind(param.name)):
+        kind = term.kind
+        if is_dyn(param) or is_variable(param) or (not param.params and kind == Kind(param.name)):
             return ""
         if param.name == "map" and all(is_dyn(each) or is_variable(each) for each in param.params):
-            return f"type({term.text}) is {self._write.held(dict)}"
+            return "" if kind == MAP else f"type({term.text}) is {self._write.held(dict)}"
         if param.name == "list":
-            element = param.params[0]
-            if is_dyn(element) or is_variable(element):
-                return f"type({term.text}) is list"
-            if element.name in _CLASSES:
-                first = f"type({term.text}[0]) is {self._write.held(_CLASSES[element.name])}"
-                return f"type({term.text}) is list and (not {term.text} or {first})"
-            return None
+            return self._check_list(term, param.params[0])
         class_ = _CLASSES.get(param.name) or CLASSES.get(param.name)
         return None if class_ is None else f"type({term.text}) is {self._write.held(class_)}"
+
+    def _check_list(self, term: Term, element: Type) -> str | None:
+        """As `_check`; of the elements the first one tells, if there is one."""
+        kind = term.kind
+        is_list = f"type({term.text}) is list"
+        if is_dyn(element) or is_variable(element):
+            return "" if kind is not None and kind.name == "list" else is_list
+        if element.name not in _CLASSES or (kind is not None and kind.name != "list"):
+            return None
+        if kind == Kind("list", Kind(element.name)):
+            return ""
+        first = f"type({term.text}[0]) is {self._write.held(_CLASSES[element.name])}"
+        return f"{is_list} and (not {term.text} or {first})"
 
     def _direct(self, args: list[Term], overload: Overload, cost: int | Callable[..., int]) -> Term:
         write = self._write

@@ -24,8 +24,8 @@ from scheduler.framework.settle import settle
 from scheduler.plugins.dra.writing import ClaimError, ClaimWriter, same_devices
 
 _log = structlog.get_logger(__name__)
-WATCH_WITHIN_S: Final = 30.0
-"""How long our own watch may take to show what we wrote."""
+WATCH_WITHIN_S: Final = 120.0
+"""How long our own watch may take to show what we wrote: what it shows waits for an attempt that searches (`pondering`)."""
 _PAUSES_S: Final = (0.1, 0.5, 2.0, None)
 
 

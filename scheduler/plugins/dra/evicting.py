@@ -79,7 +79,7 @@ class Evicting:
         self._holders = Holders(handle.cluster, handle.preempting)
         self._clock = handle.clock
         self._shares_count = CONSUMABLE in handle.feature_gates
-        self._waits: dict[str, _Wait] = {}
+        self._waits = handle.kept("DynamicResources.waits", dict[str, _Wait])
         """By uid of the preemptor."""
         self._reached: dict[tuple[Demand, Sight], bool] = {}
         self._dues: dict[int, _Due] = {}

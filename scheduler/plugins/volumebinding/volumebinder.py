@@ -42,7 +42,7 @@ class CacheBinder:
         self._bind_timeout_s = bind_timeout_s
         self._follows_others = not ours.treat_binding_as_unbound
         self._assumptions = Assumptions(cluster.volumes)
-        self._pace = Pace()
+        self._pace = handle.kept("VolumeBinding.pace", Pace)
         together = ours.storage_capacity_reservation == _LEDGER
         self._finder = Finder(cluster.nodes, cluster.volumes, together=together)
         self._waiter = Waiter(

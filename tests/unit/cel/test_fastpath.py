@@ -128,6 +128,8 @@ _FORMS = {
         "{text}.findAll('[ab]').size()",
         "{list}.indexOf({int})",
         "l.sum()",
+        "{list}.min()",
+        "{list}.reverse().max()",
         "optional.of({int}).value()",
         "optional.none().value()",
         "quantity({int} > 2 ? '5' : {text}).add({int}).asInteger()",
@@ -159,6 +161,8 @@ _FORMS = {
         "[[{int}], {list}].flatten()",
         "cel.bind(VAR, {list}, VAR + VAR)",
         "{list}.sortBy(VAR, VAR)",
+        "{list}.distinct()",
+        "{list}.slice(0, 1).sort()",
     ],
     "map": [
         "{{'a': {int}, 'b': {int}}}",

@@ -70,6 +70,14 @@ ERRORS = [
 ]
 
 
+LISTS_OF_ANYTHING = [
+    "l.all(v, dyn(x.reverse().min()) == 'a' || v > 0)",
+    "l.all(v, x.distinct().sortBy(w, w).size() > 0 || v > 0)",
+    "l.all(v, dyn(x.slice(0, 1).sum()) == 1.0 || v > 0)",
+    "l.all(v, dyn([dyn(v), x].max()) == 1 || v > 0)",
+    "l.all(v, x.map(w, w).isSorted() || v > 0)",
+    "l.all(v, dyn(null).isSorted() || dyn(3).min() == x || v > 0)",
+]
 PATTERNS_OF_NO_USE = [
     "l.all(v, s.matches(dyn(1)))",
     "l.all(v, s.matches('a'.substring(5)) || v > 0)",
@@ -92,6 +100,15 @@ def test_errors_are_told_where_costs_are_counted(source):
         limited = closures_of(source, ENV, BINDINGS, limit=limit)
 
         assert limited == answer(generated(source, ENV, limit=limit), BINDINGS, limit=limit)
+
+
+@pytest.mark.parametrize("source", LISTS_OF_ANYTHING)
+@pytest.mark.parametrize("held", [[1, 2, "a"], ["a", 1], [1.0, 2.0], [True, False], [], [None], "text", [1, 2], 1.5])
+def test_what_a_list_holds_decides(source, held):
+    """What is known of a list says nothing of its elements unless these are known as well."""
+    bindings = BINDINGS | {"x": held}
+
+    assert closures_of(source, ENV, bindings) == answer(generated(source, ENV), bindings)
 
 
 def test_code_that_meets_errors_stays_in_use():

@@ -131,3 +131,21 @@ def test_a_filter_that_fails_ends_the_attempt() -> None:
 
     with pytest.raises(AttemptError, match='running "Flat" filter plugin: no idea'):
         fits(house.runner, incoming(cpu="1"))
+
+
+def test_a_turn_can_be_given_after_each_node_that_is_tried() -> None:
+    """A burst of preemptors leaves hundreds of them, and a plugin may take seconds for one."""
+    names = [f"m{at}" for at in range(6)]
+    house = House(*(node(name) for name in names), plugins=(Refuses("Whole"),))
+    for name in names:
+        house.nominate(name, nominated(f"for-{name}"))
+    state, one = CycleState(), incoming()
+    runner = house.runner
+    runner.pre_filter(state, one)
+    house.calls.clear()
+
+    for _ in runner.filtering(state, one, house.cluster.nodes.present, exact=False):
+        house.calls.append("turn")
+
+    assert house.calls[:-1] == ["Whole.filter", "turn"] * len(names)
+    assert house.calls[-1] == "Whole.filter"

@@ -9,6 +9,7 @@ from hypothesis import given, settings, strategies as st
 from scheduler.core import nodeset
 from scheduler.core.nodeset import NodeSet
 from scheduler.core.podinfo import PodInfo
+from scheduler.core.turns import finish
 from scheduler.core.verdicts import Groups
 from scheduler.framework.runner import Runner
 from scheduler.framework.state import CycleState
@@ -68,7 +69,7 @@ def refused(runner: Runner, one: PodInfo, nodes: NodeSet, groups: Groups) -> Nod
     def one_pass(_trial: CycleState, _nodes: int) -> int:
         raise AssertionError("no rule here looks beyond a node")
 
-    return runner.ahead.refuse(state, one, nodes, groups, one_pass=one_pass)
+    return finish(runner.ahead.refusing(state, one, nodes, groups, one_pass=one_pass))
 
 
 @settings(max_examples=examples(150), deadline=None)

@@ -3,6 +3,7 @@
 import json
 
 import msgspec
+import pytest
 
 from scheduler.cache.cluster import Cluster
 from scheduler.core.clock import SystemClock
@@ -156,6 +157,26 @@ def test_devices_that_are_ours_alone() -> None:
         ],
         "heldTwice": [{"device": "drv/n1/d0", "claims": ["default/a", "default/b"]}],
     }
+
+
+def test_many_devices_are_looked_at_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is found is the same; in between others have their turn, also where nothing is found."""
+    monkeypatch.setattr(cachedump, "_LOOKED_AT", 3)
+    world = World()
+    for number in range(20):
+        written = a_claim(f"c{number}").uid(f"u{number}").allocated(a_result("r", f"drv/n1/d{number // 2 * 2}"))
+        world.seen("ResourceClaim", written.resource_version("1").typed())
+    world.cluster.devices.claims.assume(a_claim("c7").uid("u7").resource_version("2").typed())
+
+    assert world.shown("devices") == NO_DEVICES | {
+        "assumedClaims": ["default/c7"],
+        "heldTwice": [
+            {"device": f"drv/n1/d{number}", "claims": [f"default/c{number}", f"default/c{number + 1}"]}
+            for number in (0, 10, 12, 14, 16, 18, 2, 4, 8)
+        ],
+    }
+    said = list(pieces({"devices": cache_page(world.cluster)["devices"]}))
+    assert said.count(b"") == 20 // 3 + 10 // 3
 
 
 def test_what_is_wrong_with_what_was_published() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from scheduler.core.errors import ApiError, Unavailable
-from scheduler.insight.gate import Asked, Gate, Refusal, bearer_token, certified
+from scheduler.insight.gate import NOBODY, Asked, Gate, Refusal, bearer_token, certified
 from scheduler.kube.reviews import Permission, User
 from scheduler.options import ALWAYS_ALLOWED
 
@@ -171,6 +171,9 @@ def test_bearer_tokens(header: str, token: str | None) -> None:
     assert bearer_token(header) == token
 
 
+NOON_S = 1_767_268_800.0
+
+
 class Shown:
     """As `ssl.SSLObject.getpeercert` shows a certificate that TLS has verified."""
 
@@ -180,7 +183,9 @@ class Shown:
     def getpeercert(self, binary_form: bool = False) -> Any:
         if binary_form:
             return b"der"
-        return {"subject": tuple((pair,) for pair in self.names)} if self.names else {}
+        if not self.names:
+            return {}
+        return {"subject": tuple((pair,) for pair in self.names), "notAfter": "Jan  1 12:00:00 2026 GMT"}
 
 
 @pytest.mark.parametrize(
@@ -198,7 +203,7 @@ class Shown:
 )
 def test_whom_a_certificate_names(names: list[tuple[str, str]], who: tuple[str, str, tuple[str, ...]] | None) -> None:
     """CN is the user, O the groups; without a name it names nobody, whatever its groups."""
-    found = certified(Shown(*names))  # type: ignore[arg-type]
+    found = certified(Shown(*names), NOON_S)  # type: ignore[arg-type]
 
     assert who == (found and (found.name, found.uid, found.groups))
     if found is not None:
@@ -209,4 +214,26 @@ def test_whom_a_certificate_names(names: list[tuple[str, str]], who: tuple[str, 
 
 def test_no_tls_no_certificate() -> None:
     """Plain HTTP."""
-    assert certified(None) is None
+    assert certified(None, NOON_S) is None
+
+
+async def test_a_certificate_that_expires_while_its_connection_lasts() -> None:
+    """Names nobody from then on: that is a 401, unless a token says more. What is for everybody stays so."""
+    ann = Shown(("commonName", "ann"))
+    assert (certified(ann, NOON_S) or NOBODY).name == "ann"  # type: ignore[arg-type]
+    late = certified(ann, NOON_S + 0.5)  # type: ignore[arg-type]
+    assert late == NOBODY
+
+    gate = Gate(Server(known={"zoe"}, permits={"zoe"}), ALWAYS_ALLOWED)
+    assert status(await gate.refuses(asked(certificate=late))) == UNAUTHORIZED
+    assert await gate.refuses(asked(certificate=late, token="zoe")) is None
+    assert await gate.refuses(asked("/livez", certificate=late)) is None
+
+
+@pytest.mark.parametrize("groups", [(), ("dev",)])
+async def test_a_certificate_of_nobody(groups: tuple[str, ...]) -> None:
+    """Who is called as those are who do not say who they are does not get the rights of those who do."""
+    server = Server(known=set(), permits=set())
+    await Gate(server, ()).refuses(asked(certificate=User("system:anonymous", groups=groups)))
+
+    assert [user.groups for user, _, _ in server.asked] == [groups]

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import socket
 import ssl
+import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -13,9 +14,13 @@ from contextlib import asynccontextmanager
 import pytest
 import uvloop
 
+from scheduler.insight import listening as listening_module
+from scheduler.insight.gate import Gate
 from scheduler.insight.http import Endpoints, Sources
 from scheduler.insight.listening import CannotListen, Connection, Limits, Listener, bound
+from scheduler.insight.pages import Page
 from scheduler.insight.tls import SelfSigned, Tls
+from scheduler.kube.reviews import Permission, User
 
 DEADLINE_S = 60.0
 PATIENT = Limits(handshake_s=3600, request_s=3600, idle_s=3600, answer_s=3600)
@@ -68,12 +73,21 @@ async def ended(stream: Stream) -> bool:
     return True
 
 
+def _unknown(_: str) -> object | None:
+    return None
+
+
 @asynccontextmanager
 async def listening(
-    allowed: Limits = PATIENT, *, tls: ssl.SSLContext | None = None, metrics: Callable[[], bytes] = bytes
+    allowed: Limits = PATIENT,
+    *,
+    tls: ssl.SSLContext | None = None,
+    metrics: Callable[[], bytes] = bytes,
+    debug_cache: Callable[[], Page] = dict,
+    gate: Gate | None = None,
 ) -> AsyncIterator[Crowd]:
-    sources = Sources({}, {}, metrics, configz=dict, debug_queue=dict, debug_cache=dict, debug_pod=lambda _: None)
-    endpoints = Endpoints(sources)
+    sources = Sources({}, {}, metrics, configz=dict, debug_queue=dict, debug_cache=debug_cache, debug_pod=_unknown)
+    endpoints = Endpoints(sources, gate)
     await endpoints.start()
     listener = Listener(bound("127.0.0.1", 0), endpoints.make, tls=tls, limits=allowed)
     listener.start()
@@ -163,8 +177,8 @@ async def test_headers_without_end_are_cut_off() -> None:
         assert await ended(stream)
 
 
-async def test_a_newcomer_takes_the_place_of_who_kept_us_waiting_longest() -> None:
-    """So a crowd of silent ones does not keep a probe out; whoever asked something lately stays."""
+async def test_a_newcomer_takes_the_place_of_who_has_been_there_longest() -> None:
+    """So neither a crowd of silent ones nor one of busy ones keeps a probe out."""
     async with listening(limits(connections=3)) as crowd:
         first, second, third = [await crowd.connect() for _ in range(3)]
         await crowd.until(lambda: len(crowd.listener) == 3)
@@ -172,8 +186,8 @@ async def test_a_newcomer_takes_the_place_of_who_kept_us_waiting_longest() -> No
         probe = await crowd.connect()
 
         assert await crowd.ask(probe) == b"HTTP/1.1 200 OK"
-        assert await ended(second)
-        assert await crowd.ask(first) == b"HTTP/1.1 200 OK"
+        assert await ended(first)
+        assert await crowd.ask(second) == b"HTTP/1.1 200 OK"
         assert await crowd.ask(third) == b"HTTP/1.1 200 OK"
         assert len(crowd.listener) == 3
 
@@ -194,6 +208,119 @@ async def test_who_is_being_answered_is_not_cut_off() -> None:
         may_go.set()
 
         assert await asking == b"HTTP/1.1 200 OK"
+
+
+class Thoughtful:
+    """An API server that never says whose token it is."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def user_of(self, _: str) -> User | None:
+        self.asked += 1
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            self.asked -= 1
+        return None
+
+    async def may(self, _: User, *, verb: str, path: str) -> Permission:
+        raise AssertionError(verb, path)
+
+
+async def test_a_crowd_with_tokens_that_nobody_knows() -> None:
+    """Keeps no probe out while the API server thinks; and who has gone is not asked about any more."""
+    server = Thoughtful()
+    async with listening(limits(connections=3), gate=Gate(server, ("/livez",))) as crowd:
+        token = b"GET /metrics HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer x\r\n\r\n"
+        for _ in range(3):
+            _, writer = await crowd.connect()
+            writer.write(token)
+        await crowd.until(lambda: server.asked == 3)
+
+        assert await crowd.ask(await crowd.connect()) == b"HTTP/1.1 200 OK"
+        assert await ended(crowd.streams[0])
+        await crowd.until(lambda: server.asked == 2)
+
+
+async def test_requests_have_a_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once what was saved up is spent, in order of arrival; who gives up waiting costs the others nothing."""
+    monkeypatch.setattr(listening_module, "_REQUESTS_PACE_S", 0.02)
+    with bound("127.0.0.1", 0) as listening_on:
+        listener, order, began_s = Listener(listening_on, asyncio.Protocol), list[int](), time.monotonic()
+
+        async def ask(number: int) -> None:
+            await listener.turn()
+            order.append(number)
+
+        asking = [asyncio.create_task(ask(number)) for number in range(30)]
+        await asyncio.sleep(0)
+        asking[25].cancel()
+        await asyncio.gather(*asking, return_exceptions=True)
+
+    assert order == [number for number in range(30) if number != 25]
+    assert time.monotonic() - began_s >= 0.02 * 8  # 29, of which 20 were saved up, and the first waits for nobody
+
+
+async def test_starting_over() -> None:
+    """Who waits is cut off, who is being answered is told that it was the last time."""
+    loop, may_go = asyncio.get_running_loop(), asyncio.Event()
+
+    def slow() -> bytes:
+        asyncio.run_coroutine_threadsafe(may_go.wait(), loop).result(DEADLINE_S)
+        return b"m"
+
+    async with listening(metrics=slow) as crowd:
+        idle, busy = await crowd.connect(), await crowd.connect()
+        await crowd.ask(idle)
+        asking = asyncio.create_task(crowd.ask(busy, REQUEST.replace(b"livez", b"metrics")))
+        await crowd.until(lambda: not all(each.may_be_cut for each in crowd.listener._open))
+        crowd.listener.start_over()
+        assert await ended(idle)
+        may_go.set()
+
+        assert await asking == b"HTTP/1.1 200 OK"
+        assert await ended(busy)
+        assert await crowd.ask(await crowd.connect()) == b"HTTP/1.1 200 OK"
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+@pytest.mark.parametrize("is_secure", [False, True], ids=["plain", "TLS"])
+def test_who_hangs_up_is_no_news(
+    loop: Callable[[], asyncio.AbstractEventLoop], is_secure: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At whatever moment: before the answer, or in the middle of one that is too long for buffers."""
+    source = SelfSigned(["localhost"])
+    served = Tls("VersionTLS12")
+    served.serve(source.newest(time.time()))
+    client = ssl.create_default_context(cadata=source.newest(time.time()).certificate.decode())
+
+    async def hang_up() -> None:
+        began, may_go, body = threading.Event(), threading.Event(), b"x" * 20_000_000
+
+        def metrics() -> bytes:
+            began.set()
+            may_go.wait(DEADLINE_S)
+            return body
+
+        page = {"rows": lambda: iter([{"x": "y" * 2000}] * 20_000)}
+        async with listening(
+            tls=served.front if is_secure else None, metrics=metrics, debug_cache=lambda: page
+        ) as crowd:
+            for path, reads in ((b"metrics", False), (b"metrics", True), (b"debug/cache", True)):
+                reader, writer = await crowd.connect(client if is_secure else None)
+                writer.write(REQUEST.replace(b"livez", path))
+                if reads:
+                    may_go.set()
+                    assert await asyncio.wait_for(reader.read(100), DEADLINE_S)
+                else:
+                    assert await asyncio.to_thread(began.wait, DEADLINE_S)
+                writer.transport.abort()
+                await crowd.until(lambda: len(crowd.listener) == 0)
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(hang_up())
+    assert [record.getMessage() for record in caplog.records if record.levelname != "DEBUG"] == []
 
 
 async def test_a_handshake_that_does_not_come() -> None:
@@ -253,10 +380,15 @@ async def everybody_leaves() -> None:
         assert all([await ended(stream) for stream in streams])
 
 
-def test_a_port_that_is_taken() -> None:
-    """The text names the address."""
-    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(CannotListen, match=r"127\.0\.0\.1:\d+: .*use"):
-        bound("127.0.0.1", taken.getsockname()[1])
+@pytest.mark.parametrize(("host", "named"), [("127.0.0.1", r"127\.0\.0\.1"), ("::1", r"\[::1\]")])
+def test_a_port_that_is_taken(host: str, named: str) -> None:
+    """The text names the address, as one writes it with a port."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    if family == socket.AF_INET6 and not socket.has_dualstack_ipv6():
+        pytest.skip("no IPv6 here")
+    says = rf"^{named}:\d+: .*use"
+    with socket.create_server((host, 0), family=family) as taken, pytest.raises(CannotListen, match=says):
+        bound(host, taken.getsockname()[1])
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])

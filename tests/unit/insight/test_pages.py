@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
-from scheduler.insight.pages import ROWS, indented, pieces
+from scheduler.insight.pages import PAUSE, ROWS, Parts, indented, pieces
 
 plain = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=5),
@@ -27,6 +27,17 @@ def test_pieces_make_the_whole(page: dict[str, object]) -> None:
 
     assert b"".join(pieces(whole)) == indented(page) + b"\n"
     assert b"".join(pieces(by_rows)) == indented(page) + b"\n"
+    inner = {"a": lambda: Parts(by_rows), "b": lambda: 1}
+    assert b"".join(pieces(inner)) == indented({"a": page, "b": 1}) + b"\n"
+
+
+@given(st.lists(st.none() | st.integers(0, 9), max_size=3 * ROWS))
+def test_pauses_are_no_rows(rows: list[int | None]) -> None:
+    """Each ends a piece, and nothing else."""
+    said = list(pieces({"a": lambda: (PAUSE if row is None else row for row in rows)}))
+
+    assert b"".join(said) == indented({"a": [row for row in rows if row is not None]}) + b"\n"
+    assert len(said) >= 4 + rows.count(None)
 
 
 def test_rows_are_made_when_their_turn_comes() -> None:

@@ -201,6 +201,18 @@ def test_certificates_that_are_not_for_clients_or_not_valid_any_more(tmp_path: P
             shaken(served.front, client(trusts=source.newest(wall_s).certificate, shows=wrong, path=tmp_path))
 
 
+def test_an_authority_with_words_of_any_language(tmp_path: Path) -> None:
+    """Bundles have comments; what they say does not matter."""
+    source, authority = SelfSigned(["localhost"]), Authority("one")
+    served = Tls("VersionTLS12")
+    wall_s = dt.datetime.now(dt.UTC).timestamp()
+    served.serve(source.newest(wall_s))
+    assert served.trust(f"# Főtanúsítvány \ufffd\n{authority.pem.decode()}")
+    ann = client(trusts=source.newest(wall_s).certificate, shows=authority.issues("ann"), path=tmp_path)
+
+    assert (shaken(served.front, ann)[0].getpeercert() or {})["subject"] == ((("commonName", "ann"),),)
+
+
 def test_an_authority_that_cannot_be_read() -> None:
     """Changes nothing."""
     served = Tls("VersionTLS12")

@@ -155,6 +155,41 @@ async def test_equal_questions_at_one_time_are_one() -> None:
     assert len(transport.asked) == 1
 
 
+async def test_a_question_that_nobody_waits_for_any_more_ends() -> None:
+    """It gives its place to others; who asks the same afterwards asks anew."""
+    transport = Gated(answer=lambda _: token_of("ann"))
+    world = bench(transport=transport)
+    waiting = [asyncio.create_task(world.reviews.user_of("t")) for _ in range(2)]
+    await until(lambda: transport.under_way == 1)
+    for each in waiting:
+        each.cancel()
+    await asyncio.wait(waiting)
+    again = asyncio.create_task(world.reviews.user_of("t"))
+    await world.clock.settle()
+    assert transport.under_way == 1
+    transport.open.set()
+
+    assert await again == User("ann")
+    assert len(transport.asked) == 1
+    assert not world.reviews._tokens._asked
+
+
+async def test_questions_have_a_pace() -> None:
+    """However many made-up tokens come: the API server has others to answer. Permissions have a pace of their own."""
+    transport = Gated(answer=lambda asked: token_of("x") if asked.path == TOKEN_REVIEWS else access(allowed=True))
+    transport.open.set()
+    world = bench(transport=transport)
+    tokens = [asyncio.create_task(world.reviews.user_of(f"t{i}")) for i in range(400)]
+    await world.clock.settle()
+    assert len(transport.asked) == reviews._BURST
+    assert (await world.reviews.may(User("a"), verb="get", path="/p")).allowed
+    await world.clock.advance(1)
+    assert len(transport.asked) == pytest.approx(reviews._BURST + 1 + reviews._PER_S, abs=1)
+    await world.clock.advance(2)
+
+    assert all(task.result() == User("x") for task in tokens)
+
+
 async def test_few_questions_are_under_way_at_once() -> None:
     """A flood of made-up tokens is not a flood of reviews, and does not keep permissions from being asked."""
     transport = Gated(answer=lambda asked: token_of("x") if asked.path == TOKEN_REVIEWS else access(allowed=True))

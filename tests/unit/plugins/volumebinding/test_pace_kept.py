@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 
 from scheduler.config.types import OUR_NAME, Configuration, Profile
+from scheduler.core.errors import Unavailable
 from scheduler.plugins.volumebinding.pace import UNFINISHED
 from scheduler.reload import Wish
 from scheduler.testing.volumebuilders import a_claim, a_class
 from tests.unit.brain import Brain
 from tests.unit.hint_rows import node, pod
 from tests.unit.hint_rows_limits import claims, stored
+from tests.unit.test_volumes_given_back import refusing
 
 OTHER = "kubestow-too"
 
@@ -22,17 +23,17 @@ async def test_neither_a_second_profile_nor_a_change_begins_more_at_once() -> No
     node("n1", cpu="4000", pods="1000")(brain)
     for thing in stored(a_class("made", "P"), *(a_claim(f"c{at}", "1Gi", "made") for at in range(3 * UNFINISHED))):
         thing(brain)
-    held = asyncio.Event()
-
-    async def never() -> None:
-        await held.wait()
-
-    brain.writer.turn_hold = held
-    for at in range(3 * UNFINISHED):
-        if at == 2 * UNFINISHED:
-            wish = Wish("u", 1, {"percentageOfNodesToScore": 50})
-            brain.parts.inbox.put(partial(brain.parts.reloading.reconcile, {OUR_NAME: wish}))
-            await brain.settle()
+    brain.writer.on_select = refusing(Unavailable("busy"))
+    for at in range(2 * UNFINISHED):
         pod(f"p{at}", **claims(f"c{at}"), scheduler=(OUR_NAME, OTHER)[at % 2])(brain)
     await brain.settle()
-    print(len(brain.writer.selections), brain.places())
+    assert len(set(brain.writer.selections)) == UNFINISHED
+
+    wish = Wish("u", 1, {"percentageOfNodesToScore": 50})
+    brain.parts.inbox.put(partial(brain.parts.reloading.reconcile, {OUR_NAME: wish}))
+    for at in range(2 * UNFINISHED, 3 * UNFINISHED):
+        pod(f"p{at}", **claims(f"c{at}"))(brain)
+    await brain.settle()
+
+    assert len(brain.parts.binder) == 3 * UNFINISHED
+    assert len(set(brain.writer.selections)) == UNFINISHED
