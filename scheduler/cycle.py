@@ -2,7 +2,7 @@
 
 A decision reads the cache and returns a value; nothing here waits or writes to the cluster. `attempt` is a generator
 only so that a long attempt can give the event loop a turn (architecture D1): between `yield`s no cache or queue change
-is applied, because those wait in the inbox.
+is applied, because those wait in the inbox; and devices stay in the use that they were in (`DeviceUse.still`).
 
 Rules: docs/spec/core.md §3.1–§3.6. What differs on purpose: all nodes are looked at unless percentageOfNodesToScore is
 set, and an Error that upstream would meet on a node that is never verified is not raised (architecture D3).

@@ -130,11 +130,12 @@ class Shell:
 
     async def _watch(self) -> str:
         """Until a part of it ends; why it did."""
-        stop, lender = asyncio.Event(), self._lender()
+        stop, lender, settings = asyncio.Event(), self._lender(), None
         tasks: Collection[asyncio.Task[Any]] = ()
         try:
             kopf = await asyncio.to_thread(_kopf)  # the loop goes on, if in small steps
-            spawning = asyncio.ensure_future(self._spawn(kopf, lender, stop))
+            settings = _settings(kopf)
+            spawning = asyncio.ensure_future(self._spawn(kopf, settings, lender=lender, stop=stop))
             try:
                 tasks = await asyncio.shield(spawning)
             except asyncio.CancelledError:
@@ -150,6 +151,7 @@ class Shell:
         finally:
             self._metrics.up(False)
             await _stopped(tasks, stop)
+            await _stopped(_strays(settings), stop)
             await _closed(lender)
 
     async def _ended(self, tasks: Collection[asyncio.Task[Any]]) -> str:
@@ -161,7 +163,9 @@ class Shell:
             deaf.cancel()
         return "; ".join("changes were not told" if task is deaf else _ending(task) for task in done)
 
-    async def _spawn(self, kopf: ModuleType, lender: Lender, stop: asyncio.Event) -> Collection[asyncio.Task[Any]]:
+    async def _spawn(
+        self, kopf: ModuleType, settings: object, *, lender: Lender, stop: asyncio.Event
+    ) -> Collection[asyncio.Task[Any]]:
         """In a task of its own: what kopf notes of itself in the context is of no concern to others."""
         registry = kopf.OperatorRegistry()
 
@@ -180,7 +184,7 @@ class Shell:
         before = asyncio.all_tasks()
         tasks: list[asyncio.Task[Any]] = await kopf.spawn_tasks(
             registry=registry,
-            settings=_settings(kopf),
+            settings=settings,
             vault=None,
             identity=_IDENTITY,  # else it asks for the user's name, and in a container there may be none
             standalone=True,
@@ -235,6 +239,15 @@ def _ending(task: asyncio.Task[Any]) -> str:
         return f"{task.get_name()} was cancelled"
     error = task.exception()
     return f"{task.get_name()}: {error!r}" if error is not None else f"{task.get_name()} ended"
+
+
+def _strays(settings: object) -> Collection[asyncio.Task[Any]]:
+    """What its parts begin beside themselves and leave behind when they are cancelled, as questions to discovery.
+
+    Known by the settings that they were given: another daemon in this process may have a shell of its own.
+    """
+    frames = [(task, getattr(task.get_coro(), "cr_frame", None)) for task in asyncio.all_tasks()]
+    return [task for task, frame in frames if frame and settings and frame.f_locals.get("settings") is settings]
 
 
 async def _closed(lender: Lender) -> None:

@@ -13,6 +13,8 @@ Tests that need a real API server carry the marker `e2e`, and get its binaries b
 `tests.e2e.controlplane.gate.binaries_or_skip`.
 """
 
+import gc
+
 import hypothesis
 import pytest
 
@@ -26,6 +28,8 @@ hypothesis.settings.load_profile("kubestow")
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Build the control plane before the first test that needs it: within a test, the test's timeout would end it."""
+    gc.collect()
+    gc.freeze()  # thousands of tests and their tables live to the end: need not be looked through time and again
     if session.config.option.collectonly or not any(item.get_closest_marker("e2e") for item in session.items):
         return
     if is_built():

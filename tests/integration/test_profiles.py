@@ -470,3 +470,23 @@ async def test_the_process_keeps_its_signals_and_nothing_of_kopf_is_left(
     assert await asyncio.wait_for(running, 60) == 0
     assert kopfs_tasks() == []
     assert "kopf" in sys.modules
+
+
+async def test_stopped_while_it_looks_around_it_leaves_nothing_behind(
+    server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its questions to discovery are tasks beside its parts, and do not end with them; those of another daemon's shell go on."""
+    asking: list[asyncio.Task[Any] | None] = []
+
+    async def never(*_: object, **__: object) -> None:
+        asking.append(asyncio.current_task())
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(importlib.import_module("kopf._cogs.clients.api"), "get", never)
+    async with rig_on(server):
+        await until(lambda: len(asking) == 2, lambda: str(kopfs_tasks()))
+        async with rig_on(server):
+            await until(lambda: len(asking) == 4, lambda: str(kopfs_tasks()))
+
+        assert [task is not None and task.done() for task in asking] == [False, False, True, True]
+    assert kopfs_tasks() == []

@@ -18,7 +18,7 @@ from scheduler.cache.deviceasif import UseAsIf
 from scheduler.cache.deviceuse import DeviceUse
 from scheduler.config.args import DynamicResourcesArgs, KubestowArgs
 from scheduler.config.types import PluginRef, PluginSet, Profile as ProfileConfig
-from scheduler.core.podinfo import pod_info
+from scheduler.core.podinfo import placed, pod_info
 from scheduler.core.resourceclaims import (
     AllocationResult,
     DeviceAllocationResult,
@@ -72,7 +72,7 @@ class Trying(World):
         )
 
     def attempt(self, *claims: str, nominated: str = "", name: str = "p") -> Work[Outcome]:
-        builder = pod(name).uid(f"uid-{name}").set({"spec": {"schedulerName": "kubestow"}})
+        builder = pod(name).uid(f"uid-{name}").set({"spec": {"schedulerName": "kubestow", "priority": 10}})
         for at, claim in enumerate(claims):
             builder = builder.claim(f"e{at}", claim=claim)
         if nominated:
@@ -143,7 +143,19 @@ def _a_hard_node(room: int) -> Trying:
     return Trying(*puzzle("n1", room=room), TEN)
 
 
+def _full_of_lesser_pods() -> Trying:
+    """On each node one of them has all devices: would these do if that pod had gone?"""
+    world = Trying(a_claim("c").request("r", "A", count=8), nodes=MANY)
+    for name in MANY:
+        devices = [a_device(f"d{at}").attr("uuid", f"uuid-{name}") for at in range(8)]
+        held = a_claim(name).request("r", "A", count=8).reserved_for(name, name)
+        world.show(a_slice(name, "a", *devices), held.allocated(*(a_result("r", f"a/{name}/d{at}") for at in range(8))))
+        world.cluster.add_pod(placed(pod_info(pod(name).uid(name).claim("e", claim=name).typed()), name))
+    return world
+
+
 HARD = [
+    pytest.param(_full_of_lesser_pods, ("c",), "", id="whether evictions would help, no two nodes are alike"),
     pytest.param(partial(_a_hard_node, 180), ("c",), "", id="Verify: ten partitions that do not fit"),
     pytest.param(partial(_a_hard_node, 200), ("c",), "", id="Verify: ten partitions that hardly fit"),
     pytest.param(partial(_a_hard_node, 200), ("c",), "n1", id="the node that the pod is nominated to"),
