@@ -105,6 +105,7 @@ trouble = one_of(
     (3, a_step(DeviceWorld.crash_daemon)),
     (1, a_step(DeviceWorld.kill_daemon)),
     (1, a_step(DeviceWorld.stop_daemon)),
+    (2, a_step(DeviceWorld.change_profile)),
     (5, a_step(DeviceWorld.start_daemon)),
 )
 gap = st.tuples(
@@ -129,6 +130,7 @@ crossed = st.tuples(
         (3, a_step(DeviceWorld.label_all, values)),
         (3, a_step(DeviceWorld.crash_daemon)),
         (1, a_step(DeviceWorld.stop_daemon)),
+        (2, a_step(DeviceWorld.change_profile)),
         (1, a_step(DeviceWorld.delete_claim, picks)),
         (2, a_step(DeviceWorld.delete_pod, picks, truth)),
         (2, foreign),

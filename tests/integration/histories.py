@@ -152,6 +152,7 @@ trouble = one_of(
     (2, a_step(World.crash_daemon)),
     (1, a_step(World.kill_daemon)),
     (1, a_step(World.stop_daemon)),
+    (2, a_step(World.change_profile)),
     (6, a_step(World.start_daemon)),
 )
 time = one_of(

@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from scheduler.app import Daemon
@@ -13,6 +14,7 @@ from scheduler.config.types import ClientConnection, Configuration
 from scheduler.core.clock import SystemClock
 from scheduler.core.podinfo import PodInfo
 from scheduler.options import RunOptions
+from scheduler.reload import Wish
 
 HASTE: Final = 100
 _tasks: ContextVar[set[asyncio.Task[Any]] | None] = ContextVar("_tasks", default=None)
@@ -51,6 +53,7 @@ class Mortal:
         self._on_plan = on_plan
         self._config = dataclasses.replace(config or Configuration(), client_connection=ClientConnection(qps=-1))
         self._begun: set[asyncio.Task[Any]] = set()
+        self._changes = 0
 
     async def start(self, url: str, port: int | None = None) -> None:
         """Nothing if it runs. All its tasks, and theirs, are remembered."""
@@ -91,6 +94,14 @@ class Mortal:
             await asyncio.gather(*self._begun, return_exceptions=True)
             if all(task.done() for task in self._begun):  # one that ended may have started another
                 return
+
+    def change_profile(self) -> None:
+        """Plugins that are made anew decide from the next attempt on; nothing where none runs."""
+        if self.daemon is not None:
+            reloading, self._changes = self.daemon.decisions.reloading, self._changes + 1
+            wish = Wish("a-profile", self._changes, {"percentageOfNodesToScore": 1 + self._changes % 100})
+            wishes = dict.fromkeys(self.daemon.decisions.profiles, wish)
+            self.daemon.decisions.inbox.put(partial(reloading.reconcile, wishes))
 
     def check(self) -> None:
         """Note if it has ended by itself."""

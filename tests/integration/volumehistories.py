@@ -120,6 +120,7 @@ trouble = one_of(
     (3, a_step(VolumeWorld.crash_daemon)),
     (1, a_step(VolumeWorld.kill_daemon)),
     (1, a_step(VolumeWorld.stop_daemon)),
+    (2, a_step(VolumeWorld.change_profile)),
     (5, a_step(VolumeWorld.start_daemon)),
 )
 gap = st.tuples(
@@ -138,6 +139,7 @@ crossed = st.tuples(
         (3, a_step(VolumeWorld.label_all, values)),
         (2, a_step(VolumeWorld.crash_daemon)),
         (1, a_step(VolumeWorld.stop_daemon)),
+        (2, a_step(VolumeWorld.change_profile)),
         (1, a_step(VolumeWorld.delete_claim, picks)),
         (1, a_step(VolumeWorld.reserve_volume, picks, picks)),
         (1, a_step(VolumeWorld.delete_pod, picks, truth)),

@@ -286,6 +286,10 @@ class World:
         await self.kill_daemon()
         await self.start_daemon()
 
+    def change_profile(self) -> None:
+        """What runs begins again with plugins that remember nothing."""
+        self._mortal.change_profile()
+
     def forgive_deaths(self) -> None:
         """Daemons that have ended by themselves were right to."""
         self._mortal.deaths.clear()
