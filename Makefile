@@ -8,7 +8,7 @@ BIN := .venv/bin
 IMAGE ?= localhost/kubestow:dev
 INSTALLED := .venv/.installed-$(shell cat requirements/test.txt pyproject.toml | cksum | cut -d' ' -f1)
 
-.PHONY: image kind help venv demo test unit unit-first unit-rest integration-first integration-rest replay deploy-tests e2e \
+.PHONY: audit image kind help venv demo test unit unit-first unit-rest integration-first integration-rest replay deploy-tests e2e \
 	parity check format lock
 
 help: ## this list
@@ -28,7 +28,8 @@ demo: $(INSTALLED) ## the real daemon places the pods of examples/ on an embedde
 	$(BIN)/kubestow simulate examples/volumes.yaml
 	$(BIN)/kubestow simulate examples/devices.yaml
 
-# Of two halves of the unit tests, and of two of the integration tests, those that are named; the others have the rest.
+# Of two halves of the unit tests, and of two of the integration tests, those that are named; the others have the rest. Integration
+# tests wait more than they work: they go first, and the unit tests, which only work, take what is left.
 UNIT := tests/unit/plugins tests/unit/cel tests/unit/scenarios
 INTEGRATION := $(sort $(wildcard tests/integration/test_[a-l]*.py tests/integration/test_pre*.py))
 
@@ -40,10 +41,10 @@ unit: $(INSTALLED) ## the tests that need nothing but Python, but for the replay
 	$(MAKE) --no-print-directory -j 4 --output-sync=target unit-first unit-rest integration-first integration-rest
 
 unit-first:
-	$(BIN)/python -m pytest $(UNIT)
+	nice $(BIN)/python -m pytest $(UNIT)
 
 unit-rest:
-	$(BIN)/python -m pytest tests/unit $(UNIT:%=--ignore=%)
+	nice $(BIN)/python -m pytest tests/unit $(UNIT:%=--ignore=%)
 
 integration-first:
 	$(BIN)/python -m pytest $(INTEGRATION)
@@ -83,7 +84,12 @@ image: ## the container image, with docker or podman; IMAGE=name:tag for another
 kind: image ## a kind cluster with the image, the chart, and pods to look at: docs/kind.md
 	deploy/kind/up.sh $(IMAGE)
 
+audit: ## known weaknesses of the locked dependencies; fails where PyPI's data about them cannot be reached
+	@test -x .venv-audit/bin/pip-audit || { $(PYTHON) -m venv .venv-audit && \
+	.venv-audit/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/audit.txt; }
+	.venv-audit/bin/pip-audit --strict --disable-pip --require-hashes -r requirements/runtime.txt
+
 lock: ## write requirements/ anew from pyproject.toml; needs uv
-	for lock in "runtime" "test --group dev"; do set -- $$lock; \
-	uv pip compile pyproject.toml $${2:+$$2 $$3} --universal --python-version 3.11 --generate-hashes \
+	for lock in "runtime pyproject.toml" "test pyproject.toml --group dev" "audit --group audit"; do set -- $$lock; \
+	uv pip compile $${2} $${3} $${4} --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --custom-compile-command "make lock" --upgrade -q -o requirements/$$1.txt; done
