@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import importlib
+import inspect
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -339,12 +340,17 @@ async def test_switched_off_nothing_is_read(server: ApiServer) -> None:
     assert not [key for key in server.requests() if "schedulerprofiles" in key]
 
 
+def _coroutine(task: asyncio.Task[Any]) -> Any:
+    return task.get_coro()
+
+
 async def kopfs(name: str) -> asyncio.Task[Any]:
-    """One of its tasks, once it is there."""
+    """One of its tasks, once it has begun: cancelled before, what it was to run would never have been awaited."""
     victims: list[asyncio.Task[Any]] = []
 
     def found() -> bool:
-        victims[:] = [task for task in asyncio.all_tasks() if task.get_name().startswith(name)]
+        named = [task for task in asyncio.all_tasks() if task.get_name().startswith(name)]
+        victims[:] = [task for task in named if inspect.getcoroutinestate(_coroutine(task)) == inspect.CORO_SUSPENDED]
         return bool(victims)
 
     await until(found, lambda: str(kopfs_tasks()))
