@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from scheduler.core.clock import Clock
+from scheduler.core.clock import Clock, done_within
 from scheduler.core.errors import Ambiguous, ApiError, Conflict, Fenced, NotFound, Unavailable
 from scheduler.core.timestamps import seconds
 from scheduler.framework.settle import settle
@@ -92,7 +92,7 @@ class ProfileObjects:
 
     async def looked_within(self, limit_s: float) -> None:
         """Wait for the first look, but no longer."""
-        await self._either(self.looked, limit_s)
+        await done_within(self._clock, self.looked.wait(), limit_s)
 
     def remark(self) -> str:
         """What is wrong, in a line; "" if nothing is."""
@@ -173,19 +173,9 @@ class ProfileObjects:
                     _log.exception("scheduler profiles could not be followed")
                 self._untold = repr(error)
             pause_s = min(2 * pause_s, LOOK_EVERY_S) if failed else _AGAIN_S
-            is_news = await self._either(self._news, pause_s if failed else max(0.0, look_at - self._clock.now()))
+            wait_s = pause_s if failed else max(0.0, look_at - self._clock.now())
+            is_news = await done_within(self._clock, self._news.wait(), wait_s)
             self._is_due |= failed or not is_news
-
-    async def _either(self, event: asyncio.Event, limit_s: float) -> bool:
-        """Wait for the event, but no longer; whether it is what ended the wait."""
-        pause = asyncio.ensure_future(self._clock.sleep(limit_s))
-        news = asyncio.ensure_future(event.wait())
-        try:
-            await asyncio.wait({pause, news}, return_when=asyncio.FIRST_COMPLETED)
-            return news.done()
-        finally:
-            pause.cancel()
-            news.cancel()
 
     async def _list(self) -> None:
         before, self._is_due, is_look = self.unread, False, True

@@ -1,6 +1,6 @@
 """kopf, and all that there is of it: it watches our own API objects while everything else goes on without it.
 
-Loaded only where the server has such objects, for that costs a second and 60 MB; asked again once a minute. When a part of
+Loaded only where the server has such objects, for that costs a second and some 40 MB; asked again once a minute. When a part of
 it ends, whatever the reason, it is started anew after a pause, and the objects are looked at once a minute meanwhile: no
 pod waits for the shell. It writes nothing, neither to objects nor Events; it has no say in signals and logging.
 Rules: docs/adr/0006.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Protocol
+from collections.abc import Awaitable
+from typing import Any, Protocol
 
 
 class Clock(Protocol):
@@ -31,3 +32,18 @@ class SystemClock:
 
     async def sleep(self, delay_s: float) -> None:
         await asyncio.sleep(delay_s)
+
+
+async def done_within(clock: Clock, work: Awaitable[Any], limit_s: float) -> bool:
+    """Whether the work is done in time. If it is not, or if we are cancelled, it is cancelled.
+
+    Who wants its result hands in a future. A failure of the work is not raised here.
+    """
+    doing = asyncio.ensure_future(work)
+    limit = asyncio.ensure_future(clock.sleep(limit_s))
+    try:
+        await asyncio.wait({doing, limit}, return_when=asyncio.FIRST_COMPLETED)
+        return doing.done()
+    finally:
+        doing.cancel()
+        limit.cancel()

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Collection, Coroutine
 from typing import Any, TypeVar
 
-from scheduler.core.clock import Clock
+from scheduler.core.clock import Clock, done_within
 
 T = TypeVar("T")
 
@@ -31,10 +31,5 @@ async def settle(write: Coroutine[Any, Any, T]) -> T:
 
 async def ended_within(tasks: Collection[asyncio.Task[Any]], limit_s: float, clock: Clock) -> None:
     """Return when all of them have ended or the time is up, whichever comes first. Cancels nobody."""
-    if not tasks:
-        return
-    waits = asyncio.ensure_future(asyncio.wait(list(tasks)))
-    limit = asyncio.ensure_future(clock.sleep(limit_s))
-    await asyncio.wait({waits, limit}, return_when=asyncio.FIRST_COMPLETED)
-    limit.cancel()
-    waits.cancel()
+    if tasks:
+        await done_within(clock, asyncio.wait(list(tasks)), limit_s)

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 import msgspec
 import structlog
 
-from scheduler.core.clock import Clock
+from scheduler.core.clock import Clock, done_within
 from scheduler.core.errors import ApiError
 from scheduler.kube.kinds import LACKING, NEEDED, RESOURCE_CLAIM, SPARED, WATCHED_NOW, Discovery, KindSpec
 from scheduler.kube.reviews import CLIENT_CA_NAME, CLIENT_CA_NAMESPACE, CLIENT_CA_RULES, SERVING_RULES
@@ -165,13 +165,10 @@ class SelfCheck:
             await self._again(is_complete)
 
     async def _again(self, is_complete: bool) -> None:
-        pause = asyncio.ensure_future(self._clock.sleep(AGAIN_S))
-        answered = asyncio.ensure_future(self._discovery.answered.wait())
-        try:
-            await asyncio.wait([pause] if is_complete else [pause, answered], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            pause.cancel()
-            answered.cancel()
+        if is_complete:
+            await self._clock.sleep(AGAIN_S)
+        else:
+            await done_within(self._clock, self._discovery.answered.wait(), AGAIN_S)
 
     def change(self, *, kinds: Iterable[KindSpec], writes: Iterable[Rule]) -> None:
         """Ask for these from the next round on; if `run` has returned, it is to be run again."""

@@ -21,7 +21,7 @@ from typing import Any, Final, TypeVar
 
 import structlog
 
-from scheduler.core.clock import Clock
+from scheduler.core.clock import Clock, done_within
 from scheduler.core.errors import (
     Ambiguous,
     ApiError,
@@ -239,15 +239,9 @@ class Elector:
             raise Unavailable("no time is left to ask")
         asking = asyncio.ensure_future(request)
         asking.add_done_callback(_look)
-        limit = asyncio.ensure_future(self._clock.sleep(limit_s))
-        try:
-            await asyncio.wait({asking, limit}, return_when=asyncio.FIRST_COMPLETED)
-            if not asking.done():
-                raise Ambiguous(f"no answer within {limit_s:.1f} s")
-            return asking.result()
-        finally:
-            asking.cancel()
-            limit.cancel()
+        if not await done_within(self._clock, asking, limit_s):
+            raise Ambiguous(f"no answer within {limit_s:.1f} s")
+        return asking.result()
 
     def _note(self, error: ApiError) -> None:
         """Said once, not at every try. What may pass by itself is no refusal."""

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import structlog
 
-from scheduler.core.clock import Clock
+from scheduler.core.clock import Clock, done_within
 from scheduler.kube.kinds import (
     CAPACITY,
     DEVICES,
@@ -83,7 +83,7 @@ class Mirrors:
             self._discovery.want(spec)
         else:
             reflect(spec, served)
-            while not await self._shown_within(self.reflectors[spec.name], _LATE_S):
+            while not await done_within(self._clock, self._pictured(self.reflectors[spec.name]), _LATE_S):
                 yield False
         self.kinds = (*self.kinds, spec)
         yield True
@@ -91,16 +91,6 @@ class Mirrors:
     async def find(self, reflect: Callable[[KindSpec, Served], None]) -> None:
         """Mirror what could not be found, once it can be; nothing if somebody sees to that."""
         await self._discovery.run(reflect)
-
-    async def _shown_within(self, reflector: Reflector[Any], limit_s: float) -> bool:
-        picture = asyncio.ensure_future(self._pictured(reflector))
-        pause = asyncio.ensure_future(self._clock.sleep(limit_s))
-        try:
-            await asyncio.wait({picture, pause}, return_when=asyncio.FIRST_COMPLETED)
-            return picture.done()
-        finally:
-            picture.cancel()
-            pause.cancel()
 
     async def complete(self) -> None:
         """Until each kind is shown that decisions go by and the server has."""

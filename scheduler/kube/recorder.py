@@ -16,7 +16,7 @@ import msgspec
 import structlog
 from msgspec import UNSET
 
-from scheduler.core.clock import Clock
+from scheduler.core.clock import Clock, done_within
 from scheduler.core.errors import Ambiguous, ApiError, Conflict, Fenced, NotFound, Unavailable
 from scheduler.core.pod import Pod
 from scheduler.core.timestamps import micros
@@ -128,13 +128,7 @@ class EventRecorder:
         """Write back every series and wait until all is sent; False if `timeout_s` was not enough."""
         for series in list(self._series.values()):
             self._write_back(series)
-        sent = asyncio.ensure_future(self._idle.wait())
-        limit = asyncio.ensure_future(self._clock.sleep(timeout_s))
-        try:
-            await asyncio.wait({sent, limit}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            sent.cancel()
-            limit.cancel()
+        await done_within(self._clock, self._idle.wait(), timeout_s)
         return self._idle.is_set()
 
     # -- series ------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 import msgspec
 import structlog
 
-from scheduler.core.clock import Clock
+from scheduler.core.clock import Clock, done_within
 from scheduler.core.errors import Ambiguous, ApiError, NotFound, TooManyRequests, Unavailable
 from scheduler.kube.throttle import Throttle
 from scheduler.kube.wire import Transport
@@ -291,15 +291,9 @@ def _was_seen(asking: asyncio.Task[Any]) -> None:
 async def _within(clock: Clock, asking: Awaitable[T]) -> T:
     """Its answer, or `Unavailable` once the time limit has passed."""
     answer = asyncio.ensure_future(asking)
-    limit = asyncio.ensure_future(clock.sleep(LIMIT_S))
-    try:
-        await asyncio.wait([answer, limit], return_when=asyncio.FIRST_COMPLETED)
-        if not answer.done():
-            raise Unavailable(f"no answer within {LIMIT_S:.0f} s")
-        return answer.result()
-    finally:
-        limit.cancel()
-        answer.cancel()
+    if not await done_within(clock, answer, LIMIT_S):
+        raise Unavailable(f"no answer within {LIMIT_S:.0f} s")
+    return answer.result()
 
 
 def _token(answer: bytes) -> _Token:

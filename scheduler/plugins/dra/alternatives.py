@@ -14,9 +14,10 @@ from scheduler.core.nodeset import NodeSet
 from scheduler.core.resourceclaims import ResourceClaim
 from scheduler.core.turns import Work, finish
 from scheduler.framework.points import Scores
-from scheduler.plugins.dra.board import Boards, TimedOut
+from scheduler.plugins.dra.board import Boards
 from scheduler.plugins.dra.demand import Demand
 from scheduler.plugins.dra.search import Picked
+from scheduler.plugins.dra.searches import TimedOut
 from scheduler.plugins.dra.state import DeviceState
 
 _MOST: Final = 8

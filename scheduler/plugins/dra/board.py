@@ -24,19 +24,14 @@ from scheduler.core.turns import Work, finish
 from scheduler.plugins.dra.demand import Demand
 from scheduler.plugins.dra.result import results
 from scheduler.plugins.dra.searches import (
-    CANNOT_ALLOCATE,
     NO_DEVICES,
     Limits,
     Orders,
     Searches,
     TimedOut,
     Verdict,
-    named,
-    placeholders,
 )
 from scheduler.plugins.dra.seats import Rules
-
-__all__ = ["CANNOT_ALLOCATE", "Board", "Boards", "Limits", "TimedOut", "Verdict", "named", "placeholders"]
 
 _NO_LIMITS: Final = Limits()
 _BUDGET_S: Final = 0.0003

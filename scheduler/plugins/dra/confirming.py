@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
 from scheduler.cache.devices import Devices
-from scheduler.core.clock import Clock
+from scheduler.core.clock import Clock, done_within
 from scheduler.core.errors import Ambiguous, ApiError, Conflict, Unavailable
 from scheduler.core.resourceclaims import ResourceClaim
 from scheduler.framework.ports import DeviceMetrics
@@ -94,16 +94,12 @@ class Confirmer:
                 passed.set_result(self._writer.clash(seen))
 
         end = self._devices.subscribe((claim.key,), look)
-        waiting = asyncio.ensure_future(self._clock.sleep(WATCH_WITHIN_S))
-        either: list[asyncio.Future[Any]] = [passed, waiting]
         try:
             look()
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            if not passed.done():
+            if not await done_within(self._clock, passed, WATCH_WITHIN_S):
                 raise ClaimError(f"claim {claim.key}: the watch is behind")
             return passed.result()
         finally:
-            waiting.cancel()
             end()
 
     async def _give_devices_back(self, claim: ResourceClaim, pod_uid: str) -> None:

@@ -27,11 +27,12 @@ from scheduler.framework.hints import EventHint, Hint
 from scheduler.framework.ports import Handle
 from scheduler.framework.state import CycleState, StateKey
 from scheduler.framework.whatif import WhatIf
-from scheduler.plugins.dra.board import CANNOT_ALLOCATE, Boards, TimedOut, Verdict
+from scheduler.plugins.dra.board import Boards
 from scheduler.plugins.dra.claims import claim_keys
 from scheduler.plugins.dra.demand import Demand
 from scheduler.plugins.dra.holders import AsIf, Holders
 from scheduler.plugins.dra.search import AllocationError
+from scheduler.plugins.dra.searches import CANNOT_ALLOCATE, TimedOut, Verdict
 from scheduler.plugins.dra.state import PLUGIN, STATE, DeviceState, Variant
 
 WAITING: Final = Rejection(

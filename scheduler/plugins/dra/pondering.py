@@ -17,8 +17,9 @@ from scheduler.core.verdicts import AttemptError
 from scheduler.framework.points import Before
 from scheduler.framework.state import CycleState, StateKey
 from scheduler.plugins.dra.alternatives import Alternatives
-from scheduler.plugins.dra.board import Boards, Limits
+from scheduler.plugins.dra.board import Boards
 from scheduler.plugins.dra.evicting import Evicting
+from scheduler.plugins.dra.searches import Limits
 from scheduler.plugins.dra.state import PLUGIN, STATE, Variant
 
 LONGEST_ATTEMPT_S: Final = 30.0

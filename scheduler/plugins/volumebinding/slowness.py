@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
+from scheduler.core.clock import done_within
 from scheduler.core.errors import ApiError
 from scheduler.core.volumes import STORAGE_PROVISIONERS, PersistentVolumeClaim
 from scheduler.framework.ports import Handle
@@ -106,13 +107,7 @@ class Slowness:
     # -- what was said of it -------------------------------------------------------------------------------------------
 
     async def _ask_for_a_while(self, waits: list[_Wait], quotes: dict[str, str]) -> None:
-        asking = asyncio.ensure_future(self._ask(waits, quotes))
-        limit = asyncio.ensure_future(self._clock.sleep(ASKING_S))
-        try:
-            await asyncio.wait({asking, limit}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            asking.cancel()
-            limit.cancel()
+        await done_within(self._clock, self._ask(waits, quotes), ASKING_S)
 
     async def _ask(self, waits: list[_Wait], quotes: dict[str, str]) -> None:
         """One after the other; what one question failed of, the next would too."""

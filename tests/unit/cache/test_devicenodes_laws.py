@@ -32,9 +32,10 @@ from scheduler.core.resourceclaims import (
     ResourceClaim,
     ResourceClaimStatus,
 )
-from scheduler.plugins.dra.board import Boards, placeholders
+from scheduler.plugins.dra.board import Boards
 from scheduler.plugins.dra.demand import Demand, Demands
 from scheduler.plugins.dra.search import AllocationError, FailedOnNode, Search
+from scheduler.plugins.dra.searches import placeholders
 from scheduler.plugins.dra.seats import Rules, Seats
 from scheduler.plugins.dra.selecting import SelectorSets
 from scheduler.testing.clock import VirtualClock

@@ -32,7 +32,7 @@ from scheduler.core.devicegates import (
 from scheduler.core.quantity import text
 from scheduler.core.resourceclaims import AllocationResult, DeviceRequestAllocationResult
 from scheduler.core.verdicts import Code, Rejection, Skip
-from scheduler.plugins.dra.board import CANNOT_ALLOCATE, named
+from scheduler.plugins.dra.searches import CANNOT_ALLOCATE, named
 from scheduler.testing.builders import Builder, Manifest, node
 from scheduler.testing.devicebuilders import DeviceBuilder, SliceBuilder, a_device, a_slice
 from scheduler.testing.deviceclaimbuilders import Asked, ClaimBuilder, a_claim, a_result, an_option
