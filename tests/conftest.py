@@ -17,6 +17,7 @@ import gc
 
 import hypothesis
 import pytest
+import structlog
 
 from tests.e2e.controlplane.build import BuildFailed, Unavailable, binaries, is_built
 from tests.examples import examples
@@ -24,6 +25,14 @@ from tests.examples import examples
 # The machine may be busy: how long an example takes says nothing.
 hypothesis.settings.register_profile("kubestow", deadline=None, max_examples=examples())
 hypothesis.settings.load_profile("kubestow")
+
+# As the daemon does it. structlog's default prints an exception with all local variables: a second for each.
+structlog.configure(
+    processors=[
+        *structlog.get_config()["processors"][:-1],
+        structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
+    ]
+)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -14,7 +14,8 @@ from scheduler.obs import logs
 @pytest.fixture
 def guest(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The command sets up logging for its process; here it is a guest in another's."""
+    before = structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     monkeypatch.setattr(logs, "setup", lambda *_, **__: None)
     yield
-    structlog.reset_defaults()
+    structlog.configure(**before)

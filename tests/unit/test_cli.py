@@ -54,8 +54,9 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[RunOptions]]:
     app.run_daemon = run_daemon  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "scheduler.app", app)
     monkeypatch.setattr(logs, "setup", lambda *_, **__: None)
+    before = structlog.get_config()
     yield options
-    structlog.reset_defaults()
+    structlog.configure(**before)
 
 
 def run(*argv: str) -> int:

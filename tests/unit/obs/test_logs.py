@@ -18,12 +18,12 @@ from scheduler.obs import logs
 @pytest.fixture(autouse=True)
 def _restored() -> Iterator[None]:
     root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
+    handlers, level, before = root.handlers[:], root.level, structlog.get_config()
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
     logging.captureWarnings(capture=False)
-    structlog.reset_defaults()
+    structlog.configure(**before)
 
 
 def lines(out: io.BytesIO) -> list[dict[str, Any]]:
