@@ -52,6 +52,7 @@ SELECTORS = {
 _TEN = "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]"
 _ENDLESS = "lists.range(300000)"
 _NUMBERS = "lists.range(9000).map(n, n)"
+_DURATIONS = "lists.range(1000).map(n, timestamp(n) - timestamp(0))"
 _LETTERS = 'lists.range(50000).map(n, "A").join()'
 WORST = {
     "all in all": "lists.range(1000).all(a, lists.range(1000).all(b, true))",
@@ -73,22 +74,39 @@ WORST = {
     "format": f'{_ENDLESS}.all(a, "%d".format([a]) != "")',
     "quantities": f"{_ENDLESS}.all(a, isQuantity(string(a)))",
     "patterns": f'{_ENDLESS}.all(a, !string(a).matches("[a-z]+x"))',
+    "groups of patterns": f'{_ENDLESS}.all(a, !string(a).matches("([a-z]|x)+"))',
+    "a text as pattern each turn": f"{_ENDLESS}.all(a, !'x'.matches(string(a)))",
+    "a pattern each turn": f"{_ENDLESS}.all(a, !'x'.matches('[a-z]+' + string(a)))",
     "patterns of long texts": f"cel.bind(t, {_LETTERS}, {_ENDLESS}.all(a, !t.matches('A*B')))",
     "find": f'{_ENDLESS}.all(a, string(a).find("[0-9]") != "")',
     "findAll": f'{_ENDLESS}.all(a, string(a).findAll("[0-9]").size() > 0)',
     "format of doubles": f'{_ENDLESS}.all(a, "%.2f".format([1.5]) != "")',
+    "format of a double each turn": f'{_ENDLESS}.all(a, "%.2f".format([double(a)]) != "")',
+    "format of large doubles": f'{_ENDLESS}.all(a, "%.2f".format([1e300 + double(a % 100) * 1e298]) != "")',
     "sums of quantities": f'cel.bind(q, quantity("1"), {_ENDLESS}.all(a, q.add(a).isInteger()))',
     "versions": f'{_ENDLESS}.all(a, isSemver("1.2." + string(a)))',
     "addresses": f'{_ENDLESS}.all(a, isIP("10.0.0." + string(a % 256)))',
     "URLs": f'{_ENDLESS}.all(a, url("/" + string(a)).getHost() == "")',
+    "whole URLs": f'{_ENDLESS}.all(a, url("https://h" + string(a) + ".com/").getHost() != "")',
     "durations": f'{_ENDLESS}.all(a, duration(string(a) + "s") >= duration("0s"))',
     "times": f"{_ENDLESS}.all(a, timestamp(a).getFullYear() > 1900)",
+    "times in zones": f'{_ENDLESS}.all(a, timestamp(a * 7777).getHours("Europe/Berlin") >= 0)',
+    "texts of times": f'{_ENDLESS}.all(a, string(timestamp(a)) != "")',
+    "texts of doubles": f'{_ENDLESS}.all(a, string(double(a) * 1.3e200) != "")',
+    "quantities with suffixes": f'{_ENDLESS}.all(a, isQuantity(string(a) + "Mi"))',
+    "versions before others": f'{_ENDLESS}.all(a, isSemver("1.2.3-rc." + string(a)))',
+    "a long sum of durations": f"cel.bind(d, duration('1s'), {_ENDLESS}.all(a, {' + '.join(['d'] * 120)} > d))",
+    "a long conjunction of lists": f"cel.bind(l, [1], {_ENDLESS}.all(a, {' && '.join(['l == l'] * 200)}))",
+    "order of short texts": f'cel.bind(l, lists.range(1000).map(n, ""), {_ENDLESS}.all(a, l.isSorted()))',
+    "sets of durations": f"cel.bind(l, {_DURATIONS}, {_ENDLESS}.all(a, !sets.intersects(l, [duration('1h')])))",
     "equal lists": f"cel.bind(l, {_NUMBERS}, cel.bind(m, {_NUMBERS}, {_ENDLESS}.all(a, l == m)))",
     "sums of lists": f"cel.bind(l, {_NUMBERS}, {_ENDLESS}.all(a, (l + l).size() > 0))",
     "format of a list": f'cel.bind(l, [{_NUMBERS}], {_ENDLESS}.all(a, "%s".format(l) != ""))',
     "absorbed errors": f"{_ENDLESS}.all(a, 1 / 0 == 1 || true)",
     "absorbed errors of keys": f'cel.bind(m, {{"a": 1}}, {_ENDLESS}.all(a, m["b"] == 1 || true))',
     "absorbed errors of all": f"{_ENDLESS}.all(a, 1 / (a - a) == 1)",
+    "errors in filter": f"{_ENDLESS}.filter(a, 1 / (a % 2) == 1).size() > 0",
+    "errors in transformMap": f"{_ENDLESS}.transformMap(i, v, 1 / (v - 50000)).size() > 0",
     "errors in map": f"{_ENDLESS}.map(a, 1 / 0).size() > 0",
 }
 

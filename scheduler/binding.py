@@ -179,8 +179,9 @@ class Binder:
             finally:
                 self._preparing -= 1
             binding.is_preparing = False
-            if binding.preempted_by:  # at its end, where it was not noticed any more
-                raise asyncio.CancelledError
+        binding.is_prepared = True
+        if binding.preempted_by:  # at the end of PreBind, where it was not noticed any more
+            raise asyncio.CancelledError
         async with self._room:
             if (patch := self._failures.withdraw(binding.assumed.uid)) is not None:
                 await asyncio.wait([patch])
@@ -289,13 +290,15 @@ class Binder:
                 answer = await self._resolved(binding, plugin)
                 if isinstance(answer, Skip):
                     continue
+                if answer is not None and answer.code.is_rejection:
+                    raise Refused(answer, is_late=True)
                 if answer is not None:
                     raise AttemptError(f'running Bind plugin "{plugin.name}": {answer.message}', plugin=plugin.name)
                 return
             raise AttemptError("no Bind plugin took the pod")
 
     async def _resolved(self, binding: Binding, plugin: BindPlugin) -> Rejection | Skip | None:
-        """Bind; a busy server is waited for, a conflict read, a lost answer read and tried again on the same node."""
+        """Bind; a busy server is waited for, a refusal read, a lost answer read and tried again on the same node."""
         lost = busy = 0
         while True:
             await self._writer.turn()
@@ -303,13 +306,11 @@ class Binder:
             try:
                 binding.is_sending = True
                 return await plugin.bind(binding.state, binding.assumed, binding.assumed.node_name)
-            except NotFound as error:
-                raise Dropped from error
-            except (Ambiguous, Conflict) as error:
+            except (Ambiguous, Conflict, NotFound) as error:  # something else than the pod may not be there
                 if await self._is_ours(binding):
                     return None
                 lost += 1
-                if isinstance(error, Conflict) or lost == _BIND_TRIES:
+                if not isinstance(error, Ambiguous) or lost == _BIND_TRIES:
                     raise _bind_error(plugin.name, error) from error
             except TooManyRequests as error:
                 busy += 1
@@ -410,8 +411,9 @@ class Binder:
         assumed, held = binding.assumed, self._cluster.get(binding.assumed.uid)
         if held is None or held.node_name != assumed.node_name or self._cluster.is_assumed(assumed.uid):
             return False
-        if binding.is_preparing:  # somebody else bound it: what was to come before will not come any more
+        if not binding.is_prepared:  # somebody else bound it: what was to come before will not come any more
             binding.runner.unreserve(binding.state, assumed)
+        self._queue.done(assumed.uid)
         self._succeeded(binding)
         return True
 

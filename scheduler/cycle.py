@@ -27,7 +27,7 @@ from scheduler.core.fiterror import NO_NODES, Diagnosis, one_node
 from scheduler.core.nodeset import NodeSet
 from scheduler.core.podinfo import PodInfo, placed
 from scheduler.core.records import DecisionRecord, GroupRecord, NodeScore
-from scheduler.core.turns import Work, finish
+from scheduler.core.turns import TURN_S, Work, finish
 from scheduler.core.verdicts import AttemptError, Code, Groups, Nominate, Rejection, Wait
 from scheduler.framework.points import Before
 from scheduler.framework.profile import Profile
@@ -38,10 +38,10 @@ from scheduler.obs.metrics import Metrics
 
 _log = structlog.get_logger(__name__)
 
-TURN_S: Final = 0.005
 SAMPLED: Final = 0.1
 """Share of attempts whose plugins are timed one by one, as upstream."""
 _RECORDED_EXAMPLES: Final = 5
+_FAILURES_TOLD: Final = 1000
 _REFUSALS_TOLD: Final = 4
 """So often Verify refuses a node before Filter is asked again."""
 
@@ -316,8 +316,9 @@ class Cycle:
             if code is not Code.UNSCHEDULABLE:
                 # Unresolvable or failed: only this answer counts, and a failure is not the pod's error (§3.9).
                 messages = [no.message] if no.reasons else []
-                if not code.is_rejection and (plugin.name, no.message) not in self._told:
-                    self._told.add((plugin.name, no.message))
+                if not isinstance(answer, Nominate):
+                    unfit.nominate, unfit.victims = None, ()
+                if not code.is_rejection and self._is_news(plugin.name, no.message):
                     _log.error("PostFilter failed", plugin=plugin.name, pod=pod.key, error=no.message, told="once")
                 break
             if no.reasons:
@@ -330,6 +331,14 @@ class Cycle:
         unfit.message = diagnosis.message()
         record.result, record.message = "unschedulable", unfit.message
         return unfit
+
+    def _is_news(self, plugin: str, message: str) -> bool:
+        if (plugin, message) in self._told:
+            return False
+        if len(self._told) >= _FAILURES_TOLD:  # messages may name pods, nodes and devices, and there are always others
+            self._told.clear()
+        self._told.add((plugin, message))
+        return True
 
     def _relented(self, runner: Runner, state: CycleState, pod: PodInfo, refused: Groups) -> Work[Groups]:
         """The same with preemption's eyes: nodes where an eviction would change a filter's mind are not out for good."""

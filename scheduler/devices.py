@@ -47,6 +47,7 @@ class DeviceIntake:
         given_back = self._devices.claims.given_back
         while given_back:
             self._move(DEVICES_GIVEN_BACK, *given_back.pop(0))
+        self._devices.on_nodes.keep_up()
 
     # -- one kind each -------------------------------------------------------------------------------------------------
 
@@ -59,11 +60,11 @@ class DeviceIntake:
             claims.set(new)
         else:
             claims.remove(key)
-        if isinstance(delta.new, Broken):
-            if had is not None and had.is_allocated:
-                use.hold(had.uid, had.status.allocation)
-                self._kept[key] = had
-        elif (kept := self._kept.pop(key, None)) is not None:
+        if had is not None and had.is_allocated and _cannot_be_read(had, delta.new):
+            use.hold(had.uid, had.status.allocation)
+            self._kept[key] = had
+        elif (kept := self._kept.get(key)) is not None and not _cannot_be_read(kept, delta.new):
+            del self._kept[key]
             if new is None or new.uid != kept.uid:
                 use.hold(kept.uid, claims.pending(kept.uid))
             if gives_back(kept, new):
@@ -115,3 +116,8 @@ class DeviceIntake:
         action = action_of(before, now)
         if action is not None:
             self._move(ClusterEvent(resource, action), before, now)
+
+
+def _cannot_be_read(claim: ResourceClaim, now: object) -> bool:
+    """Whether this is what has become of it. One by its name with another uid is another claim."""
+    return isinstance(now, Broken) and now.metadata.uid in {"", claim.uid}

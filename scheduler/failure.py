@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -47,12 +47,35 @@ class _Status:
     nominate: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
+class _Known(NamedTuple):
     """What a patch would change, in comparable form."""
 
     verdict: tuple[str, ...]
     nominate: str
+
+
+class _Asked(NamedTuple):
+    """What was asked for and the watch has not shown yet; None for nothing: of that the watch is to be believed."""
+
+    verdict: tuple[str, ...] | None = None
+    nominate: str | None = None
+
+    def left(self, shown: _Known) -> _Asked:
+        """Without what is the case."""
+        return _Asked(
+            None if self.verdict == shown.verdict else self.verdict,
+            None if self.nominate == shown.nominate else self.nominate,
+        )
+
+    def over(self, shown: _Known) -> _Known:
+        """As it will be once all has been done."""
+        return _Known(
+            shown.verdict if self.verdict is None else self.verdict,
+            shown.nominate if self.nominate is None else self.nominate,
+        )
+
+
+_NOTHING: Final = _Asked()
 
 
 class StatusPatches:
@@ -60,10 +83,12 @@ class StatusPatches:
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
-        self._wanted: dict[str, _Known] = {}
+        self._wanted: dict[str, _Asked] = {}
         """What was last asked for, until the watch shows it."""
         self._pending: dict[str, _Status] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
+        self._shown: set[str] = set()
+        """Of the running those that the watch shows already: it is often faster than the answer."""
         self._urgent: dict[str, None] = {}
         """Of the pending those that nominate: somebody waits for them."""
         self._awaited: dict[str, list[asyncio.Future[None]]] = {}
@@ -76,19 +101,23 @@ class StatusPatches:
         """Write what differs from what was last asked for; replaces what still waits for the same pod."""
         uid = pod.metadata.uid
         shown = _shown(pod, condition)
-        known = self._wanted.get(uid, shown)
-        if known == shown:
-            self._wanted.pop(uid, None)
-        wanted = _Known(
-            known.verdict if condition is None else _verdict(condition),
-            known.nominate if nominate is None else nominate,
-        )
-        if wanted == known:
+        asked = self._wanted.get(uid, _NOTHING).left(shown)
+        known = asked.over(shown)
+        if condition is not None and (verdict := _verdict(condition)) != known.verdict:
+            wanted = asked._replace(verdict=verdict)
+        else:
+            wanted, condition = asked, None
+        if nominate == known.nominate:
+            nominate = None
+        if nominate is not None:
+            wanted = wanted._replace(nominate=nominate)
+        self._want(uid, wanted)
+        if condition is None and nominate is None:
             return
         waiting = self._pending.get(uid)
-        self._wanted[uid] = wanted
-        condition = condition if wanted.verdict != known.verdict else (waiting.condition if waiting else None)
-        nominate = nominate if wanted.nominate != known.nominate else (waiting.nominate if waiting else None)
+        if waiting is not None:
+            condition = condition or waiting.condition
+            nominate = waiting.nominate if nominate is None else nominate
         self._wait(uid, _Status(pod, condition, nominate))
         self._start()
 
@@ -110,16 +139,18 @@ class StatusPatches:
 
     def nomination(self, pod: Pod) -> str:
         """Where the pod is nominated for all to see: what was written last counts until the watch shows it."""
-        known = self._wanted.get(pod.metadata.uid)
-        return pod.status.nominated_node_name if known is None else known.nominate
+        return self._wanted.get(pod.metadata.uid, _NOTHING).over(_shown(pod, None)).nominate
 
     def seen(self, pod: Pod) -> None:
         """The watch shows the pod. Once it shows what was asked for, it is to be believed if it shows something else."""
         uid = pod.metadata.uid
-        if uid not in self._wanted or uid in self._pending or uid in self._running:
+        if uid not in self._wanted or uid in self._pending:
             return
-        if self._wanted[uid] == _shown(pod, None):
-            del self._wanted[uid]
+        left = self._wanted[uid].left(_shown(pod, None))
+        if uid not in self._running:
+            self._want(uid, left)
+        elif left == _NOTHING:
+            self._shown.add(uid)
 
     def forget(self, uid: str) -> None:
         """The pod is gone or bound: nothing more is written for it."""
@@ -136,6 +167,12 @@ class StatusPatches:
         """Drop what has not been begun; what is under way ends with its answer."""
         for uid in list(self._pending):
             self.withdraw(uid)
+
+    def _want(self, uid: str, wanted: _Asked) -> None:
+        if wanted == _NOTHING:
+            self._wanted.pop(uid, None)
+        else:
+            self._wanted[uid] = wanted
 
     def _wait(self, uid: str, status: _Status) -> None:
         self._pending[uid] = status
@@ -166,6 +203,10 @@ class StatusPatches:
 
     def _ended(self, uid: str, _: asyncio.Task[None]) -> None:
         del self._running[uid]
+        if uid in self._shown:
+            self._shown.remove(uid)
+            if uid not in self._pending:
+                self._wanted.pop(uid, None)
         self._start()
         self._over(uid)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import ipaddress
+import math
 from typing import Final
 
 from scheduler.config.durations import format_duration, parse_duration_s
@@ -39,8 +40,8 @@ def _add_run(run: argparse.ArgumentParser) -> None:
     add("--config", metavar="FILE", help="KubeSchedulerConfiguration v1; flags win over it")
     add("--kubeconfig", metavar="FILE", default="", help="default: the file's, $KUBECONFIG, in-cluster, ~/.kube/config")
     add("--master", metavar="URL", default="", help="the API server, instead of the kubeconfig's")
-    add("--kube-api-qps", type=float, metavar="N", help="requests per second; negative: no limit")
-    add("--kube-api-burst", type=int, metavar="N", help="requests at once before that limit counts")
+    add("--kube-api-qps", type=_rate, metavar="N", help="requests per second; negative: no limit")
+    add("--kube-api-burst", type=_burst, metavar="N", help="requests at once before that limit counts")
     add(
         "--pod-max-in-unschedulable-pods-duration",
         type=_duration,
@@ -230,6 +231,23 @@ def _duration(text: str) -> float:
     if seconds < 0:
         raise argparse.ArgumentTypeError(f"must not be negative, got {text!r}")
     return seconds
+
+
+def _rate(text: str) -> float:
+    """Requests a second, or a negative number."""
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = math.nan
+    if not math.isfinite(rate):
+        raise argparse.ArgumentTypeError(f"must be a number, got {text!r}")
+    return rate
+
+
+def _burst(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"must be a number, 0 or above, got {text!r}")
+    return int(text)
 
 
 def _some_time(text: str) -> str:

@@ -11,7 +11,8 @@ import structlog
 from scheduler.binding import Binder
 from scheduler.core.podinfo import PodInfo
 from scheduler.core.records import DecisionRecord
-from scheduler.cycle import TURN_S, Broke, Cycle, Outcome, Placed, Unfit
+from scheduler.core.turns import TURN_S
+from scheduler.cycle import Broke, Cycle, Outcome, Placed, Unfit
 from scheduler.devices import DeviceIntake
 from scheduler.failure import Failures
 from scheduler.framework.profile import Profile

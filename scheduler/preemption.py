@@ -287,9 +287,7 @@ class Evictions:
             return True
         try:
             await settle(self._writer.patch_pod_status(pod, condition=condition, nominated_node_name=None))
-        except NotFound:
-            return False
-        except (Conflict, Invalid):
+        except (NotFound, Conflict, Invalid):
             if await self._is_there(victim):
                 raise
             return False
@@ -304,9 +302,7 @@ class Evictions:
                 return bool(lost)
             try:
                 await settle(self._writer.delete_pod(victim.pod))
-            except NotFound:
-                return bool(lost)
-            except Conflict:
+            except (NotFound, Conflict):
                 if await self._is_there(victim):
                     raise
                 return bool(lost)

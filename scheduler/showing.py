@@ -14,7 +14,7 @@ from scheduler.config.dump import to_document
 from scheduler.core.clock import Clock
 from scheduler.decisions import Decisions
 from scheduler.insight.cachedump import cache_page
-from scheduler.insight.http import Check, Remark, Sources
+from scheduler.insight.http import Check, Checks, Remark, Sources
 from scheduler.kube.access import KINDS_SERVED, PERMISSIONS, SelfCheck
 from scheduler.kube.mirrors import Mirrors
 from scheduler.kube.recorder import EventRecorder
@@ -73,18 +73,9 @@ class Showing:
     def sources(self) -> Sources:
         """For the endpoints."""
         decisions = self.decisions
-        readyz = {f"informer-sync-{spec.plural}": partial(self._kind_lag, spec.name) for spec in self.mirrors.kinds}
         return Sources(
-            livez={"scheduling-loop": self._heartbeat, **self.leadership.livez()},
-            readyz={
-                **readyz,
-                **self.leadership.readyz(),
-                PERMISSIONS: self._with_minor(self.self_check.permissions, PERMISSIONS),
-                KINDS_SERVED: self._with_minor(self.self_check.kinds_served, KINDS_SERVED),
-                PROFILES: self._profiles,
-                "sched-handler-sync": lambda: None if self.is_synced() else "the first picture is not complete",
-                "shutdown": lambda: "shutting down" if self.is_stopping() else None,
-            },
+            livez=lambda: {"scheduling-loop": self._heartbeat, **self.leadership.livez()},
+            readyz=self._readyz,
             metrics=self.metrics.render,
             sample=self.metrics.sample,
             configz=self._configz,
@@ -92,6 +83,19 @@ class Showing:
             debug_cache=partial(cache_page, decisions.cluster),
             debug_pod=decisions.shown,
         )
+
+    def _readyz(self) -> Checks:
+        """Made anew for each request: a change of profiles may bring kinds that were not mirrored before."""
+        mirrored = {f"informer-sync-{spec.plural}": partial(self._kind_lag, spec.name) for spec in self.mirrors.kinds}
+        return {
+            **mirrored,
+            **self.leadership.readyz(),
+            PERMISSIONS: self._with_minor(self.self_check.permissions, PERMISSIONS),
+            KINDS_SERVED: self._with_minor(self.self_check.kinds_served, KINDS_SERVED),
+            PROFILES: self._profiles,
+            "sched-handler-sync": lambda: None if self.is_synced() else "the first picture is not complete",
+            "shutdown": lambda: "shutting down" if self.is_stopping() else None,
+        }
 
     def _configz(self) -> object:
         """What is in force now."""

@@ -29,6 +29,8 @@ class Binding:
     outlook: int
     is_preparing: bool = False
     """PreBind is under way: a preemptor may still cancel it."""
+    is_prepared: bool = False
+    """All that has to be done before Bind is done."""
     is_sending: bool = False
     """The Binding is on the wire: cancelling waits for its answer."""
     is_cancelled: bool = False
@@ -44,7 +46,7 @@ class Binding:
 
 
 class Refused(Exception):
-    """A rejection on the way; carries who said no. `is_late`: from PreBind, where no event is waited for any more."""
+    """A rejection on the way; carries who said no. `is_late`: from PreBind or Bind, where no event is waited for any more."""
 
     def __init__(self, rejection: Rejection, *, is_late: bool = False) -> None:
         super().__init__(rejection.message)

@@ -33,6 +33,11 @@ class _Driver:
         self.limits: Column = np.full(capacity, NO_LIMIT, dtype=np.int64)
         self.installed: NodeSet = EMPTY
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether it runs nowhere and nothing is attached."""
+        return not self.installed and not self.used.any()
+
     def grow(self, capacity: int) -> None:
         more = capacity - len(self.used)
         self.used = np.concatenate((self.used, np.zeros(more, dtype=np.int64)))
@@ -105,6 +110,7 @@ class AttachCounts:
             return
         if mine.remove(name, slot) and not others.count(name, slot):
             self._driver(name.driver).used[slot] -= 1
+            self._forget_idle(name.driver)
         self._moved.add(slot)
 
     def _driver(self, name: str) -> _Driver:
@@ -112,6 +118,10 @@ class AttachCounts:
         if known is None:
             known = self._drivers[name] = _Driver(self._capacity)
         return known
+
+    def _forget_idle(self, name: str) -> None:
+        if self._drivers[name].is_idle:
+            del self._drivers[name]
 
     def _fit(self) -> None:
         if self._nodes.capacity != self._capacity:

@@ -219,6 +219,8 @@ class Attached(AttachCounts):
                 self._driver(driver.name).installed |= bit
             for name, count in csi_node.limits.items():
                 self._driver(name).limits[slot] = count
+        for name in {driver.name for driver in before.spec.drivers} if before is not None else ():
+            self._forget_idle(name)
         self._moved.add(slot)
 
     def _count_again(self, key: str) -> None:

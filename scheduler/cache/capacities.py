@@ -244,6 +244,10 @@ class Capacities:
         pool = self._objects.pop(key, None)
         if pool is None:
             return None
-        self._classes[pool.obj.storage_class_name].remove(key)
+        storage_class = pool.obj.storage_class_name
+        pools = self._classes[storage_class]
+        pools.remove(key)
+        if not pools.pools:
+            del self._classes[storage_class]
         self._groups.release(pool.group)
         return pool

@@ -34,7 +34,10 @@ class DeviceClasses:
         """A class came, changed, or went."""
         old = self._classes.pop(name, None)
         if old is not None and old.spec.extended_resource_name:
-            self._by_resource[old.spec.extended_resource_name].pop(name, None)
+            names = self._by_resource[old.spec.extended_resource_name]
+            del names[name]
+            if not names:
+                del self._by_resource[old.spec.extended_resource_name]
         if device_class is not None:
             self._classes[name] = device_class
             if device_class.spec.extended_resource_name:

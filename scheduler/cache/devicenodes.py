@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from scheduler.cache.devicepools import Content, PoolKey, PoolState, PoolView, Published, content_of
-from scheduler.cache.devicesights import Pool, Sight, Sights, is_ignored
+from scheduler.cache.devicesights import NO_SIGHT, Pool, Sight, Sights, is_ignored
 from scheduler.cache.deviceuse import DeviceUse, Use
 from scheduler.cache.followed import Followed
 from scheduler.cache.memos import Limit, Memo
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _LOG_MAX: Final = 65_536
 _EMPTY_KINDS_MAX: Final = 4096
+_BACKLOG_MAX: Final = 8192
 _ANSWERS_MAX: Final = 131_072
 """About kinds of nodes, in all; some 100 MB when twice as many are there (`memos`). Without it every demand that was ever seen
 would be remembered of every kind."""
@@ -192,6 +193,16 @@ class DeviceNodes(Followed[int]):
 
     # -- catching up ---------------------------------------------------------------------------------------------------
 
+    @property
+    def backlog(self) -> int:
+        """How many nodes, pools or devices have changed that are not taken in yet."""
+        return max(len(self._stale), self._sights.backlog, self._use.backlog)
+
+    def keep_up(self) -> None:
+        """Catch up if there is much. Where others allocate all devices nobody asks, and it would grow for ever."""
+        if self.backlog > _BACKLOG_MAX:
+            self.catch_up()
+
     def catch_up(self) -> None:
         """Take in what changed of nodes, slices and use. Two comparisons if nothing did; else what changed is looked at."""
         stale = self._relabelled()
@@ -200,6 +211,8 @@ class DeviceNodes(Followed[int]):
             self._used(device, stale)
         for slot in stale:
             self._place(slot)
+        if self._sights.take_ended():  # a kind keeps all devices that it sees: thousands, of a large pool
+            self._kinds = {key: kind for key, kind in self._kinds.items() if kind.sight.count or kind.sight is NO_SIGHT}
         if len(self._kinds) > _EMPTY_KINDS_MAX + 2 * len(self._kind_at):
             self._kinds = {key: kind for key, kind in self._kinds.items() if kind.nodes}
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, Generic, Protocol, TypeVar
 
+from scheduler.cel.amounts import Amount
 from scheduler.cel.environment import KUBERNETES
 from scheduler.cel.plan import NotInstantiable
 from scheduler.cel.program import Outcome, Program, compile_expression
@@ -154,7 +155,7 @@ def bindings_of(driver: str, device: Device, *, lists: bool) -> Mapping[str, Val
     capacity: Domains[dict[str, Value]] = Domains()
     for name, amount in device.capacity.items():
         domain, identifier = _qualified(name, driver)
-        capacity.setdefault(domain, {})[identifier] = amount.value
+        capacity.setdefault(domain, {})[identifier] = Amount(*amount.value.form)
     return {
         "device": _Variable(
             driver=driver,

@@ -53,7 +53,7 @@ class Pool:
         return self.views[names]
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Sight:
     """The shared pools that some nodes see."""
 
@@ -104,6 +104,7 @@ class Sights:
         self._at: dict[int, Sight] = {}
         self._sights: dict[_Parts, Sight] = {}
         self._of_pool: dict[PoolKey, dict[Sight, None]] = {}
+        self._has_ended = False
 
     def __len__(self) -> int:
         """How many pools are shared."""
@@ -111,6 +112,16 @@ class Sights:
 
     def __contains__(self, key: PoolKey) -> bool:
         return key in self._pools
+
+    @property
+    def backlog(self) -> int:
+        """How many pools have changed that are not taken in yet."""
+        return len(self._changed)
+
+    def take_ended(self) -> bool:
+        """Whether there are sights that no node has any more, since the last time this was asked."""
+        has_ended, self._has_ended = self._has_ended, False
+        return has_ended
 
     def of(self, slot: int) -> Sight:
         """What the node sees."""
@@ -310,7 +321,8 @@ class Sights:
         return sight
 
     def _end(self, sight: Sight) -> None:
-        """No node has it any more."""
+        """No node has it any more, and none ever will."""
+        self._has_ended = True
         if self._sights.get(sight.parts) is sight:
             del self._sights[sight.parts]
         for key in {key for key, _, _ in sight.parts}:

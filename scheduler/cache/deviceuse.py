@@ -95,6 +95,11 @@ class DeviceUse:
         """Those of which somebody has a part."""
         return self._shares.keys()
 
+    @property
+    def backlog(self) -> int:
+        """How many devices those are that nobody has asked for yet."""
+        return len(self._changed)
+
     def take_changed(self) -> dict[DeviceId, None]:
         """The devices whose use changed since the last time this was asked."""
         changed, self._changed = self._changed, {}

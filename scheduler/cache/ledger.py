@@ -1,9 +1,9 @@
 """What is in flight from capacity objects: volumes that are chosen for a node and do not show there yet.
 
 A capacity object is old as soon as a volume is asked for. An entry stands for each claim with a selected node and no
-volume, whoever selected it; it stays while the volume is new and the object has not been written since; and while a
-claim lost its node although a sibling of the same pod cannot leave it. Everything follows from what claims say, so
-nothing needs to be remembered over a restart (docs/spec/volumes.md §12.1 B-1).
+volume, whoever selected it, unless it is being deleted; it stays while the volume is new and the object has not been
+written since; and while a claim lost its node although a sibling of the same pod cannot leave it. Everything follows
+from what claims say, so nothing needs to be remembered over a restart (docs/spec/volumes.md §12.1 B-1).
 """
 
 from __future__ import annotations
@@ -249,6 +249,8 @@ class Ledger:
         if claim.spec.volume_name:
             if entry is not None and entry.state is not _SETTLING:
                 self._settle(entry)
+        elif claim.metadata.deletion_timestamp is not None:
+            self._drop(uid)  # no volume is made for it any more
         elif claim.selected_node:
             self._given_up.discard(uid)
             slot = self._nodes.slot(claim.selected_node)

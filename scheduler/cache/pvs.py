@@ -28,7 +28,7 @@ class PersistentVolumes(AssumeCache[PersistentVolume]):
         self._meant_for: dict[str, dict[str, None]] = {}
 
     def shelves(self, storage_class: str) -> ClassShelves | None:
-        """The volumes of a class; None if it never had any."""
+        """The volumes of a class; None if it has none that were ever free."""
         return self._classes.get(storage_class)
 
     def where(self, name: str) -> NodeGroup:
@@ -46,13 +46,13 @@ class PersistentVolumes(AssumeCache[PersistentVolume]):
             self._unmean(before.spec.claim_ref.key, before.key)
         if now is None:
             assert before is not None
-            self._leave(before.key)
+            self._leave(before)
             return
         if now.spec.claim_ref is not None:
             self._meant_for.setdefault(now.spec.claim_ref.key, {})[now.key] = None
         if before is None or not _stays(before, now):
             if before is not None:
-                self._leave(before.key)
+                self._leave(before)
             self._where[now.key] = self._groups.acquire(where_affinity(now.required_nodes))
         shelves, row = self._places.get(now.key) or (None, -1)
         if shelves is not None:
@@ -75,11 +75,13 @@ class PersistentVolumes(AssumeCache[PersistentVolume]):
         shelves.set_free(row, is_free=True)
         self._places[volume.key] = shelves, row
 
-    def _leave(self, name: str) -> None:
-        shelves, row = self._places.pop(name, (None, -1))
+    def _leave(self, volume: PersistentVolume) -> None:
+        shelves, row = self._places.pop(volume.key, (None, -1))
         if shelves is not None:
             shelves.remove(row)
-        self._groups.release(self._where.pop(name))
+            if shelves.is_empty:
+                del self._classes[volume.storage_class]
+        self._groups.release(self._where.pop(volume.key))
 
     def _unmean(self, claim_key: str, name: str) -> None:
         names = self._meant_for[claim_key]

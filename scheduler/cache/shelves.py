@@ -157,6 +157,11 @@ class ClassShelves(Followed[int]):
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no row stands for anything."""
+        return len(self._vacant) == len(self.rows)
+
     def fits(self, wish: Wish, size: int) -> Fits:
         """How many free volumes of at least `size` each node has for this wish. Good until the next change."""
         key = (wish, size)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 from scheduler.cache.nodes import Nodes
 from scheduler.core.podinfo import PodInfo
 
@@ -31,6 +34,20 @@ class Trial:
         taken = self._nodes.remove_pod(info.node_name, info.uid)
         if taken is not None:
             self._steps.append((taken, info.node_name, False))
+
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[None]:
+        """Everything as it was until the block ends, in which nobody may change anything: then the trial goes on."""
+        steps = self._steps.copy()
+        self.undo()
+        try:
+            yield
+        finally:
+            for info, node_name, came in steps:
+                if came:
+                    self.add(info, node_name)
+                else:
+                    self.remove(info)
 
     def undo(self) -> None:
         """Everything as it was."""

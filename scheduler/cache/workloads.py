@@ -35,7 +35,10 @@ class Workloads:
         self._controllers: dict[tuple[type[Controller], str], LabelSelector | None] = {}
 
     def default_selector(self, pod: Pod) -> LabelSelector | None:
-        """The Services that select the pod and its owner, all together; None if there is nothing to go by."""
+        """The Services that select the pod and its owner, all together; None if there is nothing to go by.
+
+        What a ReplicationController says takes the place of what Services say of the same label; other owners add to it.
+        """
         labels: dict[str, str] = {}
         metadata = pod.metadata
         for key in sorted(self._filed.under(metadata.namespace, metadata.labels)):
@@ -43,8 +46,11 @@ class Workloads:
             if all(metadata.labels.get(name) == value for name, value in selector.items()):
                 labels |= selector
         expressions: tuple[LabelSelectorRequirement, ...] = ()
-        owned = self._owner_selector(pod)
-        if owned is not None:
+        owner = selecting_owner(pod)
+        owned = self._controllers.get(owner) if owner is not None else None
+        if owner is not None and owner[0] is ReplicationController and owned is not None:
+            labels |= owned.match_labels
+        elif owned is not None:
             clashing = tuple(
                 LabelSelectorRequirement(name, "In", (value,))
                 for name, value in owned.match_labels.items()
@@ -88,10 +94,6 @@ class Workloads:
         if (kind, key) in self._controllers:
             del self._controllers[kind, key]
             self.generation += 1
-
-    def _owner_selector(self, pod: Pod) -> LabelSelector | None:
-        owner = selecting_owner(pod)
-        return self._controllers.get(owner) if owner is not None else None
 
 
 def controller_of(pod: Pod) -> OwnerReference | None:

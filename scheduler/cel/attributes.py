@@ -91,7 +91,7 @@ def accumulator(slot: int, init: Code, *, grows: bool) -> Code:
             try:
                 value = init(run)
             except EvalError as error:
-                value = Failed(error)
+                value = Failed(str(error))
             if grows and not value and type(value) in _GROWN:
                 value = _GROWN[type(value)]()
             run.slots[slot] = value

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
-from datetime import UTC, datetime, timedelta
-from time import gmtime
+from functools import lru_cache
 from typing import Final, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -13,49 +13,56 @@ from scheduler.cel.values import EvalError
 
 _SECOND: Final = 10**9
 _DAY_S: Final = 86400
-_SYSTEM_S: Final = 3 * 10**11
-"""As far from 1970 the system's own calendar, which is quicker, is surely right: more than nine thousand years."""
+_DIGITS: Final = tuple(f"{number:02d}" for number in range(60))
+_FIRST_ORDINAL: Final = dt.date(1970, 1, 1).toordinal()
+_LAST_ORDINAL: Final = dt.date.max.toordinal()
+_of_ordinal: Final = dt.date.fromordinal
 _ERA_DAYS: Final = 146097
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ZONED_S: Final = (-62000000000, 253300000000)
 _NUMBER: Final = re.compile(r"[+-]?[0-9]+")
 
 
-class Moment(NamedTuple):
-    """Months and days from 1; the day of the year and of the week (Sunday) from 0."""
+class Date(NamedTuple):
+    """Months and days from 1."""
 
     year: int
     month: int
     day: int
-    hour: int
-    minute: int
-    second: int
-    millisecond: int
-    day_of_year: int
-    day_of_week: int
 
 
-def moment(nanos: int, offset_s: int) -> Moment:
-    """What calendar and clock show, so many seconds east of Greenwich."""
-    seconds, rest = divmod(nanos, _SECOND)
-    seconds += offset_s
-    if -_SYSTEM_S < seconds < _SYSTEM_S:
-        year, month, day, hour, minute, second, day_of_week, day_of_year, _ = gmtime(seconds)
-        return Moment(year, month, day, hour, minute, second, rest // 10**6, day_of_year - 1, (day_of_week + 1) % 7)
+def date(days: int) -> dt.date | Date:
+    """The day so many days after 1970-01-01."""
+    ordinal = days + _FIRST_ORDINAL
+    return _of_ordinal(ordinal) if 0 < ordinal <= _LAST_ORDINAL else Date(*_date(days))
+
+
+def day_of_year(days: int) -> int:
+    """From 0."""
+    found = date(days)
+    if type(found) is Date:
+        return days - _days(found.year, 1, 1)
+    return days + _FIRST_ORDINAL - dt.date(found.year, 1, 1).toordinal()
+
+
+def date_and_time(seconds: int) -> str:
+    """`2026-01-02T03:04:05`, so many seconds after the beginning of 1970."""
     days, second = divmod(seconds, _DAY_S)
-    year, month, day = _date(days)
-    since_new_year = days - _days(year, 1, 1)
-    hour, minute = second // 3600, second // 60 % 60
-    return Moment(year, month, day, hour, minute, second % 60, rest // 10**6, since_new_year, (days + 4) % 7)
+    day = date(days)
+    text = f"{day.year:04d}-{day.month:02d}-{day.day:02d}" if isinstance(day, Date) else day.isoformat()
+    minute, second = divmod(second, 60)
+    return f"{text}T{_DIGITS[minute // 60]}:{_DIGITS[minute % 60]}:{_DIGITS[second]}"
 
 
 def nanos_of(year: int, month: int, day: int, hour: int, minute: int, second: int) -> int | None:  # noqa: PLR0917
     """The moment of a date and time in UTC; None if there is no such."""
     if not (1 <= month <= 12 and hour < 24 and minute < 60 and second < 60):
         return None
-    days = _days(year, month, day)
-    if day < 1 or _date(days) != (year, month, day):
-        return None
+    try:
+        days = dt.date(year, month, day).toordinal() - _FIRST_ORDINAL
+    except ValueError:
+        days = _days(year, month, day)
+        if day < 1 or _date(days) != (year, month, day):
+            return None
     return (days * _DAY_S + hour * 3600 + minute * 60 + second) * _SECOND
 
 
@@ -79,6 +86,16 @@ def _date(days: int) -> tuple[int, int, int]:
 
 def zone_offset_s(zone: str, nanos: int) -> int:
     """Seconds east of Greenwich at a moment, for `+hh:mm` or a name of the time zone database."""
+    there = _zone(zone)
+    if isinstance(there, int):
+        return there
+    seconds = min(max(nanos // _SECOND, _ZONED_S[0]), _ZONED_S[1])
+    offset = dt.datetime.fromtimestamp(seconds, there).utcoffset()
+    return offset.days * _DAY_S + offset.seconds if offset is not None else 0
+
+
+@lru_cache(maxsize=256)
+def _zone(zone: str) -> int | ZoneInfo:
     hours, colon, minutes = zone.partition(":")
     if colon:
         whole, rest = _number(hours), _number(minutes)
@@ -88,12 +105,9 @@ def zone_offset_s(zone: str, nanos: int) -> int:
     if ".." in zone or zone[0] in "/\\":
         raise EvalError("time: invalid location name")
     try:
-        there = ZoneInfo(zone)
+        return ZoneInfo(zone)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise EvalError(f"unknown time zone {zone}") from None
-    seconds = min(max(nanos // _SECOND, _ZONED_S[0]), _ZONED_S[1])
-    offset = (_EPOCH + timedelta(seconds=seconds)).astimezone(there).utcoffset()
-    return int(offset.total_seconds()) if offset is not None else 0
 
 
 def _number(text: str) -> int:

@@ -131,10 +131,10 @@ class Invocation:
     def strain(self, run: Run, *args: Value) -> None:
         """Before a call with these: raises CostExceeded if it would take too much, see `strain`."""
         if self._ahead is not None:
-            measure, nanos, is_costly, parts, _ = self._ahead
+            measure, nanos, is_costly, _ = self._ahead
             amount = measure(*args)
             if nanos:
-                run.strain(nanos * (amount if parts is None else parts(*args)))
+                run.strain(nanos * amount if isinstance(nanos, int) else nanos(amount, *args))
             if is_costly:
                 run.afford(amount)
 

@@ -43,7 +43,7 @@ def fold(loop: Loop, parts: Parts) -> Code:
             try:
                 slots[accu] = step(run)
             except EvalError as error:
-                slots[accu] = Failed(error)
+                slots[accu] = Failed(str(error))
             run.looped()
         return grown(result(run))
 

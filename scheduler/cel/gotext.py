@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from decimal import Decimal
 from typing import Final
 
 from scheduler.cel.values import Value
@@ -23,6 +22,8 @@ ESCAPES: Final = {
 
 def quoted(text: str) -> str:
     """`%q`."""
+    if text.isprintable() and '"' not in text and "\\" not in text:
+        return f'"{text}"'
     return '"' + "".join(ESCAPES.get(each) or _shown(each) for each in text) + '"'
 
 
@@ -38,6 +39,7 @@ def _shown(character: str) -> str:
 
 
 _SHORT: Final = (1e-4, 1e6)
+_LONG: Final = 1e16
 
 
 def double(value: float) -> str:
@@ -46,6 +48,8 @@ def double(value: float) -> str:
         return "NaN" if math.isnan(value) else f"{value:+}".replace("inf", "Inf")
     if _SHORT[0] <= abs(value) < _SHORT[1]:  # Python writes it in the same way, but for `.0`
         return repr(value).removesuffix(".0")
+    if abs(value) >= _LONG:  # and here, too
+        return repr(value)
     sign, figures, point = _decimal(value)
     if -4 <= point - 1 < 6:
         return sign + _placed(figures, point)
@@ -55,6 +59,8 @@ def double(value: float) -> str:
 
 def without_exponent(value: float) -> str:
     """The same number without an exponent, as in the text of a duration."""
+    if _SHORT[0] <= abs(value) < _LONG:
+        return repr(value).removesuffix(".0")
     sign, figures, point = _decimal(value)
     return sign + _placed(figures, point)
 
@@ -68,12 +74,13 @@ def scalar(value: Value) -> str:
 
 def _decimal(value: float) -> tuple[str, str, int]:
     """Sign, figures, and after how many of them the point is."""
-    sign, digits, exponent = Decimal(repr(value)).as_tuple()
-    assert isinstance(exponent, int)
-    all_figures = "".join(map(str, digits)).lstrip("0")
+    text = repr(value)
+    mantissa, _, exponent = text.removeprefix("-").partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    all_figures = (whole + fraction).lstrip("0")
     figures = all_figures.rstrip("0") or "0"
-    point = len(all_figures) + exponent if all_figures else 1
-    return "-" if sign else "", figures, point
+    point = len(all_figures) - len(fraction) + int(exponent or 0) if all_figures else 1
+    return "-" if text.startswith("-") else "", figures, point
 
 
 def _placed(figures: str, point: int) -> str:

@@ -108,6 +108,8 @@ def _is_paid(value: Value, *, is_equality: bool) -> bool:
 
 def cost_of_equality(one: Value, other: Value, *, is_plain: bool) -> int:
     """Of `==` if it is plain, else of `!=`."""
+    if type(one) is type(other) is list:
+        return -(-min(len(one), len(other)) // 10)
     if type(one) in OF_ONE and type(other) in OF_ONE:
         return 1
     if is_plain and getattr(one, "cel_type", "").startswith(("kubernetes.", "net.")):

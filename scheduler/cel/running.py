@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
-from scheduler.cel.values import CostExceeded, EvalError, Value
+from scheduler.cel.values import CostExceeded, Value
 
 COST_LIMIT: Final = 1_000_000
 """Upstream's, for a device selector."""
@@ -70,8 +70,8 @@ class Failed:
 
     __slots__ = ("text",)
 
-    def __init__(self, error: EvalError) -> None:
-        self.text = str(error)
+    def __init__(self, text: str) -> None:
+        self.text = text
 
 
 _GO_TYPES: Final = {

@@ -3,45 +3,64 @@
 from __future__ import annotations
 
 import re
-from functools import total_ordering
-from typing import ClassVar, Final
+from collections.abc import Callable
+from typing import ClassVar, Final, TypeAlias
+
+from msgspec import Struct
 
 from scheduler.cel.gotext import quoted
 
 _DIGITS: Final = re.compile(r"[0-9]*")
 _PLAIN: Final = re.compile(r"(0|[1-9][0-9]{0,17})\.(0|[1-9][0-9]{0,17})\.(0|[1-9][0-9]{0,17})")
+_is_plain: Final = re.compile(r"(?:0|[1-9][0-9]{0,17})\.(?:0|[1-9][0-9]{0,17})\.(?:0|[1-9][0-9]{0,17})").fullmatch
+_SHORT: Final = 18
+_IDENTIFIER: Final = r"(?:0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*)"
+_FORM: Final = re.compile(
+    rf"(?:0|[1-9][0-9]*)(?:\.(?:0|[1-9][0-9]*)){{2}}(?:-{_IDENTIFIER}(?:\.{_IDENTIFIER})*)?(?:\+[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*)?"
+)
+_LOOSE: Final = re.compile(r"v?[0-9]{1,18}(?:\.[0-9]{1,18}){0,2}")
 _WORD: Final = re.compile(r"[0-9A-Za-z-]+")
 _UINT_MAX: Final = 2**64 - 1
 
 
-@total_ordering
-class Semver:
-    """A version. Build metadata is read and forgotten: no comparison heeds it."""
+_RELEASE: Final = (1,)
+"""What a release has for a pre-release: it comes after its own."""
+_Words: TypeAlias = tuple[int | tuple[int, int | str], ...]
 
-    __slots__ = ("major", "minor", "patch", "prerelease")
+
+class Semver(Struct, frozen=True, order=True):
+    """A version. Build metadata is read and forgotten: no comparison heeds it.
+
+    `prerelease` is 0 and its words, each after 0 if it is a number, which comes before words, or after 1.
+    """
+
+    major: int
+    minor: int
+    patch: int
+    prerelease: _Words = _RELEASE
     cel_type: ClassVar[str] = "kubernetes.Semver"
 
-    def __init__(self, major: int, minor: int, patch: int, prerelease: tuple[int | str, ...] = ()) -> None:
-        self.major, self.minor, self.patch = major, minor, patch
-        self.prerelease = prerelease
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Semver) and self._rank() == other._rank()
+def is_version(text: str) -> bool:
+    """Whether `parse` takes it."""
+    if _is_plain(text):
+        return True
+    if _FORM.fullmatch(text) is None:
+        return False
+    return len(text) <= _SHORT or _is_taken(parse, text)  # else some number may be too large
 
-    def __lt__(self, other: Semver) -> bool:
-        return self._rank() < other._rank()
 
-    def __hash__(self) -> int:
-        return hash(self._rank())
+def is_tolerable(text: str) -> bool:
+    """Whether `parse_tolerant` takes it."""
+    return _LOOSE.fullmatch(text) is not None or _is_taken(parse_tolerant, text)
 
-    def __repr__(self) -> str:
-        tail = "".join(f"{'.' if at else '-'}{each}" for at, each in enumerate(self.prerelease))
-        return f"Semver({self.major}.{self.minor}.{self.patch}{tail})"
 
-    def _rank(self) -> tuple[object, ...]:
-        """A release comes after its pre-releases, words after numbers, and more after less."""
-        words = tuple((1, 0, each) if isinstance(each, str) else (0, each, "") for each in self.prerelease)
-        return self.major, self.minor, self.patch, not self.prerelease, words
+def _is_taken(read: Callable[[str], Semver], text: str) -> bool:
+    try:
+        read(text)
+    except ValueError:
+        return False
+    return True
 
 
 def parse(text: str) -> Semver:
@@ -58,7 +77,7 @@ def parse(text: str) -> Semver:
     rest, plus, build = parts[2].partition("+")
     number, dash, prerelease = rest.partition("-")
     patch = _number(number, "patch", "Patch")
-    words = tuple(map(_word, prerelease.split("."))) if dash else ()
+    words: _Words = (0, *map(_word, prerelease.split("."))) if dash else _RELEASE
     for each in build.split(".") if plus else ():
         if not each:
             raise ValueError("Build meta data is empty")
@@ -98,13 +117,13 @@ def _uint(text: str) -> int:
     return int(text)
 
 
-def _word(text: str) -> int | str:
+def _word(text: str) -> tuple[int, int | str]:
     if not text:
         raise ValueError("Prerelease is empty")
     if _DIGITS.fullmatch(text):
         if len(text) > 1 and text.startswith("0"):
             raise ValueError(f"Numeric PreRelease version must not contain leading zeroes {quoted(text)}")
-        return _uint(text)
+        return 0, _uint(text)
     if not _WORD.fullmatch(text):
         raise ValueError(f"Invalid character(s) found in prerelease {quoted(text)}")
-    return text
+    return 1, text

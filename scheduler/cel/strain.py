@@ -13,24 +13,29 @@ from typing import Final, NamedTuple
 
 from scheduler.cel.costs import LIST_COST, OF_ONE, size
 from scheduler.cel.libraries.regex import nanos_beyond_cost, nanos_of_parts
-from scheduler.cel.values import Value
+from scheduler.cel.recollections import LONG, recollected
+from scheduler.cel.values import UInt, Value
 
 _TOO_MANY: Final = 1_000_000
 _PLAIN: Final = OF_ONE | {str, bytes}
+_SOON_WRITTEN: Final = frozenset({int, bool, UInt, type(None)})
 _PER_HOLDER: Final = 20
+_MUCH: Final = 256
+_PER_TEXT: Final = 100
+_TEXTS: Final = frozenset({str, bytes})
+_LISTS: Final = (list, tuple)
 _HOLDERS: Final = frozenset({list, tuple, dict})
 
 
 class Ahead(NamedTuple):
     """How much of it there is, nanoseconds for each, and whether so much must be affordable too.
 
-    `parts`: what the nanoseconds are for, if it is something else. `after`: nanoseconds more, by result and arguments.
+    `nanos` may be what gives all of them, by how much there is and the arguments. `after`: more, by result and arguments.
     """
 
     measure: Callable[..., int]
-    nanos: int
+    nanos: int | Callable[..., int]
     is_costly: bool = True
-    parts: Callable[..., int] | None = None
     after: Callable[..., int] | None = None
 
 
@@ -51,16 +56,16 @@ def _of_joint(texts: Sequence[Value], separator: str = "") -> int:
     return (count + len(separator) * (len(texts) - 1)) // 10
 
 
-def _of_parts(texts: Sequence[Value], *_: Value) -> int:
-    return len(texts)
+def _nanos_of_joint(_: int, texts: Sequence[Value], *__: Value) -> int:
+    return 20 * len(texts)
 
 
 def _of_flat(values: Sequence[Value], depth: int = 1) -> int:
     count, level = 0, values
     while depth > 0 and count <= _TOO_MANY:
-        inner = [each for each in level if isinstance(each, list | tuple)]
+        inner = [each for each in level if isinstance(each, _LISTS)]
         count += sum(map(len, inner))
-        if not inner or count > _TOO_MANY:
+        if not inner or count > _TOO_MANY or depth == 1:
             break
         depth, level = depth - 1, list(chain.from_iterable(inner))
     return count
@@ -68,8 +73,8 @@ def _of_flat(values: Sequence[Value], depth: int = 1) -> int:
 
 def _of_text(template: str, values: Sequence[Value]) -> int:
     """Lists may hold each other more often than anybody could count."""
-    if OF_ONE.issuperset(map(type, values)):
-        return len(template) // 10 + len(values)
+    if len(values) == 1 and type(values[0]) in OF_ONE:
+        return len(template) // 10 + 1
     count, pending = len(template) // 10, [values]
     while pending and count <= _TOO_MANY:
         held = pending.pop()
@@ -86,6 +91,12 @@ def _of_text(template: str, values: Sequence[Value]) -> int:
     return count
 
 
+def _nanos_of_text(amount: int, _: str, values: Sequence[Value]) -> int:
+    """Lists of integers and the like are soon written; to look for them in short texts would take as long."""
+    is_soon = amount > _MUCH and all(type(each) is list and {*map(type, each)} <= _SOON_WRITTEN for each in values)
+    return (300 if is_soon else 400) * amount
+
+
 def depths(value: Value) -> int:
     """How many values there are in it at all levels but the first; what is held more than once is compared once.
 
@@ -93,6 +104,13 @@ def depths(value: Value) -> int:
     """
     if type(value) not in _HOLDERS:
         return 0
+    if len(value) < LONG and _HOLDERS.isdisjoint(map(type, value.values() if type(value) is dict else value)):
+        return 0
+    return _depths(value)
+
+
+@recollected
+def _depths(value: Value) -> int:
     seen: set[int] = set()
     count, pending = 0, [value]
     while pending:
@@ -114,6 +132,18 @@ def _of_search(value: Value, values: Sequence[Value]) -> int:
     return min((len(value) + depths(value) + _PER_HOLDER) * len(values), depths(values))
 
 
+def _of_texts(values: Sequence[Value]) -> int:
+    """Of elements: short texts cost nothing, and yet each is looked at."""
+    return 0 if _TEXTS.isdisjoint(map(type, values)) else len(values)
+
+
+def _of_index(values: Sequence[Value], value: Value, *_: int) -> int:
+    """Nanoseconds. A search in a text is never for nothing."""
+    if type(values) is str:
+        return 0
+    return _of_texts(values) * _PER_TEXT + _of_search(value, values) * EQUALITY_NANOS
+
+
 def _of_sets(one: Sequence[Value], other: Sequence[Value]) -> int:
     """Each value of a list against each of another."""
     return min(depths(one) * len(other), depths(other) * len(one))
@@ -124,16 +154,18 @@ _SETS: Final = Ahead(_of_sets, 30, is_costly=False)
 AHEAD: Final[Mapping[str, Ahead]] = {
     "lists.range": Ahead(_of_range, 0),
     "replace": Ahead(_of_replacement, 2),
-    "join": Ahead(_of_joint, 20, parts=_of_parts),
+    "join": Ahead(_of_joint, _nanos_of_joint),
     "matches": Ahead(nanos_beyond_cost, 2, is_costly=False),
     "find": Ahead(nanos_beyond_cost, 2, is_costly=False),
     "findAll": Ahead(nanos_beyond_cost, 2, is_costly=False, after=nanos_of_parts),
     "flatten": Ahead(_of_flat, 10),
-    "format": Ahead(_of_text, 400),
+    "format": Ahead(_of_text, _nanos_of_text),
     "@in": Ahead(_of_search, 30, is_costly=False),
     "distinct": Ahead(lambda values: depths(values) * len(values), 30, is_costly=False),
     **dict.fromkeys(("sets.contains", "sets.equivalent", "sets.intersects"), _SETS),
-    **dict.fromkeys(("indexOf", "lastIndexOf", "includes"), _SEARCH),
+    "includes": _SEARCH,
+    **dict.fromkeys(("indexOf", "lastIndexOf"), Ahead(_of_index, 1, is_costly=False)),
+    **dict.fromkeys(("isSorted", "min", "max"), Ahead(_of_texts, _PER_TEXT, is_costly=False)),
 }
 """By the name of the function."""
 SUM_NANOS: Final = 5

@@ -17,9 +17,14 @@ Python's `True == 1` and `1 == 1.0` are never CEL's: compare with `equal`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import repeat
+from operator import eq, is_
 from typing import Any, ClassVar, Final, TypeAlias
+
+from msgspec import Struct
+
+from scheduler.cel.recollections import LONG, Recollections
 
 Value: TypeAlias = Any
 """Any of the above."""
@@ -47,62 +52,40 @@ class UInt(int):
     __slots__ = ()
 
 
-class Timestamp:
+class Timestamp(Struct, frozen=True, eq=False, gc=False):
     """Nanoseconds since 1970-01-01T00:00:00Z, years 1 to 9999; `offset_s` east of UTC is only for writing it down."""
 
-    __slots__ = ("nanos", "offset_s")
+    nanos: int
+    offset_s: int = 0
     cel_type: ClassVar[str] = "timestamp"
 
-    def __init__(self, nanos: int, offset_s: int = 0) -> None:
-        self.nanos, self.offset_s = nanos, offset_s
-
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Timestamp) and self.nanos == other.nanos
+        return type(other) is Timestamp and self.nanos == other.nanos
 
     def __hash__(self) -> int:
         return hash(("timestamp", self.nanos))
 
 
-class Duration:
+class Duration(Struct, frozen=True, order=True, gc=False):
     """Nanoseconds, 64 bits."""
 
-    __slots__ = ("nanos",)
+    nanos: int
     cel_type: ClassVar[str] = "duration"
 
-    def __init__(self, nanos: int) -> None:
-        self.nanos = nanos
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Duration) and self.nanos == other.nanos
-
-    def __hash__(self) -> int:
-        return hash(("duration", self.nanos))
-
-
-class TypeValue:
+class TypeValue(Struct, frozen=True, gc=False):
     """`type(x)`, and the names of types."""
 
-    __slots__ = ("name",)
+    name: str
     cel_type: ClassVar[str] = "type"
 
-    def __init__(self, name: str) -> None:
-        self.name = name
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, TypeValue) and self.name == other.name
-
-    def __hash__(self) -> int:
-        return hash(("type", self.name))
-
-
-class Optional:
+class Optional(Struct, frozen=True, eq=False):
     """`optional.of(value)`, or none."""
 
-    __slots__ = ("present", "value")
+    value: Value = None
+    present: bool = True
     cel_type: ClassVar[str] = "optional_type"
-
-    def __init__(self, value: Value = None, *, present: bool = True) -> None:
-        self.value, self.present = value, present
 
 
 NONE = Optional(present=False)
@@ -165,10 +148,13 @@ def type_name(value: Value) -> str:
 _Pairs: TypeAlias = set[tuple[int, int]]
 _NUMBERS: Final = frozenset({int, UInt, float})
 _LISTS: Final = frozenset({list, tuple})
-_COMPARED_BY_PYTHON: Final = frozenset({int, UInt, float, str, bytes, bool, type(None)})
-_ALIKE: Final = frozenset({int, str, bytes, bool})
-_atoms: set[type] = set()
-"""Classes whose values were seen to be no containers, and to compare as Python compares them."""
+_HOLDERS: Final = (list, tuple, Mapping)
+_TELLING: Final[frozenset[type]] = frozenset({int, UInt, str, bytes, bool, type(None), Duration, TypeValue})
+"""Classes of which a list is equal to another if Python says so."""
+_EQUAL_ONLY_IN_PYTHON: Final = _TELLING - {UInt}
+"""Classes of values, integers up to where doubles are exact, that are equal to nothing to which they are not in Python."""
+_compared_by_python: Final[set[type]] = {*_TELLING, float, Timestamp}
+"""Classes whose values compare as Python compares them, as far as any were seen: no containers."""
 _ORDERED_BY_PYTHON: Final = frozenset({str, bytes, bool})
 _OF_KUBERNETES: Final = ("kubernetes.", "net.")
 
@@ -181,7 +167,10 @@ def equal(left: Value, right: Value) -> bool:
     """
     one = type(left)
     if one is type(right):
-        return bool(left == right) if one in _COMPARED_BY_PYTHON or one in _atoms else same(left, right)
+        if one in _compared_by_python:
+            is_equal: bool = left == right
+            return is_equal
+        return same(left, right)
     if right is not None and is_kubernetes(left):
         raise EvalError("no such overload")
     return same(left, right)
@@ -189,7 +178,7 @@ def equal(left: Value, right: Value) -> bool:
 
 def is_kubernetes(value: Value) -> bool:
     """Whether the value is a quantity, version, URL, address, network or format."""
-    if type(value) in _COMPARED_BY_PYTHON or isinstance(value, Mapping):
+    if type(value) in _PLAIN_NAMES or isinstance(value, Mapping):
         return False
     return str(getattr(value, "cel_type", "")).startswith(_OF_KUBERNETES)
 
@@ -200,11 +189,21 @@ def same(left: Value, right: Value, alike: _Pairs | None = None) -> bool:
     `alike` are containers that have been found to be equal. They may hold each other more often than anybody could count.
     """
     one, other = type(left), type(right)
-    if one is other and (one in _COMPARED_BY_PYTHON or one in _atoms):
-        return bool(left == right)
+    if one is other:
+        if one in _compared_by_python:
+            return bool(left == right)
+        if (one is list or one is dict) and len(left) == len(right) < LONG:
+            inside, others = (left, right) if one is list else (left.values(), right.values())
+            kinds = {*map(type, inside)}
+            if kinds <= _TELLING and len(kinds) <= 1 and kinds == {*map(type, others)}:
+                return bool(left == right)
+        if one is Optional:
+            if left.present is not right.present:
+                return False
+            return not left.present or same(left.value, right.value, alike)
     if one in _NUMBERS and other in _NUMBERS:
         return _compared_numbers(left, right) == 0
-    if one in _LISTS or other in _LISTS or isinstance(left, list | tuple | Mapping | Optional):
+    if one in _LISTS or other in _LISTS or isinstance(left, _HOLDERS):
         alike = set() if alike is None else alike
         pair = id(left), id(right)
         if pair not in alike:
@@ -214,7 +213,7 @@ def same(left: Value, right: Value, alike: _Pairs | None = None) -> bool:
         return True
     if one is not other:
         return False
-    _atoms.add(one)
+    _compared_by_python.add(one)
     return bool(left == right)
 
 
@@ -222,43 +221,72 @@ def _same_parts(left: Value, right: Value, alike: _Pairs) -> bool:
     if isinstance(left, list | tuple):
         if not isinstance(right, list | tuple) or len(left) != len(right):
             return False
-        if _are_alike(left, right):
-            return list(left) == list(right)
-        return all(map(same, left, right, repeat(alike)))
+        if len(left) < LONG:
+            return _same_elements(left, right, alike)
+        return _comparisons.of(left, right, lambda: _same_elements(left, right, alike))
     if isinstance(left, Mapping):
-        return isinstance(right, Mapping) and _same_entries(left, right, alike)
-    if isinstance(left, Optional):
-        if not isinstance(right, Optional) or left.present is not right.present:
+        if not isinstance(right, Mapping) or len(left) != len(right):
             return False
-        return not left.present or same(left.value, right.value, alike)
+        if len(left) < LONG:
+            return _same_entries(left, right, alike)
+        return _comparisons.of(left, right, lambda: _same_entries(left, right, alike))
     return False
 
 
+_comparisons: Final = Recollections[bool]()
+
+
+def _same_elements(left: Sequence[Value], right: Sequence[Value], alike: _Pairs) -> bool:
+    kinds = {*map(type, left)}
+    if len(kinds) == 1 and kinds == {*map(type, right)}:
+        if kinds <= _TELLING:
+            return list(left) == list(right) if type(left) is not type(right) else bool(left == right)
+        if kinds <= _compared_by_python:
+            return all(map(eq, left, right))
+    elif kinds <= _compared_by_python and [*map(type, left)] == [*map(type, right)]:
+        return all(map(eq, left, right))
+    return all(map(same, left, right, repeat(alike)))
+
+
 def _same_entries(left: Mapping[Any, Value], right: Mapping[Any, Value], alike: _Pairs) -> bool:
-    if len(left) != len(right):
-        return False
-    if type(left) is type(right) is dict and _are_alike(left.values(), right.values()):
-        return left == right
+    if type(left) is type(right) is dict:
+        kinds = {*map(type, left.values())}
+        if len(kinds) == 1 and kinds <= _TELLING and kinds == {*map(type, right.values())}:
+            return left == right
     return all(name in right and same(value, right[name], alike) for name, value in left.items())
 
 
-def _are_alike(one: Iterable[Value], other: Iterable[Value]) -> bool:
-    """Whether all of them have one class, that compares in Python as in CEL."""
-    kinds = {*map(type, one), *map(type, other)}
-    return len(kinds) == 1 and kinds <= _ALIKE
-
-
 def contains(values: Sequence[Value], value: Value) -> bool:
-    """Whether the list holds the value. Python looks for texts and for most integers as CEL would, and in no time."""
-    if type(value) is str:
+    """Whether the list holds the value. Python looks for most values as CEL would, and in no time."""
+    class_ = type(value)
+    if class_ is str:
         return value in values
-    if type(value) is int and -_EXACT <= value <= _EXACT:
-        is_found = value in values
-        if not is_found or value not in {0, 1}:  # which to Python are booleans too
-            return is_found
-    if type(value) is float and value == value and {*map(type, values)} == {float}:  # noqa: PLR0124  no NaN
+    if class_ in _NUMBERS:
+        return _contains_number(values, value)
+    if class_ is bool:
+        return value in values and any(map(is_, values, repeat(value)))
+    if class_ is Timestamp:
+        return value.nanos in [each.nanos for each in values if type(each) is Timestamp]
+    if class_ in _compared_by_python:
         return value in values
-    return any(same(value, each) for each in values)
+    if class_ is list or class_ is dict:
+        inside = value if class_ is list else value.values()
+        if _EQUAL_ONLY_IN_PYTHON.issuperset(map(type, inside)) and all(
+            -_EXACT < each < _EXACT for each in inside if type(each) is int
+        ):
+            values = [each for each in values if type(each) is not class_ or each == value]
+    return any(map(same, repeat(value), values))
+
+
+def _contains_number(values: Sequence[Value], value: Any) -> bool:
+    """To Python booleans are numbers, and a double is an integer only if it is nothing else."""
+    if value != value:  # noqa: PLR0124  NaN is in no list
+        return False
+    if value in values:
+        return value not in {0, 1} or value in [each for each in values if type(each) is not bool]
+    if -_EXACT < value < _EXACT:
+        return False
+    return float in {type(value), *map(type, values)} and any(map(same, repeat(value), values))
 
 
 _EXACT: Final = 2**53

@@ -8,6 +8,7 @@ A number is what JSON calls a number; `010`, `1_000` and `1:30` are texts. Knows
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -50,7 +51,7 @@ for _tag, _form, _first in (
 def read_document(text: str) -> Document:
     """Raises ConfigErrors: a syntax error alone, or every duplicate and refused word. An empty text is None."""
     try:
-        nodes = list(yaml.compose_all(_untabbed(text), Loader=_Loader))
+        nodes = [node for node in yaml.compose_all(_untabbed(text), Loader=_Loader) if not _is_empty(node)]
     except yaml.MarkedYAMLError as broken:
         raise ConfigErrors([_syntax_error(broken)]) from broken
     except yaml.YAMLError as broken:
@@ -93,6 +94,11 @@ def _untabbed(text: str) -> str:
     except ValueError:
         return text
     return text.replace("\t", " ")
+
+
+def _is_empty(node: yaml.Node) -> bool:
+    """What stands behind a `---` at the end of a file."""
+    return isinstance(node, yaml.ScalarNode) and node.tag == _TAG + "null" and not node.value
 
 
 def _syntax_error(broken: yaml.MarkedYAMLError) -> ConfigError:
@@ -143,10 +149,14 @@ class _Walk:
                 return None
             case "bool":
                 return node.value.lower() == "true"
-            case "int":
-                return int(node.value)
-            case "float":
-                return float(node.value)
+            case "int" | "float" as tag:
+                try:
+                    number = int(node.value) if tag == "int" else float(node.value)
+                except ValueError:
+                    number = math.nan
+                if not math.isnan(number):
+                    return number
+                self.mistakes.append((path, f"has the YAML tag {tag}, and is no such number"))
             case "tag:kubestow.dev,word":
                 self.mistakes.append(
                     (

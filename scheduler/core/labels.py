@@ -12,7 +12,7 @@ from typing import Final
 from scheduler.core.meta import Frozen
 
 LABEL_OPERATORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
-_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,25}")
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,63}")
 
 
 class LabelSelectorRequirement(Frozen, frozen=True):

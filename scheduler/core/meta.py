@@ -6,13 +6,15 @@ Structs hold only the fields that Kubestow reads; unknown fields are skipped, be
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
 
 Labels: TypeAlias = dict[str, str]
 Key: TypeAlias = str
 """`namespace/name`, or `name` for cluster-scoped kinds."""
+Int32: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+"""As the API has it: an object with any other number cannot be read."""
 
 
 class Frozen(msgspec.Struct, frozen=True, rename="camel", gc=False, omit_defaults=True):

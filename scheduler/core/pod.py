@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from scheduler.core.labels import LabelSelector
-from scheduler.core.meta import Frozen, Metadata
+from scheduler.core.meta import Frozen, Int32, Metadata
 from scheduler.core.quantity import Quantity
 
 ResourceMap: TypeAlias = dict[str, Quantity]
@@ -22,8 +22,8 @@ class ResourceRequirements(Frozen, frozen=True):
 class ContainerPort(Frozen, frozen=True):
     """A port a container asks of its node when `host_port` > 0."""
 
-    container_port: int = 0
-    host_port: int = 0
+    container_port: Int32 = 0
+    host_port: Int32 = 0
     protocol: str = "TCP"
     host_ip: str = msgspec.field(default="", name="hostIP")
 
@@ -78,7 +78,7 @@ class NodeSelector(Frozen, frozen=True):
 class PreferredSchedulingTerm(Frozen, frozen=True):
     """A wish with a weight of 1–100."""
 
-    weight: int = 0
+    weight: Int32 = 0
     preference: NodeSelectorTerm = NodeSelectorTerm()
 
 
@@ -103,7 +103,7 @@ class PodAffinityTerm(Frozen, frozen=True):
 class WeightedPodAffinityTerm(Frozen, frozen=True):
     """A wish about other pods."""
 
-    weight: int = 0
+    weight: Int32 = 0
     pod_affinity_term: PodAffinityTerm = PodAffinityTerm()
 
 
@@ -129,11 +129,11 @@ class Affinity(Frozen, frozen=True):
 class TopologySpreadConstraint(Frozen, frozen=True):
     """`spec.topologySpreadConstraints[]`."""
 
-    max_skew: int = 1
+    max_skew: Int32 = 1
     topology_key: str = ""
     when_unsatisfiable: str = "DoNotSchedule"
     label_selector: LabelSelector | None = None
-    min_domains: int | None = None
+    min_domains: Int32 | None = None
     node_affinity_policy: str | None = None
     node_taints_policy: str | None = None
     match_label_keys: tuple[str, ...] = ()
@@ -202,7 +202,7 @@ class PodSpec(Frozen, frozen=True):
 
     node_name: str = ""
     scheduler_name: str = ""
-    priority: int | None = None
+    priority: Int32 | None = None
     preemption_policy: str | None = None
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()

@@ -6,7 +6,7 @@ The sums are memoised by the pod's own resource fields, so the second pod of a D
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Final, TypeAlias
 
@@ -14,7 +14,7 @@ import msgspec
 
 from scheduler.core.inlinedisks import InlineDisk, inline_disks
 from scheduler.core.intree import KINDS
-from scheduler.core.pod import Container, ContainerStatus, Pod, ResourceMap, Volume
+from scheduler.core.pod import Container, ContainerStatus, Pod, ResourceMap, ResourceRequirements, Volume
 from scheduler.core.podclaims import ClaimUse, claim_uses
 from scheduler.core.sharing import one
 
@@ -23,10 +23,11 @@ Requests: TypeAlias = dict[str, int]
 
 _disk_sources = attrgetter(*(kind.field for kind in KINDS))
 _NO_DISK: Final = (None,) * len(KINDS)
-DEFAULT_MILLI_CPU: Final = 100
-DEFAULT_MEMORY_BYTES: Final = 200 * 1024 * 1024
 CPU: Final = "cpu"
 MEMORY: Final = "memory"
+_NANO: Final = 10**9
+_NANO_PER_MILLI: Final = 10**6
+_DEFAULTS: Final = {CPU: 100 * _NANO_PER_MILLI, MEMORY: 200 * 1024 * 1024 * _NANO}
 ANY_IP: Final = "0.0.0.0"  # noqa: S104 (an address to compare, not one to bind)
 
 
@@ -85,7 +86,7 @@ _encode = msgspec.json.Encoder(enc_hook=lambda quantity: (quantity.value, quanti
 _sums: dict[bytes, tuple[Requests, int, int]] = {}
 _SUMS_MAX: Final = 20_000
 _AMOUNT_MAX: Final = 2**53
-"""No amount counts for more, requested or allocatable: the int64 columns must hold the sum of a node's pods."""
+"""No amount counts for more, requested or allocatable: the int64 columns must hold the sum of a node's pods. None is below 0."""
 
 
 def pod_info(pod: Pod) -> PodInfo:
@@ -142,6 +143,13 @@ def requests_of(pod: Pod) -> Requests:
     return _requests(pod)[0]
 
 
+def containers_alone(info: PodInfo) -> PodInfo:
+    """The pod as if it had not asked for anything as a whole: what its containers ask for counts instead."""
+    spec = msgspec.structs.replace(info.pod.spec, resources=ResourceRequirements())
+    requests, milli_cpu, memory_bytes = _requests(msgspec.structs.replace(info.pod, spec=spec))
+    return replace(info, requests=requests, non_zero_milli_cpu=milli_cpu, non_zero_memory_bytes=memory_bytes)
+
+
 def _requests(pod: Pod) -> tuple[Requests, int, int]:
     spec, status = pod.spec, pod.status
     resized = [
@@ -172,20 +180,26 @@ def _requests(pod: Pod) -> tuple[Requests, int, int]:
 
 def _compute(pod: Pod) -> tuple[Requests, int, int]:
     requests = _effective(pod, {})
-    # A container without a request counts the default, unless the pod as a whole requests that resource (§A.2).
-    whole = _pod_level(pod.spec.resources.requests)
-    defaults = {CPU: DEFAULT_MILLI_CPU, MEMORY: DEFAULT_MEMORY_BYTES}
-    non_zero = _effective(pod, {name: amount for name, amount in defaults.items() if name not in whole})
-    milli_cpu, memory_bytes = (min(non_zero.get(name, 0), _AMOUNT_MAX) for name in (CPU, MEMORY))
-    return _bounded(requests), milli_cpu, memory_bytes
+    # A container without a request counts the default; of a pod that requests anything as a whole only where nothing of
+    # the pod names that resource (§A.2).
+    is_whole = bool(_pod_level(pod.spec.resources.requests))
+    defaults = {name: amount for name, amount in _DEFAULTS.items() if not (is_whole and name in requests)}
+    non_zero = _rounded(_effective(pod, defaults))
+    return _rounded(requests), non_zero.get(CPU, 0), non_zero.get(MEMORY, 0)
 
 
-def _plain(requests: ResourceMap) -> Requests:
-    return {name: amount.milli if name == CPU else amount.value for name, amount in requests.items()}
+def _exact(requests: ResourceMap) -> Requests:
+    """In billionths: parts are added up before they are rounded."""
+    return {name: amount.nano for name, amount in requests.items()}
+
+
+def _rounded(exact: Requests) -> Requests:
+    """Up, to milli-CPU and whole units, and bounded."""
+    return _bounded({n: -(-amount // (_NANO_PER_MILLI if n == CPU else _NANO)) for n, amount in exact.items()})
 
 
 def _bounded(amounts: Requests) -> Requests:
-    return {name: min(amount, _AMOUNT_MAX) for name, amount in amounts.items()}
+    return {name: max(0, min(amount, _AMOUNT_MAX)) for name, amount in amounts.items()}
 
 
 def _pod_level(requests: ResourceMap) -> ResourceMap:
@@ -204,25 +218,25 @@ def _effective(pod: Pod, defaults: Requests) -> Requests:
     total = _aggregate(spec.containers, spec.init_containers, amounts)
     level = _pod_level(spec.resources.requests)
     if level:
-        held = _plain(level)
+        held = _exact(level)
         if status.resources is not None:
             held = _held(held, status.resources.requests, status.allocated_resources, infeasible=infeasible)
         total |= {name: held.get(name, 0) for name in level}
-    for name, amount in _plain(spec.overhead).items():
+    for name, amount in _exact(spec.overhead).items():
         total[name] = total.get(name, 0) + amount
     return total
 
 
 def _of_container(container: Container, status: ContainerStatus | None, *, infeasible: bool) -> Requests:
     """In-place resize: what is asked, given and in effect, the greatest of each resource."""
-    wanted = _plain(container.resources.requests)
+    wanted = _exact(container.resources.requests)
     if status is None or status.resources is None:
         return wanted
     return _held(wanted, status.resources.requests, status.allocated_resources, infeasible=infeasible)
 
 
 def _held(wanted: Requests, actuated: ResourceMap, allocated: ResourceMap | None, *, infeasible: bool) -> Requests:
-    held = _greater(_plain(actuated), _plain(allocated or {}))
+    held = _greater(_exact(actuated), _exact(allocated or {}))
     return held if infeasible else _greater(wanted, held)
 
 
@@ -264,4 +278,4 @@ def _greater(left: Requests, right: Requests) -> Requests:
 
 def allocatable(resources: ResourceMap) -> Requests:
     """`status.allocatable` in the same units, a fresh dict."""
-    return _bounded(_plain(resources))
+    return _bounded({name: amount.milli if name == CPU else amount.value for name, amount in resources.items()})

@@ -6,7 +6,6 @@ Rounding is upwards, as the scheduler's (docs/spec/core.md §A.1).
 
 from __future__ import annotations
 
-import math
 import re
 from decimal import ROUND_CEILING, ROUND_UP, Context, Decimal
 from typing import ClassVar, Final, NamedTuple
@@ -72,31 +71,6 @@ class Quantity:
     def __repr__(self) -> str:
         return f"Quantity({self.milli}m)"
 
-    def plus(self, other: Quantity) -> Quantity:
-        """The exact sum."""
-        return _of_form(_sum(self.form, other.form))
-
-    def minus(self, other: Quantity) -> Quantity:
-        """The exact difference."""
-        unscaled, exponent, is_small = other.form
-        return _of_form(_sum(self.form, Form(-unscaled, exponent, is_small)))
-
-    def as_int64(self) -> int | None:
-        """The number if upstream takes it for an integer, which depends on the spelling: "1" is one, "1000m" is not."""
-        unscaled, exponent, is_small = self.form
-        if not is_small or exponent < 0 or (unscaled and exponent > 18):
-            return None
-        whole = unscaled * 10 ** min(exponent, 18)
-        return whole if abs(whole) <= _MAX else None
-
-    def as_float(self) -> float:
-        """The nearest double, give or take the last digit: computed as upstream does."""
-        unscaled, exponent, _ = self.form
-        try:
-            return float(unscaled) * float(f"1e{exponent}") if exponent else float(unscaled)
-        except OverflowError:
-            return math.copysign(math.inf, unscaled)
-
 
 _interned: dict[str | int | float, Quantity] = {}
 
@@ -123,16 +97,6 @@ def parse(raw: str | float) -> Quantity:
     return quantity
 
 
-def of_int(whole: int) -> Quantity:
-    """So many whole units."""
-    return _of_form(Form(whole, 0, is_small=True))
-
-
-def _of_form(form: Form) -> Quantity:
-    amount = Decimal(form.unscaled).scaleb(form.exponent, _EXACT)
-    return _of_amount(amount, form.unscaled * 10 ** (form.exponent + 9), form)
-
-
 def _of_amount(amount: Decimal, nano: int, form: Form) -> Quantity:
     return Quantity(value=_up(amount), milli=_up(_EXACT.multiply(amount, Decimal(1000))), nano=nano, form=form)
 
@@ -150,18 +114,6 @@ def _small_form(number: str, exponent: str | None, suffix: str | None) -> Form |
     scale = (int(exponent[1:]) if exponent else _SUFFIX[suffix or ""].adjusted()) - len(fraction)
     is_short = len(whole) + len(fraction) <= 18 and scale >= -9
     return Form(sign * int(whole + fraction), scale, is_small=True) if is_short else None
-
-
-def _sum(one: Form, other: Form) -> Form:
-    if one.is_small and other.is_small:
-        if other.unscaled == 0:
-            return one
-        if one.unscaled == 0:
-            return other
-    exponent = min(one.exponent, other.exponent)
-    scaled = [each.unscaled * 10 ** (each.exponent - exponent) for each in (one, other)]
-    is_small = one.is_small and other.is_small and all(abs(each) <= _MAX for each in (*scaled, sum(scaled)))
-    return Form(sum(scaled), exponent, is_small)
 
 
 def from_nano(nano: int) -> Quantity:

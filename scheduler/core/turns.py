@@ -6,9 +6,12 @@ Who drives it decides how long it may go on, and what is done meanwhile; closed 
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 T = TypeVar("T")
+
+TURN_S: Final = 0.005
+"""So long others may have to wait for their turn."""
 
 Work: TypeAlias = Generator[None, None, T]
 

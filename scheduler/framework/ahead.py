@@ -102,11 +102,11 @@ class Ahead:
         nodes: NodeSet,
         groups: Groups,
         *,
-        one_pass: Callable[[CycleState, NodeSet], NodeSet],
+        one_pass: Callable[[CycleState, NodeSet], Work[NodeSet]],
     ) -> Work[NodeSet]:
         """The nodes where those ahead leave no place; who says so is added to `groups`. `one_pass` filters as usual.
 
-        Rests after each node that had to be tried in the cache.
+        Rests after each node that had to be tried in the cache, and while `one_pass` does.
         O(nodes and nominations that changed since a pod of this shape came here last), where a node's own pods suffice.
         """
         if not self._nominations.nodes():
@@ -132,7 +132,7 @@ class Ahead:
                 groups[verdict] = groups.get(verdict, EMPTY) | 1 << slot
                 refused |= 1 << slot
             elif ahead and counted is None:
-                if not self._tried(state, pod, slot, one_pass):
+                if not (yield from self._tried(state, pod, slot, one_pass)):
                     refused |= 1 << slot
                 yield
         return refused
@@ -202,13 +202,13 @@ class Ahead:
             known.put(slot, counted.verdict())
 
     def _tried(
-        self, state: CycleState, pod: PodInfo, slot: int, one_pass: Callable[[CycleState, NodeSet], NodeSet]
-    ) -> bool:
+        self, state: CycleState, pod: PodInfo, slot: int, one_pass: Callable[[CycleState, NodeSet], Work[NodeSet]]
+    ) -> Work[bool]:
         """Whether the pod fits with those ahead in the cache."""
         name, ahead = self._nodes.name(slot), self.of(pod, slot)
-        with self._cluster.trial(add=[(other, name) for other in ahead]):
-            trial = state.clone()
+        with self._cluster.trial(add=[(other, name) for other in ahead]) as trial:
+            with_them = state.clone()
             for plugin in self._runner.extensions(state):
                 for other in ahead:
-                    plugin.add_pod(trial, pod, other, slot)
-            return bool(one_pass(trial, 1 << slot))
+                    plugin.add_pod(with_them, pod, other, slot)
+            return bool((yield from self._runner.resting(trial, one_pass(with_them, 1 << slot))))

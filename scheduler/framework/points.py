@@ -137,7 +137,8 @@ class PonderPlugin(Plugin, Protocol):
     """Ours: a Filter whose answer may take long to find, and that can find it bit by bit right before it is asked.
 
     It yields wherever the event loop may have a turn. Nothing changes meanwhile, so that what it has found out still
-    holds when the question comes; and it may be closed at any time, so it holds nothing. Never called for a trial.
+    holds when the question comes; and it may be closed at any time, so it holds nothing. In a trial it sees the trial
+    whenever it works.
     """
 
     def ponder(self, state: CycleState, pod: PodInfo, nodes: NodeSet, before: Before) -> Work[None] | None:
@@ -161,7 +162,7 @@ class PostFilterPlugin(Plugin, Protocol):
     """Called when no node fits, with the verdict per group.
 
     May be a generator, which yields now and then to give the event loop a turn; nothing changes meanwhile, and no
-    scene of `what_if` may be open then.
+    scene of `what_if` may be open then, but while it is `judging`.
     """
 
     def post_filter(

@@ -2,7 +2,7 @@
 
 The table of combinations is docs/spec/core.md §3.2; filtering with nominated pods §3.5; scoring §3.6.
 Errors of a plugin leave as `AttemptError`, which costs the pod one attempt. What may take long for all nodes is a
-generator, which yields wherever the event loop may have a turn; the plain form of it is for trials, which may not rest.
+generator, which yields wherever the event loop may have a turn; the plain form of it is for who may not rest.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ import numpy.typing as npt
 import structlog
 
 from scheduler.cache.cluster import Cluster
+from scheduler.cache.trial import Trial
 from scheduler.core import nodeset
 from scheduler.core.clock import Clock
 from scheduler.core.nodeset import EMPTY, NodeSet, Slots
 from scheduler.core.podinfo import PodInfo
-from scheduler.core.turns import Work, finish
+from scheduler.core.turns import TURN_S, T, Work, finish
 from scheduler.core.verdicts import AttemptError, Code, Groups, Narrow, Rejection, Skip
 from scheduler.framework.ahead import Ahead, Nominations
 from scheduler.framework.points import MAX_NODE_SCORE, Before, PreFilterExtensions, Scores
@@ -118,7 +119,7 @@ class Runner:
         Nodes with nominated pods of equal or higher priority must pass with those pods counted, and without (§3.5).
         """
         groups: Groups = {}
-        nodes = finish(self._ahead_aside(state, pod, nodes, groups, exact=exact))
+        nodes = finish(self._ahead_aside(state, pod, nodes, groups, exact=exact, rests=False))
         return finish(self._passing(state, pod, nodes, groups, exact=exact)), groups
 
     def filtering(
@@ -126,12 +127,12 @@ class Runner:
     ) -> Work[tuple[NodeSet, Groups]]:
         """The same, bit by bit: plugins may ponder."""
         groups: Groups = {}
-        nodes = yield from self._ahead_aside(state, pod, nodes, groups, exact=exact)
+        nodes = yield from self._ahead_aside(state, pod, nodes, groups, exact=exact, rests=True)
         nodes = yield from self._passing(state, pod, nodes, groups, exact=exact, rests=True)
         return nodes, groups
 
     def _ahead_aside(
-        self, state: CycleState, pod: PodInfo, nodes: NodeSet, groups: Groups, *, exact: bool
+        self, state: CycleState, pod: PodInfo, nodes: NodeSet, groups: Groups, *, exact: bool, rests: bool
     ) -> Work[NodeSet]:
         """The nodes that can be read, and on which the pod fits beside those nominated there."""
         unreadable = nodes & self._nodes.unreadable
@@ -143,7 +144,7 @@ class Runner:
             pod,
             nodes,
             groups,
-            one_pass=lambda trial, some: finish(self._passing(trial, pod, some, groups, exact=exact)),
+            one_pass=lambda trial, some: self._passing(trial, pod, some, groups, exact=exact, rests=rests),
         )
         return nodes & ~refused
 
@@ -165,6 +166,28 @@ class Runner:
         """Filter and Verify for one node against the cache as it is now, for the second look before Bind (D7)."""
         passed, groups = self.filter(state, pod, 1 << slot, exact=True)
         return None if passed else next(iter(groups), UNREADABLE)
+
+    def checking_node(self, pod: PodInfo, slot: int, state: CycleState) -> Work[Rejection | None]:
+        """The same, bit by bit."""
+        passed, groups = yield from self.filtering(state, pod, 1 << slot, exact=True)
+        return None if passed else next(iter(groups), UNREADABLE)
+
+    def resting(self, trial: Trial, work: Work[T]) -> Work[T]:
+        """Work that is done in a trial. Where it rests, now and then, everybody is back in place, for others may look."""
+        turn = self._clock.now()
+        try:
+            while True:
+                try:
+                    next(work)
+                except StopIteration as done:
+                    found: T = done.value
+                    return found
+                if self._clock.now() - turn > TURN_S:
+                    with trial.aside():
+                        yield
+                    turn = self._clock.now()
+        finally:
+            work.close()
 
     def nominated_to(self, pod: PodInfo) -> str:
         """Where the pod is nominated to, as its status says or as we know already; "" for nowhere."""

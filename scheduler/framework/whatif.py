@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from scheduler.core.nodeset import NodeSet
 from scheduler.core.podinfo import PodInfo
+from scheduler.core.turns import Work, finish
 from scheduler.core.verdicts import AttemptError, Code, Groups, Rejection
 from scheduler.framework.state import CycleState
 
@@ -43,6 +44,9 @@ class Scene(Protocol):
 
         A filter that fails is an answer, too, with `Code.ERROR`: it is about this node only.
         """
+
+    def judging(self) -> Work[Rejection | None] | None:
+        """The same bit by bit, everybody being back in place where it rests; None where `verdict` is quick."""
 
 
 class WhatIf:
@@ -182,6 +186,9 @@ class _Counted:
                 return no
         return self._refusal[1] if self._refusal is not None else None
 
+    def judging(self) -> None:
+        return None
+
 
 class _Tried:
     __slots__ = ("_name", "_pod", "_runner", "_slot", "_state", "_trial")
@@ -205,7 +212,11 @@ class _Tried:
             plugin.remove_pod(self._state, self._pod, other, self._slot)
 
     def verdict(self) -> Rejection | None:
+        return finish(self.judging())
+
+    def judging(self) -> Work[Rejection | None]:
+        checking = self._runner.checking_node(self._pod, self._slot, self._state)
         try:
-            return self._runner.check_node(self._pod, self._slot, self._state)
+            return (yield from self._runner.resting(self._trial, checking))
         except AttemptError as error:
             return Rejection(error.plugin, Code.ERROR, (error.message,))

@@ -66,8 +66,8 @@ class Sources:
     `namespace/name`, and answers None for a pod it does not know.
     """
 
-    livez: Checks
-    readyz: Checks
+    livez: Callable[[], Checks]
+    readyz: Callable[[], Checks]
     metrics: Callable[[], bytes]
     configz: Callable[[], object]
     debug_queue: Callable[[], Page]
@@ -237,25 +237,30 @@ class _Health:
     Remarks fail nothing.
     """
 
-    def __init__(self, name: str, checks: Checks) -> None:
+    def __init__(self, name: str, checks: Callable[[], Checks]) -> None:
+        """Which checks there are may change."""
         self._name = name
-        self._checks = {"ping": lambda: None} | dict(checks)
+        self._of_others = checks
+
+    def _checks(self) -> Checks:
+        return {"ping": lambda: None, **self._of_others()}
 
     async def all(self, request: web.Request) -> web.StreamResponse:
         excluded = set(request.query.getall("exclude", []))
-        answers = {name: check() for name, check in self._checks.items() if name not in excluded}
+        checks = self._checks()
+        answers = {name: check() for name, check in checks.items() if name not in excluded}
         is_well = not any(_is_wrong(answer) for answer in answers.values())
         if is_well and "verbose" not in request.query:
             return _text("ok")
         lines = [_line(name, answer) for name, answer in answers.items()]
-        unknown = sorted(excluded - set(self._checks))
+        unknown = sorted(excluded - set(checks))
         if unknown:
             lines.append(f"warn: some health checks cannot be excluded: no matches for {', '.join(unknown)}")
         lines.append(f"{self._name} check {'passed' if is_well else 'failed'}")
         return _text("\n".join(lines) + "\n", status=200 if is_well else 500)
 
     async def one(self, request: web.Request) -> web.StreamResponse:
-        check = self._checks.get(request.match_info["check"])
+        check = self._checks().get(request.match_info["check"])
         if check is None:
             return _not_found()
         answer = check()

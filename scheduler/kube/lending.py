@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 
 from scheduler.core.errors import ApiError
-from scheduler.kube.transport import USER_AGENT, Settings
+from scheduler.kube.transport import USER_AGENT, Settings, through
 from scheduler.kube.wire import Transport
 
 
@@ -57,18 +57,27 @@ class Lender:
         headers = {"User-Agent": USER_AGENT, "Accept": "application/json"}
         if settings.authorization is not None:
             headers["Authorization"] = settings.authorization
-        name = settings.tls_server_name
 
-        class Named(aiohttp.ClientRequest):
-            """For a server whose certificate has another name than its address."""
+        way = through(settings.proxy)
+
+        class Ours(aiohttp.ClientRequest):
+            """Trusts whom we trust when it is made, by the name that we know: an authority may be replaced meanwhile.
+
+            A proxy is not told what a session tells each server: the token is among that.
+            """
 
             def __init__(self, *args: Any, **more: Any) -> None:
-                super().__init__(*args, **more | {"server_hostname": name})
+                told = {
+                    "ssl": settings.tls if settings.tls is not None else True,
+                    "server_hostname": settings.tls_server_name,
+                    "proxy_headers": way.get("proxy_headers"),
+                }
+                super().__init__(*args, **more | told)
 
         return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ssl=settings.tls if settings.tls is not None else True),
+            connector=aiohttp.TCPConnector(limit=0),
             headers=headers,
             cookie_jar=aiohttp.DummyCookieJar(),
-            proxy=settings.proxy,
-            request_class=aiohttp.ClientRequest if name is None else Named,
+            proxy=way.get("proxy"),
+            request_class=Ours,
         )

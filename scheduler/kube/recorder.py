@@ -246,7 +246,7 @@ class EventRecorder:
         """As client-go: the object's name and the time in nanoseconds, in hexadecimal. Never the same twice."""
         self._stamp_ns = max(int(wall_s * 1e9), self._stamp_ns + 1)
         suffix = f".{self._stamp_ns:x}"
-        return about.name[: _NAME_LENGTH - len(suffix)] + suffix
+        return about.name[: _NAME_LENGTH - len(suffix)].rstrip("-.") + suffix
 
     def _body(self, series: _Series, namespace: str, count: int) -> bytes:
         key = series.key

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import abc
 import asyncio
+import base64
 import contextlib
 import os
 import pathlib
 import ssl
-import urllib.request
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -24,11 +24,13 @@ import aiohttp
 import structlog
 from aiohttp.connector import Connection
 from multidict import CIMultiDict
+from yaml import YAMLError
 from yarl import URL
 
 from scheduler import __version__
 from scheduler.core.clock import Clock, SystemClock
 from scheduler.core.errors import Ambiguous, Unauthorized, Unavailable
+from scheduler.kube.reaching import address, as_proxy, content_of, current_context, proxy_for, tls_for
 from scheduler.kube.wire import (
     DEFAULT_TIMEOUT_S,
     LIST_TIMEOUT_S,
@@ -47,6 +49,10 @@ _log = structlog.get_logger(__name__)
 USER_AGENT: Final = f"kubestow/{__version__}"
 _RENEW_S: Final = 60.0
 _CONNECT_S: Final = 10.0
+_REACH_S: Final = 30.0
+"""For all that comes before a request can be sent: a name, a connection, whatever a proxy wants."""
+_ASKING_S: Final = 60.0
+"""For a plugin or a provider of tokens, once there is something to go on with."""
 _READ_BUFFER_BYTES: Final = 128 * 1024
 _SKIPPED_HEADERS: Final = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 
@@ -79,7 +85,12 @@ async def load_settings(
     `SettingsError`.
     """
     if kubeconfig is None and master is not None:
-        return Settings(server=master.rstrip("/"), tls=_tls_if(master), proxy=_proxy(master))
+        try:
+            settings = Settings(server=address(master), proxy=proxy_for(master))
+        except ValueError as why:
+            raise SettingsError(f"{master}: {why}") from why
+        settings.tls = tls_for(None, None, None) if settings.server.startswith("https") else None
+        return settings
     in_cluster = kubeconfig is None and "KUBERNETES_SERVICE_HOST" in os.environ
     if kubeconfig is None and not in_cluster:
         kubeconfig = os.environ.get("KUBECONFIG") or str(pathlib.Path.home() / ".kube" / "config")
@@ -87,13 +98,10 @@ async def load_settings(
     settings = Settings(server="")
     try:
         await source.load(settings, force=True)
+        settings.server = address(master or settings.server)
+        settings.proxy = as_proxy(settings.proxy) if settings.proxy else proxy_for(settings.server)
     except source.failures as why:
         raise SettingsError(f"{source.name}: {str(why) or type(why).__name__}") from why
-    if master is not None:
-        settings.server = master.rstrip("/")
-    if not settings.server:
-        raise SettingsError(f"{source.name}: names no server")
-    settings.proxy = settings.proxy or _proxy(settings.server)
     settings.renew = lambda force: source.renew(settings, force=force)
     return settings
 
@@ -109,34 +117,41 @@ class _Source(abc.ABC):
 
         self._configuration: Any = type.__call__(Configuration)
         self._configuration.host = ""
-        self._files: tuple[Any, ...] | None = None
+        self._trusted: tuple[Any, ...] | None = None
         # A malformed kubeconfig shows as any of these: the library looks keys up in whatever YAML gave it.
         self.failures = (
-            ConfigException, OSError, AssertionError, AttributeError, KeyError, TypeError, ValueError, _yaml_error(),
+            ConfigException, OSError, AssertionError, AttributeError, KeyError, TypeError, ValueError, YAMLError,
+            aiohttp.ClientError,
         )  # fmt: skip
 
     async def load(self, settings: Settings, *, force: bool) -> None:
-        """Read anew and copy; the TLS context is rebuilt only if its files changed or `force`."""
+        """Read anew and copy; the TLS context is rebuilt only if what is in its files changed or `force`."""
         await self._read(force)
         read = self._configuration
         settings.server = read.host.rstrip("/")
-        token = read.api_key.get("BearerToken")
-        settings.authorization = token.strip() if token else None
+        token = (read.api_key.get("BearerToken") or "").strip()
+        if token and not token.isprintable():
+            raise ValueError("the token has a line break, or what else no header may have")
+        settings.authorization = token or None
         settings.tls_server_name = read.tls_server_name
         settings.proxy = read.proxy or settings.proxy
-        files = (read.ssl_ca_cert, read.cert_file, read.key_file, read.verify_ssl)
-        if settings.server.startswith("https") and (force or files != self._files):
-            self._files = files
-            settings.tls = _tls(*files)
+        if not settings.server.startswith("https"):
+            return
+        files = (read.ssl_ca_cert, read.cert_file, read.key_file)
+        trusted = (*content_of(*files), read.verify_ssl)
+        if force or trusted != self._trusted:
+            settings.tls = tls_for(*files, verify=read.verify_ssl)
+            self._trusted = trusted
 
     async def renew(self, settings: Settings, *, force: bool) -> None:
         """As `load`, but a failure keeps what there is: it may still be good, and the next renewal may work."""
-        server = settings.server
+        server, proxy = settings.server, settings.proxy
         try:
-            await self.load(settings, force=force)
+            async with asyncio.timeout(_ASKING_S):
+                await self.load(settings, force=force)
         except self.failures as why:
-            _log.warning("credentials could not be renewed", source=self.name, error=str(why))
-        settings.server = server
+            _log.warning("credentials could not be renewed", source=self.name, error=str(why) or type(why).__name__)
+        settings.server, settings.proxy = server, proxy
 
     @abc.abstractmethod
     async def _read(self, force: bool) -> None:
@@ -164,10 +179,9 @@ class _Kubeconfig(_Source):
         from kubernetes_asyncio.config import load_kube_config
 
         if self._loader is None:
-            _must_exist(self._path)
             self._loader = await load_kube_config(
                 config_file=self._path,
-                context=self._context,
+                context=self._context or current_context(self._path),
                 client_configuration=self._configuration,
                 persist_config=os.access(self._path, os.W_OK),
             )
@@ -182,42 +196,6 @@ class _Kubeconfig(_Source):
         """Such a plugin's answer is good until it is refused, as in client-go."""
         user = getattr(self._loader, "_user", None)
         return user is not None and "exec" in user and not hasattr(self._loader, "exec_plugin_expiry")
-
-
-def _must_exist(paths: str) -> None:
-    """At least one of the files must; the library itself would only log, then fail obscurely."""
-    if not any(pathlib.Path(path).expanduser().is_file() for path in paths.split(os.pathsep) if path):
-        raise FileNotFoundError("no such file")
-
-
-def _yaml_error() -> type[Exception]:
-    import yaml
-
-    return yaml.YAMLError
-
-
-def _tls(ca_file: str | None, cert_file: str | None, key_file: str | None, verify: bool = True) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=ca_file)
-    # Clusters' own authorities often lack what strict X.509 checking (on since Python 3.13) wants; Go does not ask.
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    if cert_file:
-        context.load_cert_chain(cert_file, keyfile=key_file)
-    if not verify:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context
-
-
-def _tls_if(server: str) -> ssl.SSLContext | None:
-    return _tls(None, None, None) if server.startswith("https") else None
-
-
-def _proxy(server: str) -> str | None:
-    """HTTPS_PROXY and NO_PROXY, read once: aiohttp's own way reads the environment on each request."""
-    parts = urlsplit(server)
-    if not parts.hostname or urllib.request.proxy_bypass(parts.hostname):
-        return None
-    return urllib.request.getproxies().get(parts.scheme)
 
 
 _before_sending: Final[ContextVar[Callable[[], None]]] = ContextVar("before_sending", default=as_it_is)
@@ -317,7 +295,7 @@ class HttpTransport:
                 "GET", url, headers=self._headers_for(""), timeout=timeout, allow_redirects=False, **self._options
             )
             status = response.status
-            if response.ok:
+            if 200 <= status < 300:
                 return response
             body = await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as lost:
@@ -389,7 +367,7 @@ class HttpTransport:
     def _timeout(self, total_s: float | None, read_s: float | None) -> aiohttp.ClientTimeout:
         timeout = self._timeouts.get((total_s, read_s))
         if timeout is None:
-            timeout = aiohttp.ClientTimeout(total=total_s, sock_connect=_CONNECT_S, sock_read=read_s)
+            timeout = aiohttp.ClientTimeout(total_s, connect=_REACH_S, sock_connect=_CONNECT_S, sock_read=read_s)
             self._timeouts[total_s, read_s] = timeout
         return timeout
 
@@ -399,8 +377,8 @@ class HttpTransport:
         """Put the settings' credentials into what requests are made of. A new TLS context means new connections."""
         self._headers.clear()
         settings = self._settings
-        options = {"ssl": settings.tls, "server_hostname": settings.tls_server_name, "proxy": settings.proxy}
-        self._options = {name: value for name, value in options.items() if value is not None}
+        options = {"ssl": settings.tls, "server_hostname": settings.tls_server_name}
+        self._options = {name: value for name, value in options.items() if value is not None} | through(settings.proxy)
 
     async def _renew_if_due(self) -> None:
         if self._settings.renew is not None and self._clock.now() >= self._renew_at:
@@ -423,6 +401,17 @@ class HttpTransport:
             self._renewals += 1
             self._renew_at = self._clock.now() + _RENEW_S
             self._adopt()
+
+
+def through(proxy: str | None) -> dict[str, Any]:
+    """What aiohttp is told of a proxy: its address and the password apart, for errors show the address to everybody."""
+    if proxy is None:
+        return {}
+    url = URL(proxy)
+    if url.user is None:
+        return {"proxy": url, "proxy_headers": {}}
+    secret = base64.b64encode(f"{url.user}:{url.password or ''}".encode()).decode()
+    return {"proxy": url.with_user(None), "proxy_headers": {"Proxy-Authorization": f"Basic {secret}"}}
 
 
 @contextlib.contextmanager

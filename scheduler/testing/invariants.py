@@ -235,12 +235,14 @@ def segments_overdrawn(server: ApiServer, driver: str, topology_key: str, space:
 
 
 def stranded(server: ApiServer) -> list[str]:
-    """No claim without a volume waits for a node that does not exist."""
+    """No claim without a volume waits for a node that does not exist, unless it is going itself."""
     names = {node["metadata"]["name"] for node in server.objects("nodes")}
     return [
         f"claim {key} waits for node {claim.selected_node}, which does not exist"
         for key, claim in _claims(server).items()
-        if not claim.spec.volume_name and (claim.selected_node or "") not in {"", *names}
+        if not claim.spec.volume_name
+        and claim.metadata.deletion_timestamp is None
+        and (claim.selected_node or "") not in {"", *names}
     ]
 
 

@@ -49,6 +49,56 @@ async def test_a_new_pod_gets_the_defaults_a_scheduler_reads(api: Api) -> None:
     assert (await api("GET", f"{api.pods}/a")).body == created
 
 
+@pytest.mark.parametrize(
+    ("whole", "expected"),
+    [
+        pytest.param({}, {}, id="nothing as a whole"),
+        pytest.param({"requests": {"memory": "3Gi"}}, {"requests": {"memory": "3Gi"}}, id="requests alone"),
+        pytest.param(
+            {"limits": {"cpu": "3"}},
+            {"limits": {"cpu": "3"}, "requests": {"cpu": "1500m", "memory": "1536Mi"}},
+            id="limits: what its containers ask for together",
+        ),
+        pytest.param(
+            {"limits": {"cpu": "3", "memory": "4Gi"}, "requests": {"memory": "2Gi"}},
+            {"limits": {"cpu": "3", "memory": "4Gi"}, "requests": {"cpu": "1500m", "memory": "2Gi"}},
+            id="limits, and some requests",
+        ),
+    ],
+)
+async def test_a_pod_with_limits_as_a_whole_gets_requests(
+    api: Api, whole: dict[str, object], expected: dict[str, object]
+) -> None:
+    """Those that its containers have together, start-up included; its limits where they have none."""
+    containers = [
+        {"name": "c", "image": "x", "resources": {"requests": {"cpu": "1"}, "limits": {"memory": "1Gi"}}},
+        {"name": "d", "image": "x", "resources": {"requests": {"memory": "512Mi"}}},
+    ]
+    init = [{"name": "i", "image": "x", "resources": {"requests": {"cpu": "1500m"}}}]
+    answer = await api("POST", api.pods, pod("a", containers=containers, initContainers=init, resources=whole))
+
+    assert answer.status == 201
+    assert answer.body["spec"].get("resources", {}) == expected
+    assert (await api.merge(f"{api.pods}/a", {"spec": {"resources": whole}})).status == 200
+
+
+async def test_limits_as_a_whole_are_requests_where_containers_have_none(api: Api) -> None:
+    """Huge pages that containers are limited to are limits of the pod as well, but for a request of its own."""
+    huge = {"hugepages-2Mi": "4Mi", "memory": "1Gi"}
+    containers = [{"name": "c", "image": "x", "resources": {"requests": huge, "limits": huge}}]
+    resources = (await api.pod("a", containers=containers, resources={"limits": {"cpu": "2"}})).body["spec"][
+        "resources"
+    ]
+    bare = (await api.pod("b", resources={"limits": {"cpu": "2", "memory": "1Gi"}})).body
+
+    assert resources == {
+        "limits": {"cpu": "2", "hugepages-2Mi": "4Mi"},
+        "requests": {"cpu": "2", "memory": "1Gi", "hugepages-2Mi": "4Mi"},
+    }
+    assert bare["spec"]["resources"]["requests"] == {"cpu": "2", "memory": "1Gi"}
+    assert bare["status"]["qosClass"] == "Guaranteed"
+
+
 async def test_a_gated_pod_says_so_in_its_condition(api: Api) -> None:
     """The server itself writes the condition of a pod that is created with gates."""
     created = (await api.pod("a", schedulingGates=[{"name": "g"}])).body

@@ -221,6 +221,15 @@ def test_the_first_profile_is_the_one_that_is_tried() -> None:
     assert 'schedulerName: "stow-0"' in mutation["applyConfiguration"]["expression"]
 
 
+def test_the_policy_may_name_another_profile() -> None:
+    """Also where the values name none, and there is the default one."""
+    for values, name in ((profiles({}, {}), "stow-1"), ({"config": {"profiles": None}}, "kubestow")):
+        chart = rendered(values | {"admissionPolicy": {"enabled": True, "schedulerName": name}})
+        (mutation,) = chart.one("MutatingAdmissionPolicy")["spec"]["mutations"]
+
+        assert f'schedulerName: "{name}"' in mutation["applyConfiguration"]["expression"]
+
+
 # -- what others look at -------------------------------------------------------------------------------------------------
 
 
@@ -255,6 +264,18 @@ def test_a_certificate_is_mounted_and_named() -> None:
     assert volume["secret"] == {"secretName": "t", "defaultMode": 0o440}
 
 
+def test_with_a_service_monitor_each_installation_is_missed_by_itself() -> None:
+    """Another one that is up must not hide that this one is down; all other rules are the file's."""
+    chart = rendered(FULL)
+    told = chart.one("PrometheusRule")["spec"]
+    rules = yaml.safe_load((CHART / "files" / "rules.yaml").read_text(encoding="utf-8"))
+    (down,) = [rule for group in rules["groups"] for rule in group["rules"] if rule.get("alert") == "KubestowDown"]
+    service = chart.one("Service")["metadata"]
+    down["expr"] = f'absent(kubestow_build_info{{job="{service["name"]}", namespace="{service["namespace"]}"}})'
+
+    assert told == rules
+
+
 def test_rules_and_dashboard_are_the_files() -> None:
     """Word for word: nothing in them is taken for a template of helm's."""
     chart = rendered(FULL)
@@ -262,7 +283,7 @@ def test_rules_and_dashboard_are_the_files() -> None:
     dashboard = (CHART / "files" / "dashboard.json").read_text(encoding="utf-8")
     found = chart.one("ConfigMap", "-dashboard")
 
-    assert chart.one("PrometheusRule")["spec"] == rules
+    assert rendered({"metrics": {"prometheusRule": {"enabled": True}}}).one("PrometheusRule")["spec"] == rules
     assert [text.strip() for text in found["data"].values()] == [dashboard.strip()]
     assert json.loads(dashboard)["title"]
     assert found["metadata"]["labels"]["grafana_dashboard"] == "1"

@@ -108,6 +108,11 @@ OPEN = {"config", "nodeSelector", "affinity", "podSecurityContext", "securityCon
             "metrics.serviceMonitor.enabled: needs service.enabled",
             id="a monitor of nothing",
         ),
+        pytest.param(
+            {"admissionPolicy": {"enabled": True, "schedulerName": "other"}},
+            "admissionPolicy.schedulerName: no profile of config is named other",
+            id="pods for a scheduler that nobody is",
+        ),
     ],
 )
 def test_what_is_wrong_is_named(values: Mapping[str, Any], said: str) -> None:

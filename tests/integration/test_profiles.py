@@ -95,12 +95,12 @@ async def placed(world: Rig, name: str) -> str:
     return world.pods()[name]
 
 
-async def readyz(world: Rig) -> tuple[int, str]:
+async def readyz(world: Rig, check: str = "scheduler-profiles") -> tuple[int, str]:
     """The answer, and the line of the check."""
     url = f"http://127.0.0.1:{world.daemon.port}"
     async with aiohttp.ClientSession(url) as http, http.get("/readyz?verbose") as answer:
         lines = (await answer.text()).splitlines()
-    return answer.status, next((line for line in lines if "scheduler-profiles" in line), "")
+    return answer.status, next((line for line in lines if check in line), "")
 
 
 async def says(world: Rig, words: str) -> None:
@@ -248,6 +248,7 @@ async def test_a_plugin_that_reads_other_kinds_waits_for_them(server: ApiServer)
         await told(server, "True", 1)
         assert {"ResourceClaim", "PodDisruptionBudget"} <= world.daemon.mirrors.reflectors.keys()
         assert world.daemon.mirrors.reflectors["ResourceClaim"].synced.is_set()
+        assert (await readyz(world, "informer-sync-resourceclaims"))[1] == "[+]informer-sync-resourceclaims ok"
         assert deciding.hits == 3
         missing = "missing permission: delete pods: preemption evicts nobody"
         await until(

@@ -109,6 +109,12 @@ def test_scheduler_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     [
         pytest.param([NODE, pod("a", "many")], [], "in.yaml: document 2 (Pod default/a): spec.", id="a bad quantity"),
         pytest.param([NODE, pod("UPPER")], [], "(Pod default/UPPER): Pod", id="a name that no server takes"),
+        pytest.param(
+            [NODE, pod("a").replace('"name": "a"', '"name": "a", "namespace": "-n"')],
+            [],
+            'document 2 (Pod -n/a): Namespace "-n" is invalid',
+            id="a namespace that no server takes",
+        ),
         pytest.param([NODE, NODE], [], 'document 2 (Node n): nodes "n" already exists', id="the same name twice"),
         pytest.param(
             [NODE, pod("a")], ["--expect-pending=b"], "no pod default/b is to be scheduled", id="nobody's name"

@@ -1,16 +1,23 @@
 """The HTTP transport against servers that misbehave, and against kubeconfigs as they come."""
 
 import asyncio
+import base64
 import contextlib
+import os
 import pathlib
+import re
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 
+import aiohttp
 import pytest
 import yaml
 
 from scheduler.core.errors import Ambiguous, ApiError, Fenced, TooManyRequests, Unauthorized, Unavailable
+from scheduler.kube.lending import Lender
 from scheduler.kube.transport import HttpTransport, Settings, SettingsError, load_settings
+from scheduler.testing.clock import VirtualClock
+from tests.unit.insight.authorities import Authority
 
 Script = Callable[[bytes, asyncio.StreamWriter], Awaitable[None]]
 DENIED = b'{"kind":"Status","message":"Unauthorized","reason":"Unauthorized","code":401}'
@@ -39,10 +46,10 @@ class Raw:
 
 
 @contextlib.asynccontextmanager
-async def raw(script: Script) -> AsyncIterator[Raw]:
+async def raw(script: Script, tls: ssl.SSLContext | None = None) -> AsyncIterator[Raw]:
     told = Raw(script)
-    server = await asyncio.start_server(told.serve, "127.0.0.1", 0)
-    told.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    server = await asyncio.start_server(told.serve, "127.0.0.1", 0, ssl=tls)
+    told.url = f"{'https' if tls else 'http'}://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     try:
         yield told
     finally:
@@ -244,6 +251,7 @@ HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
         pytest.param([HEAD, b"2\r\na\n\r\n0\r\n\r\n"], None, id="a proper end"),
         pytest.param([HEAD, b"2\r\na\n\r\n5\r\nb"], Unavailable, id="cut within a chunk"),
         pytest.param([answer(410, b'{"message":"too old"}')], ApiError, id="refused"),
+        pytest.param([answer(302, b"", "Location: http://127.0.0.1:1/")], ApiError, id="sent elsewhere"),
     ],
 )
 async def test_how_a_watch_ends(parts, ends):
@@ -266,6 +274,52 @@ async def test_a_silent_watch_is_given_up():
             await _drained(transport, inactivity_timeout_s=0.1)
 
 
+async def test_a_proxy_that_says_nothing_is_given_up(monkeypatch):
+    """It takes connections and leaves it at that: no time limit of a stream has begun by then."""
+    monkeypatch.setattr("scheduler.kube.transport._REACH_S", 0.1)
+
+    async with raw(says()) as proxy, client(Settings("https://10.0.0.1", proxy=proxy.url)) as transport:
+        with pytest.raises(Unavailable):
+            await _drained(transport, inactivity_timeout_s=60)
+
+    assert proxy.requests[0].startswith(b"CONNECT 10.0.0.1:443 ")
+
+
+async def test_a_password_for_the_proxy_is_sent_and_not_shown():
+    """What keeps a watch from going on is told in /readyz, which is for everybody."""
+    async with raw(says(answer(407))) as proxy:
+        settings = Settings("https://10.0.0.1", "Bearer token", proxy=proxy.url.replace("//", "//user:p%40ss@"))
+        async with client(settings) as transport:
+            with pytest.raises(Unavailable, match="407") as refused:
+                await transport.get("/x")
+            lender = Lender(settings, transport)
+            lent = await lender.session()
+            assert lent is not None
+            with pytest.raises(aiohttp.ClientHttpProxyError) as borrowed:
+                await lent.get(settings.server)
+            await lender.close()
+
+    assert "ss@" not in f"{refused.value} {borrowed.value}"
+    secret = b"Proxy-Authorization: Basic " + base64.b64encode(b"user:p@ss")
+    assert [(True, False)] * 2 == [(secret in each, b"Bearer" in each) for each in proxy.requests]
+
+
+async def test_a_proxy_is_not_told_who_we_are():
+    """It passes on what it cannot read; the way there is plain."""
+    async with raw(says(answer(407))) as proxy:
+        settings = Settings("https://10.0.0.1", "Bearer token", proxy=proxy.url)
+        async with client(settings) as transport:
+            lender = Lender(settings, transport)
+            lent = await lender.session()
+            assert lent is not None
+            for asking in (transport.get("/x"), lent.get(settings.server)):
+                with pytest.raises((Unavailable, aiohttp.ClientHttpProxyError)):
+                    await asking
+            await lender.close()
+
+    assert [False, False] == [b"uthorization" in request for request in proxy.requests]
+
+
 async def _drained(transport: HttpTransport, *, inactivity_timeout_s: float) -> bytes:
     async with transport.watch("/x", {"watch": "true"}, inactivity_timeout_s=inactivity_timeout_s) as chunks:
         return b"".join([chunk async for chunk in chunks])
@@ -274,13 +328,20 @@ async def _drained(transport: HttpTransport, *, inactivity_timeout_s: float) -> 
 # -- settings ----------------------------------------------------------------------------------------------------------
 
 
-def kubeconfig(path: pathlib.Path, user: dict[str, object] | None, server: str = "http://127.0.0.1:1") -> str:
+def kubeconfig(
+    path: pathlib.Path,
+    user: dict[str, object] | None,
+    server: str = "http://127.0.0.1:1",
+    *,
+    name: str = "k",
+    **cluster: str,
+) -> str:
     document = {
         "apiVersion": "v1",
         "kind": "Config",
-        "current-context": "c",
-        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
-        "clusters": [{"name": "k", "cluster": {"server": server}}],
+        "current-context": name,
+        "contexts": [{"name": name, "context": {"cluster": name, "user": "u"}}],
+        "clusters": [{"name": name, "cluster": {"server": server} | cluster}],
         "users": [{"name": "u", "user": user or {}}],
     }
     path.write_text(yaml.safe_dump(document))
@@ -338,6 +399,108 @@ async def test_exec_plugins(tmp_path, status, forced, expected):
     assert f"Bearer {expected}" == settings.authorization
 
 
+async def test_a_plugin_that_hangs_keeps_nobody_for_ever(tmp_path, monkeypatch):
+    """What it gave before is used on."""
+    expired = '"token":"token-NUMBER","expirationTimestamp":"2000-01-01T00:00:00Z"'
+    settings = await load_settings(kubeconfig(tmp_path / "config", plugin(tmp_path / "plugin", expired)))
+    monkeypatch.setattr("scheduler.kube.transport._ASKING_S", 0.1)
+    monkeypatch.setattr("kubernetes_asyncio.config.kube_config.ExecProvider.run", _hang)
+    assert settings.renew is not None
+
+    await settings.renew(True)
+
+    assert "Bearer token-1" == settings.authorization
+
+
+async def _hang(_: object) -> None:
+    await asyncio.Event().wait()
+
+
+async def test_an_authority_that_is_replaced_is_read_again(tmp_path):
+    """Its file keeps its name. Without that nothing could be reached any more, and nothing would be refused."""
+    authorities = Authority("old"), Authority("new")
+    ca = tmp_path / "ca.crt"
+    ca.write_bytes(authorities[0].pem)
+    async with raw(says(answer(200)), _server_tls(tmp_path, authorities[1])) as server:
+        trust = {"certificate-authority": str(ca), "tls-server-name": "api"}
+        settings = await load_settings(kubeconfig(tmp_path / "config", {"token": "t"}, server.url, **trust))
+        assert settings.renew is not None
+        before = settings.tls
+        await settings.renew(False)
+        assert before is settings.tls
+
+        clock = VirtualClock()
+        transport = HttpTransport(settings, clock=clock)
+        try:
+            with pytest.raises(Unavailable, match="certificate"):
+                await transport.get("/x")
+            ca.write_bytes(authorities[1].pem)
+            await clock.advance(61.0)
+            assert b"{}" == await transport.get("/x")
+        finally:
+            await transport.close()
+
+
+async def test_what_was_lent_trusts_whom_we_trust_by_now(tmp_path):
+    """By the server's name, too, which is another one than its address; the borrower knows nothing of either."""
+    authorities = Authority("old"), Authority("new")
+    trusts = [ssl.create_default_context(cadata=each.pem.decode()) for each in authorities]
+    async with raw(says(answer(200)), _server_tls(tmp_path, authorities[1])) as server:
+        settings = Settings(server.url, tls=trusts[0], tls_server_name="api")
+        async with client(settings) as transport:
+            lender = Lender(settings, transport)
+            session = await lender.session()
+            assert session is not None
+            try:
+                with pytest.raises(aiohttp.ClientConnectorCertificateError):
+                    await session.get(lender.server)
+
+                settings.tls = trusts[1]
+
+                async with session.get(lender.server) as answered:
+                    assert 200 == answered.status
+            finally:
+                await lender.close()
+
+
+async def test_half_a_file_is_looked_at_again(tmp_path):
+    """Whoever replaces it may not be done yet; then what there was counts until the next look."""
+    ca = tmp_path / "ca.crt"
+    ca.write_bytes(Authority("old").pem)
+    settings = await load_settings(
+        kubeconfig(tmp_path / "config", {}, "https://127.0.0.1:1", **{"certificate-authority": str(ca)})
+    )
+    assert settings.renew is not None
+    before, new = settings.tls, Authority("new").pem
+    ca.write_bytes(new[:100])
+    await settings.renew(False)
+    assert before is settings.tls
+
+    ca.write_bytes(new)
+    await settings.renew(False)
+    assert before is not settings.tls
+
+
+def _server_tls(directory: pathlib.Path, authority: Authority) -> ssl.SSLContext:
+    issued = authority.issues("api")
+    file = directory / "serving.pem"
+    file.write_bytes(issued.key + issued.certificate)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(file)
+    return tls
+
+
+async def test_of_two_kubeconfigs_the_first_one_says_which_context(tmp_path):
+    """As kubectl reads $KUBECONFIG: another reading would schedule another cluster."""
+    paths = [tmp_path / "a", tmp_path / "b"]
+    for path in paths:
+        kubeconfig(path, {}, f"http://{path.name}", name=path.name)
+
+    settings = await load_settings(os.pathsep.join(map(str, paths)))
+
+    assert "http://a" == settings.server
+
+
 async def test_master_replaces_the_address(tmp_path):
     """Also after a renewal."""
     settings = await load_settings(kubeconfig(tmp_path / "config", {"token": "t"}), "http://other:8080/")
@@ -347,11 +510,38 @@ async def test_master_replaces_the_address(tmp_path):
     assert ("http://other:8080", "Bearer t") == (settings.server, settings.authorization)
 
 
+@pytest.mark.parametrize(
+    "master",
+    [
+        "localhost:8080",
+        "http://[::1",
+        "http://host:99999",
+        "ftp://host",
+        "https://",
+        "http://a..b",
+        "http://h?a=b",
+        "http://a:b@c",
+    ],
+)
+async def test_an_address_that_is_none_is_refused(master):
+    """At once, rather than for ever after."""
+    with pytest.raises(SettingsError, match=re.escape(master)):
+        await load_settings(master=master)
+
+
 async def test_master_alone_needs_no_credentials():
     """The in-process server, or a local proxy."""
     settings = await load_settings(master="http://127.0.0.1:8080/")
 
     assert ("http://127.0.0.1:8080", None, None) == (settings.server, settings.authorization, settings.renew)
+
+
+_CLUSTER = """current-context: c
+contexts: [{{name: c, context: {{cluster: c, user: u}}}}]
+clusters: [{{name: c, cluster: {{server: {}}}}}]
+users:
+- name: u
+"""
 
 
 @pytest.mark.parametrize(
@@ -362,6 +552,9 @@ async def test_master_alone_needs_no_credentials():
         pytest.param("{: :", id="not YAML"),
         pytest.param("kind: Config", id="nothing in it"),
         pytest.param("current-context: x\ncontexts: []\nclusters: []\nusers: []", id="no such context"),
+        pytest.param(_CLUSTER.format("localhost:6443"), id="an address without its scheme"),
+        pytest.param(_CLUSTER.format("https://x, proxy-url: socks5://y"), id="a proxy of a kind that we do not speak"),
+        pytest.param(_CLUSTER.format("https://x") + '  user: {token: "a\\nb"}\n', id="a token of two lines"),
     ],
 )
 async def test_a_useless_kubeconfig_is_named(tmp_path, content):

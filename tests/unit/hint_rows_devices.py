@@ -9,7 +9,21 @@ from scheduler.devices import DEVICES_GIVEN_BACK
 from scheduler.testing.devicebuilders import a_device, a_device_class, a_slice
 from scheduler.testing.deviceclaimbuilders import ClaimBuilder, a_claim, a_result
 from tests.unit.brain import Brain
-from tests.unit.hint_rows import CAME, LABELLED, POD_GONE, RESIZED_NODE, Thing, asks, gone, leaves, node, pod, wakes
+from tests.unit.hint_rows import (
+    CAME,
+    GONE,
+    LABELLED,
+    POD_GONE,
+    RESIZED_NODE,
+    Thing,
+    asks,
+    gone,
+    leaves,
+    node,
+    node_gone,
+    pod,
+    wakes,
+)
 from tests.unit.hint_rows_limits import removed, stored
 
 PLUGIN: Final = "DynamicResources"
@@ -118,6 +132,29 @@ KEPT: dict[str, Any] = {
     "waits": uses("c"),
 }
 """There is a free one, kept for another pod."""
+KEPT_AS: dict[str, Any] = {
+    "given": (
+        HERE,
+        *stored(SERVED, ONE, claimed("c")),
+        pod("q", scheduler="others", nominated="n1", priority=1, containers=asks(**{GPU: "1"})),
+    ),
+    "waits": uses("c"),
+}
+KEPT_NOTHING: dict[str, Any] = {
+    "given": (*KEPT["given"], pod("r", scheduler="others", nominated="n1", priority=1)),
+    "waits": uses("c"),
+}
+KEPT_AFAR: dict[str, Any] = {
+    "given": (
+        HERE,
+        node("n2"),
+        node("n3"),
+        *stored(CLASS, a_slice("n1", "drv", D0).everywhere(), claimed("c"), claimed("other")),
+        pod("q", scheduler="others", nominated="n2", priority=1, **uses("other")),
+    ),
+    "waits": uses("c"),
+}
+"""It can be used on any node."""
 RUNNING: dict[str, Any] = {
     "given": (
         HERE,
@@ -129,7 +166,41 @@ RUNNING: dict[str, Any] = {
 
 ROWS: Final[list[Any]] = [
     wakes(PLUGIN, POD_GONE, "the pod goes that a device was kept for", **KEPT, then=gone("q")),
+    wakes(
+        PLUGIN,
+        POD_GONE,
+        "the pod is bound elsewhere that a device was kept for",
+        given=(*KEPT["given"], node("n2")),
+        waits=KEPT["waits"],
+        meanwhile=stored(held("other", "drv/n2/d0", 2).reserved_for("q", "uid-q")),
+        then=pod("q", scheduler="others", on="n2", priority=1, **uses("other")),
+    ),
+    wakes(PLUGIN, POD_GONE, "the pod goes that a device was kept for instead of its resource", **KEPT_AS, then=gone("q")),
     leaves(PLUGIN, POD_GONE, "a pod goes whose claim has not given back its device yet", **RUNNING, then=gone("q")),
+    leaves(PLUGIN, POD_GONE, "a pod goes that was nominated and needs no devices", **KEPT_NOTHING, then=gone("r")),
+    wakes(PLUGIN, GONE, "the node goes where a pod is nominated that a device was kept for", **KEPT_AFAR, then=node_gone("n2")),
+    leaves(PLUGIN, GONE, "a node goes where nobody is nominated", **KEPT_AFAR, then=node_gone("n3")),
+    wakes(
+        PLUGIN,
+        CLAIM_GONE,
+        "the claim goes of a pod that a device was kept for",
+        **KEPT,
+        then=removed(claimed("other")),
+    ),
+    wakes(
+        PLUGIN,
+        CLAIM_CHANGED,
+        "the claim of a pod that a device was kept for gets another one",
+        **KEPT,
+        then=stored(held("other", "drv/n2/d0", 2).reserved_for("r", "uid-r")),
+    ),
+    leaves(
+        PLUGIN,
+        CLAIM_CHANGED,
+        "a pod gets the device that was kept for it",
+        **KEPT,
+        then=stored(held("other", version=2).reserved_for("q", "uid-q")),
+    ),
     wakes(PLUGIN, CAME, "a node comes", **NONE, then=node("n2")),
     leaves(PLUGIN, CAME, "a node comes and its claim is not there", **MISSING, then=node("n2")),
     wakes(PLUGIN, LABELLED, "a node gets another label", **NONE, then=node("n1", labels={"k": "v"})),

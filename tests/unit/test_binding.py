@@ -10,7 +10,7 @@ from scheduler.core.errors import Ambiguous, ApiError, Conflict, Forbidden, NotF
 from scheduler.core.pod import Pod
 from scheduler.core.verdicts import AttemptError, Code, Rejection, Wait
 from tests.unit.brain import Brain, manifest, typed
-from tests.unit.toys import AfterBind, BeforeBind, Holds
+from tests.unit.toys import AfterBind, BeforeBind, Holds, Toy
 
 
 def refuse_once(brain: Brain, error: ApiError) -> None:
@@ -59,6 +59,9 @@ async def test_71_the_watch_confirms_the_assumption() -> None:
         pytest.param(Unavailable("500"), {}, "error backoff", id="202 a server error: error back-off"),
         pytest.param(Forbidden("no"), {}, "error backoff", id="a missing permission: error back-off"),
         pytest.param(NotFound("gone"), {}, None, id="the pod is gone: dropped"),
+        pytest.param(
+            NotFound("no such thing"), {"cpu": "1"}, "error backoff", id="something else is gone: error back-off"
+        ),
         pytest.param(Conflict("taken"), {"on": "elsewhere"}, None, id="200 bound by somebody else: dropped"),
         pytest.param(Conflict("taken"), {"deleting": True}, None, id="201 being deleted: dropped"),
         pytest.param(Conflict("taken"), {"uid": "another"}, None, id="203 recreated meanwhile: dropped"),
@@ -352,6 +355,30 @@ async def test_patience_with_a_busy_server_ends(retry_after_s: float | None, pos
     assert brain.is_free()
     assert brain.places() == {"p": "error backoff"}
     assert brain.message("p") == 'running Bind plugin "DefaultBinder": busy'
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "message"),
+    [
+        pytest.param(Code.UNSCHEDULABLE, "Unschedulable", "not today", id="a rejection: in its own words"),
+        pytest.param(Code.ERROR, "SchedulerError", 'running Bind plugin "Mine": not today', id="a failure"),
+    ],
+)
+async def test_a_bind_plugin_that_says_no(code: Code, reason: str, message: str) -> None:
+    """§3.8: error back-off, whatever it says."""
+
+    class Mine(Toy):
+        async def bind(self, *_: object) -> Rejection:
+            return Rejection(self.name, code, ("not today",))
+
+    brain = Brain()
+    brain.plug(bind=(Mine("Mine"),))
+    brain.node("n1")
+    brain.pod("p")
+    await brain.settle()
+
+    assert [(told.reason, told.message) for _, told in brain.writer.conditions] == [(reason, message)]
+    assert (brain.is_free(), brain.places()) == (True, {"p": "error backoff"})
 
 
 async def test_draining_does_not_wait_for_a_busy_server() -> None:

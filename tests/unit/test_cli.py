@@ -252,6 +252,8 @@ def test_a_daemon_that_cannot_start(
         "--drain-timeout=soon",
         "--drain-timeout=-1s",
         "--feature-gates=Foo",
+        "--kube-api-qps=nan",
+        "--kube-api-burst=-1",
         "--leader-elect=x",
         "--leader-elect-retry-period=0s",
         "--leader-elect-resource-name=",

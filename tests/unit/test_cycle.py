@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pytest
 
 from scheduler.core.nodeset import NodeSet, each
 from scheduler.core.podinfo import PodInfo
-from scheduler.core.verdicts import SKIP, AttemptError, Code, Groups, Narrow, Rejection, Wait
+from scheduler.core.turns import Work
+from scheduler.core.verdicts import SKIP, AttemptError, Code, Groups, Narrow, Nominate, Rejection, Wait
 from scheduler.cycle import Broke, Placed, Unfit
 from scheduler.framework.state import CycleState
 from tests.unit.toys import (
@@ -161,12 +162,15 @@ def test_a_postfilter_that_fails_is_not_the_pods_error() -> None:
 
 @pytest.mark.parametrize("code", [Code.UNRESOLVABLE, Code.ERROR], ids=["nothing can help", "a failure"])
 def test_a_postfilter_that_stops_the_round_counts_alone(code: Code) -> None:
-    """§3.9: what was said before it is dropped, and nobody after it is asked."""
-    first = AfterFilter("P", answer=Rejection("P", Code.UNSCHEDULABLE, ("first",)))
+    """§3.2, §3.9: what was said before it is dropped, the nomination left alone, and nobody after it is asked."""
+    no = Rejection("P", Code.UNSCHEDULABLE, ("first",))
+    first = AfterFilter("P", answer=Nominate("", rejection=no))
     stops = AfterFilter("Q", answer=Rejection("Q", code, ("stop",)))
     world = World("n1", Refuses("A", reasons={"n1": "a"}), first, stops, AfterFilter("R"))
 
-    assert world.unfit().message == "0/1 nodes are available: 1 a. stop"
+    outcome = world.unfit()
+
+    assert (outcome.message, outcome.nominate) == ("0/1 nodes are available: 1 a. stop", None)
     assert world.calls == ["A.filter", "P.post_filter", "Q.post_filter"]
 
 
@@ -291,14 +295,45 @@ def test_a_plugin_ponders_right_before_it_is_asked(exact: bool, nominated: str, 
     assert [call.removeprefix("P.") for call in world.calls if call.startswith("P.")] == asked
 
 
-def test_nobody_ponders_while_a_pod_is_tried_in_the_cache() -> None:
-    """A turn for others would show them the trial."""
-    world = World("n1", Ponders("P"), OnePodPerNode(), exact=True)
+@dataclass
+class Watches(Ponders):
+    """Counts the pods on nodes before and after each rest."""
+
+    seen: list[int] = field(default_factory=list)
+
+    def _resting(self) -> Work[None]:
+        for _ in super()._resting():
+            self._look()
+            yield
+            self._look()
+
+    def _look(self) -> None:
+        self.seen.append(int(self.world.cluster.nodes.pod_count.sum()))
+
+
+def test_others_never_see_a_pod_that_is_tried_in_the_cache() -> None:
+    """Where a plugin rests that ponders over a trial, everybody is back in place; wherever it goes on, nobody is."""
+    world = World("n1", ponders := Watches("P", rests=3), OnePodPerNode(), exact=True)
     world.nominated.by_node["n1"] = (a_pod("other", priority=9),)
 
-    world.unfit()
+    seen_by_others = [int(world.cluster.nodes.pod_count.sum()) for _ in world.cycle.attempt(a_pod(), 1)]
 
-    assert world.calls == ["P.filter", "P.verify n1"]
+    assert seen_by_others == [0] * 6
+    assert ponders.seen == [1] * 12
+    assert world.calls == ["P.ponder FILTER n1", "P.filter", "P.ponder VERIFY n1", "P.verify n1"]
+
+
+def test_an_attempt_that_is_given_up_in_a_trial_leaves_nothing_behind() -> None:
+    world = World("n1", Ponders("P", rests=3), OnePodPerNode(), exact=True)
+    world.nominated.by_node["n1"] = (a_pod("other", priority=9),)
+    attempt = world.cycle.attempt(a_pod(), 1)
+    next(attempt)
+
+    attempt.close()
+
+    assert world.cluster.nodes.pod_count.sum() == 0
+    world.nominated.by_node.clear()
+    assert world.placed() == "n1"
 
 
 # -- scoring and Verify (§9.5) -----------------------------------------------------------------------------------------

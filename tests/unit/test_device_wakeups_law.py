@@ -16,6 +16,7 @@ from scheduler.config.args import KubestowArgs
 from scheduler.config.types import Profile
 from scheduler.core.decode import ObjectDecoder
 from scheduler.core.errors import Forbidden, Unavailable
+from scheduler.core.pod import Pod
 from scheduler.core.resourceclaims import ResourceClaim
 from scheduler.kube.kinds import KINDS
 from scheduler.testing.builders import Builder
@@ -124,7 +125,7 @@ def mends(brain: Brain) -> None:
 
 NODES = ["n1", "n2"]
 CLASSES = ["w", "x"]
-CLAIMS = ["c", "d", OWN]
+CLAIMS = ["c", "d", "e", OWN]
 ZONES = ["a", "b"]
 DEVICES = ["d0", "d1"]
 SLICES = ["s1", "s2", "s3"]
@@ -235,6 +236,39 @@ def _leaves(name: str) -> Thing:
     return Thing(f"leaves({name})", happens)
 
 
+def _nominated(claim: str, on: str) -> Thing:
+    """`s` of another scheduler, more important, is to have its device there; "": nowhere any more."""
+
+    def happens(brain: Brain) -> None:
+        seen = brain.seen.get("s")
+        used = _used_by(seen) if isinstance(seen, Pod) else claim
+        if not (isinstance(seen, Pod) and seen.spec.node_name):
+            pod("s", scheduler="others", priority=1, nominated=on, **uses(used))(brain)
+
+    return Thing(f"nominated(s with {claim or GPU} to {on})", happens)
+
+
+def _bound(on: str) -> Thing:
+    """`s` is, with a device that no slice has, or with none."""
+
+    def happens(brain: Brain) -> None:
+        seen = brain.seen.get("s")
+        if not isinstance(seen, Pod) or seen.spec.node_name or on not in brain.nodes:
+            return
+        claim = _used_by(seen)
+        there = brain.writer.resource_claims.get(f"default/{claim}")
+        if isinstance(there, ResourceClaim) and not there.is_allocated:
+            given = asking(a_claim(claim), "one", "w").allocated(a_result("r", "drv/p9/d0"), on=on)
+            comes(given.reserved_for("s", "uid-s")).happens(brain)
+        pod("s", scheduler="others", priority=1, on=on, **uses(claim))(brain)
+
+    return Thing(f"bound(s on {on})", happens)
+
+
+def _used_by(seen: Pod) -> str:
+    return next((entry.resource_claim_name or "" for entry in seen.spec.resource_claims), "")
+
+
 def passes(seconds: float) -> Thing:
     """Time does."""
     return Thing(f"passes({seconds})", lambda brain: brain.clock.move(seconds))
@@ -242,8 +276,10 @@ def passes(seconds: float) -> Thing:
 
 stored = st.one_of(*(kind.map(comes) for kind in (claims(), claims(), slices(), slices(), slices(), classes())))
 rivals = st.builds(_rival, some(["q", "r"]), some(["c", "d", "d", ""]))
+nominations = st.one_of(st.builds(_nominated, some(["d", "e", ""]), some([*NODES, ""])), st.builds(_bound, some(NODES)))
 removals = st.one_of(
-    st.builds(_leaves, some(["q", "r", "q", "r", *NODES])),
+    st.builds(_leaves, some(["q", "r", "q", "r", "s", *NODES])),
+    nominations,
     *(
         st.builds(goes, st.just(kind), some(names))
         for kind, names in (("ResourceClaim", CLAIMS), ("ResourceSlice", SLICES), ("DeviceClass", CLASSES))
@@ -260,6 +296,7 @@ START: Final = (
     comes(a_device_class("w").extended_resource(GPU)),
     comes(asking(a_claim("c"), "one", "w")),
     comes(asking(a_claim("d"), "one", "x")),
+    comes(asking(a_claim("e"), "one", "w")),
     comes(asking(a_claim(OWN), "one", "w").owned_by(WAITS, UID)),
 )
 """There are no devices, and no class for the second claim, unless something else is there."""
@@ -299,11 +336,18 @@ UNREADY: Final = (
 """The claim's device has not become ready in time, and somebody else uses it."""
 HALF: Final = (comes(SLICE.of(2)),)
 """The pool is not complete."""
-STARTS: Final = [(), (), ON_ITS_WAY, SHARED, WATCHED, STANDS_IN, FAR, UNREADY, HALF]
+KEPT: Final = (comes(SLICE), _node("n2", "b", "110", ""), _nominated("e", "n1"))
+"""The only device is kept for a pod that is nominated."""
+KEPT_AFAR: Final = (comes(SLICE.everywhere()), _node("n2", "b", "110", ""), _nominated("e", "n2"))
+"""As before, and it can be used on any node."""
+KEPT_AS: Final = (comes(SLICE), _node("n2", "b", "110", ""), _nominated("", "n1"))
+"""As before, in place of a resource."""
+STARTS: Final = [(), (), ON_ITS_WAY, SHARED, WATCHED, STANDS_IN, FAR, UNREADY, HALF, KEPT, KEPT_AFAR, KEPT_AS]
 HELP: Final = [
     *(_leaves("q"), Thing("mends", mends), Thing("relays", relays), Thing("fails", fails), passes(11.0)),
     *(comes(SLICE), comes(SLICE.of(2).named("s2")), goes("ResourceClaim", "d"), _node("n2", "b", "110", "")),
     *(comes(HELD), comes(a_device_class("x")), _node("n1", "a", "110", "1")),
+    *(_leaves("s"), _leaves("n2"), _nominated("e", ""), _bound("n2"), goes("ResourceClaim", "e")),
 ]
 """What lets a pod pass that would wait in one of these for long otherwise."""
 

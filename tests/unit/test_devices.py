@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from scheduler.cache import devicenodes
 from scheduler.cache.cluster import Cluster
 from scheduler.core.decode import Broken
 from scheduler.core.deltas import Delta
@@ -241,6 +242,22 @@ def test_what_a_claim_had_nobody_else_gets_while_it_cannot_be_read(later: Any, i
     assert not use.is_used(D0)
 
 
+@pytest.mark.parametrize("was_unreadable", [False, True])
+def test_a_claim_that_cannot_be_read_has_nothing_of_one_that_was_called_the_same(*, was_unreadable: bool) -> None:
+    """That was deleted between two lists."""
+    world = World()
+    seen, bad = at(HELD, 1), broken("ResourceClaim", at(HELD, 2))
+    world.feed("ResourceClaim", None, seen)
+    if was_unreadable:
+        world.feed("ResourceClaim", seen, bad)
+
+    world.feed(
+        "ResourceClaim", bad if was_unreadable else seen, broken("ResourceClaim", at(a_claim("c").uid("new"), 3))
+    )
+
+    assert not world.devices.use.is_used(D0)
+
+
 def test_what_is_in_flight_stays_so_while_its_claim_cannot_be_read() -> None:
     """Whoever decided has not given up yet."""
     world = World()
@@ -255,6 +272,24 @@ def test_what_is_in_flight_stays_so_while_its_claim_cannot_be_read() -> None:
 
     world.devices.claims.drop_pending("c")
     assert not world.devices.use.is_used(D0)
+
+
+def test_what_nobody_asks_for_does_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All pods with devices are somebody else's, and nodes come and go with devices that are never called the same."""
+    monkeypatch.setattr(devicenodes, "_BACKLOG_MAX", 20)
+    world = World()
+    most = 0
+    for number in range(100):
+        claim = at(a_claim("c").uid("c").allocated(a_result("r", f"drv/n{number}/d0")), number + 1)
+        local = a_slice(f"n{number}", "drv", a_device("d0")).named("local").typed()
+        shared = a_slice("n1", "drv", a_device("d0")).named("shared").pool(f"p{number}").everywhere().typed()
+        for kind, each in (("ResourceClaim", claim), ("ResourceSlice", local), ("ResourceSlice", shared)):
+            world.feed(kind, None, each)
+            world.feed(kind, each, None)
+        world.tick()
+        most = max(most, world.devices.on_nodes.backlog)
+
+    assert 0 < most <= 20
 
 
 # -- what we had planned and did not do --------------------------------------------------------------------------------

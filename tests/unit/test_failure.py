@@ -211,6 +211,50 @@ async def test_what_somebody_else_undid_is_written_again() -> None:
     assert [node for _, node in desk.writer.nominations] == ["n1", "n1"]
 
 
+async def test_the_watch_may_show_what_was_written_before_the_answer_comes() -> None:
+    """Somebody who nominates the pod after that is believed, and the nomination is cleared with the next verdict."""
+    desk = Desk()
+    await desk.hold()
+    await desk.submit(a_pod(), "A", "")
+    desk.patches.seen(a_pod(says="A"))
+    await desk.answered()
+    nominated = a_pod(says="A", nominated="n1")
+    desk.patches.seen(nominated)
+
+    assert desk.patches.nomination(nominated) == "n1"
+    await desk.submit(nominated, "A", "")
+    await desk.answered()
+    assert desk.writer.nominations == [("default/p", "")]
+
+
+async def test_who_nominates_a_pod_while_its_condition_is_written_is_believed() -> None:
+    """The watch never shows the one without the other."""
+    desk = Desk()
+    await desk.submit(a_pod(), "A", "")
+    await desk.answered()
+    nominated = a_pod(says="A", nominated="n1")
+    desk.patches.seen(nominated)
+
+    assert desk.patches.nomination(nominated) == "n1"
+    await desk.submit(nominated, "A", "")
+    await desk.answered()
+    assert (desk.said(), desk.writer.nominations) == (["A"], [("default/p", "")])
+
+
+async def test_what_the_watch_shows_of_one_patch_says_nothing_of_the_next() -> None:
+    """While the first is not answered yet and the second waits for it."""
+    desk = Desk()
+    await desk.hold()
+    await desk.submit(a_pod(), "A")
+    desk.patches.seen(a_pod(says="A"))
+    await desk.submit(a_pod(says="A"), "B")
+    await desk.answered()
+
+    await desk.submit(a_pod(says="A"), "B")
+    await desk.answered()
+    assert desk.said() == ["A", "B"]
+
+
 async def test_what_the_watch_shows_too_late_is_not_taken_for_what_is_on_its_way() -> None:
     """B has landed and A is on its way again; the watch shows the A of before, then B: when B is true, B must land last."""
     desk = Desk()

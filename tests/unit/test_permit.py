@@ -200,3 +200,23 @@ async def test_what_happens_while_it_is_held_counts_when_it_is_rejected(monkeypa
     await brain.settle()
 
     assert attempts(brain, "p") == 2
+
+
+@pytest.mark.parametrize("there", ["n1", "n2"], ids=["on the node that it was meant for", "elsewhere"])
+async def test_a_pod_that_is_held_and_bound_by_somebody_else_is_given_up(
+    there: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once: what is reserved for it is given back, and no event is kept for it any more."""
+    brain = with_plugins(monkeypatch, holds := Holds("A", permits=Wait(600)))
+    brain.node("n1")
+    brain.pod("p")
+    await brain.settle()
+    brain.node("n2")
+
+    brain.pod("p", on=there)
+    await brain.settle()
+
+    assert (brain.is_free(), brain.places()) == (True, {})
+    assert brain.parts.queue.in_flight_events() == {}
+    assert [call for call in brain.calls if call == f"{holds.name}.unreserve"] == ["A.unreserve"]
+    assert brain.writer.binds == []

@@ -14,7 +14,6 @@ from scheduler.cache.cluster import Cluster
 from scheduler.cache.nodes import NodeView
 from scheduler.config.args import KubestowArgs
 from scheduler.config.types import PluginRef, PluginSet, Profile as ProfileConfig
-from scheduler.core.clock import SystemClock
 from scheduler.core.decode import from_manifest
 from scheduler.core.node import Node
 from scheduler.core.nodeset import NodeSet, each
@@ -23,7 +22,7 @@ from scheduler.core.podinfo import PodInfo, pod_info
 from scheduler.core.turns import Work
 from scheduler.core.verdicts import Code, Groups, Narrow, Rejection, Skip, Wait
 from scheduler.cycle import Broke, Cycle, Outcome, Placed, Unfit
-from scheduler.framework.points import Before, Scores
+from scheduler.framework.points import Before, PostFiltered, Scores
 from scheduler.framework.ports import Handle
 from scheduler.framework.profile import Factory, build
 from scheduler.framework.runner import Runner
@@ -31,6 +30,7 @@ from scheduler.framework.state import CycleState
 from scheduler.framework.whatif import WhatIf
 from scheduler.obs.metrics import Metrics
 from scheduler.testing.ports import ListRecorder, ScriptedWriter
+from tests.unit.brain import StepClock
 
 
 class Sort:
@@ -95,10 +95,9 @@ class World:
             plugins={"multiPoint": PluginSet(enabled=enabled, disabled=("*",))},
             args={KubestowArgs.plugin: KubestowArgs(parity=exact)},
         )
-        clock, metrics = SystemClock(), Metrics(process=False)
-        handle = Handle(
-            self.cluster, ScriptedWriter(), ListRecorder(), SystemClock(), "kubestow", chance=random.Random(1)
-        )
+        self.clock = clock = StepClock()
+        metrics = Metrics(process=False)
+        handle = Handle(self.cluster, ScriptedWriter(), ListRecorder(), clock, "kubestow", chance=random.Random(1))
         runner = Runner(build(config, registry, handle), self.cluster, self.nominated, clock=clock, metrics=metrics)
         self.cycle = Cycle(
             {"kubestow": runner},
@@ -274,10 +273,10 @@ class Holds(Toy):
 class AfterFilter(Toy):
     """PostFilter with a fixed answer."""
 
-    answer: Rejection = field(default_factory=lambda: Rejection("AfterFilter", Code.UNSCHEDULABLE, ("no way out",)))
+    answer: PostFiltered = field(default_factory=lambda: Rejection("AfterFilter", Code.UNSCHEDULABLE, ("no way out",)))
     seen: Groups = field(default_factory=dict)
 
-    def post_filter(self, state: CycleState, pod: PodInfo, refused: Groups, what_if: WhatIf) -> Rejection:
+    def post_filter(self, state: CycleState, pod: PodInfo, refused: Groups, what_if: WhatIf) -> PostFiltered:
         self.log("post_filter")
         self.seen = refused
         return self.answer

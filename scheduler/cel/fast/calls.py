@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Final
 from scheduler.cel.ast import Call, Node
 from scheduler.cel.building import is_searchable, members
 from scheduler.cel.calls import Invocation, invocation, is_binary
-from scheduler.cel.fast.failing import both, paying
-from scheduler.cel.fast.functions import Function, is_guarded
+from scheduler.cel.fast.failing import both
+from scheduler.cel.fast.functions import Function
 from scheduler.cel.fast.writer import BOOL, DOUBLE, INT, NULL, STRING, Kind, Term, Unsupported, Writer
 from scheduler.cel.plan import is_compiled
 from scheduler.cel.running import Run
+from scheduler.cel.strain import AHEAD
 from scheduler.cel.types import Overload
 from scheduler.cel.values import CostExceeded, EvalError
 
@@ -60,7 +61,8 @@ class Calls:
         """The arguments; what an error in one of them costs depends on how closures make such a call."""
         nodes = self._nodes
         if len(operands) == 1:
-            return paying(nodes, lambda: nodes.all(operands), 1)
+            with self._write.owing(1):
+                return nodes.all(operands)
         if len(operands) == 2 and not is_pattern and not self._is_member_of(operands, known) and is_binary(known, name):
             return both(nodes, operands)
         return nodes.all(operands)
@@ -101,7 +103,7 @@ class Calls:
     def _folded(self, name: str, invoke: Invocation, args: list[Term]) -> Term | None:
         """A call whose arguments are all constants is made now; what it costs is still paid every time."""
         values = [each.value for each in args]
-        if is_guarded(name) or any(isinstance(each, list | tuple | str) and len(each) > _LONG for each in values):
+        if name == "_+_" or any(isinstance(each, list | tuple | str) and len(each) > _LONG for each in values):
             return None  # whether it can be afforded is another question every time
         run = Run({}, 0, limit=_FOLDABLE_COST)
         try:
@@ -110,9 +112,16 @@ class Calls:
         except CostExceeded:
             return None
         except EvalError as error:
+            if name in AHEAD:
+                return None
             self._write.charge(run.cost)
             self._write.fails("True", repr(str(error)))
             return self._write.let("None")  # which nobody will see
+        if name in AHEAD and AHEAD[name].is_costly:
+            amount = AHEAD[name].measure(*values)
+            if amount > _LONG:
+                return None
+            self._write.afford(amount)
         self._write.charge(run.cost)
         return self._write.constant(value)
 
@@ -156,8 +165,7 @@ class Calls:
             write.line(f"{made} = {fast}")
         with write.block("else:"):
             write.charge_text(_general_cost(*operands, is_plain=slow.startswith("compared")), bound)
-            write.risk()
-            write.line(f"{made} = {slow}")
+            write.attempt(f"{made} = {slow}")
         return Term(made, BOOL, is_name=True)
 
     @staticmethod

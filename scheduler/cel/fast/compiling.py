@@ -45,7 +45,7 @@ def generate(
             writer, text = _written(checked, env, plans, counts=True, tells=tells)
             if not counts and writer.at_most is not None and writer.at_most <= limit:
                 writer, text = _written(checked, env, plans, counts=False)
-            names = {**NAMES, **writer.constants}
+            names = {**NAMES, **writer.constants, "limit": limit}
             if writer.counts:
                 names["run"] = Run({}, 0, limit=limit)
             exec(compile(text, "<cel>", "exec"), names)  # noqa: S102  every word of it was written here

@@ -1,18 +1,18 @@
 """Errors in generated source: what costs something although, or because, a part of it has failed.
 
-Where a writer tells errors, all that can raise an EvalError notes in the Run what was paid up to there. Whoever is around
-goes on from that: it pays what closures pay then, and raises again, or forgets the error as `&&` and loops may.
+Where a writer tells errors, each place that can meet one leaves for the nearest place around that has a use for it, and
+pays on the way what closures pay then: those forget the error as `&&` and loops may, or leave with it in their turn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 from scheduler.cel.ast import Node
-from scheduler.cel.fast.writer import BOOL, Part, Term, Writer
+from scheduler.cel.costs import size
+from scheduler.cel.fast.writer import BOOL, Exit, Part, Term, Writer
 
 if TYPE_CHECKING:
     from scheduler.cel.fast.nodes import Nodes
@@ -21,42 +21,36 @@ _Made = TypeVar("_Made")
 _SIZED: Final = frozenset({"string", "bytes", "list", "map"})
 
 
-@contextmanager
-def caught(write: Writer, part: Part) -> Iterator[None]:
-    """The part; then, inside, what follows an error in it, which is `x`. The costs are up to date there."""
-    with write.block("try:"):
-        write.insert(part)
-    with write.block("except EvalError as x:"):
-        write.line("c = run.cost")
-        yield
+class Apart(NamedTuple, Generic[_Made]):
+    """What was put aside, and the name of its error, which is None unless it has failed; "" if it cannot."""
+
+    part: Part
+    made: _Made
+    error: str
+
+    def insert(self, write: Writer) -> None:
+        """Here; what follows is reached even if it fails."""
+        if not self.error:
+            write.insert(self.part)
+            return
+        write.line(f"{self.error} = None")
+        with write.block("while True:"):
+            write.insert(self.part)
+            write.settle()
+            write.line("break")
 
 
-def kept(write: Writer, part: Part, flag: str) -> None:
-    """The part; the text of its error is put where none is yet."""
-    with caught(write, part):
-        write.line(f"if {flag} is None: {flag} = x.args[0]")
-
-
-def told(write: Writer, flag: str) -> None:
-    """The error that was kept, if there is one."""
-    with write.block(f"if {flag} is not None:"):
-        write.line("run.cost = c")
-        write.line(f"raise EvalError({flag})")
-
-
-def paying(nodes: Nodes, make: Callable[[], _Made], cost: int) -> _Made:
-    """What is made; an error in it costs so much more."""
-    write = nodes.writer
-    if not write.tells:
-        return make()
-    part, made, is_risky = nodes.apart(make)
-    if not is_risky:
-        write.insert(part)
-        return made
-    with caught(write, part):
-        write.line(f"run.cost = c + {cost}")
-        write.line("raise")
-    return made
+def apart(nodes: Nodes, make: Callable[[], _Made]) -> Apart[_Made]:
+    """What is made, with its lines put aside."""
+    error = nodes.writer.new()
+    exit_ = Exit(lambda text: (f"{error} = {text}", "break"))
+    known = nodes.known
+    with nodes.writer.aside() as part, nodes.writer.leaving_by(exit_):
+        made = make()
+    if not exit_.is_used:
+        return Apart(part, made, "")
+    nodes.known = known
+    return Apart(part, made, error)
 
 
 def both(nodes: Nodes, operands: Sequence[Node], *, is_equality: bool = False) -> list[Term]:
@@ -64,72 +58,82 @@ def both(nodes: Nodes, operands: Sequence[Node], *, is_equality: bool = False) -
     write = nodes.writer
     if not write.tells:
         return nodes.all(operands)
-    part, left, is_left_risky = nodes.apart(lambda: nodes.term(operands[0]))
-    flag = write.new()
-    if is_left_risky:
-        write.line(f"{flag} = None")
-        kept(write, part, flag)
-    else:
+    paid = partial(_paid, is_equality=is_equality)
+    if nodes.is_at_hand(operands[1]):
+        with write.aside() as part:
+            right = nodes.term(operands[1])
+        with write.owing(part.cost), write.owing(paid(right)):
+            left = nodes.term(operands[0])
         write.insert(part)
-    part, right, is_right_risky = nodes.apart(lambda: nodes.term(operands[1]))
-    if is_right_risky:
-        with caught(write, part):
-            if is_left_risky:
-                write.line(f"if {flag} is not None: run.cost = c + 1; raise EvalError({flag})")
-            write.line(f"run.cost = c + {_paid(left, is_equality=is_equality)}")
-            write.line("raise")
-    else:
-        write.insert(part)
-    if is_left_risky:
-        with write.block(f"if {flag} is not None:"):
-            write.line(f"run.cost = c + {_paid(right, is_equality=is_equality)}")
-            write.line(f"raise EvalError({flag})")
+        return [left, right]
+    first = apart(nodes, lambda: nodes.term(operands[0]))
+    first.insert(write)
+    left = first.made
+    if not first.error:
+        with write.owing(paid(left)):
+            return [left, nodes.term(operands[1])]
+    second = apart(nodes, lambda: nodes.term(operands[1]))
+    second.insert(write)
+    right = second.made
+    cost = f"({paid(right)} if {second.error} is None else 1)" if second.error else paid(right)
+    with write.owing(cost):
+        write.fails(f"{first.error} is not None", first.error)
+    if second.error:
+        with write.owing(paid(left)):
+            write.fails(f"{second.error} is not None", second.error)
     return [left, right]
 
 
-def _paid(term: Term, *, is_equality: bool) -> str:
+def _paid(term: Term, *, is_equality: bool) -> int | str:
     """What a call costs if this is its other operand. What is empty is equal or not for nothing."""
     if not is_equality or (term.kind is not None and term.kind.name not in _SIZED):
-        return "1"
-    return f"(size({term.text}) > 0)"
+        return 1
+    return int(size(term.value) > 0) if term.is_constant else f"(size({term.text}) > 0)"
 
 
 def junction(nodes: Nodes, operands: Sequence[Node], words: tuple[str, str, str]) -> Term:
     """`&&` or `||`: an error in an operand counts only if no other operand decides."""
     word, decided, open_ = words
     write = nodes.writer
-    parts = [nodes.apart(partial(_truth, nodes, each)) for each in operands]
+    parts = [apart(nodes, partial(_truth, nodes, operands[0]))]
+    known = nodes.known
+    parts += [apart(nodes, partial(_truth, nodes, each)) for each in operands[1:]]
+    nodes.known = known  # nobody knows how far it will come
+    if not parts[0].error and all(each.part.is_empty for each in parts[1:]):
+        write.insert(parts[0].part)
+        return joined(write, [each.made for each in parts], word, decided)
     made, flag = write.new(), write.new()
+    is_risky = any(each.error for each in parts)
     write.line(f"{made} = {decided}")
-    write.line(f"{flag} = None")
+    if is_risky:
+        write.line(f"{flag} = None")
     with write.block("while True:"):
-        for part, term, is_risky in parts:
-            if is_risky:
-                with write.aside() as whole:
-                    write.insert(part)
-                    _leave(write, term, word)
-                kept(write, whole, flag)
-            else:
-                write.insert(part)
-                _leave(write, term, word)
-        told(write, flag)
+        for each in parts:
+            each.insert(write)
+            write.settle()
+            leave = f"if {'not ' if word == 'and' else ''}{each.made.text}: break"
+            if not each.error:
+                write.line(leave)
+                continue
+            with write.block(f"if {each.error} is None:"):
+                write.line(leave)
+            write.line(f"elif {flag} is None: {flag} = {each.error}")
         write.line(f"{made} = {open_}")
         write.line("break")
+    if is_risky:
+        write.fails(f"{flag} is not None and {made} is {open_}", flag)
     return Term(made, BOOL, is_name=True)
+
+
+def joined(write: Writer, terms: Sequence[Term], word: str, decided: str) -> Term:
+    """Of operands that need no lines; what costs nothing must not take time either."""
+    if any(each.is_constant and str(each.value) == decided for each in terms):
+        return write.constant(decided == "True")
+    live = [each.text for each in terms if not each.is_constant]
+    if not live:
+        return write.constant(decided == "False")
+    return Term(f"({f' {word} '.join(live)})", BOOL)
 
 
 def _truth(nodes: Nodes, operand: Node) -> Term:
     return nodes.truth(nodes.term(operand))
-
-
-def _leave(write: Writer, term: Term, word: str) -> None:
-    write.settle()
-    write.line(f"if {'not ' if word == 'and' else ''}{term.text}: break")
-
-
-def unless_failed(write: Writer, part: Part) -> None:
-    """A loop whose error would be its own value for the rest of its turns: the closures know what that costs."""
-    with write.block("try:"):
-        write.insert(part)
-    with write.block("except EvalError:"):
-        write.line("raise Unusual from None")

@@ -6,24 +6,23 @@ from collections.abc import Callable
 from typing import Final
 
 from scheduler.cel.calls import Invocation
+from scheduler.cel.fast.direct import PER_TEN, direct
 from scheduler.cel.fast.writer import BOOL, DOUBLE, INT, MAP, STRING, Kind, Term, Writer
 from scheduler.cel.libraries.classes import CLASSES
-from scheduler.cel.libraries.declaring import traversal
-from scheduler.cel.libraries.regex import nanos_beyond_cost
 from scheduler.cel.strain import AHEAD
 from scheduler.cel.types import Overload, Type
 from scheduler.cel.unify import is_dyn, is_variable
 from scheduler.cel.values import UInt
 
 _MAX: Final = 2**63 - 1
-_PER_TEN: Final = "ceil({} * 0.1)"
 _ORDERS: Final = {"_<_": "<", "_<=_": "<=", "_>_": ">", "_>=_": ">="}
 _ARITHMETIC: Final = {"_+_": "+", "_-_": "-", "_*_": "*"}
 _DIVISIONS: Final = {"_/_": "//", "_%_": "%"}
 _PREDICATES: Final = {"startsWith", "endsWith", "contains"}
 _SIZED: Final = frozenset({"string", "bytes", "list", "map"})
 _CLASSES: Final = {"bool": bool, "int": int, "uint": UInt, "double": float, "string": str, "bytes": bytes}
-_LONG: Final = 256
+_OPAQUE: Final = frozenset({"timestamp", "duration", "kubernetes.Quantity", "kubernetes.Semver"})
+"""Types whose values have no length, and are of a class that no other type has."""
 
 
 def is_guarded(name: str) -> bool:
@@ -60,7 +59,7 @@ class Function:
     def _numbers(self, args: list[Term], kinds: list[Kind | None]) -> Term | None:
         one, other = args
         if self._name in _DIVISIONS:
-            return self._divided(one, other) if kinds[0] == INT else None
+            return self._divided(one, other) if kinds == [INT, INT] else None
         if self._name not in _ORDERS and self._name not in _ARITHMETIC:
             return None
         if kinds == [INT, INT]:
@@ -93,15 +92,22 @@ class Function:
             write.line(f"{made} = {self._general([one, other]).text}")
         return Term(made, BOOL if self._name in _ORDERS else None, is_name=True)
 
-    def _divided(self, one: Term, other: Term) -> Term | None:
-        """Towards zero, by what is positive."""
-        if not other.is_constant or other.kind != INT or other.value <= 0:
-            return None
-        word = _DIVISIONS[self._name]
-        one = self._write.named(one)
-        self._write.charge(1)
-        text = f"({one.text} {word} {other.text} if {one.text} >= 0 else -(-{one.text} {word} {other.text}))"
-        return Term(text, INT)
+    def _divided(self, one: Term, other: Term) -> Term:
+        """Towards zero."""
+        write, word = self._write, _DIVISIONS[self._name]
+        one, other = map(write.named, (one, other))
+        write.charge(1)
+        if other.is_constant and other.value > 0:
+            text = f"({one.text} {word} {other.text} if {one.text} >= 0 else -(-{one.text} {word} {other.text}))"
+            return Term(text, INT)
+        write.fails(f"{other.text} == 0", repr("division by zero" if word == "//" else "modulus by zero"))
+        write.fails(f"{other.text} == -1 and {one.text} == {-_MAX - 1}", "'integer overflow'")
+        if word == "//":
+            is_positive = f"({one.text} >= 0) == ({other.text} > 0)"
+            text = f"{one.text} // {other.text} if {is_positive} else -(-{one.text} // {other.text})"
+        else:
+            text = f"{one.text} % abs({other.text}) if {one.text} >= 0 else -(-{one.text} % abs({other.text}))"
+        return write.let(text, INT)
 
     def _texts(self, args: list[Term], kinds: list[Kind | None]) -> Term | None:
         if kinds != [STRING, STRING] or self._name not in {"_+_", *_ORDERS, *_PREDICATES}:
@@ -110,16 +116,16 @@ class Function:
         one, other = map(write.named, args)
         if self._name == "_+_":
             made = write.let(f"{one.text} + {other.text}", STRING)
-            self._pay(_PER_TEN.format(f"len({made.text})"))
+            self._pay(PER_TEN.format(f"len({made.text})"))
             return made
         lengths = f"len({one.text})", f"len({other.text})"
         if self._name in _ORDERS:
-            self._pay(_PER_TEN.format(f"min({', '.join(lengths)})"))
+            self._pay(PER_TEN.format(f"min({', '.join(lengths)})"))
             return Term(f"({one.text} {_ORDERS[self._name]} {other.text})", BOOL)
         if self._name == "contains":
-            self._pay(" * ".join(map(_PER_TEN.format, lengths)))
+            self._pay(" * ".join(map(PER_TEN.format, lengths)))
             return Term(f"({other.text} in {one.text})", BOOL)
-        self._pay(_PER_TEN.format(lengths[0]))
+        self._pay(PER_TEN.format(lengths[0]))
         return Term(f"{one.text}.{self._name.lower()}({other.text})", BOOL)
 
     def _pay(self, cost: str) -> None:
@@ -146,8 +152,6 @@ class Function:
         """Where the classes of the arguments are certain, so is the overload."""
         if not kinds or not all(each is not None and each.name in _CLASSES for each in kinds):
             return None
-        if self._name in AHEAD and not self._is_harmless(args):
-            return None
         names = [each.name for each in kinds if each is not None]
         for overload, cost in self._invoke.overloads:
             if [each.name for each in overload.params] != names:
@@ -159,9 +163,11 @@ class Function:
 
     def _expected(self, args: list[Term]) -> Term | None:
         """Where the checker is sure of the overload, the arguments are most likely of its classes: a look is enough."""
-        if not self._is_resolved or not args or self._name in {"_+_", "findAll"}:
+        if not self._is_resolved or not args:
             return None
         overload, cost = self._invoke.overloads[0]
+        if self._name == "_+_" and overload.params[0].name not in _OPAQUE:
+            return None
         write = self._write
         args = list(map(write.named, args))
         checks: list[str] = []
@@ -178,13 +184,6 @@ class Function:
         with write.block("else:"):
             write.line(f"{made} = {self._general(args).text}")
         return Term(made, _kind_of_result(overload.result), is_name=True)
-
-    def _is_harmless(self, args: list[Term]) -> bool:
-        """Whether this is a pattern that never takes longer than its cost lets expect."""
-        if self._name not in {"matches", "find"}:
-            return False
-        pattern = args[1].value
-        return isinstance(pattern, str) and not nanos_beyond_cost("." * 1000, pattern)
 
     def _check(self, term: Term, param: Type) -> str | None:
         """What tells that the value is of the type; None if that is not said in a word."""
@@ -212,43 +211,8 @@ class Function:
         return f"{is_list} and (not {term.text} or {first})"
 
     def _direct(self, args: list[Term], overload: Overload, cost: int | Callable[..., int]) -> Term:
-        write = self._write
-        args = list(map(write.named, args))
-        texts = ", ".join(each.text for each in args)
-        function = "str" if overload.call is str else write.held(overload.call)
-        text = f"{function}({texts})"
-        if write.counts and self._name in AHEAD and not self._is_harmless(args):
-            write.settle()
-            write.line("run.cost = c")
-            write.line(f"{write.held(self._invoke)}.strain(run, {texts})")
-        if isinstance(cost, int):
-            write.charge(cost)
-            return write.fallible(text, _kind_of_result(overload.result))
-        if write.counts and overload.params[0].name in {"string", "list"}:
-            self._afford(args[0], f"{write.held(cost)}({texts}, None)")
-        is_length = cost is traversal and overload.params[0].name == "string"
-        length = _PER_TEN.format(f"len({args[0].text})")
-        price = write.held(cost)
-        made = write.new()
-        if write.tells:
-            write.settle()
-            write.risks += 1
-            with write.block("try:"):
-                write.line(f"{made} = {text}")
-            with write.block("except EvalError:"):
-                write.line(f"run.cost = c + {length if is_length else f'{price}({texts}, None)'}")
-                write.line("raise")
-        else:
-            write.line(f"{made} = {text}")
-        write.charge_text(length if is_length else f"{price}({texts}, {made})")
-        return Term(made, _kind_of_result(overload.result), is_name=True)
-
-    def _afford(self, first: Term, cost: str) -> None:
-        write = self._write
-        write.settle()
-        with write.block(f"if len({first.text}) > {_LONG}:"):
-            write.line("run.cost = c")
-            write.line(f"run.afford({cost})")
+        named = list(map(self._write.named, args))
+        return direct(self._write, overload, named, cost=cost, kind=_kind_of_result(overload.result))
 
     def _general(self, args: list[Term]) -> Term:
         """As closures call it."""
@@ -265,8 +229,7 @@ class Function:
         if write.counts:
             write.settle()
             write.line("run.cost = c")
-        write.risks += write.tells
-        write.line(f"{made} = {call}")
+        write.attempt(f"{made} = {call}", charges=True)
         bound = max(1, highest) if all(isinstance(each, int) for each in costs) and not is_guarded(self._name) else None
         write.charged(bound)
         return Term(made, self._result(), is_name=True)
@@ -278,7 +241,7 @@ class Function:
 
 def _kind_of_result(type_: Type) -> Kind | None:
     """What a function surely gives if it is declared to."""
-    if type_.name in _CLASSES:
+    if type_.name in _CLASSES or type_.name in _OPAQUE:
         return Kind(type_.name)
     if type_.name == "list":
         element = type_.params[0]

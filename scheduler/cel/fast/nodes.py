@@ -9,22 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 from scheduler.cel.ast import Call, Comprehension, ListExpr, MapExpr, Node, Select
 from scheduler.cel.checker import Checked
 from scheduler.cel.costs import LIST_COST, MAP_COST
 from scheduler.cel.fast.calls import Calls
-from scheduler.cel.fast.failing import caught, junction, paying
+from scheduler.cel.fast.failing import junction
 from scheduler.cel.fast.loops import Loops
 from scheduler.cel.fast.selecting import item, perhaps
-from scheduler.cel.fast.writer import BOOL, MAP, Kind, Part, Term, Unsupported, Writer, list_of
+from scheduler.cel.fast.writer import BOOL, MAP, Exit, Kind, Part, Term, Unsupported, Writer, list_of
 from scheduler.cel.logic import NO_SUCH_OVERLOAD
 from scheduler.cel.names import Variable
 from scheduler.cel.plan import Plan
 from scheduler.cel.types import Env
 
-_Made = TypeVar("_Made")
 _JUNCTIONS = {"_&&_": ("and", "False", "True"), "_||_": ("or", "True", "False")}
 
 
@@ -46,7 +44,7 @@ class Nodes:
     writer: Writer
     locals: dict[Variable, Local] = field(default_factory=dict)
     globals: dict[str, str] = field(default_factory=dict)
-    _known: frozenset[Variable] = frozenset()
+    known: frozenset[Variable] = frozenset()
     """Bound variables that have their values where the writer is."""
 
     def term(self, node: Node, *, is_part: bool = False) -> Term:
@@ -73,28 +71,25 @@ class Nodes:
     @contextmanager
     def maybe(self) -> Iterator[Part]:
         """For what may not be evaluated: it is put aside."""
-        known = self._known
+        known = self.known
         with self.writer.aside() as part:
             yield part
-        self._known = known
+        self.known = known
 
     @contextmanager
     def under(self, header: str) -> Iterator[None]:
         """A block that may not be entered, or more than once."""
-        known = self._known
+        known = self.known
         with self.writer.block(header):
             yield
-        self._known = known
+        self.known = known
 
-    def apart(self, make: Callable[[], _Made]) -> tuple[Part, _Made, bool]:
-        """What is made, with its lines put aside, and whether they may raise an EvalError."""
-        known, risks = self._known, self.writer.risks
-        with self.writer.aside() as part:
-            made = make()
-        is_risky = self.writer.risks > risks
-        if is_risky:
-            self._known = known
-        return part, made, is_risky
+    def is_at_hand(self, node: Node) -> bool:
+        """Whether the value is there without another line of source."""
+        if node in self.checked.variables:
+            local = self.locals.get(self.checked.variables[node])
+            return local is None or local.init is None
+        return self.plans[node].is_constant
 
     # --- variables and selections ---
 
@@ -134,32 +129,31 @@ class Nodes:
             name = self.globals.setdefault(variable.name, f"g{len(self.globals)}")
             return Term(name, is_name=True)
         local = self.locals[variable]
-        if local.init is not None and variable not in self._known:
+        if local.init is not None and variable not in self.known:
             kind, is_risky = self._initialised(local.term.text, local.init)
             local.term = Term(local.term.text, kind, is_name=True)
             if is_risky:
                 held = local.term.text
                 self.writer.fails(f"type({held}) is Failed", f"{held}.text")
-            self._known |= {variable}
+            self.known |= {variable}
         return local.term
 
     def _initialised(self, name: str, init: Callable[[], Term]) -> tuple[Kind | None, bool]:
         """An error is kept as the value."""
         write = self.writer
+        exit_ = Exit(lambda text: (f"{name} = Failed({text})", "break"))
         with self.under(f"if {name} is MISSING:"):
-            if not write.tells:
-                value, is_risky = init(), False
+            with write.aside() as part, write.leaving_by(exit_):
+                value = init()
+                write.settle()
                 write.line(f"{name} = {value.text}")
-            else:
-                part, value, is_risky = self.apart(init)
-                if is_risky:
-                    with caught(write, part):
-                        write.line(f"{name} = Failed(x)")
-                    write.line(f"if {name} is MISSING: {name} = {value.text}")
-                else:
+            if exit_.is_used:
+                with write.block("while True:"):
                     write.insert(part)
-                    write.line(f"{name} = {value.text}")
-        return value.kind, is_risky
+                    write.line("break")
+            else:
+                write.insert(part)
+        return value.kind, exit_.is_used
 
     def set_local(self, variable: Variable, term: Term) -> None:
         """A variable that has its value."""
@@ -200,7 +194,7 @@ class Nodes:
     def _operator(self, node: Call) -> Term | None:
         match node.function:
             case "_&&_" | "_||_":
-                return self._junction(node)
+                return junction(self, node.args, _JUNCTIONS[node.function])
             case "_==_" | "_!=_":
                 return Calls(self, self.writer).equality(node, is_plain=node.function == "_==_")
             case "!_":
@@ -217,42 +211,6 @@ class Nodes:
         term = self.writer.named(term)
         self.writer.fails(f"{term.text} is not True and {term.text} is not False", repr(NO_SUCH_OVERLOAD))
         return Term(term.text, BOOL, is_name=True)
-
-    def _junction(self, node: Call) -> Term:
-        word, decided, open_ = _JUNCTIONS[node.function]
-        write = self.writer
-        if write.tells:
-            return junction(self, node.args, _JUNCTIONS[node.function])
-        terms = [self.truth(self.term(node.args[0]))]
-        parts: list[Part] = []
-        known = self._known
-        for each in node.args[1:]:
-            with write.aside() as part:
-                terms.append(self.truth(self.term(each)))
-            parts.append(part)
-        self._known = known
-        if all(part.is_empty for part in parts):
-            return self._joined(terms, word, decided)
-        made = write.new()
-        write.line(f"{made} = {decided}")
-        negation = "not " if word == "and" else ""
-        with write.block("while True:"):
-            for term, part in zip(terms, [Part(), *parts]):
-                write.insert(part)
-                write.settle()
-                write.line(f"if {negation}{term.text}: break")
-            write.line(f"{made} = {open_}")
-            write.line("break")
-        return Term(made, BOOL, is_name=True)
-
-    def _joined(self, terms: Sequence[Term], word: str, decided: str) -> Term:
-        """What costs nothing must not take time either."""
-        if any(each.is_constant and str(each.value) == decided for each in terms):
-            return self.writer.constant(decided == "True")
-        live = [each.text for each in terms if not each.is_constant]
-        if not live:
-            return self.writer.constant(decided == "False")
-        return Term(f"({f' {word} '.join(live)})", BOOL)
 
     def _conditional(self, node: Call) -> Term:
         condition = self.truth(self.term(node.args[0]))
@@ -282,7 +240,8 @@ class Nodes:
     def _list(self, node: ListExpr) -> Term:
         if node.optional:
             raise Unsupported
-        elements = paying(self, lambda: self.all(node.elements), LIST_COST)
+        with self.writer.owing(LIST_COST):
+            elements = self.all(node.elements)
         self.writer.charge(LIST_COST)
         kinds: list[Kind | None] = [each.kind for each in elements]
         return Term(f"[{', '.join(each.text for each in elements)}]", list_of(kinds))
@@ -290,7 +249,8 @@ class Nodes:
     def _map(self, node: MapExpr) -> Term:
         if node.optional:
             raise Unsupported
-        flat = paying(self, lambda: self.all([each for entry in node.entries for each in entry]), MAP_COST)
+        with self.writer.owing(MAP_COST):
+            flat = self.all([each for entry in node.entries for each in entry])
         entries = []
         for name, value in zip(flat[::2], flat[1::2]):
             is_plain = name.kind is not None and name.kind.name in {"string", "int"}

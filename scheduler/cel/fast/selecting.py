@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scheduler.cel.fast.writer import INT, Term, Writer
+from scheduler.cel.fast.writer import INT, MAP, Term, Writer
 
 
 def item(write: Writer, holder: Term, key: Term) -> Term:
@@ -33,12 +33,14 @@ def _picked(write: Writer, holder: Term, key: Term) -> Term:
     if not write.tells:
         return write.fallible(f"{holder.text}[{key.text}]")
     holder = write.named(holder)
+    if holder.kind == MAP and key.is_constant:
+        write.fails(f"{key.text} not in {holder.text}", repr(f"no such key: {key.value}"))
+        return write.let(f"{holder.text}[{key.text}]")
     made = write.new()
     with write.block("try:"):
         write.line(f"{made} = {holder.text}[{key.text}]")
     with write.block("except Exception:"):
-        write.risk()
-        write.line(f"{made} = missed({holder.text}, {key.text})")
+        write.attempt(f"{made} = missed({holder.text}, {key.text})")
     return Term(made, is_name=True)
 
 
@@ -48,8 +50,8 @@ def perhaps(write: Writer, holder: Term, key: Term) -> Term:
         held, at = write.named(holder).text, write.named(key).text
         found = write.let(f"{held}[{at}] if 0 <= {at} < len({held}) else MISSING")
     else:
-        write.risk()
-        found = write.let(f"found({holder.text}, {key.text})")
+        found = Term(write.new(), is_name=True)
+        write.attempt(f"{found.text} = found({holder.text}, {key.text})")
     made = write.new()
     with write.block(f"if {found.text} is MISSING:"):
         write.line(f"{made} = NONE")

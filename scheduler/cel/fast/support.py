@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from scheduler.cel.attributes import MISSING, find, pick
 from scheduler.cel.calls import Invocation
 from scheduler.cel.costs import size
 from scheduler.cel.folds import items_of, pairs_of
+from scheduler.cel.gotext import scalar
 from scheduler.cel.logic import cost_of_equality
 from scheduler.cel.running import EXCEEDED, Failed, Run
 from scheduler.cel.strain import EQUALITY_NANOS, SUM_NANOS, depths
-from scheduler.cel.values import NONE, CostExceeded, EvalError, Optional, Value, equal, key, same
+from scheduler.cel.values import NONE, CostExceeded, EvalError, Optional, Value, equal, key, same, unkey
 
 _COST_BETWEEN_CHECKS: Final = 300
 _HOLDERS: Final = frozenset({list, tuple, dict})
@@ -96,6 +96,11 @@ def hashed(name: Value) -> Value:
         raise Unusual from None
 
 
+def exceed() -> NoReturn:
+    """It would cost too much, or take too long."""
+    raise CostExceeded(EXCEEDED)
+
+
 def summed(run: Run, invoke: Invocation, one: Value, other: Value) -> Value:
     """`one + other`, which for lists makes a third."""
     if type(one) is list:
@@ -121,9 +126,17 @@ def alike(run: Run, one: Value, other: Value) -> bool:
 
 def merge(entries: dict[Value, Value], more: Mapping[Any, Value]) -> None:
     """Into a map that is being made."""
-    if not isinstance(more, dict) or any(name in entries for name in more):
+    if not isinstance(more, dict):
         raise Unusual
-    entries.update(more)
+    for name, value in more.items():
+        if name in entries:
+            raise EvalError(taken(name))
+        entries[name] = value
+
+
+def taken(name: Value) -> str:
+    """What is wrong with a second entry for a key."""
+    return f"insert failed: key {scalar(unkey(name))} already exists"
 
 
 def items(value: Value) -> Iterable[Value]:
@@ -137,15 +150,16 @@ NAMES: Final[Mapping[str, object]] = {
     "MISSING": MISSING,
     "NONE": NONE,
     "FREE": Free(),
-    "ceil": math.ceil,
     "compared": compared,
     "alike": alike,
     "cost_of_equality": cost_of_equality,
     "picked": picked,
     "found": found,
     "is_found": is_found,
+    "exceed": exceed,
     "summed": summed,
     "merge": merge,
+    "taken": taken,
     "items": items,
     "pairs": pairs_of,
     "hashed": hashed,

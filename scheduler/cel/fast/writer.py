@@ -6,11 +6,13 @@ Costs that are known beforehand are summed up and written once, before the next 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from scheduler.cel.values import UInt, Value
+from scheduler.cel.amounts import Amount
+from scheduler.cel.semver import Semver
+from scheduler.cel.values import Duration, Timestamp, UInt, Value
 
 _MOST_LINES: Final = 3000
 _INDENT: Final = " "
@@ -46,6 +48,7 @@ _KINDS: Final[dict[type, Kind]] = {
     bytes: BYTES,
     type(None): NULL,
     dict: MAP,
+    **{each: Kind(each.cel_type) for each in (Amount, Duration, Semver, Timestamp)},
 }
 
 
@@ -85,20 +88,32 @@ class Part:
         return not self.lines and not self.cost
 
 
+@dataclass(slots=True)
+class Exit:
+    """Where errors go, when somebody around has a use for them. `lines`: how, given the expression of an error's text.
+
+    A jump takes a tenth of the time of an exception. The last line is one, so what is inside must not be in a loop of its own.
+    """
+
+    lines: Callable[[str], Sequence[str]]
+    is_used: bool = False
+
+
 class Writer:
     """`counts`: whether the source counts costs; `tells`: whether it tells errors, for which it must count.
 
-    `at_most` is the highest sum there can be, None if nobody knows. `risks` is how often an error could arise.
+    `at_most` is the highest sum there can be, None if nobody knows.
     """
 
     def __init__(self, *, counts: bool, tells: bool = False) -> None:
         self.counts = counts
         self.tells = tells
-        self.risks = 0
         self.at_most: int | None = 0
         self.constants: dict[str, Value] = {}
         self._names: dict[int, str] = {}
         self._part = Part()
+        self._exit: Exit | None = None
+        self._owed: tuple[int | str, ...] = ()
         self._depth = 1
         self._named = 0
         self._written = 0
@@ -137,6 +152,14 @@ class Writer:
             self.at_most = None if at_most is None else self.at_most + at_most
         if self.counts:
             self.line("c = run.cost")
+
+    def afford(self, cost: int) -> None:
+        """Nothing is charged, but so much must be left."""
+        if self.at_most is not None:
+            self.at_most += cost
+        if self.counts:
+            self.settle()
+            self.line(f"if c + {cost} > limit: exceed()")
 
     def settle(self) -> None:
         """Whoever looks now sees the whole sum."""
@@ -196,15 +219,9 @@ class Writer:
         """What may raise is evaluated before whatever follows, unless the order could not be told."""
         if not self.counts:
             return Term(text, kind)
-        self.risk()
-        return self.let(text, kind)
-
-    def risk(self, ahead: int = 0) -> None:
-        """What follows may raise an EvalError, which then has cost what was charged and so much."""
-        if self.tells:
-            self.risks += 1
-            due = self._part.cost + ahead
-            self.line(f"run.cost = c + {due}" if due else "run.cost = c")
+        made = self.new()
+        self.attempt(f"{made} = {text}")
+        return Term(made, kind, is_name=True)
 
     def held(self, value: Value) -> str:
         """The name of an object that the source refers to."""
@@ -220,9 +237,40 @@ class Writer:
             text = f"({text})"
         return Term(text, kind_of(value), is_name=True, is_constant=True, value=value)
 
-    def doubt(self, condition: str) -> None:
-        """Where the condition holds, this source does not know the answer."""
-        self.line(f"if {condition}: raise Unusual")
+    # --- errors ---
+
+    @contextlib.contextmanager
+    def leaving_by(self, exit_: Exit) -> Iterator[None]:
+        """Errors in what is written inside go there."""
+        before = self._exit, self._owed
+        self._exit, self._owed = exit_, ()
+        yield
+        self._exit, self._owed = before
+
+    @contextlib.contextmanager
+    def owing(self, cost: int | str) -> Iterator[None]:
+        """An error in what is written inside costs so much more."""
+        before = self._owed
+        self._owed = (*before, cost)
+        yield
+        self._owed = before
+
+    def attempt(self, statement: str, *, due: str = "0", charges: bool = False) -> None:
+        """What may raise an EvalError, which then costs what is `due`. `charges`: it charges the Run itself."""
+        if not self.tells or self._exit is None:  # nobody asks what an error has cost that is the answer
+            self.line(statement)
+            return
+        pending = self._part.cost
+        self.line("try:")
+        self._depth += 1
+        self.line(statement)
+        self._depth -= 1
+        self.line("except EvalError as x:")
+        self._depth += 1
+        if charges:
+            self.line("c = run.cost")
+        self._leave(self._exit, "x.args[0]", (pending, due, *self._owed))
+        self._depth -= 1
 
     def fails(self, condition: str, error: str) -> None:
         """Where the condition holds, the answer is an error; `error` is the expression that gives its text."""
@@ -230,5 +278,21 @@ class Writer:
             self.doubt(condition)
             return
         with self.block(f"if {condition}:"):
-            self.risk()
-            self.line(f"raise EvalError({error})")
+            if self._exit is None:
+                self.line(f"raise EvalError({error})")
+            else:
+                self._leave(self._exit, error, self._owed)
+
+    def _leave(self, exit_: Exit, error: str, costs: Sequence[int | str]) -> None:
+        exit_.is_used = True
+        known = sum(each for each in costs if isinstance(each, int))
+        terms = [str(known or ""), *(each for each in costs if isinstance(each, str) and each != "0")]
+        terms = [each for each in terms if each]
+        if terms:
+            self.line(f"c += {' + '.join(terms)}")
+        for each in exit_.lines(error):
+            self.line(each)
+
+    def doubt(self, condition: str) -> None:
+        """Where the condition holds, this source does not know the answer."""
+        self.line(f"if {condition}: raise Unusual")

@@ -13,6 +13,7 @@ from scheduler.cel.libraries.operators import int64, uint64
 from scheduler.cel.types import BOOL, BYTES, DOUBLE, DYN, INT, STRING, UINT, A, Overload, type_of
 from scheduler.cel.values import EvalError, TypeValue, UInt, Value, type_name
 
+_MOST_DIGITS: Final = 18
 _INT: Final = re.compile(r"[+-]?[0-9]+")
 _UINT: Final = re.compile(r"[0-9]+")
 _DOUBLE: Final = re.compile(r"[+-]?(?=\.?[0-9])[0-9_]*(?:\.[0-9_]*)?(?:[eE][+-]?[0-9]+)?")
@@ -30,6 +31,8 @@ def refused(from_: str, to: str) -> EvalError:
 
 
 def _text_to_int(text: str) -> int:
+    if text.isdecimal() and len(text) <= _MOST_DIGITS and text.isascii():
+        return int(text)
     value = int(text) if len(text) < 100 and _INT.fullmatch(text) else None
     if value is None or not -(2**63) <= value < 2**63:
         raise refused("string", "int")
@@ -37,6 +40,8 @@ def _text_to_int(text: str) -> int:
 
 
 def _text_to_uint(text: str) -> UInt:
+    if text.isdecimal() and len(text) <= _MOST_DIGITS and text.isascii():
+        return UInt(text)
     value = int(text) if len(text) < 100 and _UINT.fullmatch(text) else None
     if value is None or value >= 2**64:
         raise refused("string", "uint")
@@ -46,10 +51,10 @@ def _text_to_uint(text: str) -> UInt:
 def to_double(text: str) -> float:
     """As Go reads a number: hexadecimal ones and underscores too, but nothing too large."""
     try:
-        if _NO_NUMBER.fullmatch(text):
-            return float(text)
         if _DOUBLE.fullmatch(text):
             value = float(text)
+        elif _NO_NUMBER.fullmatch(text):
+            return float(text)
         elif _HEX_DOUBLE.fullmatch(text):
             value = float.fromhex(text)
         else:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 from scheduler.cel.costs import OF_ONE, size
+from scheduler.cel.recollections import recollected
 from scheduler.cel.types import Overload, Type
 from scheduler.cel.values import Value, unkey
 
@@ -68,6 +69,11 @@ def pattern_cost(text_size: int, pattern_size: int) -> int:
 
 def deep_traversal(value: Value, *_: Any) -> int:
     """Kubernetes' cost of visiting all there is in a value; texts count by bytes, and are rounded down."""
+    return _deep_of_parts(value) if isinstance(value, list | tuple | Mapping) else _deep(value, {})
+
+
+@recollected
+def _deep_of_parts(value: Value) -> int:
     return _deep(value, {})
 
 
@@ -85,6 +91,8 @@ def _deep(value: Value, known: dict[int, int]) -> int:
             cost = sum(_deep(unkey(name), known) + _deep(each, known) for name, each in value.items())
         elif OF_ONE.issuperset(map(type, value)):
             cost = len(value)
+        elif {*map(type, value)} == {str} and all(map(str.isascii, value)):
+            cost = sum([len(each) // 10 for each in value])
         else:
             cost = sum([_deep(each, known) for each in value])
         known[id(value)] = cost

@@ -4,56 +4,82 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
-from typing import Final, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cache, lru_cache
+from typing import Final
 
 from scheduler.cel.gotext import double, quoted, scalar
+from scheduler.cel.libraries.remembered import remembered
 from scheduler.cel.libraries.times import duration_text, timestamp_text
 from scheduler.cel.values import Duration, EvalError, Timestamp, TypeValue, UInt, Value, type_name, unkey
 
-_KEPT: Final = 256
-_LONGEST_KEPT: Final = 256
+_KEPT: Final = 4096
 _PRECISION: Final = 6
 _MOST_DIGITS: Final = 340
+_SHORT: Final = 1e17
+"""Doubles below it are soon written down."""
+_FEW_DIGITS: Final = 17
 _DIGITS: Final = re.compile(r"[0-9]*")
-_RAISED: Final = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
+_SUPERSCRIPT: Final = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 _FOR_STRING: Final = "strings, bools, bytes, ints, doubles, maps, lists, types, durations, and timestamps"
 _WORDS_FOR_NUMBERS: Final = frozenset({"NaN", "Infinity", "-Infinity"})
 
 _Clause = Callable[[Value], str]
 
 
-class _Template(NamedTuple):
+class Template:
     """Texts and clauses, and what is wrong with the clause behind them."""
 
-    parts: tuple[str | _Clause, ...]
-    error: str | None
+    __slots__ = ("_error", "_only", "_parts")
+
+    def __init__(self, parts: Sequence[str | _Clause], error: str | None = None) -> None:
+        self._parts = tuple(parts)
+        self._error = error
+        self._only: tuple[str, _Clause, str] | None = None
+        """What is before the only clause, that, and what is behind it."""
+        clauses = [(at, part) for at, part in enumerate(parts) if not isinstance(part, str)]
+        if len(clauses) == 1 and error is None:
+            at, clause = clauses[0]
+            before, behind = ("".join(map(str, texts)) for texts in (parts[:at], parts[at + 1 :]))
+            self._only = before, clause, behind
+
+    def text(self, values: Sequence[Value]) -> str:
+        """With the values in place of the clauses."""
+        if self._only is not None and values:
+            before, clause, behind = self._only
+            try:
+                return f"{before}{clause(values[0])}{behind}"
+            except EvalError as error:
+                raise EvalError(f"error during formatting: {error}") from None
+        return self._text(values)
+
+    def _text(self, values: Sequence[Value]) -> str:
+        texts: list[str] = []
+        used = 0
+        try:
+            for part in self._parts:
+                if isinstance(part, str):
+                    texts.append(part)
+                else:
+                    texts.append(part(values[used]))
+                    used += 1
+        except EvalError as error:
+            raise EvalError(f"error during formatting: {error}") from None
+        except IndexError:
+            raise EvalError(f"index {used} out of range") from None
+        if self._error is not None:
+            raise EvalError(self._error if used < len(values) else f"index {used} out of range")
+        return "".join(texts)
 
 
 def formatted(pattern: str, values: Sequence[Value]) -> str:
     """The text with its clauses replaced by the values."""
-    template = _template(pattern) if len(pattern) <= _LONGEST_KEPT else _template.__wrapped__(pattern)
-    texts: list[str] = []
-    used = 0
-    try:
-        for part in template.parts:
-            if isinstance(part, str):
-                texts.append(part)
-            else:
-                texts.append(part(values[used]))
-                used += 1
-    except EvalError as error:
-        raise EvalError(f"error during formatting: {error}") from None
-    except IndexError:
-        raise EvalError(f"index {used} out of range") from None
-    if template.error is not None:
-        raise EvalError(template.error if used < len(values) else f"index {used} out of range")
-    return "".join(texts)
+    return template_of(pattern).text(values)
 
 
-@lru_cache(maxsize=_KEPT)
-def _template(pattern: str) -> _Template:
+@remembered
+def template_of(pattern: str) -> Template:
+    """The pattern, taken apart."""
     parts: list[str | _Clause] = []
     at = 0
     while at < len(pattern):
@@ -66,14 +92,14 @@ def _template(pattern: str) -> _Template:
             parts.append("%")
             at += 2
         elif at + 1 == len(pattern):
-            return _Template(tuple(parts), "unexpected end of string")
+            return Template(parts, "unexpected end of string")
         else:
             try:
                 at, clause = _clause(pattern, at + 1)
             except EvalError as error:
-                return _Template(tuple(parts), str(error))
+                return Template(parts, str(error))
             parts.append(clause)
-    return _Template(tuple(parts), None)
+    return Template(parts)
 
 
 def _clause(pattern: str, at: int) -> tuple[int, _Clause]:
@@ -94,9 +120,9 @@ def _clause(pattern: str, at: int) -> tuple[int, _Clause]:
     letter = pattern[at]
     match letter:
         case "f":
-            return at + 1, lambda value: _fixed(value, precision)
+            return at + 1, _fixed(_PRECISION if precision is None else min(precision, _MOST_DIGITS))
         case "e":
-            return at + 1, lambda value: _scientific(value, precision)
+            return at + 1, _scientific(_PRECISION if precision is None else min(precision, _MOST_DIGITS))
         case _ if letter in _CLAUSES:
             return at + 1, _CLAUSES[letter]
     shown = letter.encode()[:1].decode("latin-1")
@@ -108,23 +134,9 @@ def _malformed(why: str) -> EvalError:
 
 
 def _string(value: Value) -> str:
-    if type(value) is str:
-        return value
-    match value:
-        case None:
-            return "null"
-        case bool() | int() | float():
-            return scalar(value)
-        case str():
-            return value
-        case bytes():
-            return _decoded(value)
-        case Timestamp():
-            return timestamp_text(value)
-        case Duration():
-            return duration_text(value)
-        case TypeValue():
-            return value.name
+    plain = _STRINGS.get(type(value))
+    if plain is not None:
+        return plain(value)
     nested = _nested(value)
     if nested is None:
         raise EvalError(f"string clause can only be used on {_FOR_STRING}, was given {type_name(value)}")
@@ -141,9 +153,9 @@ def _decoded(value: bytes) -> str:
 
 def _nested(value: Value) -> str | None:
     if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_literal, value))}]"
+        return f"[{', '.join(_literals(value))}]"
     if isinstance(value, Mapping) and type_name(value) == "map":
-        entries = sorted((_key(unkey(name)), _literal(each)) for name, each in value.items())
+        entries = sorted((_key(unkey(name)), _LITERALS.get(type(each), _literal)(each)) for name, each in value.items())
         return "{" + ", ".join(f"{name}:{each}" for name, each in entries) + "}"
     return None
 
@@ -154,25 +166,23 @@ def _key(name: Value) -> str:
     return quoted(name) if isinstance(name, str) else scalar(name)
 
 
+def _literals(values: Collection[Value]) -> Iterable[str]:
+    """As they would be written in an expression, inside a list or map."""
+    kinds = {*map(type, values)}
+    if len(kinds) == 1:
+        return map(_LITERALS.get(kinds.pop(), _literal), values)
+    return [_LITERALS.get(type(each), _literal)(each) for each in values]
+
+
 def _literal(value: Value) -> str:
-    """As it would be written in an expression, inside a list or map."""
-    match value:
-        case str():
-            return quoted(value)
-        case bytes():
-            return f"b{quoted(_decoded(value))}"
-        case float():
-            return f"{value:.6f}" if math.isfinite(value) else quoted(double(value))
-        case Timestamp():
-            return f"timestamp({quoted(timestamp_text(value))})"
-        case Duration():
-            return f"duration({quoted(duration_text(value))})"
-        case None | bool() | int() | TypeValue():
-            return _string(value)
     nested = _nested(value)
     if nested is None:
         raise EvalError(f"no formatting function for {type_name(value)}")
     return nested
+
+
+def _double(value: float) -> str:
+    return f"{value:.6f}" if math.isfinite(value) else quoted(double(value))
 
 
 def _is_integer(value: Value) -> bool:
@@ -199,23 +209,43 @@ def _endless(number: float) -> str:
     return "NaN" if math.isnan(number) else "∞" if number > 0 else "-∞"
 
 
-def _fixed(value: Value, precision: int | None) -> str:
-    number = value if type(value) is float else _number(value, "fixed-point")
+@cache
+def _fixed(digits: int) -> _Clause:
+    written = f",.{digits}f"
+
+    def clause(value: Value) -> str:
+        if type(value) is float and -_SHORT < value < _SHORT and value and digits <= _FEW_DIGITS:
+            return format(value, written)
+        return _fixed_at_length(_number(value, "fixed-point"), written)
+
+    return clause
+
+
+@lru_cache(maxsize=_KEPT)
+def _fixed_at_length(number: float, written: str) -> str:
+    """Three hundred digits take ten microseconds. What is equal has one text, so it may be remembered."""
     if not math.isfinite(number):
         return _endless(number)
-    digits = _PRECISION if precision is None else min(precision, _MOST_DIGITS)
-    text = f"{number:,.{digits}f}"
-    return text.removeprefix("-") if number == 0 else text
+    return format(number, written) if number else format(0.0, written)
 
 
-def _scientific(value: Value, precision: int | None) -> str:
+@cache
+def _scientific(width: int) -> _Clause:
     """Upstream takes the precision for a width; six digits follow the point whatever it says."""
-    number = _number(value, "scientific")
-    width = _PRECISION if precision is None else min(precision, _MOST_DIGITS)
-    if not math.isfinite(number):
-        return _endless(number).rjust(width)
-    mantissa, exponent = f"{abs(number) if number == 0 else number:.6e}".split("e")
-    return f"{mantissa}×10{exponent.removeprefix('+').translate(_RAISED)}".rjust(width)
+
+    def clause(value: Value) -> str:
+        number = _number(value, "scientific")
+        if not math.isfinite(number):
+            return _endless(number).rjust(width)
+        mantissa, _, exponent = f"{number or 0.0:.6e}".partition("e")
+        return f"{mantissa}×10{_raised(exponent)}".rjust(width)
+
+    return clause
+
+
+@cache
+def _raised(exponent: str) -> str:
+    return exponent.removeprefix("+").translate(_SUPERSCRIPT)
 
 
 def _binary(value: Value) -> str:
@@ -251,3 +281,26 @@ _CLAUSES: Final[Mapping[str, _Clause]] = {
     "X": lambda value: _hex(value).upper(),
     "o": _octal,
 }
+
+_STRINGS: Final[Mapping[type, _Clause]] = {
+    str: str,
+    type(None): lambda _: "null",
+    bool: scalar,
+    int: str,
+    UInt: str,
+    float: scalar,
+    bytes: _decoded,
+    Timestamp: timestamp_text,
+    Duration: duration_text,
+    TypeValue: lambda value: value.name,
+}
+"""By the class of a value."""
+_LITERALS: Final[Mapping[type, _Clause]] = {
+    **_STRINGS,
+    str: quoted,
+    bytes: lambda value: f"b{quoted(_decoded(value))}",
+    float: _double,
+    Timestamp: lambda value: f"timestamp({quoted(timestamp_text(value))})",
+    Duration: lambda value: f"duration({quoted(duration_text(value))})",
+}
+"""The same inside a list or map."""

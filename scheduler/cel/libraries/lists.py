@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cmp_to_key
-from itertools import pairwise
-from operator import le
+from functools import cmp_to_key, reduce
+from itertools import chain, pairwise, repeat
+from math import isnan
+from operator import add, le
 from typing import Any, Final
 
 from scheduler.cel.costs import LIST_COST, size
 from scheduler.cel.libraries.declaring import deep_traversal, function, member
 from scheduler.cel.libraries.operators import int64, uint64
+from scheduler.cel.recollections import recollected
+from scheduler.cel.semver import Semver
 from scheduler.cel.types import (
     BOOL,
     BYTES,
@@ -27,13 +30,17 @@ from scheduler.cel.types import (
     Type,
     list_of,
 )
-from scheduler.cel.values import CostExceeded, Duration, EvalError, UInt, Value, compare, contains, same
+from scheduler.cel.values import CostExceeded, Duration, EvalError, Timestamp, UInt, Value, compare, contains, same
 
 _CALL_COST: Final = 1
 _LONGEST_RANGE: Final = 1_000_000
 _PER_CHARACTER: Final = 0.1
 _INT_MAX: Final = 2**63 - 1
-_PLAIN: Final = ({int}, {str})
+_LIST_CLASSES: Final = (list, tuple)
+_LISTS: Final = frozenset(_LIST_CLASSES)
+_PLAIN: Final = frozenset({int, UInt, bool, str, bytes})
+_TIMES: Final = frozenset({Timestamp, Duration})
+_HASHED: Final = _PLAIN | _TIMES | {Semver}
 _COMPARABLE: Final[tuple[tuple[str, str, Type], ...]] = (
     ("int", "int", INT),
     ("uint", "uint", UINT),
@@ -63,9 +70,11 @@ def _slice(values: Sequence[Value], start: int, end: int) -> list[Value]:
 def _flat(values: Sequence[Value], depth: int = 1) -> list[Value]:
     if depth < 0:
         raise EvalError("level must be non-negative")
+    if depth == 1 and _LISTS.issuperset(map(type, values)):
+        return list(chain.from_iterable(values))
     flat: list[Value] = []
     for each in values:
-        if depth and isinstance(each, list | tuple):
+        if depth and isinstance(each, _LIST_CLASSES):
             flat += each if depth == 1 else _flat(each, depth - 1)
         else:
             flat.append(each)
@@ -79,6 +88,9 @@ def _range(count: int) -> list[int]:
 
 
 def _distinct(values: Sequence[Value]) -> list[Value]:
+    kinds = {*map(type, values)}
+    if len(kinds) == 1 and kinds <= _HASHED:
+        return list(dict.fromkeys(values))
     kept: list[Value] = []
     for each in values:
         if not contains(kept, each):
@@ -98,8 +110,14 @@ def _sorted_by(values: Sequence[Value], keys: Sequence[Value]) -> list[Value]:
         )
     if keys and not _is_comparable(keys[0]):
         raise EvalError("list elements must be comparable")
-    if any(type(each) is not type(keys[0]) for each in keys):
+    kinds = {*map(type, keys)}
+    if len(kinds) > 1:
         raise EvalError("list elements must have the same type")
+    ordered = _ordered(keys, kinds)
+    if ordered is not None:
+        if ordered is values:
+            return sorted(values)
+        return [values[at] for at in sorted(range(len(keys)), key=ordered.__getitem__)]
     by_key = cmp_to_key(_order)
     return [values[at] for at in sorted(range(len(keys)), key=lambda at: by_key(keys[at]))]
 
@@ -120,27 +138,40 @@ def _order(one: Value, other: Value) -> int:
         return 0
 
 
+@recollected
 def _is_sorted(values: Sequence[Value]) -> bool:
-    if _is_plain(values):
-        return all(map(le, values, values[1:]))
+    ordered = _ordered(values, {*map(type, values)})
+    if ordered is not None:
+        return all(map(le, ordered, ordered[1:]))
     return all(_order(one, other) <= 0 for one, other in pairwise(values))
 
 
-def _is_plain(values: Sequence[Value]) -> bool:
-    """Whether all are integers, or all are texts: then Python's order is CEL's."""
-    kinds = {*map(type, values)}
-    return kinds in _PLAIN
+def _ordered(values: Sequence[Value], kinds: set[type]) -> Sequence[Any] | None:
+    """What has in Python the order that the values, which are of these classes, have in CEL; None if nothing has."""
+    if len(kinds) != 1:
+        return None
+    if kinds <= _PLAIN:
+        return values
+    if kinds <= _TIMES:
+        return [each.nanos for each in values]
+    return values if kinds == {float} and not any(map(isnan, values)) else None
 
 
+@recollected
 def _least(values: Sequence[Value]) -> Value:
-    if _is_plain(values):
-        return min(values)
+    ordered = _ordered(values, {*map(type, values)})
+    if ordered is not None:
+        found = min(ordered)
+        return found if ordered is values else values[ordered.index(found)]
     return _first_by(values, 1, "min")
 
 
+@recollected
 def _greatest(values: Sequence[Value]) -> Value:
-    if _is_plain(values):
-        return max(values)
+    ordered = _ordered(values, {*map(type, values)})
+    if ordered is not None:
+        found = max(ordered)
+        return found if ordered is values else values[ordered.index(found)]
     return _first_by(values, -1, "max")
 
 
@@ -158,8 +189,10 @@ def _summing(zero: Value) -> Callable[[Sequence[Any]], Value]:
     """Sums of one type; any other is none."""
 
     def total(values: Sequence[Any]) -> Value:
-        if type(zero) is int and {*map(type, values)} == {int} and len(values) * max(map(abs, values)) <= _INT_MAX:
-            return sum(values)  # no part of it can be too large
+        if {*map(type, values)} == {type(zero)}:
+            numbers = [each.nanos for each in values] if type(zero) is Duration else values
+            if type(zero) is float or len(values) * max(map(abs, numbers)) <= _INT_MAX:
+                return _total(numbers, zero)  # no part of it can be too large
         found = zero
         for each in values:
             if type(each) is not type(zero):
@@ -168,6 +201,13 @@ def _summing(zero: Value) -> Callable[[Sequence[Any]], Value]:
         return found
 
     return total
+
+
+def _total(numbers: Sequence[Any], zero: Value) -> Value:
+    if type(zero) is float:
+        return reduce(add, numbers, zero)
+    total = sum(numbers)
+    return total if type(zero) is int else type(zero)(total)
 
 
 def _plus(one: Any, other: Any) -> Value:
@@ -179,13 +219,14 @@ def _plus(one: Any, other: Any) -> Value:
 
 
 def _index_of(values: Sequence[Value], value: Value) -> int:
-    if type(value) in {int, str} and {*map(type, values)} == {type(value)}:
+    if type(value) in _PLAIN | {Duration} and {*map(type, values)} == {type(value)}:
         return values.index(value) if value in values else -1
-    return next((at for at, each in enumerate(values) if same(each, value)), -1)
+    return next((at for at, each in enumerate(map(same, values, repeat(value))) if each), -1)
 
 
 def _last_index_of(values: Sequence[Value], value: Value) -> int:
-    return next((at for at in range(len(values) - 1, -1, -1) if same(values[at], value)), -1)
+    at = _index_of(values[::-1], value)
+    return at if at < 0 else len(values) - 1 - at
 
 
 def _includes_all(values: Sequence[Value], wanted: Sequence[Value]) -> bool:

@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from scheduler.cel.costs import size
 from scheduler.cel.gotext import scalar
@@ -50,6 +51,8 @@ def uint64(value: int) -> UInt:
 
 def _divided(one: int, other: int) -> int:
     """Towards zero."""
+    if one >= 0 and other > 0:
+        return one // other
     if other == 0:
         raise EvalError("division by zero")
     quotient = abs(one) // abs(other)
@@ -58,6 +61,8 @@ def _divided(one: int, other: int) -> int:
 
 def _remainder(one: int, other: int) -> int:
     """With the sign of the first."""
+    if one >= 0 and other > 0:
+        return one % other
     if other == 0:
         raise EvalError("modulus by zero")
     if one == -_INT_MAX - 1 and other == -1:
@@ -75,9 +80,9 @@ def _double_divided(one: float, other: float) -> float:
 
 
 _ARITHMETIC: Final[tuple[tuple[str, str, Callable[[Any, Any], Any]], ...]] = (
-    ("_+_", "add", lambda one, other: one + other),
-    ("_-_", "subtract", lambda one, other: one - other),
-    ("_*_", "multiply", lambda one, other: one * other),
+    ("_+_", "add", operator.add),
+    ("_-_", "subtract", operator.sub),
+    ("_*_", "multiply", operator.mul),
     ("_/_", "divide", _divided),
 )
 
@@ -88,26 +93,40 @@ def _arithmetic() -> list[Overload]:
         on_doubles = _double_divided if word == "divide" else call
         overloads += [
             function(name, f"{word}_double", ((DOUBLE, DOUBLE), DOUBLE), on_doubles),
-            function(name, f"{word}_int64", ((INT, INT), INT), _checked(int64, call)),
-            function(name, f"{word}_uint64", ((UINT, UINT), UINT), _checked(uint64, call)),
+            function(name, f"{word}_int64", ((INT, INT), INT), _on_integers(call)),
+            function(name, f"{word}_uint64", ((UINT, UINT), UINT), _on_unsigned(call)),
         ]
     return overloads
 
 
-def _checked(check: Callable[[int], int], call: Callable[[Any, Any], Any]) -> Callable[[int, int], int]:
-    return lambda one, other: check(call(int(one), int(other)))
+def _on_integers(call: Callable[[Any, Any], Any]) -> Callable[[int, int], int]:
+    def checked(one: int, other: int) -> int:
+        made: int = call(one, other)
+        return made if -_INT_MAX - 1 <= made <= _INT_MAX else int64(made)
+
+    return checked
+
+
+def _on_unsigned(call: Callable[[Any, Any], Any]) -> Callable[[int, int], int]:
+    def checked(one: int, other: int) -> UInt:
+        made: int = call(one, other)
+        return UInt(made) if 0 <= made <= _UINT_MAX else uint64(made)
+
+    return checked
 
 
 def _list_sum(one: Sequence[Value], other: Sequence[Value]) -> list[Value]:
     return [*one, *other]
 
 
-_ORDERS: Final[tuple[tuple[str, str, Callable[[int], bool]], ...]] = (
-    ("_<_", "less", lambda order: order < 0),
-    ("_<=_", "less_equals", lambda order: order <= 0),
-    ("_>_", "greater", lambda order: order > 0),
-    ("_>=_", "greater_equals", lambda order: order >= 0),
+_Holds: TypeAlias = Callable[[Any, Any], bool]
+_ORDERS: Final[tuple[tuple[str, str, _Holds, _Holds], ...]] = (
+    ("_<_", "less", operator.lt, lambda one, other: one.nanos < other.nanos),
+    ("_<=_", "less_equals", operator.le, lambda one, other: one.nanos <= other.nanos),
+    ("_>_", "greater", operator.gt, lambda one, other: one.nanos > other.nanos),
+    ("_>=_", "greater_equals", operator.ge, lambda one, other: one.nanos >= other.nanos),
 )
+"""How values compare for which Python has CEL's order, and how times do."""
 _NUMBERS: Final = (("int64", INT), ("uint64", UINT), ("double", DOUBLE))
 _ORDERED: Final[tuple[tuple[str, Type, Cost], ...]] = (
     ("bool", BOOL, None),
@@ -120,33 +139,47 @@ _ORDERED: Final[tuple[tuple[str, Type, Cost], ...]] = (
 
 def _orders() -> list[Overload]:
     overloads = []
-    for name, word, holds in _ORDERS:
-        call = _ordering(holds)
+    for name, word, holds, of_times in _ORDERS:
         overloads += [
-            function(name, f"{word}_{short}", ((type_, type_), BOOL), call, cost) for short, type_, cost in _ORDERED
+            function(
+                name,
+                f"{word}_{short}",
+                ((type_, type_), BOOL),
+                of_times if type_ == TIMESTAMP else holds,
+                cost,
+            )
+            for short, type_, cost in _ORDERED
         ]
         overloads += [
-            function(name, f"{word}_{one}" if one == other else f"{word}_{one}_{other}", ((left, right), BOOL), call)
+            function(
+                name,
+                f"{word}_{one}" if one == other else f"{word}_{one}_{other}",
+                ((left, right), BOOL),
+                _of_doubles(holds) if DOUBLE in {left, right} else holds,
+            )
             for one, left in _NUMBERS
             for other, right in _NUMBERS
         ]
     return overloads
 
 
-def _ordering(holds: Callable[[int], bool]) -> Callable[[Value, Value], bool]:
-    return lambda one, other: holds(compare(one, other))
+def _of_doubles(holds: _Holds) -> _Holds:
+    def ordered(one: Any, other: Any) -> bool:
+        if one == one and other == other and type(one) is type(other):  # noqa: PLR0124  NaN has no order
+            return holds(one, other)
+        return holds(compare(one, other), 0)
+
+    return ordered
 
 
 def in_map(value: Value, entries: Mapping[Any, Value]) -> bool:
     """Whether the map has the key; what cannot be a key is in no map."""
+    if type(value) is str:
+        return value in entries
     try:
         return key(value) in entries
     except TypeError:
         return False
-
-
-def _in_list(value: Value, values: Sequence[Value]) -> bool:
-    return contains(values, value)
 
 
 def at_index(values: Sequence[Value], index: Any) -> Value:
@@ -178,10 +211,6 @@ def _not_strictly_false(value: Value) -> bool:
     return value is not False
 
 
-def _length(value: Any) -> int:
-    return len(value)
-
-
 def _equality(one: Value, other: Value, *_: Value) -> int:
     return 1 if is_kubernetes(one) else shorter(one, other)
 
@@ -195,15 +224,15 @@ _MAP: Final = map_of(A, B)
 
 OPERATORS: Final[tuple[Overload, ...]] = (
     *_arithmetic(),
-    function("_+_", "add_string", ((STRING, STRING), STRING), lambda one, other: one + other, both),
-    function("_+_", "add_bytes", ((BYTES, BYTES), BYTES), lambda one, other: one + other, both),
+    function("_+_", "add_string", ((STRING, STRING), STRING), operator.add, both),
+    function("_+_", "add_bytes", ((BYTES, BYTES), BYTES), operator.add, both),
     function("_+_", "add_list", ((_LIST, _LIST), _LIST), _list_sum),
     function("_%_", "modulo_int64", ((INT, INT), INT), _remainder),
     function("_%_", "modulo_uint64", ((UINT, UINT), UINT), lambda one, other: UInt(_remainder(int(one), int(other)))),
-    function("-_", "negate_double", ((DOUBLE,), DOUBLE), lambda value: -value),
+    function("-_", "negate_double", ((DOUBLE,), DOUBLE), operator.neg),
     function("-_", "negate_int64", ((INT,), INT), lambda value: int64(-value)),
     *_orders(),
-    function("@in", "in_list", ((A, _LIST), BOOL), _in_list, _list_size),
+    function("@in", "in_list", ((A, _LIST), BOOL), lambda value, values: contains(values, value), _list_size),
     function("@in", "in_map", ((A, _MAP), BOOL), in_map),
     function("_[_]", "index_list", ((_LIST, INT), A), at_index),
     function("_[_]", "index_map", ((_MAP, A), B), at_key),
@@ -215,7 +244,7 @@ OPERATORS: Final[tuple[Overload, ...]] = (
     function("_==_", "equals", ((A, A), BOOL), equal, _equality),
     function("_!=_", "not_equals", ((A, A), BOOL), lambda one, other: not same(one, other), shorter),
     *(
-        declare("size", id_, ((type_,), INT), _length)
+        declare("size", id_, ((type_,), INT), len)
         for word, type_ in (("string", STRING), ("bytes", BYTES), ("list", _LIST), ("map", _MAP))
         for declare, id_ in ((function, f"size_{word}"), (member, f"{word}_size"))
     ),

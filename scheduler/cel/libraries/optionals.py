@@ -9,8 +9,9 @@ from scheduler.cel.gotext import scalar
 from scheduler.cel.libraries.declaring import function, member
 from scheduler.cel.libraries.operators import at_index, at_key
 from scheduler.cel.types import BOOL, DYN, INT, STRING, Overload, Type, list_of, map_of, optional_of
-from scheduler.cel.values import NONE, Duration, EvalError, Optional, Timestamp, Value, key, type_name
+from scheduler.cel.values import NONE, Duration, EvalError, Optional, Timestamp, UInt, Value, key, type_name
 
+_EMPTY_OR_NOT: Final = frozenset({type(None), bool, int, UInt, float, str, bytes, list, dict})
 _YEAR_1_NANOS: Final = -62135596800 * 10**9
 
 
@@ -19,16 +20,14 @@ def _of_non_zero(value: Value) -> Optional:
 
 
 def _is_zero(value: Value) -> bool:
-    match value:
-        case None:
-            return True
-        case Timestamp():
-            return value.nanos == _YEAR_1_NANOS
-        case Duration():
-            return value.nanos == 0
-        case bool() | int() | float() | str() | bytes() | list() | tuple() | Mapping():
-            return not value
-    return False
+    class_ = type(value)
+    if class_ in _EMPTY_OR_NOT:
+        return not value
+    if class_ is Timestamp:
+        return bool(value.nanos == _YEAR_1_NANOS)
+    if class_ is Duration:
+        return bool(value.nanos == 0)
+    return isinstance(value, list | tuple | Mapping) and not value
 
 
 def _value(optional: Optional) -> Value:

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-_SHORT: Final = 12
+SHORT: Final = 12
 _MOST_REPEATED: Final = 16
 _MOST_WAYS: Final = 16
 _FEW_WAYS: Final = 4
@@ -31,13 +31,9 @@ class Simple:
 
     pattern: re.Pattern[str]
     is_linear: bool
-    """Whether it takes no longer than in proportion to the text."""
+    """Whether it takes no longer than in proportion to the text. If not it is for short texts only."""
     takes_some: bool
     """Whether no match is empty."""
-
-    def suits(self, text: str) -> bool:
-        """Whether to match the text with it."""
-        return self.is_linear or len(text) <= _SHORT
 
 
 def simple(text: str) -> Simple | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
 from itertools import islice
@@ -10,7 +12,7 @@ from typing import Any, Final, TypeAlias
 import re2
 
 from scheduler.cel.libraries.declaring import function, matching, member
-from scheduler.cel.libraries.patterns import Simple, simple
+from scheduler.cel.libraries.patterns import SHORT, simple
 from scheduler.cel.running import EXCEEDED, MOST_NANOS
 from scheduler.cel.types import BOOL, INT, STRING, Overload, list_of
 from scheduler.cel.values import CostExceeded, EvalError, Value
@@ -18,7 +20,10 @@ from scheduler.cel.values import CostExceeded, EvalError, Value
 _KEPT_PATTERNS: Final = 1024
 _LONG: Final = 256
 _LARGE: Final = 100
+_OFTEN: Final = 3
 _NANOS_PER_PART: Final = 400
+NANOS_PER_PART: Final = 100
+_LITERAL: Final = re.compile(r"[A-Za-z0-9_/:;,@%&=~ !<>'\"#-]+")
 _NOWHERE: Final = (-1, -1)
 _QUIET: Final = re2.Options()
 _QUIET.log_errors = False
@@ -41,58 +46,83 @@ _Match: TypeAlias = Callable[[bytes, int, int], Sequence[tuple[int, int]]]
 class Pattern:
     """A compiled pattern: RE2's, and a simpler one that may do instead for some texts."""
 
-    __slots__ = ("_match", "_simple", "size")
+    __slots__ = ("_goes_straight", "_longest", "_match", "_simple", "_text", "_uses", "size")
 
     def __init__(self, text: str) -> None:
-        re2_pattern = re2.compile(text, _QUIET)
+        re2_pattern = _re2(text)
         self._match = _match_of(re2_pattern)
-        self._simple = simple(text)
+        self._text = text
+        self._uses = 0
+        self._simple: re.Pattern[str] | None = None
+        self._longest = -1
+        """The simple one may do for texts that are no longer."""
+        self._goes_straight = False
+        """Whether it finds all matches in any text."""
         self.size: int = re2_pattern.programsize
         """Instructions of RE2's program."""
 
+    def often(self) -> Pattern:
+        """This one, which will be used so often that it is worth some work."""
+        if self._uses < _OFTEN:
+            self._uses = _OFTEN
+            found = simple(self._text)
+            if found is not None:
+                self._simple = found.pattern
+                self._longest = sys.maxsize if found.is_linear else SHORT
+                self._goes_straight = found.is_linear and found.takes_some
+        return self
+
     def is_in(self, text: str) -> bool:
         """Whether it matches some part of the text."""
-        if self._simple is not None and self._simple.suits(text):
-            return self._simple.pattern.search(text) is not None
+        if len(text) <= self._longest and self._simple is not None:
+            return self._simple.search(text) is not None
         return self._span(text.encode(), 0)[0] >= 0
 
     def first(self, text: str) -> str:
         """The first part of the text that it matches, or ""."""
-        if self._simple is not None and self._simple.suits(text):
-            match = self._simple.pattern.search(text)
+        if len(text) <= self._longest and self._simple is not None:
+            match = self._simple.search(text)
             return "" if match is None else match[0]
         encoded = text.encode()
         start, end = self._span(encoded, 0)
         return "" if start < 0 else encoded[start:end].decode()
 
-    def all(self, text: str, limit: int) -> list[str]:
+    def all(self, text: str, limit: int = -1) -> list[str]:
         """The parts that it matches, so many at most; all if negative. An empty one right behind another is ignored.
 
         Raises CostExceeded if there are so many that it would take far too long.
         """
-        if self._simple is not None and self._goes_straight(self._simple):
-            found = (
-                self._simple.pattern.findall(text) if limit < 0 else islice(self._simple.pattern.finditer(text), limit)
-            )
-            return found if isinstance(found, list) else [each[0] for each in found]
+        if len(text) > _LONG:
+            self.often()
+        if self._goes_straight and self._simple is not None:
+            if limit < 0:
+                return self._simple.findall(text)
+            return [each[0] for each in islice(self._simple.finditer(text), limit)]
         most = MOST_NANOS // self.nanos_per_part(text)
         parts = list(islice(self._parts(text.encode()), limit if 0 <= limit <= most else most + 1))
         if len(parts) > most:
             raise CostExceeded(EXCEEDED)
         return parts
 
+    @property
+    def finder(self) -> tuple[Callable[[str], list[str]], bool]:
+        """What finds all, and whether a part takes the same time in all texts."""
+        if self._goes_straight and self._simple is not None:
+            return self._simple.findall, True
+        return self.all, False
+
     def nanos_per_part(self, text: str) -> int:
         """About how long it takes to find one more: RE2 may look at all of the text for it, and then take a part."""
-        if len(text) < _LONG or (self._simple is not None and self._goes_straight(self._simple)):
-            return _NANOS_PER_PART
-        return _NANOS_PER_PART + len(text)
-
-    @staticmethod
-    def _goes_straight(pattern: Simple) -> bool:
-        return pattern.is_linear and pattern.takes_some
+        if self._goes_straight:
+            return NANOS_PER_PART
+        return _NANOS_PER_PART if len(text) < _LONG else _NANOS_PER_PART + len(text)
 
     def _span(self, text: bytes, at: int) -> tuple[int, int]:
         """Of the next match. None begins in the midst of a character, where RE2 sees no words either."""
+        self._uses += 1
+        if self._uses == _OFTEN:
+            self._uses -= 1
+            self.often()
         whole = len(text)
         start, end = self._match(text, at, whole)[0]
         while 0 <= start < whole and text[start] & 0xC0 == 0x80:
@@ -114,6 +144,38 @@ class Pattern:
                     at += 1
 
 
+class _Literal(Pattern):
+    """A pattern that matches itself only. Reading it would take a hundred times as long as looking for it."""
+
+    __slots__ = ()
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self.size = 0
+
+    def often(self) -> Pattern:
+        return self
+
+    def is_in(self, text: str) -> bool:
+        return self._text in text
+
+    def first(self, text: str) -> str:
+        return self._text if self._text in text else ""
+
+    def all(self, text: str, limit: int = -1) -> list[str]:
+        count = text.count(self._text)
+        return [self._text] * (count if limit < 0 else min(count, limit))
+
+    def nanos_per_part(self, text: str) -> int:
+        return NANOS_PER_PART
+
+
+def _re2(text: str) -> Any:
+    """`re2.compile` looks for the pattern among its own, which takes longer than to read most."""
+    make = getattr(re2, "_Regexp", None)
+    return re2.compile(text, _QUIET) if make is None else make(text, _QUIET)
+
+
 def _match_of(pattern: Any) -> _Match:
     """What RE2 itself does: what google-re2 has around it takes four times as long, and does where that is not there."""
     try:
@@ -131,7 +193,7 @@ def _match_of(pattern: Any) -> _Match:
 def pattern_of(text: str) -> Pattern:
     """The compiled pattern. Raises EvalError with the text of Go's regexp package."""
     compiled = _compiled(text)
-    if type(compiled) is Pattern:
+    if isinstance(compiled, Pattern):
         return compiled
     raise EvalError(str(compiled))
 
@@ -141,7 +203,7 @@ def _compiled(text: str) -> Pattern | EvalError:
     if "\\C" in text.replace("\\\\", ""):  # RE2 has it, Go does not
         return EvalError("error parsing regexp: invalid escape sequence: `\\C`")
     try:
-        return Pattern(text)
+        return _Literal(text) if _LITERAL.fullmatch(text) else Pattern(text)
     except re2.error as error:
         why = error.args[0]
         return EvalError(_in_go_words(why.decode(errors="replace") if isinstance(why, bytes) else str(why)))

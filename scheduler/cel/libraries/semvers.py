@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Final
 
 from scheduler.cel.libraries.declaring import function, member, traversal
 from scheduler.cel.libraries.remembered import remembered
-from scheduler.cel.semver import Semver, parse, parse_tolerant
+from scheduler.cel.semver import Semver, is_tolerable, is_version, parse, parse_tolerant
 from scheduler.cel.types import BOOL, INT, SEMVER, STRING, Overload
 from scheduler.cel.values import EvalError
 
@@ -34,17 +35,12 @@ def _read_tolerantly(text: str) -> Semver | str:
         return str(error)
 
 
-def _is_semver(text: str, normalize: bool = False) -> bool:
-    if not normalize:
-        return "." in text and type(_read(text)) is Semver
-    return type(_read_tolerantly(text)) is Semver
+def _is_semver(text: str, normalize: bool) -> bool:
+    return is_tolerable(text) if normalize else is_version(text)
 
 
 def _order(one: Semver, other: Semver) -> int:
-    numbers, others = (one.major, one.minor, one.patch), (other.major, other.minor, other.patch)
-    if numbers != others or one.prerelease == other.prerelease:
-        return int(numbers > others) - int(numbers < others)
-    return int(one > other) - int(one < other)
+    return (one > other) - (one < other)
 
 
 def _int64(number: int) -> int:
@@ -57,10 +53,10 @@ _PAIR: Final = (SEMVER, SEMVER)
 SEMVERS: Final[tuple[Overload, ...]] = (
     function("semver", "string_to_semver", ((STRING,), SEMVER), _semver, traversal),
     function("semver", "string_bool_to_semver", ((STRING, BOOL), SEMVER), _semver, traversal),
-    function("isSemver", "is_semver_string", ((STRING,), BOOL), _is_semver, traversal),
+    function("isSemver", "is_semver_string", ((STRING,), BOOL), is_version, traversal),
     function("isSemver", "is_semver_string_bool", ((STRING, BOOL), BOOL), _is_semver, traversal),
-    member("isGreaterThan", "semver_is_greater_than", (_PAIR, BOOL), lambda one, other: _order(one, other) > 0),
-    member("isLessThan", "semver_is_less_than", (_PAIR, BOOL), lambda one, other: _order(one, other) < 0),
+    member("isGreaterThan", "semver_is_greater_than", (_PAIR, BOOL), operator.gt),
+    member("isLessThan", "semver_is_less_than", (_PAIR, BOOL), operator.lt),
     member("compareTo", "semver_compare_to", (_PAIR, INT), _order),
     member("major", "semver_major", ((SEMVER,), INT), lambda version: _int64(version.major)),
     member("minor", "semver_minor", ((SEMVER,), INT), lambda version: _int64(version.minor)),

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from scheduler.cel.calendar import Moment, moment, nanos_of, zone_offset_s
+from scheduler.cel.calendar import date, date_and_time, day_of_year, nanos_of, zone_offset_s
 from scheduler.cel.gotext import without_exponent
 from scheduler.cel.libraries.conversions import refused
 from scheduler.cel.libraries.declaring import function, member
@@ -18,9 +18,19 @@ from scheduler.cel.values import Duration, EvalError, Timestamp, Value
 _SECOND: Final = 10**9
 _FIRST_S: Final = -62135596800
 _LAST_S: Final = 253402300799
+_FIRST: Final = _FIRST_S * _SECOND
+_LAST: Final = _LAST_S * _SECOND + _SECOND - 1
+_EXACT: Final = 2**52
+_SHORTEST: Final = -(2**63)
+_LONGEST: Final = 2**63 - 1
 _RFC3339: Final = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{1,2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]+))?(?:Z|([+-])([0-9]{2}):([0-9]{2}))"
 )
+_MINUTE: Final = 60 * _SECOND
+_HOUR: Final = 60 * _MINUTE
+_DAY: Final = 24 * _HOUR
+_THURSDAY: Final = 4
+"""The day of the week on which 1970 began."""
 _UNITS: Final = {
     "ns": 1,
     "us": 10**3,
@@ -28,10 +38,10 @@ _UNITS: Final = {
     "μs": 10**3,
     "ms": 10**6,
     "s": _SECOND,
-    "m": 60 * _SECOND,
-    "h": 3600 * _SECOND,
+    "m": _MINUTE,
+    "h": _HOUR,
 }
-_PLAIN: Final = re.compile(r"([0-9]{1,6})(ms|s|m|h)")
+_MOST_DIGITS: Final = 6
 _PART: Final = re.compile(r"([0-9]*)(?:(\.)([0-9]*))?([^0-9.]+)")
 
 
@@ -69,13 +79,22 @@ def _timestamp_of(text: str) -> Timestamp:
 
 
 def _timestamp(nanos: int, offset_s: int = 0) -> Timestamp:
-    if not _FIRST_S <= nanos // _SECOND <= _LAST_S:
-        raise EvalError("timestamp overflow")
-    return Timestamp(nanos, offset_s)
+    if _FIRST <= nanos <= _LAST:
+        return Timestamp(nanos, offset_s)
+    raise EvalError("timestamp overflow")
+
+
+def _of_seconds(seconds: int) -> Timestamp:
+    if _FIRST_S <= seconds <= _LAST_S:
+        return Timestamp(seconds * _SECOND)
+    raise EvalError("timestamp overflow")
 
 
 def to_duration(text: str) -> Duration:
     """As Go reads a duration: `1h15m`, `-1.5s`."""
+    number = text[:-1]
+    if number.isdecimal() and number.isascii() and len(number) <= _MOST_DIGITS and (unit := _UNITS.get(text[-1])):
+        return Duration(int(number) * unit)
     found = _read_duration(text)
     if found is None:
         raise refused("string", "google.protobuf.Duration")
@@ -91,8 +110,6 @@ def _read_duration(text: str) -> Duration | None:
 
 
 def _nanos(text: str) -> int | None:
-    if plain := _PLAIN.fullmatch(text):
-        return int(plain[1]) * _UNITS[plain[2]]
     if text == "0":
         return 0
     total = at = 0
@@ -110,13 +127,13 @@ def _nanos(text: str) -> int | None:
 
 def timestamp_text(value: Timestamp) -> str:
     """RFC 3339, with as many digits of a second as there are, in the zone it was written in."""
-    at = moment(value.nanos, value.offset_s)
-    fraction = f".{value.nanos % _SECOND:09d}".rstrip("0").rstrip(".")
+    seconds, rest = divmod(value.nanos, _SECOND)
+    fraction = f".{rest:09d}".rstrip("0") if rest else ""
+    if not value.offset_s:
+        return f"{date_and_time(seconds)}{fraction}Z"
     minutes = abs(value.offset_s) // 60
-    sign = "-" if value.offset_s < 0 else "+"
-    zone = f"{sign}{minutes // 60:02d}:{minutes % 60:02d}" if value.offset_s else "Z"
-    day = f"{at.year:04d}-{at.month:02d}-{at.day:02d}"
-    return f"{day}T{at.hour:02d}:{at.minute:02d}:{at.second:02d}{fraction}{zone}"
+    zone = f"{'-' if value.offset_s < 0 else '+'}{minutes // 60:02d}:{minutes % 60:02d}"
+    return f"{date_and_time(seconds + value.offset_s)}{fraction}{zone}"
 
 
 def duration_text(value: Duration) -> str:
@@ -132,7 +149,8 @@ def _in_units(nanos: int, unit: int) -> float:
 
 
 def _later(one: Timestamp, other: Duration) -> Timestamp:
-    return _timestamp(one.nanos + other.nanos, one.offset_s)
+    nanos = one.nanos + other.nanos
+    return Timestamp(nanos, one.offset_s) if _FIRST <= nanos <= _LAST else _timestamp(nanos)
 
 
 def _earlier(one: Timestamp, other: Duration) -> Timestamp:
@@ -140,35 +158,34 @@ def _earlier(one: Timestamp, other: Duration) -> Timestamp:
     return _timestamp(one.nanos - other.nanos, one.offset_s)
 
 
-def _between(one: Timestamp, other: Timestamp) -> Duration:
-    return Duration(int64(one.nanos - other.nanos))
+def _between(one: Timestamp | Duration, other: Timestamp | Duration) -> Duration:
+    nanos = one.nanos - other.nanos
+    return Duration(nanos if _SHORTEST <= nanos <= _LONGEST else int64(nanos))
 
 
 def _longer(one: Duration, other: Duration) -> Duration:
-    return Duration(int64(one.nanos + other.nanos))
-
-
-def _less(one: Duration, other: Duration) -> Duration:
-    return Duration(int64(one.nanos - other.nanos))
+    nanos = one.nanos + other.nanos
+    return Duration(nanos if _SHORTEST <= nanos <= _LONGEST else int64(nanos))
 
 
 def _from_int(_: int) -> Value:
     raise refused("int", "google.protobuf.Duration")
 
 
-_PARTS: Final[tuple[tuple[str, str, Callable[[Moment], int]], ...]] = (
-    ("getFullYear", "timestamp_to_year", lambda at: at.year),
-    ("getMonth", "timestamp_to_month", lambda at: at.month - 1),
-    ("getDayOfYear", "timestamp_to_day_of_year", lambda at: at.day_of_year),
-    ("getDayOfMonth", "timestamp_to_day_of_month", lambda at: at.day - 1),
-    ("getDate", "timestamp_to_day_of_month_1_based", lambda at: at.day),
-    ("getDayOfWeek", "timestamp_to_day_of_week", lambda at: at.day_of_week),
-    ("getHours", "timestamp_to_hours", lambda at: at.hour),
-    ("getMinutes", "timestamp_to_minutes", lambda at: at.minute),
-    ("getSeconds", "timestamp_to_seconds", lambda at: at.second),
-    ("getMilliseconds", "timestamp_to_milliseconds", lambda at: at.millisecond),
+_PARTS: Final[tuple[tuple[str, str, Callable[[int], int]], ...]] = (
+    ("getFullYear", "timestamp_to_year", lambda nanos: date(nanos // _DAY).year),
+    ("getMonth", "timestamp_to_month", lambda nanos: date(nanos // _DAY).month - 1),
+    ("getDayOfYear", "timestamp_to_day_of_year", lambda nanos: day_of_year(nanos // _DAY)),
+    ("getDayOfMonth", "timestamp_to_day_of_month", lambda nanos: date(nanos // _DAY).day - 1),
+    ("getDate", "timestamp_to_day_of_month_1_based", lambda nanos: date(nanos // _DAY).day),
+    ("getDayOfWeek", "timestamp_to_day_of_week", lambda nanos: (nanos // _DAY + _THURSDAY) % 7),
+    ("getHours", "timestamp_to_hours", lambda nanos: nanos // _HOUR % 24),
+    ("getMinutes", "timestamp_to_minutes", lambda nanos: nanos // _MINUTE % 60),
+    ("getSeconds", "timestamp_to_seconds", lambda nanos: nanos // _SECOND % 60),
+    ("getMilliseconds", "timestamp_to_milliseconds", lambda nanos: nanos % _SECOND // 10**6),
 )
-_LENGTHS: Final = (("getHours", "hours", 3600 * _SECOND), ("getMinutes", "minutes", 60 * _SECOND))
+"""Of what calendar and clock show, as nanoseconds since they showed the beginning of 1970."""
+_LENGTHS: Final = (("getHours", "hours", _HOUR), ("getMinutes", "minutes", _MINUTE))
 
 
 def _parts() -> list[Overload]:
@@ -182,16 +199,24 @@ def _parts() -> list[Overload]:
     return overloads
 
 
-def _in_utc(part: Callable[[Moment], int]) -> Callable[[Timestamp], int]:
-    return lambda value: part(moment(value.nanos, 0))
+def _in_utc(part: Callable[[int], int]) -> Callable[[Timestamp], int]:
+    return lambda value: part(value.nanos)
 
 
-def _in_zone(part: Callable[[Moment], int]) -> Callable[[Timestamp, str], int]:
-    return lambda value, zone: part(moment(value.nanos, zone_offset_s(zone, value.nanos)))
+def _in_zone(part: Callable[[int], int]) -> Callable[[Timestamp, str], int]:
+    return lambda value, zone: part(value.nanos + zone_offset_s(zone, value.nanos) * _SECOND)
 
 
 def _length(unit: int) -> Callable[[Duration], int]:
-    return lambda value: int(_in_units(value.nanos, unit))
+    """In whole units. Of not too many nanoseconds no part of a unit is rounded to a whole one, as Go would."""
+
+    def length(value: Duration) -> int:
+        nanos = value.nanos
+        if 0 <= nanos <= _EXACT:
+            return nanos // unit
+        return int(_in_units(nanos, unit))
+
+    return length
 
 
 def _milliseconds(value: Duration) -> int:
@@ -204,7 +229,7 @@ def _itself(value: Value) -> Value:
 
 TIMES: Final[tuple[Overload, ...]] = (
     function("timestamp", "string_to_timestamp", ((STRING,), TIMESTAMP), to_timestamp),
-    function("timestamp", "int64_to_timestamp", ((INT,), TIMESTAMP), lambda seconds: _timestamp(seconds * _SECOND)),
+    function("timestamp", "int64_to_timestamp", ((INT,), TIMESTAMP), _of_seconds),
     function("timestamp", "timestamp_to_timestamp", ((TIMESTAMP,), TIMESTAMP), _itself),
     function("duration", "string_to_duration", ((STRING,), DURATION), to_duration),
     function("duration", "int64_to_duration", ((INT,), DURATION), _from_int),
@@ -218,7 +243,7 @@ TIMES: Final[tuple[Overload, ...]] = (
         "_+_", "add_duration_timestamp", ((DURATION, TIMESTAMP), TIMESTAMP), lambda one, other: _later(other, one)
     ),
     function("_+_", "add_timestamp_duration", ((TIMESTAMP, DURATION), TIMESTAMP), _later),
-    function("_-_", "subtract_duration_duration", ((DURATION, DURATION), DURATION), _less),
+    function("_-_", "subtract_duration_duration", ((DURATION, DURATION), DURATION), _between),
     function("_-_", "subtract_timestamp_duration", ((TIMESTAMP, DURATION), TIMESTAMP), _earlier),
     function("_-_", "subtract_timestamp_timestamp", ((TIMESTAMP, TIMESTAMP), DURATION), _between),
     *_parts(),

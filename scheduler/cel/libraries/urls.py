@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import ClassVar, Final, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from scheduler.cel.gotext import quoted
 from scheduler.cel.libraries.addresses import BadAddress, parse_address
@@ -20,7 +23,15 @@ _ALREADY_ESCAPED: Final = _IN_PATH | frozenset(b"!'()*[]%")
 _USERINFO: Final = re.compile(r"[A-Za-z0-9\-._:~!$&'()*+,;=%@]*")
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)?:")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
-_PLAIN_PATH: Final = re.compile(r"/(?:[A-Za-z0-9_.~-]+/?)*+")
+_plain_path: Final = re.compile(r"/(?:[A-Za-z0-9_.~-]+/?)*+").fullmatch
+_COMMON: Final = re.compile(
+    r"""
+    (?: ([A-Za-z][A-Za-z0-9+.-]*) :// ([A-Za-z0-9_.~-]+ (?::[0-9]*)?) (?=[/?]|$) | (?=/(?!/)) )
+    ( (?:/[A-Za-z0-9_.~/-]*)? ) (\? [A-Za-z0-9_.~&=-]*)?
+    """,
+    re.VERBOSE,
+)
+"""What most URLs are like: nothing in them that is or must be escaped, no user, no fragment."""
 _PORT: Final = re.compile(r"(?::[0-9]*)?")
 _HEX: Final = re.compile(rb"%[0-9a-fA-F]{2}")
 _MOST_PARAMETERS: Final = 10_000
@@ -30,9 +41,8 @@ class BadURL(ValueError):
     """Not a URL. The text is Go's."""
 
 
-@dataclass(slots=True, unsafe_hash=True)
-class URLValue:
-    """Nobody changes one; frozen, it would take five times as long to make. What a URL consists of. `path` is escaped; the others are not, but for `query`, which is as it was written."""
+class URLValue(Struct, frozen=True, gc=False):
+    """What a URL consists of. `path` is escaped; the others are not, but for `query`, which is as it was written."""
 
     cel_type: ClassVar[str] = "kubernetes.URL"
 
@@ -66,7 +76,8 @@ def parse_request(text: str) -> URLValue:
         raise BadURL(f"parse {quoted(text)}: {error}") from None
 
 
-def _parse(text: str) -> URLValue:
+def parse(text: str) -> URLValue:
+    """Any URL. Raises BadURL."""
     parse_request(text)
     before, _, fragment = text.partition("#")
     try:
@@ -154,6 +165,8 @@ def _check_port(text: str) -> None:
 
 
 def _unescaped(text: str, mode: _Escaping) -> str:
+    if not mode.is_host and not mode.is_zone and "%" not in text:
+        return text.replace("+", " ") if mode.plus_is_space else text
     source = text.encode()
     made = bytearray()
     at = 0
@@ -198,7 +211,13 @@ def _unescaped_bytes(text: str) -> bytes:
 
 
 def _url(text: str) -> URLValue:
-    found = URLValue(path=text) if _PLAIN_PATH.fullmatch(text) else _read(text)
+    if _plain_path(text):
+        return URLValue("", "", None, "", text)
+    common = _COMMON.fullmatch(text)
+    if common is not None:
+        scheme, host, path, query = common.groups("")
+        return URLValue(scheme.lower(), "", None, host, path, query[1:], query == "?")
+    found = _read(text)
     if type(found) is URLValue:
         return found
     raise EvalError(str(found))
@@ -207,13 +226,13 @@ def _url(text: str) -> URLValue:
 @remembered
 def _read(text: str) -> URLValue | str:
     try:
-        return _parse(text)
+        return parse(text)
     except BadURL as error:
         return f"URL parse error during conversion from string: {error}"
 
 
 def _is_url(text: str) -> bool:
-    if _PLAIN_PATH.fullmatch(text):
+    if _plain_path(text) or _COMMON.fullmatch(text):
         return True
     return (text.startswith("/") or ":" in text or text == "*") and _is_request(text)
 
@@ -259,10 +278,10 @@ _TEXT_OF: Final = ((URL,), STRING)
 URLS: Final[tuple[Overload, ...]] = (
     function("url", "string_to_url", ((STRING,), URL), _url, traversal),
     function("isURL", "is_url_string", ((STRING,), BOOL), _is_url),
-    member("getScheme", "url_get_scheme", _TEXT_OF, lambda url: url.scheme),
-    member("getHost", "url_get_host", _TEXT_OF, lambda url: url.host),
+    member("getScheme", "url_get_scheme", _TEXT_OF, attrgetter("scheme")),
+    member("getHost", "url_get_host", _TEXT_OF, attrgetter("host")),
     member("getHostname", "url_get_hostname", _TEXT_OF, lambda url: _name_and_port(url)[0]),
     member("getPort", "url_get_port", _TEXT_OF, lambda url: _name_and_port(url)[1]),
-    member("getEscapedPath", "url_get_escaped_path", _TEXT_OF, lambda url: url.path),
+    member("getEscapedPath", "url_get_escaped_path", _TEXT_OF, attrgetter("path")),
     member("getQuery", "url_get_query", ((URL,), map_of(STRING, list_of(STRING))), _query),
 )

@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 
 from scheduler.cache.cluster import Cluster
 from scheduler.core.podinfo import PodInfo
+from scheduler.core.turns import Work
 from scheduler.core.verdicts import AttemptError, Code, Rejection
 from scheduler.framework.whatif import Scene, WhatIf
 from scheduler.plugins.defaultpreemption.victims import (
@@ -64,10 +65,10 @@ class DryRun:
         self._known.move_to_end(shape)
         return known
 
-    def on(self, what_if: WhatIf, pod: PodInfo, slot: int, known: dict[int, _Kept] | None) -> Answer:
+    def on(self, what_if: WhatIf, pod: PodInfo, slot: int, known: dict[int, _Kept] | None) -> Work[Answer]:
         """Who must leave this node, or why that does not help. O(pods on the node)."""
         if known is None or not what_if.alike >> slot & 1 or what_if.hopeless(slot):
-            return self._run(what_if, pod, slot)
+            return (yield from self._run(what_if, pod, slot))
         stamp, budgets, nominations = (
             self._nodes.stamps[slot],
             self._cluster.disruptions.generation,
@@ -75,10 +76,11 @@ class DryRun:
         )
         kept = known.get(slot)
         if kept is None or (kept.stamp, kept.budgets, kept.nominations) != (stamp, budgets, nominations):
-            kept = known[slot] = _Kept(stamp, budgets, nominations, self._run(what_if, pod, slot))
+            answer = yield from self._run(what_if, pod, slot)
+            kept = known[slot] = _Kept(stamp, budgets, nominations, answer)
         return kept.answer
 
-    def _run(self, what_if: WhatIf, pod: PodInfo, slot: int) -> Answer:
+    def _run(self, what_if: WhatIf, pod: PodInfo, slot: int) -> Work[Answer]:
         potential = [other for other in self._nodes.pods(slot).values() if self._rule.allows(other, pod)]
         if not potential:
             return NO_VICTIMS
@@ -87,7 +89,7 @@ class DryRun:
         in_turn = sorted(potential, key=lambda other: other.uid not in violating) if violating else potential
         try:
             with what_if.on(slot) as scene:
-                evicted = _evicted(scene, in_turn)
+                evicted = yield from _evicted(scene, in_turn)
         except AttemptError as error:  # of a plugin that follows pods as they leave and come back: this node's alone
             return Rejection(PLUGIN, Code.ERROR, (error.message,))
         if isinstance(evicted, Rejection):
@@ -100,17 +102,18 @@ class DryRun:
         return Candidate(slot, tuple(other.uid for other in evicted), violations, cost(evicted, violations, self._rule))
 
 
-def _evicted(scene: Scene, potential: list[PodInfo]) -> list[PodInfo] | Rejection:
+def _evicted(scene: Scene, potential: list[PodInfo]) -> Work[list[PodInfo] | Rejection]:
     """All of them leave; each in turn comes back if the pod fits beside it. Those that did not, or why all is in vain."""
     for other in potential:
         scene.remove(other)
-    no = scene.verdict()
+    no = scene.verdict() if (judging := scene.judging()) is None else (yield from judging)
     if no is not None:
         return no
     evicted = []
     for other in potential:
         scene.add(other)
-        if scene.verdict() is not None:
+        no = scene.verdict() if (judging := scene.judging()) is None else (yield from judging)
+        if no is not None:
             scene.remove(other)
             evicted.append(other)
     return evicted

@@ -14,6 +14,7 @@ from scheduler.core.events import Action, ClusterEvent, Resource
 from scheduler.core.fiterror import Diagnosis
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.core.podinfo import PodInfo
+from scheduler.core.turns import TURN_S
 from scheduler.core.verdicts import Code, Groups, Nominate, Rejection
 from scheduler.framework.hints import EventHint, Hint, Topics
 from scheduler.framework.points import PostFiltered
@@ -28,7 +29,6 @@ _NOT_HELPFUL: Final = Rejection(PLUGIN, Code.UNRESOLVABLE, ("Preemption is not h
 _NEVER: Final = "not eligible due to preemptionPolicy=Never."
 _TERMINATING: Final = "not eligible due to a terminating pod on the nominated node."
 _WAITING: Final = Rejection(PLUGIN, Code.UNRESOLVABLE, ("waiting for the preemption for this pod to be finished",))
-_TURN_S: Final = 0.005
 
 
 class DefaultPreemption:
@@ -126,7 +126,7 @@ class DefaultPreemption:
         has_peaceful = False
         turn = self._clock.now()
         for slot in self._in_turn(hopeful):
-            answer = self._dry_run.on(what_if, pod, slot, known)
+            answer = yield from self._dry_run.on(what_if, pod, slot, known)
             if isinstance(answer, Candidate):
                 found.append(answer)
                 has_peaceful = has_peaceful or not answer.violations
@@ -134,7 +134,7 @@ class DefaultPreemption:
                     break
             else:
                 groups[answer] = groups.get(answer, EMPTY) | 1 << slot
-            if self._clock.now() - turn > _TURN_S:
+            if self._clock.now() - turn > TURN_S:
                 yield
                 turn = self._clock.now()
         return found, groups

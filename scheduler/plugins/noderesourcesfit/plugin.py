@@ -11,7 +11,7 @@ from scheduler.cache.extendedresources import ServedResources
 from scheduler.config.args import NodeResourcesFitArgs
 from scheduler.core import nodeset
 from scheduler.core.nodeset import EMPTY, NodeSet
-from scheduler.core.podinfo import CPU, MEMORY, PodInfo
+from scheduler.core.podinfo import CPU, MEMORY, PodInfo, containers_alone
 from scheduler.core.verdicts import Groups
 from scheduler.framework.devicescoring import ScoredDevices
 from scheduler.framework.hints import EventHint
@@ -69,7 +69,12 @@ class NodeResourcesFit:
         return (amounts, served) if served else amounts
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Scores:
-        """0..100 by the configured strategy; good until the next call for a pod with the same requests."""
+        """0..100 by the configured strategy; good until the next call for a pod with the same requests.
+
+        Of the pod that comes its containers count, as upstream: only on nodes do pods count with what they ask for as a whole.
+        """
+        if pod.pod.spec.resources.requests:
+            pod = containers_alone(pod)
         devices = self._scored_devices.among(pod)
         if devices:
             return self._with_devices(pod, devices)

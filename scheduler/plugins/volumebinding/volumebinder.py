@@ -20,7 +20,7 @@ from scheduler.plugins.volumebinding.finding import Finder
 from scheduler.plugins.volumebinding.pace import Pace
 from scheduler.plugins.volumebinding.slowness import Slowness
 from scheduler.plugins.volumebinding.waiting import Waiter
-from scheduler.plugins.volumebinding.writing import VolumeWriter
+from scheduler.plugins.volumebinding.writing import Patience, VolumeWriter
 
 _log = structlog.get_logger(__name__)
 
@@ -99,7 +99,7 @@ class CacheBinder:
         began = self._clock.now()
         deadline = began + self._bind_timeout_s
         try:
-            await self._writer.write(plan, deadline)
+            await self._writer.write(plan, Patience(deadline, takes_long))
             try:
                 await self._waiter.wait(plan, deadline, takes_long=takes_long)
             except VolumeError as error:

@@ -13,7 +13,7 @@ from typing import Final
 from scheduler.cache.cluster import Cluster
 from scheduler.cache.volumes import CLAIM, VOLUME
 from scheduler.core.clock import Clock
-from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim
+from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim, is_for
 from scheduler.plugins.volumebinding.assuming import Assumptions
 from scheduler.plugins.volumebinding.binder import DynamicStep, Plan, StaticStep, VolumeError
 from scheduler.plugins.volumebinding.reaching import Reach
@@ -117,11 +117,13 @@ class Waiter:
         if _is_behind(volume, step.written):
             return False
         self._check_reach(volume, plan.node_name, slot, untranslated="failed to translate pv to csi: ")
-        if volume.spec.claim_ref is None or not volume.spec.claim_ref.uid:
+        ref = volume.spec.claim_ref
+        if ref is None or not ref.uid or not is_for(volume, claim):
             if self._assumptions.is_led(step.claim.key, plan.pod.uid):
                 return False
             raise VolumeError(f'ClaimRef got reset for pv "{volume.key}"')
-        return claim.is_fully_bound
+        # Another scheduler, or a user, may have meant another volume for the claim at the same time.
+        return self._is_in_reach(plan, claim, slot) and claim.is_fully_bound
 
     def _dynamic(self, plan: Plan, step: DynamicStep, slot: int) -> bool:
         claim = self._claim(step.claim, "failed to check provisioning pvc")

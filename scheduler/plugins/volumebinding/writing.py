@@ -11,7 +11,7 @@ import asyncio
 import math
 import random
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from scheduler.cache.nodegroups import where_affinity
 from scheduler.cache.nodes import Nodes
@@ -37,6 +37,13 @@ _LONGEST_PAUSE_S: Final = 5.0
 _YOUNG_S: Final = 1.0
 _DELETE: Final = "Delete"
 """Reclaim policy of volumes that the PV controller deletes with their claim."""
+
+
+class Patience(NamedTuple):
+    """How long failures are answered by another try, and whom to tell when that takes its time."""
+
+    deadline: float
+    takes_long: Callable[[], None]
 
 
 class VolumeWriter:
@@ -73,14 +80,14 @@ class VolumeWriter:
         self._checks_live = checks_live
         self._room = asyncio.Semaphore(_WRITES_IN_FLIGHT)
 
-    async def write(self, plan: Plan, deadline: float) -> None:
+    async def write(self, plan: Plan, patience: Patience) -> None:
         """All volumes, then all claims. Raises what the first failure was; what is written shows in the plan."""
         for static in plan.static:
             if static.is_dirty:
-                await self._pre_bind(static, plan, deadline)
+                await self._pre_bind(static, plan, patience)
         for dynamic in plan.dynamic:
             if not self._is_selected(dynamic, plan) and not self._is_led(dynamic.claim.key, plan.pod.uid):
-                await self._select(dynamic, plan, deadline)
+                await self._select(dynamic, plan, patience)
 
     def _is_selected(self, step: DynamicStep, plan: Plan) -> bool:
         """Whether the server has it already: another pod shares the claim, or it is a second attempt."""
@@ -98,9 +105,24 @@ class VolumeWriter:
         except VolumeError as error:
             raise VolumeError(f"binding volumes: {error}") from error
 
-    async def _pre_bind(self, step: StaticStep, plan: Plan, deadline: float) -> None:
+    def _check_use(self, step: StaticStep, node_name: str) -> None:
+        """Likewise for the claim of a volume: the volume's version does not say what has become of it."""
+        claim, now = step.claim, self._volumes.claims.get_api(step.claim.key)
+        problem = ""
+        if now is None or now.metadata.uid != claim.metadata.uid:
+            problem = self._volumes.claims.absence(claim.key)
+        elif now.metadata.deletion_timestamp is not None:
+            problem = f'persistentvolumeclaim "{claim.metadata.name}" is being deleted'
+        elif now.spec.volume_name not in {"", step.volume.key}:
+            problem = f'persistentvolumeclaim "{claim.metadata.name}" has another volume'
+        elif now.selected_node not in {None, node_name}:
+            problem = f'persistentvolumeclaim "{claim.metadata.name}" has another node'
+        if problem:
+            raise VolumeError(f"binding volumes: {problem}")
+
+    async def _pre_bind(self, step: StaticStep, plan: Plan, patience: Patience) -> None:
         if self._checks_live and step.volume.spec.persistent_volume_reclaim_policy == _DELETE:
-            await self._confirm(step.claim, deadline)
+            await self._confirm(step.claim, patience)
         name = step.volume.key
 
         async def read() -> PersistentVolume | Broken | None:
@@ -115,18 +137,19 @@ class VolumeWriter:
 
         async def write(volume: PersistentVolume) -> PersistentVolume | Broken:
             self._check_wanted(plan)
+            self._check_use(step, plan.node_name)
             return await self._writer.prebind_volume(volume, step.claim, marks=step.marks)
 
         step.written = await self._persist(
             step.volume,
-            deadline,
+            patience,
             write=write,
             read=read,
             again=again,
             is_done=lambda now: now.spec.claim_ref == step.volume.spec.claim_ref and not _is_passing(now, step.volume),
         )
 
-    async def _select(self, step: DynamicStep, plan: Plan, deadline: float) -> None:
+    async def _select(self, step: DynamicStep, plan: Plan, patience: Patience) -> None:
         metadata = step.claim.metadata
 
         async def read() -> PersistentVolumeClaim | Broken | None:
@@ -144,7 +167,7 @@ class VolumeWriter:
 
         step.written = await self._persist(
             step.claim,
-            deadline,
+            patience,
             write=write,
             read=read,
             again=again,
@@ -154,7 +177,7 @@ class VolumeWriter:
     async def _persist(
         self,
         wanted: T,
-        deadline: float,
+        patience: Patience,
         *,
         write: Callable[[T], Awaitable[T | Broken]],
         read: Callable[[], Awaitable[T | Broken | None]],
@@ -176,13 +199,15 @@ class VolumeWriter:
             if not self._retries or conflicts > self._retries:
                 raise failed
             pause_s = self._pause_s(failed, grown_s)
-            grown_s = min(2 * grown_s, _LONGEST_PAUSE_S)
-            if self._clock.now() + pause_s >= deadline:
+            if self._clock.now() + pause_s >= patience.deadline:
                 raise failed
+            if grown_s == _LONGEST_PAUSE_S:
+                patience.takes_long()
+            grown_s = min(2 * grown_s, _LONGEST_PAUSE_S)
             await self._clock.sleep(pause_s)
             if isinstance(failed, Unavailable):
                 continue
-            now = await self._reread(read, deadline)
+            now = await self._reread(read, patience)
             if now is None:
                 raise failed
             if is_done(now):
@@ -199,7 +224,7 @@ class VolumeWriter:
         told_s = failed.retry_after_s if isinstance(failed, TooManyRequests) else None
         return grown_s if told_s is None else max(told_s, _FIRST_PAUSE_S)
 
-    async def _reread(self, read: Callable[[], Awaitable[T | Broken | None]], deadline: float) -> T | None:
+    async def _reread(self, read: Callable[[], Awaitable[T | Broken | None]], patience: Patience) -> T | None:
         pause_s = _FIRST_PAUSE_S
         while True:
             try:
@@ -207,14 +232,16 @@ class VolumeWriter:
             except Fenced:
                 raise
             except (Ambiguous, Unavailable):
-                if self._clock.now() + pause_s >= deadline:
+                if self._clock.now() + pause_s >= patience.deadline:
                     raise
+                if pause_s == _LONGEST_PAUSE_S:
+                    patience.takes_long()
                 await self._clock.sleep(pause_s)
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
             else:
                 return None if found is None else _readable(found)
 
-    async def _confirm(self, claim: PersistentVolumeClaim, deadline: float) -> None:
+    async def _confirm(self, claim: PersistentVolumeClaim, patience: Patience) -> None:
         """Before a volume that goes with its claim is given to a claim this young: the claim is there, and stays (B-19)."""
         if self._clock.wall() - _created(claim) >= _YOUNG_S:
             return
@@ -223,7 +250,7 @@ class VolumeWriter:
         async def read() -> PersistentVolumeClaim | Broken | None:
             return await self._writer.read_claim(metadata.namespace, metadata.name)
 
-        problem = problem_of(claim, await self._reread(read, deadline))
+        problem = problem_of(claim, await self._reread(read, patience))
         if problem:
             raise VolumeError(problem)
 

@@ -7,6 +7,7 @@ from typing import Any, Final, TypeAlias
 
 from scheduler.testing.apiserver.budgets import with_budget_defaults
 from scheduler.testing.apiserver.podclaims import pod_claims
+from scheduler.testing.apiserver.podlevel import with_pod_level
 from scheduler.testing.apiserver.pods import with_volume_defaults
 from scheduler.testing.apiserver.problems import refuse
 from scheduler.testing.apiserver.resources import Resource
@@ -68,6 +69,8 @@ class Defaults:
         refuse(resource, name, pod_claims(spec))
         for container in (*(spec.get("initContainers") or []), *spec["containers"]):
             _container(container)
+        if spec.get("resources"):
+            spec["resources"] = with_pod_level(spec)
         fill(
             spec,
             restartPolicy="Always",
@@ -140,6 +143,8 @@ def with_pod_defaults(spec: Object) -> Object:
                 _container(container)
                 if not container["ports"]:
                     del container["ports"]
+    if spec.get("resources"):
+        result["resources"] = with_pod_level(result)
     return result
 
 

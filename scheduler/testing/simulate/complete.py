@@ -15,8 +15,10 @@ import msgspec
 
 from scheduler.core.decode import from_manifest
 from scheduler.core.disruption import PodDisruptionBudget
+from scheduler.core.meta import Frozen
+from scheduler.core.namespace import Namespace
 from scheduler.core.node import Node
-from scheduler.core.pod import Pod
+from scheduler.core.pod import Pod, ResourceMap
 from scheduler.core.storage import CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment
 from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim
 from scheduler.testing.simulate.classes import SYSTEM_CLASSES, Classes
@@ -32,9 +34,29 @@ _CHECKED: Final[dict[str, type[object]]] = {
     "CSINode": CSINode,
     "CSIStorageCapacity": CSIStorageCapacity,
     "VolumeAttachment": VolumeAttachment,
+    "Namespace": Namespace,
 }
 _PODS_OF_A_NODE: Final = "110"
 """The kubelet's default, for nodes that do not say."""
+
+
+class _Limits(Frozen, frozen=True):
+    limits: ResourceMap = {}
+
+
+class _Limited(Frozen, frozen=True):
+    resources: _Limits = _Limits()
+
+
+class _LimitedSpec(_Limited, frozen=True):
+    containers: tuple[_Limited, ...] = ()
+    init_containers: tuple[_Limited, ...] = ()
+
+
+class _LimitedPod(Frozen, frozen=True):
+    """No scheduler reads limits, but a server makes requests of them."""
+
+    spec: _LimitedSpec
 
 
 def complete(found: list[Found]) -> list[Found]:
@@ -167,6 +189,7 @@ def _pod(found: Found, classes: Classes) -> Found:
         raise found.wrong("spec", "is required")
     value = {key: part for key, part in copy.deepcopy(found.value).items() if key != "status"}
     _check(found, Pod, value)
+    _check(found, _LimitedPod, value)
     spec = value["spec"]
     if not spec.get("containers"):
         raise found.wrong("spec.containers", "is required")

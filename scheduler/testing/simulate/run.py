@@ -105,9 +105,9 @@ class World:
         if found.kind == "ConfigMap" or not self._serves(found.kind):  # served for who signs client certificates alone
             self.left_out[found.kind] += 1
             return
-        if found.namespace:
-            self._server.ensure_namespace(found.namespace)
         try:
+            if found.namespace:
+                self._server.ensure_namespace(found.namespace)
             if found.kind in {"Node", "Pod"}:
                 self._server.create(found.kind, value)
                 self._runs_since(found, value)

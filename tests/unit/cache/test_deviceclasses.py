@@ -114,6 +114,16 @@ def test_each_change_is_seen() -> None:
     assert len(set(seen)) == 4
 
 
+def test_resources_that_no_class_names_any_more_are_forgotten() -> None:
+    """Whatever they were called in the course of time."""
+    classes = DeviceClasses()
+    for number in range(3):
+        classes.put("c", a_class("c", f"example.com/x{number}"))
+    classes.put("c", None)
+
+    assert {} == classes._by_resource
+
+
 CLASSES = st.builds(
     a_class,
     st.sampled_from("abc"),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import random
+import weakref
 from typing import Any
 
 from hypothesis import given, settings, strategies as st
 
 from scheduler.cache.devicenodes import DeviceNodes, usable
 from scheduler.cache.devicepools import PoolKey
+from scheduler.cache.devicesights import Sight
 from scheduler.cache.deviceuse import DeviceUse
 from scheduler.cache.nodes import Nodes
 from scheduler.core import nodeset
@@ -319,3 +322,24 @@ def test_whoever_sees_a_device_is_told_that_it_was_taken() -> None:
     now = [world.on_nodes.kind(slot).sight.stamp for slot in slots]  # type: ignore[arg-type,union-attr]
     assert [1, 0, 1] == [after - before for after, before in zip(now, stamps, strict=True)]
     assert PoolKey("drv", "p1") in world.on_nodes._sights
+
+
+def test_devices_that_nobody_sees_any_more_are_forgotten() -> None:
+    """However often a large pool is published anew: whoever saw it keeps all its devices, and so do trials of nodes."""
+    world = World(random.Random(0), partitionable=True)
+    for name in NAMES:
+        world.nodes.set_node(Node(metadata=Metadata(name=name)))
+    seen: list[weakref.ref[Sight]] = []
+    for generation in range(1, 10):
+        devices = (Device(name=f"d{generation}"),)
+        spec = ResourceSliceSpec("drv", ResourcePool("p1", generation, 1), devices=devices, all_nodes=True)
+        world.on_nodes.set_slice(ResourceSlice(Metadata(name="p1"), spec))
+        world.on_nodes.catch_up()
+        for use in (DeviceUse(), world.use):
+            kind = world.on_nodes.kind_if(0, use)
+            assert kind is not None
+            seen.append(weakref.ref(kind.sight))
+    del kind
+
+    gc.collect()
+    assert 1 == len({id(sight) for sight in (each() for each in seen) if sight is not None})

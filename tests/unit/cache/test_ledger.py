@@ -99,6 +99,7 @@ def v(name: str, zone: str, claim: str) -> Any:
         pytest.param([c().selected("n1"), c().selected("n2")], {"b": 3}, id="selected anew elsewhere"),
         pytest.param([c().selected("n1"), c()], {}, id="the annotation was removed"),
         pytest.param([c().selected("n1"), c(size="5Gi").selected("n1")], {"a": 5}, id="it asks for more now"),
+        pytest.param([c().selected("n1"), c().selected("n1").deleting()], {}, id="nobody makes one for it any more"),
         pytest.param(
             [c().selected("n1"), c().uid("other").selected("n2")], {"b": 3}, id="another claim of that name"
         ),

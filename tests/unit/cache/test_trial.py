@@ -26,6 +26,7 @@ steps = st.one_of(
     st.tuples(st.just("come"), st.integers(0, 3).flatmap(lambda at: newcomers(f"n{at}")), st.sampled_from(EVERYWHERE)),
     st.tuples(st.just("look"), st.sampled_from(("zone", "host"))),
     st.tuples(st.just("inner"), st.integers(0, 9), st.sampled_from(EVERYWHERE)),
+    st.tuples(st.just("aside")),
 )
 
 
@@ -66,6 +67,11 @@ def test_everything_is_as_it_was(seen: Cluster, history: list[tuple[Any, ...]]) 
                     inside = picture(seen)
                     with seen.trial(add=[(pods[more[0] % len(pods)], more[1])], remove=pods):
                         check_sums(seen)
+                    assert inside == picture(seen)
+                case "aside":
+                    inside = picture(seen)
+                    with trial.aside():
+                        assert before == picture(seen)
                     assert inside == picture(seen)
             check_sums(seen)
     check_sums(seen)

@@ -87,6 +87,12 @@ HASHED = LabelSelectorRequirement("hash", "In", ("1",))
             LabelSelector({"app": "web"}),
             id="its ReplicationController",
         ),
+        pytest.param(
+            [service("s", WEB), owner(ReplicationController, "rc", {"app": "old"})],
+            pod(owned_by=("v1", "ReplicationController", "rc")),
+            LabelSelector({"app": "old", "tier": "front"}),
+            id="a ReplicationController that contradicts the Service: its own word counts",
+        ),
         pytest.param([], pod(owned_by=RS), None, id="an owner that is not known"),
         pytest.param(
             [owner(ReplicaSet, "rs", {"matchLabels": {"app": "web"}})],

@@ -25,6 +25,11 @@ _EXCEEDED = "CostExceeded: operation cancelled: actual cost limit exceeded"
         pytest.param("[lists.range(100000)]", "!(h != h)", id="inequality"),
         pytest.param("[[lists.range(100000)]]", "h[0] in h", id="in"),
         pytest.param("[[lists.range(100000)]]", "sets.contains(h, h)", id="sets"),
+        pytest.param("lists.range(9000).map(i, '')", "h.isSorted()", id="order of short texts"),
+        pytest.param("lists.range(9000).map(i, b'')", "h.min() == h.max()", id="the least of short bytes"),
+        pytest.param(
+            "lists.range(9000).map(i, '')", "h.indexOf('x') == h.lastIndexOf('x')", id="a search among short texts"
+        ),
         pytest.param("lists.range(30000).map(i, 'a').join()", "h.findAll('(a)').size() > 0", id="findAll"),
         pytest.param("lists.range(4000).map(i, 'a').join()", "h.findAll('a*b|').size() > 0", id="looking far ahead"),
         pytest.param("lists.range(9000).map(i, 'a').join()", "!h.matches('((a{20}){40})*b')", id="large patterns"),
@@ -67,6 +72,25 @@ ERRORS = [
     "l.all(v, optional.none().value() == v || true)",
     "l.all(v, m.c in x || true)",
     "l.map(v, v)[7] == 1 || l.all(v, true)",
+    "l.map(v, 1 / (v - 2)).size() == 3 || n == 7",
+    "l.map(v, v > 1, 1 / (v - 2)).size() > 0",
+    "l.map(v, m.gone > v, l[v]).size() > 0 || true",
+    "l.filter(v, 1 / (v - 2) > v).size() > 0 || true",
+    "l.filter(v, l[v] > 1 || m.gone).size() > 0",
+    "l.exists_one(v, 1 / (v - 2) == 1) || true",
+    "l.exists_one(v, v > 1 ? m.gone : l[v + 5] == v)",
+    "l.transformList(i, v, l[v] + 1).size() > 0 || true",
+    "l.transformMap(i, v, l[v]).size() > 0 || true",
+    "l.transformMap(i, v, l[v] > 1, m.gone).size() > 0",
+    "l.transformMapEntry(i, v, {1: v}).size() > 0 || true",
+    "l.transformMapEntry(i, v, {v: m.gone}).size() > 0",
+    "l.map(v, l.map(w, 1 / (w - v)).size()).size() == 0 || l.exists(v, v == 2)",
+    "l.all(v, 1 / (v - 1) + 1 / (v - 2) == 1 || v > 0)",
+    "l.all(v, v % (v - 1) == 0 || v / -1 == v || v % -2 == 0)",
+    "l.all(v, (-9223372036854775807 - 1) / (v - 2) < v || (-9223372036854775807 - v) % (v - 2) == 0 || true)",
+    "l.all(v, '%d %s'.format([v, m.gone]) == '' || v > 0)",
+    "l.all(v, '%d'.format([x]) == '' || '%.2f'.format([dyn(v)]) == '' || v > 0)",
+    "l.all(v, cel.bind(w, [v], (v > 1 || w.size() == 1) && w.size() == 1))",
 ]
 
 

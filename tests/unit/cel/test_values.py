@@ -5,7 +5,9 @@ import math
 import pytest
 from hypothesis import given, strategies as st
 
-from scheduler.cel.semver import Semver
+from scheduler.cel.amounts import Amount
+from scheduler.cel.recollections import LONG
+from scheduler.cel.semver import parse as version
 from scheduler.cel.values import (
     NONE,
     Duration,
@@ -22,7 +24,6 @@ from scheduler.cel.values import (
     type_name,
     unkey,
 )
-from scheduler.core.quantity import parse
 
 _INTS = st.integers(-(2**63), 2**63 - 1)
 _NUMBERS = _INTS | st.integers(0, 2**64 - 1).map(UInt) | st.floats(allow_nan=False)
@@ -37,8 +38,13 @@ _WORDS = st.integers(0, 2**64 - 1) | st.text("abcXYZ019-", min_size=1, max_size=
     lambda word: not word.isdigit()
 )
 _VERSIONS = st.builds(
-    Semver, st.integers(0, 2), st.integers(0, 2), st.integers(0, 2), st.lists(_WORDS, max_size=3).map(tuple)
+    lambda numbers, words: version(".".join(map(str, numbers)) + "-" * bool(words) + ".".join(map(str, words))),
+    st.tuples(*[st.integers(0, 1)] * 3),
+    st.lists(_WORDS, max_size=3),
 )
+_TIMES = st.integers(0, 3).map(Duration) | st.builds(Timestamp, st.integers(0, 3), st.sampled_from([0, 3600]))
+_FEW = st.sampled_from([0, 1, 2**53, 2**53 + 1, UInt(1), 0.0, 1.0, 2.0**53, math.nan, True, False, None, "", "1", b""])
+_ANY = st.recursive(_FEW | _TIMES | st.integers(0, 2).map(Amount) | st.builds(Optional, _FEW), st.lists, max_leaves=4)
 
 
 @pytest.mark.parametrize(
@@ -67,9 +73,9 @@ _VERSIONS = st.builds(
         pytest.param(Timestamp(1, 3600), Timestamp(1), True, id="a moment is the same in all zones"),
         pytest.param(Timestamp(1), Duration(1), False, id="a moment is not a length of time"),
         pytest.param(TypeValue("int"), TypeValue("int"), True, id="types by name"),
-        pytest.param(parse("1000m"), parse("1"), True, id="quantities whatever their spelling"),
-        pytest.param(1, parse("1"), False, id="a number is not a quantity"),
-        pytest.param([parse("1")], [1], False, id="a quantity in a list is not a number in a list"),
+        pytest.param(Amount(1000, -3), Amount(1), True, id="quantities whatever their spelling"),
+        pytest.param(1, Amount(1), False, id="a number is not a quantity"),
+        pytest.param([Amount(1)], [1], False, id="a quantity in a list is not a number in a list"),
     ],
 )
 def test_equality(left, right, expected):
@@ -81,11 +87,11 @@ def test_equality(left, right, expected):
 def test_a_kubernetes_value_cannot_be_asked_about_another_type():
     """Upstream's asymmetry: the left side decides; null is fine, and so are lists and `!=`."""
     with pytest.raises(EvalError, match=r"^no such overload$"):
-        equal(parse("1"), 1)
-    assert not equal(1, parse("1"))
-    assert not equal(parse("1"), None)
-    assert not same(parse("1"), 1)
-    assert not contains([1, "1"], parse("1"))
+        equal(Amount(1), 1)
+    assert not equal(1, Amount(1))
+    assert not equal(Amount(1), None)
+    assert not same(Amount(1), 1)
+    assert not contains([1, "1"], Amount(1))
 
 
 @given(_VALUES, _VALUES)
@@ -93,6 +99,23 @@ def test_equality_is_symmetric_and_knows_copies(one, other):
     """Of all that can be written in an expression but NaN."""
     assert same(one, one)
     assert same(one, other) == same(other, one)
+
+
+@given(st.lists(_ANY, max_size=4) | st.lists(_FEW, max_size=4) | st.lists(_TIMES, max_size=4), _ANY)
+def test_a_list_holds_what_is_equal_to_one_of_its_values(values, value):
+    """However it is looked for."""
+    assert any(same(value, each) for each in values) == contains(values, value)
+
+
+@given(_ANY | st.lists(_TIMES, max_size=4), _ANY | st.lists(_TIMES, max_size=4))
+def test_lists_are_equal_if_all_their_values_are(one, other):
+    """Short ones, long ones that are compared for the first time, and those that were compared before."""
+    expected = same(one, other)
+    if isinstance(one, list) and isinstance(other, list):
+        assert expected == (len(one) == len(other) and all(map(same, one, other)))
+    for count in (3, LONG):
+        left, right = [one] * count, [other] * count
+        assert [expected] * 3 == [same(left, right), same(left, right), same({"k": left}, {"k": right})]
 
 
 @given(_NUMBERS, _NUMBERS)
@@ -142,7 +165,7 @@ def test_a_list_is_no_key():
         pytest.param({}, "map", id="a dict is a map"),
         pytest.param(Timestamp(0), "google.protobuf.Timestamp", id="timestamps have a long name"),
         pytest.param(Duration(0), "google.protobuf.Duration", id="durations have a long name"),
-        pytest.param(parse("1"), "kubernetes.Quantity", id="Kubernetes' values have theirs"),
+        pytest.param(Amount(1), "kubernetes.Quantity", id="Kubernetes' values have theirs"),
     ],
 )
 def test_names_of_types(value, expected):

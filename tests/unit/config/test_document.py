@@ -17,6 +17,8 @@ from scheduler.config.errors import ConfigErrors
         pytest.param(
             "a: true\nb: False\nc: ~\nd:\n", {"a": True, "b": False, "c": None, "d": None}, id="true and null"
         ),
+        pytest.param("---\na: 5\n---\n# no more\n", {"a": 5}, id="what is empty is no second document"),
+        pytest.param("a: !!int '5'\n", {"a": 5}, id="a tag may say what the quotes hide"),
         pytest.param("a: 5\nb: -3\nc: 0.5\nd: 1e3\n", {"a": 5, "b": -3, "c": 0.5, "d": 1000.0}, id="JSON's numbers"),
         pytest.param(
             "a: 010\nb: 0x10\nc: 1:30\nd: 1_000\ne: 2001-01-01\nf: .inf\n",
@@ -66,6 +68,10 @@ def test_a_text_means_one_thing(text: str, value: object) -> None:
         pytest.param(
             "a: !!set {b}\n", "a: has the YAML tag tag:yaml.org,2002:set, which means nothing here", 1, id="a tag"
         ),
+        pytest.param(
+            "a: !!int b\n", "a: has the YAML tag int, and is no such number", 1, id="a number by its tag only"
+        ),
+        pytest.param("a: !!float nan\n", "a: has the YAML tag float, and is no such number", 1, id="not a number"),
         pytest.param("a: !x b\n", "a: has the YAML tag !x, which means nothing here", 1, id="a tag of somebody's own"),
         pytest.param("? [a]\n: 1\n", "a key must be a word", 1, id="a list as a key"),
         pytest.param("a:\n  <<: 1\n", "a: << must be followed by mappings", 1, id="merging a number"),

@@ -58,6 +58,9 @@ def test_requirements(key: str, operator: str, values: tuple[str, ...], matches:
         ("\u0661", None),
         ("9223372036854775807", 2**63 - 1),
         ("9223372036854775808", None),
+        ("0" * 60 + "7", 7),
+        ("9" * 63, None),
+        ("9" * 5000, None),
     ],
 )
 def test_integers(text: str, number: int | None) -> None:

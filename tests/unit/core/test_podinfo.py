@@ -64,6 +64,11 @@ SIDECAR = {"restartPolicy": "Always"}
             id="memory in bytes",
         ),
         pytest.param(
+            {"containers": [container(memory="1500m"), container(memory="1500m")], "overhead": {"memory": "1500m"}},
+            {"memory": 5},
+            id="parts of a byte are added up before they are rounded",
+        ),
+        pytest.param(
             {
                 "containers": [container(**{"hugepages-2Mi": "2Mi"})],
                 "resources": {"requests": {"hugepages-2Mi": "4Mi"}},
@@ -99,6 +104,22 @@ def test_requests(spec: dict[str, Any], requests: Requests) -> None:
             1000,
             400,
             id="no default for what the pod as a whole requests",
+        ),
+        pytest.param(
+            {"containers": [container(cpu="500m"), container()], "resources": {"requests": {"memory": "1Gi"}}},
+            500,
+            1024,
+            id="nor, if it requests anything as a whole, for what another container requests",
+        ),
+        pytest.param(
+            {
+                "containers": [container(), container()],
+                "resources": {"requests": {"memory": "1Gi"}},
+                "overhead": {"cpu": "250m"},
+            },
+            250,
+            1024,
+            id="nor for what is among its overhead",
         ),
         pytest.param(
             {"containers": [container(cpu="1", memory="1Mi")], "initContainers": [container(memory="1Mi")]},
@@ -220,6 +241,14 @@ def test_placed_changes_only_the_node() -> None:
     assert held.node_name == "n7"
     assert (waiting.uid, waiting.requests, waiting.host_ports) == (held.uid, held.requests, held.host_ports)
     assert waiting.node_name == ""
+
+
+def test_less_than_nothing_is_nothing() -> None:
+    """Columns and curves count on it; servers refuse such amounts."""
+    seen = pod(containers=[container(cpu="-1", memory="1Gi")], overhead={"memory": "-2Gi"})
+
+    assert requests_of(seen) == {"cpu": 0, "memory": 0}
+    assert allocatable({"cpu": parse("-5"), "memory": parse("-1e400")}) == {"cpu": 0, "memory": 0}
 
 
 def test_allocatable_is_fresh() -> None:

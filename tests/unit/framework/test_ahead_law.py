@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 from scheduler.core import nodeset
 from scheduler.core.nodeset import NodeSet
 from scheduler.core.podinfo import PodInfo
-from scheduler.core.turns import finish
+from scheduler.core.turns import Work, finish
 from scheduler.core.verdicts import Groups
 from scheduler.framework.runner import Runner
 from scheduler.framework.state import CycleState
@@ -66,7 +66,7 @@ def refused(runner: Runner, one: PodInfo, nodes: NodeSet, groups: Groups) -> Nod
     state = CycleState()
     runner.pre_filter(state, one)
 
-    def one_pass(_trial: CycleState, _nodes: int) -> int:
+    def one_pass(_trial: CycleState, _nodes: int) -> Work[int]:
         raise AssertionError("no rule here looks beyond a node")
 
     return finish(runner.ahead.refusing(state, one, nodes, groups, one_pass=one_pass))

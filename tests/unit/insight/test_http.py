@@ -57,8 +57,8 @@ async def server() -> AsyncIterator[Server]:
     wrong: dict[str, str | None] = {}
     sampled: list[int] = []
     sources = Sources(
-        livez={"loop": lambda: wrong.get("loop")},
-        readyz={"synced": lambda: wrong.get("synced"), "shutdown": lambda: wrong.get("shutdown")},
+        livez=lambda: {"loop": lambda: wrong.get("loop")},
+        readyz=lambda: {"synced": lambda: wrong.get("synced"), "shutdown": lambda: wrong.get("shutdown")},
         metrics=lambda: b"samples %d\n" % len(sampled),
         sample=lambda: sampled.append(1),
         configz=lambda: {"parallelism": 16},
@@ -212,7 +212,7 @@ async def test_a_page_that_fails_is_told_in_the_log(caplog: pytest.LogCaptureFix
     def broken() -> object:
         raise ValueError("a secret")
 
-    sources = Sources({}, {}, bytes, configz=broken, debug_queue=dict, debug_cache=dict, debug_pod=lambda _: None)
+    sources = Sources(dict, dict, bytes, configz=broken, debug_queue=dict, debug_cache=dict, debug_pod=lambda _: None)
     async with listening(Endpoints(sources)) as port, aiohttp.ClientSession() as session:
         async with session.get(f"http://127.0.0.1:{port}/configz") as answer:
             assert (answer.status, "secret" in await answer.text()) == (500, False)
@@ -250,7 +250,9 @@ class Doorman:
 async def test_the_gate_is_asked_before_the_router() -> None:
     """Who is not let in does not learn which pages there are; HEAD is a verb of its own, as in kube-scheduler."""
     doorman = Doorman()
-    sources = Sources({}, {}, lambda: b"m", configz=dict, debug_queue=dict, debug_cache=dict, debug_pod=lambda _: None)
+    sources = Sources(
+        dict, dict, lambda: b"m", configz=dict, debug_queue=dict, debug_cache=dict, debug_pod=lambda _: None
+    )
     async with listening(Endpoints(sources, Gate(doorman, ("/livez",)))) as port, aiohttp.ClientSession() as session:
 
         async def status(path: str, *, token: str = "", method: str = "GET") -> int:

@@ -86,7 +86,7 @@ async def listening(
     debug_cache: Callable[[], Page] = dict,
     gate: Gate | None = None,
 ) -> AsyncIterator[Crowd]:
-    sources = Sources({}, {}, metrics, configz=dict, debug_queue=dict, debug_cache=debug_cache, debug_pod=_unknown)
+    sources = Sources(dict, dict, metrics, configz=dict, debug_queue=dict, debug_cache=debug_cache, debug_pod=_unknown)
     endpoints = Endpoints(sources, gate)
     await endpoints.start()
     listener = Listener(bound("127.0.0.1", 0), endpoints.make, tls=tls, limits=allowed)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
-
 from scheduler.core.errors import ApiError, Unauthorized
 from scheduler.kube.lending import Lender
 from scheduler.kube.transport import Settings
@@ -13,33 +11,19 @@ SERVER = "https://api.example:6443"
 
 
 async def test_it_carries_what_the_transport_has() -> None:
-    """Address, token, trust and proxy; its closing is the lender's business in the end."""
-    tls = ssl.create_default_context()
-    settings = Settings(SERVER, authorization="Bearer one", tls=tls, proxy="http://proxy:3128")
+    """Address, token and proxy; its closing is the lender's business in the end."""
+    settings = Settings(SERVER, authorization="Bearer one", proxy="http://proxy:3128")
     lender = Lender(settings, ScriptedTransport())
 
     session = await lender.session()
     assert session is not None
     assert lender.server == SERVER
     assert session.headers["Authorization"] == "Bearer one"
-    assert getattr(session.connector, "_ssl") is tls  # noqa: B009 (there is no other way to see it)
     assert str(session._default_proxy) == "http://proxy:3128"
     assert not session.closed
 
     await lender.close()
     assert session.closed
-
-
-async def test_a_server_with_another_name_than_its_address() -> None:
-    """The name is put into each request, which the borrower knows nothing of."""
-    lender = Lender(Settings(SERVER, tls_server_name="kubernetes"), ScriptedTransport())
-    session = await lender.session()
-    assert session is not None
-    try:
-        request = session._request_class
-        assert request.__name__ == "Named"
-    finally:
-        await lender.close()
 
 
 async def test_refused_the_transport_is_asked_for_newer_ones() -> None:

@@ -253,6 +253,16 @@ async def test_long_pod_names_still_make_valid_event_names():
     assert names[0] != names[1]
 
 
+async def test_a_name_is_not_cut_behind_a_dot():
+    """What is left must be a name, too, or the server would refuse every event about the pod."""
+    bench = Bench()
+    bench.failed(name="p" * 234 + "-." + "q" * 17)
+    async with bench.running():
+        await bench.clock.settle()
+
+    assert f"{'p' * 234}.{int(bench.clock.wall() * 1e9):x}" == bench.asked[0].body["metadata"]["name"]
+
+
 async def test_behind_the_fence_events_are_dropped_in_silence(monkeypatch):
     """Thousands may wait when the lease is lost; one line each would bury the reason. What comes later may be sent."""
     bench, lines = Bench(), CapturingLogger()

@@ -20,6 +20,7 @@ from scheduler.core.node import Node
 from scheduler.core.nodeset import EMPTY, each
 from scheduler.core.pod import Pod
 from scheduler.core.podinfo import PodInfo, pod_info
+from scheduler.core.turns import finish
 from scheduler.core.verdicts import Code, Groups, Nominate, Rejection
 from scheduler.framework.points import PostFiltered
 from scheduler.framework.ports import Handle
@@ -279,7 +280,8 @@ class House:
 
     def on(self, incoming: PodInfo, name: str, rule: Rule | None = None) -> Answer:
         """The dry run on one node, nothing remembered."""
-        return DryRun(self.cluster, rule or Rule()).on(self.what_if(incoming), incoming, self.slot(name), None)
+        dry_run = DryRun(self.cluster, rule or Rule())
+        return finish(dry_run.on(self.what_if(incoming), incoming, self.slot(name), None))
 
     def victims(self, incoming: PodInfo, name: str, rule: Rule | None = None) -> list[str] | Refusal:
         """Names of those who must leave the node, in order, or why that does not help."""

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, event, given, settings, strategies as st
 
 from scheduler.config.args import KubestowArgs
 from scheduler.core.podinfo import PodInfo
+from scheduler.core.turns import finish
 from scheduler.core.verdicts import Code, Nominate, Rejection
 from scheduler.framework import ahead as ahead_module
 from scheduler.framework.runner import Runner
@@ -60,7 +61,7 @@ def test_each_node_and_the_choice(world: World, incoming: PodInfo, parity: bool)
     what_if = house.what_if(incoming)
     expected = {name: literal.on(incoming, name) for name in refusing}
     for name, victims in expected.items():
-        answer = DryRun(house.cluster, Rule()).on(what_if, incoming, house.slot(name), None)
+        answer = finish(DryRun(house.cluster, Rule()).on(what_if, incoming, house.slot(name), None))
 
         assert stated(victims, house) == stated(answer, house)
         event(f"{'counted' if what_if.is_counted else 'tried'}: {kind(victims)}")
@@ -106,9 +107,9 @@ def test_counting_and_trying_agree(world: World, incoming: PodInfo) -> None:
     counted, tried = DryRun(house.cluster, Rule()), DryRun(house.cluster, Rule())
     for name in world.nodes:
         slot = house.slot(name)
-        aside = counted.on(what_if, incoming, slot, counted.of(what_if, incoming))
+        aside = finish(counted.on(what_if, incoming, slot, counted.of(what_if, incoming)))
         with mock.patch.object(ahead_module, "WhatIf", Tried):
-            truly = tried.on(Tried(house.runner, state, incoming), incoming, slot, None)
+            truly = finish(tried.on(Tried(house.runner, state, incoming), incoming, slot, None))
 
         assert stated(aside, house) == stated(truly, house)
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from scheduler.core.podinfo import PodInfo
+from scheduler.core.turns import finish
 from scheduler.framework.runner import Runner
 from scheduler.framework.state import CycleState
 from scheduler.framework.whatif import WhatIf
@@ -129,7 +130,7 @@ def test_pods_that_differ_get_their_own_answers(other: PodInfo) -> None:
 def remembered(dry_run: DryRun, house: House, one: PodInfo, slot: int) -> Answer:
     """As PostFilter asks."""
     what_if = house.what_if(one)
-    return dry_run.on(what_if, one, slot, dry_run.of(what_if, one))
+    return finish(dry_run.on(what_if, one, slot, dry_run.of(what_if, one)))
 
 
 def test_pods_of_one_shape_share_an_answer() -> None:
@@ -205,7 +206,7 @@ def check(house: House, old: DryRun, one: PodInfo) -> None:
         what_if = WhatIf(runner, state, one)
         known = dry_run.of(what_if, one)
         slots = [slot for name in NAMES if (slot := nodes.present_slot(name)) is not None]
-        answers.append((passed, refused, [dry_run.on(what_if, one, slot, known) for slot in slots]))
+        answers.append((passed, refused, [finish(dry_run.on(what_if, one, slot, known)) for slot in slots]))
 
     assert answers[0] == answers[1]
 

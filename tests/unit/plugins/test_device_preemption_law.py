@@ -20,6 +20,7 @@ from scheduler.core.devices import ResourceSlice
 from scheduler.core.nodeset import each
 from scheduler.core.podinfo import PodInfo
 from scheduler.core.resourceclaims import DeviceClass, ResourceClaim
+from scheduler.core.turns import finish
 from scheduler.core.verdicts import Code, Rejection
 from scheduler.framework.state import CycleState
 from scheduler.framework.whatif import WhatIf
@@ -170,7 +171,7 @@ def test_each_node(world: World) -> None:
         if fits:
             continue
         expected = literal.on(incoming, name)
-        answer = DryRun(house.cluster, Rule()).on(what_if, incoming, slot, None)
+        answer = finish(DryRun(house.cluster, Rule()).on(what_if, incoming, slot, None))
         if isinstance(expected, Victims):
             assert isinstance(answer, Candidate)
             assert house.named(answer) == [victim.pod.metadata.name for victim in expected.pods]

@@ -148,6 +148,7 @@ def strategy(type_: str, *shape: tuple[int, int], **weights: int) -> NodeResourc
 
 UP = ((0, 0), (100, 10))
 USED = [node(), asking("a", on="n1", cpu="1", memory="2Gi")]
+WHOLE = {"requests": {"cpu": "1", "hugepages-2Mi": "2Mi"}}
 
 
 @pytest.mark.parametrize(
@@ -222,6 +223,20 @@ USED = [node(), asking("a", on="n1", cpu="1", memory="2Gi")]
             asking(cpu="50", memory="51Gi"),
             51,
             id="half is rounded up",
+        ),
+        pytest.param(
+            None,
+            USED,
+            info(containers=[container(cpu="1"), container()], resources={"requests": {"cpu": "3", "memory": "6Gi"}}),
+            58,
+            id="what it asks for as a whole does not count, its containers do",
+        ),
+        pytest.param(
+            strategy("MostAllocated", **{"cpu": 1, "hugepages-2Mi": 1}),
+            [node(**{"hugepages-2Mi": "16Mi"}), info("a", on="n1", containers=[container()], resources=WHOLE)],
+            info(containers=[container(cpu="1")], resources=WHOLE),
+            50,
+            id="of a pod that is there it counts",
         ),
     ],
 )

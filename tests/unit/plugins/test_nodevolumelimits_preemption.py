@@ -10,6 +10,7 @@ import pytest
 from scheduler.config.args import KubestowArgs
 from scheduler.core.podinfo import PodInfo
 from scheduler.core.storage import VolumeAttachment
+from scheduler.core.turns import finish
 from scheduler.framework.state import CycleState
 from scheduler.plugins.defaultpreemption.dryrun import Answer, DryRun
 from scheduler.plugins.defaultpreemption.victims import Rule
@@ -145,7 +146,7 @@ def test_nominated_pods_count(ahead: PodInfo, refused: Any, is_tried: bool) -> N
 
 def remembered(dry_run: DryRun, house: House, comes: PodInfo) -> Answer:
     what_if = house.what_if(comes)
-    return dry_run.on(what_if, comes, house.slot("n1"), dry_run.of(what_if, comes))
+    return finish(dry_run.on(what_if, comes, house.slot("n1"), dry_run.of(what_if, comes)))
 
 
 @pytest.mark.parametrize(

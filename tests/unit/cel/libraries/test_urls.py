@@ -1,7 +1,13 @@
 """URLs. The answers and costs are those of cel-go v0.26.0 in Kubernetes v1.36.3."""
 
 import pytest
+from hypothesis import given, strategies as st
 
+from scheduler.cel.environment import KUBERNETES
+from scheduler.cel.libraries.urls import BadURL, parse
+from scheduler.cel.program import compile_expression
+from scheduler.cel.types import STRING
+from scheduler.cel.values import EvalError
 from tests.unit.cel.libraries.asking import answer
 
 
@@ -88,3 +94,49 @@ from tests.unit.cel.libraries.asking import answer
 def test_urls(answers):
     """Which URLs there are, and what they consist of."""
     assert answers == {each: answer(each) for each in answers}
+
+
+_PARTS = [
+    "https",
+    "Ht+1",
+    "://",
+    "/",
+    "//",
+    ":",
+    "a",
+    "b.c",
+    "80",
+    "?",
+    "a=b",
+    "&",
+    "#",
+    "%41",
+    "@",
+    "~",
+    "\n",
+    "é",
+    ";",
+]
+_READ = compile_expression("url(s)", KUBERNETES.extended({"s": STRING}))
+_ASKED = compile_expression("isURL(s)", KUBERNETES.extended({"s": STRING}))
+
+
+@given(st.lists(st.sampled_from(_PARTS), max_size=7).map("".join) | st.from_regex("[a-z]+://[a-z.]+(:[0-9]*)?/[a-z/]*"))
+def test_what_most_urls_are_like_is_read_as_all_are(text):
+    """Though it takes a short way."""
+    assert _answer(text) == _answer_at_length(text)
+    assert _ASKED.evaluate({"s": text}) or "error" in str(_answer(text))
+
+
+def _answer(text: str) -> object:
+    try:
+        return _READ.evaluate({"s": text})
+    except EvalError as error:
+        return str(error)
+
+
+def _answer_at_length(text: str) -> object:
+    try:
+        return parse(text)
+    except BadURL as error:
+        return f"URL parse error during conversion from string: {error}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -256,7 +257,8 @@ def test_asking_changes_nothing(world: Drawn) -> None:
     for slot, _, _ in case.nodes():
         alone = finder.conflicts(case.claims, 1 << slot)
         assert ([first[slot]] if slot in first else []) == list(alone)
-        finder.find(case.claims, slot)
+        with contextlib.suppress(VolumeError):  # of entangled claims it is found out only here
+            finder.find(case.claims, slot)
 
     assert first == case.conflicts(finder)
     after = {entry.claim.key: entry.pool.in_flight for entry in case.cluster.volumes.ledger if entry.pool}

@@ -18,6 +18,7 @@ from tests.unit.plugins.volumebinding.world import D1, PARITY, U1, U2, A, B, Wor
 
 BOUND_A = A.claimed_by("u1", uid="u1", by_controller=True).phase("Bound")
 BOUND_U1 = U1.bound_to("a")
+OTHER = a_pv("other", "5G", "W").claimed_by("u1", uid="u1").phase("Bound")
 MADE = a_pv("made", "1Gi", "D").where("k", "n1").claimed_by("d1", uid="d1").phase("Bound")
 PROVISIONED = D1.selected("n1").bound_to("made")
 ON_N1 = D1.selected("n1")
@@ -82,6 +83,24 @@ AWAY = 'pv "{}" node affinity doesn\'t match node "n1": no matching NodeSelector
         ),
         pytest.param(["u1"], [shown(A)], 'ClaimRef got reset for pv "a"', id="W6 nobody's any more"),
         pytest.param(["u1"], [shown(A.claimed_by("u1"))], 'ClaimRef got reset for pv "a"', id="W6 without uid"),
+        pytest.param(
+            ["u1"],
+            [shown(A.claimed_by("other", uid="other"))],
+            'ClaimRef got reset for pv "a"',
+            id="W6 another claim's by now",
+        ),
+        pytest.param(
+            ["u1"],
+            [shown(BOUND_A, OTHER.where("k", "n2"), U1.bound_to("other"))],
+            AWAY.format("other"),
+            id="bound to another volume, elsewhere",
+        ),
+        pytest.param(
+            ["u1"], [shown(BOUND_A, OTHER.where("k", "n1"), U1.bound_to("other"))], DONE, id="bound to another one here"
+        ),
+        pytest.param(
+            ["u1"], [shown(BOUND_A, U1.bound_to("other"))], WAITS, id="bound to another one that has not been seen"
+        ),
         pytest.param(["u1", "u2"], [shown(BOUND_A, BOUND_U1, B.claimed_by("u2", uid="u2"))], WAITS, id="W7 one of two"),
         pytest.param(["d1"], [shown(MADE, PROVISIONED)], DONE, id="W8 provisioned"),
         pytest.param(["d1"], [shown(ON_N1)], WAITS, id="W9 being provisioned"),

@@ -109,6 +109,43 @@ async def test_cancelling_while_it_waits_for_another_try() -> None:
     assert (1, None) == (writes(world), plan.static[0].written)
 
 
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        pytest.param(
+            lambda world: world.withdraw("PersistentVolumeClaim", "default/u2"),
+            'persistentvolumeclaims "default/u2" not found',
+            id="it is gone",
+        ),
+        pytest.param(
+            lambda world: world.show(U2.uid("new")), 'persistentvolumeclaims "default/u2" not found', id="it is another one"
+        ),
+        pytest.param(
+            lambda world: world.show(U2.deleting()), 'persistentvolumeclaim "u2" is being deleted', id="it is going"
+        ),
+        pytest.param(
+            lambda world: world.show(U2.bound_to("theirs")), 'persistentvolumeclaim "u2" has another volume', id="bound elsewhere"
+        ),
+        pytest.param(
+            lambda world: world.show(U2.selected("n2")), 'persistentvolumeclaim "u2" has another node', id="to be made elsewhere"
+        ),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("sent", [1, 2], ids=["at the first try", "while the server is busy"])
+async def test_a_claim_that_has_no_use_for_a_volume_any_more_gets_none(change: Step, error: str, sent: int) -> None:
+    """The PV controller would take the volume for one that its claim has left: it is nobody's then."""
+
+    def busy(world: World) -> None:
+        change(world)
+        raise Unavailable("busy")
+
+    world = World(U1, U2, A, B)
+    plan = written(world, "u1", "u2", steps={VOLUME: [change] if sent == 1 else [lambda _: None, busy]})
+    ended = await world.ends(write(world, plan))
+
+    assert (f"binding volumes: {error}", sent) == (str(ended.error), writes(world))
+
+
 # -- volumes that are deleted with their claim (B-19) --------------------------------------------------------------------------
 
 

@@ -10,6 +10,7 @@ import pytest
 from scheduler.config.args import KubestowArgs
 from scheduler.core.errors import ApiError
 from scheduler.plugins.volumebinding.binder import Plan
+from scheduler.plugins.volumebinding.writing import Patience
 from tests.unit.plugins.volumebinding.world import D1, U1, A, World, using
 
 CHANGED = "Operation cannot be fulfilled on {}: the object has been modified"
@@ -35,7 +36,7 @@ def written(world: World, *claims: str, steps: dict[str, list[Step]] | None = No
 
 
 def write(world: World, plan: Plan, *, within_s: float = 600.0) -> Any:
-    return world.binder._writer.write(plan, world.clock.now() + within_s)
+    return world.binder._writer.write(plan, Patience(world.clock.now() + within_s, lambda: None))
 
 
 def case(kind: str, *steps: Step, ours: KubestowArgs | None = None) -> tuple[World, Plan]:

@@ -237,6 +237,16 @@ def test_defaults_of_nodes(tmp_path: Path) -> None:
             id="a bad quantity",
         ),
         pytest.param(
+            pod(containers=[{"name": "c", "resources": {"limits": {"cpu": "much"}}}]),
+            "document 1 (Pod default/p): spec.containers[0].resources.limits[...]: 'much' is not a quantity",
+            id="a bad limit, which becomes a request",
+        ),
+        pytest.param(
+            pod(containers=[{"name": "c"}], resources={"limits": 7}),
+            "document 1 (Pod default/p): spec.resources.limits: Expected `object`, got `int`",
+            id="limits of the whole pod that are none",
+        ),
+        pytest.param(
             pod(containers={"name": "c"}),
             "document 1 (Pod default/p): spec.containers: Expected `array`, got `object`",
             id="a wrong type",
@@ -249,6 +259,11 @@ def test_defaults_of_nodes(tmp_path: Path) -> None:
             "{apiVersion: v1, kind: Node, metadata: {name: n}}",
             "document 1 (Node n): status.allocatable: is required",
             id="a node of unknown size",
+        ),
+        pytest.param(
+            "{apiVersion: v1, kind: Namespace, metadata: {name: n, labels: [a]}}",
+            "document 1 (Namespace n): metadata.labels: Expected `object`, got `array`",
+            id="labels of a namespace that are none",
         ),
         pytest.param(
             "{apiVersion: apps/v1, kind: Deployment, metadata: {name: w}, spec: {replicas: two, "

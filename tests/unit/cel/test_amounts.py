@@ -3,7 +3,8 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from scheduler.core.quantity import of_int, parse
+from scheduler.cel.amounts import Amount, minus, order, plus
+from scheduler.core.quantity import parse
 
 _TEXTS = st.builds(
     "{}{}{}".format,
@@ -30,7 +31,7 @@ _TEXTS = st.builds(
 )
 def test_an_integer_is_one_by_its_spelling(text, expected):
     """The number upstream's AsInt64 gives."""
-    assert expected == parse(text).as_int64()
+    assert expected == _amount(text).as_int64()
 
 
 @pytest.mark.parametrize(
@@ -45,19 +46,44 @@ def test_an_integer_is_one_by_its_spelling(text, expected):
 )
 def test_as_a_double(text, expected):
     """To the last digit as upstream computes it."""
-    assert expected == parse(text).as_float()
+    assert expected == _amount(text).as_float()
 
 
 @given(_TEXTS, _TEXTS)
 def test_sums_and_differences_are_exact(one, other):
     """And undo each other."""
-    left, right = parse(one), parse(other)
-    total = left.plus(right)
+    left, right = _amount(one), _amount(other)
+    total = plus(left, right)
     assert left.nano + right.nano == total.nano
-    assert left == total.minus(right)
+    assert left == minus(total, right)
+    assert hash(left) == hash(minus(total, right))
+
+
+@given(_TEXTS, _TEXTS)
+def test_the_order_is_that_of_the_amounts(one, other):
+    """However they are spelt."""
+    left, right = parse(one), parse(other)
+    assert (left.nano > right.nano) - (left.nano < right.nano) == order(_amount(one), _amount(other))
 
 
 def test_whole_numbers_add_to_whole_numbers():
     """Until 64 bits are full."""
-    assert 3 == parse("1").plus(of_int(2)).as_int64()
-    assert parse("50").plus(of_int(2**63 - 1)).as_int64() is None
+    assert 3 == plus(_amount("1"), Amount(2)).as_int64()
+    assert plus(_amount("50"), Amount(2**63 - 1)).as_int64() is None
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(-(2**63), id="the lowest integer"),
+        pytest.param(2**63, id="less the lowest integer"),
+    ],
+)
+def test_what_has_no_opposite_in_64_bits_is_no_integer(number):
+    """Not even when it is added to nothing."""
+    assert plus(_amount("0"), Amount(number)).as_int64() is None
+    assert not plus(_amount("1"), Amount(number)).is_small
+
+
+def _amount(text):
+    return Amount(*parse(text).form)

@@ -1,0 +1,59 @@
+"""What cannot be read is named, and stops nothing (architecture D5)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from scheduler.core.decode import Broken, ObjectDecoder
+from scheduler.core.pod import Pod
+
+_TOO_LARGE = 2**31
+_TERM = {"topologyKey": "zone", "labelSelector": {}}
+_SPREAD = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+def port(**numbers: int) -> dict[str, Any]:
+    return {"containers": [{"ports": [{"containerPort": 80, **numbers}]}]}
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        pytest.param({"priority": _TOO_LARGE}, "$.spec.priority", id="priority"),
+        pytest.param({"priority": -_TOO_LARGE - 1}, "$.spec.priority", id="priority, far below"),
+        pytest.param(port(hostPort=_TOO_LARGE), "$.spec.containers[0].ports[0].hostPort", id="hostPort"),
+        pytest.param(port(containerPort=2**64), "$.spec.containers[0].ports[0].containerPort", id="containerPort"),
+        pytest.param(
+            {"affinity": {"nodeAffinity": {_PREFERRED: [{"weight": 2**64, "preference": {}}]}}},
+            f"$.spec.affinity.nodeAffinity.{_PREFERRED}[0].weight",
+            id="the weight of what nodes have",
+        ),
+        pytest.param(
+            {"affinity": {"podAffinity": {_PREFERRED: [{"weight": 2**64, "podAffinityTerm": _TERM}]}}},
+            f"$.spec.affinity.podAffinity.{_PREFERRED}[0].weight",
+            id="the weight of what pods are near",
+        ),
+        pytest.param(
+            {"topologySpreadConstraints": [_SPREAD | {"maxSkew": 2**64}]},
+            "$.spec.topologySpreadConstraints[0].maxSkew",
+            id="maxSkew",
+        ),
+        pytest.param(
+            {"topologySpreadConstraints": [_SPREAD | {"minDomains": 2**64}]},
+            "$.spec.topologySpreadConstraints[0].minDomains",
+            id="minDomains",
+        ),
+    ],
+)
+def test_numbers_that_the_api_does_not_have(spec: dict[str, Any], field: str) -> None:
+    """Nothing else of such a pod is believed, and whatever counts or compares its numbers is spared."""
+    raw = {"metadata": {"name": "p", "namespace": "default", "uid": "u"}, "spec": {"nodeName": "n", **spec}}
+    seen = ObjectDecoder("Pod", Pod).decode(json.dumps(raw).encode())
+
+    assert isinstance(seen, Broken)
+    assert (seen.key, seen.node_name) == ("default/p", "n")
+    assert seen.why.endswith(f"- at `{field}`")
