@@ -16,7 +16,7 @@ help: ## this list
 
 $(INSTALLED):
 	@test -n "$(PYTHON)" || { echo "Kubestow needs Python 3.11 to 3.14; found none. Set PYTHON=/path/to/python" >&2; exit 1; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@test -x $(BIN)/pip || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/test.txt
 	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@rm -f .venv/.installed-* && touch $@

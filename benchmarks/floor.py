@@ -30,12 +30,13 @@ from scheduler.core.node import Node
 from scheduler.core.pod import Pod
 from scheduler.core.resourceclaims import ResourceClaim
 from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim
+from scheduler.kube.credentials import load_settings
 from scheduler.kube.kinds import KINDS, KindSpec, discover
 from scheduler.kube.recorder import EventRecorder
 from scheduler.kube.reflector import Reflector
 from scheduler.kube.store import Stored
 from scheduler.kube.throttle import Throttle
-from scheduler.kube.transport import HttpTransport, load_settings
+from scheduler.kube.transport import HttpTransport
 from scheduler.kube.writes import ApiWriter
 
 T = TypeVar("T", bound=Stored)

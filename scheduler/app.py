@@ -28,6 +28,7 @@ from scheduler.decisions import Decisions
 from scheduler.insight.serving import Serving
 from scheduler.kube.access import LeaseName, SelfCheck
 from scheduler.kube.claimwrites import NEWEST
+from scheduler.kube.credentials import load_settings
 from scheduler.kube.kinds import (
     CAPACITY,
     POD,
@@ -42,7 +43,7 @@ from scheduler.kube.mirrors import Mirrors
 from scheduler.kube.recorder import EventRecorder
 from scheduler.kube.reflector import Reflector
 from scheduler.kube.throttle import Throttle
-from scheduler.kube.transport import HttpTransport, load_settings
+from scheduler.kube.transport import HttpTransport
 from scheduler.kube.wire import Transport
 from scheduler.kube.writes import ApiWriter
 from scheduler.leadership import Leadership

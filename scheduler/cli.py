@@ -76,7 +76,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from scheduler.app import run_daemon
     from scheduler.config.errors import ConfigErrors
     from scheduler.insight.serving import CannotListen, CertificateError, LookupFailed
-    from scheduler.kube.transport import SettingsError
+    from scheduler.kube.credentials import SettingsError
 
     try:
         if arguments.loop == "asyncio":

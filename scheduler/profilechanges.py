@@ -17,12 +17,13 @@ from scheduler.decisions import Decisions
 from scheduler.framework.profile import Profile
 from scheduler.insight.serving import rules
 from scheduler.kube.access import SelfCheck
+from scheduler.kube.credentials import Settings
 from scheduler.kube.kinds import KindSpec, Served, watched, with_capacity, with_taint_rules
 from scheduler.kube.lending import Lender
 from scheduler.kube.mirrors import Mirrors
 from scheduler.kube.profilewrites import ProfileWriter
 from scheduler.kube.throttle import Throttle
-from scheduler.kube.transport import HttpTransport, Settings
+from scheduler.kube.transport import HttpTransport
 from scheduler.kube.writes import (
     CLAIM_EVENT_RULES,
     DEVICE_RULES,

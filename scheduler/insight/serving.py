@@ -20,6 +20,7 @@ from scheduler.insight.gate import Gate
 from scheduler.insight.http import Endpoints, Sources
 from scheduler.insight.listening import CannotListen, Limits, Listener, bound
 from scheduler.insight.tls import CertificateError, Certificates, PairOfFiles, SelfSigned, Tls, read_file
+from scheduler.kube.credentials import load_settings
 from scheduler.kube.reviews import (
     CLIENT_CA_NAME,
     CLIENT_CA_NAMESPACE,
@@ -28,7 +29,7 @@ from scheduler.kube.reviews import (
     Lifetimes,
     Reviews,
 )
-from scheduler.kube.transport import HttpTransport, load_settings
+from scheduler.kube.transport import HttpTransport
 from scheduler.kube.wire import Transport
 from scheduler.kube.writes import Rule
 from scheduler.options import EVERYWHERE, RunOptions, SecureServing

@@ -9,9 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 import aiohttp
+from multidict import CIMultiDict
 
 from scheduler.core.errors import ApiError
-from scheduler.kube.transport import USER_AGENT, Settings, through
+from scheduler.kube.credentials import Settings
+from scheduler.kube.transport import USER_AGENT, through
 from scheduler.kube.wire import Transport
 
 
@@ -54,7 +56,8 @@ class Lender:
 
     def _made(self) -> aiohttp.ClientSession:
         settings = self._settings
-        headers = {"User-Agent": USER_AGENT, "Accept": "application/json"}
+        headers = CIMultiDict({"User-Agent": USER_AGENT, "Accept": "application/json"})
+        headers.extend(settings.impersonation)
         if settings.authorization is not None:
             headers["Authorization"] = settings.authorization
 

@@ -10,9 +10,9 @@ import ipaddress
 import os
 import pathlib
 import ssl
-from collections.abc import Mapping
-from typing import Final
-from urllib.parse import SplitResult, urlsplit
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+from urllib.parse import SplitResult, quote, urlsplit
 
 import yaml
 
@@ -74,6 +74,23 @@ def current_context(paths: str) -> str | None:
         if isinstance(document, dict) and document.get("current-context"):
             return str(document["current-context"])
     return None
+
+
+def impersonation(user: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Headers by which a kubeconfig's user acts as somebody else; none if it does not. Raises ValueError."""
+    groups, extra = user.get("as-groups") or [], user.get("as-user-extra") or {}
+    if not user.get("as"):
+        if groups or extra or user.get("as-uid"):
+            raise ValueError("as-uid, as-groups and as-user-extra want to know as whom: `as`")
+        return
+    yield "Impersonate-User", str(user["as"])
+    if user.get("as-uid"):
+        yield "Impersonate-Uid", str(user["as-uid"])
+    for group in groups:
+        yield "Impersonate-Group", str(group)
+    for key, values in extra.items():
+        for value in values:
+            yield f"Impersonate-Extra-{quote(key.lower(), safe='')}", str(value)
 
 
 def _parts(text: str, what: str) -> SplitResult:

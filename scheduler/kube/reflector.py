@@ -42,6 +42,8 @@ _ABSENT_S: Final = 60.0
 _PATIENCE_S: Final = 1.0
 _INCOMPLETE_PICTURES: Final = 2
 """WatchLists that ended properly but without their end mark: a server that ignores what it does not know. Then LIST."""
+_STUCK: Final = 3
+"""ERRORs in a row with which the server ended streams that had brought nothing: from there it cannot go on."""
 _END_OF_PICTURE: Final = "k8s.io/initial-events-end"
 
 
@@ -99,6 +101,7 @@ class Reflector(Generic[T]):
         self._cause = "start"
         self._can_watch_list = True
         self._incomplete = 0
+        self._errors = 0
         self._picture: dict[str, T | Broken] | None = None
         self._has_progressed = False
 
@@ -121,19 +124,15 @@ class Reflector(Generic[T]):
                     self._backoff.reset()
                 case Ended():
                     await self._backoff.next()
-                case Gone():  # history compacted: start from a fresh picture, keep the old one until then
-                    self._start_over("gone")
-                    await self._backoff.next()
                 case Forbidden() | Unauthorized():
                     await self._backoff.longest()
                 case NotFound():
                     await self._look_around()
                 case TooManyRequests(retry_after_s=float(wait_s)):
                     await self._clock.sleep(wait_s + self._chance.uniform(0.0, 1.0))
-                case ApiError() if _is_from_the_future(outcome):
-                    self._start_over("gone")
-                    await self._backoff.next()
                 case ApiError():
+                    if cause := self._lost_by(outcome):
+                        self._start_over(cause)
                     await self._backoff.next()
 
     async def _look_around(self) -> None:
@@ -201,9 +200,19 @@ class Reflector(Generic[T]):
         self._on_served(True)
         self.synced.set()
 
+    def _lost_by(self, outcome: ApiError) -> str:
+        """Why only a fresh picture can bring us further; "" if the stream may be resumed. The old one stands until then."""
+        if isinstance(outcome, Gone) or _is_from_the_future(outcome):  # history compacted, or it is another
+            return "gone"
+        if self._errors < _STUCK:
+            return ""
+        self._can_watch_list &= self._picture is None
+        return "error"
+
     def _start_over(self, cause: str) -> None:
         self._version = ""
         self._cause = cause
+        self._errors = 0
 
     # -- the stream ------------------------------------------------------------------------------------------------
 
@@ -255,6 +264,7 @@ class Reflector(Generic[T]):
         _count(self.stats.events, event.type)
         match event.type:
             case "ERROR":
+                self._errors += 1
                 raise in_stream(event.object)
             case "BOOKMARK":
                 self._bookmark(event.object)
@@ -295,6 +305,7 @@ class Reflector(Generic[T]):
         """The stream has brought us further: resume from here, and the next trouble is a new one."""
         if version:
             self._version = version
+        self._errors = 0
         if not self._has_progressed:
             self._has_progressed = True
             self._backoff.reset()

@@ -1,22 +1,12 @@
-"""Bytes to and from the API server over HTTP/1.1, with credentials from a kubeconfig or a service account.
-
-The only module that imports aiohttp's client and kubernetes_asyncio. The latter knows how to read kubeconfigs, run exec
-plugins and refresh OIDC tokens, and is loaded only when such credentials are wanted; its own client is not used, because
-models cost a millisecond per request. Knows no kind of object.
-"""
+"""Bytes to and from the API server over HTTP/1.1, with the `credentials` that it keeps up to date. Knows no kind of object."""
 
 from __future__ import annotations
 
-import abc
 import asyncio
 import base64
 import contextlib
-import os
-import pathlib
-import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
@@ -24,13 +14,12 @@ import aiohttp
 import structlog
 from aiohttp.connector import Connection
 from multidict import CIMultiDict
-from yaml import YAMLError
 from yarl import URL
 
 from scheduler import __version__
 from scheduler.core.clock import Clock, SystemClock
 from scheduler.core.errors import Ambiguous, Unauthorized, Unavailable
-from scheduler.kube.reaching import address, as_proxy, content_of, current_context, proxy_for, tls_for
+from scheduler.kube.credentials import Settings
 from scheduler.kube.wire import (
     DEFAULT_TIMEOUT_S,
     LIST_TIMEOUT_S,
@@ -42,7 +31,7 @@ from scheduler.kube.wire import (
     nobody_counts,
 )
 
-__all__ = ["HttpTransport", "Settings", "SettingsError", "Transport", "load_settings"]
+__all__ = ["HttpTransport", "Transport"]
 
 _log = structlog.get_logger(__name__)
 
@@ -51,151 +40,8 @@ _RENEW_S: Final = 60.0
 _CONNECT_S: Final = 10.0
 _REACH_S: Final = 30.0
 """For all that comes before a request can be sent: a name, a connection, whatever a proxy wants."""
-_ASKING_S: Final = 60.0
-"""For a plugin or a provider of tokens, once there is something to go on with."""
 _READ_BUFFER_BYTES: Final = 128 * 1024
 _SKIPPED_HEADERS: Final = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
-
-
-class SettingsError(ValueError):
-    """No usable way to an API server; the text says which file or variable is at fault."""
-
-
-@dataclass(slots=True)
-class Settings:
-    """Where the API server is and how to be let in. `renew` brings the credentials up to date in place.
-
-    `renew(True)` is for credentials that were just refused: it asks even what claims to be valid still.
-    """
-
-    server: str
-    authorization: str | None = field(default=None, repr=False)
-    tls: ssl.SSLContext | None = None
-    tls_server_name: str | None = None
-    proxy: str | None = None
-    renew: Callable[[bool], Awaitable[None]] | None = None
-
-
-async def load_settings(
-    kubeconfig: str | None = None, master: str | None = None, *, context: str | None = None
-) -> Settings:
-    """From a kubeconfig, from `master` alone (no credentials), from the service account, or from kubectl's default file.
-
-    In this order; `master` also replaces the address that a kubeconfig names. May run an exec plugin. Raises
-    `SettingsError`.
-    """
-    if kubeconfig is None and master is not None:
-        try:
-            settings = Settings(server=address(master), proxy=proxy_for(master))
-        except ValueError as why:
-            raise SettingsError(f"{master}: {why}") from why
-        settings.tls = tls_for(None, None, None) if settings.server.startswith("https") else None
-        return settings
-    in_cluster = kubeconfig is None and "KUBERNETES_SERVICE_HOST" in os.environ
-    if kubeconfig is None and not in_cluster:
-        kubeconfig = os.environ.get("KUBECONFIG") or str(pathlib.Path.home() / ".kube" / "config")
-    source = _ServiceAccount() if in_cluster else _Kubeconfig(kubeconfig or "", context)
-    settings = Settings(server="")
-    try:
-        await source.load(settings, force=True)
-        settings.server = address(master or settings.server)
-        settings.proxy = as_proxy(settings.proxy) if settings.proxy else proxy_for(settings.server)
-    except source.failures as why:
-        raise SettingsError(f"{source.name}: {str(why) or type(why).__name__}") from why
-    settings.renew = lambda force: source.renew(settings, force=force)
-    return settings
-
-
-class _Source(abc.ABC):
-    """One of kubernetes_asyncio's loaders, behind the same three steps: read, copy into settings, renew."""
-
-    name: str
-
-    def __init__(self) -> None:
-        from kubernetes_asyncio.client import Configuration
-        from kubernetes_asyncio.config import ConfigException
-
-        self._configuration: Any = type.__call__(Configuration)
-        self._configuration.host = ""
-        self._trusted: tuple[Any, ...] | None = None
-        # A malformed kubeconfig shows as any of these: the library looks keys up in whatever YAML gave it.
-        self.failures = (
-            ConfigException, OSError, AssertionError, AttributeError, KeyError, TypeError, ValueError, YAMLError,
-            aiohttp.ClientError,
-        )  # fmt: skip
-
-    async def load(self, settings: Settings, *, force: bool) -> None:
-        """Read anew and copy; the TLS context is rebuilt only if what is in its files changed or `force`."""
-        await self._read(force)
-        read = self._configuration
-        settings.server = read.host.rstrip("/")
-        token = (read.api_key.get("BearerToken") or "").strip()
-        if token and not token.isprintable():
-            raise ValueError("the token has a line break, or what else no header may have")
-        settings.authorization = token or None
-        settings.tls_server_name = read.tls_server_name
-        settings.proxy = read.proxy or settings.proxy
-        if not settings.server.startswith("https"):
-            return
-        files = (read.ssl_ca_cert, read.cert_file, read.key_file)
-        trusted = (*content_of(*files), read.verify_ssl)
-        if force or trusted != self._trusted:
-            settings.tls = tls_for(*files, verify=read.verify_ssl)
-            self._trusted = trusted
-
-    async def renew(self, settings: Settings, *, force: bool) -> None:
-        """As `load`, but a failure keeps what there is: it may still be good, and the next renewal may work."""
-        server, proxy = settings.server, settings.proxy
-        try:
-            async with asyncio.timeout(_ASKING_S):
-                await self.load(settings, force=force)
-        except self.failures as why:
-            _log.warning("credentials could not be renewed", source=self.name, error=str(why) or type(why).__name__)
-        settings.server, settings.proxy = server, proxy
-
-    @abc.abstractmethod
-    async def _read(self, force: bool) -> None:
-        """Have the loader read its files, or run its plugin; `force` renews what claims to be valid."""
-
-
-class _ServiceAccount(_Source):
-    name = "service account"
-
-    async def _read(self, force: bool) -> None:
-        from kubernetes_asyncio.config import load_incluster_config
-
-        load_incluster_config(client_configuration=self._configuration, try_refresh_token=False)  # type: ignore[no-untyped-call]
-
-
-class _Kubeconfig(_Source):
-    def __init__(self, path: str, context: str | None) -> None:
-        super().__init__()
-        self.name = f"kubeconfig {path}"
-        self._path = path
-        self._context = context
-        self._loader: Any = None
-
-    async def _read(self, force: bool) -> None:
-        from kubernetes_asyncio.config import load_kube_config
-
-        if self._loader is None:
-            self._loader = await load_kube_config(
-                config_file=self._path,
-                context=self._context or current_context(self._path),
-                client_configuration=self._configuration,
-                persist_config=os.access(self._path, os.W_OK),
-            )
-            return
-        if force:
-            self._loader.__dict__.pop("exec_plugin_expiry", None)
-        elif self._runs_plugin_without_expiry():
-            return
-        await self._loader.load_and_set(self._configuration)
-
-    def _runs_plugin_without_expiry(self) -> bool:
-        """Such a plugin's answer is good until it is refused, as in client-go."""
-        user = getattr(self._loader, "_user", None)
-        return user is not None and "exec" in user and not hasattr(self._loader, "exec_plugin_expiry")
 
 
 _before_sending: Final[ContextVar[Callable[[], None]]] = ContextVar("before_sending", default=as_it_is)
@@ -361,6 +207,7 @@ class HttpTransport:
                 headers["Content-Type"] = content_type
             if self._settings.authorization is not None:
                 headers["Authorization"] = self._settings.authorization
+            headers.extend(self._settings.impersonation)
             self._headers[content_type] = headers
         return headers
 

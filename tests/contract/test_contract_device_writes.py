@@ -13,8 +13,9 @@ from scheduler.core.errors import Ambiguous, Conflict, Invalid, NotFound
 from scheduler.core.meta import Metadata
 from scheduler.core.pod import ContainerExtendedResourceRequest, ExtendedResourceClaimStatus, Pod
 from scheduler.core.resourceclaims import AllocationResult, ConsumerReference, ResourceClaim
+from scheduler.kube.credentials import load_settings
 from scheduler.kube.throttle import Throttle
-from scheduler.kube.transport import HttpTransport, load_settings
+from scheduler.kube.transport import HttpTransport
 from scheduler.kube.wire import JSON_PATCH
 from scheduler.kube.writes import ApiWriter
 from tests.contract.claims import GROUP, STATUS, USER, a_claim, allocation, kept

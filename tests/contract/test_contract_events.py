@@ -8,8 +8,9 @@ import pytest
 from scheduler.core.clock import SystemClock
 from scheduler.core.decode import from_manifest
 from scheduler.core.volumes import PersistentVolumeClaim
+from scheduler.kube.credentials import load_settings
 from scheduler.kube.throttle import Throttle
-from scheduler.kube.transport import HttpTransport, load_settings
+from scheduler.kube.transport import HttpTransport
 from scheduler.kube.writes import ApiWriter
 from tests.contract.conftest import Api, Object, refusal
 from tests.e2e.controlplane.harness import ControlPlane

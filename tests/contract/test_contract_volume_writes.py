@@ -7,8 +7,9 @@ import pytest
 from scheduler.core.clock import SystemClock
 from scheduler.core.errors import Conflict, NotFound
 from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim
+from scheduler.kube.credentials import load_settings
 from scheduler.kube.throttle import Throttle
-from scheduler.kube.transport import HttpTransport, load_settings
+from scheduler.kube.transport import HttpTransport
 from scheduler.kube.writes import ApiWriter
 from tests.contract.conftest import Answer, Api, Object
 from tests.e2e.controlplane.harness import ControlPlane

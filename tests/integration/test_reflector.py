@@ -11,9 +11,10 @@ from scheduler.core.clock import SystemClock
 from scheduler.core.decode import ObjectDecoder
 from scheduler.core.deltas import Delta
 from scheduler.core.pod import Pod
+from scheduler.kube.credentials import load_settings
 from scheduler.kube.kinds import POD, Discovery, KindSpec, Served, discover
 from scheduler.kube.reflector import Reflector
-from scheduler.kube.transport import HttpTransport, load_settings
+from scheduler.kube.transport import HttpTransport
 from scheduler.testing.apiserver import ApiServer, Fault
 from scheduler.testing.builders import pod
 

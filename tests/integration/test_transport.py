@@ -14,8 +14,9 @@ import pytest
 import yaml
 
 from scheduler.core.errors import Ambiguous, ApiError, Fenced, TooManyRequests, Unauthorized, Unavailable
+from scheduler.kube.credentials import Settings, SettingsError, load_settings
 from scheduler.kube.lending import Lender
-from scheduler.kube.transport import HttpTransport, Settings, SettingsError, load_settings
+from scheduler.kube.transport import HttpTransport
 from scheduler.testing.clock import VirtualClock
 from tests.unit.insight.authorities import Authority
 
@@ -403,7 +404,7 @@ async def test_a_plugin_that_hangs_keeps_nobody_for_ever(tmp_path, monkeypatch):
     """What it gave before is used on."""
     expired = '"token":"token-NUMBER","expirationTimestamp":"2000-01-01T00:00:00Z"'
     settings = await load_settings(kubeconfig(tmp_path / "config", plugin(tmp_path / "plugin", expired)))
-    monkeypatch.setattr("scheduler.kube.transport._ASKING_S", 0.1)
+    monkeypatch.setattr("scheduler.kube.credentials._ASKING_S", 0.1)
     monkeypatch.setattr("kubernetes_asyncio.config.kube_config.ExecProvider.run", _hang)
     assert settings.renew is not None
 

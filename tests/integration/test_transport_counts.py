@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from scheduler.core.errors import Ambiguous, Conflict, Unavailable
-from scheduler.kube.transport import HttpTransport, Settings
+from scheduler.kube.credentials import Settings
+from scheduler.kube.transport import HttpTransport
 from tests.integration.test_transport import Script, answer, hang_up, raw, says
 
 

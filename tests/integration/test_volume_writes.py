@@ -8,8 +8,9 @@ import pytest
 from scheduler.core.clock import SystemClock
 from scheduler.core.errors import Ambiguous, ApiError, Conflict, Invalid, NotFound, TooManyRequests
 from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim
+from scheduler.kube.credentials import load_settings
 from scheduler.kube.throttle import Throttle
-from scheduler.kube.transport import HttpTransport, load_settings
+from scheduler.kube.transport import HttpTransport
 from scheduler.kube.writes import ApiWriter
 from scheduler.testing.apiserver import ApiServer, Fault
 

@@ -17,10 +17,11 @@ from scheduler.core.errors import (
     Unavailable,
 )
 from scheduler.core.pod import Pod, PodCondition
+from scheduler.kube.credentials import load_settings
 from scheduler.kube.leasebody import LeaseSpec
 from scheduler.kube.recorder import EventRecorder
 from scheduler.kube.throttle import Throttle
-from scheduler.kube.transport import HttpTransport, load_settings
+from scheduler.kube.transport import HttpTransport
 from scheduler.kube.writes import ApiWriter, LeaseWriter
 from scheduler.testing.apiserver import ApiServer, Fault
 from scheduler.testing.builders import node, pod

@@ -74,7 +74,7 @@ def test_the_house_keeps_its_laws(house: Path) -> None:
         ),
         pytest.param(
             {"kube/planted.py": "from kubernetes_asyncio import client"},
-            "kubernetes_asyncio lives in kube/transport.py",
+            "kubernetes_asyncio lives in kube/credentials.py",
             "scheduler.kube.planted",
             id="kubernetes_asyncio beside the transport",
         ),
@@ -86,7 +86,7 @@ def test_the_house_keeps_its_laws(house: Path) -> None:
         ),
         pytest.param(
             {"config/planted.py": "import aiohttp"},
-            "aiohttp lives in transport, lending, insight/http.py and the testing kit",
+            "aiohttp lives in kube, insight/http.py and the testing kit",
             "scheduler.config.planted",
             id="a socket of one's own",
         ),

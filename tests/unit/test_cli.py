@@ -18,7 +18,7 @@ from scheduler.config import load
 from scheduler.config.errors import ConfigError, ConfigErrors
 from scheduler.core.devicegates import DEVICE_GATES_ON
 from scheduler.insight.serving import CannotListen, CertificateError, LookupFailed
-from scheduler.kube.transport import SettingsError
+from scheduler.kube.credentials import SettingsError
 from scheduler.obs import logs
 from scheduler.options import ALWAYS_ALLOWED, RunOptions, SecureServing
 

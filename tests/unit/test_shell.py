@@ -12,10 +12,10 @@ import pytest
 
 from scheduler import shell
 from scheduler.core.errors import NotFound, Unavailable
+from scheduler.kube.credentials import Settings
 from scheduler.kube.lending import Lender
 from scheduler.kube.profilewrites import PROFILES, ProfileWriter
 from scheduler.kube.throttle import Throttle
-from scheduler.kube.transport import Settings
 from scheduler.obs.metrics import Metrics
 from scheduler.profileobjects import ProfileObjects
 from scheduler.shell import Shell

@@ -273,6 +273,32 @@ async def test_an_error_in_the_stream_does_not_lose_what_came_before_it():
     assert "11" == mirror.transport.watches()[2]["resourceVersion"]
 
 
+async def test_a_stream_that_cannot_go_on_from_where_we_are_is_begun_anew():
+    """An event that the server cannot bring out would be in the way for ever."""
+    stuck = [error_line(500, "unable to transform key")]
+    mirror = await scripted([picture(pod("a"))], stuck, stuck, stuck, [picture(pod("b")), Hang()]).run_through(5)
+
+    assert {"b": "1"} == mirror.holds()
+    assert {"start": 1, "error": 1} == mirror.stats.relists
+
+
+async def test_errors_between_events_are_no_reason_to_begin_anew():
+    """Each time the stream has come further."""
+    streams = [[line("ADDED", pod("b", version=str(n))), error_line(500, "etcd is away")] for n in range(11, 17)]
+    mirror = await scripted([picture(pod("a"))], *streams, [Hang()]).run_through(8)
+
+    assert {"start": 1} == mirror.stats.relists
+    assert "16" == mirror.transport.watches()[7]["resourceVersion"]
+
+
+async def test_a_picture_that_cannot_be_streamed_is_listed():
+    """A LIST may still work, and says better what does not."""
+    stuck = [error_line(500, "unable to transform key")]
+    mirror = await scripted(stuck, stuck, stuck, [Hang()], answers=[page(pod("a"))]).run_through(4)
+
+    assert {"a": "1"} == mirror.holds()
+
+
 async def test_unreadable_things_are_counted_and_stop_nothing():
     """A line that is no JSON, an unknown type, an object that does not decode, one without a name."""
     bad = pod("bad", version="12", nodeName="n1")
