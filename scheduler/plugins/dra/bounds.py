@@ -13,7 +13,7 @@ from scheduler.cache.devicekinds import DeviceKind
 from scheduler.core.turns import Work
 from scheduler.plugins.dra.constraints import Constraint, Known, Values
 from scheduler.plugins.dra.demand import Ask, Demand, RequestDemand
-from scheduler.plugins.dra.fitting import Fitting
+from scheduler.plugins.dra.fitting import Fitting, Wanted
 from scheduler.plugins.dra.matching import bits, can_match, first_of_match
 from scheduler.plugins.dra.scarcity import Left, Scarcity, Taking
 from scheduler.plugins.dra.seats import Mask, Seats
@@ -80,6 +80,7 @@ class Bounds:
         self._wants: dict[tuple[int, int], tuple[_Want, ...]] = {}
         self._scarcity = Scarcity(seats)
         self._exact: Fitting | None = None
+        self._unlike: dict[int, frozenset[int]] = {}
         self._first_alike: dict[Hashable, int] = {}
         self._alike = {id(ask): self._first_alike.setdefault(_likeness_of(ask), id(ask)) for _, _, ask in demand.asks}
         self._group_of = {
@@ -105,8 +106,22 @@ class Bounds:
     @property
     def _fitting(self) -> Fitting:
         if self._exact is None:
-            self._exact = Fitting(self._seats, self._scarcity.draws)
+            self._exact = Fitting(self._seats, self._scarcity.draws, self._lay_unlike())
         return self._exact
+
+    def _lay_unlike(self) -> Sequence[Mask]:
+        """Sets of devices of which a claim may have one, and in `_unlike` the numbers of those that a constraint makes."""
+        sets: list[Mask] = []
+        for claim in self._demand.claims:
+            for constraint in claim.constraints:
+                having: dict[tuple[str, object], Mask] = {}
+                for values, mask in () if constraint.is_match else self.buckets(constraint).items():
+                    for value in values or ():
+                        having[value] = having.get(value, 0) | mask
+                several = [mask for mask in having.values() if mask & mask - 1]
+                self._unlike[id(constraint)] = frozenset(range(len(sets), len(sets) + len(several)))
+                sets += several
+        return sets
 
     def mask(self, ask: Ask) -> Mask:
         """Devices that the ask may have while nobody uses them."""
@@ -203,12 +218,18 @@ class Bounds:
         return self._fitting.is_known
 
     def may_fit(self, position: _Position, rest: Mask, now: Now) -> Work[bool]:
-        """The same of shared counters alone, and nearly as exact as can be: takes a millisecond, or many."""
+        """The same of shared counters and values that differ alone, and nearly as exact as can be: takes a millisecond, or many."""
         agreed = self._still_needed(position, rest, now)
         if agreed is None:
             return False
-        needs = [(need.free, need.total) for need in agreed if self._is_whole(need)]
-        return (yield from self._fitting.may_fit(needs, now.left))
+        wanted = [self._wanted(need) for need in agreed if not need.free & self._seats.shared]
+        return (yield from self._fitting.may_fit(wanted, now.left))
+
+    def _wanted(self, need: Need) -> Wanted:
+        constraints = self._demand.claims[need.claim].constraints
+        unlike = (self._unlike[id(each)] for each in constraints if need.concerns(each))
+        beside = need.claim if need.is_admin else -1
+        return Wanted(need.free, need.total, beside, frozenset[int]().union(*unlike))
 
     def _still_needed(self, position: _Position, rest: Mask, now: Now) -> list[Need] | None:
         """What all requests from here on must have, the one under way first; None if that cannot be."""

@@ -9,21 +9,24 @@ nominations, as the room for pods does, and so it ends with them and survives a 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Final, NamedTuple, TypeAlias
+from weakref import WeakKeyDictionary
 
 from scheduler.cache.deviceasif import UseAsIf
 from scheduler.cache.devicesights import Sight
 from scheduler.cache.deviceuse import DeviceUse, Use
+from scheduler.cache.extendedresources import ServedResources
 from scheduler.core import nodeset
 from scheduler.core.devicegates import CONSUMABLE
-from scheduler.core.events import ASSIGNED_POD_DELETE
+from scheduler.core.events import ASSIGNED_POD_DELETE, NODE_DELETE, UPDATE, Action, ClusterEvent, Resource
+from scheduler.core.node import Node
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.core.podinfo import PodInfo
 from scheduler.core.resourceclaims import AllocationResult, ResourceClaim
 from scheduler.core.turns import Work
-from scheduler.core.verdicts import Code, Groups, Rejection
-from scheduler.framework.hints import EventHint, Hint
+from scheduler.core.verdicts import AttemptError, Code, Groups, Rejection
+from scheduler.framework.hints import EventHint, Hint, Topics
 from scheduler.framework.ports import Handle
 from scheduler.framework.state import CycleState, StateKey
 from scheduler.framework.whatif import WhatIf
@@ -44,9 +47,12 @@ GIVE_UP_S: Final = 60.0
 """So long may claims keep their devices after the last of their users has gone."""
 _REMEMBERED: Final = 4096
 _NOTHING: Final[frozenset[str]] = frozenset()
+_KEPT: Final = "what is kept for nominated pods"
 
 Look: TypeAlias = Callable[[CycleState, PodInfo, NodeSet], object | None]
 """DynamicResources' PreFilter: what a pod asks nodes for is in the state, if it answers None."""
+Timed: TypeAlias = Callable[[DeviceState, Work[None]], Work[None]]
+"""The same work; raises AttemptError when it has taken too long, with all that the attempt has done before."""
 
 
 class _Wait(NamedTuple):
@@ -79,10 +85,11 @@ class Evicting:
         self._preempting = handle.preempting
         self._holders = Holders(handle.cluster, handle.preempting)
         self._clock = handle.clock
+        self._served = ServedResources(handle.cluster.devices.classes, handle.feature_gates)
         self._shares_count = CONSUMABLE in handle.feature_gates
         self._waits = handle.kept("DynamicResources.waits", dict[str, _Wait])
         """By uid of the preemptor."""
-        self._reached: dict[tuple[Demand, Sight], bool] = {}
+        self._reached: WeakKeyDictionary[Sight, dict[Demand, bool]] = WeakKeyDictionary()
         self._dues: dict[int, _Due] = {}
         """By slot."""
 
@@ -113,14 +120,19 @@ class Evicting:
     def verdict(self, state: CycleState, pod: PodInfo, variant: Variant, *, slot: int) -> Verdict:
         """The exact answer for one node, in this trial if it is one. Raises TimedOut."""
         assert variant.demand is not None
+        use = self.use(state, pod, slot)
+        if use is not None:
+            return self._boards.verdict_if(variant.demand, slot, use)
+        return self._boards.verdict(variant.demand, slot)
+
+    def use(self, state: CycleState, pod: PodInfo, slot: int) -> Use | None:
+        """What is in use there for this pod, in this trial if it is one; None if it is as it is."""
         known, freed = state.get(STATE), _NOTHING
         kept = self._kept_elsewhere(known, pod, slot)
         if self.tried_on(state, 1 << slot):
             as_if = state.get(_AS_IF)
             freed, kept = as_if.freed - {claim.uid for claim in known.claims}, kept + as_if.kept
-        if freed or kept:
-            return self._boards.verdict_if(variant.demand, slot, self._if(freed, kept))
-        return self._boards.verdict(variant.demand, slot)
+        return self._if(freed, kept) if freed or kept else None
 
     def besides_kept(self, known: DeviceState, pod: PodInfo, slot: int) -> Use | None:
         """What is in use there for a pod that yields to those nominated; None if it is as it is."""
@@ -231,22 +243,23 @@ class Evicting:
         views = kind.sight.views if kind is not None else ()
         if kind is None or not views:
             return False
-        known = self._reached.get((demand, kind.sight))
+        answers = self._reached.setdefault(kind.sight, {})
+        known = answers.get(demand)
         if known is None:
-            if len(self._reached) >= _REMEMBERED:
-                self._reached.clear()
+            if len(answers) >= _REMEMBERED:
+                answers.clear()
             selectors = {ask.selectors for _, _, ask in demand.asks if ask.selectors is not None}
             kinds = {each.kind for view in views for each in view.devices}
             known = any(each.of(device) is not False for each in selectors for device in kinds)
-            self._reached[demand, kind.sight] = known
+            answers[demand] = known
         return known
 
     # -- would an eviction help ----------------------------------------------------------------------------------------
 
-    def relents(self, state: CycleState, pod: PodInfo, no: Rejection, nodes: NodeSet) -> Work[NodeSet]:
+    def relents(self, state: CycleState, pod: PodInfo, no: Rejection, *, nodes: NodeSet, timed: Timed) -> Work[NodeSet]:
         """Those of the nodes, refused for want of devices, where these suffice once less important pods have gone.
 
-        Rests after each node: its search may take seconds.
+        `timed` counts what it takes. Of what takes too long, or comes after that, nothing is hoped.
         """
         if not self._is_on or no.message != CANNOT_ALLOCATE or pod.pod.spec.preemption_policy == "Never":
             return EMPTY
@@ -257,17 +270,24 @@ class Evicting:
         for slot in nodeset.each(nodes & self._nodes.priorities.below(pod.priority)):
             lesser = {other.uid for other in self._nodes.pods(slot).values() if other.priority < pod.priority}
             kept = known.kept.get(slot, ()) + self._kept_elsewhere(known, pod, slot)
-            if self._suffices(known, AsIf(slot, self._holders.at(slot, claims), lesser, kept)):
+            if (yield from self._suffices(known, AsIf(slot, self._holders.at(slot, claims), lesser, kept), timed)):
                 helped |= 1 << slot
             yield
         return helped
 
-    def _suffices(self, known: DeviceState, as_if: AsIf) -> bool:
+    def _suffices(self, known: DeviceState, as_if: AsIf, timed: Timed) -> Work[bool]:
         variant = known.variant(as_if.slot)
         freed = as_if.freed - {claim.uid for claim in known.claims}
         if variant is None or variant.demand is None or not freed:
             return False
-        return self._fits(variant, as_if.slot, self._if(freed, as_if.kept))
+        use = self._if(freed, as_if.kept)
+        work = self._boards.settling_allocation(variant.demand, as_if.slot, use)
+        if work is not None:
+            try:
+                yield from timed(known, work)
+            except AttemptError:
+                return False
+        return self._fits(variant, as_if.slot, use)
 
     def _fits(self, variant: Variant, slot: int, use: Use) -> bool:
         assert variant.demand is not None
@@ -308,16 +328,44 @@ class Evicting:
     # -- waking --------------------------------------------------------------------------------------------------------
 
     def events(self) -> Sequence[EventHint]:
-        """A nomination ended, and so what was kept for the pod can be had."""
-        return (EventHint(ASSIGNED_POD_DELETE, self._after_nomination, _anybody),) if self._is_on else ()
+        """What was kept for a pod can be had: its nomination ended, or came to nothing."""
+        if not self._is_on:
+            return ()
+        claims = ClusterEvent(Resource.RESOURCE_CLAIM, UPDATE | Action.DELETE)
+        return (
+            EventHint(ASSIGNED_POD_DELETE, self._after_nomination, _anybody),
+            EventHint(NODE_DELETE, self._after_node, _anybody),
+            EventHint(claims, self._after_claim, _anybody, Topics(_kept, self._in_vain)),
+        )
 
     def _after_nomination(self, _pod: PodInfo, old: PodInfo | None, _new: PodInfo | None) -> Hint:
-        """Whoever ran has claims reserved for it, and their end is what tells."""
+        """Whoever ran has claims reserved for it, and their end is what tells, unless it went elsewhere than was thought."""
         if old is None:
             return Hint.SKIP
         claims = [self._devices.claims.get(key) for key in claim_keys(old.pod)]
-        has_run = all(claim is None or claim.is_reserved_for(old.uid) for claim in claims)
+        if self._served.among(old.requests):
+            claims.append(self._devices.claims.made_for(old.pod))
+        if claims and self._cluster.get(old.uid) is not None:
+            return Hint.QUEUE
+        has_run = all(claim is not None and claim.is_reserved_for(old.uid) for claim in claims)
         return Hint.SKIP if has_run else Hint.QUEUE
+
+    def _after_node(self, _pod: PodInfo, old: Node | None, _new: Node | None) -> Hint:
+        """What was kept of shared pools for pods nominated there is for nobody now."""
+        there = old.metadata.name if old is not None else ""
+        return Hint.QUEUE if any(name == there for name, _ in self._preempting.nominated()) else Hint.SKIP
+
+    def _after_claim(self, _pod: PodInfo, old: ResourceClaim | None, new: ResourceClaim | None) -> Hint:
+        """A nominated pod will not get devices for its claim: that goes, or has what was decided on for others."""
+        return Hint.QUEUE if self._in_vain(old, new) else Hint.SKIP
+
+    def _in_vain(self, old: ResourceClaim | None, new: ResourceClaim | None) -> tuple[Hashable, ...]:
+        if old is None or old.is_allocated:
+            return ()
+        for _, other in self._preempting.nominated():
+            if old.key in claim_keys(other.pod) and (new is None or not new.is_reserved_for(other.uid)):
+                return (_KEPT,)
+        return ()
 
 
 def _short(refused: Groups) -> NodeSet:
@@ -331,3 +379,8 @@ def _short(refused: Groups) -> NodeSet:
 
 def _anybody(_pod: PodInfo) -> None:
     """The waiting pod does not matter."""
+
+
+def _kept(_pod: PodInfo) -> tuple[Hashable]:
+    """All wait for the same."""
+    return (_KEPT,)

@@ -1,16 +1,14 @@
-"""Whether so many partitions fit what is left of shared counters, whatever else is asked (docs/spec/dra.md §4.8, §10.4).
+"""Whether so many devices can be had together, whatever else is asked (docs/spec/dra.md §4.8, §4.10, §10.4).
 
-Choosing so many devices whose draws stay within several counters is a knapsack of many dimensions. Two things make it easy
-most of the time. If the counters are weighed so that even the cheapest choice costs more than all that is left, nothing
-fits; weights that show it are found by raising those of counters that the cheapest choice overdraws. And of devices that
-draw more than a (q+1)th of a counter no more than q fit: counted so (as functions that are dual feasible do in bin packing),
-each counter gives some more that must suffice. What is left open is decided device by device.
-
-Amounts are whole numbers throughout, weights are not; so what is refused for its weight must be too heavy by a margin.
+Choosing so many devices whose draws stay within several counters is a knapsack of many dimensions; a value that no two
+devices may share is a counter with one of something. Of two devices of which one draws no more than the other on anything,
+the lesser is taken first. Devices of several boards are looked at board by board (`islands`). What is left open is weighed
+(`weighing`), and then decided device by device.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
@@ -19,123 +17,192 @@ import numpy as np
 import numpy.typing as npt
 
 from scheduler.core.turns import Work
+from scheduler.plugins.dra import islands
+from scheduler.plugins.dra.islands import Island, TooMany
 from scheduler.plugins.dra.matching import bits
 from scheduler.plugins.dra.seats import Mask, Seats
+from scheduler.plugins.dra.weighing import MARGIN, Weighed, Weights, Whole
 
 Left: TypeAlias = Mapping[tuple[str, str], int]
-Need: TypeAlias = tuple[Mask, int]
-"""So many different devices of these."""
-_Whole: TypeAlias = npt.NDArray[np.int64]
-_Real: TypeAlias = npt.NDArray[np.float64]
+_Flags: TypeAlias = npt.NDArray[np.bool_]
 
-_PARTS: Final = (1, 2, 3, 4)
-"""Numbers q of large devices that are counted apart."""
-_TRIES, _FIRST_TRIES = 10, 50
-"""So often weights are changed before devices are decided on; at first they have farther to go."""
-_PACE: Final = 0.6
-_MARGIN: Final = 1e-9
 _LARGEST: Final = 1 << 52
 _ENTRIES_MAX: Final = 200_000
 """Devices times counters: beyond it a look at all takes longer than it saves."""
+_PAIRS_MAX: Final = 4_000_000
+"""Devices squared times counters: beyond it devices are not compared."""
 _NODES_MAX: Final = 1000
 _GIVE_UPS_MAX: Final = 3
 
 
-class _Node(NamedTuple):
-    """A partial choice: who may still be chosen, what is left, and how many each need still wants."""
+class Wanted(NamedTuple):
+    """So many different devices of these."""
 
-    open: _Whole
-    left: _Whole
+    mask: Mask
+    needed: int
+    beside: int = -1
+    """Number of a claim that asks as an admin, beside whom others may have the same devices; else -1."""
+    unlike: frozenset[int] = frozenset()
+    """Numbers of the sets of which it may have one device only, together with all others of whom that holds."""
+
+
+class _Node(NamedTuple):
+    """A partial choice: who may still be chosen, what is left, and how many each group still wants."""
+
+    open: Whole
+    left: Whole
     wanted: tuple[int, ...]
     chosen: tuple[int, ...]
 
 
-class _Weighed(NamedTuple):
-    """What weighing a node says. `fits` are devices that will do; without them `share` says how often each was cheapest."""
-
-    is_too_much: bool
-    fits: tuple[int, ...]
-    share: _Real
-    cost: _Real
-    excess: float
-    """How much the cheapest choice costs beyond what is left; negative."""
-
-
 class Fitting:
-    """For one search: it remembers weights that were good, and the last choice that fitted."""
+    """For one search: it remembers weights that were good, and the last choice that fitted.
 
-    def __init__(self, seats: Seats, draws: Callable[[int], Mapping[tuple[str, str], int]]) -> None:
+    `unlike` are the sets of devices of which a claim may have one.
+    """
+
+    def __init__(
+        self, seats: Seats, draws: Callable[[int], Mapping[tuple[str, str], int]], unlike: Sequence[Mask] = ()
+    ) -> None:
         self._seats = seats
         self._draws = draws
-        self._numbers: dict[int, int] = {}
-        """Number of a device that draws → its row."""
-        self._rows: list[tuple[int, tuple[str, str], int]] = []
-        """(pool, counter, the unit in which it is counted) of each column."""
-        self._amounts: _Whole = np.zeros((0, 0), dtype=np.int64)
-        self._group: _Whole = np.zeros(0, dtype=np.int64)
-        self._weights: _Real = np.zeros(0)
-        self._witness: tuple[int, ...] = ()
+        self._counters: list[tuple[int, tuple[str, str], int]] = []
+        """(pool, counter, the unit in which it is counted) of each column; `unlike` are the columns behind."""
+        self._all_amounts: Whole = np.zeros((0, 0), dtype=np.int64)
+        self._below: _Flags | None = None
+        self._weights = Weights()
+        self._witness: _Flags = np.zeros(0, dtype=np.bool_)
         self._give_ups = 0
-        self.is_known = self._lay_out()
+        self._island_of: list[int] = []
+        self._columns_of: list[Whole] = []
+        self.is_known = self._lay_out(unlike if len(unlike) * len(seats.devices) <= _ENTRIES_MAX // 2 else ())
         """Whether there is anything that can be said: counters are drawn on, in amounts that can be counted."""
+        # of the question under way, by row:
+        self._device: Whole = np.zeros(0, dtype=np.int64)
+        self._group: Whole = np.zeros(0, dtype=np.int64)
+        self._amounts: Whole = np.zeros((0, 0), dtype=np.int64)
 
-    def _lay_out(self) -> bool:
-        seats = self._seats
+    def _lay_out(self, unlike: Sequence[Mask]) -> bool:
+        seats, count = self._seats, len(self._seats.devices)
         drawn: dict[tuple[int, tuple[str, str]], dict[int, int]] = {}
         for number, each in enumerate(seats.devices):
             if each.device.consumes_counters and not seats.shared >> number & 1:
-                self._numbers[number] = len(self._numbers)
                 for counter, amount in self._draws(number).items():
                     if amount > 0:
                         drawn.setdefault((seats.pool_of[number], counter), {})[number] = amount
-        if not drawn or len(drawn) * len(self._numbers) > _ENTRIES_MAX:
+        width = len(drawn) + len(unlike)
+        if not width or width * count > _ENTRIES_MAX:
             return False
-        self._amounts = np.zeros((len(self._numbers), len(drawn)), dtype=np.int64)
+        self._all_amounts = np.zeros((count, width), dtype=np.int64)
         for column, ((pool, counter), amounts) in enumerate(drawn.items()):
             unit = math.gcd(*amounts.values())
             if sum(amounts.values()) // unit > _LARGEST:
                 return False
-            self._rows.append((pool, counter, unit))
+            self._counters.append((pool, counter, unit))
             for number, amount in amounts.items():
-                self._amounts[self._numbers[number], column] = amount // unit
+                self._all_amounts[number, column] = amount // unit
+        for column, mask in enumerate(unlike, len(drawn)):
+            self._all_amounts[list(bits(mask)), column] = 1
+        self._witness = np.zeros(count, dtype=np.bool_)
+        self._find_islands(len(drawn))
         return True
 
-    def may_fit(self, needs: Sequence[Need], left: Callable[[int], Left]) -> Work[bool]:
-        """Whether all needs that only devices which draw can serve may be served at once. Yields now and then."""
+    def _find_islands(self, counters: int) -> None:
+        """Counters that devices draw on together, with these devices; -1 for those that draw on none."""
+        drawn = [sum(1 << int(column) for column in np.flatnonzero(row)) for row in self._all_amounts[:, :counters]]
+        apart: list[int] = []
+        for own in set(drawn):
+            apart = [*(each for each in apart if not each & own), own | sum(each for each in apart if each & own)]
+        apart = [each for each in apart if each]
+        self._columns_of = [np.array(list(bits(each)), dtype=np.int64) for each in apart]
+        self._island_of = [next((at for at, each in enumerate(apart) if each & own), -1) for own in drawn]
+
+    def may_fit(self, wanted: Sequence[Wanted], left: Callable[[int], Left]) -> Work[bool]:
+        """Whether all of it may be had at once, of devices that nobody else may use as well. Yields now and then."""
         if not self.is_known or self._give_ups > _GIVE_UPS_MAX:
             return True
-        groups = _apart(
-            [need for need in needs if need[1] and all(number in self._numbers for number in bits(need[0]))]
-        )
-        rooms = {pool: left(pool) for pool in {pool for pool, _, _ in self._rows}}
-        room = np.array(
-            [
-                min(rooms[pool].get(counter, _LARGEST * unit) // unit, int(self._amounts[:, column].sum()))
-                for column, (pool, counter, unit) in enumerate(self._rows)
-            ],
-            dtype=np.int64,
-        )
-        blocked = {pool for pool, some in rooms.items() if any(amount < 0 for amount in some.values())}
-        self._group = np.full(len(self._numbers), -1, dtype=np.int64)
-        for at, (mask, _) in enumerate(groups):
-            for number in bits(mask):
-                if self._seats.pool_of[number] not in blocked:
-                    self._group[self._numbers[number]] = at
-        wanted = tuple(count for _, count in groups)
-        if self._is_witnessed(wanted, room):
+        groups = sorted(_apart([each for each in wanted if each.needed]), key=lambda each: each.mask.bit_length())
+        if not groups or not (self._counters or any(each.unlike for each in groups)):
             return True
-        open_ = np.flatnonzero(self._group >= 0)
-        return (yield from self._decide(_Node(open_, np.maximum(room, 0), wanted, ())))
+        room = self._ask(groups, left)
+        counts = tuple(each.needed for each in groups)
+        if self._is_witnessed(counts, room):
+            return True
+        rows = np.arange(len(self._device))
+        rows = rows[(self._amounts <= room).all(axis=1)]
+        if self._compares:
+            rows = rows[self._lesser(rows, rows).sum(axis=0) < np.array(counts)[self._group[rows]]]
+        if len(self._columns_of) > 1 and not any(each.unlike for each in groups):
+            with contextlib.suppress(TooMany):
+                return (yield from islands.may_fit(self._on_islands(rows, room), counts))
+        return (yield from self._decide(_Node(rows, room, counts, ())))
 
-    def _is_witnessed(self, wanted: Sequence[int], room: _Whole) -> bool:
+    def _on_islands(self, rows: Whole, room: Whole) -> Sequence[Island]:
+        """What is asked, island by island."""
+        devices: dict[int, list[tuple[int, tuple[int, ...]]]] = {}
+        for row, device, group in zip(
+            rows.tolist(), self._device[rows].tolist(), self._group[rows].tolist(), strict=True
+        ):
+            at = self._island_of[device]
+            amounts = self._amounts[row, self._columns_of[at]].tolist() if at >= 0 else ()
+            devices.setdefault(at, []).append((group, tuple(amounts)))
+        return [
+            Island(tuple(some), tuple(room[self._columns_of[at]].tolist()) if at >= 0 else ())
+            for at, some in devices.items()
+        ]
+
+    def _ask(self, groups: Sequence[Wanted], left: Callable[[int], Left]) -> Whole:
+        """Make rows of what each group may have; what is left of each column."""
+        rooms = {pool: left(pool) for pool in {pool for pool, _, _ in self._counters}}
+        blocked = {pool for pool, some in rooms.items() if any(amount < 0 for amount in some.values())}
+        devices = self._seats.devices
+        own = [
+            [
+                n
+                for n in bits(each.mask)
+                if not devices[n].device.consumes_counters or self._seats.pool_of[n] not in blocked
+            ]
+            for each in groups
+        ]
+        self._device = np.array([n for some in own for n in some], dtype=np.int64)
+        self._group = np.repeat(np.arange(len(groups)), [len(some) for some in own])
+        self._amounts = self._all_amounts[self._device]
+        first = len(self._counters)
+        for column in range(first, self._amounts.shape[1]):
+            for at, each in enumerate(groups):
+                if column - first not in each.unlike:
+                    self._amounts[self._group == at, column] = 0
+        most = self._all_amounts.sum(axis=0) * len(groups)
+        room = [
+            min(max(rooms[pool].get(counter, _LARGEST * unit), 0) // unit, int(most[column]))
+            for column, (pool, counter, unit) in enumerate(self._counters)
+        ]
+        return np.array(room + [1] * (len(most) - first), dtype=np.int64)
+
+    def _is_witnessed(self, counts: Sequence[int], room: Whole) -> bool:
         """Whether the last choice that fitted has enough of what is wanted now."""
         chosen: list[int] = []
-        for at, count in enumerate(wanted):
-            own = [row for row in self._witness if self._group[row] == at][:count]
+        known = self._witness[self._device]
+        for at, count in enumerate(counts):
+            own = np.flatnonzero(known & (self._group == at))[:count]
             if len(own) < count:
                 return False
-            chosen += own
+            chosen += own.tolist()
         return bool((self._amounts[chosen].sum(axis=0) <= room).all())
+
+    @property
+    def _compares(self) -> bool:
+        """Whether devices are so few that each is compared with each."""
+        count, width = self._all_amounts.shape
+        return bool(count * count * width <= _PAIRS_MAX)
+
+    def _lesser(self, rows: Whole, than: Whole) -> _Flags:
+        """[one, other]: one of these rows serves as well as the other, and draws no more; of equal ones the first."""
+        if self._below is None:
+            below = np.all(self._all_amounts[:, None, :] <= self._all_amounts[None, :, :], axis=2)
+            self._below = below & ~(below.T & np.tri(len(below), dtype=np.bool_))
+        alike: _Flags = self._group[rows][:, None] == self._group[than]
+        return alike & self._below[np.ix_(self._device[rows], self._device[than])]
 
     def _decide(self, root: _Node) -> Work[bool]:
         stack, seen = [root], 0
@@ -146,31 +213,39 @@ class Fitting:
                 self._give_ups += 1
                 return True
             yield
+            if any(count < 0 for count in node.wanted) or (node.left < 0).any():
+                continue
             if not any(node.wanted):
-                self._witness = node.chosen
+                self._remember(node.chosen)
                 return True
-            amounts = self._amounts[node.open]
-            open_ = node.open[(amounts <= node.left).all(axis=1)]
+            open_ = node.open[(self._amounts[node.open] <= node.left).all(axis=1)]
             node = node._replace(open=open_)
             if any((self._group[open_] == at).sum() < count for at, count in enumerate(node.wanted)):
                 continue
             found = self._weigh(node)
-            if found.fits:
-                self._witness = node.chosen + found.fits
+            if len(found.fits):
+                self._remember((*node.chosen, *node.open[found.fits].tolist()))
                 return True
             if not found.is_too_much:
                 self._branch(node, found, stack)
         return False
 
-    def _branch(self, node: _Node, found: _Weighed, stack: list[_Node]) -> None:
-        """Leave out what would be too much in every choice, and decide on what is cheap most often and large."""
+    def _remember(self, rows: Sequence[int]) -> None:
+        self._witness[:] = False
+        self._witness[self._device[list(rows)]] = True
+
+    def _branch(self, node: _Node, found: Weighed, stack: list[_Node]) -> None:
+        """Leave out what would be too much in every choice, and decide on what is cheap most often and large.
+
+        With a device come those that draw less in its place, and without it those that draw more are left out.
+        """
         keep = np.ones(len(node.open), dtype=np.bool_)
         group = self._group[node.open]
         for at, count in enumerate(node.wanted):
             own = np.flatnonzero(group == at)
             if count and count < len(own):
                 dearest = np.partition(found.cost[own], count - 1)[count - 1]
-                keep[own] = found.excess - dearest + found.cost[own] <= _MARGIN
+                keep[own] = found.excess - dearest + found.cost[own] <= MARGIN
             elif not count:
                 keep[own] = False
         open_, share = node.open[keep], found.share[keep]
@@ -178,70 +253,35 @@ class Fitting:
             return
         size = (self._amounts[open_] / np.maximum(node.left, 1)).sum(axis=1)
         at = int(np.argmax(share * size)) if share.any() else 0
-        row, rest = int(open_[at]), np.delete(open_, at)
-        stack.append(node._replace(open=rest))
-        own_group = int(self._group[row])
-        wanted = tuple(count - (number == own_group) for number, count in enumerate(node.wanted))
-        stack.append(_Node(rest, node.left - self._amounts[row], wanted, (*node.chosen, row)))
+        one = open_[at : at + 1]
+        more = less = np.zeros(len(open_), dtype=np.bool_)
+        if self._compares:
+            more, less = self._lesser(one, open_)[0], self._lesser(open_, one)[:, 0]
+        more[at] = less[at] = True
+        stack.append(node._replace(open=open_[~more]))
+        taken = open_[less]
+        own_group = int(self._group[one[0]])
+        wanted = tuple(count - (len(taken) if number == own_group else 0) for number, count in enumerate(node.wanted))
+        left = node.left - self._amounts[taken].sum(axis=0)
+        stack.append(_Node(open_[~less], left, wanted, (*node.chosen, *taken.tolist())))
 
-    # -- weighing ------------------------------------------------------------------------------------------------------
-
-    def _weigh(self, node: _Node) -> _Weighed:
-        amounts = self._amounts[node.open]
-        parts = _parts(amounts, np.maximum(node.left, 1))
+    def _weigh(self, node: _Node) -> Weighed:
         group = self._group[node.open]
         owns = [(np.flatnonzero(group == at), count) for at, count in enumerate(node.wanted) if count]
-        is_first = len(self._weights) != parts.shape[1]
-        weights = np.full(parts.shape[1], 1.0 / parts.shape[1]) if is_first else self._weights
-        share, best = np.zeros(len(parts)), (-math.inf, weights)
-        for tried in range(_FIRST_TRIES if is_first else _TRIES):
-            cost = parts @ weights
-            cheapest = _cheapest(cost, owns)
-            excess = float(cost[cheapest].sum()) - 1.0
-            if excess > best[0]:
-                best = excess, weights
-            if excess > _MARGIN:
-                self._weights = weights
-                return _Weighed(True, (), share, cost, excess)
-            if (amounts[cheapest].sum(axis=0) <= node.left).all():
-                return _Weighed(False, tuple(int(row) for row in node.open[cheapest]), share, cost, excess)
-            share[cheapest] += 1
-            over = parts[cheapest].sum(axis=0) - 1.0
-            weights = weights * np.exp(np.minimum(_PACE / math.sqrt(1 + tried / 10) * over, 50.0))
-            weights /= weights.sum()
-        self._weights = best[1]
-        return _Weighed(False, (), share, parts @ best[1], best[0])
+        return self._weights.of(self._amounts[node.open], node.left, owns, counters=len(self._counters))
 
 
-def _parts(amounts: _Whole, left: _Whole) -> _Real:
-    """Each draw as a part of what is left; then rounded to whole qths where it is no whole number of (q+1)ths.
-
-    The parts of devices that fit beside each other sum up to no more than one, rounded or not.
-    """
-    plain = amounts / left
-    columns = [plain]
-    for q in _PARTS:
-        whole, rest = np.divmod(amounts * (q + 1), left)
-        columns.append(np.where(rest == 0, plain, whole / q))
-    return np.concatenate(columns, axis=1)
-
-
-def _cheapest(cost: _Real, owns: Sequence[tuple[_Whole, int]]) -> _Whole:
-    """Of each group as many as it wants."""
-    chosen = [own if count == len(own) else own[np.argpartition(cost[own], count - 1)[:count]] for own, count in owns]
-    return chosen[0] if len(chosen) == 1 else np.concatenate(chosen)
-
-
-def _apart(needs: Sequence[Need]) -> list[Need]:
-    """The same with sets that have no device in common: those that have are taken together."""
-    out: list[Need] = []
-    for mask, count in needs:
-        together = (mask, count)
+def _apart(wanted: Sequence[Wanted]) -> list[Wanted]:
+    """The same with sets that have no device in common, but for admins: those that have are taken together."""
+    out: list[Wanted] = []
+    for each in wanted:
+        together = each
         rest = []
-        for each in out:
-            if each[0] & together[0]:
-                together = (each[0] | together[0], each[1] + together[1])
+        for other in out:
+            if other.beside == each.beside and other.mask & together.mask:
+                mask, count = other.mask | together.mask, other.needed + together.needed
+                together = Wanted(mask, count, each.beside, other.unlike & together.unlike)
             else:
-                rest.append(each)
+                rest.append(other)
         out = [*rest, together]
     return out

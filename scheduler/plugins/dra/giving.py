@@ -62,14 +62,21 @@ class Giver:
     def take_back(self, known: DeviceState, pod: PodInfo, errands: Errands) -> None:
         """Everything that the attempt has taken. Safe to repeat."""
         self.land(known)
-        self._maker.unmake(pod.pod, known, errands)
-        if self._is_bound(pod):
-            return  # by somebody else, meanwhile: it runs with these claims
+        is_bound = self._is_bound(pod)  # by somebody else, meanwhile: it runs with what its claims have
+        self._maker.unmake(pod.pod, known, errands, kept=self._named_made(pod) if is_bound else "")
+        if is_bound:
+            return
         useless = {claim.uid: claim for claim in self._useless(known, pod)}
         for claim in useless.values():
             errands.run(partial(self._writer.deallocate, claim), f"deallocate claim {claim.key}", about=claim.key)
         known.claims = tuple(claim for claim in known.claims if claim.uid not in useless)
         self._release(known.claims, pod, errands)
+
+    def _named_made(self, pod: PodInfo) -> str:
+        """The claim for extended resources that the pod's status names."""
+        newest = self._cluster.get(pod.uid)
+        named = newest.pod.status.extended_resource_claim_status if newest is not None else None
+        return named.resource_claim_name if named is not None else ""
 
     def _useless(self, known: DeviceState, pod: PodInfo) -> Iterator[ResourceClaim]:
         """Claims that were made for the pod, and which its status does not name any more: nobody else will ever use them."""
@@ -87,7 +94,7 @@ class Giver:
             latest = self._devices.claims.get(claim.key)
             if latest is None or latest.uid != claim.uid or not latest.is_reserved_for(pod.uid):
                 continue
-            what = f"release claim {claim.key} from pod {pod.key}"
+            what = f"release claim {claim.key} from pod {pod.key} ({pod.uid})"
             errands.run(partial(self._writer.release, latest, pod.uid), what, about=claim.key)
 
     def land(self, known: DeviceState) -> None:

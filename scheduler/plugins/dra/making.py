@@ -91,8 +91,11 @@ class ClaimMaker:
         await self._remove_others(pod, written)
         return written
 
-    def unmake(self, pod: Pod, known: DeviceState, errands: Errands) -> None:
-        """Remove in the background what `write` has made, or has found to be made after all. Safe to repeat."""
+    def unmake(self, pod: Pod, known: DeviceState, errands: Errands, *, kept: str = "") -> None:
+        """Remove in the background what `write` has made, or has found to be made after all. Safe to repeat.
+
+        `kept` is the name of a claim that stays.
+        """
         if known.special is None:
             return
         found = {claim.uid: claim for claim in self._devices.claims.all_made_for(pod)}
@@ -100,7 +103,7 @@ class ClaimMaker:
             found[known.made.uid] = known.made
         known.special = known.made = None
         known.claims = tuple(claim for claim in known.claims if claim.uid not in found)
-        for made in found.values():
+        for made in (each for each in found.values() if each.metadata.name != kept):
             errands.run(partial(self.remove, made), f"delete claim {made.key}", about=made.key)
 
     async def make(self, pod: Pod, claim: ResourceClaim, *, made: Callable[[ResourceClaim], None]) -> ResourceClaim:

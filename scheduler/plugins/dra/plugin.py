@@ -93,7 +93,8 @@ class DynamicResources:
         self._alternatives = Alternatives(self._nodes, self._devices.on_nodes, self._boards)
         self._evicting = Evicting(handle, self._boards, self.pre_filter)
         asked = Asked(self._boards, self._alternatives, self._evicting)
-        self.ponder = Pondering(asked, handle.clock, longest_s=0.0 if ours.parity else LONGEST_ATTEMPT_S).before
+        self._pondering = Pondering(asked, handle.clock, longest_s=0.0 if ours.parity else LONGEST_ATTEMPT_S)
+        self.ponder = self._pondering.before
         self._accounts = Accounts(self._devices, handle.recorder, rules, scheduler_name=handle.scheduler_name)
 
     # -- deciding ------------------------------------------------------------------------------------------------------
@@ -276,7 +277,7 @@ class DynamicResources:
 
     def relents(self, state: CycleState, pod: PodInfo, no: Rejection, nodes: NodeSet) -> Work[NodeSet]:
         """Nodes that have too few devices for the pod, but would have enough."""
-        return self._evicting.relents(state, pod, no, nodes)
+        return self._evicting.relents(state, pod, no, nodes=nodes, timed=self._pondering.timed)
 
     # -- scoring -------------------------------------------------------------------------------------------------------
 

@@ -15,17 +15,18 @@ from scheduler.core.podinfo import PodInfo
 from scheduler.core.turns import Work
 from scheduler.core.verdicts import AttemptError
 from scheduler.framework.points import Before
-from scheduler.framework.state import CycleState, StateKey
+from scheduler.framework.state import CycleState
 from scheduler.plugins.dra.alternatives import Alternatives
 from scheduler.plugins.dra.board import Boards
+from scheduler.plugins.dra.demand import Demand
 from scheduler.plugins.dra.evicting import Evicting
 from scheduler.plugins.dra.searches import Limits
-from scheduler.plugins.dra.state import PLUGIN, STATE, Variant
+from scheduler.plugins.dra.state import PLUGIN, STATE, DeviceState, Variant
 
 LONGEST_ATTEMPT_S: Final = 30.0
 """So long one pod may keep all others waiting, whatever it asks for; also one node's search, with filterTimeout 0."""
 LONGEST_HOLD_S: Final = 2.0
-"""So long a search may hold up everything, the renewal of the lease included: in trials, which cannot rest."""
+"""So long a search may hold up everything, the renewal of the lease included: where a question cannot rest."""
 
 
 def limits_of(filter_timeout_s: float, *, parity: bool) -> Limits:
@@ -34,18 +35,6 @@ def limits_of(filter_timeout_s: float, *, parity: bool) -> Limits:
         return Limits(filter_timeout_s, filter_timeout_s)
     resting_s = min(filter_timeout_s or LONGEST_ATTEMPT_S, LONGEST_ATTEMPT_S)
     return Limits(resting_s, min(resting_s, LONGEST_HOLD_S))
-
-
-class _Spent:
-    """Seconds of one attempt."""
-
-    __slots__ = ("spent_s",)
-
-    def __init__(self) -> None:
-        self.spent_s = 0.0
-
-
-_SPENT: Final[StateKey[_Spent]] = StateKey(f"{PLUGIN}/Spent")
 
 
 class Asked(NamedTuple):
@@ -70,10 +59,11 @@ class Pondering:
         known = state.get(STATE) if state.has(STATE) else None
         if known is None or known.allocations:
             return None
+        tried = self._evicting.tried_on(state, nodes)
         if point is Before.FILTER:
-            if not known.usable_on and not known.worn_out:
+            if not known.usable_on and not known.worn_out and not tried:
                 return None
-            work: Work[None] | None = self._all(known.variants, nodes)
+            work: Work[None] | None = self._filtering(state, pod, nodes, tried=tried)
         elif point is Before.SCORE:
             if PLUGIN in state.skip_score:
                 return None
@@ -84,11 +74,31 @@ class Pondering:
             if variant is None or variant.demand is None:
                 return None
             if point is Before.VERIFY:
-                work = self._boards.settling(variant.demand, slot)
+                if tried:
+                    return None  # it was asked the same before Filter
+                work = self._judging(state, pod, variant.demand, slot=slot)
             else:
                 use = self._evicting.besides_kept(known, pod, slot)
                 work = self._boards.settling_allocation(variant.demand, slot, use)
-        return self._timed(state, work) if work is not None else None
+        return self.timed(known, work) if work is not None else None
+
+    def _filtering(self, state: CycleState, pod: PodInfo, nodes: NodeSet, *, tried: NodeSet) -> Work[None]:
+        """`tried` is the node that the trial is about, if it is one."""
+        known = state.get(STATE)
+        if known.usable_on or known.worn_out:
+            yield from self._all(known.variants, nodes)
+        slot = tried.bit_length() - 1
+        variant = known.variant(slot) if tried else None
+        if variant is not None and variant.demand is not None:
+            work = self._judging(state, pod, variant.demand, slot=slot)
+            if work is not None:
+                yield from work
+
+    def _judging(self, state: CycleState, pod: PodInfo, demand: Demand, *, slot: int) -> Work[None] | None:
+        use = self._evicting.use(state, pod, slot)
+        if use is None:
+            return self._boards.settling(demand, slot)
+        return self._boards.settling_allocation(demand, slot, use)
 
     def _all(self, variants: tuple[Variant, ...], nodes: NodeSet) -> Work[None]:
         for variant in variants:
@@ -96,14 +106,12 @@ class Pondering:
             if variant.demand is not None and here:
                 yield from self._boards.settling_all(variant.demand, here)
 
-    def _timed(self, state: CycleState, work: Work[None]) -> Work[None]:
+    def timed(self, known: DeviceState, work: Work[None]) -> Work[None]:
         """Raises AttemptError when the attempt has pondered for too long."""
-        if not state.has(_SPENT):
-            state.set(_SPENT, _Spent())
-        time, began = state.get(_SPENT), self._clock.now()
+        began = self._clock.now()
         for _ in work:
-            time.spent_s += self._clock.now() - began
-            if 0 < self._longest_s < time.spent_s:
+            known.pondered_s += self._clock.now() - began
+            if 0 < self._longest_s < known.pondered_s:
                 raise AttemptError(
                     f'running "{PLUGIN}" filter plugin: timed out trying to allocate devices', plugin=PLUGIN
                 )

@@ -6,11 +6,11 @@ whose names differ in their number only are also looked at together: drivers num
 
 from __future__ import annotations
 
-import bisect
-import itertools
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from scheduler.plugins.dra.matching import bits
 from scheduler.plugins.dra.seats import Mask, Seats
 
 if TYPE_CHECKING:
@@ -21,6 +21,51 @@ Left: TypeAlias = Mapping[tuple[str, str], int]
 Taking: TypeAlias = Mapping[int, Mapping[str, int]]
 """Number of a shared device → capacity → what the search has taken of it."""
 
+_SUMS_MAX: Final = 1 << 14
+"""Rooms that hold more units are not looked at so closely."""
+_PARTS_MAX: Final = 1000
+
+
+class _Rising:
+    """What devices draw on some counters together, the least first."""
+
+    __slots__ = ("_steps", "drawing")
+
+    def __init__(self, draws: Iterable[tuple[int, int]]) -> None:
+        """Of (device, amount); those that draw nothing may be left out."""
+        steps: dict[int, Mask] = {}
+        for number, amount in draws:
+            steps[amount] = steps.get(amount, 0) | 1 << number
+        steps.pop(0, None)
+        self._steps = sorted(steps.items())
+        self.drawing: Mask = sum(steps.values())
+
+    def least(self, mask: Mask) -> int:
+        """The least that any of these draws."""
+        least = next((amount for amount, some in self._steps if mask & some), 0)
+        return min(least, 0) if mask & ~self.drawing else least
+
+    def fitting(self, mask: Mask, room: int) -> int:
+        """At most so many of these fit."""
+        fit = (mask & ~self.drawing).bit_count()
+        for amount, some in self._steps:
+            here = (mask & some).bit_count()
+            if here * amount > room:
+                return fit + room // amount
+            fit += here
+            room -= here * amount
+        return fit
+
+
+class _Together(NamedTuple):
+    """Devices of a pool that draw on the same sets of counters."""
+
+    pool: int
+    sets: frozenset[str]
+    mask: Mask
+    risings: Sequence[tuple[Sequence[tuple[tuple[str, str], Mask]], _Rising]]
+    """Counters, each with who draws on it: single ones, and families of one set."""
+
 
 class Scarcity:
     """For one search."""
@@ -28,11 +73,10 @@ class Scarcity:
     def __init__(self, seats: Seats) -> None:
         self._seats = seats
         self._draws: dict[int, dict[tuple[str, str], int]] = {}
-        self._groups: list[tuple[int, frozenset[str], Mask]] | None = None
+        self._groups: list[_Together] | None = None
         self._drawing: Mask = 0
-        self._ladders: dict[Mask, dict[frozenset[tuple[str, str]], list[int]]] = {}
-        self._least: dict[Mask, dict[str, int]] = {}
         self._family_of: dict[str, str] = {}
+        self._by_family: dict[str, _Rising] = {}
 
     def draws(self, number: int) -> dict[tuple[str, str], int]:
         """What a device takes of its pool's counters."""
@@ -55,18 +99,21 @@ class Scarcity:
         if drawn:
             union, wanted = 0, 0
             for need in drawn:
-                union |= need.free
-                wanted += need.total
                 if not self._can_fit(need.free, need.total, left):
                     return False
-            if not self._can_fit(union, wanted, left) or not self._sums_suffice(drawn, left):
+                if not need.is_admin:  # who may have what others have, of which there need not be more
+                    union |= need.free
+                    wanted += need.total
+            is_alone = len(drawn) == 1
+            if not is_alone and wanted and not self._can_fit(union, wanted, left):
+                return False
+            if not (is_alone and len(self._drawn_together()) == 1) and not self._sums_suffice(drawn, left):
                 return False
         return not parts or self._parts_suffice(parts, taking)
 
     # -- counters ------------------------------------------------------------------------------------------------------
 
-    def _drawn_together(self) -> Sequence[tuple[int, frozenset[str], Mask]]:
-        """(pool, counter sets, devices that draw on these)."""
+    def _drawn_together(self) -> Sequence[_Together]:
         if self._groups is None:
             groups: dict[tuple[int, frozenset[str]], Mask] = {}
             for number, each in enumerate(self._seats.devices):
@@ -74,16 +121,32 @@ class Scarcity:
                     key = self._seats.pool_of[number], frozenset(name for name, _ in self.draws(number))
                     groups[key] = groups.get(key, 0) | 1 << number
                     self._drawing |= 1 << number
-            self._groups = [(pool, sets, mask) for (pool, sets), mask in groups.items()]
+            self._groups = [_Together(*key, mask, self._risings(mask)) for key, mask in groups.items()]
         return self._groups
+
+    def _risings(self, mask: Mask) -> Sequence[tuple[Sequence[tuple[tuple[str, str], Mask]], _Rising]]:
+        drawn: dict[tuple[str, str], dict[int, int]] = {}
+        families: dict[tuple[str, str], dict[tuple[str, str], None]] = {}
+        for number in bits(mask):
+            for key, amount in self.draws(number).items():
+                drawn.setdefault(key, {})[number] = amount
+                families.setdefault((key[0], self._family(key[1])), {})[key] = None
+        drawing = {key: sum(1 << number for number in amounts) for key, amounts in drawn.items()}
+        singles = [(((key, drawing[key]),), _Rising(amounts.items())) for key, amounts in drawn.items()]
+        several = []
+        for keys in families.values():
+            if len(keys) > 1:
+                sums = ((number, sum(drawn[key].get(number, 0) for key in keys)) for number in bits(mask))
+                several.append((tuple((key, drawing[key]) for key in keys), _Rising(sums)))
+        return [*several, *singles]
 
     def _can_fit(self, mask: Mask, wanted: int, left: Callable[[int], Left]) -> bool:
         """Whether so many of these devices fit, going by each group of counter sets on its own."""
         room = 0
-        for pool, _, group in self._drawn_together():
-            here = group & mask
+        for group in self._drawn_together():
+            here = group.mask & mask
             if here:
-                room += self._fitting(here, left(pool))
+                room += _fitting(group, here, left(group.pool))
                 if room >= wanted:
                     return True
         return False
@@ -95,59 +158,31 @@ class Scarcity:
         for need in needs:
             union |= need.free
             wanted[need.free] = wanted.get(need.free, 0) + need.total
-        sets = {(pool, name) for pool, names, mask in self._drawn_together() if mask & union for name in names}
+        sets = {(group.pool, name) for group in self._drawn_together() if group.mask & union for name in group.sets}
         rooms: dict[str, int] = {}
         for pool in {pool for pool, _ in sets}:
             for (name, counter), amount in left(pool).items():
                 if amount > 0 and (pool, name) in sets:
                     family = self._family(counter)
                     rooms[family] = rooms.get(family, 0) + amount
-        least = [(total, self._least_of(mask)) for mask, total in wanted.items()]
-        return all(sum(total * each.get(family, 0) for total, each in least) <= room for family, room in rooms.items())
+        for family, room in rooms.items():
+            rising = self._rising_of(family)
+            if sum(total * rising.least(mask) for mask, total in wanted.items()) > room:
+                return False
+        return True
 
-    def _fitting(self, mask: Mask, left: Left) -> int:
-        """At most so many of these fit: by each counter and each family of counters, the smallest first."""
-        most = mask.bit_count()
-        for counters, ladder in self._ladders_of(mask).items():
-            room = 0
-            for counter in counters:
-                amount = left.get(counter, 0)
-                if amount > 0:
-                    room += amount
-            if room < ladder[most - 1]:
-                most = bisect.bisect_right(ladder, room)
-                if not most:
-                    return 0
-        return most
-
-    def _ladders_of(self, mask: Mask) -> dict[frozenset[tuple[str, str]], list[int]]:
-        """Counters → what the smallest, the two smallest, … of the devices draw on them together."""
-        known = self._ladders.get(mask)
+    def _rising_of(self, family: str) -> _Rising:
+        """What devices draw on all counters of a family, whatever their sets."""
+        known = self._by_family.get(family)
         if known is None:
-            draws = [self.draws(number) for number in range(mask.bit_length()) if mask >> number & 1]
-            every = {key for each in draws for key in each}
-            families: dict[tuple[str, str], set[tuple[str, str]]] = {}
-            for key in every:
-                families.setdefault((key[0], self._family(key[1])), set()).add(key)
-            together = {frozenset((key,)) for key in every} | {frozenset(keys) for keys in families.values()}
-            known = self._ladders[mask] = {
-                keys: list(itertools.accumulate(sorted(sum(each.get(key, 0) for key in keys) for each in draws)))
-                for keys in together
-            }
-        return known
-
-    def _least_of(self, mask: Mask) -> dict[str, int]:
-        """Family of counters → the least that any of the devices draws on it."""
-        known = self._least.get(mask)
-        if known is None:
-            sums = []
-            for number in range(mask.bit_length()):
-                if mask >> number & 1:
-                    sums.append(own := dict[str, int]())
-                    for (_, counter), amount in self.draws(number).items():
-                        own[self._family(counter)] = own.get(self._family(counter), 0) + amount
-            families = {family for own in sums for family in own}
-            known = self._least[mask] = {family: min(own.get(family, 0) for own in sums) for family in families}
+            sums = (
+                (
+                    number,
+                    sum(amount for (_, name), amount in self.draws(number).items() if self._family(name) == family),
+                )
+                for number in bits(self._drawing)
+            )
+            known = self._by_family[family] = _Rising(sums)
         return known
 
     def _family(self, counter: str) -> str:
@@ -168,14 +203,14 @@ class Scarcity:
         names = set(seats.devices[numbers[0]].device.capacity) if numbers else set()
         for number in numbers:
             names &= seats.devices[number].device.capacity.keys()
-        wanted = sum(need.total for need in needs)
         for name in names:
             room = [self._room(number, name, taking) for number in numbers]
-            least = [self._least_part(need, numbers, name) for need in needs]
-            if sum(need.total * amount for need, amount in zip(needs, least, strict=True)) > sum(room):
+            parts = [self._parts(need, numbers, name) for need in needs]
+            wanted = sum(need.total * min(each) for need, each in zip(needs, parts, strict=True))
+            if wanted > sum(room) or wanted > most_filled(room, [(each, n.total) for each, n in zip(parts, needs)]):
                 return False
-            smallest = min(least)
-            if smallest > 0 and sum(each // smallest for each in room) < wanted:
+            smallest = min(min(each) for each in parts)
+            if smallest > 0 and sum(each // smallest for each in room) < sum(need.total for need in needs):
                 return False
         return True
 
@@ -183,11 +218,43 @@ class Scarcity:
         gone = self._seats.consumed(number).get(name, 0) + taking.get(number, {}).get(name, 0)
         return max(self._seats.devices[number].device.capacity[name].value.nano - gone, 0)
 
-    def _least_part(self, need: Need, numbers: Sequence[int], name: str) -> int:
-        amounts = (
+    def _parts(self, need: Need, numbers: Sequence[int], name: str) -> frozenset[int]:
+        """What one device for the need may take of a capacity."""
+        return frozenset(
             (self._seats.amounts(ask, number) or {}).get(name, 0)
             for ask in need.asks
             for number in numbers
             if need.free >> number & 1
-        )
-        return min(amounts, default=0)
+        ) or frozenset((0,))
+
+
+def most_filled(rooms: Sequence[int], parts: Sequence[tuple[frozenset[int], int]]) -> int:
+    """At most so much of the rooms can be filled: some sums cannot be made of parts. (One of these amounts, how many)."""
+    unit = math.gcd(*(amount for amounts, _ in parts for amount in amounts))
+    if not unit or max(rooms) // unit > _SUMS_MAX or sum(len(each) * count for each, count in parts) > _PARTS_MAX:
+        return sum(rooms)
+    largest = max(rooms)
+    sums, all_sums = 1, (1 << largest // unit + 1) - 1
+    for amounts, count in parts:
+        fitting = [amount // unit for amount in amounts if amount <= largest]
+        for _ in range(count):
+            for amount in fitting:
+                sums |= sums << amount
+            sums &= all_sums
+    return sum(((sums & (2 << room // unit) - 1).bit_length() - 1) * unit for room in rooms)
+
+
+def _fitting(group: _Together, mask: Mask, left: Left) -> int:
+    """At most so many of these fit: by each counter and each family of counters, the smallest first."""
+    most = mask.bit_count()
+    for counters, rising in group.risings:
+        room = 0
+        for counter, drawing in counters:
+            if drawing & mask:
+                amount = left.get(counter, 0)
+                if amount > 0:
+                    room += amount
+        most = min(most, rising.fitting(mask, room))
+        if not most:
+            break
+    return most

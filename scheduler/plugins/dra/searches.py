@@ -22,6 +22,8 @@ from scheduler.plugins.dra.seats import Candidates, Rules, Seats
 CANNOT_ALLOCATE: Final = "cannot allocate all claims"
 LATE_S: Final = 60.0
 """So long what took too long is not begun again: it would take as long again, and so one pod would keep all others waiting."""
+LATEST_S: Final = 3600.0
+"""Each time it takes too long again the rest is twice as long, up to this, so that at last many such nodes have been looked at."""
 _MEMO_MAX: Final = 4096
 _HERE_MAX: Final = 64
 
@@ -39,7 +41,7 @@ class Limits(NamedTuple):
     resting_s: float = 0.0
     """While it gives turns to others: upstream's filterTimeout."""
     holding_s: float = 0.0
-    """While nobody else has a turn: in trials of preemption, and where others are nominated to the node."""
+    """While nobody else has a turn."""
 
 
 class Verdict(NamedTuple):
@@ -59,9 +61,10 @@ NO_DEVICES: Final = Verdict(CANNOT_ALLOCATE, failed=False, stamp=0)
 
 
 class _Late(NamedTuple):
-    """A search that was given up."""
+    """A search that was given up, and for how long nobody begins it again."""
 
     limit_s: float
+    rest_s: float
     again_at: float
     stamp: int
 
@@ -157,13 +160,8 @@ class Searches:
     def _within(self, work: Work[T], asked: Hashable, kind: NodeKind, limit_s: float) -> Work[T]:
         """Raises TimedOut when the work has taken that long, rests not counted, and at once if it is known to take longer."""
         began = self._clock.now()
-        late: _Late | None = kind.memo.get((TimedOut, asked))
-        if (
-            late is not None
-            and late.stamp == kind.sight.stamp
-            and began < late.again_at
-            and 0 < limit_s <= late.limit_s
-        ):
+        late = self._late(kind, asked)
+        if late is not None and began < late.again_at and 0 < limit_s <= late.limit_s:
             raise TimedOut
         left_s = limit_s or math.inf
         try:
@@ -176,12 +174,26 @@ class Searches:
                 now = self._clock.now()
                 left_s -= now - began
                 if left_s < 0:
-                    self._remember(kind, (TimedOut, asked), _Late(limit_s, now + LATE_S, kind.sight.stamp))
+                    self._give_up(kind, asked, limit_s)
                     raise TimedOut
                 yield
                 began = self._clock.now()
         finally:
             work.close()
+
+    def _late(self, kind: NodeKind, asked: Hashable) -> _Late | None:
+        late: _Late | None = kind.memo.get((TimedOut, asked))
+        return late if late is not None and late.stamp == kind.sight.stamp else None
+
+    def _give_up(self, kind: NodeKind, asked: Hashable, limit_s: float) -> None:
+        """What has had more time before is known better already."""
+        late, rest_s = self._late(kind, asked), LATE_S
+        if late is not None and late.limit_s >= limit_s:
+            if late.limit_s > limit_s:
+                return
+            rest_s = min(2 * late.rest_s, LATEST_S)
+        again_at = self._clock.now() + rest_s
+        self._remember(kind, (TimedOut, asked), _Late(limit_s, rest_s, again_at, kind.sight.stamp))
 
     # -- searching -----------------------------------------------------------------------------------------------------
 

@@ -19,7 +19,15 @@ from scheduler.cache.devices import Devices
 from scheduler.core.clock import Clock
 from scheduler.core.decode import Broken
 from scheduler.core.devices import DeviceId
-from scheduler.core.errors import Ambiguous, ApiError, Conflict, TooManyRequests, Unavailable
+from scheduler.core.errors import (
+    Ambiguous,
+    ApiError,
+    Conflict,
+    Forbidden,
+    TooManyRequests,
+    Unauthorized,
+    Unavailable,
+)
 from scheduler.core.pod import Pod
 from scheduler.core.resourceclaims import (
     FINALIZER,
@@ -36,6 +44,7 @@ _WRITES_IN_FLIGHT: Final = 64
 _TRIES: Final = 5
 _PAUSE_S: Final = 0.01
 _READ_AGAIN_S: Final = 0.1
+_REFUSALS_MAX: Final = 10
 _JITTER: Final = 0.1
 _LONGEST_PAUSE_S: Final = 5.0
 _UNCONFIRMED_MAX: Final = 4096
@@ -157,13 +166,21 @@ class ClaimWriter:
         return claim
 
     async def _outcome(self, claim: ResourceClaim) -> ResourceClaim | Broken | None:
-        """What has become of a write without an answer, however long the server takes: its devices are in use until then."""
-        pause_s = _READ_AGAIN_S
+        """What has become of a write without an answer, however long the server takes: its devices are in use until then.
+
+        A server that has just begun may know nobody, and nobody's permissions, for some seconds. Raises ApiError when that
+        goes on.
+        """
+        pause_s, refusals_left = _READ_AGAIN_S, _REFUSALS_MAX
         while True:
             try:
                 return await self._writer.read_resource_claim(claim.metadata.namespace, claim.metadata.name)
-            except (Ambiguous, Unavailable) as error:
-                await self._clock.sleep(self._told_s(error, pause_s))
+            except (Ambiguous, Unavailable, Unauthorized, Forbidden) as error:
+                refusals_left -= isinstance(error, (Unauthorized, Forbidden))
+                if refusals_left < 0:
+                    raise
+                told_s = self._told_s(error, pause_s)
+            await self._clock.sleep(told_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     def _taken(self, claim: ResourceClaim, allocation: AllocationResult | None) -> ResourceClaim:

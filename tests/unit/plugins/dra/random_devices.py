@@ -88,10 +88,14 @@ class Case:
 
 
 class Maker:
-    """Draws cases. Everything comes from one source of chance."""
+    """Draws cases. Everything comes from one source of chance.
 
-    def __init__(self, chance: random.Random) -> None:
+    `is_rich`: devices of more kinds, and fewer of each.
+    """
+
+    def __init__(self, chance: random.Random, *, is_rich: bool = False) -> None:
         self._chance = chance
+        self._is_rich = is_rich
         self._is_plain = False
 
     def case(self) -> Case:
@@ -151,6 +155,10 @@ class Maker:
         """Once in so many times."""
         return self._chance.randrange(times) == times - 1
 
+    def _rarely(self, times: int) -> bool:
+        """The same among devices of more kinds, else never."""
+        return self._is_rich and self._in(times)
+
     def _one(self, of: Sequence[_T]) -> _T:
         return of[self._chance.randrange(len(of))]
 
@@ -171,7 +179,12 @@ class Maker:
         counts = self._in(3)
         where = self._often("node", "node", "zone", "all", "devices", "nodes", "here")
         specs: list[dict[str, Any]] = []
-        sets = (CounterSet("s", {"x": Counter(parse(self._often("4", "5", "8"))), "y": Counter(parse("3"))}),)
+        sets: tuple[CounterSet, ...] = (
+            CounterSet("s", {"x": Counter(parse(self._often("4", "5", "8"))), "y": Counter(parse("3"))}),
+        )
+        if self._is_rich:
+            slots = {"slot0": Counter(parse(self._often("1", "2"))), "slot1": Counter(parse("1500m"))}
+            sets += (CounterSet("t", slots),)
         left = self._often(*range(most + 1), most, most, most, most)
         for at in range(self._often(1, 1, 2)):
             n = left if at else self._chance.randrange(left + 1)
@@ -223,9 +236,13 @@ class Maker:
                 counters["y"] = Counter(parse("1"))
             name_of = "s" if not self._in(25) else "nowhere"
             more["consumes_counters"] = (DeviceCounterConsumption(name_of, counters),)
+            if self._rarely(3):
+                more["consumes_counters"] = (*more["consumes_counters"][self._often(0, 1) :], self._slots())
         if not self._is_plain:
             if self._in(6):
                 more["taints"] = (DeviceTaint("t", "v", self._often("NoSchedule", "NoExecute", "None")),)
+                if self._rarely(3):
+                    more["taints"] += (DeviceTaint("u", self._often("", "v"), self._often("NoSchedule", "New")),)
             if self._in(10):
                 more |= {"binding_conditions": ("ready",), "binds_to_node": self._in(2)}
             if self._in(3):
@@ -233,6 +250,11 @@ class Maker:
             if "allow_multiple_allocations" in more or self._in(3):
                 more["capacity"] = self._capacity()
         return Device(name=name, attributes=self._attributes(driver), **more)
+
+    def _slots(self) -> DeviceCounterConsumption:
+        names = self._often(["slot0"], ["slot1"], ["slot0", "slot1"])
+        counters = {each: Counter(parse(self._often("1", "1", "500m", "0"))) for each in names}
+        return DeviceCounterConsumption("t", counters)
 
     def _capacity(self) -> dict[str, DeviceCapacity]:
         if self._in(8):
@@ -248,7 +270,10 @@ class Maker:
             ),
             CapacityRequestPolicy(valid_range=CapacityRange(min=parse("1"), max=parse("3"))),
         )
-        return {"mem": DeviceCapacity(parse(self._often("1", "2", "4", "4", "5")), policy)}
+        out = {"mem": DeviceCapacity(parse(self._often("1", "2", "4", "4", "5")), policy)}
+        if self._rarely(4):
+            out["cores"] = DeviceCapacity(parse(self._often("1", "2", "3")), self._often(None, policy))
+        return out
 
     def _attributes(self, driver: str) -> dict[str, DeviceAttribute]:
         out = {}
@@ -263,6 +288,14 @@ class Maker:
                 DeviceAttribute(ints=(value, 1 + value)),
                 DeviceAttribute(ints=(value,)),
                 DeviceAttribute(),
+            )
+        if self._rarely(6):
+            at = self._often(0, 0, 1)
+            out[f"{driver}/numa"] = self._often(
+                DeviceAttribute(version=f"1.0.{at}"),
+                DeviceAttribute(versions=(f"1.0.{at}", "1.0.1")),
+                DeviceAttribute(strings=(str(at), "1")),
+                DeviceAttribute(ints=()),
             )
         if self._in(25):
             out["broken"] = DeviceAttribute(bool_=True)
@@ -339,10 +372,15 @@ class Maker:
             )
         if self._in(3):
             more["tolerations"] = (DeviceToleration(self._often("t", ""), self._often("Exists", "Equal", ""), "v"),)
+            if self._rarely(3):
+                word, effect = self._often("Exists", "Equal", "Odd"), self._often("", "NoSchedule", "NoExecute")
+                more["tolerations"] += (DeviceToleration("u", word, self._often("", "v"), effect, 60),)
         if not self._is_plain and self._in(3):
             asked = {
                 self._often("mem", "mem", "mem", "mem", "mem", "a/mem"): parse(self._often("1", "1", "2", "3", "500m"))
             }
+            if self._rarely(5):
+                asked["cores"] = parse(self._often("0", "1", "2", "1500m"))
             more["capacity"] = CapacityRequirements(asked)
         if self._in(250):
             more["selectors"] = (DeviceSelector(),)

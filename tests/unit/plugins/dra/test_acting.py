@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from scheduler.core.errors import Unavailable
+from scheduler.core.podinfo import pod_info
 from scheduler.core.verdicts import SKIP, Code, Rejection, Skip
 from scheduler.framework.state import CycleState
-from scheduler.testing.builders import Builder
+from scheduler.testing.builders import Builder, pod
 from scheduler.testing.deviceclaimbuilders import ClaimBuilder, a_claim, a_result
-from tests.unit.plugins.dra.served import ASKING, PARITY, Served, Slow, using
+from tests.unit.plugins.dra.served import ASKING, PARITY, Served, Slow, fails, steps, using
 
 UU, U, ERR = Code.UNRESOLVABLE, Code.UNSCHEDULABLE, Code.ERROR
 NO_DEVICES = (UU, "cannot allocate all claims")
@@ -189,6 +191,18 @@ def test_reserve_takes_devices_and_writes_nothing() -> None:
     world.reserved(using("c"))
 
     assert (["c"], ["n1/d0"], []) == (world.in_flight, world.used, world.writes)
+
+
+async def test_pods_that_have_the_name_after_each_other_are_given_back_each() -> None:
+    """The first is gone, and what takes its reservation away is still under way when the second fails, too."""
+    world = Served(HELD.reserved_for("p", "first").reserved_for("p", "second"))
+    steps(world, fails(Unavailable("busy")))
+    for uid in ("first", "second"):
+        world.unreserve(world.reserved(pod_info(pod("p").uid(uid).claim("e0", claim="c").typed())))
+
+    await world.errands()
+
+    assert [] == world.users("c")
 
 
 def test_reserve_where_a_claim_needs_nothing() -> None:

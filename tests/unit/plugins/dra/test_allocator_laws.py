@@ -8,8 +8,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, assume, example, given, settings, strategies as st
 
+from scheduler.plugins.dra import search as searching
 from scheduler.plugins.dra.search import CAREFUL_STEPS, AllocationError, FailedOnNode, Picked, Search
 from tests.examples import examples
 from tests.unit.plugins.dra.literal_allocator import Literal, Pick, Refused, TooSlow, broken_rules
@@ -19,7 +21,9 @@ from tests.unit.plugins.dra.rooms import Room
 
 STEPS_MAX = 30_000
 
-cases = st.builds(lambda seed: Maker(random.Random(seed)).case(), st.integers(0, 2**64))
+cases = st.builds(
+    lambda seed, is_rich: Maker(random.Random(seed), is_rich=is_rich).case(), st.integers(0, 2**64), st.booleans()
+)
 ALONE = Maker(random.Random(2667661509)).case()
 """Its second claim alone comes to an error that it never gets to beside the first."""
 laws = settings(max_examples=examples(400), suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
@@ -105,6 +109,19 @@ def test_packing_finds_something_exactly_where_first_fit_does_and_breaks_no_rule
 
 @laws
 @given(cases)
+def test_looking_closely_from_the_start_on_finds_the_same(case: Case) -> None:
+    """Small cases are seldom hard."""
+    room = Room(case)
+    for node in NODES:
+        _, expected = _expected(case, node)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(searching, "_HARD", 0)
+
+            assert _found(room, node, expected) == expected
+
+
+@laws
+@given(cases)
 def test_a_search_that_failed_has_given_everything_back(case: Case) -> None:
     room = Room(case)
     for node in NODES:
@@ -130,7 +147,7 @@ def test_the_literal_allocator_breaks_no_rule_and_meets_every_one() -> None:
     """Guards the laws: a rule that no case reaches would hold of anything."""
     met: Counter[str] = Counter()
     for seed in range(3000):
-        case = Maker(random.Random(seed)).case()
+        case = Maker(random.Random(seed), is_rich=seed % 2 == 1).case()
         try:
             literal = Literal(case.world, "n1", case.claims, steps_max=STEPS_MAX)
             picks = literal.run()

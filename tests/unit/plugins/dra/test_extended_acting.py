@@ -8,10 +8,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from scheduler.core.decode import Broken
 from scheduler.core.errors import Ambiguous, ApiError, Conflict, Forbidden, Invalid, TooManyRequests, Unavailable
 from scheduler.core.meta import Metadata
+from scheduler.core.pod import ExtendedResourceClaimStatus
 from scheduler.core.podinfo import PodInfo, pod_info
 from scheduler.core.resourceclaims import ResourceClaim
 from scheduler.core.verdicts import Code
@@ -412,6 +414,23 @@ async def test_331_another_plugin_fails() -> None:
     await world.errands()
     assert ([], [], []) == (made(world), world.used, world.in_flight)
     assert 1 == sum(each.startswith("delete") for each in world.writes)
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+async def test_somebody_else_binds_the_pod(*, is_named: bool) -> None:
+    """It runs with the claim that its status names by then, and with no other."""
+    world = a_world()
+    under = world.reserved(gpus())
+    assert "" == await world.bound(under)
+    named = ExtendedResourceClaimStatus(the_one(world) if is_named else "another")
+    status = replace(under.info.pod.status, extended_resource_claim_status=named)
+    world.cluster.add_pod(pod_info(replace(under.info.pod, status=status)))
+
+    world.unreserve(under)
+    await world.errands()
+
+    assert (["n1/d0"] if is_named else []) == world.used
+    assert is_named == bool(made(world))
 
 
 async def test_331_before_anything_is_written() -> None:

@@ -13,7 +13,7 @@ from scheduler.core.devices import Counter, CounterSet, Device, DeviceAttribute,
 from scheduler.core.quantity import parse
 from scheduler.core.turns import finish
 from scheduler.plugins.dra import search as searching
-from scheduler.plugins.dra.fitting import Fitting
+from scheduler.plugins.dra.fitting import Fitting, Wanted
 from scheduler.plugins.dra.scarcity import Scarcity
 from tests.examples import examples
 from tests.unit.plugins.dra.literal_allocator import Literal, TooSlow
@@ -88,7 +88,9 @@ def test_so_many_fit_exactly_if_some_choice_does(seed: int) -> None:
             for others in itertools.combinations(range(cut, 9), second)
         )
 
-        assert finish(fitting.may_fit([(low, first), (0b111111111 & ~low, second)], seats.left_in)) == expected
+        assert (
+            finish(fitting.may_fit([Wanted(low, first), Wanted(0b111111111 & ~low, second)], seats.left_in)) == expected
+        )
 
 
 @settings(max_examples=examples(300))

@@ -25,11 +25,12 @@ from scheduler.core.resourceclaims import (
     DeviceRequestAllocationResult,
     ResourceClaim,
 )
-from scheduler.core.turns import Work
-from scheduler.cycle import TURN_S, Broke, Cycle, Outcome, Placed, run
+from scheduler.core.turns import TURN_S, Work
+from scheduler.cycle import Broke, Cycle, Outcome, Placed, run
 from scheduler.framework.profile import Factory, build
 from scheduler.framework.runner import Runner
 from scheduler.obs.metrics import Metrics
+from scheduler.plugins.defaultpreemption import DefaultPreemption
 from scheduler.plugins.dra.fitting import Fitting
 from scheduler.plugins.dra.pondering import LONGEST_ATTEMPT_S, LONGEST_HOLD_S
 from scheduler.plugins.dra.search import Search
@@ -59,6 +60,7 @@ class Trying(World):
             "Sort": Sort,
             "Bind": Bind,
             "DynamicResources": lambda _args, _handle: self.plugin,
+            "DefaultPreemption": DefaultPreemption,
         }
         enabled = tuple(PluginRef(name) for name in registry)
         plugins = {"multiPoint": PluginSet(enabled=enabled, disabled=("*",))}
@@ -143,6 +145,24 @@ def _a_hard_node(room: int) -> Trying:
     return Trying(*puzzle("n1", room=room), TEN)
 
 
+def _beside_a_nominated_pod() -> Trying:
+    """It is tried in the cache, as if that pod were there."""
+    world = _a_hard_node(200)
+    world.nominated.by_node["n1"] = (pod_info(pod("other").uid("other").set({"spec": {"priority": 10}}).typed()),)
+    return world
+
+
+def _held_by_lesser_pods(room: int) -> Trying:
+    """Whether the devices would do if they had gone is hard to say, and then with each of them that comes back."""
+    world = _a_hard_node(room)
+    for at in range(3):
+        held = a_claim(f"h{at}").request("r", "A").reserved_for(f"lesser{at}", f"lesser{at}")
+        world.show(held.allocated(a_result("r", f"a/n1/d{at:02}")))
+        lesser = pod(f"lesser{at}").uid(f"lesser{at}").claim("e", claim=f"h{at}")
+        world.cluster.add_pod(placed(pod_info(lesser.typed()), "n1"))
+    return world
+
+
 def _full_of_lesser_pods() -> Trying:
     """On each node one of them has all devices: would these do if that pod had gone?"""
     world = Trying(a_claim("c").request("r", "A", count=8), nodes=MANY)
@@ -159,6 +179,9 @@ HARD = [
     pytest.param(partial(_a_hard_node, 180), ("c",), "", id="Verify: ten partitions that do not fit"),
     pytest.param(partial(_a_hard_node, 200), ("c",), "", id="Verify: ten partitions that hardly fit"),
     pytest.param(partial(_a_hard_node, 200), ("c",), "n1", id="the node that the pod is nominated to"),
+    pytest.param(_beside_a_nominated_pod, ("c",), "", id="a node that another pod is nominated to"),
+    pytest.param(partial(_held_by_lesser_pods, 180), ("c",), "", id="preemption that does not help"),
+    pytest.param(partial(_held_by_lesser_pods, 200), ("c",), "", id="preemption that may help"),
     pytest.param(
         lambda: Trying(*puzzle("n1"), *puzzle("n2", room=200), TEN, nodes=("n1", "n2")), ("c",), "", id="two such nodes"
     ),
@@ -377,3 +400,19 @@ def test_one_pod_keeps_others_waiting_for_so_long_at_most(ours: KubestowArgs) ->
     assert isinstance(last, Placed)
     assert bool(broken) == (ours is FIRST_FIT)
     assert all("timed out trying to allocate devices" in each.message for each in broken if isinstance(each, Broke))
+
+
+def test_an_attempt_comes_to_an_end_also_over_many_nodes_that_all_take_too_long() -> None:
+    """Twelve of no two alike: more than can be looked at within a minute, in which what took too long is not begun again."""
+    nodes = MANY[:12]
+    hard = [each for at, name in enumerate(nodes) for each in puzzle(name, seed=at)]
+    options = (an_option("ten", "A", count=10), an_option("nine", "A", count=9))
+    world = slow(lambda: Trying(*hard, a_claim("c").first_available("r", *options), nodes=nodes))
+    world.slow = 1.0
+    for _ in range(100):
+        message = told(run(world.attempt("c")))
+        if message in [timed_out(name) for name in nodes]:
+            return
+        assert message == timed_out("").replace("node : ", "")
+        world.worked(10.0)
+    pytest.fail("what took too long is begun again and again")

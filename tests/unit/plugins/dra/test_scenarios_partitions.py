@@ -173,6 +173,16 @@ SHARED, GATE = want(cel=says("kind", "shared")), want(cel=says("kind", "gate"))
             "nil",
             id="§4.8 but what one is about to get must fit",
         ),
+        pytest.param(
+            given(of_pool(parts("4Gi")), [asks("A"), asks(want(admin=True))], f="PD AA"),
+            "r0→p1/d1 | r0→p1/d1(admin)",
+            id="§4.14 it may be what an earlier claim gets, if its counters are there twice",
+        ),
+        pytest.param(
+            given(of_pool(parts("6Gi")), [asks("A"), asks(want(admin=True))], f="PD AA"),
+            "nil",
+            id="§4.14 but not if they are there once",
+        ),
     ],
 )
 def test_partitions(case: Given, expected: str) -> None:

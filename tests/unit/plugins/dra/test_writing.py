@@ -19,6 +19,7 @@ from scheduler.core.errors import (
     Invalid,
     NotFound,
     TooManyRequests,
+    Unauthorized,
     Unavailable,
 )
 from scheduler.core.meta import Metadata
@@ -377,6 +378,25 @@ async def test_devices_stay_in_use_until_a_lost_answer_is_settled() -> None:
     assert (["n1/d0"], ["n1/d0"], []) == (world.used, world.devices_of("c"), world.in_flight)
     await world.errands()
     assert [] == world.users("c")
+
+
+@pytest.mark.parametrize("refusal", [Unauthorized("not yet"), Forbidden("not yet")], ids=["401", "403"])
+async def test_a_server_that_has_just_begun_may_refuse_to_show_what_became_of_a_write(refusal: ApiError) -> None:
+    """The answer was lost because it ended; it knows nobody for some seconds, and then whose devices these are."""
+    world, under = begun()
+    loses_answers(world, LOST, only="allocate")
+    in_use: list[list[str]] = []
+
+    def on_read() -> None:
+        in_use.append(world.used)
+        if len(in_use) < 5:
+            raise refusal
+
+    world.writer.on_read = on_read
+
+    assert "" == await world.bound(under)
+
+    assert [["n1/d0"]] * 5 == in_use
 
 
 def refused(world: Served, info: PodInfo) -> dict[str, str]:

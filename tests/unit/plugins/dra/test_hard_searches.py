@@ -1,0 +1,179 @@
+"""What makes searches hard when one bound alone sees nothing: the answer comes after little work all the same.
+
+Work is counted, never time: devices that were tried, and rests that were offered on the way. Whether there is an answer was
+found out by longer searches; that what is found breaks no rule is looked at by the literal allocator.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import random
+from collections.abc import Callable, Sequence
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from scheduler.core.devicegates import LIST_TYPES
+from scheduler.core.devices import Device, DeviceAttribute
+from scheduler.core.resourceclaims import ExactDeviceRequest
+from scheduler.plugins.dra.scarcity import most_filled
+from scheduler.plugins.dra.search import Picked, Search
+from tests.examples import examples
+from tests.unit.plugins.dra.literal_allocator import Literal, Pick, TooSlow, broken_rules
+from tests.unit.plugins.dra.literal_devices import candidates
+from tests.unit.plugins.dra.random_devices import Case
+from tests.unit.plugins.dra.rooms import Room
+from tests.unit.plugins.dra.test_fitting import COUNTERS, counter_set, partitions
+from tests.unit.plugins.dra.test_worst_cases import _ask, _case, _claim, _gpu_counters, _partitions, _parts
+
+
+def _in_groups(chance: random.Random, groups: int) -> list[Device]:
+    """Sixty partitions, each of one of so many groups."""
+    return [
+        Device(
+            name=each.name,
+            attributes={"group": DeviceAttribute(int_=at % groups)},
+            consumes_counters=each.consumes_counters,
+        )
+        for at, each in enumerate(partitions(chance, 60, COUNTERS))
+    ]
+
+
+def unlike_groups(seed: int, amount: int, wanted: int) -> Case:
+    devices = _in_groups(random.Random(seed), 12)
+    return _case(devices, _claim(_ask(count=wanted), distinct=["group"]), counters=counter_set(COUNTERS, amount))
+
+
+def many_of_many(seed: int, amount: int) -> Case:
+    """Twenty of 120 partitions."""
+    devices = partitions(random.Random(seed), 120, COUNTERS)
+    return _case(devices, _claim(_ask(count=20)), counters=counter_set(COUNTERS, amount))
+
+
+def all_sizes(seed: int, share: float) -> Case:
+    """Partitions of eight GPUs in all sizes, of so much of the slices there are."""
+    chance, slices = random.Random(seed), 0
+    asks: list[ExactDeviceRequest] = []
+    while slices < 56 * share and len(asks) < 32:
+        size = chance.choice((1, 1, 2, 2, 3, 3, 4, 7))
+        asks.append(_ask(where=f"size == {size}"))
+        slices += size
+    chance.shuffle(asks)
+    return _case(_partitions(8), _claim(*asks), counters=_gpu_counters(8))
+
+
+def full_devices(seed: int, count: int, *, more: int = 0) -> Case:
+    """Three parts for each shared device, that fill it exactly; with more, the largest is larger."""
+    chance, parts = random.Random(seed), []
+    for _ in range(count):
+        first, second = chance.randint(20, 45), chance.randint(20, 45)
+        parts += [first, second, 100 - first - second]
+    parts.sort(reverse=bool(seed % 2))
+    parts[0 if seed % 2 else -1] += more
+    return _case(_parts(count, "100"), _claim(*[_ask(mem=str(each)) for each in parts]))
+
+
+def disjoint_lists(seed: int, count: int) -> Case:
+    """Six devices with three of eighteen values each, and none twice."""
+    chance = random.Random(seed)
+    devices = [
+        Device(name=f"d{at:02}", attributes={"net": DeviceAttribute(ints=tuple(chance.sample(range(18), 3)))})
+        for at in range(count)
+    ]
+    case = _case(devices, _claim(_ask(count=6), distinct=["net"]))
+    case.world.gates |= {LIST_TYPES}
+    return case
+
+
+ROWS = [
+    *[
+        pytest.param(lambda seed=seed: unlike_groups(seed, 200, 10), False, 400, id=f"ten of unlike groups, {seed}")
+        for seed in (1, 2, 3)
+    ],
+    *[
+        pytest.param(
+            lambda seed=seed, amount=amount: many_of_many(seed, amount), True, 4000, id=f"twenty of 120, {seed}"
+        )
+        for seed, amount in ((0, 300), (1, 300), (2, 340))
+    ],
+    pytest.param(lambda: all_sizes(0, 1.0), True, 1500, id="sizes that take whole GPUs"),
+    pytest.param(lambda: all_sizes(1, 1.0), False, 700, id="sizes that would take more than whole GPUs"),
+    *[
+        pytest.param(
+            lambda seed=seed: full_devices(seed, 5), True, 300, id=f"shared devices, filled to the brim, {seed}"
+        )
+        for seed in (0, 2, 4)
+    ],
+    pytest.param(lambda: full_devices(0, 5, more=1), False, 10, id="shared devices, filled to the brim and one more"),
+    *[
+        pytest.param(lambda seed=seed: disjoint_lists(seed, 30), False, 150, id=f"lists with nothing in common, {seed}")
+        for seed in (0, 1, 2)
+    ],
+]
+
+
+def _work(search: Search) -> tuple[list[Picked] | None, int]:
+    work, rests = search.running(), 0
+    while True:
+        try:
+            next(work)
+        except StopIteration as done:
+            return done.value, rests + search.steps
+        rests += 1
+
+
+def _broken(case: Case, search: Search, found: Sequence[Picked]) -> list[str]:
+    literal = Literal(case.world, "n1", case.claims, steps_max=0)
+    with contextlib.suppress(TooSlow):
+        literal.run()  # works out what is asked, and tries nothing
+    there = {each.id: each for pool in literal.pools for each in candidates(pool)}
+    devices = [there[search._seats.devices[each.number].id] for each in found]
+    return broken_rules(
+        literal,
+        [
+            Pick(
+                each.claim,
+                each.request,
+                -1,
+                each.ask.full_name,
+                device,
+                each.ask.spec,
+                None if each.amounts is None else dict(each.amounts),
+            )
+            for each, device in zip(found, devices, strict=True)
+        ],
+    )
+
+
+@pytest.mark.parametrize(("make", "fits", "most"), ROWS)
+@pytest.mark.parametrize("packed", [False, True], ids=["first fit", "packing"])
+def test_the_answer_comes_after_little_work(make: Callable[[], Case], most: int, *, fits: bool, packed: bool) -> None:
+    case = make()
+    search = Room(case).search("n1", packed=packed)
+    found, work = _work(search)
+
+    assert (found is not None) == fits
+    assert work <= most
+    if found is not None:
+        assert len(found) == sum(r.exactly.count for r in case.claims[0].spec.devices.requests if r.exactly is not None)
+        assert _broken(case, search, found) == []
+
+
+@settings(max_examples=examples(300))
+@given(
+    st.lists(st.integers(0, 12), min_size=1, max_size=3),
+    st.lists(st.tuples(st.frozensets(st.integers(0, 6), min_size=1, max_size=2), st.integers(1, 2)), max_size=2),
+)
+def test_no_choice_of_parts_fills_more_of_the_rooms_than_is_said(
+    rooms: list[int], parts: list[tuple[frozenset[int], int]]
+) -> None:
+    each_part = [amounts for amounts, count in parts for _ in range(count)]
+    filled = 0
+    for places in itertools.product(range(-1, len(rooms)), repeat=len(each_part)):
+        for amounts in itertools.product(*each_part):
+            sums = [sum(a for a, place in zip(amounts, places, strict=True) if place == at) for at in range(len(rooms))]
+            if all(taken <= room for taken, room in zip(sums, rooms, strict=True)):
+                filled = max(filled, sum(sums))
+
+    assert filled <= most_filled(rooms, parts) <= sum(rooms)
