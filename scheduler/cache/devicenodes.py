@@ -11,6 +11,7 @@ from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from scheduler.cache.devicedraws import Draws
 from scheduler.cache.devicepools import Content, PoolKey, PoolState, PoolView, Published, content_of
 from scheduler.cache.devicesights import NO_SIGHT, Pool, Sight, Sights, is_ignored
 from scheduler.cache.deviceuse import DeviceUse, Use
@@ -121,6 +122,11 @@ class DeviceNodes(Followed[int]):
         pool = self._pools.get(key)
         return pool.slices.values() if pool is not None else ()
 
+    def draws(self, key: PoolKey) -> Draws | None:
+        """What is shared of a pool, and drawn by its devices; None if it is not there, or not all of it as it should be."""
+        pool = self._pools.get(key)
+        return pool.draws(partitionable=self._partitionable) if pool is not None else None
+
     # -- changing ------------------------------------------------------------------------------------------------------
 
     def set_slice(self, each: ResourceSlice) -> None:
@@ -144,7 +150,7 @@ class DeviceNodes(Followed[int]):
 
     def _settle(self, pool: Pool) -> None:
         """The pool has changed: where does it live, and who has to look again."""
-        pool.views.clear()
+        pool.forget()
         self._unlink(pool)
         if not pool.slices:
             del self._pools[pool.key]

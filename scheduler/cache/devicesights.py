@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from scheduler.cache.devicedraws import Draws, draws_of
 from scheduler.cache.devicepools import PoolKey, PoolView, Where, view_of
 from scheduler.cache.nodegroups import NodeGroup, NodeGroups, where_affinity
 from scheduler.cache.selecting import matching_selector
@@ -41,7 +42,13 @@ class Pool:
     wheres: dict[tuple[str, int], Where] = field(default_factory=dict)
     """Slice and place → where a device can be used that says so itself."""
     views: dict[tuple[str, ...], PoolView | None] = field(default_factory=dict)
-    """As nodes see it that see these slices; to be cleared when anything of the pool changes."""
+    """As nodes see it that see these slices; to be forgotten when anything of the pool changes."""
+    _draws: tuple[Draws | None] | None = None
+
+    def forget(self) -> None:
+        """Something of the pool has changed."""
+        self.views.clear()
+        self._draws = None
 
     def view(self, names: tuple[str, ...], *, partitionable: bool) -> PoolView | None:
         """As a node sees it that sees these of its slices."""
@@ -51,6 +58,12 @@ class Pool:
                 self.key, visible, self.slices.values(), partitionable=partitionable, wheres=self.wheres
             )
         return self.views[names]
+
+    def draws(self, *, partitionable: bool) -> Draws | None:
+        """What is shared of it, and drawn; None while nothing can be said of that."""
+        if self._draws is None:
+            self._draws = (draws_of(self.key, self.slices.values(), partitionable=partitionable),)
+        return self._draws[0]
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)

@@ -6,21 +6,27 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
+import pytest
+
 from scheduler.core.resourceclaims import FINALIZER
 from scheduler.core.volumes import NO_PROVISIONER
 from scheduler.testing.apiserver import Fault
 from scheduler.testing.builders import pod
 from scheduler.testing.devicebuilders import on_node
 from scheduler.testing.deviceclaimbuilders import a_claim, a_result
+from scheduler.testing.deviceinvariants import capacity_overdrawn, counters_overdrawn
 from scheduler.testing.volumebuilders import HOSTNAME, a_claim as a_volume_claim, a_class, a_pv
 from tests.integration.daemon import until
 from tests.integration.devicejudging import results_of
-from tests.integration.deviceworld import GPU, DeviceWorld, with_devices
+from tests.integration.deviceworld import GPU, MEMORY, PART, DeviceWorld, with_devices
 from tests.integration.judging import Object
 
 CLAIMS: Final = "resourceclaims"
 ALLOCATE: Final[dict[str, Any]] = {"verb": "patch", "resource": CLAIMS, "subresource": "status"}
 _GATE: Final = "example.com/wait"
+_THE_GPU: Final = a_result("r", f"{GPU}/n1/g0")
+_SHARE: Final = "0b5c1c9e-6d0a-4c5e-9f0e-3a4b5c6d7e8f"
+_SOMEBODY: Final = {"apiGroup": "example.com", "resource": "things", "name": "t", "uid": "t"}
 
 
 @contextlib.asynccontextmanager
@@ -108,13 +114,13 @@ async def test_the_pod_fails_at_its_volumes_while_the_write_is_on_its_way() -> N
         await ends_well(world)
 
 
-def allocate_beside(world: DeviceWorld, claim: str, user: Object) -> None:
-    """Somebody who is no daemon of ours gives this claim the GPU, whoever has it."""
+def allocate_beside(world: DeviceWorld, claim: str, user: Object, result: Object = _THE_GPU) -> None:
+    """Somebody who is no daemon of ours gives this claim the GPU, or what is told, whoever has it."""
     stored = world.server.get(CLAIMS, claim)
     world.others.allocated.add(stored["metadata"]["uid"])
     if FINALIZER not in stored["metadata"].get("finalizers", ()):
         world.server.patch(CLAIMS, claim, {"metadata": {"finalizers": [FINALIZER]}})
-    given = {"devices": {"results": [a_result("r", f"{GPU}/n1/g0")]}, "nodeSelector": on_node("n1")}
+    given = {"devices": {"results": [result]}, "nodeSelector": on_node("n1")}
     status = {"allocation": given, "reservedFor": [user]}
     world.server.patch(CLAIMS, claim, {"status": status}, subresource="status")
 
@@ -127,7 +133,7 @@ async def test_the_daemon_dies_before_it_sees_that_somebody_else_was_first() -> 
         world.add_pod_with("p", 100, ("gpu-1",))
         await until(lambda: slow.hits > 0, lambda: "no write")
         world.hold_watches(CLAIMS)
-        allocate_beside(world, "theirs", {"apiGroup": "example.com", "resource": "things", "name": "t", "uid": "t"})
+        allocate_beside(world, "theirs", _SOMEBODY)
         await until(lambda: holders(world) == ["p", "theirs"], lambda: "not committed")
         await world.kill_daemon()
         world.release_watches()
@@ -161,3 +167,41 @@ async def test_the_last_write_of_a_daemon_comes_when_the_next_one_has_given_the_
         await until(lambda: holders(world) == ["q"], lambda: f"{holders(world)}, p is on {node_of(world, 'p')}")
         await world.settle()
         assert (node_of(world, "p"), world.broken_laws()) == ("", [])
+
+
+@pytest.mark.parametrize(
+    ("want", "taken"),
+    [
+        pytest.param("memory-5", a_result("r", f"{MEMORY}/n1/m", share=_SHARE, consumed={"room": "4"}), id="a share"),
+        pytest.param("part-4", a_result("r", f"{PART}/n1/p1"), id="a partition"),
+    ],
+)
+async def test_somebody_else_takes_too_much_of_what_is_shared_while_the_write_is_on_its_way(
+    want: str, taken: Object
+) -> None:
+    """kube-scheduler overdraws it and runs the pod; here whoever was later gives back, and gets it when there is enough."""
+    async with stage() as world:
+        slow = world.server.faults.add(Fault(**ALLOCATE, delay_s=100))
+        world.server.create(CLAIMS, a_claim("theirs").request("r", want.partition("-")[0]).obj())
+        world.add_pod_with("p", 100, (want,))
+        await until(lambda: slow.hits > 0, lambda: "no write")
+        world.hold_watches(CLAIMS)
+        allocate_beside(world, "theirs", _SOMEBODY, taken)
+        await until(lambda: holders(world) == ["p", "theirs"], lambda: "not committed")
+        assert len(overdrawn(world)) == 1
+        world.release_watches()
+
+        await until(lambda: holders(world) == ["theirs"], lambda: f"{holders(world)}, p is on {node_of(world, 'p')}")
+        await world.settle()
+
+        assert (overdrawn(world), node_of(world, "p")) == ([], "")
+        world.server.patch(
+            CLAIMS, "theirs", {"status": {"allocation": None, "reservedFor": None}}, subresource="status"
+        )
+        await until(lambda: node_of(world, "p") == "n1", lambda: "p was never bound")
+        await world.settle()
+        assert (holders(world), overdrawn(world)) == (["p"], [])
+
+
+def overdrawn(world: DeviceWorld) -> list[str]:
+    return capacity_overdrawn(world.server) + counters_overdrawn(world.server)

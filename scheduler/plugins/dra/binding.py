@@ -7,6 +7,7 @@ from scheduler.core.devicegates import BINDING_CONDITIONS, CLAIM_DEVICE_STATUS
 from scheduler.core.podinfo import PodInfo
 from scheduler.framework.ports import Handle
 from scheduler.plugins.dra.claims import NAMED_ANEW, names_others
+from scheduler.plugins.dra.clashes import Clashes
 from scheduler.plugins.dra.conditions import ConditionWaiter
 from scheduler.plugins.dra.confirming import Confirmer
 from scheduler.plugins.dra.errands import Errands
@@ -23,10 +24,14 @@ class ClaimBinder:
     def __init__(self, args: DynamicResourcesArgs, handle: Handle) -> None:
         devices, ours, metrics = handle.cluster.devices, handle.ours, handle.device_metrics
         looks_twice = ours.device_double_check == "on"
+        cluster = handle.cluster
+        clashes = None
+        if looks_twice:
+            clashes = Clashes(devices, runs=lambda uid: cluster.get(uid) is not None and not cluster.is_assumed(uid))
         self._heeds_conditions = handle.feature_gates >= {BINDING_CONDITIONS, CLAIM_DEVICE_STATUS}
         self._recorder = handle.recorder
         self._profile = handle.scheduler_name
-        self._cluster = handle.cluster
+        self._cluster = cluster
         self._writer = ClaimWriter(
             devices,
             handle.writer,
@@ -34,7 +39,7 @@ class ClaimBinder:
             chance=handle.chance,
             metrics=metrics,
             stamps=self._heeds_conditions,
-            looks_twice=looks_twice,
+            clashes=clashes,
         )
         if looks_twice:
             self._writer.unconfirmed = handle.kept("DynamicResources.unconfirmed", set[str])
@@ -54,14 +59,7 @@ class ClaimBinder:
             timeout_s=args.binding_timeout_s,
             follows_events=ours.bind_poll == "events",
         )
-        cluster = handle.cluster
-        self._confirmer = Confirmer(
-            devices,
-            self._writer,
-            clock=handle.clock,
-            metrics=metrics,
-            runs=lambda uid: cluster.get(uid) is not None and not cluster.is_assumed(uid),
-        )
+        self._confirmer = Confirmer(devices, self._writer, clashes=clashes, clock=handle.clock, metrics=metrics)
         self._errands = handle.kept(
             "DynamicResources.errands", lambda: Errands(handle.clock, given_up=devices.claims.ask_again)
         )

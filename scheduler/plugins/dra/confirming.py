@@ -1,16 +1,15 @@
 """Nobody else had the devices first: looked at once more when our own watch shows what we wrote (docs/spec/dra.md §10.5).
 
-No API server keeps two schedulers from giving one device to two claims. Whoever stands in the watch first was first, and
-whoever comes second yields: its devices are given back before its pod is bound. A claim is unconfirmed from its allocation
-on until that look is over, and every pod that comes to use it meanwhile has to look as well: so it makes no difference
-which of them is cancelled, or can give the devices back. What was allocated before we began counts as unconfirmed if its
-devices are in another claim too and no pod runs with them.
+No API server keeps two schedulers from giving one device to two claims, or too much of a shared one. Whoever stands in
+the watch first was first, and whoever comes later and is too much yields: its devices are given back before its pod is
+bound. A claim is unconfirmed from its allocation on until that look is over, and every pod that comes to use it meanwhile
+has to look as well: so it makes no difference which of them is cancelled, or can give the devices back. What was allocated
+before we began counts as unconfirmed if something speaks against it (`clashes`) and no pod runs with it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Final
 
 import structlog
@@ -21,6 +20,7 @@ from scheduler.core.errors import Ambiguous, ApiError, Conflict, Unavailable
 from scheduler.core.resourceclaims import ResourceClaim
 from scheduler.framework.ports import DeviceMetrics
 from scheduler.framework.settle import settle
+from scheduler.plugins.dra.clashes import Clashes
 from scheduler.plugins.dra.writing import ClaimError, ClaimWriter, same_devices
 
 _log = structlog.get_logger(__name__)
@@ -37,14 +37,14 @@ class Confirmer:
         devices: Devices,
         writer: ClaimWriter,
         *,
+        clashes: Clashes | None,
         clock: Clock,
         metrics: DeviceMetrics,
-        runs: Callable[[str], bool],
     ) -> None:
-        """`runs`: whether the pod with this uid is bound."""
+        """`clashes`: None if nothing is looked at."""
         self._devices = devices
         self._writer = writer
-        self._runs = runs
+        self._clashes = clashes
         self._clock = clock
         self._metrics = metrics
 
@@ -55,9 +55,10 @@ class Confirmer:
         them too), if the claim is gone, and if the watch does not show it in time. Cancelled, the claim stays
         unconfirmed.
         """
-        if claim.uid not in self._writer.unconfirmed and not self._is_doubtful(claim):
+        clashes = self._clashes
+        if clashes is None or (claim.uid not in self._writer.unconfirmed and not _is_doubtful(claim, clashes)):
             return
-        problem = await self._looked_at(claim)
+        problem = await self._looked_at(claim, clashes)
         if problem is None:
             self._writer.unconfirmed.discard(claim.uid)
             raise ClaimError(f"claim {claim.key} got deleted in the meantime")
@@ -68,16 +69,7 @@ class Confirmer:
         await settle(self._give_devices_back(claim, pod_uid))
         raise ClaimError(problem)
 
-    def _is_doubtful(self, claim: ResourceClaim) -> bool:
-        """Nobody has looked, as far as we know: a daemon that died may have been second, or its write may have come late.
-
-        Whether somebody was first cannot be told any more. As long as nobody runs with the devices it costs little to yield.
-        """
-        if not self._writer.looks_twice or not self._writer.clash(claim):
-            return False
-        return all(user.resource == "pods" and not self._runs(user.uid) for user in claim.status.reserved_for)
-
-    async def _looked_at(self, claim: ResourceClaim) -> str | None:
+    async def _looked_at(self, claim: ResourceClaim, clashes: Clashes) -> str | None:
         """What is wrong at the moment when the watch shows the claim, before it shows more; None if the claim is gone.
 
         Raises ClaimError when it takes too long.
@@ -91,7 +83,7 @@ class Confirmer:
             if seen is None or seen.uid != claim.uid:
                 passed.set_result(None)
             elif seen.version >= claim.version:
-                passed.set_result(self._writer.clash(seen))
+                passed.set_result(clashes.shown(seen))
 
         end = self._devices.subscribe((claim.key,), look)
         try:
@@ -127,3 +119,11 @@ class Confirmer:
             if not same_devices(now.status.allocation, claim.status.allocation):
                 break
         self._writer.unconfirmed.discard(claim.uid)
+
+
+def _is_doubtful(claim: ResourceClaim, clashes: Clashes) -> bool:
+    """Nobody has looked, as far as we know: a daemon that died may have been second, or its write may have come late.
+
+    Whether somebody was first cannot be told any more. As long as nobody runs with the devices it costs little to yield.
+    """
+    return not clashes.somebody_runs(claim) and bool(clashes.shown(claim))

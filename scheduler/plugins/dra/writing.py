@@ -32,13 +32,13 @@ from scheduler.core.pod import Pod
 from scheduler.core.resourceclaims import (
     FINALIZER,
     AllocationResult,
-    DeviceRequestAllocationResult,
     ResourceClaim,
 )
 from scheduler.core.timestamps import seconds
 from scheduler.framework.ports import DeviceMetrics, Writer
 from scheduler.framework.settle import settle
 from scheduler.plugins.dra.claims import consumer
+from scheduler.plugins.dra.clashes import Clashes
 
 _WRITES_IN_FLIGHT: Final = 64
 _TRIES: Final = 5
@@ -66,16 +66,16 @@ class ClaimWriter:
         chance: random.Random,
         metrics: DeviceMetrics,
         stamps: bool,
-        looks_twice: bool,
+        clashes: Clashes | None,
     ) -> None:
-        """`stamps`: allocations carry their time. `looks_twice`: nothing is allocated that somebody else has by now."""
+        """`stamps`: allocations carry their time. `clashes`: nothing is given away that others have by now."""
         self._devices = devices
         self._writer = writer
         self._clock = clock
         self._chance = chance
         self._metrics = metrics
         self._stamps = stamps
-        self.looks_twice = looks_twice
+        self._clashes = clashes
         self.unconfirmed: set[str] = set()
         """Uids of claims that got devices, and of which it is not known yet that nobody else had those first."""
         self._room = asyncio.Semaphore(_WRITES_IN_FLIGHT)
@@ -186,7 +186,7 @@ class ClaimWriter:
     def _taken(self, claim: ResourceClaim, allocation: AllocationResult | None) -> ResourceClaim:
         """Written, or found to be: what got devices has yet to be confirmed."""
         self._assume(claim)
-        if self.looks_twice and allocation is not None:
+        if self._clashes is not None and allocation is not None:
             if len(self.unconfirmed) >= _UNCONFIRMED_MAX:
                 there = {each.uid for each in self._devices.claims if each.is_allocated}
                 self.unconfirmed &= there
@@ -235,8 +235,8 @@ class ClaimWriter:
             if not same_devices(claim.status.allocation, allocation):
                 raise ClaimError(f"claim {claim.key} got allocated elsewhere in the meantime")
             return
-        if self.looks_twice:
-            problem = self.clash(claim, allocation)
+        if self._clashes is not None:
+            problem = self._clashes.ahead(claim, allocation)
             if problem:
                 self._metrics.collision()
                 raise ClaimError(problem)
@@ -246,21 +246,6 @@ class ClaimWriter:
         if not claim.is_reserved_for(pod.metadata.uid):
             return False
         return allocation is None or same_devices(claim.status.allocation, allocation)
-
-    def clash(self, claim: ResourceClaim, allocation: AllocationResult | None = None) -> str:
-        """The first of its devices that another claim has, too; "" if there is none."""
-        allocation = allocation if allocation is not None else claim.status.allocation
-        for result in allocation.devices.results if allocation is not None else ():
-            if not result.admin_access and self._is_elsewhere(result, claim.uid):
-                return f"claim {claim.key}: device {result.id} got allocated to another claim in the meantime"
-        return ""
-
-    def _is_elsewhere(self, result: DeviceRequestAllocationResult, uid: str) -> bool:
-        """A part of a device is had beside other parts, a whole one by nobody else."""
-        use = self._devices.use
-        if any(holder != uid for holder in use.holders(result.id)):
-            return True
-        return result.share_id is None and any(share.claim_uid != uid for share in use.shares(result.id))
 
     def _doing(self, claim: ResourceClaim, allocation: AllocationResult | None) -> str:
         what = "add allocation and reservation" if allocation is not None else "add reservation"

@@ -275,7 +275,7 @@ async def test_an_error_in_the_stream_does_not_lose_what_came_before_it():
 
 async def test_a_stream_that_cannot_go_on_from_where_we_are_is_begun_anew():
     """An event that the server cannot bring out would be in the way for ever."""
-    stuck = [error_line(500, "unable to transform key")]
+    stuck: list[Step] = [error_line(500, "unable to transform key")]
     mirror = await scripted([picture(pod("a"))], stuck, stuck, stuck, [picture(pod("b")), Hang()]).run_through(5)
 
     assert {"b": "1"} == mirror.holds()
@@ -284,7 +284,9 @@ async def test_a_stream_that_cannot_go_on_from_where_we_are_is_begun_anew():
 
 async def test_errors_between_events_are_no_reason_to_begin_anew():
     """Each time the stream has come further."""
-    streams = [[line("ADDED", pod("b", version=str(n))), error_line(500, "etcd is away")] for n in range(11, 17)]
+    streams: list[list[Step]] = [
+        [line("ADDED", pod("b", version=str(n))), error_line(500, "etcd is away")] for n in range(11, 17)
+    ]
     mirror = await scripted([picture(pod("a"))], *streams, [Hang()]).run_through(8)
 
     assert {"start": 1} == mirror.stats.relists
@@ -293,7 +295,7 @@ async def test_errors_between_events_are_no_reason_to_begin_anew():
 
 async def test_a_picture_that_cannot_be_streamed_is_listed():
     """A LIST may still work, and says better what does not."""
-    stuck = [error_line(500, "unable to transform key")]
+    stuck: list[Step] = [error_line(500, "unable to transform key")]
     mirror = await scripted(stuck, stuck, stuck, [Hang()], answers=[page(pod("a"))]).run_through(4)
 
     assert {"a": "1"} == mirror.holds()

@@ -1,0 +1,50 @@
+"""What a search gives away the second look lets pass while nobody else writes: or its pod would never run (§4.8, §4.9, §10.5)."""
+
+from __future__ import annotations
+
+import random
+from types import SimpleNamespace
+from typing import Any
+
+from hypothesis import HealthCheck, assume, given, settings, strategies as st
+from msgspec.structs import replace
+
+from scheduler.core.resourceclaims import ResourceClaim
+from scheduler.plugins.dra.clashes import Clashes
+from scheduler.plugins.dra.result import results
+from scheduler.plugins.dra.search import AllocationError, FailedOnNode
+from scheduler.testing.deviceclaimbuilders import a_claim
+from tests.examples import examples
+from tests.unit.plugins.dra.random_devices import NODES, Case, Maker
+from tests.unit.plugins.dra.rooms import Room
+
+cases = st.builds(
+    lambda seed, is_rich: Maker(random.Random(seed), is_rich=is_rich).case(), st.integers(0, 2**64), st.booleans()
+)
+RUNNING = a_claim("x").reserved_for("x").typed()
+
+
+@settings(max_examples=examples(400), suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@given(cases, st.sampled_from(sorted(NODES)))
+def test_a_search_gives_away_what_the_second_look_lets_pass(case: Case, node: str) -> None:
+    """Whatever is overdrawn, half published or contradictory. Whole devices are not asked for here."""
+    room = Room(case)
+    search = room.search(node)
+    try:
+        picked = search.run()
+    except (AllocationError, FailedOnNode):
+        picked = None
+    assume(picked)
+    assert picked is not None
+    names = [claim.metadata.name for claim in case.claims]
+    got = results(room.demand, picked, search._seats, node_name=node, names=names, chance=random.Random(1))
+    claims = SimpleNamespace(by_uid=lambda uid: RUNNING if uid.startswith("u") else None)
+    devices: Any = SimpleNamespace(use=room.use, on_nodes=room.on_nodes, claims=claims)
+    clashes = Clashes(devices, runs=lambda _: True)
+    for claim, allocation in zip(case.claims, got, strict=True):
+        room.use.hold(f"ours-{claim.key}", allocation)
+
+    for claim, allocation in zip(case.claims, got, strict=True):
+        ours = ResourceClaim(metadata=replace(claim.metadata, uid=f"ours-{claim.key}"))
+        problem = clashes.ahead(ours, allocation)
+        assert not problem or ": device " in problem, problem
