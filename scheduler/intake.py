@@ -29,6 +29,7 @@ from scheduler.devices import DeviceIntake
 from scheduler.failure import SCHEDULER_ERROR, Failures
 from scheduler.permit import Permits
 from scheduler.queueing.changes import pod_changes
+from scheduler.seen import seen
 from scheduler.shared import Shared
 from scheduler.storage import Storage
 from scheduler.surroundings import surroundings
@@ -76,19 +77,18 @@ class Intake:
         self._each(self._node, deltas)
 
     def _node(self, delta: Delta[Node]) -> None:
-        old = delta.old if isinstance(delta.old, Node) else None
-        if isinstance(delta.new, Node):
-            self._cluster.set_node(delta.new)
-            self._cluster.volumes.tell("Node", delta.new.metadata.name)
-            for event in (NODE_ADD,) if old is None else node_changes(old, delta.new):
-                self._move(event, old, delta.new)
-            return
-        if isinstance(delta.new, Broken) and _is_news(delta.old, delta.new):
-            _log.error("node could not be read and is left out", node=delta.new.key, error=delta.new.why)
-        if old is not None:
+        """One that cannot be read takes no pods; what waits on it is left as it is."""
+        volumes = self._cluster.volumes
+        name, old, new = seen(delta, volumes.broken)
+        if new is not None:
+            self._cluster.set_node(new)
+            volumes.tell("Node", name)
+            for event in (NODE_ADD,) if old is None else node_changes(old, new):
+                self._move(event, old, new)
+        elif old is not None:
             self._move(NODE_DELETE, old, None)
-            self._cluster.remove_node(old.metadata.name)
-            self._cluster.volumes.tell("Node", old.metadata.name)
+            self._cluster.remove_node(name)
+            volumes.tell("Node", name)
 
     def _each(self, apply: Callable[[Delta[Any]], None], deltas: Iterable[Delta[Any]]) -> None:
         """The store has the whole batch and nothing is delivered twice: one bad delta must not cost the rest."""
@@ -152,6 +152,8 @@ class Intake:
         was_ours = self._pending.pop(info.key)
         if was_ours is not None:
             self._plans(was_ours, begin=False)
+            # What is reserved for a pod that Permit holds is of no use any more.
+            self._permits.reject(info.uid, "", "bound by somebody else")
         if old is not None and old.spec.node_name and before is not None:
             self._cluster.update_pod(info)
             for event in pod_changes(before, info):

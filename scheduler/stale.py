@@ -97,10 +97,14 @@ class StaleVolumes:
 
     def _on_missing_nodes(self) -> Iterable[PersistentVolumeClaim]:
         for entry in self._volumes.ledger:
-            if entry.node_name and self._nodes.present_slot(entry.node_name) is None:
+            if entry.node_name and self._is_gone(entry.node_name):
                 claim = self._volumes.claims.get_api(entry.claim.key)
                 if claim is not None and claim.selected_node == entry.node_name and not claim.spec.volume_name:
                     yield claim
+
+    def _is_gone(self, node_name: str) -> bool:
+        """Not so a node that is there and cannot be read."""
+        return self._nodes.present_slot(node_name) is None and ("Node", node_name) not in self._volumes.broken
 
     async def _clear(self, claim: PersistentVolumeClaim) -> None:
         """Whose it is, and whether it still says so, is read from the server: nothing is undone that others wrote."""
@@ -127,8 +131,7 @@ class StaleVolumes:
         now = await self._writer.read_claim(metadata.namespace, metadata.name)
         if isinstance(now, Broken) or now is None or now.metadata.uid != metadata.uid:
             return False
-        is_back = self._nodes.present_slot(node_name or "") is not None
-        if is_back or now.spec.volume_name or now.selected_node != node_name:
+        if not self._is_gone(node_name or "") or now.spec.volume_name or now.selected_node != node_name:
             return False
         owner = await self._writer.claim_written_by(metadata.namespace, metadata.name)
         if owner != FIELD_MANAGER:

@@ -1,6 +1,7 @@
 """Deltas of what surrounds pods and nodes → cache: namespaces, Services, the controllers that own pods, budgets.
 
-Called through `intake`. An object that could not be read is logged once and counts as absent.
+Called through `intake`. An object that could not be read is logged once and counts as absent; of a budget that would cost
+pods their protection, so it counts for its whole namespace.
 """
 
 from __future__ import annotations
@@ -68,6 +69,8 @@ def _budget(cluster: Cluster, delta: Delta[PodDisruptionBudget]) -> None:
     new = _readable(delta)
     if isinstance(new, PodDisruptionBudget):
         cluster.disruptions.put(new)
+    elif isinstance(delta.new, Broken):
+        cluster.disruptions.put_unreadable(delta.new.key, delta.new.metadata.namespace)
     elif delta.old is not None:
         cluster.disruptions.remove(delta.old.key)
 

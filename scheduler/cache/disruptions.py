@@ -21,6 +21,8 @@ class Disruptions:
         """Changes with what any budget says. Their status is written often, mostly with nothing that is read here."""
         self._budgets: dict[str, PodDisruptionBudget] = {}
         self._filed: Filed[str] = Filed()
+        self._unreadable: dict[str, str] = {}
+        """Key → namespace."""
 
     def put(self, budget: PodDisruptionBudget) -> None:
         """Add or replace. One that selects nobody in particular, or has no selector, protects nobody, as upstream."""
@@ -35,8 +37,17 @@ class Disruptions:
         self._filed.file(budget.key, _anchors(budget))
         self.generation += 1
 
+    def put_unreadable(self, key: str, namespace: str) -> None:
+        """It may mean any pod of the namespace and allow nothing, for all that can be known."""
+        if key not in self._unreadable:
+            self.remove(key)
+            self._unreadable[key] = namespace
+            self.generation += 1
+
     def remove(self, key: str) -> None:
-        """It is gone, or unreadable."""
+        """It is gone."""
+        if self._unreadable.pop(key, None) is not None:
+            self.generation += 1
         known = self._budgets.pop(key, None)
         if known is None:
             return
@@ -44,7 +55,7 @@ class Disruptions:
         self.generation += 1
 
     def protecting(self, pod: PodInfo) -> list[PodDisruptionBudget]:
-        """The budgets that select this pod. O(labels + budgets filed under them); a pod without labels has none."""
+        """The budgets that are known to select this pod. O(labels + budgets filed under them); a pod without labels has none."""
         metadata = pod.pod.metadata
         if not self._filed or not metadata.labels:
             return []
@@ -56,10 +67,11 @@ class Disruptions:
 
     def violating(self, pods: Sequence[PodInfo]) -> set[str]:
         """Uids of those whose eviction, one after the other in this order, takes a budget below zero."""
-        if not self._filed:
+        if not self._filed and not self._unreadable:
             return set()
         left: dict[str, int] = {}
-        over = set()
+        unsure = set(self._unreadable.values())
+        over = {pod.uid for pod in pods if pod.pod.metadata.namespace in unsure and pod.pod.metadata.labels}
         for pod in pods:
             for budget in self.protecting(pod):
                 if pod.pod.metadata.name in budget.status.disrupted_pods:

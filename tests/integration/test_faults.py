@@ -1,7 +1,7 @@
 """One kind of trouble at a time, while a burst of pods fills the cluster exactly: all of them bound, each once.
 
 What is in tests/integration/test_daemon.py is not repeated here: single refusals and resets of bindings, conditions,
-events and watches. Seconds are the world's, a hundred to one of ours.
+events and watches. Seconds are the world's, a hundred and more to one of ours.
 """
 
 from __future__ import annotations

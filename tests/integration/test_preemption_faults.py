@@ -1,7 +1,7 @@
 """One kind of trouble at a time, while important pods displace others from a full cluster: as many go as must, and no more.
 
 Nobody whose place is taken comes back, so each important pod costs exactly one other, whatever fails. Seconds are the
-world's, a hundred to one of ours.
+world's, a hundred and more to one of ours.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A cluster in trouble: one server, at most one daemon, and everything that a history may do to them.
 
-The daemon is the real one, over sockets, on a clock whose seconds last ten milliseconds. When trouble stops,
+The daemon is the real one, over sockets, on a clock whose seconds last eight milliseconds, and longer while there is work. When trouble stops,
 `World.settle` waits until nothing is left to do; `World.broken_laws` says what should never have happened.
 """
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from structlog.testing import CapturingLogger
 
-from scheduler import intake
+from scheduler import intake, seen
 from scheduler.core.decode import Broken
 from scheduler.core.deltas import Delta
 from scheduler.core.node import Node
@@ -182,6 +182,7 @@ async def test_a_broken_node_is_left_out_and_the_others_go_on() -> None:
     brain.node("good", cpu="1")
     brain.node("bad", cpu="4 cores")
     assert len(brain.parts.cluster.nodes) == 1
+    assert list(brain.cluster.volumes.broken) == [("Node", "bad")]
     brain.pod("p", cpu="1")
     brain.pod("q", cpu="1")
     await brain.settle()
@@ -191,6 +192,7 @@ async def test_a_broken_node_is_left_out_and_the_others_go_on() -> None:
     await brain.later(2.5)
 
     assert sorted(node for _, node in brain.writer.binds) == ["bad", "good"]
+    assert brain.cluster.volumes.broken == {}
 
 
 async def test_a_node_that_breaks_while_it_holds_pods_is_out_until_mended() -> None:
@@ -449,7 +451,8 @@ async def test_a_waiting_pod_that_is_bound_in_an_unreadable_state_leaves_the_que
 async def test_an_unreadable_object_is_reported_once_per_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     """Updates that do not touch the fault make no noise; another fault does."""
     logger = CapturingLogger()
-    monkeypatch.setattr(intake, "_log", logger)
+    for module in (intake, seen):
+        monkeypatch.setattr(module, "_log", logger)
     brain = Brain()
     for cpu in ("bad!", "bad!", "bad!", "worse!"):
         brain.pod("p", cpu=cpu)
@@ -458,7 +461,7 @@ async def test_an_unreadable_object_is_reported_once_per_reason(monkeypatch: pyt
 
     assert [call.args[0] for call in logger.calls] == [
         "pod could not be read",
-        "node could not be read and is left out",
+        "object could not be read and is left out",
     ] * 2
     assert [event.reason for event in brain.recorder.events] == ["FailedScheduling"] * 2
     assert ["bad!" in said.message for _, said in brain.writer.conditions] == [True, False]

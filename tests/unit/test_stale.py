@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from scheduler.cache.cluster import Cluster
-from scheduler.core.decode import from_manifest
+from scheduler.core.decode import Broken, from_manifest
 from scheduler.core.deltas import Delta
 from scheduler.core.errors import Conflict, Unavailable
 from scheduler.core.fiterror import Diagnosis
+from scheduler.core.meta import Metadata
 from scheduler.core.node import Node
 from scheduler.core.podinfo import PodInfo, pod_info
 from scheduler.core.verdicts import Code, Rejection
@@ -57,6 +58,11 @@ class Scene:
         if owner is not None:
             self.writer.owners[claim.key] = owner
 
+    def breaks(self, node_name: str) -> None:
+        """What intake leaves of a node that cannot be read."""
+        broken = Broken(kind="Node", metadata=Metadata(name=node_name), why="no number")
+        self.cluster.volumes.broken["Node", node_name] = broken
+
     async def passes(self, seconds: float) -> None:
         """Second by second, with time for what was begun."""
         for _ in range(int(seconds)):
@@ -88,6 +94,29 @@ async def test_b6b_a_node_that_comes_back_in_time_keeps_its_claim() -> None:
     scene.has(selected("n9"))
     await scene.passes(GONE_S - 1)
     scene.cluster.set_node(from_manifest(Node, node("n9").obj()))
+    await scene.passes(GONE_S + 2)
+    assert scene.writer.selections == []
+
+
+@pytest.mark.parametrize("seconds", [0, GONE_S], ids=["from the start", "at the last moment"])
+async def test_b6b_a_node_that_cannot_be_read_keeps_its_claim(seconds: float) -> None:
+    """It is there, and a volume may be on its way to it: nothing is taken back before it has gone."""
+    scene = Scene()
+    scene.has(selected("n9"))
+    await scene.passes(seconds)
+    scene.breaks("n9")
+    await scene.passes(AGAIN_S)
+    assert (scene.writer.selections, scene.reasons()) == ([], [])
+
+    del scene.cluster.volumes.broken["Node", "n9"]
+    await scene.passes(GONE_S + 1)
+    assert scene.writer.selections == [(CLAIM, None)]
+
+
+async def test_b6b_a_node_that_comes_back_unreadable_while_the_claim_is_read_keeps_it() -> None:
+    scene = Scene()
+    scene.has(selected("n9"))
+    scene.writer.on_read = lambda: scene.breaks("n9")
     await scene.passes(GONE_S + 2)
     assert scene.writer.selections == []
 

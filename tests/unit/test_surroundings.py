@@ -131,22 +131,33 @@ def a_budget(selector: Any = None, status: Any = None) -> dict[str, Any]:
         pytest.param(a_budget(status={"disruptedPods": ["web-0"]}), "$.status.disruptedPods", id="a list for a map"),
     ],
 )
-def test_a_broken_budget_protects_nobody(broken: dict[str, Any], field: str) -> None:
-    """Logged once, with object and field; whole again, it protects again; gone, it does not."""
+def test_a_broken_budget_protects_whoever_it_may_mean(broken: dict[str, Any], field: str) -> None:
+    """Logged once, with object and field; whole again, it protects whom it means; gone, nobody."""
     brain = Brain()
     brain.node("n1")
     brain.pod("web", on="n1", labels={"app": "web"})
-    (web,) = brain.cluster.nodes.pods(0).values()
+    brain.pod("else", on="n1", labels={"app": "else"})
+    brain.pod("bare", on="n1")
+    pods = list(brain.cluster.nodes.pods(0).values())
     intake, disruptions = brain.parts.intake, brain.cluster.disruptions
     good, bad = read(BUDGET.name, a_budget()), read(BUDGET.name, broken)
 
     with capture_logs() as logs:
-        protected = []
+        protected, generations = [], [disruptions.generation]
         for old, new in ((None, bad), (bad, good), (good, bad), (bad, bad), (bad, good), (good, None)):
             intake.apply(BUDGET.name, [Delta(old, new)])
-            protected.append(disruptions.violating([web]) == {web.uid})
+            protected.append(sorted(disruptions.violating(pods)))
+            generations.append(disruptions.generation)
 
-    assert protected == [False, True, False, False, True, False]
+    assert protected == [
+        ["uid-else", "uid-web"],
+        ["uid-web"],
+        ["uid-else", "uid-web"],
+        ["uid-else", "uid-web"],
+        ["uid-web"],
+        [],
+    ]
+    assert [b != a for a, b in itertools.pairwise(generations)] == [True, True, True, False, True, True]
     assert [(log["kind"], log["object"], field in log["error"]) for log in logs] == [
         (BUDGET.name, "default/b", True),
         (BUDGET.name, "default/b", True),

@@ -58,6 +58,20 @@ def test_whom_a_budget_protects(selector: Any, labels: dict[str, str], is_protec
     assert is_protected is bool(seen.violating([pod("a", labels=labels)]))
 
 
+def test_a_budget_that_cannot_be_read_may_mean_any_pod_of_its_namespace() -> None:
+    """But none without labels. The room of others there, and what they mean elsewhere, is counted as ever."""
+    seen = filed(budget("d", 1, X))
+    seen.put_unreadable("default/e", "default")
+    seen.put_unreadable("far/e", "far")
+    seen.remove("far/e")
+    near, bare, far = pod("near", labels=Y), pod("bare"), pod("far", labels=X, ns="far")
+
+    assert seen.violating([near, bare, far]) == {near.uid}
+
+    seen.put(budget("e", 1, X))
+    assert seen.violating([near, bare, far]) == set()
+
+
 @pytest.mark.parametrize(("ns", "is_protected"), [("default", True), ("other", False)])
 def test_a_budget_holds_in_its_own_namespace(ns: str, is_protected: bool) -> None:
     seen = filed(budget("d", 0, X), budget("any", 0, expressions(("app", "Exists", []))))
