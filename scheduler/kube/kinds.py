@@ -39,7 +39,10 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class KindSpec:
-    """One row of the table. `typ` is None while nothing reads the kind yet; `older` are versions that look otherwise."""
+    """One row of the table. `typ` is None while nothing reads the kind yet; `older` are versions that look otherwise.
+
+    `by_age`: a fresh list, which the server sorts by name, is told in the order of writing, as a watch would have told it.
+    """
 
     name: str
     plural: str
@@ -48,6 +51,7 @@ class KindSpec:
     typ: type[Any] | None = None
     field_selector: str = ""
     older: Mapping[str, Older] = field(default_factory=dict, hash=False)
+    by_age: bool = False
 
     def decoder(self) -> ObjectDecoder[Any]:
         """For objects of every version that it is served in."""
@@ -97,7 +101,10 @@ STORAGE: Final[tuple[KindSpec, ...]] = (
 CAPACITY: Final = KindSpec("CSIStorageCapacity", "csistoragecapacities", _STORAGE_BETA, True, CSIStorageCapacity)
 """What room there is for new volumes (docs/spec/volumes.md §8)."""
 
-RESOURCE_CLAIM: Final = KindSpec("ResourceClaim", "resourceclaims", _DEVICES, True, ResourceClaim, older=OLDER_CLAIMS)
+RESOURCE_CLAIM: Final = KindSpec(
+    "ResourceClaim", "resourceclaims", _DEVICES, True, ResourceClaim, older=OLDER_CLAIMS, by_age=True
+)
+"""Of two that got one device the later one yields (docs/spec/dra.md §10.5)."""
 RESOURCE_SLICE: Final = KindSpec("ResourceSlice", "resourceslices", _DEVICES, False, ResourceSlice, older=OLDER_SLICES)
 DEVICE_CLASS: Final = KindSpec("DeviceClass", "deviceclasses", _DEVICES, False, DeviceClass)
 TAINT_RULE: Final = KindSpec("DeviceTaintRule", "devicetaintrules", _RULES, False, DeviceTaintRule)

@@ -190,7 +190,7 @@ class Reflector(Generic[T]):
         self._replace(objects, page.metadata.resource_version)
 
     def _replace(self, objects: Iterable[T | Broken], version: str) -> None:
-        deltas, vanished = self.store.replace(objects)
+        deltas, vanished = self.store.replace(sorted(objects, key=_age) if self.spec.by_age else objects)
         self._version = version
         self._incomplete = 0
         _count(self.stats.relists, self._cause)
@@ -351,6 +351,12 @@ class Reflector(Generic[T]):
 def _is_from_the_future(error: ApiError) -> bool:
     """The server has never reached our version: it was restored from a backup. Its picture counts, not our memory."""
     return "Too large resource version" in error.message
+
+
+def _age(obj: Stored | Broken) -> int:
+    """Versions of one kind are numbers that grow (KEP-5504); what has none was there before."""
+    version = obj.metadata.resource_version
+    return int(version) if version.isdecimal() else 0
 
 
 def _count(counts: dict[str, int], key: str) -> None:

@@ -77,8 +77,7 @@ class Store(Generic[T]):
     def replace(self, objects: Iterable[T | Broken]) -> tuple[list[Delta[T]], int]:
         """Make `objects` the whole content. Returns the changes and how many objects had vanished unseen.
 
-        Deletions come first, so that what they free is free when the additions arrive; these in the order in which they
-        were written, as a watch would have told them: of two claims that got one device, the later one yields.
+        Deletions come first, so that what they free is free when the additions arrive.
         """
         new = {obj.key: obj for obj in objects}
         deltas: list[Delta[T]] = []
@@ -86,21 +85,15 @@ class Store(Generic[T]):
         for old in vanished:
             del self._objects[old.key]
             deltas.append(Delta(old, None))
-        for obj in sorted(new.values(), key=_age):
+        for obj in new.values():
             self.set(obj, deltas)
         return deltas, len(vanished)
 
 
 def _same_version(old: Stored | Broken, new: Stored | Broken) -> bool:
-    """An unreadable version equals nothing."""
+    """Resource versions are compared for equality only; an unreadable one equals nothing."""
     version = new.metadata.resource_version
     return bool(version) and old.metadata.resource_version == version and old.metadata.uid == new.metadata.uid
-
-
-def _age(obj: Stored | Broken) -> int:
-    """Resource versions of one kind are numbers that grow (KEP-5504); what is none was there before."""
-    version = obj.metadata.resource_version
-    return int(version) if version.isdecimal() else 0
 
 
 def _is_another(old: Stored | Broken, new: Stored | Broken) -> bool:

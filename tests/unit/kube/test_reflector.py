@@ -11,7 +11,7 @@ from scheduler.core.decode import Broken, ObjectDecoder
 from scheduler.core.deltas import Delta
 from scheduler.core.errors import ApiError, Forbidden, Gone, Invalid, NotFound, TooManyRequests, Unavailable
 from scheduler.core.pod import Pod
-from scheduler.kube.kinds import POD, Served
+from scheduler.kube.kinds import POD, RESOURCE_CLAIM, KindSpec, Served
 from scheduler.kube.reflector import Reflector
 from tests.examples import examples
 from tests.unit.kube.scripted import (
@@ -37,12 +37,12 @@ REFUSES_WATCH_LIST = Invalid("sendInitialEvents is forbidden for watch", status=
 class Mirror:
     """A reflector under test with everything it said."""
 
-    def __init__(self, transport: ScriptedTransport) -> None:
+    def __init__(self, transport: ScriptedTransport, spec: KindSpec = POD) -> None:
         self.transport = transport
         self.clock = LeapingClock()
         self.batches: list[list[Delta[Pod]]] = []
         self.reflector: Reflector[Pod] = Reflector(
-            POD,
+            spec,
             SERVED,
             decoder=ObjectDecoder("Pod", Pod),
             transport=transport,
@@ -82,8 +82,8 @@ def _short(obj: Pod | Broken | None) -> str | None:
     return None if obj is None else f"{obj.metadata.name}@{obj.metadata.resource_version}"
 
 
-def scripted(*streams: list[Step], answers: list[Answer] | None = None) -> Mirror:
-    return Mirror(ScriptedTransport(streams=list(streams), answers=answers or []))
+def scripted(*streams: list[Step], answers: list[Answer] | None = None, spec: KindSpec = POD) -> Mirror:
+    return Mirror(ScriptedTransport(streams=list(streams), answers=answers or []), spec)
 
 
 async def test_the_first_picture_arrives_as_one_batch():
@@ -299,6 +299,17 @@ async def test_a_picture_that_cannot_be_streamed_is_listed():
     mirror = await scripted(stuck, stuck, stuck, [Hang()], answers=[page(pod("a"))]).run_through(4)
 
     assert {"a": "1"} == mirror.holds()
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"), [(RESOURCE_CLAIM, "cba"), (POD, "abc")], ids=["claims", "what is not asked so"]
+)
+async def test_a_fresh_list_is_told_in_the_order_of_writing(spec, told):
+    """Who was first among claims that got one device is told by nothing else."""
+    mirror = scripted([picture(pod("a", version="10"), pod("b", version="9"), pod("c", version="")), Hang()], spec=spec)
+    await mirror.run_through(1)
+
+    assert list(told) == [obj.metadata.name for obj in mirror.reflector.store]
 
 
 async def test_unreadable_things_are_counted_and_stop_nothing():

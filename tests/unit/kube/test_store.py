@@ -79,11 +79,3 @@ def test_replace_tells_what_vanished_first():
     assert [("2", None), ("3", None), (None, "5"), ("4", "6"), (None, "7")] == told(deltas)
     assert 2 == vanished
     assert {"same", "reused", "newer", "new"} == {obj.metadata.name for obj in store}
-
-
-def test_a_fresh_list_is_told_in_the_order_of_writing():
-    """A list is sorted by name; whoever asks who was first must hear it as a watch would have told it."""
-    store = after(pod("c", "4"))
-    deltas, _ = store.replace([pod("a", "10"), pod("b", "9"), pod("c", "11"), pod("d", "")])
-
-    assert [(None, ""), (None, "9"), (None, "10"), ("4", "11")] == told(deltas)

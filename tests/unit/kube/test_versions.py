@@ -117,7 +117,7 @@ async def test_an_upgrade_takes_the_kind_to_another_version() -> None:
         assert kept == [3]
         assert mirror.said == [
             ("add", "ns/a"), ("add", "ns/b"), ("add", "ns/c"), True,
-            ("gone", "ns/c"), ("add", "ns/d"), ("change", "ns/b"), True,
+            ("gone", "ns/c"), ("change", "ns/b"), ("add", "ns/d"), True,
         ]  # fmt: skip
         assert mirror.reflector.served == GA
         assert not mirror.reflector.stats.absent
