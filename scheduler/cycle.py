@@ -27,7 +27,7 @@ from scheduler.core.fiterror import NO_NODES, Diagnosis, one_node
 from scheduler.core.nodeset import NodeSet
 from scheduler.core.podinfo import PodInfo, placed
 from scheduler.core.records import DecisionRecord, GroupRecord, NodeScore
-from scheduler.core.turns import TURN_S, Work, finish
+from scheduler.core.turns import Work, finish, paced
 from scheduler.core.verdicts import AttemptError, Code, Groups, Nominate, Rejection, Wait
 from scheduler.framework.points import Before
 from scheduler.framework.profile import Profile
@@ -107,19 +107,7 @@ class Cycle:
 
     def attempt(self, pod: PodInfo, attempts: int) -> Work[Outcome]:
         """Try to place the pod. Yields only when more than 5 ms have passed since the last turn."""
-        turn, work = self._clock.now(), self._trying(pod, attempts)
-        try:
-            while True:
-                try:
-                    next(work)
-                except StopIteration as done:
-                    outcome: Outcome = done.value
-                    return outcome
-                if self._clock.now() - turn > TURN_S:
-                    yield
-                    turn = self._clock.now()
-        finally:
-            work.close()
+        return paced(self._trying(pod, attempts), self._clock)
 
     def _trying(self, pod: PodInfo, attempts: int) -> Work[Outcome]:
         """Yields wherever the event loop may have a turn. Until a node is held, nothing is changed."""

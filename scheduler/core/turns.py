@@ -5,8 +5,11 @@ Who drives it decides how long it may go on, and what is done meanwhile; closed 
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final, TypeAlias, TypeVar
+
+from scheduler.core.clock import Clock
 
 T = TypeVar("T")
 
@@ -24,3 +27,21 @@ def finish(work: Work[T]) -> T:
         except StopIteration as done:
             found: T = done.value
             return found
+
+
+def paced(work: Work[T], clock: Clock, aside: Callable[[], AbstractContextManager[None]] = nullcontext) -> Work[T]:
+    """The same work, resting only when more than 5 ms have passed since the last turn, and within `aside` then."""
+    turn = clock.now()
+    try:
+        while True:
+            try:
+                next(work)
+            except StopIteration as done:
+                found: T = done.value
+                return found
+            if clock.now() - turn > TURN_S:
+                with aside():
+                    yield
+                turn = clock.now()
+    finally:
+        work.close()

@@ -20,7 +20,7 @@ from scheduler.core import nodeset
 from scheduler.core.clock import Clock
 from scheduler.core.nodeset import EMPTY, NodeSet, Slots
 from scheduler.core.podinfo import PodInfo
-from scheduler.core.turns import TURN_S, T, Work, finish
+from scheduler.core.turns import T, Work, finish, paced
 from scheduler.core.verdicts import AttemptError, Code, Groups, Narrow, Rejection, Skip
 from scheduler.framework.ahead import Ahead, Nominations
 from scheduler.framework.points import MAX_NODE_SCORE, Before, PreFilterExtensions, Scores
@@ -174,20 +174,7 @@ class Runner:
 
     def resting(self, trial: Trial, work: Work[T]) -> Work[T]:
         """Work that is done in a trial. Where it rests, now and then, everybody is back in place, for others may look."""
-        turn = self._clock.now()
-        try:
-            while True:
-                try:
-                    next(work)
-                except StopIteration as done:
-                    found: T = done.value
-                    return found
-                if self._clock.now() - turn > TURN_S:
-                    with trial.aside():
-                        yield
-                    turn = self._clock.now()
-        finally:
-            work.close()
+        return paced(work, self._clock, trial.aside)
 
     def nominated_to(self, pod: PodInfo) -> str:
         """Where the pod is nominated to, as its status says or as we know already; "" for nowhere."""

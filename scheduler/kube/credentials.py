@@ -18,8 +18,10 @@ from typing import Any, Final
 
 import aiohttp
 import structlog
+from multidict import CIMultiDict
 from yaml import YAMLError
 
+from scheduler import __version__
 from scheduler.kube.reaching import (
     address,
     as_proxy,
@@ -32,6 +34,7 @@ from scheduler.kube.reaching import (
 
 _log = structlog.get_logger(__name__)
 
+USER_AGENT: Final = f"kubestow/{__version__}"
 _ASKING_S: Final = 60.0
 """For a plugin or a provider of tokens, once there is something to go on with."""
 
@@ -55,6 +58,14 @@ class Settings:
     impersonation: tuple[tuple[str, str], ...] = ()
     """Headers; one may stand more than once."""
     renew: Callable[[bool], Awaitable[None]] | None = None
+
+    def headers(self) -> CIMultiDict[str]:
+        """What every request says: who we are, as whom we come, and in which form we understand answers."""
+        headers = CIMultiDict({"User-Agent": USER_AGENT, "Accept": "application/json"})
+        if self.authorization is not None:
+            headers["Authorization"] = self.authorization
+        headers.extend(self.impersonation)
+        return headers
 
 
 async def load_settings(

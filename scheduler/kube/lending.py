@@ -9,11 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 import aiohttp
-from multidict import CIMultiDict
 
 from scheduler.core.errors import ApiError
 from scheduler.kube.credentials import Settings
-from scheduler.kube.transport import USER_AGENT, through
+from scheduler.kube.transport import through
 from scheduler.kube.wire import Transport
 
 
@@ -56,11 +55,6 @@ class Lender:
 
     def _made(self) -> aiohttp.ClientSession:
         settings = self._settings
-        headers = CIMultiDict({"User-Agent": USER_AGENT, "Accept": "application/json"})
-        headers.extend(settings.impersonation)
-        if settings.authorization is not None:
-            headers["Authorization"] = settings.authorization
-
         way = through(settings.proxy)
 
         class Ours(aiohttp.ClientRequest):
@@ -79,7 +73,7 @@ class Lender:
 
         return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0),
-            headers=headers,
+            headers=settings.headers(),
             cookie_jar=aiohttp.DummyCookieJar(),
             proxy=way.get("proxy"),
             request_class=Ours,

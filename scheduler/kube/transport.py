@@ -16,7 +16,6 @@ from aiohttp.connector import Connection
 from multidict import CIMultiDict
 from yarl import URL
 
-from scheduler import __version__
 from scheduler.core.clock import Clock, SystemClock
 from scheduler.core.errors import Ambiguous, Unauthorized, Unavailable
 from scheduler.kube.credentials import Settings
@@ -35,7 +34,6 @@ __all__ = ["HttpTransport", "Transport"]
 
 _log = structlog.get_logger(__name__)
 
-USER_AGENT: Final = f"kubestow/{__version__}"
 _RENEW_S: Final = 60.0
 _CONNECT_S: Final = 10.0
 _REACH_S: Final = 30.0
@@ -202,13 +200,9 @@ class HttpTransport:
     def _headers_for(self, content_type: str) -> CIMultiDict[str]:
         headers = self._headers.get(content_type)
         if headers is None:
-            headers = CIMultiDict({"User-Agent": USER_AGENT, "Accept": "application/json"})
+            headers = self._headers[content_type] = self._settings.headers()
             if content_type:
                 headers["Content-Type"] = content_type
-            if self._settings.authorization is not None:
-                headers["Authorization"] = self._settings.authorization
-            headers.extend(self._settings.impersonation)
-            self._headers[content_type] = headers
         return headers
 
     def _timeout(self, total_s: float | None, read_s: float | None) -> aiohttp.ClientTimeout:
