@@ -11,7 +11,6 @@ import msgspec
 
 PREEMPTION = "preemption"
 LOW_PER_NODE = 4
-VICTIMS_PER_POD = 3
 _LOW = {"cpu": "900m", "memory": "500Mi"}
 HIGH = {"cpu": "3", "memory": "500Mi"}
 _CLASSES = {"low": 1, "high": 1000}

@@ -1,8 +1,8 @@
 """The composition root: every object is made once, here, and started and drained in order.
 
 Start: connect, ask what is served, mirror it, stand for election with a complete picture, decide only while leading.
-Stop: pop nothing more, let bindings and evictions finish within the drain time, then what is to be written on pods, then
-events, give the lease back, close. A daemon belongs to one event loop.
+Stop: pop nothing more, let bindings and evictions finish within the drain time, then what is to be written on pods, events
+and what plugins give back, give the lease back, close. A daemon belongs to one event loop.
 """
 
 from __future__ import annotations
@@ -209,9 +209,16 @@ class Daemon:
         _log.info("drained", bindings_cancelled=bindings, preemptions_cut_short=preemptions)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_FLUSH_S):
-                await decisions.patches.drain()
-                await self._recorder.flush(_FLUSH_S)
+                await asyncio.gather(self._tell_the_rest(), self._give_back_the_rest())
         decisions.patches.give_up()
+
+    async def _tell_the_rest(self) -> None:
+        await self.decisions.patches.drain()
+        await self._recorder.flush(_FLUSH_S)
+
+    async def _give_back_the_rest(self) -> None:
+        if self._leadership.may_write():
+            await self.decisions.drain_plugins()
 
     async def _listen(self) -> None:
         """What bindings wait for is told by watches, and the loop that took it in has ended."""

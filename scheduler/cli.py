@@ -2,7 +2,7 @@
 
 Flags may be written as Go programs take them (`--flag=value`, `--flag value`, `--flag=true`). What a command needs is
 imported when it runs, so that `check-config` does not wait for an event loop. Exit codes: 0 done, 1 refused or failed,
-2 wrong usage or unreadable input.
+2 wrong usage, or manifests that cannot be used.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ from scheduler.core.turns import Work, finish, paced
 from scheduler.core.verdicts import AttemptError, Code, Groups, Nominate, Rejection, Wait
 from scheduler.framework.points import Before
 from scheduler.framework.profile import Profile
-from scheduler.framework.runner import PreFiltered, Runner, Scored
+from scheduler.framework.runner import PreFiltered, Runner, Scored, narrowed_away
 from scheduler.framework.state import CycleState
 from scheduler.framework.whatif import WhatIf
 from scheduler.obs.metrics import Metrics
@@ -265,13 +265,18 @@ class Cycle:
         return diagnosis
 
     def _refused(self, pre: PreFiltered, groups: Groups, node_count: int, *, aside: Groups) -> Diagnosis:
-        """`aside` is what was said of the nominated node: it counts if PreFilter had narrowed that node away."""
-        judged = pre.nodes
+        """`aside` is what was said of the nominated node: it counts if PreFilter had narrowed that node away.
+
+        In any case upstream keeps one list of who said it and of who narrowed, and tells all of them of the other nodes.
+        """
+        judged, absent = pre.nodes, pre.absent
+        if absent is not None and aside:
+            absent = narrowed_away({*pre.restricting, *(no.plugin for no in aside if no.plugin)})
         for rejection, nodes in aside.items():
             if nodes & ~pre.nodes:
                 groups[rejection] = groups.get(rejection, nodeset.EMPTY) | nodes
                 judged |= nodes
-        diagnosis = Diagnosis(node_count, groups, pre.absent, node_count - judged.bit_count())
+        diagnosis = Diagnosis(node_count, groups, absent, node_count - judged.bit_count())
         for rejection in groups:
             diagnosis.refuse(rejection)
         diagnosis.unschedulable_plugins.update(pre.restricting)

@@ -96,6 +96,7 @@ class Decisions:
             volume_metrics=metrics.volumes,
             device_metrics=metrics.devices,
         )
+        self.drain_plugins = handle.drain
         self.profiles = build_profiles(options.config, handle)
         """In force, by scheduler name: `reloading` puts others in their place between two attempts."""
         pending = Pending()

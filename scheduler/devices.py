@@ -15,7 +15,7 @@ from scheduler.cache.resourceclaims import Change, gives_back
 from scheduler.core.decode import Broken
 from scheduler.core.deltas import Delta
 from scheduler.core.events import Action, ClusterEvent, Resource
-from scheduler.core.resourceclaims import ResourceClaim
+from scheduler.core.resourceclaims import ClaimMetadata, ResourceClaim, ResourceClaimStatus
 from scheduler.seen import Seen, action_of, seen
 
 Move: TypeAlias = Callable[[ClusterEvent, object, object], None]
@@ -55,19 +55,19 @@ class DeviceIntake:
         """What a claim has been seen to have it keeps while it cannot be read: nobody else may get it."""
         key, _, new = self._seen(delta)
         claims, use = self._devices.claims, self._devices.use
-        had = claims.get(key)
+        had, kept = claims.get(key), self._kept.pop(key, None)
         if new is not None:
             claims.set(new)
         else:
             claims.remove(key)
-        if had is not None and had.is_allocated and _cannot_be_read(had, delta.new):
-            use.hold(had.uid, had.status.allocation)
-            self._kept[key] = had
-        elif (kept := self._kept.get(key)) is not None and not _cannot_be_read(kept, delta.new):
-            del self._kept[key]
-            if new is None or new.uid != kept.uid:
+        now = _as_seen_last(delta.new, had, kept)
+        if now is not None:
+            use.hold(now.uid, now.status.allocation)
+            self._kept[key] = now
+        if kept is not None:
+            if all(each is None or each.uid != kept.uid for each in (new, now)):
                 use.hold(kept.uid, claims.pending(kept.uid))
-            if gives_back(kept, new):
+            if gives_back(kept, now or new):
                 claims.given_back.append(Change(kept, new))
         if key not in self._tell_claims():  # nothing changed here: the watch shows what we wrote ourselves, or older
             self._devices.tell(key)
@@ -118,6 +118,16 @@ class DeviceIntake:
             self._move(ClusterEvent(resource, action), before, now)
 
 
-def _cannot_be_read(claim: ResourceClaim, now: object) -> bool:
-    """Whether this is what has become of it. One by its name with another uid is another claim."""
-    return isinstance(now, Broken) and now.metadata.uid in {"", claim.uid}
+def _as_seen_last(now: object, *before: ResourceClaim | None) -> ResourceClaim | None:
+    """A claim that has devices and cannot be read; None for all others. One of its name with another uid is another claim.
+
+    What can be seen of it now comes before what was known, which has its uid where that is not to be seen.
+    """
+    if not isinstance(now, Broken):
+        return None
+    same = [each for each in before if each is not None and now.metadata.uid in {"", each.uid}]
+    if now.allocation is None:
+        return next((each for each in same if each.is_allocated), None)
+    uid = now.metadata.uid or (same[0].uid if same else f"{now.kind} {now.key}")
+    metadata = ClaimMetadata(name=now.metadata.name, namespace=now.metadata.namespace, uid=uid)
+    return ResourceClaim(metadata, status=ResourceClaimStatus(allocation=now.allocation))

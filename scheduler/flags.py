@@ -29,7 +29,7 @@ def parser() -> argparse.ArgumentParser:
         commands.add_parser("simulate", help="schedule the pods of manifests, without a cluster", allow_abbrev=False)
     )
     check = commands.add_parser("check-config", help="check a KubeSchedulerConfiguration", allow_abbrev=False)
-    check.add_argument("file", metavar="FILE")
+    check.add_argument("file", type=_word, metavar="FILE")
     _allow_default_scheduler(check)
     commands.add_parser("version", help="print the version", allow_abbrev=False)
     return whole

@@ -119,6 +119,8 @@ class Intake:
             case _:
                 if old is not None:
                     self._gone(old)
+                elif delta.old is not None:
+                    self._on_its_way_no_more(delta.old.metadata.uid)
         if reopened:
             self._reopened(reopened)
 
@@ -212,8 +214,8 @@ class Intake:
         if ended is not None:
             self._queue.nomination_ended(ended)
 
-    def _gone(self, old: Pod) -> None:
-        """Deleted, or finished: its place is free, or it need not be tried any more."""
+    def _gone(self, old: Pod, *, is_there: bool = False) -> None:
+        """Deleted, or finished: its place is free, or it need not be tried any more; if it is there it keeps its place."""
         uid = old.metadata.uid
         self._nomination_ended(self._queue.nominator.remove_foreign(uid))
         self._failures.forget(uid)
@@ -223,9 +225,13 @@ class Intake:
             return
         self._pending.pop(old.key)
         self._plans(waiting, begin=False)
+        if not is_there:
+            self._on_its_way_no_more(uid)
+        self._queue.delete(waiting)
+
+    def _on_its_way_no_more(self, uid: str) -> None:
         if self._cluster.is_assumed(uid):
             self._assumed_deleted(uid)
-        self._queue.delete(waiting)
 
     def _assumed_deleted(self, uid: str) -> None:
         """§4.3: a pod that is being deleted gives its assumed place back at once; its binding will fail harmlessly."""
@@ -240,10 +246,17 @@ class Intake:
         self._move(ASSIGNED_POD_DELETE, assumed, None)
 
     def _broken(self, old: Pod | Broken | None, new: Broken) -> None:
+        uid = new.metadata.uid
+        is_leaving = new.metadata.deletion_timestamp is not None or self._permits.is_held(uid)
+        # Where it is going it will be, whatever is wrong with it, unless its binding fails.
+        is_sent = not new.node_name and not is_leaving and self._cluster.is_assumed(uid)
         if isinstance(old, Pod):
             if not new.node_name or not old.spec.node_name:
-                self._gone(old)
-            self._cluster.remove_pod(old.metadata.uid)
+                self._gone(old, is_there=is_sent)
+            if not is_sent:
+                self._cluster.remove_pod(old.metadata.uid)
+        elif not new.node_name and not is_sent:
+            self._on_its_way_no_more(uid)
         self._pending.pop(new.key)
         self._cluster.add_broken(new)
         if not _is_news(old, new):

@@ -119,10 +119,13 @@ class Cluster:
         return held.info
 
     def add_broken(self, broken: Broken) -> None:
-        """A pod that could not be read: its node takes no pods. What was known of it before is dropped."""
+        """A pod that could not be read: its node takes no pods, and what was known of it before is dropped.
+
+        One without a node changes nothing: it may be on its way to the place that is assumed for it.
+        """
         self.remove_broken(broken.metadata.uid or broken.key)
-        self.remove_pod(broken.metadata.uid)
         if broken.node_name:
+            self.remove_pod(broken.metadata.uid)
             uid = broken.metadata.uid or broken.key
             self._broken[uid] = broken
             self._disturb(broken.node_name)
@@ -217,6 +220,10 @@ class Cluster:
     def assumed(self) -> Iterator[PodInfo]:
         """Pods we assumed and the watch has not confirmed."""
         return (self._pods[uid].info for uid in self._assumed)
+
+    def is_broken(self, uid: str) -> bool:
+        """Whether this is a bound pod that could not be read: it is there, though `get` does not know it."""
+        return uid in self._broken
 
     def broken(self) -> Iterator[Broken]:
         """Bound pods that could not be read."""

@@ -2,7 +2,7 @@
 
 A node keeps its slot while it, or a pod on it, is known; a pod added or removed touches a few entries, never a scan.
 Readers take columns and sets as they are between two events; nobody but `Cluster` changes them.
-Matrices are indexed `[row, slot]`; row numbers come from `row(resource)`: cpu in milli-CPU, everything else in units.
+Matrices are indexed `[row, slot]`; row numbers come from `resources()`: cpu in milli-CPU, everything else in units.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from scheduler.cache.podterms import PodTerms, has_pod_affinity
 from scheduler.cache.population import Population
 from scheduler.cache.ports import PortIndex
 from scheduler.cache.priorities import Priorities
+from scheduler.cache.resourcerows import ResourceRows
 from scheduler.cache.topology import Topologies
 from scheduler.core.node import Node, Taint
 from scheduler.core.nodeset import EMPTY, NodeSet
@@ -32,7 +33,6 @@ from scheduler.core.podinfo import PodInfo, Requests, allocatable
 PODS: Final = "pods"
 CPU_ROW: Final = 0
 MEMORY_ROW: Final = 1
-_FIRST_ROWS: Final = ("cpu", "memory", "ephemeral-storage")
 _LOG_MAX: Final = 65_536
 
 Matrix = npt.NDArray[np.int64]
@@ -86,7 +86,7 @@ class Nodes(Followed[int]):
         """Changes when a node appears, vanishes, or its labels, taints or cordon change."""
         self.stamps = [0] * capacity
         """Grows whenever a slot's columns change, or the pods on it in any way that preemption looks at."""
-        self._rows: dict[str, int] = {name: row for row, name in enumerate(_FIRST_ROWS)}
+        self._rows = ResourceRows()
         self._objects: list[Node | None] = [None] * capacity
         self._names: list[str] = [""] * capacity
         self._pods: list[dict[str, PodInfo]] = [{} for _ in range(capacity)]
@@ -137,19 +137,14 @@ class Nodes(Followed[int]):
                 out |= 1 << slot
         return out & self.present
 
-    def row(self, resource: str) -> int:
-        """The row of a resource in `allocatable` and `requested`; made, all zero, when first asked for."""
-        row = self._rows.get(resource)
-        if row is None:
-            row = self._rows[resource] = len(self._rows)
-            if row == self.allocatable.shape[0]:
-                self.allocatable = np.vstack((self.allocatable, np.zeros_like(self.allocatable)))
-                self.requested = np.vstack((self.requested, np.zeros_like(self.requested)))
-        return row
-
     def resources(self) -> Mapping[str, int]:
-        """Every resource seen so far and its row."""
-        return self._rows
+        """Every resource that some node offers, and its row in `allocatable` and `requested`."""
+        return self._rows.numbers
+
+    def requested_at(self, slot: int, resource: str) -> int:
+        """Sum over the pods on the node, whether any node offers the resource or not."""
+        row = self._rows.numbers.get(resource)
+        return self._rows.aside(resource, slot) if row is None else int(self.requested[row, slot])
 
     # -- changing: Cluster only ------------------------------------------------------------------------------------
 
@@ -163,7 +158,7 @@ class Nodes(Followed[int]):
         if old is None or old.spec != node.spec:
             self._respec(slot, old, node)
         if old is None or old.status.allocatable != node.status.allocatable:
-            self._reallocate(slot, node)
+            self._reallocate(slot, old, node)
         if old is None or old.status.declared_features != node.status.declared_features:
             self._redeclare(slot, old, node)
         self.images.put(slot, node.status.images)
@@ -181,11 +176,9 @@ class Nodes(Followed[int]):
         self._relabel(slot, node, None)
         self._respec(slot, node, None)
         self._redeclare(slot, node, None)
+        self._reallocate(slot, node, None)
         self.images.remove(slot)
-        self.allocatable[:, slot] = 0
-        self.allowed_pods[slot] = 0
         self.present &= ~(1 << slot)
-        self._touch(slot)
         self._release(slot)
 
     def add_pod(self, name: str, info: PodInfo) -> int:
@@ -295,13 +288,13 @@ class Nodes(Followed[int]):
             self._free.append(slot)
 
     def _count(self, slot: int, requests: Requests, sign: int) -> None:
-        requested, rows = self.requested, self._rows
+        requested, rows = self.requested, self._rows.numbers
         for resource, amount in requests.items():
             row = rows.get(resource)
             if row is None:
-                row = self.row(resource)
-                requested = self.requested
-            requested[row, slot] += sign * amount
+                self._rows.set_aside(resource, slot, sign * amount)
+            else:
+                requested[row, slot] += sign * amount
         self.pod_count[slot] += sign
         self._touch(slot)
 
@@ -336,14 +329,38 @@ class Nodes(Followed[int]):
         if new is not None:
             self.features.add(slot, new.status.declared_features)
 
-    def _reallocate(self, slot: int, node: Node) -> None:
-        amounts = allocatable(node.status.allocatable)
-        self.allowed_pods[slot] = amounts.pop(PODS, 0)
-        rows = {self.row(resource): amount for resource, amount in amounts.items()}
+    def _reallocate(self, slot: int, old: Node | None, new: Node | None) -> None:
+        before = allocatable(old.status.allocatable) if old is not None else {}
+        now = allocatable(new.status.allocatable) if new is not None else {}
+        before.pop(PODS, None)
+        self.allowed_pods[slot] = now.pop(PODS, 0)
         self.allocatable[:, slot] = 0
-        for row, amount in rows.items():
-            self.allocatable[row, slot] = amount
+        for resource in now:
+            if resource not in before:
+                self._offered(resource)
+        for resource in before:
+            if resource not in now:
+                self._withdrawn(resource)
+        rows = self._rows.numbers
+        for resource, amount in now.items():
+            self.allocatable[rows[resource], slot] = amount
         self._touch(slot)
+
+    def _offered(self, resource: str) -> None:
+        row, waiting = self._rows.offered(resource)
+        if row == self.allocatable.shape[0]:
+            self.allocatable = np.vstack((self.allocatable, np.zeros_like(self.allocatable)))
+            self.requested = np.vstack((self.requested, np.zeros_like(self.requested)))
+        for slot, amount in waiting.items():
+            self.requested[row, slot] = amount
+
+    def _withdrawn(self, resource: str) -> None:
+        row = self._rows.withdrawn(resource)
+        if row is None:
+            return
+        for slot in np.flatnonzero(self.requested[row]).tolist():
+            self._rows.set_aside(resource, slot, self.requested.item(row, slot))
+        self.requested[row] = 0
 
     def _touch(self, slot: int) -> None:
         self._log.append(slot)
@@ -416,5 +433,4 @@ class NodeView:
 
     def requested(self, resource: str) -> int:
         """Sum over the pods on the node, assumed ones included."""
-        row = self._nodes.resources().get(resource)
-        return 0 if row is None else int(self._nodes.requested[row, self.slot])
+        return self._nodes.requested_at(self.slot, resource)

@@ -1,5 +1,6 @@
 """Strict reading of one mapping: each field is asked for once, with its type; what nobody asked for is unknown.
 
+What a decoder would refuse (a type, a number too large) is told in our words, what kube-scheduler validates in its own.
 A wrong value is noted in the findings and the default stands in, so that one pass finds every mistake.
 null means absent, as upstream.
 """
@@ -20,6 +21,7 @@ from scheduler.config.errors import Findings, below
 D = TypeVar("D")
 INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
+NO_PERCENTAGE: Final = "not in valid range [0-100]"
 
 
 class Fields:
@@ -54,6 +56,10 @@ class Fields:
         """A mistake in a field of this mapping, or deeper: `resources[1].name`."""
         self.findings.error(f"{self.path}.{name}" if self.path else name, message)
 
+    def invalid(self, name: str, value: Any, why: str) -> None:
+        """A value that is refused, as Kubernetes says it."""
+        self.error(name, f"Invalid value: {quoted(value)}: {why}")
+
     def has(self, name: str) -> bool:
         """Whether the field is there and not null. Does not count as reading it."""
         return name in self._value
@@ -78,22 +84,24 @@ class Fields:
         self.error(name, f"must be a string, got {shown(value)}")
         return default
 
-    def required(self, name: str, problem_of: Callable[[str], str] | None = None) -> str:
-        """A string that must be there and not be empty; `problem_of` says what is wrong with it, "" for nothing."""
+    def required(self, name: str, complaints: Callable[[str], list[str]] | None = None, *, why: str = "") -> str:
+        """A string that must be there and not be empty; `complaints` says what is wrong with it."""
         if self._value.get(name, "") == "":
-            self.error(name, "is required")
+            self.error(name, f"Required value: {why}" if why else "Required value")
         value = self.text(name)
         if value:
-            self._judge(self.at(name), value, problem_of)
+            self._judge(self.at(name), value, complaints)
         return value
 
     def choice(self, name: str, default: str, allowed: Sequence[str]) -> str:
         """One of the allowed words; "" counts as absent when there is a default."""
         value = self.text(name, default) or default
-        if value not in allowed:
-            self.error(name, f"must be one of {', '.join(allowed)}" + (f", got {shown(value)}" if value else ""))
-            return default
-        return value
+        if value in allowed:
+            return value
+        if isinstance(self._value.get(name, ""), str):
+            words = ", ".join(quoted(word) for word in allowed)
+            self.error(name, f"Unsupported value: {quoted(value)}: supported values: {words}")
+        return default
 
     def boolean(self, name: str, default: D) -> bool | D:
         """A boolean: true or false and nothing else."""
@@ -116,6 +124,14 @@ class Fields:
         least = -high if low is None else low
         if not least <= value <= high:
             self.error(name, f"must be {_bounds(least, high, value)}, got {value}")
+            return default
+        return value
+
+    def within(self, name: str, default: D, bounds: tuple[int, int], why: str) -> int | D:
+        """An int32; outside of the bounds, both included, it is refused in Kubernetes' words."""
+        value = self.integer(name, default)
+        if isinstance(value, int) and not bounds[0] <= value <= bounds[1]:
+            self.invalid(name, value, why)
             return default
         return value
 
@@ -148,14 +164,14 @@ class Fields:
             self.error(name, "must be base64")
             return b""
 
-    def texts(self, name: str, problem_of: Callable[[str], str] | None = None) -> tuple[str, ...]:
-        """A list of strings; `problem_of` judges each."""
+    def texts(self, name: str, complaints: Callable[[str], list[str]] | None = None) -> tuple[str, ...]:
+        """A list of strings; `complaints` judges each."""
         kept = []
         for at, item in enumerate(self._list(name)):
             path = below(self.at(name), at)
             if isinstance(item, str):
                 kept.append(item)
-                self._judge(path, item, problem_of)
+                self._judge(path, item, complaints)
             else:
                 self.findings.error(path, f"must be a string, got {shown(item)}")
         return tuple(kept)
@@ -174,10 +190,9 @@ class Fields:
             found.append(Fields(item, path, self.findings))
         return found
 
-    def _judge(self, path: str, value: str, problem_of: Callable[[str], str] | None) -> None:
-        problem = problem_of(value) if problem_of else ""
-        if problem:
-            self.findings.error(path, f"{problem}, got {shown(value)}")
+    def _judge(self, path: str, value: str, complaints: Callable[[str], list[str]] | None) -> None:
+        for why in complaints(value) if complaints else []:
+            self.findings.error(path, f"Invalid value: {quoted(value)}: {why}")
 
     def _list(self, name: str) -> list[Any]:
         value = self.raw(name)
@@ -187,6 +202,11 @@ class Fields:
             return value
         self.error(name, f"must be a list, got {shown(value)}")
         return []
+
+
+def quoted(value: Any) -> str:
+    """A value as Kubernetes repeats it: as JSON."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def shown(value: Any) -> str:

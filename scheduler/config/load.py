@@ -14,7 +14,7 @@ from typing import Any, Final
 from scheduler.config.args import KUBE_SCHEDULER_V1, default_args
 from scheduler.config.document import read_document
 from scheduler.config.errors import ConfigError, ConfigErrors, Findings
-from scheduler.config.fields import INT64_MAX, Fields, shown
+from scheduler.config.fields import INT32_MAX, INT64_MAX, NO_PERCENTAGE, Fields, shown
 from scheduler.config.profiles import read_profiles
 from scheduler.config.sections import read_client_connection, read_extenders, read_leader_election
 from scheduler.config.types import CAPACITY_SCORING, FEATURE_GATES, GATES_ON, OUR_NAME, Configuration, Profile
@@ -131,19 +131,22 @@ def _check_version(value: Any, *, source: str) -> None:
 
 
 def _configuration(fields: Fields, *, allow_default_scheduler: bool, feature_gates: frozenset[str]) -> Configuration:
-    initial_s = fields.integer("podInitialBackoffSeconds", 1, low=1, high=INT64_MAX)
+    initial_s = fields.integer("podInitialBackoffSeconds", 1, high=INT64_MAX)
     longest_s = fields.integer("podMaxBackoffSeconds", 10, high=INT64_MAX)
+    if initial_s <= 0:
+        fields.invalid("podInitialBackoffSeconds", initial_s, "must be greater than 0")
     if longest_s < initial_s:
-        fields.error("podMaxBackoffSeconds", f"must be >= podInitialBackoffSeconds ({initial_s}), got {longest_s}")
+        why = "must be greater than or equal to PodInitialBackoffSeconds"
+        fields.invalid("podMaxBackoffSeconds", longest_s, why)
     fields.boolean("enableContentionProfiling", True)
-    fields.integer("percentageOfPlacementsToScore", None, low=0, high=100)
+    fields.within("percentageOfPlacementsToScore", None, (0, 100), NO_PERCENTAGE)
     for name in ("enableContentionProfiling", "enableProfiling", "parallelism", "percentageOfPlacementsToScore"):
         fields.no_effect(name)
     return Configuration(
-        parallelism=fields.integer("parallelism", 16, low=1),
+        parallelism=fields.within("parallelism", 16, (1, INT32_MAX), "should be an integer value greater than zero"),
         client_connection=read_client_connection(fields.child("clientConnection")),
         leader_election=read_leader_election(fields.child("leaderElection")),
-        percentage_of_nodes_to_score=fields.integer("percentageOfNodesToScore", None, low=0, high=100),
+        percentage_of_nodes_to_score=fields.within("percentageOfNodesToScore", None, (0, 100), NO_PERCENTAGE),
         pod_initial_backoff_s=float(initial_s),
         pod_max_backoff_s=float(longest_s),
         profiles=read_profiles(

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence, Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from scheduler.config.args import KubestowArgs
+from scheduler.config.args import KUBE_SCHEDULER_V1, KubestowArgs
 from scheduler.config.errors import Findings, below
 from scheduler.config.fields import INT64_MAX, suggestion
 from scheduler.config.types import PluginRef, PluginSet, Profile
@@ -66,6 +66,9 @@ KNOWN_NAMES: Final = frozenset(
 
 REMOVED_NAMES: Final = frozenset({"AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits"})
 """Plugins that v1 no longer has."""
+
+_DONE_ELSEWHERE: Final[Mapping[str, AbstractSet[str]]] = {"NodeResourcesFit": frozenset({"preFilter", "preScore"})}
+"""Points of kube-scheduler's plugins whose work ours do at another one: they may be named, and nothing is called."""
 
 _MAX_NODE_SCORE: Final = 100
 
@@ -130,11 +133,12 @@ def _expand(
     """
     offered = [] if "*" in here.disabled else [ref for ref in multi if ref.name not in here.disabled]
     offered = [ref for ref in offered if point in implements[ref.name]]
-    in_multi, at_point = {ref.name for ref in offered}, {ref.name for ref in here.enabled}
+    enabled = [ref for ref in here.enabled if point in implements[ref.name]]
+    in_multi, at_point = {ref.name for ref in offered}, {ref.name for ref in enabled}
     ordered = (
-        *(ref for ref in here.enabled if ref.name in in_multi),
+        *(ref for ref in enabled if ref.name in in_multi),
         *(ref for ref in offered if ref.name not in at_point),
-        *(ref for ref in here.enabled if ref.name not in in_multi),
+        *(ref for ref in enabled if ref.name not in in_multi),
     )
     if point == "score":
         return tuple(PluginRef(ref.name, ref.weight or 1) for ref in ordered)
@@ -150,10 +154,15 @@ def check_sets(plugins: Mapping[str, PluginSet], *, path: str, findings: Finding
             if ref.name == "*":
                 findings.error(where, '"*" has a meaning only in disabled')
             elif ref.name in REMOVED_NAMES:
-                findings.error(where, f'plugin "{ref.name}" was removed in v1')
+                findings.error(f"{path}.{point}.enabled[{at}]", removed(ref.name))
             elif ref.name in seen:
                 findings.error(where, f'plugin "{ref.name}" is already enabled by enabled[{seen[ref.name]}]')
             seen.setdefault(ref.name, at)
+
+
+def removed(name: str) -> str:
+    """What is said of a name that v1 no longer has."""
+    return f'Invalid value: "{name}": was invalid in version "v1" (KubeSchedulerConfiguration is version "{KUBE_SCHEDULER_V1}")'
 
 
 def _check_names(plugins: Mapping[str, PluginSet], *, implements: Implements, path: str, findings: Findings) -> None:
@@ -164,7 +173,7 @@ def _check_names(plugins: Mapping[str, PluginSet], *, implements: Implements, pa
                 continue
             if ref.name not in implements:
                 findings.error(where, _missing(ref.name, implements))
-            elif point != MULTI_POINT and point not in implements[ref.name]:
+            elif point not in {MULTI_POINT, *implements[ref.name], *_DONE_ELSEWHERE.get(ref.name, ())}:
                 findings.error(where, f'plugin "{ref.name}" does not implement {point}')
         for at, name in enumerate(given.disabled):
             if name != "*" and name not in implements and name not in KNOWN_NAMES | REMOVED_NAMES:

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from scheduler.config.args import KnownArgs, RawArgs, default_args
 from scheduler.config.errors import Findings, below
-from scheduler.config.fields import Fields, shown
-from scheduler.config.plugins import KNOWN_NAMES, LATER_POINTS, MULTI_POINT, POINTS, REMOVED_NAMES, check_sets
+from scheduler.config.fields import NO_PERCENTAGE, Fields, quoted
+from scheduler.config.plugins import KNOWN_NAMES, LATER_POINTS, MULTI_POINT, POINTS, REMOVED_NAMES, check_sets, removed
 from scheduler.config.read_args import read_args
 from scheduler.config.types import CAPACITY_SCORING, GATES_ON, OUR_NAME, PluginRef, PluginSet, Profile
 
@@ -24,7 +24,7 @@ def read_profiles(
         return (Profile(OUR_NAME, args=default_args(capacity_scoring=CAPACITY_SCORING in feature_gates)),)
     profiles = tuple(_profile(item, alone=len(items) == 1, feature_gates=feature_gates) for item in items)
     findings = fields.findings
-    named: dict[str, str] = {}
+    named: set[str] = set()
     for item, profile in zip(items, profiles):
         where = below(item.path, "schedulerName")
         name = profile.scheduler_name
@@ -32,10 +32,10 @@ def read_profiles(
             missing = "" if item.has("schedulerName") else "is required: without it the profile is "
             findings.error(where, f"{missing}{DEFAULT_SCHEDULER}, whose pods belong to the cluster's own scheduler")
         elif not name:
-            findings.error(where, "is required")
+            findings.error(where, "Required value")
         elif name in named:
-            findings.error(where, f"{shown(name)} is already the name of {named[name]}")
-        named.setdefault(name, item.path)
+            findings.error(where, f"Duplicate value: {quoted(name)}")  # upstream says {}
+        named.add(name)
     _check_queue_sort(profiles, findings)
     return profiles
 
@@ -49,11 +49,9 @@ def read_changes(spec: Any, base: Profile, *, path: str, feature_gates: Abstract
     findings = Findings()
     with Fields(spec, path, findings) as fields:
         given = _plugin_sets(fields)
-        percentage = fields.integer("percentageOfNodesToScore", None, low=0, high=100)
+        percentage = fields.within("percentageOfNodesToScore", None, (0, 100), NO_PERCENTAGE)
         args = _plugin_config(fields, feature_gates=feature_gates)
-        queue_sort = given.get("queueSort", PluginSet())
-        if len(queue_sort.enabled) > 1:
-            findings.error(f"{path}.plugins.queueSort.enabled", "only one plugin can sort the queue")
+        _check_one_order(given.get("queueSort", PluginSet()), path, findings)
     findings.raise_any()
     return Profile(
         scheduler_name=base.scheduler_name,
@@ -75,7 +73,7 @@ def _profile(fields: Fields, *, alone: bool, feature_gates: AbstractSet[str]) ->
             args.setdefault(usual, default)
         return Profile(
             scheduler_name=name,
-            percentage_of_nodes_to_score=fields.integer("percentageOfNodesToScore", None, low=0, high=100),
+            percentage_of_nodes_to_score=fields.within("percentageOfNodesToScore", None, (0, 100), NO_PERCENTAGE),
             plugins=plugins,
             args=args,
             path=fields.path,
@@ -99,7 +97,7 @@ def _set(fields: Fields, point: str) -> PluginSet:
     with fields.child(point) as given:
         for item in given.children("enabled"):
             with item:
-                enabled.append(PluginRef(item.required("name"), item.integer("weight", 0, low=0)))
+                enabled.append(PluginRef(item.required("name"), item.integer("weight", 0)))
         for item in given.children("disabled"):
             with item:
                 disabled.append(item.required("name"))
@@ -114,10 +112,10 @@ def _plugin_config(fields: Fields, *, feature_gates: AbstractSet[str]) -> dict[s
         with item:
             name, value = item.required("name"), item.raw("args")
             if name in found:
-                item.error("name", f"{shown(name)} has an entry already")
+                fields.findings.error(item.path, f"Duplicate value: {quoted(name)}")
                 continue
             if name in REMOVED_NAMES:
-                item.error("name", f'plugin "{name}" was removed in v1')
+                fields.findings.error(item.path, removed(name))
                 continue
             path = item.at("args")
             known = read_args(name, value, path, findings=fields.findings, feature_gates=feature_gates)
@@ -131,14 +129,29 @@ def _check_queue_sort(profiles: Sequence[Profile], findings: Findings) -> None:
     """One queue serves all profiles. What multiPoint does to its order is seen once the plugins are known."""
     first = profiles[0]
     canon = first.plugins.get("queueSort", PluginSet())
-    if len(canon.enabled) > 1:
-        findings.error(f"{first.path}.plugins.queueSort.enabled", "only one plugin can sort the queue")
+    _check_one_order(canon, first.path, findings)
     for profile in profiles[1:]:
-        if profile.plugins.get("queueSort", PluginSet()) != canon:
-            findings.error(f"{profile.path}.plugins.queueSort", "must be the same for all profiles")
+        given = profile.plugins.get("queueSort", PluginSet())
+        if given != canon:
+            why = "must be the same for all profiles"
+            findings.error(f"{profile.path}.plugins.queueSort", f"Invalid value: {_as_upstream(given)}: {why}")
             continue
         for ref in canon.enabled[:1]:
-            if profile.args.get(ref.name) != first.args.get(ref.name):
-                findings.error(
-                    f"{profile.path}.pluginConfig", f"the args of {ref.name} must be the same for all profiles"
-                )
+            args = profile.args.get(ref.name)
+            if args != first.args.get(ref.name):
+                why = "queueSort must be the same for all profiles"
+                value = quoted(args.value if isinstance(args, RawArgs) else None)
+                findings.error(f"{profile.path}.pluginConfig", f"Invalid value: {value}: {why}")
+
+
+def _check_one_order(queue_sort: PluginSet, path: str, findings: Findings) -> None:
+    if (number := len(queue_sort.enabled)) > 1:
+        why = "only one queue sort plugin can be enabled"
+        findings.error(f"{path}.plugins.queueSort.enabled", f"Invalid value: {number}: {why}")
+
+
+def _as_upstream(given: PluginSet) -> str:
+    """As Go shows its own structure; an empty list is none."""
+    enabled = [{"Name": ref.name, "Weight": ref.weight} for ref in given.enabled]
+    disabled = [{"Name": name, "Weight": 0} for name in given.disabled]
+    return quoted({"Enabled": enabled or None, "Disabled": disabled or None})

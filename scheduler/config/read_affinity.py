@@ -1,6 +1,6 @@
 """Checks a v1.NodeAffinity in the arguments of NodeAffinity and hands it on as it is written.
 
-The API server never sees this one, so its rules for pods are applied here (docs/spec/core.md §5.4, §6.4).
+The API server never sees this one: whatever kube-scheduler can parse is allowed (docs/spec/core.md §5.4, §6.4).
 """
 
 from __future__ import annotations
@@ -8,32 +8,31 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from scheduler.config.fields import Fields
-from scheduler.config.names import label_value_problem, qualified_name_problem
+from scheduler.config.fields import INT32_MAX, Fields
+from scheduler.core.labels import integer
+from scheduler.core.names import label_key, label_value
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 _FOR_LABELS: Final = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
 _FOR_FIELDS: Final = ("In", "NotIn")
+_NOTHING_IN: Final = "for 'in', 'notin' operators, values set can't be empty"
+_VALUES_FOR_EXISTS: Final = "values set must be empty for exists and does not exist"
+_NOT_ONE: Final = "for 'Gt', 'Lt' operators, exactly one value is required"
+_NO_INTEGER: Final = "for 'Gt', 'Lt' operators, the value must be an integer"
 
 
 def read_node_affinity(fields: Fields) -> Mapping[str, Any]:
     """The affinity as plain mapping, without nulls at the top."""
     with fields:
-        if not fields.has(_REQUIRED) and not fields.has(_PREFERRED):
-            fields.findings.error(fields.path, f"must contain {_REQUIRED} or {_PREFERRED}")
         given = {name: fields.raw(name) for name in (_REQUIRED, _PREFERRED) if fields.has(name)}
         with fields.child(_REQUIRED) as required:
-            terms = required.children("nodeSelectorTerms")
-            if fields.has(_REQUIRED) and not terms:
-                required.error("nodeSelectorTerms", "at least one term is needed")
-            for term in terms:
+            for term in required.children("nodeSelectorTerms"):
                 _term(term)
         for wish in fields.children(_PREFERRED):
             with wish:
-                if not wish.has("weight"):
-                    wish.error("weight", "is required")
-                wish.integer("weight", 1, low=1, high=100)
+                # Upstream takes a negative weight, and then fails pods for their score.
+                wish.within("weight", 0, (0, INT32_MAX), "not in valid range [0, inf)")
                 _term(wish.child("preference"))
         return given
 
@@ -49,23 +48,30 @@ def _term(term: Fields) -> None:
 
 
 def _label_requirement(fields: Fields) -> None:
-    fields.required("key", qualified_name_problem)
-    values = fields.texts("values", label_value_problem)
-    match fields.choice("operator", "", _FOR_LABELS):
-        case "In" | "NotIn" if not values:
-            fields.error("values", "must not be empty for the operators In and NotIn")
-        case "Exists" | "DoesNotExist" if values:
-            fields.error("values", "must be empty for the operators Exists and DoesNotExist")
-        case "Gt" | "Lt" if len(values) != 1 or not _whole(values[0]):
-            fields.error("values", "must be one integer, as text, for the operators Gt and Lt")
+    key, values = fields.text("key"), fields.texts("values")
+    operator = fields.choice("operator", "", _FOR_LABELS)
+    if not operator:
+        return
+    if found := label_key(key):
+        fields.invalid("key", key, "; ".join(found))
+    written = list(values) if fields.has("values") else None
+    if operator in {"In", "NotIn"} and not values:
+        fields.invalid("values", written, _NOTHING_IN)
+    if operator in {"Exists", "DoesNotExist"} and values:
+        fields.invalid("values", written, _VALUES_FOR_EXISTS)
+    if operator in {"Gt", "Lt"}:
+        if len(values) != 1:
+            fields.invalid("values", written, _NOT_ONE)
+        for at, value in enumerate(values):
+            if integer(value) is None:
+                fields.invalid(f"values[{at}]", value, _NO_INTEGER)
+    for at, value in enumerate(values):
+        if found := label_value(value):
+            fields.invalid(f"values[{at}][{key}]", value, "; ".join(found))
 
 
 def _field_requirement(fields: Fields) -> None:
-    fields.required("key", lambda key: "" if key == "metadata.name" else "must be metadata.name")
-    fields.choice("operator", "", _FOR_FIELDS)
-    if len(fields.texts("values")) != 1:
-        fields.error("values", "must have one element")
-
-
-def _whole(text: str) -> bool:
-    return text.removeprefix("-").removeprefix("+").isdecimal() and text.isascii()
+    fields.choice("key", "", ("metadata.name",))  # upstream takes any, and finds it on no node
+    values = fields.texts("values")
+    if fields.choice("operator", "", _FOR_FIELDS) and len(values) != 1:
+        fields.invalid("values", list(values) if fields.has("values") else None, "must have one element")

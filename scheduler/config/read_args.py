@@ -6,7 +6,8 @@ Upstream checks NodeResourcesFit only when the plugin is built; here everything 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Set as AbstractSet
+import itertools
+from collections.abc import Callable, Mapping, Sequence, Set as AbstractSet
 from typing import Any, Final
 
 from scheduler.config.args import (
@@ -33,14 +34,16 @@ from scheduler.config.args import (
 )
 from scheduler.config.durations import format_duration
 from scheduler.config.errors import Findings
-from scheduler.config.fields import INT32_MAX, INT64_MAX, Fields, shown
-from scheduler.config.names import csi_driver_problem, qualified_name_problem
+from scheduler.config.fields import INT32_MAX, INT64_MAX, Fields, quoted, shown
+from scheduler.config.names import csi_driver, resource_group
 from scheduler.config.read_affinity import read_node_affinity
 from scheduler.config.types import CAPACITY_SCORING
 from scheduler.core.devicegates import BINDING_CONDITIONS, CLAIM_DEVICE_STATUS, FILTER_TIMEOUT
+from scheduler.core.names import label_key
 
 STRATEGIES: Final = ("LeastAllocated", "MostAllocated", "RequestedToCapacityRatio")
 RATIO: Final = "RequestedToCapacityRatio"
+ACTIONS: Final = ("DoNotSchedule", "ScheduleAnyway")
 
 
 def read_args(
@@ -60,16 +63,18 @@ def read_args(
 
 
 def _default_preemption(fields: Fields) -> DefaultPreemptionArgs:
-    percentage = fields.integer("minCandidateNodesPercentage", 10, low=0, high=100)
-    absolute = fields.integer("minCandidateNodesAbsolute", 100, low=0)
-    if percentage == 0 and absolute == 0:
-        fields.error("minCandidateNodesPercentage", "cannot be 0 at the same time as minCandidateNodesAbsolute")
-    return DefaultPreemptionArgs(percentage, absolute)
+    percentage, absolute = "minCandidateNodesPercentage", "minCandidateNodesAbsolute"
+    share = fields.within(percentage, 10, (0, 100), "not in valid range [0, 100]")
+    number = fields.within(absolute, 100, (0, INT32_MAX), "not in valid range [0, inf)")
+    if share == number == 0:
+        fields.invalid(percentage, 0, f"cannot be zero at the same time as {absolute}")
+        fields.invalid(absolute, 0, f"cannot be zero at the same time as {percentage}")
+    return DefaultPreemptionArgs(share, number)
 
 
 def _inter_pod_affinity(fields: Fields) -> InterPodAffinityArgs:
     return InterPodAffinityArgs(
-        hard_pod_affinity_weight=fields.integer("hardPodAffinityWeight", 1, low=0, high=100),
+        hard_pod_affinity_weight=fields.within("hardPodAffinityWeight", 1, (0, 100), "not in valid range [0, 100]"),
         ignore_preferred_terms_of_existing_pods=fields.boolean("ignorePreferredTermsOfExistingPods", False),
     )
 
@@ -82,102 +87,112 @@ def _node_affinity(fields: Fields) -> NodeAffinityArgs:
 
 
 def _node_resources_fit(fields: Fields) -> NodeResourcesFitArgs:
-    resources = fields.texts("ignoredResources", qualified_name_problem)
-    groups = fields.texts("ignoredResourceGroups", _group_problem)
+    resources = fields.texts("ignoredResources", label_key)
+    groups = fields.texts("ignoredResourceGroups", resource_group)
+    given = fields.has("scoringStrategy")
     with fields.child("scoringStrategy") as strategy:
-        return NodeResourcesFitArgs(resources, groups, _scoring_strategy(strategy))
+        return NodeResourcesFitArgs(resources, groups, _scoring_strategy(strategy, given=given))
 
 
-def _group_problem(group: str) -> str:
-    return "must not contain '/'" if "/" in group else qualified_name_problem(group)
-
-
-def _scoring_strategy(fields: Fields) -> ScoringStrategy:
-    kind = fields.choice("type", "LeastAllocated", STRATEGIES)
-    resources = _resources(fields, high=100)
-    given = fields.has(_RATIO_FIELD)
+def _scoring_strategy(fields: Fields, *, given: bool) -> ScoringStrategy:
+    """Only a strategy that is not there at all has a default type."""
+    kind = fields.choice("type", "" if given else ScoringStrategy().type, STRATEGIES)
+    resources = _resources(fields, _ratio_weight)
     shape: tuple[ShapePoint, ...] = ()
+    has_ratio = fields.has(_RATIO_FIELD)
     with fields.child(_RATIO_FIELD) as ratio:
-        if given or kind == RATIO:
-            shape = _shape(ratio)
-    if given and kind != RATIO:
-        fields.error(_RATIO_FIELD, f"must be absent when type is not {RATIO}")
+        points = _points(ratio)
+        if kind == RATIO and has_ratio:
+            shape = _shape(ratio, points)
+    if kind == RATIO and not has_ratio:
+        fields.error(_RATIO_FIELD, f"Required value: must be specified when type is {RATIO}")
+    if kind != RATIO and has_ratio:
+        fields.error(_RATIO_FIELD, f"Forbidden: must be nil when type is not {RATIO}")
     return ScoringStrategy(kind, resources, shape)
 
 
 def _balanced_allocation(fields: Fields) -> NodeResourcesBalancedAllocationArgs:
-    resources = _resources(fields, high=1)
+    resources = _resources(fields, lambda resource: "" if resource.weight == 1 else "must be 1")
     seen: set[str] = set()
     for at, resource in enumerate(resources):
         if resource.name in seen:
-            fields.error(f"resources[{at}].name", f"{shown(resource.name)} is listed twice")
+            fields.error(f"resources[{at}].name", f"Duplicate value: {quoted(resource.name)}")
         seen.add(resource.name)
     return NodeResourcesBalancedAllocationArgs(resources)
 
 
-def _resources(fields: Fields, *, high: int) -> tuple[ResourceWeight, ...]:
-    """Weight 0 means 1, an empty list the default, as upstream."""
+def _ratio_weight(resource: ResourceWeight) -> str:
+    return "" if 0 < resource.weight <= 100 else f"resource weight of {resource.name} not in valid range (0, 100]"
+
+
+def _resources(fields: Fields, weight_problem: Callable[[ResourceWeight], str]) -> tuple[ResourceWeight, ...]:
+    """Weight 0 means 1, an empty list the default, as upstream; which takes names that no resource can have."""
     found = []
     for item in fields.children("resources"):
         with item:
-            name = item.required("name", qualified_name_problem)
-            weight = item.integer("weight", 1, low=-INT64_MAX, high=INT64_MAX)
-            if not 0 <= weight <= high:
-                item.error("weight", f"must be {f'between 1 and {high}' if high > 1 else '1'}, got {weight}")
-            found.append(ResourceWeight(name, weight or 1))
+            name = item.required("name", label_key)
+            resource = ResourceWeight(name, item.integer("weight", 1, high=INT64_MAX) or 1)
+            if why := weight_problem(resource):
+                item.invalid("weight", resource.weight, why)
+            found.append(resource)
     return tuple(found) or CPU_AND_MEMORY
 
 
-def _shape(fields: Fields) -> tuple[ShapePoint, ...]:
-    """At least one point, utilization 0..100 strictly increasing (told once), score 0..10."""
-    points: list[ShapePoint] = []
-    told = False
+def _points(fields: Fields) -> list[tuple[Fields, ShapePoint]]:
+    points = []
     for item in fields.children("shape"):
         with item:
-            # 101 after an out-of-range 50 is in order: one mistake is not told as two.
-            utilization = item.integer("utilization", None if item.has("utilization") else 0, low=0, high=100)
-            if not told and points and utilization is not None and utilization <= points[-1].utilization:
-                item.error("utilization", f"must be greater than the one before, got {utilization}")
-                told = True
-            score = item.integer("score", 0, low=0, high=10)
-            points.append(ShapePoint(-1 if utilization is None else utilization, score))
+            points.append((item, ShapePoint(item.integer("utilization", 0), item.integer("score", 0))))
+    return points
+
+
+def _shape(fields: Fields, points: Sequence[tuple[Fields, ShapePoint]]) -> tuple[ShapePoint, ...]:
+    """At least one point, utilization 0..100 strictly increasing (told once), score 0..10."""
     if not points:
-        fields.error("shape", "at least one point must be specified")
-    return tuple(points)
+        fields.error("shape", "Required value: at least one point must be specified")
+    for (_, before), (item, point) in itertools.pairwise(points):
+        if point.utilization <= before.utilization:
+            item.invalid("utilization", point.utilization, "values must be sorted in increasing order")
+            break
+    for item, point in points:
+        for name, value, high in (("utilization", point.utilization, 100), ("score", point.score, 10)):
+            if not 0 <= value <= high:
+                item.invalid(name, value, f"not in valid range [0, {high}]")
+    return tuple(point for _, point in points)
 
 
 def _pod_topology_spread(fields: Fields) -> PodTopologySpreadArgs:
     kind = fields.choice("defaultingType", "System", ("System", "List"))
     constraints = tuple(_constraint(item) for item in fields.children("defaultConstraints"))
     if kind == "System" and constraints:
-        fields.error("defaultingType", "must be List when defaultConstraints are given, got System")
+        fields.invalid("defaultingType", kind, "when .defaultConstraints are not empty")
     seen: set[tuple[str, str]] = set()
     for at, constraint in enumerate(constraints):
         pair = (constraint.topology_key, constraint.when_unsatisfiable)
         if pair in seen:
-            fields.error(f"defaultConstraints[{at}]", f"{pair[0]} with {pair[1]} is listed twice")
+            fields.error(f"defaultConstraints[{at}]", f'Duplicate value: "{{{", ".join(pair)}}}"')
         seen.add(pair)
     return PodTopologySpreadArgs(constraints, kind)
 
 
 def _constraint(fields: Fields) -> DefaultConstraint:
+    """As upstream, any minDomains goes, and counts as 1 below that; it takes policies and label keys that nobody knows, too."""
     with fields:
         if fields.raw("labelSelector") is not None:
-            fields.error("labelSelector", "a default constraint has no selector: it is deduced for each pod")
-        if not fields.has("maxSkew"):
-            fields.error("maxSkew", "is required")
-        action = fields.choice("whenUnsatisfiable", "", ("DoNotSchedule", "ScheduleAnyway"))
-        least = fields.integer("minDomains", None, low=1)
-        if least is not None and action == "ScheduleAnyway":
-            fields.error("minDomains", "can only be given with whenUnsatisfiable DoNotSchedule")
+            why = "constraint must not define a selector, as they deduced for each pod"
+            fields.error("labelSelector", f"Forbidden: {why}")
+        skew = fields.integer("maxSkew", 0)
+        if skew <= 0:
+            fields.invalid("maxSkew", skew, "not in valid range (0, inf)")
+        action = fields.required("whenUnsatisfiable", why="can not be empty")
         return DefaultConstraint(
-            max_skew=fields.integer("maxSkew", 1, low=1),
-            topology_key=fields.required("topologyKey", qualified_name_problem),
-            when_unsatisfiable=action,
-            min_domains=least,
+            max_skew=skew,
+            topology_key=fields.required("topologyKey", label_key, why="can not be empty"),
+            when_unsatisfiable=fields.choice("whenUnsatisfiable", "", ACTIONS) if action else "",
+            min_domains=fields.integer("minDomains", None),
             node_affinity_policy=_policy(fields, "nodeAffinityPolicy"),
             node_taints_policy=_policy(fields, "nodeTaintsPolicy"),
-            match_label_keys=fields.texts("matchLabelKeys", qualified_name_problem),
+            match_label_keys=fields.texts("matchLabelKeys", label_key),
         )
 
 
@@ -189,43 +204,19 @@ def _policy(fields: Fields, name: str) -> str | None:
 
 
 def _volume_binding(fields: Fields, feature_gates: AbstractSet[str]) -> VolumeBindingArgs:
-    """Upstream's words (docs/spec/volumes.md §6.6)."""
-    capacity_scoring = CAPACITY_SCORING in feature_gates
-    timeout_s = fields.integer("bindTimeoutSeconds", 600, low=-INT64_MAX, high=INT64_MAX)
+    """docs/spec/volumes.md §6.6. An empty shape is the default where there may be one, and a mistake elsewhere."""
+    timeout_s = fields.integer("bindTimeoutSeconds", 600, high=INT64_MAX)
     if timeout_s < 0:
-        wrong = "invalid BindTimeoutSeconds, should not be a negative value"
-        fields.error("bindTimeoutSeconds", f"Invalid value: {timeout_s}: {wrong}")
-        timeout_s = 600
-    given = fields.raw("shape")
-    if given is None:
-        return VolumeBindingArgs(float(timeout_s), CAPACITY_SHAPE if capacity_scoring else ())
-    if not capacity_scoring:
-        wrong = "unexpected field `shape`, remove it or turn on the feature gate StorageCapacityScoring"
-        fields.error("shape", f"Invalid value: {shown(given)}: {wrong}")
-        return VolumeBindingArgs(float(timeout_s))
-    return VolumeBindingArgs(float(timeout_s), _capacity_shape(fields) or CAPACITY_SHAPE)
-
-
-def _capacity_shape(fields: Fields) -> tuple[ShapePoint, ...]:
-    """As `_shape`, but an empty one is allowed, and a point may be told to be out of order and out of range."""
-    points: list[ShapePoint] = []
-    told = False
-    for item in fields.children("shape"):
-        with item:
-            point = ShapePoint(_any_int32(item, "utilization"), _any_int32(item, "score"))
-            if not told and points and point.utilization <= points[-1].utilization:
-                told = True
-                wrong = "values must be sorted in increasing order"
-                item.error("utilization", f"Invalid value: {point.utilization}: {wrong}")
-            for name, value, high in (("utilization", point.utilization, 100), ("score", point.score, 10)):
-                if not 0 <= value <= high:
-                    item.error(name, f"Invalid value: {value}: not in valid range [0, {high}]")
-            points.append(point)
-    return tuple(points)
-
-
-def _any_int32(fields: Fields, name: str) -> int:
-    return fields.integer(name, 0, low=-INT32_MAX)
+        why = "invalid BindTimeoutSeconds, should not be a negative value"
+        fields.invalid("bindTimeoutSeconds", timeout_s, why)
+    given, points = fields.has("shape"), _points(fields)
+    if CAPACITY_SCORING in feature_gates:
+        return VolumeBindingArgs(float(timeout_s), _shape(fields, points) if points else CAPACITY_SHAPE)
+    if given:
+        why = "unexpected field `shape`, remove it or turn on the feature gate StorageCapacityScoring"
+        shape = [{"Utilization": point.utilization, "Score": point.score} for _, point in points]
+        fields.invalid("shape", shape, why)
+    return VolumeBindingArgs(float(timeout_s))
 
 
 def _dynamic_resources(fields: Fields, feature_gates: AbstractSet[str]) -> DynamicResourcesArgs:
@@ -251,7 +242,7 @@ def _forbidden(fields: Fields, name: str, why: str) -> None:
 
 
 def _invalid(fields: Fields, name: str, seconds: float, why: str) -> None:
-    fields.error(name, f'Invalid value: "{format_duration(seconds)}": {why}')
+    fields.invalid(name, format_duration(seconds), why)
 
 
 def _kubestow(fields: Fields) -> KubestowArgs:
@@ -265,7 +256,7 @@ def _kubestow(fields: Fields) -> KubestowArgs:
         clear_stale_selected_node=fields.choice(
             "clearStaleSelectedNode", usual.clear_stale_selected_node, ("own", "none")
         ),
-        require_csi_node_drivers=fields.texts("requireCSINodeDrivers", csi_driver_problem),
+        require_csi_node_drivers=fields.texts("requireCSINodeDrivers", csi_driver),
         volume_write_retries=fields.integer("volumeWriteRetries", usual.volume_write_retries, low=0, high=10),
         bind_poll=fields.choice("bindPoll", usual.bind_poll, ("events", "upstream")),
         treat_binding_as_unbound=fields.boolean("treatBindingAsUnbound", usual.treat_binding_as_unbound),

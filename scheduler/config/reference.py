@@ -80,7 +80,7 @@ ARGUMENTS: Final[Mapping[str, Mapping[str, str]]] = {
     "NodeResourcesFit": {
         "ignoredResources": "Names that are not checked.",
         "ignoredResourceGroups": "What stands before the `/` of names that are not checked.",
-        "scoringStrategy.type": "`LeastAllocated`, `MostAllocated` or `RequestedToCapacityRatio`.",
+        "scoringStrategy.type": "`LeastAllocated`, `MostAllocated` or `RequestedToCapacityRatio`; required where there is a `scoringStrategy`.",
         "scoringStrategy.resources": "What counts, and how much.",
         "scoringStrategy.resources[].name": "Of the resource.",
         "scoringStrategy.resources[].weight": "1..100; 1 unless given.",
@@ -98,7 +98,7 @@ ARGUMENTS: Final[Mapping[str, Mapping[str, str]]] = {
         "defaultConstraints[].maxSkew": "Required.",
         "defaultConstraints[].topologyKey": "Required.",
         "defaultConstraints[].whenUnsatisfiable": "`DoNotSchedule` or `ScheduleAnyway`; required.",
-        "defaultConstraints[].minDomains": "With `DoNotSchedule` only.",
+        "defaultConstraints[].minDomains": "Counts with `DoNotSchedule` only.",
         "defaultConstraints[].nodeAffinityPolicy": "`Honor` or `Ignore`.",
         "defaultConstraints[].nodeTaintsPolicy": "`Honor` or `Ignore`.",
         "defaultConstraints[].matchLabelKeys": "Labels whose values pods must share to count.",

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from scheduler.config.fields import INT64_MAX, Fields, shown
-from scheduler.config.names import dns_label_problem, extended_resource_problem, subdomain_problem
+from scheduler.config.durations import format_duration
+from scheduler.config.fields import INT32_MAX, INT64_MAX, Fields
+from scheduler.config.names import extended_resource
 from scheduler.config.types import ClientConnection, Extender, ExtenderTls, LeaderElection, ManagedResource
+from scheduler.core.names import dns_label, subdomain
 
 _JITTER: Final = 1.2
 """Upstream's leader election waits up to this much longer than the retry period."""
@@ -22,7 +24,7 @@ def read_client_connection(fields: Fields) -> ClientConnection:
         return ClientConnection(
             kubeconfig=fields.text("kubeconfig"),
             qps=fields.number("qps", default.qps) or default.qps,
-            burst=fields.integer("burst", default.burst, low=0) or default.burst,
+            burst=fields.within("burst", default.burst, (0, INT32_MAX), "must be non-negative") or default.burst,
         )
 
 
@@ -48,49 +50,46 @@ def read_leader_election(fields: Fields) -> LeaderElection:
 
 def _check_election(election: LeaderElection, fields: Fields) -> None:
     if election.resource_lock != "leases":
-        fields.error("resourceLock", f"must be leases, got {shown(election.resource_lock)}")
-    for name, value, problem_of in (
-        ("resourceName", election.resource_name, subdomain_problem),
-        ("resourceNamespace", election.resource_namespace, dns_label_problem),
+        fields.invalid("resourceLock", election.resource_lock, 'resourceLock value must be "leases"')
+    for name, value, complaints in (
+        ("resourceName", election.resource_name, subdomain),
+        ("resourceNamespace", election.resource_namespace, dns_label),
     ):
-        if problem := problem_of(value):
-            fields.error(name, f"{problem}, got {shown(value)}")
+        for why in complaints(value):
+            fields.invalid(name, value, why)
     times = {
         "leaseDuration": election.lease_duration_s,
         "renewDeadline": election.renew_deadline_s,
         "retryPeriod": election.retry_period_s,
     }
-    negative = [name for name, time_s in times.items() if time_s < 0]
-    for name in negative:
-        fields.error(name, f"must be > 0s, got {fields.text(name)}")
-    if negative:
-        return
+    for name, time_s in times.items():
+        if time_s < 0:
+            fields.invalid(name, format_duration(time_s), "must be greater than zero")
+    renewal = format_duration(election.renew_deadline_s)
     if election.lease_duration_s <= election.renew_deadline_s:
-        fields.error("leaseDuration", "must be greater than renewDeadline")
+        fields.invalid("leaseDuration", renewal, "must be greater than `RenewDeadline`")  # upstream repeats this one
     if election.renew_deadline_s <= election.retry_period_s * _JITTER:
-        fields.error("renewDeadline", f"must be greater than {_JITTER} times retryPeriod")
+        fields.invalid("renewDeadline", renewal, f"must be greater than {_JITTER} times retryPeriod")
 
 
 def read_extenders(fields: Fields) -> tuple[Extender, ...]:
     """Checks them fully; then says that they are not available, if there are any."""
     extenders = []
-    managed: dict[str, str] = {}
-    binder = ""
+    managed: set[str] = set()
     for item in fields.children("extenders"):
         with item:
             extender = _extender(item)
         if extender.prioritize_verb and extender.weight <= 0:
-            item.error("weight", f"must be > 0 with a prioritizeVerb, got {extender.weight}")
-        if extender.bind_verb:
-            if binder:
-                item.error("bindVerb", f"only one extender can bind, and {binder} does")
-            binder = binder or item.path
+            item.invalid("weight", extender.weight, "must have a positive weight applied to it")
         for at, resource in enumerate(extender.managed_resources):
-            name = f"managedResources[{at}].name"
             if resource.name in managed:
-                item.error(name, f"{shown(resource.name)} is already managed by {managed[resource.name]}")
-            managed.setdefault(resource.name, item.path)
+                item.invalid(f"managedResources[{at}].name", resource.name, "duplicate extender managed resource name")
+            managed.add(resource.name)
         extenders.append(extender)
+    if (binders := sum(bool(extender.bind_verb) for extender in extenders)) > 1:
+        fields.invalid(
+            "extenders", f"found {binders} extenders implementing bind", "only one extender can implement bind"
+        )
     if extenders:
         fields.error("extenders", "extenders are not available in this version")
     return tuple(extenders)
@@ -101,13 +100,11 @@ def _extender(fields: Fields) -> Extender:
     for item in fields.children("managedResources"):
         with item:
             resources.append(
-                ManagedResource(
-                    item.required("name", extended_resource_problem), item.boolean("ignoredByScheduler", False)
-                )
+                ManagedResource(item.required("name", extended_resource), item.boolean("ignoredByScheduler", False))
             )
     timeout_s = fields.seconds("httpTimeout", 0.0)
     if timeout_s < 0:
-        fields.error("httpTimeout", f"must be >= 0s, got {fields.text('httpTimeout')}")
+        fields.invalid("httpTimeout", format_duration(timeout_s), "must be non-negative")
     return Extender(
         url_prefix=fields.text("urlPrefix"),
         filter_verb=fields.text("filterVerb"),

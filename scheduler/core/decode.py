@@ -14,6 +14,7 @@ import msgspec
 from scheduler.core.meta import Frozen, Metadata
 from scheduler.core.pod import Pod
 from scheduler.core.quantity import Quantity, parse
+from scheduler.core.resourceclaims import AllocationResult, DeviceAllocationResult, DeviceRequestAllocationResult
 from scheduler.core.sharing import share
 
 T = TypeVar("T")
@@ -30,6 +31,8 @@ class Broken(Frozen, frozen=True):
     why: str
     node_name: str = ""
     scheduler_name: str = ""
+    allocation: AllocationResult | None = None
+    """The devices that a claim could be seen to have; None if there are none, or none that have a name."""
 
     @property
     def key(self) -> str:
@@ -126,6 +129,7 @@ class ObjectDecoder(Generic[T]):
                 why=why,
                 node_name=_text(where.node_name),
                 scheduler_name=_text(where.scheduler_name),
+                allocation=self._allocation(raw),
             )
         except (msgspec.DecodeError, ValueError):
             return self._barely(raw, why)
@@ -148,7 +152,31 @@ class ObjectDecoder(Generic[T]):
             why=why,
             node_name=_text(spec.get("nodeName")),
             scheduler_name=_text(spec.get("schedulerName")),
+            allocation=self._allocation(raw),
         )
+
+    def _allocation(self, raw: bytes | msgspec.Raw) -> AllocationResult | None:
+        """All versions of the API have it in the same place."""
+        if self.kind != "ResourceClaim":
+            return None
+        found: Any = self._lenient.decode(raw)
+        for step in ("status", "allocation", "devices", "results"):
+            found = found.get(step) if isinstance(found, dict) else None
+        devices = [_device(each) for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+        kept = tuple(device for device in devices if device is not None)
+        return AllocationResult(DeviceAllocationResult(kept)) if kept else None
+
+
+def _device(result: dict[str, Any]) -> DeviceRequestAllocationResult | None:
+    """Of one that cannot be read the whole device: how much of it is in use is not known."""
+    try:
+        return msgspec.convert(_strip_nulls(result), DeviceRequestAllocationResult, dec_hook=_hook)
+    except (msgspec.ValidationError, ValueError):
+        driver, pool, device = (_text(result.get(name)) for name in ("driver", "pool", "device"))
+        if not (driver and pool and device):
+            return None
+        is_admin = result.get("adminAccess") is True
+        return DeviceRequestAllocationResult(driver=driver, pool=pool, device=device, admin_access=is_admin)
 
 
 def _text(value: object) -> str:

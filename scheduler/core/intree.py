@@ -106,12 +106,6 @@ def kind_of_inline(volume: Volume) -> InTree | None:
     return _found(volume)[0]
 
 
-def migratable_plugin(volume: PersistentVolume) -> str:
-    """The volume's in-tree plugin if it is one that nodes can have migrated (§3.6), else ""."""
-    kind = kind_of(volume)
-    return kind.plugin if kind is not None and kind.plugin in MIGRATABLE else ""
-
-
 def driver_of(plugin: str) -> str:
     """The CSI driver that stands in for this in-tree plugin, or provisioner; "" if none does."""
     return _DRIVERS.get(plugin, "")

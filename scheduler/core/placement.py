@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from scheduler.core.labels import integer, requirement_matches
-from scheduler.core.node import Node, Taint
+from scheduler.core.node import Taint
 from scheduler.core.pod import Affinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, Toleration
 
 HARD_EFFECTS: Final = frozenset({"NoSchedule", "NoExecute"})
@@ -119,12 +119,3 @@ def required_affinity_matches(pod: Pod, name: str, labels: Mapping[str, str]) ->
 def required_node_affinity(affinity: Affinity | None) -> NodeSelector | None:
     """The hard part of node affinity, None when there is none."""
     return affinity.node_affinity.required if affinity and affinity.node_affinity else None
-
-
-def node_admits(pod: Pod, node: Node) -> bool:
-    """Affinity, taints and cordon of one node at once, without counting anything."""
-    return (
-        required_affinity_matches(pod, node.metadata.name, node.metadata.labels)
-        and untolerated(pod.spec.tolerations, node.spec.taints) is None
-        and (not node.spec.unschedulable or tolerated(pod.spec.tolerations, UNSCHEDULABLE_TAINT))
-    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 from scheduler.cache.cluster import Cluster
 from scheduler.config.args import KubestowArgs
@@ -212,6 +212,14 @@ class Uncounted:
         """Goes nowhere."""
 
 
+@runtime_checkable
+class Drains(Protocol):
+    """What a plugin keeps, if it writes by itself."""
+
+    async def drain(self) -> None:
+        """Return when nothing is under way."""
+
+
 @dataclass(frozen=True, slots=True)
 class Handle:
     """Given to every plugin's constructor beside its arguments."""
@@ -242,6 +250,12 @@ class Handle:
         if name not in self._kept:
             self._kept[name] = make()
         return cast("T", self._kept[name])
+
+    async def drain(self) -> None:
+        """Return when the writes have ended that are kept and that nobody waits for; whoever stops limits the wait."""
+        for each in tuple(self._kept.values()):
+            if isinstance(each, Drains):
+                await each.drain()
 
 
 class Unplugged:

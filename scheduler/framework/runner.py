@@ -7,7 +7,7 @@ generator, which yields wherever the event loop may have a turn; the plain form 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -107,9 +107,9 @@ class Runner:
             return PreFiltered(EMPTY, remembered)
         if names is None:
             return PreFiltered(everything)
-        text = f"node(s) didn't satisfy plugin(s) [{' '.join(sorted(restricting))}]"
-        absent = Rejection("", Code.UNRESOLVABLE, (text,))
-        return PreFiltered(self._nodes.by_name(names), absent=absent, restricting=tuple(restricting))
+        return PreFiltered(
+            self._nodes.by_name(names), absent=narrowed_away(restricting), restricting=tuple(restricting)
+        )
 
     # -- Filter ------------------------------------------------------------------------------------------------------
 
@@ -352,6 +352,11 @@ def _in_range(bound: BoundScore, column: Scores, slots: npt.NDArray[np.intp]) ->
             f"it should in the range of [0, {MAX_NODE_SCORE}] after normalizing",
             plugin=bound.name,
         )
+
+
+def narrowed_away(plugins: Iterable[str]) -> Rejection:
+    """The verdict on nodes that were not left to be asked (docs/spec/core.md §3.3 step 4)."""
+    return Rejection("", Code.UNRESOLVABLE, (f"node(s) didn't satisfy plugin(s) [{' '.join(sorted(plugins))}]",))
 
 
 def _nowhere(restricting: list[str]) -> Rejection:

@@ -93,7 +93,7 @@ async def load_settings(
         settings.server = address(master or settings.server)
         settings.proxy = as_proxy(settings.proxy) if settings.proxy else proxy_for(settings.server)
     except source.failures as why:
-        raise SettingsError(f"{source.name}: {str(why) or type(why).__name__}") from why
+        raise SettingsError(f"{source.name}: {' '.join(str(why).split()) or type(why).__name__}") from why
     settings.renew = lambda force: source.renew(settings, force=force)
     return settings
 

@@ -45,6 +45,7 @@ class Lender:
         if now == self._lent:
             return None
         self._lent = now
+        self._sessions = [each for each in self._sessions if not each.closed]
         self._sessions.append(self._made())
         return self._sessions[-1]
 

@@ -64,14 +64,16 @@ def content_of(*files: str | None) -> tuple[bytes | None, ...]:
 
 
 def current_context(paths: str) -> str | None:
-    """Of several kubeconfigs the first that names one counts, as for kubectl. Raises FileNotFoundError if there is none."""
+    """Of several kubeconfigs the first that names one counts, as for kubectl. Raises OSError or TypeError where one is none."""
     files = [pathlib.Path(path).expanduser() for path in paths.split(os.pathsep) if path]
-    found = [file for file in files if file.is_file()]
+    found = [file for file in files if file.exists()]
     if not found:
         raise FileNotFoundError("no such file")
     for file in found:
         document = yaml.safe_load(file.read_bytes())
-        if isinstance(document, dict) and document.get("current-context"):
+        if not isinstance(document, dict):
+            raise TypeError(f"{file} holds no kubeconfig")
+        if document.get("current-context"):
             return str(document["current-context"])
     return None
 

@@ -42,6 +42,8 @@ _ABSENT_S: Final = 60.0
 _PATIENCE_S: Final = 1.0
 _INCOMPLETE_PICTURES: Final = 2
 """WatchLists that ended properly but without their end mark: a server that ignores what it does not know. Then LIST."""
+_LATE_PICTURES: Final = 3
+"""WatchLists refused in a row because the server's cache lags behind its storage: LIST is answered from there."""
 _STUCK: Final = 3
 """ERRORs in a row with which the server ended streams that had brought nothing: from there it cannot go on."""
 _END_OF_PICTURE: Final = "k8s.io/initial-events-end"
@@ -101,6 +103,7 @@ class Reflector(Generic[T]):
         self._cause = "start"
         self._can_watch_list = True
         self._incomplete = 0
+        self._late = 0
         self._errors = 0
         self._picture: dict[str, T | Broken] | None = None
         self._has_progressed = False
@@ -162,7 +165,7 @@ class Reflector(Generic[T]):
         self._has_progressed = False
         self._picture = None
         try:
-            if not self._version and self._can_watch_list:
+            if not self._version and self._can_watch_list and self._late < _LATE_PICTURES:
                 self._picture = {}
             elif not self._version:
                 await self._list()
@@ -192,7 +195,7 @@ class Reflector(Generic[T]):
     def _replace(self, objects: Iterable[T | Broken], version: str) -> None:
         deltas, vanished = self.store.replace(sorted(objects, key=_age) if self.spec.by_age else objects)
         self._version = version
-        self._incomplete = 0
+        self._incomplete = self._late = 0
         _count(self.stats.relists, self._cause)
         self.stats.synthesised_deletes += vanished
         self.stats.synced = True
@@ -202,6 +205,9 @@ class Reflector(Generic[T]):
 
     def _lost_by(self, outcome: ApiError) -> str:
         """Why only a fresh picture can bring us further; "" if the stream may be resumed. The old one stands until then."""
+        if self._picture is not None and _is_from_the_future(outcome):
+            self._late += 1
+            return ""
         if isinstance(outcome, Gone) or _is_from_the_future(outcome):  # history compacted, or it is another
             return "gone"
         if self._errors < _STUCK:
@@ -349,7 +355,10 @@ class Reflector(Generic[T]):
 
 
 def _is_from_the_future(error: ApiError) -> bool:
-    """The server has never reached our version: it was restored from a backup. Its picture counts, not our memory."""
+    """The server has not reached our version: it was restored from a backup. Its picture counts, not our memory.
+
+    Of a picture, for which we name no version: its cache has not reached its storage.
+    """
     return "Too large resource version" in error.message
 
 

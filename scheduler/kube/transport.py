@@ -11,7 +11,6 @@ from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
 import aiohttp
-import structlog
 from aiohttp.connector import Connection
 from multidict import CIMultiDict
 from yarl import URL
@@ -32,7 +31,6 @@ from scheduler.kube.wire import (
 
 __all__ = ["HttpTransport", "Transport"]
 
-_log = structlog.get_logger(__name__)
 
 _RENEW_S: Final = 60.0
 _CONNECT_S: Final = 10.0

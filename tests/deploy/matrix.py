@@ -141,6 +141,9 @@ CONFIGURATIONS: Mapping[str, Json] = {
 
 OBJECTS: Mapping[str, Json] = {
     "everything": FULL,
+    "a runbook of one's own": {
+        "metrics": {"prometheusRule": {"enabled": True, "runbookUrl": "https://runbooks.example.com/stow.html"}}
+    },
     "one replica": {"replicaCount": 1},
     "none": {"replicaCount": 0},
     "three": {"replicaCount": 3},

@@ -337,3 +337,12 @@ def test_notes_tell_what_is_left_to_do(tmp_path: Path) -> None:
     assert "give the service account kubestow its permissions" in told
     assert "ClusterRole kubestow-metrics-reader" in told
     assert "service account" not in notes({}, tmp_path)
+
+
+@pytest.mark.parametrize("where", ["https://wiki.example.com/a?page=operations", "http://10.0.0.1:8080/operations.md"])
+def test_alerts_point_to_where_the_runbook_is_served(where: str) -> None:
+    """Without the value to the file of this repository, which no browser finds."""
+    rules = (CHART / "files" / "rules.yaml").read_text(encoding="utf-8")
+    found = rendered({"metrics": {"prometheusRule": {"enabled": True, "runbookUrl": where}}}).one("PrometheusRule")
+
+    assert found["spec"] == yaml.safe_load(rules.replace("docs/operations.md#", f"{where}#"))

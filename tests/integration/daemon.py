@@ -11,6 +11,7 @@ from typing import Any
 
 from scheduler.app import Daemon
 from scheduler.config.types import ClientConnection, Configuration
+from scheduler.core.clock import Clock
 from scheduler.options import RunOptions
 from scheduler.testing.apiserver import ApiServer
 
@@ -60,11 +61,17 @@ class Rig:
         await self.until(lambda: all(self.pods().get(name) for name in names), f"never bound {names}")
 
 
-async def until(holds: Callable[[], bool], what: Callable[[], str]) -> None:
-    """Poll a condition of this process; raises AssertionError after the deadline."""
+async def until(
+    holds: Callable[[], bool], what: Callable[[], str], *, clock: Clock | None = None, lasts_s: float = 0.0
+) -> None:
+    """Poll a condition of this process; raises AssertionError after the deadline.
+
+    With a clock so much time has to pass by that, too: it hardly goes while others have the machine.
+    """
     deadline = time.monotonic() + DEADLINE_S
+    end = clock.now() + lasts_s if clock is not None else 0.0
     while not holds():
-        if time.monotonic() > deadline:
+        if time.monotonic() > deadline and (clock is None or clock.now() > end):
             raise AssertionError(what())
         await asyncio.sleep(0.01)
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from scheduler.testing.apiserver import Fault
 from tests.integration.daemon import until
 from tests.integration.devicejudging import results_of
 from tests.integration.deviceworld import SLOW, DeviceWorld, with_devices
@@ -92,3 +93,15 @@ async def test_one_of_them_cannot_run_for_another_reason() -> None:
 
         await world.settle()
         assert (users(world), nodes_of(world, ("q",)), world.broken_laws()) == (["p"], [""], [])
+
+
+async def test_a_daemon_that_is_told_to_stop_leaves_nothing_reserved() -> None:
+    """What its bindings took is given back before it goes, though the server is slow."""
+    async with with_devices() as world:
+        world.add_node("n1", 4000, "a")
+        await waiting(world, ("p",))
+        slow = world.server.faults.add(Fault(resource="resourceclaims", delay_s=1.0, times=None))
+        await world.stop_daemon()
+
+        assert slow.hits
+        assert users(world) == []

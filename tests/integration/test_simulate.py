@@ -14,6 +14,10 @@ DEMO = Path(__file__).parents[2] / "examples" / "demo.yaml"
 
 NODE = '{apiVersion: v1, kind: Node, metadata: {name: n}, status: {allocatable: {cpu: "2", memory: 4Gi}}}'
 
+KATA = (
+    "{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: kata}, handler: kata, "
+    "overhead: {podFixed: {cpu: 100m}}}"
+)
 
 pytestmark = pytest.mark.usefixtures("guest")
 
@@ -24,6 +28,19 @@ def pod(name: str, cpu: str = "1", **spec: Any) -> str:
     return json.dumps(
         {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [container], **spec}}
     )
+
+
+def resizing(wanted: str, reason: str = "Deferred") -> str:
+    """A pod on the node that has one CPU and is to have another number of them."""
+    manifest = json.loads(pod("a", wanted, nodeName="n"))
+    have = {"requests": {"cpu": "1"}}
+    manifest["status"] = {
+        "phase": "Running",
+        "startTime": "2026-01-01T00:00:00Z",
+        "conditions": [{"type": "PodResizePending", "status": "True", "reason": reason}],
+        "containerStatuses": [{"name": "c", "allocatedResources": {"cpu": "1"}, "resources": have, "ready": True}],
+    }
+    return json.dumps(manifest)
 
 
 def simulate(
@@ -67,6 +84,9 @@ def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
         pytest.param([pod("a")], [], 1, 1, id="no node at all"),
         pytest.param([NODE], [], 0, 0, id="no pod at all"),
         pytest.param([NODE, pod("a", nodeName="n"), pod("b", "2")], [], 1, 1, id="bound pods hold their place"),
+        pytest.param([NODE, resizing("2"), pod("b")], [], 1, 1, id="and what they are being resized to"),
+        pytest.param([NODE, resizing("2", "Infeasible"), pod("b")], [], 0, 0, id="unless that can never be"),
+        pytest.param([NODE, KATA, pod("a", runtimeClassName="kata"), pod("b")], [], 1, 1, id="overhead counts"),
         pytest.param([NODE, pod("a", priority=7), pod("b", "2", priority=9)], [], 1, 1, id="the first in line wins"),
     ],
 )
@@ -83,6 +103,25 @@ def test_exit_codes(
 
     assert (ended, len(shown["problems"])) == (code, problems)
     assert shown["settled"] is True
+
+
+@pytest.mark.parametrize(
+    ("api", "kind"), [("apps/v1", "Deployment"), ("apps/v1", "ReplicaSet"), ("apps/v1", "StatefulSet")]
+)
+def test_pods_of_a_workload_spread_by_default(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], api: str, kind: str
+) -> None:
+    """As in a cluster, where their owner says which pods belong together; without it the larger node would have all."""
+    larger = '{apiVersion: v1, kind: Node, metadata: {name: larger}, status: {allocatable: {cpu: "64", memory: 64Gi}}}'
+    template = {
+        "metadata": {"labels": {"app": "w"}},
+        "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "100m"}}}]},
+    }
+    spec = {"replicas": 4, "selector": {"matchLabels": {"app": "w"}}, "template": template}
+    workload = json.dumps({"apiVersion": api, "kind": kind, "metadata": {"name": "w"}, "spec": spec})
+    _, shown = simulate(tmp_path, capsys, [NODE, larger, workload])
+
+    assert sorted(each["node"] for each in shown["pods"]) == ["larger", "larger", "n", "n"]
 
 
 def test_why_a_pod_is_pending_is_said_in_the_words_of_kube_scheduler(

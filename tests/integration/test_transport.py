@@ -568,6 +568,28 @@ async def test_a_useless_kubeconfig_is_named(tmp_path, content):
         await load_settings(str(path))
 
 
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        pytest.param("", "holds no kubeconfig", id="empty"),
+        pytest.param("- a", "holds no kubeconfig", id="a list"),
+        pytest.param("\x01", "unacceptable character", id="no text"),
+        pytest.param(None, "Is a directory", id="a directory"),
+    ],
+)
+async def test_what_is_wrong_with_a_kubeconfig_is_one_line_that_a_user_understands(tmp_path, content, said):
+    """And not what the library that looks keys up in it stumbles over."""
+    path = tmp_path / "config"
+    if content is None:
+        path.mkdir()
+    else:
+        path.write_text(content)
+
+    with pytest.raises(SettingsError, match=said) as refused:
+        await load_settings(str(path))
+    assert "\n" not in str(refused.value)
+
+
 async def test_the_service_account_is_found(tmp_path, monkeypatch):
     """In a pod, without flags; the token file is read anew at each renewal."""
     from kubernetes_asyncio.config import incluster_config

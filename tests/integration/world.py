@@ -28,6 +28,8 @@ THEIRS: Final = "default-scheduler"
 ZONE: Final = "zone"
 _QUIET_TURNS: Final = 50
 _TURNS_MAX: Final = 200
+_PEACE_S: Final = 1800.0
+"""In which a world in peace has come to rest: a place in a pool is kept for ten minutes."""
 SHARED: Final = "shared"
 """The node that others bind to, blindly, and that may shrink: that it is over-committed proves nothing."""
 CLASSES: Final[dict[str, Object]] = {
@@ -301,7 +303,7 @@ class World:
     # -- the end -------------------------------------------------------------------------------------------------------
 
     async def settle(self) -> None:
-        """Trouble stops; wait until everything that can be done is done. Raises AssertionError after a minute."""
+        """Trouble stops; wait until everything that can be done is done. Raises AssertionError if that takes too long."""
         self.server.faults.clear()
         self.server.forbidden.clear()
         self.server.release_watches()
@@ -312,7 +314,9 @@ class World:
                 self.delete(obj["metadata"]["name"], at_once=True)
         self.add_node("last", 50, "z")  # too small for all; without any node pods would be retried for ever (§3.8)
         await self.start_daemon()
-        await until(lambda: not self.unsettled(), lambda: "\n".join(self.unsettled()))
+        await until(
+            lambda: not self.unsettled(), lambda: "\n".join(self.unsettled()), clock=self.clock, lasts_s=_PEACE_S
+        )
 
     def unsettled(self) -> list[str]:
         """What must become true of a quiet world and is not yet."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -559,6 +560,38 @@ async def test_a_pod_that_turns_unreadable_on_its_way_gets_no_condition_behind_i
     await brain.settle()
 
     assert brain.writer.wire == ["bind p"]
+
+
+@pytest.mark.parametrize(
+    ("ends", "free"),
+    [
+        pytest.param({"on": "n1"}, False, id="bound"),
+        pytest.param({"deleting": True}, True, id="about to go"),
+        pytest.param(None, True, id="gone"),
+    ],
+)
+async def test_a_pod_that_turns_unreadable_on_its_way_keeps_its_place(ends: dict[str, Any] | None, free: bool) -> None:
+    """Its Binding is out: nobody else gets the room before it has come to an end."""
+    brain = Brain()
+    brain.node("n1", cpu="1")
+    brain.writer.hold = asyncio.Event()
+    brain.pod("p", cpu="1")
+    await brain.settle()
+    for cpu in ("bad!", "worse!"):
+        brain.pod("p", cpu=cpu)
+    brain.pod("q", cpu="1")
+    await brain.settle()
+    assert brain.places() == {"q": "unschedulable"}
+
+    if ends is None:
+        brain.gone("p")
+    else:
+        brain.pod("p", cpu="bad!", **ends)
+    brain.writer.hold.set()
+    await brain.later(20)
+
+    assert (("default/q", "n1") in brain.writer.binds) is free
+    assert not brain.cluster.is_assumed("uid-p")
 
 
 async def test_a_postbind_that_raises_changes_nothing() -> None:

@@ -188,11 +188,11 @@ def test_flags_win_over_the_file(started: list[RunOptions], config: Path) -> Non
     [
         (
             ["--leader-elect-renew-deadline=20s"],
-            "flags: leaderElection.leaseDuration: must be greater than renewDeadline",
+            'flags: leaderElection.leaseDuration: Invalid value: "20s": must be greater than `RenewDeadline`',
         ),
         (
             ["--leader-elect-resource-lock=endpoints"],
-            'flags: leaderElection.resourceLock: must be leases, got "endpoints"',
+            'flags: leaderElection.resourceLock: Invalid value: "endpoints": resourceLock value must be "leases"',
         ),
         (["--leader-elect-resource-name=kube-scheduler"], "the cluster's own scheduler's lease"),
         (["--tls-cert-file=/c"], "--tls-cert-file and --tls-private-key-file: give both, or neither"),
@@ -267,6 +267,15 @@ def test_wrong_usage(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
 
     assert ended.value.code == 2
     assert flag.partition("=")[0] in capsys.readouterr().err
+
+
+def test_no_file_is_no_good_file(capsys: pytest.CaptureFixture[str]) -> None:
+    """What a script gives whose variable is empty: the defaults are not what it wants to have checked."""
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["check-config", ""])
+
+    assert ended.value.code == 2
+    assert "FILE: must not be empty" in capsys.readouterr().err
 
 
 def test_every_mistake_of_a_file_has_a_line(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
 import pytest
 
 from scheduler.cache import devicenodes
@@ -255,6 +256,51 @@ def test_a_claim_that_cannot_be_read_has_nothing_of_one_that_was_called_the_same
         "ResourceClaim", bad if was_unreadable else seen, broken("ResourceClaim", at(a_claim("c").uid("new"), 3))
     )
 
+    assert not world.devices.use.is_used(D0)
+
+
+def with_devices(bad: Broken, *devices: str) -> Broken:
+    """What could still be read of it."""
+    allocated = CLAIM.allocated(*(a_result("r", device) for device in devices)).typed()
+    return msgspec.structs.replace(bad, allocation=allocated.status.allocation)
+
+
+@pytest.mark.parametrize("uid", ["c", ""])
+def test_a_claim_that_was_never_read_has_what_can_be_seen_of_it(uid: str) -> None:
+    """After a start. Its devices are free once it can be read without them, or is gone; then pods are told."""
+    world = World()
+    use = world.devices.use
+    nameless = msgspec.structs.replace(broken("ResourceClaim", at(CLAIM, 1)), metadata=Metadata(name="c", uid=uid))
+    bad, less = with_devices(nameless, str(D0), "drv/n1/d1"), with_devices(nameless, str(D0))
+    world.feed("ResourceClaim", None, bad)
+    assert use.is_exclusive(D0)
+    world.tick()
+
+    world.feed("ResourceClaim", bad, less)
+    assert [use.is_used(DeviceId("drv", "n1", name)) for name in ("d0", "d1")] == [True, False]
+    assert [action for _, action, *_ in world.tick()] == [CHANGED]
+
+    world.feed("ResourceClaim", less, None)
+    assert not use.is_used(D0)
+    assert [action for _, action, *_ in world.tick()] == [CHANGED]
+
+
+def test_what_was_seen_last_counts_of_a_claim_that_cannot_be_read() -> None:
+    """It got its device with the very change that broke it, and keeps it where the next one shows nothing at all."""
+    world = World()
+    seen, bad, worse = (
+        at(CLAIM, 1),
+        with_devices(broken("ResourceClaim", at(CLAIM, 2)), str(D0)),
+        broken("ResourceClaim", at(CLAIM, 3), "worse"),
+    )
+    world.feed("ResourceClaim", None, seen)
+    world.feed("ResourceClaim", seen, bad)
+    assert world.devices.use.is_exclusive(D0)
+
+    world.feed("ResourceClaim", bad, worse)
+    assert world.devices.use.is_exclusive(D0)
+
+    world.feed("ResourceClaim", worse, at(CLAIM, 4))
     assert not world.devices.use.is_used(D0)
 
 

@@ -56,8 +56,8 @@ async def test_without_the_object_the_file_counts_again(brain: Reloaded) -> None
     ("spec", "said"),
     [
         pytest.param(
-            weight("NodeResourcesFit", -1),
-            "spec.plugins.score.enabled[0].weight: must be >= 0, got -1",
+            weight("NodeResourcesFit", 2**31),
+            "spec.plugins.score.enabled[0].weight: must be <= 2147483647, got 2147483648",
             id="a field",
         ),
         pytest.param(
@@ -67,8 +67,8 @@ async def test_without_the_object_the_file_counts_again(brain: Reloaded) -> None
         ),
         pytest.param(
             {"pluginConfig": [{"name": "NodeResourcesFit", "args": {"scoringStrategy": {"type": "Most"}}}]},
-            "spec.pluginConfig[0].args.scoringStrategy.type: must be one of LeastAllocated, MostAllocated, "
-            'RequestedToCapacityRatio, got "Most"',
+            'spec.pluginConfig[0].args.scoringStrategy.type: Unsupported value: "Most": '
+            'supported values: "LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"',
             id="arguments",
         ),
         pytest.param(
@@ -83,7 +83,7 @@ async def test_without_the_object_the_file_counts_again(brain: Reloaded) -> None
         ),
         pytest.param(
             {"percentageOfNodesToScore": 101, "plugin": {}},
-            "spec.percentageOfNodesToScore: must be between 0 and 100, got 101; "
+            "spec.percentageOfNodesToScore: Invalid value: 101: not in valid range [0-100]; "
             'spec.plugin: unknown field, did you mean "plugins"?',
             id="several mistakes",
         ),

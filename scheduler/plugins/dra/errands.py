@@ -57,6 +57,11 @@ class Errands:
         while tasks := [task for key in keys for task in self._about.get(key, ())]:
             await asyncio.wait(tasks)
 
+    async def drain(self) -> None:
+        """Return when nothing is under way at all; for whoever stops, and limits the wait."""
+        while self._tasks:
+            await asyncio.wait(self._tasks.values())
+
     def _ended(self, task: asyncio.Task[None], what: str, about: str) -> None:
         del self._tasks[what]
         here = self._about[about]

@@ -72,6 +72,8 @@ class Holders:
     def _goes(self, user: ConsumerReference) -> bool:
         if user.api_group or user.resource != "pods":
             return False
+        if self._cluster.is_broken(user.uid):
+            return False
         pod = self._cluster.get(user.uid)
         if pod is None or pod.pod.metadata.deletion_timestamp is not None:
             return True

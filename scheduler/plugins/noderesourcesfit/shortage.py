@@ -161,7 +161,7 @@ class Room:
         self._whole = [
             0 if (row := rows.get(name)) is None else nodes.allocatable.item(row, slot) for name, _ in wanted
         ]
-        taken = [0 if (row := rows.get(name)) is None else nodes.requested.item(row, slot) for name, _ in wanted]
+        taken = [nodes.requested_at(slot, name) for name, _ in wanted]  # given back, whether any node offers it or not
         self._left = [whole - held for whole, held in zip(self._whole, taken, strict=True)]
         self._value = 0
         self._no: Rejection | None = None

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from scheduler.core.names import label_key, subdomain
 from scheduler.testing.apiserver import devicefields as fields
-from scheduler.testing.apiserver.names import label_key, subdomain
 from scheduler.testing.apiserver.problems import (
     Problems,
     in_each,

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from scheduler.testing.apiserver.names import c_identifier, dns_label, label_key, label_value, subdomain
+from scheduler.core.names import c_identifier, dns_label, label_key, label_value, subdomain
 from scheduler.testing.apiserver.problems import (
     Problem,
     Problems,

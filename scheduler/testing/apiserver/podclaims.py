@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from scheduler.testing.apiserver.names import dns_label, subdomain
+from scheduler.core.names import dns_label, subdomain
 from scheduler.testing.apiserver.problems import (
     Problems,
     in_each,

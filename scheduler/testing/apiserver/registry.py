@@ -12,12 +12,12 @@ import uuid
 from typing import Any, Final, Self
 
 from scheduler.core.clock import Clock
+from scheduler.core.names import NAME, NAME_RULE
 from scheduler.testing.apiserver import faces, patches, pods, volumes
 from scheduler.testing.apiserver.budgets import with_selector_replaced
 from scheduler.testing.apiserver.callers import Caller
 from scheduler.testing.apiserver.defaults import SYSTEM_PRIORITIES, Defaults, with_condition_times
 from scheduler.testing.apiserver.devices import Devices
-from scheduler.testing.apiserver.names import NAME, NAME_RULE
 from scheduler.testing.apiserver.opaque import reordered, with_sorted_keys
 from scheduler.testing.apiserver.ownership import with_owners
 from scheduler.testing.apiserver.problems import refuse

@@ -9,9 +9,9 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
+from scheduler.core.names import subdomain
 from scheduler.testing.apiserver import devicefields as fields
 from scheduler.testing.apiserver.capacitypolicies import capacity_policy
-from scheduler.testing.apiserver.names import subdomain
 from scheduler.testing.apiserver.problems import (
     IS_FIXED,
     Problems,

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from scheduler.core.names import NAME, NAME_RULE
 from scheduler.core.quantity import Quantity, parse
-from scheduler.testing.apiserver.names import NAME, NAME_RULE
 from scheduler.testing.apiserver.resources import Resource
 from scheduler.testing.apiserver.status import Refused, Unreadable, invalid
 

@@ -1,19 +1,15 @@
 """Objects as a user writes them → objects as an API server takes them, and its controllers would have made them.
 
-Workloads become their pods, finished pods go, priorities get their classes. What an API server itself does to a new
-object is left to it. What a scheduler reads is decoded once, so that a mistake is found before anything runs.
+Workloads get their pods, finished pods go, priorities get their classes. What an API server itself does to a new
+object is left to it, but for `admission`. What a scheduler reads is decoded once, so that a mistake is found before anything runs.
 """
 
 from __future__ import annotations
 
 import copy
 import datetime as dt
-from collections.abc import Iterator
 from typing import Final
 
-import msgspec
-
-from scheduler.core.decode import from_manifest
 from scheduler.core.disruption import PodDisruptionBudget
 from scheduler.core.meta import Frozen
 from scheduler.core.namespace import Namespace
@@ -21,13 +17,15 @@ from scheduler.core.node import Node
 from scheduler.core.pod import Pod, ResourceMap
 from scheduler.core.storage import CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment
 from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim
+from scheduler.testing.simulate.admission import ADMITTING, Admission
 from scheduler.testing.simulate.classes import SYSTEM_CLASSES, Classes
-from scheduler.testing.simulate.manifests import Found, InputError, Manifest
+from scheduler.testing.simulate.decoding import decoded
+from scheduler.testing.simulate.manifests import Found, Manifest
+from scheduler.testing.simulate.workloads import SELECTING, with_children
 
-WORKLOADS: Final = frozenset({"Deployment", "Job", "ReplicaSet", "StatefulSet"})
-_CLAIM: Final = "PersistentVolumeClaim"
 _CHECKED: Final[dict[str, type[object]]] = {
-    _CLAIM: PersistentVolumeClaim,
+    **SELECTING,
+    "PersistentVolumeClaim": PersistentVolumeClaim,
     "PersistentVolume": PersistentVolume,
     "StorageClass": StorageClass,
     "CSIDriver": CSIDriver,
@@ -36,6 +34,7 @@ _CHECKED: Final[dict[str, type[object]]] = {
     "VolumeAttachment": VolumeAttachment,
     "Namespace": Namespace,
 }
+_RESIZED: Final = ("name", "allocatedResources", "resources")
 _PODS_OF_A_NODE: Final = "110"
 """The kubelet's default, for nodes that do not say."""
 
@@ -60,33 +59,19 @@ class _LimitedPod(Frozen, frozen=True):
 
 
 def complete(found: list[Found]) -> list[Found]:
-    """Workloads become their pods, finished pods go, pods and nodes get what a new one needs. Raises InputError."""
-    owners = {_owner(each) for each in found}
-    claims = {(each.namespace, each.name) for each in found if each.kind == _CLAIM}
-    objects: list[Found] = []
-    for each in found:
-        if each.kind not in WORKLOADS:
-            objects.append(each)
-        elif (each.kind, each.namespace, each.name) not in owners:
-            objects += _pods(each)
-            objects += [claim for claim in _claims(each) if (claim.namespace, claim.name) not in claims]
-    classes = Classes(objects)
-    completed = [_completed(each, classes) for each in objects if not _is_over(each)]
+    """Workloads get their pods, finished pods go, pods and nodes get what a new one needs. Raises InputError."""
+    objects = with_children(found)
+    classes, admission = Classes(objects), Admission(objects)
+    completed = [_completed(each, classes, admission) for each in objects if not _is_over(each)]
     return [*classes.made_up(), *completed]
-
-
-def _owner(found: Found) -> tuple[str, str, str] | None:
-    """A dump that has a workload's children as well needs no others made."""
-    for reference in found.value["metadata"].get("ownerReferences") or ():
-        if isinstance(reference, dict) and reference.get("controller"):
-            return str(reference.get("kind")), found.namespace, str(reference.get("name"))
-    return None
 
 
 def _is_over(found: Found) -> bool:
     """Finished pods hold nothing, and unbound ones that are being deleted will never be scheduled; servers make `system-`."""
     if found.kind == "PriorityClass":
         return found.name in SYSTEM_CLASSES
+    if found.kind in ADMITTING:
+        return True
     is_deleted = found.value["metadata"].pop("deletionTimestamp", None) is not None
     if found.kind != "Pod":
         return False
@@ -94,79 +79,17 @@ def _is_over(found: Found) -> bool:
     return phase in ("Succeeded", "Failed") or (is_deleted and not (found.value.get("spec") or {}).get("nodeName"))
 
 
-def _pods(workload: Found) -> Iterator[Found]:
-    """The pods that a controller would make, `name-0` onwards."""
-    spec = workload.value.get("spec")
-    template = spec.get("template") if isinstance(spec, dict) else None
-    if not isinstance(spec, dict) or not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
-        raise workload.wrong("spec.template.spec", "is required")
-    claims = [str(template["metadata"]["name"]) for template in _claim_templates(workload)]
-    for ordinal in range(_count(workload)):
-        pod = copy.deepcopy(template)
-        metadata = pod.get("metadata") or {}
-        if not isinstance(metadata, dict):
-            raise workload.wrong("spec.template.metadata", "must be an object")
-        metadata |= {"name": f"{workload.name}-{ordinal}", "namespace": workload.namespace}
-        metadata["ownerReferences"] = [
-            {
-                "apiVersion": workload.value["apiVersion"],
-                "kind": workload.kind,
-                "name": workload.name,
-                "controller": True,
-            }
-        ]
-        for name in claims:
-            source = {"claimName": f"{name}-{workload.name}-{ordinal}"}
-            pod["spec"].setdefault("volumes", []).append({"name": name, "persistentVolumeClaim": source})
-        yield Found(
-            {**pod, "apiVersion": "v1", "kind": "Pod", "metadata": metadata}, f"{workload.where}: spec.template"
-        )
-
-
-def _count(workload: Found) -> int:
-    field = "parallelism" if workload.kind == "Job" else "replicas"
-    count = workload.value["spec"].get(field)
-    count = 1 if count is None else count
-    if not isinstance(count, int) or isinstance(count, bool) or count < 0:
-        raise workload.wrong(f"spec.{field}", f"must be a number >= 0, got {count!r}")
-    return count
-
-
-def _claims(workload: Found) -> Iterator[Found]:
-    """What the pods of a StatefulSet claim: `<template>-<pod>`, each of its own."""
-    for ordinal in range(_count(workload)):
-        for template in _claim_templates(workload):
-            given = template["metadata"]
-            metadata = {key: given[key] for key in ("labels", "annotations") if key in given}
-            metadata |= {"name": f"{given['name']}-{workload.name}-{ordinal}", "namespace": workload.namespace}
-            value = {"apiVersion": "v1", "kind": _CLAIM, "metadata": metadata}
-            if "spec" in template:
-                value["spec"] = copy.deepcopy(template["spec"])
-            yield Found(value, f"{workload.where}: spec.volumeClaimTemplates")
-
-
-def _claim_templates(workload: Found) -> list[Manifest]:
-    templates = workload.value["spec"].get("volumeClaimTemplates") or []
-    try:
-        named = all(isinstance(template["metadata"]["name"], str) for template in templates)
-    except (TypeError, KeyError):
-        named = False
-    if not isinstance(templates, list) or not named:
-        raise workload.wrong("spec.volumeClaimTemplates", "must be a list of claims with names")
-    return templates
-
-
-def _completed(found: Found, classes: Classes) -> Found:
+def _completed(found: Found, classes: Classes, admission: Admission) -> Found:
     match found.kind:
         case "Node":
             return _node(found)
         case "Pod":
-            return _pod(found, classes)
+            return _pod(found, classes, admission)
         case "PodDisruptionBudget":
             return _budget(found)
         case _:
             if found.kind in _CHECKED:
-                _check(found, _CHECKED[found.kind], found.value)
+                decoded(found, _CHECKED[found.kind], found.value)
             return found
 
 
@@ -180,27 +103,47 @@ def _node(found: Found) -> Found:
     labels = value["metadata"]["labels"] = value["metadata"].get("labels") or {}
     if isinstance(labels, dict):
         labels.setdefault("kubernetes.io/hostname", found.name)
-    _check(found, Node, value)
+    decoded(found, Node, value)
     return Found(value, found.where)
 
 
-def _pod(found: Found, classes: Classes) -> Found:
+def _pod(found: Found, classes: Classes, admission: Admission) -> Found:
     if not isinstance(found.value.get("spec"), dict):
         raise found.wrong("spec", "is required")
     value = {key: part for key, part in copy.deepcopy(found.value).items() if key != "status"}
-    _check(found, Pod, value)
-    _check(found, _LimitedPod, value)
+    decoded(found, Pod, value)
+    decoded(found, _LimitedPod, value)
     spec = value["spec"]
     if not spec.get("containers"):
         raise found.wrong("spec.containers", "is required")
+    admission.admit(found, spec)
     classes.settle(found, spec)
     if spec.get("hostNetwork"):
         for container in [*spec["containers"], *(spec.get("initContainers") or ())]:
             for port in container.get("ports") or ():
                 port.setdefault("hostPort", port.get("containerPort", 0))
-    if spec.get("nodeName") and (started := (found.value.get("status") or {}).get("startTime")) is not None:
-        value["status"] = {"startTime": _time(found, started)}
+    if spec.get("nodeName") and (status := _status(found, value)):
+        value["status"] = status
     return Found(value, found.where)
+
+
+def _status(found: Found, pod: Manifest) -> Manifest:
+    """Of a pod on a node: since when it runs, and what in-place resize has made of it (docs/spec/core.md §A.1)."""
+    given = found.value.get("status") or {}
+    kept = {field: given[field] for field in ("allocatedResources", "resources") if field in given}
+    for field in ("containerStatuses", "initContainerStatuses"):
+        listed = [each for each in _listed(given, field) if "resources" in each]
+        kept |= {field: [{key: each[key] for key in _RESIZED if key in each} for each in listed]} if listed else {}
+    pending = [each for each in _listed(given, "conditions") if each.get("type") == "PodResizePending"]
+    kept |= {"conditions": pending} if pending else {}
+    decoded(found, Pod, {**pod, "status": kept})
+    if given.get("startTime") is not None:
+        kept["startTime"] = _time(found, given["startTime"])
+    return kept
+
+
+def _listed(status: Manifest, field: str) -> list[Manifest]:
+    return [each for each in status.get(field) or () if isinstance(each, dict)]
 
 
 def _time(found: Found, given: object) -> str:
@@ -219,14 +162,5 @@ def _budget(found: Found) -> Found:
         given = spec.get(limit, 0)
         if not isinstance(given, (int, str)) or isinstance(given, bool):
             raise found.wrong(f"spec.{limit}", f"must be a number or a percentage, got {given!r}")
-    _check(found, PodDisruptionBudget, found.value)
+    decoded(found, PodDisruptionBudget, found.value)
     return found
-
-
-def _check(found: Found, typ: type[object], value: Manifest) -> None:
-    """Decode as the scheduler will, so that a mistake is found before anything runs."""
-    try:
-        from_manifest(typ, value)
-    except (msgspec.ValidationError, ValueError) as error:
-        message, _, path = str(error).rpartition(" - at `$.")
-        raise (found.wrong(path.rstrip("`"), message) if message else InputError(f"{found.where}: {error}")) from error

@@ -6,7 +6,9 @@ file, document and field. Knows nothing of what the kinds mean: see `complete`.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,9 +29,15 @@ _CLUSTER_SCOPED: Final = frozenset(
         "PersistentVolume",
         "PriorityClass",
         "ResourceSlice",
+        "RuntimeClass",
     }
     | {"StorageClass", "VolumeAttachment"}
 )
+_NATIVE_GROUPS: Final = re.compile(r"[a-z]*|.+\.k8s\.io")
+"""Of kinds that Kubernetes itself serves: Volcano's Job and Knative's Service are others of the same name."""
+_DEEPEST: Final = 100
+_SUFFIX: Final = "bcdfghjklmnpqrstvwxz2456789"
+"""Of generated names, as a server makes them."""
 _SERVER_FIELDS: Final = ("resourceVersion", "uid", "managedFields", "selfLink", "generation", "creationTimestamp")
 
 
@@ -46,7 +54,9 @@ class Found:
 
     @property
     def kind(self) -> str:
-        return str(self.value["kind"])
+        """Kubernetes' own kinds by name, others as `Kind.group`."""
+        kind, group = str(self.value["kind"]), str(self.value["apiVersion"]).rpartition("/")[0]
+        return kind if _NATIVE_GROUPS.fullmatch(group) else f"{kind}.{group}"
 
     @property
     def name(self) -> str:
@@ -111,8 +121,8 @@ def _flat(document: Any, where: str) -> Iterator[Found]:
     for field in ("apiVersion", "kind"):
         if not isinstance(document.get(field), str) or not document[field]:
             raise InputError(f"{where}: {field}: is required")
-    if document["kind"].endswith("List") and "items" in document:
-        items = document["items"] or []
+    if document["kind"] == "List" or (document["kind"].endswith("List") and "items" in document):
+        items = document.get("items") or []
         if not isinstance(items, list):
             raise InputError(f"{where}: items: must be a list")
         for at, item in enumerate(items):
@@ -129,20 +139,30 @@ def _typed(item: Any, parent: Manifest) -> Any:
     return item
 
 
-def _without_nulls(value: Any) -> Any:
-    """To a server, null is the same as nothing."""
+def _without_nulls(value: Any, where: str, deeper: int = _DEEPEST) -> Any:
+    """To a server, null is the same as nothing. An alias of something that contains it has no end."""
+    if deeper == 0:
+        raise InputError(f"{where}: is nested too deeply")
     if isinstance(value, dict):
-        return {key: _without_nulls(part) for key, part in value.items() if part is not None}
-    return [_without_nulls(part) for part in value] if isinstance(value, list) else value
+        return {key: _without_nulls(part, where, deeper - 1) for key, part in value.items() if part is not None}
+    return [_without_nulls(part, where, deeper - 1) for part in value] if isinstance(value, list) else value
+
+
+def _generated(prefix: Any, where: str) -> str:
+    """`generateName` and five characters: the same for the same place, so that a simulation can be repeated."""
+    if not isinstance(prefix, str) or not prefix:
+        return ""
+    digest = hashlib.sha256(where.encode()).digest()
+    return prefix + "".join(_SUFFIX[byte % len(_SUFFIX)] for byte in digest[:5])
 
 
 def _cleaned(document: Manifest, where: str) -> Found:
-    document = _without_nulls(document)
+    document = _without_nulls(document, where)
     metadata = document.get("metadata")
     if not isinstance(metadata, dict):
         raise InputError(f"{where}: metadata: is required")
     metadata = {key: value for key, value in metadata.items() if key not in _SERVER_FIELDS}
-    name = metadata.get("name")
+    name = metadata["name"] = metadata.get("name") or _generated(metadata.pop("generateName", None), where)
     if not isinstance(name, str) or not name:
         raise InputError(f"{where}: metadata.name: is required, as a text")
     for field in ("spec", "status"):

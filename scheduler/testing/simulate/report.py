@@ -125,7 +125,7 @@ def _closing(outcome: Outcome) -> list[Text]:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(outcome.left_out.items()))
         lines.append(Text(f"scheduling does not look at {kinds}"))
     if not outcome.is_settled:
-        lines.append(Text("the time ran out before the scheduler had come to rest", "red"))
+        lines.append(Text("the time ran out before the scheduler had come to rest (--timeout)", "red"))
     shown = outcome.problems[:PROBLEMS]
     lines += [Text(problem, "red") for problem in shown]
     if len(outcome.problems) > len(shown):

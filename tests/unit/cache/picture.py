@@ -84,6 +84,11 @@ def _check_domains(counts: SlotCounts) -> None:
         }
 
 
+def named(nodes: Nodes, slot: int) -> set[str]:
+    """Resources that nodes offer, or pods on this one name."""
+    return {*nodes.resources(), *(resource for pod in nodes.pods(slot).values() for resource in pod.requests)}
+
+
 def _columns(nodes: Nodes, name: str) -> dict[str, Any]:
     slot = nodes.slot(name)
     assert slot is not None
@@ -91,7 +96,7 @@ def _columns(nodes: Nodes, name: str) -> dict[str, Any]:
     return {
         "object": nodes.node(slot),
         "pods": {uid: id(pod) for uid, pod in nodes.pods(slot).items()},
-        "requested": {resource: held for resource in nodes.resources() if (held := view.requested(resource))},
+        "requested": {resource: held for resource in named(nodes, slot) if (held := view.requested(resource))},
         "allocatable": {resource: held for resource in nodes.resources() if (held := view.allocatable(resource))},
         "non-zero": nodes.non_zero[:, slot].tolist(),
         "places": (view.pod_count, view.allowed_pods),

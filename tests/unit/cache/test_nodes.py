@@ -40,6 +40,46 @@ def test_pods_are_counted() -> None:
     assert nodes.non_zero[:, slot].tolist() == [0, 0]
 
 
+def test_names_that_nobody_offers_cost_no_rows() -> None:
+    """A pod on a node of its own choice may name thousands of resources, and a row is as long as there are nodes."""
+    nodes = Nodes()
+    nodes.set_node(node("n1"))
+    before = nodes.requested.shape, nodes.allocatable.shape
+
+    nodes.add_pod("n1", asking("a", **{f"example.com/x{i}": "1" for i in range(1000)}))
+
+    assert before == (nodes.requested.shape, nodes.allocatable.shape)
+    assert nodes.view(nodes.by_name(["n1"]).bit_length() - 1).requested("example.com/x7") == 1
+
+
+def test_what_was_requested_counts_once_a_node_offers_it() -> None:
+    """And while the last one that did is away; a row that nobody needs any more is another resource's."""
+    nodes, name = Nodes(), "example.com/x"
+    first, second = nodes.set_node(node("n1")), nodes.set_node(node("n2"))
+    shape = nodes.requested.shape
+
+    def seen() -> tuple[tuple[int, int], ...]:
+        return tuple((nodes.view(s).requested(name), nodes.view(s).allocatable(name)) for s in (first, second))
+
+    nodes.add_pod("n1", asking("a", **{name: "2"}))
+    assert ((2, 0), (0, 0)) == seen()
+    nodes.set_node(node("n2", **{name: "4"}))
+    nodes.add_pod("n2", asking("b", **{name: "3"}))
+    assert ((2, 0), (3, 4)) == seen()
+    nodes.set_node(node("n1", **{name: "2"}))
+    nodes.remove_node("n2")
+    assert ((2, 2), (3, 0)) == seen()
+    nodes.set_node(node("n1"))
+    assert name not in nodes.resources()
+    nodes.remove_pod("n1", "a")
+    for i in range(50):
+        nodes.set_node(node("n1", **{f"example.com/y{i}": "1"}))
+    assert (0, 0) == (nodes.view(first).requested("example.com/y49"), nodes.view(first).requested(name))
+    nodes.set_node(node("n2", **{name: "4"}))
+    assert ((0, 0), (3, 4)) == seen()
+    assert shape == nodes.requested.shape
+
+
 def test_76_pods_before_their_node() -> None:
     """The slot holds them, unseen, until the node appears."""
     nodes = Nodes()

@@ -16,6 +16,7 @@ from scheduler.core.meta import Metadata
 from scheduler.core.node import Node
 from scheduler.core.podinfo import PodInfo, allocatable, placed
 from tests.examples import examples
+from tests.unit.cache.picture import named
 from tests.unit.objects import container, info, node, ports
 
 NAMES = ("n1", "n2", "n3", "n4")
@@ -135,7 +136,7 @@ def columns(seen: Cluster) -> dict[str, Any]:
             "pods": set(nodes.pods(slot)),
             "count": int(nodes.pod_count[slot]),
             "non_zero": nodes.non_zero[:, slot].tolist(),
-            "requested": {r: v for r in nodes.resources() if (v := nodes.view(slot).requested(r))},
+            "requested": {r: v for r in named(nodes, slot) if (v := nodes.view(slot).requested(r))},
             "allowed": int(nodes.allowed_pods[slot]),
             "allocatable": {r: v for r in nodes.resources() if (v := nodes.view(slot).allocatable(r))},
             "ports": held,
@@ -167,6 +168,8 @@ def check_object_indexes(seen: Cluster) -> None:
     assert nodeset.of(s for s, o in objects.items() if o.spec.unschedulable) == nodes.unschedulable
     assert {k: dict(v) for k, v in labels.items()} == nodes.labels._values
     free = nodeset.of(range(nodes.capacity)) & ~nodeset.of(each_slot(seen))
+    offered = {name for o in objects.values() for name in allocatable(o.status.allocatable)} - {"pods"}
+    assert offered | {"cpu", "memory", "ephemeral-storage"} == nodes.resources().keys()
     assert not nodes.requested[:, nodeset.slots(free, nodes.capacity)].any()
     assert not nodes.allocatable[:, nodeset.slots(free, nodes.capacity)].any()
     assert sorted(nodes._free) == list(nodeset.each(free))
@@ -206,7 +209,7 @@ def fingerprint(seen: Cluster) -> dict[int, Any]:
         slot: (
             {
                 r: (nodes.view(slot).requested(r), nodes.view(slot).allocatable(r))
-                for r in sorted(nodes.resources())
+                for r in sorted(named(nodes, slot))
                 if nodes.view(slot).requested(r) or nodes.view(slot).allocatable(r)
             },
             nodes.non_zero[:, slot].tolist(),

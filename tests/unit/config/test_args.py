@@ -26,6 +26,7 @@ from scheduler.config.args import (
 )
 from scheduler.config.load import default
 from scheduler.core.devicegates import BINDING_CONDITIONS, CLAIM_DEVICE_STATUS, DEVICE_GATES_ON, FILTER_TIMEOUT
+from scheduler.core.names import NAME_RULE, label_key, label_value
 from tests.unit.config.documents import mistakes, read, with_args
 
 PATH = "profiles[0].pluginConfig[0].args"
@@ -137,6 +138,35 @@ def test_empty_arguments_are_the_defaults(kind: type[KnownArgs]) -> None:
             ),
             id="spread",
         ),
+        pytest.param(
+            {
+                "defaultingType": "List",
+                "defaultConstraints": [
+                    {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway", "minDomains": 2},
+                    {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "minDomains": -1},
+                ],
+            },
+            PodTopologySpreadArgs(
+                (
+                    DefaultConstraint(1, "zone", "ScheduleAnyway", min_domains=2),
+                    DefaultConstraint(1, "zone", "DoNotSchedule", min_domains=-1),
+                ),
+                "List",
+            ),
+            id="minDomains where it counts for nothing",
+        ),
+        pytest.param({"addedAffinity": {}}, NodeAffinityArgs({}), id="an affinity that adds nothing"),
+        pytest.param(
+            {"addedAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {}}},
+            NodeAffinityArgs({"requiredDuringSchedulingIgnoredDuringExecution": {}}),
+            id="an added affinity without terms, which no node has",
+        ),
+        pytest.param(
+            {"addedAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 101}, {}]}},
+            NodeAffinityArgs({"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 101}, {}]}),
+            id="wishes of any weight, none is 0",
+        ),
+        pytest.param({"scoringStrategy": None}, NodeResourcesFitArgs(), id="no strategy is the default one"),
         pytest.param({"bindTimeoutSeconds": 0}, VolumeBindingArgs(0.0), id="volumes: do not wait"),
         pytest.param(
             {"filterTimeout": "0s", "bindingTimeout": "1s"}, DynamicResourcesArgs(0.0, 1.0), id="devices, at the limits"
@@ -218,10 +248,10 @@ SOFT = "preferredDuringSchedulingIgnoredDuringExecution"
 REQUIRED = f"addedAffinity.{HARD}"
 TERM = f"{REQUIRED}.nodeSelectorTerms[0]"
 SHAPE = "scoringStrategy.requestedToCapacityRatio.shape"
-OPERATORS = "must be one of In, NotIn, Exists, DoesNotExist, Gt, Lt"
-LABEL_RULE = (
-    "must consist of alphanumeric characters, '-', '_' or '.', and start and end with an alphanumeric character"
-)
+STRATEGIES = 'supported values: "LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"'
+OPERATORS = 'supported values: "In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"'
+[KEY_RULE] = label_key("a b")
+[VALUE_RULE] = label_value("x y")
 
 
 @pytest.mark.parametrize(
@@ -247,7 +277,7 @@ LABEL_RULE = (
         pytest.param(
             "Kubestow",
             {"victims": "own-first"},
-            ['.victims: must be one of all, own, ownFirst, got "own-first"'],
+            ['.victims: Unsupported value: "own-first": supported values: "all", "own", "ownFirst"'],
             id="victims in other words",
         ),
         pytest.param(
@@ -259,9 +289,9 @@ LABEL_RULE = (
                 "zoneEphemeral": True,
             },
             [
-                '.storageCapacityReservation: must be one of ledger, none, got "off"',
-                '.requireCSINodeDrivers[0]: must be a DNS subdomain, got "ebs/csi"',
-                f'.requireCSINodeDrivers[1]: must be no more than 63 characters, got "{"a" * 64}"',
+                '.storageCapacityReservation: Unsupported value: "off": supported values: "ledger", "none"',
+                f'.requireCSINodeDrivers[0]: Invalid value: "ebs/csi": {NAME_RULE}',
+                f'.requireCSINodeDrivers[1]: Invalid value: "{"a" * 64}": must be no more than 63 characters',
                 ".volumeWriteRetries: must be between 0 and 10, got -1",
                 ".zoneEphemeral: must be a string, got true",
             ],
@@ -271,9 +301,9 @@ LABEL_RULE = (
             "Kubestow",
             {"deviceScoring": "first", "devicePreemption": False, "deviceDoubleCheck": "off"},
             [
-                '.deviceScoring: must be one of pack, firstFit, got "first"',
+                '.deviceScoring: Unsupported value: "first": supported values: "pack", "firstFit"',
                 ".devicePreemption: must be a string, got false",
-                '.deviceDoubleCheck: must be one of on, none, got "off"',
+                '.deviceDoubleCheck: Unsupported value: "off": supported values: "on", "none"',
             ],
             id="switches of devices in other words",
         ),
@@ -306,87 +336,102 @@ LABEL_RULE = (
             "DefaultPreemption",
             {"minCandidateNodesPercentage": 101, "minCandidateNodesAbsolute": -1},
             [
-                ".minCandidateNodesPercentage: must be between 0 and 100, got 101",
-                ".minCandidateNodesAbsolute: must be >= 0, got -1",
+                ".minCandidateNodesPercentage: Invalid value: 101: not in valid range [0, 100]",
+                ".minCandidateNodesAbsolute: Invalid value: -1: not in valid range [0, inf)",
             ],
             id="preemption out of range",
         ),
         pytest.param(
             "DefaultPreemption",
             {"minCandidateNodesPercentage": 0, "minCandidateNodesAbsolute": 0},
-            [".minCandidateNodesPercentage: cannot be 0 at the same time as minCandidateNodesAbsolute"],
+            [
+                ".minCandidateNodesPercentage: Invalid value: 0: cannot be zero at the same time as minCandidateNodesAbsolute",
+                ".minCandidateNodesAbsolute: Invalid value: 0: cannot be zero at the same time as minCandidateNodesPercentage",
+            ],
             id="preemption without candidates",
         ),
         pytest.param(
             "InterPodAffinity",
             {"hardPodAffinityWeight": 101},
-            [".hardPodAffinityWeight: must be between 0 and 100, got 101"],
+            [".hardPodAffinityWeight: Invalid value: 101: not in valid range [0, 100]"],
             id="affinity weight out of range",
         ),
         pytest.param(
             "NodeAffinity",
-            {"addedAffinity": {}},
-            [f".addedAffinity: must contain {HARD} or {SOFT}"],
-            id="an empty affinity",
-        ),
-        pytest.param(
-            "NodeAffinity",
-            {"addedAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {}}},
-            [f".{REQUIRED}.nodeSelectorTerms: at least one term is needed"],
-            id="no terms",
-        ),
-        pytest.param(
-            "NodeAffinity",
             requires({"key": "a", "operator": "In"}),
-            [f".{TERM}.matchExpressions[0].values: must not be empty for the operators In and NotIn"],
+            [
+                f".{TERM}.matchExpressions[0].values: Invalid value: null: for 'in', 'notin' operators, values set can't be empty"
+            ],
             id="In nothing",
         ),
         pytest.param(
             "NodeAffinity",
             requires({"key": "a", "operator": "Exists", "values": ["b"]}),
-            [f".{TERM}.matchExpressions[0].values: must be empty for the operators Exists and DoesNotExist"],
+            [
+                f'.{TERM}.matchExpressions[0].values: Invalid value: ["b"]: values set must be empty for exists and does not exist'
+            ],
             id="Exists with values",
         ),
         pytest.param(
             "NodeAffinity",
             requires({"key": "a", "operator": "Gt", "values": ["x"]}),
-            [f".{TERM}.matchExpressions[0].values: must be one integer, as text, for the operators Gt and Lt"],
+            [
+                (
+                    f".{TERM}.matchExpressions[0].values[0]: "
+                    "Invalid value: \"x\": for 'Gt', 'Lt' operators, the value must be an integer"
+                )
+            ],
             id="greater than a word",
         ),
         pytest.param(
             "NodeAffinity",
             requires({"key": "a b", "operator": "Like", "values": ["x y"]}),
+            [f'.{TERM}.matchExpressions[0].operator: Unsupported value: "Like": {OPERATORS}'],
+            id="a bad operator, and nothing about the rest",
+        ),
+        pytest.param(
+            "NodeAffinity",
+            requires({"key": "a b", "operator": "Lt", "values": ["x y", "2"]}),
             [
-                f'.{TERM}.matchExpressions[0].key: name part {LABEL_RULE}, got "a b"',
-                f'.{TERM}.matchExpressions[0].operator: {OPERATORS}, got "Like"',
-                f'.{TERM}.matchExpressions[0].values[0]: {LABEL_RULE}, got "x y"',
+                f'.{TERM}.matchExpressions[0].key: Invalid value: "a b": {KEY_RULE}',
+                (
+                    f".{TERM}.matchExpressions[0].values: "
+                    "Invalid value: [\"x y\",\"2\"]: for 'Gt', 'Lt' operators, exactly one value is required"
+                ),
+                (
+                    f".{TERM}.matchExpressions[0].values[0]: "
+                    "Invalid value: \"x y\": for 'Gt', 'Lt' operators, the value must be an integer"
+                ),
+                f'.{TERM}.matchExpressions[0].values[0][a b]: Invalid value: "x y": {VALUE_RULE}',
             ],
-            id="a bad key, operator and value",
+            id="a bad key, and too many values of which one is bad",
         ),
         pytest.param(
             "NodeAffinity",
             requires({"key": "metadata.uid", "operator": "Exists"}, "matchFields"),
             [
-                f'.{TERM}.matchFields[0].key: must be metadata.name, got "metadata.uid"',
-                f'.{TERM}.matchFields[0].operator: must be one of In, NotIn, got "Exists"',
-                f".{TERM}.matchFields[0].values: must have one element",
+                f'.{TERM}.matchFields[0].key: Unsupported value: "metadata.uid": supported values: "metadata.name"',
+                f'.{TERM}.matchFields[0].operator: Unsupported value: "Exists": supported values: "In", "NotIn"',
             ],
             id="a field that is no field",
         ),
         pytest.param(
             "NodeAffinity",
-            {"addedAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 101}, {}]}},
-            [
-                ".addedAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].weight: must be between 1 and 100, got 101",
-                ".addedAffinity.preferredDuringSchedulingIgnoredDuringExecution[1].weight: is required",
-            ],
-            id="wishes without a proper weight",
+            requires({"key": "metadata.name", "operator": "In", "values": []}, "matchFields"),
+            [f".{TERM}.matchFields[0].values: Invalid value: []: must have one element"],
+            id="a node without a name",
+        ),
+        pytest.param(
+            "NodeAffinity",
+            {"addedAffinity": {SOFT: [{"weight": -1}]}},
+            [f".addedAffinity.{SOFT}[0].weight: Invalid value: -1: not in valid range [0, inf)"],
+            id="a wish that pods fail for",
         ),
         pytest.param(
             "NodeResourcesFit",
             {"ignoredResources": ["ok", "a/b/c", 5]},
             [
-                ".ignoredResources[1]: must have at most one '/', got \"a/b/c\"",
+                f'.ignoredResources[1]: Invalid value: "a/b/c": {label_key("a/b/c")[0]}',
                 ".ignoredResources[2]: must be a string, got 5",
             ],
             id="bad resource names",
@@ -394,81 +439,123 @@ LABEL_RULE = (
         pytest.param(
             "NodeResourcesFit",
             {"ignoredResourceGroups": ["example.com/"]},
-            [".ignoredResourceGroups[0]: must not contain '/', got \"example.com/\""],
+            [
+                ".ignoredResourceGroups[0]: Invalid value: \"example.com/\": resource group name can't contain '/'",
+                '.ignoredResourceGroups[0]: Invalid value: "example.com/": name part must be non-empty',
+                f'.ignoredResourceGroups[0]: Invalid value: "example.com/": {KEY_RULE}',
+            ],
             id="a group with a slash",
         ),
         pytest.param(
             "NodeResourcesFit",
             fit(type="Least"),
-            [
-                '.scoringStrategy.type: must be one of LeastAllocated, MostAllocated, RequestedToCapacityRatio, got "Least"'
-            ],
+            [f'.scoringStrategy.type: Unsupported value: "Least": {STRATEGIES}'],
             id="no such strategy",
         ),
         pytest.param(
             "NodeResourcesFit",
-            fit(resources=[{"name": "cpu", "weight": 101}, {"name": "memory", "weight": -1}, {"weight": 1}]),
+            fit(resources=[{"name": "cpu"}]),
+            [f'.scoringStrategy.type: Unsupported value: "": {STRATEGIES}'],
+            id="a strategy without a type, which has no default",
+        ),
+        pytest.param(
+            "NodeResourcesFit",
+            fit(),
+            [f'.scoringStrategy.type: Unsupported value: "": {STRATEGIES}'],
+            id="an empty strategy",
+        ),
+        pytest.param(
+            "NodeResourcesFit",
+            fit(
+                type="LeastAllocated",
+                resources=[{"name": "cpu", "weight": 101}, {"name": "memory", "weight": -1}, {"weight": 1}],
+            ),
             [
-                ".scoringStrategy.resources[0].weight: must be between 1 and 100, got 101",
-                ".scoringStrategy.resources[1].weight: must be between 1 and 100, got -1",
-                ".scoringStrategy.resources[2].name: is required",
+                (
+                    ".scoringStrategy.resources[0].weight: "
+                    "Invalid value: 101: resource weight of cpu not in valid range (0, 100]"
+                ),
+                (
+                    ".scoringStrategy.resources[1].weight: "
+                    "Invalid value: -1: resource weight of memory not in valid range (0, 100]"
+                ),
+                ".scoringStrategy.resources[2].name: Required value",
             ],
             id="weights out of range and a missing name",
         ),
         pytest.param(
             "NodeResourcesFit",
             fit(type="MostAllocated", requestedToCapacityRatio={"shape": [{"utilization": 0, "score": 0}]}),
-            [".scoringStrategy.requestedToCapacityRatio: must be absent when type is not RequestedToCapacityRatio"],
+            [
+                (
+                    ".scoringStrategy.requestedToCapacityRatio: "
+                    "Forbidden: must be nil when type is not RequestedToCapacityRatio"
+                )
+            ],
             id="a curve for another strategy",
         ),
         pytest.param(
             "NodeResourcesFit",
             fit(type="RequestedToCapacityRatio"),
-            [f".{SHAPE}: at least one point must be specified"],
+            [
+                (
+                    ".scoringStrategy.requestedToCapacityRatio: "
+                    "Required value: must be specified when type is RequestedToCapacityRatio"
+                )
+            ],
+            id="no ratio",
+        ),
+        pytest.param(
+            "NodeResourcesFit",
+            fit(type="RequestedToCapacityRatio", requestedToCapacityRatio={"shape": []}),
+            [f".{SHAPE}: Required value: at least one point must be specified"],
             id="no curve",
         ),
         pytest.param(
             "NodeResourcesFit",
             curve((100, 0), (50, 5), (0, 10)),
-            [f".{SHAPE}[1].utilization: must be greater than the one before, got 50"],
+            [f".{SHAPE}[1].utilization: Invalid value: 50: values must be sorted in increasing order"],
             id="216 a descending curve, told once",
         ),
         pytest.param(
             "NodeResourcesFit",
             curve((-1, 11), (101, -1)),
             [
-                f".{SHAPE}[0].utilization: must be between 0 and 100, got -1",
-                f".{SHAPE}[0].score: must be between 0 and 10, got 11",
-                f".{SHAPE}[1].utilization: must be between 0 and 100, got 101",
-                f".{SHAPE}[1].score: must be between 0 and 10, got -1",
+                f".{SHAPE}[0].utilization: Invalid value: -1: not in valid range [0, 100]",
+                f".{SHAPE}[0].score: Invalid value: 11: not in valid range [0, 10]",
+                f".{SHAPE}[1].utilization: Invalid value: 101: not in valid range [0, 100]",
+                f".{SHAPE}[1].score: Invalid value: -1: not in valid range [0, 10]",
             ],
             id="a curve out of range",
         ),
         pytest.param(
             "NodeResourcesBalancedAllocation",
             {"resources": [{"name": "cpu", "weight": 2}, {"name": "cpu", "weight": 1}]},
-            [".resources[0].weight: must be 1, got 2", '.resources[1].name: "cpu" is listed twice'],
+            [".resources[0].weight: Invalid value: 2: must be 1", '.resources[1].name: Duplicate value: "cpu"'],
             id="balance with a weight and a double",
         ),
         pytest.param(
             "PodTopologySpread",
             {"defaultConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]},
-            [".defaultingType: must be List when defaultConstraints are given, got System"],
+            ['.defaultingType: Invalid value: "System": when .defaultConstraints are not empty'],
             id="constraints with the system's defaults",
         ),
         pytest.param(
             "PodTopologySpread",
             {"defaultingType": "Mine"},
-            ['.defaultingType: must be one of System, List, got "Mine"'],
+            ['.defaultingType: Unsupported value: "Mine": supported values: "System", "List"'],
             id="no such defaulting",
         ),
         pytest.param(
             "PodTopologySpread",
             spread({"maxSkew": 0, "topologyKey": "", "whenUnsatisfiable": "Never"}),
             [
-                ".defaultConstraints[0].maxSkew: must be > 0, got 0",
-                ".defaultConstraints[0].topologyKey: is required",
-                '.defaultConstraints[0].whenUnsatisfiable: must be one of DoNotSchedule, ScheduleAnyway, got "Never"',
+                ".defaultConstraints[0].maxSkew: Invalid value: 0: not in valid range (0, inf)",
+                ".defaultConstraints[0].topologyKey: Required value: can not be empty",
+                (
+                    ".defaultConstraints[0].whenUnsatisfiable: "
+                    'Unsupported value: "Never": supported values: "DoNotSchedule", "ScheduleAnyway"'
+                ),
             ],
             id="a constraint with nothing right",
         ),
@@ -476,32 +563,37 @@ LABEL_RULE = (
             "PodTopologySpread",
             {"defaultingType": "List", "defaultConstraints": [{}]},
             [
-                ".defaultConstraints[0].maxSkew: is required",
-                ".defaultConstraints[0].topologyKey: is required",
-                ".defaultConstraints[0].whenUnsatisfiable: must be one of DoNotSchedule, ScheduleAnyway",
+                ".defaultConstraints[0].maxSkew: Invalid value: 0: not in valid range (0, inf)",
+                ".defaultConstraints[0].topologyKey: Required value: can not be empty",
+                ".defaultConstraints[0].whenUnsatisfiable: Required value: can not be empty",
             ],
             id="an empty constraint",
         ),
         pytest.param(
             "PodTopologySpread",
             spread({"labelSelector": {"matchLabels": {"a": "b"}}}),
-            [".defaultConstraints[0].labelSelector: a default constraint has no selector: it is deduced for each pod"],
+            [
+                (
+                    ".defaultConstraints[0].labelSelector: "
+                    "Forbidden: constraint must not define a selector, as they deduced for each pod"
+                )
+            ],
             id="a selector",
         ),
         pytest.param(
             "PodTopologySpread",
             spread({}, {"maxSkew": 2}),
-            [".defaultConstraints[1]: zone with DoNotSchedule is listed twice"],
+            ['.defaultConstraints[1]: Duplicate value: "{zone, DoNotSchedule}"'],
             id="a constraint twice",
         ),
         pytest.param(
             "PodTopologySpread",
-            spread({"whenUnsatisfiable": "ScheduleAnyway", "minDomains": 2, "nodeAffinityPolicy": "Maybe"}),
+            spread({"minDomains": "2", "nodeAffinityPolicy": "Maybe"}),
             [
-                ".defaultConstraints[0].minDomains: can only be given with whenUnsatisfiable DoNotSchedule",
-                '.defaultConstraints[0].nodeAffinityPolicy: must be one of Honor, Ignore, got "Maybe"',
+                '.defaultConstraints[0].minDomains: must be an integer, got "2"',
+                '.defaultConstraints[0].nodeAffinityPolicy: Unsupported value: "Maybe": supported values: "Honor", "Ignore"',
             ],
-            id="minDomains on a soft constraint, and an unknown policy",
+            id="a word for minDomains, and an unknown policy",
         ),
         pytest.param(
             "VolumeBinding",
@@ -514,11 +606,22 @@ LABEL_RULE = (
             {"shape": []},
             [
                 (
-                    ".shape: Invalid value: a list: "
+                    ".shape: Invalid value: []: "
                     "unexpected field `shape`, remove it or turn on the feature gate StorageCapacityScoring"
                 )
             ],
             id="a shape, even an empty one, while its gate is off",
+        ),
+        pytest.param(
+            "VolumeBinding",
+            {"shape": [{"utilization": 5}]},
+            [
+                (
+                    '.shape: Invalid value: [{"Utilization":5,"Score":0}]: '
+                    "unexpected field `shape`, remove it or turn on the feature gate StorageCapacityScoring"
+                )
+            ],
+            id="and one with a point",
         ),
         pytest.param(
             "DynamicResources",

@@ -74,7 +74,7 @@ def test_the_percentage(percentage: int | None, expected: int) -> None:
         ),
         pytest.param(
             {"plugins": {"queueSort": {"enabled": [{"name": "A"}, {"name": "B"}]}}},
-            ["spec.plugins.queueSort.enabled: only one plugin can sort the queue"],
+            ["spec.plugins.queueSort.enabled: Invalid value: 2: only one queue sort plugin can be enabled"],
             id="two orders",
         ),
         pytest.param(
@@ -84,7 +84,7 @@ def test_the_percentage(percentage: int | None, expected: int) -> None:
             },
             [
                 'spec.plugins.score.enabled[0].weight: must be an integer, got "5"',
-                "spec.pluginConfig[0].args.hardPodAffinityWeight: must be between 0 and 100, got 101",
+                "spec.pluginConfig[0].args.hardPodAffinityWeight: Invalid value: 101: not in valid range [0, 100]",
             ],
             id="every mistake",
         ),

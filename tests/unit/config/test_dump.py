@@ -59,7 +59,7 @@ ARGS = st.fixed_dictionaries(
         "DefaultPreemption": st.fixed_dictionaries({"minCandidateNodesPercentage": st.integers(0, 100)}),
         "InterPodAffinity": st.fixed_dictionaries({"hardPodAffinityWeight": st.integers(0, 100)}),
         "NodeResourcesFit": st.one_of(
-            st.fixed_dictionaries({"scoringStrategy": st.fixed_dictionaries({"resources": RESOURCES})}),
+            RESOURCES.map(lambda listed: {"scoringStrategy": {"type": "MostAllocated", "resources": listed}}),
             SHAPES.map(
                 lambda shape: {
                     "scoringStrategy": {

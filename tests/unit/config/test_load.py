@@ -13,7 +13,7 @@ from tests.unit.config.documents import HEAD, mistakes, read
 from tests.unit.config.test_plugins import UPSTREAM
 
 HERE = Path(__file__).parent
-STRATEGIES = "LeastAllocated, MostAllocated, RequestedToCapacityRatio"
+STRATEGIES = '"LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"'
 EXAMPLES = HERE.parents[2] / "examples" / "config"
 
 
@@ -83,7 +83,11 @@ def test_everything_said_is_kept() -> None:
 @pytest.mark.parametrize(
     ("document", "said"),
     [
-        pytest.param({"parallelism": 0}, ["parallelism: must be > 0, got 0"], id="no parallelism"),
+        pytest.param(
+            {"parallelism": 0},
+            ["parallelism: Invalid value: 0: should be an integer value greater than zero"],
+            id="no parallelism",
+        ),
         pytest.param({"parallelism": "16"}, ['parallelism: must be an integer, got "16"'], id="a number as text"),
         pytest.param({"parallelism": 1.0}, ["parallelism: must be an integer, got 1.0"], id="a fraction"),
         pytest.param({"parallelism": True}, ["parallelism: must be an integer, got true"], id="a boolean for a number"),
@@ -91,31 +95,33 @@ def test_everything_said_is_kept() -> None:
         pytest.param({"parallelism": [16]}, ["parallelism: must be an integer, got a list"], id="a list for a number"),
         pytest.param(
             {"percentageOfNodesToScore": 101},
-            ["percentageOfNodesToScore: must be between 0 and 100, got 101"],
+            ["percentageOfNodesToScore: Invalid value: 101: not in valid range [0-100]"],
             id="more than all nodes",
         ),
         pytest.param(
             {"percentageOfPlacementsToScore": -1},
-            ["percentageOfPlacementsToScore: must be between 0 and 100, got -1"],
+            ["percentageOfPlacementsToScore: Invalid value: -1: not in valid range [0-100]"],
             id="ignored fields are checked too",
         ),
         pytest.param(
             {"podInitialBackoffSeconds": 0},
-            ["podInitialBackoffSeconds: must be > 0, got 0"],
+            ["podInitialBackoffSeconds: Invalid value: 0: must be greater than 0"],
             id="no initial backoff",
         ),
         pytest.param(
             {"podMaxBackoffSeconds": 0},
-            ["podMaxBackoffSeconds: must be >= podInitialBackoffSeconds (1), got 0"],
+            ["podMaxBackoffSeconds: Invalid value: 0: must be greater than or equal to PodInitialBackoffSeconds"],
             id="215 no maximum backoff",
         ),
         pytest.param(
             {"podInitialBackoffSeconds": 20},
-            ["podMaxBackoffSeconds: must be >= podInitialBackoffSeconds (20), got 10"],
+            ["podMaxBackoffSeconds: Invalid value: 10: must be greater than or equal to PodInitialBackoffSeconds"],
             id="an initial backoff beyond the default maximum",
         ),
         pytest.param(
-            {"clientConnection": {"burst": -1}}, ["clientConnection.burst: must be >= 0, got -1"], id="negative burst"
+            {"clientConnection": {"burst": -1}},
+            ["clientConnection.burst: Invalid value: -1: must be non-negative"],
+            id="negative burst",
         ),
         pytest.param(
             {"clientConnection": {"qps": "50"}}, ['clientConnection.qps: must be a number, got "50"'], id="qps as text"
@@ -232,10 +238,13 @@ def test_all_mistakes_at_once_in_document_order() -> None:
 
     assert [(error.line, str(error)) for error in broken.value.errors] == [
         (4, 'percentageOfNodesToSkore: unknown field, did you mean "percentageOfNodesToScore"?'),
-        (5, "podMaxBackoffSeconds: must be >= podInitialBackoffSeconds (1), got 0"),
+        (5, "podMaxBackoffSeconds: Invalid value: 0: must be greater than or equal to PodInitialBackoffSeconds"),
         (
             12,
-            f'profiles[0].pluginConfig[0].args.scoringStrategy.type: must be one of {STRATEGIES}, got "MostAllocatd"',
+            (
+                "profiles[0].pluginConfig[0].args.scoringStrategy.type: "
+                f'Unsupported value: "MostAllocatd": supported values: {STRATEGIES}'
+            ),
         ),
         (
             15,

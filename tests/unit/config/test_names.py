@@ -1,48 +1,8 @@
-"""Names as Kubernetes checks them."""
+"""Names that only a configuration has to judge."""
 
 import pytest
 
-from scheduler.config.names import (
-    csi_driver_problem,
-    extended_resource_problem,
-    label_value_problem,
-    qualified_name_problem,
-)
-
-NAME_RULE = "must consist of alphanumeric characters, '-', '_' or '.', and start and end with an alphanumeric character"
-
-
-@pytest.mark.parametrize(
-    ("name", "problem"),
-    [
-        pytest.param("cpu", "", id="plain"),
-        pytest.param("example.com/gpu_A.1", "", id="with a prefix"),
-        pytest.param("a" * 63, "", id="as many as 63 characters"),
-        pytest.param("a" * 64, "name part must be no more than 63 characters", id="as many as 64 characters"),
-        pytest.param("", "name part must be non-empty", id="nothing"),
-        pytest.param("x/", "name part must be non-empty", id="only a prefix"),
-        pytest.param("/x", "prefix part must be non-empty", id="a slash without prefix"),
-        pytest.param("a/b/c", "must have at most one '/'", id="two slashes"),
-        pytest.param("-x", f"name part {NAME_RULE}", id="starts with a dash"),
-        pytest.param("x\n", f"name part {NAME_RULE}", id="ends with a line break"),
-        pytest.param(
-            "Example.com/x",
-            "prefix part must be a lower-case DNS subdomain of at most 253 characters",
-            id="an upper-case prefix",
-        ),
-    ],
-)
-def test_qualified_names(name: str, problem: str) -> None:
-    """An optional DNS subdomain, then a short name."""
-    assert qualified_name_problem(name) == problem
-
-
-@pytest.mark.parametrize(
-    ("value", "good"), [("", True), ("a.b_c-1", True), ("a/b", False), ("é", False), ("a" * 64, False)]
-)
-def test_label_values(value: str, good: bool) -> None:
-    """Empty or like a name."""
-    assert (label_value_problem(value) == "") is good
+from scheduler.config.names import csi_driver, extended_resource, resource_group
 
 
 @pytest.mark.parametrize(
@@ -59,7 +19,13 @@ def test_label_values(value: str, good: bool) -> None:
 )
 def test_extended_resources(name: str, good: bool) -> None:
     """Outside kubernetes.io, and short enough for a quota."""
-    assert (extended_resource_problem(name) == "") is good
+    assert (extended_resource(name) == []) is good
+
+
+@pytest.mark.parametrize(("group", "complaints"), [("example.com", 0), ("example.com/", 3), ("a b", 1)])
+def test_resource_groups(group: str, complaints: int) -> None:
+    """A label key without a slash; both are told."""
+    assert len(resource_group(group)) == complaints
 
 
 @pytest.mark.parametrize(
@@ -75,4 +41,4 @@ def test_extended_resources(name: str, good: bool) -> None:
 )
 def test_csi_drivers(name: str, good: bool) -> None:
     """A subdomain in any case, no longer than a label."""
-    assert (csi_driver_problem(name) == "") is good
+    assert (csi_driver(name) == []) is good

@@ -13,6 +13,8 @@ from scheduler.config.plugins import (
     resolve,
 )
 from scheduler.config.types import PluginRef, PluginSet, Profile
+from scheduler.framework.profile import served_points
+from scheduler.plugins import BUILT_IN
 
 UPSTREAM = {
     "SchedulingGates": {"preEnqueue"},
@@ -31,7 +33,7 @@ UPSTREAM = {
     "InterPodAffinity": {"preFilter", "filter", "preScore", "score"},
     "DynamicResources": {"preEnqueue", "preFilter", "filter", "postFilter", "reserve", "preBind", "score"},
     "DefaultPreemption": {"postFilter", "preEnqueue"},
-    "NodeResourcesBalancedAllocation": {"preFilter", "preScore", "score"},
+    "NodeResourcesBalancedAllocation": {"preScore", "score"},
     "ImageLocality": {"score"},
     "DefaultBinder": {"bind"},
     "NodeDeclaredFeatures": {"preFilter", "filter"},
@@ -103,6 +105,22 @@ def test_the_defaults_are_upstreams() -> None:
     assert names(resolved, "postFilter") == ["DynamicResources", "DefaultPreemption"]
     assert names(resolved, "queueSort") == ["PrioritySort"]
     assert names(resolved, "permit") == []
+
+
+@pytest.mark.parametrize(
+    ("name", "point"),
+    [
+        pytest.param(name, point, id=f"{name} at {point}")
+        for name, points in UPSTREAM.items()
+        for point in sorted(points)
+    ],
+)
+def test_what_kube_scheduler_enables_at_a_point_may_be_enabled_here(name: str, point: str) -> None:
+    """Also where what a plugin does there upstream, ours does elsewhere: then it is taken, and is at no point more."""
+    built = {each: served_points(factory) for each, factory in BUILT_IN.items()}
+    resolved = resolve(sets(**{point: ([name], [])}), implements=built)
+
+    assert {at for at in POINTS if name in names(resolved, at)} == built[name]
 
 
 def test_only_scores_have_weights() -> None:

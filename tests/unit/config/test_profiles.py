@@ -11,23 +11,28 @@ from tests.unit.config.documents import mistakes, profile, read
 OTHERS = "default-scheduler, whose pods belong to the cluster's own scheduler"
 
 
+def removed(name: str) -> str:
+    version = "kubescheduler.config.k8s.io/v1"
+    return f'Invalid value: "{name}": was invalid in version "v1" (KubeSchedulerConfiguration is version "{version}")'
+
+
 @pytest.mark.parametrize(
     ("profiles", "said"),
     [
         pytest.param([{"schedulerName": "a"}, {"schedulerName": "b"}], [], id="two names"),
         pytest.param(
             [{"schedulerName": "a"}, {"schedulerName": "a"}],
-            ['profiles[1].schedulerName: "a" is already the name of profiles[0]'],
+            ['profiles[1].schedulerName: Duplicate value: "a"'],
             id="211 one name twice",
         ),
         pytest.param(
             [{"schedulerName": "a"}, {}],
-            ["profiles[1].schedulerName: is required"],
+            ["profiles[1].schedulerName: Required value"],
             id="a second profile without name",
         ),
         pytest.param(
             [{"schedulerName": ""}],
-            ["profiles[0].schedulerName: is required"],
+            ["profiles[0].schedulerName: Required value"],
             id="an empty name",
         ),
         pytest.param(
@@ -42,14 +47,14 @@ OTHERS = "default-scheduler, whose pods belong to the cluster's own scheduler"
         ),
         pytest.param(
             [{"schedulerName": "a", "percentageOfNodesToScore": -1}],
-            ["profiles[0].percentageOfNodesToScore: must be between 0 and 100, got -1"],
+            ["profiles[0].percentageOfNodesToScore: Invalid value: -1: not in valid range [0-100]"],
             id="a percentage out of range",
         ),
         pytest.param(
             [{"schedulerName": 5}, {"schedulerName": "b"}],
             [
                 "profiles[0].schedulerName: must be a string, got 5",
-                "profiles[0].schedulerName: is required",
+                "profiles[0].schedulerName: Required value",
             ],
             id="a number for a name",
         ),
@@ -108,7 +113,7 @@ def test_plugin_sets_are_kept_as_written() -> None:
         ),
         pytest.param(
             {"filter": {"enabled": [{"weight": 1}]}},
-            ["profiles[0].plugins.filter.enabled[0].name: is required"],
+            ["profiles[0].plugins.filter.enabled[0].name: Required value"],
             id="a plugin without name",
         ),
         pytest.param(
@@ -117,9 +122,12 @@ def test_plugin_sets_are_kept_as_written() -> None:
             id="a bare name",
         ),
         pytest.param(
-            {"score": {"enabled": [{"name": "A", "weight": -1}]}},
-            ["profiles[0].plugins.score.enabled[0].weight: must be >= 0, got -1"],
-            id="a negative weight",
+            {"score": {"enabled": [{"name": "A", "weight": "1"}]}},
+            ['profiles[0].plugins.score.enabled[0].weight: must be an integer, got "1"'],
+            id="a weight as text",
+        ),
+        pytest.param(
+            {"score": {"enabled": [{"name": "A", "weight": -1}]}}, [], id="a negative weight, which upstream takes"
         ),
         pytest.param(
             {"filter": {"enabled": [{"name": "A"}, {"name": "B"}, {"name": "A"}]}},
@@ -133,7 +141,7 @@ def test_plugin_sets_are_kept_as_written() -> None:
         ),
         pytest.param(
             {"filter": {"enabled": [{"name": "EBSLimits"}]}},
-            ['profiles[0].plugins.filter.enabled[0].name: plugin "EBSLimits" was removed in v1'],
+            [f"profiles[0].plugins.filter.enabled[0]: {removed('EBSLimits')}"],
             id="a removed plugin",
         ),
         pytest.param(
@@ -143,7 +151,7 @@ def test_plugin_sets_are_kept_as_written() -> None:
         ),
         pytest.param(
             {"queueSort": {"enabled": [{"name": "A"}, {"name": "B"}]}},
-            ["profiles[0].plugins.queueSort.enabled: only one plugin can sort the queue"],
+            ["profiles[0].plugins.queueSort.enabled: Invalid value: 2: only one queue sort plugin can be enabled"],
             id="two orders",
         ),
     ],
@@ -151,17 +159,31 @@ def test_plugin_sets_are_kept_as_written() -> None:
 def test_mistakes_in_plugin_sets(plugins: dict[str, Any], said: list[str]) -> None:
     """What can be seen without knowing the plugins is seen at load."""
     assert [
-        line for line in mistakes(profile(plugins=plugins)) if "name: is required" not in line or line in said
+        line for line in mistakes(profile(plugins=plugins)) if "name: Required value" not in line or line in said
     ] == said
 
 
 @pytest.mark.parametrize(
     ("second", "said"),
     [
-        pytest.param({}, ["profiles[1].plugins.queueSort: must be the same for all profiles"], id="only one says it"),
+        pytest.param(
+            {},
+            [
+                (
+                    'profiles[1].plugins.queueSort: Invalid value: {"Enabled":null,"Disabled":null}: '
+                    "must be the same for all profiles"
+                )
+            ],
+            id="only one says it",
+        ),
         pytest.param(
             {"plugins": {"queueSort": {"enabled": [{"name": "B"}]}}},
-            ["profiles[1].plugins.queueSort: must be the same for all profiles"],
+            [
+                (
+                    'profiles[1].plugins.queueSort: Invalid value: {"Enabled":[{"Name":"B","Weight":0}],"Disabled":null}: '
+                    "must be the same for all profiles"
+                )
+            ],
             id="212 another plugin",
         ),
         pytest.param(
@@ -169,7 +191,7 @@ def test_mistakes_in_plugin_sets(plugins: dict[str, Any], said: list[str]) -> No
                 "plugins": {"queueSort": {"enabled": [{"name": "A"}], "disabled": [{"name": "*"}]}},
                 "pluginConfig": [{"name": "A", "args": {"x": 2}}],
             },
-            ["profiles[1].pluginConfig: the args of A must be the same for all profiles"],
+            ['profiles[1].pluginConfig: Invalid value: {"x":2}: queueSort must be the same for all profiles'],
             id="the same plugin with other args",
         ),
         pytest.param(
@@ -215,15 +237,13 @@ def test_arguments_given_default_and_foreign() -> None:
 @pytest.mark.parametrize(
     ("plugin_config", "said"),
     [
-        pytest.param(
-            [{"name": "A"}, {"name": "A"}], ['profiles[0].pluginConfig[1].name: "A" has an entry already'], id="twice"
-        ),
+        pytest.param([{"name": "A"}, {"name": "A"}], ['profiles[0].pluginConfig[1]: Duplicate value: "A"'], id="twice"),
         pytest.param(
             [{"name": "CinderLimits"}],
-            ['profiles[0].pluginConfig[0].name: plugin "CinderLimits" was removed in v1'],
+            [f"profiles[0].pluginConfig[0]: {removed('CinderLimits')}"],
             id="a removed plugin",
         ),
-        pytest.param([{"args": {}}], ["profiles[0].pluginConfig[0].name: is required"], id="no name"),
+        pytest.param([{"args": {}}], ["profiles[0].pluginConfig[0].name: Required value"], id="no name"),
         pytest.param(
             [{"name": "A", "arg": 1}],
             ['profiles[0].pluginConfig[0].arg: unknown field, did you mean "args"?'],

@@ -6,6 +6,7 @@ import pytest
 
 from scheduler.config.errors import ConfigErrors
 from scheduler.config.load import default
+from scheduler.core.names import NAME_RULE, dns_label
 from tests.unit.config.documents import mistakes, read
 
 NO_EXTENDERS = "extenders: extenders are not available in this version"
@@ -18,17 +19,27 @@ NO_EXTENDERS = "extenders: extenders are not available in this version"
         pytest.param({"leaderElect": False}, [], id="off"),
         pytest.param({"leaderElect": True}, [], id="on"),
         pytest.param(
-            {"leaseDuration": "10s"},
-            ["leaderElection.leaseDuration: must be greater than renewDeadline"],
-            id="a lease as short as its renewal",
+            {"leaseDuration": "9s"},
+            ['leaderElection.leaseDuration: Invalid value: "10s": must be greater than `RenewDeadline`'],
+            id="a lease shorter than its renewal, which is the value that upstream repeats",
         ),
         pytest.param(
             {"retryPeriod": "8.4s"},
-            ["leaderElection.renewDeadline: must be greater than 1.2 times retryPeriod"],
+            ['leaderElection.renewDeadline: Invalid value: "10s": must be greater than 1.2 times retryPeriod'],
             id="no time for a second try",
         ),
         pytest.param(
-            {"retryPeriod": "-1s"}, ["leaderElection.retryPeriod: must be > 0s, got -1s"], id="a negative period"
+            {"retryPeriod": "-1s"},
+            ['leaderElection.retryPeriod: Invalid value: "-1s": must be greater than zero'],
+            id="a negative period",
+        ),
+        pytest.param(
+            {"leaseDuration": "-1s"},
+            [
+                'leaderElection.leaseDuration: Invalid value: "-1s": must be greater than zero',
+                'leaderElection.leaseDuration: Invalid value: "10s": must be greater than `RenewDeadline`',
+            ],
+            id="a negative lease, told twice as upstream",
         ),
         pytest.param(
             {"leaderElect": False, "leaseDuration": "1s"}, [], id="times are not looked at when election is off"
@@ -45,7 +56,7 @@ NO_EXTENDERS = "extenders: extenders are not available in this version"
         ),
         pytest.param(
             {"resourceLock": "endpoints"},
-            ['leaderElection.resourceLock: must be leases, got "endpoints"'],
+            ['leaderElection.resourceLock: Invalid value: "endpoints": resourceLock value must be "leases"'],
             id="another lock",
         ),
         pytest.param(
@@ -58,20 +69,20 @@ NO_EXTENDERS = "extenders: extenders are not available in this version"
         ),
         pytest.param(
             {"leaderElect": True, "renewDeadline": "20s"},
-            ["leaderElection.leaseDuration: must be greater than renewDeadline"],
+            ['leaderElection.leaseDuration: Invalid value: "20s": must be greater than `RenewDeadline`'],
             id="a renewal longer than the lease",
         ),
         pytest.param(
             {"resourceName": "a/../b", "resourceNamespace": "Kube"},
             [
-                'leaderElection.resourceName: must be a lower-case DNS subdomain of at most 253 characters, got "a/../b"',
-                'leaderElection.resourceNamespace: must be a lower-case DNS label of at most 63 characters, got "Kube"',
+                f'leaderElection.resourceName: Invalid value: "a/../b": {NAME_RULE}',
+                f'leaderElection.resourceNamespace: Invalid value: "Kube": {dns_label("Kube")[0]}',
             ],
             id="names that no object can have",
         ),
         pytest.param(
             {"resourceNamespace": "a.b"},
-            ['leaderElection.resourceNamespace: must be a lower-case DNS label of at most 63 characters, got "a.b"'],
+            ['leaderElection.resourceNamespace: Invalid value: "a.b": must not contain dots'],
             id="a namespace with a dot",
         ),
         pytest.param({"resourceName": "a.b-c"}, [], id="a name with a dot"),
@@ -117,7 +128,9 @@ def test_flags_make_mistakes_too() -> None:
     with pytest.raises(ConfigErrors) as wrong:
         default({"retryPeriod": "9s"})
 
-    assert str(wrong.value) == "leaderElection.renewDeadline: must be greater than 1.2 times retryPeriod"
+    assert str(wrong.value) == (
+        'leaderElection.renewDeadline: Invalid value: "10s": must be greater than 1.2 times retryPeriod'
+    )
     assert mistakes({"leaderElection": "x"}, leader_election={"leaderElect": True}) == [
         'leaderElection: must be a mapping, got "x"'
     ]
@@ -155,28 +168,28 @@ def test_flags_make_mistakes_too() -> None:
         ),
         pytest.param(
             [{"prioritizeVerb": "p"}],
-            ["extenders[0].weight: must be > 0 with a prioritizeVerb, got 0"],
+            ["extenders[0].weight: Invalid value: 0: must have a positive weight applied to it"],
             id="it scores without weight",
         ),
         pytest.param([{"filterVerb": "f", "weight": -1}], [], id="a weight that is not used"),
         pytest.param(
             [{"bindVerb": "b"}, {"bindVerb": "c"}],
-            ["extenders[1].bindVerb: only one extender can bind, and extenders[0] does"],
+            ['extenders: Invalid value: "found 2 extenders implementing bind": only one extender can implement bind'],
             id="two of them bind",
         ),
         pytest.param(
             [{"managedResources": [{"name": "cpu"}]}],
-            ['extenders[0].managedResources[0].name: is not an extended resource name, got "cpu"'],
+            ['extenders[0].managedResources[0].name: Invalid value: "cpu": is an invalid extended resource name'],
             id="it manages cpu",
         ),
         pytest.param(
             [{"managedResources": [{"name": "a.b/c"}]}, {"managedResources": [{"name": "a.b/d"}, {"name": "a.b/c"}]}],
-            ['extenders[1].managedResources[1].name: "a.b/c" is already managed by extenders[0]'],
+            ['extenders[1].managedResources[1].name: Invalid value: "a.b/c": duplicate extender managed resource name'],
             id="two manage one resource",
         ),
         pytest.param(
             [{"managedResources": [{"ignoredByScheduler": True}]}],
-            ["extenders[0].managedResources[0].name: is required"],
+            ["extenders[0].managedResources[0].name: Required value"],
             id="a resource without name",
         ),
         pytest.param(
@@ -185,7 +198,9 @@ def test_flags_make_mistakes_too() -> None:
             id="a broken key is not repeated",
         ),
         pytest.param(
-            [{"httpTimeout": "-1s"}], ["extenders[0].httpTimeout: must be >= 0s, got -1s"], id="a negative time-out"
+            [{"httpTimeout": "-1s"}],
+            ['extenders[0].httpTimeout: Invalid value: "-1s": must be non-negative'],
+            id="a negative time-out",
         ),
         pytest.param([{"url": "x"}], ["extenders[0].url: unknown field"], id="an unknown field"),
         pytest.param([None], ["extenders[0]: must be a mapping, got null"], id="nothing where one should be"),

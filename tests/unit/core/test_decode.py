@@ -9,6 +9,7 @@ import pytest
 
 from scheduler.core.decode import Broken, ObjectDecoder
 from scheduler.core.pod import Pod
+from scheduler.core.resourceclaims import ResourceClaim
 
 _TOO_LARGE = 2**31
 _TERM = {"topologyKey": "zone", "labelSelector": {}}
@@ -57,3 +58,43 @@ def test_numbers_that_the_api_does_not_have(spec: dict[str, Any], field: str) ->
     assert isinstance(seen, Broken)
     assert (seen.key, seen.node_name) == ("default/p", "n")
     assert seen.why.endswith(f"- at `{field}`")
+
+
+WHOLE = {"request": "r", "driver": "drv", "pool": "p", "device": "d0"}
+PART = WHOLE | {"device": "d1", "shareID": "s", "consumedCapacity": {"memory": "1Gi"}}
+
+
+@pytest.mark.parametrize(
+    ("results", "seen"),
+    [
+        pytest.param([WHOLE, PART], [("d0", None, None), ("d1", "s", None)], id="as they are"),
+        pytest.param(
+            [PART | {"consumedCapacity": {"memory": "much"}}], [("d1", None, False)], id="a part is all of it"
+        ),
+        pytest.param([WHOLE | {"adminAccess": True, "shareID": 5}], [("d0", None, True)], id="for administrators"),
+        pytest.param([WHOLE | {"device": 5}, PART], [("d1", "s", None)], id="one without a name"),
+        pytest.param(["d0", None], None, id="none with a name"),
+        pytest.param([], None, id="none"),
+        pytest.param("d0", None, id="no list"),
+    ],
+)
+@pytest.mark.parametrize("metadata", [{"name": "c"}, {"name": "c", "labels": 5}], ids=["", "nor its labels"])
+def test_what_a_claim_that_cannot_be_read_has(metadata: Any, results: Any, seen: Any) -> None:
+    """Each of its devices by itself; whatever else is wrong with it."""
+    allocation = {"devices": {"results": results}, "allocationTimestamp": 5}
+    raw = {"metadata": metadata, "spec": {"devices": 5}, "status": {"allocation": allocation}}
+    read = ObjectDecoder("ResourceClaim", ResourceClaim).decode(json.dumps(raw).encode())
+
+    assert isinstance(read, Broken)
+    found = read.allocation
+    assert seen == (found and [(each.device, each.share_id, each.admin_access) for each in found.devices.results])
+
+
+@pytest.mark.parametrize("status", [{}, {"allocation": None}, {"allocation": {"devices": 5}}, 5])
+def test_a_claim_that_cannot_be_read_and_has_nothing(status: Any) -> None:
+    """Or nothing that could be seen."""
+    raw = {"metadata": {"name": "c"}, "spec": {"devices": 5}, "status": status}
+    read = ObjectDecoder("ResourceClaim", ResourceClaim).decode(json.dumps(raw).encode())
+
+    assert isinstance(read, Broken)
+    assert read.allocation is None

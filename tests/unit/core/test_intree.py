@@ -15,7 +15,6 @@ from scheduler.core.intree import (
     driver_of,
     kind_of,
     kind_of_inline,
-    migratable_plugin,
     translate_inline,
     translate_volume,
 )
@@ -352,6 +351,3 @@ def test_which_plugins_there_are() -> None:
     assert len(TRANSLATABLE) == len(KINDS) == 7
     assert driver_of("kubernetes.io/aws-ebs") == "ebs.csi.aws.com"
     assert driver_of("ebs.csi.aws.com") == ""
-    assert migratable_plugin(volume(GCE).typed()) == "kubernetes.io/gce-pd"
-    assert migratable_plugin(volume(VSPHERE).typed()) == ""
-    assert migratable_plugin(a_pv("v").typed()) == ""

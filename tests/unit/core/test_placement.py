@@ -9,7 +9,6 @@ import pytest
 from scheduler.core.decode import from_manifest
 from scheduler.core.node import Taint
 from scheduler.core.placement import (
-    node_admits,
     required_affinity_matches,
     selector_matches,
     term_matches,
@@ -18,7 +17,7 @@ from scheduler.core.placement import (
     untolerated,
 )
 from scheduler.core.pod import NodeSelector, NodeSelectorTerm, Toleration
-from tests.unit.objects import node, pod
+from tests.unit.objects import pod
 
 TAINT = Taint(key="team", value="a", effect="NoSchedule")
 LABELS = {"zone": "z1", "disk": "ssd", "rank": "5"}
@@ -143,18 +142,3 @@ def test_selector_and_affinity_are_joined() -> None:
     assert required_affinity_matches(both, "n1", LABELS)
     assert not required_affinity_matches(both, "n1", {"zone": "z1"})
     assert not required_affinity_matches(both, "n1", {"disk": "ssd"})
-
-
-@pytest.mark.parametrize(
-    ("where", "spec", "admits"),
-    [
-        pytest.param(node(), {}, True, id="nothing in the way"),
-        pytest.param(node(cordoned=True), {}, False, id="cordoned"),
-        pytest.param(node(cordoned=True), {"tolerations": [{"operator": "Exists"}]}, True, id="tolerates the cordon"),
-        pytest.param(node(taints=("team=a:NoExecute",)), {}, False, id="tainted"),
-        pytest.param(node(), {"nodeSelector": {"zone": "z9"}}, False, id="wrong labels"),
-    ],
-)
-def test_node_admits(where: Any, spec: dict[str, Any], admits: bool) -> None:
-    """The three checks together."""
-    assert admits is node_admits(pod(**spec), where)

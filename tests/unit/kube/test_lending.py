@@ -46,6 +46,23 @@ async def test_refused_the_transport_is_asked_for_newer_ones() -> None:
     await lender.close()
 
 
+async def test_what_the_borrower_has_closed_is_forgotten() -> None:
+    """Tokens are replaced every hour, for as long as the process lives; what was lent and is open is closed in the end."""
+    settings = Settings(SERVER, authorization="Bearer 0")
+    lender = Lender(settings, ScriptedTransport(answers=[b"{}"] * 3))
+    first = await lender.session()
+    for n in range(1, 4):
+        settings.authorization = f"Bearer {n}"
+        last = await lender.session()
+        assert last is not None
+        await last.close()
+
+    assert lender._sessions == [first, last]
+    await lender.close()
+    assert first is not None
+    assert first.closed
+
+
 async def test_the_same_are_not_lent_twice() -> None:
     """Refused and of no use again: else two would go round in circles. Nor while nobody answers."""
     answers: list[bytes | ApiError] = [b"{}", Unauthorized("no", status=401)]

@@ -301,6 +301,18 @@ async def test_a_picture_that_cannot_be_streamed_is_listed():
     assert {"a": "1"} == mirror.holds()
 
 
+async def test_a_picture_that_the_servers_cache_is_too_old_for_is_listed():
+    """A LIST is then answered from the storage behind it, a WatchList never is. The next picture is streamed again."""
+    lags = Unavailable("Timeout: Too large resource version: 3739, current: 3312", status=504)
+    mirror = await scripted(
+        [lags], [lags], [lags], [error_line(410)], [picture(pod("b")), Hang()], answers=[page(pod("a"))]
+    ).run_through(5)
+
+    assert 1 == len(mirror.transport.paths("LIST"))
+    assert {"b": "1"} == mirror.holds()
+    assert {"start": 1, "gone": 1} == mirror.stats.relists
+
+
 @pytest.mark.parametrize(
     ("spec", "told"), [(RESOURCE_CLAIM, "cba"), (POD, "abc")], ids=["claims", "what is not asked so"]
 )

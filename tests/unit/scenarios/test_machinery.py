@@ -294,3 +294,25 @@ async def test_128_what_was_said_of_the_nominated_node_is_kept() -> None:
     record = brain.parts.records.latest("default/p")
     assert record is not None
     assert sum(group.nodes for group in record.groups) == 4
+
+
+@pytest.mark.parametrize(
+    ("pins", "told"),
+    [
+        pytest.param(("n2",), "1 Insufficient cpu, 1 node(s) had untolerated taint(s), 2", id="it was narrowed away"),
+        pytest.param(("n1", "n2"), "1 Insufficient cpu, 1 node(s) had untolerated taint(s), 2", id="it was left"),
+    ],
+)
+async def test_117_who_refused_the_nominated_node_is_named_beside_who_narrowed_the_others_away(
+    pins: tuple[str, ...], told: str
+) -> None:
+    """As if it had narrowed them, too: upstream keeps one list."""
+    brain = Brain()
+    for name in ("n1", "n2", "n3", "n4"):
+        brain.node(name, cpu="1", taints=[{"key": "a", "effect": "NoSchedule"}] if name == "n1" else [])
+    brain.pod("p", cpu="2", nominated="n1", **pinned(*pins))
+    await brain.settle()
+
+    assert brain.message("p") == not_helpful(
+        f"0/4 nodes are available: {told} node(s) didn't satisfy plugin(s) [NodeAffinity TaintToleration].", 4
+    )

@@ -156,3 +156,19 @@ async def test_what_is_begun_while_somebody_waits_is_waited_for_too() -> None:
     assert not waits.done()
     await clock.advance(1.0)
     assert waits.done()
+
+
+async def test_whoever_stops_waits_for_all_of_them() -> None:
+    """Also for those that are begun meanwhile; with nothing under way not at all."""
+    clock, tries, given_up = VirtualClock(), list[float](), list[str]()
+    errands = Errands(clock, given_up=given_up.append)
+    await errands.drain()
+    errands.run(failing(Unavailable("500"), tries=tries, clock=clock), "release", about=ABOUT)
+    stops = asyncio.ensure_future(errands.drain())
+    await clock.settle()
+    errands.run(failing(Unavailable("500"), Unavailable("500"), tries=tries, clock=clock), "free", about="default/d")
+
+    await clock.advance(0.5)
+    assert (len(errands), stops.done()) == (1, False)
+    await clock.advance(1.0)
+    assert (len(errands), stops.done()) == (0, True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -16,9 +17,13 @@ from scheduler.testing.simulate.manifests import Found, InputError, load
 
 def read(tmp_path: Path, text: str) -> list[Found]:
     """The completed objects of one file."""
+    return complete(load([_written(tmp_path, dedent(text))]))
+
+
+def _written(tmp_path: Path, text: str) -> str:
     file = tmp_path / "in.yaml"
-    file.write_text(dedent(text))
-    return complete(load([str(file)]))
+    file.write_text(text)
+    return str(file)
 
 
 def pod(**spec: Any) -> str:
@@ -76,6 +81,7 @@ def test_a_dump_loses_what_the_server_added(tmp_path: Path) -> None:
         pytest.param("ReplicaSet", {}, 1, id="one replica unless said otherwise"),
         pytest.param("StatefulSet", {"replicas": 2}, 2, id="a StatefulSet has replicas"),
         pytest.param("Job", {"parallelism": 4, "completions": 9}, 4, id="a Job has parallelism"),
+        pytest.param("ReplicationController", {"replicas": 2}, 2, id="a ReplicationController has replicas"),
         pytest.param("Deployment", {"replicas": 0}, 0, id="scaled to nothing"),
     ],
 )
@@ -85,15 +91,51 @@ def test_workloads_become_pods(tmp_path: Path, kind: str, spec: dict[str, Any], 
     workload = {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": "w", "namespace": "ns"}}
     objects = read(tmp_path, json.dumps({**workload, "spec": {**spec, "template": template}}))
 
-    assert [found.name for found in objects] == [f"w-{n}" for n in range(count)]
-    for found in objects:
+    pods = [found for found in objects if found.kind == "Pod"]
+    assert [found.name for found in pods] == [f"w-{n}" for n in range(count)]
+    for found in pods:
         metadata = found.value["metadata"]
-        assert (found.kind, metadata["namespace"], metadata["labels"]) == ("Pod", "ns", {"app": "w"})
-        assert metadata["ownerReferences"][0]["kind"] == kind
+        assert (metadata["namespace"], metadata["labels"]) == ("ns", {"app": "w"})
+        assert metadata["ownerReferences"][0]["kind"] == ("ReplicaSet" if kind == "Deployment" else kind)
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "kept", "selector"),
+    [
+        pytest.param(
+            "Deployment",
+            {"selector": {"matchLabels": {"a": "b"}}},
+            "ReplicaSet",
+            {"matchLabels": {"a": "b"}},
+            id="a Deployment's ReplicaSet",
+        ),
+        pytest.param("ReplicaSet", {}, "ReplicaSet", {"matchLabels": {"app": "w"}}, id="a ReplicaSet without selector"),
+        pytest.param(
+            "StatefulSet",
+            {"selector": {"matchLabels": {"a": "b"}}},
+            "StatefulSet",
+            {"matchLabels": {"a": "b"}},
+            id="a StatefulSet",
+        ),
+        pytest.param("ReplicationController", {}, "ReplicationController", {"app": "w"}, id="a ReplicationController"),
+        pytest.param("Job", {}, None, None, id="a Job says nothing about spreading"),
+    ],
+)
+def test_what_default_constraints_go_by_is_kept(
+    tmp_path: Path, kind: str, spec: dict[str, Any], kept: str | None, selector: dict[str, Any] | None
+) -> None:
+    """Else pods of a workload that no Service selects would not spread, as they do in a cluster."""
+    template = {"metadata": {"labels": {"app": "w"}}, "spec": {"containers": [{"name": "c"}]}}
+    workload = {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": "w"}}
+    objects = read(tmp_path, json.dumps({**workload, "spec": {**spec, "template": template}}))
+
+    owners = [found for found in objects if found.kind != "Pod"]
+    assert [(found.kind, found.name) for found in owners] == ([] if kept is None else [(kept, "w")])
+    assert [found.value["spec"]["selector"] for found in owners] == ([] if selector is None else [selector])
 
 
 def test_a_workload_whose_children_are_in_the_dump_is_not_expanded(tmp_path: Path) -> None:
-    """`kubectl get all -o yaml` prints a Deployment, its ReplicaSet and their pods: each pod once."""
+    """`kubectl get all -o yaml` prints a Deployment, its ReplicaSet and their pods: each pod and ReplicaSet once."""
     owned = {"ownerReferences": [{"kind": "ReplicaSet", "name": "w-1", "controller": True}]}
     template = {"spec": {"containers": [{"name": "c"}]}}
     items = [
@@ -107,7 +149,7 @@ def test_a_workload_whose_children_are_in_the_dump_is_not_expanded(tmp_path: Pat
     ]
     objects = read(tmp_path, "\n---\n".join(json.dumps({"apiVersion": "v1", **item}) for item in items))
 
-    assert [found.name for found in objects] == ["w-1-x"]
+    assert [(found.kind, found.name) for found in objects] == [("ReplicaSet", "w-1"), ("Pod", "w-1-x")]
 
 
 def test_a_stateful_set_s_pods_mount_their_claims(tmp_path: Path) -> None:
@@ -124,9 +166,8 @@ def test_a_stateful_set_s_pods_mount_their_claims(tmp_path: Path) -> None:
         """,
     )
 
-    assert objects[0].value["spec"]["volumes"] == [
-        {"name": "data", "persistentVolumeClaim": {"claimName": "data-db-0"}}
-    ]
+    (shown,) = (found.value["spec"] for found in objects if found.kind == "Pod")
+    assert shown["volumes"] == [{"name": "data", "persistentVolumeClaim": {"claimName": "data-db-0"}}]
 
 
 def test_a_stateful_set_makes_its_claims(tmp_path: Path) -> None:
@@ -203,6 +244,45 @@ def test_priorities_have_classes(
     }
 
 
+def test_generated_names(tmp_path: Path) -> None:
+    """As with a server two of one prefix are two, and a simulation that is repeated has the same ones."""
+    text = json.dumps(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"generateName": "web-"},
+            "spec": {"containers": [{"name": "c"}]},
+        }
+    )
+    first, second = (found.name for found in read(tmp_path, f"{text}\n---\n{text}"))
+
+    assert re.fullmatch(r"web-[b-z2-9]{5}", first)
+    assert first != second
+    assert [first, second] == [found.name for found in read(tmp_path, f"{text}\n---\n{text}")]
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "shown"),
+    [
+        ("batch.volcano.sh/v1alpha1", "Job", "Job.batch.volcano.sh"),
+        ("serving.knative.dev/v1", "Service", "Service.serving.knative.dev"),
+        ("resource.k8s.io/v1", "ResourceClaim", "ResourceClaim"),
+        ("policy/v1", "PodDisruptionBudget", "PodDisruptionBudget"),
+        ("v1", "Service", "Service"),
+    ],
+)
+def test_a_kind_of_the_same_name_is_another_one(tmp_path: Path, version: str, kind: str, shown: str) -> None:
+    """A Job without a template is Volcano's, and no mistake."""
+    text = json.dumps({"apiVersion": version, "kind": kind, "metadata": {"name": "x"}, "spec": {"tasks": []}})
+
+    assert [found.kind for found in load([_written(tmp_path, text)])] == [shown]
+
+
+def test_a_list_of_nothing(tmp_path: Path) -> None:
+    """`kubectl get` prints one where nothing was found."""
+    assert read(tmp_path, "{apiVersion: v1, kind: List}") == []
+
+
 def test_ports_of_the_host_network_are_host_ports(tmp_path: Path) -> None:
     """As the API server's defaulting."""
     (found,) = read(tmp_path, pod(containers=[{"name": "c", "ports": [{"containerPort": 80}]}], hostNetwork=True))
@@ -275,6 +355,29 @@ def test_defaults_of_nodes(tmp_path: Path) -> None:
             "{apiVersion: batch/v1, kind: Job, metadata: {name: w}, spec: {}}",
             "spec.template.spec: is required",
             id="no template",
+        ),
+        pytest.param(
+            "{apiVersion: apps/v1, kind: Deployment, metadata: {name: w}, spec: {replicas: 99999999999, "
+            "template: {spec: {containers: [{name: c}]}}}}",
+            "document 1 (Deployment default/w): spec.replicas: is more than can be simulated (1000000), got 99999999999",
+            id="more replicas than memory",
+        ),
+        pytest.param(
+            "{apiVersion: apps/v1, kind: StatefulSet, metadata: {name: w}, spec: {volumeClaimTemplates: "
+            "[{metadata: {name: d}}], template: {spec: {volumes: d, containers: [{name: c}]}}}}",
+            "document 1 (StatefulSet default/w): spec.template.spec.volumes: must be a list",
+            id="volumes of a template that are none",
+        ),
+        pytest.param(
+            "{apiVersion: apps/v1, kind: ReplicaSet, metadata: {name: w}, spec: {selector: [a], "
+            "template: {spec: {containers: [{name: c}]}}}}",
+            "document 1 (ReplicaSet default/w): spec.selector: Expected `object | null`, got `array`",
+            id="a selector that is none",
+        ),
+        pytest.param(
+            "{apiVersion: v1, kind: Pod, metadata: {name: w}, spec: " + "{a: " * 900 + "1" + "}" * 900 + "}",
+            "in.yaml: document 1: is nested too deeply",
+            id="nested without end",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""What may be a name, and in which words a server says that something is none: each rule gives its complaints."""
+"""What may be a name, and in which words Kubernetes says that something is none: each rule gives its complaints."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ _LONGEST_NAME: Final = 253
 
 def subdomain(value: str) -> list[str]:
     """The name of most objects: `gpu.example.com`."""
-    found = _longer(value, _LONGEST_NAME)
+    found = _longer(value, _LONGEST_NAME, "characters")
     return found if NAME.fullmatch(value) else [*found, NAME_RULE]
 
 
 def dns_label(value: str) -> list[str]:
     """A part of such a name: `gpu-0`."""
-    found = _longer(value, _LONGEST_LABEL)
+    found = _longer(value, _LONGEST_LABEL, "characters")
     if _LABEL.fullmatch(value):
         return found
     return [*found, "must not contain dots" if NAME.fullmatch(value) else _LABEL_RULE]
 
 
 def label_key(value: str) -> list[str]:
-    """`example.com/My_Name`, with or without the domain."""
+    """`example.com/My_Name`, with or without the domain; also called a qualified name."""
     prefix, slash, name = value.partition("/")
     if "/" in name:
         return [
@@ -60,18 +60,18 @@ def label_key(value: str) -> list[str]:
         ]
     found: list[str] = []
     if slash:
-        found = [f"prefix part {why}" for why in (subdomain(prefix) if prefix else ["must be non-empty"])]
+        found = [f"prefix part {why}" for why in _prefix(prefix)]
     else:
         name = value
     if not name:
         found.append("name part must be non-empty")
-    found += [f"name part {why}" for why in _longer(name, _LONGEST_LABEL)]
+    found += [f"name part {why}" for why in _longer(name, _LONGEST_LABEL, "bytes")]
     return found if _KEY.fullmatch(name) else [*found, f"name part {_KEY_RULE}"]
 
 
 def label_value(value: str) -> list[str]:
     """Empty, or as the name part of a key."""
-    found = _longer(value, _LONGEST_LABEL)
+    found = _longer(value, _LONGEST_LABEL, "bytes")
     return found if not value or _KEY.fullmatch(value) else [*found, _VALUE_RULE]
 
 
@@ -80,5 +80,13 @@ def c_identifier(value: str) -> list[str]:
     return [] if _IDENTIFIER.fullmatch(value) else [_IDENTIFIER_RULE]
 
 
-def _longer(value: str, most: int) -> list[str]:
-    return [f"must be no more than {most} characters"] if len(value) > most else []
+def _prefix(value: str) -> list[str]:
+    if not value:
+        return ["must be non-empty"]
+    found = _longer(value, _LONGEST_NAME, "bytes")
+    return found if NAME.fullmatch(value) else [*found, NAME_RULE]
+
+
+def _longer(value: str, most: int, unit: str) -> list[str]:
+    """Counted in bytes whatever the unit is called: the rules for labels have it right, the older ones do not."""
+    return [f"must be no more than {most} {unit}"] if len(value.encode(errors="surrogatepass")) > most else []
