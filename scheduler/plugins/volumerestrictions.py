@@ -10,7 +10,6 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Final
 
 from scheduler.cache.absent import absent_claim
-from scheduler.cache.claimusers import ClaimUsers
 from scheduler.core.events import NODE_ADD, Action, ClusterEvent, Resource
 from scheduler.core.inlinedisks import InlineDisk, do_conflict
 from scheduler.core.nodeset import EMPTY, NodeSet
@@ -71,13 +70,15 @@ class VolumeRestrictions:
 
     def tally(self, state: CycleState, pod: PodInfo, slot: int) -> Tally:
         """What pods on this node have of the pod's disks and claims."""
-        return _Held(self._nodes.pods(slot).values(), pod, state.get(_EXCLUSIVE), self._users, slot=slot)
+        claims = state.get(_EXCLUSIVE)
+        is_taken_elsewhere = any(other != slot for key in claims for other in self._users_of(key))
+        return _Held(self._nodes.pods(slot).values(), pod, claims, is_taken_elsewhere=is_taken_elsewhere)
 
     def tally_shape(self, pod: PodInfo) -> Hashable:
         """The disks, and for each claim that only one pod can have who has it where: a node does not know of others."""
         found = self._exclusive(pod)
         claims = () if isinstance(found, Rejection) else sorted(found)
-        return pod.exclusive_disks, tuple((key, frozenset(self._users.slots(key).items())) for key in claims)
+        return pod.exclusive_disks, tuple((key, frozenset(self._users_of(key).items())) for key in claims)
 
     def events_to_register(self) -> Sequence[EventHint]:
         """A pod went that had a wanted disk or claim, a node came, the claim came."""
@@ -101,7 +102,12 @@ class VolumeRestrictions:
         return frozenset(found)
 
     def _is_taken(self, claims: Iterable[str]) -> bool:
-        return any(self._users.slots(key) for key in claims)
+        return any(self._users_of(key) for key in claims)
+
+    def _users_of(self, key: str) -> dict[int, int]:
+        """Slot → pods there that use the claim. As upstream, who is on a node that is gone does not count."""
+        present = self._nodes.present
+        return {slot: count for slot, count in self._users.slots(key).items() if present >> slot & 1}
 
 
 class _Held:
@@ -110,11 +116,11 @@ class _Held:
     __slots__ = ("_claims", "_disks", "_is_taken_elsewhere", "_wanted", "_with_claims", "_with_disks")
 
     def __init__(
-        self, pods: Iterable[PodInfo], pod: PodInfo, claims: frozenset[str], users: ClaimUsers, *, slot: int
+        self, pods: Iterable[PodInfo], pod: PodInfo, claims: frozenset[str], *, is_taken_elsewhere: bool
     ) -> None:
         self._wanted = pod.exclusive_disks
         self._claims = claims
-        self._is_taken_elsewhere = any(other != slot for key in claims for other in users.slots(key))
+        self._is_taken_elsewhere = is_taken_elsewhere
         self._with_disks = self._with_claims = 0
         for other in pods:
             self.add(other)

@@ -38,7 +38,7 @@ def crowd(seed: int) -> Json:
         "budgets": {f"d{i}": _budget(dice, pods) for i in range(dice.number(0, 3))},
         "waiting": {f"w{i}": _waiting(dice, names) for i in range(dice.number(1, 3))} if dice.chance(0.35) else {},
     }
-    return scenario | {"asked": {f"a{i}": _asked(dice, names) for i in range(dice.number(2, 3))}}
+    return scenario | {"asked": {f"a{i}": asked_pod(dice, names) for i in range(dice.number(2, 3))}}
 
 
 # -- the cluster -------------------------------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ def _waiting(dice: Dice, nodes: Sequence[str]) -> Json:
 # -- the pods that are tried -------------------------------------------------------------------------------------------
 
 
-def _asked(dice: Dice, nodes: Sequence[str]) -> Json:
+def asked_pod(dice: Dice, nodes: Sequence[str]) -> Json:
     pod: Json = {
         "namespace": dice.one(_NAMESPACES),
         "labels": _labels(dice),

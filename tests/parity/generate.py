@@ -81,7 +81,7 @@ def generate(seed: int) -> Json:
     nodes = {f"n{i:02}": _node(dice) for i in range(dice.number(3, 14))}
     workloads = _workloads(dice) if dice.chance(0.4) else {}
     pods = {f"b{i:02}": _bound(dice, tuple(nodes)) for i in range(dice.number(4, 2 + 2 * len(nodes)))}
-    asked = {f"a{i}": _asked(dice, tuple(nodes), workloads) for i in range(dice.number(2, 4))}
+    asked = {f"a{i}": asked_pod(dice, tuple(nodes), workloads) for i in range(dice.number(2, 4))}
     return {
         "id": f"seed {seed:03}",
         "profile": dice.one(_PROFILES),
@@ -176,7 +176,7 @@ def _bound(dice: Dice, nodes: Sequence[str]) -> Json:
 # -- the pods that are tried -------------------------------------------------------------------------------------------
 
 
-def _asked(dice: Dice, nodes: Sequence[str], workloads: Mapping[str, Json]) -> Json:
+def asked_pod(dice: Dice, nodes: Sequence[str], workloads: Mapping[str, Json]) -> Json:
     labels = _labels(dice)
     pod: Json = {"namespace": dice.one(("default", "default", "default", "red", "blue")), "labels": labels}
     if owner := workloads.get(f"owner-{labels['app']}"):

@@ -25,6 +25,9 @@ _OF_DEVICES: Final[dict[tuple[str, str], str]] = {
         ),
         "upstream takes pools of one name for one, whatever their drivers, and counts in the wrong store; we do not",
     ),
+    ("DeviceCapacities/203: a share of no capacity takes from the store once", "one more share"): (
+        "upstream takes a device for unshared if nothing of its capacity is consumed, and charges the store for it again; we do not"
+    ),
     **dict.fromkeys(
         ((_TWICE, "fits twice"), (_TWICE, "does not fit twice")),
         "upstream allocates a claim twice that a pod names twice, and cannot write the second; we take it once",
@@ -45,6 +48,7 @@ _OF_DEVICES: Final[dict[tuple[str, str], str]] = {
 }
 """Of scenarios with devices."""
 _FOREIGN: Final = "NodeVolumeLimits/Q-13: a pod that is there names an ephemeral claim that is not its own"
+_NO_DISK: Final = "NodeVolumeLimits/Q-13: a pod that is there has a disk that cannot be translated"
 KNOWN: Final[dict[tuple[str, str], str]] = {
     (
         "DefaultPreemption/two pods that hold one port, and one of them may not leave",
@@ -54,6 +58,10 @@ KNOWN: Final[dict[tuple[str, str], str]] = {
         "DefaultPreemption/spread takes pods that are leaving off twice",
         "so it seems to fit",
     ): "upstream spreads without pods that are leaving, and yet takes them off when it removes victims; we do not",
+    (
+        "PodTopologySpread/where the selector is empty nobody counts",
+        "where two are nominated",
+    ): "upstream counts no pod that is there where the selector is empty, and yet those that are nominated; we count neither",
     **dict.fromkeys(
         (
             ("VolumeBinding/F23: one claim in two volumes", "to be provisioned"),
@@ -65,6 +73,10 @@ KNOWN: Final[dict[tuple[str, str], str]] = {
     **dict.fromkeys(
         ((_FOREIGN, "p"), (_FOREIGN, "too many")),
         "upstream cannot place a pod where another names a claim that is not its own; we do not count it (§12.4 Q-13)",
+    ),
+    **dict.fromkeys(
+        ((_NO_DISK, "p"), (_NO_DISK, "too many")),
+        "upstream cannot place a pod where another has a disk that cannot be translated; we do not count it (§12.4 Q-13)",
     ),
     (
         "VolumePreemption/the user of a claim of the same name in another namespace leaves in vain",

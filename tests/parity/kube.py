@@ -29,10 +29,14 @@ _ASIDE: Final = "kube-system"
 """A namespace in which no scenario has anything."""
 _LOUD: Final = "schedule_one=10,preemption=5,executor=5,default_preemption=5,binder=4,scheduling_queue=4"
 _SERVED: Final = (
-    "--feature-gates=DRADeviceTaintRules=true,DRAListTypeAttributes=true,DRANodeAllocatableResources=true",
+    (
+        "--feature-gates=DRADeviceTaintRules=true,DRAListTypeAttributes=true,DRANodeAllocatableResources=true,"
+        "VolumeLimitScaling=true"
+    ),
     "--runtime-config=resource.k8s.io/v1beta2=true",
+    "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition,RuntimeClass",
 )
-"""What the API server lets in, whether or not the scheduler knows of it."""
+"""What the API server lets in, whether or not the scheduler knows of it; overhead needs no class."""
 _HEADED: Final = re.compile(r'"BindPodVolumes" pod="([^"]*)" node="([^"]*)"')
 _PICKED: Final = re.compile(r'"Pod is a potential preemption victim on node" pod="([^"]*)" node="([^"]*)"')
 _AIMED: Final = '"the target node for the preemption is determined" pod="{}" node="{}"'
@@ -114,7 +118,8 @@ class Kube(Side):
     async def start(plane: LoudPlane) -> None:
         """With every profile of the suite; returns when it is healthy."""
         more = {_PROBES: _PROBING, **PROFILES, DEVICES_FIRST: DEVICE_PROFILE}
-        await plane.start_scheduler(scheduler_configuration("kube", more=more))
+        gates = [gate.removesuffix("=true") for gate in plane.gates]
+        await plane.start_scheduler(scheduler_configuration("kube", more=more, gates=gates))
 
     async def serve(self, scenario: Scenario) -> None:
         """Another scheduler if this one has other gates than the scenario wants.

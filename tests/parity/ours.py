@@ -25,7 +25,7 @@ from scheduler.obs.metrics import Metrics
 from scheduler.options import RunOptions
 from scheduler.plugins.dra.plugin import DynamicResources
 from scheduler.queueing.records import QueuedPod
-from scheduler.testing.apiserver.defaults import GATED as BLOCKED
+from scheduler.testing.apiserver.defaults import GATED as BLOCKED, with_pod_defaults
 from tests.parity.admission import admitted
 from tests.parity.api import KINDS, Api
 from tests.parity.deviceplans import given_back, held
@@ -42,6 +42,7 @@ _POINTS: Final = (
     *("pre_enqueue", "pre_filter", "pre_filter_extensions", "filter", "post_filter", "pre_score", "score"),
     "reserve",
 )
+_DONE: Final = frozenset({"Succeeded", "Failed"})
 _PARITY: Final[Json] = {
     "name": "Kubestow",
     "args": {"apiVersion": "kubestow.dev/v1alpha1", "kind": "KubestowArgs", "parity": True},
@@ -91,6 +92,7 @@ class Ours(Side):
         there = {
             item["metadata"]["uid"]: item["metadata"]["resourceVersion"]
             for item in await self.api.items(mirror.spec.name)
+            if mirror.spec.name != "Pod" or item["status"].get("phase") not in _DONE  # whom no scheduler watches
         }
         return there == {seen.metadata.uid: seen.metadata.resource_version for seen in mirror.store}
 
@@ -159,6 +161,7 @@ class Ours(Side):
         decisions = self._daemon.decisions
         used = _without(self._profile(profile), without)
         manifest = named(admitted(pod), used.name)
+        manifest |= {"spec": with_pod_defaults(manifest["spec"])}
         metadata = manifest["metadata"] | {"uid": uid_to_come(manifest["metadata"]["name"])}
         info = pod_info(from_manifest(Pod, manifest | {"metadata": metadata}))
         if pod["spec"].get("schedulingGates") and any(plugin.pre_enqueue(info) for plugin in used.pre_enqueue):
@@ -217,7 +220,7 @@ async def running(
     api: Api, *, pause_s: float, master: str = "", kubeconfig: str = "", gates: Iterable[str] = ()
 ) -> AsyncIterator[Ours]:
     """A daemon with every profile of the suite, and further feature gates, on the server that `api` speaks to."""
-    text = yaml.safe_dump(scheduler_configuration(PREFIX, arguments=[_PARITY]))
+    text = yaml.safe_dump(scheduler_configuration(PREFIX, arguments=[_PARITY], gates=gates))
     config = parse(text, source="parity", feature_gates=GATES_ON | frozenset(gates))
     daemon = Daemon(RunOptions(config=config, kubeconfig=kubeconfig, master=master, port=None, drain_timeout_s=5))
     try:

@@ -17,7 +17,7 @@ def _of_the_writer(*said: str) -> tuple[str, ...]:
 
 
 REASONS: Final[Mapping[str, tuple[str, ...]]] = {
-    "": ("no nodes available to schedule pods", "node(s) didn't satisfy plugin(s) [NodeAffinity]"),
+    "": ("no nodes available to schedule pods", "node(s) didn't satisfy plugin(s) […]"),
     "NodeUnschedulable": ("node(s) were unschedulable",),
     "TaintToleration": ("node(s) had untolerated taint(s)",),
     "NodeAffinity": (
@@ -33,6 +33,8 @@ REASONS: Final[Mapping[str, tuple[str, ...]]] = {
         "Insufficient ephemeral-storage",
         "Insufficient example.com/gpu",
         "Insufficient hugepages-2Mi",
+        "Insufficient example.com/fpga",
+        "Insufficient vendor.example.com/nic",
         "Insufficient example.com/other",
         "Insufficient deviceclass.resource.kubernetes.io/gone",
     ),
@@ -55,6 +57,8 @@ REASONS: Final[Mapping[str, tuple[str, ...]]] = {
         "node(s) exceed max volume count",
         'looking up PVC …: persistentvolumeclaim "…" not found',
         'running "…" filter plugin: PVC … was not created for pod … (pod is not owner)',
+        'running "…" filter plugin: converting volume(…) from inline to csi: …',
+        "… CSI driver is not installed on the node",
     ),
     "VolumeBinding": (
         'waiting for ephemeral volume controller to create the persistentvolumeclaim "…"',
@@ -145,8 +149,11 @@ limit since the allocation is over in the middle of a wait, which is told by the
 """
 _NAMES: Final = (
     (re.compile(r'"[^"]*"'), '"…"'),
+    (re.compile(r"(didn't satisfy plugin\(s\) )\[[A-Za-z ]+\]"), r"\1[…]"),
     (re.compile(r"\b(PVC|pod) [a-z0-9.-]+/[a-z0-9.-]+"), r"\1 …"),
     (re.compile(r"(could not translate pv: ).*"), r"\1…"),
+    (re.compile(r"(converting volume\()\w+(\) from inline to csi: ).*"), r"\1…\2…"),
+    (re.compile(r"[a-z0-9.-]+(?= CSI driver is not installed)"), "…"),
     (re.compile(r"\b(claim|ResourceClaim|Pod) [a-z0-9.-]+/[a-z0-9.<>-]+"), r"\1 …"),
     (re.compile(r"\b(class|request|add device|resource pool) (?!mappings)[a-z0-9][a-z0-9./-]*"), r"\1 …"),
     (re.compile(r"\bnode [a-z0-9.-]+(?=: timed out)"), "node …"),

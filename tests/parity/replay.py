@@ -79,7 +79,8 @@ async def catch(mutant: str, scenarios: Iterable[Scenario], recorded: Mapping[st
     """Let the mutant judge, and note in `result` who noticed."""
     known = [scenario for scenario in scenarios if scenario.key in recorded]
     if mutant in VOLUME_MUTANTS:
-        told, mutated_caches = [one for one in known if one.uses_volumes], mutated_volumes
+        told = [one for one in known if one.uses_volumes and not one.feature_gates]
+        mutated_caches = mutated_volumes
     else:
         told = [one for one in known if one.group in noticing(mutant) and not one.feature_gates]
         mutated_caches = mutated_devices

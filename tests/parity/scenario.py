@@ -11,7 +11,7 @@ The short form, as the files in `scenarios/` and the generator write it (everyth
     asked:     name: {namespace, claims, volumes, labels, requests, image, owner: Kind/name, gates, ports: ["TCP/80/127.0.0.1"],
                       priority, never_preempts, started, disrupted, nominated, ways,
                       needs_nodes, likes_nodes, needs_near, likes_near, needs_apart, likes_apart, spread,
-                      held: no condition ever tells of it, and some fields of a pod's spec as they are}
+                      status: what a kubelet said, held: no condition ever tells of it, and some fields of a pod's spec as they are}
     classes, pvs, claims, csi_nodes, csi_drivers, capacities, attachments, and what pods have of volumes: see storage.py
     devices, and a pod's devices: see devices.py     feature_gates: those that are on, beside the ones that always are
 
@@ -19,7 +19,8 @@ The name of a pod may be a sentence. `priority` is a number of `PRIORITIES` or t
 `started` the second of a day, `disrupted` the reason of a DisruptionTarget condition, `nominated` the status' word, and
 `ways` how many outcomes of a preemption chance chooses from, 1 unless told otherwise. `needs_*` and `likes_*` are required and preferred affinity to nodes and pods, `*_apart` is anti-affinity; the weight of
 what is liked stands in the term itself, and `match: {a: b}` is a labelSelector. `host`, `zone` and `region` are short
-for the well-known topology keys, in labels and in terms. A label that is null is not there; `host` is there by default.
+for the well-known topology keys, in labels and in terms. A label or a resource that is null is not there; `host` is there by default.
+An image's names are separated by spaces.
 """
 
 import hashlib
@@ -39,7 +40,16 @@ WAITS: Final = "parity.test/waits"
 """The gate of what is not to be tried."""
 _NATIVE: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
 _SPEC: Final = frozenset(
-    {"tolerations", "nodeSelector", "containers", "initContainers", "resources", "hostNetwork", "restartPolicy"}
+    {
+        "tolerations",
+        "nodeSelector",
+        "containers",
+        "initContainers",
+        "resources",
+        "overhead",
+        "hostNetwork",
+        "restartPolicy",
+    }
 )
 _IMAGE: Final = "registry.k8s.io/pause:3.10"
 _API_VERSIONS: Final = {
@@ -135,10 +145,10 @@ def node(name: str, short: Json) -> Json:
     """A ready node of 4 CPU, 8 GiB and 110 pods unless `room` says otherwise."""
     short = dict(short)
     labels = {"host": name} | (short.pop("labels", None) or {})
-    room = ROOM | short.pop("room", {})
+    room = {name: amount for name, amount in (ROOM | short.pop("room", {})).items() if amount is not None}
     status: Json = {"allocatable": room, "capacity": room, "conditions": [{"type": "Ready", "status": "True"}]}
     if images := short.pop("images", None):
-        status["images"] = [{"names": [image], "sizeBytes": size} for image, size in images.items()]
+        status["images"] = [{"names": names.split(), "sizeBytes": size} for names, size in images.items()]
     if features := short.pop("features", None):
         status["declaredFeatures"] = features
     spec: Json = {}
@@ -203,7 +213,7 @@ def _priority(short: Json) -> Json:
 
 
 def _status(short: Json) -> Json:
-    status: Json = {}
+    status: Json = dict(short.pop("status", {}))
     if (second := short.pop("started", None)) is not None:
         status["startTime"] = _STARTED.format(second // 3600, second // 60 % 60, second % 60)
     if reason := short.pop("disrupted", None):
@@ -226,11 +236,12 @@ def _container(short: Json) -> Json:
     if extended := {name: amount for name, amount in requests.items() if name not in _NATIVE}:
         container["resources"]["limits"] = extended  # the API wants them, and equal
     if ports := short.pop("ports", None):
-        container["ports"] = [_port(text) for text in ports]
+        container["ports"] = [host_port(text) for text in ports]
     return container
 
 
-def _port(text: str) -> Json:
+def host_port(text: str) -> Json:
+    """The long form of `TCP/80` or `TCP/80/127.0.0.1`."""
     protocol, number, *address = text.split("/")
     port: Json = {"containerPort": int(number), "hostPort": int(number), "protocol": protocol}
     return port | ({"hostIP": address[0]} if address else {})

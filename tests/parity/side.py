@@ -159,7 +159,8 @@ class Side(ABC):
     async def _create(self, pod: Json, among: Scenario | None) -> tuple[Json, "_Look"]:
         """The pod, and what claims and PVs there were before it was tried.
 
-        One that is nominated already, or whose claims wait for it, comes behind a gate: so it is not tried too early.
+        One that is nominated already, or whose claims wait for it, comes behind a gate: so it is not tried too early. Its status
+        tells of claims once they are its own: no later change of theirs would make a scheduler look again.
         """
         heir = among if among and (among.storage.owned_by(pod) or among.devices.meaning(pod)) else None
         before = await self._look(among)
@@ -167,13 +168,13 @@ class Side(ABC):
             return await self.api.create(pod), before
         place = ("Pod", pod["metadata"]["name"], pod["metadata"]["namespace"])
         created = await self.api.create(pod | {"spec": pod["spec"] | {"schedulingGates": [{"name": WAITS}]}})
-        if "status" in pod:
-            await self.api.patch(*place, {"status": pod["status"]})
         if heir is not None:
             await hand_over(self.api, heir, created)
             await hand_over_devices(self.api, heir.devices, created)
             await self.see(heir)
             before = await self._look(heir)
+        if "status" in pod:
+            await self.api.patch(*place, {"status": pod["status"]})
         return await self.api.patch(*place, {"spec": {"schedulingGates": None}}), before
 
     async def _pass_by(self, profile: str) -> None:

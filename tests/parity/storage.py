@@ -7,7 +7,7 @@
     claims:       name: {class, old_class, size, modes, volume_mode, vac, phase, match or selector, annotations, leaving,
                          namespace, volume: pv, bound: pv, selected: node, owner: pod, controls}
     csi_nodes:    name: {drivers: {driver: count or null}, migrated: plugins}
-    csi_drivers:  name: {capacity: true or false}
+    csi_drivers:  name: {capacity: true or false, needed: no pod of it goes where it is not}
     capacities:   name: {class, size, max, from: {key: value} or selector, namespace}
     attachments:  name: {attacher, node, pv or inline: handle}
 
@@ -211,10 +211,11 @@ def csi_node(name: str, short: Json) -> Json:
 
 
 def csi_driver(name: str, short: Json) -> Json:
-    """Silent about capacities unless told otherwise."""
-    is_told = short.pop("capacity", None)
+    """Silent about capacities, and not missed, unless told otherwise."""
+    words = (("capacity", "storageCapacity"), ("needed", "preventPodSchedulingIfMissing"))
+    spec = {field: short.pop(word) for word, field in words if word in short}
     nothing_left(f"CSIDriver {name}", short)
-    return _object(_STORAGE, "CSIDriver", {"name": name}, spec={} if is_told is None else {"storageCapacity": is_told})
+    return _object(_STORAGE, "CSIDriver", {"name": name}, spec=spec)
 
 
 def capacity(name: str, short: Json) -> Json:

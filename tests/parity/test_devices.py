@@ -1,13 +1,15 @@
 """The short form of devices, and the words for what is written to their claims: what the recordings with devices rest on."""
 
 import copy
+import itertools
 
 import pytest
 
 from tests.parity.deviceclaims import device_changes
 from tests.parity.devices import FINALIZER, SPECIAL
+from tests.parity.random_devices import DEVICE_SEEDS, device_seed
 from tests.parity.scenario import Scenario, scenario
-from tests.parity.suite import device_ones, recordable, scenarios
+from tests.parity.suite import device_ones, random_device_ones, recordable, scenarios
 from tests.parity.words import Json
 
 
@@ -278,9 +280,54 @@ def test_there_are_enough() -> None:
     assert len(device_ones()) >= 160
 
 
-def test_scenarios_with_devices_come_last_and_by_their_gates() -> None:
+def test_a_seed_makes_one_scenario() -> None:
+    """The same twice, and another for each seed."""
+    assert device_seed(3) == device_seed(3)
+    assert len({one.digest() for one in random_device_ones()}) == len(DEVICE_SEEDS) >= 120
+
+
+_OFTEN = {
+    40: "perDeviceNodeSelection allNodes sharedCounters consumesCounters allowMultipleAllocations tolerations taints version",
+    30: "firstAvailable matchAttribute 'All' opaque nodeSelectorTerms",
+    10: "distinctAttribute validRange validValues adminAccess shareID reservedFor initContainers bindsToNode",
+    5: "DeviceTaintRule bindingConditions resourceClaimStatuses ownerReferences 'strings' unschedulable",
+}
+"""More often than so often."""
+
+
+def test_random_scenarios_are_rich() -> None:
+    """Everything that the plugin looks at occurs, most of it often."""
+    drawn = random_device_ones()
+    text = str([(one.devices, one.nodes, one.asked, one.feature_gates) for one in drawn])
+
+    assert sum(len(one.nodes) > 1 for one in drawn) > 50
+    assert sum(bool(one.feature_gates) for one in drawn) == 20
+    for least, words in _OFTEN.items():
+        for word in words.split():
+            assert text.count(word) > least, word
+
+
+def test_at_most_one_claim_of_a_random_pod_can_be_given_back() -> None:
+    """Else chance would choose."""
+    for one in random_device_ones():
+        idle = {
+            claim["metadata"]["name"]
+            for claim in one.devices.claims
+            if "allocation" in claim.get("status", {}) and not _is_held(claim)
+        }
+        for pod in one.asked.values():
+            named = {entry.get("resourceClaimName") for entry in pod["spec"].get("resourceClaims", ())}
+            assert len(idle & named) <= 1, one.key
+
+
+def _is_held(claim: Json) -> bool:
+    return any("stranger" in consumer["name"] for consumer in claim["status"].get("reservedFor", ()))
+
+
+def test_scenarios_for_one_scheduler_come_one_after_the_other() -> None:
     """The recorder starts another scheduler for each change."""
     kinds = [(bool(one.devices), one.feature_gates) for one in recordable()]
 
-    assert kinds == sorted(kinds)
+    starts = [kind for kind, _ in itertools.groupby(kinds)]
+    assert (starts[0], len(starts)) == ((False, ()), len(set(kinds)))
     assert {one.key for one in scenarios()} <= {one.key for one in recordable()}

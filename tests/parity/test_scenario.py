@@ -5,9 +5,10 @@ import pytest
 from tests.parity.admission import admitted, labelled
 from tests.parity.crowd import CROWDS, crowd
 from tests.parity.generate import SEEDS, Dice, generate
+from tests.parity.mixed import MIXED, mixed
 from tests.parity.priorities import priority_classes
 from tests.parity.scenario import scenario
-from tests.parity.suite import crowds, random_ones
+from tests.parity.suite import crowds, mixed_ones, random_ones
 from tests.parity.words import Json
 
 
@@ -38,6 +39,24 @@ def test_the_short_form_of_a_node() -> None:
     assert node["metadata"] == {"name": "a", "labels": {"topology.kubernetes.io/zone": "z"}}
     assert node["spec"] == {"taints": [{"key": "k", "value": "v", "effect": "NoExecute"}]}
     assert node["status"]["allocatable"]["cpu"] == "4"
+
+
+def test_a_node_may_lack_a_resource_and_an_image_have_many_names() -> None:
+    """What is null is not there; names are separated by spaces."""
+    short = {"a": {"room": {"cpu": None, "pods": "3"}, "images": {"i:1 i@sha256:a": 7}}}
+    (node,) = scenario("g", {"id": "x", "asked": {}, "nodes": short}).nodes
+
+    assert node["status"]["allocatable"] == {"memory": "8Gi", "pods": "3", "ephemeral-storage": "10Gi"}
+    assert node["status"]["images"] == [{"names": ["i:1", "i@sha256:a"], "sizeBytes": 7}]
+
+
+def test_what_a_kubelet_said_stands_beside_the_start() -> None:
+    """As it is."""
+    (pod,) = scenario(
+        "g", {"id": "x", "asked": {}, "pods": {"p": {"at": "a", "started": 1, "status": {"phase": "Failed"}}}}
+    ).pods
+
+    assert pod["status"] == {"phase": "Failed", "startTime": "2026-01-01T00:00:01Z"}
 
 
 def test_the_short_form_of_what_preempts_and_is_preempted() -> None:
@@ -150,8 +169,10 @@ def test_a_seed_makes_one_scenario() -> None:
     """The same twice, and another for each seed."""
     assert generate(3) == generate(3)
     assert crowd(3) == crowd(3)
+    assert mixed(3) == mixed(3)
     assert len({one.digest() for one in random_ones()}) == len(SEEDS)
     assert len({one.digest() for one in crowds()}) == len(CROWDS)
+    assert len({one.digest() for one in mixed_ones()}) == len(MIXED)
 
 
 def test_dice_cover_their_range() -> None:
@@ -189,9 +210,25 @@ def test_random_scenarios_are_rich() -> None:
         assert text.count(word) > 30, word
 
 
+def test_mixed_scenarios_are_rich() -> None:
+    """What the others lack occurs in them."""
+    drawn = mixed_ones()
+    text = str([(one.nodes, one.pods, one.waiting, one.budgets, one.workloads, one.asked) for one in drawn])
+    profiles = {one.profile for one in drawn}
+    words = {
+        "'restartPolicy': 'Always'": 300, "PodResizePending": 100, "allocatedResources": 300, "overhead": 100, "hugepages-2Mi": 200,
+        "vendor.example.com/nic": 100, "Succeeded": 10, "'nodeName': 'gone'": 10, "'nominatedNodeName': 'gone'": 5, "metadata.name": 50,
+        "'minDomains'": 20, "'matchLabelKeys'": 100, "'mismatchLabelKeys'": 50, "'nodeTaintsPolicy'": 50, "'nodeAffinityPolicy'": 50,
+        "'hostIP'": 50, "sha256": 50, "restartPolicyRules": 20, "'disruptedPods'": 5, "ownerReferences": 20,
+    }  # fmt: skip
+
+    assert {word: text.count(word) for word, least in words.items() if text.count(word) < least} == {}
+    assert len(profiles) >= 14
+
+
 def test_no_two_pods_of_a_crowd_are_of_one_age() -> None:
     """Else chance would choose among victims and nodes."""
-    ages = [[pod["status"]["startTime"] for pod in one.pods] for one in crowds()]
+    ages = [[pod["status"]["startTime"] for pod in one.pods] for one in (*crowds(), *mixed_ones())]
 
     assert [len(set(some)) for some in ages] == [len(some) for some in ages]
 

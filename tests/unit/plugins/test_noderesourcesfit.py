@@ -33,6 +33,23 @@ def full(count: int) -> list[PodInfo]:
     return [info(f"other{at}", on="n1") for at in range(count)]
 
 
+@pytest.mark.parametrize("offered_elsewhere", [False, True], ids=["by no node", "by another node"])
+def test_what_a_node_does_not_offer_is_not_given_back(offered_elsewhere: bool) -> None:
+    """A pod on it, which somebody put there by hand, holds none: its going makes no room."""
+    holder = asking("holder", on="n1", **{X: "2"})
+    more = [node("n2", **{X: "2"})] if offered_elsewhere else []
+    world = cluster(node("n1"), holder, *more)
+    slot = world.nodes.slot("n1")
+    assert slot is not None
+    room = NodeResourcesFit(None, handle(world)).tally(CycleState(), asking(**{X: "2"}), slot)
+
+    room.remove(holder)
+
+    no_more = room.verdict()
+    assert no_more is not None
+    assert (no_more.code, no_more.reasons) == no(f"Insufficient {X}", final=True)
+
+
 @pytest.mark.parametrize("others", [0, 8], ids=["one candidate", "many candidates"])
 @pytest.mark.parametrize(
     ("things", "pod", "verdict"),

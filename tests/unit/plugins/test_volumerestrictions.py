@@ -237,6 +237,27 @@ def test_r11_a_namesake_of_the_claim_leaves() -> None:
         assert named(seen, made.filter(state, pod, seen.nodes.present)) == {"n1": TAKEN}
 
 
+def test_who_is_on_a_node_that_is_gone_has_no_claim() -> None:
+    """Upstream's snapshot has no such node; the pod may be there for a while yet, and its node may come back."""
+    seen = stored(node("n1"), node("n2"), one_pod(), one_pod("d"), using("q", "c", on="n2"))
+    made, pod, both = plugin(seen), using("p", "c"), using("p", "c", "d")
+    with_node = asked(seen, pod), made.tally_shape(pod)
+    seen.remove_node("n2")
+    gone = asked(seen, pod)
+    here = using("r", "d", on="n1")
+    seen.add_pod(here)
+    state, slot = CycleState(), seen.nodes.present_slot("n1")
+    assert slot is not None
+    assert made.pre_filter(state, both, seen.nodes.present) is None
+    tally = made.tally(state, both, slot)
+    tally.remove(here)
+    assert (with_node[0], gone, tally.verdict()) == ({"n1": TAKEN, "n2": TAKEN}, "skip", None)
+    assert made.tally_shape(pod) != with_node[1]
+
+    seen.set_node(node("n2"))
+    assert (asked(seen, pod), made.tally_shape(pod)) == (with_node[0], with_node[1])
+
+
 def test_the_second_look_does_not_mistake_the_pod_for_another() -> None:
     """Filter is asked again with what PreFilter left, while the pod itself is assumed on its node."""
     seen = stored(node("n1"), node("n2"), one_pod())

@@ -1,0 +1,112 @@
+"""kube-scheduler's own code in a process of its own, asked on clusters that an in-process API server holds.
+
+It answers in milliseconds what a control plane needs seconds for, since nothing is watched, written or waited for: one attempt on a
+scheduler that was just made. What only a running scheduler shows is not seen: queues, events, binding, what becomes of writes.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from scheduler.testing.apiserver.defaults import with_pod_defaults
+from tests.e2e.controlplane.build import program
+from tests.parity.admission import admitted
+from tests.parity.api import WORKLOADS, Api
+from tests.parity.scenario import Scenario, named
+from tests.parity.storage import uid_to_come
+from tests.parity.suite import scheduler_configuration
+from tests.parity.verdict import Verdict, Way
+from tests.parity.words import Json
+
+_PREFIX: Final = "oracle"
+_KINDS: Final = ("Namespace", "PodDisruptionBudget", *WORKLOADS, "Node", "Pod")
+"""In the order in which it is told of them: a pod finds its node."""
+_DONE: Final = frozenset({"Succeeded", "Failed"})
+_PATIENCE_S: Final = 60.0
+_MOST_BYTES: Final = 1 << 26
+"""Of an answer."""
+
+
+def binary() -> Path:
+    """Where it is, built if need be. Raises `Unavailable` where there is nothing to build it with."""
+    return program("oracle", sorted(Path(__file__).parent.glob("*.go")))
+
+
+class Oracle:
+    """One question at a time. Knows of nothing that plugins of volumes and devices read."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        configuration = scheduler_configuration(_PREFIX)
+        self._profiles = {one["schedulerName"]: one for one in configuration["profiles"]}
+        self._configuration = configuration
+
+    async def ask(self, api: Api, scenario: Scenario, names: Iterable[str]) -> dict[str, Verdict]:
+        """What becomes of the asked pods of these names, each alone on what `api` has. Whose nomination is taken is not told."""
+        scheduler_name = f"{_PREFIX}-{scenario.profile}"
+        objects = [item for kind in _KINDS for item in await api.items(kind) if kind != "Pod" or _counts(item)]
+        said = await self._exchange(
+            {
+                "Config": self._configuration | {"profiles": [self._profiles[scheduler_name]]},
+                "Objects": objects,
+                "Asked": {name: _stored(scenario.asked[name], scheduler_name) for name in names},
+            }
+        )
+        return {name: _verdict(one) for name, one in said.items()}
+
+    async def _exchange(self, question: Json) -> Json:
+        given, taken = self._process.stdin, self._process.stdout
+        assert given is not None
+        assert taken is not None
+        given.write(json.dumps(question).encode() + b"\n")
+        await given.drain()
+        line = await asyncio.wait_for(taken.readline(), _PATIENCE_S)
+        assert line, "the oracle has ended"
+        answer: Json = json.loads(line)
+        assert "error" not in answer, answer["error"]
+        said: Json = answer["said"]
+        return said
+
+
+@asynccontextmanager
+async def running(program: Path) -> AsyncIterator[Oracle]:
+    """As long as the block lasts."""
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(program, stdin=pipe, stdout=pipe, limit=_MOST_BYTES)
+    try:
+        yield Oracle(process)
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+def _counts(pod: Json) -> bool:
+    """For a scheduler: it is on a node, or is to be."""
+    is_there = pod["spec"].get("nodeName") or pod["status"].get("nominatedNodeName")
+    return bool(is_there) and pod["status"].get("phase") not in _DONE
+
+
+def _stored(pod: Json, scheduler_name: str) -> Json:
+    """The asked pod as an API server would have it."""
+    whole = named(admitted(pod), scheduler_name)
+    metadata = whole["metadata"] | {
+        "uid": uid_to_come(whole["metadata"]["name"]),
+        "resourceVersion": "1",
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+    }
+    return whole | {"metadata": metadata, "spec": with_pod_defaults(whole["spec"])}
+
+
+def _verdict(said: Json) -> Verdict:
+    way = Way(said.get("nominated", ""), tuple(sorted(said.get("evicted", ()))))
+    return Verdict(
+        node=said.get("node", ""),
+        scores=said.get("scores", {}),
+        reason=said.get("reason", ""),
+        message=said.get("message", ""),
+        ways=(way,),
+    )
