@@ -118,6 +118,8 @@ class GrowingMap(dict[Value, Value]):
     __slots__ = ()
 
 
+_OPTIONAL_NANOS: Final = 1500
+"""What it takes to select from an optional, for which there is no generated source."""
 _GROWN: Final[Mapping[type, type]] = {list: Growing, dict: GrowingMap}
 
 
@@ -208,6 +210,7 @@ def _general(base: Code, qualifiers: tuple[Qualifier, ...]) -> Code:
 def _walk(run: Run, holder: Value, qualifiers: tuple[Qualifier, ...]) -> Value:
     is_optional = isinstance(holder, Optional)
     if is_optional:
+        run.strain(_OPTIONAL_NANOS)
         if not holder.present:
             return False if qualifiers[-1].is_test else NONE
         holder = holder.value

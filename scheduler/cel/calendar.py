@@ -14,6 +14,7 @@ from scheduler.cel.values import EvalError
 _SECOND: Final = 10**9
 _DAY_S: Final = 86400
 _DIGITS: Final = tuple(f"{number:02d}" for number in range(60))
+_MINUTES: Final = tuple(f"T{hour}:{minute}:" for hour in _DIGITS[:24] for minute in _DIGITS)
 _FIRST_ORDINAL: Final = dt.date(1970, 1, 1).toordinal()
 _LAST_ORDINAL: Final = dt.date.max.toordinal()
 _of_ordinal: Final = dt.date.fromordinal
@@ -47,10 +48,13 @@ def day_of_year(days: int) -> int:
 def date_and_time(seconds: int) -> str:
     """`2026-01-02T03:04:05`, so many seconds after the beginning of 1970."""
     days, second = divmod(seconds, _DAY_S)
-    day = date(days)
-    text = f"{day.year:04d}-{day.month:02d}-{day.day:02d}" if isinstance(day, Date) else day.isoformat()
-    minute, second = divmod(second, 60)
-    return f"{text}T{_DIGITS[minute // 60]}:{_DIGITS[minute % 60]}:{_DIGITS[second]}"
+    return f"{_day(days)}{_MINUTES[second // 60]}{_DIGITS[second % 60]}"
+
+
+@lru_cache(maxsize=512)
+def _day(days: int) -> str:
+    found = date(days)
+    return "{:04d}-{:02d}-{:02d}".format(*found) if isinstance(found, Date) else found.isoformat()
 
 
 def nanos_of(year: int, month: int, day: int, hour: int, minute: int, second: int) -> int | None:  # noqa: PLR0917
@@ -89,13 +93,23 @@ def zone_offset_s(zone: str, nanos: int) -> int:
     there = _zone(zone)
     if isinstance(there, int):
         return there
+    if isinstance(there, str):
+        raise EvalError(there)
     seconds = min(max(nanos // _SECOND, _ZONED_S[0]), _ZONED_S[1])
     offset = dt.datetime.fromtimestamp(seconds, there).utcoffset()
     return offset.days * _DAY_S + offset.seconds if offset is not None else 0
 
 
-@lru_cache(maxsize=256)
-def _zone(zone: str) -> int | ZoneInfo:
+@lru_cache(maxsize=1024)
+def _zone(zone: str) -> int | ZoneInfo | str:
+    """The offset of a zone that has but one, or the zone; what is wrong with it if there is none."""
+    try:
+        return _found_zone(zone)
+    except EvalError as error:
+        return str(error)
+
+
+def _found_zone(zone: str) -> int | ZoneInfo:
     hours, colon, minutes = zone.partition(":")
     if colon:
         whole, rest = _number(hours), _number(minutes)

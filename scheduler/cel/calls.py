@@ -9,11 +9,12 @@ from scheduler.cel.attributes import Growing
 from scheduler.cel.costs import Cost, call_cost, size
 from scheduler.cel.gotext import scalar
 from scheduler.cel.logic import NO_SUCH_OVERLOAD, both
-from scheduler.cel.running import Code, Run
-from scheduler.cel.strain import AHEAD, SUM_NANOS
+from scheduler.cel.pace import PACE
+from scheduler.cel.running import ERROR_NANOS, Code, Run
+from scheduler.cel.strain import AHEAD, PATTERNED, SUM_NANOS, look_up, read
 from scheduler.cel.types import Overload, Type
 from scheduler.cel.unify import is_dyn, is_variable
-from scheduler.cel.values import EvalError, UInt, Value, type_name, unkey
+from scheduler.cel.values import EvalError, Timestamp, UInt, Value, type_name, unkey
 
 _NUMBERS: Final = frozenset({"int", "uint", "double"})
 _TIMES: Final = frozenset({"google.protobuf.Timestamp", "google.protobuf.Duration"})
@@ -99,7 +100,7 @@ def invocation(
 class Invocation:
     """A function with those of its overloads that come into question."""
 
-    __slots__ = ("_ahead", "_candidates", "_chosen", "_is_nameless", "_is_resolved", "_name", "_refused")
+    __slots__ = ("_ahead", "_candidates", "_chosen", "_is_nameless", "_is_resolved", "_name", "_reads", "_refused")
 
     def __init__(self, candidates: Sequence[Overload], *, is_resolved: bool, is_nameless: bool) -> None:
         self._name = candidates[0].name
@@ -107,13 +108,20 @@ class Invocation:
         self._is_nameless = is_nameless
         self._candidates = [(each, [_fitting(param) for param in each.params]) for each in candidates]
         self._ahead = AHEAD.get(self._name)
-        self._chosen: dict[tuple[type, ...], tuple[Callable[..., Value], Cost]] = {}
+        self._reads = self._name in PATTERNED and not is_nameless
+        self._chosen: dict[tuple[type, ...], tuple[Callable[..., Value], Cost, int]] = {}
         """By the classes of the arguments, where these tell all."""
         self._refused: dict[tuple[type, ...], str] = {}
 
     def __call__(self, run: Run, *args: Value) -> Value:
         chosen = self._chosen.get(tuple(map(type, args))) or self._choose(run, args)
-        call, cost = chosen
+        call, cost, nanos = chosen
+        if nanos:
+            run.strain(nanos)
+        if self._reads:
+            read(run, args[1])
+        elif len(args) == 2 and type(args[0]) is Timestamp and type(args[1]) is str:
+            look_up(run, args[1])
         if self._ahead is not None:
             self.strain(run, *args)
         if args and not isinstance(cost, int) and type(args[0]) in _SIZED and len(args[0]) > _LONG:
@@ -121,6 +129,7 @@ class Invocation:
         try:
             result = call(*args)
         except EvalError:
+            run.strain(ERROR_NANOS)
             run.cost += cost if isinstance(cost, int) else cost(*args, None)
             raise
         run.cost += cost if isinstance(cost, int) else cost(*args, result)
@@ -143,14 +152,14 @@ class Invocation:
         """Those that come into question, in the order in which they are tried, with what a call costs."""
         return tuple((each, call_cost(each, is_resolved=self._is_resolved)) for each, _ in self._candidates)
 
-    def _choose(self, run: Run, args: Sequence[Value]) -> tuple[Callable[..., Value], Cost]:
+    def _choose(self, run: Run, args: Sequence[Value]) -> tuple[Callable[..., Value], Cost, int]:
         classes = tuple(map(type, args))
         if classes in self._refused:
             run.cost += 1
             raise EvalError(self._refused[classes])
         for overload, fits in self._candidates:
             if all(fit(each) for fit, each in zip(fits, args)):
-                chosen = overload.call, call_cost(overload, is_resolved=self._is_resolved)
+                chosen = overload.call, call_cost(overload, is_resolved=self._is_resolved), PACE.get(overload.id, 0)
                 if all(map(_tells, classes)):
                     self._chosen[classes] = chosen
                 return chosen

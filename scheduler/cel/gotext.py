@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Final
 
+from msgspec.json import Encoder
+
 from scheduler.cel.values import Value
 
 ESCAPES: Final = {
@@ -40,27 +42,43 @@ def _shown(character: str) -> str:
 
 _SHORT: Final = (1e-4, 1e6)
 _LONG: Final = 1e16
+_EXPONENTS: Final = tuple(f"e+{power:02d}" for power in range(17))
+_shortest: Final = Encoder().encode
+"""The same figures as `repr`, many times faster; the exponent has no plus and no zeros."""
 
 
 def double(value: float) -> str:
     """`%g`: the shortest text that reads back as the same number, with an exponent from a million on."""
+    if _SHORT[0] <= (magnitude := abs(value)) < _SHORT[1]:
+        return _shortest(value).decode().removesuffix(".0")
+    if _LONG <= magnitude < math.inf:
+        return _shortest(value).decode().replace("e", "e+")
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else f"{value:+}".replace("inf", "Inf")
-    if _SHORT[0] <= abs(value) < _SHORT[1]:  # Python writes it in the same way, but for `.0`
-        return repr(value).removesuffix(".0")
-    if abs(value) >= _LONG:  # and here, too
-        return repr(value)
-    sign, figures, point = _decimal(value)
-    if -4 <= point - 1 < 6:
-        return sign + _placed(figures, point)
-    fraction = f".{figures[1:]}" if len(figures) > 1 else ""
-    return f"{sign}{figures[0]}{fraction}e{'-' if point < 1 else '+'}{abs(point - 1):02d}"
+    if not value:
+        return "-0" if math.copysign(1, value) < 0 else "0"
+    return _exponential(value) if value > 0 else f"-{_exponential(-value)}"
+
+
+def _exponential(value: float) -> str:
+    """Of a number that is not written with an exponent of its own accord, or not with Go's."""
+    text = _shortest(value).decode()
+    if value >= 1:
+        whole, _, fraction = text.partition(".")
+        figures = (whole[1:] + fraction).rstrip("0")
+        exponent = _EXPONENTS[len(whole) - 1]
+        return f"{whole[0]}.{figures}{exponent}" if figures else whole[0] + exponent
+    figures, exponent, power = text.partition("e-")
+    if exponent:
+        return f"{figures}e-{power:0>2}"
+    figures = text[2:].lstrip("0")
+    return f"{figures[0]}{'.' if len(figures) > 1 else ''}{figures[1:]}e-{len(text) - 1 - len(figures):02d}"
 
 
 def without_exponent(value: float) -> str:
     """The same number without an exponent, as in the text of a duration."""
     if _SHORT[0] <= abs(value) < _LONG:
-        return repr(value).removesuffix(".0")
+        return _shortest(value).decode().removesuffix(".0")
     sign, figures, point = _decimal(value)
     return sign + _placed(figures, point)
 
@@ -74,7 +92,7 @@ def scalar(value: Value) -> str:
 
 def _decimal(value: float) -> tuple[str, str, int]:
     """Sign, figures, and after how many of them the point is."""
-    text = repr(value)
+    text = _shortest(value).decode()
     mantissa, _, exponent = text.removeprefix("-").partition("e")
     whole, _, fraction = mantissa.partition(".")
     all_figures = (whole + fraction).lstrip("0")

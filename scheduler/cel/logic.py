@@ -9,7 +9,7 @@ from typing import Final
 
 from scheduler.cel.costs import OF_ONE, size
 from scheduler.cel.running import Code, Run
-from scheduler.cel.strain import EQUALITY_NANOS, depths
+from scheduler.cel.strain import nanos_of_equality
 from scheduler.cel.values import EvalError, Optional, Value, equal, same
 
 NO_SUCH_OVERLOAD: Final = "no such overload"
@@ -60,7 +60,7 @@ def equality(left: Code, right: Code) -> Code:
             run.cost += -(-min(len(one), len(other)) // 10)
             return one == other
         run.cost += cost_of_equality(one, other, is_plain=True)
-        run.strain(depths(one) * EQUALITY_NANOS)
+        run.strain(nanos_of_equality(one))
         return equal(one, other)
 
     return evaluate
@@ -72,7 +72,7 @@ def inequality(left: Code, right: Code) -> Code:
     def evaluate(run: Run) -> Value:
         one, other = both(run, left, right, is_equality=True)
         run.cost += cost_of_equality(one, other, is_plain=False)
-        run.strain(depths(one) * EQUALITY_NANOS)
+        run.strain(nanos_of_equality(one))
         return not same(one, other)
 
     return evaluate

@@ -9,8 +9,10 @@ from scheduler.cel.values import CostExceeded, Value
 
 COST_LIMIT: Final = 1_000_000
 """Upstream's, for a device selector."""
-MOST_NANOS: Final = 100_000_000
+MOST_NANOS: Final = 40_000_000
 """What `strain` lets an evaluation take."""
+ERROR_NANOS: Final = 800
+"""What it takes to raise an error and to catch it."""
 _LOOPS_BETWEEN_CHECKS: Final = 100
 EXCEEDED: Final = "operation cancelled: actual cost limit exceeded"
 
@@ -18,7 +20,7 @@ EXCEEDED: Final = "operation cancelled: actual cost limit exceeded"
 class Run:
     """The state of one evaluation. Costs are charged by whoever does the work."""
 
-    __slots__ = ("_check", "_limit", "_loops", "bindings", "cost", "slots", "strained_nanos")
+    __slots__ = ("_check", "_limit", "_loops", "bindings", "cost", "patterns", "slots", "strained_nanos")
 
     def __init__(
         self,
@@ -32,6 +34,8 @@ class Run:
         self.slots: list[Value] = [None] * slots
         self.cost = 0
         self.strained_nanos = 0
+        self.patterns: set[str] = set()
+        """What has been read lately."""
         self._limit = limit
         self._loops = 0
         self._check = check

@@ -12,12 +12,12 @@ from scheduler.cel.gotext import quoted
 
 _DIGITS: Final = re.compile(r"[0-9]*")
 _PLAIN: Final = re.compile(r"(0|[1-9][0-9]{0,17})\.(0|[1-9][0-9]{0,17})\.(0|[1-9][0-9]{0,17})")
-_is_plain: Final = re.compile(r"(?:0|[1-9][0-9]{0,17})\.(?:0|[1-9][0-9]{0,17})\.(?:0|[1-9][0-9]{0,17})").fullmatch
 _SHORT: Final = 18
-_IDENTIFIER: Final = r"(?:0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*)"
-_FORM: Final = re.compile(
-    rf"(?:0|[1-9][0-9]*)(?:\.(?:0|[1-9][0-9]*)){{2}}(?:-{_IDENTIFIER}(?:\.{_IDENTIFIER})*)?(?:\+[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*)?"
-)
+_NUMBER: Final = "(?:0|[1-9][0-9]*+)"
+_IDENTIFIER: Final = rf"(?:{_NUMBER}(?![0-9A-Za-z-])|[0-9]*+[A-Za-z-][0-9A-Za-z-]*+)"
+_is_formed: Final = re.compile(
+    rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(?:-{_IDENTIFIER}(?:\.{_IDENTIFIER})*+)?(?:\+[0-9A-Za-z-]++(?:\.[0-9A-Za-z-]++)*+)?"
+).fullmatch
 _LOOSE: Final = re.compile(r"v?[0-9]{1,18}(?:\.[0-9]{1,18}){0,2}")
 _WORD: Final = re.compile(r"[0-9A-Za-z-]+")
 _UINT_MAX: Final = 2**64 - 1
@@ -43,9 +43,7 @@ class Semver(Struct, frozen=True, order=True):
 
 def is_version(text: str) -> bool:
     """Whether `parse` takes it."""
-    if _is_plain(text):
-        return True
-    if _FORM.fullmatch(text) is None:
+    if _is_formed(text) is None:
         return False
     return len(text) <= _SHORT or _is_taken(parse, text)  # else some number may be too large
 

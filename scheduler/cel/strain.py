@@ -12,8 +12,10 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from scheduler.cel.costs import LIST_COST, OF_ONE, size
-from scheduler.cel.libraries.regex import nanos_beyond_cost, nanos_of_parts
+from scheduler.cel.libraries.classes import CLASSES
+from scheduler.cel.libraries.regex import is_word, nanos_beyond_cost, nanos_of_parts, nanos_to_read
 from scheduler.cel.recollections import LONG, recollected
+from scheduler.cel.running import Run
 from scheduler.cel.values import UInt, Value
 
 _TOO_MANY: Final = 1_000_000
@@ -127,6 +129,8 @@ def _depths(value: Value) -> int:
 
 def _of_search(value: Value, values: Sequence[Value]) -> int:
     """A value against those in a list: none can be compared further than both go."""
+    if type(value) in _SLOW:
+        return _PER_SLOW * len(values) // EQUALITY_NANOS
     if type(value) not in _HOLDERS:
         return 0
     return min((len(value) + depths(value) + _PER_HOLDER) * len(values), depths(values))
@@ -168,5 +172,45 @@ AHEAD: Final[Mapping[str, Ahead]] = {
     **dict.fromkeys(("isSorted", "min", "max"), Ahead(_of_texts, _PER_TEXT, is_costly=False)),
 }
 """By the name of the function."""
+PATTERNED: Final = frozenset({"matches", "find", "findAll"})
+"""Functions whose second argument is a pattern."""
+_PATTERNS: Final = 512
+"""Half of those that stay compiled."""
+
+
+def read(run: Run, pattern: str) -> None:
+    """To be called before a pattern is used that was not known before the evaluation: it may have to be compiled."""
+    if is_word(pattern) or pattern in run.patterns:
+        return
+    if len(run.patterns) >= _PATTERNS:
+        run.patterns.clear()
+    run.patterns.add(pattern)
+    run.strain(nanos_to_read(pattern))
+
+
+_ZONE_NANOS: Final = 60_000
+"""What it takes to look for a time zone in files."""
+
+
+def look_up(run: Run, zone: str) -> None:
+    """To be called before a time zone is used that was not known before the evaluation."""
+    name = f"{zone}\0"
+    if name not in run.patterns:
+        run.patterns.add(name)
+        run.strain(_ZONE_NANOS)
+
+
 SUM_NANOS: Final = 5
 EQUALITY_NANOS: Final = 30
+_PER_EQUALITY: Final = 1000
+_SLOW: Final = frozenset(CLASSES.values()) - OF_ONE
+"""Of which Python itself does not know how to compare the values."""
+_PER_SLOW: Final = 200
+
+
+def nanos_of_equality(value: Value) -> int:
+    """About how long it takes to compare it with another, where that is no matter of moments."""
+    class_ = type(value)
+    if class_ in _HOLDERS:
+        return _PER_EQUALITY + depths(value) * EQUALITY_NANOS
+    return _PER_SLOW if class_ in _SLOW else 0

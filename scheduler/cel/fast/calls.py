@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Final
 from scheduler.cel.ast import Call, Node
 from scheduler.cel.building import is_searchable, members
 from scheduler.cel.calls import Invocation, invocation, is_binary
+from scheduler.cel.fast.boxed import BOXED, number_of
 from scheduler.cel.fast.failing import both
 from scheduler.cel.fast.functions import Function
 from scheduler.cel.fast.writer import BOOL, DOUBLE, INT, NULL, STRING, Kind, Term, Unsupported, Writer
 from scheduler.cel.plan import is_compiled
+from scheduler.cel.recollections import LONG
 from scheduler.cel.running import Run
 from scheduler.cel.strain import AHEAD
 from scheduler.cel.types import Overload
@@ -131,9 +133,17 @@ class Calls:
         left, right = both(self._nodes, node.args, is_equality=True)
         if {left.kind, right.kind} <= {*_PLAIN, DOUBLE} and left.kind == right.kind:
             return self._same_kind(left, right, is_plain=is_plain)
+        if left.kind == right.kind and left.kind in BOXED:
+            write.charge(1)
+            numbers = number_of(write, left), number_of(write, right)
+            return Term(f"({' == '.join(numbers) if is_plain else ' != '.join(numbers)})", BOOL)
         left, right = write.named(left), write.named(right)
         word, call = ("==", "compared") if is_plain else ("!=", "not alike")
         slow = f"{call}(run, {left.text}, {right.text})"
+        if _is_plain_list(left) and left.kind == right.kind:
+            write.charge_text(_text_cost(left, right))
+            held = left if right.is_constant else right
+            return Term(f"({left.text} {word} {right.text} if len({held.text}) < {LONG} else {slow})", BOOL)
         for one, other in ((left, right), (right, left)):
             if one.kind in _PLAIN and one.kind is not None and other.kind is None and one.kind != NULL:
                 is_known = f"type({other.text}) is {_PYTHON[one.kind.name]}"
@@ -180,13 +190,19 @@ class Calls:
         return -(-min(lengths) // 10) if lengths else None
 
 
+def _is_plain_list(term: Term) -> bool:
+    """Whether two such lists are equal if Python says so."""
+    return term.kind is not None and term.kind.name == "list" and term.kind.element in _PLAIN[:3]
+
+
 def _text_cost(left: Term, right: Term) -> str:
     for one, other in ((left, right), (right, left)):
         if one.is_constant and isinstance(one.value, str):
             longest = len(one.value)
             if longest <= 10:
                 return f"(1 if {other.text} else 0)" if longest else "0"
-    return f"-(-min(len({left.text}), len({right.text})) // 10)"
+    here, there = f"len({left.text})", f"len({right.text})"
+    return f"(({here} if {here} < {there} else {there}) + 9) // 10"
 
 
 def _general_cost(left: Term, right: Term, *, is_plain: bool) -> str:

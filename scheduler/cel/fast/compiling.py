@@ -65,4 +65,8 @@ def _written(
     head = ["def evaluate(bindings, bound, tick):"]
     head += [f" {name} = bindings[{variable!r}]" for variable, name in nodes.globals.items()]
     head.append(" c = run.strained_nanos = 0" if counts else " run = FREE")
+    if writer.strains:
+        head.append(" s = 0")
+    if writer.reads:
+        head.append(" run.patterns.clear()")
     return writer, "\n".join([*head, *writer.lines(), f" return {value.text}, {'c' if counts else 0}", ""])

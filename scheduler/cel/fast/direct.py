@@ -14,14 +14,19 @@ from scheduler.cel.libraries.certain import CERTAIN
 from scheduler.cel.libraries.declaring import matching, pattern_cost, traversal
 from scheduler.cel.libraries.formatting import template_of
 from scheduler.cel.libraries.regex import NANOS_PER_PART, Pattern, nanos_beyond_cost, pattern_of
+from scheduler.cel.pace import PACE
 from scheduler.cel.running import MOST_NANOS
-from scheduler.cel.strain import AHEAD
+from scheduler.cel.strain import AHEAD, PATTERNED
 from scheduler.cel.types import Overload
 from scheduler.cel.values import Value
 
 PER_TEN: Final = "(({} + 9) // 10)"
 """As `characters` of a length."""
 _LONG: Final = 256
+_IDENTITIES: Final = frozenset(
+    f"{each}_to_{each}" for each in ("int64", "uint64", "double", "string", "bytes", "bool", "timestamp", "duration")
+)
+"""Conversions of what needs none."""
 _PATTERNS: Final[dict[str, Callable[[Pattern], tuple[Callable[..., Value], bool]]]] = {
     "matches": lambda pattern: (pattern.is_in, False),
     "matches_string": lambda pattern: (pattern.is_in, False),
@@ -48,6 +53,16 @@ def direct(
     write: Writer, overload: Overload, args: Sequence[Term], *, cost: int | Callable[..., int], kind: Kind | None
 ) -> Term:
     """The value of a call, of such a kind. The arguments have names."""
+    if overload.id in _IDENTITIES:
+        write.charge(1)
+        return args[0]
+    if overload.id in PACE:
+        write.strain(PACE[overload.id])
+    if overload.name in PATTERNED and not args[1].is_constant and write.counts:
+        _read(write, args[1].text)
+    if overload.id.endswith("_tz") and not args[1].is_constant and write.counts:
+        write.reads = True
+        write.line(f"look_up(run, {args[1].text})")
     is_strained = write.counts and overload.name in AHEAD and not is_harmless(overload.name, args)
     if is_strained:
         _strain(write, overload.name, args)
@@ -97,8 +112,16 @@ def _prepared(overload: Overload, args: Sequence[Term], cost: int | Callable[...
     if overload.id == "string_format" and isinstance(args[0].value, str):
         short = str(traversal(args[0].value)) if cost is traversal else ""
         return _Prepared(template_of(args[0].value).text, args[1:], short)
+    if cost is matching:
+        per_text, per_pattern = PER_TEN.format(f"1 + {length}"), f"((len({args[1].text}) + 3) // 4)"
+        return _Prepared(overload.call, args, f"{per_text} * {per_pattern}")
     is_length = cost is traversal and overload.params[0].name == "string"
     return _Prepared(overload.call, args, PER_TEN.format(length) if is_length else "")
+
+
+def _read(write: Writer, pattern: str) -> None:
+    write.reads = True
+    write.line(f"if not ({pattern}.isalnum() and {pattern}.isascii()): read(run, {pattern})")
 
 
 def _afford(write: Writer, first: Term, cost: str) -> None:
@@ -111,9 +134,17 @@ def _afford(write: Writer, first: Term, cost: str) -> None:
 
 def _strain(write: Writer, name: str, args: Sequence[Term]) -> None:
     """As an `Invocation` does before a call."""
+    write.settle()
+    if name in PATTERNED:
+        with write.block(f"if len({args[0].text}) >= {_LONG}:"):
+            _count_ahead(write, name, args)
+    else:
+        _count_ahead(write, name, args)
+
+
+def _count_ahead(write: Writer, name: str, args: Sequence[Term]) -> None:
     measure, nanos, is_costly, _ = AHEAD[name]
     texts = ", ".join(each.text for each in args)
-    write.settle()
     amount = write.let(f"{write.held(measure)}({texts})").text
     conditions = [f"c + {amount} > limit"] if is_costly else []
     if nanos:

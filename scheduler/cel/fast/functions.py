@@ -6,22 +6,26 @@ from collections.abc import Callable
 from typing import Final
 
 from scheduler.cel.calls import Invocation
+from scheduler.cel.fast.boxed import moment, operation
 from scheduler.cel.fast.direct import PER_TEN, direct
-from scheduler.cel.fast.writer import BOOL, DOUBLE, INT, MAP, STRING, Kind, Term, Writer
+from scheduler.cel.fast.writer import BOOL, BYTES, DOUBLE, INT, MAP, STRING, UINT, Kind, Term, Writer
 from scheduler.cel.libraries.classes import CLASSES
-from scheduler.cel.strain import AHEAD
+from scheduler.cel.strain import AHEAD, SUM_NANOS
 from scheduler.cel.types import Overload, Type
 from scheduler.cel.unify import is_dyn, is_variable
 from scheduler.cel.values import UInt
 
 _MAX: Final = 2**63 - 1
+_NUMBERS: Final = frozenset({INT, UINT, DOUBLE})
 _ORDERS: Final = {"_<_": "<", "_<=_": "<=", "_>_": ">", "_>=_": ">="}
 _ARITHMETIC: Final = {"_+_": "+", "_-_": "-", "_*_": "*"}
 _DIVISIONS: Final = {"_/_": "//", "_%_": "%"}
 _PREDICATES: Final = {"startsWith", "endsWith", "contains"}
 _SIZED: Final = frozenset({"string", "bytes", "list", "map"})
 _CLASSES: Final = {"bool": bool, "int": int, "uint": UInt, "double": float, "string": str, "bytes": bytes}
-_OPAQUE: Final = frozenset({"timestamp", "duration", "kubernetes.Quantity", "kubernetes.Semver"})
+_OPAQUE: Final = frozenset(
+    {"timestamp", "duration", "kubernetes.Quantity", "kubernetes.Semver", "kubernetes.URL", "net.IP", "net.CIDR"}
+)
 """Types whose values have no length, and are of a class that no other type has."""
 
 
@@ -44,8 +48,11 @@ class Function:
         kinds = [each.kind for each in args]
         if len(args) == 2:
             made = self._numbers(args, kinds) or self._texts(args, kinds) or self._in_map(args, kinds)
+            made = made or self._joined(args, kinds) or operation(self._write, self._name, args)
             if made is not None:
                 return made
+        if self._name == "timestamp" and kinds == [INT]:
+            return moment(self._write, args[0])
         if self._name == "size" and len(args) == 1 and kinds[0] is not None and kinds[0].name in _SIZED:
             self._write.charge(1)
             return Term(f"len({args[0].text})", INT)
@@ -67,10 +74,25 @@ class Function:
             return self._on_integers(one, other)
         if INT in kinds and None in kinds:
             return self._perhaps(args, kinds)
+        if self._name in _ORDERS and DOUBLE in kinds and _NUMBERS.issuperset(kinds):
+            return self._on_doubles(args, kinds)
+        if self._name in _ORDERS and kinds in ([INT, UINT], [UINT, INT]):
+            self._write.charge(1)
+            return Term(f"({one.text} {_ORDERS[self._name]} {other.text})", BOOL)
         if kinds == [DOUBLE, DOUBLE] and self._name in _ARITHMETIC:
             self._write.charge(1)
             return Term(f"({one.text} {_ARITHMETIC[self._name]} {other.text})", DOUBLE)
         return None
+
+    def _on_doubles(self, args: list[Term], kinds: list[Kind | None]) -> Term:
+        """An integer is taken for the double nearest to it."""
+        write = self._write
+        named = [write.named(each).text for each in args]
+        write.charge(1)
+        checks = [f"{each} != {each}" for each, kind in zip(named, kinds) if kind == DOUBLE]
+        write.fails(" or ".join(checks), "'NaN values cannot be ordered'")
+        one, other = (each if kind == DOUBLE else f"{write.held(float)}({each})" for each, kind in zip(named, kinds))
+        return Term(f"({one} {_ORDERS[self._name]} {other})", BOOL)
 
     def _on_integers(self, one: Term, other: Term) -> Term:
         if self._name in _ORDERS:
@@ -110,17 +132,21 @@ class Function:
         return write.let(text, INT)
 
     def _texts(self, args: list[Term], kinds: list[Kind | None]) -> Term | None:
-        if kinds != [STRING, STRING] or self._name not in {"_+_", *_ORDERS, *_PREDICATES}:
+        is_text = kinds == [STRING, STRING]
+        if self._name not in {"_+_", *_ORDERS, *_PREDICATES} or not (is_text or kinds == [BYTES, BYTES]):
+            return None
+        if not is_text and self._name in _PREDICATES:
             return None
         write = self._write
         one, other = map(write.named, args)
         if self._name == "_+_":
-            made = write.let(f"{one.text} + {other.text}", STRING)
+            made = write.let(f"{one.text} + {other.text}", kinds[0])
             self._pay(PER_TEN.format(f"len({made.text})"))
             return made
         lengths = f"len({one.text})", f"len({other.text})"
         if self._name in _ORDERS:
-            self._pay(PER_TEN.format(f"min({', '.join(lengths)})"))
+            left, right = lengths
+            self._pay(PER_TEN.format(f"({left} if {left} < {right} else {right})"))
             return Term(f"({one.text} {_ORDERS[self._name]} {other.text})", BOOL)
         if self._name == "contains":
             self._pay(" * ".join(map(PER_TEN.format, lengths)))
@@ -134,6 +160,21 @@ class Function:
             self._write.charge_text(cost)
         else:
             self._write.charge(1)
+
+    def _joined(self, args: list[Term], kinds: list[Kind | None]) -> Term | None:
+        """Two lists."""
+        one, other = kinds
+        if self._name != "_+_" or one is None or other is None or one.name != "list" or other.name != "list":
+            return None
+        write = self._write
+        left, right = map(write.named, args)
+        count = write.let(f"len({left.text}) + len({right.text})").text
+        if write.counts:
+            write.settle()
+            write.line(f"if c + {count} > limit: exceed()")
+        write.strain(f"{SUM_NANOS} * {count}")
+        write.charge_text("1")  # whose sum nobody knows: what is summed may be as long as it likes
+        return write.let(f"{left.text} + {right.text}", one if one == other else Kind("list"))
 
     def _in_map(self, args: list[Term], kinds: list[Kind | None]) -> Term | None:
         if self._name != "@in" or kinds[0] != STRING or kinds[1] is not None:

@@ -12,11 +12,10 @@ from scheduler.cel.folds import items_of, pairs_of
 from scheduler.cel.gotext import scalar
 from scheduler.cel.logic import cost_of_equality
 from scheduler.cel.running import EXCEEDED, Failed, Run
-from scheduler.cel.strain import EQUALITY_NANOS, SUM_NANOS, depths
+from scheduler.cel.strain import SUM_NANOS, look_up, nanos_of_equality, read
 from scheduler.cel.values import NONE, CostExceeded, EvalError, Optional, Value, equal, key, same, unkey
 
 _COST_BETWEEN_CHECKS: Final = 300
-_HOLDERS: Final = frozenset({list, tuple, dict})
 
 
 class Unusual(Exception):
@@ -107,20 +106,23 @@ def summed(run: Run, invoke: Invocation, one: Value, other: Value) -> Value:
         count = len(one) + size(other)
         run.strain(count * SUM_NANOS)
         run.afford(count)
+        if type(other) is list:
+            run.cost += 1
+            return one + other
     return invoke(run, one, other)
 
 
 def compared(run: Run, one: Value, other: Value) -> bool:
     """`one == other`."""
-    if type(one) in _HOLDERS:
-        run.strain(depths(one) * EQUALITY_NANOS)
+    if nanos := nanos_of_equality(one):
+        run.strain(nanos)
     return equal(one, other)
 
 
 def alike(run: Run, one: Value, other: Value) -> bool:
     """`!(one != other)`."""
-    if type(one) in _HOLDERS:
-        run.strain(depths(one) * EQUALITY_NANOS)
+    if nanos := nanos_of_equality(one):
+        run.strain(nanos)
     return same(one, other)
 
 
@@ -162,6 +164,8 @@ NAMES: Final[Mapping[str, object]] = {
     "taken": taken,
     "items": items,
     "pairs": pairs_of,
+    "look_up": look_up,
+    "read": read,
     "hashed": hashed,
     "missed": missed,
     "size": size,

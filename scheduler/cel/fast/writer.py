@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from scheduler.cel.amounts import Amount
+from scheduler.cel.running import ERROR_NANOS, MOST_NANOS
 from scheduler.cel.semver import Semver
 from scheduler.cel.values import Duration, Timestamp, UInt, Value
 
@@ -39,6 +40,8 @@ STRING: Final = Kind("string")
 BYTES: Final = Kind("bytes")
 NULL: Final = Kind("null_type")
 MAP: Final = Kind("map")
+DURATION: Final = Kind(Duration.cel_type)
+TIMESTAMP: Final = Kind(Timestamp.cel_type)
 _KINDS: Final[dict[type, Kind]] = {
     bool: BOOL,
     int: INT,
@@ -74,6 +77,10 @@ class Term:
     """It may be written several times."""
     is_constant: bool = False
     value: Value = None
+    number: str = ""
+    """Of a duration, a moment or an unsigned integer that is no value yet: the name of the number that it is made of."""
+    offset: str = "0"
+    """Of such a moment: its zone."""
 
 
 @dataclass(slots=True)
@@ -109,6 +116,10 @@ class Writer:
         self.counts = counts
         self.tells = tells
         self.at_most: int | None = 0
+        self.strains = False
+        """Whether time is counted, too."""
+        self.reads = False
+        """Whether there are patterns that are not known yet."""
         self.constants: dict[str, Value] = {}
         self._names: dict[int, str] = {}
         self._part = Part()
@@ -160,6 +171,13 @@ class Writer:
         if self.counts:
             self.settle()
             self.line(f"if c + {cost} > limit: exceed()")
+
+    def strain(self, nanos: int | str) -> None:
+        """What follows takes so long beyond what it costs."""
+        if self.counts:
+            self.strains = True
+            self.line(f"s += {nanos}")
+            self.line(f"if s > {MOST_NANOS}: exceed()")
 
     def settle(self) -> None:
         """Whoever looks now sees the whole sum."""
@@ -213,7 +231,7 @@ class Writer:
 
     def named(self, term: Term) -> Term:
         """The value under a name."""
-        return term if term.is_name else self.let(term.text, term.kind)
+        return term if term.is_name else replace(term, text=self.let(term.text).text, is_name=True)
 
     def fallible(self, text: str, kind: Kind | None = None) -> Term:
         """What may raise is evaluated before whatever follows, unless the order could not be told."""
@@ -267,6 +285,7 @@ class Writer:
         self._depth -= 1
         self.line("except EvalError as x:")
         self._depth += 1
+        self.strain(ERROR_NANOS)
         if charges:
             self.line("c = run.cost")
         self._leave(self._exit, "x.args[0]", (pending, due, *self._owed))

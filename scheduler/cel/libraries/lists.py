@@ -40,6 +40,8 @@ _LIST_CLASSES: Final = (list, tuple)
 _LISTS: Final = frozenset(_LIST_CLASSES)
 _PLAIN: Final = frozenset({int, UInt, bool, str, bytes})
 _TIMES: Final = frozenset({Timestamp, Duration})
+_MANY: Final = 16
+"""Pairs of elements from which on hashes are worth it."""
 _HASHED: Final = _PLAIN | _TIMES | {Semver}
 _COMPARABLE: Final[tuple[tuple[str, str, Type], ...]] = (
     ("int", "int", INT),
@@ -229,15 +231,43 @@ def _last_index_of(values: Sequence[Value], value: Value) -> int:
     return at if at < 0 else len(values) - 1 - at
 
 
+def _index(values: Sequence[Value]) -> tuple[type, frozenset[Any]] | None:
+    """The class of all of them, and what tells them apart, if hashes do."""
+    kinds = {*map(type, values)}
+    if len(kinds) != 1:
+        return None
+    class_ = kinds.pop()
+    if class_ in _PLAIN:
+        return class_, frozenset(values)
+    return (class_, frozenset([each.nanos for each in values])) if class_ in _TIMES else None
+
+
+_indices: Final = recollected(_index)
+
+
+def _of_one_class(one: Sequence[Value], other: Sequence[Value]) -> tuple[frozenset[Any], frozenset[Any]] | None:
+    """The elements of both, if they are many and can be told apart in no time."""
+    if len(one) * len(other) < _MANY:
+        return None
+    left, right = _indices(one), _indices(other)
+    return (left[1], right[1]) if left and right and left[0] is right[0] else None
+
+
 def _includes_all(values: Sequence[Value], wanted: Sequence[Value]) -> bool:
+    if found := _of_one_class(values, wanted):
+        return found[0] >= found[1]
     return all(contains(values, each) for each in wanted)
 
 
 def _equivalent(one: Sequence[Value], other: Sequence[Value]) -> bool:
+    if found := _of_one_class(one, other):
+        return found[0] == found[1]
     return _includes_all(one, other) and _includes_all(other, one)
 
 
 def _intersects(one: Sequence[Value], other: Sequence[Value]) -> bool:
+    if found := _of_one_class(one, other):
+        return not found[0].isdisjoint(found[1])
     return any(contains(other, each) for each in one)
 
 

@@ -46,11 +46,17 @@ class IPValue:
 class CIDRValue:
     """An address with the length of a prefix; the bits behind it are kept until `masked`."""
 
-    __slots__ = ("address", "bits")
+    __slots__ = ("_text", "address", "bits")
     cel_type: ClassVar[str] = "net.CIDR"
 
     def __init__(self, address: Address, bits: int) -> None:
         self.address, self.bits = address, bits
+        self._text: str | None = None
+
+    def __str__(self) -> str:
+        if self._text is None:
+            self._text = f"{self.address}/{self.bits}"
+        return self._text
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, CIDRValue) and (self.address, self.bits) == (other.address, other.bits)
@@ -182,10 +188,6 @@ def _masked(network: CIDRValue) -> CIDRValue:
     return CIDRValue(type(network.address)(network.prefix(network.bits) << free), network.bits)
 
 
-def _cidr_text(network: CIDRValue) -> str:
-    return f"{network.address}/{network.bits}"
-
-
 def _comparing(network: CIDRValue, other: Value, *_: Value) -> int:
     parsing = characters(len(other)) if isinstance(other, str) else 0
     return characters(2 * network.cost_size) + parsing
@@ -210,7 +212,7 @@ NETWORKS: Final[tuple[Overload, ...]] = (
     member("isGlobalUnicast", "ip_is_global_unicast", _PREDICATE, _is_global_unicast),
     function("cidr", "string_to_cidr", ((STRING,), CIDR), _cidr, traversal),
     function("isCIDR", "is_cidr", ((STRING,), BOOL), _is_cidr, traversal),
-    function("string", "cidr_to_string", ((CIDR,), STRING), _cidr_text),
+    function("string", "cidr_to_string", ((CIDR,), STRING), CIDRValue.__str__),
     member("containsIP", "cidr_contains_ip_string", ((CIDR, STRING), BOOL), _contains_text, _comparing),
     member("containsIP", "cidr_contains_ip_ip", ((CIDR, IP), BOOL), _contains, _comparing),
     member(

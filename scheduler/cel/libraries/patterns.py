@@ -25,6 +25,9 @@ _ATOM: Final = re.compile(
 )
 
 
+_CODED: Final = re.compile(r"\\[0-9x]")
+
+
 @dataclass(frozen=True, slots=True)
 class Simple:
     """A pattern of that kind."""
@@ -61,6 +64,25 @@ def simple(text: str) -> Simple | None:
     begin = "^" if text.startswith("^") else ""
     is_linear = endless == [len(body)] and not is_ended if endless else bool(begin) or ways <= _FEW_WAYS
     return Simple(re.compile(begin + body + (r"\Z" if is_ended else ""), re.ASCII), is_linear, least > 0)
+
+
+def folding(text: str) -> bytes | None:
+    """A table that makes one digit of all those that the pattern, which RE2 has accepted, cannot tell apart.
+
+    What has no code in it tells a digit from its neighbour only where it names one of them. None if all are told apart.
+    """
+    if _CODED.search(text):
+        return None
+    table = bytearray(range(256))
+    one: int | None = None
+    for digit in b"0123456789":
+        if chr(digit) in text:
+            one = None
+        elif one is None:
+            one = digit
+        else:
+            table[digit] = one
+    return bytes(table) if table != bytes(range(256)) else None
 
 
 def _times(written: str | None) -> tuple[int, int | None]:

@@ -18,6 +18,10 @@ _BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _DECIMAL: Final = {"": 0, "n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _FINEST: Final = -9
 _SHORT: Final = re.compile(r"(-?[0-9]{1,9})(?:\.([0-9]{0,6}))?(?:[eE]([+-]?[0-9]{1,4})|([numkMGTPE]|[KMGTPE]i)?)")
+_is_short: Final = re.compile(
+    r"-?[0-9]{1,9}+(?:\.[0-9]{0,6}+)?+(?:[MGTPE]i?|Ki|[numk]|[eE][+-]?[0-9]{1,4}+)?"
+).fullmatch
+"""As `_SHORT`, without looking what is in it."""
 _WELL_FORMED: Final = re.compile(r"[+-]?[0-9]*(?:\.[0-9]*)?[eEinumkKMGTP]*[-+]?[0-9]*")
 _WITHOUT_DIGITS: Final = re.compile(r"([+-]?)\.?([A-Za-z].*)?")
 _ILL_FORMED_TEXT: Final = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
@@ -62,9 +66,7 @@ def _read(text: str) -> Amount | str:
 
 
 def _is_quantity(text: str) -> bool:
-    if text.isdecimal() and text.isascii():
-        return True
-    if _SHORT.fullmatch(text):
+    if _is_short(text) or (text.isdecimal() and text.isascii()):
         return True
     return _WELL_FORMED.fullmatch(text) is not None and type(_read(text)) is Amount
 

@@ -12,21 +12,26 @@ from typing import Any, Final, TypeAlias
 import re2
 
 from scheduler.cel.libraries.declaring import function, matching, member
-from scheduler.cel.libraries.patterns import SHORT, simple
+from scheduler.cel.libraries.patterns import SHORT, folding, simple
 from scheduler.cel.running import EXCEEDED, MOST_NANOS
 from scheduler.cel.types import BOOL, INT, STRING, Overload, list_of
 from scheduler.cel.values import CostExceeded, EvalError, Value
 
 _KEPT_PATTERNS: Final = 1024
+_KEPT_TEXTS: Final = 128
 _LONG: Final = 256
+_SHORT: Final = 64
 _LARGE: Final = 100
 _OFTEN: Final = 3
 _NANOS_PER_PART: Final = 400
+_NANOS_TO_READ: Final = 9000
+_NANOS_PER_INSTRUCTION: Final = 500
 NANOS_PER_PART: Final = 100
 _LITERAL: Final = re.compile(r"[A-Za-z0-9_/:;,@%&=~ !<>'\"#-]+")
 _NOWHERE: Final = (-1, -1)
 _QUIET: Final = re2.Options()
 _QUIET.log_errors = False
+_QUIET.never_capture = True
 _GO_WORDS: Final = (
     ("missing ]", "missing closing ]"),
     ("missing )", "missing closing )"),
@@ -46,7 +51,7 @@ _Match: TypeAlias = Callable[[bytes, int, int], Sequence[tuple[int, int]]]
 class Pattern:
     """A compiled pattern: RE2's, and a simpler one that may do instead for some texts."""
 
-    __slots__ = ("_goes_straight", "_longest", "_match", "_simple", "_text", "_uses", "size")
+    __slots__ = ("_folding", "_goes_straight", "_known", "_longest", "_match", "_simple", "_text", "_uses", "size")
 
     def __init__(self, text: str) -> None:
         re2_pattern = _re2(text)
@@ -54,6 +59,9 @@ class Pattern:
         self._text = text
         self._uses = 0
         self._simple: re.Pattern[str] | None = None
+        self._folding: bytes | None = None
+        self._known: dict[bytes, tuple[int, int]] = {}
+        """Where short texts match, by what becomes of them when characters that are all the same to the pattern become one."""
         self._longest = -1
         """The simple one may do for texts that are no longer."""
         self._goes_straight = False
@@ -66,6 +74,7 @@ class Pattern:
         if self._uses < _OFTEN:
             self._uses = _OFTEN
             found = simple(self._text)
+            self._folding = folding(self._text)
             if found is not None:
                 self._simple = found.pattern
                 self._longest = sys.maxsize if found.is_linear else SHORT
@@ -76,7 +85,10 @@ class Pattern:
         """Whether it matches some part of the text."""
         if len(text) <= self._longest and self._simple is not None:
             return self._simple.search(text) is not None
-        return self._span(text.encode(), 0)[0] >= 0
+        encoded = text.encode()
+        if len(encoded) <= _SHORT and self._folding is not None:
+            return self._folded_span(encoded, self._folding)[0] >= 0
+        return self._span(encoded, 0)[0] >= 0
 
     def first(self, text: str) -> str:
         """The first part of the text that it matches, or ""."""
@@ -84,7 +96,10 @@ class Pattern:
             match = self._simple.search(text)
             return "" if match is None else match[0]
         encoded = text.encode()
-        start, end = self._span(encoded, 0)
+        if len(encoded) <= _SHORT and self._folding is not None:
+            start, end = self._folded_span(encoded, self._folding)
+        else:
+            start, end = self._span(encoded, 0)
         return "" if start < 0 else encoded[start:end].decode()
 
     def all(self, text: str, limit: int = -1) -> list[str]:
@@ -128,6 +143,17 @@ class Pattern:
         while 0 <= start < whole and text[start] & 0xC0 == 0x80:
             start, end = self._match(text, start + 1, whole)[0]
         return start, end
+
+    def _folded_span(self, text: bytes, table: bytes) -> tuple[int, int]:
+        """Of the first match in a short text."""
+        folded = text.translate(table)
+        span = self._known.get(folded)
+        if span is None:
+            span = self._span(folded, 0)
+            if len(self._known) >= _KEPT_TEXTS:
+                self._known.clear()
+            self._known[folded] = span
+        return span
 
     def _parts(self, text: bytes) -> Iterator[str]:
         at, before, whole = 0, -1, len(text)
@@ -218,7 +244,14 @@ def _in_go_words(why: str) -> str:
     return f"error parsing regexp: {word}: `{about}`"
 
 
+def is_word(pattern: str) -> bool:
+    """Whether the pattern is one that matches itself only, as far as that is seen at once."""
+    return pattern.isalnum() and pattern.isascii()
+
+
 def _matches(text: str, pattern: str) -> bool:
+    if pattern.isalnum() and pattern.isascii():
+        return pattern in text
     return pattern_of(pattern).is_in(text)
 
 
@@ -230,6 +263,8 @@ def _found_pattern(text: str) -> Pattern:
 
 
 def _find(text: str, pattern: str) -> str:
+    if pattern.isalnum() and pattern.isascii():
+        return pattern if pattern in text else ""
     return _found_pattern(pattern).first(text)
 
 
@@ -243,6 +278,14 @@ def nanos_beyond_cost(text: str, pattern: str, *_: Value) -> int:
         return 0
     compiled = _compiled(pattern)
     return max(0, compiled.size - _LARGE) * len(text) if isinstance(compiled, Pattern) else 0
+
+
+def nanos_to_read(pattern: str) -> int:
+    """About how long it takes to compile it, or to say why not, and to forget another one."""
+    compiled = _compiled(pattern)
+    if isinstance(compiled, _Literal):
+        return 0
+    return _NANOS_TO_READ + _NANOS_PER_INSTRUCTION * (compiled.size if isinstance(compiled, Pattern) else len(pattern))
 
 
 def nanos_of_parts(parts: Sequence[Value], text: str, pattern: str, *_: Value) -> int:

@@ -15,18 +15,18 @@ from scheduler.cel.libraries.remembered import remembered
 from scheduler.cel.types import DURATION, INT, STRING, TIMESTAMP, Overload
 from scheduler.cel.values import Duration, EvalError, Timestamp, Value
 
-_SECOND: Final = 10**9
-_FIRST_S: Final = -62135596800
-_LAST_S: Final = 253402300799
-_FIRST: Final = _FIRST_S * _SECOND
-_LAST: Final = _LAST_S * _SECOND + _SECOND - 1
+SECOND: Final = 10**9
+FIRST_S: Final = -62135596800
+LAST_S: Final = 253402300799
+_FIRST: Final = FIRST_S * SECOND
+_LAST: Final = LAST_S * SECOND + SECOND - 1
 _EXACT: Final = 2**52
 _SHORTEST: Final = -(2**63)
 _LONGEST: Final = 2**63 - 1
 _RFC3339: Final = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{1,2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]+))?(?:Z|([+-])([0-9]{2}):([0-9]{2}))"
 )
-_MINUTE: Final = 60 * _SECOND
+_MINUTE: Final = 60 * SECOND
 _HOUR: Final = 60 * _MINUTE
 _DAY: Final = 24 * _HOUR
 _THURSDAY: Final = 4
@@ -37,7 +37,7 @@ _UNITS: Final = {
     "µs": 10**3,
     "μs": 10**3,
     "ms": 10**6,
-    "s": _SECOND,
+    "s": SECOND,
     "m": _MINUTE,
     "h": _HOUR,
 }
@@ -74,7 +74,7 @@ def _timestamp_of(text: str) -> Timestamp:
     nanos = nanos_of(*map(int, parts))
     if nanos is None:
         raise refused("string", "google.protobuf.Timestamp")
-    nanos += int((fraction or "").ljust(9, "0")[:9]) - offset_s * _SECOND
+    nanos += int((fraction or "").ljust(9, "0")[:9]) - offset_s * SECOND
     return _timestamp(nanos, offset_s)
 
 
@@ -85,8 +85,8 @@ def _timestamp(nanos: int, offset_s: int = 0) -> Timestamp:
 
 
 def _of_seconds(seconds: int) -> Timestamp:
-    if _FIRST_S <= seconds <= _LAST_S:
-        return Timestamp(seconds * _SECOND)
+    if FIRST_S <= seconds <= LAST_S:
+        return Timestamp(seconds * SECOND)
     raise EvalError("timestamp overflow")
 
 
@@ -127,7 +127,9 @@ def _nanos(text: str) -> int | None:
 
 def timestamp_text(value: Timestamp) -> str:
     """RFC 3339, with as many digits of a second as there are, in the zone it was written in."""
-    seconds, rest = divmod(value.nanos, _SECOND)
+    seconds, rest = divmod(value.nanos, SECOND)
+    if not rest and not value.offset_s:
+        return f"{date_and_time(seconds)}Z"
     fraction = f".{rest:09d}".rstrip("0") if rest else ""
     if not value.offset_s:
         return f"{date_and_time(seconds)}{fraction}Z"
@@ -138,7 +140,7 @@ def timestamp_text(value: Timestamp) -> str:
 
 def duration_text(value: Duration) -> str:
     """Seconds."""
-    return without_exponent(_in_units(value.nanos, _SECOND)) + "s"
+    return without_exponent(_in_units(value.nanos, SECOND)) + "s"
 
 
 def _in_units(nanos: int, unit: int) -> float:
@@ -181,8 +183,8 @@ _PARTS: Final[tuple[tuple[str, str, Callable[[int], int]], ...]] = (
     ("getDayOfWeek", "timestamp_to_day_of_week", lambda nanos: (nanos // _DAY + _THURSDAY) % 7),
     ("getHours", "timestamp_to_hours", lambda nanos: nanos // _HOUR % 24),
     ("getMinutes", "timestamp_to_minutes", lambda nanos: nanos // _MINUTE % 60),
-    ("getSeconds", "timestamp_to_seconds", lambda nanos: nanos // _SECOND % 60),
-    ("getMilliseconds", "timestamp_to_milliseconds", lambda nanos: nanos % _SECOND // 10**6),
+    ("getSeconds", "timestamp_to_seconds", lambda nanos: nanos // SECOND % 60),
+    ("getMilliseconds", "timestamp_to_milliseconds", lambda nanos: nanos % SECOND // 10**6),
 )
 """Of what calendar and clock show, as nanoseconds since they showed the beginning of 1970."""
 _LENGTHS: Final = (("getHours", "hours", _HOUR), ("getMinutes", "minutes", _MINUTE))
@@ -204,7 +206,7 @@ def _in_utc(part: Callable[[int], int]) -> Callable[[Timestamp], int]:
 
 
 def _in_zone(part: Callable[[int], int]) -> Callable[[Timestamp, str], int]:
-    return lambda value, zone: part(value.nanos + zone_offset_s(zone, value.nanos) * _SECOND)
+    return lambda value, zone: part(value.nanos + zone_offset_s(zone, value.nanos) * SECOND)
 
 
 def _length(unit: int) -> Callable[[Duration], int]:
@@ -236,7 +238,7 @@ TIMES: Final[tuple[Overload, ...]] = (
     function("duration", "duration_to_duration", ((DURATION,), DURATION), _itself),
     function("string", "timestamp_to_string", ((TIMESTAMP,), STRING), timestamp_text),
     function("string", "duration_to_string", ((DURATION,), STRING), duration_text),
-    function("int", "timestamp_to_int64", ((TIMESTAMP,), INT), lambda value: value.nanos // _SECOND),
+    function("int", "timestamp_to_int64", ((TIMESTAMP,), INT), lambda value: value.nanos // SECOND),
     function("int", "duration_to_int64", ((DURATION,), INT), lambda value: value.nanos),
     function("_+_", "add_duration_duration", ((DURATION, DURATION), DURATION), _longer),
     function(
@@ -248,6 +250,6 @@ TIMES: Final[tuple[Overload, ...]] = (
     function("_-_", "subtract_timestamp_timestamp", ((TIMESTAMP, TIMESTAMP), DURATION), _between),
     *_parts(),
     *(member(name, f"duration_to_{word}", ((DURATION,), INT), _length(unit)) for name, word, unit in _LENGTHS),
-    member("getSeconds", "duration_to_seconds", ((DURATION,), INT), _length(_SECOND)),
+    member("getSeconds", "duration_to_seconds", ((DURATION,), INT), _length(SECOND)),
     member("getMilliseconds", "duration_to_milliseconds", ((DURATION,), INT), _milliseconds),
 )

@@ -26,8 +26,8 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _plain_path: Final = re.compile(r"/(?:[A-Za-z0-9_.~-]+/?)*+").fullmatch
 _COMMON: Final = re.compile(
     r"""
-    (?: ([A-Za-z][A-Za-z0-9+.-]*) :// ([A-Za-z0-9_.~-]+ (?::[0-9]*)?) (?=[/?]|$) | (?=/(?!/)) )
-    ( (?:/[A-Za-z0-9_.~/-]*)? ) (\? [A-Za-z0-9_.~&=-]*)?
+    (?: ([A-Za-z][A-Za-z0-9+.-]*+) :// ([A-Za-z0-9_.~-]++ (?::[0-9]*+)?+) (?=[/?]|$) | (?=/(?!/)) )
+    ( (?:/[A-Za-z0-9_.~/-]*+)?+ ) (\? [A-Za-z0-9_.~&=-]*+)?+
     """,
     re.VERBOSE,
 )
@@ -211,11 +211,13 @@ def _unescaped_bytes(text: str) -> bytes:
 
 
 def _url(text: str) -> URLValue:
-    if _plain_path(text):
+    if text.startswith("/") and _plain_path(text):
         return URLValue("", "", None, "", text)
     common = _COMMON.fullmatch(text)
     if common is not None:
         scheme, host, path, query = common.groups("")
+        if not query:
+            return URLValue(scheme.lower(), "", None, host, path)
         return URLValue(scheme.lower(), "", None, host, path, query[1:], query == "?")
     found = _read(text)
     if type(found) is URLValue:

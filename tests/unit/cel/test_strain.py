@@ -33,6 +33,11 @@ _EXCEEDED = "CostExceeded: operation cancelled: actual cost limit exceeded"
         pytest.param("lists.range(30000).map(i, 'a').join()", "h.findAll('(a)').size() > 0", id="findAll"),
         pytest.param("lists.range(4000).map(i, 'a').join()", "h.findAll('a*b|').size() > 0", id="looking far ahead"),
         pytest.param("lists.range(9000).map(i, 'a').join()", "!h.matches('((a{20}){40})*b')", id="large patterns"),
+        pytest.param("0", "!'x'.matches('[a-z]+' + string(a))", id="a pattern each turn"),
+        pytest.param("0", "!'x'.matches('(' + string(a)) || true", id="a bad pattern each turn"),
+        pytest.param("0", "timestamp(a).getHours('no zone ' + string(a)) == 1 || true", id="a bad zone each turn"),
+        pytest.param("{'a': [1]}", " && ".join(["h == h"] * 9), id="equality of small maps"),
+        pytest.param("['a', 'b']", " && ".join(["h.isSorted()"] * 9), id="order of a few texts"),
     ],
 )
 def test_cheap_work_without_end_is_ended(held, often):
@@ -49,6 +54,14 @@ def test_a_strain_is_of_one_evaluation():
 
     assert {program.evaluate(BINDINGS) for _ in range(8)} == {True}
     assert program.is_generated
+
+
+def test_a_pattern_is_paid_once_while_it_is_in_use():
+    """A few of them, however often, take no longer than one."""
+    source = "lists.range(60).all(a, lists.range(300).all(b, !'x'.matches('[a-w]+' + string(a % 3))))"
+
+    assert compile_expression(source, ENV).evaluate(BINDINGS) is True
+    assert closures_of(source, ENV, BINDINGS)[0] == ("bool", "True")
 
 
 ERRORS = [

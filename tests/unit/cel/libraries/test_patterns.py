@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import pytest
 import re2
 from hypothesis import given, strategies as st
 
-from scheduler.cel.libraries.patterns import simple
+from scheduler.cel.libraries.patterns import folding, simple
 from scheduler.cel.libraries.regex import Pattern, pattern_of
 from scheduler.cel.values import CostExceeded
 
+_QUIET = re2.Options()
+_QUIET.log_errors = False
 _ATOMS = ["a", "b", "[ab]", "[^a]", "[a-c0-9]", "[b-]", ".", r"\d", r"\w", r"\.", "-"]
 _TIMES = ["", "", "", "?", "*", "+", "{2}", "{0,2}", "{1,3}", "{01}", "{0}", "{00,2}"]
 PATTERNS = st.builds(
@@ -21,6 +23,52 @@ PATTERNS = st.builds(
     st.sampled_from(["", "$"]),
 )
 TEXTS = st.text("abc0.-\nä", max_size=12)
+
+
+_TOLD_APART: Final = st.lists(
+    st.sampled_from(
+        [
+            "0",
+            "3",
+            "7",
+            "[2-5]",
+            "[^4]",
+            "[/-:]",
+            "[!-3]",
+            "[6-z]",
+            r"\d",
+            r"\D",
+            r"\pN",
+            r"\b",
+            "a",
+            "(a|3)*",
+            "{2}",
+            r"\x35",
+            r"\065",
+            "(?i)",
+            "^",
+        ]
+    ),
+    max_size=5,
+).map("".join)
+
+
+@given(_TOLD_APART, st.text("0123456789ab:", max_size=9))
+def test_digits_that_a_pattern_cannot_tell_apart_are_one(pattern, text):
+    """Where it matches one of them it matches all of them."""
+    try:
+        theirs = re2.compile(pattern, _QUIET)
+    except re2.error:
+        return
+    table = folding(pattern)
+    match = theirs.search(text)
+    ours = Pattern(pattern).often()
+
+    assert ours.is_in(text) == (match is not None)
+    assert ours.first(text) == ("" if match is None else match.group())
+    if table is not None:
+        folded = theirs.search(text.encode().translate(table).decode())
+        assert (folded and folded.span()) == (match and match.span())
 
 
 @given(PATTERNS, TEXTS, st.integers(-1, 3))
