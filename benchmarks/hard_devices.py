@@ -3,7 +3,8 @@
 Partitions, each of which draws 50 to 150 on one to three of six counters, on a node of its own; the less each counter has, the
 harder it is, up to where it is plain that they do not fit. The same where no two may be of one group, where an
 administrator looks at some, and where alternatives ask for fewer. Partitions of eight GPUs in all sizes, as a driver cuts
-them, that take all there is. Parts that fill shared devices to the brim. And a request with two alternatives on so many
+them, that take all there is. Parts that fill shared devices to the brim, of one capacity or of two, or that are so cut that they do not
+fit although their sums would; and on shared devices that draw on counters. Each with both settings of `deviceScoring`. And a request with two alternatives on so many
 nodes that no two of them are alike, which have to be searched one by one when the first such pod comes.
 """
 
@@ -11,15 +12,19 @@ import gc
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
 
-from benchmarks.devices import CLASS, DRIVER, ONE, REQUEST, claim_name, pod_claims
+from benchmarks.devices import CLASS, DRIVER, ONE, REQUEST, claim_name
 from benchmarks.house import House
 from benchmarks.micro_devices import Setting
 from benchmarks.workload import NAMESPACE, node_name
+from scheduler.config.args import KubestowArgs
+from scheduler.config.load import default
+from scheduler.config.types import Configuration
 from scheduler.core.decode import ObjectDecoder
 from scheduler.core.pod import Pod
 from scheduler.core.podinfo import PodInfo, pod_info
@@ -27,6 +32,9 @@ from scheduler.cycle import Outcome, Placed, Unfit
 
 _ROOMS = (120, 150, 180, 200, 240)
 _ROOMS_OF_MANY = (300, 340)
+_ROOMS_BETWEEN = (180, 200, 220)
+_ROOMS_OF_SHARED = (150, 200)
+_TWO = ("memory", "cores")
 _SEEDS, _REPEATS = 10, 3
 _COUNTERS = "abcdef"
 _UNLIKE_NODES = 2000
@@ -43,8 +51,16 @@ class Taken(NamedTuple):
     is_placed: bool
 
 
-def partitions(room: int, seed: int, *, count: int = 60, spec: dict[str, Any] | None = None) -> Taken:
-    """The first attempt with ten of sixty partitions, or with another claim, where each counter has so much."""
+class Hard(NamedTuple):
+    """What a node has, and the specs of a pod's claims."""
+
+    devices: Sequence[dict[str, Any]]
+    sets: Sequence[dict[str, Any]]
+    claims: Sequence[dict[str, Any]]
+
+
+def partitions(room: int, seed: int, *, count: int = 60, claims: Sequence[dict[str, Any]] = ()) -> Hard:
+    """Ten of sixty partitions, or other claims, where each counter has so much."""
     chance = random.Random(seed)
     devices = []
     for number in range(count):
@@ -54,10 +70,10 @@ def partitions(room: int, seed: int, *, count: int = 60, spec: dict[str, Any] | 
         says = {"uuid": {"int": number}, "group": {"int": number % 12}}
         devices.append({"name": f"part-{number}", "attributes": says, "consumesCounters": consumes})
     sets = [{"name": "board", "counters": {name: {"value": str(room)} for name in _COUNTERS}}]
-    return _attempt(_house(devices, sets), spec or _spec({"exactly": _asking(10)}))
+    return Hard(devices, sets, claims or [_spec({"exactly": _asking(10)})])
 
 
-def sizes(seed: int) -> Taken:
+def sizes(seed: int) -> Hard:
     """Partitions of eight GPUs, that take all slices or a few more."""
     chance, requests, slices = random.Random(seed), list[dict[str, Any]](), 0
     while slices < 56 and len(requests) < 32:
@@ -77,20 +93,43 @@ def sizes(seed: int) -> Taken:
                 devices.append({"name": name, "attributes": {"size": {"int": size}}, "consumesCounters": consumes})
         has = {"slices": {"value": "7"}} | {f"memory{at}": {"value": "1"} for at in range(8)}
         sets.append({"name": f"gpu-{gpu}", "counters": has})
-    return _attempt(_house(devices, sets), _spec(*requests))
+    return Hard(devices, sets, [_spec(*requests)])
 
 
-def parts(seed: int) -> Taken:
-    """Three parts for each of five shared devices, that fill them."""
-    chance, wanted = random.Random(seed), list[int]()
-    for _ in range(5):
-        first, second = chance.randint(20, 45), chance.randint(20, 45)
-        wanted += [first, second, 100 - first - second]
-    wanted.sort(reverse=bool(seed % 2))
-    capacity = {"memory": {"value": "100"}}
-    devices = [{"name": f"gpu-{at}", "allowMultipleAllocations": True, "capacity": capacity} for at in range(5)]
-    requests = ({"exactly": _asking(1) | {"capacity": {"requests": {"memory": str(each)}}}} for each in wanted)
-    return _attempt(_house(devices, []), _spec(*requests))
+def parts(seed: int, *, devices: int = 5, each: int = 3, names: Sequence[str] = ("memory",), moved: int = 0) -> Hard:
+    """So many parts for each shared device, that fill it exactly; but of some one unit is moved to others."""
+    chance = random.Random(seed)
+    wanted = [list(part) for _ in range(devices) for part in zip(*(_cut(chance, each) for _ in names), strict=True)]
+    for _ in range(moved):
+        (one, other), at = chance.sample(wanted, 2), chance.randrange(len(names))
+        one[at], other[at] = one[at] + 1, other[at] - 1
+    if seed % 3:
+        wanted.sort(reverse=seed % 3 == 1)
+    capacity = {name: {"value": "100"} for name in names}
+    there = [{"name": f"gpu-{at}", "allowMultipleAllocations": True, "capacity": capacity} for at in range(devices)]
+    return Hard(there, [], [_spec(*(_taking(dict(zip(names, part, strict=True))) for part in wanted))])
+
+
+def drawing(room: int, seed: int, *, names: Sequence[str] = ("memory",)) -> Hard:
+    """Twelve parts on sixteen shared devices, each of which draws on counters as partitions do."""
+    capacity = {name: {"value": "100"} for name in names}
+    hard = partitions(room, seed, count=16)
+    devices = [each | {"allowMultipleAllocations": True, "capacity": capacity} for each in hard.devices]
+    chance = random.Random(seed)
+    asked = [_taking({name: chance.randint(20, 45) for name in names}) for _ in range(12)]
+    return Hard(devices, hard.sets, [_spec(*asked)])
+
+
+def _cut(chance: random.Random, count: int) -> list[int]:
+    """A hundred in so many parts that do not differ much."""
+    least, most = 60 // count, 135 // count
+    parts = [chance.randint(least, most) for _ in range(count - 1)]
+    rest = 100 - sum(parts)
+    return [*parts, rest] if least // 2 <= rest <= 2 * most else _cut(chance, count)
+
+
+def _taking(amounts: dict[str, int]) -> dict[str, Any]:
+    return {"exactly": _asking(1) | {"capacity": {"requests": {name: str(each) for name, each in amounts.items()}}}}
 
 
 def alternatives(nodes: int) -> Taken:
@@ -101,27 +140,14 @@ def alternatives(nodes: int) -> Taken:
         device = {"name": "gpu", "attributes": {"uuid": {"string": f"gpu-{index}"}}}
         house.tell("ResourceSlice", [_slice(index, 1, devices=[device])])
     options = [{"name": f"of-{count}"} | _asking(count) for count in (2, 1)]
-    return _attempt(house, _spec({"firstAvailable": options}))
+    return _attempt(house, [_spec({"firstAvailable": options})])
 
 
 def lines() -> Iterator[str]:
     """What was measured."""
-    for room in _ROOMS:
-        yield _line(f"ten of 60 partitions, six counters of {room}", partial(partitions, room))
-    for room in _ROOMS_OF_MANY:
-        twenty = _spec({"exactly": _asking(20)})
-        yield _line(
-            f"twenty of 120 partitions, six counters of {room}", partial(partitions, room, count=120, spec=twenty)
-        )
-    unlike = _spec({"exactly": _asking(10)}, distinctAttribute=f"{DRIVER}/group")
-    yield _line("ten of 60 partitions of unlike groups, six counters of 200", partial(partitions, 200, spec=unlike))
-    beside = _spec({"exactly": _asking(8)}, {"exactly": _asking(2) | {"adminAccess": True}})
-    yield _line("eight of 60 partitions and two for an administrator", partial(partitions, 200, spec=beside))
-    fewer = [[{"name": f"of-{count}"} | _asking(count) for count in (10, 8, 6, 4)] for _ in range(2)]
-    lists = _spec(*({"firstAvailable": options} for options in fewer))
-    yield _line("twice ten, eight, six or four of 60 partitions", partial(partitions, 200, spec=lists))
-    yield _line("partitions of all sizes of eight GPUs, all there is", sizes)
-    yield _line("fifteen parts that fill five shared devices", parts)
+    for name, make in _families():
+        for scoring in ("pack", "firstFit"):
+            yield _line(f"{name}, {scoring}", make, scoring)
     first = alternatives(_UNLIKE_NODES)
     yield (
         f"two alternatives on {_UNLIKE_NODES} nodes, no two alike, at first sight: {first.attempt_ms:.0f} ms; "
@@ -129,9 +155,44 @@ def lines() -> Iterator[str]:
     )
 
 
-def _line(name: str, measure: Callable[[int], Taken]) -> str:
+def _families() -> Iterator[tuple[str, Callable[[int], Hard]]]:
+    for room in _ROOMS:
+        yield f"ten of 60 partitions, six counters of {room}", partial(partitions, room)
+    twenty = [_spec({"exactly": _asking(20)})]
+    for room in _ROOMS_OF_MANY:
+        name = f"twenty of 120 partitions, six counters of {room}"
+        yield name, partial(partitions, room, count=120, claims=twenty)
+    unlike = [_spec({"exactly": _asking(10)}, distinctAttribute=f"{DRIVER}/group")]
+    yield "ten of 60 partitions of unlike groups, six counters of 200", partial(partitions, 200, claims=unlike)
+    admin = {"exactly": _asking(2) | {"adminAccess": True}}
+    beside = [_spec({"exactly": _asking(8)}, admin)]
+    yield "eight of 60 partitions and two for an administrator", partial(partitions, 200, claims=beside)
+    between = [_spec({"exactly": _asking(5)}), _spec(admin), _spec({"exactly": _asking(4)})]
+    for room in _ROOMS_BETWEEN:
+        name = f"five of 60 partitions, two for an administrator and four, in three claims, six counters of {room}"
+        yield name, partial(partitions, room, claims=between)
+    fewer = [[{"name": f"of-{count}"} | _asking(count) for count in (10, 8, 6, 4)] for _ in range(2)]
+    lists = [_spec(*({"firstAvailable": options} for options in fewer))]
+    yield "twice ten, eight, six or four of 60 partitions", partial(partitions, 200, claims=lists)
+    yield "partitions of all sizes of eight GPUs, all there is", sizes
+    yield "fifteen parts that fill five shared devices", parts
+    yield "24 parts that fill eight shared devices", partial(parts, devices=8)
+    for times, devices, each in (("fifteen", 5, 3), ("32", 8, 4)):
+        both = partial(parts, devices=devices, each=each, names=_TWO)
+        yield f"{times} parts of two capacities that fill {devices} shared devices", both
+        yield f"{times} parts of two capacities that nearly fill {devices} shared devices", partial(both, moved=1)
+    for room in _ROOMS_OF_SHARED:
+        yield f"twelve parts on shared devices that draw on six counters of {room}", partial(drawing, room)
+        both = partial(drawing, room, names=_TWO)
+        yield f"twelve parts of two capacities on shared devices that draw on six counters of {room}", both
+
+
+def _line(name: str, make: Callable[[int], Hard], scoring: str) -> str:
     """Of each case the best of three: who else uses the machine is not what is measured."""
-    taken = [min(measure(seed) for _ in range(_REPEATS)) for seed in range(_SEEDS)]
+    taken = []
+    for seed in range(_SEEDS):
+        hard = make(seed)
+        taken.append(min(_attempt(_house(hard, scoring), hard.claims) for _ in range(_REPEATS)))
     mean = sum(each.attempt_ms for each in taken) / len(taken)
     most, longest = max(each.attempt_ms for each in taken), max(each.longest_ms for each in taken)
     placed = sum(each.is_placed for each in taken)
@@ -161,23 +222,30 @@ def _slice(index: int, slices: int, number: int = 0, **spec: Any) -> bytes:
     )
 
 
-def _house(devices: Sequence[dict[str, Any]], sets: Sequence[dict[str, Any]]) -> House:
+def _house(hard: Hard, scoring: str) -> House:
     """With one node that has these."""
-    house = House(1, 1)
+    profile = default().profiles[0]
+    ours = KubestowArgs(device_scoring=scoring)
+    house = House(1, 1, Configuration(profiles=(replace(profile, args={**profile.args, KubestowArgs.plugin: ours}),)))
     house.tell("DeviceClass", Setting(ONE, 1, 1).devices.classes())
+    devices, sets = hard.devices, hard.sets
     of_devices = [devices[at : at + _IN_A_SLICE] for at in range(0, len(devices), _IN_A_SLICE)]
     specs = [{"devices": some} for some in of_devices] + [{"sharedCounters": sets}] * bool(sets)
     house.tell("ResourceSlice", [_slice(0, len(specs), at, **spec) for at, spec in enumerate(specs)])
     return house
 
 
-def _attempt(house: House, spec: dict[str, Any]) -> Taken:
+def _attempt(house: House, specs: Sequence[dict[str, Any]]) -> Taken:
+    names = [claim_name(f"hard-{at}") for at in range(len(specs))]
     house.tell(
         "ResourceClaim",
-        [msgspec.json.encode({"metadata": {"name": claim_name("hard-0"), "namespace": NAMESPACE}, "spec": spec})],
+        [
+            msgspec.json.encode({"metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec})
+            for name, spec in zip(names, specs, strict=True)
+        ],
     )
     house.decisions.cluster.devices.on_nodes.catch_up()  # what is there is known already, but to this pod
-    attempt = house.cycle().attempt(_pod(house), 1)
+    attempt = house.cycle().attempt(_pod(house, names), 1)
     gc.collect()
     gc.freeze()  # as the daemon does, and `microseconds`
     outcome: Outcome | None = None
@@ -194,9 +262,9 @@ def _attempt(house: House, spec: dict[str, Any]) -> Taken:
     return Taken((turn - began) * 1e3, longest * 1e3, isinstance(outcome, Placed))
 
 
-def _pod(house: House) -> PodInfo:
+def _pod(house: House, claims: Sequence[str]) -> PodInfo:
     body = msgspec.json.decode(house.raw_pod("hard", 0))
-    body["spec"] |= pod_claims(ONE, "hard-0", 0)
+    body["spec"]["resourceClaims"] = [{"name": name, "resourceClaimName": name} for name in claims]
     pod = ObjectDecoder("Pod", Pod).decode(msgspec.json.encode(body))
     assert isinstance(pod, Pod)
     return pod_info(pod)

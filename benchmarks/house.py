@@ -76,10 +76,10 @@ class Echo(Unplugged):
 class House:
     """The deciding half of the daemon with nodes, and two pods on each."""
 
-    def __init__(self, nodes: int, shapes: int) -> None:
+    def __init__(self, nodes: int, shapes: int, config: Configuration | None = None) -> None:
         self.workload = Workload("micro", nodes, PODS, shapes)
         self.writer, self.metrics, self.clock = Echo(), Metrics(process=False), SystemClock()
-        options = RunOptions(config=Configuration())
+        options = RunOptions(config=config or Configuration())
         self.name = options.config.profiles[0].scheduler_name
         self.decisions = Decisions(
             options, writer=self.writer, recorder=Silent(), clock=self.clock, metrics=self.metrics

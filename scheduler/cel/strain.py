@@ -128,7 +128,9 @@ def _depths(value: Value) -> int:
 
 
 def _of_search(value: Value, values: Sequence[Value]) -> int:
-    """A value against those in a list: none can be compared further than both go."""
+    """A value against those in a list: none can be compared further than both go. `includes` also takes what is no list."""
+    if type(values) not in _HOLDERS:
+        return 0
     if type(value) in _SLOW:
         return _PER_SLOW * len(values) // EQUALITY_NANOS
     if type(value) not in _HOLDERS:

@@ -13,13 +13,15 @@ from scheduler.cache.devicekinds import DeviceKind
 from scheduler.core.turns import Work
 from scheduler.plugins.dra.constraints import Constraint, Known, Values
 from scheduler.plugins.dra.demand import Ask, Demand, RequestDemand
-from scheduler.plugins.dra.fitting import Fitting, Wanted
+from scheduler.plugins.dra.fitting import Fitting
+from scheduler.plugins.dra.groups import Wanted
 from scheduler.plugins.dra.matching import bits, can_match, first_of_match
 from scheduler.plugins.dra.scarcity import Left, Scarcity, Taking
 from scheduler.plugins.dra.seats import Mask, Seats
+from scheduler.plugins.dra.sharing import Sharing
 
 if TYPE_CHECKING:
-    from scheduler.plugins.dra.search import _Position
+    from scheduler.plugins.dra.search import Picked, _Position
 
 
 class Now(NamedTuple):
@@ -27,9 +29,12 @@ class Now(NamedTuple):
 
     used: Mask
     """Devices that nobody else can have."""
+    own: Mask
+    """Those of the claim under way among them, which even an administrator in it cannot have."""
     known: tuple[Known, ...]
     """What the constraints of the claim under way know."""
     taking: Taking
+    picked: Sequence[Picked]
     left: Callable[[int], Left]
     """Pool → what is left of its counters."""
 
@@ -80,6 +85,9 @@ class Bounds:
         self._wants: dict[tuple[int, int], tuple[_Want, ...]] = {}
         self._scarcity = Scarcity(seats)
         self._exact: Fitting | None = None
+        self._shares: Sharing | None = None
+        self._needed: list[Need] | None = None
+        self._lefts: dict[int, int] = {}
         self._unlike: dict[int, frozenset[int]] = {}
         self._first_alike: dict[Hashable, int] = {}
         self._alike = {id(ask): self._first_alike.setdefault(_likeness_of(ask), id(ask)) for _, _, ask in demand.asks}
@@ -108,6 +116,12 @@ class Bounds:
         if self._exact is None:
             self._exact = Fitting(self._seats, self._scarcity.draws, self._lay_unlike())
         return self._exact
+
+    @property
+    def _sharing(self) -> Sharing:
+        if self._shares is None:
+            self._shares = Sharing(self._demand, self._seats, self._wants_of)
+        return self._shares
 
     def _lay_unlike(self) -> Sequence[Mask]:
         """Sets of devices of which a claim may have one, and in `_unlike` the numbers of those that a constraint makes."""
@@ -198,13 +212,16 @@ class Bounds:
 
     # -- whether it can be done ----------------------------------------------------------------------------------------
 
-    def viable(self, position: _Position, rest: Mask, now: Now) -> Mask:
+    def viable(self, position: _Position, rest: Mask, now: Now, *, roughly: bool = True) -> Mask:
         """Those of `rest` that may be the next device of the request under way, as far as can be said.
 
-        Nothing if there is too little for it, or for all that the claims still ask for.
+        Nothing if there is too little for it, or for all that the claims still ask for. What `may_fit` says better of parts
+        of shared devices can be left to it: then not `roughly`.
         """
-        agreed = self._still_needed(position, rest, now)
-        if agreed is None or not self._scarcity.may_suffice(agreed, now.taking, now.left):
+        agreed = self._needed = self._still_needed(position, rest, now)
+        if agreed is None or not self._scarcity.may_suffice(agreed, now.left):
+            return 0
+        if (roughly or not self._sharing.is_known) and not self._scarcity.parts_suffice(agreed, now.taking):
             return 0
         own, *others = agreed
         whole = [(need.free, need.total) for need in others if self._is_whole(need)]
@@ -215,32 +232,40 @@ class Bounds:
     @property
     def can_fit_exactly(self) -> bool:
         """Whether `may_fit` has anything to say."""
-        return self._fitting.is_known
+        return self._fitting.is_known or self._sharing.is_known
 
-    def may_fit(self, position: _Position, rest: Mask, now: Now) -> Work[bool]:
-        """The same of shared counters and values that differ alone, and nearly as exact as can be: takes a millisecond, or many."""
-        agreed = self._still_needed(position, rest, now)
-        if agreed is None:
-            return False
+    def may_fit(self, now: Now) -> Work[bool]:
+        """Where `viable` was asked last, of shared counters, shared devices and values that differ alone.
+
+        Nearly as exact as can be: takes a millisecond, or many.
+        """
+        agreed = self._needed or []
         wanted = [self._wanted(need) for need in agreed if not need.free & self._seats.shared]
+        if self._sharing.is_known:
+            more = yield from self._sharing.missing(agreed, now.taking, now.picked)
+            if more is None:
+                return False
+            if more.least:
+                wanted.append(Wanted(more.mask, more.least))
         return (yield from self._fitting.may_fit(wanted, now.left))
 
     def _wanted(self, need: Need) -> Wanted:
         constraints = self._demand.claims[need.claim].constraints
         unlike = (self._unlike[id(each)] for each in constraints if need.concerns(each))
-        beside = need.claim if need.is_admin else -1
-        return Wanted(need.free, need.total, beside, frozenset[int]().union(*unlike))
+        return Wanted(need.free, need.total, frozenset[int]().union(*unlike), need.claim, need.is_admin)
 
     def _still_needed(self, position: _Position, rest: Mask, now: Now) -> list[Need] | None:
         """What all requests from here on must have, the one under way first; None if that cannot be."""
         needs: list[Need] = []
         allowed = ~now.used | self._seats.shared
+        self._lefts = self._sharing.lefts(now.taking) if now.taking else {}
         for c, r, times in self._open(position):
             wants = self._wants_of(c, r)
             if not times:
                 one = wants[max(position.alternative, 0)]
                 wants = (one._replace(mask=one.mask & rest, needed=one.needed - position.taken),)
-            need = self._need(c, wants, allowed, now.taking)
+            for_admin = ~now.own if c == position.claim else -1
+            need = self._need(c, wants, (allowed, for_admin), now.taking)
             if times > 1:
                 need = need._replace(times=times)
             if self._is_short(need):
@@ -278,14 +303,13 @@ class Bounds:
             )
         return known
 
-    def _need(self, c: int, wants: Sequence[_Want], allowed: Mask, taking: Taking) -> Need:
-        """What a request cannot do without, whichever alternative is chosen."""
+    def _need(self, c: int, wants: Sequence[_Want], allowed: tuple[Mask, Mask], taking: Taking) -> Need:
+        """What a request cannot do without, whichever alternative is chosen. `allowed` others, and administrators."""
         possible, union, least = [], 0, 1 << 30
         for ask, mask, needed in wants:
-            free = mask if ask.is_admin else mask & allowed
-            for number, amounts in taking.items():
-                if free >> number & 1 and not self._seats.fits(ask, number, amounts):
-                    free ^= 1 << number
+            free = mask & allowed[ask.is_admin]
+            if taking:
+                free = self._sharing.with_room(ask, free, taking, self._lefts)
             if free.bit_count() >= needed and (needed or not ask.is_all):
                 possible.append(ask)
                 union |= free

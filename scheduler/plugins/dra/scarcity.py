@@ -89,10 +89,9 @@ class Scarcity:
                     known[key] = known.get(key, 0) + amount.value.nano
         return known
 
-    def may_suffice(self, needs: Sequence[Need], taking: Taking, left: Callable[[int], Left]) -> bool:
-        """Each need on its own, and all together."""
+    def may_suffice(self, needs: Sequence[Need], left: Callable[[int], Left]) -> bool:
+        """Whether counters may: for each need on its own, and for all together."""
         shared = self._seats.shared
-        parts = [need for need in needs if not need.free & ~shared]
         self._drawn_together()
         drawing = self._drawing & ~shared
         drawn = [need for need in needs if not need.free & ~drawing]
@@ -109,7 +108,7 @@ class Scarcity:
                 return False
             if not (is_alone and len(self._drawn_together()) == 1) and not self._sums_suffice(drawn, left):
                 return False
-        return not parts or self._parts_suffice(parts, taking)
+        return True
 
     # -- counters ------------------------------------------------------------------------------------------------------
 
@@ -194,9 +193,10 @@ class Scarcity:
 
     # -- parts of shared devices ---------------------------------------------------------------------------------------
 
-    def _parts_suffice(self, needs: Sequence[Need], taking: Taking) -> bool:
+    def parts_suffice(self, needs: Sequence[Need], taking: Taking) -> bool:
         """By each capacity that all the devices have: the smallest part for each need."""
         seats, union = self._seats, 0
+        needs = [need for need in needs if not need.free & ~seats.shared]
         for need in needs:
             union |= need.free
         numbers = [number for number in range(len(seats.devices)) if union >> number & 1]

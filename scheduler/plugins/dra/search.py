@@ -27,7 +27,7 @@ from scheduler.plugins.dra.seats import Seats
 
 __all__ = ["CAREFUL_STEPS", "AllocationError", "FailedOnNode", "Order", "Picked", "Search"]
 
-_CHOICES, _STEPS = 8, 32
+_CHOICES, _STEPS = 2, 32
 """A search may rest after so many of one or the other, which is a millisecond at most."""
 CAREFUL_STEPS: Final = 500
 """So long nothing is cut off that may have an error in it."""
@@ -113,6 +113,7 @@ class Search:
         self._rests: dict[tuple[int, int], list[int]] = {}
         self._risk = NO_RISK
         self._may_reorder = True
+        self._is_hard = False
 
     def run(self) -> list[Picked] | None:
         """In order of claims, requests and choice; None if the claims do not fit. Raises AllocationError, FailedOnNode."""
@@ -136,10 +137,10 @@ class Search:
 
     def _search(self) -> Work[bool]:
         position: _Position | None = _Position()
-        is_deep, is_hard, choices, rested = False, False, 0, self.steps
+        is_deep, choices, rested = False, 0, self.steps
         while position is not None:
             choices += 1
-            if choices % _CHOICES == 0 or self.steps - rested >= _STEPS:
+            if self._is_hard or choices % _CHOICES == 0 or self.steps - rested >= _STEPS:
                 rested = self.steps
                 yield
             if self.steps >= CAREFUL_STEPS and not is_deep:
@@ -148,11 +149,16 @@ class Search:
                     if not (yield from self._can_alone(c)):
                         self._give_all_back()
                         return False
-            if not is_hard and len(self._hopeless) >= _HARD and self._bounds.can_fit_exactly:
+            if not self._is_hard and len(self._hopeless) >= _HARD and self._bounds.can_fit_exactly:
                 self._give_all_back()
-                is_hard, position = True, _Position()
+                self._is_hard, position = True, _Position()
             step = self._next(position)
-            if is_hard and isinstance(step, _Choice) and step.viable > 0 and not (yield from self._may_fit(step)):
+            if (
+                self._is_hard
+                and isinstance(step, _Choice)
+                and step.viable > 0
+                and not (yield from self._bounds.may_fit(self._now(step.position.claim)))
+            ):
                 self._hopeless[step.state], step = _Outcome.FAIL, _Outcome.FAIL
             if step is _Outcome.DONE:
                 return True
@@ -165,13 +171,9 @@ class Search:
                 position = self._back(step)
         return False
 
-    def _may_fit(self, choice: _Choice) -> Work[bool]:
-        c, ask = choice.position.claim, choice.ask
-        assert ask is not None
-        return (yield from self._bounds.may_fit(choice.position, self._rest_of(c, ask, choice.at), self._now(c)))
-
     def _now(self, c: int) -> Now:
-        return Now(self._placed | self._seats.used, self._known[c], self._taking, self._left_in)
+        used, own = self._placed | self._seats.used, self._allocating[c]
+        return Now(used, own, self._known[c], self._taking, self._picked, self._left_in)
 
     def _can_alone(self, c: int) -> Work[bool]:
         """Whether one claim could be satisfied without the others, who only take from it: asked once, after a long search."""
@@ -227,7 +229,9 @@ class Search:
         order = self._order_of(c, ask)
         is_free, viable = (c, position.request) > self._risk, -1
         if is_free:
-            viable = self._bounds.viable(position, self._rest_of(c, ask, start), self._now(c))
+            viable = self._bounds.viable(
+                position, self._rest_of(c, ask, start), self._now(c), roughly=not self._is_hard
+            )
             if not viable:
                 return _Outcome.FAIL
         state = (position, self._known[c], self._counts[c], self._taken(alike=is_free and not position.taken))

@@ -28,17 +28,20 @@ _HARD_EFFECTS: Final = frozenset({"NoSchedule", "NoExecute"})
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Which of the allocator's rules are in force: kube-scheduler's feature gates."""
+    """Which of the allocator's rules are in force: kube-scheduler's feature gates, and one of ours."""
 
     partitionable: bool = True
     taints: bool = True
     binding: bool = True
     consumable: bool = True
+    old_shares: bool = False
+    """Whether shares of a device that is shared no more keep it from others, as they do in the second look."""
 
     @classmethod
-    def of(cls, gates: frozenset[str]) -> Rules:
+    def of(cls, gates: frozenset[str], *, old_shares: bool = False) -> Rules:
         """Binding conditions need the device status as well."""
         return cls(
+            old_shares=old_shares,
             partitionable=PARTITIONABLE in gates,
             taints=TAINTS in gates,
             binding=gates >= {BINDING_CONDITIONS, CLAIM_DEVICE_STATUS},
@@ -82,10 +85,11 @@ class Seats:
 
     @cached_property
     def used(self) -> Mask:
-        """Devices that somebody has as a whole."""
+        """Devices that somebody has as a whole, and those with old shares."""
         out = 0
         for number, each in enumerate(self.devices):
-            if self._use.is_exclusive(each.id):
+            is_alone = self.rules.old_shares and not self.shared >> number & 1
+            if self._use.is_used(each.id) if is_alone else self._use.is_exclusive(each.id):
                 out |= 1 << number
         return out
 

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 Whole: TypeAlias = npt.NDArray[np.int64]
 _Real: TypeAlias = npt.NDArray[np.float64]
+_Flags: TypeAlias = npt.NDArray[np.bool_]
 
 MARGIN: Final = 1e-9
 _PARTS: Final = (1, 2, 3, 4)
@@ -40,13 +41,32 @@ class Weighed(NamedTuple):
     """How much the cheapest choice costs beyond what is left; negative."""
 
 
+class Share(NamedTuple):
+    """So many of these rows; no more than so many of those that are limited, and of those that are had twice."""
+
+    own: Whole
+    needed: int
+    limited: _Flags | None = None
+    twice: _Flags | None = None
+    limits: tuple[int, int] = (0, 0)
+
+    @property
+    def has_enough(self) -> bool:
+        """Whether so many may be had, whatever they draw."""
+        if self.limited is None or self.twice is None:
+            return len(self.own) >= self.needed
+        limited, twice = int(self.limited.sum()), int(self.twice.sum())
+        marked = min(limited - twice + min(twice, self.limits[1]), self.limits[0])
+        return len(self.own) - limited + marked >= self.needed
+
+
 class Weights:
     """Those that were good, for the next time."""
 
     def __init__(self) -> None:
         self._weights: _Real = np.zeros(0)
 
-    def of(self, amounts: Whole, left: Whole, owns: Sequence[tuple[Whole, int]], *, counters: int) -> Weighed:
+    def of(self, amounts: Whole, left: Whole, owns: Sequence[Share], *, counters: int) -> Weighed:
         """Rows of amounts are devices, columns counters and behind them others. `owns`: of these devices so many each."""
         parts = _parts(amounts, np.maximum(left, 1), counters)
         is_first = len(self._weights) != parts.shape[1]
@@ -54,17 +74,17 @@ class Weights:
         share, best = np.zeros(len(parts)), (-math.inf, weights)
         for tried in range(_FIRST_TRIES if is_first else _TRIES):
             cost = parts @ weights
-            cheapest = _cheapest(cost, owns)
-            excess = float(cost[cheapest].sum()) - 1.0
+            chosen = cheapest(cost, owns)
+            excess = float(cost[chosen].sum()) - 1.0
             if excess > best[0]:
                 best = excess, weights
             if excess > MARGIN:
                 self._weights = weights
                 return Weighed(True, _NONE, share, cost, excess)
-            over = parts[cheapest].sum(axis=0) - 1.0
-            if over.max() <= MARGIN and (amounts[cheapest].sum(axis=0) <= left).all():
-                return Weighed(False, cheapest, share, cost, excess)
-            share[cheapest] += 1
+            over = parts[chosen].sum(axis=0) - 1.0
+            if over.max() <= MARGIN and (amounts[chosen].sum(axis=0) <= left).all():
+                return Weighed(False, chosen, share, cost, excess)
+            share[chosen] += 1
             weights = weights * np.exp(np.minimum(_PACE / math.sqrt(1 + tried / 10) * over, 50.0))
             weights /= weights.sum()
         self._weights = best[1]
@@ -84,7 +104,18 @@ def _parts(amounts: Whole, left: Whole, counters: int) -> _Real:
     return np.concatenate(columns, axis=1)
 
 
-def _cheapest(cost: _Real, owns: Sequence[tuple[Whole, int]]) -> Whole:
-    """Of each group as many as it wants."""
-    chosen = [own if count == len(own) else own[np.argpartition(cost[own], count - 1)[:count]] for own, count in owns]
+def cheapest(cost: _Real, owns: Sequence[Share]) -> Whole:
+    """Of each group as many as it wants; fewer if limits do not leave as many."""
+    chosen = [_cheapest_of(cost, each) for each in owns]
     return chosen[0] if len(chosen) == 1 else np.concatenate(chosen)
+
+
+def _cheapest_of(cost: _Real, share: Share) -> Whole:
+    own, count, limited, twice, limits = share
+    if limited is None or twice is None:
+        return own if count == len(own) else own[np.argpartition(cost[own], count - 1)[:count]]
+    order = np.argsort(cost[own])
+    limited, twice = limited[order], twice[order]
+    open_ = ~twice | (twice.cumsum() <= limits[1])
+    open_ &= ~limited | ((limited & open_).cumsum() <= limits[0])
+    return own[order[open_][:count]]

@@ -213,6 +213,11 @@ def outcome(case: Given) -> str:
     return said
 
 
+def outcome_under(case: Given, ours: KubestowArgs) -> str:
+    """What the plugin says with these arguments."""
+    return _outcome(case, case.world(ours=ours))
+
+
 def _is_refused(said: str) -> bool:
     return said.startswith(("nil", "skip", "UU ", "ERR "))
 

@@ -5,15 +5,26 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Sequence
+from typing import Any
 
+import msgspec
 import pytest
-from hypothesis import assume, given, settings, strategies as st
+from hypothesis import assume, example, given, settings, strategies as st
 
-from scheduler.core.devices import Counter, CounterSet, Device, DeviceAttribute, DeviceCounterConsumption
+from scheduler.core.devices import (
+    Counter,
+    CounterSet,
+    Device,
+    DeviceAttribute,
+    DeviceCapacity,
+    DeviceCounterConsumption,
+)
 from scheduler.core.quantity import parse
+from scheduler.core.resourceclaims import CapacityRequirements, ExactDeviceRequest
 from scheduler.core.turns import finish
 from scheduler.plugins.dra import search as searching
-from scheduler.plugins.dra.fitting import Fitting, Wanted
+from scheduler.plugins.dra.fitting import Fitting
+from scheduler.plugins.dra.groups import Wanted
 from scheduler.plugins.dra.scarcity import Scarcity
 from tests.examples import examples
 from tests.unit.plugins.dra.literal_allocator import Literal, TooSlow
@@ -93,8 +104,52 @@ def test_so_many_fit_exactly_if_some_choice_does(seed: int) -> None:
         )
 
 
+@st.composite
+def cases_with_admins(draw: st.DrawFn) -> Case:
+    """The same with shared devices among them, parts, and administrators."""
+    chance = random.Random(draw(st.integers(0, 2**64)))
+    counters, devices = COUNTERS[: chance.randint(1, 2)], []
+    names = ("mem", "cores")[: chance.randint(1, 2)]
+    for each in partitions(chance, chance.randint(3, 7), counters, least=1, most=4):
+        capacity = {name: DeviceCapacity(parse(str(chance.randint(2, 9)))) for name in names}
+        is_shared, draws = chance.random() < 0.6, chance.random() < 0.7
+        more: dict[str, Any] = {"allow_multiple_allocations": True, "capacity": capacity} if is_shared else {}
+        consumes = each.consumes_counters if draws or not is_shared else ()
+        devices.append(Device(name=each.name, attributes=each.attributes, consumes_counters=consumes, **more))
+    asks = [_anything(chance, names) for _ in range(chance.randint(1, 4))]
+    cut, most = chance.randint(0, len(asks)), chance.randint(1, len(asks))
+    claims = [_claim(*some) for some in (asks[:cut], asks[cut:most], asks[max(cut, most) :]) if some]
+    return _case(devices, *claims, counters=counter_set(counters, chance.randint(3, 14)))
+
+
+def _anything(chance: random.Random, names: Sequence[str]) -> ExactDeviceRequest:
+    exactly: ExactDeviceRequest = _ask(
+        count=chance.choice((1, 1, 2, 3)), where=chance.choice(("any", "any", "size < 2"))
+    )
+    amounts = {name: parse(str(chance.randint(1, 5))) for name in names}
+    kind = chance.choice(("part", "part", "admin", "plain"))
+    return msgspec.structs.replace(
+        exactly,
+        admin_access=True if kind == "admin" else None,
+        capacity=CapacityRequirements(amounts) if kind == "part" else None,
+    )
+
+
+ADMIN_WITH_ALL_OF_ANOTHER = _case(
+    [
+        Device(name=name, consumes_counters=(DeviceCounterConsumption("c", {"a": Counter(parse(amount))}),))
+        for name, amount in (("d0", "60"), ("d1", "47"), ("d2", "53"))
+    ],
+    _claim(_ask(count=2)),
+    _claim(msgspec.structs.replace(_ask(count=2), admin_access=True)),
+    counters=counter_set("a", 261),
+)
+"""Both devices are drawn twice: more than all devices draw together."""
+
+
 @settings(max_examples=examples(300))
-@given(small_cases(), st.booleans())
+@given(small_cases() | cases_with_admins(), st.booleans())
+@example(ADMIN_WITH_ALL_OF_ANOTHER, False)
 def test_looking_closely_at_counters_changes_nothing_but_the_steps(case: Case, packed: bool) -> None:
     """The first fit is still the one that trying everything in order finds."""
     try:

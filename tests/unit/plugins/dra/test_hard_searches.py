@@ -15,8 +15,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from scheduler.core.devicegates import LIST_TYPES
-from scheduler.core.devices import Device, DeviceAttribute
-from scheduler.core.resourceclaims import ExactDeviceRequest
+from scheduler.core.devices import Device, DeviceAttribute, DeviceCapacity, DeviceCounterConsumption
+from scheduler.core.quantity import parse
+from scheduler.core.resourceclaims import CapacityRequirements, ExactDeviceRequest
 from scheduler.plugins.dra.scarcity import most_filled
 from scheduler.plugins.dra.search import Picked, Search
 from tests.examples import examples
@@ -86,6 +87,52 @@ def disjoint_lists(seed: int, count: int) -> Case:
     return case
 
 
+def _cut(chance: random.Random, count: int) -> list[int]:
+    """A hundred in so many parts that do not differ much."""
+    parts = [chance.randint(60 // count, 135 // count) for _ in range(count - 1)]
+    rest = 100 - sum(parts)
+    return [*parts, rest] if 30 // count <= rest <= 270 // count else _cut(chance, count)
+
+
+def _taking(**amounts: int) -> ExactDeviceRequest:
+    asked = CapacityRequirements({name: parse(str(each)) for name, each in amounts.items()})
+    return ExactDeviceRequest("", "any", (), "ExactCount", 1, capacity=asked)
+
+
+def _shared(at: int, *names: str, draws: tuple[DeviceCounterConsumption, ...] = ()) -> Device:
+    capacity = {name: DeviceCapacity(parse("100")) for name in names}
+    return Device(name=f"d{at:02}", allow_multiple_allocations=True, capacity=capacity, consumes_counters=draws)
+
+
+def two_capacities(seed: int, count: int, each: int, *, moved: int = 0) -> Case:
+    """So many parts for each shared device, that fill both of its capacities; but of some a unit is moved to others."""
+    chance = random.Random(seed)
+    wanted = [list(part) for _ in range(count) for part in zip(_cut(chance, each), _cut(chance, each), strict=True)]
+    for _ in range(moved):
+        (one, other), at = chance.sample(wanted, 2), chance.randrange(2)
+        one[at], other[at] = one[at] + 1, other[at] - 1
+    chance.shuffle(wanted)
+    devices = [_shared(at, "mem", "cores") for at in range(count)]
+    return _case(devices, _claim(*[_taking(mem=mem, cores=cores) for mem, cores in wanted]))
+
+
+def drawing_devices(seed: int, amount: int) -> Case:
+    """Twelve parts on sixteen shared devices that draw on counters."""
+    chance = random.Random(seed)
+    draws = partitions(chance, 16, COUNTERS[:4])
+    devices = [_shared(at, "mem", draws=each.consumes_counters) for at, each in enumerate(draws)]
+    claim = _claim(*[_taking(mem=chance.randint(20, 45)) for _ in range(12)])
+    return _case(devices, claim, counters=counter_set(COUNTERS[:4], amount))
+
+
+def admin_between(seed: int, amount: int) -> Case:
+    """Five partitions, three for an administrator, and four: in three claims."""
+    devices = partitions(random.Random(seed), 60, COUNTERS)
+    admin = ExactDeviceRequest("", "any", (), "ExactCount", 3, admin_access=True)
+    claims = [_claim(_ask(count=5)), _claim(admin), _claim(_ask(count=4))]
+    return _case(devices, *claims, counters=counter_set(COUNTERS, amount))
+
+
 ROWS = [
     *[
         pytest.param(lambda seed=seed: unlike_groups(seed, 200, 10), False, 400, id=f"ten of unlike groups, {seed}")
@@ -106,6 +153,35 @@ ROWS = [
         for seed in (0, 2, 4)
     ],
     pytest.param(lambda: full_devices(0, 5, more=1), False, 10, id="shared devices, filled to the brim and one more"),
+    pytest.param(lambda: full_devices(0, 8), True, 700, id="eight shared devices, filled to the brim"),
+    *[
+        pytest.param(lambda seed=seed: two_capacities(seed, 8, 4), True, 1500, id=f"two capacities, filled, {seed}")
+        for seed in (0, 1)
+    ],
+    *[
+        pytest.param(
+            lambda seed=seed: two_capacities(seed, 5, 3, moved=1),
+            False,
+            200,
+            id=f"two capacities, nearly filled, {seed}",
+        )
+        for seed in (0, 1)
+    ],
+    *[
+        pytest.param(
+            lambda seed=seed, fits=fits: drawing_devices(seed, 150), fits, 700, id=f"shared devices that draw, {seed}"
+        )
+        for seed, fits in ((0, False), (1, False), (4, True), (5, True))
+    ],
+    *[
+        pytest.param(
+            lambda seed=seed, amount=amount: admin_between(seed, amount),
+            True,
+            2000,
+            id=f"an administrator between, {amount}",
+        )
+        for seed, amount in ((2, 200), (2, 220), (3, 240))
+    ],
     *[
         pytest.param(lambda seed=seed: disjoint_lists(seed, 30), False, 150, id=f"lists with nothing in common, {seed}")
         for seed in (0, 1, 2)
@@ -156,7 +232,8 @@ def test_the_answer_comes_after_little_work(make: Callable[[], Case], most: int,
     assert (found is not None) == fits
     assert work <= most
     if found is not None:
-        assert len(found) == sum(r.exactly.count for r in case.claims[0].spec.devices.requests if r.exactly is not None)
+        asked = [request.exactly for claim in case.claims for request in claim.spec.devices.requests]
+        assert len(found) == sum(exactly.count for exactly in asked if exactly is not None)
         assert _broken(case, search, found) == []
 
 

@@ -9,7 +9,8 @@ from scheduler.core.devices import DeviceId
 from scheduler.testing.builders import Manifest
 from scheduler.testing.devicebuilders import DeviceBuilder, a_device, a_device_class, a_policy
 from scheduler.testing.deviceclaimbuilders import a_claim, a_result
-from tests.unit.plugins.dra.scenarios import Given, asks, counters, dev, given, on, outcome, says, want
+from tests.unit.plugins.dra.scenarios import Given, asks, counters, dev, given, on, outcome, outcome_under, says, want
+from tests.unit.plugins.dra.served import PARITY
 
 RANGE = a_policy("2", minimum="2", maximum="4", step="2")
 ZERO = a_policy("0", "0")
@@ -148,8 +149,8 @@ OFF = "but the DRAConsumableCapacity feature is disabled"
         ),
         pytest.param(
             of(a_device("d1").cap("cap", "4", RANGE), some("1"), shares=d1_has("2")),
-            "r0→p1/d1",
-            id="202 which is all that counts",
+            "nil",
+            id="202 of which it might have enough left",
         ),
         pytest.param(
             of(sh("d1").cap("cap", "2"), want(capacity={"a/cap": "1"})), "nil", id="206 a name with and without domain"
@@ -176,6 +177,12 @@ OFF = "but the DRAConsumableCapacity feature is disabled"
 )
 def test_capacities(case: Given, expected: str) -> None:
     assert expected == outcome(case)
+
+
+def test_with_parity_all_that_counts_of_old_shares_is_what_they_leave() -> None:
+    """202"""
+    left = of(a_device("d1").cap("cap", "4", RANGE), some("1"), shares=d1_has("2"))
+    assert outcome_under(left, PARITY) == "r0→p1/d1"
 
 
 def partitioned(*devices: DeviceBuilder, amount: str = "8Gi"):

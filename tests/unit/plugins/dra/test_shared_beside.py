@@ -16,11 +16,12 @@ from scheduler.config.args import KubestowArgs
 from scheduler.core.decode import Broken
 from scheduler.core.podinfo import PodInfo, placed
 from scheduler.core.resourceclaims import AllocationResult, ConsumerReference
+from scheduler.core.verdicts import Code
 from scheduler.testing.builders import Builder, Manifest
 from scheduler.testing.devicebuilders import DeviceBuilder, SliceBuilder, a_device, a_slice
 from scheduler.testing.deviceclaimbuilders import ClaimBuilder, a_claim, a_result
 from tests.unit.plugins.dra.served import Served, Step, Under, nothing, steps, using
-from tests.unit.plugins.dra.world import FIRST_FIT
+from tests.unit.plugins.dra.world import FIRST_FIT, Allocated, World
 
 BLIND = KubestowArgs(device_scoring="firstFit", device_double_check="none")
 Given: TypeAlias = tuple[Manifest, ...]
@@ -345,3 +346,41 @@ async def test_without_a_second_look_nobody_yields() -> None:
     steps(world, nothing, others_take(share("4")))
 
     assert "" == await world.bound(under, relays=False)
+
+
+@pytest.mark.parametrize(
+    ("ours", "first"),
+    [
+        pytest.param(FIRST_FIT, "n1/d1", id="the other is taken"),
+        pytest.param(KubestowArgs(), "n1/d1", id="also where devices are packed"),
+        pytest.param(KubestowArgs(parity=True), "n1/d0", id="upstream gives it away"),
+    ],
+)
+def test_a_device_that_is_shared_no_more_is_in_use_while_somebody_has_an_old_share(
+    ours: KubestowArgs, first: str
+) -> None:
+    """The second look would refuse it again and again."""
+    world = World(ours=ours)
+    world.show(a_slice("n1", "a", a_device("d0"), a_device("d1")))
+    world.show(a_claim("old").request("r", "A").allocated(a_result("r", "a/n1/d0", share="s1")))
+    for name in ("c", "d"):
+        world.show(a_claim(name).request("r", "A"))
+
+    both = world.pod("c", "d")
+    assert ("n1" in world.refusals(both)) is not ours.parity
+    given = world.allocate("c")
+    assert isinstance(given, Allocated)
+    assert given.devices == [("r", first)]
+
+
+def test_whoever_gives_the_last_old_share_back_frees_the_device() -> None:
+    """With the claim that had it."""
+    world = World()
+    world.show(a_slice("n1", "a", a_device("d0")))
+    world.show(a_claim("old").request("r", "A").allocated(a_result("r", "a/n1/d0", share="s1")))
+    world.show(a_claim("c").request("r", "A"))
+    assert world.refusals(world.pod("c"))["n1"] == (Code.UNRESOLVABLE, "cannot allocate all claims")
+
+    world.devices.claims.remove("default/old")
+
+    assert "n1" not in world.refusals(world.pod("c"))
