@@ -9,7 +9,7 @@ IMAGE ?= localhost/kubestow:dev
 INSTALLED := .venv/.installed-$(shell cat requirements/test.txt pyproject.toml | cksum | cut -d' ' -f1)
 
 .PHONY: audit image kind help venv demo test unit unit-first unit-rest integration-first integration-rest replay deploy-tests e2e \
-	parity check format lock
+	parity fuzz check format lock
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' Makefile | sed 's/:.*##/\t/'
@@ -67,6 +67,12 @@ e2e: $(INSTALLED) ## the tests against a real kube-apiserver
 parity: $(INSTALLED) ## record the real kube-scheduler's verdicts anew and compare ours on the same control plane
 	$(BIN)/python -m tests.e2e.controlplane.build
 	$(BIN)/python -m tests.parity.record
+
+SEEDS ?= 1000-1300
+
+fuzz: $(INSTALLED) ## random scenarios that were never recorded, ours against kube-scheduler's own code; SEEDS=from-to
+	failed=0; for generator in random crowd mixed; do \
+	$(BIN)/python -m tests.parity.fuzz $$generator $(subst -, ,$(SEEDS)) || failed=1; done; exit $$failed
 
 check: $(INSTALLED) ## format, lint, types, architecture
 	$(BIN)/ruff format --check .

@@ -29,8 +29,6 @@ class DeviceIntake:
     def __init__(self, cluster: Cluster, move: Move) -> None:
         self._devices = cluster.devices
         self._move = move
-        self._kept: dict[str, ResourceClaim] = {}
-        """Key → a claim that cannot be read any more, as it was last."""
 
     def handlers(self) -> Mapping[str, Callable[[Delta[Any]], None]]:
         """Kind → what to do with one change of it."""
@@ -54,21 +52,16 @@ class DeviceIntake:
     def _claim(self, delta: Delta[Any]) -> None:
         """What a claim has been seen to have it keeps while it cannot be read: nobody else may get it."""
         key, _, new = self._seen(delta)
-        claims, use = self._devices.claims, self._devices.use
-        had, kept = claims.get(key), self._kept.pop(key, None)
+        claims = self._devices.claims
+        had, kept = claims.get(key), claims.kept(key)
         if new is not None:
             claims.set(new)
         else:
             claims.remove(key)
         now = _as_seen_last(delta.new, had, kept)
-        if now is not None:
-            use.hold(now.uid, now.status.allocation)
-            self._kept[key] = now
-        if kept is not None:
-            if all(each is None or each.uid != kept.uid for each in (new, now)):
-                use.hold(kept.uid, claims.pending(kept.uid))
-            if gives_back(kept, now or new):
-                claims.given_back.append(Change(kept, new))
+        claims.keep(key, now)
+        if kept is not None and gives_back(kept, now or new):
+            claims.given_back.append(Change(kept, new))
         if key not in self._tell_claims():  # nothing changed here: the watch shows what we wrote ourselves, or older
             self._devices.tell(key)
 

@@ -44,6 +44,8 @@ class ResourceClaims:
         self._latest: dict[str, ResourceClaim] = {}
         self._keys: dict[str, str] = {}
         """Uid → key, of the latest."""
+        self._kept: dict[str, ResourceClaim] = {}
+        """Key → what has been seen of a claim that cannot be read and has devices."""
         self._pending: dict[str, Pending] = {}
         self._made_for: dict[str, dict[str, None]] = {}
         """Uid of a pod → keys of claims that a scheduler made for its extended resources."""
@@ -102,6 +104,19 @@ class ResourceClaims:
         """It is gone."""
         self._watched.pop(key, None)
         self._show(key, None)
+
+    def kept(self, key: str) -> ResourceClaim | None:
+        """See `keep`."""
+        return self._kept.get(key)
+
+    def keep(self, key: str, claim: ResourceClaim | None) -> None:
+        """A claim that cannot be read has these devices, whatever becomes of what is in flight for it; None: no more."""
+        before = self._kept.pop(key, None)
+        if claim is not None:
+            self._kept[key] = claim
+        for each in (before, claim):
+            if each is not None:
+                self._count(each.uid, key=key)
 
     # -- what we wrote -------------------------------------------------------------------------------------------------
 
@@ -216,7 +231,8 @@ class ResourceClaims:
     def _count(self, uid: str, *, key: str = "") -> None:
         """The claim's own allocation, else the one in flight."""
         pending = self._pending.get(uid)
-        known = self._latest.get(key or (pending.claim.key if pending is not None else ""))
+        key = key or (pending.claim.key if pending is not None else "")
+        known = self._latest.get(key) or self._kept.get(key)
         allocation = known.status.allocation if known is not None and known.uid == uid else None
         if allocation is None and pending is not None:
             allocation = pending.claim.status.allocation

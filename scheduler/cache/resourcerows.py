@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 _ALWAYS: Final = ("cpu", "memory", "ephemeral-storage")
+_TOO_MUCH: Final = 2**63
 
 
 class ResourceRows:
@@ -43,9 +44,9 @@ class ResourceRows:
         return None
 
     def set_aside(self, resource: str, slot: int, amount: int) -> None:
-        """So much more is requested of what nobody offers."""
+        """So much more is requested of what nobody offers. What no int64 can hold goes round, as in a row, and comes back."""
         here = self._aside.setdefault(resource, {})
-        here[slot] = here.get(slot, 0) + amount
+        here[slot] = (here.get(slot, 0) + amount + _TOO_MUCH) % (2 * _TOO_MUCH) - _TOO_MUCH
         if not here[slot]:
             del here[slot]
         if not here:

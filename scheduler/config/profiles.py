@@ -30,7 +30,10 @@ def read_profiles(
         name = profile.scheduler_name
         if name == DEFAULT_SCHEDULER and not allow_default_scheduler:
             missing = "" if item.has("schedulerName") else "is required: without it the profile is "
-            findings.error(where, f"{missing}{DEFAULT_SCHEDULER}, whose pods belong to the cluster's own scheduler")
+            findings.error(
+                where,
+                f"{missing}{DEFAULT_SCHEDULER}, whose pods belong to the cluster's own scheduler; --allow-default-scheduler where there is none",
+            )
         elif not name:
             findings.error(where, "Required value")
         elif name in named:

@@ -91,7 +91,7 @@ def read_extenders(fields: Fields) -> tuple[Extender, ...]:
             "extenders", f"found {binders} extenders implementing bind", "only one extender can implement bind"
         )
     if extenders:
-        fields.error("extenders", "extenders are not available in this version")
+        fields.error("extenders", "extenders are not available in this version; a plugin can do what one does")
     return tuple(extenders)
 
 

@@ -51,6 +51,15 @@ def test_assets_come_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     assert build.binaries() == cached
 
 
+def test_a_program_is_built_with_go_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Other people's control plane does not hold it, and the reason is one line."""
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(fill(tmp_path / "assets", *build.NAMES)))
+    (tmp_path / "main.go").write_text("package main\n")
+
+    with pytest.raises(build.Unavailable, match=r"^no oracle: Go is not installed"):
+        build.program("oracle", [tmp_path / "main.go"])
+
+
 def test_the_cache_is_keyed_by_what_is_built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Another go.mod is another directory."""
     before = build.cache_directory()

@@ -8,8 +8,8 @@ import argparse
 import asyncio
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -27,98 +27,62 @@ from tests.parity.oracle.process import Oracle
 from tests.parity.ours import Ours
 from tests.parity.scenario import Scenario, scenario
 from tests.parity.stage import Stage
-from tests.parity.verdict import Verdict, differences
+from tests.parity.verdict import differences
 from tests.parity.words import Json
 
+GENERATORS: Final = {"random": generate.generate, "crowd": crowd.crowd, "mixed": mixed}
 _PAUSE_S: Final = 0.001
 _FURTHER: Final = 10**7
 """What the dice of further asked pods are away from the scenario's."""
 _EMPTY_SELECTOR: Final = ("PodTopologySpread/where the selector is empty nobody counts", "where two are nominated")
 
 
-@dataclass
-class Result:
-    """Of many scenarios."""
-
-    scenarios: int = 0
-    placed: int = 0
-    preempting: int = 0
-    refused: int = 0
-    """Without victims."""
-    surprises: list[str] = field(default_factory=list)
-    """Lines, each with its scenario and asked pod."""
-    known: list[str] = field(default_factory=list)
-
-    @property
-    def asked(self) -> int:
-        """Pods."""
-        return self.placed + self.preempting + self.refused
-
-    def count(self, theirs: Verdict) -> None:
-        """What became of one."""
-        self.placed += bool(theirs.node)
-        self.preempting += any(way.evicted for way in theirs.ways)
-        self.refused += not theirs.node and not any(way.evicted for way in theirs.ways)
-
-
 # -- scenarios ---------------------------------------------------------------------------------------------------------
 
 
-def _random(seed: int, dice: Dice) -> Json:
-    short = generate.generate(seed)
-    more = {f"x{i}": generate.asked_pod(dice, tuple(short["nodes"]), short["workloads"]) for i in range(8)}
-    return short | {"asked": short["asked"] | more}
-
-
-def _crowd(seed: int, dice: Dice) -> Json:
-    short = crowd.crowd(seed)
-    more = {f"x{i}": crowd.asked_pod(dice, tuple(short["nodes"])) for i in range(6)}
-    return short | {"asked": short["asked"] | more}
-
-
-def _mixed(seed: int, dice: Dice) -> Json:
-    short, is_tight = mixed(seed), dice.chance(0.5)
-    names, workloads = tuple(short["nodes"]), short["workloads"]
-    more = {f"x{i}": mixedpods.asked_pod(dice, names, workloads, is_tight=is_tight) for i in range(10)}
-    return short | {"asked": short["asked"] | more}
-
-
-GENERATORS: Final[Mapping[str, Callable[[int, Dice], Json]]] = {"random": _random, "crowd": _crowd, "mixed": _mixed}
-"""A seed and further dice → the scenario that is recorded for the seed, with more asked pods: what costs is the cluster."""
-
-
 def made(generator: str, seed: int) -> Scenario:
-    """The scenario of this seed."""
-    return scenario("fuzz", GENERATORS[generator](seed, Dice(_FURTHER + seed)) | {"id": f"{generator} {seed}"})
+    """The scenario that is recorded for the seed, with more asked pods: what takes its time is the cluster."""
+    short, dice = GENERATORS[generator](seed), Dice(_FURTHER + seed)
+    nodes = tuple(short["nodes"])
+    if generator == "random":
+        more = [generate.asked_pod(dice, nodes, short["workloads"]) for _ in range(8)]
+    elif generator == "crowd":
+        more = [crowd.asked_pod(dice, nodes) for _ in range(6)]
+    else:
+        is_tight = dice.chance(0.5)
+        more = [mixedpods.asked_pod(dice, nodes, short["workloads"], is_tight=is_tight) for _ in range(10)]
+    asked = short["asked"] | {f"x{i}": pod for i, pod in enumerate(more)}
+    return scenario("fuzz", short | {"id": f"{generator} {seed}", "asked": asked})
 
 
 # -- comparing ---------------------------------------------------------------------------------------------------------
 
 
-async def fuzz(program: Path, scenarios: Iterable[Scenario], tell: Callable[[str], None]) -> Result:
-    """Says what differs as soon as it does."""
-    result = Result()
+async def fuzz(program: Path, scenarios: Iterable[Scenario]) -> Counter[str]:
+    """How many there were of what; says what differs as soon as it does."""
+    told = Counter[str]()
     async with ApiServer(served=LIKE_1_36) as server, process.running(program) as oracle:
         api = InProcess(server)
         await make_lasting(api)
         async with ours.running(api, pause_s=_PAUSE_S, master=server.url) as we:
             for one in scenarios:
                 try:
-                    await _compare(one, oracle, we, result, tell)
+                    told.update(await _compare(one, oracle, we))
                 except Exception as error:
                     error.add_note(one.id)
                     raise
-    return result
+    return told
 
 
-async def _compare(one: Scenario, oracle: Oracle, we: Ours, result: Result, tell: Callable[[str], None]) -> None:
+async def _compare(one: Scenario, oracle: Oracle, we: Ours) -> list[str]:
+    """What there was to count."""
     await wipe(we.api)
     await put(we.api, one)
     await put_budgets(we.api, one)
     await Stage(one).set_for(we)
-    result.scenarios += 1
+    told = ["scenarios"]
     for name, theirs in (await oracle.ask(we.api, one, one.asked)).items():
-        result.count(theirs)
+        told.append("placed" if theirs.node else "with victims" if theirs.ways[0].evicted else "refused")
         judged = we.judge(one.asked[name], one.profile)
         if not differences(theirs, judged):
             continue
@@ -127,8 +91,9 @@ async def _compare(one: Scenario, oracle: Oracle, we: Ours, result: Result, tell
         again = await oracle.ask(we.api, one, [name])
         if found := differences(again[name], judged):
             why = excuse(one, name)
-            (result.known if why else result.surprises).append(f"{one.id}: {name}")
-            tell("\n    ".join((f"{one.id}: {name} [{one.profile}]{why and ', known: '}{why}", *found)))
+            told.append("known" if why else "differences")
+            print(f"{one.id}: {name} [{one.profile}]{why and ', known: '}{why}", *found, sep="\n    ", flush=True)  # noqa: T201
+    return told
 
 
 def excuse(one: Scenario, name: str) -> str:
@@ -163,13 +128,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(why, file=sys.stderr)  # noqa: T201
         return 1
     began = time.monotonic()
-    result = asyncio.run(fuzz(program, scenarios, lambda line: print(line, flush=True)))  # noqa: T201
+    told = asyncio.run(fuzz(program, scenarios))
+    fates = {fate: told[fate] for fate in ("placed", "with victims", "refused")}
     print(  # noqa: T201
-        f"{result.scenarios} {given.generator} scenarios, {result.asked} asked pods in {time.monotonic() - began:.0f} s: "
-        f"{result.placed} placed, {result.preempting} with victims, {result.refused} refused; "
-        f"differences: {len(result.surprises)}, known ones: {len(result.known)}"
+        f"{told['scenarios']} {given.generator} scenarios, {sum(fates.values())} asked pods in {time.monotonic() - began:.0f} s:",
+        ", ".join(f"{count} {fate}" for fate, count in fates.items()),
+        f"- differences: {told['differences']}, known ones: {told['known']}",
     )
-    return 1 if result.surprises else 0
+    return 1 if told["differences"] else 0
 
 
 if __name__ == "__main__":

@@ -320,6 +320,21 @@ def test_what_is_in_flight_stays_so_while_its_claim_cannot_be_read() -> None:
     assert not world.devices.use.is_used(D0)
 
 
+def test_what_was_written_stays_when_its_claim_cannot_be_read() -> None:
+    """The binding that wrote it ends after the watch has shown it."""
+    world = World()
+    seen, bad = at(CLAIM, 1), with_devices(broken("ResourceClaim", at(CLAIM, 2)), str(D0))
+    world.feed("ResourceClaim", None, seen)
+    world.devices.claims.signal("c", at(HELD, 1))
+    world.feed("ResourceClaim", seen, bad)
+
+    world.devices.claims.drop_pending("c")
+    assert world.devices.use.is_exclusive(D0)
+
+    world.feed("ResourceClaim", bad, None)
+    assert not world.devices.use.is_used(D0)
+
+
 def test_what_nobody_asks_for_does_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """All pods with devices are somebody else's, and nodes come and go with devices that are never called the same."""
     monkeypatch.setattr(devicenodes, "_BACKLOG_MAX", 20)

@@ -5,6 +5,7 @@ that decides the result (both modules' go.mod, go.sum and tools.go, and the flag
 which takes some ten minutes once. Parallel runs build once: the others wait for the lock.
 
 `python -m tests.e2e.controlplane.build` does it ahead of the tests and says what it does.
+`program()` builds what is ours and made of the same packages, in their module and beside them in the cache.
 """
 
 import fcntl
@@ -14,7 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -29,7 +30,9 @@ _KEY_FILES = tuple(
 _LINKED = "k8s.io/component-base/version"
 # Without the version strings, feature gates take the wrong defaults.
 _LDFLAGS = f"-s -w -X {_LINKED}.gitVersion={VERSION} -X {_LINKED}.gitMajor=1 -X {_LINKED}.gitMinor=36"
-_BUILDS = (
+_Build = tuple[str, tuple[str, ...], tuple[str, ...]]
+"""Module, packages or files, and flags, of which the last is where the result goes."""
+_BUILDS: tuple[_Build, ...] = (
     ("etcd", ("go.etcd.io/etcd/server/v3",), ("-o", "etcd")),
     (
         "kubernetes",
@@ -37,6 +40,7 @@ _BUILDS = (
         ("-trimpath", "-ldflags", _LDFLAGS, "-o", "./"),
     ),
 )
+_NO_PLANE = "no control plane: KUBEBUILDER_ASSETS is not set and Go is not installed to build kube-apiserver with"
 
 
 class Unavailable(Exception):
@@ -61,8 +65,26 @@ def binaries(*names: str) -> Path:
     if not _complete(place, NAMES):
         with _locked(place.parent):
             if not _complete(place, NAMES):
-                _build_into(place)
+                _build_into(place, _BUILDS, without=_NO_PLANE)
     return place
+
+
+def program(name: str, sources: Sequence[Path]) -> Path:
+    """A program of these Go files, which may import whatever kube-scheduler is made of, and reach what it does not export.
+
+    Built if need be: in seconds where the control plane was, whose compiled packages it takes. Keyed by the files' text.
+    Raises `Unavailable` without Go, whatever `KUBEBUILDER_ASSETS` holds.
+    """
+    flags = ("-trimpath", "-ldflags", f"{_LDFLAGS} -checklinkname=0", "-o", f"./{name}")
+    files = tuple(str(file) for file in sources)
+    place = _cache("programs", (name, flags), (*_KEY_FILES, *sources))
+    if not _complete(place, (name,)):
+        with _locked(place.parent):
+            if not _complete(place, (name,)):
+                _build_into(
+                    place, (("kubernetes", files, flags),), without=f"no {name}: Go is not installed to build it with"
+                )
+    return place / name
 
 
 def is_built() -> bool:
@@ -73,32 +95,36 @@ def is_built() -> bool:
 
 def cache_directory() -> Path:
     """Where this revision's binaries are kept, whether they exist or not."""
-    key = hashlib.sha256(repr(_BUILDS).encode())
-    for file in _KEY_FILES:
+    return _cache("controlplane", _BUILDS, _KEY_FILES)
+
+
+def _cache(kind: str, flags: object, files: Iterable[Path]) -> Path:
+    """By all that decides the result."""
+    key = hashlib.sha256(repr(flags).encode())
+    for file in files:
         key.update(file.read_bytes())
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return home / "kubestow" / "controlplane" / key.hexdigest()[:16]
+    return home / "kubestow" / kind / key.hexdigest()[:16]
 
 
 def _complete(place: Path, names: tuple[str, ...]) -> bool:
     return all(os.access(place / name, os.X_OK) for name in names)
 
 
-def _go() -> str:
+def _go(without: str) -> str:
     found = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
     if found is None:
-        msg = "no control plane: KUBEBUILDER_ASSETS is not set and Go is not installed to build kube-apiserver with"
-        raise Unavailable(msg)
+        raise Unavailable(without)
     return found
 
 
-def _build_into(place: Path) -> None:
-    """Build beside the place and rename, so that it is either absent or complete."""
-    go = _go()
+def _build_into(place: Path, builds: Iterable[_Build], *, without: str) -> None:
+    """Build beside the place and rename, so that it is either absent or complete. `without`: what to say where there is no Go."""
+    go = _go(without)
     with tempfile.TemporaryDirectory(prefix=".building-", dir=place.parent) as scratch:
         built = Path(scratch, "bin")
         built.mkdir()
-        for module, packages, (*flags, output) in _BUILDS:
+        for module, packages, (*flags, output) in builds:
             command = [
                 go,
                 "-C",

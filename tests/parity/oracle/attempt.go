@@ -27,14 +27,20 @@ const (
 	schedulerError = "SchedulerError"
 )
 
-// A verdict has a node, or a reason and a message; scores (plugin, node) if there was a choice.
+type scores map[string]map[string]int64
+
+type way struct {
+	Nominated string   `json:"nominated"`
+	Evicted   []string `json:"evicted"`
+}
+
+// A node, or a reason and a message; scores of plugins for nodes if there was a choice.
 type verdict struct {
-	Node      string                      `json:"node,omitempty"`
-	Scores    map[string]map[string]int64 `json:"scores,omitempty"`
-	Reason    string                      `json:"reason,omitempty"`
-	Message   string                      `json:"message,omitempty"`
-	Nominated string                      `json:"nominated,omitempty"`
-	Evicted   []string                    `json:"evicted,omitempty"`
+	Node    string `json:"node,omitempty"`
+	Scores  scores `json:"scores,omitempty"`
+	Reason  string `json:"reason,omitempty"`
+	Message string `json:"message,omitempty"`
+	Ways    []way  `json:"ways,omitempty"`
 }
 
 func failed(err error) verdict {
@@ -42,7 +48,7 @@ func failed(err error) verdict {
 }
 
 // One attempt, as Scheduler.schedulingAlgorithm makes it. Nothing is assumed or bound; of a preemption the victims are told.
-func attempt(ctx context.Context, sched *scheduler.Scheduler, fw framework.Framework, pod *framework.PodInfo) verdict {
+func attempt(ctx context.Context, sched *scheduler.Scheduler, fw framework.Framework, pod *framework.PodInfo, writes *recorder) verdict {
 	snapshot := fw.SnapshotSharedLister().(*internalcache.Snapshot)
 	if err := sched.Cache.UpdateSnapshot(klog.FromContext(ctx), snapshot); err != nil {
 		return failed(err)
@@ -57,7 +63,8 @@ func attempt(ctx context.Context, sched *scheduler.Scheduler, fw framework.Frame
 	case err != nil:
 		return failed(err)
 	case len(feasible) == 0:
-		return refused(ctx, fw, state, &framework.FitError{Pod: pod.Pod, NumAllNodes: snapshot.NumNodesInPlacement(), Diagnosis: diagnosis})
+		fit := &framework.FitError{Pod: pod.Pod, NumAllNodes: snapshot.NumNodesInPlacement(), Diagnosis: diagnosis}
+		return refused(ctx, fw, state, fit, writes)
 	case len(feasible) == 1:
 		return verdict{Node: feasible[0].Node().Name}
 	}
@@ -70,33 +77,30 @@ func attempt(ctx context.Context, sched *scheduler.Scheduler, fw framework.Frame
 
 // The first of the best: which one upstream takes is chance, and whoever compares knows it.
 func chosen(scored []fwk.NodePluginScores) verdict {
-	said := verdict{Scores: map[string]map[string]int64{}}
-	best := scored[0]
+	best, said := scored[0], scores{}
 	for _, node := range scored {
 		if node.TotalScore > best.TotalScore {
 			best = node
 		}
 		for _, score := range node.Scores {
-			if said.Scores[score.Name] == nil {
-				said.Scores[score.Name] = map[string]int64{}
+			if said[score.Name] == nil {
+				said[score.Name] = map[string]int64{}
 			}
-			said.Scores[score.Name][node.Name] = score.Score
+			said[score.Name][node.Name] = score.Score
 		}
 	}
-	said.Node = best.Name
-	return said
+	return verdict{Node: best.Name, Scores: said}
 }
 
-func refused(ctx context.Context, fw framework.Framework, state fwk.CycleState, fit *framework.FitError) verdict {
-	said := verdict{Reason: unschedulable}
+func refused(ctx context.Context, fw framework.Framework, state fwk.CycleState, fit *framework.FitError, writes *recorder) verdict {
+	waits := way{Evicted: []string{}}
 	if fw.HasPostFilterPlugins() {
 		result, status := fw.RunPostFilterPlugins(ctx, state, fit.Pod, fit.Diagnosis.NodeToStatus)
 		fit.Diagnosis.PostFilterMsg = status.Message()
-		said.Nominated = fit.Pod.Status.NominatedNodeName
+		waits = way{Nominated: fit.Pod.Status.NominatedNodeName, Evicted: writes.evictedPods()}
 		if result != nil && result.NominatingInfo != nil && result.NominatingMode == fwk.ModeOverride {
-			said.Nominated = result.NominatedNodeName
+			waits.Nominated = result.NominatedNodeName
 		}
 	}
-	said.Message = fit.Error()
-	return said
+	return verdict{Reason: unschedulable, Message: fit.Error(), Ways: []way{waits}}
 }

@@ -1,7 +1,7 @@
 // The oracle runs kube-scheduler's own code on clusters that it is told of, without an API server.
 //
-// A line of standard input is a cluster, the configuration of a scheduler and pods to try on it; a line of standard output
-// is what becomes of each. tests/parity/oracle/process.py is the other end, and says what the words mean.
+// A line of standard input is a question: the configuration of a scheduler, a cluster, and pods to try on it, each alone. A line
+// of standard output has what becomes of each, as recordings say it. tests/parity/oracle/process.py is at the other end.
 //
 // These files are no module of their own: tests/e2e/controlplane/build.py compiles them in the one that pins Kubernetes.
 package main
@@ -9,10 +9,10 @@ package main
 import (
 	"bufio"
 	"encoding/json"
-	"flag"
-	"io"
+	"log"
 	"os"
 
+	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/klog/v2"
@@ -28,19 +28,9 @@ type question struct {
 	Asked   map[string]*v1.Pod
 }
 
-type answer struct {
-	Said  map[string]verdict `json:"said,omitempty"`
-	Error string             `json:"error,omitempty"`
-}
-
 func main() {
-	klog.InitFlags(nil)
-	flag.Parse()
-	klog.LogToStderr(false)
-	klog.SetOutput(io.Discard)
-	if err := utilfeature.DefaultMutableFeatureGate.Set(gates); err != nil {
-		panic(err)
-	}
+	klog.SetLogger(logr.Discard())
+	must(utilfeature.DefaultMutableFeatureGate.Set(gates))
 	lines := bufio.NewReader(os.Stdin)
 	out := json.NewEncoder(os.Stdout)
 	for {
@@ -48,20 +38,15 @@ func main() {
 		if err != nil {
 			return
 		}
-		if err := out.Encode(answered(line)); err != nil {
-			panic(err)
-		}
+		var given question
+		must(json.Unmarshal(line, &given))
+		must(out.Encode(ask(&given)))
 	}
 }
 
-func answered(line []byte) answer {
-	var given question
-	if err := json.Unmarshal(line, &given); err != nil {
-		return answer{Error: err.Error()}
-	}
-	said, err := ask(&given)
+// A question that cannot be answered is a mistake of whoever asks, who is told on standard error.
+func must(err error) {
 	if err != nil {
-		return answer{Error: err.Error()}
+		log.Fatal(err)
 	}
-	return answer{Said: said}
 }

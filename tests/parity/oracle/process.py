@@ -18,7 +18,7 @@ from tests.parity.api import WORKLOADS, Api
 from tests.parity.scenario import Scenario, named
 from tests.parity.storage import uid_to_come
 from tests.parity.suite import scheduler_configuration
-from tests.parity.verdict import Verdict, Way
+from tests.parity.verdict import Verdict, verdict
 from tests.parity.words import Json
 
 _PREFIX: Final = "oracle"
@@ -36,39 +36,28 @@ def binary() -> Path:
 
 
 class Oracle:
-    """One question at a time. Knows of nothing that plugins of volumes and devices read."""
+    """One question at a time. Is told of nothing that plugins of volumes and devices read."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
-        configuration = scheduler_configuration(_PREFIX)
-        self._profiles = {one["schedulerName"]: one for one in configuration["profiles"]}
-        self._configuration = configuration
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._given, self._told = process.stdin, process.stdout
+        self._configuration = scheduler_configuration(_PREFIX)
 
     async def ask(self, api: Api, scenario: Scenario, names: Iterable[str]) -> dict[str, Verdict]:
         """What becomes of the asked pods of these names, each alone on what `api` has. Whose nomination is taken is not told."""
-        scheduler_name = f"{_PREFIX}-{scenario.profile}"
-        objects = [item for kind in _KINDS for item in await api.items(kind) if kind != "Pod" or _counts(item)]
-        said = await self._exchange(
-            {
-                "Config": self._configuration | {"profiles": [self._profiles[scheduler_name]]},
-                "Objects": objects,
-                "Asked": {name: _stored(scenario.asked[name], scheduler_name) for name in names},
-            }
-        )
-        return {name: _verdict(one) for name, one in said.items()}
-
-    async def _exchange(self, question: Json) -> Json:
-        given, taken = self._process.stdin, self._process.stdout
-        assert given is not None
-        assert taken is not None
-        given.write(json.dumps(question).encode() + b"\n")
-        await given.drain()
-        line = await asyncio.wait_for(taken.readline(), _PATIENCE_S)
-        assert line, "the oracle has ended"
-        answer: Json = json.loads(line)
-        assert "error" not in answer, answer["error"]
-        said: Json = answer["said"]
-        return said
+        name = f"{_PREFIX}-{scenario.profile}"
+        profiles = [one for one in self._configuration["profiles"] if one["schedulerName"] == name]
+        question = {
+            "Config": self._configuration | {"profiles": profiles},
+            "Objects": [item for kind in _KINDS for item in await api.items(kind) if kind != "Pod" or _counts(item)],
+            "Asked": {asked: _stored(scenario.asked[asked], name) for asked in names},
+        }
+        self._given.write(json.dumps(question).encode() + b"\n")
+        await self._given.drain()
+        line = await asyncio.wait_for(self._told.readline(), _PATIENCE_S)
+        assert line, "the oracle has ended, and says why on standard error"
+        return {asked: verdict(said) for asked, said in json.loads(line).items()}
 
 
 @asynccontextmanager
@@ -93,20 +82,5 @@ def _counts(pod: Json) -> bool:
 def _stored(pod: Json, scheduler_name: str) -> Json:
     """The asked pod as an API server would have it."""
     whole = named(admitted(pod), scheduler_name)
-    metadata = whole["metadata"] | {
-        "uid": uid_to_come(whole["metadata"]["name"]),
-        "resourceVersion": "1",
-        "creationTimestamp": "2026-01-01T00:00:00Z",
-    }
+    metadata = whole["metadata"] | {"uid": uid_to_come(whole["metadata"]["name"])}
     return whole | {"metadata": metadata, "spec": with_pod_defaults(whole["spec"])}
-
-
-def _verdict(said: Json) -> Verdict:
-    way = Way(said.get("nominated", ""), tuple(sorted(said.get("evicted", ()))))
-    return Verdict(
-        node=said.get("node", ""),
-        scores=said.get("scores", {}),
-        reason=said.get("reason", ""),
-        message=said.get("message", ""),
-        ways=(way,),
-    )

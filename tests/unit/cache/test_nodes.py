@@ -80,6 +80,24 @@ def test_what_was_requested_counts_once_a_node_offers_it() -> None:
     assert shape == nodes.requested.shape
 
 
+def test_more_is_requested_than_a_column_can_hold() -> None:
+    """By pods on a node that is not there, and nobody stops them: a node that offers it can be taken in all the same."""
+    nodes, name = Nodes(), "example.com/x"
+    pods = [asking(f"p{i}", **{name: str(2**53)}) for i in range(1025)]
+    nodes.set_node(node("n1", **{name: "1"}))
+    nodes.remove_node("n1")
+    for pod in pods:
+        nodes.add_pod("none", pod)
+
+    nodes.set_node(node("n1", **{name: "1"}))
+    nodes.set_node(node("n1"))
+    for pod in pods:
+        nodes.remove_pod("none", pod.uid)
+
+    slots = [nodes.set_node(node(each, **{name: "1"})) for each in ("n1", "none")]
+    assert [(0, 1)] * 2 == [(nodes.view(slot).requested(name), nodes.view(slot).allocatable(name)) for slot in slots]
+
+
 def test_76_pods_before_their_node() -> None:
     """The slot holds them, unseen, until the node appears."""
     nodes = Nodes()

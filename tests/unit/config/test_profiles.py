@@ -8,7 +8,9 @@ from scheduler.config.args import NodeResourcesFitArgs, RawArgs, VolumeBindingAr
 from scheduler.config.types import PluginRef, PluginSet
 from tests.unit.config.documents import mistakes, profile, read
 
-OTHERS = "default-scheduler, whose pods belong to the cluster's own scheduler"
+OTHERS = (
+    "default-scheduler, whose pods belong to the cluster's own scheduler; --allow-default-scheduler where there is none"
+)
 
 
 def removed(name: str) -> str:

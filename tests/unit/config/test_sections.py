@@ -9,7 +9,7 @@ from scheduler.config.load import default
 from scheduler.core.names import NAME_RULE, dns_label
 from tests.unit.config.documents import mistakes, read
 
-NO_EXTENDERS = "extenders: extenders are not available in this version"
+NO_EXTENDERS = "extenders: extenders are not available in this version; a plugin can do what one does"
 
 
 @pytest.mark.parametrize(
