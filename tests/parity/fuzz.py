@@ -6,10 +6,11 @@ disagrees where `known` does not say so, and says where. A difference that is fo
 
 import argparse
 import asyncio
+import dataclasses
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +19,7 @@ from scheduler.testing.apiserver import LIKE_1_36, ApiServer
 from tests.e2e.controlplane.build import Unavailable
 from tests.parity import crowd, generate, mixedpods, ours
 from tests.parity.admission import admitted
-from tests.parity.api import InProcess, make_lasting, put, put_budgets, wipe
+from tests.parity.api import InProcess, make_lasting, put, put_budgets, put_settings, wipe
 from tests.parity.generate import Dice
 from tests.parity.known import KNOWN
 from tests.parity.mixed import mixed
@@ -27,10 +28,12 @@ from tests.parity.oracle.process import Oracle
 from tests.parity.ours import Ours
 from tests.parity.scenario import Scenario, scenario
 from tests.parity.stage import Stage
+from tests.parity.varied_volumes import varied_volume_seed
 from tests.parity.verdict import differences
 from tests.parity.words import Json
 
-GENERATORS: Final = {"random": generate.generate, "crowd": crowd.crowd, "mixed": mixed}
+GENERATORS: Final = {"random": generate.generate, "crowd": crowd.crowd, "mixed": mixed, "volumes": varied_volume_seed}
+"""Of devices there is none: see `Oracle`."""
 _PAUSE_S: Final = 0.001
 _FURTHER: Final = 10**7
 """What the dice of further asked pods are away from the scenario's."""
@@ -43,12 +46,12 @@ _EMPTY_SELECTOR: Final = ("PodTopologySpread/where the selector is empty nobody 
 def made(generator: str, seed: int) -> Scenario:
     """The scenario that is recorded for the seed, with more asked pods: what takes its time is the cluster."""
     short, dice = GENERATORS[generator](seed), Dice(_FURTHER + seed)
-    nodes = tuple(short["nodes"])
+    nodes, more = tuple(short["nodes"]), []
     if generator == "random":
         more = [generate.asked_pod(dice, nodes, short["workloads"]) for _ in range(8)]
     elif generator == "crowd":
         more = [crowd.asked_pod(dice, nodes) for _ in range(6)]
-    else:
+    elif generator == "mixed":
         is_tight = dice.chance(0.5)
         more = [mixedpods.asked_pod(dice, nodes, short["workloads"], is_tight=is_tight) for _ in range(10)]
     asked = short["asked"] | {f"x{i}": pod for i, pod in enumerate(more)}
@@ -78,12 +81,13 @@ async def _compare(one: Scenario, oracle: Oracle, we: Ours) -> list[str]:
     """What there was to count."""
     await wipe(we.api)
     await put(we.api, one)
+    await put_settings(we.api, one)
     await put_budgets(we.api, one)
     await Stage(one).set_for(we)
     told = ["scenarios"]
     for name, theirs in (await oracle.ask(we.api, one, one.asked)).items():
         told.append("placed" if theirs.node else "with victims" if theirs.ways[0].evicted else "refused")
-        judged = we.judge(one.asked[name], one.profile)
+        judged = dataclasses.replace(we.judge(one.asked[name], one.profile), writes=())
         if not differences(theirs, judged):
             continue
         # Of nodes that are equally good for a preemption upstream takes any, and a nomination that it took from another pod
@@ -114,28 +118,34 @@ def _takes_all(selector: Json | None) -> bool:
 # -- the command -------------------------------------------------------------------------------------------------------
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def compare(program: Path, generator: str, seeds: range) -> int:
+    """Says what differs, and then how many there were of what. 1 if anything differs of which it is not known, else 0."""
+    drawn = (made(generator, seed) for seed in seeds)
+    scenarios = (one for one in drawn if not one.feature_gates)  # further gates are for another daemon
+    began = time.monotonic()
+    told = asyncio.run(fuzz(program, scenarios))
+    fates = {fate: told[fate] for fate in ("placed", "with victims", "refused")}
+    print(  # noqa: T201
+        f"{told['scenarios']} {generator} scenarios, {sum(fates.values())} asked pods in {time.monotonic() - began:.0f} s:",
+        ", ".join(f"{count} {fate}" for fate, count in fates.items()),
+        f"- differences: {told['differences']}, known ones: {told['known']}",
+    )
+    return 1 if told["differences"] else 0
+
+
+def main() -> int:
     logs.setup("text", verbosity=-1)
     parser = argparse.ArgumentParser(prog="python -m tests.parity.fuzz")
     parser.add_argument("generator", choices=GENERATORS)
     parser.add_argument("first", type=int, metavar="from")
     parser.add_argument("end", type=int, metavar="to")
-    given = parser.parse_args(arguments)
-    scenarios = (made(given.generator, seed) for seed in range(given.first, given.end))
+    given = parser.parse_args()
     try:
         program = process.binary()
     except Unavailable as why:
         print(why, file=sys.stderr)  # noqa: T201
         return 1
-    began = time.monotonic()
-    told = asyncio.run(fuzz(program, scenarios))
-    fates = {fate: told[fate] for fate in ("placed", "with victims", "refused")}
-    print(  # noqa: T201
-        f"{told['scenarios']} {given.generator} scenarios, {sum(fates.values())} asked pods in {time.monotonic() - began:.0f} s:",
-        ", ".join(f"{count} {fate}" for fate, count in fates.items()),
-        f"- differences: {told['differences']}, known ones: {told['known']}",
-    )
-    return 1 if told["differences"] else 0
+    return compare(program, given.generator, range(given.first, given.end))
 
 
 if __name__ == "__main__":

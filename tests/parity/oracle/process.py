@@ -14,7 +14,7 @@ from typing import Final
 from scheduler.testing.apiserver.defaults import with_pod_defaults
 from tests.e2e.controlplane.build import program
 from tests.parity.admission import admitted
-from tests.parity.api import WORKLOADS, Api
+from tests.parity.api import DEVICES, KINDS, Api
 from tests.parity.scenario import Scenario, named
 from tests.parity.storage import uid_to_come
 from tests.parity.suite import scheduler_configuration
@@ -22,8 +22,8 @@ from tests.parity.verdict import Verdict, verdict
 from tests.parity.words import Json
 
 _PREFIX: Final = "oracle"
-_KINDS: Final = ("Namespace", "PodDisruptionBudget", *WORKLOADS, "Node", "Pod")
-"""In the order in which it is told of them: a pod finds its node."""
+_KINDS: Final = tuple(kind for kind in KINDS if kind not in DEVICES)
+"""It knows of no devices: upstream keeps those in caches that only a running informer fills."""
 _DONE: Final = frozenset({"Succeeded", "Failed"})
 _PATIENCE_S: Final = 60.0
 _MOST_BYTES: Final = 1 << 26
@@ -36,7 +36,7 @@ def binary() -> Path:
 
 
 class Oracle:
-    """One question at a time. Is told of nothing that plugins of volumes and devices read."""
+    """One question at a time."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdin is not None
@@ -45,7 +45,7 @@ class Oracle:
         self._configuration = scheduler_configuration(_PREFIX)
 
     async def ask(self, api: Api, scenario: Scenario, names: Iterable[str]) -> dict[str, Verdict]:
-        """What becomes of the asked pods of these names, each alone on what `api` has. Whose nomination is taken is not told."""
+        """What becomes of the asked pods of these names, each alone on what `api` has. Of writes only evictions are told."""
         name = f"{_PREFIX}-{scenario.profile}"
         profiles = [one for one in self._configuration["profiles"] if one["schedulerName"] == name]
         question = {

@@ -10,6 +10,7 @@ from scheduler.core.clock import SystemClock
 from scheduler.core.decode import ObjectDecoder, from_manifest
 from scheduler.core.deltas import Delta
 from scheduler.core.events import ClusterEvent
+from scheduler.core.podinfo import pod_info
 from scheduler.core.storage import CSIStorageCapacity, StorageClass
 from scheduler.core.volumes import SELECTED_NODE, PersistentVolume, PersistentVolumeClaim
 from scheduler.devices import DeviceIntake
@@ -17,7 +18,7 @@ from scheduler.insight import cachedump
 from scheduler.insight.cachedump import cache_page
 from scheduler.insight.pages import pieces
 from scheduler.storage import CAPACITY_FREED, Storage
-from scheduler.testing.builders import node
+from scheduler.testing.builders import node, pod
 from scheduler.testing.devicebuilders import a_device, a_slice
 from scheduler.testing.deviceclaimbuilders import a_claim, a_result
 
@@ -57,6 +58,17 @@ def claim(name: str, **annotations: str) -> PersistentVolumeClaim:
 def volume(name: str) -> PersistentVolume:
     metadata = {"name": name, "uid": f"u-{name}", "resourceVersion": "1"}
     return from_manifest(PersistentVolume, {"metadata": metadata, "spec": {"storageClassName": "s"}})
+
+
+def test_what_pods_hold_of_resources_that_no_node_offers_any_more() -> None:
+    """Of one whose device plugin is gone, to begin with."""
+    world, gpu = World(), "example.com/gpu"
+    world.cluster.set_node(node("n1").resource(gpu, "2").typed())
+    world.cluster.add_pod(pod_info(pod("p").bound_to("n1").req(gpu, "1").typed()))
+    world.cluster.set_node(node("n1").typed())
+
+    (shown,) = world.shown("nodes")
+    assert (shown["requested"][gpu], gpu in shown["allocatable"]) == (1, False)
 
 
 def test_nothing_in_particular() -> None:

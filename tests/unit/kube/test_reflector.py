@@ -301,14 +301,25 @@ async def test_a_picture_that_cannot_be_streamed_is_listed():
     assert {"a": "1"} == mirror.holds()
 
 
-async def test_a_picture_that_the_servers_cache_is_too_old_for_is_listed():
-    """A LIST is then answered from the storage behind it, a WatchList never is. The next picture is streamed again."""
-    lags = Unavailable("Timeout: Too large resource version: 3739, current: 3312", status=504)
+_LAGS = "Timeout: Too large resource version: 3739, current: 3312"
+
+
+@pytest.mark.parametrize(
+    "lags",
+    [
+        pytest.param(error_line(504, _LAGS), id="as an error within the stream"),
+        pytest.param(Unavailable(_LAGS, status=504), id="as the answer's status"),
+    ],
+)
+async def test_a_picture_that_the_servers_cache_is_too_old_for_is_listed(lags):
+    """A LIST is then answered from the storage behind it, a WatchList never is. From there it goes on as from any other."""
+    away: Step = error_line(500, "etcd is away")
     mirror = await scripted(
-        [lags], [lags], [lags], [error_line(410)], [picture(pod("b")), Hang()], answers=[page(pod("a"))]
-    ).run_through(5)
+        [lags], [lags], [lags], [away], [away], [error_line(410)], [picture(pod("b")), Hang()], answers=[page(pod("a"))]
+    ).run_through(7)
 
     assert 1 == len(mirror.transport.paths("LIST"))
+    assert [*[False] * 3, *[True] * 3, False] == ["resourceVersion" in query for query in mirror.transport.watches()]
     assert {"b": "1"} == mirror.holds()
     assert {"start": 1, "gone": 1} == mirror.stats.relists
 

@@ -1,0 +1,91 @@
+"""kube-scheduler's own code and ours agree on random clusters of which nothing is recorded."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import structlog
+
+from tests.e2e.controlplane.gate import built_or_skip
+from tests.parity import fuzz
+from tests.parity.crowd import CROWDS
+from tests.parity.fuzz import GENERATORS, excuse, made
+from tests.parity.generate import SEEDS
+from tests.parity.mixed import MIXED
+from tests.parity.mutants import mutated
+from tests.parity.oracle.process import binary
+from tests.parity.varied_volumes import VARIED_SEEDS
+from tests.parity.volume_mutants import VOLUME_MUTANTS, mutated_volumes
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+
+FURTHER = range(7000, 7012)
+RECORDED = {"random": SEEDS, "crowd": CROWDS, "mixed": MIXED, "volumes": VARIED_SEEDS}
+
+
+Run = Callable[[str, range], int]
+
+
+@pytest.fixture
+def run() -> Iterator[Run]:
+    """What the command does; the oracle is built once per user. The daemon's own words are kept apart."""
+    program = built_or_skip(binary)
+    with structlog.testing.capture_logs():
+        yield lambda generator, seeds: fuzz.compare(program, generator, seeds)
+
+
+@pytest.mark.parametrize("generator", GENERATORS)
+def test_on_further_seeds_nothing_differs(run: Run, generator: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """All seeds are tried, but those that want further feature gates, and all their asked pods."""
+    assert not set(FURTHER) & set(RECORDED[generator])
+    wanted = [one for one in (made(generator, seed) for seed in FURTHER) if not one.feature_gates]
+
+    status = run(generator, FURTHER)
+
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert (status, lines) == (0, [])
+    assert last.startswith(f"{len(wanted)} {generator} scenarios, {sum(len(one.asked) for one in wanted)} asked pods ")
+    assert len(wanted) > len(FURTHER) / 2
+    assert last.endswith("differences: 0, known ones: 0")
+
+
+@pytest.mark.parametrize(
+    ("generator", "mutant"),
+    [
+        ("crowd", "budgets are ignored"),
+        ("crowd", "start times are ignored"),
+        ("crowd", "the least important are spared first"),
+        ("crowd", "nominated pods are ignored"),
+        ("mixed", "nominated pods are ignored"),
+        ("volumes", "gate 12: affinity is ignored"),
+        ("volumes", "claims for one pod are shared"),
+    ],
+)
+def test_a_mistake_of_ours_is_told_and_fails_the_command(
+    run: Run, generator: str, mutant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The scenario, the asked pod, and what both said."""
+    with mutated_volumes(mutant) if mutant in VOLUME_MUTANTS else mutated(mutant):
+        status = run(generator, FURTHER)
+
+    first, second, *_, last = capsys.readouterr().out.splitlines()
+    assert status == 1
+    assert first.startswith(f"{generator} 70")
+    assert second.startswith("    ")
+    assert "differences: 0" not in last
+
+
+def test_what_is_known_is_told_and_fails_nothing(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of this scenario an asked pod differs, and for the reason that is known."""
+    status = run("mixed", range(3866, 3867))
+
+    first, *_, last = capsys.readouterr().out.splitlines()
+    assert status == 0
+    assert first.startswith("mixed 3866: x0 [default], known: upstream counts no pod that is there")
+    assert last.endswith("differences: 0, known ones: 1")
+
+
+def test_only_who_may_differ_is_excused() -> None:
+    """A hard constraint without a selector's words, beside somebody nominated in the same namespace."""
+    one = made("mixed", 3866)
+
+    assert [name for name in one.asked if excuse(one, name)] == ["x0"]
