@@ -121,6 +121,8 @@ def _as_seen_last(now: object, *before: ResourceClaim | None) -> ResourceClaim |
     same = [each for each in before if each is not None and now.metadata.uid in {"", each.uid}]
     if now.allocation is None:
         return next((each for each in same if each.is_allocated), None)
+    if not now.allocation.devices.results:
+        return None
     uid = now.metadata.uid or (same[0].uid if same else f"{now.kind} {now.key}")
     metadata = ClaimMetadata(name=now.metadata.name, namespace=now.metadata.namespace, uid=uid)
     return ResourceClaim(metadata, status=ResourceClaimStatus(allocation=now.allocation))

@@ -32,6 +32,7 @@ _BY_TRAIT: Final[Mapping[str, frozenset[str]]] = {
     "_>_": _COMPARABLE,
     "_>=_": _COMPARABLE,
     "sort": frozenset({"list"}),
+    "@sortByAssociatedKeys": frozenset({"list"}),
     "size": frozenset({"string", "bytes", "list", "map"}),
     "matches": frozenset({"string"}),
     "contains": frozenset(),
@@ -46,6 +47,8 @@ Which overload the checker found does not matter to these.
 _LONG: Final = 256
 """Elements or characters. What is called with more must be affordable before it is tried: some calls are quadratic."""
 _SIZED: Final = frozenset({list, str})
+_UNGUARDED: Final = frozenset({"flatten", "sort", "@sortByAssociatedKeys"})
+"""Functions that look at the elements of a list themselves, whatever their overloads say."""
 _NAMELESS: Final = frozenset({"@in", "contains", "endsWith", "startsWith"})
 """Functions that do not name themselves when nothing fits."""
 _CLASSES: Final[Mapping[str, type]] = {
@@ -163,6 +166,9 @@ class Invocation:
                 if all(map(_tells, classes)):
                     self._chosen[classes] = chosen
                 return chosen
+        if self._name in _UNGUARDED and isinstance(args[0], list | tuple):
+            overload = self._candidates[0][0]
+            return overload.call, call_cost(overload, is_resolved=self._is_resolved), PACE.get(overload.id, 0)
         run.cost += 1
         text = self._unfit(args)
         if all(map(_tells, classes)):
@@ -174,6 +180,9 @@ class Invocation:
             return NO_SUCH_OVERLOAD
         able = _BY_TRAIT.get(self._name)
         names = [type_name(each) for each in args]
+        if self._name == "flatten":
+            target = "map(dyn, dyn)" if names[0] == "map" else names[0]
+            return f"{NO_SUCH_OVERLOAD}: {target}.flatten({', '.join(names[1:])})"
         if able is None:
             return f"{NO_SUCH_OVERLOAD}: {self._name}({', '.join(names)})"
         if names[0] in able or names[0] in _RECEIVERS:

@@ -21,7 +21,7 @@ Cost: TypeAlias = int | Callable[..., int]
 
 _COSTED_BY_OVERLOAD: Final = frozenset(
     {"startsWith", "endsWith", "contains", "matches", "string", "bytes", "strings.quote", "format", "_+_", "@in"}
-    | {"_<_", "_<=_", "_>_", "_>=_"}
+    | {"_<_", "_<=_", "_>_", "_>=_", "sort", "@sortByAssociatedKeys"}
 )
 """Upstream knows their costs by overload: where it does not know which one it will be, they cost 1."""
 

@@ -93,7 +93,7 @@ def parse_tolerant(text: str) -> Semver:
 
 
 def _without_zeros(part: str) -> str:
-    if len(part) < 2:
+    if len(part) < 2 and part.isascii():
         return part
     stripped = part.lstrip("0")
     return stripped if stripped and stripped[0] in "0123456789" else f"0{stripped}"

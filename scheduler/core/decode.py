@@ -32,7 +32,7 @@ class Broken(Frozen, frozen=True):
     node_name: str = ""
     scheduler_name: str = ""
     allocation: AllocationResult | None = None
-    """The devices that a claim could be seen to have; None if there are none, or none that have a name."""
+    """The devices that a claim could be seen to have; without results if it is allocated no more, None if that cannot be told."""
 
     @property
     def key(self) -> str:
@@ -160,7 +160,11 @@ class ObjectDecoder(Generic[T]):
         if self.kind != "ResourceClaim":
             return None
         found: Any = self._lenient.decode(raw)
-        for step in ("status", "allocation", "devices", "results"):
+        for step in ("status", "allocation"):
+            found = found.get(step) if isinstance(found, dict) else ...
+            if found is None:
+                return AllocationResult()
+        for step in ("devices", "results"):
             found = found.get(step) if isinstance(found, dict) else None
         devices = [_device(each) for each in found if isinstance(each, dict)] if isinstance(found, list) else []
         kept = tuple(device for device in devices if device is not None)

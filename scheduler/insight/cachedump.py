@@ -46,9 +46,14 @@ def _nodes(nodes: Nodes) -> Iterator[dict[str, Any]]:
             "present": bool(nodes.present >> slot & 1),
             "unreadable": bool(nodes.unreadable >> slot & 1),
             "pods": sorted(info.key for info in nodes.pods(slot).values()),
-            "requested": {r: int(nodes.requested[row, slot]) for r, row in nodes.resources().items()},
+            "requested": {resource: nodes.requested_at(slot, resource) for resource in _named(nodes, slot)},
             "allocatable": {r: int(nodes.allocatable[row, slot]) for r, row in nodes.resources().items()},
         }
+
+
+def _named(nodes: Nodes, slot: int) -> Iterable[str]:
+    """Resources that nodes offer, then others that pods on this one ask for."""
+    return dict.fromkeys((*nodes.resources(), *(name for info in nodes.pods(slot).values() for name in info.requests)))
 
 
 def _volumes(volumes: Volumes) -> dict[str, Any]:

@@ -195,7 +195,7 @@ class Reflector(Generic[T]):
     def _replace(self, objects: Iterable[T | Broken], version: str) -> None:
         deltas, vanished = self.store.replace(sorted(objects, key=_age) if self.spec.by_age else objects)
         self._version = version
-        self._incomplete = self._late = 0
+        self._incomplete = self._late = self._errors = 0
         _count(self.stats.relists, self._cause)
         self.stats.synthesised_deletes += vanished
         self.stats.synced = True

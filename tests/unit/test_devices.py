@@ -304,10 +304,26 @@ def test_what_was_seen_last_counts_of_a_claim_that_cannot_be_read() -> None:
     assert not world.devices.use.is_used(D0)
 
 
-def test_what_is_in_flight_stays_so_while_its_claim_cannot_be_read() -> None:
+def test_a_claim_that_cannot_be_read_and_is_seen_to_have_nothing_has_nothing() -> None:
+    """Its last pod has ended, and whatever is wrong with it is as wrong as before."""
+    world = World()
+    seen, bad = at(HELD, 1), with_devices(broken("ResourceClaim", at(CLAIM, 2)), str(D0))
+    world.feed("ResourceClaim", None, seen)
+    world.feed("ResourceClaim", seen, bad)
+    world.tick()
+
+    world.feed("ResourceClaim", bad, with_devices(broken("ResourceClaim", at(CLAIM, 3))))
+
+    assert not world.devices.use.is_used(D0)
+    assert [action for _, action, *_ in world.tick()] == [CHANGED]
+
+
+@pytest.mark.parametrize("has_nothing", [False, True])
+def test_what_is_in_flight_stays_so_while_its_claim_cannot_be_read(*, has_nothing: bool) -> None:
     """Whoever decided has not given up yet."""
     world = World()
     seen, bad = at(CLAIM, 1), broken("ResourceClaim", at(CLAIM, 1))
+    bad = with_devices(bad) if has_nothing else bad
     world.feed("ResourceClaim", None, seen)
     world.devices.claims.signal("c", at(HELD, 1))
     world.feed("ResourceClaim", seen, bad)

@@ -40,6 +40,7 @@ _LIST_CLASSES: Final = (list, tuple)
 _LISTS: Final = frozenset(_LIST_CLASSES)
 _PLAIN: Final = frozenset({int, UInt, bool, str, bytes})
 _TIMES: Final = frozenset({Timestamp, Duration})
+_COMPARABLES: Final = _PLAIN | _TIMES | {float}
 _MANY: Final = 16
 """Pairs of elements from which on hashes are worth it."""
 _HASHED: Final = _PLAIN | _TIMES | {Semver}
@@ -110,7 +111,7 @@ def _sorted_by(values: Sequence[Value], keys: Sequence[Value]) -> list[Value]:
             "@sortByAssociatedKeys() expected a list of the same size as the associated keys list, "
             f"but got {len(values)} and {len(keys)} elements respectively"
         )
-    if keys and not _is_comparable(keys[0]):
+    if keys and type(keys[0]) not in _COMPARABLES:
         raise EvalError("list elements must be comparable")
     kinds = {*map(type, keys)}
     if len(kinds) > 1:
@@ -124,12 +125,11 @@ def _sorted_by(values: Sequence[Value], keys: Sequence[Value]) -> list[Value]:
     return [values[at] for at in sorted(range(len(keys)), key=lambda at: by_key(keys[at]))]
 
 
-def _is_comparable(value: Value) -> bool:
-    try:
-        compare(value, value)
-    except EvalError as error:
-        return str(error).startswith("NaN")
-    return True
+def _comparable(value: Value) -> Value:
+    """The value, if it is of a type that has an order."""
+    if type(value) not in _COMPARABLES:
+        raise EvalError("no such overload")
+    return value
 
 
 def _order(one: Value, other: Value) -> int:
@@ -145,7 +145,7 @@ def _is_sorted(values: Sequence[Value]) -> bool:
     ordered = _ordered(values, {*map(type, values)})
     if ordered is not None:
         return all(map(le, ordered, ordered[1:]))
-    return all(_order(one, other) <= 0 for one, other in pairwise(values))
+    return all(_order(one, other) <= 0 for one, other in pairwise(map(_comparable, values)))
 
 
 def _ordered(values: Sequence[Value], kinds: set[type]) -> Sequence[Any] | None:
@@ -180,8 +180,8 @@ def _greatest(values: Sequence[Value]) -> Value:
 def _first_by(values: Sequence[Value], replaced_if: int, name: str) -> Value:
     if not values:
         raise EvalError(f"{name} called on empty list")
-    found = values[0]
-    for each in values[1:]:
+    found = _comparable(values[0])
+    for each in map(_comparable, values[1:]):
         if _order(found, each) == replaced_if:
             found = each
     return found

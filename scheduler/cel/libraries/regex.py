@@ -192,6 +192,10 @@ class _Literal(Pattern):
         count = text.count(self._text)
         return [self._text] * (count if limit < 0 else min(count, limit))
 
+    @property
+    def finder(self) -> tuple[Callable[[str], list[str]], bool]:
+        return self.all, True
+
     def nanos_per_part(self, text: str) -> int:
         return NANOS_PER_PART
 

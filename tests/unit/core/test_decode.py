@@ -9,7 +9,7 @@ import pytest
 
 from scheduler.core.decode import Broken, ObjectDecoder
 from scheduler.core.pod import Pod
-from scheduler.core.resourceclaims import ResourceClaim
+from scheduler.core.resourceclaims import AllocationResult, ResourceClaim
 
 _TOO_LARGE = 2**31
 _TERM = {"topologyKey": "zone", "labelSelector": {}}
@@ -90,11 +90,21 @@ def test_what_a_claim_that_cannot_be_read_has(metadata: Any, results: Any, seen:
     assert seen == (found and [(each.device, each.share_id, each.admin_access) for each in found.devices.results])
 
 
-@pytest.mark.parametrize("status", [{}, {"allocation": None}, {"allocation": {"devices": 5}}, 5])
-def test_a_claim_that_cannot_be_read_and_has_nothing(status: Any) -> None:
-    """Or nothing that could be seen."""
+@pytest.mark.parametrize(
+    ("status", "seen"),
+    [
+        pytest.param({}, AllocationResult(), id="it has nothing"),
+        pytest.param({"allocation": None}, AllocationResult(), id="nor null"),
+        pytest.param(None, AllocationResult(), id="nor a status"),
+        pytest.param({"allocation": {"devices": 5}}, None, id="who knows"),
+        pytest.param({"allocation": 5}, None, id="what that means"),
+        pytest.param(5, None, id="or that"),
+    ],
+)
+def test_whether_a_claim_that_cannot_be_read_has_anything(status: Any, seen: AllocationResult | None) -> None:
+    """None is that it cannot be told."""
     raw = {"metadata": {"name": "c"}, "spec": {"devices": 5}, "status": status}
     read = ObjectDecoder("ResourceClaim", ResourceClaim).decode(json.dumps(raw).encode())
 
     assert isinstance(read, Broken)
-    assert read.allocation is None
+    assert read.allocation == seen

