@@ -95,7 +95,9 @@ def zone_offset_s(zone: str, nanos: int) -> int:
         return there
     if isinstance(there, str):
         raise EvalError(there)
-    seconds = min(max(nanos // _SECOND, _ZONED_S[0]), _ZONED_S[1])
+    seconds = max(nanos // _SECOND, _ZONED_S[0])
+    if seconds > _ZONED_S[1]:  # Python's calendar may end before that day does; four centuries earlier it is the same
+        seconds -= _ERA_DAYS * _DAY_S
     offset = dt.datetime.fromtimestamp(seconds, there).utcoffset()
     return offset.days * _DAY_S + offset.seconds if offset is not None else 0
 

@@ -160,11 +160,10 @@ class ObjectDecoder(Generic[T]):
         if self.kind != "ResourceClaim":
             return None
         found: Any = self._lenient.decode(raw)
-        for step in ("status", "allocation"):
-            found = found.get(step) if isinstance(found, dict) else ...
-            if found is None:
-                return AllocationResult()
-        for step in ("devices", "results"):
+        status = found.get("status")
+        if status is None or (isinstance(status, dict) and status.get("allocation") is None):
+            return AllocationResult()
+        for step in ("status", "allocation", "devices", "results"):
             found = found.get(step) if isinstance(found, dict) else None
         devices = [_device(each) for each in found if isinstance(each, dict)] if isinstance(found, list) else []
         kept = tuple(device for device in devices if device is not None)

@@ -66,7 +66,7 @@ class Demand:
     """The row of `nodes.non_zero` that counts what is used; None: `nodes.requested`."""
 
     def columns(self, nodes: Nodes, index: Index) -> tuple[Matrix, Matrix] | None:
-        """Allocatable and used of these slots; None for a resource that no node and no pod has named."""
+        """Allocatable and used of these slots; None for a resource that no node offers."""
         row = nodes.resources().get(self.resource)
         if row is None:
             return None

@@ -90,12 +90,23 @@ def _pods(workload: Found) -> Iterator[Found]:
             raise workload.wrong("spec.template.metadata", "must be an object")
         metadata |= {"name": f"{workload.name}-{ordinal}", "namespace": workload.namespace}
         metadata["ownerReferences"] = [_reference(workload)]
-        for name in claims:
-            source = {"claimName": f"{name}-{workload.name}-{ordinal}"}
-            pod["spec"].setdefault("volumes", []).append({"name": name, "persistentVolumeClaim": source})
+        if claims:
+            others = [each for each in pod["spec"].get("volumes") or () if _name_of(each) not in claims]
+            pod["spec"]["volumes"] = [
+                *others,
+                *(_mounted(name, f"{name}-{workload.name}-{ordinal}") for name in claims),
+            ]
         yield Found(
             {**pod, "apiVersion": "v1", "kind": "Pod", "metadata": metadata}, f"{workload.where}: spec.template"
         )
+
+
+def _name_of(volume: object) -> object:
+    return volume.get("name") if isinstance(volume, dict) else None
+
+
+def _mounted(name: str, claim: str) -> Manifest:
+    return {"name": name, "persistentVolumeClaim": {"claimName": claim}}
 
 
 def _count(workload: Found) -> int:

@@ -67,7 +67,7 @@ def test_what_pods_hold_of_resources_that_no_node_offers_any_more() -> None:
     world.cluster.add_pod(pod_info(pod("p").bound_to("n1").req(gpu, "1").typed()))
     world.cluster.set_node(node("n1").typed())
 
-    (shown,) = world.shown("nodes")
+    (shown,) = json.loads(b"".join(pieces({"shown": cache_page(world.cluster)["nodes"]})))["shown"]
     assert (shown["requested"][gpu], gpu in shown["allocatable"]) == (1, False)
 
 

@@ -54,6 +54,15 @@ from tests.unit.cel.libraries.asking import answer
         ),
         pytest.param(
             {
+                'timestamp("9999-12-31T23:59:59Z").getHours("America/New_York")': "18 for 2",
+                'timestamp("9999-07-30T23:59:59Z").getHours("America/New_York")': "19 for 2",
+                'timestamp("9999-12-31T23:59:59Z").getMinutes("Australia/Lord_Howe")': "59 for 2",
+                'timestamp("0001-01-01T00:00:00Z").getMinutes("America/New_York")': "3 for 2",
+            },
+            id="the last years have summers and winters, too",
+        ),
+        pytest.param(
+            {
                 '[timestamp("2009-02-13T23:31:30.789Z")].map(t, [t.getFullYear(), t.getMonth(), t.getDate(), t.getDayOfMonth(), t.getDayOfWeek(), t.getDayOfYear(), t.getHours(), t.getMinutes(), t.getSeconds(), t.getMilliseconds()])': "[[2009, 1, 13, 12, 5, 43, 23, 31, 30, 789]] for 43",
                 '[timestamp("0001-01-01T00:00:00Z")].map(t, [t.getFullYear("-01:00"), t.getMonth("-01:00"), t.getDayOfYear("-01:00"), t.getDayOfWeek("-01:00")])': "[[0, 11, 365, 0]] for 31",
                 'timestamp("2009-02-13T23:31:30Z").getSeconds("America/New_York")': "30 for 1",

@@ -153,7 +153,7 @@ def test_a_workload_whose_children_are_in_the_dump_is_not_expanded(tmp_path: Pat
 
 
 def test_a_stateful_set_s_pods_mount_their_claims(tmp_path: Path) -> None:
-    """A pod that needs a claim must not pass for one that needs none."""
+    """A pod that needs a claim must not pass for one that needs none. They stand for the template's volumes of their names."""
     objects = read(
         tmp_path,
         """
@@ -162,12 +162,13 @@ def test_a_stateful_set_s_pods_mount_their_claims(tmp_path: Path) -> None:
         metadata: {name: db}
         spec:
           volumeClaimTemplates: [{metadata: {name: data}}]
-          template: {spec: {containers: [{name: c}]}}
+          template: {spec: {volumes: [{name: data, emptyDir: {}}, {name: run, emptyDir: {}}], containers: [{name: c}]}}
         """,
     )
 
     (shown,) = (found.value["spec"] for found in objects if found.kind == "Pod")
-    assert shown["volumes"] == [{"name": "data", "persistentVolumeClaim": {"claimName": "data-db-0"}}]
+    own = {"name": "data", "persistentVolumeClaim": {"claimName": "data-db-0"}}
+    assert shown["volumes"] == [{"name": "run", "emptyDir": {}}, own]
 
 
 def test_a_stateful_set_makes_its_claims(tmp_path: Path) -> None:
