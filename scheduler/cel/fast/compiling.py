@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
+from types import CodeType
 from typing import NamedTuple, TypeAlias
 
 from scheduler.cel.ast import Node
@@ -48,11 +50,18 @@ def generate(
             names = {**NAMES, **writer.constants, "limit": limit}
             if writer.counts:
                 names["run"] = Run({}, 0, limit=limit)
-            exec(compile(text, "<cel>", "exec"), names)  # noqa: S102  every word of it was written here
+            exec(_compiled(text), names)  # noqa: S102  every word of it was written here
         except (Unsupported, SyntaxError, RecursionError, MemoryError):  # too deep for Python, not for us
             continue
         return Fast(names["evaluate"], text, writer.counts, writer.tells)
     return None
+
+
+def _compiled(text: str) -> CodeType:
+    """Without Python's warnings of what can only fail: it fails as it should, and nobody could change it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SyntaxWarning)
+        return compile(text, "<cel>", "exec")
 
 
 def _written(

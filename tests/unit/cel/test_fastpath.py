@@ -288,6 +288,9 @@ def test_a_program_answers_the_same_however_often_it_is_asked(source, settings_o
         "{'a': n, s: 2}[s] == 2",
         "[[1, 2], l].flatten().sum() + l.sortBy(v, -v)[0]",
         "s.findAll('te').size() + s.findAll('t', 1).size()",
+        "(dyn('a') ? 1 : 2) == 1 || n == 7",
+        "dyn('text').foo == 1 || n == 7",
+        "dyn('text')['a'] == 1 || n == 7",
     ],
 )
 def test_ordinary_expressions_are_answered(source):

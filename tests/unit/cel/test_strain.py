@@ -32,6 +32,8 @@ _EXCEEDED = "CostExceeded: operation cancelled: actual cost limit exceeded"
         ),
         pytest.param("lists.range(30000).map(i, 'a').join()", "h.findAll('(a)').size() > 0", id="findAll"),
         pytest.param("lists.range(4000).map(i, 'a').join()", "h.findAll('a*b|').size() > 0", id="looking far ahead"),
+        pytest.param("lists.range(9000).map(i, dyn(i))", "h.sort().size() > 0", id="order of what nobody knew"),
+        pytest.param("lists.range(9000)", "h.sortBy(i, dyn(-i)).size() > 0", id="order by what nobody knew"),
         pytest.param("lists.range(9000).map(i, 'a').join()", "!h.matches('((a{20}){40})*b')", id="large patterns"),
         pytest.param("0", "!'x'.matches('[a-z]+' + string(a))", id="a pattern each turn"),
         pytest.param("0", "!'x'.matches('(' + string(a)) || true", id="a bad pattern each turn"),

@@ -63,7 +63,7 @@ from tests.unit.cel.libraries.asking import answer
                 "[dyn(1), dyn(null)].max()": "error: no such overload",
                 "[dyn(1), dyn([1])].isSorted()": "error: no such overload",
                 "[dyn(2), dyn(1), dyn(null)].isSorted()": "false for 3",
-                'dyn([null]).isSorted()': "error: no such overload: isSorted(list)",
+                "dyn([null]).isSorted()": "error: no such overload: isSorted(list)",
                 '[dyn(1), dyn("a")].min()': "1 for 1",
                 '[dyn("a"), dyn(1)].isSorted()': "true for 1",
             },

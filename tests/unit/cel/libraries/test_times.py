@@ -54,10 +54,10 @@ from tests.unit.cel.libraries.asking import answer
         ),
         pytest.param(
             {
-                'timestamp("9999-12-31T23:59:59Z").getHours("America/New_York")': "18 for 2",
-                'timestamp("9999-07-30T23:59:59Z").getHours("America/New_York")': "19 for 2",
-                'timestamp("9999-12-31T23:59:59Z").getMinutes("Australia/Lord_Howe")': "59 for 2",
-                'timestamp("0001-01-01T00:00:00Z").getMinutes("America/New_York")': "3 for 2",
+                'timestamp("9999-12-31T23:59:59Z").getHours("America/New_York")': "18 for 1",
+                'timestamp("9999-07-30T23:59:59Z").getHours("America/New_York")': "19 for 1",
+                'timestamp("9999-12-31T23:59:59Z").getMinutes("Australia/Lord_Howe")': "59 for 1",
+                'timestamp("0001-01-01T00:00:00Z").getMinutes("America/New_York")': "3 for 1",
             },
             id="the last years have summers and winters, too",
         ),
