@@ -114,14 +114,14 @@ class Fields:
         return default
 
     def integer(self, name: str, default: D, *, low: int | None = None, high: int = INT32_MAX) -> int | D:
-        """A whole number within bounds, both included; without `low` down to minus `high`."""
+        """A whole number within bounds, both included; without `low` as far below 0 as Go's integers go."""
         value = self.raw(name)
         if value is None:
             return default
         if not isinstance(value, int) or isinstance(value, bool):
             self.error(name, f"must be an integer, got {shown(value)}")
             return default
-        least = -high if low is None else low
+        least = -high - 1 if low is None else low
         if not least <= value <= high:
             self.error(name, f"must be {_bounds(least, high, value)}, got {value}")
             return default

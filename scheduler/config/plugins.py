@@ -75,7 +75,7 @@ _MAX_NODE_SCORE: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """One list per point of POINTS, in order of call; at `score` every weight is at least 1, elsewhere 0.
+    """One list per point of POINTS, in order of call; at `score` no weight is 0, elsewhere all are.
 
     `absent`: plugins that upstream runs by default here and that are not built, in order.
     """

@@ -217,7 +217,7 @@ def _configured(*sources: str) -> Callable[..., Any]:
 
 
 def _in_force(**rules: bool) -> Mapping[str, Any]:
-    return {f"{_DRA}.plugin.Rules.of": classmethod(lambda cls, _: cls(**rules))}
+    return {f"{_DRA}.plugin.Rules.of": classmethod(lambda cls, _, **ours: cls(**rules, **ours))}
 
 
 _MUTATIONS: Final[Mapping[str, Mutation]] = {

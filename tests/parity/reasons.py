@@ -36,6 +36,7 @@ REASONS: Final[Mapping[str, tuple[str, ...]]] = {
         "Insufficient example.com/fpga",
         "Insufficient vendor.example.com/nic",
         "Insufficient example.com/other",
+        "Insufficient example.com/one",
         "Insufficient deviceclass.resource.kubernetes.io/gone",
     ),
     "PodTopologySpread": (
@@ -103,6 +104,7 @@ REASONS: Final[Mapping[str, tuple[str, ...]]] = {
             "class …: selector #…: CEL runtime error: no such key: …",
             "claim …: selector #…: CEL runtime error: no such key: …",
             "claim …: selector #…: CEL runtime error: got 'types.Int', expected iterable type",
+            "claim …: selector #…: CEL runtime error: no such overload",
             "class …: selector #…: CEL runtime error: attribute l: unsupported attribute value",
             (
                 "claim …: selector #…: CEL runtime error: CEL result of type int could not be converted to bool: "
