@@ -178,10 +178,10 @@ async def test_a_profile_is_changed_refused_and_forgotten(scene: Scene) -> None:
 
 
 async def test_what_the_schema_knows_the_server_refuses_itself(scene: Scene) -> None:
-    """A weight below zero, a share above all, more entries than there are plugins; arguments are our business."""
+    """A weight that is no number, a share above all, more entries than there are plugins; arguments are our business."""
     head: Json = {"apiVersion": "kubestow.dev/v1alpha1", "kind": "SchedulerProfile", "metadata": {"name": "schema"}}
     specs: dict[str, Any] = {
-        "spec.plugins.score.enabled[0].weight": {"plugins": {"score": {"enabled": [{"name": "A", "weight": -1}]}}},
+        "spec.plugins.score.enabled[0].weight": {"plugins": {"score": {"enabled": [{"name": "A", "weight": "heavy"}]}}},
         "spec.percentageOfNodesToScore": {"percentageOfNodesToScore": 101},
         "spec.pluginConfig[0].name": {"pluginConfig": [{"args": {}}]},
         "spec.pluginConfig": {"pluginConfig": [{"name": f"p{at}"} for at in range(257)]},
