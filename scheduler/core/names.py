@@ -17,6 +17,12 @@ _LABEL_RULE: Final = (
     "an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is "
     "'[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
 )
+_LABEL_1035: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+_LABEL_1035_RULE: Final = (
+    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, "
+    "and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is "
+    "'[a-z]([-a-z0-9]*[a-z0-9])?')"
+)
 _KEY: Final = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 _KEY_RULE: Final = (
     "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character "
@@ -49,6 +55,12 @@ def dns_label(value: str) -> list[str]:
     if _LABEL.fullmatch(value):
         return found
     return [*found, "must not contain dots" if NAME.fullmatch(value) else _LABEL_RULE]
+
+
+def dns_1035_label(value: str) -> list[str]:
+    """The older rule, which wants a letter first: the name of a Service."""
+    found = _longer(value, _LONGEST_LABEL, "characters")
+    return found if _LABEL_1035.fullmatch(value) else [*found, _LABEL_1035_RULE]
 
 
 def label_key(value: str) -> list[str]:

@@ -4,7 +4,7 @@ Only `random()` of the generator is used: that is all whose sequence Python prom
 """
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from tests.parity.words import Json
@@ -297,12 +297,13 @@ def _selector(dice: Dice) -> Json:
 
 
 def _spread(dice: Dice) -> list[Json]:
-    """One to three constraints; the API wants key and whenUnsatisfiable to be unique together."""
-    found: dict[tuple[str, str], Json] = {}
-    for _ in range(dice.number(1, 3)):
-        constraint = _constraint(dice)
-        found[constraint["topologyKey"], constraint["whenUnsatisfiable"]] = constraint
-    return list(found.values())
+    """One to three constraints."""
+    return told_apart(_constraint(dice) for _ in range(dice.number(1, 3)))
+
+
+def told_apart(constraints: Iterable[Json]) -> list[Json]:
+    """The API wants key and whenUnsatisfiable to be unique together: of two the later one."""
+    return list({(each["topologyKey"], each["whenUnsatisfiable"]): each for each in constraints}.values())
 
 
 def _constraint(dice: Dice) -> Json:

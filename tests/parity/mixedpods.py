@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from tests.parity.generate import Dice
+from tests.parity.generate import Dice, told_apart
 from tests.parity.mixedresources import resources
 from tests.parity.scenario import host_port
 from tests.parity.words import Json
@@ -239,12 +239,8 @@ def _selector(dice: Dice) -> Json | None:
 
 
 def _spread(dice: Dice) -> list[Json]:
-    """One to four constraints; the API wants key and whenUnsatisfiable to be unique together."""
-    found: dict[tuple[str, str], Json] = {}
-    for _ in range(dice.number(1, 4)):
-        constraint = _constraint(dice)
-        found[constraint["topologyKey"], constraint["whenUnsatisfiable"]] = constraint
-    return list(found.values())
+    """One to four constraints."""
+    return told_apart(_constraint(dice) for _ in range(dice.number(1, 4)))
 
 
 def _constraint(dice: Dice) -> Json:

@@ -12,43 +12,15 @@ from scheduler.cel.libraries.declaring import function, member, pattern_cost
 from scheduler.cel.libraries.urls import BadURL, parse_request
 from scheduler.cel.types import FORMAT, STRING, Overload, list_of, optional_of
 from scheduler.cel.values import NONE, Optional, Value
+from scheduler.core.names import dns_1035_label, dns_label, label_key, label_value, subdomain
 
-_LABEL_LENGTH: Final = 63
-_SUBDOMAIN_LENGTH: Final = 253
 _BASE64_SIZE: Final = 84
 _URL_SIZE: Final = 1103
 
-_LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_SUBDOMAIN: Final = rf"{_LABEL}(\.{_LABEL})*"
-_LABEL_1035: Final = "[a-z]([-a-z0-9]*[a-z0-9])?"
-_NAME: Final = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _UUID: Final = "(?i)^[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}$"
 _TIME: Final = "^([0-9]{2}):([0-9]{2}):([0-9]{2})(.[0-9]+)?(z|([+-][0-9]{2}:[0-9]{2}))$"
 _BASE64: Final = re.compile("(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{4})")
 _DATE: Final = re.compile("([0-9]{4})-([0-9]{2})-([0-9]{2})")
-
-_ENDS: Final = "must start and end with an alphanumeric character"
-_LABEL_TEXT: Final = (
-    f"a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and {_ENDS} "
-    f"(e.g. 'my-name',  or '123-abc', regex used for validation is '{_LABEL}')"
-)
-_SUBDOMAIN_TEXT: Final = (
-    f"a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and {_ENDS} "
-    f"(e.g. 'example.com', regex used for validation is '{_SUBDOMAIN}')"
-)
-_LABEL_1035_TEXT: Final = (
-    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, "
-    "and end with an alphanumeric character "
-    f"(e.g. 'my-name',  or 'abc-123', regex used for validation is '{_LABEL_1035}')"
-)
-_NAME_TEXT: Final = (
-    f"must consist of alphanumeric characters, '-', '_' or '.', and {_ENDS} "
-    f"(e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '{_NAME}')"
-)
-_VALUE_TEXT: Final = (
-    f"a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and {_ENDS} "
-    f"(e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '({_NAME})?')"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,55 +34,9 @@ class Format:
     pattern_size: int
 
 
-def _length(text: str) -> int:
-    return len(text.encode())
-
-
-def _shaped(pattern: str, text: str, longest: int, unit: str = "characters") -> Callable[[str], list[str]]:
-    shape = re.compile(pattern)
-
-    def problems(value: str) -> list[str]:
-        too_long = [f"must be no more than {longest} {unit}"] if _length(value) > longest else []
-        if shape.fullmatch(value):
-            return too_long
-        has_dots = text == _LABEL_TEXT and re.fullmatch(_SUBDOMAIN, value)
-        return [*too_long, "must not contain dots" if has_dots else text]
-
-    return problems
-
-
 def _as_prefix(problems: Callable[[str], list[str]]) -> Callable[[str], list[str]]:
     """Of names that something is appended to: they may end in a dash."""
     return lambda value: problems(f"{value[:-2]}a" if len(value) > 1 and value.endswith("-") else value)
-
-
-_label_problems: Final = _shaped(_LABEL, _LABEL_TEXT, _LABEL_LENGTH)
-_subdomain_problems: Final = _shaped(_SUBDOMAIN, _SUBDOMAIN_TEXT, _SUBDOMAIN_LENGTH)
-_prefix_problems: Final = _shaped(_SUBDOMAIN, _SUBDOMAIN_TEXT, _SUBDOMAIN_LENGTH, "bytes")
-_label_1035_problems: Final = _shaped(_LABEL_1035, _LABEL_1035_TEXT, _LABEL_LENGTH)
-
-
-def _qualified_name_problems(value: str) -> list[str]:
-    prefix, slash, name = value.rpartition("/")
-    if "/" in prefix:
-        return [
-            f"a valid label key {_NAME_TEXT} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
-        ]
-    problems: list[str] = []
-    if slash and not prefix:
-        problems.append("prefix part must be non-empty")
-    elif slash:
-        problems += [f"prefix part {each}" for each in _prefix_problems(prefix)]
-    if not name:
-        problems.append("name part must be non-empty")
-    elif _length(name) > _LABEL_LENGTH:
-        problems.append(f"name part must be no more than {_LABEL_LENGTH} bytes")
-    return problems if re.fullmatch(_NAME, name) else [*problems, f"name part {_NAME_TEXT}"]
-
-
-def _label_value_problems(value: str) -> list[str]:
-    too_long = [f"must be no more than {_LABEL_LENGTH} bytes"] if _length(value) > _LABEL_LENGTH else []
-    return too_long if re.fullmatch(f"({_NAME})?", value) else [*too_long, _VALUE_TEXT]
 
 
 def _uri_problems(value: str) -> list[str]:
@@ -143,14 +69,14 @@ def _is_uuid(value: str) -> object:
 
 
 _NAMED: Final[dict[str, Format]] = {
-    "dns1123Label": Format("DNS1123Label", _label_problems, 30),
-    "dns1123Subdomain": Format("DNS1123Subdomain", _subdomain_problems, 60),
-    "dns1035Label": Format("DNS1035Label", _label_1035_problems, 30),
-    "qualifiedName": Format("QualifiedName", _qualified_name_problems, 60),
-    "dns1123LabelPrefix": Format("DNS1123LabelPrefix", _as_prefix(_label_problems), 30),
-    "dns1123SubdomainPrefix": Format("DNS1123SubdomainPrefix", _as_prefix(_subdomain_problems), 60),
-    "dns1035LabelPrefix": Format("DNS1035LabelPrefix", _as_prefix(_label_1035_problems), 30),
-    "labelValue": Format("LabelValue", _label_value_problems, 40),
+    "dns1123Label": Format("DNS1123Label", dns_label, 30),
+    "dns1123Subdomain": Format("DNS1123Subdomain", subdomain, 60),
+    "dns1035Label": Format("DNS1035Label", dns_1035_label, 30),
+    "qualifiedName": Format("QualifiedName", label_key, 60),
+    "dns1123LabelPrefix": Format("DNS1123LabelPrefix", _as_prefix(dns_label), 30),
+    "dns1123SubdomainPrefix": Format("DNS1123SubdomainPrefix", _as_prefix(subdomain), 60),
+    "dns1035LabelPrefix": Format("DNS1035LabelPrefix", _as_prefix(dns_1035_label), 30),
+    "labelValue": Format("LabelValue", label_value, 40),
     "uri": Format("URI", _uri_problems, _URL_SIZE),
     "uuid": Format("uuid", _if_not(_is_uuid, "does not match the UUID format"), len(_UUID)),
     "byte": Format("byte", _if_not(_BASE64.fullmatch, "invalid base64"), _BASE64_SIZE),
