@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from hypothesis import event as noted, given, settings, strategies as st
+from hypothesis import event as noted, example, given, settings, strategies as st
 
 from scheduler.core.errors import Unavailable
 from scheduler.core.podinfo import PodInfo
@@ -15,6 +15,8 @@ from tests.examples import examples
 from tests.unit.reloads import OURS, Reloaded, witness
 
 PODS = tuple("abcdef")
+_FLUSH_S = 360.0
+"""The queue's own, of whoever has waited for five minutes (docs/spec/core.md §1.11)."""
 SOME = st.sets(st.sampled_from(PODS), max_size=3)
 STEPS = st.one_of(
     st.tuples(st.just("pod"), st.sampled_from(PODS)),
@@ -94,6 +96,11 @@ class History(Reloaded):
         """Nothing is held up any more, and time has passed."""
         await self._hold(False)
         self.writer.on_bind = None
+        await self._let_go()
+        await self.later(_FLUSH_S)  # whom Permit has refused no event wakes
+        await self._let_go()
+
+    async def _let_go(self) -> None:
         for _ in range(3):
             for name in PODS:
                 await self._permit((name, True))
@@ -102,6 +109,14 @@ class History(Reloaded):
 
 @settings(deadline=None, max_examples=examples(150))
 @given(steps=st.lists(STEPS, max_size=40))
+@example(
+    steps=[
+        ("pod", "a"),
+        ("wish", {"refuses": set(), "gates": set(), "waits": {"a"}}),
+        ("later", 0.5),
+        ("permit", ("a", False)),
+    ]
+)
 def test_nothing_stays_reserved_and_the_newest_profile_decides(steps: list[tuple[str, Any]]) -> None:
     """At rest: what is bound was let go by whoever held it, and what is not was refused or gated by what is in force."""
 
