@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 from scheduler.cel.attributes import Growing
 from scheduler.cel.costs import Cost, call_cost, size
@@ -11,10 +11,10 @@ from scheduler.cel.gotext import scalar
 from scheduler.cel.logic import NO_SUCH_OVERLOAD, both
 from scheduler.cel.pace import PACE
 from scheduler.cel.running import ERROR_NANOS, Code, Run
-from scheduler.cel.strain import AHEAD, PATTERNED, SUM_NANOS, look_up, read
+from scheduler.cel.strain import AHEAD, SUM_NANOS, first_use
 from scheduler.cel.types import Overload, Type
 from scheduler.cel.unify import is_dyn, is_variable
-from scheduler.cel.values import EvalError, Timestamp, UInt, Value, type_name, unkey
+from scheduler.cel.values import EvalError, UInt, Value, type_name, unkey
 
 _NUMBERS: Final = frozenset({"int", "uint", "double"})
 _TIMES: Final = frozenset({"google.protobuf.Timestamp", "google.protobuf.Duration"})
@@ -61,6 +61,8 @@ _CLASSES: Final[Mapping[str, type]] = {
     "null_type": type(None),
 }
 
+_Chosen: TypeAlias = tuple[Callable[..., Value], Cost, int, Callable[[Run, str], None] | None]
+"""What an overload does, what it costs, how much longer it takes, and what comes first with its second argument."""
 _TELLING: Final = frozenset(_CLASSES.values())
 _Fits = Callable[[Value], bool]
 
@@ -103,7 +105,7 @@ def invocation(
 class Invocation:
     """A function with those of its overloads that come into question."""
 
-    __slots__ = ("_ahead", "_candidates", "_chosen", "_is_nameless", "_is_resolved", "_name", "_reads", "_refused")
+    __slots__ = ("_ahead", "_candidates", "_chosen", "_is_nameless", "_is_resolved", "_name", "_refused")
 
     def __init__(self, candidates: Sequence[Overload], *, is_resolved: bool, is_nameless: bool) -> None:
         self._name = candidates[0].name
@@ -111,20 +113,17 @@ class Invocation:
         self._is_nameless = is_nameless
         self._candidates = [(each, [_fitting(param) for param in each.params]) for each in candidates]
         self._ahead = AHEAD.get(self._name)
-        self._reads = self._name in PATTERNED and not is_nameless
-        self._chosen: dict[tuple[type, ...], tuple[Callable[..., Value], Cost, int]] = {}
+        self._chosen: dict[tuple[type, ...], _Chosen] = {}
         """By the classes of the arguments, where these tell all."""
         self._refused: dict[tuple[type, ...], str] = {}
 
     def __call__(self, run: Run, *args: Value) -> Value:
         chosen = self._chosen.get(tuple(map(type, args))) or self._choose(run, args)
-        call, cost, nanos = chosen
+        call, cost, nanos, meet = chosen
         if nanos:
             run.strain(nanos)
-        if self._reads:
-            read(run, args[1])
-        elif len(args) == 2 and type(args[0]) is Timestamp and type(args[1]) is str:
-            look_up(run, args[1])
+        if meet is not None:
+            meet(run, args[1])
         if self._ahead is not None:
             self.strain(run, *args)
         if args and not isinstance(cost, int) and type(args[0]) in _SIZED and len(args[0]) > _LONG:
@@ -155,25 +154,28 @@ class Invocation:
         """Those that come into question, in the order in which they are tried, with what a call costs."""
         return tuple((each, call_cost(each, is_resolved=self._is_resolved)) for each, _ in self._candidates)
 
-    def _choose(self, run: Run, args: Sequence[Value]) -> tuple[Callable[..., Value], Cost, int]:
+    def _choose(self, run: Run, args: Sequence[Value]) -> _Chosen:
         classes = tuple(map(type, args))
         if classes in self._refused:
             run.cost += 1
             raise EvalError(self._refused[classes])
         for overload, fits in self._candidates:
             if all(fit(each) for fit, each in zip(fits, args)):
-                chosen = overload.call, call_cost(overload, is_resolved=self._is_resolved), PACE.get(overload.id, 0)
+                chosen = self._prepared(overload)
                 if all(map(_tells, classes)):
                     self._chosen[classes] = chosen
                 return chosen
         if self._name in _UNGUARDED and isinstance(args[0], list | tuple):
-            overload = self._candidates[0][0]
-            return overload.call, call_cost(overload, is_resolved=self._is_resolved), PACE.get(overload.id, 0)
+            return self._prepared(self._candidates[0][0])
         run.cost += 1
         text = self._unfit(args)
         if all(map(_tells, classes)):
             self._refused[classes] = text
         raise EvalError(text)
+
+    def _prepared(self, overload: Overload) -> _Chosen:
+        meet = None if self._is_nameless else first_use(overload)  # nameless is also what has a constant pattern
+        return overload.call, call_cost(overload, is_resolved=self._is_resolved), PACE.get(overload.id, 0), meet
 
     def _unfit(self, args: Sequence[Value]) -> str:
         if self._is_nameless:

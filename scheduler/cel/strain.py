@@ -16,6 +16,7 @@ from scheduler.cel.libraries.classes import CLASSES
 from scheduler.cel.libraries.regex import is_word, nanos_beyond_cost, nanos_of_parts, nanos_to_read
 from scheduler.cel.recollections import LONG, recollected
 from scheduler.cel.running import Run
+from scheduler.cel.types import Overload
 from scheduler.cel.values import UInt, Value
 
 _TOO_MANY: Final = 1_000_000
@@ -215,6 +216,13 @@ def look_up(run: Run, zone: str) -> None:
     if name not in run.patterns:
         run.patterns.add(name)
         run.strain(_ZONE_NANOS)
+
+
+def first_use(overload: Overload) -> Callable[[Run, str], None] | None:
+    """What is to be called with the second argument of a call, if that may take long unless it was known before."""
+    if overload.name in PATTERNED:
+        return read
+    return look_up if overload.id.endswith("_tz") else None
 
 
 SUM_NANOS: Final = 5

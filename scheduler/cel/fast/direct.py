@@ -16,7 +16,7 @@ from scheduler.cel.libraries.formatting import template_of
 from scheduler.cel.libraries.regex import NANOS_PER_PART, Pattern, nanos_beyond_cost, pattern_of
 from scheduler.cel.pace import PACE
 from scheduler.cel.running import MOST_NANOS
-from scheduler.cel.strain import AHEAD, PATTERNED
+from scheduler.cel.strain import AHEAD, PATTERNED, first_use
 from scheduler.cel.types import Overload
 from scheduler.cel.values import Value
 
@@ -58,11 +58,10 @@ def direct(
         return args[0]
     if overload.id in PACE:
         write.strain(PACE[overload.id])
-    if overload.name in PATTERNED and not args[1].is_constant and write.counts:
-        _read(write, args[1].text)
-    if overload.id.endswith("_tz") and not args[1].is_constant and write.counts:
+    meet = first_use(overload)
+    if meet is not None and not args[1].is_constant and write.counts:
         write.reads = True
-        write.line(f"look_up(run, {args[1].text})")
+        write.line(f"{write.held(meet)}(run, {args[1].text})")
     is_strained = write.counts and overload.name in AHEAD and not is_harmless(overload.name, args)
     if is_strained:
         _strain(write, overload.name, args)
@@ -117,11 +116,6 @@ def _prepared(overload: Overload, args: Sequence[Term], cost: int | Callable[...
         return _Prepared(overload.call, args, f"{per_text} * {per_pattern}")
     is_length = cost is traversal and overload.params[0].name == "string"
     return _Prepared(overload.call, args, PER_TEN.format(length) if is_length else "")
-
-
-def _read(write: Writer, pattern: str) -> None:
-    write.reads = True
-    write.line(f"if not ({pattern}.isalnum() and {pattern}.isascii()): read(run, {pattern})")
 
 
 def _afford(write: Writer, first: Term, cost: str) -> None:

@@ -12,7 +12,7 @@ from scheduler.cel.folds import items_of, pairs_of
 from scheduler.cel.gotext import scalar
 from scheduler.cel.logic import cost_of_equality
 from scheduler.cel.running import EXCEEDED, Failed, Run
-from scheduler.cel.strain import SUM_NANOS, look_up, nanos_of_equality, read
+from scheduler.cel.strain import SUM_NANOS, nanos_of_equality
 from scheduler.cel.values import NONE, CostExceeded, EvalError, Optional, Value, equal, key, same, unkey
 
 _COST_BETWEEN_CHECKS: Final = 300
@@ -164,8 +164,6 @@ NAMES: Final[Mapping[str, object]] = {
     "taken": taken,
     "items": items,
     "pairs": pairs_of,
-    "look_up": look_up,
-    "read": read,
     "hashed": hashed,
     "missed": missed,
     "size": size,

@@ -85,10 +85,7 @@ class Pattern:
         """Whether it matches some part of the text."""
         if len(text) <= self._longest and self._simple is not None:
             return self._simple.search(text) is not None
-        encoded = text.encode()
-        if len(encoded) <= _SHORT and self._folding is not None:
-            return self._folded_span(encoded, self._folding)[0] >= 0
-        return self._span(encoded, 0)[0] >= 0
+        return self._first_span(text.encode())[0] >= 0
 
     def first(self, text: str) -> str:
         """The first part of the text that it matches, or ""."""
@@ -96,10 +93,7 @@ class Pattern:
             match = self._simple.search(text)
             return "" if match is None else match[0]
         encoded = text.encode()
-        if len(encoded) <= _SHORT and self._folding is not None:
-            start, end = self._folded_span(encoded, self._folding)
-        else:
-            start, end = self._span(encoded, 0)
+        start, end = self._first_span(encoded)
         return "" if start < 0 else encoded[start:end].decode()
 
     def all(self, text: str, limit: int = -1) -> list[str]:
@@ -144,9 +138,11 @@ class Pattern:
             start, end = self._match(text, start + 1, whole)[0]
         return start, end
 
-    def _folded_span(self, text: bytes, table: bytes) -> tuple[int, int]:
-        """Of the first match in a short text."""
-        folded = text.translate(table)
+    def _first_span(self, text: bytes) -> tuple[int, int]:
+        """Of the first match; those of short texts are remembered."""
+        if self._folding is None or len(text) > _SHORT:
+            return self._span(text, 0)
+        folded = text.translate(self._folding)
         span = self._known.get(folded)
         if span is None:
             span = self._span(folded, 0)
@@ -254,7 +250,7 @@ def is_word(pattern: str) -> bool:
 
 
 def _matches(text: str, pattern: str) -> bool:
-    if pattern.isalnum() and pattern.isascii():
+    if is_word(pattern):
         return pattern in text
     return pattern_of(pattern).is_in(text)
 
@@ -267,7 +263,7 @@ def _found_pattern(text: str) -> Pattern:
 
 
 def _find(text: str, pattern: str) -> str:
-    if pattern.isalnum() and pattern.isascii():
+    if is_word(pattern):
         return pattern if pattern in text else ""
     return _found_pattern(pattern).first(text)
 
