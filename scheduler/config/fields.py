@@ -60,6 +60,11 @@ class Fields:
         """A value that is refused, as Kubernetes says it."""
         self.error(name, f"Invalid value: {quoted(value)}: {why}")
 
+    def judge(self, name: str, value: str, complaints: Callable[[str], list[str]]) -> None:
+        """Refuse the value for each of what is wrong with it."""
+        for why in complaints(value):
+            self.invalid(name, value, why)
+
     def has(self, name: str) -> bool:
         """Whether the field is there and not null. Does not count as reading it."""
         return name in self._value
@@ -89,8 +94,8 @@ class Fields:
         if self._value.get(name, "") == "":
             self.error(name, f"Required value: {why}" if why else "Required value")
         value = self.text(name)
-        if value:
-            self._judge(self.at(name), value, complaints)
+        if value and complaints:
+            self.judge(name, value, complaints)
         return value
 
     def choice(self, name: str, default: str, allowed: Sequence[str]) -> str:
@@ -168,12 +173,12 @@ class Fields:
         """A list of strings; `complaints` judges each."""
         kept = []
         for at, item in enumerate(self._list(name)):
-            path = below(self.at(name), at)
-            if isinstance(item, str):
-                kept.append(item)
-                self._judge(path, item, complaints)
-            else:
-                self.findings.error(path, f"must be a string, got {shown(item)}")
+            if not isinstance(item, str):
+                self.error(f"{name}[{at}]", f"must be a string, got {shown(item)}")
+                continue
+            kept.append(item)
+            if complaints:
+                self.judge(f"{name}[{at}]", item, complaints)
         return tuple(kept)
 
     def child(self, name: str) -> Fields:
@@ -189,10 +194,6 @@ class Fields:
                 self.findings.error(path, "must be a mapping, got null")
             found.append(Fields(item, path, self.findings))
         return found
-
-    def _judge(self, path: str, value: str, complaints: Callable[[str], list[str]] | None) -> None:
-        for why in complaints(value) if complaints else []:
-            self.findings.error(path, f"Invalid value: {quoted(value)}: {why}")
 
     def _list(self, name: str) -> list[Any]:
         value = self.raw(name)

@@ -55,8 +55,7 @@ def _check_election(election: LeaderElection, fields: Fields) -> None:
         ("resourceName", election.resource_name, subdomain),
         ("resourceNamespace", election.resource_namespace, dns_label),
     ):
-        for why in complaints(value):
-            fields.invalid(name, value, why)
+        fields.judge(name, value, complaints)
     times = {
         "leaseDuration": election.lease_duration_s,
         "renewDeadline": election.renew_deadline_s,
