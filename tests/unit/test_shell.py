@@ -135,7 +135,7 @@ async def test_when_one_part_ends_all_do_and_it_is_started_anew(monkeypatch: pyt
     await ended(running)
 
     assert len(stand.tasks) == 2 * len(stand.started_at) >= 6
-    assert all(task.done() for task in stand.tasks)  # the last may be cancelled before its first step: it says nothing then
+    assert all(task.done() for task in stand.tasks)  # a last one that was cancelled before its first step says nothing
 
 
 @pytest.mark.parametrize("fails", [True, False])
