@@ -5,7 +5,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from benchmarks.deviceobjects import Devices, only_on
-from benchmarks.devices import CONSUMABLE, DRIVER, PARTITIONABLE, claim_name, class_of, consumed_mib, share_mib
+from benchmarks.devices import (
+    CONSUMABLE,
+    DRIVER,
+    MODEL,
+    PARTITIONABLE,
+    claim_name,
+    class_of,
+    consumed_mib,
+    model_of_node,
+    share_mib,
+)
 from benchmarks.workload import Workload
 from scheduler.core.quantity import parse
 from scheduler.core.resourceclaims import FINALIZER
@@ -66,6 +76,8 @@ class DeviceCheck:
     def _unlike(self, index: int, results: Sequence[_Object]) -> str:
         """What was not asked for."""
         workload, device = self._workload, results[0]
+        if model_of_node(workload.name, int(device["pool"].rpartition("-")[2])) != MODEL:
+            return f"has {_ids(results)} of another model"
         if len({self._devices[result["device"]]["attributes"]["numa"]["int"] for result in results}) > 1:
             return f"has {_ids(results)} of two NUMA nodes"
         if workload.name == PARTITIONABLE:

@@ -26,6 +26,7 @@ from benchmarks.devices import (
     Kind,
     claim_name,
     class_of,
+    model_of_node,
     selector,
     share_mib,
     template_name,
@@ -63,16 +64,16 @@ class Devices:
         """One per node, or one with its counters and one with its devices."""
         is_cut = self.workload.name == PARTITIONABLE
         parts = {"counters": {"sharedCounters": self._counters()}} if is_cut else {}
-        parts |= {"devices": {"devices": list(self.devices())}}
         for index in range(self.workload.nodes):
             node = node_name(index)
+            parts["devices"] = {"devices": list(self.devices(model_of_node(self.workload.name, index)))}
             pool = {"name": node, "generation": 1, "resourceSliceCount": len(parts)}
             for what, part in parts.items():
                 spec = {"driver": DRIVER, "nodeName": node, "pool": pool} | part
                 yield _encode(_object("ResourceSlice", {"name": f"{node}-{what}"}, spec))
 
-    def devices(self) -> Iterator[dict[str, Any]]:
-        """Of any node."""
+    def devices(self, model: str = MODEL) -> Iterator[dict[str, Any]]:
+        """Of any node that has this model."""
         for number in range(self.kind.per_node):
             if self.workload.name == PARTITIONABLE:
                 yield from _parts(number)
@@ -80,7 +81,7 @@ class Devices:
                 shared = {"capacity": {"memory": _shared_memory()}, "allowMultipleAllocations": True}
                 yield _device(number, SHARED_MIB) | shared
             else:
-                yield _device(number, 1024 * (1 + number % 4))
+                yield _device(number, 1024 * (1 + number % 4), model)
 
     def templates(self) -> Iterator[bytes]:
         """One per shape."""
@@ -133,11 +134,11 @@ def _device_class(name: str, expression: str) -> bytes:
     return _encode(_object("DeviceClass", {"name": name}, {"selectors": [{"cel": {"expression": expression}}]}))
 
 
-def _device(number: int, mib: int) -> dict[str, Any]:
+def _device(number: int, mib: int, model: str = MODEL) -> dict[str, Any]:
     return {
         "name": f"gpu-{number}",
         "attributes": {
-            "model": {"string": MODEL},
+            "model": {"string": model},
             "driverVersion": {"version": VERSION},
             "numa": {"int": number % _NUMA_NODES},
         },

@@ -2,25 +2,30 @@
 
 dra            one of the four with enough memory of eight devices of a node, by a selector on attributes and capacity
 dra2           two of them, of one NUMA node
+models         one device, where the devices of every other node are of another model
+models2        two of one NUMA node, the same
 template       one of ten, by a claim that is made from a template for each pod: with ten pods a node all are taken
 consumable     a part of the memory of one of two devices, which others share
 partitionable  a whole, a half or a quarter of one of four: seven devices for each, which take from its counters
 
-Other selectors are true for every device; each shape has constants of its own, so that it must be evaluated anew. Amounts and
+Other selectors are true for every device of the model; each shape has constants of its own, so that it must be evaluated anew. Amounts and
 parts differ also among the pods of one shape.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-ONE, TWO, TEMPLATE, CONSUMABLE, PARTITIONABLE = "dra", "dra2", "template", "consumable", "partitionable"
+ONE, TWO, ONE_OF_MODELS, TWO_OF_MODELS = "dra", "dra2", "models", "models2"
+TEMPLATE, CONSUMABLE, PARTITIONABLE = "template", "consumable", "partitionable"
 CLASS = "bench"
 DRIVER = "bench.dra.example.com"
 NUMA = f"{DRIVER}/numa"
 """The attribute that the two devices of a claim have in common."""
 REQUEST = "device"
 """Name of the one request of each claim, and of the pod's entry for it."""
-MODEL, VERSION = "A100", "1.2.3"
+MODEL, OTHER_MODEL, VERSION = "A100", "H100", "1.2.3"
+_NODES_OF_A_MODEL = 10
+"""Neighbours, one of each zone."""
 SHARED_MIB = 8 * 1024
 SHARE_STEP_MIB = 64
 """Shares of a device are rounded up to a multiple."""
@@ -45,6 +50,8 @@ class Kind:
     is_template: bool = False
     least_mib: int = 512
     """Memory that a selector asks for, at least; each shape asks for a little more."""
+    has_models: bool = False
+    """Half of the nodes have devices that no selector is true for."""
     warm_up: int = 0
     """None: claims are written before a pod is bound, and a scheduler may have decided on many by then. So all of them
     count, from the moment that it could begin."""
@@ -54,6 +61,8 @@ class Kind:
 KINDS: Mapping[str, Kind] = {
     ONE: Kind(8, pods_per_node=4, least_mib=2049),
     TWO: Kind(8, pods_per_node=4, count=2),
+    ONE_OF_MODELS: Kind(8, pods_per_node=8, has_models=True),
+    TWO_OF_MODELS: Kind(8, pods_per_node=4, count=2, has_models=True),
     TEMPLATE: Kind(10, pods_per_node=10, is_template=True),
     CONSUMABLE: Kind(2, pods_per_node=2 * (SHARED_MIB // _LARGEST_SHARE_MIB)),
     PARTITIONABLE: Kind(4, pods_per_node=4),
@@ -79,6 +88,11 @@ def pod_claims(workload: str, pod_name: str, shape: int) -> dict[str, object]:
     else:
         source = {"resourceClaimName": claim_name(pod_name)}
     return {"resourceClaims": [{"name": REQUEST} | source]}
+
+
+def model_of_node(workload: str, index: int) -> str:
+    """What the devices of node `index` are."""
+    return OTHER_MODEL if KINDS[workload].has_models and index // _NODES_OF_A_MODEL % 2 else MODEL
 
 
 def selector(shape: int, least_mib: int) -> str:
@@ -113,6 +127,6 @@ def problem(workload: str, *, nodes: int, pods: int) -> str:
     kind = KINDS.get(workload)
     if kind is None:
         return ""
-    room = nodes * kind.pods_per_node
+    room = sum(model_of_node(workload, index) == MODEL for index in range(nodes)) * kind.pods_per_node
     most = room if kind.is_template else int(_FILLED_AT_MOST * room)
     return f"the devices of {nodes} nodes are enough for {most} pods, not for {pods}: more nodes" if pods > most else ""

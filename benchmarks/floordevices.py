@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from benchmarks.deviceobjects import only_on
-from benchmarks.devices import DRIVER, PROFILES
+from benchmarks.devices import DRIVER, MODEL, PROFILES
 from scheduler.core.decode import from_manifest
 from scheduler.core.deltas import Delta
 from scheduler.core.devices import Device, ResourceSlice
@@ -76,6 +76,8 @@ class _OnNode:
         for counters in piece.spec.shared_counters:
             self._counters |= {(counters.name, name): each.value.value for name, each in counters.counters.items()}
         for device in piece.spec.devices:
+            if device.attributes["model"].string != MODEL:
+                continue
             part = _part(device)
             self._groups[part.numa].append(part)
             if device.allow_multiple_allocations:

@@ -67,7 +67,7 @@ class Stand:
         assert (given["standalone"], given["clusterwide"], given["stop_flag"].is_set()) == (True, True, False)
         self.started_at.append(self.clock.now())
         self.said.append("spawned")
-        tasks = await self.spawn()
+        tasks: list[asyncio.Task[None]] = await self.spawn()
         self.tasks += tasks
         return tasks
 
