@@ -29,9 +29,8 @@ from scheduler.core.resourceclaims import (
 )
 from scheduler.core.timestamps import seconds
 from scheduler.kube.writes import ApiWriter
+from scheduler.plugins.dra.writing import WRITES_IN_FLIGHT
 
-_WAITING_AT_ONCE = 64
-"""Pods whose claims are being written."""
 _MEMORY = "memory"
 _MIB = 1024**2
 _Counter = tuple[str, str]
@@ -120,7 +119,7 @@ class FloorDevices:
         self._writer = writer
         self._claims: dict[str, ResourceClaim] = {}
         self._nodes: dict[str, _OnNode] = defaultdict(_OnNode)
-        self._turns = asyncio.Semaphore(_WAITING_AT_ONCE)
+        self._turns = asyncio.Semaphore(WRITES_IN_FLIGHT)
         self._waits: dict[str, asyncio.Event] = {}
         """By claim, who waits for it to be made."""
 

@@ -9,7 +9,7 @@ from scheduler.cel.attributes import Growing
 from scheduler.cel.costs import Cost, call_cost, size
 from scheduler.cel.gotext import scalar
 from scheduler.cel.logic import NO_SUCH_OVERLOAD, both
-from scheduler.cel.pace import PACE
+from scheduler.cel.pace import LETTERS, PACE
 from scheduler.cel.running import ERROR_NANOS, Code, Run
 from scheduler.cel.strain import AHEAD, SUM_NANOS, first_use
 from scheduler.cel.types import Overload, Type
@@ -61,8 +61,9 @@ _CLASSES: Final[Mapping[str, type]] = {
     "null_type": type(None),
 }
 
-_Chosen: TypeAlias = tuple[Callable[..., Value], Cost, int, Callable[[Run, str], None] | None]
-"""What an overload does, what it costs, how much longer it takes, and what comes first with its second argument."""
+_Chosen: TypeAlias = tuple[Callable[..., Value], Cost, int, int, Callable[[Run, str], None] | None]
+"""What an overload does, what it costs, how much longer it takes, for each letter, too, and what comes first with its
+second argument."""
 _TELLING: Final = frozenset(_CLASSES.values())
 _Fits = Callable[[Value], bool]
 
@@ -119,9 +120,9 @@ class Invocation:
 
     def __call__(self, run: Run, *args: Value) -> Value:
         chosen = self._chosen.get(tuple(map(type, args))) or self._choose(run, args)
-        call, cost, nanos, meet = chosen
+        call, cost, nanos, per_letter, meet = chosen
         if nanos:
-            run.strain(nanos)
+            run.strain(nanos + per_letter * len(args[0]) if per_letter else nanos)
         if meet is not None:
             meet(run, args[1])
         if self._ahead is not None:
@@ -175,7 +176,8 @@ class Invocation:
 
     def _prepared(self, overload: Overload) -> _Chosen:
         meet = None if self._is_nameless else first_use(overload)  # nameless is also what has a constant pattern
-        return overload.call, call_cost(overload, is_resolved=self._is_resolved), PACE.get(overload.id, 0), meet
+        cost = call_cost(overload, is_resolved=self._is_resolved)
+        return overload.call, cost, PACE.get(overload.id, 0), LETTERS.get(overload.id, 0), meet
 
     def _unfit(self, args: Sequence[Value]) -> str:
         if self._is_nameless:

@@ -14,7 +14,7 @@ from scheduler.cel.libraries.certain import CERTAIN
 from scheduler.cel.libraries.declaring import matching, pattern_cost, traversal
 from scheduler.cel.libraries.formatting import template_of
 from scheduler.cel.libraries.regex import NANOS_PER_PART, Pattern, nanos_beyond_cost, pattern_of
-from scheduler.cel.pace import PACE
+from scheduler.cel.pace import LETTERS, PACE
 from scheduler.cel.running import MOST_NANOS
 from scheduler.cel.strain import AHEAD, PATTERNED, first_use
 from scheduler.cel.types import Overload
@@ -56,7 +56,9 @@ def direct(
     if overload.id in _IDENTITIES:
         write.charge(1)
         return args[0]
-    if overload.id in PACE:
+    if overload.id in LETTERS:
+        write.strain(f"{PACE[overload.id]} + {LETTERS[overload.id]} * len({args[0].text})")
+    elif overload.id in PACE:
         write.strain(PACE[overload.id])
     meet = first_use(overload)
     if meet is not None and not args[1].is_constant and write.counts:

@@ -6,11 +6,13 @@ import pytest
 
 from scheduler.cel.environment import KUBERNETES
 from scheduler.cel.libraries.remembered import remembered
+from scheduler.cel.pace import LETTERS, PACE
 from scheduler.cel.program import compile_expression
 from scheduler.cel.values import CostExceeded, EvalError
 from tests.unit.cel.test_fastpath import BINDINGS, ENV
 from tests.unit.cel.twopaths import answer, closures_of, generated
 
+_FAR = 10**9
 _EXCEEDED = "CostExceeded: operation cancelled: actual cost limit exceeded"
 
 
@@ -48,6 +50,75 @@ def test_cheap_work_without_end_is_ended(held, often):
 
     assert closures_of(source, ENV, BINDINGS) == _EXCEEDED
     assert answer(generated(source, ENV), BINDINGS) == _EXCEEDED
+
+
+@pytest.mark.parametrize(
+    "reads",
+    [
+        pytest.param('url("https://u%20@h" + TEXT + ".com/%20").getHost() != ""', id="odd URLs"),
+        pytest.param('isURL("http://[fe80::1%25en" + TEXT + "]:80/")', id="whether they are URLs"),
+        pytest.param('ip("fe80::" + TEXT).family() == 6', id="addresses"),
+        pytest.param('isIP("fe80::" + TEXT)', id="whether they are addresses"),
+        pytest.param('ip.isCanonical("fe80::" + TEXT) || true', id="whether they are canonical"),
+        pytest.param('cidr("fe80::" + TEXT + "/64").prefixLength() == 64', id="networks"),
+        pytest.param('isCIDR("fe80::" + TEXT + "/64")', id="whether they are networks"),
+        pytest.param('semver("1.2.3-rc." + TEXT).major() == 1', id="versions"),
+        pytest.param('semver("v1." + TEXT, true).major() == 1', id="lax versions"),
+        pytest.param('isSemver("1.2.3-rc." + TEXT)', id="whether they are versions"),
+        pytest.param('isSemver("v1." + TEXT, true)', id="whether they are lax versions"),
+        pytest.param('quantity(TEXT + "Mi").isInteger()', id="quantities"),
+        pytest.param('isQuantity(TEXT + "Mi")', id="whether they are quantities"),
+        pytest.param('duration("1h" + TEXT + "m") > duration("0s")', id="durations"),
+        pytest.param("timestamp(TEXT) > timestamp(0) || true", id="times"),
+        pytest.param("!format.dns1123Label().validate(TEXT).hasValue()", id="formats"),
+        pytest.param('strings.quote(TEXT) != ""', id="quotes"),
+        pytest.param('TEXT.replace("a", "b") == TEXT', id="replacements"),
+        pytest.param('TEXT.indexOf("x") < 0', id="the first place"),
+        pytest.param('TEXT.lastIndexOf("x") < 0', id="the last place"),
+        pytest.param('bytes(TEXT) != b""', id="bytes"),
+    ],
+)
+def test_texts_that_take_long_to_read_are_read_so_often(reads):
+    """Whatever they cost; and far more often than anybody needs."""
+    some, many = (f"lists.range({n}).all(a, {reads.replace('TEXT', 'string(a)')})" for n in (100, 61000))
+
+    _ends_for_its_time(some, many)
+
+
+def _ends_for_its_time(some, many):
+    assert compile_expression(some, ENV).evaluate(BINDINGS) is True
+    assert answer(generated(some, ENV), BINDINGS) == closures_of(some, ENV, BINDINGS)
+    assert closures_of(many, ENV, BINDINGS, limit=_FAR) == _EXCEEDED
+    assert answer(generated(many, ENV, limit=_FAR), BINDINGS, limit=_FAR) == _EXCEEDED
+
+
+@pytest.mark.parametrize(
+    "reads",
+    [
+        pytest.param("isURL('/' + h)", id="URLs"),
+        pytest.param("ip(h).family() == 6 || true", id="addresses"),
+        pytest.param("isCIDR(h) || true", id="networks"),
+        pytest.param("duration(h) == duration('0s') || true", id="durations"),
+        pytest.param("int(h) == 1 || true", id="integers"),
+        pytest.param("uint(h) == 1u || true", id="unsigned ones"),
+        pytest.param("double(h) == 1.0 || true", id="doubles"),
+        pytest.param("strings.quote(h) != ''", id="quotes"),
+        pytest.param("h.lowerAscii() == h", id="small letters"),
+        pytest.param("h.upperAscii() == h", id="large letters"),
+    ],
+)
+def test_each_letter_of_a_text_that_is_read_takes_its_time(reads):
+    """And so a few hundred long ones are enough."""
+    few, many = (
+        f"cel.bind(h, lists.range(1000).map(i, '111').join(), lists.range({n}).all(a, {reads}))" for n in (10, 700)
+    )
+
+    _ends_for_its_time(few, many)
+
+
+def test_all_that_is_read_by_letters_has_a_pace():
+    """Its calls take time, too."""
+    assert set(LETTERS) <= set(PACE)
 
 
 def test_a_strain_is_of_one_evaluation():
