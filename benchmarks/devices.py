@@ -2,7 +2,7 @@
 
 dra            one of the four with enough memory of eight devices of a node, by a selector on attributes and capacity
 dra2           two of them, of one NUMA node
-models         one device, where the devices of every other node are of another model
+models         one device, where half of the nodes have devices of another model
 models2        two of one NUMA node, the same
 template       one of ten, by a claim that is made from a template for each pod: with ten pods a node all are taken
 consumable     a part of the memory of one of two devices, which others share

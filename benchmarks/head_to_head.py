@@ -44,7 +44,7 @@ WORKLOADS = {
     BURST: "two provisioned claims, room for a tenth more than asked, told a minute late; kube and ours only",
     devices.ONE: "one device of eight on each node, by a selector on attribute and capacity",
     devices.TWO: "two devices of one NUMA node, matchAttribute",
-    devices.ONE_OF_MODELS: "one device of eight; those of every other node are of a model that no selector is true for",
+    devices.ONE_OF_MODELS: "one device of eight; half of the nodes have those of a model that no selector is true for",
     devices.TWO_OF_MODELS: "two devices of one NUMA node, matchAttribute, the same",
     devices.TEMPLATE: "one device of ten on each node, its claim made from a template while the pods wait",
     devices.CONSUMABLE: "a share of the memory of one of two devices on each node",
