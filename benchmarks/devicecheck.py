@@ -16,7 +16,7 @@ from benchmarks.devices import (
     model_of_node,
     share_mib,
 )
-from benchmarks.workload import Workload
+from benchmarks.workload import Workload, node_index
 from scheduler.core.quantity import parse
 from scheduler.core.resourceclaims import FINALIZER
 
@@ -76,7 +76,7 @@ class DeviceCheck:
     def _unlike(self, index: int, results: Sequence[_Object]) -> str:
         """What was not asked for."""
         workload, device = self._workload, results[0]
-        if model_of_node(workload.name, int(device["pool"].rpartition("-")[2])) != MODEL:
+        if model_of_node(workload.name, node_index(device["pool"])) != MODEL:
             return f"has {_ids(results)} of another model"
         if len({self._devices[result["device"]]["attributes"]["numa"]["int"] for result in results}) > 1:
             return f"has {_ids(results)} of two NUMA nodes"

@@ -16,6 +16,7 @@ from benchmarks.devices import (
     KINDS,
     MODEL,
     NUMA,
+    OTHER_MODEL,
     PART_MIB,
     PARTITIONABLE,
     PROFILES,
@@ -64,9 +65,10 @@ class Devices:
         """One per node, or one with its counters and one with its devices."""
         is_cut = self.workload.name == PARTITIONABLE
         parts = {"counters": {"sharedCounters": self._counters()}} if is_cut else {}
+        devices = {model: {"devices": list(self.devices(model))} for model in (MODEL, OTHER_MODEL)}
         for index in range(self.workload.nodes):
             node = node_name(index)
-            parts["devices"] = {"devices": list(self.devices(model_of_node(self.workload.name, index)))}
+            parts["devices"] = devices[model_of_node(self.workload.name, index)]
             pool = {"name": node, "generation": 1, "resourceSliceCount": len(parts)}
             for what, part in parts.items():
                 spec = {"driver": DRIVER, "nodeName": node, "pool": pool} | part

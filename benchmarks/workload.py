@@ -125,7 +125,7 @@ class Workload:
             PlacedPod(
                 app=self._app(index),
                 node=node,
-                zone=zone_of_node(int(node.rpartition("-")[2])),
+                zone=zone_of_node(node_index(node)),
                 wanted_zone=self.zone_of_shape(index % self.shapes),
                 anchor=anchor_of_shape(self.name, index % self.shapes),
             )
@@ -188,6 +188,11 @@ def _container(requests: dict[str, str]) -> dict[str, object]:
 
 def node_name(index: int) -> str:
     return f"node-{index:05d}"
+
+
+def node_index(name: str) -> int:
+    """The other way round."""
+    return int(name.rpartition("-")[2])
 
 
 def zone_of_node(index: int) -> str:
