@@ -213,6 +213,9 @@ class ResourceClaims:
         if now is not None:
             self._count(now.uid, key=key)
         self.changes.append(Change(before, now))
+        pending = self._pending.get(now.uid) if now is not None and now.is_allocated else None
+        if pending is not None and gives_back(pending.claim, now):  # somebody was faster, and took something else
+            self.given_back.append(Change(pending.claim, now))
 
     def _file(self, key: str, claim: ResourceClaim, *, is_there: bool) -> None:
         """By the pod that it was made for, if a scheduler made it."""

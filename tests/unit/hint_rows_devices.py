@@ -7,12 +7,13 @@ from typing import Any, Final
 from scheduler.core.events import Action, ClusterEvent, Resource
 from scheduler.devices import DEVICES_GIVEN_BACK
 from scheduler.testing.devicebuilders import a_device, a_device_class, a_slice
-from scheduler.testing.deviceclaimbuilders import ClaimBuilder, a_claim, a_result
+from scheduler.testing.deviceclaimbuilders import ClaimBuilder, a_claim, a_result, a_toleration
 from tests.unit.brain import Brain
 from tests.unit.hint_rows import (
     CAME,
     GONE,
     LABELLED,
+    POD_CAME,
     POD_GONE,
     RESIZED_NODE,
     Thing,
@@ -65,6 +66,16 @@ def drops(claim: ClaimBuilder) -> Thing:
 
     def happens(brain: Brain) -> None:
         brain.cluster.devices.claims.drop_pending(claim.typed().uid)
+        brain.parts.intake.devices.tick()
+
+    return happens
+
+
+def overtaken(claim: ClaimBuilder) -> Thing:
+    """Somebody else is faster and allocates it like this."""
+
+    def happens(brain: Brain) -> None:
+        stored(claim)[0](brain)
         brain.parts.intake.devices.tick()
 
     return happens
@@ -155,6 +166,35 @@ KEPT_AFAR: dict[str, Any] = {
     "waits": uses("c"),
 }
 """It can be used on any node."""
+KEPT_BY: dict[str, Any] = {
+    "given": (
+        HERE,
+        *stored(CLASS, a_device_class("by"), a_device_class("late"), ONE, claimed("c"), claimed("other", "by")),
+        pod("q", scheduler="others", nominated="n1", priority=1, **uses("other")),
+    ),
+    "waits": uses("c"),
+}
+"""The other pod's claim is of another class."""
+KEPT_TWO: dict[str, Any] = {
+    "given": (
+        HERE,
+        *stored(CLASS, a_slice("n1", "drv", D0, a_device("d1")), claimed("c"), claimed("idle")),
+        *stored(a_claim("other").uid("other").request("r", "gpu", count=2).resource_version("1")),
+        pod("r", on="n1", **uses("idle")),
+        pod("q", scheduler="others", nominated="n1", priority=1, **uses("other")),
+    ),
+    "waits": uses("c"),
+}
+"""Both devices are for another pod."""
+TOLERANT: dict[str, Any] = {
+    "given": (
+        HERE,
+        *stored(CLASS, ONE, claimed("other")),
+        *stored(a_claim("c").uid("c").request("r", "gpu", tolerations=[a_toleration("broken")]).resource_version("1")),
+        pod("q", scheduler="others", nominated="n1", priority=1, **uses("other")),
+    ),
+    "waits": uses("c"),
+}
 RUNNING: dict[str, Any] = {
     "given": (
         HERE,
@@ -172,8 +212,22 @@ ROWS: Final[list[Any]] = [
         "the pod is bound elsewhere that a device was kept for",
         given=(*KEPT["given"], node("n2")),
         waits=KEPT["waits"],
-        meanwhile=stored(held("other", "drv/n2/d0", 2).reserved_for("q", "uid-q")),
         then=pod("q", scheduler="others", on="n2", priority=1, **uses("other")),
+    ),
+    wakes(
+        PLUGIN,
+        POD_CAME,
+        "the pod is bound without the device that was kept for it",
+        **KEPT_AS,
+        then=pod("q", scheduler="others", on="n1", priority=1, containers=asks(**{GPU: "1"})),
+    ),
+    leaves(
+        PLUGIN,
+        POD_CAME,
+        "the pod is bound with the device that was kept for it",
+        **KEPT,
+        meanwhile=stored(held("other", version=2).reserved_for("q", "uid-q")),
+        then=pod("q", scheduler="others", on="n1", priority=1, **uses("other")),
     ),
     wakes(PLUGIN, POD_GONE, "the pod goes that a device was kept for instead of its resource", **KEPT_AS, then=gone("q")),
     leaves(PLUGIN, POD_GONE, "a pod goes whose claim has not given back its device yet", **RUNNING, then=gone("q")),
@@ -194,6 +248,46 @@ ROWS: Final[list[Any]] = [
         **KEPT,
         then=stored(held("other", "drv/n2/d0", 2).reserved_for("r", "uid-r")),
     ),
+    wakes(
+        PLUGIN,
+        CLAIM_CHANGED,
+        "a pod gets another device than was kept for it",
+        **KEPT,
+        then=stored(held("other", "drv/n2/d0", 2).reserved_for("q", "uid-q")),
+    ),
+    wakes(
+        PLUGIN,
+        CLAIM_CHANGED,
+        "one of two devices is taken that were kept for a pod, which needs both",
+        **KEPT_TWO,
+        then=stored(held("idle", "drv/n1/d1", 2).reserved_for("r", "uid-r")),
+    ),
+    leaves(
+        PLUGIN,
+        CLAIM_CHANGED,
+        "a device is taken that was not kept for anybody",
+        **KEPT_TWO,
+        then=stored(held("idle", "drv/n2/d0", 2).reserved_for("r", "uid-r")),
+    ),
+    wakes(PLUGIN, CLASS_GONE, "the class goes that a device was kept by", **KEPT_BY, then=removed(a_device_class("by"))),
+    leaves(PLUGIN, CLASS_GONE, "a class goes that no device was kept by", **KEPT_BY, then=removed(a_device_class("late"))),
+    wakes(PLUGIN, CLASS_CHANGED, "a device is kept by a class no more", **KEPT_BY, then=stored(a_device_class("by", "false"))),
+    leaves(PLUGIN, CLASS_CHANGED, "a device is kept by a class that changes", **KEPT_BY, then=stored(a_device_class("by", "true"))),
+    wakes(
+        PLUGIN,
+        SLICE_CHANGED,
+        "a device that is kept for a pod gets a taint, and only the waiting pod tolerates it",
+        **TOLERANT,
+        then=stored(TAINTED),
+    ),
+    wakes(
+        PLUGIN,
+        RESIZED_NODE,
+        "the node has what a device was kept for instead of",
+        **KEPT_AS,
+        then=node("n1", **{GPU: "1"}),
+    ),
+    leaves(PLUGIN, RESIZED_NODE, "a node grows where a device is kept", **KEPT_AS, then=node("n1", cpu="64")),
     leaves(
         PLUGIN,
         CLAIM_CHANGED,
@@ -230,6 +324,13 @@ ROWS: Final[list[Any]] = [
     wakes(PLUGIN, CLAIM_GONE, "another claim goes with its device", **TAKEN, then=removed(held("other"))),
     leaves(PLUGIN, CLAIM_GONE, "another claim goes that had none", **TAKEN, then=removed(claimed("idle"))),
     wakes(PLUGIN, DEVICES_GIVEN_BACK, "another claim is not to get the device after all", **PLANNED, then=drops(held("other"))),
+    wakes(
+        PLUGIN,
+        DEVICES_GIVEN_BACK,
+        "another claim was to get the device, and gets another one from somebody else",
+        **PLANNED,
+        then=overtaken(held("other", "drv/n2/d0", 2)),
+    ),
     leaves(
         PLUGIN,
         DEVICES_GIVEN_BACK,
@@ -246,7 +347,7 @@ ROWS: Final[list[Any]] = [
         waits=uses("c"),
         then=drops(held("c")),
     ),
-    wakes(PLUGIN, POD_GONE, "a pod goes that may have been meant to get devices", **LEAVING, then=gone("q")),
+    leaves(PLUGIN, POD_GONE, "a pod goes that nothing was kept for", **LEAVING, then=gone("q")),
     leaves(PLUGIN, POD_GONE, "a pod goes that had nothing to do with devices", **LEAVING, then=gone("r")),
     wakes(PLUGIN, OWN_GENERATED, "its claim was made", **MADE, then=generated("p-e")),
     leaves(PLUGIN, OWN_GENERATED, "its claim was made and has not been seen", **MADE, then=generated("p-e-2")),

@@ -248,8 +248,8 @@ def _nominated(claim: str, on: str) -> Thing:
     return Thing(f"nominated(s with {claim or GPU} to {on})", happens)
 
 
-def _bound(on: str) -> Thing:
-    """`s` is, with a device that no slice has, or with none."""
+def _bound(on: str, device: str = "drv/p9/d0") -> Thing:
+    """`s` is, with this device, which no slice has, or with none."""
 
     def happens(brain: Brain) -> None:
         seen = brain.seen.get("s")
@@ -258,11 +258,11 @@ def _bound(on: str) -> Thing:
         claim = _used_by(seen)
         there = brain.writer.resource_claims.get(f"default/{claim}")
         if isinstance(there, ResourceClaim) and not there.is_allocated:
-            given = asking(a_claim(claim), "one", "w").allocated(a_result("r", "drv/p9/d0"), on=on)
+            given = asking(a_claim(claim), "one", "w").allocated(a_result("r", device), on=on)
             comes(given.reserved_for("s", "uid-s")).happens(brain)
         pod("s", scheduler="others", priority=1, on=on, **uses(claim))(brain)
 
-    return Thing(f"bound(s on {on})", happens)
+    return Thing(f"bound(s on {on} with {device})", happens)
 
 
 def _used_by(seen: Pod) -> str:
@@ -276,7 +276,10 @@ def passes(seconds: float) -> Thing:
 
 stored = st.one_of(*(kind.map(comes) for kind in (claims(), claims(), slices(), slices(), slices(), classes())))
 rivals = st.builds(_rival, some(["q", "r"]), some(["c", "d", "d", ""]))
-nominations = st.one_of(st.builds(_nominated, some(["d", "e", ""]), some([*NODES, ""])), st.builds(_bound, some(NODES)))
+nominations = st.one_of(
+    st.builds(_nominated, some(["d", "e", ""]), some([*NODES, ""])),
+    st.builds(_bound, some(NODES), some(["drv/p9/d0", "drv/p1/d0"])),
+)
 removals = st.one_of(
     st.builds(_leaves, some(["q", "r", "q", "r", "s", *NODES])),
     nominations,
@@ -342,7 +345,15 @@ KEPT_AFAR: Final = (comes(SLICE.everywhere()), _node("n2", "b", "110", ""), _nom
 """As before, and it can be used on any node."""
 KEPT_AS: Final = (comes(SLICE), _node("n2", "b", "110", ""), _nominated("", "n1"))
 """As before, in place of a resource."""
-STARTS: Final = [(), (), ON_ITS_WAY, SHARED, WATCHED, STANDS_IN, FAR, UNREADY, HALF, KEPT, KEPT_AFAR, KEPT_AS]
+KEPT_AFAR_AS: Final = (*KEPT_AFAR[:-1], _nominated("", "n2"))
+BY_ANOTHER_CLASS: Final = (comes(a_device_class("x")), comes(asking(a_claim("c"), "one", "x")))
+KEPT_BY_ANOTHER: Final = (*BY_ANOTHER_CLASS, *KEPT)
+KEPT_AFAR_BY_ANOTHER: Final = (*BY_ANOTHER_CLASS, *KEPT_AFAR)
+KEPT_AS_BY_ANOTHER: Final = (*BY_ANOTHER_CLASS, *KEPT_AS)
+STARTS: Final = [
+    *((), (), ON_ITS_WAY, SHARED, WATCHED, STANDS_IN, FAR, UNREADY, HALF, KEPT, KEPT_AFAR, KEPT_AS, KEPT_AFAR_AS),
+    *(KEPT_BY_ANOTHER, KEPT_AFAR_BY_ANOTHER, KEPT_AS_BY_ANOTHER),
+]
 HELP: Final = [
     *(_leaves("q"), Thing("mends", mends), Thing("relays", relays), Thing("fails", fails), passes(11.0)),
     *(comes(SLICE), comes(SLICE.of(2).named("s2")), goes("ResourceClaim", "d"), _node("n2", "b", "110", "")),

@@ -8,33 +8,23 @@ nominations, as the room for pods does, and so it ends with them and survives a 
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, TypeAlias
-from weakref import WeakKeyDictionary
 
-from scheduler.cache.deviceasif import UseAsIf
-from scheduler.cache.devicesights import Sight
-from scheduler.cache.deviceuse import DeviceUse, Use
-from scheduler.cache.extendedresources import ServedResources
+from scheduler.cache.deviceuse import Use
 from scheduler.core import nodeset
-from scheduler.core.devicegates import CONSUMABLE
-from scheduler.core.events import ASSIGNED_POD_DELETE, NODE_DELETE, UPDATE, Action, ClusterEvent, Resource
-from scheduler.core.node import Node
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.core.podinfo import PodInfo
-from scheduler.core.resourceclaims import AllocationResult, ResourceClaim
+from scheduler.core.resourceclaims import ResourceClaim
 from scheduler.core.turns import Work
 from scheduler.core.verdicts import AttemptError, Code, Groups, Rejection
-from scheduler.framework.hints import EventHint, Hint, Topics
 from scheduler.framework.ports import Handle
 from scheduler.framework.state import CycleState, StateKey
 from scheduler.framework.whatif import WhatIf
 from scheduler.plugins.dra.board import Boards
-from scheduler.plugins.dra.claims import claim_keys
-from scheduler.plugins.dra.demand import Demand
+from scheduler.plugins.dra.hints import Frees
 from scheduler.plugins.dra.holders import AsIf, Holders
-from scheduler.plugins.dra.search import AllocationError
+from scheduler.plugins.dra.keeping import Keeping, Kept, Look
 from scheduler.plugins.dra.searches import CANNOT_ALLOCATE, TimedOut, Verdict
 from scheduler.plugins.dra.state import PLUGIN, STATE, DeviceState, Variant
 
@@ -47,10 +37,7 @@ GIVE_UP_S: Final = 60.0
 """So long may claims keep their devices after the last of their users has gone."""
 _REMEMBERED: Final = 4096
 _NOTHING: Final[frozenset[str]] = frozenset()
-_KEPT: Final = "what is kept for nominated pods"
 
-Look: TypeAlias = Callable[[CycleState, PodInfo, NodeSet], object | None]
-"""DynamicResources' PreFilter: what a pod asks nodes for is in the state, if it answers None."""
 Timed: TypeAlias = Callable[[DeviceState, Work[None]], Work[None]]
 """The same work; raises AttemptError when it has taken too long, with all that the attempt has done before."""
 
@@ -60,13 +47,6 @@ class _Wait(NamedTuple):
 
     claims: frozenset[str]
     since: float
-
-
-class _Due(NamedTuple):
-    """What pods nominated to a node will have of shared pools, as long as nothing of this is otherwise."""
-
-    rests_on: tuple[object, ...]
-    kept: tuple[AllocationResult, ...]
 
 
 _AS_IF: Final[StateKey[AsIf]] = StateKey(f"{PLUGIN}/AsIf")
@@ -81,17 +61,11 @@ class Evicting:
         self._nodes = handle.cluster.nodes
         self._devices = handle.cluster.devices
         self._boards = boards
-        self._look = look
-        self._preempting = handle.preempting
         self._holders = Holders(handle.cluster, handle.preempting)
+        self._keeping = Keeping(handle, boards, look, self._holders)
         self._clock = handle.clock
-        self._served = ServedResources(handle.cluster.devices.classes, handle.feature_gates)
-        self._shares_count = CONSUMABLE in handle.feature_gates
         self._waits = handle.kept("DynamicResources.waits", dict[str, _Wait])
         """By uid of the preemptor."""
-        self._reached: WeakKeyDictionary[Sight, dict[Demand, bool]] = WeakKeyDictionary()
-        self._dues: dict[int, _Due] = {}
-        """By slot."""
 
     # -- trials --------------------------------------------------------------------------------------------------------
 
@@ -109,7 +83,7 @@ class Evicting:
         if other.node_name:
             as_if.gone.discard(other.uid)
             return
-        as_if.kept += self._due(as_if, self._asked(other, slot))
+        as_if.kept += self._keeping.on(as_if, other)
         if as_if.kept and not as_if.gone:
             state.get(STATE).kept[slot] = as_if.kept
 
@@ -128,16 +102,16 @@ class Evicting:
     def use(self, state: CycleState, pod: PodInfo, slot: int) -> Use | None:
         """What is in use there for this pod, in this trial if it is one; None if it is as it is."""
         known, freed = state.get(STATE), _NOTHING
-        kept = self._kept_elsewhere(known, pod, slot)
+        kept = self._elsewhere(known, pod, slot)
         if self.tried_on(state, 1 << slot):
             as_if = state.get(_AS_IF)
             freed, kept = as_if.freed - {claim.uid for claim in known.claims}, kept + as_if.kept
-        return self._if(freed, kept) if freed or kept else None
+        return self._keeping.as_if(freed, kept) if freed or kept else None
 
     def besides_kept(self, known: DeviceState, pod: PodInfo, slot: int) -> Use | None:
         """What is in use there for a pod that yields to those nominated; None if it is as it is."""
-        kept = known.kept.get(slot, ()) + self._kept_elsewhere(known, pod, slot)
-        return self._if(_NOTHING, kept) if kept else None
+        kept = known.kept.get(slot, ()) + self._elsewhere(known, pod, slot)
+        return self._keeping.as_if(_NOTHING, kept) if kept else None
 
     def _as_if(self, state: CycleState, slot: int) -> AsIf | None:
         """None where devices are none of the trial's matter: the pod needs none there, or has them."""
@@ -150,109 +124,12 @@ class Evicting:
             state.set(_AS_IF, AsIf(slot, self._holders.at(slot, {})))
         return state.get(_AS_IF)
 
-    def _if(self, without: frozenset[str], kept: Sequence[AllocationResult]) -> UseAsIf:
-        besides = DeviceUse(shares_count=self._shares_count)
-        for at, allocation in enumerate(kept):
-            besides.hold(f"kept {at}", allocation)
-        return UseAsIf(self._devices.use, without, besides)
+    def _elsewhere(self, known: DeviceState, pod: PodInfo, slot: int) -> Kept:
+        return self._keeping.elsewhere(known, pod, slot) if self._is_on else ()
 
-    # -- what is for whom ----------------------------------------------------------------------------------------------
-
-    def _asked(self, other: PodInfo, slot: int) -> Variant | None:
-        """What a pod nominated to the node asks it for; None for nothing."""
-        state = CycleState()
-        if self._look(state, other, 1 << slot) is not None or self._devices.on_nodes.problem:
-            return None
-        variant = state.get(STATE).variant(slot)
-        return variant if variant is not None and variant.demand is not None else None
-
-    def _due(self, as_if: AsIf, variant: Variant | None) -> tuple[AllocationResult, ...]:
-        """What a pod nominated to the node will have: of free devices, if they suffice, else also of those of leaving pods."""
-        if variant is None or variant.demand is None:
-            return ()
-        freed = as_if.freed
-        for without in (freed, freed | self._holders.leaving(as_if)):
-            try:
-                found = self._boards.allocate(
-                    variant.demand,
-                    as_if.slot,
-                    node_name=self._nodes.name(as_if.slot),
-                    names=variant.names,
-                    chance=random.Random(0),  # for share ids that nobody sees
-                    use=self._if(without, as_if.kept),
-                )
-            except (TimedOut, AllocationError):
-                return ()
-            if not isinstance(found, Verdict):
-                return found
-        return ()
-
-    def _kept_elsewhere(self, known: DeviceState, pod: PodInfo, slot: int) -> tuple[AllocationResult, ...]:
-        """Devices that this node sees, too, and pods nominated to others will have."""
-        if not self._is_on or not self._devices.on_nodes.has_shared:
-            return ()
-        if known.kept_elsewhere is None:
-            known.kept_elsewhere = self._kept_of_shared(pod)
-        return tuple(each for there, some in known.kept_elsewhere.items() if there != slot for each in some)
-
-    def _kept_of_shared(self, pod: PodInfo) -> dict[int, tuple[AllocationResult, ...]]:
-        """Costs a look at each pod that is nominated, and searches for those on nodes where one may get shared devices."""
-        nodes: dict[int, list[Variant]] = {}
-        reached = EMPTY
-        for name, other in self._preempting.nominated():
-            slot = self._nodes.present_slot(name)
-            if slot is None or other.uid == pod.uid or other.priority < pod.priority or self._cluster.get(other.uid):
-                continue
-            variant = self._asked(other, slot)
-            if variant is None or variant.demand is None:
-                continue
-            nodes.setdefault(slot, []).append(variant)
-            if self._reaches_shared(variant.demand, slot):
-                reached |= 1 << slot
-        claims: dict[int, dict[str, ResourceClaim]] = {}
-        return {slot: self._shared_due(slot, nodes[slot], claims) for slot in nodeset.each(reached)}
-
-    def _shared_due(
-        self, slot: int, variants: Sequence[Variant], claims: dict[int, dict[str, ResourceClaim]]
-    ) -> tuple[AllocationResult, ...]:
-        """What pods nominated to the node, one after the other, will have of which other nodes see something.
-
-        Remembered while the node sees the same devices in the same use, of the same claims, which as many pods leave.
-        """
-        as_if = AsIf(slot, self._holders.at(slot, claims))
-        kind = self._devices.on_nodes.kind(slot)
-        assert kind is not None
-        asked = tuple((variant.demand, variant.names) for variant in variants)
-        rests_on = (asked, kind, kind.sight.stamp, self._holders.leaving(as_if), as_if.claims)
-        known = self._dues.get(slot)
-        if known is None or known.rests_on != rests_on:
-            if len(self._dues) >= _REMEMBERED:
-                self._dues.clear()
-            known = self._dues[slot] = _Due(rests_on, self._searched_due(as_if, variants))
-        return known.kept
-
-    def _searched_due(self, as_if: AsIf, variants: Sequence[Variant]) -> tuple[AllocationResult, ...]:
-        for variant in variants:
-            as_if.kept += self._due(as_if, variant)
-        is_shared = self._devices.on_nodes.is_shared
-        return tuple(each for each in as_if.kept if any(is_shared(result.id) for result in each.devices.results))
-
-    def _reaches_shared(self, demand: Demand, slot: int) -> bool:
-        """Whether any request may have a device of a shared pool that the node sees, free or not."""
-        kind = self._devices.on_nodes.kind(slot)
-        views = kind.sight.views if kind is not None else ()
-        if kind is None or not views:
-            return False
-        answers = self._reached.setdefault(kind.sight, {})
-        known = answers.get(demand)
-        if known is None:
-            if len(answers) >= _REMEMBERED:
-                answers.clear()
-            selectors = {ask.selectors for _, _, ask in demand.asks if ask.selectors is not None}
-            kinds = {each.kind for view in views for each in view.devices}
-            known = any(each.of(device) is not False for each in selectors for device in kinds)
-            answers[demand] = known
-        return known
+    def frees(self) -> Sequence[Frees]:
+        """Events after which what was kept for a pod may be had by others."""
+        return self._keeping.frees() if self._is_on else ()
 
     # -- would an eviction help ----------------------------------------------------------------------------------------
 
@@ -269,7 +146,7 @@ class Evicting:
         helped = EMPTY
         for slot in nodeset.each(nodes & self._nodes.priorities.below(pod.priority)):
             lesser = {other.uid for other in self._nodes.pods(slot).values() if other.priority < pod.priority}
-            kept = known.kept.get(slot, ()) + self._kept_elsewhere(known, pod, slot)
+            kept = known.kept.get(slot, ()) + self._elsewhere(known, pod, slot)
             if (yield from self._suffices(known, AsIf(slot, self._holders.at(slot, claims), lesser, kept), timed)):
                 helped |= 1 << slot
             yield
@@ -280,7 +157,7 @@ class Evicting:
         freed = as_if.freed - {claim.uid for claim in known.claims}
         if variant is None or variant.demand is None or not freed:
             return False
-        use = self._if(freed, as_if.kept)
+        use = self._keeping.as_if(freed, as_if.kept)
         work = self._boards.settling_allocation(variant.demand, as_if.slot, use)
         if work is not None:
             try:
@@ -308,7 +185,7 @@ class Evicting:
             return False
         as_if = AsIf(slot, self._holders.at(slot, {}))
         leaving = self._holders.leaving(as_if) - {claim.uid for claim in known.claims}
-        if not leaving or not self._fits(variant, slot, self._if(leaving, known.kept.get(slot, ()))):
+        if not leaving or not self._fits(variant, slot, self._keeping.as_if(leaving, known.kept.get(slot, ()))):
             return False
         users = (user.uid for claim in as_if.claims if claim.uid in leaving for user in claim.status.reserved_for)
         if any(self._cluster.get(uid) is not None for uid in users):
@@ -325,48 +202,6 @@ class Evicting:
         self._waits[uid] = _Wait(claims, since)
         return now - since
 
-    # -- waking --------------------------------------------------------------------------------------------------------
-
-    def events(self) -> Sequence[EventHint]:
-        """What was kept for a pod can be had: its nomination ended, or came to nothing."""
-        if not self._is_on:
-            return ()
-        claims = ClusterEvent(Resource.RESOURCE_CLAIM, UPDATE | Action.DELETE)
-        return (
-            EventHint(ASSIGNED_POD_DELETE, self._after_nomination, _anybody),
-            EventHint(NODE_DELETE, self._after_node, _anybody),
-            EventHint(claims, self._after_claim, _anybody, Topics(_kept, self._in_vain)),
-        )
-
-    def _after_nomination(self, _pod: PodInfo, old: PodInfo | None, _new: PodInfo | None) -> Hint:
-        """Whoever ran has claims reserved for it, and their end is what tells, unless it went elsewhere than was thought."""
-        if old is None:
-            return Hint.SKIP
-        claims = [self._devices.claims.get(key) for key in claim_keys(old.pod)]
-        if self._served.among(old.requests):
-            claims.append(self._devices.claims.made_for(old.pod))
-        if claims and self._cluster.get(old.uid) is not None:
-            return Hint.QUEUE
-        has_run = all(claim is not None and claim.is_reserved_for(old.uid) for claim in claims)
-        return Hint.SKIP if has_run else Hint.QUEUE
-
-    def _after_node(self, _pod: PodInfo, old: Node | None, _new: Node | None) -> Hint:
-        """What was kept of shared pools for pods nominated there is for nobody now."""
-        there = old.metadata.name if old is not None else ""
-        return Hint.QUEUE if any(name == there for name, _ in self._preempting.nominated()) else Hint.SKIP
-
-    def _after_claim(self, _pod: PodInfo, old: ResourceClaim | None, new: ResourceClaim | None) -> Hint:
-        """A nominated pod will not get devices for its claim: that goes, or has what was decided on for others."""
-        return Hint.QUEUE if self._in_vain(old, new) else Hint.SKIP
-
-    def _in_vain(self, old: ResourceClaim | None, new: ResourceClaim | None) -> tuple[Hashable, ...]:
-        if old is None or old.is_allocated:
-            return ()
-        for _, other in self._preempting.nominated():
-            if old.key in claim_keys(other.pod) and (new is None or not new.is_reserved_for(other.uid)):
-                return (_KEPT,)
-        return ()
-
 
 def _short(refused: Groups) -> NodeSet:
     """Nodes on which devices are too few."""
@@ -375,12 +210,3 @@ def _short(refused: Groups) -> NodeSet:
         if no.plugin == PLUGIN and no.message == CANNOT_ALLOCATE:
             out |= nodes
     return out
-
-
-def _anybody(_pod: PodInfo) -> None:
-    """The waiting pod does not matter."""
-
-
-def _kept(_pod: PodInfo) -> tuple[Hashable]:
-    """All wait for the same."""
-    return (_KEPT,)

@@ -9,7 +9,7 @@ claim gets another owner.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -38,7 +38,10 @@ _NODE: Final = Action.ADD | Action.UPDATE_NODE_LABEL | Action.UPDATE_NODE_ALLOCA
 _GENERATED: Final = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM)
 _WHERE: Final = "where nodes are"
 _OWN: Final = "what nodes have themselves"
-_FREED: Final = "devices that are given back"
+FREED: Final = "devices that are given back"
+"""The topic of all that may let a pod have devices that another had, or was to have."""
+Frees: TypeAlias = tuple[ClusterEvent, Callable[[Any, Any], Iterator[Hashable]]]
+"""An event, and what tells whether it frees devices: by FREED, or nothing."""
 _OFFERED: Final = "devices that can be had for the first time"
 _SLICES: Final = "all that becomes of slices"
 
@@ -53,22 +56,21 @@ class Hints:
         self._claims = handle.cluster.devices.claims
         self._pools = handle.cluster.devices.on_nodes
 
-    def events(self) -> Sequence[EventHint]:
-        """All registrations."""
+    def events(self, frees: Sequence[Frees] = ()) -> Sequence[EventHint]:
+        """All registrations; of whoever has devices in mind for others, too."""
         if not self._is_on:
             return ()
         claims = ClusterEvent(Resource.RESOURCE_CLAIM, _ANY)
         return (
-            self._registered(Resource.NODE, _NODE, _node_changed),
+            self._registered(ClusterEvent(Resource.NODE, _NODE), _node_changed),
             EventHint(claims, self._claim, self._shape, Topics(self._topics, _claim_changed)),
             EventHint(_GENERATED, self._pod),
-            self._registered(Resource.DEVICE_CLASS, _ANY, _class_changed),
-            self._registered(Resource.RESOURCE_SLICE, _ANY, self._slice_changed),
+            self._registered(ClusterEvent(Resource.DEVICE_CLASS, _ANY), _class_changed),
+            self._registered(ClusterEvent(Resource.RESOURCE_SLICE, _ANY), self._slice_changed),
+            *(self._registered(event, of_event) for event, of_event in frees),
         )
 
-    def _registered(
-        self, resource: Resource, action: Action, of_event: Callable[[Any, Any], Iterator[Hashable]]
-    ) -> EventHint:
+    def _registered(self, event: ClusterEvent, of_event: Callable[[Any, Any], Iterator[Hashable]]) -> EventHint:
         seen: tuple[Any, Any, frozenset[Hashable]] = (None, None, frozenset())
 
         def about(old: Any, new: Any) -> frozenset[Hashable]:
@@ -82,7 +84,7 @@ class Hints:
             told = about(old, new)
             return Hint.QUEUE if any(topic in told for topic in self._topics(pod)) else Hint.SKIP
 
-        return EventHint(ClusterEvent(resource, action), meets, self._shape, Topics(self._topics, about))
+        return EventHint(event, meets, self._shape, Topics(self._topics, about))
 
     # -- claims, and the pod itself ------------------------------------------------------------------------------------
 
@@ -130,7 +132,7 @@ class Hints:
                 yield "resource", name
         asked = [ask for claim in claims if not claim.is_allocated for ask in _asks(claim)]
         if extended or any(not claim.is_allocated for claim in claims):
-            yield _FREED
+            yield FREED
             yield _SLICES if any(ask.allocation_mode == ALL for ask in asked) else _OFFERED
         for ask in asked:
             yield "class", ask.device_class_name
@@ -237,7 +239,7 @@ def _claim_changed(old: ResourceClaim | None, new: ResourceClaim | None) -> Iter
             if claim.metadata.annotations.get(EXTENDED_RESOURCE_CLAIM) == "true":
                 yield from (("made for", owner.uid) for owner in claim.metadata.owner_references)
     if gives_back(old, new):
-        yield _FREED
+        yield FREED
 
 
 def _class_changed(old: DeviceClass | None, new: DeviceClass | None) -> Iterator[Hashable]:

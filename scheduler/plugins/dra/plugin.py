@@ -389,7 +389,7 @@ class DynamicResources:
 
     def events_to_register(self) -> Sequence[EventHint]:
         """§7."""
-        return (*self._hints.events(), *self._evicting.events())
+        return self._hints.events(self._evicting.frees())
 
 
 def _unresolvable(text: str) -> Rejection:

@@ -1,0 +1,347 @@
+"""What nominated pods will have of devices, and who waits because of that (docs/spec/dra.md §10; switch devicePreemption).
+
+Nothing of it is held: a search picks it for them whenever somebody asks. What is remembered is what others were refused for,
+so that they are tried again once it is for nobody: the nomination ended, or the pod got other devices or will get others.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import Final, NamedTuple, TypeAlias
+from weakref import WeakKeyDictionary
+
+from scheduler.cache.deviceasif import UseAsIf
+from scheduler.cache.devicepools import PoolKey
+from scheduler.cache.devicesights import Sight
+from scheduler.cache.deviceuse import DeviceUse
+from scheduler.cache.resourceclaims import is_made_for
+from scheduler.core import nodeset
+from scheduler.core.devicegates import CONSUMABLE
+from scheduler.core.devices import DeviceId, ResourceSlice
+from scheduler.core.events import UPDATE, Action, ClusterEvent, Resource
+from scheduler.core.node import Node
+from scheduler.core.nodeset import EMPTY, NodeSet
+from scheduler.core.podinfo import PodInfo
+from scheduler.core.resourceclaims import (
+    AllocationResult,
+    DeviceClass,
+    DeviceRequestAllocationResult,
+    ResourceClaim,
+)
+from scheduler.framework.ports import Handle
+from scheduler.framework.state import CycleState
+from scheduler.plugins.dra.board import Boards
+from scheduler.plugins.dra.claims import claim_keys
+from scheduler.plugins.dra.demand import Demand
+from scheduler.plugins.dra.hints import FREED, Frees
+from scheduler.plugins.dra.holders import AsIf, Holders
+from scheduler.plugins.dra.search import AllocationError
+from scheduler.plugins.dra.searches import TimedOut, Verdict
+from scheduler.plugins.dra.state import STATE, DeviceState, Variant
+
+_REMEMBERED: Final = 4096
+_SEARCHED_MAX: Final = 32
+"""For so many nodes what is kept is worked out anew at an event; beyond that, whoever waits is tried."""
+
+Look: TypeAlias = Callable[[CycleState, PodInfo, NodeSet], object | None]
+"""DynamicResources' PreFilter: what a pod asks nodes for is in the state, if it answers None."""
+Kept: TypeAlias = tuple[AllocationResult, ...]
+Part: TypeAlias = tuple[DeviceId, frozenset[tuple[str, int]] | None]
+"""A device, or as much of it."""
+_NOTHING: Final[frozenset[Part]] = frozenset()
+
+
+class _Nominated(NamedTuple):
+    """A pod that asks the node it is nominated to for devices."""
+
+    slot: int
+    pod: PodInfo
+    variant: Variant
+
+
+class _Due(NamedTuple):
+    """What pods nominated to a node will have, one after the other, as long as nothing of this is otherwise."""
+
+    rests_on: tuple[object, ...]
+    kept: tuple[Kept, ...]
+
+
+class _Avoided(NamedTuple):
+    """What others did not get because it was kept for this pod."""
+
+    pod: PodInfo
+    parts: set[Part]
+
+
+class Keeping:
+    """Of one profile. Changes nothing but its own memory."""
+
+    def __init__(self, handle: Handle, boards: Boards, look: Look, holders: Holders) -> None:
+        self._cluster = handle.cluster
+        self._nodes = handle.cluster.nodes
+        self._devices = handle.cluster.devices
+        self._boards = boards
+        self._look = look
+        self._preempting = handle.preempting
+        self._holders = holders
+        self._shares_count = CONSUMABLE in handle.feature_gates
+        self._reached: WeakKeyDictionary[Sight, dict[Demand, bool]] = WeakKeyDictionary()
+        self._dues: dict[int, _Due] = {}
+        """By slot."""
+        self._avoided: dict[str, _Avoided] = {}
+        """By uid of the nominated pod."""
+        self._limit = _REMEMBERED
+
+    # -- what is for whom ----------------------------------------------------------------------------------------------
+
+    def on(self, as_if: AsIf, other: PodInfo) -> Kept:
+        """What the pod will have on the node that it is nominated to, besides what is kept there already."""
+        kept = self._due(as_if, self._asked(other, as_if.slot))
+        self._note(other, kept)
+        return kept
+
+    def elsewhere(self, known: DeviceState, pod: PodInfo, slot: int) -> Kept:
+        """Devices that this node sees, too, and pods nominated to others will have."""
+        if not self._devices.on_nodes.has_shared:
+            return ()
+        if known.kept_elsewhere is None:
+            known.kept_elsewhere = self._of_shared(pod)
+        return tuple(each for there, some in known.kept_elsewhere.items() if there != slot for each in some)
+
+    def as_if(self, without: frozenset[str], kept: Sequence[AllocationResult]) -> UseAsIf:
+        """Devices in use as if these claims had given theirs back, and as if those kept were taken."""
+        besides = DeviceUse(shares_count=self._shares_count)
+        for at, allocation in enumerate(kept):
+            besides.hold(f"kept {at}", allocation)
+        return UseAsIf(self._devices.use, without, besides)
+
+    def _asked(self, other: PodInfo, slot: int) -> Variant | None:
+        """What a pod nominated to the node asks it for; None for nothing."""
+        state = CycleState()
+        if self._look(state, other, 1 << slot) is not None or self._devices.on_nodes.problem:
+            return None
+        variant = state.get(STATE).variant(slot)
+        return variant if variant is not None and variant.demand is not None else None
+
+    def _due(self, as_if: AsIf, variant: Variant | None) -> Kept:
+        """What a pod nominated to the node will have: of free devices, if they suffice, else also of those of leaving pods."""
+        if variant is None or variant.demand is None:
+            return ()
+        freed = as_if.freed
+        for without in (freed, freed | self._holders.leaving(as_if)):
+            try:
+                found = self._boards.allocate(
+                    variant.demand,
+                    as_if.slot,
+                    node_name=self._nodes.name(as_if.slot),
+                    names=variant.names,
+                    chance=random.Random(0),  # for share ids that nobody sees
+                    use=self.as_if(without, as_if.kept),
+                )
+            except (TimedOut, AllocationError):
+                return ()
+            if not isinstance(found, Verdict):
+                return found
+        return ()
+
+    def _of_shared(self, pod: PodInfo) -> dict[int, Kept]:
+        """Costs a look at each pod that is nominated, and searches for those on nodes where one may get shared devices."""
+        nominated = list(self._nominated(but=pod))
+        reached = nodeset.of(each.slot for each in nominated if self._reaches_shared(each))
+        is_shared = self._devices.on_nodes.is_shared
+        found: dict[int, Kept] = {}
+        for each, kept in self._dues_of(nominated, reached):
+            shared = tuple(one for one in kept if any(is_shared(result.id) for result in one.devices.results))
+            self._note(each.pod, shared)
+            found[each.slot] = found.get(each.slot, ()) + shared
+        return found
+
+    def _nominated(self, *, but: PodInfo | None = None, on: NodeSet | None = None) -> Iterator[_Nominated]:
+        """Pods that ask for devices, in the order in which they were nominated.
+
+        `but`: those whose devices this pod leaves alone. `on`: those on these nodes.
+        """
+        for name, other in self._preempting.nominated():
+            slot = self._nodes.present_slot(name)
+            if slot is None or (on is not None and not on >> slot & 1) or self._cluster.get(other.uid):
+                continue
+            if but is not None and (other.uid == but.uid or other.priority < but.priority):
+                continue
+            variant = self._asked(other, slot)
+            if variant is not None:
+                yield _Nominated(slot, other, variant)
+
+    def _dues_of(self, nominated: Iterable[_Nominated], nodes: NodeSet) -> Iterator[tuple[_Nominated, Kept]]:
+        """What each will have, on these nodes."""
+        claims: dict[int, dict[str, ResourceClaim]] = {}
+        by_slot: dict[int, list[_Nominated]] = {}
+        for each in nominated:
+            if nodes >> each.slot & 1:
+                by_slot.setdefault(each.slot, []).append(each)
+        for slot, here in by_slot.items():
+            yield from zip(here, self._dues_on(slot, [each.variant for each in here], claims))
+
+    def _dues_on(
+        self, slot: int, variants: Sequence[Variant], claims: dict[int, dict[str, ResourceClaim]]
+    ) -> tuple[Kept, ...]:
+        """What pods nominated to the node, one after the other, will have there.
+
+        Remembered while the node sees the same devices in the same use, of the same claims, which as many pods leave.
+        """
+        as_if = AsIf(slot, self._holders.at(slot, claims))
+        kind = self._devices.on_nodes.kind(slot)
+        assert kind is not None
+        asked = tuple((variant.demand, variant.names) for variant in variants)
+        rests_on = (asked, kind, kind.sight.stamp, self._holders.leaving(as_if), as_if.claims)
+        known = self._dues.get(slot)
+        if known is None or known.rests_on != rests_on:
+            if len(self._dues) >= _REMEMBERED:
+                self._dues.clear()
+            known = self._dues[slot] = _Due(rests_on, self._searched(as_if, variants))
+        return known.kept
+
+    def _searched(self, as_if: AsIf, variants: Sequence[Variant]) -> tuple[Kept, ...]:
+        found = []
+        for variant in variants:
+            found.append(self._due(as_if, variant))
+            as_if.kept += found[-1]
+        return tuple(found)
+
+    def _reaches_shared(self, nominated: _Nominated) -> bool:
+        """Whether any request may have a device of a shared pool that the node sees, free or not."""
+        demand = nominated.variant.demand
+        assert demand is not None
+        kind = self._devices.on_nodes.kind(nominated.slot)
+        views = kind.sight.views if kind is not None else ()
+        if kind is None or not views:
+            return False
+        answers = self._reached.setdefault(kind.sight, {})
+        known = answers.get(demand)
+        if known is None:
+            if len(answers) >= _REMEMBERED:
+                answers.clear()
+            selectors = {ask.selectors for _, _, ask in demand.asks if ask.selectors is not None}
+            kinds = {each.kind for view in views for each in view.devices}
+            known = any(each.of(device) is not False for each in selectors for device in kinds)
+            answers[demand] = known
+        return known
+
+    # -- who waits because of that -------------------------------------------------------------------------------------
+
+    def _note(self, other: PodInfo, kept: Kept) -> None:
+        """Somebody is about to be refused for this, perhaps."""
+        parts = {part for each in kept for result in each.devices.results if (part := self._part(result)) is not None}
+        before = self._avoided.get(other.uid)
+        if before is not None:
+            parts |= before.parts
+        if not parts:
+            return
+        if len(self._avoided) >= self._limit:
+            nominated = {each.uid for _, each in self._preempting.nominated()}
+            self._avoided = {uid: each for uid, each in self._avoided.items() if uid in nominated}
+            self._limit = max(_REMEMBERED, 2 * len(self._avoided))
+        self._avoided[other.uid] = _Avoided(other, parts)
+
+    def _part(self, result: DeviceRequestAllocationResult) -> Part | None:
+        """None for what nobody is kept from."""
+        if result.admin_access:
+            return None
+        if result.share_id is None or not self._shares_count:
+            return result.id, None
+        return result.id, frozenset((name, amount.nano) for name, amount in (result.consumed_capacity or {}).items())
+
+    def _is_taken(self, part: Part) -> bool:
+        device, amounts = part
+        use = self._devices.use
+        if amounts is None:
+            return use.is_used(device)
+        return use.is_exclusive(device) or any(
+            frozenset(each.consumed.items()) == amounts for each in use.shares(device)
+        )
+
+    def _freed(self, uids: Iterable[str], *, gone: str = "") -> Iterator[Hashable]:
+        """Whether anything that was kept for one of these pods is for it no more, and was not taken. Told once.
+
+        `gone` is a node that is about to be. Costs a search for each node that such pods are nominated to, unless nothing
+        has changed there.
+        """
+        left = {uid: {part for part in self._avoided[uid].parts if not self._is_taken(part)} for uid in uids}
+        left = {uid: parts for uid, parts in left.items() if parts}
+        now = self._kept_now(left, gone) if left else {}
+        freed = [uid for uid, parts in left.items() if not parts <= now.get(uid, _NOTHING)]
+        for uid in freed:
+            del self._avoided[uid]
+        if freed:
+            yield FREED
+
+    def _kept_now(self, uids: Iterable[str], gone: str) -> dict[str, set[Part]]:
+        """By uid of the pod that it is for."""
+        wanted, nodes = set(uids), EMPTY
+        for name, other in self._preempting.nominated():
+            slot = self._nodes.present_slot(name) if other.uid in wanted and name != gone else None
+            nodes |= 1 << slot if slot is not None else EMPTY
+        if nodes.bit_count() > _SEARCHED_MAX:
+            return {}
+        self._devices.on_nodes.catch_up()
+        return {
+            each.pod.uid: {part for one in kept for result in one.devices.results if (part := self._part(result))}
+            for each, kept in self._dues_of(self._nominated(on=nodes), nodes)
+        }
+
+    def frees(self) -> Sequence[Frees]:
+        """Events after which what was kept for a pod may be had by others."""
+        return (
+            (ClusterEvent(Resource.ASSIGNED_POD, Action.ADD | Action.DELETE), self._pod_changed),
+            (ClusterEvent(Resource.RESOURCE_CLAIM, Action.ADD | UPDATE | Action.DELETE), self._claim_changed),
+            (ClusterEvent(Resource.DEVICE_CLASS, Action.ADD | UPDATE | Action.DELETE), self._class_changed),
+            (ClusterEvent(Resource.RESOURCE_SLICE, Action.ADD | UPDATE | Action.DELETE), self._slice_changed),
+            (ClusterEvent(Resource.NODE, Action.UPDATE_NODE_ALLOCATABLE | Action.DELETE), self._node_changed),
+        )
+
+    def _pod_changed(self, old: PodInfo | None, new: PodInfo | None) -> Iterator[Hashable]:
+        """One that was nominated is bound, or nominated no more."""
+        for each in (old, new):
+            if each is not None and each.uid in self._avoided:
+                yield from self._freed([each.uid])
+
+    def _claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> Iterator[Hashable]:
+        """A nominated pod's claim goes, or it is allocated or another one has something that was kept."""
+        claim = new if new is not None else old
+        if claim is not None and (old is None or not old.is_allocated):
+            yield from self._freed([uid for uid, each in self._avoided.items() if _concerns(claim, each)])
+
+    def _class_changed(self, old: DeviceClass | None, new: DeviceClass | None) -> Iterator[Hashable]:
+        """Nominated pods may ask for other devices."""
+        if old is None or new is None or old.spec != new.spec:
+            yield from self._freed(list(self._avoided))
+
+    def _slice_changed(self, old: ResourceSlice | None, new: ResourceSlice | None) -> Iterator[Hashable]:
+        """Nominated pods may have to take other devices."""
+        pools = {PoolKey(each.spec.driver, each.spec.pool.name) for each in (old, new) if each is not None}
+        yield from self._freed(
+            [
+                uid
+                for uid, each in self._avoided.items()
+                if any(PoolKey(device.driver, device.pool) in pools for device, _ in each.parts)
+            ]
+        )
+
+    def _node_changed(self, old: Node | None, new: Node | None) -> Iterator[Hashable]:
+        """It goes; or has what devices were to stand in for."""
+        if old is None or not self._avoided:
+            return
+        if new is None or old.status.allocatable != new.status.allocatable:
+            name = old.metadata.name
+            here = [other.uid for there, other in self._preempting.nominated() if there == name]
+            yield from self._freed([uid for uid in here if uid in self._avoided], gone=name if new is None else "")
+
+
+def _concerns(claim: ResourceClaim, avoided: _Avoided) -> bool:
+    """Whether it is the pod's, or has a device of which something was kept for the pod."""
+    pod = avoided.pod
+    if claim.key in claim_keys(pod.pod) or is_made_for(claim, pod.pod) or claim.is_reserved_for(pod.uid):
+        return True
+    devices = {device for device, _ in avoided.parts}
+    allocation = claim.status.allocation
+    return allocation is not None and any(result.id in devices for result in allocation.devices.results)
