@@ -44,7 +44,7 @@ class Giver:
         """
         if not known.claims:
             return NOTHING_TO_FREE
-        useless = [known.claims[at] for at in sorted(known.unavailable)]
+        useless = [known.claims[at] for at in known.unavailable]
         idle = [claim for claim in useless if all(user.uid == pod.uid for user in claim.status.reserved_for)]
         freed = idle if self._is_thorough and len(idle) == len(useless) else idle[:1]
         for claim in freed:

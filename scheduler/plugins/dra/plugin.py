@@ -193,17 +193,11 @@ class DynamicResources:
             for no, out in self._without_devices(state, pod, variant, nodes=here, exact=exact).items():
                 groups[no] = groups.get(no, 0) | out
                 left &= ~out
-        useless = 0
-        for at, usable in known.usable_on.items():
-            if left & ~usable:
-                known.unavailable.add(at)
-                useless |= left & ~usable
-        if known.worn_out and left:
-            known.unavailable.update(known.worn_out)
-            useless = left
+        useless = left if known.worn_out else 0
+        for usable in known.usable_on.values():
+            useless |= left & ~usable
         if useless:
-            no = _unresolvable(NOT_AVAILABLE)
-            groups[no] = groups.get(no, 0) | useless
+            groups[_UNAVAILABLE] = groups.get(_UNAVAILABLE, 0) | useless
         return groups
 
     def _beforehand(self, state: CycleState, pod: PodInfo) -> Rejection | None:
@@ -311,6 +305,7 @@ class DynamicResources:
         if self._evicting.waits(known, pod, refused, what_if):
             return Nominate(what_if.nominated_to, rejection=WAITING)
         self._accounts.log(pod, known.variants)
+        known.unavailable = _in_the_way(known, refused.get(_UNAVAILABLE, 0))
         return Rejection(self.name, Code.UNSCHEDULABLE, (self._binder.free(known, pod),))
 
     def explain(self, pod: PodInfo) -> Mapping[str, Any] | None:
@@ -394,3 +389,12 @@ class DynamicResources:
 
 def _unresolvable(text: str) -> Rejection:
     return Rejection(PLUGIN, Code.UNRESOLVABLE, (text,))
+
+
+_UNAVAILABLE: Final = _unresolvable(NOT_AVAILABLE)
+
+
+def _in_the_way(known: DeviceState, nodes: NodeSet) -> tuple[int, ...]:
+    """Numbers of the claims that kept the pod off one of these nodes, on which everything else was fine."""
+    elsewhere = {at for at, usable in known.usable_on.items() if nodes & ~usable}
+    return tuple(sorted(elsewhere.union(known.worn_out if nodes else ())))

@@ -20,10 +20,11 @@ from scheduler.core.errors import ApiError
 from scheduler.core.events import ClusterEvent
 from scheduler.core.podinfo import PodInfo, placed, pod_info
 from scheduler.core.resourceclaims import ResourceClaim
-from scheduler.core.verdicts import Rejection
+from scheduler.core.verdicts import Groups, Rejection
 from scheduler.devices import DeviceIntake
 from scheduler.framework.ports import Uncounted
 from scheduler.framework.state import CycleState
+from scheduler.plugins.dra.state import STATE
 from scheduler.testing.builders import Builder, pod
 from scheduler.testing.devicebuilders import a_device, a_slice
 from scheduler.testing.deviceclaimbuilders import ClaimBuilder, a_claim
@@ -203,10 +204,12 @@ class Served(World):
         assert self.intake is not None
         self.intake.tick()
 
-    def post_filter(self, state: CycleState, info: PodInfo) -> Rejection:
-        """For a pod that is nominated nowhere."""
+    def post_filter(self, state: CycleState, info: PodInfo, refused: Groups | None = None) -> Rejection:
+        """For a pod that is nominated nowhere, and is refused like this; as Filter refuses it, if that is not said."""
         what_if: Any = SimpleNamespace(nominated_to="")
-        answer = self.plugin.post_filter(state, info, {}, what_if)
+        if refused is None:
+            refused = self.plugin.filter(state, info, self.cluster.nodes.present) if state.has(STATE) else {}
+        answer = self.plugin.post_filter(state, info, refused, what_if)
         assert isinstance(answer, Rejection)
         return answer
 

@@ -115,6 +115,18 @@ async def test_post_filter(
     assert writes == world.writes
 
 
+async def test_where_others_refuse_every_node_no_claim_is_given_back() -> None:
+    """Asked about it all the same, as a trial does that asks all filters: a claim was in the way of nothing."""
+    world = Served(HELD_ON_N9)
+    info = using("c")
+    state, groups = world.filter(info)
+    assert groups
+
+    assert NOT_HELPED == said(world.post_filter(state, info, {}))
+    await world.errands()
+    assert [] == world.writes
+
+
 async def test_all_who_share_a_useless_claim_leave_it_and_the_last_gives_the_devices_back() -> None:
     """In whatever order they are tried; a daemon that died had reserved it for them."""
     world = Served(HELD_ON_N9.reserved_for("p", "p").reserved_for("q", "q"))
