@@ -178,7 +178,7 @@ class ResourceClaims:
         del self._pending[uid]
         self._count(uid, key=known.claim.key)
         dropped = Change(known.claim, self._latest.get(known.claim.key))
-        if gives_back(*dropped):
+        if gives_back(*dropped) and not self._is_overtaken(known.claim):
             self.given_back.append(dropped)
         return True
 
@@ -213,9 +213,14 @@ class ResourceClaims:
         if now is not None:
             self._count(now.uid, key=key)
         self.changes.append(Change(before, now))
-        pending = self._pending.get(now.uid) if now is not None and now.is_allocated else None
-        if pending is not None and gives_back(pending.claim, now):  # somebody was faster, and took something else
+        pending = self._pending.get(now.uid) if now is not None else None
+        if pending is not None and self._is_overtaken(pending.claim) and gives_back(pending.claim, now):
             self.given_back.append(Change(pending.claim, now))
+
+    def _is_overtaken(self, claim: ResourceClaim) -> bool:
+        """Whether this very claim has been allocated by now: what was in flight for it is not in use any more."""
+        known = self._latest.get(claim.key)
+        return known is not None and known.uid == claim.uid and known.is_allocated
 
     def _file(self, key: str, claim: ResourceClaim, *, is_there: bool) -> None:
         """By the pod that it was made for, if a scheduler made it."""

@@ -386,7 +386,6 @@ def given_back(world: World) -> list[tuple[Any, Any]]:
         pytest.param(at(CLAIM, 1), True, id="it was never written"),
         pytest.param(at(HELD, 2), False, id="it was written"),
         pytest.param(at(HELD.allocated_at("2026-01-01T00:00:00Z").reserved_for("p"), 2), False, id="with more to it"),
-        pytest.param(at(CLAIM.allocated(a_result("r", "drv/n1/d1")), 2), True, id="others gave it another device"),
         pytest.param(None, True, id="the claim is gone"),
         pytest.param(a_claim("c").uid("another").resource_version("2").typed(), True, id="another has its name"),
     ],
@@ -406,6 +405,20 @@ def test_what_is_in_flight_no_more_is_told_unless_it_was_written(becomes: Any, i
     world.devices.claims.drop_pending("c")
 
     assert ([(plan, becomes)] if is_told else []) == given_back(world)
+    assert [] == given_back(world)
+
+
+def test_what_others_overtook_is_told_at_once() -> None:
+    """They gave the claim another device: ours is not in use from then on. Told once."""
+    world = World()
+    first, plan, theirs = at(CLAIM, 1), at(HELD, 1), at(CLAIM.allocated(a_result("r", "drv/n1/d1")), 2)
+    world.feed("ResourceClaim", None, first)
+    world.devices.claims.signal("c", plan)
+    world.feed("ResourceClaim", first, theirs)
+
+    assert not world.devices.use.is_used(D0)
+    assert [(plan, theirs)] == given_back(world)
+    world.devices.claims.drop_pending("c")
     assert [] == given_back(world)
 
 

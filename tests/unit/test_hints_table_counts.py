@@ -171,6 +171,17 @@ CASES: Final = [
         asked=0,
     ),
     case(
+        "DynamicResources",
+        POD_CAME,
+        "any pods while no devices are kept for the one that comes",
+        old=None,
+        new=on_n1(),
+        concerned=uses("c"),
+        others=lambda i: uses(f"c{i}"),
+        asked=0,
+        given=hint_counts_devices.waiting,
+    ),
+    case(
         "NodePorts",
         POD_GONE,
         "pods with other ports",
