@@ -41,8 +41,8 @@ from scheduler.plugins.dra.searches import TimedOut, Verdict
 from scheduler.plugins.dra.state import STATE, DeviceState, Variant
 
 _REMEMBERED: Final = 4096
-_SEARCHED_MAX: Final = 32
-"""For so many nodes what is kept is worked out anew at an event; beyond that, whoever waits is tried."""
+_AT_AN_EVENT_S: Final = 0.05
+"""So long what is kept is worked out anew; of what is left after that, whoever waits is tried."""
 
 Look: TypeAlias = Callable[[CycleState, PodInfo, NodeSet], object | None]
 """DynamicResources' PreFilter: what a pod asks nodes for is in the state, if it answers None."""
@@ -85,6 +85,7 @@ class Keeping:
         self._look = look
         self._preempting = handle.preempting
         self._holders = holders
+        self._clock = handle.clock
         self._shares_count = CONSUMABLE in handle.feature_gates
         self._reached: WeakKeyDictionary[Sight, dict[Demand, bool]] = WeakKeyDictionary()
         self._dues: dict[int, _Due] = {}
@@ -191,7 +192,8 @@ class Keeping:
         """
         as_if = AsIf(slot, self._holders.at(slot, claims))
         kind = self._devices.on_nodes.kind(slot)
-        assert kind is not None
+        if kind is None:
+            return ((),) * len(variants)
         asked = tuple((variant.demand, variant.names) for variant in variants)
         rests_on = (asked, kind, kind.sight.stamp, self._holders.leaving(as_if), as_if.claims)
         known = self._dues.get(slot)
@@ -231,7 +233,7 @@ class Keeping:
 
     def _note(self, other: PodInfo, kept: Kept) -> None:
         """Somebody is about to be refused for this, perhaps."""
-        parts = {part for each in kept for result in each.devices.results if (part := self._part(result)) is not None}
+        parts = self._parts(kept)
         before = self._avoided.get(other.uid)
         if before is not None:
             parts |= before.parts
@@ -242,6 +244,9 @@ class Keeping:
             self._avoided = {uid: each for uid, each in self._avoided.items() if uid in nominated}
             self._limit = max(_REMEMBERED, 2 * len(self._avoided))
         self._avoided[other.uid] = _Avoided(other, parts)
+
+    def _parts(self, kept: Kept) -> set[Part]:
+        return {part for each in kept for result in each.devices.results if (part := self._part(result)) is not None}
 
     def _part(self, result: DeviceRequestAllocationResult) -> Part | None:
         """None for what nobody is kept from."""
@@ -264,7 +269,7 @@ class Keeping:
         """Whether anything that was kept for one of these pods is for it no more, and was not taken. Told once.
 
         `gone` is a node that is about to be. Costs a search for each node that such pods are nominated to, unless nothing
-        has changed there.
+        has changed there; some of them if that takes too long.
         """
         left = {uid: {part for part in self._avoided[uid].parts if not self._is_taken(part)} for uid in uids}
         left = {uid: parts for uid, parts in left.items() if parts}
@@ -281,13 +286,14 @@ class Keeping:
         for name, other in self._preempting.nominated():
             slot = self._nodes.present_slot(name) if other.uid in wanted and name != gone else None
             nodes |= 1 << slot if slot is not None else EMPTY
-        if nodes.bit_count() > _SEARCHED_MAX:
-            return {}
         self._devices.on_nodes.catch_up()
-        return {
-            each.pod.uid: {part for one in kept for result in one.devices.results if (part := self._part(result))}
-            for each, kept in self._dues_of(self._nominated(on=nodes), nodes)
-        }
+        until = self._clock.now() + _AT_AN_EVENT_S
+        found: dict[str, set[Part]] = {}
+        for each, kept in self._dues_of(self._nominated(on=nodes), nodes):
+            found[each.pod.uid] = self._parts(kept)
+            if self._clock.now() > until:
+                break
+        return found
 
     def frees(self) -> Sequence[Frees]:
         """Events after which what was kept for a pod may be had by others."""

@@ -1,0 +1,130 @@
+"""What is kept for nominated pods, and when that frees something for others (docs/spec/dra.md §10).
+
+Pod `s` is nominated to n1 with claim `s`; somebody was refused because of what it will have there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from scheduler.core.podinfo import PodInfo, pod_info
+from scheduler.core.resourceclaims import ResourceClaim
+from scheduler.plugins.dra.holders import AsIf
+from scheduler.plugins.dra.keeping import Keeping
+from scheduler.testing.builders import pod
+from scheduler.testing.devicebuilders import SliceBuilder, a_device, a_slice
+from scheduler.testing.deviceclaimbuilders import ClaimBuilder, a_claim, a_result
+from tests.unit.plugins.dra.world import World
+
+ROOM = a_slice("n1", "a", a_device("m").shared().cap("room", "8"))
+TWO = a_slice("n1", "a", a_device("d0"), a_device("d1"))
+FIVE = a_claim("s").request("r", "A", capacity={"room": "5"})
+ONE = a_claim("s").request("r", "A")
+
+
+def nominee(name: str = "s") -> PodInfo:
+    return pod_info(pod(name).uid(f"uid-{name}").claim("e", claim=name).typed())
+
+
+def stage(slices: SliceBuilder, *claims: ClaimBuilder) -> tuple[World, Keeping]:
+    """One for each claim is nominated, by its name."""
+    world = World()
+    world.show(slices, *claims)
+    everybody = [("n1", nominee(claim.obj()["metadata"]["name"])) for claim in claims]
+    world.handle.preempting.nominated = lambda: everybody
+    keeping = world.plugin._evicting._keeping
+    for _, other in everybody:
+        avoids(world, keeping, other)
+    return world, keeping
+
+
+def avoids(world: World, keeping: Keeping, other: PodInfo) -> None:
+    """Somebody is tried on n1, after this pod."""
+    slot = world.cluster.nodes.present_slot("n1")
+    assert slot is not None
+    keeping.on(AsIf(slot, ()), other)
+
+
+def claim(world: World, name: str) -> ResourceClaim:
+    found = world.devices.claims.get(f"default/{name}")
+    assert isinstance(found, ResourceClaim)
+    return found
+
+
+def becomes(world: World, keeping: Keeping, now: ClaimBuilder) -> bool:
+    """Whether that frees anything."""
+    name = now.obj()["metadata"]["name"]
+    before = world.devices.claims.get(f"default/{name}")
+    world.show(now)
+    return any(keeping._claim_changed(before, claim(world, name)))
+
+
+def share(amount: str, at: str = "s1") -> dict[str, Any]:
+    return a_result("r", "a/n1/m", share=at, consumed={"room": amount})
+
+
+@pytest.mark.parametrize(
+    ("slices", "asks", "gets", "is_freed"),
+    [
+        pytest.param(ROOM, FIVE, (share("5"),), False, id="the share that was kept"),
+        pytest.param(ROOM, FIVE, (share("5", at="s2"),), False, id="the share, whatever it is called"),
+        pytest.param(ROOM, FIVE, (share("3"),), True, id="less of the device than was kept"),
+        pytest.param(ROOM, FIVE, (a_result("r", "a/n1/m"),), False, id="all of a device of which a part was kept"),
+        pytest.param(ROOM, FIVE, (a_result("r", "a/n1/m", admin=True),), True, id="an administrator's access to it"),
+        pytest.param(TWO, ONE, (a_result("r", "a/n1/d0"),), False, id="the device that was kept"),
+        pytest.param(TWO, ONE, (a_result("r", "a/n1/d1"),), True, id="another device"),
+        pytest.param(TWO, ONE, (a_result("r", "a/n1/d1"), a_result("r", "a/n1/d0")), False, id="one more device"),
+    ],
+)
+def test_what_the_pod_gets(
+    slices: SliceBuilder, asks: ClaimBuilder, gets: tuple[dict[str, Any], ...], is_freed: bool
+) -> None:
+    """Compared with what was kept for it. What is told is told once."""
+    world, keeping = stage(slices, asks)
+    given = asks.allocated(*gets, on="n1").reserved_for("s", "uid-s")
+
+    assert is_freed == becomes(world, keeping, given)
+    assert not becomes(world, keeping, given.label("a", "b"))
+
+
+def test_what_one_leaves_wakes_also_if_another_may_take_it() -> None:
+    """The other may be the very pod that waits."""
+    world, keeping = stage(TWO, ONE, a_claim("t").request("r", "A"))
+
+    assert becomes(world, keeping, ONE.allocated(a_result("r", "a/n1/d1"), on="n1").reserved_for("s", "uid-s"))
+    assert {"uid-t"} == set(keeping._avoided)
+
+
+def test_pods_that_are_nominated_no_more_are_forgotten_when_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waited when they were bound, so nobody asked."""
+    monkeypatch.setattr("scheduler.plugins.dra.keeping._REMEMBERED", 4)
+    world, keeping = stage(TWO, ONE)
+    keeping._limit = 4
+    world.handle.preempting.nominated = lambda: [("n1", nominee("s"))]
+    for i in range(40):
+        world.show(a_claim(f"x{i}").request("r", "A"))
+        avoids(world, keeping, nominee(f"x{i}"))
+
+    assert "uid-s" in keeping._avoided
+    assert len(keeping._avoided) <= 5
+
+
+def test_who_waits_is_tried_when_there_is_no_time_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A class changes that all ask for, and of each node a search would have to tell that nothing is otherwise."""
+    world = World(nodes=("n1", "n2"))
+    world.show(TWO, a_slice("n2", "a", a_device("d0")), ONE, a_claim("t").request("r", "A"))
+    everybody = [("n1", nominee("s")), ("n2", nominee("t"))]
+    world.handle.preempting.nominated = lambda: everybody
+    keeping = world.plugin._evicting._keeping
+    for name, other in everybody:
+        slot = world.cluster.nodes.present_slot(name)
+        assert slot is not None
+        keeping.on(AsIf(slot, ()), other)
+
+    assert not any(keeping._class_changed(None, None))
+    monkeypatch.setattr("scheduler.plugins.dra.keeping._AT_AN_EVENT_S", -1.0)
+
+    assert any(keeping._class_changed(None, None))
+    assert {"uid-s"} == set(keeping._avoided)
