@@ -110,7 +110,7 @@ class SchedulingQueue:
         if old.pod.metadata.resource_version == new.pod.metadata.resource_version:
             return
         queued = self._places.get(new.uid)
-        left = old.pod.status.nominated_node_name or self.nominator.node_of(new.uid)
+        before = (old.pod.status.nominated_node_name, self.nominator.node_of(new.uid))
         if queued is None and new.uid not in self._in_flight:
             self.add(new)
         else:
@@ -122,8 +122,9 @@ class SchedulingQueue:
                 self._places.replace(queued, new)
                 if queued.place in IN_POOL:
                     self._ask_about_itself(queued, old, new)
-        if left and left not in {new.pod.status.nominated_node_name, self.nominator.node_of(new.uid)}:
-            self.nomination_ended(old, left)
+        for left in dict.fromkeys(before):
+            if left and left not in {new.pod.status.nominated_node_name, self.nominator.node_of(new.uid)}:
+                self.nomination_ended(old, left)
 
     def delete(self, info: PodInfo) -> None:
         """A pod of ours without a node is gone (§1.13). If it is in flight, its attempt still owes a `done`."""
@@ -330,6 +331,6 @@ class SchedulingQueue:
         `node_name` tells where, for a nomination that the pod's status did not show yet.
         """
         priority = info.priority
-        is_shown = info.node_name or info.pod.status.nominated_node_name
-        left = info if is_shown else placed(info, node_name)
+        shown = info.node_name or info.pod.status.nominated_node_name
+        left = info if node_name in {"", shown} else placed(info, node_name)
         self.move_all(ASSIGNED_POD_DELETE, left, None, concerns=lambda pod: pod.priority <= priority)

@@ -390,6 +390,13 @@ def test_bound_by_whomever() -> None:
 # -- nominations ---------------------------------------------------------------------------------------------------------
 
 
+def _taken_at_its_word(world: World, nominee: PodInfo) -> None:
+    """It was to go to n3, and that was not written before somebody changed it."""
+    world.queue.nominator.add(nominee, "n3")
+    world.update(pod("nominee", priority=10, version="2", nominated="n1"))
+    assert world.queue.nominator.nodes() == ("n1",)
+
+
 @pytest.mark.parametrize(
     "end",
     [
@@ -400,6 +407,9 @@ def test_bound_by_whomever() -> None:
         ),
         pytest.param(
             lambda world, _: world.update(pod("nominee", priority=10, version="2")), id="the nomination is removed"
+        ),
+        pytest.param(
+            _taken_at_its_word, id="the newest nomination, which only we know of, is given up for what is shown"
         ),
     ],
 )
