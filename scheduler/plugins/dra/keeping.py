@@ -61,10 +61,17 @@ class _Nominated(NamedTuple):
 
 
 class _Due(NamedTuple):
-    """What pods nominated to a node will have, one after the other, as long as nothing of this is otherwise."""
+    """What a pod nominated to a node will have there, and what of that other nodes see as well."""
+
+    kept: Kept
+    shared: Kept
+
+
+class _Dues(NamedTuple):
+    """Of the pods nominated to a node, one after the other, as long as nothing of this is otherwise."""
 
     rests_on: tuple[object, ...]
-    kept: tuple[Kept, ...]
+    dues: tuple[_Due, ...]
 
 
 class _Avoided(NamedTuple):
@@ -72,6 +79,8 @@ class _Avoided(NamedTuple):
 
     pod: PodInfo
     parts: set[Part]
+    newest: Kept
+    """All of it is among the parts."""
 
 
 class Keeping:
@@ -88,7 +97,7 @@ class Keeping:
         self._clock = handle.clock
         self._shares_count = CONSUMABLE in handle.feature_gates
         self._reached: WeakKeyDictionary[Sight, dict[Demand, bool]] = WeakKeyDictionary()
-        self._dues: dict[int, _Due] = {}
+        self._dues: dict[int, _Dues] = {}
         """By slot."""
         self._avoided: dict[str, _Avoided] = {}
         """By uid of the nominated pod."""
@@ -150,12 +159,11 @@ class Keeping:
         """Costs a look at each pod that is nominated, and searches for those on nodes where one may get shared devices."""
         nominated = list(self._nominated(but=pod))
         reached = nodeset.of(each.slot for each in nominated if self._reaches_shared(each))
-        is_shared = self._devices.on_nodes.is_shared
         found: dict[int, Kept] = {}
-        for each, kept in self._dues_of(nominated, reached):
-            shared = tuple(one for one in kept if any(is_shared(result.id) for result in one.devices.results))
-            self._note(each.pod, shared)
-            found[each.slot] = found.get(each.slot, ()) + shared
+        for each, due in self._dues_of(nominated, reached):
+            if due.shared:
+                self._note(each.pod, due.kept)
+            found[each.slot] = found.get(each.slot, ()) + due.shared
         return found
 
     def _nominated(self, *, but: PodInfo | None = None, on: NodeSet | None = None) -> Iterator[_Nominated]:
@@ -173,7 +181,7 @@ class Keeping:
             if variant is not None:
                 yield _Nominated(slot, other, variant)
 
-    def _dues_of(self, nominated: Iterable[_Nominated], nodes: NodeSet) -> Iterator[tuple[_Nominated, Kept]]:
+    def _dues_of(self, nominated: Iterable[_Nominated], nodes: NodeSet) -> Iterator[tuple[_Nominated, _Due]]:
         """What each will have, on these nodes."""
         claims: dict[int, dict[str, ResourceClaim]] = {}
         by_slot: dict[int, list[_Nominated]] = {}
@@ -185,7 +193,7 @@ class Keeping:
 
     def _dues_on(
         self, slot: int, variants: Sequence[Variant], claims: dict[int, dict[str, ResourceClaim]]
-    ) -> tuple[Kept, ...]:
+    ) -> tuple[_Due, ...]:
         """What pods nominated to the node, one after the other, will have there.
 
         Remembered while the node sees the same devices in the same use, of the same claims, which as many pods leave.
@@ -193,22 +201,22 @@ class Keeping:
         as_if = AsIf(slot, self._holders.at(slot, claims))
         kind = self._devices.on_nodes.kind(slot)
         if kind is None:
-            return ((),) * len(variants)
+            return (_Due((), ()),) * len(variants)
         asked = tuple((variant.demand, variant.names) for variant in variants)
         rests_on = (asked, kind, kind.sight.stamp, self._holders.leaving(as_if), as_if.claims)
         known = self._dues.get(slot)
         if known is None or known.rests_on != rests_on:
             if len(self._dues) >= _REMEMBERED:
                 self._dues.clear()
-            known = self._dues[slot] = _Due(rests_on, self._searched(as_if, variants))
-        return known.kept
+            known = self._dues[slot] = _Dues(rests_on, tuple(self._searched(as_if, variants)))
+        return known.dues
 
-    def _searched(self, as_if: AsIf, variants: Sequence[Variant]) -> tuple[Kept, ...]:
-        found = []
+    def _searched(self, as_if: AsIf, variants: Sequence[Variant]) -> Iterator[_Due]:
+        is_shared = self._devices.on_nodes.is_shared
         for variant in variants:
-            found.append(self._due(as_if, variant))
-            as_if.kept += found[-1]
-        return tuple(found)
+            kept = self._due(as_if, variant)
+            as_if.kept += kept
+            yield _Due(kept, tuple(one for one in kept if any(is_shared(each.id) for each in one.devices.results)))
 
     def _reaches_shared(self, nominated: _Nominated) -> bool:
         """Whether any request may have a device of a shared pool that the node sees, free or not."""
@@ -233,8 +241,10 @@ class Keeping:
 
     def _note(self, other: PodInfo, kept: Kept) -> None:
         """Somebody is about to be refused for this, perhaps."""
-        parts = self._parts(kept)
         before = self._avoided.get(other.uid)
+        if before is not None and before.newest is kept and before.pod is other:
+            return
+        parts = self._parts(kept)
         if before is not None:
             parts |= before.parts
         if not parts:
@@ -243,7 +253,7 @@ class Keeping:
             nominated = {each.uid for _, each in self._preempting.nominated()}
             self._avoided = {uid: each for uid, each in self._avoided.items() if uid in nominated}
             self._limit = max(_REMEMBERED, 2 * len(self._avoided))
-        self._avoided[other.uid] = _Avoided(other, parts)
+        self._avoided[other.uid] = _Avoided(other, parts, kept)
 
     def _parts(self, kept: Kept) -> set[Part]:
         return {part for each in kept for result in each.devices.results if (part := self._part(result)) is not None}
@@ -289,8 +299,8 @@ class Keeping:
         self._devices.on_nodes.catch_up()
         until = self._clock.now() + _AT_AN_EVENT_S
         found: dict[str, set[Part]] = {}
-        for each, kept in self._dues_of(self._nominated(on=nodes), nodes):
-            found[each.pod.uid] = self._parts(kept)
+        for each, due in self._dues_of(self._nominated(on=nodes), nodes):
+            found[each.pod.uid] = self._parts(due.kept)
             if self._clock.now() > until:
                 break
         return found
