@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from scheduler.core.events import Action, ClusterEvent, Resource
 from scheduler.devices import DEVICES_GIVEN_BACK
-from scheduler.testing.devicebuilders import a_device, a_device_class, a_slice
+from scheduler.testing.devicebuilders import DeviceBuilder, a_device, a_device_class, a_slice
 from scheduler.testing.deviceclaimbuilders import ClaimBuilder, a_claim, a_result, a_toleration
 from tests.unit.brain import Brain
 from tests.unit.hint_rows import (
@@ -85,6 +85,10 @@ def generated(claim: str, **metadata: Any) -> Thing:
     """The pod that waits for a claim of its own, which is called like this now."""
     status = {"resourceClaimStatuses": [{"name": "e", "resourceClaimName": claim}]}
     return pod("p", **TEMPLATE, status=status, **metadata)
+
+
+def _part(name: str, units: str, size: str = "half") -> DeviceBuilder:
+    return a_device(name).attr("size", size).consumes("card", {"units": units})
 
 
 HERE = node("n1")
@@ -186,6 +190,19 @@ KEPT_TWO: dict[str, Any] = {
     "waits": uses("c"),
 }
 """Both devices are for another pod."""
+KEPT_WHOLE: dict[str, Any] = {
+    "given": (
+        HERE,
+        *stored(CLASS, a_device_class("whole", 'device.attributes["drv"].size == "whole"')),
+        *stored(a_slice("n1", "drv").named("set").counters("card", {"units": "4"}).of(2)),
+        *stored(a_slice("n1", "drv", _part("all", "4", "whole"), _part("one", "2"), _part("two", "2")).of(2)),
+        *stored(claimed("c"), claimed("idle"), claimed("other", "whole")),
+        pod("r", on="n1", **uses("idle")),
+        pod("q", scheduler="others", nominated="n1", priority=1, **uses("other")),
+    ),
+    "waits": uses("c"),
+}
+"""All of a card is for another pod."""
 TOLERANT: dict[str, Any] = {
     "given": (
         HERE,
@@ -261,6 +278,13 @@ ROWS: Final[list[Any]] = [
         "one of two devices is taken that were kept for a pod, which needs both",
         **KEPT_TWO,
         then=stored(held("idle", "drv/n1/d1", 2).reserved_for("r", "uid-r")),
+    ),
+    wakes(
+        PLUGIN,
+        CLAIM_CHANGED,
+        "half of a card is taken that was kept for a pod, which needs all of it",
+        **KEPT_WHOLE,
+        then=stored(held("idle", "drv/n1/one", 2).reserved_for("r", "uid-r")),
     ),
     leaves(
         PLUGIN,

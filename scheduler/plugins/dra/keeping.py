@@ -325,7 +325,20 @@ class Keeping:
         """A nominated pod's claim goes, or it is allocated or another one has something that was kept."""
         claim = new if new is not None else old
         if claim is not None and (old is None or not old.is_allocated):
-            yield from self._freed([uid for uid, each in self._avoided.items() if _concerns(claim, each)])
+            yield from self._freed([uid for uid, each in self._avoided.items() if self._concerns(claim, each)])
+
+    def _concerns(self, claim: ResourceClaim, avoided: _Avoided) -> bool:
+        """Whether it is the pod's, or has a device of which something was kept for the pod, or one that draws on the same."""
+        pod = avoided.pod
+        if claim.key in claim_keys(pod.pod) or is_made_for(claim, pod.pod) or claim.is_reserved_for(pod.uid):
+            return True
+        allocation = claim.status.allocation
+        taken = {result.id for result in allocation.devices.results} if allocation is not None else set()
+        devices = {device for device, _ in avoided.parts}
+        return not taken.isdisjoint(devices) or any(map(self._has_counters, _pools(taken) & _pools(devices)))
+
+    def _has_counters(self, pool: PoolKey) -> bool:
+        return any(each.spec.shared_counters for each in self._devices.on_nodes.published(pool))
 
     def _class_changed(self, old: DeviceClass | None, new: DeviceClass | None) -> Iterator[Hashable]:
         """Nominated pods may ask for other devices."""
@@ -335,13 +348,8 @@ class Keeping:
     def _slice_changed(self, old: ResourceSlice | None, new: ResourceSlice | None) -> Iterator[Hashable]:
         """Nominated pods may have to take other devices."""
         pools = {PoolKey(each.spec.driver, each.spec.pool.name) for each in (old, new) if each is not None}
-        yield from self._freed(
-            [
-                uid
-                for uid, each in self._avoided.items()
-                if any(PoolKey(device.driver, device.pool) in pools for device, _ in each.parts)
-            ]
-        )
+        here = [uid for uid, each in self._avoided.items() if pools & _pools(device for device, _ in each.parts)]
+        yield from self._freed(here)
 
     def _node_changed(self, old: Node | None, new: Node | None) -> Iterator[Hashable]:
         """It goes; or has what devices were to stand in for."""
@@ -353,11 +361,5 @@ class Keeping:
             yield from self._freed([uid for uid in here if uid in self._avoided], gone=name if new is None else "")
 
 
-def _concerns(claim: ResourceClaim, avoided: _Avoided) -> bool:
-    """Whether it is the pod's, or has a device of which something was kept for the pod."""
-    pod = avoided.pod
-    if claim.key in claim_keys(pod.pod) or is_made_for(claim, pod.pod) or claim.is_reserved_for(pod.uid):
-        return True
-    devices = {device for device, _ in avoided.parts}
-    allocation = claim.status.allocation
-    return allocation is not None and any(result.id in devices for result in allocation.devices.results)
+def _pools(devices: Iterable[DeviceId]) -> set[PoolKey]:
+    return {PoolKey(device.driver, device.pool) for device in devices}
