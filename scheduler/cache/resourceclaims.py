@@ -161,6 +161,7 @@ class ResourceClaims:
         self._count(claim.uid)
         del self._pending[uid]
         self._count(uid, key=known.claim.key)
+        self._tell_if_overtaken(claim.uid)
 
     def pending(self, uid: str) -> AllocationResult | None:
         """The allocation of a claim in flight."""
@@ -213,9 +214,15 @@ class ResourceClaims:
         if now is not None:
             self._count(now.uid, key=key)
         self.changes.append(Change(before, now))
-        pending = self._pending.get(now.uid) if now is not None else None
-        if pending is not None and self._is_overtaken(pending.claim) and gives_back(pending.claim, now):
-            self.given_back.append(Change(pending.claim, now))
+        if now is not None and not (before is not None and before.uid == now.uid and before.is_allocated):
+            self._tell_if_overtaken(now.uid)
+
+    def _tell_if_overtaken(self, uid: str) -> None:
+        pending = self._pending.get(uid)
+        if pending is not None and self._is_overtaken(pending.claim):
+            overtaken = Change(pending.claim, self._latest[pending.claim.key])
+            if gives_back(*overtaken):
+                self.given_back.append(overtaken)
 
     def _is_overtaken(self, claim: ResourceClaim) -> bool:
         """Whether this very claim has been allocated by now: what was in flight for it is not in use any more."""

@@ -33,13 +33,12 @@ class Nominator(Followed[str]):
 
         Refused (nothing is stored) when the store no longer has this pod, or has it on a node.
         """
-        self._remove(info.uid)
         name = info.pod.status.nominated_node_name if node_name is None else node_name
-        if not name:
-            return
-        newest = self._newest(info.key)
+        newest = self._newest(info.key) if name else None
         if newest is not None and newest.uid == info.uid and not newest.node_name:
             self._put(info, name)
+        else:
+            self._remove(info.uid)
 
     def update(self, old: PodInfo, new: PodInfo) -> None:
         """The pod changed. A nomination that only we know of stays: its patch has not come back yet."""
@@ -47,7 +46,6 @@ class Nominator(Followed[str]):
         if not old.pod.status.nominated_node_name and not new.pod.status.nominated_node_name:
             in_memory = self.node_of(old.uid)
         if in_memory is not None or old.uid in self._node_of or new.pod.status.nominated_node_name:
-            self._remove(old.uid)
             self.add(new, in_memory)
 
     def delete(self, info: PodInfo) -> str | None:
@@ -78,7 +76,6 @@ class Nominator(Followed[str]):
     def add_foreign(self, info: PodInfo, node_name: str) -> PodInfo | None:
         """Another scheduler's unbound pod says where it is going. Answers with what it held on another node before."""
         before = self.remove_foreign(info.uid) if self._node_of.get(info.uid) != node_name else None
-        self._remove(info.uid)
         self._put(info, node_name)
         self._foreign.add(info.uid)
         return before
@@ -92,6 +89,10 @@ class Nominator(Followed[str]):
         return info
 
     def _put(self, info: PodInfo, node_name: str) -> None:
+        """One that was nominated there keeps its place among the others."""
+        if self._node_of.get(info.uid) != node_name:
+            self._remove(info.uid)
+        self._foreign.discard(info.uid)
         self._node_of[info.uid] = node_name
         self._by_node.setdefault(node_name, {})[info.uid] = info
         self._record(node_name)

@@ -418,6 +418,23 @@ def test_what_others_overtook_is_told_at_once() -> None:
 
     assert not world.devices.use.is_used(D0)
     assert [(plan, theirs)] == given_back(world)
+    world.feed("ResourceClaim", theirs, at(CLAIM.allocated(a_result("r", "drv/n1/d1")).reserved_for("x"), 3))
+    world.devices.claims.drop_pending("c")
+    assert [] == given_back(world)
+
+
+def test_what_others_overtook_before_we_knew_whose_it_was_is_told() -> None:
+    """The claim is made in our name, and allocated by others before we hear that it was made."""
+    world = World()
+    first, plan, theirs = at(CLAIM, 1), at(HELD, 1), at(CLAIM.allocated(a_result("r", "drv/n1/d1")), 2)
+    world.devices.claims.signal("one of its own", plan)
+    world.feed("ResourceClaim", None, first)
+    world.feed("ResourceClaim", first, theirs)
+    assert [] == given_back(world)
+    world.devices.claims.adopt("one of its own", first)
+
+    assert not world.devices.use.is_used(D0)
+    assert [theirs] == [now for _, now in given_back(world)]
     world.devices.claims.drop_pending("c")
     assert [] == given_back(world)
 

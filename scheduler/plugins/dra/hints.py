@@ -74,14 +74,13 @@ class Hints:
         seen: tuple[Any, Any, frozenset[Hashable]] = (None, None, frozenset())
 
         def about(old: Any, new: Any) -> frozenset[Hashable]:
-            """Worked out once, whoever waits: a slice has many devices."""
+            """Worked out once per event, whoever waits: a slice has many devices."""
             nonlocal seen
-            if old is not seen[0] or new is not seen[1]:
-                seen = old, new, frozenset(of_event(old, new))
+            seen = old, new, frozenset(of_event(old, new))
             return seen[2]
 
         def meets(pod: PodInfo, old: Any, new: Any) -> Hint:
-            told = about(old, new)
+            told = seen[2] if old is seen[0] and new is seen[1] else about(old, new)
             return Hint.QUEUE if any(topic in told for topic in self._topics(pod)) else Hint.SKIP
 
         return EventHint(event, meets, self._shape, Topics(self._topics, about))

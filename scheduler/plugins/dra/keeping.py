@@ -7,6 +7,7 @@ so that they are tried again once it is for nobody: the nomination ended, or the
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
@@ -15,6 +16,7 @@ from scheduler.cache.deviceasif import UseAsIf
 from scheduler.cache.devicepools import PoolKey
 from scheduler.cache.devicesights import Sight
 from scheduler.cache.deviceuse import DeviceUse
+from scheduler.cache.extendedresources import may_be_devices
 from scheduler.cache.resourceclaims import is_made_for
 from scheduler.core import nodeset
 from scheduler.core.devicegates import CONSUMABLE
@@ -26,7 +28,6 @@ from scheduler.core.podinfo import PodInfo
 from scheduler.core.resourceclaims import (
     AllocationResult,
     DeviceClass,
-    DeviceRequestAllocationResult,
     ResourceClaim,
 )
 from scheduler.framework.ports import Handle
@@ -42,13 +43,13 @@ from scheduler.plugins.dra.state import STATE, DeviceState, Variant
 
 _REMEMBERED: Final = 4096
 _AT_AN_EVENT_S: Final = 0.05
-"""So long what is kept is worked out anew; of what is left after that, whoever waits is tried."""
+"""So long what is kept is worked out anew, one node after the other; for those left after that, whoever waits is tried."""
 
 Look: TypeAlias = Callable[[CycleState, PodInfo, NodeSet], object | None]
 """DynamicResources' PreFilter: what a pod asks nodes for is in the state, if it answers None."""
 Kept: TypeAlias = tuple[AllocationResult, ...]
-Part: TypeAlias = tuple[DeviceId, frozenset[tuple[str, int]] | None]
-"""A device, or as much of it."""
+Part: TypeAlias = tuple[DeviceId, frozenset[tuple[str, int]] | None, int]
+"""A device, or as much of it for the first, second … time."""
 _NOTHING: Final[frozenset[Part]] = frozenset()
 
 
@@ -161,8 +162,7 @@ class Keeping:
         reached = nodeset.of(each.slot for each in nominated if self._reaches_shared(each))
         found: dict[int, Kept] = {}
         for each, due in self._dues_of(nominated, reached):
-            if due.shared:
-                self._note(each.pod, due.kept)
+            self._note(each.pod, due.kept)
             found[each.slot] = found.get(each.slot, ()) + due.shared
         return found
 
@@ -256,33 +256,42 @@ class Keeping:
         self._avoided[other.uid] = _Avoided(other, parts, kept)
 
     def _parts(self, kept: Kept) -> set[Part]:
-        return {part for each in kept for result in each.devices.results if (part := self._part(result)) is not None}
+        times: Counter[object] = Counter()
+        parts: set[Part] = set()
+        for result in (result for each in kept for result in each.devices.results if not result.admin_access):
+            amounts = None
+            if result.share_id is not None and self._shares_count:
+                amounts = frozenset((name, amount.nano) for name, amount in (result.consumed_capacity or {}).items())
+            parts.add((result.id, amounts, times[result.id, amounts]))
+            times[result.id, amounts] += 1
+        return parts
 
-    def _part(self, result: DeviceRequestAllocationResult) -> Part | None:
-        """None for what nobody is kept from."""
-        if result.admin_access:
-            return None
-        if result.share_id is None or not self._shares_count:
-            return result.id, None
-        return result.id, frozenset((name, amount.nano) for name, amount in (result.consumed_capacity or {}).items())
-
-    def _is_taken(self, part: Part) -> bool:
-        device, amounts = part
+    def _is_taken(self, part: Part, pod: PodInfo) -> bool:
+        """By anybody; but as much of a device may be anybody's, so that has to be the pod's own."""
+        device, amounts, nth = part
         use = self._devices.use
         if amounts is None:
             return use.is_used(device)
-        return use.is_exclusive(device) or any(
-            frozenset(each.consumed.items()) == amounts for each in use.shares(device)
-        )
+        claims = self._devices.claims
+        own = {claim.uid for key in claim_keys(pod.pod) if (claim := claims.get(key)) is not None}
+        own.update(claim.uid for claim in claims.all_made_for(pod.pod))
+        equal = (each for each in use.shares(device) if each.claim_uid in own)
+        return use.is_exclusive(device) or sum(frozenset(each.consumed.items()) == amounts for each in equal) > nth
 
-    def _freed(self, uids: Iterable[str], *, gone: str = "") -> Iterator[Hashable]:
-        """Whether anything that was kept for one of these pods is for it no more, and was not taken. Told once.
+    def _freed(self, uids: Iterable[str], *, on: Iterable[str] = (), gone: str = "") -> Iterator[Hashable]:
+        """Whether anything that was kept for these pods is for them no more, and was not taken. Told once.
 
-        `gone` is a node that is about to be. Costs a search for each node that such pods are nominated to, unless nothing
-        has changed there; some of them if that takes too long.
+        `on`: and for all that are nominated to these nodes, for what one has another may have next. `gone` is a node that
+        is about to be. Costs a search for each node that such pods are nominated to, unless nothing has changed there;
+        some of them if that takes too long.
         """
-        left = {uid: {part for part in self._avoided[uid].parts if not self._is_taken(part)} for uid in uids}
-        left = {uid: parts for uid, parts in left.items() if parts}
+        there = set(on)
+        asked = {other.uid for name, other in self._preempting.nominated() if name in there} | set(uids)
+        left: dict[str, set[Part]] = {}
+        for uid in asked & self._avoided.keys():
+            pod, parts, _ = self._avoided[uid]
+            if open_ := {part for part in parts if not self._is_taken(part, pod)}:
+                left[uid] = open_
         now = self._kept_now(left, gone) if left else {}
         freed = [uid for uid, parts in left.items() if not parts <= now.get(uid, _NOTHING)]
         for uid in freed:
@@ -317,25 +326,30 @@ class Keeping:
 
     def _pod_changed(self, old: PodInfo | None, new: PodInfo | None) -> Iterator[Hashable]:
         """One that was nominated is bound, or nominated no more."""
-        for each in (old, new):
-            if each is not None and each.uid in self._avoided:
-                yield from self._freed([each.uid])
+        pod = new if new is not None else old
+        if pod is None or not self._avoided:
+            return
+        if pod.uid in self._avoided or pod.pod.spec.resource_claims or any(map(may_be_devices, pod.requests)):
+            yield from self._freed([pod.uid], on=[pod.node_name or pod.pod.status.nominated_node_name])
 
     def _claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> Iterator[Hashable]:
-        """A nominated pod's claim goes, or it is allocated or another one has something that was kept."""
+        """A nominated pod's claim comes, goes or is allocated, or another one has something that was kept, or keeps it."""
         claim = new if new is not None else old
-        if claim is not None and (old is None or not old.is_allocated):
-            yield from self._freed([uid for uid, each in self._avoided.items() if self._concerns(claim, each)])
-
-    def _concerns(self, claim: ResourceClaim, avoided: _Avoided) -> bool:
-        """Whether it is the pod's, or has a device of which something was kept for the pod, or one that draws on the same."""
-        pod = avoided.pod
-        if claim.key in claim_keys(pod.pod) or is_made_for(claim, pod.pod) or claim.is_reserved_for(pod.uid):
-            return True
+        if claim is None or not self._avoided:
+            return
+        if old is not None and old.is_allocated and (new is None or old.status.reserved_for == new.status.reserved_for):
+            return
+        pods = {other.uid: (name, other) for name, other in self._preempting.nominated()}
+        for uid in [uid for uid in self._avoided if uid not in pods and not self._cluster.is_assumed(uid)]:
+            if not claim.is_reserved_for(uid):
+                del self._avoided[uid]  # when its nomination ended nobody waited
         allocation = claim.status.allocation
         taken = {result.id for result in allocation.devices.results} if allocation is not None else set()
-        devices = {device for device, _ in avoided.parts}
-        return not taken.isdisjoint(devices) or any(map(self._has_counters, _pools(taken) & _pools(devices)))
+        drawn_on = {pool for pool in _pools(taken) if self._has_counters(pool)}
+        uids = {uid for uid, (_, other) in pods.items() if _uses(other, claim)}
+        uids.update(uid for uid, each in self._avoided.items() if _uses(each.pod, claim))
+        uids.update(uid for uid, each in self._avoided.items() if _meets(each.parts, taken, drawn_on))
+        yield from self._freed(uids, on=[pods[uid][0] for uid in uids if uid in pods])
 
     def _has_counters(self, pool: PoolKey) -> bool:
         return any(each.spec.shared_counters for each in self._devices.on_nodes.published(pool))
@@ -348,7 +362,7 @@ class Keeping:
     def _slice_changed(self, old: ResourceSlice | None, new: ResourceSlice | None) -> Iterator[Hashable]:
         """Nominated pods may have to take other devices."""
         pools = {PoolKey(each.spec.driver, each.spec.pool.name) for each in (old, new) if each is not None}
-        here = [uid for uid, each in self._avoided.items() if pools & _pools(device for device, _ in each.parts)]
+        here = [uid for uid, each in self._avoided.items() if pools & _pools(device for device, *_ in each.parts)]
         yield from self._freed(here)
 
     def _node_changed(self, old: Node | None, new: Node | None) -> Iterator[Hashable]:
@@ -357,9 +371,18 @@ class Keeping:
             return
         if new is None or old.status.allocatable != new.status.allocatable:
             name = old.metadata.name
-            here = [other.uid for there, other in self._preempting.nominated() if there == name]
-            yield from self._freed([uid for uid in here if uid in self._avoided], gone=name if new is None else "")
+            yield from self._freed([], on=[name], gone=name if new is None else "")
 
 
 def _pools(devices: Iterable[DeviceId]) -> set[PoolKey]:
     return {PoolKey(device.driver, device.pool) for device in devices}
+
+
+def _uses(pod: PodInfo, claim: ResourceClaim) -> bool:
+    return claim.key in claim_keys(pod.pod) or is_made_for(claim, pod.pod) or claim.is_reserved_for(pod.uid)
+
+
+def _meets(parts: set[Part], taken: set[DeviceId], drawn_on: set[PoolKey]) -> bool:
+    """Whether one of the devices is taken, or one that may draw on the same counters."""
+    devices = {device for device, *_ in parts}
+    return not taken.isdisjoint(devices) or not drawn_on.isdisjoint(_pools(devices))

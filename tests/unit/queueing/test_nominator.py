@@ -68,6 +68,22 @@ def test_update(old_status: str, new_status: str, nodes: tuple[str, ...]) -> Non
     assert [(new,) for _ in nodes] == [them.for_node(node) for node in nodes]
 
 
+def test_who_changes_keeps_the_place_among_the_nominated() -> None:
+    """Ours or not: devices are kept for one after the other, and a label must not give them to the next."""
+    a, b, c = pod("a", nominated="n1"), pod("b"), pod("c")
+    changed = pod("a", nominated="n1", version="2")
+    them = nominator(changed, b, c)
+    them.add(a, "n1")
+    them.add_foreign(b, "n1")
+    them.add(c, "n1")
+    them.update(a, changed)
+    assert None is them.add_foreign(b, "n1")
+
+    assert (changed, b, c) == them.for_node("n1")
+    assert b == them.remove_foreign(b.uid)
+    assert None is them.remove_foreign(c.uid)
+
+
 def test_order_and_deletion() -> None:
     """In the order of nomination; a node without nominated pods is not named."""
     a, b = pod("a"), pod("b")

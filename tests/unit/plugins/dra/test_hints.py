@@ -13,7 +13,7 @@ from scheduler.core.devicegates import DEVICE_GATES_ON, DYNAMIC_RESOURCE_ALLOCAT
 from scheduler.core.events import NODE_ADD, Action, ClusterEvent, Resource
 from scheduler.core.podinfo import PodInfo, pod_info
 from scheduler.framework.hints import Hint
-from scheduler.plugins.dra.hints import Hints
+from scheduler.plugins.dra.hints import FREED, Hints
 from scheduler.queue import pod_changes
 from scheduler.testing.builders import PodBuilder, node, pod
 from scheduler.testing.devicebuilders import a_device, a_device_class, a_slice
@@ -291,6 +291,21 @@ def test_nodes(event: ClusterEvent, old: Any, new: Any, of_claims: Hint, of_reso
 def test_no_devices_at_all() -> None:
     """While the gate is off nobody is refused, and nobody waits."""
     assert () == Hints(World(gates=DEVICE_GATES_ON - {DYNAMIC_RESOURCE_ALLOCATION}).handle).events()
+
+
+def test_what_an_event_frees_is_worked_out_for_each_event() -> None:
+    """Also if the same pod goes twice: what is kept may be otherwise by then. Hints of one event get one answer."""
+    event, going = ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE), using("c")
+    answers = iter([[], [FREED]])
+    (registered,) = (
+        one for one in Hints(World().handle).events([(event, lambda *_: iter(next(answers)))]) if one.event == event
+    )
+    assert registered.topics is not None
+    assert registered.hint is not None
+
+    assert [] == list(registered.topics.of_event(going, None) or ())
+    assert [FREED] == list(registered.topics.of_event(going, None) or ())
+    assert Hint.SKIP == registered.hint(using(), going, None)
 
 
 # -- shapes ------------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.podinfo import PodInfo, pod_info
+from scheduler.core.podinfo import PodInfo, placed, pod_info
 from scheduler.core.resourceclaims import ResourceClaim
 from scheduler.plugins.dra.holders import AsIf
 from scheduler.plugins.dra.keeping import Keeping
@@ -95,6 +95,80 @@ def test_what_one_leaves_wakes_also_if_another_may_take_it() -> None:
 
     assert becomes(world, keeping, ONE.allocated(a_result("r", "a/n1/d1"), on="n1").reserved_for("s", "uid-s"))
     assert {"uid-t"} == set(keeping._avoided)
+
+
+def test_an_equal_share_of_somebody_else_is_not_the_pods() -> None:
+    """`z` has had 5 of it all along; 5 more were kept, and the nomination ends."""
+    running = a_claim("z").request("r", "A").allocated(a_result("r", "a/n1/m", share="z", consumed={"room": "5"}))
+    world = World()
+    world.show(a_slice("n1", "a", a_device("m").shared().cap("room", "16")), running.reserved_for("z", "uid-z"), FIVE)
+    world.handle.preempting.nominated = lambda: [("n1", nominee())]
+    keeping = world.plugin._evicting._keeping
+    avoids(world, keeping, nominee())
+    world.handle.preempting.nominated = list
+
+    assert any(keeping._pod_changed(placed(nominee(), "n1"), None))
+
+
+def test_two_equal_shares_of_which_the_pod_gets_one() -> None:
+    """The other one is free."""
+    asks = FIVE.request("s", "A", capacity={"room": "5"})
+    world, keeping = stage(a_slice("n1", "a", a_device("m").shared().cap("room", "16")), asks)
+
+    assert becomes(world, keeping, asks.allocated(share("5"), on="n1").reserved_for("s", "uid-s"))
+
+
+THREE = a_slice("n1", "a", a_device("d0"), a_device("d1"), a_device("d2"))
+FIRST, BOTH = a_claim("u").request("r", "A"), a_claim("s").request("r", "A", count=2)
+
+
+def in_turn(world: World, keeping: Keeping) -> None:
+    """Somebody is tried on n1, after all that are nominated there."""
+    slot = world.cluster.nodes.present_slot("n1")
+    assert slot is not None
+    world.devices.on_nodes.catch_up()
+    as_if = AsIf(slot, keeping._holders.at(slot, {}))
+    for _, other in world.handle.preempting.nominated():
+        as_if.kept += keeping.on(as_if, other)
+
+
+@pytest.mark.parametrize(
+    ("claims", "then"),
+    [
+        pytest.param(
+            (FIRST, BOTH, a_claim("z").request("r", "A")),
+            a_claim("z").request("r", "A").allocated(a_result("r", "a/n1/d0")).reserved_for("z", "uid-z"),
+            id="what was for the first is taken, so it is to have what was for the second, which needs two",
+        ),
+        pytest.param(
+            (BOTH, a_claim("z").request("r", "A").allocated(a_result("r", "a/n1/d2"))),
+            FIRST,
+            id="the claim of the first comes",
+        ),
+        pytest.param(
+            (
+                BOTH,
+                a_claim("z").request("r", "A", count=2).allocated(a_result("r", "a/n1/d1"), a_result("r", "a/n1/d2")),
+            ),
+            a_claim("z")
+            .request("r", "A", count=2)
+            .allocated(a_result("r", "a/n1/d1"), a_result("r", "a/n1/d2"))
+            .reserved_for("z", "uid-z"),
+            id="a claim that was about to give its devices back gets another user",
+        ),
+    ],
+)
+def test_what_shifts_from_one_to_the_next(claims: tuple[ClaimBuilder, ...], then: ClaimBuilder) -> None:
+    """`u` and then `s`, which needs two, are nominated to n1; `z` runs."""
+    world = World()
+    world.show(THREE, *claims)
+    world.cluster.add_pod(placed(nominee("z"), "n1"))
+    world.handle.preempting.nominated = lambda: [("n1", nominee("u")), ("n1", nominee("s"))]
+    keeping = world.plugin._evicting._keeping
+    in_turn(world, keeping)
+    assert "uid-s" in keeping._avoided
+
+    assert becomes(world, keeping, then)
 
 
 def test_pods_that_are_nominated_no_more_are_forgotten_when_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
