@@ -178,9 +178,8 @@ class ResourceClaims:
             return False
         del self._pending[uid]
         self._count(uid, key=known.claim.key)
-        dropped = Change(known.claim, self._latest.get(known.claim.key))
-        if gives_back(*dropped) and not self._is_overtaken(known.claim):
-            self.given_back.append(dropped)
+        if not self._is_overtaken(known.claim):
+            self._tell_given_back(known.claim)
         return True
 
     def ask_again(self, key: str) -> None:
@@ -220,9 +219,12 @@ class ResourceClaims:
     def _tell_if_overtaken(self, uid: str) -> None:
         pending = self._pending.get(uid)
         if pending is not None and self._is_overtaken(pending.claim):
-            overtaken = Change(pending.claim, self._latest[pending.claim.key])
-            if gives_back(*overtaken):
-                self.given_back.append(overtaken)
+            self._tell_given_back(pending.claim)
+
+    def _tell_given_back(self, planned: ResourceClaim) -> None:
+        change = Change(planned, self._latest.get(planned.key))
+        if gives_back(*change):
+            self.given_back.append(change)
 
     def _is_overtaken(self, claim: ResourceClaim) -> bool:
         """Whether this very claim has been allocated by now: what was in flight for it is not in use any more."""

@@ -87,6 +87,16 @@ def generated(claim: str, **metadata: Any) -> Thing:
     return pod("p", **TEMPLATE, status=status, **metadata)
 
 
+def nominated(on: str = "n1", *, name: str = "q", **spec: Any) -> Thing:
+    """A more important pod of another scheduler is to go there."""
+    return pod(name, scheduler="others", nominated=on, priority=1, **spec)
+
+
+def beside(*given: Thing) -> dict[str, Any]:
+    """Our pod waits for a device for its claim, while there is this."""
+    return {"given": given, "waits": uses("c")}
+
+
 def _part(name: str, units: str, size: str = "half") -> DeviceBuilder:
     return a_device(name).attr("size", size).consumes("card", {"units": units})
 
@@ -138,88 +148,61 @@ ALL: dict[str, Any] = {
     "given": (HERE, *stored(CLASS, a_slice("n1", "drv", D0, a_device("d1")), EVERY, held("other"))),
     "waits": uses("c"),
 }
-KEPT: dict[str, Any] = {
-    "given": (
-        HERE,
-        *stored(CLASS, ONE, claimed("c"), claimed("other")),
-        pod("q", scheduler="others", nominated="n1", priority=1, **uses("other")),
-    ),
-    "waits": uses("c"),
-}
+KEPT = beside(
+    HERE,
+    *stored(CLASS, ONE, claimed("c"), claimed("other")),
+    nominated(**uses("other")),
+)
 """There is a free one, kept for another pod."""
-KEPT_AS: dict[str, Any] = {
-    "given": (
-        HERE,
-        *stored(SERVED, ONE, claimed("c")),
-        pod("q", scheduler="others", nominated="n1", priority=1, containers=asks(**{GPU: "1"})),
-    ),
-    "waits": uses("c"),
-}
-KEPT_NOTHING: dict[str, Any] = {
-    "given": (*KEPT["given"], pod("r", scheduler="others", nominated="n1", priority=1)),
-    "waits": uses("c"),
-}
-KEPT_AFAR: dict[str, Any] = {
-    "given": (
-        HERE,
-        node("n2"),
-        node("n3"),
-        *stored(CLASS, a_slice("n1", "drv", D0).everywhere(), claimed("c"), claimed("other")),
-        pod("q", scheduler="others", nominated="n2", priority=1, **uses("other")),
-    ),
-    "waits": uses("c"),
-}
+KEPT_AS = beside(
+    HERE,
+    *stored(SERVED, ONE, claimed("c")),
+    nominated(containers=asks(**{GPU: "1"})),
+)
+KEPT_NOTHING = beside(*KEPT["given"], nominated(name="r"))
+KEPT_AFAR = beside(
+    HERE,
+    node("n2"),
+    node("n3"),
+    *stored(CLASS, a_slice("n1", "drv", D0).everywhere(), claimed("c"), claimed("other")),
+    nominated("n2", **uses("other")),
+)
 """It can be used on any node."""
-KEPT_BY: dict[str, Any] = {
-    "given": (
-        HERE,
-        *stored(CLASS, a_device_class("by"), a_device_class("late"), ONE, claimed("c"), claimed("other", "by")),
-        pod("q", scheduler="others", nominated="n1", priority=1, **uses("other")),
-    ),
-    "waits": uses("c"),
-}
+KEPT_BY = beside(
+    HERE,
+    *stored(CLASS, a_device_class("by"), a_device_class("late"), ONE, claimed("c"), claimed("other", "by")),
+    nominated(**uses("other")),
+)
 """The other pod's claim is of another class."""
-KEPT_TWO: dict[str, Any] = {
-    "given": (
-        HERE,
-        *stored(CLASS, a_slice("n1", "drv", D0, a_device("d1")), claimed("c"), claimed("idle")),
-        *stored(a_claim("other").uid("other").request("r", "gpu", count=2).resource_version("1")),
-        pod("r", on="n1", **uses("idle")),
-        pod("q", scheduler="others", nominated="n1", priority=1, **uses("other")),
-    ),
-    "waits": uses("c"),
-}
+KEPT_TWO = beside(
+    HERE,
+    *stored(CLASS, a_slice("n1", "drv", D0, a_device("d1")), claimed("c"), claimed("idle")),
+    *stored(a_claim("other").uid("other").request("r", "gpu", count=2).resource_version("1")),
+    pod("r", on="n1", **uses("idle")),
+    nominated(**uses("other")),
+)
 """Both devices are for another pod."""
-KEPT_WHOLE: dict[str, Any] = {
-    "given": (
-        HERE,
-        *stored(CLASS, a_device_class("whole", 'device.attributes["drv"].size == "whole"')),
-        *stored(a_slice("n1", "drv").named("set").counters("card", {"units": "4"}).of(2)),
-        *stored(a_slice("n1", "drv", _part("all", "4", "whole"), _part("one", "2"), _part("two", "2")).of(2)),
-        *stored(claimed("c"), claimed("idle"), claimed("other", "whole")),
-        pod("r", on="n1", **uses("idle")),
-        pod("q", scheduler="others", nominated="n1", priority=1, **uses("other")),
-    ),
-    "waits": uses("c"),
-}
+KEPT_WHOLE = beside(
+    HERE,
+    *stored(CLASS, a_device_class("whole", 'device.attributes["drv"].size == "whole"')),
+    *stored(a_slice("n1", "drv").named("set").counters("card", {"units": "4"}).of(2)),
+    *stored(a_slice("n1", "drv", _part("all", "4", "whole"), _part("one", "2"), _part("two", "2")).of(2)),
+    *stored(claimed("c"), claimed("idle"), claimed("other", "whole")),
+    pod("r", on="n1", **uses("idle")),
+    nominated(**uses("other")),
+)
 """All of a card is for another pod."""
-TOLERANT: dict[str, Any] = {
-    "given": (
-        HERE,
-        *stored(CLASS, ONE, claimed("other")),
-        *stored(a_claim("c").uid("c").request("r", "gpu", tolerations=[a_toleration("broken")]).resource_version("1")),
-        pod("q", scheduler="others", nominated="n1", priority=1, **uses("other")),
-    ),
-    "waits": uses("c"),
-}
-RUNNING: dict[str, Any] = {
-    "given": (
-        HERE,
-        *stored(CLASS, ONE, claimed("c"), held("other").reserved_for("q", "uid-q")),
-        pod("q", on="n1", **uses("other")),
-    ),
-    "waits": uses("c"),
-}
+TOLERANT = beside(
+    HERE,
+    *stored(CLASS, ONE, claimed("other")),
+    *stored(a_claim("c").uid("c").request("r", "gpu", tolerations=[a_toleration("broken")]).resource_version("1")),
+    nominated(**uses("other")),
+)
+RUNNING = beside(
+    HERE,
+    *stored(CLASS, ONE, claimed("c"), held("other").reserved_for("q", "uid-q")),
+    pod("q", on="n1", **uses("other")),
+)
 
 ROWS: Final[list[Any]] = [
     wakes(PLUGIN, POD_GONE, "the pod goes that a device was kept for", **KEPT, then=gone("q")),

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from scheduler.config.args import DynamicResourcesArgs
 from scheduler.core.devicegates import BINDING_CONDITIONS, CLAIM_DEVICE_STATUS
 from scheduler.core.podinfo import PodInfo
+from scheduler.core.resourceclaims import ResourceClaim
 from scheduler.framework.ports import Handle
 from scheduler.plugins.dra.claims import NAMED_ANEW, names_others
 from scheduler.plugins.dra.clashes import Clashes
@@ -97,9 +100,9 @@ class ClaimBinder:
         """What is in flight at once, reservations that are written in the background (§3.8)."""
         self._giver.take_back(known, pod, self._errands)
 
-    def free(self, known: DeviceState, pod: PodInfo) -> str:
+    def free(self, known: DeviceState, pod: PodInfo, useless: Sequence[ResourceClaim]) -> str:
         """Give devices back, in the background, that keep the pod from running anywhere; how upstream says it (§3.5)."""
-        return self._giver.free(known, pod, self._errands)
+        return self._giver.free(known, pod, useless, self._errands)
 
     def is_misled(self, known: DeviceState, pod: PodInfo) -> bool:
         """Whether the pod's status has come to name other claims than those of the attempt: a kubelet goes by what it names.

@@ -5,7 +5,7 @@ What is in flight goes at once (the cache tells who waits for it); what is writt
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
@@ -35,8 +35,8 @@ class Giver:
         self._maker = maker
         self._is_thorough = is_thorough
 
-    def free(self, known: DeviceState, pod: PodInfo, errands: Errands) -> str:
-        """Devices that keep the pod from running anywhere. Returns what upstream says of it.
+    def free(self, known: DeviceState, pod: PodInfo, useless: Sequence[ResourceClaim], errands: Errands) -> str:
+        """Devices of claims that keep the pod from running anywhere. Returns what upstream says of it.
 
         Several claims at once only if nobody else uses any of those that are in the way: the others would still be. What
         else is reserved for the pod a daemon that died has left so: given back, or pods that share a useless claim would
@@ -44,7 +44,6 @@ class Giver:
         """
         if not known.claims:
             return NOTHING_TO_FREE
-        useless = [known.claims[at] for at in known.unavailable]
         idle = [claim for claim in useless if all(user.uid == pod.uid for user in claim.status.reserved_for)]
         freed = idle if self._is_thorough and len(idle) == len(useless) else idle[:1]
         for claim in freed:

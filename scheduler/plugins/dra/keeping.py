@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -23,13 +23,9 @@ from scheduler.core.devicegates import CONSUMABLE
 from scheduler.core.devices import DeviceId, ResourceSlice
 from scheduler.core.events import UPDATE, Action, ClusterEvent, Resource
 from scheduler.core.node import Node
-from scheduler.core.nodeset import EMPTY, NodeSet
+from scheduler.core.nodeset import NodeSet
 from scheduler.core.podinfo import PodInfo
-from scheduler.core.resourceclaims import (
-    AllocationResult,
-    DeviceClass,
-    ResourceClaim,
-)
+from scheduler.core.resourceclaims import AllocationResult, DeviceClass, ResourceClaim
 from scheduler.framework.ports import Handle
 from scheduler.framework.state import CycleState
 from scheduler.plugins.dra.board import Boards
@@ -250,8 +246,7 @@ class Keeping:
         if not parts:
             return
         if len(self._avoided) >= self._limit:
-            nominated = {each.uid for _, each in self._preempting.nominated()}
-            self._avoided = {uid: each for uid, each in self._avoided.items() if uid in nominated}
+            self._forget_ended(self._where())
             self._limit = max(_REMEMBERED, 2 * len(self._avoided))
         self._avoided[other.uid] = _Avoided(other, parts, kept)
 
@@ -266,17 +261,29 @@ class Keeping:
             times[result.id, amounts] += 1
         return parts
 
-    def _is_taken(self, part: Part, pod: PodInfo) -> bool:
-        """By anybody; but as much of a device may be anybody's, so that has to be the pod's own."""
-        device, amounts, nth = part
-        use = self._devices.use
-        if amounts is None:
-            return use.is_used(device)
-        claims = self._devices.claims
-        own = {claim.uid for key in claim_keys(pod.pod) if (claim := claims.get(key)) is not None}
-        own.update(claim.uid for claim in claims.all_made_for(pod.pod))
-        equal = (each for each in use.shares(device) if each.claim_uid in own)
-        return use.is_exclusive(device) or sum(frozenset(each.consumed.items()) == amounts for each in equal) > nth
+    def _where(self) -> dict[str, str]:
+        """Uid → node, of all that are nominated."""
+        return {other.uid: name for name, other in self._preempting.nominated()}
+
+    def _forget_ended(self, where: Mapping[str, str]) -> None:
+        """Pods that are nominated no more, if nobody waited when that ended; those on their way may still take it."""
+        for uid in [uid for uid in self._avoided if uid not in where and not self._cluster.is_assumed(uid)]:
+            del self._avoided[uid]
+
+    def _left(self, avoided: _Avoided) -> set[Part]:
+        """What nobody has; but as much of a device may be anybody's, so that has to be the pod's own."""
+        use, claims, pod = self._devices.use, self._devices.claims, avoided.pod.pod
+        own = {claim.uid for key in claim_keys(pod) if (claim := claims.get(key)) is not None}
+        own.update(claim.uid for claim in claims.all_made_for(pod))
+
+        def is_taken(part: Part) -> bool:
+            device, amounts, nth = part
+            if amounts is None:
+                return use.is_used(device)
+            equal = (each for each in use.shares(device) if each.claim_uid in own)
+            return use.is_exclusive(device) or sum(frozenset(each.consumed.items()) == amounts for each in equal) > nth
+
+        return {part for part in avoided.parts if not is_taken(part)}
 
     def _freed(self, uids: Iterable[str], *, on: Iterable[str] = (), gone: str = "") -> Iterator[Hashable]:
         """Whether anything that was kept for these pods is for them no more, and was not taken. Told once.
@@ -285,26 +292,20 @@ class Keeping:
         is about to be. Costs a search for each node that such pods are nominated to, unless nothing has changed there;
         some of them if that takes too long.
         """
-        there = set(on)
-        asked = {other.uid for name, other in self._preempting.nominated() if name in there} | set(uids)
-        left: dict[str, set[Part]] = {}
-        for uid in asked & self._avoided.keys():
-            pod, parts, _ = self._avoided[uid]
-            if open_ := {part for part in parts if not self._is_taken(part, pod)}:
-                left[uid] = open_
-        now = self._kept_now(left, gone) if left else {}
+        where, there = self._where(), set(on)
+        asked = {uid for uid, name in where.items() if name in there} | set(uids)
+        left = {uid: parts for uid in asked & self._avoided.keys() if (parts := self._left(self._avoided[uid]))}
+        now = self._kept_now({where[uid] for uid in left if uid in where} - {gone}) if left else {}
         freed = [uid for uid, parts in left.items() if not parts <= now.get(uid, _NOTHING)]
         for uid in freed:
             del self._avoided[uid]
         if freed:
             yield FREED
 
-    def _kept_now(self, uids: Iterable[str], gone: str) -> dict[str, set[Part]]:
-        """By uid of the pod that it is for."""
-        wanted, nodes = set(uids), EMPTY
-        for name, other in self._preempting.nominated():
-            slot = self._nodes.present_slot(name) if other.uid in wanted and name != gone else None
-            nodes |= 1 << slot if slot is not None else EMPTY
+    def _kept_now(self, names: Iterable[str]) -> dict[str, set[Part]]:
+        """By uid of the pod that it is for, on these nodes."""
+        slots = (self._nodes.present_slot(name) for name in names)
+        nodes = nodeset.of(slot for slot in slots if slot is not None)
         self._devices.on_nodes.catch_up()
         until = self._clock.now() + _AT_AN_EVENT_S
         found: dict[str, set[Part]] = {}
@@ -339,17 +340,16 @@ class Keeping:
             return
         if old is not None and old.is_allocated and (new is None or old.status.reserved_for == new.status.reserved_for):
             return
-        pods = {other.uid: (name, other) for name, other in self._preempting.nominated()}
-        for uid in [uid for uid in self._avoided if uid not in pods and not self._cluster.is_assumed(uid)]:
-            if not claim.is_reserved_for(uid):
-                del self._avoided[uid]  # when its nomination ended nobody waited
+        where = self._where()
+        self._forget_ended(where)
         allocation = claim.status.allocation
         taken = {result.id for result in allocation.devices.results} if allocation is not None else set()
         drawn_on = {pool for pool in _pools(taken) if self._has_counters(pool)}
-        uids = {uid for uid, (_, other) in pods.items() if _uses(other, claim)}
-        uids.update(uid for uid, each in self._avoided.items() if _uses(each.pod, claim))
-        uids.update(uid for uid, each in self._avoided.items() if _meets(each.parts, taken, drawn_on))
-        yield from self._freed(uids, on=[pods[uid][0] for uid in uids if uid in pods])
+        uids = {other.uid for _, other in self._preempting.nominated() if _uses(other, claim)}
+        for uid, each in self._avoided.items():
+            if _uses(each.pod, claim) or _meets(each.parts, taken, drawn_on):
+                uids.add(uid)
+        yield from self._freed(uids, on=[where[uid] for uid in uids if uid in where])
 
     def _has_counters(self, pool: PoolKey) -> bool:
         return any(each.spec.shared_counters for each in self._devices.on_nodes.published(pool))
@@ -362,8 +362,7 @@ class Keeping:
     def _slice_changed(self, old: ResourceSlice | None, new: ResourceSlice | None) -> Iterator[Hashable]:
         """Nominated pods may have to take other devices."""
         pools = {PoolKey(each.spec.driver, each.spec.pool.name) for each in (old, new) if each is not None}
-        here = [uid for uid, each in self._avoided.items() if pools & _pools(device for device, *_ in each.parts)]
-        yield from self._freed(here)
+        yield from self._freed([uid for uid, each in self._avoided.items() if _meets(each.parts, set(), pools)])
 
     def _node_changed(self, old: Node | None, new: Node | None) -> Iterator[Hashable]:
         """It goes; or has what devices were to stand in for."""
@@ -382,7 +381,7 @@ def _uses(pod: PodInfo, claim: ResourceClaim) -> bool:
     return claim.key in claim_keys(pod.pod) or is_made_for(claim, pod.pod) or claim.is_reserved_for(pod.uid)
 
 
-def _meets(parts: set[Part], taken: set[DeviceId], drawn_on: set[PoolKey]) -> bool:
-    """Whether one of the devices is taken, or one that may draw on the same counters."""
-    devices = {device for device, *_ in parts}
-    return not taken.isdisjoint(devices) or not drawn_on.isdisjoint(_pools(devices))
+def _meets(parts: set[Part], devices: set[DeviceId], pools: set[PoolKey]) -> bool:
+    """Whether anything of it is one of these devices, or in one of these pools."""
+    own = {device for device, *_ in parts}
+    return not devices.isdisjoint(own) or not pools.isdisjoint(_pools(own))

@@ -305,8 +305,8 @@ class DynamicResources:
         if self._evicting.waits(known, pod, refused, what_if):
             return Nominate(what_if.nominated_to, rejection=WAITING)
         self._accounts.log(pod, known.variants)
-        known.unavailable = _in_the_way(known, refused.get(_UNAVAILABLE, 0))
-        return Rejection(self.name, Code.UNSCHEDULABLE, (self._binder.free(known, pod),))
+        useless = _in_the_way(known, refused.get(_UNAVAILABLE, 0))
+        return Rejection(self.name, Code.UNSCHEDULABLE, (self._binder.free(known, pod, useless),))
 
     def explain(self, pod: PodInfo) -> Mapping[str, Any] | None:
         """What the pod's requests would find on all nodes, as things are now. Expensive: for who asks."""
@@ -394,7 +394,7 @@ def _unresolvable(text: str) -> Rejection:
 _UNAVAILABLE: Final = _unresolvable(NOT_AVAILABLE)
 
 
-def _in_the_way(known: DeviceState, nodes: NodeSet) -> tuple[int, ...]:
-    """Numbers of the claims that kept the pod off one of these nodes, on which everything else was fine."""
+def _in_the_way(known: DeviceState, nodes: NodeSet) -> list[ResourceClaim]:
+    """The claims that kept the pod off one of these nodes, on which everything else was fine."""
     elsewhere = {at for at, usable in known.usable_on.items() if nodes & ~usable}
-    return tuple(sorted(elsewhere.union(known.worn_out if nodes else ())))
+    return [known.claims[at] for at in sorted(elsewhere.union(known.worn_out if nodes else ()))]

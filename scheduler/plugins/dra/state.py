@@ -46,8 +46,6 @@ class DeviceState:
     """Number of an allocated claim → where its devices can be used."""
     worn_out: tuple[int, ...] = ()
     """Allocated claims whose devices have failed to become ready, or took too long."""
-    unavailable: tuple[int, ...] = ()
-    """Allocated claims that kept the pod off some node on which everything else was fine."""
     node_name: str = ""
     allocations: dict[str, AllocationResult] = field(default_factory=dict)
     """Claim uid → what Reserve has decided on."""
