@@ -22,12 +22,12 @@ def _not_renamed(shares: Any, _extra: object) -> Any:
     return [mapped for share in shares for mapped in share.mappings]
 
 
-def _of_anybody(giver: Giver, known: Any, *given: Any) -> str:
-    known.claims = tuple(
+def _of_anybody(giver: Giver, known: Any, pod: Any, useless: Any, errands: Any) -> str:
+    nobodys = [
         msgspec.structs.replace(claim, status=msgspec.structs.replace(claim.status, reserved_for=()))
-        for claim in known.claims
-    )
-    return _free(giver, known, *given)
+        for claim in useless
+    ]
+    return _free(giver, known, pod, nobodys, errands)
 
 
 CLAIM_MUTATIONS: Final[Mapping[str, tuple[Mapping[str, Any], tuple[str, ...]]]] = {
