@@ -292,7 +292,7 @@ class Cycle:
         code = Code.SUCCESS
         refused, what_if = self._with_absent(diagnosis), WhatIf(runner, state, pod)
         if runner.profile.post_filter:
-            refused = yield from self._relented(runner, state, pod, refused)
+            refused = yield from runner.relented(state, pod, refused)
         for plugin in runner.profile.post_filter:
             answer = plugin.post_filter(state, pod, refused, what_if)
             if isinstance(answer, Generator):
@@ -332,13 +332,6 @@ class Cycle:
             self._told.clear()
         self._told.add((plugin, message))
         return True
-
-    def _relented(self, runner: Runner, state: CycleState, pod: PodInfo, refused: Groups) -> Work[Groups]:
-        """The same with preemption's eyes: nodes where an eviction would change a filter's mind are not out for good."""
-        for relented in runner.relented(state, pod, refused):
-            yield
-            refused = relented
-        return refused
 
     def _with_absent(self, diagnosis: Diagnosis) -> Groups:
         """Every node's verdict, those that no filter looked at included."""

@@ -35,15 +35,6 @@ def each(nodes: NodeSet) -> Iterator[int]:
         nodes ^= low
 
 
-def parts(nodes: NodeSet, width: int) -> Iterator[NodeSet]:
-    """The set cut up: each part lies within that many neighbouring slots."""
-    window, at = (1 << width) - 1, 0
-    while rest := nodes >> at:
-        at += (rest & -rest).bit_length() - 1
-        yield nodes & window << at
-        at += width
-
-
 def from_mask(mask: Mask) -> NodeSet:
     """Boolean column → set; True at index i puts slot i in."""
     return int.from_bytes(np.packbits(mask, bitorder="little").tobytes(), "little")

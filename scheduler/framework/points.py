@@ -153,8 +153,8 @@ class RelentingPlugin(Plugin, Protocol):
     preemption looks at these nodes, too.
     """
 
-    def relents(self, state: CycleState, pod: PodInfo, no: Rejection, nodes: NodeSet) -> NodeSet | Work[NodeSet]:
-        """Some of the nodes that it refused with `no`; bit by bit where one node may take long."""
+    def relents(self, state: CycleState, pod: PodInfo, no: Rejection, nodes: NodeSet) -> Work[NodeSet]:
+        """Some of the nodes that it refused with `no`. Rests wherever it may, between nodes at least."""
 
 
 @runtime_checkable

@@ -68,7 +68,7 @@ class BoundFilter:
     minds: Callable[[CycleState, PodInfo, Iterable[PodInfo]], bool] | None = None
     vouches: Callable[[CycleState, PodInfo], bool] | None = None
     """Whether Filter's answer is the exact one for this pod, so that Verify need not be asked."""
-    relents: Callable[[CycleState, PodInfo, Rejection, NodeSet], NodeSet | Work[NodeSet]] | None = None
+    relents: Callable[[CycleState, PodInfo, Rejection, NodeSet], Work[NodeSet]] | None = None
     """Of the nodes that it refused for good, those where an eviction would help."""
     ponder: Callable[[CycleState, PodInfo, NodeSet, points.Before], Work[None] | None] | None = None
     """To be driven right before it is asked."""

@@ -7,7 +7,7 @@ generator, which yields wherever the event loop may have a turn; the plain form 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -30,7 +30,6 @@ from scheduler.obs.metrics import Metrics
 
 _log = structlog.get_logger(__name__)
 
-_AT_ONCE = 64
 UNREADABLE = Rejection("", Code.UNRESOLVABLE, ("node(s) had pods that could not be read",))
 
 
@@ -243,24 +242,18 @@ class Runner:
                 refused[_checked(no, bound)] = refused.get(no, EMPTY) | 1 << slot
         return refused
 
-    def relented(self, state: CycleState, pod: PodInfo, refused: Groups) -> Generator[Groups, None, None]:
-        """Where a filter finds that an eviction would change its mind, preemption is to look. The last groups count.
-
-        Some nodes at a time, so that the caller can give turns.
-        """
+    def relented(self, state: CycleState, pod: PodInfo, refused: Groups) -> Work[Groups]:
+        """The same with preemption's eyes: where an eviction would change a filter's mind, nodes are not out for good."""
         relenting = {bound.name: bound.relents for bound in self.profile.filter if bound.relents is not None}
         out: Groups = {}
         for no, nodes in refused.items():
             relents = relenting.get(no.plugin) if no.code is Code.UNRESOLVABLE else None
-            for some in nodeset.parts(nodes, _AT_ONCE if relents is not None else self._nodes.capacity):
-                answer = relents(state, pod, no, some) if relents is not None else EMPTY
-                helped = (yield from _between(answer, out)) if isinstance(answer, Generator) else answer
-                softer = replace(no, code=Code.UNSCHEDULABLE) if helped else no
-                for rejection, part in ((no, some & ~helped), (softer, helped)):
-                    if part:
-                        out[rejection] = out.get(rejection, EMPTY) | part
-                yield out
-        yield out
+            helped = (yield from relents(state, pod, no, nodes)) & nodes if relents is not None else EMPTY
+            for rejection, part in ((no, nodes & ~helped), (replace(no, code=Code.UNSCHEDULABLE), helped)):
+                if part:
+                    out[rejection] = out.get(rejection, EMPTY) | part
+            yield  # plugins may name every node in words of its own
+        return out
 
     # -- Reserve -----------------------------------------------------------------------------------------------------
 
@@ -316,17 +309,6 @@ class Runner:
         self._metrics.evaluation(plugin, point, self.profile.name)
         if state.is_sampled:
             self._metrics.plugin(plugin, point, code.value, self._clock.now() - began)
-
-
-def _between(work: Work[NodeSet], so_far: Groups) -> Generator[Groups, None, NodeSet]:
-    """What the work finds; wherever it rests, what is known so far."""
-    try:
-        while True:
-            next(work)
-            yield so_far
-    except StopIteration as done:
-        found: NodeSet = done.value
-        return found
 
 
 def _code(answer: Narrow | Rejection | Skip | None) -> Code:

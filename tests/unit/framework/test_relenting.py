@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import pytest
-from hypothesis import given, strategies as st
 
 from scheduler.core import nodeset
 from scheduler.core.nodeset import NodeSet
 from scheduler.core.podinfo import PodInfo
-from scheduler.core.turns import Work
+from scheduler.core.turns import Work, finish
 from scheduler.core.verdicts import Code, Groups, Rejection
 from scheduler.framework.state import CycleState
 from tests.unit.objects import node
@@ -32,14 +33,18 @@ class Soft(Toy):
     def filter(self, state: CycleState, incoming: PodInfo, nodes: NodeSet) -> Groups:
         return {}
 
-    def relents(self, state: CycleState, incoming: PodInfo, no: Rejection, nodes: NodeSet) -> NodeSet:
+    def relents(self, state: CycleState, incoming: PodInfo, no: Rejection, nodes: NodeSet) -> Work[NodeSet]:
         self.asked.append(nodes)
-        return nodeset.of(slot for slot in nodeset.each(nodes) if slot % 2)
+        helped = nodeset.EMPTY
+        for slot in nodeset.each(nodes):
+            yield
+            helped |= 1 << slot if slot % 2 else nodeset.EMPTY
+        return helped
 
 
-def relented(soft: Soft, refused: Groups, nodes: int = 4) -> tuple[list[Groups], House]:
+def relenting(soft: Soft, nodes: int = 4) -> Callable[[Groups], Work[Groups]]:
     house = House(*(node(f"n{at}") for at in range(nodes)), plugins=(soft,))
-    return [dict(groups) for groups in house.runner.relented(CycleState(), pod(), refused)], house
+    return partial(house.runner.relented, CycleState(), pod())
 
 
 @pytest.mark.parametrize(
@@ -57,50 +62,33 @@ def test_what_preemption_sees(refused: Groups, expected: Groups) -> None:
     """The words stay, the code does not. What was told of the attempt is left alone."""
     before = dict(refused)
 
-    *_, last = relented(Soft(), refused)[0]
-
-    assert (last, refused) == (expected, before)
-
-
-def test_turns_can_be_given() -> None:
-    """Some nodes at a time, each once."""
-    soft = Soft()
-    everything = (1 << 150) - 1
-
-    steps, _ = relented(soft, {FOR_GOOD: everything}, nodes=150)
-
-    assert len(steps) > 3
-    assert sum(soft.asked) == everything
-    assert sum(steps[-1].values()) == everything
-
-
-class SoftBitByBit(Soft):
-    """Rests after each node."""
-
-    def relents(  # type: ignore[override]  # either is allowed
-        self, state: CycleState, incoming: PodInfo, no: Rejection, nodes: NodeSet
-    ) -> Work[NodeSet]:
-        helped = nodeset.EMPTY
-        for slot in nodeset.each(nodes):
-            helped |= super().relents(state, incoming, no, 1 << slot)
-            yield
-        return helped
+    assert (finish(relenting(Soft())(refused)), refused) == (expected, before)
 
 
 def test_a_turn_can_be_given_after_each_node() -> None:
-    """By a filter for which one node may take seconds."""
-    refused: Groups = {FOR_GOOD: 0b1111, OTHER: 0b10000}
+    """By a filter for which one node may take seconds; each is asked for once."""
+    soft = Soft()
 
-    steps, _ = relented(SoftBitByBit(), refused, nodes=5)
+    turns = list(relenting(soft, nodes=5)({FOR_GOOD: 0b1111, OTHER: 0b10000}))
 
-    assert len(steps) > 4
-    assert steps[-1] == {FOR_GOOD: 0b0101, FOR_NOW: 0b1010, OTHER: 0b10000}
+    assert (len(turns) > 4, soft.asked) == (True, [0b1111])
 
 
-@given(slots=st.sets(st.integers(0, 400)), width=st.integers(1, 130))
-def test_parts_of_a_set(slots: set[int], width: int) -> None:
-    """None is empty or too wide, and together they are the set, in order."""
-    parts = list(nodeset.parts(nodeset.of(slots), width))
+def test_a_turn_can_be_given_after_each_rejection() -> None:
+    """There may be one for every node, and nobody who thinks again."""
+    others: Groups = {replace(OTHER, reasons=(f"n{at} has too few",)): 1 << at for at in range(5)}
 
-    assert [slot for part in parts for slot in nodeset.each(part)] == sorted(slots)
-    assert all(part and (part // (part & -part)).bit_length() <= width for part in parts)
+    assert len(list(relenting(Soft(), nodes=5)(others))) == 5
+
+
+class SoftOnAll(Soft):
+    """Names nodes that it was not asked for."""
+
+    def relents(self, state: CycleState, incoming: PodInfo, no: Rejection, nodes: NodeSet) -> Work[NodeSet]:
+        yield
+        return 0b1111
+
+
+def test_what_was_not_asked_for_does_not_count() -> None:
+    """Nodes that nobody refused stay out of it."""
+    assert finish(relenting(SoftOnAll())({FOR_GOOD: 0b0110})) == {FOR_NOW: 0b0110}

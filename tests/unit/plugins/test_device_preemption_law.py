@@ -161,7 +161,7 @@ def test_each_node(world: World) -> None:
     state = CycleState()
     assert house.runner.pre_filter(state, incoming).rejection is None
     _, groups = house.runner.filter(state, incoming, house.cluster.nodes.present, exact=True)
-    *_, relented = house.runner.relented(state, incoming, groups)
+    relented = finish(house.runner.relented(state, incoming, groups))
     codes = {slot: no.code for no, nodes in relented.items() for slot in each(nodes)}
     what_if = WhatIf(house.runner, state, incoming)
     for name in NODES:
