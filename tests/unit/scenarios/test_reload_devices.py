@@ -7,7 +7,7 @@ from functools import partial
 from scheduler.plugins.dra.evicting import GIVE_UP_S
 from scheduler.reload import Wish
 from tests.unit.scenarios.evicting import evicted, nominations
-from tests.unit.scenarios.test_device_preemption import WAITING, Yard, at_once
+from tests.unit.scenarios.yard import WAITING, Yard, at_once
 
 
 def changes(yard: Yard, generation: int) -> None:

@@ -1,58 +1,22 @@
-"""The claim for extended resources is made, and unmade: docs/spec/dra.md §3.12, rows 321, 328–331 of §9.15."""
+"""The claim for extended resources is made, and unmade: docs/spec/dra.md §3.12, rows 321, 331 of §9.15."""
 
 from __future__ import annotations
 
 import asyncio
-import re
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from scheduler.core.decode import Broken
-from scheduler.core.errors import Ambiguous, ApiError, Conflict, Forbidden, Invalid, TooManyRequests, Unavailable
+from scheduler.core.errors import Invalid
 from scheduler.core.meta import Metadata
 from scheduler.core.pod import ExtendedResourceClaimStatus
-from scheduler.core.podinfo import PodInfo, pod_info
+from scheduler.core.podinfo import pod_info
 from scheduler.core.resourceclaims import ResourceClaim
-from scheduler.core.verdicts import Code
-from scheduler.plugins.dra.state import STATE
 from scheduler.testing.builders import node, pod
-from scheduler.testing.devicebuilders import a_device_class
-from scheduler.testing.deviceclaimbuilders import a_claim, a_result
-from tests.unit.plugins.dra.served import ASKING, PARITY, Served, fails, loses_answers, nothing, steps
-
-GPU = "example.com/gpu"
-SERVES = a_device_class("gpu", 'device.driver == "a"').extended_resource(GPU)
-PREFIX = "p-extended-resources-"
-LOST = Ambiguous("connection lost")
-
-
-def gpus(count: int = 1, *, claim: str = "", name: str = "p") -> PodInfo:
-    built = pod(name).uid(name).extended(GPU, str(count))
-    return pod_info((built.claim("e", claim=claim) if claim else built).typed())
-
-
-def a_world(*things: Any, **more: Any) -> Served:
-    """Two devices on each node, which serve example.com/gpu."""
-    return Served(SERVES, *things, **more)
-
-
-def made(world: Served) -> list[ResourceClaim]:
-    """Claims for extended resources that are on the server."""
-    claims = world.writer.resource_claims.values()
-    return [each for each in claims if each.metadata.name.startswith(PREFIX)]
-
-
-def the_one(world: Served) -> str:
-    """The name of the only one."""
-    (claim,) = made(world)
-    return claim.metadata.name
-
-
-def creates(world: Served) -> int:
-    return world.writes.count("create <extended-resources>")
+from tests.unit.plugins.dra.served import ASKING, PARITY, fails, steps
+from tests.unit.plugins.dra.standins import GPU, a_world, gpus, made, the_one
 
 
 async def test_321_it_is_made_allocated_and_told_of() -> None:
@@ -176,231 +140,6 @@ async def test_nobody_but_the_overhead_asks_for_it() -> None:
 
     assert "nil or empty request mappings, no update of pod default/p ExtendedResourceClaimStatus" == said
     assert [] == world.writes
-
-
-@pytest.mark.parametrize("error", [Invalid("bad"), Forbidden("may not")], ids=["refused", "forbidden"])
-async def test_328_the_pods_status_cannot_be_written(error: ApiError) -> None:
-    """The claim stays for Unreserve to remove."""
-    world = a_world()
-
-    async def refuse(*_: Any) -> None:
-        raise error
-
-    world.writer.set_extended_resource_status = refuse
-    under = world.reserved(gpus())
-
-    assert f"update pod default/p ExtendedResourceClaimStatus: {error}" == await world.bound(under)
-    assert 1 == len(made(world))
-    world.unreserve(under)
-    world.unreserve(under)
-    await world.errands()
-    assert ([], [], 1) == (made(world), world.used, sum(each.startswith("delete") for each in world.writes))
-
-
-@pytest.mark.parametrize(
-    "lost", [LOST, Unavailable("not now"), TooManyRequests("busy", retry_after_s=7)], ids=["lost", "down", "busy"]
-)
-async def test_328_the_pods_status_is_written_again(lost: ApiError) -> None:
-    """It says the same each time."""
-    world, left = a_world(), [lost, lost]
-    write = world.writer.set_extended_resource_status
-
-    async def sometimes(*what: Any) -> None:
-        if left:
-            raise left.pop()
-        await write(*what)
-
-    world.writer.set_extended_resource_status = sometimes
-
-    assert "" == await world.bound(world.reserved(gpus()))
-    assert 1 == len(world.writer.extended_statuses)
-    assert not isinstance(lost, TooManyRequests) or world.clock.now() >= 14
-
-
-async def test_329_what_an_attempt_before_has_left_goes_first() -> None:
-    """Refused everywhere, removed, and then there is room."""
-    result = a_result("container-0-request-0", "a/n1/d0")
-    left = a_claim("left").for_extended_resources().owned_by("p", "p").request("container-0-request-0", "gpu")
-    world = a_world(left.allocated(result, on="n1"))
-    state, said = world.filter(gpus())
-    assert isinstance(said, dict)
-    assert [(Code.UNRESOLVABLE, "cannot schedule extended resource claim", 2)] == [
-        (no.code, no.message, out.bit_count()) for no, out in said.items()
-    ]
-
-    no = world.post_filter(state, gpus())
-    assert (Code.UNSCHEDULABLE, "deletion of ResourceClaim completed") == (no.code, no.message)
-    await world.errands()
-    assert (["delete left"], {}, []) == (world.writes, world.writer.resource_claims, world.used)
-    assert "" == await world.bound(world.reserved(gpus()))
-
-
-async def test_329_before_it_is_made_there_is_nothing_to_remove() -> None:
-    world = a_world(bare=True)
-    state, _ = world.filter(gpus())
-
-    assert "still not schedulable" == world.post_filter(state, gpus()).message
-
-
-@pytest.mark.parametrize("error", [Forbidden("may not"), Invalid("bad"), Unavailable("down")])
-async def test_330_it_cannot_be_made(error: ApiError) -> None:
-    world = a_world()
-    counted: list[str] = []
-    world.metrics.claim_created = counted.append
-    steps(world, *[fails(error)] * 9, only="create")
-    under = world.reserved(gpus())
-
-    assert f"create claim for extended resources default/: {error}" == await world.bound(under)
-    assert ["failure"] == counted
-    assert (5 if isinstance(error, Unavailable) else 1) == creates(world)
-    world.unreserve(under)
-    await world.errands()
-    assert ([], [], creates(world)) == (made(world), world.used, len(world.writes))
-
-
-async def test_330_a_busy_server_is_asked_again() -> None:
-    """Nothing was made by those that it refused."""
-    world = a_world()
-    counted: list[str] = []
-    world.metrics.claim_created = counted.append
-    steps(world, fails(TooManyRequests("busy", retry_after_s=9)), fails(Unavailable("down")), only="create")
-
-    assert "" == await world.bound(world.reserved(gpus()))
-    assert (3, ["success"], 1) == (creates(world), counted, len(made(world)))
-    assert world.clock.now() >= 9
-
-
-@pytest.mark.parametrize(
-    "lost", [LOST, Unavailable("down")], ids=["lost", "a server that says it could not, and could"]
-)
-@pytest.mark.parametrize("times", [1, 3])
-async def test_a_lost_answer_is_read(lost: ApiError, times: int) -> None:
-    """At once, whether the watch shows anything or not: the claim has the name that it was asked for by."""
-    world = a_world()
-    counted: list[str] = []
-    world.metrics.claim_created = counted.append
-    loses_answers(world, lost, only="create")
-    read, left = world.writer.read_resource_claim, [LOST] * (times - 1)
-
-    async def sometimes(*what: Any) -> Any:
-        if left:
-            raise left.pop()
-        return await read(*what)
-
-    world.writer.read_resource_claim = sometimes
-    under = world.reserved(gpus())
-    task = asyncio.ensure_future(world.pre_bind(under))
-    await world.clock.advance(3.0)  # the watch is silent
-    assert ["p"] == world.users(the_one(world))
-    await world.passes(task)
-
-    assert (None, 1 + times, 1, ["success"]) == (task.result(), creates(world), len(made(world)), counted)
-    assert ["n1/d0"] == world.used
-
-
-async def test_a_lost_request_is_sent_again() -> None:
-    """Under the same name: should the first come after all, it is refused."""
-    world = a_world()
-    asked: list[str] = []
-    create = world.writer.create_claim
-
-    async def noting(claim: ResourceClaim, pod: Any, name: str) -> Any:
-        asked.append(name)
-        return await create(claim, pod, name)
-
-    world.writer.create_claim = noting
-    steps(world, fails(LOST), nothing, only="create")
-    under = world.reserved(gpus())
-
-    assert "" == await world.bound(under)
-    assert world.clock.now() < 1
-    assert [the_one(world)] * 2 == asked
-    with pytest.raises(Conflict):
-        await create(under.state.get(STATE).claims[0], under.info.pod, asked[0])
-
-
-async def test_nothing_can_be_read_of_what_was_lost() -> None:
-    """The attempt fails within seconds; what turns up after all is removed."""
-    world = a_world()
-    loses_answers(world, LOST, only="create")
-
-    async def lost(*_: Any) -> None:
-        raise Ambiguous("connection lost again")
-
-    world.writer.read_resource_claim = lost
-    under = world.reserved(gpus())
-    said = await world.bound(under, relays=False)
-    assert "create claim for extended resources default/: connection lost again" == said
-    assert world.clock.now() < 5
-
-    world.relay()
-    world.unreserve(under)
-    await world.errands()
-    assert ([], []) == (made(world), world.used)
-
-
-async def test_somebody_elses_claim_has_the_name() -> None:
-    """It is let alone, and another name is tried."""
-    world = a_world()
-    taken: list[str] = []
-
-    def take(what: str, _: ResourceClaim) -> None:
-        if what == "create" and not taken:
-            taken.append(f"{PREFIX}bbbbb")
-            world.show(a_claim(taken[0]).owned_by("p", "another p").for_extended_resources().request("r", "gpu"))
-
-    draws = iter(["b" * 5, "c" * 5])
-    world.plugin._binder._maker._chance = SimpleNamespace(choices=lambda *_, **__: next(draws))  # type: ignore[assignment]
-    world.writer.on_claim = take
-
-    assert "" == await world.bound(world.reserved(gpus()))
-    assert [f"{PREFIX}bbbbb", f"{PREFIX}ccccc"] == sorted(each.metadata.name for each in made(world))
-    assert ([], ["p"]) == (world.users(f"{PREFIX}bbbbb"), world.users(f"{PREFIX}ccccc"))
-
-
-async def test_its_name_is_one_that_a_server_would_make_up() -> None:
-    """However long the pod's is."""
-    long = "a" * 200
-    world = a_world()
-
-    assert "" == await world.bound(world.reserved(gpus(name=long)))
-    ((_, status),) = world.writer.extended_statuses
-    assert re.fullmatch("a{58}[bcdfghjklmnpqrstvwxz2456789]{5}", status.resource_claim_name)
-
-
-async def test_one_is_left_of_several() -> None:
-    """What an older scheduler has left unheard goes when the watch has shown it."""
-    world = a_world()
-    under = world.reserved(gpus())
-    left = a_claim(f"{PREFIX}older").for_extended_resources().owned_by("p", "p").request("container-0-request-0", "gpu")
-    world.show(left)
-
-    assert "" == await world.bound(under)
-    assert (["p"], ["n1/d0"]) == (world.users(the_one(world)), world.used)
-
-
-async def test_what_cannot_be_removed_keeps_no_pod_back() -> None:
-    """It has no devices, and goes when its pod goes."""
-    world = a_world()
-    under = world.reserved(gpus())
-    world.show(a_claim(f"{PREFIX}older").for_extended_resources().owned_by("p", "p").request("r", "gpu"))
-
-    async def refuses(_: ResourceClaim) -> None:
-        raise Forbidden("may not")
-
-    world.writer.delete_claim = refuses
-
-    assert "" == await world.bound(under)
-    assert 2 == len(made(world))
-
-
-async def test_a_lost_answer_of_the_allocation() -> None:
-    """The claim is read, and it has its devices."""
-    world = a_world()
-    loses_answers(world, LOST, only="allocate")
-
-    assert "" == await world.bound(world.reserved(gpus()))
-    assert ["n1/d0"] == world.devices_of(the_one(world)) == world.used
 
 
 async def test_331_another_plugin_fails() -> None:

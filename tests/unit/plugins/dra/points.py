@@ -1,0 +1,29 @@
+"""What the tests of DynamicResources at its extension points share: claims in all states, and verdicts in short."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scheduler.core.devicegates import DEVICE_GATES_ON
+from scheduler.core.verdicts import Code, Rejection, Skip
+from scheduler.testing.deviceclaimbuilders import ClaimBuilder, a_claim, a_result
+from tests.unit.plugins.dra.served import ASKING
+
+UU, U, ERR = Code.UNRESOLVABLE, Code.UNSCHEDULABLE, Code.ERROR
+NO_DEVICES = (UU, "cannot allocate all claims")
+NOT_HERE = (UU, "resourceclaim not available on the node")
+HELD = ASKING.allocated(a_result("r", "a/n1/d0"))
+HELD_ON_N1 = ASKING.allocated(a_result("r", "a/n1/d0"), on="n1")
+
+
+def gates(*without: str) -> frozenset[str]:
+    return DEVICE_GATES_ON - set(without)
+
+
+def said(no: Rejection | Skip | None) -> Any:
+    """(code, text), Skip or None."""
+    return (no.code, no.message) if isinstance(no, Rejection) else no
+
+
+def asking_two(name: str = "c") -> ClaimBuilder:
+    return a_claim(name).request("r", "A", count=2)

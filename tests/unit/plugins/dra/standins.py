@@ -1,0 +1,43 @@
+"""What the tests of the claim for extended resources share: devices that serve example.com/gpu, and who asks for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scheduler.core.errors import Ambiguous
+from scheduler.core.podinfo import PodInfo, pod_info
+from scheduler.core.resourceclaims import ResourceClaim
+from scheduler.testing.builders import pod
+from scheduler.testing.devicebuilders import a_device_class
+from tests.unit.plugins.dra.served import Served
+
+GPU = "example.com/gpu"
+SERVES = a_device_class("gpu", 'device.driver == "a"').extended_resource(GPU)
+PREFIX = "p-extended-resources-"
+LOST = Ambiguous("connection lost")
+
+
+def gpus(count: int = 1, *, claim: str = "", name: str = "p") -> PodInfo:
+    built = pod(name).uid(name).extended(GPU, str(count))
+    return pod_info((built.claim("e", claim=claim) if claim else built).typed())
+
+
+def a_world(*things: Any, **more: Any) -> Served:
+    """Two devices on each node, which serve example.com/gpu."""
+    return Served(SERVES, *things, **more)
+
+
+def made(world: Served) -> list[ResourceClaim]:
+    """Claims for extended resources that are on the server."""
+    claims = world.writer.resource_claims.values()
+    return [each for each in claims if each.metadata.name.startswith(PREFIX)]
+
+
+def the_one(world: Served) -> str:
+    """The name of the only one."""
+    (claim,) = made(world)
+    return claim.metadata.name
+
+
+def creates(world: Served) -> int:
+    return world.writes.count("create <extended-resources>")

@@ -1,0 +1,127 @@
+"""Another scheduler gives the same devices: we yield (docs/spec/dra.md §10.5)."""
+
+from __future__ import annotations
+
+import asyncio
+
+from scheduler.plugins.dra.confirming import WATCH_WITHIN_S
+from tests.unit.plugins.dra.served import ASKING, nothing, steps, using
+from tests.unit.plugins.dra.writings import BLIND, DONE, OTHER, begun, taken_by_other, touched
+
+TAKEN = "claim default/c: device a/n1/d0 got allocated to another claim in the meantime"
+
+
+async def test_somebody_else_has_the_device_before_the_write() -> None:
+    """§10.5: not even a finalizer is written."""
+    world, under = begun(ASKING, OTHER)
+    taken_by_other(world)
+    world.relay()
+
+    assert TAKEN == await world.bound(under)
+
+    assert ([], 1) == (world.writes, world.metrics.collisions)
+    world.unreserve(under)
+    assert ["n1/d0"] == world.used
+
+
+async def test_somebody_else_was_first_in_the_watch() -> None:
+    """§10.5: we yield, the devices are given back, and theirs stay."""
+    world, under = begun(ASKING, OTHER)
+    steps(world, taken_by_other, only="allocate")
+
+    assert TAKEN == await world.bound(under)
+
+    assert ([], ["n1/d0"], [], 1) == (
+        world.devices_of("c"),
+        world.devices_of("o"),
+        world.users("c"),
+        world.metrics.collisions,
+    )
+    world.unreserve(under)
+    assert (["n1/d0"], [], set()) == (world.used, world.in_flight, world.plugin._binder._writer.unconfirmed)
+
+
+async def test_somebody_else_came_second_in_the_watch() -> None:
+    """§10.5: whoever comes second yields, and that is not us."""
+    world, under = begun(ASKING, OTHER)
+    world.writer.on_claim_written = lambda what, _: taken_by_other(world) if what == "allocate" else None
+
+    assert "" == await world.bound(under)
+
+    assert (["n1/d0"], 0) == (world.devices_of("c"), world.metrics.collisions)
+
+
+async def test_without_a_second_look_nobody_yields() -> None:
+    """Upstream's way."""
+    world, under = begun(ASKING, OTHER, ours=BLIND)
+    steps(world, taken_by_other, only="allocate")
+
+    assert "" == await world.bound(under, relays=False)
+
+    assert ["n1/d0"] == world.devices_of("c")
+
+
+async def test_devices_of_somebody_else_are_given_back_though_the_claim_changed_meanwhile() -> None:
+    """A driver writes its status just then."""
+    world, under = begun(ASKING, OTHER)
+    steps(world, nothing, taken_by_other, touched)
+
+    assert TAKEN == await world.bound(under)
+
+    assert [*DONE, "deallocate c", "deallocate c"] == world.writes
+    assert [] == world.devices_of("c")
+
+
+async def test_devices_of_somebody_else_that_another_pod_of_the_claim_uses_by_now() -> None:
+    """The one that is left gives them back."""
+    world, under = begun(ASKING, OTHER)
+    steps(world, taken_by_other, only="allocate")
+    first = asyncio.ensure_future(world.pre_bind(under))
+    await world.clock.settle()
+    other = world.reserved(using("c", name="q"))
+    second = asyncio.ensure_future(world.pre_bind(other))
+    await world.clock.settle()
+    await world.passes(asyncio.gather(first, second))
+    assert [TAKEN, TAKEN] == [no.message for no in (first.result(), second.result()) if no is not None]
+    assert ["n1/d0"] == world.devices_of("c")
+    world.unreserve(under)
+    world.unreserve(other)
+    await world.errands()
+
+    again = world.reserved(using("c"))
+    said = await world.bound(again)
+
+    assert (TAKEN, [], set()) == (said, world.devices_of("c"), world.plugin._binder._writer.unconfirmed)
+
+
+async def test_a_watch_that_does_not_show_what_we_wrote() -> None:
+    """The pod is tried again, the devices stay, and are looked at again then."""
+    world, under = begun()
+
+    said = await world.bound(under, relays=False)
+
+    assert "claim default/c: the watch is behind" == said
+    assert WATCH_WITHIN_S <= world.clock.now()
+    assert (["n1/d0"], 0, {"c"}) == (
+        world.devices_of("c"),
+        world.metrics.collisions,
+        world.plugin._binder._writer.unconfirmed,
+    )
+    world.unreserve(under)
+    await world.errands()
+    assert "" == await world.bound(world.reserved(using("c")))
+    assert set() == world.plugin._binder._writer.unconfirmed
+
+
+async def test_a_claim_that_is_deleted_before_the_watch_shows_it() -> None:
+    """Nothing to give back."""
+    world, under = begun()
+    task = asyncio.ensure_future(world.pre_bind(under))
+    await world.clock.settle()
+    world.withdraw("c")
+    await world.passes(task)
+
+    no = task.result()
+    assert no is not None
+    assert "claim default/c got deleted in the meantime" == no.message
+    assert (DONE, 0, set()) == (world.writes, world.metrics.collisions, world.plugin._binder._writer.unconfirmed)

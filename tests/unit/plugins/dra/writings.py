@@ -1,0 +1,53 @@
+"""What the tests of written claims share: a pod whose devices are reserved, and what others do meanwhile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scheduler.config.args import KubestowArgs
+from scheduler.core.errors import Ambiguous, Conflict, TooManyRequests
+from scheduler.core.resourceclaims import FINALIZER, AllocationResult, ConsumerReference
+from scheduler.testing.builders import Builder
+from scheduler.testing.deviceclaimbuilders import a_claim, a_result
+from tests.unit.plugins.dra.served import ASKING, Served, Step, Under, using
+from tests.unit.plugins.dra.world import FIRST_FIT
+
+CHANGED = Conflict("the object has been modified")
+LOST = Ambiguous("connection lost")
+BUSY = TooManyRequests("busy", retry_after_s=3.0)
+HELD = ASKING.allocated(a_result("r", "a/n1/d0"))
+PROTECTED = ASKING.finalizer(FINALIZER)
+OTHER = a_claim("o").request("r", "A")
+DONE = ["protect c", "allocate c"]
+BLIND = KubestowArgs(device_scoring="firstFit", device_double_check="none")
+
+
+def begun(*things: Builder[Any], ours: KubestowArgs = FIRST_FIT) -> tuple[Served, Under]:
+    """A pod with claim c, its devices reserved on n1."""
+    world = Served(*(things or (ASKING,)), ours=ours)
+    return world, world.reserved(using("c"))
+
+
+def taken_by_other(world: Served) -> None:
+    """Another scheduler gives d0 of n1 to claim o."""
+    world.rewrite("o", allocation=_d0(), reserved_for=(ConsumerReference("", "pods", "x", "x"),))
+
+
+def _d0() -> AllocationResult:
+    allocation = HELD.typed().status.allocation
+    assert allocation is not None
+    return allocation
+
+
+def shown(*names: str) -> Step:
+    """The watch shows these claims as they are on the server."""
+
+    def step(world: Served) -> None:
+        world.relay(*(f"default/{name}" for name in names))
+
+    return step
+
+
+def touched(world: Served) -> None:
+    """Somebody writes something into claim c that is none of ours."""
+    world.rewrite("c")
