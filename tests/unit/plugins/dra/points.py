@@ -12,7 +12,6 @@ from tests.unit.plugins.dra.served import ASKING
 UU, U, ERR = Code.UNRESOLVABLE, Code.UNSCHEDULABLE, Code.ERROR
 NO_DEVICES = (UU, "cannot allocate all claims")
 NOT_HERE = (UU, "resourceclaim not available on the node")
-HELD = ASKING.allocated(a_result("r", "a/n1/d0"))
 HELD_ON_N1 = ASKING.allocated(a_result("r", "a/n1/d0"), on="n1")
 
 

@@ -16,7 +16,7 @@ from scheduler.config.args import DynamicResourcesArgs, KubestowArgs
 from scheduler.core.decode import Broken
 from scheduler.core.deltas import Delta
 from scheduler.core.devicegates import DEVICE_GATES_ON
-from scheduler.core.errors import ApiError
+from scheduler.core.errors import Ambiguous, ApiError
 from scheduler.core.events import ClusterEvent
 from scheduler.core.podinfo import PodInfo, placed, pod_info
 from scheduler.core.resourceclaims import ResourceClaim
@@ -27,13 +27,15 @@ from scheduler.framework.state import CycleState
 from scheduler.plugins.dra.state import STATE
 from scheduler.testing.builders import Builder, pod
 from scheduler.testing.devicebuilders import a_device, a_slice
-from scheduler.testing.deviceclaimbuilders import ClaimBuilder, a_claim
+from scheduler.testing.deviceclaimbuilders import ClaimBuilder, a_claim, a_result
 from scheduler.testing.ports import ScriptedWriter
 from tests.unit.plugins.dra.world import FIRST_FIT, World
 
 PARITY = KubestowArgs(parity=True, device_double_check="none", bind_poll="upstream", device_scoring="firstFit")
 SLICES = tuple(a_slice(name, "a", a_device("d0"), a_device("d1")) for name in ("n1", "n2"))
 ASKING = a_claim("c").request("r", "A")
+HELD = ASKING.allocated(a_result("r", "a/n1/d0"))
+LOST = Ambiguous("connection lost")
 
 
 @dataclass

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from scheduler.core.errors import Ambiguous
 from scheduler.core.podinfo import PodInfo, pod_info
 from scheduler.core.resourceclaims import ResourceClaim
 from scheduler.testing.builders import pod
@@ -14,7 +13,6 @@ from tests.unit.plugins.dra.served import Served
 GPU = "example.com/gpu"
 SERVES = a_device_class("gpu", 'device.driver == "a"').extended_resource(GPU)
 PREFIX = "p-extended-resources-"
-LOST = Ambiguous("connection lost")
 
 
 def gpus(count: int = 1, *, claim: str = "", name: str = "p") -> PodInfo:

@@ -12,11 +12,10 @@ from scheduler.core.verdicts import SKIP, Code, Rejection, Skip
 from scheduler.framework.state import CycleState
 from scheduler.testing.builders import Builder, pod
 from scheduler.testing.deviceclaimbuilders import ClaimBuilder, a_claim, a_result
-from tests.unit.plugins.dra.served import ASKING, PARITY, Served, Slow, fails, steps, using
+from tests.unit.plugins.dra.served import ASKING, HELD, PARITY, Served, Slow, fails, steps, using
 
 UU, U, ERR = Code.UNRESOLVABLE, Code.UNSCHEDULABLE, Code.ERROR
 NO_DEVICES = (UU, "cannot allocate all claims")
-HELD = ASKING.allocated(a_result("r", "a/n1/d0"))
 HELD_ON_N9 = ASKING.allocated(a_result("r", "a/n9/d0"), on="n9")
 
 

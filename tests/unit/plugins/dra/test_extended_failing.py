@@ -14,8 +14,8 @@ from scheduler.core.resourceclaims import ResourceClaim
 from scheduler.core.verdicts import Code
 from scheduler.plugins.dra.state import STATE
 from scheduler.testing.deviceclaimbuilders import a_claim, a_result
-from tests.unit.plugins.dra.served import fails, loses_answers, nothing, steps
-from tests.unit.plugins.dra.standins import LOST, PREFIX, a_world, creates, gpus, made, the_one
+from tests.unit.plugins.dra.served import LOST, fails, loses_answers, nothing, steps
+from tests.unit.plugins.dra.standins import PREFIX, a_world, creates, gpus, made, the_one
 
 
 @pytest.mark.parametrize("error", [Invalid("bad"), Forbidden("may not")], ids=["refused", "forbidden"])

@@ -13,8 +13,8 @@ from scheduler.plugins.dra.pondering import LONGEST_ATTEMPT_S, LONGEST_HOLD_S, l
 from scheduler.testing.builders import Builder
 from scheduler.testing.devicebuilders import a_device, a_device_class, a_slice
 from scheduler.testing.deviceclaimbuilders import a_claim, a_result
-from tests.unit.plugins.dra.points import ERR, HELD, HELD_ON_N1, NO_DEVICES, NOT_HERE, U, asking_two, gates, said
-from tests.unit.plugins.dra.served import ASKING, PARITY, SLICES, Served, Slow, using
+from tests.unit.plugins.dra.points import ERR, HELD_ON_N1, NO_DEVICES, NOT_HERE, U, asking_two, gates, said
+from tests.unit.plugins.dra.served import ASKING, HELD, PARITY, SLICES, Served, Slow, using
 from tests.unit.plugins.dra.world import FIRST_FIT
 
 

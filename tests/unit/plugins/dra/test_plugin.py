@@ -18,8 +18,8 @@ from scheduler.framework.state import CycleState
 from scheduler.plugins.dra.state import STATE
 from scheduler.testing.builders import Builder, pod
 from scheduler.testing.deviceclaimbuilders import ClaimBuilder, a_claim, a_result, an_option
-from tests.unit.plugins.dra.points import ERR, HELD, UU, U, gates, said
-from tests.unit.plugins.dra.served import ASKING, PARITY, Served, using
+from tests.unit.plugins.dra.points import ERR, UU, U, gates, said
+from tests.unit.plugins.dra.served import ASKING, HELD, PARITY, Served, using
 
 # -- PreEnqueue and PreFilter ------------------------------------------------------------------------------------------
 

@@ -14,8 +14,8 @@ from scheduler.core.meta import Metadata
 from scheduler.core.resourceclaims import FINALIZER
 from scheduler.testing.builders import Builder
 from scheduler.testing.deviceclaimbuilders import a_result
-from tests.unit.plugins.dra.served import ASKING, Served, Step, fails, loses_answers, nothing, steps, using
-from tests.unit.plugins.dra.writings import BUSY, CHANGED, DONE, HELD, LOST, OTHER, PROTECTED, begun, touched
+from tests.unit.plugins.dra.served import ASKING, HELD, LOST, Served, Step, fails, loses_answers, nothing, steps, using
+from tests.unit.plugins.dra.writings import BUSY, CHANGED, DONE, OTHER, PROTECTED, begun, touched
 
 # -- what is written -------------------------------------------------------------------------------------------------------
 

@@ -10,8 +10,8 @@ import pytest
 from scheduler.core.errors import ApiError, Forbidden, Unauthorized, Unavailable
 from scheduler.core.podinfo import PodInfo
 from scheduler.testing.deviceclaimbuilders import a_claim
-from tests.unit.plugins.dra.served import ASKING, Served, fails, loses_answers, nothing, steps, using
-from tests.unit.plugins.dra.writings import DONE, LOST, OTHER, begun
+from tests.unit.plugins.dra.served import ASKING, LOST, Served, fails, loses_answers, nothing, steps, using
+from tests.unit.plugins.dra.writings import DONE, OTHER, begun
 
 # -- lost answers: the first way in which a device is given twice ---------------------------------------------------------
 

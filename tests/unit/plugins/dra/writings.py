@@ -5,17 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from scheduler.config.args import KubestowArgs
-from scheduler.core.errors import Ambiguous, Conflict, TooManyRequests
+from scheduler.core.errors import Conflict, TooManyRequests
 from scheduler.core.resourceclaims import FINALIZER, AllocationResult, ConsumerReference
 from scheduler.testing.builders import Builder
-from scheduler.testing.deviceclaimbuilders import a_claim, a_result
-from tests.unit.plugins.dra.served import ASKING, Served, Step, Under, using
+from scheduler.testing.deviceclaimbuilders import a_claim
+from tests.unit.plugins.dra.served import ASKING, HELD, Served, Step, Under, using
 from tests.unit.plugins.dra.world import FIRST_FIT
 
 CHANGED = Conflict("the object has been modified")
-LOST = Ambiguous("connection lost")
 BUSY = TooManyRequests("busy", retry_after_s=3.0)
-HELD = ASKING.allocated(a_result("r", "a/n1/d0"))
 PROTECTED = ASKING.finalizer(FINALIZER)
 OTHER = a_claim("o").request("r", "A")
 DONE = ["protect c", "allocate c"]

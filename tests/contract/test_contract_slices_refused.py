@@ -1,0 +1,362 @@
+"""Slices of devices that the server does not take, and the words in which it says so."""
+
+import pytest
+
+from tests.contract.conftest import Api, Object, problems
+from tests.contract.devicespecs import (
+    NO_EFFECT,
+    ONE_COUNTER,
+    POOL,
+    SET,
+    SLICE,
+    SLICES,
+    TAINT,
+    device,
+    made,
+    present,
+    shared,
+)
+from tests.contract.words import IDENTIFIER, KEY, LABEL, REQUIRED, SUBDOMAIN, VALUE, Row
+
+NODES = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
+DEVICE_NODES = (
+    "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is set to true "
+    "in the ResourceSlice spec"
+)
+BAD_SLICES = [
+    pytest.param(
+        {"driver": "", "pool": {}},
+        [
+            ("driver", REQUIRED),
+            ("pool.name", REQUIRED),
+            ("pool.resourceSliceCount", "Invalid value: 0: must be greater than zero"),
+        ],
+        id="no driver and no pool",
+    ),
+    pytest.param({"driver": "a" * 64}, [("driver", "Too long: may not be more than 63 bytes")], id="a long driver"),
+    pytest.param(
+        {"pool": POOL | {"generation": -1}},
+        [("pool.generation", "Invalid value: -1: must be greater than or equal to zero")],
+        id="a generation before the first",
+    ),
+    pytest.param({"nodeName": None}, [("", f"Required value: {NODES}")], id="nowhere"),
+    pytest.param(
+        {"nodeName": ""},
+        [
+            ("nodeName", 'Invalid value: "": must be either unset or set to a non-empty string'),
+            ("", f"Required value: {NODES}"),
+        ],
+        id="on a node without a name",
+    ),
+    pytest.param(
+        {"nodeName": "A_"}, [("nodeName", f'Invalid value: "A_": {SUBDOMAIN}')], id="on a node that cannot be"
+    ),
+    pytest.param(
+        {"allNodes": True},
+        [("", f'Invalid value: "{{`nodeName`, `allNodes`}}": {NODES}, but multiple fields are set')],
+        id="on one and on all",
+    ),
+    pytest.param(
+        {"allNodes": False, "perDeviceNodeSelection": False},
+        [
+            ("allNodes", "Invalid value: false: must be either unset or set to true"),
+            ("perDeviceNodeSelection", "Invalid value: false: must be either unset or set to true"),
+        ],
+        id="said to be false",
+    ),
+    pytest.param(
+        {"nodeName": None, "nodeSelector": {"nodeSelectorTerms": []}},
+        [
+            ("nodeSelector.nodeSelectorTerms", "Required value: must have at least one node selector term"),
+            ("nodeSelector.nodeSelectorTerms", "Invalid value: []: must have exactly one node selector term"),
+        ],
+        id="a selector of nothing",
+    ),
+    pytest.param(
+        {
+            "nodeName": None,
+            "nodeSelector": {
+                "nodeSelectorTerms": [
+                    {
+                        "matchExpressions": [
+                            {"key": "a", "operator": "X"},
+                            {"key": "a", "operator": "In"},
+                            {"key": "a", "operator": "Exists", "values": ["b"]},
+                            {"key": "a", "operator": "Gt"},
+                        ]
+                    }
+                ]
+            },
+        },
+        [
+            (
+                "nodeSelector.nodeSelectorTerms[0].matchExpressions[0].operator",
+                'Invalid value: "X": not a valid selector operator',
+            ),
+            (
+                "nodeSelector.nodeSelectorTerms[0].matchExpressions[1].values",
+                "Required value: must be specified when `operator` is 'In' or 'NotIn'",
+            ),
+            (
+                "nodeSelector.nodeSelectorTerms[0].matchExpressions[2].values",
+                "Forbidden: may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
+            ),
+            (
+                "nodeSelector.nodeSelectorTerms[0].matchExpressions[3].values",
+                "Required value: must be specified single value when `operator` is 'Lt' or 'Gt'",
+            ),
+        ],
+        id="a selector's operators",
+    ),
+    pytest.param(
+        {"nodeName": None, "perDeviceNodeSelection": True} | device(),
+        [("devices[0]", f"Required value: {DEVICE_NODES}")],
+        id="a device nowhere",
+    ),
+    pytest.param(
+        {"nodeName": None, "perDeviceNodeSelection": True} | device(nodeName="n", allNodes=True),
+        [("devices[0]", f'Invalid value: "{{`nodeName`, `allNodes`}}": {DEVICE_NODES}')],
+        id="a device on one and on all",
+    ),
+    pytest.param(
+        device(nodeName="n"),
+        [
+            (
+                "devices[0]",
+                "Invalid value: null: `nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to true in the ResourceSlice spec",
+            )
+        ],
+        id="a device with a node of its own",
+    ),
+    pytest.param(
+        {"sharedCounters": [SET], "devices": []},
+        [("", 'Invalid value: "": only one of `sharedCounters` or `devices` is allowed')],
+        id="counters and devices",
+    ),
+    pytest.param(
+        {
+            "sharedCounters": [
+                SET,
+                SET | {"counters": {}},
+                {"name": "C_", "counters": {"M_": {"value": "1"}}},
+                {"name": "many", "counters": {f"m{i}": {"value": "1"} for i in range(33)}},
+            ]
+        },
+        [
+            ("sharedCounters[1].counters", REQUIRED),
+            ("sharedCounters[2].name", f'Invalid value: "C_": {LABEL}'),
+            ("sharedCounters[2].counters", f'Invalid value: "M_": {LABEL}'),
+            ("sharedCounters[3].counters", "Too many: 33: must have at most 32 items"),
+            ("sharedCounters[1]", 'Duplicate value: "c"'),
+        ],
+        id="counter sets",
+    ),
+    pytest.param(
+        {"sharedCounters": [SET] * 9},
+        [("sharedCounters", "Too many: 9: must have at most 8 items")],
+        id="too many counter sets",
+    ),
+    pytest.param(
+        device(consumesCounters=[{"counters": ONE_COUNTER}, {"counterSet": "c", "counters": {}}]),
+        [
+            ("devices[0].consumesCounters[0].counterSet", REQUIRED),
+            ("devices[0].consumesCounters[1].counters", REQUIRED),
+        ],
+        id="consumption of nothing",
+    ),
+    pytest.param(
+        device(consumesCounters=[{"counterSet": "c", "counters": ONE_COUNTER}] * 2),
+        [("devices[0].consumesCounters[1]", 'Duplicate value: "c"')],
+        id="consumption twice",
+    ),
+    pytest.param(
+        device(consumesCounters=[{"counterSet": "c", "counters": ONE_COUNTER}] * 3),
+        [("devices[0].consumesCounters", "Too many: 3: must have at most 2 items")],
+        id="too much consumption",
+    ),
+    pytest.param(
+        {"devices": [{"name": f"d{i}"} for i in range(129)]},
+        [("devices", "Too many: 129: must have at most 128 items")],
+        id="too many devices",
+    ),
+    pytest.param(
+        {"devices": [{"name": f"d{i}", "taints": [TAINT]} for i in range(65)]},
+        [("devices", "Too many: 65: must have at most 64 items")],
+        id="too many devices with taints",
+    ),
+    pytest.param(
+        {"devices": [{"name": "D"}, {"name": "D"}]},
+        [
+            ("devices[0].name", f'Invalid value: "D": {LABEL}'),
+            ("devices[1].name", f'Invalid value: "D": {LABEL}'),
+            ("devices[1]", 'Duplicate value: "D"'),
+        ],
+        id="devices' names",
+    ),
+    pytest.param(
+        device(attributes={"a": {}}),
+        [("devices[0].attributes[a]", 'Invalid value: "": exactly one value must be specified')],
+        id="an attribute without a value",
+    ),
+    pytest.param(
+        device(attributes={"a": {"string": "s" * 65}}),
+        [("devices[0].attributes[a].string", "Too long: may not be more than 64 bytes")],
+        id="a long attribute",
+    ),
+    pytest.param(
+        device(attributes={"a": {"version": "1.2"}}),
+        [
+            (
+                "devices[0].attributes[a].version",
+                'Invalid value: "1.2": must be a string compatible with semver.org spec 2.0.0',
+            )
+        ],
+        id="a version that is none",
+    ),
+    pytest.param(
+        device(attributes={"a-b": {"int": 1}}),
+        [("devices[0].attributes", f'Invalid value: "a-b": {IDENTIFIER}')],
+        id="an attribute's name",
+    ),
+    pytest.param(
+        device(attributes={"/b": {"int": 1}}),
+        [("devices[0].attributes", 'Invalid value: "": the domain must not be empty')],
+        id="an attribute of no domain",
+    ),
+    pytest.param(
+        device(attributes={"a.b/": {"int": 1}}),
+        [("devices[0].attributes", 'Invalid value: "": the name must not be empty')],
+        id="an attribute of no name",
+    ),
+    pytest.param(
+        device(attributes={"a" * 33: {"int": 1}}),
+        [("devices[0].attributes", "Too long: may not be more than 32 bytes")],
+        id="an attribute's long name",
+    ),
+    pytest.param(
+        device(attributes={f"a{i}": {"int": i} for i in range(32)}, capacity={"m": {"value": "1"}}),
+        [("devices[0]", "Invalid value: 33: the total number of attributes and capacities must not exceed 32")],
+        id="too much to tell of a device",
+    ),
+    pytest.param(
+        device(taints=[{"key": "", "value": "a b"}, TAINT | {"effect": "X"}]),
+        [
+            ("devices[0].taints[0].key", 'Invalid value: "": name part must be non-empty'),
+            ("devices[0].taints[0].key", f'Invalid value: "": {KEY}'),
+            ("devices[0].taints[0].value", f'Invalid value: "a b": {VALUE}'),
+            ("devices[0].taints[0].effect", REQUIRED),
+            ("devices[0].taints[1].effect", NO_EFFECT),
+        ],
+        id="taints",
+    ),
+    pytest.param(
+        device(taints=[TAINT] * 17),
+        [("devices[0].taints", "Too many: 17: must have at most 16 items")],
+        id="too many taints",
+    ),
+    pytest.param(
+        device(bindingFailureConditions=["a"]),
+        [
+            (
+                "devices[0].bindingConditions",
+                "Invalid value: null: bindingConditions are required to use bindingFailureConditions",
+            )
+        ],
+        id="only failures",
+    ),
+    pytest.param(
+        device(capacity={"m": {"value": "1", "requestPolicy": {"default": "1"}}}),
+        [("devices[0].capacity[m].requestPolicy", "Forbidden: allowMultipleAllocations must be true")],
+        id="portions for one user",
+    ),
+    pytest.param(
+        shared(default="1", validRange={"min": "1"}, validValues=["1"]),
+        [
+            (
+                "devices[0].capacity[m].requestPolicy",
+                'Forbidden: exactly one policy can be specified, cannot specify "validValues" and "validRange" at the same time',
+            )
+        ],
+        id="two policies",
+    ),
+    pytest.param(
+        shared(validValues=["1"]),
+        [("devices[0].capacity[m].requestPolicy.default", "Required value: required when validValues is defined")],
+        id="portions without a default",
+    ),
+    pytest.param(
+        shared(validRange={"min": "1"}),
+        [("devices[0].capacity[m].requestPolicy.default", "Required value: required when validRange is defined")],
+        id="a range without a default",
+    ),
+    pytest.param(
+        shared(default="3", validValues=["2", "1", "11"]),
+        [
+            (
+                "devices[0].capacity[m].requestPolicy.validValues[1]",
+                'Invalid value: "1": values must be sorted in ascending order',
+            ),
+            (
+                "devices[0].capacity[m].requestPolicy.validValues[2]",
+                'Invalid value: "11": option is larger than capacity value: 10',
+            ),
+            (
+                "devices[0].capacity[m].requestPolicy.validValues",
+                'Invalid value: "3": default value is not valid according to the requestPolicy',
+            ),
+        ],
+        id="portions",
+    ),
+    pytest.param(
+        shared(default="1", validRange={"max": "9"}),
+        [
+            (
+                "devices[0].capacity[m].requestPolicy.validRange.min",
+                "Required value: required when validRange is defined",
+            )
+        ],
+        id="a range without a beginning",
+    ),
+    pytest.param(
+        shared(default="1", validRange={"min": "2", "max": "11", "step": "9"}),
+        [
+            ("devices[0].capacity[m].requestPolicy.validRange.min", 'Invalid value: "1": default is less than min: 2'),
+            (
+                "devices[0].capacity[m].requestPolicy.validRange.max",
+                'Invalid value: "11": max is larger than capacity value: 10',
+            ),
+            (
+                "devices[0].capacity[m].requestPolicy.validRange.step",
+                'Invalid value: "9": one step 11 is larger than capacity value: 10',
+            ),
+            (
+                "devices[0].capacity[m].requestPolicy.validRange.step",
+                'Invalid value: "1": value is not a multiple of a given step (9) from (2)',
+            ),
+        ],
+        id="a range",
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "expected"), BAD_SLICES)
+async def test_slices_that_cannot_be(api: Api, change: Object, expected: list[Row]) -> None:
+    """422 that names every field."""
+    answer = await made(api, SLICES, present(change))
+    assert problems(answer) == [(f"spec.{field}".rstrip("."), why) for field, why in expected]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(device(capacity={"m": {"value": "x"}}), id="a capacity"),
+        pytest.param({"sharedCounters": [{"name": "c", "counters": {"m": {"value": "x"}}}]}, id="a counter"),
+        pytest.param(
+            device(consumesCounters=[{"counterSet": "c", "counters": {"m": {"value": "x"}}}]), id="a consumption"
+        ),
+    ],
+)
+async def test_amounts_that_are_none(api: Api, change: Object) -> None:
+    """400, for they cannot be read."""
+    answer = await made(api, SLICES, SLICE | change)
+    assert (answer.status, answer.body["reason"]) == (400, "BadRequest")
