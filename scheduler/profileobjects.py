@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 import structlog
 
+from scheduler.core import deepjson
 from scheduler.core.clock import Clock, done_within
 from scheduler.core.errors import Ambiguous, ApiError, Conflict, Fenced, NotFound, Unavailable
 from scheduler.core.timestamps import seconds
@@ -181,7 +182,7 @@ class ProfileObjects:
         before, self._is_due, is_look = self.unread, False, True
         newest = max(map(_version, self._objects.values()), default=0)
         try:
-            listed = _LIST.decode(await self._transport.get(PROFILES))
+            listed = deepjson.decode(_LIST, await self._transport.get(PROFILES))
         except NotFound:  # the kind has gone, and with it all objects
             self.unread = ""
             self._objects.clear()

@@ -8,6 +8,7 @@ from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
+from scheduler.core import deepjson
 from scheduler.core.errors import Unavailable
 from scheduler.core.meta import Frozen
 
@@ -61,7 +62,7 @@ class _Events(Frozen, frozen=True):
     items: tuple[_Event, ...] | None = None
 
 
-_decode: Final = msgspec.json.Decoder(_Events).decode
+_EVENTS: Final = msgspec.json.Decoder(_Events)
 
 
 def last_told(raw: bytes, *, provisioner: str, besides: Collection[str]) -> str | None:
@@ -71,7 +72,7 @@ def last_told(raw: bytes, *, provisioner: str, besides: Collection[str]) -> str 
     `raw` is no list of Events.
     """
     try:
-        events = _decode(raw).items or ()
+        events = deepjson.decode(_EVENTS, raw).items or ()
     except (msgspec.DecodeError, ValueError) as error:
         raise Unavailable(f"the answer is no list of Events: {error}") from error
     concerned = [

@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from scheduler.core import deepjson
 from scheduler.core.errors import Ambiguous, Unavailable
 from scheduler.core.meta import Frozen, Metadata
 
@@ -46,7 +47,7 @@ class Lease(Frozen, frozen=True):
 
 
 _NOBODY: Final = LeaseSpec()
-_decode: Final = msgspec.json.Decoder(Lease).decode
+_LEASE: Final = msgspec.json.Decoder(Lease)
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -79,7 +80,7 @@ def write_answer(raw: bytes) -> Lease:
 
 
 def _lease(raw: bytes) -> Lease:
-    lease = _decode(raw)
+    lease = deepjson.decode(_LEASE, raw)
     if not lease.metadata.resource_version:  # a change from it would have no precondition
         raise ValueError("it has no resourceVersion")
     return lease

@@ -1,0 +1,123 @@
+"""JSON as deep as the API server stores it is read, and what cannot be read costs only its own object."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import msgspec
+import pytest
+
+from scheduler.core import deepjson
+from scheduler.core.decode import Broken, ObjectDecoder
+from scheduler.core.pod import Pod
+from scheduler.core.resourceclaims import ResourceClaim
+
+LEVELS = 9_990
+
+
+class Read(msgspec.Struct):
+    kept: str = ""
+
+
+DECODER = msgspec.json.Decoder(Read)
+
+
+def objects(levels: int) -> bytes:
+    return b'{"a":' * levels + b"{}" + b"}" * levels
+
+
+def lists(levels: int) -> bytes:
+    return b"[" * levels + b"]" * levels
+
+
+@pytest.mark.parametrize(
+    "nested", [pytest.param(objects(LEVELS), id="objects"), pytest.param(lists(LEVELS), id="lists")]
+)
+def test_what_is_skipped_may_be_as_deep_as_the_server_stores_it(nested):
+    assert Read("yes") == deepjson.decode(DECODER, b'{"skipped":' + nested + b',"kept":"yes"}')
+
+
+def test_the_recursion_limit_is_as_before():
+    before = sys.getrecursionlimit()
+
+    deepjson.decode(DECODER, b'{"skipped":' + objects(LEVELS) + b"}")
+
+    assert before == sys.getrecursionlimit()
+
+
+def test_a_wrong_type_deep_down_is_an_ordinary_error():
+    with pytest.raises(msgspec.ValidationError):
+        deepjson.decode(DECODER, b'{"kept":' + objects(LEVELS) + b"}")
+
+
+def test_deeper_than_any_server_stores_is_cut_and_the_rest_is_read():
+    assert Read("yes") == deepjson.decode(DECODER, b'{"skipped":' + objects(200_000) + b',"kept":"yes"}')
+
+
+@pytest.mark.parametrize(
+    ("raw", "cut"),
+    [
+        pytest.param("{}", "{}", id="nothing to cut"),
+        pytest.param('{"a":{"b":1}}', '{"a":{"b":1}}', id="exactly as deep as is kept"),
+        pytest.param('{"a":{"b":{"c":1}},"d":2}', '{"a":{"b":CUT},"d":2}', id="one level too many"),
+        pytest.param('{"a":{"b":[[],[[]]]},"d":[3]}', '{"a":{"b":CUT},"d":[3]}', id="lists count as levels"),
+        pytest.param('{"a":[[1],[2],{}]}', '{"a":[CUT,CUT,CUT]}', id="several side by side"),
+        pytest.param('{"a":{"b":"{[{["}}', '{"a":{"b":"{[{["}}', id="brackets in a string do not count"),
+        pytest.param(
+            r'{"a":{"b":"\"{[","c":[1]}}', r'{"a":{"b":"\"{[","c":CUT}}', id="an escaped quote ends no string"
+        ),
+        pytest.param(
+            r'{"a":{"b":"\\","c":[1]}}', r'{"a":{"b":"\\","c":CUT}}', id="an escaped backslash before the end"
+        ),
+        pytest.param('{"é":{"ü":["ö"]}}', '{"é":{"ü":CUT}}', id="letters of several bytes"),
+    ],
+)
+def test_what_is_deeper_than_two_levels_is_cut(raw, cut):
+    shown = json.dumps(deepjson.CUT.decode())
+
+    assert cut.replace("CUT", shown) == deepjson.cut_below(raw.encode(), 2).decode()
+
+
+def pod(**parts: bytes) -> bytes:
+    given = {"name": b'"p"', "fields": b"{}", "labels": b"{}"} | parts
+    return (
+        b'{"metadata":{"name":%(name)b,"namespace":"d","uid":"u","labels":%(labels)b,"managedFields":[%(fields)b]},"spec":{"nodeName":"n"}}'
+        % {key.encode(): value for key, value in given.items()}
+    )
+
+
+def test_a_pod_with_deep_managed_fields_is_read():
+    read = ObjectDecoder("Pod", Pod).decode(pod(fields=objects(LEVELS - 3)))
+
+    assert isinstance(read, Pod)
+    assert "p" == read.metadata.name
+
+
+def test_a_pod_with_deep_labels_is_broken_and_named_with_its_node_and_field():
+    read = ObjectDecoder("Pod", Pod).decode(pod(labels=objects(LEVELS - 3)))
+
+    assert isinstance(read, Broken)
+    assert ("d/p", "n") == (read.key, read.node_name)
+    assert "$.metadata.labels" in read.why
+
+
+def test_a_claim_with_deep_parameters_is_read():
+    raw = (
+        b'{"metadata":{"name":"c","namespace":"d","uid":"u"},"spec":{"devices":{"config":[{"opaque":{"driver":"x","parameters":'
+        + objects(LEVELS - 7)
+        + b"}}]}}}"
+    )
+
+    assert isinstance(ObjectDecoder("ResourceClaim", ResourceClaim).decode(raw), ResourceClaim)
+
+
+def test_whatever_fails_in_a_decoder_costs_only_its_object(monkeypatch):
+    """A failure that is no DecodeError names the object, too."""
+    decoder = ObjectDecoder("Pod", Pod)
+    monkeypatch.setattr(decoder, "_share", lambda _: 1 / 0)
+
+    read = decoder.decode(pod())
+
+    assert isinstance(read, Broken)
+    assert ("d/p", "ZeroDivisionError('division by zero')") == (read.key, read.why)
