@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import gc
 import os
+import random
 import signal
 import socket
 from collections import Counter
@@ -24,6 +25,7 @@ from scheduler.core.clock import Clock, SystemClock
 from scheduler.core.decode import Broken
 from scheduler.core.deltas import Delta
 from scheduler.core.failedpod import FailedPod
+from scheduler.core.unforeseen import UnforeseenErrors
 from scheduler.decisions import Decisions
 from scheduler.insight.serving import Serving
 from scheduler.kube.access import LeaseName, SelfCheck
@@ -51,6 +53,7 @@ from scheduler.obs.metrics import Metrics
 from scheduler.options import RunOptions
 from scheduler.profilechanges import ProfileChanges, Way, kinds_read, writes_of
 from scheduler.showing import Showing
+from scheduler.supervision import Supervisor
 
 _log = structlog.get_logger(__name__)
 
@@ -74,8 +77,8 @@ class Daemon:
         self._options = options
         self._take_signals = take_signals or _leave_signals
         self._clock = clock or SystemClock()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._failed: asyncio.Future[None] | None = None
+        self._errors = UnforeseenErrors(self._clock)
+        self._parts: Supervisor | None = None
         self._is_synced = False
         self._is_stopping = False
         self._serving: Serving | None = None
@@ -90,13 +93,15 @@ class Daemon:
         """Connect and begin; returns once the endpoints listen and the mirrors run, before they are complete."""
         gc.set_threshold(*_GC_THRESHOLD)
         connection = self._options.config.client_connection
-        self._failed = asyncio.get_running_loop().create_future()
+        self._parts = parts = Supervisor(self._clock, random.Random(), self._errors, fatal=(LeaseLost,))
+        self._spawn = parts.spawn
+        asyncio.get_running_loop().set_exception_handler(self._unhandled)
         kubeconfig = self._options.kubeconfig or connection.kubeconfig
         settings = await load_settings(kubeconfig or None, self._options.master or None)
         transport = HttpTransport(settings, on_answer=self.metrics.traffic.answered)
         self._transport = transport
         throttle = Throttle(self._clock, qps=connection.qps, burst=connection.burst)
-        self._leadership = Leadership(self._options.config.leader_election, transport, self._clock)
+        self._leadership = Leadership(self._options.config.leader_election, transport, self._clock, self._errors)
         self._writer = writer = ApiWriter(
             transport,
             throttle,
@@ -104,7 +109,7 @@ class Daemon:
             may_write=self._leadership.may_write,
             claims_version=self._claims_version,
         )
-        self._recorder = EventRecorder(writer, self._clock, instance=socket.gethostname())
+        self._recorder = EventRecorder(writer, self._clock, instance=socket.gethostname(), errors=self._errors)
         self.decisions = Decisions(
             self._options,
             writer=writer,
@@ -112,6 +117,7 @@ class Daemon:
             clock=self._clock,
             metrics=self.metrics,
             pods_version=self._pods_version,
+            errors=self._errors,
         )
         profiles = self.decisions.profiles
         kinds = kinds_read(profiles.values(), self._options)
@@ -146,25 +152,31 @@ class Daemon:
             is_synced=lambda: self._is_synced,
             is_stopping=lambda: self._is_stopping,
             shell=self._shell,
+            errors=self._errors,
         )
         showing.bind_metrics()
         self._serving = Serving(self._options, showing.sources(), transport, self._clock)
         await self._serving.start()
         self.port, self.secure_port = self._serving.port, self._serving.secure_port
-        self._spawn(self._serving.run())
+        self._spawn("certificates", self._serving.run)
         if self._options.config.delay_cache_until_active:
             self._stand()
-        self._spawn(self._mirror(transport))
+        self._spawn("discovery", partial(self._mirror, transport))
         if self._options.scheduler_profiles:
-            self._spawn(self._shell.run())
-        self._spawn(self._recorder.run())
-        self._spawn(self._measure_lag())
-        self._scheduling = self._spawn(self._schedule())
+            self._spawn("scheduler-profiles", self._shell.run)
+        self._spawn("event-recorder", self._recorder.run)
+        self._spawn("event-loop-lag", self._measure_lag)
+        self._scheduling = self._spawn("scheduling-loop", self._schedule)
 
     async def wait(self) -> None:
-        """Until a part of the daemon fails; that failure is raised."""
-        assert self._failed is not None
-        await self._failed
+        """Block until the lease is lost or a part of the daemon cannot run any more; that error is raised."""
+        assert self._parts is not None
+        await self._parts.wait()
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What `wait` raises; None while the daemon can go on."""
+        return self._parts.failure if self._parts is not None else None
 
     async def stop(self, drain_timeout_s: float | None = None) -> None:
         """Drain and close. Safe to call twice, and after a `start` that failed or was cancelled."""
@@ -175,13 +187,15 @@ class Daemon:
         if hasattr(self, "decisions"):
             await self._drain(limit_s)
             await self._step_down()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._parts is not None:
+            await self._parts.stop()
         if self._serving is not None:
             await self._serving.stop()
         if self._transport is not None:
             await self._transport.close()
+        loop = asyncio.get_running_loop()
+        if loop.get_exception_handler() == self._unhandled:
+            loop.set_exception_handler(None)
         gc.unfreeze()
         gc.set_threshold(*_GC_BEFORE)
 
@@ -232,7 +246,8 @@ class Daemon:
     def _stand(self) -> None:
         """Stand for election: with a complete picture, as upstream, so that whoever leads can decide at once."""
         controller = self._options.config.profiles[0].scheduler_name
-        self._election = self._spawn(self._leadership.run(self._writer, controller, self._lead))
+        campaign = partial(self._leadership.run, self._writer, controller, self._lead)
+        self._election = self._spawn("leader-election", campaign)
 
     def _lead(self) -> None:
         self._shell.wake()
@@ -253,19 +268,13 @@ class Daemon:
         is_quiet = not self.decisions.binder and not self.decisions.evictions
         await self._leadership.resign(gives_back=is_quiet)
 
-    def _spawn(self, part: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.ensure_future(part)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-        return task
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        error = None if task.cancelled() else task.exception()
-        if error is not None and self._is_stopping:  # nobody waits any more
-            _log.warning("a part failed while stopping", error=repr(error))
-        elif error is not None and self._failed is not None and not self._failed.done():
-            self._failed.set_exception(error)
+    def _unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Record the errors of callbacks and of tasks that no code waits for; a peer that went away is none."""
+        error = context.get("exception")
+        if isinstance(error, Exception) and not isinstance(error, OSError):
+            self._errors.record("event-loop", error, context["message"])
+        else:
+            loop.default_exception_handler(context)
 
     async def _mirror(self, transport: Transport) -> None:
         if self._options.config.delay_cache_until_active:
@@ -286,7 +295,7 @@ class Daemon:
             on_served=self._on_capacity if spec.name == CAPACITY.name else _all_the_same,
         )
         self.mirrors.add(reflector)
-        self._spawn(reflector.run())
+        self._spawn("informer-failed-pods" if spec.typ is FailedPod else f"informer-{spec.plural}", reflector.run)
 
     def _on_batch(self, kind: str, deltas: list[Delta[Any]]) -> None:
         self.decisions.inbox.put(partial(self.decisions.intake.apply, kind, deltas))

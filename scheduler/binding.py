@@ -19,6 +19,7 @@ from scheduler.core.decode import Broken
 from scheduler.core.errors import Ambiguous, ApiError, Conflict, NotFound, TooManyRequests
 from scheduler.core.events import ASSIGNED_POD_DELETE
 from scheduler.core.fiterror import one_node
+from scheduler.core.text import shortened
 from scheduler.core.verdicts import AttemptError, Code, Rejection, Skip
 from scheduler.failure import Failures
 from scheduler.framework.points import BindPlugin, PreBindPlugin, is_brief
@@ -59,6 +60,7 @@ class Binder:
         self._clock = shared.clock
         self._metrics = shared.metrics
         self._failures = failures
+        self._errors = shared.errors
         self._refusals = refusals
         self._pods_version = pods_version
         self._room = asyncio.Semaphore(writes_in_flight)
@@ -136,8 +138,8 @@ class Binder:
             del self._uids[uid]
             self.permits.discard(uid)  # cancelled before it ever ran
         self._inbox.wake()
-        if not task.cancelled() and task.exception() is not None:
-            _log.error("a binding ended with an error that was not handled", error=repr(task.exception()))
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._errors.record("binding", error, "a binding's end was not handled", pod=binding.assumed.key)
 
     async def _run(self, binding: Binding) -> None:
         began = self._clock.now()
@@ -157,8 +159,8 @@ class Binder:
         except (AttemptError, ApiError) as error:
             self._inbox.put(partial(self._undo_failed, binding, error.message))
         except Exception as error:  # noqa: BLE001 (one of the two places: an unforeseen failure costs this pod one attempt)
-            self._failures.unforeseen("binding failed", binding.assumed.key, error)
-            self._inbox.put(partial(self._undo_failed, binding, repr(error)))
+            self._errors.record("binding", error, "binding failed", pod=binding.assumed.key)
+            self._inbox.put(partial(self._undo_failed, binding, shortened(repr(error))))
         else:
             self._succeeded(binding)
         finally:
@@ -372,7 +374,7 @@ class Binder:
             try:
                 plugin.post_bind(binding.state, assumed, assumed.node_name)
             except Exception as error:  # noqa: BLE001 (the pod is bound: nothing may undo that any more)
-                self._failures.unforeseen("PostBind failed", assumed.key, error)
+                self._errors.record("binding", error, "PostBind failed", plugin=plugin.name, pod=assumed.key)
         _log.debug("pod bound", pod=assumed.key, node=assumed.node_name, attempts=queued.attempts)
 
     def _release(self, binding: Binding) -> bool:

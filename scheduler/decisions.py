@@ -16,6 +16,7 @@ from scheduler.config.args import KubestowArgs
 from scheduler.config.plugins import check_common_queue_sort
 from scheduler.config.types import Configuration, Profile as ProfileConfig
 from scheduler.core.clock import Clock, SystemClock
+from scheduler.core.unforeseen import UnforeseenErrors
 from scheduler.cycle import Cycle
 from scheduler.failure import Failures, StatusPatches
 from scheduler.framework.ports import Handle, Recorder, Unplugged, Writer
@@ -71,7 +72,7 @@ def profile_builder(config: Configuration, handle: Handle) -> Callable[[ProfileC
 class Decisions:
     """Everything that decides, made from a configuration and the ports; nothing here knows a socket."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (each by its name)
         self,
         options: RunOptions,
         *,
@@ -80,11 +81,13 @@ class Decisions:
         clock: Clock,
         metrics: Metrics,
         pods_version: Callable[[], str] = str,
+        errors: UnforeseenErrors | None = None,
     ) -> None:
         """`pods_version` tells how far the watch of pods is, for the records."""
         self.chance = random.Random()
         self.cluster = Cluster(clock, options.config.feature_gates)
-        self.inbox = Inbox()
+        self.errors = errors = errors or UnforeseenErrors(clock)
+        self.inbox = Inbox(errors)
         preempting = Preempting(metrics.preemption_attempt)
         handle = Handle(
             self.cluster,
@@ -95,6 +98,7 @@ class Decisions:
             chance=self.chance,
             volume_metrics=metrics.volumes,
             device_metrics=metrics.devices,
+            errors=errors,
         )
         self.drain_plugins = handle.drain
         self.profiles = build_profiles(options.config, handle)
@@ -109,12 +113,13 @@ class Decisions:
             newest=pending.get,
             metrics=metrics,
             on_ready=self.inbox.wake,
+            errors=errors,
         )
         preempting.nominated = self.queue.nominator.pods
-        self.shared = Shared(self.cluster, self.queue, self.inbox, writer, recorder, clock, metrics, pending)
+        self.shared = Shared(self.cluster, self.queue, self.inbox, writer, recorder, clock, metrics, pending, errors)
 
         def runner(profile: Profile) -> Runner:
-            return Runner(profile, self.cluster, self.queue.nominator, clock=clock, metrics=metrics)
+            return Runner(profile, self.cluster, self.queue.nominator, clock=clock, metrics=metrics, errors=errors)
 
         runners = {name: runner(profile) for name, profile in self.profiles.items()}
         self.patches = StatusPatches(writer)
@@ -140,8 +145,7 @@ class Decisions:
             evictions=self.evictions,
             profiles=self.profiles,
             records=self.records,
-            storage=self.intake.storage,
-            devices=self.intake.devices,
+            intake=self.intake,
             stale=self.stale,
         )
         self.reloading = Reloading(

@@ -7,7 +7,6 @@ flight, newest wins: a slow API server never holds up a decision (§3.14).
 from __future__ import annotations
 
 import asyncio
-import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -264,7 +263,6 @@ class Failures:
         """By uid, with when it falls due."""
         self._look_at = 0.0
         self._verdicts: dict[str, str] = {}
-        self._unforeseen: set[tuple[object, ...]] = set()
 
     def unfit(
         self, queued: QueuedPod, diagnosis: Diagnosis, *, message: str, nominate: str | None, took_s: float
@@ -292,13 +290,6 @@ class Failures:
         queued.pending_plugins = set()
         self._metrics.attempt("unschedulable", queued.info.pod.spec.scheduler_name, took_s)
         self._finish(queued, UNSCHEDULABLE, message, "")
-
-    def unforeseen(self, what: str, pod: str, error: Exception) -> None:
-        """A failure that nobody planned for: its traceback once, then a line each time."""
-        trace = traceback.extract_tb(error.__traceback__)
-        place = (type(error).__name__, trace[-1].filename, trace[-1].lineno) if trace else (type(error).__name__,)
-        _log.error(what, pod=pod, error=repr(error), exc_info=None if place in self._unforeseen else error)
-        self._unforeseen.add(place)
 
     def expect(self, assumed: PodInfo, *, is_brief: bool = False) -> None:
         """Say where the pod is about to be bound, for what comes before may take long: autoscalers listen (§3.12).

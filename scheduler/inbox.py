@@ -12,15 +12,14 @@ import contextlib
 from collections import deque
 from collections.abc import Callable, Iterator
 
-import structlog
-
-_log = structlog.get_logger(__name__)
+from scheduler.core.unforeseen import UnforeseenErrors
 
 
 class Inbox:
     """First in, first out. `put` never blocks and never runs the change itself."""
 
-    def __init__(self) -> None:
+    def __init__(self, errors: UnforeseenErrors | None = None) -> None:
+        self._errors = errors or UnforeseenErrors()
         self._changes: deque[Callable[[], None]] = deque()
         self._news = asyncio.Event()
         self._is_closed = False
@@ -46,8 +45,9 @@ class Inbox:
             applied += 1
             try:
                 change()
-            except Exception:  # noqa: BLE001 (one broken change must not stop the loop that all pods depend on)
-                _log.exception("a change could not be applied", change=getattr(change, "__qualname__", repr(change)))
+            except Exception as error:  # noqa: BLE001 (one broken change must not stop the loop that all pods depend on)
+                name = getattr(change, "__qualname__", repr(change))
+                self._errors.record("event-handler", error, "a change could not be applied", change=name)
         self._applied.set()
         return applied
 

@@ -7,7 +7,8 @@ not be read is logged once, kept out of decisions, and stops nothing else.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
 
 import structlog
 
@@ -22,6 +23,7 @@ from scheduler.core.events import (
     ClusterEvent,
     Resource,
 )
+from scheduler.core.meta import Key
 from scheduler.core.node import Node
 from scheduler.core.pod import Pod, PodSpec
 from scheduler.core.podinfo import PodInfo, pod_info
@@ -36,6 +38,9 @@ from scheduler.surroundings import surroundings
 
 _log = structlog.get_logger(__name__)
 
+_FIRST_PAUSE_S: Final = 1.0
+_LONGEST_PAUSE_S: Final = 60.0
+
 
 class Bindings(Protocol):
     """The part of the binder that a watch event concerns."""
@@ -44,8 +49,21 @@ class Bindings(Protocol):
         """Whether a binding of this pod is under way."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Missed:
+    """A change that could not be applied: from what was applied last to the newest that is known."""
+
+    delta: Delta[Any]
+    pause_s: float
+    due: float
+
+
 class Intake:
-    """Applies what the reflectors saw."""
+    """Applies what the reflectors saw.
+
+    The store delivers each change once. One that fails unexpectedly is tried again after a pause that grows from one
+    second to a minute, and together with the next change of the same object.
+    """
 
     def __init__(self, shared: Shared, failures: Failures, *, bindings: Bindings, permits: Permits) -> None:
         self._permits = permits
@@ -55,7 +73,9 @@ class Intake:
         self._clock = shared.clock
         self._metrics = shared.metrics
         self._failures = failures
+        self._errors = shared.errors
         self._bindings = bindings
+        self._missed: dict[tuple[str, Key], _Missed] = {}
         self.storage = Storage(shared.cluster, self._move)
         self.devices = DeviceIntake(shared.cluster, self._move)
         self._handlers: dict[str, Callable[[Delta[Any]], None]] = {
@@ -68,13 +88,13 @@ class Intake:
 
     def apply(self, kind: str, deltas: Iterable[Delta[Any]]) -> None:
         """One batch from the reflector of this kind. Raises KeyError for a kind that nobody here knows."""
-        self._each(self._handlers[kind], deltas)
+        self._each(kind, deltas)
 
     # -- nodes -------------------------------------------------------------------------------------------------------
 
     def nodes(self, deltas: Iterable[Delta[Node]]) -> None:
         """One batch from the node reflector."""
-        self._each(self._node, deltas)
+        self._each("Node", deltas)
 
     def _node(self, delta: Delta[Node]) -> None:
         """One that cannot be read takes no pods; what waits on it is left as it is."""
@@ -90,20 +110,41 @@ class Intake:
             self._cluster.remove_node(name)
             volumes.tell("Node", name)
 
-    def _each(self, apply: Callable[[Delta[Any]], None], deltas: Iterable[Delta[Any]]) -> None:
+    def _each(self, kind: str, deltas: Iterable[Delta[Any]]) -> None:
         """The store has the whole batch and nothing is delivered twice: one bad delta must not cost the rest."""
+        apply = self._handlers[kind]
         for delta in deltas:
+            change = self._with_missed(kind, delta) if self._missed else delta
             try:
-                apply(delta)
+                apply(change)
             except Exception as error:  # noqa: BLE001 (an unforeseen failure costs this one object)
-                shown = delta.new if delta.new is not None else delta.old
-                self._failures.unforeseen("change could not be taken in", shown.key if shown else "", error)
+                self._miss(kind, change, error, _FIRST_PAUSE_S)
+
+    def tick(self) -> None:
+        """Apply again what failed and is due."""
+        now = self._clock.now()
+        for (kind, _), missed in [item for item in self._missed.items() if item[1].due <= now]:
+            del self._missed[kind, _key(missed.delta)]
+            try:
+                self._handlers[kind](missed.delta)
+            except Exception as error:  # noqa: BLE001 (as above)
+                self._miss(kind, missed.delta, error, min(2 * missed.pause_s, _LONGEST_PAUSE_S))
+
+    def _with_missed(self, kind: str, delta: Delta[Any]) -> Delta[Any]:
+        """The change together with the one before it, if that failed; its note is dropped."""
+        missed = self._missed.pop((kind, _key(delta)), None)
+        return delta if missed is None else Delta(missed.delta.old, delta.new)
+
+    def _miss(self, kind: str, delta: Delta[Any], error: Exception, pause_s: float) -> None:
+        key = _key(delta)
+        self._errors.record("event-handler", error, "change could not be applied", kind=kind, key=key)
+        self._missed[kind, key] = _Missed(delta, pause_s, self._clock.now() + pause_s)
 
     # -- pods --------------------------------------------------------------------------------------------------------
 
     def pods(self, deltas: Iterable[Delta[Pod]]) -> None:
         """One batch from the pod reflector: bound pods of everybody, unbound ones of ours, nominations of others."""
-        self._each(self._pod_delta, deltas)
+        self._each("Pod", deltas)
 
     def _pod_delta(self, delta: Delta[Pod]) -> None:
         reopened = ""
@@ -274,6 +315,11 @@ class Intake:
         began = self._clock.now()
         self._queue.move_all(event, old, new)
         self._metrics.event_handled(event.label, self._clock.now() - began)
+
+
+def _key(delta: Delta[Any]) -> Key:
+    shown = delta.new if delta.new is not None else delta.old
+    return shown.key if shown is not None else ""
 
 
 def _is_news(old: object, new: Broken) -> bool:

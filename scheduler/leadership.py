@@ -19,6 +19,7 @@ from scheduler.config.types import LeaderElection
 from scheduler.core.clock import Clock
 from scheduler.core.errors import ApiError
 from scheduler.core.timestamps import micros
+from scheduler.core.unforeseen import UnforeseenErrors
 from scheduler.insight.http import Check
 from scheduler.kube.eventbody import Event, EventMetadata, Reference
 from scheduler.kube.lease import Elector, Timing
@@ -34,7 +35,10 @@ CHECK: Final = "leaderElection"
 class Leadership:
     """`run` in a task of its own; `resign`, once and for good, after that. `may_write` is the fence of every write."""
 
-    def __init__(self, settings: LeaderElection, transport: Transport, clock: Clock) -> None:
+    def __init__(
+        self, settings: LeaderElection, transport: Transport, clock: Clock, errors: UnforeseenErrors | None = None
+    ) -> None:
+        self._errors = errors or UnforeseenErrors(clock)
         self.lease = settings.resource_name
         self.begun = asyncio.Event()
         """Set when this daemon leads for the first time, and stays set."""
@@ -62,9 +66,9 @@ class Leadership:
         return not self._is_over and (self._elector is None or self._elector.is_leading())
 
     async def run(self, writer: ApiWriter, controller: str, on_leading: Callable[[], None]) -> None:
-        """Campaign, call `on_leading` once, keep the lead. Raises LeaseLost; returns only where there is no election.
+        """Campaign, call `on_leading`, keep the lead. Raises LeaseLost; returns only where there is no election.
 
-        `controller` is who reports the Event: the first profile's schedulerName, as upstream.
+        After an unforeseen error it may be called again: a lease that is still held is renewed. `controller` is who reports the Event: the first profile's schedulerName, as upstream.
         """
         elector = self._elector
         if elector is None:
@@ -72,9 +76,10 @@ class Leadership:
             return
         _log.info("attempting to acquire the leader lease", lease=self._where, identity=elector.identity)
         await elector.acquire()
-        _log.info("leading", lease=self._where, identity=elector.identity)
+        if not self.begun.is_set():  # else this part was started over
+            _log.info("leading", lease=self._where, identity=elector.identity)
+            self._announcement = asyncio.ensure_future(self._announce(elector, writer, controller))
         self.begun.set()
-        self._announcement = asyncio.ensure_future(self._announce(elector, writer, controller))
         on_leading()
         await elector.hold()
 
@@ -136,3 +141,5 @@ class Leadership:
             await writer.create_event(metadata.namespace, msgspec.json.encode(event))
         except ApiError as error:
             _log.info("event not recorded", lease=self._where, error=error.message)
+        except Exception as error:  # noqa: BLE001 (an Event is not worth the lead)
+            self._errors.record("leader-election", error, "event not recorded", lease=self._where)

@@ -11,17 +11,17 @@ import structlog
 from scheduler.binding import Binder
 from scheduler.core.podinfo import PodInfo
 from scheduler.core.records import DecisionRecord
+from scheduler.core.text import shortened
 from scheduler.core.turns import TURN_S
 from scheduler.cycle import Broke, Cycle, Outcome, Placed, Unfit
-from scheduler.devices import DeviceIntake
 from scheduler.failure import Failures
 from scheduler.framework.profile import Profile
 from scheduler.insight.records import DecisionRecords
+from scheduler.intake import Intake
 from scheduler.preemption import Evictions
 from scheduler.queue import QueuedPod
 from scheduler.shared import Shared
 from scheduler.stale import StaleVolumes
-from scheduler.storage import Storage
 from scheduler.underway import Binding
 
 _log = structlog.get_logger(__name__)
@@ -49,12 +49,10 @@ class SchedulingLoop:
         evictions: Evictions,
         profiles: Mapping[str, Profile],
         records: DecisionRecords,
-        storage: Storage,
-        devices: DeviceIntake,
+        intake: Intake,
         stale: StaleVolumes,
     ) -> None:
-        self._storage = storage
-        self._devices = devices
+        self._intake = intake
         self._stale = stale
         self._inbox = shared.inbox
         self._queue = shared.queue
@@ -64,6 +62,7 @@ class SchedulingLoop:
         self._cycle = cycle
         self._binder = binder
         self._failures = failures
+        self._errors = shared.errors
         self._evictions = evictions
         self._profiles = profiles
         self._records = records
@@ -121,12 +120,12 @@ class SchedulingLoop:
 
     def _look_after(self) -> None:
         """What falls due beside pods. A part that fails costs itself one turn, never the loop."""
-        for part in (self._failures, self._storage, self._devices, self._stale):
+        for part in (self._failures, self._intake, self._intake.storage, self._intake.devices, self._stale):
             try:
                 if part is not self._stale or self._may_pop():  # a standby undoes nothing
                     part.tick()
             except Exception as error:  # noqa: BLE001 (whatever it is, all pods depend on the loop)
-                self._failures.unforeseen("upkeep failed", type(part).__name__, error)
+                self._errors.record("timers", error, "periodic work failed", component=type(part).__name__)
 
     async def _try(self, queued: QueuedPod) -> None:
         popped_at = self._clock.now()
@@ -150,11 +149,11 @@ class SchedulingLoop:
                         self._queue.done(pod.uid)
                         return
         except Exception as error:  # noqa: BLE001 (one of the two places: an unforeseen failure costs this pod one attempt)
-            self._failures.unforeseen("attempt failed", pod.key, error)
+            self._errors.record("attempt", error, "attempt failed", pod=pod.key)
             record = DecisionRecord(
                 pod.key, pod.uid, pod.pod.spec.scheduler_name, queued.attempts, self._clock.wall(), result="error"
             )
-            outcome = Broke(repr(error), record)
+            outcome = Broke(shortened(repr(error)), record)
         self._records.add(outcome.record)
         self._settle(queued, outcome, popped_at)
 

@@ -103,6 +103,7 @@ class Evictions:
         self._clock = shared.clock
         self._metrics = shared.metrics
         self._failures = failures
+        self._errors = shared.errors
         self._binder = binder
         self._preempting = preempting
         self._profiles = profiles
@@ -169,7 +170,7 @@ class Evictions:
             if not isinstance(error, Fenced) and self._preempting.is_news(plan.preemptor.uid, error.message):
                 _log.warning("preemption failed", **names, error=error.message)
         except Exception as error:  # noqa: BLE001 (an unforeseen failure costs this preemption, and the pod must not wait for ever)
-            self._failures.unforeseen("preemption failed", plan.preemptor.key, error)
+            self._errors.record("preemption", error, "preemption failed", pod=plan.preemptor.key)
         finally:
             self._metrics.preemption_done("success" if end is _End.DONE else "error", self._clock.now() - began)
             self._inbox.put(partial(self._ended, plan, end))

@@ -6,10 +6,9 @@ Puts together the shell, the objects it watches and what they change; made by `a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from scheduler.config.args import DynamicResourcesArgs, VolumeBindingArgs
 from scheduler.core.clock import Clock
@@ -37,6 +36,9 @@ from scheduler.options import RunOptions
 from scheduler.preemption import PLUGIN as PREEMPTION
 from scheduler.profileobjects import ProfileObjects
 from scheduler.shell import Shell
+from scheduler.supervision import Run
+
+_SELF_CHECK = "self-check"
 
 
 def kinds_read(profiles: Iterable[Profile], options: RunOptions) -> tuple[KindSpec, ...]:
@@ -79,7 +81,7 @@ class ProfileChanges:
         mirrors: Mirrors,
         check: SelfCheck,
         *,
-        spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
+        spawn: Callable[[str, Run], asyncio.Task[None]],
         reflect: Callable[[KindSpec, Served], None],
     ) -> None:
         """`spawn` runs a part of the daemon, `reflect` mirrors a kind."""
@@ -90,7 +92,7 @@ class ProfileChanges:
         self._spawn = spawn
         self._reflect = reflect
         self._late: dict[str, asyncio.Task[None]] = {}
-        self._checking = spawn(check.run())
+        self._checking = spawn(_SELF_CHECK, check.run)
         decisions.reloading.missing = self._missing
         decisions.reloading.on_change = self._ask
 
@@ -114,7 +116,7 @@ class ProfileChanges:
         late = self._mirrors.late(kinds_read([profile], self._options))
         for spec in late:
             if spec.name not in self._late:
-                self._late[spec.name] = self._spawn(self._mirror(spec))
+                self._late[spec.name] = self._spawn("discovery", partial(self._mirror, spec))
         return tuple(self._mirrors.why_late(spec) for spec in late)
 
     async def _mirror(self, spec: KindSpec) -> None:
@@ -127,4 +129,4 @@ class ProfileChanges:
         profiles = self._decisions.profiles.values()
         self._check.change(kinds=kinds_read(profiles, self._options), writes=writes_of(profiles, self._options))
         if self._checking.done():
-            self._checking = self._spawn(self._check.run())
+            self._checking = self._spawn(_SELF_CHECK, self._check.run)

@@ -26,6 +26,7 @@ from scheduler.core.events import (
 )
 from scheduler.core.pod import Pod
 from scheduler.core.podinfo import PodInfo, placed
+from scheduler.core.unforeseen import UnforeseenErrors
 from scheduler.queueing.backoff import Backoff
 from scheduler.queueing.changes import pod_changes
 from scheduler.queueing.flush import Flush
@@ -66,6 +67,7 @@ class SchedulingQueue:
         metrics: QueueMetrics,
         on_ready: Callable[[], None],
         log: Any = None,
+        errors: UnforeseenErrors | None = None,
     ) -> None:
         """`newest(key)` is the pod as the store has it; `on_ready` is called when a pop may have become possible."""
         self._log = structlog.get_logger(__name__) if log is None else log
@@ -73,13 +75,13 @@ class SchedulingQueue:
         self._clock = clock
         self._on_ready = on_ready
         self.nominator = Nominator(newest)
-        self._wakers = Wakers(profiles, metrics=metrics, clock=clock, log=self._log)
-        self._pool = Waiting(self._wakers, self._log)
+        self._wakers = Wakers(profiles, metrics=metrics, clock=clock, errors=errors)
+        self._pool = Waiting(self._wakers)
         self._places = Places(
             profiles,
             clock=clock,
             metrics=metrics,
-            gates=Gates(profiles, metrics=metrics, clock=clock, log=self._log),
+            gates=Gates(profiles, metrics=metrics, clock=clock, log=self._log, errors=errors),
             pool=self._pool,
             backoff=lambda tickets: Backoff(initial_backoff_s, max_backoff_s, tickets),
         )

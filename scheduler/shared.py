@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from scheduler.cache.cluster import Cluster
 from scheduler.core.clock import Clock
 from scheduler.core.podinfo import PodInfo
+from scheduler.core.unforeseen import UnforeseenErrors
 from scheduler.framework.ports import Recorder, Writer
 from scheduler.inbox import Inbox
 from scheduler.obs.metrics import Metrics
@@ -51,3 +52,4 @@ class Shared:
     clock: Clock
     metrics: Metrics
     pending: Pending = field(default_factory=Pending)
+    errors: UnforeseenErrors = field(default_factory=UnforeseenErrors)

@@ -12,6 +12,7 @@ from typing import Final
 
 from scheduler.config.dump import to_document
 from scheduler.core.clock import Clock
+from scheduler.core.unforeseen import UnforeseenErrors
 from scheduler.decisions import Decisions
 from scheduler.insight.cachedump import cache_page
 from scheduler.insight.http import Check, Checks, Remark, Sources
@@ -25,6 +26,7 @@ from scheduler.options import RunOptions
 from scheduler.shell import Shell
 
 PROFILES: Final = "scheduler-profiles"
+UNFORESEEN: Final = "unforeseen-errors"
 HEARTBEAT_S: Final = 60.0
 """/livez fails when the loop has not come around for this long."""
 
@@ -46,6 +48,7 @@ class Showing:
     """Whether the first picture is complete."""
     is_stopping: Callable[[], bool]
     shell: Shell
+    errors: UnforeseenErrors
 
     def bind_metrics(self) -> None:
         """Let a scrape read the parts. Once."""
@@ -68,6 +71,7 @@ class Showing:
         shown.reflectors = lambda: {kind: r.stats for kind, r in self.mirrors.reflectors.items()}
         shown.synced = self._synced
         shown.recorder = lambda: {"sent": stats.sent, "failed": stats.failed, "dropped": stats.dropped}
+        shown.unforeseen_errors = lambda: self.errors.counts
         shown.recorder_queued, shown.writes_waiting = lambda: stats.queued, lambda: self.throttle.waiting
 
     def sources(self) -> Sources:
@@ -82,6 +86,7 @@ class Showing:
             debug_queue=lambda: {"counts": decisions.queue.counts, "entries": decisions.queue.entries},
             debug_cache=partial(cache_page, decisions.cluster),
             debug_pod=decisions.shown,
+            on_error=partial(self.errors.record, "endpoint"),
         )
 
     def _readyz(self) -> Checks:
@@ -93,6 +98,7 @@ class Showing:
             PERMISSIONS: self._with_minor(self.self_check.permissions, PERMISSIONS),
             KINDS_SERVED: self._with_minor(self.self_check.kinds_served, KINDS_SERVED),
             PROFILES: self._profiles,
+            UNFORESEEN: lambda: self.errors.down() or Remark(self.errors.recent()) or None,
             "sched-handler-sync": lambda: None if self.is_synced() else "the first picture is not complete",
             "shutdown": lambda: "shutting down" if self.is_stopping() else None,
         }

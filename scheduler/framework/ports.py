@@ -14,6 +14,7 @@ from scheduler.core.decode import Broken
 from scheduler.core.errors import Unavailable
 from scheduler.core.pod import ExtendedResourceClaimStatus, Pod, PodCondition
 from scheduler.core.resourceclaims import AllocationResult, ConsumerReference, ResourceClaim
+from scheduler.core.unforeseen import UnforeseenErrors
 from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim
 from scheduler.framework.preempting import Preempting
 
@@ -239,6 +240,7 @@ class Handle:
     chance: random.Random = field(default_factory=random.Random)
     volume_metrics: VolumeMetrics = field(default_factory=Uncounted)
     device_metrics: DeviceMetrics = field(default_factory=Uncounted)
+    errors: UnforeseenErrors = field(default_factory=UnforeseenErrors)
     _kept: dict[str, Any] = field(default_factory=dict)
 
     def kept(self, name: str, make: Callable[[], T]) -> T:

@@ -21,6 +21,7 @@ from scheduler.core.clock import Clock
 from scheduler.core.nodeset import EMPTY, NodeSet, Slots
 from scheduler.core.podinfo import PodInfo
 from scheduler.core.turns import T, Work, finish, paced
+from scheduler.core.unforeseen import UnforeseenErrors
 from scheduler.core.verdicts import AttemptError, Code, Groups, Narrow, Rejection, Skip
 from scheduler.framework.ahead import Ahead, Nominations
 from scheduler.framework.points import MAX_NODE_SCORE, Before, PreFilterExtensions, Scores
@@ -57,8 +58,16 @@ class Runner:
     """One profile on one cluster."""
 
     def __init__(
-        self, profile: Profile, cluster: Cluster, nominations: Nominations, *, clock: Clock, metrics: Metrics
+        self,
+        profile: Profile,
+        cluster: Cluster,
+        nominations: Nominations,
+        *,
+        clock: Clock,
+        metrics: Metrics,
+        errors: UnforeseenErrors | None = None,
     ) -> None:
+        self._errors = errors or UnforeseenErrors()
         self.profile = profile
         self._clock = clock
         self._metrics = metrics
@@ -262,8 +271,9 @@ class Runner:
         for plugin in reversed(self.profile.reserve):
             try:
                 plugin.unreserve(state, pod, pod.node_name)
-            except Exception:  # noqa: BLE001 (the rest of the undo must happen, or the place is lost for good)
-                _log.exception("unreserve failed", plugin=plugin.name, pod=pod.key, node=pod.node_name)
+            except Exception as error:  # noqa: BLE001 (the rest of the undo must happen, or the place is lost for good)
+                about = {"plugin": plugin.name, "pod": pod.key, "node": pod.node_name}
+                self._errors.record("binding", error, "unreserve failed", **about)
 
     # -- Score -------------------------------------------------------------------------------------------------------
 

@@ -74,6 +74,8 @@ class Sources:
     debug_cache: Callable[[], Page]
     debug_pod: Callable[[str], object | None]
     sample: Callable[[], None] = field(default=lambda: None)
+    on_error: Callable[[Exception], None] = field(default=lambda error: _log.error("a page failed", exc_info=error))
+    """Called with what no page expects; the text is not for whoever asked."""
 
 
 _Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -166,6 +168,11 @@ class Endpoints:
             return await handler(request)
         except web.HTTPNotFound:
             return _not_found()
+        except (web.HTTPException, ConnectionError):
+            raise
+        except Exception as error:  # noqa: BLE001 (a page that fails costs its own request)
+            self._sources.on_error(error)
+            return _last(_text("500 internal server error\n", status=500))
 
     def _asked(self, request: web.Request, path: str) -> Asked:
         tls = request.get_extra_info("ssl_object")
@@ -181,7 +188,7 @@ class Endpoints:
             ("healthz", self._sources.livez),
             ("readyz", self._sources.readyz),
         ):
-            page = _Health(name, checks)
+            page = _Health(name, checks, self._sources.on_error)
             routes += [web.get(f"/{name}", page.all), web.get(f"/{name}/{{check}}", page.one)]
         return [
             *routes,
@@ -215,8 +222,9 @@ class Endpoints:
     async def _in_pieces(self, request: web.Request, page: Callable[[], Page]) -> web.StreamResponse:
         response = web.StreamResponse(headers=_HEADERS | {"Content-Type": "application/json"})
         async with self._long:
+            made = page()  # before the status is sent: it may fail
             await response.prepare(request)
-            for piece in pieces(page()) if request.method != "HEAD" else ():
+            for piece in pieces(made) if request.method != "HEAD" else ():
                 if piece:
                     await response.write(piece)
                 await asyncio.sleep(0)
@@ -237,9 +245,10 @@ class _Health:
     Remarks fail nothing.
     """
 
-    def __init__(self, name: str, checks: Callable[[], Checks]) -> None:
+    def __init__(self, name: str, checks: Callable[[], Checks], on_error: Callable[[Exception], None]) -> None:
         """Which checks there are may change."""
         self._name = name
+        self._on_error = on_error
         self._of_others = checks
 
     def _checks(self) -> Checks:
@@ -248,7 +257,7 @@ class _Health:
     async def all(self, request: web.Request) -> web.StreamResponse:
         excluded = set(request.query.getall("exclude", []))
         checks = self._checks()
-        answers = {name: check() for name, check in checks.items() if name not in excluded}
+        answers = {name: self._answer(check) for name, check in checks.items() if name not in excluded}
         is_well = not any(_is_wrong(answer) for answer in answers.values())
         if is_well and "verbose" not in request.query:
             return _text("ok")
@@ -263,8 +272,16 @@ class _Health:
         check = self._checks().get(request.match_info["check"])
         if check is None:
             return _not_found()
-        answer = check()
+        answer = self._answer(check)
         return _text(f"internal server error: {answer}\n", status=500) if _is_wrong(answer) else _text("ok")
+
+    def _answer(self, check: Check) -> str | None:
+        """A check that raises has failed; the others are still shown."""
+        try:
+            return check()
+        except Exception as error:  # noqa: BLE001 (one check must not hide the others)
+            self._on_error(error)
+            return f"the check itself failed: {type(error).__name__}"
 
 
 def _is_wrong(answer: str | None) -> bool:

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from scheduler.core.pod import Pod
 from scheduler.core.volumes import PersistentVolumeClaim
-
-NOTE_BYTES: Final = 1024
-_ELLIPSIS: Final = b" ..."
 
 
 class Reference(msgspec.Struct, rename="camel"):
@@ -55,16 +50,6 @@ class Event(msgspec.Struct, rename="camel"):
     series: EventSeries | UnsetType = UNSET
     api_version: str = "events.k8s.io/v1"
     kind: str = "Event"
-
-
-def cut(note: str) -> str:
-    """At most 1024 bytes of UTF-8; a longer note ends in ` ...`, and no character is cut in half."""
-    if note.isascii() and len(note) <= NOTE_BYTES:
-        return note
-    encoded = note.encode(errors="replace")
-    if len(encoded) > NOTE_BYTES:
-        encoded = encoded[: NOTE_BYTES - len(_ELLIPSIS)].decode(errors="ignore").encode() + _ELLIPSIS
-    return encoded.decode()
 
 
 def reference(about: Pod | PersistentVolumeClaim) -> Reference:

@@ -19,9 +19,11 @@ from msgspec import UNSET
 from scheduler.core.clock import Clock, done_within
 from scheduler.core.errors import Ambiguous, ApiError, Conflict, Fenced, NotFound, Unavailable
 from scheduler.core.pod import Pod
+from scheduler.core.text import shortened
 from scheduler.core.timestamps import micros
+from scheduler.core.unforeseen import UnforeseenErrors
 from scheduler.core.volumes import PersistentVolumeClaim
-from scheduler.kube.eventbody import Event, EventMetadata, EventSeries, Reference, cut, reference
+from scheduler.kube.eventbody import Event, EventMetadata, EventSeries, Reference, reference
 from scheduler.kube.stats import RecorderStats
 from scheduler.kube.writes import ApiWriter
 
@@ -71,9 +73,17 @@ class EventRecorder:
     """Implements the decision rooms' `Recorder` port. `run` must be running for anything to be sent."""
 
     def __init__(
-        self, writer: ApiWriter, clock: Clock, *, instance: str, limit: int = 4096, in_flight: int = 8
+        self,
+        writer: ApiWriter,
+        clock: Clock,
+        *,
+        instance: str,
+        limit: int = 4096,
+        in_flight: int = 8,
+        errors: UnforeseenErrors | None = None,
     ) -> None:
         self.stats = RecorderStats()
+        self._errors = errors or UnforeseenErrors(clock)
         self._writer = writer
         self._clock = clock
         self._instance = instance[:128]
@@ -99,7 +109,7 @@ class EventRecorder:
         related: Pod | None = None,
     ) -> None:
         """Note what happened to a pod, or to a claim. Returns at once; some microseconds. `note` is cut to 1024 bytes."""
-        note = cut(note)
+        note = shortened(note)
         key = _Key(
             about.metadata.uid or about.key, type_, reason, action, controller, related.metadata.uid if related else ""
         )
@@ -186,6 +196,9 @@ class EventRecorder:
             self._busy += 1
             try:
                 await self._send(series)
+            except Exception as error:  # noqa: BLE001 (an Event that cannot be sent must not stop the others)
+                self._errors.record("event-recorder", error, "event not recorded", about=series.regarding.name)
+                self._drop(series)
             finally:
                 self._busy -= 1
                 if not self._queue and not self._busy:

@@ -69,6 +69,8 @@ class Sources:
     recorder_queued: Callable[[], int | None] = lambda: None
     writes_waiting: Callable[[], int | None] = lambda: None
     """Writes that wait for the client-side limit."""
+    unforeseen_errors: Callable[[], Counts] = dict
+    """By part of the daemon."""
     may_write: Callable[[], bool] | None = None
     """Whether this process decides right now."""
     lease: str = ""
@@ -96,6 +98,12 @@ def families(sources: Sources) -> list[Family]:
         *_of_devices(sources),
         *_of_traffic(sources),
         *_of_reflectors(sources.reflectors()),
+        counter_family(
+            "kubestow_unforeseen_errors",
+            "Errors that no code path expects, by the part of the daemon that failed.",
+            ("part",),
+            {(part,): count for part, count in sources.unforeseen_errors().items()},
+        ),
         gauge_family(
             "kubestow_watch_synced",
             "1 where the picture of a kind is complete and followed, 0 where it is not. Not of kinds that the server does "

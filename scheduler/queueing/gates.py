@@ -7,6 +7,8 @@ from typing import Any
 
 from scheduler.core.clock import Clock
 from scheduler.core.podinfo import PodInfo
+from scheduler.core.text import shortened
+from scheduler.core.unforeseen import UnforeseenErrors
 from scheduler.core.verdicts import Code, Rejection
 from scheduler.framework.points import PreEnqueuePlugin
 from scheduler.queueing.records import QueuedPod, QueueMetrics, QueueProfile
@@ -15,7 +17,16 @@ from scheduler.queueing.records import QueuedPod, QueueMetrics, QueueProfile
 class Gates:
     """Asks the PreEnqueue plugins of a pod's profile, the one that refused it last first."""
 
-    def __init__(self, profiles: Mapping[str, QueueProfile], *, metrics: QueueMetrics, clock: Clock, log: Any) -> None:
+    def __init__(
+        self,
+        profiles: Mapping[str, QueueProfile],
+        *,
+        metrics: QueueMetrics,
+        clock: Clock,
+        log: Any,
+        errors: UnforeseenErrors | None = None,
+    ) -> None:
+        self._errors = errors or UnforeseenErrors()
         self._clock = clock
         self._plugins = {name: profile.pre_enqueue for name, profile in profiles.items()}
         self._metrics = metrics
@@ -46,7 +57,8 @@ class Gates:
         try:
             return plugin.pre_enqueue(pod)
         except Exception as error:  # noqa: BLE001 (a plugin's mistake must not lose the pod: it stays gated)
-            return Rejection(plugin.name, Code.ERROR, (repr(error),))
+            self._errors.record("attempt", error, "PreEnqueue failed", plugin=plugin.name, pod=pod.key)
+            return Rejection(plugin.name, Code.ERROR, (shortened(repr(error)),))
 
     def _note(self, queued: QueuedPod, plugin: str) -> None:
         queued.gating_plugin = plugin

@@ -7,7 +7,7 @@ those it can concern. Knows no strategies and asks no hint.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from scheduler.core.podinfo import PodInfo
 from scheduler.framework.hints import EventHint, OfPod
@@ -26,11 +26,10 @@ class Room:
     Adding and removing costs O(shapes); a shape value that is new, or leaves with its last pod, O(topics) more.
     """
 
-    def __init__(self, rejecter: Rejecter, wakers: Wakers, log: Any) -> None:
+    def __init__(self, rejecter: Rejecter, wakers: Wakers) -> None:
         self.rejecter = rejecter
         self.pods: Pods = {}
         self._wakers = wakers
-        self._log = log
         self._shelves: dict[Shape, _Shelf] = {}
         for registered in wakers.registrations(*rejecter):
             if registered.shape is None or registered.hint is None:
@@ -80,8 +79,9 @@ class Room:
         try:
             value = shape(info)
             hash(value)
-        except Exception:  # noqa: BLE001 (a plugin's mistake must not lose the pod: it is asked by itself)
-            self._log.exception("shape of a queueing hint failed", plugin=self.rejecter[1], pod=info.key)
+        except Exception as error:  # noqa: BLE001 (a plugin's mistake must not lose the pod: it is asked by itself)
+            about = {"plugin": self.rejecter[1], "pod": info.key}
+            self._wakers.errors.record("queueing-hint", error, "shape of a queueing hint failed", **about)
             return (_Alone, info.uid)
         return value
 

@@ -8,7 +8,7 @@ for every pod, one by one.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from scheduler.core.events import ClusterEvent
 from scheduler.core.podinfo import PodInfo
@@ -22,9 +22,8 @@ Concerns: TypeAlias = Callable[[PodInfo], bool] | None
 class _Index:
     """Waiting pods of which an event may wake some. Adding and removing costs O(rejecters x shapes)."""
 
-    def __init__(self, wakers: Wakers, log: Any) -> None:
+    def __init__(self, wakers: Wakers) -> None:
         self._wakers = wakers
-        self._log = log
         self.pods: Pods = {}
         self._rooms: dict[Rejecter, Room] = {}
         self._kept: dict[str, list[tuple[Room, list[Hashable]]]] = {}
@@ -35,7 +34,7 @@ class _Index:
             rejecter = (queued.profile, plugin)
             room = self._rooms.get(rejecter)
             if room is None:
-                room = self._rooms[rejecter] = Room(rejecter, self._wakers, self._log)
+                room = self._rooms[rejecter] = Room(rejecter, self._wakers)
             kept.append((room, room.add(queued)))
         self.pods[queued.uid] = queued
         self._kept[queued.uid] = kept
@@ -90,10 +89,9 @@ class Waiting:
     (docs/spec/core.md §10.3).
     """
 
-    def __init__(self, wakers: Wakers, log: Any) -> None:
+    def __init__(self, wakers: Wakers) -> None:
         self._wakers = wakers
-        self._log = log
-        self._rejected = _Index(wakers, log)
+        self._rejected = _Index(wakers)
         self._gated: dict[Rejecter, _Index] = {}
         self._index_of: dict[str, _Index] = {}
 
@@ -115,7 +113,7 @@ class Waiting:
         if queued.place is Place.GATED:
             gate = (queued.profile, queued.gating_plugin)
             if gate not in self._gated:
-                self._gated[gate] = _Index(self._wakers, self._log)
+                self._gated[gate] = _Index(self._wakers)
             index = self._gated[gate]
         index.add(queued)
         self._index_of[queued.uid] = index

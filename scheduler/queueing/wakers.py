@@ -8,11 +8,12 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from scheduler.core.clock import Clock
 from scheduler.core.events import ANYTHING, ClusterEvent
 from scheduler.core.podinfo import PodInfo
+from scheduler.core.unforeseen import UnforeseenErrors
 from scheduler.framework.hints import EventHint, Hint, OfEvent
 from scheduler.queueing.records import QueuedPod, QueueMetrics, QueueProfile
 
@@ -55,19 +56,24 @@ class News:
 class Wakers:
     """Registrations by event. Finding those of an event is one look-up; their number does not matter to others."""
 
-    def __init__(self, profiles: Mapping[str, QueueProfile], *, metrics: QueueMetrics, clock: Clock, log: Any) -> None:
+    def __init__(
+        self,
+        profiles: Mapping[str, QueueProfile],
+        *,
+        metrics: QueueMetrics,
+        clock: Clock,
+        errors: UnforeseenErrors | None = None,
+    ) -> None:
         self._hints = {name: dict(profile.hints) for name, profile in profiles.items()}
         self._metrics = metrics
         self._clock = clock
-        self._log = log
+        self.errors = errors or UnforeseenErrors()
         self._by_event: dict[ClusterEvent, tuple[Waker, ...]] = {}
-        self._broken: set[object] = set()
 
     def adopt(self, profiles: Mapping[str, QueueProfile]) -> None:
         """These profiles register otherwise from now on. Of them no pod may be filed by what they registered before."""
         self._hints.update((name, dict(profile.hints)) for name, profile in profiles.items())
         self._by_event.clear()
-        self._broken.clear()
 
     def of(self, event: ClusterEvent) -> tuple[Waker, ...]:
         """Every registration that covers the event; empty when nobody cares."""
@@ -110,10 +116,9 @@ class Wakers:
         try:
             topics = ask(*objects)
             return None if topics is None else tuple(dict.fromkeys(topics))
-        except Exception:  # noqa: BLE001 (a plugin's mistake costs needless questions, not a wake-up)
-            if ask not in self._broken:
-                self._broken.add(ask)
-                self._log.exception("topics of a queueing hint failed, taken as all of them", plugin=plugin)
+        except Exception as error:  # noqa: BLE001 (a plugin's mistake costs needless questions, not a wake-up)
+            event = "topics of a queueing hint failed, taken as all of them"
+            self.errors.record("queueing-hint", error, event, plugin=plugin)
             return None
 
     def says_queue(self, waker: Waker, event: ClusterEvent, pod: PodInfo, *, old: object, new: object) -> bool:
@@ -126,13 +131,10 @@ class Wakers:
             try:
                 answer = hint(pod, old, new)
                 label = answer.value
-            except Exception:  # noqa: BLE001 (a plugin's mistake must not cost the wake-up of other pods)
+            except Exception as error:  # noqa: BLE001 (a plugin's mistake must not cost the wake-up of other pods)
                 label = "Error"
-                if waker not in self._broken:  # once: it may fail for each of many pods, at each of many events
-                    self._broken.add(waker)
-                    self._log.exception(
-                        "queueing hint failed, taken as a yes", plugin=waker.plugin, cause=event.label, pod=pod.key
-                    )
+                about = {"plugin": waker.plugin, "cause": event.label, "pod": pod.key}
+                self.errors.record("queueing-hint", error, "queueing hint failed, taken as a yes", **about)
         self._metrics.hint(waker.plugin, event.label, label, self._clock.now() - began)
         return answer is Hint.QUEUE
 

@@ -134,9 +134,8 @@ class Mortal:
 
     def check(self) -> None:
         """Note if it has ended by itself."""
-        failed = self.daemon._failed if self.daemon is not None else None
-        if failed is not None and failed.done():
-            self.deaths.append(f"the daemon ended by itself: {failed.exception()!r}")
+        if self.daemon is not None and self.daemon.failure is not None:
+            self.deaths.append(f"the daemon ended by itself: {self.daemon.failure!r}")
 
     def _listen(self, daemon: Daemon) -> None:
         evictions = daemon.decisions.evictions

@@ -152,7 +152,7 @@ async def test_a_stolen_lease_stops_every_write(server: ApiServer) -> None:
 async def test_a_lease_that_cannot_be_renewed_ends_the_daemon(server: ApiServer, fault: Fault) -> None:
     """By the renew deadline, whatever the server does meanwhile."""
     async with rig_on(server, leader_election=HASTY) as world:
-        await world.until(lambda: leads(world) or world.daemon._failed.done(), "nobody leads")  # type: ignore[union-attr]
+        await world.until(lambda: leads(world) or world.daemon.failure is not None, "nobody leads")
         server.faults.add(fault)
         with pytest.raises(LeaseLost, match="was not renewed within 2 s"):
             await asyncio.wait_for(world.daemon.wait(), DEADLINE_S)

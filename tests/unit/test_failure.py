@@ -9,6 +9,7 @@ import pytest
 from structlog.testing import CapturingLogger
 
 from scheduler import failure
+from scheduler.core import unforeseen
 from scheduler.core.errors import ApiError, Fenced, NotFound, Unavailable
 from scheduler.core.pod import Pod, PodCondition
 from scheduler.failure import StatusPatches
@@ -462,7 +463,7 @@ async def test_a_patch_that_waits_is_withdrawn_when_somebody_else_binds_the_pod(
 @pytest.fixture
 def lines(monkeypatch: pytest.MonkeyPatch) -> CapturingLogger:
     logger = CapturingLogger()
-    monkeypatch.setattr(failure, "_log", logger)
+    monkeypatch.setattr(unforeseen, "_log", logger)
     return logger
 
 

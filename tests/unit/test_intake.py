@@ -13,8 +13,14 @@ from scheduler.core.deltas import Delta
 from scheduler.core.node import Node
 from scheduler.core.pod import Pod
 from scheduler.core.podinfo import PodInfo, pod_info
+from scheduler.core.unforeseen import UnforeseenErrors
 from scheduler.intake import node_changes
 from tests.unit.brain import Brain, manifest, read_node, read_pod
+
+
+def counted(errors: UnforeseenErrors) -> dict[str, int]:
+    """The parts that had errors."""
+    return {part: count for part, count in errors.counts.items() if count}
 
 
 async def test_84_pods_of_other_schedulers_take_room() -> None:
@@ -322,6 +328,73 @@ async def test_a_change_that_cannot_be_taken_in_costs_only_itself(monkeypatch: p
     await brain.settle()
 
     assert sorted(brain.writer.binds) == [("default/b", "n1"), ("default/c", "n1")]
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+    """Let the first changes of pod `a` fail, whatever they are."""
+    left = [times]
+
+    def fails(pod: Pod) -> PodInfo:
+        if pod.metadata.name == "a" and left[0]:
+            left[0] -= 1
+            raise OverflowError
+        return pod_info(pod)
+
+    monkeypatch.setattr(intake, "pod_info", fails)
+
+
+@pytest.mark.parametrize(
+    ("times", "after_s"),
+    [
+        pytest.param(1, 3, id="once: after a second"),
+        pytest.param(3, 12, id="three times: after seven seconds"),
+        pytest.param(9, 320, id="nine times: never more than a minute later"),
+    ],
+)
+async def test_a_change_that_failed_is_applied_again(monkeypatch, times, after_s) -> None:
+    """The store delivers it only once, so a pod would never be seen."""
+    failing(monkeypatch, times)
+    brain = Brain()
+    brain.node("n1")
+    brain.pod("a")
+    await brain.settle()
+    assert [] == brain.writer.binds
+
+    for _ in range(after_s):
+        await brain.later(1.0)
+
+    assert [("default/a", "n1")] == brain.writer.binds
+    assert {"event-handler": times} == counted(brain.parts.errors)
+
+
+async def test_the_next_change_of_the_object_brings_the_failed_one_with_it(monkeypatch) -> None:
+    """Bound pods change, too: what was applied last is what the newest is compared with."""
+    failing(monkeypatch, 1)
+    brain = Brain()
+    brain.node("n1", cpu="4")
+    brain.pod("a", cpu="3", on="n1")
+    brain.pod("a", cpu="2", on="n1")
+    brain.pod("p", cpu="2")
+    await brain.settle()
+    await brain.later(70)
+
+    assert [("default/p", "n1")] == brain.writer.binds
+    assert {"event-handler": 1} == counted(brain.parts.errors)
+
+
+async def test_an_object_that_goes_takes_its_failed_change_with_it(monkeypatch) -> None:
+    """Nothing of it is applied later."""
+    failing(monkeypatch, 1)
+    brain = Brain()
+    brain.node("n1", cpu="4")
+    brain.pod("a", cpu="3", on="n1")
+    brain.gone("a")
+    brain.pod("p", cpu="4")
+    await brain.settle()
+    await brain.later(70)
+
+    assert [("default/p", "n1")] == brain.writer.binds
+    assert {"event-handler": 1} == counted(brain.parts.errors)
 
 
 @pytest.mark.parametrize("mended", [False, True], ids=["it goes", "it becomes readable"])

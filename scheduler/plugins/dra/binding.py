@@ -64,7 +64,8 @@ class ClaimBinder:
         )
         self._confirmer = Confirmer(devices, self._writer, clashes=clashes, clock=handle.clock, metrics=metrics)
         self._errands = handle.kept(
-            "DynamicResources.errands", lambda: Errands(handle.clock, given_up=devices.claims.ask_again)
+            "DynamicResources.errands",
+            lambda: Errands(handle.clock, given_up=devices.claims.ask_again, errors=handle.errors),
         )
         self._giver = Giver(handle.cluster, self._writer, self._maker, is_thorough=not ours.parity)
 

@@ -17,6 +17,7 @@ import structlog
 
 from scheduler.core.clock import Clock
 from scheduler.core.errors import Ambiguous, ApiError, NotFound, TooManyRequests, Unavailable
+from scheduler.core.unforeseen import UnforeseenErrors
 
 _log = structlog.get_logger(__name__)
 _TRIES: Final = 10
@@ -28,8 +29,11 @@ _BEFORE_TELLING_S: Final = 5.0
 class Errands:
     """Those of one plugin. To be used where an event loop runs."""
 
-    def __init__(self, clock: Clock, *, given_up: Callable[[str], None] | None = None) -> None:
-        """`given_up` is told which claim an errand was about that came to nothing."""
+    def __init__(
+        self, clock: Clock, *, given_up: Callable[[str], None] | None = None, errors: UnforeseenErrors | None = None
+    ) -> None:
+        """`given_up` is called with the claim of an errand that failed for good."""
+        self._errors = errors or UnforeseenErrors()
         self._clock = clock
         self._tell_given_up = given_up
         self._failed: set[str] = set()
@@ -74,10 +78,10 @@ class Errands:
                 try:
                     self._tell_given_up(about)
                 except Exception as error:  # noqa: BLE001 (it would end in the event loop, where nobody looks)
-                    _log.error("telling of what was given up failed", what=what, claim=about, exc_info=error)
+                    self._errors.record("background-write", error, what=what, claim=about)
 
     async def _run(self, write: Callable[[], Awaitable[None]], what: str, about: str) -> None:
-        pause_s, mistakes = _PAUSE_S, set[str]()
+        pause_s = _PAUSE_S
         for left in reversed(range(_TRIES)):
             try:
                 return await write()
@@ -92,9 +96,9 @@ class Errands:
                 _log.info("not done", what=what, claim=about, error=str(error))
                 break
             except Exception as error:  # noqa: BLE001 (an unforeseen failure must not lose what is to be given back)
-                if repr(error) not in mistakes:
-                    _log.error("an errand failed", what=what, claim=about, error=repr(error), exc_info=error)
-                    mistakes.add(repr(error))
+                self._errors.record(
+                    "background-write", error, "a write in the background failed", what=what, claim=about
+                )
                 if not left:
                     _log.warning("gave up", what=what, claim=about, error=repr(error))
                     break

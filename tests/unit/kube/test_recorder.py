@@ -9,8 +9,8 @@ from structlog.testing import CapturingLogger
 from scheduler.core.decode import from_manifest
 from scheduler.core.errors import Ambiguous, Conflict, Forbidden, NotFound, Unavailable
 from scheduler.core.pod import Pod
+from scheduler.core.text import shortened
 from scheduler.kube import recorder
-from scheduler.kube.eventbody import cut
 from scheduler.kube.recorder import EventRecorder
 from scheduler.kube.throttle import Throttle
 from scheduler.kube.writes import ApiWriter
@@ -107,8 +107,8 @@ async def test_an_event():
 )
 def test_notes_are_cut_to_1024_bytes(note, expected):
     """The tail gives way to ` ...`."""
-    assert expected == cut(note)
-    assert len(cut(note).encode()) <= 1024
+    assert expected == shortened(note)
+    assert len(shortened(note).encode()) <= 1024
 
 
 async def test_a_repetition_is_counted_and_written_back_after_minutes():

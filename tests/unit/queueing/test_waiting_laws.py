@@ -20,7 +20,7 @@ from scheduler.queueing.rooms import Room
 from scheduler.queueing.waiting import Waiting
 from scheduler.queueing.wakers import Strategy, Wakers
 from tests.examples import examples
-from tests.unit.queueing.world import OTHER, OURS, HandClock, Notes, Tally, by_priority, pod
+from tests.unit.queueing.world import OTHER, OURS, HandClock, Tally, by_priority, pod
 
 NODE_LABEL = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_LABEL)
 EVENTS = (NODE_ADD, NODE_LABEL, ASSIGNED_POD_DELETE)
@@ -117,8 +117,8 @@ class Pool:
         self.hints = {OURS: ours, OTHER: others}
         self.tally = Tally()
         profiles = {name: QueueProfile((), by_priority, plugins) for name, plugins in self.hints.items()}
-        self.wakers = Wakers(profiles, metrics=self.tally, clock=HandClock(), log=Notes())
-        self.pool = Waiting(self.wakers, Notes())
+        self.wakers = Wakers(profiles, metrics=self.tally, clock=HandClock())
+        self.pool = Waiting(self.wakers)
         self.pods: dict[str, QueuedPod] = {}
 
     def put(self, uid: str, info: dict[str, Any], *, plugins: set[str], pending: set[str], gate: str) -> None:

@@ -11,6 +11,7 @@ from scheduler.core.events import ClusterEvent
 from scheduler.core.meta import Metadata
 from scheduler.core.pod import Pod, PodSpec, PodStatus, SchedulingGate, Toleration
 from scheduler.core.podinfo import PodInfo, pod_info
+from scheduler.core.unforeseen import UnforeseenErrors
 from scheduler.core.verdicts import Code, Rejection
 from scheduler.framework.hints import EventHint, Hint
 from scheduler.queue import QueuedPod, QueueProfile, SchedulingQueue
@@ -158,6 +159,7 @@ class World:
         self.clock = HandClock()
         self.metrics = Tally()
         self.log = Notes()
+        self.errors = UnforeseenErrors(self.clock)
         self.store: dict[str, PodInfo] = {}
         self.ready = 0
         self.queue = SchedulingQueue(
@@ -170,6 +172,7 @@ class World:
             metrics=self.metrics,
             on_ready=self._on_ready,
             log=self.log,
+            errors=self.errors,
             **options,
         )
 

@@ -1,0 +1,152 @@
+"""An error that no code path expects costs its own object or pause; the daemon goes on, counts it and shows it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Callable
+from typing import Any
+
+import aiohttp
+import pytest
+
+from scheduler import binding, intake
+from scheduler.config.types import LeaderElection
+from scheduler.core.deltas import Delta
+from scheduler.insight import cachedump
+from scheduler.kube import lease, recorder, reflector
+from scheduler.testing.apiserver import ApiServer
+from tests.integration.daemon import DEADLINE_S, Rig, rig_on
+from tests.integration.test_shown import shown
+
+ELECTION = LeaderElection(leader_elect=True)
+
+
+class Mistake:
+    """Stands in a method's place and raises at its first calls that concern us."""
+
+    def __init__(self, times: int, concerns: Callable[..., bool] = lambda *_: True) -> None:
+        self.times = times
+        self._concerns = concerns
+
+    def around(self, monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> None:
+        original = getattr(owner, name)
+
+        def wrong(*args: Any, **more: Any) -> Any:
+            if self.times and self._concerns(*args):
+                self.times -= 1
+                raise RuntimeError(f"{name} has a mistake")
+            return original(*args, **more)
+
+        monkeypatch.setattr(owner, name, wrong)
+
+
+def is_about(name: str) -> Callable[..., bool]:
+    """Whether a delta, or a binding, concerns the pod of this name."""
+
+    def concerns(_self: object, about: Any, *_rest: object) -> bool:
+        obj: Any = (about.new or about.old) if isinstance(about, Delta) else about.assumed.pod
+        return bool(obj.metadata.name == name)
+
+    return concerns
+
+
+async def page(world: Rig, path: str) -> tuple[int, str]:
+    async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{world.daemon.port}{path}") as answer:
+        return answer.status, await answer.text()
+
+
+async def ready(world: Rig) -> str:
+    """Wait until /readyz passes; what it says then."""
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        status, text = await page(world, "/readyz?verbose")
+        if status == 200:
+            return text
+        assert time.monotonic() < deadline, text
+        await asyncio.sleep(0.01)
+
+
+def errors(world: Rig) -> dict[str, float]:
+    """Part → errors, of the parts that had any."""
+    return {part: value for (part,), value in shown(world, "kubestow_unforeseen_errors_total").items() if value}
+
+
+@pytest.mark.parametrize(
+    ("owner", "method", "mistake", "part"),
+    [
+        pytest.param(reflector.Reflector, "_follow", Mistake(3), "informer", id="a reflector before its first picture"),
+        pytest.param(
+            reflector.Reflector,
+            "_read",
+            Mistake(2, lambda of, _lines: of.spec.name == "Pod"),
+            "informer-pods",
+            id="the reflector of pods in its stream",
+        ),
+        pytest.param(intake.Intake, "_pod_delta", Mistake(1, is_about("q")), "event-handler", id="an event handler"),
+        pytest.param(binding.Binder, "_bind", Mistake(2, is_about("p")), "binding", id="a binding"),
+        pytest.param(recorder.EventRecorder, "_send", Mistake(2), "event-recorder", id="the event recorder"),
+        pytest.param(lease.Elector, "_renew_or_take", Mistake(2), "leader-election", id="the election"),
+    ],
+)
+async def test_a_mistake_in_one_part_costs_a_pause(monkeypatch, owner, method, mistake, part) -> None:
+    """Pods are bound after it, it is counted under its part, and nothing has ended."""
+    times = mistake.times
+    mistake.around(monkeypatch, owner, method)
+    try:
+        async with ApiServer() as server, rig_on(server, leader_election=ELECTION) as world:
+            world.node("n1")
+            world.pod("q")
+            world.pod("p")
+            await world.until(lambda: mistake.times == 0, "the mistake was never made")
+            world.pod("late")
+            await world.bound("late", "p", "q")
+            text = await ready(world)
+
+            counted = {key: value for key, value in errors(world).items() if key.startswith(part)}
+            assert times == sum(counted.values()), counted
+            assert world.daemon.failure is None
+            assert re.search(rf"\[\+\]unforeseen-errors ok \({part}[a-z-]*: RuntimeError \d+ s ago", text), text
+    finally:
+        mistake.times = times
+
+
+async def test_a_page_that_fails_costs_its_request(monkeypatch) -> None:
+    """The answer is a 500 with the error; other pages and the scheduling go on."""
+    Mistake(1).around(monkeypatch, cachedump, "cache_page")  # type: ignore[arg-type]
+    monkeypatch.setattr("scheduler.showing.cache_page", cachedump.cache_page)
+    async with ApiServer() as server, rig_on(server) as world:
+        world.node("n1")
+        world.pod("p")
+        await world.bound("p")
+        status, text = await page(world, "/debug/cache")
+        again, _ = await page(world, "/debug/cache")
+
+        assert (500, 200) == (status, again)
+        assert "500 internal server error\n" == text
+        assert {"endpoint": 1} == errors(world)
+
+
+async def test_a_check_that_fails_is_a_failed_check(monkeypatch) -> None:
+    """The other checks are still shown."""
+    async with ApiServer() as server, rig_on(server) as world:
+        await world.until(world.daemon.idle, "never synced")
+        monkeypatch.setattr(world.daemon.mirrors, "lag", lambda _: 1 / 0)
+        status, text = await page(world, "/readyz")
+
+        assert 500 == status
+        assert "[-]informer-sync-pods failed: the check itself failed: ZeroDivisionError" in text
+        assert "[+]shutdown ok" in text
+
+
+async def test_a_part_that_cannot_run_ends_the_daemon(monkeypatch) -> None:
+    """Ten failures in a row; the error is what `wait` raises."""
+    monkeypatch.setattr("scheduler.supervision._LONGEST_PAUSE_S", 0.01)
+    monkeypatch.setattr("scheduler.supervision._FIRST_PAUSE_S", 0.01)
+    Mistake(10**6, lambda of: of.spec.name == "Pod").around(monkeypatch, reflector.Reflector, "_follow")
+    async with ApiServer() as server, rig_on(server) as world:
+        with pytest.raises(RuntimeError, match="_follow has a mistake"):
+            await world.daemon.wait()
+
+        assert {"informer-pods": 10} == errors(world)
