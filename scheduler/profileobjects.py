@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from scheduler.core import deepjson
+from scheduler.core import apijson
 from scheduler.core.clock import Clock, done_within
 from scheduler.core.errors import Ambiguous, ApiError, Conflict, Fenced, NotFound, Unavailable
 from scheduler.core.timestamps import seconds
@@ -182,7 +182,7 @@ class ProfileObjects:
         before, self._is_due, is_look = self.unread, False, True
         newest = max(map(_version, self._objects.values()), default=0)
         try:
-            listed = deepjson.decode(_LIST, await self._transport.get(PROFILES))
+            listed = apijson.decode(_LIST, await self._transport.get(PROFILES))
         except NotFound:  # the kind has gone, and with it all objects
             self.unread = ""
             self._objects.clear()

@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from scheduler.core import deepjson
+from scheduler.core import apijson
 from scheduler.core.meta import Frozen, Metadata
 from scheduler.core.pod import Pod
 from scheduler.core.quantity import Quantity, parse
@@ -112,7 +112,7 @@ class ObjectDecoder(Generic[T]):
             converted: T | Broken = read if isinstance(read, Broken) else current(read)
             return converted
         try:
-            obj: T | Broken = deepjson.decode(self._decoder, raw)
+            obj: T | Broken = apijson.decode(self._decoder, raw)
         except (msgspec.DecodeError, ValueError) as first:
             obj = self._without_nulls(raw, first)
         if self._share is not None and not isinstance(obj, Broken):
@@ -121,14 +121,14 @@ class ObjectDecoder(Generic[T]):
 
     def _without_nulls(self, raw: bytes | msgspec.Raw, first: Exception) -> T | Broken:
         try:
-            return msgspec.convert(_strip_nulls(deepjson.decode(self._lenient, raw)), self._typ, dec_hook=_hook)
+            return msgspec.convert(_strip_nulls(apijson.decode(self._lenient, raw)), self._typ, dec_hook=_hook)
         except (msgspec.DecodeError, ValueError, RecursionError):
             return self.outline(raw, str(first))
 
     def outline(self, raw: bytes | msgspec.Raw, why: str) -> Broken:
         """What can still be told of an unreadable object: its name, uid and node where they are readable."""
         try:
-            seen = deepjson.decode(self._outline, raw)
+            seen = apijson.decode(self._outline, raw)
             where = seen.spec or _Where()
             return Broken(
                 kind=self.kind,
@@ -143,7 +143,7 @@ class ObjectDecoder(Generic[T]):
 
     def _barely(self, raw: bytes | msgspec.Raw, why: str) -> Broken:
         try:
-            rest = deepjson.decode(self._rest, raw)
+            rest = apijson.decode(self._rest, raw)
         except (msgspec.DecodeError, ValueError):
             return Broken(kind=self.kind, metadata=Metadata(), why=why)
         bare = rest.metadata or _Bare()
@@ -166,7 +166,7 @@ class ObjectDecoder(Generic[T]):
         """All versions of the API have it in the same place."""
         if self.kind != "ResourceClaim":
             return None
-        found: Any = deepjson.decode(self._lenient, raw)
+        found: Any = apijson.decode(self._lenient, raw)
         status = found.get("status")
         if status is None or (isinstance(status, dict) and status.get("allocation") is None):
             return AllocationResult()

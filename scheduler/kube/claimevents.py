@@ -8,7 +8,7 @@ from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
-from scheduler.core import deepjson
+from scheduler.core import apijson
 from scheduler.core.errors import Unavailable
 from scheduler.core.meta import Frozen
 
@@ -72,7 +72,7 @@ def last_told(raw: bytes, *, provisioner: str, besides: Collection[str]) -> str 
     `raw` is no list of Events.
     """
     try:
-        events = deepjson.decode(_EVENTS, raw).items or ()
+        events = apijson.decode(_EVENTS, raw).items or ()
     except (msgspec.DecodeError, ValueError) as error:
         raise Unavailable(f"the answer is no list of Events: {error}") from error
     concerned = [

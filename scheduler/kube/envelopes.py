@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from scheduler.core import deepjson
+from scheduler.core import apijson
 from scheduler.core.errors import ApiError
 from scheduler.core.meta import Metadata
 
@@ -44,6 +44,6 @@ _PAGES: Final = msgspec.json.Decoder(Page)
 def page_of(body: bytes) -> Page:
     """Decode a list's envelope; what is not one is an `ApiError`, as if the server had failed."""
     try:
-        return deepjson.decode(_PAGES, body)
+        return apijson.decode(_PAGES, body)
     except (msgspec.DecodeError, ValueError) as error:
         raise ApiError(f"unreadable list: {error}") from error

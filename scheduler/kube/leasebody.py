@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from scheduler.core import deepjson
+from scheduler.core import apijson
 from scheduler.core.errors import Ambiguous, Unavailable
 from scheduler.core.meta import Frozen, Metadata
 
@@ -80,7 +80,7 @@ def write_answer(raw: bytes) -> Lease:
 
 
 def _lease(raw: bytes) -> Lease:
-    lease = deepjson.decode(_LEASE, raw)
+    lease = apijson.decode(_LEASE, raw)
     if not lease.metadata.resource_version:  # a change from it would have no precondition
         raise ValueError("it has no resourceVersion")
     return lease

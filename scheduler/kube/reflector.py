@@ -18,7 +18,7 @@ from typing import Final, Generic, TypeVar
 import msgspec
 import structlog
 
-from scheduler.core import deepjson
+from scheduler.core import apijson
 from scheduler.core.clock import Clock
 from scheduler.core.decode import Broken, ObjectDecoder
 from scheduler.core.deltas import Delta
@@ -264,7 +264,7 @@ class Reflector(Generic[T]):
 
     def _apply(self, line: bytes, deltas: list[Delta[T]]) -> None:
         try:
-            event = deepjson.decode(LINES, line)
+            event = apijson.decode(LINES, line)
         except (msgspec.DecodeError, ValueError) as error:
             self._unreadable(str(error), line)
             return
@@ -298,7 +298,7 @@ class Reflector(Generic[T]):
 
     def _bookmark(self, raw: msgspec.Raw) -> None:
         try:
-            metadata = deepjson.decode(MARKS, raw).metadata
+            metadata = apijson.decode(MARKS, raw).metadata
         except (msgspec.DecodeError, ValueError) as error:
             self._unreadable(str(error), bytes(raw))
             return

@@ -13,7 +13,7 @@ from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
-from scheduler.core import deepjson
+from scheduler.core import apijson
 from scheduler.core.errors import (
     Ambiguous,
     ApiError,
@@ -139,7 +139,7 @@ def failure(
     502 and 504 (whoever answered lost the server, or gave up waiting), and a store that timed out.
     """
     try:
-        seen = deepjson.decode(_STATUS, body)
+        seen = apijson.decode(_STATUS, body)
     except (msgspec.DecodeError, ValueError):
         seen = Status()
     code = status or seen.code or 0

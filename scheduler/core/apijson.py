@@ -1,13 +1,18 @@
-"""Decode JSON that is nested as deeply as the API server allows (10,000 levels).
+"""Decode JSON as the API server emits it, where msgspec refuses it.
 
-msgspec raises RecursionError on deep nesting, also in fields that it only skips. Any user can store such an object.
-The limit depends on the interpreter: the recursion limit in 3.11, a constant of some 1500 levels in 3.12, about 10,000
-levels in 3.13 and later. Ordinary input costs nothing extra: only a failed decode is repeated.
+Any user can store such an object, and one item must not make its whole list unreadable:
+
+* Nesting of up to 10,000 levels, also in fields that are skipped. The limit of the interpreter is its recursion limit
+  in 3.11, a constant of some 1500 levels in 3.12, and about 10,000 levels in 3.13 and later.
+* Escaped lone surrogates in raw JSON, such as the opaque parameters of a claim. Go reads them as U+FFFD.
+
+Ordinary input costs nothing extra: only a failed decode is repeated.
 """
 
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 from collections.abc import Iterator
 from typing import Final, TypeVar
@@ -20,6 +25,11 @@ T = TypeVar("T")
 _SERVER_LEVELS: Final = 10_000
 _KEPT_LEVELS: Final = 200
 """No field that is read lies deeper than some 20 levels."""
+_SURROGATES: Final = re.compile(
+    rb"(?<!\\)((?:\\\\)*)"  # an even number of backslashes escape each other
+    rb"(?:(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
+)
+"""Escaped surrogates: pairs are group 2."""
 CUT: Final = b"kubestow.dev/nested-too-deeply"
 """The JSON string that replaces what is nested too deeply for this interpreter."""
 
@@ -27,18 +37,27 @@ CUT: Final = b"kubestow.dev/nested-too-deeply"
 def decode(decoder: msgspec.json.Decoder[T], raw: bytes | msgspec.Raw) -> T:
     """Decode `raw`; the same errors as `decoder.decode`, but no RecursionError.
 
-    Where the interpreter cannot be made to read all levels, containers below level 200 are replaced by the string
-    `CUT`. A caller that passes raw JSON on must look for it.
+    Where the interpreter cannot read all levels, containers below level 200 are replaced by the string `CUT`. A caller
+    that passes raw JSON on must look for it.
     """
     try:
         return decoder.decode(raw)
-    except RecursionError:
-        pass
+    except msgspec.ValidationError:
+        raise
+    except (msgspec.DecodeError, RecursionError):
+        mended = without_lone_surrogates(bytes(raw))
     try:
         with _raised_recursion_limit():
-            return decoder.decode(raw)
+            return decoder.decode(mended)
     except RecursionError:
-        return decoder.decode(cut_below(bytes(raw), _KEPT_LEVELS))
+        return decoder.decode(cut_below(mended, _KEPT_LEVELS))
+
+
+def without_lone_surrogates(raw: bytes) -> bytes:
+    """Return `raw` with each escaped surrogate that has no partner replaced by the escape of U+FFFD, as Go reads it."""
+    if rb"\ud" not in raw and rb"\uD" not in raw:
+        return raw
+    return _SURROGATES.sub(lambda found: found[1] + (found[2] or rb"\ufffd"), raw)
 
 
 def cut_below(raw: bytes, levels: int) -> bytes:

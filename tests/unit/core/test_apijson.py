@@ -8,10 +8,11 @@ import sys
 import msgspec
 import pytest
 
-from scheduler.core import deepjson
+from scheduler.core import apijson
 from scheduler.core.decode import Broken, ObjectDecoder
 from scheduler.core.pod import Pod
 from scheduler.core.resourceclaims import ResourceClaim
+from scheduler.kube.envelopes import page_of
 
 LEVELS = 9_990
 
@@ -35,24 +36,24 @@ def lists(levels: int) -> bytes:
     "nested", [pytest.param(objects(LEVELS), id="objects"), pytest.param(lists(LEVELS), id="lists")]
 )
 def test_what_is_skipped_may_be_as_deep_as_the_server_stores_it(nested):
-    assert Read("yes") == deepjson.decode(DECODER, b'{"skipped":' + nested + b',"kept":"yes"}')
+    assert Read("yes") == apijson.decode(DECODER, b'{"skipped":' + nested + b',"kept":"yes"}')
 
 
 def test_the_recursion_limit_is_as_before():
     before = sys.getrecursionlimit()
 
-    deepjson.decode(DECODER, b'{"skipped":' + objects(LEVELS) + b"}")
+    apijson.decode(DECODER, b'{"skipped":' + objects(LEVELS) + b"}")
 
     assert before == sys.getrecursionlimit()
 
 
 def test_a_wrong_type_deep_down_is_an_ordinary_error():
     with pytest.raises(msgspec.ValidationError):
-        deepjson.decode(DECODER, b'{"kept":' + objects(LEVELS) + b"}")
+        apijson.decode(DECODER, b'{"kept":' + objects(LEVELS) + b"}")
 
 
 def test_deeper_than_any_server_stores_is_cut_and_the_rest_is_read():
-    assert Read("yes") == deepjson.decode(DECODER, b'{"skipped":' + objects(200_000) + b',"kept":"yes"}')
+    assert Read("yes") == apijson.decode(DECODER, b'{"skipped":' + objects(200_000) + b',"kept":"yes"}')
 
 
 @pytest.mark.parametrize(
@@ -74,9 +75,9 @@ def test_deeper_than_any_server_stores_is_cut_and_the_rest_is_read():
     ],
 )
 def test_what_is_deeper_than_two_levels_is_cut(raw, cut):
-    shown = json.dumps(deepjson.CUT.decode())
+    shown = json.dumps(apijson.CUT.decode())
 
-    assert cut.replace("CUT", shown) == deepjson.cut_below(raw.encode(), 2).decode()
+    assert cut.replace("CUT", shown) == apijson.cut_below(raw.encode(), 2).decode()
 
 
 def pod(**parts: bytes) -> bytes:
@@ -121,3 +122,44 @@ def test_whatever_fails_in_a_decoder_costs_only_its_object(monkeypatch):
 
     assert isinstance(read, Broken)
     assert ("d/p", "ZeroDivisionError('division by zero')") == (read.key, read.why)
+
+
+@pytest.mark.parametrize(
+    ("raw", "mended"),
+    [
+        pytest.param(r'"a"', r'"a"', id="nothing to mend"),
+        pytest.param(r'"\ud800"', r'"\ufffd"', id="a high one alone"),
+        pytest.param(r'"\uDFFF"', r'"\ufffd"', id="a low one alone"),
+        pytest.param(r'"\ud83d\ude00"', r'"\ud83d\ude00"', id="a pair"),
+        pytest.param(r'"\ude00\ud83d"', r'"\ufffd\ufffd"', id="a pair in the wrong order"),
+        pytest.param(r'"\ud83d\ud83d\ude00"', r'"\ufffd\ud83d\ude00"', id="one before a pair"),
+        pytest.param(r'"\ud83d\ude00\ude00"', r'"\ud83d\ude00\ufffd"', id="one behind a pair"),
+        pytest.param(r'"\ud800\u0041"', r'"\ufffd\u0041"', id="one before another escape"),
+        pytest.param(r'"\n\ud800"', r'"\n\ufffd"', id="one behind another escape"),
+        pytest.param(r'"\\ud800"', r'"\\ud800"', id="an escaped backslash and letters"),
+        pytest.param(r'"\\\ud800"', r'"\\\ufffd"', id="one behind an escaped backslash"),
+        pytest.param(r'"\ud7ff\ue000"', r'"\ud7ff\ue000"', id="neighbours that are no surrogates"),
+    ],
+)
+def test_lone_surrogates_are_read_as_go_reads_them(raw, mended):
+    assert mended == apijson.without_lone_surrogates(raw.encode()).decode()
+    assert isinstance(apijson.decode(msgspec.json.Decoder(), raw.encode()), str)
+
+
+def test_one_item_with_a_lone_surrogate_does_not_make_its_list_unreadable():
+    """The API server passes the opaque parameters of a claim on as they were written."""
+    page = page_of(rb'{"metadata":{"resourceVersion":"5"},"items":[{"a":"\ud800"},{"a":"fine"}]}')
+
+    assert [rb'{"a":"\ufffd"}', b'{"a":"fine"}'] == [bytes(item) for item in page.items]
+
+
+def test_deep_and_with_a_lone_surrogate():
+    raw = b'{"skipped":' + objects(LEVELS - 1).replace(b"{}", rb'"\ud800"') + b',"kept":"yes"}'
+
+    assert Read("yes") == apijson.decode(DECODER, raw)
+
+
+@pytest.mark.parametrize("raw", [b"", b"{", b'{"kept":"', rb'{"kept":"\ud80"}', rb'{"kept":"\ud800'])
+def test_what_is_no_json_is_an_ordinary_error(raw):
+    with pytest.raises(msgspec.DecodeError):
+        apijson.decode(DECODER, raw)

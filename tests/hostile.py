@@ -1,0 +1,184 @@
+"""Objects that a tenant may have written: every field that is read, with values that no client of good will sends.
+
+The fields come from the typed structs themselves, so a field that is read from now on is attacked from now on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from scheduler.core.quantity import Quantity
+from scheduler.kube.kinds import KindSpec
+
+DEEP: Final = 9_990
+"""Levels; the API server stores up to 10,000."""
+WIDE: Final = 100_000
+LONG: Final = 1_400_000
+"""Bytes; etcd takes up to 1.5 MiB in one request."""
+
+DEEP_OBJECT: Final = b'{"a":' * DEEP + b"{}" + b"}" * DEEP
+DEEP_LIST: Final = b"[" * DEEP + b"]" * DEEP
+
+SMALL: Final[dict[str, bytes]] = {
+    "null": b"null",
+    "true": b"true",
+    "minus one": b"-1",
+    "a large number": b"9223372036854775807",
+    "a number beyond 64 bits": b"9" * 400,
+    "a number with a huge exponent": b"1e400",
+    "an empty text": b'""',
+    "an unknown word": b'"NoSuchValue"',
+    "NUL": b'"a\\u0000b"',
+    "a lone surrogate": b'"\\ud800"',
+    "an emoji": '"\N{GRINNING FACE}"'.encode(),
+    "a quantity with a huge exponent": b'"1e99999"',
+    "a quantity with a hugely negative exponent": b'"-1e-99999"',
+    "a quantity with many digits": b'"' + b"9" * 5000 + b'.5Ei"',
+    "a negative quantity": b'"-5Gi"',
+    "an empty list": b"[]",
+    "a list of nulls": b"[null,null]",
+    "a list of empty objects": b"[{},{}]",
+    "an empty object": b"{}",
+    "an object with an empty key": b'{"":""}',
+    "an object with odd keys": b'{"\\u0000":"","\\ud800":"\\ud800","a/b/c":"d"}',
+    "duplicate keys": b'{"a":"1","a":"2"}',
+    "a list in a list": b"[[[]]]",
+}
+"""By what they are."""
+LARGE: Final[dict[str, bytes]] = {
+    "deep objects": DEEP_OBJECT,
+    "deep lists": DEEP_LIST,
+    "a long text": b'"' + b"x" * LONG + b'"',
+    "a long text of quotes": b'"' + b'\\"' * (LONG // 2) + b'"',
+    "many digits": b'"' + b"9" * LONG + b'"',
+    "many numbers": b"[" + b",".join([b"1"] * WIDE) + b"]",
+    "many empty objects": b"[" + b",".join([b"{}"] * WIDE) + b"]",
+    "many keys": b"{" + b",".join(b'"k%d":"v"' % n for n in range(WIDE)) + b"}",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field that is read: where it is, and the object around it with room for a value."""
+
+    path: str
+    before: bytes
+    after: bytes
+
+    def with_value(self, value: bytes) -> bytes:
+        """The whole object as JSON."""
+        return self.before + value + self.after
+
+
+def fields(spec: KindSpec, *, name: str, namespace: str = "default", **fixed: str) -> Iterator[Field]:
+    """Every field of the kind that is read, in an object that is filled in everywhere else.
+
+    `fixed` are the texts of fields by name, wherever they stand (`nodeName="n1"`); these and the object's identity are
+    not attacked.
+    """
+    identity = {"name": name, "uid": f"uid-{name}", "resourceVersion": "1"}
+    identity |= {"namespace": namespace} if spec.namespaced else {}
+    root = msgspec.inspect.type_info(spec.typ)
+    assert isinstance(root, msgspec.inspect.StructType)
+    yield from _of_struct(root, "", _Sample(identity, fixed))
+
+
+def plain(spec: KindSpec, *, name: str, namespace: str = "default", **fixed: str) -> bytes:
+    """The object with nothing hostile in it."""
+    first = next(fields(spec, name=name, namespace=namespace, **fixed))
+    return first.with_value(b"{}")
+
+
+class _Sample:
+    """Fills fields that are not attacked."""
+
+    def __init__(self, identity: dict[str, str], fixed: dict[str, str]) -> None:
+        self._identity = identity
+        self._fixed = fixed
+
+    def fixed(self, path: str) -> str | None:
+        """The text that this field must have, if any."""
+        parent, _, last = path.rpartition(".")
+        if parent == ".metadata" and last in self._identity:
+            return self._identity[last]
+        if parent == ".metadata" and last in {"deletionTimestamp", "creationTimestamp"}:
+            return ""
+        return self._fixed.get(last)
+
+    def of(self, typ: msgspec.inspect.Type, path: str, depth: int = 0) -> bytes:
+        """Some value of the type."""
+        found = _parts(typ)
+        if (text := self.fixed(path)) is not None:
+            return msgspec.json.encode(text) if text else b"null"
+        match found:
+            case msgspec.inspect.StructType() if depth < 8:
+                members = (
+                    b'"%b":%b'
+                    % (each.encode_name.encode(), self.of(each.type, f"{path}.{each.encode_name}", depth + 1))
+                    for each in found.fields
+                )
+                return b"{" + b",".join(members) + b"}"
+            case msgspec.inspect.BoolType():
+                return b"false"
+            case msgspec.inspect.IntType() | msgspec.inspect.FloatType():
+                return b"1"
+            case msgspec.inspect.StrType():
+                return b'"2026-01-01T00:00:00Z"' if path.endswith(("Timestamp", "timeAdded")) else b'"x"'
+            case msgspec.inspect.CustomType(cls=cls) if cls is Quantity:
+                return b'"1"'
+            case msgspec.inspect.EnumType(cls=cls):
+                return msgspec.json.encode(next(iter(cls)))
+            case msgspec.inspect.DictType() | msgspec.inspect.StructType():
+                return b"{}"
+            case msgspec.inspect.AnyType():
+                return b"null"
+        return b"[]"
+
+
+def _parts(typ: msgspec.inspect.Type) -> msgspec.inspect.Type:
+    """The type itself, or what it may be beside None."""
+    if isinstance(typ, msgspec.inspect.Metadata):
+        return _parts(typ.type)
+    if isinstance(typ, msgspec.inspect.UnionType):
+        return next(_parts(each) for each in typ.types if not isinstance(each, msgspec.inspect.NoneType))
+    return typ
+
+
+def _of_struct(struct: msgspec.inspect.StructType, path: str, sample: _Sample, depth: int = 0) -> Iterator[Field]:
+    for at, member in enumerate(struct.fields):
+        here = f"{path}.{member.encode_name}"
+        others = [
+            b'"%b":%b' % (each.encode_name.encode(), sample.of(each.type, f"{path}.{each.encode_name}"))
+            for number, each in enumerate(struct.fields)
+            if number != at
+        ]
+        before = b"{" + b"".join(each + b"," for each in others) + b'"%b":' % member.encode_name.encode()
+        for inner in _of_type(member.type, here, sample, depth + 1):
+            yield Field(inner.path, before + inner.before, inner.after + b"}")
+
+
+def _of_type(typ: msgspec.inspect.Type, path: str, sample: _Sample, depth: int) -> Iterator[Field]:
+    if sample.fixed(path) is None:
+        yield Field(path, b"", b"")
+    elif path != ".metadata":
+        return
+    if depth > 12:
+        return
+    match _parts(typ):
+        case msgspec.inspect.StructType() as struct:
+            yield from _of_struct(struct, path, sample, depth)
+        case (
+            msgspec.inspect.ListType(item_type=item)
+            | msgspec.inspect.VarTupleType(item_type=item)
+            | msgspec.inspect.SetType(item_type=item)
+            | msgspec.inspect.FrozenSetType(item_type=item)
+        ):
+            for inner in _of_type(item, f"{path}[]", sample, depth + 1):
+                yield Field(inner.path, b"[" + inner.before, inner.after + b"]")
+        case msgspec.inspect.DictType(value_type=value):
+            for inner in _of_type(value, f"{path}{{}}", sample, depth + 1):
+                yield Field(inner.path, b'{"cpu":' + inner.before, inner.after + b"}")
