@@ -6,7 +6,7 @@ The fields come from the typed structs themselves, so a field that is read from 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
@@ -61,6 +61,17 @@ LARGE: Final[dict[str, bytes]] = {
 }
 
 
+_WORDS: Final = {
+    "operator": b"In",
+    "effect": b"NoSchedule",
+    "whenunsatisfiable": b"DoNotSchedule",
+    "creationtimestamp": b"2026-01-01T00:00:00Z",
+    "timeadded": b"2026-01-01T00:00:00Z",
+    "allocationtimestamp": b"2026-01-01T00:00:00Z",
+}
+"""Texts of fields that do not take any text."""
+
+
 @dataclass(frozen=True, slots=True)
 class Field:
     """One field that is read: where it is, and the object around it with room for a value."""
@@ -68,6 +79,23 @@ class Field:
     path: str
     before: bytes
     after: bytes
+    item: bytes = b""
+    """A valid element, where the field is a list or a map."""
+    is_map: bool = False
+
+    def many(self) -> bytes:
+        """The field's value with as many valid elements as the server stores, all different; empty for other fields."""
+        if not self.item:
+            return b""
+        size = len(self.item) + (12 if self.is_map else 8)
+        elements = (self.item.replace(b'"x"', b'"x%d"' % n) for n in range(min(WIDE, LONG // size)))
+        if self.is_map:
+            return b"{" + b",".join(b'"k%d":%b' % pair for pair in enumerate(elements)) + b"}"
+        return b"[" + b",".join(elements) + b"]"
+
+    def inside(self, before: bytes, after: bytes) -> Field:
+        """The same field with more around it."""
+        return replace(self, before=before + self.before, after=self.after + after)
 
     def with_value(self, value: bytes) -> bytes:
         """The whole object as JSON."""
@@ -113,7 +141,7 @@ class _Sample:
         """Some value of the type."""
         found = _parts(typ)
         if (text := self.fixed(path)) is not None:
-            return msgspec.json.encode(text) if text else b"null"
+            return msgspec.json.encode(text or None) if path.endswith("Timestamp") else msgspec.json.encode(text)
         match found:
             case msgspec.inspect.StructType() if depth < 8:
                 members = (
@@ -127,7 +155,7 @@ class _Sample:
             case msgspec.inspect.IntType() | msgspec.inspect.FloatType():
                 return b"1"
             case msgspec.inspect.StrType():
-                return b'"2026-01-01T00:00:00Z"' if path.endswith(("Timestamp", "timeAdded")) else b'"x"'
+                return b'"%b"' % _WORDS.get(path.rpartition(".")[2].lower(), b"x")
             case msgspec.inspect.CustomType(cls=cls) if cls is Quantity:
                 return b'"1"'
             case msgspec.inspect.EnumType(cls=cls):
@@ -158,14 +186,28 @@ def _of_struct(struct: msgspec.inspect.StructType, path: str, sample: _Sample, d
         ]
         before = b"{" + b"".join(each + b"," for each in others) + b'"%b":' % member.encode_name.encode()
         for inner in _of_type(member.type, here, sample, depth + 1):
-            yield Field(inner.path, before + inner.before, inner.after + b"}")
+            yield inner.inside(before, b"}")
+
+
+def _field(typ: msgspec.inspect.Type, path: str, sample: _Sample) -> Field:
+    match _parts(typ):
+        case (
+            msgspec.inspect.ListType(item_type=item)
+            | msgspec.inspect.VarTupleType(item_type=item)
+            | msgspec.inspect.SetType(item_type=item)
+            | msgspec.inspect.FrozenSetType(item_type=item)
+        ):
+            return Field(path, b"", b"", sample.of(item, f"{path}[]"))
+        case msgspec.inspect.DictType(value_type=value):
+            return Field(path, b"", b"", sample.of(value, f"{path}{{}}"), is_map=True)
+    return Field(path, b"", b"")
 
 
 def _of_type(typ: msgspec.inspect.Type, path: str, sample: _Sample, depth: int) -> Iterator[Field]:
-    if sample.fixed(path) is None:
-        yield Field(path, b"", b"")
-    elif path != ".metadata":
+    if sample.fixed(path) is not None:
         return
+    if path != ".metadata":  # no server stores an object without it
+        yield _field(typ, path, sample)
     if depth > 12:
         return
     match _parts(typ):
@@ -178,7 +220,7 @@ def _of_type(typ: msgspec.inspect.Type, path: str, sample: _Sample, depth: int) 
             | msgspec.inspect.FrozenSetType(item_type=item)
         ):
             for inner in _of_type(item, f"{path}[]", sample, depth + 1):
-                yield Field(inner.path, b"[" + inner.before, inner.after + b"]")
+                yield inner.inside(b"[", b"]")
         case msgspec.inspect.DictType(value_type=value):
             for inner in _of_type(value, f"{path}{{}}", sample, depth + 1):
-                yield Field(inner.path, b'{"cpu":' + inner.before, inner.after + b"}")
+                yield inner.inside(b'{"cpu":', b"}")

@@ -63,6 +63,17 @@ class _Rest(Frozen, frozen=True):
     spec: Any = None
 
 
+class _Identity(Frozen, frozen=True):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+
+class _Named(Frozen, frozen=True):
+    metadata: _Identity = _Identity()
+
+
 def _hook(wanted: type, raw: Any) -> Any:
     if wanted is Quantity:
         return parse(raw)
@@ -91,6 +102,7 @@ class ObjectDecoder(Generic[T]):
         self._lenient = msgspec.json.Decoder()
         self._outline = msgspec.json.Decoder(_Outline)
         self._rest = msgspec.json.Decoder(_Rest)
+        self._named_only = msgspec.json.Decoder(_Named)
         self._typ = typ
         self._share = _SHARE.get(typ)
         self._older = {version: (ObjectDecoder(kind, form.typ), form.current) for version, form in older.items()}
@@ -145,7 +157,7 @@ class ObjectDecoder(Generic[T]):
         try:
             rest = apijson.decode(self._rest, raw)
         except (msgspec.DecodeError, ValueError):
-            return Broken(kind=self.kind, metadata=Metadata(), why=why)
+            return self._named(raw, why)
         bare = rest.metadata or _Bare()
         spec = rest.spec if isinstance(rest.spec, dict) else {}
         return Broken(
@@ -162,11 +174,22 @@ class ObjectDecoder(Generic[T]):
             allocation=self._allocation(raw),
         )
 
+    def _named(self, raw: bytes | msgspec.Raw, why: str) -> Broken:
+        """Only the identity, and that only as texts."""
+        try:
+            metadata = apijson.decode(self._named_only, raw).metadata
+        except (msgspec.DecodeError, ValueError):
+            metadata = _Identity()
+        return Broken(kind=self.kind, metadata=Metadata(**msgspec.structs.asdict(metadata)), why=why)
+
     def _allocation(self, raw: bytes | msgspec.Raw) -> AllocationResult | None:
         """All versions of the API have it in the same place."""
         if self.kind != "ResourceClaim":
             return None
-        found: Any = apijson.decode(self._lenient, raw)
+        try:
+            found: Any = apijson.decode(self._lenient, raw)
+        except (msgspec.DecodeError, ValueError):  # a number that no float can hold, in what is skipped otherwise
+            return None
         status = found.get("status")
         if status is None or (isinstance(status, dict) and status.get("allocation") is None):
             return AllocationResult()
