@@ -50,6 +50,7 @@ class Binder:
         *,
         refusals: Refusals,
         pods_version: Callable[[], str] = str,
+        permits: Permits | None = None,
         writes_in_flight: int = WRITES_IN_FLIGHT,
     ) -> None:
         self._cluster = shared.cluster
@@ -65,7 +66,7 @@ class Binder:
         self._pods_version = pods_version
         self._room = asyncio.Semaphore(writes_in_flight)
         self._tasks: dict[asyncio.Task[None], Binding] = {}
-        self.permits = Permits(shared.clock)
+        self.permits = permits if permits is not None else Permits(shared.clock)
         """Pods that Permit holds: for plugins to allow or reject, and for intake when one is deleted."""
         self._uids: dict[str, int] = {}
         self._preparing = 0
@@ -89,7 +90,7 @@ class Binder:
         """Take over an assumed pod with everything reserved; from here on this module undoes it."""
         uid = binding.assumed.uid
         if binding.waits:
-            self.permits.hold(uid, binding.waits)
+            self.permits.hold(binding.assumed, binding.waits)
         self._uids[uid] = self._uids.get(uid, 0) + 1
         task = asyncio.create_task(self._run(binding))
         self._tasks[task] = binding

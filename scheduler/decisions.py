@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import random
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from scheduler.binding import Binder
@@ -30,6 +31,7 @@ from scheduler.intake import Intake
 from scheduler.loop import SchedulingLoop
 from scheduler.obs.metrics import Metrics
 from scheduler.options import RunOptions
+from scheduler.permit import Permits
 from scheduler.plugins import registry
 from scheduler.preemption import Evictions
 from scheduler.queue import SchedulingQueue
@@ -88,6 +90,7 @@ class Decisions:
         self.cluster = Cluster(clock, options.config.feature_gates)
         self.errors = errors = errors or UnforeseenErrors(clock)
         self.inbox = Inbox(errors)
+        permits = Permits(clock)
         preempting = Preempting(metrics.preemption_attempt)
         handle = Handle(
             self.cluster,
@@ -99,6 +102,8 @@ class Decisions:
             volume_metrics=metrics.volumes,
             device_metrics=metrics.devices,
             errors=errors,
+            waiting_pods=permits,
+            to_activate=lambda pods: self.inbox.put(partial(self.queue.activate, pods)),
         )
         self.drain_plugins = handle.drain
         self.profiles = build_profiles(options.config, handle)
@@ -125,7 +130,9 @@ class Decisions:
         self.patches = StatusPatches(writer)
         self.failures = Failures(self.shared, self.patches, preempting)
         self.refusals = Refusals(self.cluster, clock=clock, metrics=metrics)
-        self.binder = Binder(self.shared, self.failures, refusals=self.refusals, pods_version=pods_version)
+        self.binder = Binder(
+            self.shared, self.failures, refusals=self.refusals, pods_version=pods_version, permits=permits
+        )
         self.evictions = Evictions(self.shared, self.failures, self.binder, preempting, profiles=self.profiles)
         self.intake = Intake(self.shared, self.failures, bindings=self.binder, permits=self.binder.permits)
         self.stale = StaleVolumes(self.shared, names=clearing(options.config))

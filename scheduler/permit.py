@@ -3,22 +3,41 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from scheduler.config.durations import format_duration
 from scheduler.core.clock import Clock
+from scheduler.core.podinfo import PodInfo
 from scheduler.core.verdicts import Code, Rejection, Wait
 
 MAX_WAIT_S: Final = 15 * 60.0
 
 
-@dataclass(slots=True)
-class _Held:
+@dataclass(slots=True, eq=False)
+class WaitingPod:
+    """One pod that Permit holds; implements `framework.ports.WaitingPod`."""
+
+    pod: PodInfo
     waits: Mapping[str, Wait]
     verdict: asyncio.Future[Rejection | None]
     allowed: set[str] = field(default_factory=set)
+
+    def pending_plugins(self) -> list[str]:
+        """The plugins that have not allowed the pod yet."""
+        return [plugin for plugin in self.waits if plugin not in self.allowed]
+
+    def allow(self, plugin: str) -> None:
+        """One plugin lets the pod go; the last one releases it."""
+        self.allowed.add(plugin)
+        if self.allowed.issuperset(self.waits) and not self.verdict.done():
+            self.verdict.set_result(None)
+
+    def reject(self, plugin: str, message: str) -> None:
+        """The pod will not be bound; the first answer counts."""
+        if not self.verdict.done():
+            self.verdict.set_result(Rejection(plugin, Code.UNSCHEDULABLE, (message,)))
 
 
 class Permits:
@@ -26,14 +45,21 @@ class Permits:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._held: dict[str, _Held] = {}
+        self._held: dict[str, WaitingPod] = {}
 
     def __len__(self) -> int:
         return len(self._held)
 
-    def hold(self, uid: str, waits: Mapping[str, Wait]) -> None:
-        """Begin; `release` must follow, `discard` if nobody will ever wait."""
-        self._held[uid] = _Held(waits, asyncio.get_running_loop().create_future())
+    def __iter__(self) -> Iterator[WaitingPod]:
+        return iter(tuple(self._held.values()))
+
+    def get(self, uid: str) -> WaitingPod | None:
+        """The waiting pod; None if it is not held."""
+        return self._held.get(uid)
+
+    def hold(self, pod: PodInfo, waits: Mapping[str, Wait]) -> None:
+        """Begin; `release` must follow, `discard` if no caller will wait. `pod` is the assumed one, with its node."""
+        self._held[pod.uid] = WaitingPod(pod, waits, asyncio.get_running_loop().create_future())
 
     async def release(self, uid: str) -> Rejection | None:
         """Wait until all have allowed (None), one has refused, or a time is over. Cancelling ends the hold too."""
@@ -55,19 +81,14 @@ class Permits:
         return uid in self._held
 
     def allow(self, uid: str, plugin: str) -> None:
-        """One plugin lets the pod go; the last one releases it. Unknown pods are ignored."""
-        held = self._held.get(uid)
-        if held is None:
-            return
-        held.allowed.add(plugin)
-        if held.allowed.issuperset(held.waits) and not held.verdict.done():
-            held.verdict.set_result(None)
+        """As `WaitingPod.allow`. Unknown pods are ignored."""
+        if (held := self._held.get(uid)) is not None:
+            held.allow(plugin)
 
     def reject(self, uid: str, plugin: str, message: str) -> None:
-        """The pod will not be bound; the first rejection counts."""
-        held = self._held.get(uid)
-        if held is not None and not held.verdict.done():
-            held.verdict.set_result(Rejection(plugin, Code.UNSCHEDULABLE, (message,)))
+        """As `WaitingPod.reject`. Unknown pods are ignored."""
+        if (held := self._held.get(uid)) is not None:
+            held.reject(plugin, message)
 
     def preempt(self, uid: str, plugin: str) -> bool:
         """A pod of higher priority needs the place: no fault of this pod. False if it was allowed to go already."""

@@ -11,7 +11,6 @@ from typing import Final
 
 import msgspec
 
-from scheduler.core.quantity import Quantity
 from scheduler.kube.kinds import KindSpec
 
 DEEP: Final = 9_990
@@ -121,6 +120,17 @@ def plain(spec: KindSpec, *, name: str, namespace: str = "default", **fixed: str
     return first.with_value(b"{}")
 
 
+_SAMPLES: Final[dict[type, bytes]] = {
+    msgspec.inspect.AnyType: b"null",
+    msgspec.inspect.BoolType: b"false",
+    msgspec.inspect.CustomType: b'"1"',  # a quantity
+    msgspec.inspect.DictType: b"{}",
+    msgspec.inspect.FloatType: b"1",
+    msgspec.inspect.IntType: b"1",
+    msgspec.inspect.StructType: b"{}",
+}
+
+
 class _Sample:
     """Fills fields that are not attacked."""
 
@@ -150,21 +160,11 @@ class _Sample:
                     for each in found.fields
                 )
                 return b"{" + b",".join(members) + b"}"
-            case msgspec.inspect.BoolType():
-                return b"false"
-            case msgspec.inspect.IntType() | msgspec.inspect.FloatType():
-                return b"1"
             case msgspec.inspect.StrType():
                 return b'"%b"' % _WORDS.get(path.rpartition(".")[2].lower(), b"x")
-            case msgspec.inspect.CustomType(cls=cls) if cls is Quantity:
-                return b'"1"'
             case msgspec.inspect.EnumType(cls=cls):
                 return msgspec.json.encode(next(iter(cls)))
-            case msgspec.inspect.DictType() | msgspec.inspect.StructType():
-                return b"{}"
-            case msgspec.inspect.AnyType():
-                return b"null"
-        return b"[]"
+        return _SAMPLES.get(type(found), b"[]")
 
 
 def _parts(typ: msgspec.inspect.Type) -> msgspec.inspect.Type:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
@@ -13,6 +13,7 @@ from scheduler.core.clock import Clock
 from scheduler.core.decode import Broken
 from scheduler.core.errors import Unavailable
 from scheduler.core.pod import ExtendedResourceClaimStatus, Pod, PodCondition
+from scheduler.core.podinfo import PodInfo
 from scheduler.core.resourceclaims import AllocationResult, ConsumerReference, ResourceClaim
 from scheduler.core.unforeseen import UnforeseenErrors
 from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim
@@ -213,6 +214,36 @@ class Uncounted:
         """Goes nowhere."""
 
 
+class WaitingPod(Protocol):
+    """A pod that Permit holds. Upstream: pkg/scheduler/framework interface.go WaitingPod."""
+
+    @property
+    def pod(self) -> PodInfo:
+        """The pod with the node that it is to be bound to."""
+
+    def pending_plugins(self) -> list[str]:
+        """The plugins that have not allowed the pod yet."""
+
+    def allow(self, plugin: str) -> None:
+        """Let the pod go as far as this plugin is concerned; the last one to allow it releases it."""
+
+    def reject(self, plugin: str, message: str) -> None:
+        """Send the pod back to the queue; the first answer counts."""
+
+
+class WaitingPods(Protocol):
+    """The pods that Permit holds."""
+
+    def __iter__(self) -> Iterator[WaitingPod]: ...
+
+    def get(self, uid: str) -> WaitingPod | None:
+        """The waiting pod; None if it is not held."""
+
+
+def _no_queue(_: Iterable[PodInfo]) -> None:
+    """Plugins that are made without a scheduler have no queue."""
+
+
 @runtime_checkable
 class Drains(Protocol):
     """What a plugin keeps, if it writes by itself."""
@@ -241,7 +272,31 @@ class Handle:
     volume_metrics: VolumeMetrics = field(default_factory=Uncounted)
     device_metrics: DeviceMetrics = field(default_factory=Uncounted)
     errors: UnforeseenErrors = field(default_factory=UnforeseenErrors)
+    waiting_pods: WaitingPods | None = None
+    to_activate: Callable[[Iterable[PodInfo]], None] = _no_queue
     _kept: dict[str, Any] = field(default_factory=dict)
+
+    def get_waiting_pod(self, uid: str) -> WaitingPod | None:
+        """Return a pod that Permit holds; None if it does not, or not any more."""
+        return self.waiting_pods.get(uid) if self.waiting_pods is not None else None
+
+    def iterate_over_waiting_pods(self) -> Iterator[WaitingPod]:
+        """Iterate over the pods that Permit holds now; they may be allowed and rejected meanwhile."""
+        return iter(self.waiting_pods if self.waiting_pods is not None else ())
+
+    def reject_waiting_pod(self, uid: str) -> bool:
+        """Reject a pod that Permit holds; False if it is not held. Upstream's message."""
+        waiting = self.get_waiting_pod(uid)
+        if waiting is not None:
+            waiting.reject("", "removed")
+        return waiting is not None
+
+    def activate(self, pods: Iterable[PodInfo]) -> None:
+        """Make pending pods of this scheduler ready before the next attempt; one that is being tried backs off instead.
+
+        Pods that are not in the queue are ignored.
+        """
+        self.to_activate(tuple(pods))
 
     def kept(self, name: str, make: Callable[[], T]) -> T:
         """What is under way when a plugin is made anew, and its successor must know of: made once in a process.

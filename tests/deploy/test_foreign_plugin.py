@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from scheduler.config import load
+from scheduler.config.types import PluginRef, PluginSet, Profile
 from tests.deploy import documents
 from tests.integration.daemon import rig
 
@@ -26,7 +27,7 @@ GENERATION = "example.com/generation"
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where pip has put the distribution that the page's pyproject.toml and module make."""
     source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("site")
-    for name in ("pyproject.toml", "nodegeneration.py"):
+    for name in ("pyproject.toml", "nodegeneration.py", "together.py"):
         (source / name).write_text(PAGE[name])
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     offline = ["--no-deps", "--no-build-isolation", "--no-index"]
@@ -99,7 +100,8 @@ def importable(site: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Installed in this process, for a while."""
     monkeypatch.syspath_prepend(site)
     yield
-    sys.modules.pop("nodegeneration", None)
+    for name in ("nodegeneration", "together"):
+        sys.modules.pop(name, None)
 
 
 @pytest.mark.usefixtures("importable")
@@ -121,6 +123,50 @@ def asking(name: str, generation: str) -> dict[str, Any]:
         "metadata": {"name": name, "namespace": "default", "labels": {GENERATION: generation}},
         "spec": {"schedulerName": "kubestow", "containers": [{"name": "c", "image": "none"}]},
     }
+
+
+TOGETHER = (Profile("kubestow", plugins={"multiPoint": PluginSet(enabled=(PluginRef("Together"),))}),)
+
+
+def member(name: str, *, size: int, cpu: str = "1") -> dict[str, Any]:
+    labels = {"example.com/together": "ring", "example.com/together-size": str(size)}
+    container = {"name": "c", "image": "none", "resources": {"requests": {"cpu": cpu}}}
+    return {
+        "metadata": {"name": name, "namespace": "default", "labels": labels},
+        "spec": {"schedulerName": "kubestow", "containers": [container]},
+    }
+
+
+@pytest.mark.usefixtures("importable")
+async def test_a_group_is_bound_when_its_last_pod_has_a_node() -> None:
+    """The pods before it are held by Permit until its plugin allows them."""
+    async with rig(profiles=TOGETHER) as world:
+        world.node("n1")
+        permits = world.daemon.decisions.binder.permits
+        for name in ("a", "b"):
+            world.server.create("pods", member(name, size=3))
+        await world.until(lambda: len(permits) == 2, "never held")
+        assert {"a": "", "b": ""} == world.pods()
+
+        world.server.create("pods", member("c", size=3))
+        await world.bound("a", "b", "c")
+
+
+@pytest.mark.usefixtures("importable")
+async def test_a_group_of_which_one_pod_is_deleted_is_not_bound() -> None:
+    """The plugin rejects the others, and their room is free for other pods."""
+    async with rig(profiles=TOGETHER) as world:
+        world.node("n1", cpu="2")
+        permits = world.daemon.decisions.binder.permits
+        for name in ("a", "b"):
+            world.server.create("pods", member(name, size=3))
+        await world.until(lambda: len(permits) == 2, "never held")
+        world.pod("other", cpu="2")
+        await world.until(lambda: "message" in world.condition("other"), "never refused")
+
+        world.server.delete("pods", "a")
+        await world.bound("other")
+        assert "another pod of group default/ring was not bound" in world.condition("b")["message"]
 
 
 def test_its_own_tests_pass(site: Path, page: Path) -> None:

@@ -8,14 +8,21 @@ from typing import Any, TypeAlias
 
 import pytest
 
+from scheduler import decisions
+from scheduler.config.types import Configuration, PluginRef, PluginSet, Profile
+from scheduler.core.decode import from_manifest
+from scheduler.core.pod import Pod
+from scheduler.core.podinfo import pod_info
 from scheduler.core.verdicts import Code, Rejection, Wait
 from scheduler.permit import Permits
-from tests.unit.brain import StepClock
+from scheduler.plugins import registry
+from tests.unit.brain import Brain, StepClock, manifest
 from tests.unit.hint_rows import CAME, node
 from tests.unit.scenarios.seen import attempts, with_plugins
 from tests.unit.toys import Holds
 
 UID = "uid-p"
+POD = pod_info(from_manifest(Pod, manifest("p")))
 WAITS = {"A": Wait(5), "B": Wait(10)}
 
 Step: TypeAlias = Callable[[Permits, StepClock], None]
@@ -42,7 +49,7 @@ async def verdict(steps: Iterable[Step], waits: Any = WAITS) -> asyncio.Task[Rej
     """The hold after these steps, with a turn for everybody after each."""
     clock = StepClock()
     permits = Permits(clock)
-    permits.hold(UID, waits)
+    permits.hold(POD, waits)
     held = asyncio.ensure_future(permits.release(UID))
     for step in (*steps,):
         await turns()
@@ -124,7 +131,7 @@ async def test_an_answer_before_anybody_waits_for_it_counts(answer: Step, is_let
     """A plugin may be faster than the binding task."""
     clock = StepClock()
     permits = Permits(clock)
-    permits.hold(UID, {"A": Wait(5)})
+    permits.hold(POD, {"A": Wait(5)})
     answer(permits, clock)
 
     assert permits.is_held(UID)
@@ -136,7 +143,7 @@ async def test_who_gives_up_waiting_ends_the_hold() -> None:
     """And answers for pods that are not held are nothing."""
     clock = StepClock()
     permits = Permits(clock)
-    permits.hold(UID, WAITS)
+    permits.hold(POD, WAITS)
     held = asyncio.ensure_future(permits.release(UID))
     await turns()
     held.cancel()
@@ -220,3 +227,82 @@ async def test_a_pod_that_is_held_and_bound_by_somebody_else_is_given_up(
     assert brain.parts.queue.in_flight_events() == {}
     assert [call for call in brain.calls if call == f"{holds.name}.unreserve"] == ["A.unreserve"]
     assert brain.writer.binds == []
+
+
+# -- through a plugin's handle -----------------------------------------------------------------------------------------
+
+
+class Answers(Holds):
+    """A plugin that keeps its handle, and holds every pod."""
+
+    def __init__(self) -> None:
+        super().__init__("A", permits=Wait(60))
+        self.handle: Any = None
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A brain with a plugin that holds pods, and the handle that it was given."""
+    plugin = Answers()
+
+    def made(_args: object, handle: Any) -> Answers:
+        plugin.handle = handle
+        return plugin
+
+    monkeypatch.setattr(decisions, "registry", lambda: {**registry(), "A": made})
+    enabled = PluginSet(enabled=(PluginRef("A"),))
+    brain = Brain(Configuration(profiles=(Profile("kubestow", plugins={"multiPoint": enabled}),)))
+    plugin.world = brain
+    return brain, plugin.handle
+
+
+async def test_a_plugin_finds_the_pods_that_wait_with_their_nodes_and_plugins(asked) -> None:
+    """By uid, and all of them; one that is not held is not found."""
+    brain, handle = asked
+    brain.node("n1")
+    brain.pod("p")
+    brain.pod("q")
+    await brain.settle()
+
+    assert [("p", "n1", ["A"]), ("q", "n1", ["A"])] == sorted(
+        (each.pod.pod.metadata.name, each.pod.node_name, each.pending_plugins())
+        for each in handle.iterate_over_waiting_pods()
+    )
+    assert "p" == handle.get_waiting_pod("uid-p").pod.pod.metadata.name
+    assert handle.get_waiting_pod("uid-x") is None
+
+
+async def test_a_plugin_allows_and_rejects_the_pods_that_wait(asked) -> None:
+    """Also while it goes through all of them."""
+    brain, handle = asked
+    brain.node("n1")
+    for name in "pqr":
+        brain.pod(name)
+    await brain.settle()
+    for each in handle.iterate_over_waiting_pods():
+        if each.pod.pod.metadata.name == "p":
+            each.allow("A")
+        elif each.pod.pod.metadata.name == "q":
+            each.reject("A", "not now")
+    was_held = [handle.reject_waiting_pod(uid) for uid in ("uid-r", "uid-x")]
+    await brain.settle()
+
+    assert [("default/p", "n1")] == brain.writer.binds
+    assert ("0/1 nodes are available: 1 not now.", [True, False]) == (brain.message("q"), was_held)
+    assert "0/1 nodes are available: 1 removed." == brain.message("r")
+
+
+async def test_a_plugin_activates_pods_that_wait_for_an_event(asked) -> None:
+    """They are tried before any event or flush; unknown pods are ignored."""
+    brain, handle = asked
+    brain.node("n1", unschedulable=True)
+    brain.pod("p")
+    brain.pod("stranger", scheduler="other")
+    await brain.settle()
+    await brain.later(20)
+    assert (1, {"p": "unschedulable"}) == (attempts(brain, "p"), brain.places())
+
+    handle.activate(pod_info(pod) for pod in brain.seen.values() if isinstance(pod, Pod))
+    await brain.settle()
+
+    assert 2 == attempts(brain, "p")

@@ -1,0 +1,85 @@
+"""Every field of every watched kind, with values that no client of good will sends, costs only the object itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from scheduler.core.decode import Broken
+from scheduler.core.deltas import Delta
+from scheduler.core.text import LIMIT_BYTES
+from scheduler.kube.kinds import KINDS, POD, KindSpec
+from scheduler.kube.store import Store
+from tests.hostile import SMALL, fields, plain
+from tests.unit.brain import Brain
+
+READ = [spec for spec in KINDS.values() if spec.typ is not None]
+PODS = {
+    "a pending pod of ours": {"schedulerName": "kubestow", "nodeName": "", "nominatedNodeName": ""},
+    "a bound pod of another scheduler": {"schedulerName": "other", "nodeName": "n1", "nominatedNodeName": ""},
+    "a nominated pod of another scheduler": {"schedulerName": "other", "nodeName": "", "nominatedNodeName": "n1"},
+}
+
+
+def _rows() -> Iterator[Any]:
+    for spec in READ:
+        shapes = PODS if spec is POD else {spec.name: {}}
+        yield from (pytest.param(spec, fixed, id=what) for what, fixed in shapes.items())
+
+
+class Watched:
+    """A brain that is shown one object of a kind after the other, as a reflector does."""
+
+    def __init__(self, spec: KindSpec) -> None:
+        self.brain = Brain()
+        self._spec = spec
+        self._decoder = spec.decoder()
+        self._store: Store[Any] = Store()
+        self._versions = 1
+
+    async def show(self, raw: bytes) -> Any:
+        """The object as it was read, after it was taken in."""
+        self._versions += 1
+        read = self._decoder.decode(raw.replace(b'"resourceVersion":"1"', b'"resourceVersion":"%d"' % self._versions))
+        deltas: list[Delta[Any]] = []
+        self._store.set(read, deltas)
+        await self._apply(deltas)
+        return read
+
+    async def remove(self, read: Any) -> None:
+        deltas: list[Delta[Any]] = []
+        self._store.remove(read, deltas)
+        await self._apply(deltas)
+
+    async def _apply(self, deltas: list[Delta[Any]]) -> None:
+        self.brain.parts.inbox.put(lambda: self.brain.parts.intake.apply(self._spec.name, deltas))
+        await self.brain.settle()
+
+
+@pytest.mark.parametrize(("spec", "fixed"), [*_rows()])
+async def test_no_value_of_any_field_costs_more_than_its_object(spec: KindSpec, fixed: dict[str, str]) -> None:
+    """It is read or named with its field; nothing fails unexpectedly; a pod is placed as if it was not there."""
+    watched = Watched(spec)
+    brain = watched.brain
+    brain.node("n1")
+    brain.node("n2")
+    await watched.show(plain(spec, name="h", **fixed))
+    shown = 0
+    for field in fields(spec, name="h", **fixed):
+        for what, value in SMALL.items():
+            read = await watched.show(field.with_value(value))
+            shown += 1
+            assert ("h", "uid-h") == (read.metadata.name, read.metadata.uid), (field.path, what)
+            if isinstance(read, Broken):
+                assert read.why, (field.path, what)
+                assert LIMIT_BYTES >= len(read.why.encode()), (field.path, what)
+        assert not any(brain.parts.errors.counts.values()), (field.path, brain.parts.errors.recent())
+    await watched.remove(read)
+    brain.pod("fine", cpu="1")
+    await brain.settle()
+
+    assert not any(brain.parts.errors.counts.values()), brain.parts.errors.recent()
+    assert "default/fine" in dict(brain.writer.binds)
+    assert shown > len(SMALL)
