@@ -6,12 +6,14 @@ in `transport` without touching a caller. Knows no kind and no credentials.
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from http import HTTPStatus
 from typing import Final, Protocol, TypeAlias
 
 import msgspec
+import structlog
 
 from scheduler.core import apijson
 from scheduler.core.errors import (
@@ -27,6 +29,8 @@ from scheduler.core.errors import (
     Unavailable,
 )
 
+_log = structlog.get_logger(__name__)
+
 Query: TypeAlias = Mapping[str, str]
 
 STRATEGIC_MERGE: Final = "application/strategic-merge-patch+json"
@@ -35,6 +39,10 @@ JSON_PATCH: Final = "application/json-patch+json"
 
 DEFAULT_TIMEOUT_S: Final = 30.0
 LIST_TIMEOUT_S: Final = 60.0
+RETRY_AFTER_MAX_S: Final = 60.0
+"""The longest wait that a server or a proxy can ask for."""
+_DIGITS: Final = 9
+"""Of the longest Retry-After that is read as a number."""
 
 
 def as_it_is() -> None:
@@ -135,7 +143,7 @@ def failure(
 ) -> ApiError:
     """The error for an answer that is not a 2xx, to be raised by the caller.
 
-    `retry_after` is the header. For a write, an answer that leaves open whether it was carried out is `Ambiguous`:
+    `retry_after` is the header, of which at most a minute counts. For a write, an answer that leaves open whether it was carried out is `Ambiguous`:
     502 and 504 (whoever answered lost the server, or gave up waiting), and a store that timed out.
     """
     try:
@@ -146,8 +154,8 @@ def failure(
     message = seen.message or bytes(body)[:200].decode(errors="replace") or f"HTTP status {code}"
     reason = seen.reason or ""
     wait_s = _seconds(retry_after)
-    if wait_s is None and seen.details is not None and seen.details.retry_after_seconds:
-        wait_s = float(seen.details.retry_after_seconds)
+    if wait_s is None and seen.details is not None and (told_s := seen.details.retry_after_seconds):
+        wait_s = _bounded(told_s)
     if is_write and (code in {502, 504} or (code == HTTPStatus.INTERNAL_SERVER_ERROR and _maybe_done(message))):
         return Ambiguous(message, status=code, reason=reason)
     if code == HTTPStatus.TOO_MANY_REQUESTS or (code == HTTPStatus.SERVICE_UNAVAILABLE and wait_s is not None):
@@ -168,4 +176,13 @@ def _maybe_done(message: str) -> bool:
 
 def _seconds(header: str | None) -> float | None:
     """Retry-After in seconds; the form with a date is not used by API servers."""
-    return float(header) if header is not None and header.isdecimal() else None
+    if header is None or not header.isdecimal():
+        return None
+    return _bounded(int(header) if len(header) <= _DIGITS else math.inf)
+
+
+def _bounded(asked_s: float) -> float:
+    """A proxy that asks for an hour must not keep a pod, a write or a watch waiting for an hour."""
+    if asked_s > RETRY_AFTER_MAX_S:
+        _log.warning("Retry-After is shortened", asked_s=min(asked_s, 10.0**_DIGITS), waits_s=RETRY_AFTER_MAX_S)
+    return float(min(max(asked_s, 0), RETRY_AFTER_MAX_S))

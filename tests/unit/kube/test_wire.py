@@ -1,4 +1,5 @@
 import pytest
+import structlog
 
 from scheduler.core.errors import (
     Ambiguous,
@@ -60,6 +61,12 @@ def test_the_status_object_is_read():
         pytest.param(429, b"{}", None, None, id="neither"),
         pytest.param(429, b"{}", "Fri, 31 Dec 1999 23:59:59 GMT", None, id="a date is not understood"),
         pytest.param(503, b"{}", "1", 1.0, id="503 with a wish is as a 429"),
+        pytest.param(429, b"{}", "60", 60.0, id="a minute"),
+        pytest.param(429, b"{}", "3600", 60.0, id="an hour is shortened to a minute"),
+        pytest.param(503, b"{}", "9" * 5000, 60.0, id="5000 digits"),
+        pytest.param(429, b'{"details":{"retryAfterSeconds":3600}}', None, 60.0, id="an hour in the Status"),
+        pytest.param(429, b'{"details":{"retryAfterSeconds":1' + b"0" * 400 + b"}}", None, 60.0, id="400 digits in it"),
+        pytest.param(429, b'{"details":{"retryAfterSeconds":-5}}', None, 0.0, id="a negative number in the Status"),
     ],
 )
 def test_the_wish_to_wait_is_kept(status, body, header, expected):
@@ -68,6 +75,15 @@ def test_the_wish_to_wait_is_kept(status, body, header, expected):
 
     assert isinstance(error, TooManyRequests)
     assert expected == error.retry_after_s
+
+
+@pytest.mark.parametrize(("header", "said"), [("60", []), ("3600", [(3600, 60.0)])], ids=["a minute", "an hour"])
+def test_a_wait_that_is_shortened_is_logged(header, said):
+    """The operator sees what the server or the proxy asked for."""
+    with structlog.testing.capture_logs() as log:
+        failure(429, b"{}", retry_after=header)
+
+    assert said == [(line["asked_s"], line["waits_s"]) for line in log if line["event"] == "Retry-After is shortened"]
 
 
 def test_a_body_that_is_no_status_is_the_message():
