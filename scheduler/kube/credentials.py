@@ -61,7 +61,7 @@ class Settings:
 
     def headers(self) -> CIMultiDict[str]:
         """What every request says: who we are, as whom we come, and in which form we understand answers."""
-        headers = CIMultiDict({"User-Agent": USER_AGENT, "Accept": "application/json"})
+        headers = CIMultiDict({"User-Agent": USER_AGENT, "Accept": "application/json", "Accept-Encoding": "identity"})
         if self.authorization is not None:
             headers["Authorization"] = self.authorization
         headers.extend(self.impersonation)

@@ -75,7 +75,7 @@ class HttpTransport:
             connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=60, keepalive_timeout=30.0),
             cookie_jar=aiohttp.DummyCookieJar(),
             skip_auto_headers=_SKIPPED_HEADERS,
-            auto_decompress=False,
+            auto_decompress=True,  # some proxies compress what nobody asked them to
             read_bufsize=_READ_BUFFER_BYTES,
             request_class=_Request,
         )

@@ -3,10 +3,12 @@
 import asyncio
 import base64
 import contextlib
+import gzip
 import os
 import pathlib
 import re
 import ssl
+import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import aiohttp
@@ -152,9 +154,10 @@ async def test_what_is_sent():
 
     listed, patched = (request.decode() for request in server.requests)
     assert "GET /api/v1/pods?fieldSelector=status.phase%21%3DFailed&continue=a%2Bb%2F%3D HTTP/1.1" in listed
-    assert {"Host", "User-Agent", "Accept", "Authorization"} == _headers(listed)
+    assert {"Host", "User-Agent", "Accept", "Accept-Encoding", "Authorization"} == _headers(listed)
     assert "User-Agent: kubestow/" in listed
-    assert {"Host", "User-Agent", "Accept", "Authorization", "Content-Type", "Content-Length"} == _headers(patched)
+    told = {"Host", "User-Agent", "Accept", "Accept-Encoding", "Authorization", "Content-Type", "Content-Length"}
+    assert told == _headers(patched)
     assert patched.endswith('{"a":1}')
 
 
@@ -266,6 +269,47 @@ async def test_how_a_watch_ends(parts, ends):
     async with raw(script) as server, client(Settings(server.url)) as transport:
         with pytest.raises(ends) if ends else contextlib.nullcontext():
             assert b"a\n" == await _drained(transport, inactivity_timeout_s=5)
+
+
+def chunked(*parts: bytes) -> bytes:
+    return b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in parts)
+
+
+COMPRESSED = b"HTTP/1.1 200 X\r\nContent-Encoding: gzip\r\n"
+
+
+async def test_a_compressed_list_is_read():
+    """Nobody asked for it: some proxies do so all the same."""
+    body = gzip.compress(b'{"metadata":{"resourceVersion":"5"}}')
+    whole = COMPRESSED + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    async with raw(says(whole)) as server, client(Settings(server.url)) as transport:
+        assert b'{"metadata":{"resourceVersion":"5"}}' == await transport.list("/x", {"limit": "5"})
+
+    assert b"Accept-Encoding: identity\r\n" in server.requests[0]
+
+
+async def test_a_compressed_watch_is_read_as_it_comes():
+    """Each flush of the proxy brings what it has."""
+    packer = zlib.compressobj(wbits=31)
+    parts = [packer.compress(text) + packer.flush(zlib.Z_SYNC_FLUSH) for text in (b"one\n", b"two\n")]
+    head = COMPRESSED + b"Transfer-Encoding: chunked\r\n\r\n"
+    async with raw(says(head + chunked(*parts))) as server, client(Settings(server.url)) as transport:
+        seen = b""
+        async with transport.watch("/x", {}, inactivity_timeout_s=5) as chunks:
+            async for chunk in chunks:
+                seen += chunk
+                if seen == b"one\ntwo\n":  # the stream is open still
+                    break
+    assert b"one\ntwo\n" == seen
+
+
+@pytest.mark.parametrize("call", READS)
+async def test_a_list_that_is_not_as_compressed_as_it_says_is_unavailable(call):
+    """An error of its own type would end the caller."""
+    whole = COMPRESSED + b"Content-Length: 2\r\n\r\n{}"
+    async with raw(says(whole)) as server, client(Settings(server.url)) as transport:
+        with pytest.raises(Unavailable):
+            await call(transport)
 
 
 async def test_a_silent_watch_is_given_up():
