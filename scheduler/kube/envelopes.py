@@ -42,8 +42,14 @@ _PAGES: Final = msgspec.json.Decoder(Page)
 
 
 def page_of(body: bytes) -> Page:
-    """Decode a list's envelope; what is not one is an `ApiError`, as if the server had failed."""
+    """Decode a list's envelope; what is not one is an `ApiError`, as if the server had failed.
+
+    Every list has a version. An answer without one, such as `{}` from a proxy, does not say that there are no objects.
+    """
     try:
-        return apijson.decode(_PAGES, body)
+        page = apijson.decode(_PAGES, body)
     except (msgspec.DecodeError, ValueError) as error:
         raise ApiError(f"unreadable list: {error}") from error
+    if not page.metadata.resource_version:
+        raise ApiError("unreadable list: it has no metadata.resourceVersion")
+    return page

@@ -144,7 +144,7 @@ class Mirrors:
         if stats.absent and kind not in NEEDED:
             return Lag(f"{LACKING.get(kind, 'not served')}: {stats.last_error}", False)
         if is_synced and not stats.denied:
-            return None
+            return Lag(stats.why_down, kind not in SPARED) if stats.is_down else None
         wrong = stats.denied or stats.last_error or "not synced"
         if kind in SPARED and (is_synced or stats.denied):
             return Lag(wrong if is_synced else f"{SPARED[kind]}: {wrong}", False)

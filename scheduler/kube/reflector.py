@@ -1,7 +1,10 @@
 """Mirrors one kind: a complete first picture, then every change, whatever the server does with the connection.
 
-A picture is complete or it is not shown: until a new one is, the old one stands, and what vanished meanwhile is then
-reported as deleted. One object is decoded at a time, one batch of changes is handed on per network chunk, without a
+The first picture is shown when it is complete. While a later one arrives, objects that are newer than ours are shown at
+once, and what vanished is reported as deleted when it is complete. A WatchList that is cut is followed by a LIST, at once
+and for some minutes: pages are short requests, and the WatchList of a large kind may never live long enough.
+
+One object is decoded at a time, one batch of changes is handed on per network chunk, without a
 task or an await per object. `run` never ends by itself and never dies of an answer.
 
 Knows nothing of scheduling, nor which kinds there are.
@@ -10,8 +13,9 @@ Knows nothing of scheduling, nor which kinds there are.
 from __future__ import annotations
 
 import asyncio
+import math
 import random
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
@@ -27,7 +31,7 @@ from scheduler.kube.backoff import Backoff
 from scheduler.kube.envelopes import LINES, MARKS, Line, page_of
 from scheduler.kube.kinds import KindSpec, Served, Unanswered
 from scheduler.kube.stats import ReflectorStats
-from scheduler.kube.store import Store, Stored
+from scheduler.kube.store import Store, Stored, age
 from scheduler.kube.wire import Transport, in_stream
 
 _log = structlog.get_logger(__name__)
@@ -42,9 +46,11 @@ _TURN: Final = 200
 _ABSENT_S: Final = 60.0
 _PATIENCE_S: Final = 1.0
 _INCOMPLETE_PICTURES: Final = 2
-"""WatchLists that ended properly but without their end mark: a server that ignores what it does not know. Then LIST."""
-_LATE_PICTURES: Final = 3
-"""WatchLists refused in a row because the server's cache lags behind its storage: LIST is answered from there."""
+"""WatchLists in a row that ended properly without their end mark: a server that ignores what it does not know."""
+_LIST_S: Final = 300.0
+"""So long a kind is listed after a WatchList of it was cut."""
+_SAY_EVERY_S: Final = 60.0
+"""How often the log says of a kind that it is down."""
 _STUCK: Final = 3
 """ERRORs in a row with which the server ended streams that had brought nothing: from there it cannot go on."""
 _END_OF_PICTURE: Final = "k8s.io/initial-events-end"
@@ -91,7 +97,7 @@ class Reflector(Generic[T]):
         self.store: Store[T] = Store()
         self.synced = asyncio.Event()
         """Set from the first complete picture on."""
-        self.stats = ReflectorStats(clock, last_byte_at=clock.now())
+        self.stats = ReflectorStats(clock, last_byte_at=clock.now(), complete_at=clock.now())
         self._decoder = decoder
         self._transport = transport
         self._on_batch = on_batch
@@ -103,11 +109,16 @@ class Reflector(Generic[T]):
         self._version = ""
         self._cause = "start"
         self._can_watch_list = True
+        self._list_until = -math.inf
         self._incomplete = 0
-        self._late = 0
         self._errors = 0
         self._picture: dict[str, T | Broken] | None = None
+        self._fresh: list[tuple[str, T | Broken]] = []
+        """Of the picture: events of the chunk that is being read."""
+        self._is_open = False
+        self._was_silent = False
         self._has_progressed = False
+        self._said_down_at = -math.inf
 
     @property
     def version(self) -> str:
@@ -118,9 +129,8 @@ class Reflector(Generic[T]):
         """Mirror until cancelled."""
         while True:
             outcome = await self._follow()
-            if isinstance(outcome, Invalid) and self._can_watch_list and self._picture is not None:
-                self._can_watch_list = False  # no WatchList here: the next way through begins with a LIST
-                continue
+            if self._falls_back(outcome):
+                continue  # the next way through begins with a LIST
             if isinstance(outcome, ApiError):
                 self._note(outcome)
             match outcome:
@@ -138,6 +148,29 @@ class Reflector(Generic[T]):
                     if cause := self._lost_by(outcome):
                         self._start_over(cause)
                     await self._backoff.next()
+
+    def _falls_back(self, outcome: Ended | ApiError) -> bool:
+        """Return whether a WatchList was cut or refused, so that a LIST is to be tried at once.
+
+        A LIST that failed leaves the choice open again: behind some proxies only one of the two works.
+        """
+        if self._picture is None:
+            if not self._version:
+                self._list_until = -math.inf
+            return False
+        if isinstance(outcome, Invalid) and self._can_watch_list:
+            self._can_watch_list = False
+            return True
+        if isinstance(outcome, Ended):
+            self._incomplete += 1
+            self._can_watch_list = self._incomplete < _INCOMPLETE_PICTURES
+        elif not (self._is_open or isinstance(outcome, Gone) or _is_from_the_future(outcome)):
+            return False
+        self._list_until = self._clock.now() + _LIST_S
+        if isinstance(outcome, TooManyRequests):
+            return False
+        self._note(outcome if isinstance(outcome, ApiError) else ApiError("ended before the initial list was complete"))
+        return True
 
     async def _look_around(self) -> None:
         """Not found where it was: moved to another version, or gone. What is mirrored stays until there is a new picture."""
@@ -163,10 +196,10 @@ class Reflector(Generic[T]):
 
     async def _follow(self) -> Ended | ApiError:
         """One way through: a picture if there is none, then the stream until it ends. How it ended is the value."""
-        self._has_progressed = False
+        self._has_progressed = self._is_open = self._was_silent = False
         self._picture = None
         try:
-            if not self._version and self._can_watch_list and self._late < _LATE_PICTURES:
+            if not self._version and self._can_watch_list and self._clock.now() >= self._list_until:
                 self._picture = {}
             elif not self._version:
                 await self._list()
@@ -185,7 +218,7 @@ class Reflector(Generic[T]):
             self._heard()
             for n, raw in enumerate(page.items or (), start=1):
                 if (obj := self._decode(raw)) is not None:
-                    objects.append(obj)
+                    objects.append(self._held(obj))
                 if n % _TURN == 0:
                     await asyncio.sleep(0)
             if not page.metadata.continue_:
@@ -194,27 +227,25 @@ class Reflector(Generic[T]):
         self._replace(objects, page.metadata.resource_version)
 
     def _replace(self, objects: Iterable[T | Broken], version: str) -> None:
-        deltas, vanished = self.store.replace(sorted(objects, key=_age) if self.spec.by_age else objects)
+        deltas, vanished = self.store.replace(sorted(objects, key=age) if self.spec.by_age else objects)
         self._version = version
-        self._incomplete = self._late = self._errors = 0
+        self._errors = 0
+        self._fresh.clear()
         _count(self.stats.relists, self._cause)
         self.stats.synthesised_deletes += vanished
         self.stats.synced = True
+        self.stats.completed(is_watching=self._is_open)
         self._deliver(deltas)
         self._on_served(True)
         self.synced.set()
 
     def _lost_by(self, outcome: ApiError) -> str:
         """Why only a fresh picture can bring us further; "" if the stream may be resumed. The old one stands until then."""
-        if self._picture is not None and _is_from_the_future(outcome):
-            self._late += 1
-            return ""
         if isinstance(outcome, Gone) or _is_from_the_future(outcome):  # history compacted, or it is another
             return "gone"
-        if self._errors < _STUCK:
-            return ""
-        self._can_watch_list &= self._picture is None
-        return "error"
+        if self._was_silent:
+            return "silent"
+        return "" if self._errors < _STUCK else "error"
 
     def _start_over(self, cause: str) -> None:
         self._version = ""
@@ -225,19 +256,41 @@ class Reflector(Generic[T]):
 
     async def _stream(self) -> Ended:
         query = self._stream_query()
-        started = self._clock.now()
         async with self._transport.watch(self.served.path, query, inactivity_timeout_s=INACTIVITY_S) as chunks:
+            opened_at = self._clock.now()
+            self._open()
+            try:
+                await self._read_all(chunks)
+            finally:
+                self._close(opened_at)
+        return Ended(is_idle=not self._has_progressed)
+
+    def _open(self) -> None:
+        self._heard()
+        self._is_open, self._was_silent = True, True
+        if self._picture is None:
+            self.stats.completed(is_watching=True)
+
+    def _close(self, opened_at: float) -> None:
+        """A stream that has lived is progress. One that was silent as long as that is possible is in doubt.
+
+        A real server sends a watch only what is newer than the version that was asked for, bookmarks too. So an etcd
+        that was restored from a backup, and has not come as far again, looks like this.
+        """
+        self.stats.watch_ended()
+        lived_s = self._clock.now() - opened_at
+        self._was_silent = self._was_silent and self._picture is None and lived_s >= INACTIVITY_S
+        if lived_s >= _PATIENCE_S and not self._was_silent:
+            self._progressed()
+
+    async def _read_all(self, chunks: AsyncIterator[bytes]) -> None:
+        rest = b""
+        async for chunk in chunks:
             self._heard()
-            rest = b""
-            async for chunk in chunks:
-                self._heard()
-                lines = (rest + chunk).split(b"\n")
-                rest = lines.pop()
-                self._read(lines)
-        if self._picture is not None:
-            self._incomplete += 1
-            self._can_watch_list = self._incomplete < _INCOMPLETE_PICTURES
-        return Ended(is_idle=not self._has_progressed and self._clock.now() - started < _PATIENCE_S)
+            self._was_silent = False
+            lines = (rest + chunk).split(b"\n")
+            rest = lines.pop()
+            self._read(lines)
 
     def _stream_query(self) -> dict[str, str]:
         query = {
@@ -260,7 +313,27 @@ class Reflector(Generic[T]):
                 if line:
                     self._apply(line, deltas)
         finally:
+            if self._fresh:
+                self._show_fresh(deltas)
             self._deliver(deltas)
+
+    def _show_fresh(self, deltas: list[Delta[T]]) -> None:
+        """Apply what a picture that is not complete has brought, if it is newer than ours.
+
+        Claims wait for the end, when their order is known (`by_age`); so does everything before the first picture.
+        """
+        fresh, self._fresh = self._fresh, []
+        if not self.stats.synced or self.spec.by_age:
+            return
+        for type_, obj in fresh:
+            if not self.store.is_news(obj):
+                continue
+            if type_ == "DELETED":
+                self.store.remove(obj, deltas)
+            else:
+                self.store.set(obj, deltas)
+        if deltas:
+            self._progressed()
 
     def _apply(self, line: bytes, deltas: list[Delta[T]]) -> None:
         try:
@@ -288,7 +361,8 @@ class Reflector(Generic[T]):
             if event.type == "DELETED":
                 self._picture.pop(obj.key, None)
             else:
-                self._picture[obj.key] = obj
+                obj = self._picture[obj.key] = self._held(obj)
+            self._fresh.append((event.type, obj))
             return
         if event.type == "DELETED":
             self.store.remove(obj, deltas)
@@ -305,7 +379,10 @@ class Reflector(Generic[T]):
         if self._picture is None:
             self._progress(metadata.resource_version)
         elif metadata.annotations.get(_END_OF_PICTURE) == "true":
+            if not metadata.resource_version:
+                raise ApiError("the bookmark that ends the initial list has no metadata.resourceVersion")
             picture, self._picture = self._picture, None
+            self._incomplete = 0
             self._replace(picture.values(), metadata.resource_version)
 
     def _progress(self, version: str) -> None:
@@ -313,6 +390,9 @@ class Reflector(Generic[T]):
         if version:
             self._version = version
         self._errors = 0
+        self._progressed()
+
+    def _progressed(self) -> None:
         if not self._has_progressed:
             self._has_progressed = True
             self._backoff.reset()
@@ -334,6 +414,9 @@ class Reflector(Generic[T]):
             self.stats.decode_errors += 1
         return obj
 
+    def _held(self, obj: T | Broken) -> T | Broken:
+        return self.store.held(obj, believes_version=self._cause == "moved")
+
     def _unreadable(self, why: str, line: bytes) -> None:
         self.stats.decode_errors += 1
         _log.error("unreadable line from the API server", kind=self.spec.name, error=why, start=repr(line[:120]))
@@ -345,6 +428,7 @@ class Reflector(Generic[T]):
         self.stats.last_error = ""
 
     def _note(self, error: ApiError) -> None:
+        self.stats.failed()
         verb = "list" if not (self._version or self._picture is not None) else "watch"
         text = f"{verb} {self.spec.plural}: {error.message}"
         if text != self.stats.last_error:
@@ -353,6 +437,15 @@ class Reflector(Generic[T]):
             say("watch interrupted", kind=self.spec.name, error=text, status=error.status)
         self.stats.last_error = text
         self.stats.denied = f"cannot {text}" if isinstance(error, (Forbidden, Unauthorized)) else ""
+        if self.stats.is_down and self._clock.now() - self._said_down_at >= _SAY_EVERY_S:
+            self._said_down_at = self._clock.now()
+            _log.warning(
+                "no complete list and no watch",
+                kind=self.spec.name,
+                seconds=round(self.stats.down_s),
+                failures=self.stats.failures,
+                error=text,
+            )
 
 
 def _is_from_the_future(error: ApiError) -> bool:
@@ -361,12 +454,6 @@ def _is_from_the_future(error: ApiError) -> bool:
     Of a picture, for which we name no version: its cache has not reached its storage.
     """
     return "Too large resource version" in error.message
-
-
-def _age(obj: Stored | Broken) -> int:
-    """Versions of one kind are numbers that grow (KEP-5504); what has none was there before."""
-    version = obj.metadata.resource_version
-    return int(version) if version.isdecimal() else 0
 
 
 def _count(counts: dict[str, int], key: str) -> None:

@@ -1,14 +1,15 @@
 """The mirror of one kind: objects by key, and what changed when the mirror did.
 
-Identity is name *and* uid: a name that comes back with another uid is a deletion and an addition. What cannot be read
-is kept as `Broken` in the object's place, because its place matters. Single owner: the kind's reflector; everybody
-else reads.
+Identity is name *and* uid: a name that comes back with another uid is a deletion and an addition. So is an object that
+has other content at the version already held: an etcd that was restored from a backup gives versions a second time. What
+cannot be read is kept as `Broken` in the object's place, because its place matters. Single owner: the kind's reflector;
+everybody else reads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from scheduler.core.decode import Broken
 from scheduler.core.deltas import Delta
@@ -37,6 +38,9 @@ class Stored(Protocol):
 
 T = TypeVar("T", bound=Stored)
 
+_DIGITS: Final = 20
+"""Of the largest unsigned 64-bit number."""
+
 
 class Store(Generic[T]):
     """Objects of one kind, as the server last showed them."""
@@ -54,11 +58,26 @@ class Store(Generic[T]):
         """The object, a `Broken` in its place, or None."""
         return self._objects.get(key)
 
+    def held(self, new: T | Broken, *, believes_version: bool = False) -> T | Broken:
+        """Return the object held in place of `new` if it is the same, else `new`.
+
+        Content is compared, unless `believes_version`: one object at one version looks different in two API versions.
+        """
+        old = self._objects.get(new.key)
+        if old is None or not (old == new or (believes_version and _same_version(old, new))):
+            return new
+        return old
+
+    def is_news(self, new: T | Broken) -> bool:
+        """Return whether `new` is not held, or is newer by its version. Versions of one kind grow (KEP-5504)."""
+        old = self._objects.get(new.key)
+        return old is None or age(new) > age(old)
+
     def set(self, new: T | Broken, deltas: list[Delta[T]]) -> None:
-        """Add or replace one object; what changed is appended to `deltas`. The version already held changes nothing."""
+        """Add or replace one object; what changed is appended to `deltas`. An equal object changes nothing."""
         key = new.key
         old = self._objects.get(key)
-        if old is not None and _same_version(old, new):
+        if old is not None and (old is new or old == new):
             return
         self._objects[key] = new
         if old is not None and _is_another(old, new):
@@ -81,7 +100,11 @@ class Store(Generic[T]):
         """
         new = {obj.key: obj for obj in objects}
         deltas: list[Delta[T]] = []
-        vanished = [old for key, old in self._objects.items() if key not in new or _is_another(old, new[key])]
+        vanished = [
+            old
+            for key, old in self._objects.items()
+            if key not in new or (old is not new[key] and _is_another(old, new[key]))
+        ]
         for old in vanished:
             del self._objects[old.key]
             deltas.append(Delta(old, None))
@@ -90,12 +113,20 @@ class Store(Generic[T]):
         return deltas, len(vanished)
 
 
+def age(obj: Stored | Broken) -> int:
+    """Return the version as a number; 0 for an object without one."""
+    version = obj.metadata.resource_version
+    return int(version) if version.isdecimal() and len(version) <= _DIGITS else 0
+
+
 def _same_version(old: Stored | Broken, new: Stored | Broken) -> bool:
-    """Resource versions are compared for equality only; an unreadable one equals nothing."""
+    """An unreadable version equals nothing."""
     version = new.metadata.resource_version
     return bool(version) and old.metadata.resource_version == version and old.metadata.uid == new.metadata.uid
 
 
 def _is_another(old: Stored | Broken, new: Stored | Broken) -> bool:
-    """Same name, other uid. An unreadable uid is taken for the same object."""
-    return bool(old.metadata.uid and new.metadata.uid) and old.metadata.uid != new.metadata.uid
+    """Same name, other uid, or same version, other content. An unreadable uid is taken for the same object."""
+    if old.metadata.uid and new.metadata.uid and old.metadata.uid != new.metadata.uid:
+        return True
+    return _same_version(old, new) and old != new

@@ -17,7 +17,7 @@ Ages: TypeAlias = Mapping[str, float]
 
 
 class ReflectorStats(Protocol):
-    """What the mirror of one kind counts about itself; counts only grow, `objects` and `silent_s` do not."""
+    """What the mirror of one kind counts about itself; counts only grow; `objects` and durations do not."""
 
     @property
     def objects(self) -> int: ...
@@ -27,6 +27,10 @@ class ReflectorStats(Protocol):
     def relists(self) -> Counts: ...
     @property
     def silent_s(self) -> float: ...
+    @property
+    def down_s(self) -> float: ...
+    @property
+    def failures_total(self) -> int: ...
     @property
     def absent(self) -> bool: ...
     @property
@@ -247,6 +251,7 @@ def _of_reflectors(kinds: Mapping[str, ReflectorStats]) -> list[Family]:
     relists = {(kind, cause): n for kind, stats in kinds.items() for cause, n in stats.relists.items()}
     deletes = {(kind,): stats.synthesised_deletes for kind, stats in kinds.items()}
     errors = {(kind,): stats.decode_errors for kind, stats in kinds.items()}
+    failures = {(kind,): stats.failures_total for kind, stats in kinds.items()}
     return [
         gauge_family("kubestow_watch_objects", "Mirrored objects.", "kind", {k: s.objects for k, s in kinds.items()}),
         gauge_family(
@@ -254,6 +259,16 @@ def _of_reflectors(kinds: Mapping[str, ReflectorStats]) -> list[Family]:
             "Since the server last sent a byte; bookmarks come once a minute. Not of kinds that it does not serve.",
             "kind",
             {k: s.silent_s for k, s in kinds.items() if not s.absent},
+        ),
+        gauge_family(
+            "kubestow_watch_down_seconds",
+            "Since the last complete list, or the end of the last watch; 0 while a watch is open. Not of kinds that the "
+            "server does not serve.",
+            "kind",
+            {k: s.down_s for k, s in kinds.items() if not s.absent},
+        ),
+        counter_family(
+            "kubestow_watch_failures", "Lists and watches that failed, and watches that were cut.", ("kind",), failures
         ),
         counter_family("kubestow_watch_events", "Watch events received.", ("kind", "type"), events),
         counter_family("kubestow_watch_relists", "Fresh lists, by cause.", ("kind", "cause"), relists),

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 from scheduler.app import Daemon
 from scheduler.config.types import ClientConnection, Configuration
-from scheduler.core.clock import SystemClock
+from scheduler.core.clock import Clock, SystemClock
 from scheduler.core.podinfo import PodInfo
 from scheduler.options import RunOptions
 from scheduler.reload import Wish
@@ -73,7 +73,7 @@ def remembered(loop: asyncio.AbstractEventLoop, coro: Any, **more: Any) -> async
 class Mortal:
     """At most one daemon at a time."""
 
-    def __init__(self, clock: HastyClock, on_plan: OnPlan, config: Configuration | None = None) -> None:
+    def __init__(self, clock: Clock, on_plan: OnPlan, config: Configuration | None = None) -> None:
         """`config` in place of all defaults; requests are never limited."""
         self.daemon: Daemon | None = None
         self.deaths: list[str] = []

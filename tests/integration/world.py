@@ -10,9 +10,10 @@ import asyncio
 import contextlib
 import random
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from scheduler.app import Daemon
+from scheduler.core.clock import Clock
 from scheduler.core.podinfo import PodInfo
 from scheduler.testing.actors import Actor
 from scheduler.testing.apiserver import ApiServer, Fault, Refused
@@ -45,7 +46,7 @@ _CLINGING: Final = "example.com/clings"
 class World:
     """One server, at most one daemon on it, and what has been done to them."""
 
-    def __init__(self, server: ApiServer, clock: HastyClock) -> None:
+    def __init__(self, server: ApiServer, clock: Clock) -> None:
         self.server = server
         self.clock = clock
         self.witness = Witness(server)
@@ -386,34 +387,42 @@ W = TypeVar("W", bound=World)
 
 @contextlib.asynccontextmanager
 async def inhabited(
-    *, watch_list: bool = True, port: int | None = None, kubelets_grace_s: float | None = None
+    *,
+    watch_list: bool = True,
+    port: int | None = None,
+    kubelets_grace_s: float | None = None,
+    clock: Callable[[], Clock] = HastyClock,
+    seed: int = 1,
 ) -> AsyncIterator[World]:
     """An empty world with a daemon, in a loop of its own. Leaving stops both, and fails if a task of theirs lives on.
 
     With a grace that kubelets give, there are kubelets: bound pods start, and deleted ones end after so many seconds.
     """
-    async with hosted(World, watch_list=watch_list, port=port, kubelets_grace_s=kubelets_grace_s) as world:
+    async with hosted(
+        World, watch_list=watch_list, port=port, kubelets_grace_s=kubelets_grace_s, clock=clock, seed=seed
+    ) as world:
         yield world
 
 
 @contextlib.asynccontextmanager
 async def hosted(
-    make: Callable[[ApiServer, HastyClock], W],
+    make: Callable[[ApiServer, Any], W],
     *,
     watch_list: bool = True,
     port: int | None = None,
     kubelets_grace_s: float | None = None,
+    clock: Callable[[], Clock] = HastyClock,
+    seed: int = 1,
 ) -> AsyncIterator[W]:
     """As `inhabited`, for any kind of world, with the actors that it has."""
     asyncio.get_running_loop().set_task_factory(remembered)
     before = asyncio.all_tasks()
-    clock = HastyClock()
-    chance = random.Random(1)
-    async with ApiServer(clock=clock, rng=chance, watch_list=watch_list, bookmark_interval_s=5) as server:
-        world = make(server, clock)
+    time, chance = clock(), random.Random(seed)
+    async with ApiServer(clock=time, rng=chance, watch_list=watch_list, bookmark_interval_s=5) as server:
+        world = make(server, time)
         async with contextlib.AsyncExitStack() as stack:
             if kubelets_grace_s is not None:
-                await stack.enter_async_context(Kubelet(server, clock=clock, grace_used_s=kubelets_grace_s))
+                await stack.enter_async_context(Kubelet(server, clock=time, grace_used_s=kubelets_grace_s))
             for actor in world.actors:
                 await stack.enter_async_context(actor)
             await world.start_daemon(port)

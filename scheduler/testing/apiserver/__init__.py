@@ -5,7 +5,7 @@ authentication, converts between versions only devices and events, checks what s
 takes CEL expressions as they are.
 """
 
-from scheduler.testing.apiserver.faults import Fault, Faults, Request
+from scheduler.testing.apiserver.faults import Fault, Faults, Request, WatchFault
 from scheduler.testing.apiserver.http import Logged
 from scheduler.testing.apiserver.resources import (
     LIKE_1_23,
@@ -33,4 +33,5 @@ __all__ = [
     "Logged",
     "Refused",
     "Request",
+    "WatchFault",
 ]

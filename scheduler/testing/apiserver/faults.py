@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from scheduler.testing.apiserver.status import Refused
 
 Reset = Literal["", "before", "after"]
+End = Literal["end", "reset", "gone"]
+"""How a watch is cut: the response ends, the connection is reset, or an ERROR event with code 410 ends the stream."""
+ENDS: Final[tuple[End, ...]] = ("end", "reset", "gone")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +25,26 @@ class Request:
     subresource: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class WatchFault:
+    """Watches live for a time between the two of `lives_s`, then end in one of `ends`, with what is queued left unsent.
+
+    A share of the events, `late`, is sent after a delay between the two of `late_s`; all later events wait behind them.
+    """
+
+    lives_s: tuple[float, float]
+    ends: tuple[End, ...] = ENDS
+    late: float = 0.0
+    late_s: tuple[float, float] = (1.0, 4.0)
+
+
 @dataclass(slots=True)
 class Fault:
     """One rule. Empty fields match everything; `times` None means always. `hits` counts how often it struck.
 
     `status` answers with that code before anything happens (`retry_after_s` with a 429); `reset` closes the connection
     before the request is carried out, or after it is and before the answer; `delay_s` waits first, on the clock.
+    `body` is answered with code 200 and nothing is carried out; `watch` is what a watch suffers once it is open.
     """
 
     verb: str = ""
@@ -38,6 +55,8 @@ class Fault:
     retry_after_s: int = 1
     reset: Reset = ""
     delay_s: float = 0
+    body: bytes | None = None
+    watch: WatchFault | None = None
     times: int | None = 1
     probability: float = 1
     hits: int = 0
@@ -58,7 +77,7 @@ class Faults:
 
     def __init__(self, rng: random.Random) -> None:
         self.rules: list[Fault] = []
-        self._random = rng
+        self.rng = rng
 
     def add(self, fault: Fault) -> Fault:
         """From the next request on. Returns the rule, to read its `hits`."""
@@ -72,7 +91,7 @@ class Faults:
     def strike(self, request: Request) -> Fault | None:
         """The rule that strikes this request, counted."""
         for rule in self.rules:
-            if rule.matches(request) and (rule.probability >= 1 or self._random.random() < rule.probability):
+            if rule.matches(request) and (rule.probability >= 1 or self.rng.random() < rule.probability):
                 rule.hits += 1
                 return rule
         return None

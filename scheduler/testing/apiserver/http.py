@@ -14,8 +14,9 @@ from aiohttp import web
 from scheduler.core.clock import Clock
 from scheduler.testing.apiserver import discovery, jsonpatch, patches, reviews
 from scheduler.testing.apiserver.callers import UNKNOWN, Caller
-from scheduler.testing.apiserver.faults import Fault, Faults, Request, refusal
+from scheduler.testing.apiserver.faults import Fault, Faults, Request, WatchFault, refusal
 from scheduler.testing.apiserver.lists import list_body
+from scheduler.testing.apiserver.pumping import pump, pump_and_cut
 from scheduler.testing.apiserver.registry import Registry
 from scheduler.testing.apiserver.resources import Resource, Served
 from scheduler.testing.apiserver.routes import Target, denied, target
@@ -145,8 +146,10 @@ class Handler:
             await self._suffer(fault)
             if fault.reset == "before":
                 return self._cut(request, what)
+            if fault.body is not None:
+                return _json(fault.body)
         if what.verb == "watch":
-            return await self._watch(request, found, what, query)
+            return await self._watch(request, found, what, query, fault.watch if fault is not None else None)
         body = await request.read() if request.can_read_body else b""
         response = self._carry_out(request, found, what, body)
         if fault is not None and fault.reset == "after":
@@ -204,7 +207,7 @@ class Handler:
     # -- watches -------------------------------------------------------------------------------------------------------
 
     async def _watch(
-        self, request: web.BaseRequest, found: Target, what: Request, query: Mapping[str, str]
+        self, request: web.BaseRequest, found: Target, what: Request, query: Mapping[str, str], fault: WatchFault | None
     ) -> web.StreamResponse:
         watch_list = self._behaviour.watch_list
         stream = open_stream(self._storage, found.resource, found.namespace, query, watch_list=watch_list)
@@ -222,7 +225,10 @@ class Handler:
         response.enable_chunked_encoding()
         try:
             await response.prepare(request)
-            await _pump(stream, response)
+            if fault is None:
+                await pump(stream, response)
+            elif await pump_and_cut(stream, response, fault, self._faults.rng, self._clock) and request.transport:
+                request.transport.abort()
         finally:
             timer.cancel()
             watchers.discard(stream)
@@ -237,19 +243,6 @@ class Handler:
             if bookmarks and self._clock.now() < end:
                 stream.bookmark(self._storage.rv)
         stream.end()
-
-
-async def _pump(stream: Stream, response: web.StreamResponse) -> None:
-    while True:
-        await stream.ready.wait()
-        await stream.flowing.wait()
-        is_ended = stream.is_ended
-        chunk = stream.take()
-        if chunk:
-            await response.write(chunk)
-        if is_ended:
-            break
-    await response.write_eof()
 
 
 def _patch(registry: Registry, request: web.BaseRequest, found: Target, body: bytes) -> web.Response:

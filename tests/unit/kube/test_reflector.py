@@ -5,6 +5,7 @@ import random
 from collections.abc import AsyncIterator
 
 import pytest
+import structlog
 from hypothesis import given, settings, strategies as st
 
 from scheduler.core.decode import Broken, ObjectDecoder
@@ -12,7 +13,7 @@ from scheduler.core.deltas import Delta
 from scheduler.core.errors import ApiError, Forbidden, Gone, Invalid, NotFound, TooManyRequests, Unavailable
 from scheduler.core.pod import Pod
 from scheduler.kube.kinds import POD, RESOURCE_CLAIM, KindSpec, Served
-from scheduler.kube.reflector import Reflector
+from scheduler.kube.reflector import INACTIVITY_S, Reflector
 from tests.examples import examples
 from tests.unit.kube.scripted import (
     Answer,
@@ -185,13 +186,184 @@ async def test_after_compaction_a_fresh_picture_reports_what_vanished(end):
     assert "resourceVersion" not in mirror.transport.watches()[2]
 
 
-async def test_a_picture_that_breaks_off_is_begun_again():
-    """Half a picture is never shown, and nothing of it is mixed into the next."""
-    mirror = await scripted(
-        [line("ADDED", pod("a")), Unavailable("connection lost")], [picture(pod("b")), Hang()]
-    ).run_through(2)
+CUT = {
+    "the connection is lost": Unavailable("connection lost"),
+    "an ERROR with 410 ends it": error_line(410, "too old resource version", "Expired"),
+    "an ERROR with 500 ends it": error_line(500, "unable to transform key"),
+    "the server's cache lags": error_line(504, "Timeout: Too large resource version: 3739, current: 3312"),
+    "the server ends it": b"",
+    "its end has no version": bookmark("", ends_picture=True),
+}
+
+
+@pytest.mark.parametrize("cut", CUT.values(), ids=CUT.keys())
+async def test_a_watch_list_that_is_cut_is_followed_by_a_list_at_once(cut: Step):
+    """The first list is complete or not shown: nothing of the WatchList is, and nothing is waited for."""
+    mirror = await scripted([line("ADDED", pod("a")), cut], [Hang()], answers=[page(pod("b"))]).run_through(2)
 
     assert [(None, "b@1")] == mirror.said()
+    assert [] == mirror.clock.slept
+    assert (1, 0) == (mirror.stats.failures_total, mirror.stats.failures)
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        pytest.param(Gone("too old resource version", status=410), id="410"),
+        pytest.param(Unavailable("Timeout: Too large resource version: 3739", status=504), id="the cache lags"),
+    ],
+)
+async def test_a_watch_list_that_cannot_be_answered_is_followed_by_a_list_at_once(refusal: ApiError):
+    """These two answers say that a WatchList cannot be had, not that the server is away."""
+    mirror = await scripted([refusal], [Hang()], answers=[page(pod("b"))]).run_through(2)
+
+    assert [(None, "b@1")] == mirror.said()
+    assert [] == mirror.clock.slept
+
+
+@pytest.mark.parametrize(
+    ("later_s", "lists"), [pytest.param(200.0, 2, id="200 s later"), pytest.param(301.0, 1, id="301 s later")]
+)
+async def test_a_kind_whose_watch_list_was_cut_is_listed_for_minutes(later_s: float, lists: int):
+    """After five minutes a WatchList is tried again."""
+    mirror = scripted(
+        [line("ADDED", pod("a")), Unavailable("connection lost")],
+        [Later(lambda: _pass(mirror, later_s)), error_line(410)],
+        [picture(pod("b")) if lists == 1 else b"", Hang()],
+        answers=[page(pod("a")), page(pod("b"))],
+    )
+    await mirror.run_through(3)
+
+    assert lists == len(mirror.transport.paths("LIST"))
+    assert {"b": "1"} == mirror.holds()
+
+
+async def test_where_lists_fail_too_a_watch_list_is_tried_again():
+    """Behind some proxies only one of them works."""
+    mirror = await scripted(
+        [line("ADDED", pod("a")), Unavailable("connection lost")],
+        [picture(pod("a")), Hang()],
+        answers=[ApiError("unreadable list")],
+    ).run_through(2)
+
+    assert {"a": "1"} == mirror.holds()
+    assert 1 == len(mirror.clock.slept)
+
+
+async def test_newer_objects_of_an_incomplete_list_are_shown_at_once():
+    """New ones, newer ones and deletions; not older ones, and nothing has vanished before the end."""
+    shown: list[dict[str, str]] = []
+    mirror = scripted(
+        [picture(pod("a", version="5"), pod("b", version="6"), pod("c"), pod("gone")), error_line(410)],
+        [
+            line("ADDED", pod("a", version="4")) + line("ADDED", pod("b", version="11")),
+            line("ADDED", pod("new", version="12")) + line("DELETED", pod("c", version="13")),
+            Later(lambda: shown.append(mirror.holds())),
+            Unavailable("connection lost"),
+        ],
+        [Hang()],
+        answers=[page(pod("a", version="5"), pod("b", version="11"), pod("new", version="12"), version="20")],
+    )
+    await mirror.run_through(3)
+
+    assert [{"a": "5", "b": "11", "gone": "1", "new": "12"}] == shown
+    assert [("b@6", "b@11"), (None, "new@12"), ("c@1", None), ("gone@1", None)] == mirror.said()[4:]
+    assert 1 == mirror.stats.synthesised_deletes
+
+
+async def test_claims_of_an_incomplete_list_wait_for_its_end():
+    """Which of two claims got a device first is told by their order alone, and that is known at the end."""
+    shown: list[dict[str, str]] = []
+    mirror = scripted(
+        [picture(pod("a")), error_line(410)],
+        [line("ADDED", pod("b", version="12")), Later(lambda: shown.append(mirror.holds())), picture(pod("c")), Hang()],
+        spec=RESOURCE_CLAIM,
+    )
+    await mirror.run_through(2)
+
+    assert [{"a": "1"}] == shown
+    assert {"b": "12", "c": "1"} == mirror.holds()
+
+
+async def test_a_stream_that_lived_for_a_while_resets_the_back_off():
+    """Although it brought nothing: a reset every few seconds is no reason to wait ever longer."""
+    lives: list[Step] = [Later(lambda: _pass(mirror, 3.0)), Unavailable("connection reset")]
+    mirror = scripted([picture(pod("a"))], *([*lives] for _ in range(8)), [Hang()])
+    await mirror.run_through(10)
+
+    assert max(mirror.clock.slept) <= 0.2
+
+
+async def test_a_stream_that_is_silent_for_as_long_as_can_be_is_followed_by_a_list():
+    """A server restored from a backup sends nothing, not even bookmarks, before it has come as far as it was."""
+    silent: list[Step] = [Later(lambda: _pass(mirror, INACTIVITY_S)), Unavailable("timeout on reading data")]
+    mirror = scripted([picture(pod("a"), pod("gone"))], silent, [picture(pod("a")), Hang()])
+    await mirror.run_through(3)
+
+    assert {"a": "1"} == mirror.holds()
+    assert {"start": 1, "silent": 1} == mirror.stats.relists
+
+
+async def test_a_stream_that_brought_something_before_it_was_silent_is_resumed():
+    """It follows the history that the server has."""
+    silent: list[Step] = [bookmark("20"), Later(lambda: _pass(mirror, INACTIVITY_S)), Unavailable("timeout")]
+    mirror = scripted([picture(pod("a"))], silent, [Hang()])
+    await mirror.run_through(3)
+
+    assert {"start": 1} == mirror.stats.relists
+
+
+LESS_THAN_A_LIST = {
+    "an empty object": b"{}",
+    "a list without a version": b'{"kind":"PodList","metadata":{},"items":[]}',
+    "another kind of answer": b'{"kind":"Status","status":"Success","metadata":{}}',
+}
+
+
+@pytest.mark.parametrize("answer", LESS_THAN_A_LIST.values(), ids=LESS_THAN_A_LIST.keys())
+async def test_an_answer_that_is_no_list_does_not_say_that_there_are_no_objects(answer: bytes):
+    """The mirror stands, and the list is asked for again after a back-off."""
+    mirror = await scripted(
+        [REFUSES_WATCH_LIST],
+        [error_line(410)],
+        [Hang()],
+        answers=[page(pod("a")), answer, page(pod("a"), pod("b", version="2"))],
+    ).run_through(3)
+
+    assert [(None, "a@1"), (None, "b@2")] == mirror.said()
+    assert 2 == len(mirror.clock.slept)
+
+
+async def test_a_kind_that_stays_down_is_reported_each_minute_with_its_failures():
+    """The same answer again and again is else logged once; the first report comes after 15 s."""
+    mirror = scripted([picture(pod("a"))], answers=[])
+    mirror.transport.streams += [[Unavailable("no way", status=503)] for _ in range(30)]
+    with structlog.testing.capture_logs() as log:
+        await mirror.run_through(32)
+
+    said = [line for line in log if line["event"] == "no complete list and no watch"]
+    assert len(said) == 3
+    assert said[0]["seconds"] >= 15
+    assert said[0]["failures"] < said[1]["failures"] < said[2]["failures"]
+    assert said[1]["seconds"] - said[0]["seconds"] >= 60
+    assert ("Pod", "watch pods: no way") == (said[0]["kind"], said[0]["error"])
+    assert 1 == len([line for line in log if line["event"] == "watch interrupted"])
+    assert (0, 0.0, 30) == (mirror.stats.failures, mirror.stats.down_s, mirror.stats.failures_total)
+
+
+async def test_a_kind_is_down_from_its_last_list_or_watch_on():
+    """A watch that is open, silent or not, is none that is missing; one that brings an incomplete list is."""
+    down: list[float] = []
+    mirror = scripted(
+        [Later(lambda: _pass(mirror, 7.0)), Later(lambda: down.append(mirror.stats.down_s)), picture(pod("a")),
+         Later(lambda: _pass(mirror, 50.0)), Later(lambda: down.append(mirror.stats.down_s)), error_line(410)],
+        [line("ADDED", pod("a")), Later(lambda: _pass(mirror, 20.0)), Later(lambda: down.append(mirror.stats.down_s)),
+         picture(pod("a")), Hang()],
+    )  # fmt: skip
+    await mirror.run_through(2)
+
+    assert [7.0, 0.0, pytest.approx(20.0, abs=0.5)] == down
+    assert 0.0 == mirror.stats.down_s
 
 
 async def test_a_server_without_watch_list_is_listed_page_by_page_and_that_is_remembered():
@@ -221,13 +393,14 @@ async def test_an_expired_page_token_starts_the_list_again():
     assert [(None, "b@1")] == mirror.said()
 
 
-async def test_a_server_that_ignores_watch_list_is_listed_in_the_end():
-    """It sends objects but no end mark: after two such streams a LIST decides."""
-    mirror = await scripted(
-        [line("ADDED", pod("a"))], [line("ADDED", pod("a"))], [Hang()], answers=[page(pod("a"))]
-    ).run_through(3)
+async def test_a_server_that_ignores_watch_list_is_not_asked_for_one_again():
+    """It sends objects but no end mark. After two such streams LIST it is, however much later."""
+    ignored: list[Step] = [line("ADDED", pod("a"))]
+    later: list[Step] = [Later(lambda: _pass(mirror, 1000.0)), error_line(410)]
+    mirror = scripted(ignored, later, ignored, later, [Hang()], answers=[page(pod("a"))] * 3)
+    await mirror.run_through(5)
 
-    assert 1 == len(mirror.transport.paths("LIST"))
+    assert 3 == len(mirror.transport.paths("LIST"))
     assert {"a": "1"} == mirror.holds()
 
 
@@ -291,37 +464,6 @@ async def test_errors_between_events_are_no_reason_to_begin_anew():
 
     assert {"start": 1} == mirror.stats.relists
     assert "16" == mirror.transport.watches()[7]["resourceVersion"]
-
-
-async def test_a_picture_that_cannot_be_streamed_is_listed():
-    """A LIST may still work, and says better what does not."""
-    stuck: list[Step] = [error_line(500, "unable to transform key")]
-    mirror = await scripted(stuck, stuck, stuck, [Hang()], answers=[page(pod("a"))]).run_through(4)
-
-    assert {"a": "1"} == mirror.holds()
-
-
-_LAGS = "Timeout: Too large resource version: 3739, current: 3312"
-
-
-@pytest.mark.parametrize(
-    "lags",
-    [
-        pytest.param(error_line(504, _LAGS), id="as an error within the stream"),
-        pytest.param(Unavailable(_LAGS, status=504), id="as the answer's status"),
-    ],
-)
-async def test_a_picture_that_the_servers_cache_is_too_old_for_is_listed(lags):
-    """A LIST is then answered from the storage behind it, a WatchList never is. From there it goes on as from any other."""
-    away: Step = error_line(500, "etcd is away")
-    mirror = await scripted(
-        [lags], [lags], [lags], [away], [away], [error_line(410)], [picture(pod("b")), Hang()], answers=[page(pod("a"))]
-    ).run_through(7)
-
-    assert 1 == len(mirror.transport.paths("LIST"))
-    assert [*[False] * 3, *[True] * 3, False] == ["resourceVersion" in query for query in mirror.transport.watches()]
-    assert {"b": "1"} == mirror.holds()
-    assert {"start": 1, "gone": 1} == mirror.stats.relists
 
 
 @pytest.mark.parametrize(

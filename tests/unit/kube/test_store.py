@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 
 from scheduler.core.decode import ObjectDecoder
@@ -9,8 +11,8 @@ from tests.unit.kube import scripted
 DECODER = ObjectDecoder("Pod", Pod)
 
 
-def pod(name: str, version: str, uid: str = "u") -> Pod:
-    made = DECODER.decode(scripted.raw(scripted.pod(name, uid=uid, version=version)))
+def pod(name: str, version: str, uid: str = "u", **spec: Any) -> Pod:
+    made = DECODER.decode(scripted.raw(scripted.pod(name, uid=uid, version=version, **spec)))
     assert isinstance(made, Pod)
     return made
 
@@ -32,7 +34,12 @@ def after(*objects: Pod) -> Store[Pod]:
     ("new", "expected"),
     [
         pytest.param(pod("a", "2"), [("1", "2")], id="a newer version is an update"),
-        pytest.param(pod("a", "1"), [], id="the version we have is nothing"),
+        pytest.param(pod("a", "1"), [], id="the object we have is nothing"),
+        pytest.param(
+            pod("a", "1", nodeName="n"),
+            [("1", None), (None, "1")],
+            id="other content at the version we have is another object: etcd was restored",
+        ),
         pytest.param(
             pod("a", "2", uid="v"), [("1", None), (None, "2")], id="another uid is a deletion and an addition"
         ),
@@ -43,7 +50,7 @@ def after(*objects: Pod) -> Store[Pod]:
     ],
 )
 def test_set(new, expected):
-    """An object is told apart by name and uid, its versions by equality."""
+    """An object is told apart by name and uid, its states by version and content."""
     deltas: list[Delta[Pod]] = []
     after(pod("a", "1")).set(new, deltas)
 
@@ -79,3 +86,49 @@ def test_replace_tells_what_vanished_first():
     assert [("2", None), ("3", None), (None, "5"), ("4", "6"), (None, "7")] == told(deltas)
     assert 2 == vanished
     assert {"same", "reused", "newer", "new"} == {obj.metadata.name for obj in store}
+
+
+def test_replace_compares_content():
+    """After an etcd restore a version is given twice. Such an object counts as vanished, like one with another uid."""
+    store = after(pod("same", "1"), pod("other", "2"))
+
+    deltas, vanished = store.replace([pod("same", "1"), pod("other", "2", nodeName="n")])
+
+    assert [("2", None), (None, "2")] == told(deltas)
+    assert 1 == vanished
+
+
+@pytest.mark.parametrize(
+    ("new", "believes_version", "is_held"),
+    [
+        pytest.param(pod("a", "1"), False, True, id="the same content at the same version"),
+        pytest.param(pod("a", "1", nodeName="n"), False, False, id="other content at the same version"),
+        pytest.param(
+            pod("a", "1", nodeName="n"), True, True, id="other content at the same version, in another API version"
+        ),
+        pytest.param(pod("a", "1", uid="v", nodeName="n"), True, False, id="another uid"),
+        pytest.param(pod("a", "2"), True, False, id="another version"),
+        pytest.param(pod("b", "1"), True, False, id="another name"),
+    ],
+)
+def test_held(new, believes_version, is_held):
+    """What is the same is not kept twice."""
+    held = pod("a", "1")
+
+    assert (after(held).held(new, believes_version=believes_version) is held) == is_held
+
+
+@pytest.mark.parametrize(
+    ("new", "is_news"),
+    [
+        pytest.param(pod("a", "10"), True, id="a larger number"),
+        pytest.param(pod("a", "9"), False, id="the same"),
+        pytest.param(pod("a", "8"), False, id="a smaller number"),
+        pytest.param(pod("a", "x"), False, id="no number"),
+        pytest.param(pod("a", "9" * 5000), False, id="more digits than any version has"),
+        pytest.param(pod("b", "1"), True, id="another name"),
+    ],
+)
+def test_is_news(new, is_news):
+    """Versions are compared as numbers, where they are numbers."""
+    assert after(pod("a", "9")).is_news(new) == is_news

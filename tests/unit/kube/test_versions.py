@@ -340,6 +340,34 @@ def test_what_is_waited_for() -> None:
     assert rows.mirrors.lag(CAPACITY.name) is None
 
 
+@pytest.mark.parametrize(
+    ("kind", "matters"),
+    [
+        pytest.param("Pod", True, id="a kind that decisions go by"),
+        pytest.param("PodDisruptionBudget", False, id="a kind that can be spared"),
+    ],
+)
+def test_a_kind_without_a_list_and_a_watch_for_15_seconds_is_told(kind: str, matters: bool) -> None:
+    """Complete though its last list was; with a watch it is well again."""
+    rows = Rows(kind)
+    reflector = rows.mirrors.reflectors[kind]
+    stats, clock = reflector.stats, reflector.stats.clock
+    assert isinstance(clock, LeapingClock)
+    reflector.synced.set()
+    stats.completed(is_watching=True)
+    clock.time_s += 100
+    stats.watch_ended()
+    clock.time_s += 14
+    assert rows.mirrors.lag(kind) is None
+    clock.time_s += 1
+    stats.failed()
+    stats.last_error = "list: unreadable list"
+    why = "no complete list and no watch for 15 s, 1 failures: list: unreadable list"
+    assert rows.mirrors.lag(kind) == Lag(why, matters)
+    stats.completed(is_watching=True)
+    assert rows.mirrors.lag(kind) is None
+
+
 @pytest.mark.parametrize("way_out", ["absent", "synced"])
 async def test_decisions_wait_for_every_kind_that_is_served(way_out: str) -> None:
     """§1.2: until the picture is there, or it turns out that there will be none."""

@@ -24,6 +24,8 @@ class Stats:
     absent: bool = False
     synthesised_deletes: int = 0
     decode_errors: int = 0
+    down_s: float = 0.0
+    failures_total: int = 0
 
 
 def used() -> Metrics:
@@ -78,7 +80,7 @@ def show_everything(metrics: Metrics) -> None:
     shown.cache, shown.healed = lambda: {"nodes": 5, "pods": 7, "assumed_pods": 1}, lambda: 1
     shown.bindings_in_flight, shown.writes_waiting = lambda: 4, lambda: 11
     shown.assumed_oldest_s = lambda: {"binding": 12.5, "bound": 0.0}
-    stats, gone = Stats(9, {"ADDED": 10}, {"start": 1}, 0.5, False, 2, 3), Stats(silent_s=1e6, absent=True)
+    stats, gone = Stats(9, {"ADDED": 10}, {"start": 1}, 0.5, False, 2, 3, 4.5, 7), Stats(silent_s=1e6, absent=True)
     shown.reflectors = lambda: {"Node": stats, "DeviceTaintRule": gone}
     shown.synced = lambda: {"Node": 0}
     shown.recorder, shown.recorder_queued = lambda: {"sent": 8, "failed": 0, "dropped": 0}, lambda: 21
@@ -167,6 +169,8 @@ def test_upstream_names(name: str, labels: dict[str, str], value: float) -> None
         ("kubestow_watch_events_total", {"kind": "Node", "type": "ADDED"}, 10),
         ("kubestow_watch_relists_total", {"kind": "Node", "cause": "start"}, 1),
         ("kubestow_watch_silent_seconds", {"kind": "Node"}, 0.5),
+        ("kubestow_watch_down_seconds", {"kind": "Node"}, 4.5),
+        ("kubestow_watch_failures_total", {"kind": "Node"}, 7),
         ("kubestow_watch_synthesised_deletes_total", {"kind": "Node"}, 2),
         ("kubestow_watch_decode_errors_total", {"kind": "Node"}, 3),
         ("kubestow_watch_synced", {"kind": "Node"}, 0),
@@ -297,6 +301,7 @@ def test_a_kind_that_is_not_served_is_not_silent() -> None:
     shown = samples(used())
 
     assert ("kubestow_watch_silent_seconds", frozenset({("kind", "DeviceTaintRule")})) not in shown
+    assert ("kubestow_watch_down_seconds", frozenset({("kind", "DeviceTaintRule")})) not in shown
     assert shown["kubestow_watch_decode_errors_total", frozenset({("kind", "DeviceTaintRule")})] == 0
 
 

@@ -1,0 +1,73 @@
+"""Watches that live for seconds: cut, late and refused, while pods arrive. Every pod is bound all the same."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Final
+
+import pytest
+
+from scheduler.testing.apiserver import Fault, WatchFault
+from tests.examples import examples
+from tests.integration.judging import Object
+from tests.integration.skipping import SkippingClock
+from tests.integration.world import World, inhabited
+
+NODES: Final = 30
+PODS: Final = 150
+PER_SECOND: Final = 15
+BOUND_WITHIN_S: Final = 120.0
+SHORT_LIVED: Final = WatchFault(lives_s=(0.5, 3.5), late=0.01)
+SEEDS: Final = 200
+
+
+async def longest_wait_s(seed: int) -> float:
+    """Return the virtual seconds that the pod bound last had waited; AssertionError if a pod waits too long."""
+    async with inhabited(clock=SkippingClock, seed=seed) as world:
+        world.server.faults.add(Fault(verb="watch", status=410, probability=0.1, times=None))
+        world.server.faults.add(Fault(verb="watch", watch=SHORT_LIVED, times=None))
+        waits = Waits(world)
+        for n in range(NODES):
+            world.add_node(f"n{n}", PODS // NODES * 500, "a")
+        for n in range(PODS):
+            world.add_pod(f"p{n}", 500)
+            await world.clock.sleep(1 / PER_SECOND)
+        while waits.began:
+            waits.check()
+            await world.clock.sleep(0.1)
+        assert world.broken_laws() == []
+        return waits.longest_s
+
+
+class Waits:
+    """How long pods wait between creation and Binding."""
+
+    def __init__(self, world: World) -> None:
+        self.began: dict[str, float] = {}
+        self.longest_s = 0.0
+        self._clock = world.clock
+        world.server.subscribe(self._on_write)
+
+    def check(self) -> None:
+        late = [name for name, began in self.began.items() if self._clock.now() - began >= BOUND_WITHIN_S]
+        assert not late, f"not bound within {BOUND_WITHIN_S} s: {late}"
+
+    def _on_write(self, type_: str, resource: str, obj: Object) -> None:
+        if resource != "pods":
+            return
+        name = obj["metadata"]["name"]
+        if type_ == "ADDED":
+            self.began[name] = self._clock.now()
+        elif obj["spec"].get("nodeName") and name in self.began:
+            self.longest_s = max(self.longest_s, self._clock.now() - self.began.pop(name))
+
+
+@pytest.mark.parametrize("number", range(examples(SEEDS // 10)))
+def test_every_pod_is_bound_within_two_minutes(number: int) -> None:
+    """Other seeds in each run; `KUBESTOW_EXAMPLES=10` tries two hundred."""
+    seed = random.SystemRandom().randrange(2**32)
+    try:
+        asyncio.run(longest_wait_s(seed))
+    except AssertionError as failed:
+        raise AssertionError(f"seed {seed}: {failed}") from failed
