@@ -117,6 +117,8 @@ class Reflector(Generic[T]):
         """Of the picture: events of the chunk that is being read."""
         self._is_open = False
         self._was_silent = False
+        self._is_away = False
+        """The last failure was no answer of the server."""
         self._has_progressed = False
         self._said_down_at = -math.inf
 
@@ -198,6 +200,8 @@ class Reflector(Generic[T]):
         """One way through: a picture if there is none, then the stream until it ends. How it ended is the value."""
         self._has_progressed = self._is_open = self._was_silent = False
         self._picture = None
+        if self._is_away and self._version and self.stats.is_down:  # long enough to have been restored from a backup
+            self._start_over("outage")
         try:
             if not self._version and self._can_watch_list and self._clock.now() >= self._list_until:
                 self._picture = {}
@@ -429,6 +433,7 @@ class Reflector(Generic[T]):
 
     def _note(self, error: ApiError) -> None:
         self.stats.failed()
+        self._is_away = not error.status
         verb = "list" if not (self._version or self._picture is not None) else "watch"
         text = f"{verb} {self.spec.plural}: {error.message}"
         if text != self.stats.last_error:

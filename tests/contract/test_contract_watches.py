@@ -70,6 +70,14 @@ async def test_a_watch_goes_on(api: Api) -> None:
         assert await events.take(1) == [("ADDED", "b")]
 
 
+async def test_a_watch_from_the_future_is_silent(api: Api) -> None:
+    """No error, no event and no bookmark, until the server has come as far: it may have been restored from a backup."""
+    start = {"resourceVersion": str((await api("GET", api.pods)).rv + 10**6), "timeoutSeconds": "3"}
+    async with api.watch(api.pods, allowWatchBookmarks="true", **start) as events:
+        await api.pod("a")
+        assert await events.end() == b""
+
+
 @pytest.mark.parametrize("start", [{}, {"resourceVersion": "0"}], ids=["no version", "version 0"])
 async def test_a_watch_from_nowhere_begins_with_what_is_there(api: Api, start: dict[str, str]) -> None:
     """ADDED for every object, then what happens."""

@@ -17,9 +17,11 @@ from tests.integration.world import World, inhabited
 NODES: Final = 30
 PODS: Final = 150
 PER_SECOND: Final = 15
-BOUND_WITHIN_S: Final = 120.0
+BOUND_WITHIN_S: Final = 30.0
+"""Of two hundred seeds the slowest took 6 s."""
 SHORT_LIVED: Final = WatchFault(lives_s=(0.5, 3.5), late=0.01)
 SEEDS: Final = 200
+"""`KUBESTOW_EXAMPLES=20` tries so many, a run that says nothing three of them."""
 
 
 async def longest_wait_s(seed: int) -> float:
@@ -63,9 +65,9 @@ class Waits:
             self.longest_s = max(self.longest_s, self._clock.now() - self.began.pop(name))
 
 
-@pytest.mark.parametrize("number", range(examples(SEEDS // 10)))
-def test_every_pod_is_bound_within_two_minutes(number: int) -> None:
-    """Other seeds in each run; `KUBESTOW_EXAMPLES=10` tries two hundred."""
+@pytest.mark.parametrize("number", range(examples(SEEDS) // 20))
+def test_every_pod_is_bound_within_half_a_minute(number: int) -> None:
+    """Other seeds in each run."""
     seed = random.SystemRandom().randrange(2**32)
     try:
         asyncio.run(longest_wait_s(seed))

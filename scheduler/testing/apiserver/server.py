@@ -22,7 +22,7 @@ from scheduler.testing.apiserver.lists import list_body
 from scheduler.testing.apiserver.registry import Registry
 from scheduler.testing.apiserver.resources import DEVICES, LIKE_1_36, Resource, Served
 from scheduler.testing.apiserver.reviews import People
-from scheduler.testing.apiserver.storage import Entry, Storage, Subscriber
+from scheduler.testing.apiserver.storage import Backup, Entry, Storage, Subscriber
 
 Object: TypeAlias = dict[str, Any]
 Objects: TypeAlias = list[Object]
@@ -248,6 +248,15 @@ class ApiServer:
         """Forget all history: older resourceVersions and continue tokens answer 410. Open watches live on."""
         for resource in self._served.stored():
             self._storage.bucket(resource).compact(self._storage.rv)
+
+    def backup(self) -> Backup:
+        """Return what `restore` takes."""
+        return self._storage.backup()
+
+    def restore(self, backup: Backup) -> None:
+        """Go back to a backup of etcd, and give resourceVersions a second time. Only while the server is stopped."""
+        assert self._runner is None, "stop the server first"
+        self._storage.restore(backup)
 
     def cut_watches(self, resource: str = "", *, abruptly: bool = False) -> int:
         """End the open watches (of one resource, if named) and return how many. Abruptly: without the final chunk."""

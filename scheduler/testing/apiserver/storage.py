@@ -148,11 +148,25 @@ class Bucket:
                 del self._pictures[next(iter(self._pictures))]
         return picture
 
+    def restore(self, entries: dict[str, Entry], now: int) -> None:
+        """Hold these objects and no others, without any history."""
+        self.entries = dict(entries)
+        self._keys = sorted(entries)
+        self.compact(now)
+
     def compact(self, now: int) -> None:
         """Forget all history."""
         self.events.clear()
         self._pictures.clear()
         self.compacted = now
+
+
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """All objects at one resourceVersion, by resource and key."""
+
+    rv: int
+    entries: dict[str, dict[str, Entry]]
 
 
 class Storage:
@@ -176,6 +190,19 @@ class Storage:
     def buckets(self) -> Iterator[Bucket]:
         """Those that were ever used."""
         return iter(self._buckets.values())
+
+    def backup(self) -> Backup:
+        """Return all objects and the resourceVersion, as `restore` takes them."""
+        return Backup(self.rv, {name: dict(bucket.entries) for name, bucket in self._buckets.items()})
+
+    def restore(self, backup: Backup) -> None:
+        """Go back to a backup as `etcdutl snapshot restore` does: resourceVersions are given a second time.
+
+        Subscribers are not told. Watchers must be gone: a real API server is restarted for it.
+        """
+        self.rv = backup.rv
+        for name, bucket in self._buckets.items():
+            bucket.restore(backup.entries.get(name, {}), backup.rv)
 
     def put(self, resource: Resource, key: str, obj: Object) -> Entry:
         """Create or replace; `obj` must be new down to its metadata, which gets the resourceVersion."""

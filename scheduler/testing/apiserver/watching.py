@@ -21,20 +21,22 @@ INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 class Stream:
     """The lines of one watch that wait to be sent. `ready` is set while there are some, or when it has ended."""
 
-    def __init__(self, resource: Resource, namespace: str, predicate: Predicate | None) -> None:
+    def __init__(self, resource: Resource, namespace: str, predicate: Predicate | None, *, after: int = 0) -> None:
+        """Shows only what is newer than `after`, of which a server that was restored from a backup knows nothing yet."""
         self.resource = resource
         self.ready = asyncio.Event()
         self.flowing = asyncio.Event()
         """Not set while the server keeps what is queued to itself."""
         self.flowing.set()
         self.is_ended = False
+        self._after = after
         self._namespace = namespace
         self._predicate = predicate
         self._lines: list[bytes] = []
 
     def offer(self, event: Event) -> None:
         """Queue the line for one write, if this watch is to see it."""
-        if self._namespace and event.entry.namespace != self._namespace:
+        if event.rv <= self._after or (self._namespace and event.entry.namespace != self._namespace):
             return
         matched = event.before is not None and self._matches(event.before)
         matches = event.type != "DELETED" and self._matches(event.entry)
@@ -50,6 +52,8 @@ class Stream:
 
     def bookmark(self, rv: int, *, initial: bool = False) -> None:
         """Tell how far the stream has come; `initial` marks the end of the initial events."""
+        if rv < self._after:
+            return
         metadata: dict[str, Any] = {"resourceVersion": str(rv)}
         if initial:
             metadata["annotations"] = {INITIAL_EVENTS_END: "true"}
@@ -98,7 +102,6 @@ def open_stream(
     initial = query.get("sendInitialEvents") == "true"
     _check_options(query, watch_list=watch_list)
     predicate = compile_selectors(resource, query.get("labelSelector", ""), query.get("fieldSelector", ""))
-    stream = Stream(resource, namespace, predicate)
     text = query.get("resourceVersion", "")
     try:
         rv = parse_version(text)
@@ -106,6 +109,7 @@ def open_stream(
         syntax = f'strconv.ParseUint: parsing "{text}": invalid syntax'
         raise Refused(500, "", f'resourceVersion: Invalid value: "{text}": {syntax}') from None
     bucket = storage.bucket(resource)
+    stream = Stream(resource, namespace, predicate, after=0 if initial else rv)
     if initial or rv == 0:
         if query.get("sendInitialEvents") != "false":
             for entry in bucket.ordered():

@@ -14,6 +14,7 @@ from scheduler.core.errors import ApiError, Forbidden, Gone, Invalid, NotFound, 
 from scheduler.core.pod import Pod
 from scheduler.kube.kinds import POD, RESOURCE_CLAIM, KindSpec, Served
 from scheduler.kube.reflector import INACTIVITY_S, Reflector
+from scheduler.kube.stats import DOWN_S
 from tests.examples import examples
 from tests.unit.kube.scripted import (
     Answer,
@@ -311,6 +312,22 @@ async def test_a_stream_that_brought_something_before_it_was_silent_is_resumed()
     await mirror.run_through(3)
 
     assert {"start": 1} == mirror.stats.relists
+
+
+@pytest.mark.parametrize(
+    ("status", "relists"),
+    [
+        pytest.param(0, {"start": 1, "outage": 1}, id="a server that cannot be reached"),
+        pytest.param(503, {"start": 1}, id="a server that is overloaded, which a list would not help"),
+    ],
+)
+async def test_after_an_outage_a_list_follows(status: int, relists: dict[str, int]):
+    """An etcd that was restored meanwhile may have come as far again, with another history. Short outages are resumed."""
+    away: list[list[Step]] = [[Unavailable("no way", status=status)] for _ in range(9)]
+    mirror = await scripted([picture(pod("a"))], *away, [picture(pod("a")), Hang()]).run_through(11)
+
+    assert mirror.clock.time_s - 1000 > DOWN_S
+    assert relists == mirror.stats.relists
 
 
 LESS_THAN_A_LIST = {

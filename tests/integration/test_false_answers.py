@@ -1,0 +1,129 @@
+"""Answers that are well-formed and not true: an empty list, an hour's wait, the objects of yesterday. Virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import pytest
+import structlog
+
+from scheduler.testing.apiserver import Fault
+from tests.integration.judging import differences
+from tests.integration.skipping import SkippingClock
+from tests.integration.world import World, inhabited
+
+SPARED_S: Final = 600.0
+BUSY: Final = {
+    "watches": Fault(verb="watch", status=429, retry_after_s=3600, times=20),
+    "lists": Fault(verb="list", status=429, retry_after_s=3600, times=20),
+    "bindings": Fault(verb="create", resource="pods", subresource="binding", status=429, retry_after_s=3600, times=3),
+    "conditions": Fault(verb="patch", resource="pods", subresource="status", status=429, retry_after_s=3600, times=3),
+    "events": Fault(verb="create", resource="events", status=429, retry_after_s=3600, times=3),
+}
+
+
+def filled(world: World, *pods: str) -> None:
+    """Two nodes with room for two pods each, and pods."""
+    for name in ("n0", "n1"):
+        world.add_node(name, 1000, "a")
+    for name in pods:
+        world.add_pod(name, 500)
+
+
+async def until(world: World, holds: Callable[[], object], within_s: float) -> None:
+    """Wait in virtual time. Raises AssertionError if that takes too long."""
+    end = world.clock.now() + within_s
+    while not holds():
+        assert world.clock.now() < end, world.server.list("pods")
+        await world.clock.sleep(0.1)
+
+
+def unbound(world: World) -> list[str]:
+    return [obj["metadata"]["name"] for obj in world.server.objects("pods") if not obj["spec"].get("nodeName")]
+
+
+@pytest.mark.parametrize("fault", BUSY.values(), ids=BUSY.keys())
+async def test_a_server_that_asks_for_an_hour_is_asked_again_after_a_minute(fault: Fault) -> None:
+    """Whatever is refused so: the pods are bound within minutes, and the log says what was asked for."""
+    with structlog.testing.capture_logs() as log:
+        async with inhabited(clock=SkippingClock, watch_list=False) as world:
+            await world.stop_daemon()
+            world.server.faults.add(fault)
+            filled(world, "p0", "p1")
+            world.add_pod("never", 100_000)
+            await world.start_daemon()
+            await until(world, lambda: unbound(world) == ["never"] and fault.hits, SPARED_S)
+            fault.times = 0
+            await world.settle()
+
+            assert world.broken_laws() == []
+    shortened = [line["asked_s"] for line in log if line["event"] == "Retry-After is shortened"]
+    assert set(shortened) == {3600}
+
+
+@pytest.mark.parametrize("body", [b"{}", b'{"kind":"NodeList","metadata":{},"items":[]}'], ids=["{}", "no version"])
+async def test_an_answer_that_is_no_list_empties_nothing(body: bytes) -> None:
+    """A proxy answers the lists of nodes for half a minute: they stay, /readyz and the log say why, then it goes on."""
+    with structlog.testing.capture_logs() as log:
+        async with inhabited(clock=SkippingClock, watch_list=False) as world:
+            filled(world, "p0", "p1")
+            await until(world, lambda: not unbound(world), 60)
+            assert world.daemon is not None
+            lists = world.server.faults.add(Fault(verb="list", resource="nodes", body=body, times=None))
+            world.compact()
+            world.storm("pods", 1)
+            world.server.faults.add(Fault(verb="watch", resource="nodes", status=410, times=1))
+            world.cut_watches("nodes", abruptly=True)
+            await world.clock.sleep(90)
+            assert lists.hits > 3
+            assert len(list(world.daemon.mirrors.reflectors["Node"].store)) == 2
+            lag = world.daemon.mirrors.lag("Node")
+            assert lag is not None
+            assert lag.matters
+            assert "it has no metadata.resourceVersion" in lag.why
+            world.add_pod("p2", 500)
+            await until(world, lambda: not unbound(world), 60)
+            world.end_faults()
+            await world.settle()
+
+            assert world.broken_laws() == []
+            assert world.daemon.mirrors.lag("Node") is None
+    said = [line for line in log if line["event"] == "no complete list and no watch" and line["kind"] == "Node"]
+    assert len(said) == 2
+
+
+@pytest.mark.parametrize(
+    ("away_s", "writes_since", "noticed_s"),
+    [
+        pytest.param(20, 0, 60, id="after a long outage"),
+        pytest.param(20, 1, 60, id="after a long outage, versions have come as far again"),
+        pytest.param(20, 5, 60, id="after a long outage, versions have come further"),
+        pytest.param(2, 0, 240, id="after a short outage, of which only the silence of the watches tells"),
+    ],
+)
+async def test_an_etcd_that_was_restored(away_s: float, writes_since: int, noticed_s: float) -> None:
+    """What was written after the backup is gone, and its versions are given again: equal version, other content."""
+    async with inhabited(clock=SkippingClock) as world:
+        filled(world, "p0")
+        await world.settle()
+        backup = world.server.backup()
+        world.server.delete("pods", "p0", grace_s=0)
+        for label in ("was", "is-no-more"):
+            world.server.patch("nodes", "n0", {"metadata": {"labels": {"written": label}}})
+        world.add_node("n2", 1000, "a")
+        await world.settle()
+        await world.server.stop()
+        world.server.restore(backup)
+        for n in range(writes_since):
+            world.server.patch("nodes", "n1", {"metadata": {"labels": {"written": f"again-{n}"}}})
+        await world.clock.sleep(away_s)
+        await world.server.start(int(world.server.url.rpartition(":")[2]))
+        daemon = world.daemon
+        assert daemon is not None
+        await until(world, lambda: not differences(world.server, daemon), noticed_s)
+        world.add_pod("p1", 500)
+        world.add_pod("p2", 500)
+        await until(world, lambda: not unbound(world), noticed_s)
+
+        assert not differences(world.server, daemon)
