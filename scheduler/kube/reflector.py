@@ -40,6 +40,8 @@ T = TypeVar("T", bound=Stored)
 
 INACTIVITY_S: Final = 80.0
 """Bookmarks come about once a minute: a line that is silent for longer is dead."""
+_SILENT_S: Final = 0.9 * INACTIVITY_S
+"""A watch that failed after so long without a byte was given up for its silence; when exactly, the transport measures."""
 _PAGE: Final = "500"
 _TURN: Final = 200
 """Objects of a list decoded before the event loop gets a turn: some 3 ms."""
@@ -283,7 +285,7 @@ class Reflector(Generic[T]):
         """
         self.stats.watch_ended()
         lived_s = self._clock.now() - opened_at
-        self._was_silent = self._was_silent and self._picture is None and lived_s >= INACTIVITY_S
+        self._was_silent = self._was_silent and self._picture is None and lived_s >= _SILENT_S
         if lived_s >= _PATIENCE_S and not self._was_silent:
             self._progressed()
 

@@ -54,8 +54,8 @@ class ReflectorStats:
     @property
     def why_down(self) -> str:
         """For /readyz: how long, how often it failed, and how last."""
-        why = f": {self.last_error}" if self.last_error else ""
-        return f"no complete list and no watch for {self.down_s:.0f} s, {self.failures} failures{why}"
+        why = f", last: {self.last_error}" if self.last_error else ""
+        return f"no complete list and no watch for {self.down_s:.0f} s; failures: {self.failures}{why}"
 
     def completed(self, *, is_watching: bool) -> None:
         """The list is complete, or the watch that follows it was opened."""

@@ -64,9 +64,9 @@ class Store(Generic[T]):
         Content is compared, unless `believes_version`: one object at one version looks different in two API versions.
         """
         old = self._objects.get(new.key)
-        if old is None or not (old == new or (believes_version and _same_version(old, new))):
+        if old is None or not _same_version(old, new):
             return new
-        return old
+        return old if believes_version or old == new else new
 
     def is_news(self, new: T | Broken) -> bool:
         """Return whether `new` is not held, or is newer by its version. Versions of one kind grow (KEP-5504)."""
@@ -74,10 +74,10 @@ class Store(Generic[T]):
         return old is None or age(new) > age(old)
 
     def set(self, new: T | Broken, deltas: list[Delta[T]]) -> None:
-        """Add or replace one object; what changed is appended to `deltas`. An equal object changes nothing."""
+        """Add or replace one object; what changed is appended to `deltas`. The object already held changes nothing."""
         key = new.key
         old = self._objects.get(key)
-        if old is not None and (old is new or old == new):
+        if old is new or (old is not None and _same_version(old, new) and old == new):
             return
         self._objects[key] = new
         if old is not None and _is_another(old, new):

@@ -297,7 +297,7 @@ async def test_a_stream_that_lived_for_a_while_resets_the_back_off():
 
 async def test_a_stream_that_is_silent_for_as_long_as_can_be_is_followed_by_a_list():
     """A server restored from a backup sends nothing, not even bookmarks, before it has come as far as it was."""
-    silent: list[Step] = [Later(lambda: _pass(mirror, INACTIVITY_S)), Unavailable("timeout on reading data")]
+    silent: list[Step] = [Later(lambda: _pass(mirror, INACTIVITY_S - 0.1)), Unavailable("timeout on reading data")]
     mirror = scripted([picture(pod("a"), pod("gone"))], silent, [picture(pod("a")), Hang()])
     await mirror.run_through(3)
 

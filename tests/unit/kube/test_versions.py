@@ -362,7 +362,7 @@ def test_a_kind_without_a_list_and_a_watch_for_15_seconds_is_told(kind: str, mat
     clock.time_s += 1
     stats.failed()
     stats.last_error = "list: unreadable list"
-    why = "no complete list and no watch for 15 s, 1 failures: list: unreadable list"
+    why = "no complete list and no watch for 15 s; failures: 1, last: list: unreadable list"
     assert rows.mirrors.lag(kind) == Lag(why, matters)
     stats.completed(is_watching=True)
     assert rows.mirrors.lag(kind) is None

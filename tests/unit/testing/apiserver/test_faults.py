@@ -1,12 +1,14 @@
 """Faults: which requests they strike, how often, and what the client sees."""
 
 import asyncio
+import json
 import random
 
 import aiohttp
 import pytest
 
-from scheduler.testing.apiserver import ApiServer, Fault, Faults, Request
+from scheduler.testing.apiserver import ApiServer, Fault, Faults, Request, WatchFault
+from scheduler.testing.apiserver.faults import End
 from scheduler.testing.builders import pod
 from scheduler.testing.clock import VirtualClock
 
@@ -107,3 +109,50 @@ async def test_watches_are_cut(abruptly: bool) -> None:
                 assert await pods.content.read() == b""
             assert server.cut_watches() == 1
             assert await nodes.content.read() == b""
+
+
+@pytest.mark.parametrize(
+    ("end", "last"),
+    [
+        pytest.param("end", "", id="the response ends"),
+        pytest.param("gone", "ERROR", id="an ERROR with 410"),
+        pytest.param("reset", "reset", id="a reset"),
+    ],
+)
+async def test_watches_that_live_for_seconds(end: End, last: str) -> None:
+    """What was queued is lost; how the watch ends is drawn from those that are named."""
+    clock = VirtualClock()
+    async with ApiServer(clock=clock) as server, aiohttp.ClientSession(server.url) as http:
+        server.faults.add(Fault(verb="watch", watch=WatchFault((2.0, 3.0), (end,), late=1.0, late_s=(9.0, 9.0))))
+        server.create("pods", pod("a").obj())
+        async with http.get("/api/v1/pods?watch=true") as response:
+            await clock.advance(1.9)
+            assert not response.content.is_eof()
+            await clock.advance(1.2)
+            try:
+                said = (await response.content.read()).decode()
+            except aiohttp.ClientError:
+                said = "reset"
+    assert (json.loads(said)["type"] if said.startswith("{") else said) == last
+
+
+async def test_a_body_is_answered_in_place_of_the_truth() -> None:
+    """With code 200, and nothing is carried out."""
+    async with ApiServer() as server, aiohttp.ClientSession(server.url) as http:
+        server.create("pods", pod("a").obj())
+        server.faults.add(Fault(verb="list", resource="pods", body=b"{}"))
+        for wanted in (False, True):
+            async with http.get("/api/v1/pods") as response:
+                assert (response.status, "items" in await response.json()) == (200, wanted)
+
+
+async def test_a_server_that_is_restored_gives_versions_a_second_time() -> None:
+    """It holds what it held at the backup, and nothing of its history."""
+    server = ApiServer()
+    server.create("pods", pod("a").obj())
+    backup = server.backup()
+    written = server.create("pods", pod("b").obj())["metadata"]["resourceVersion"]
+    server.delete("pods", "a", grace_s=0)
+    server.restore(backup)
+    assert [each["metadata"]["name"] for each in server.list("pods")] == ["a"]
+    assert server.create("pods", pod("c").obj())["metadata"]["resourceVersion"] == written
