@@ -54,6 +54,7 @@ from scheduler.options import RunOptions
 from scheduler.profilechanges import ProfileChanges, Way, kinds_read, writes_of
 from scheduler.showing import Showing
 from scheduler.supervision import Supervisor
+from scheduler.underway import PodWatch
 
 _log = structlog.get_logger(__name__)
 
@@ -116,8 +117,8 @@ class Daemon:
             recorder=self._recorder,
             clock=self._clock,
             metrics=self.metrics,
-            pods_version=self._pods_version,
             errors=self._errors,
+            pod_watch=PodWatch(self._pods_version, self._pods_disconnected_s),
         )
         profiles = self.decisions.profiles
         kinds = kinds_read(profiles.values(), self._options)
@@ -308,6 +309,9 @@ class Daemon:
 
     def _pods_version(self) -> str:
         return self.mirrors.pods_version()
+
+    def _pods_disconnected_s(self) -> float:
+        return self.mirrors.pods_disconnected_s()
 
     def _claims_version(self) -> str:
         """In which the server has claims for devices, by what it said last."""

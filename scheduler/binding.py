@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
@@ -27,13 +28,19 @@ from scheduler.framework.settle import ended_within
 from scheduler.permit import Permits
 from scheduler.refusals import Refusals
 from scheduler.shared import Shared
-from scheduler.underway import Binding, Dropped, Refused
+from scheduler.underway import Binding, Dropped, PodWatch, Refused, UnknownOutcomes
 
 _log = structlog.get_logger(__name__)
 
 WRITES_IN_FLIGHT: Final = 128
 """Bindings on the wire at once; more would only wait in the API server."""
+MAX_DISCONNECTED_S: Final = 10.0
+"""No Binding is sent once the watch of pods has been disconnected for longer: other schedulers' bindings are not seen.
+
+An ordinary reconnect takes less than a second; the back-off of a watch that keeps failing reaches 10 s."""
+_STREAM_POLL_S: Final = 0.5
 _READ_DELAYS_S: Final = (0.1, 0.5, 2.0, 5.0, 10.0)
+"""Between reads of a pod whose Binding lost its answer; the last one repeats until a read or the watch tells."""
 _BIND_TRIES: Final = 3
 _BUSY_TRIES: Final = 10
 _ANSWER_S: Final = 10.0
@@ -49,7 +56,7 @@ class Binder:
         failures: Failures,
         *,
         refusals: Refusals,
-        pods_version: Callable[[], str] = str,
+        pod_watch: PodWatch,
         permits: Permits | None = None,
         writes_in_flight: int = WRITES_IN_FLIGHT,
     ) -> None:
@@ -63,7 +70,9 @@ class Binder:
         self._failures = failures
         self._errors = shared.errors
         self._refusals = refusals
-        self._pods_version = pods_version
+        self._pod_watch = pod_watch
+        self._is_held_back = False
+        self._unknown = UnknownOutcomes(shared.clock)
         self._room = asyncio.Semaphore(writes_in_flight)
         self._tasks: dict[asyncio.Task[None], Binding] = {}
         self.permits = permits if permits is not None else Permits(shared.clock)
@@ -85,6 +94,12 @@ class Binder:
         """How long ago the pod was taken off the queue that has been on its way for longest; 0 without any. Constant cost."""
         oldest = next(iter(self._tasks.values()), None)
         return 0.0 if oldest is None else self._clock.now() - oldest.popped_at
+
+    def remark(self) -> str:
+        """Why bindings do not leave, or do not end; "" while nothing is unusual."""
+        lost_s = self._pod_watch.disconnected_s()
+        held_back = f"no Binding is sent: the watch of pods has been disconnected for {lost_s:.0f} s"
+        return "; ".join(filter(None, (held_back if lost_s > MAX_DISCONNECTED_S else "", self._unknown.text())))
 
     def start(self, binding: Binding) -> None:
         """Take over an assumed pod with everything reserved; from here on this module undoes it."""
@@ -134,6 +149,7 @@ class Binder:
     def _ended(self, task: asyncio.Task[None]) -> None:
         binding = self._tasks.pop(task)
         uid = binding.assumed.uid
+        self._unknown.discard(uid)
         self._uids[uid] -= 1
         if not self._uids[uid]:
             del self._uids[uid]
@@ -273,7 +289,7 @@ class Binder:
         if no is not None:
             self._metrics.binding_conflict("node")
             raise Refused(no)
-        binding.record.seen_resource_version = self._pods_version()
+        binding.record.seen_resource_version = self._pod_watch.version()
         self._refusals.sent(binding.assumed)
 
     def _second_look(self, binding: Binding) -> Rejection | None:
@@ -305,6 +321,7 @@ class Binder:
         lost = busy = 0
         while True:
             await self._writer.turn()
+            await self._pods_followed()
             self._last_look(binding)
             try:
                 binding.is_sending = True
@@ -328,20 +345,36 @@ class Binder:
             finally:
                 binding.is_sending = False
 
+    async def _pods_followed(self) -> None:
+        """Wait while the watch of pods is disconnected: the second look could not see what others have bound."""
+        while self._pod_watch.disconnected_s() > MAX_DISCONNECTED_S:
+            if not self._is_held_back:
+                _log.warning("no binding is sent while the watch of pods is disconnected")
+            self._is_held_back = True
+            await self._clock.sleep(_STREAM_POLL_S)
+        if self._is_held_back:
+            _log.info("bindings are sent again")
+        self._is_held_back = False
+
     async def _is_ours(self, binding: Binding) -> bool:
-        """True: the API server has the pod on our node. Raises Dropped when the pod is out of our hands."""
+        """True: the API server has the pod on our node. Raises Dropped when the pod is out of our hands.
+
+        Blocks until a read succeeds or the watch shows the pod: while the outcome is unknown the assumption stays.
+        """
         assumed = binding.assumed
         binding.is_sending = False
-        for delay_s in (*_READ_DELAYS_S, None):
+        for delay_s in itertools.chain(_READ_DELAYS_S, itertools.repeat(_READ_DELAYS_S[-1])):
             if binding.is_cancelled:
                 raise asyncio.CancelledError
             try:
                 pod = await self._writer.read_pod(assumed.pod.metadata.namespace, assumed.pod.metadata.name)
                 break
             except ApiError as error:
-                if delay_s is None:
-                    raise AttemptError(f"the binding's outcome could not be read: {error.message}") from error
+                self._unknown.add(binding, error.message)
                 await self._clock.sleep(delay_s)
+                if self._is_shown(binding):
+                    return True
+        self._unknown.discard(assumed.uid)
         if pod is None or pod.metadata.uid != assumed.uid:
             raise Dropped
         node_name = pod.node_name if isinstance(pod, Broken) else pod.spec.node_name
@@ -351,6 +384,19 @@ class Binder:
         if not node_name and pod.metadata.deletion_timestamp is not None:
             raise Dropped
         return bool(node_name)
+
+    def _is_shown(self, binding: Binding) -> bool:
+        """Whether the watch has shown the pod on our node. Raises Dropped when it has shown it elsewhere, or deleted."""
+        assumed = binding.assumed
+        self._inbox.catch_up()
+        if self._cluster.is_assumed(assumed.uid) or self._cluster.is_broken(assumed.uid):
+            return False  # an unreadable pod is left to the next read
+        held = self._cluster.get(assumed.uid)
+        if held is not None and held.node_name != assumed.node_name:
+            self._metrics.binding_conflict("pod")
+        if held is None or held.node_name != assumed.node_name:
+            raise Dropped
+        return True
 
     # -- outcomes ----------------------------------------------------------------------------------------------------
 

@@ -39,6 +39,7 @@ from scheduler.refusals import Refusals
 from scheduler.reload import Parts, Reloading, clearing, queue_profile
 from scheduler.shared import Pending, Shared
 from scheduler.stale import StaleVolumes
+from scheduler.underway import PodWatch
 
 
 def build_profiles(config: Configuration, handle: Handle | None = None) -> dict[str, Profile]:
@@ -82,10 +83,10 @@ class Decisions:
         recorder: Recorder,
         clock: Clock,
         metrics: Metrics,
-        pods_version: Callable[[], str] = str,
         errors: UnforeseenErrors | None = None,
+        pod_watch: PodWatch | None = None,
     ) -> None:
-        """`pods_version` tells how far the watch of pods is, for the records."""
+        """Without `pod_watch` no watch is waited for."""
         self.chance = random.Random()
         self.cluster = Cluster(clock, options.config.feature_gates)
         self.errors = errors = errors or UnforeseenErrors(clock)
@@ -131,7 +132,11 @@ class Decisions:
         self.failures = Failures(self.shared, self.patches, preempting)
         self.refusals = Refusals(self.cluster, clock=clock, metrics=metrics)
         self.binder = Binder(
-            self.shared, self.failures, refusals=self.refusals, pods_version=pods_version, permits=permits
+            self.shared,
+            self.failures,
+            refusals=self.refusals,
+            pod_watch=pod_watch or PodWatch(),
+            permits=permits,
         )
         self.evictions = Evictions(self.shared, self.failures, self.binder, preempting, profiles=self.profiles)
         self.intake = Intake(self.shared, self.failures, bindings=self.binder, permits=self.binder.permits)

@@ -27,6 +27,7 @@ from scheduler.shell import Shell
 
 PROFILES: Final = "scheduler-profiles"
 UNFORESEEN: Final = "unforeseen-errors"
+BINDINGS: Final = "bindings"
 HEARTBEAT_S: Final = 60.0
 """/livez fails when the loop has not come around for this long."""
 
@@ -99,6 +100,7 @@ class Showing:
             KINDS_SERVED: self._with_minor(self.self_check.kinds_served, KINDS_SERVED),
             PROFILES: self._profiles,
             UNFORESEEN: lambda: self.errors.down() or Remark(self.errors.recent()) or None,
+            BINDINGS: lambda: Remark(self.decisions.binder.remark()) or None,
             "sched-handler-sync": lambda: None if self.is_synced() else "the first picture is not complete",
             "shutdown": lambda: "shutting down" if self.is_stopping() else None,
         }

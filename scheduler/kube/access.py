@@ -46,6 +46,7 @@ _NEEDED_WRITES: Final = frozenset({"pods/binding"})
 _READ_POD: Final = Rule("", "pods", "get")
 """How a binding whose answer was lost is settled (`ApiWriter.read_pod`); a list permission does not give it."""
 _SUFFERS: Final[Mapping[Rule, str]] = {
+    _READ_POD: "a Binding whose answer is lost holds its place until the watch shows the pod",
     **dict.fromkeys(EVICTION_RULES, "preemption evicts nobody"),
     **dict.fromkeys(VOLUME_RULES, "pods whose volumes are yet to be bound stay pending"),
     **dict.fromkeys(DEVICE_RULES, "pods whose devices are yet to be allocated stay pending"),
@@ -228,7 +229,7 @@ class SelfCheck:
                 for spec in served
                 for verb in ("list", "watch")
             ),
-            _Question(_READ_POD, is_needed=False),
+            _Question(_READ_POD, is_needed=False, suffers=_SUFFERS[_READ_POD]),
             *(
                 _Question(
                     rule, rule.resource in _NEEDED_WRITES, *_PLACES.get(rule, ("", "")), suffers=_SUFFERS.get(rule, "")

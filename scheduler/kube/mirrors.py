@@ -105,6 +105,11 @@ class Mirrors:
         pods = self.reflectors.get(POD.name)
         return pods.version if pods is not None else ""
 
+    def pods_disconnected_s(self) -> float:
+        """For how long the watch of pods has been disconnected; 0 while it is connected."""
+        pods = self.reflectors.get(POD.name)
+        return pods.stats.down_s if pods is not None else 0.0
+
     def capacity_version(self) -> str | None:
         """Of the capacity objects that are mirrored, `none` where there are none; None while that is not known."""
         return self._version(CAPACITY)

@@ -272,6 +272,26 @@ async def test_killed_with_an_answer_outstanding(reset: str) -> None:
         await exactly_filled(world)
 
 
+async def test_a_lost_answer_before_a_long_outage_does_not_give_the_place_away() -> None:
+    """A Binding is carried out and its answer lost; for a minute no pod can be read, listed or watched, only written."""
+    async with inhabited() as world:
+        world.add_node("n0", 1000, "a")
+        lost = world.server.faults.add(Fault(**BINDING, name="first", delay_s=3, reset="after"))
+        world.add_pod("first", 1000)
+        await until(lambda: lost.hits == 1, lambda: "no binding")
+        for i in range(3):
+            world.add_pod(f"waits{i}", 1000)
+        await world.seconds(1)
+        for verb in ("get", "list", "watch"):
+            world.server.faults.add(Fault(verb=verb, resource="pods", reset="before", times=None))
+        world.server.cut_watches("pods")
+        await world.seconds(60)
+        assert {o["metadata"]["name"] for o in world.server.objects("pods") if o["spec"].get("nodeName")} == {"first"}
+
+        await world.settle()
+        assert world.broken_laws() == []
+
+
 async def test_room_that_a_failed_binding_gave_back() -> None:
     """Whoever was refused because of it is tried at once, and is faster than the pod that failed."""
     async with inhabited() as world:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable
 from typing import Any
 
 from scheduler.cache.cluster import Cluster
@@ -19,6 +18,7 @@ from scheduler.decisions import Decisions
 from scheduler.obs.metrics import Metrics
 from scheduler.options import RunOptions
 from scheduler.testing.ports import ListRecorder, ScriptedWriter
+from scheduler.underway import PodWatch
 
 POST_FILTER = " no new claims to deallocate, preemption: "
 """How the default plugins' PostFilter words begin, behind those of Filter."""
@@ -102,7 +102,7 @@ class WireWriter(ScriptedWriter):
 class Brain:
     """Feed it what the watch would show; `settle` lets it work until nothing moves."""
 
-    def __init__(self, config: Configuration | None = None, *, pods_version: Callable[[], str] = str) -> None:
+    def __init__(self, config: Configuration | None = None, *, pod_watch: PodWatch | None = None) -> None:
         self.clock = StepClock()
         self.writer = WireWriter()
         self.recorder = ListRecorder()
@@ -113,7 +113,7 @@ class Brain:
             recorder=self.recorder,
             clock=self.clock,
             metrics=Metrics(process=False),
-            pods_version=pods_version,
+            pod_watch=pod_watch,
         )
         self.seen: dict[str, Pod | Broken] = {}
         self.nodes: dict[str, Node | Broken] = {}

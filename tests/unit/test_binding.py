@@ -6,10 +6,13 @@ import asyncio
 from typing import Any
 
 import pytest
+from structlog.testing import CapturingLogger
 
+from scheduler import underway
 from scheduler.core.errors import Ambiguous, ApiError, Conflict, Forbidden, NotFound, TooManyRequests, Unavailable
 from scheduler.core.pod import Pod
 from scheduler.core.verdicts import AttemptError, Code, Rejection, Wait
+from scheduler.underway import PodWatch
 from tests.unit.brain import Brain, manifest, typed
 from tests.unit.toys import AfterBind, BeforeBind, Holds, Toy
 
@@ -143,6 +146,150 @@ async def test_reading_is_repeated_until_the_server_answers() -> None:
 
     assert reads == 3
     assert [e.reason for e in brain.recorder.events] == ["Scheduled"]
+
+
+def unreadable(brain: Brain) -> list[ApiError]:
+    """Reads fail for as long as the list that is returned is not empty."""
+    away: list[ApiError] = [Unavailable("the server is away")]
+
+    def read() -> None:
+        if away:
+            raise away[0]
+
+    brain.writer.on_read = read
+    return away
+
+
+@pytest.mark.parametrize(
+    ("told", "binds", "places", "events"),
+    [
+        pytest.param("read: bound", 1, {}, ["Scheduled"], id="a read tells that it was carried out"),
+        pytest.param("read: not bound", 2, {}, ["Scheduled"], id="a read tells that it was not: sent again"),
+        pytest.param("read: elsewhere", 1, {}, [], id="a read shows the pod on another node"),
+        pytest.param("watch: bound", 1, {}, ["Scheduled"], id="the watch shows it on the node"),
+        pytest.param("watch: elsewhere", 1, {}, [], id="the watch shows it on another node"),
+        pytest.param("watch: deleted", 1, {}, [], id="the watch shows that the pod is gone"),
+    ],
+)
+async def test_an_unknown_outcome_keeps_the_place_until_a_read_or_the_watch_tells(
+    told: str, binds: int, places: dict[str, str], events: list[str]
+) -> None:
+    """Half an hour without an answer: the pod that waits for the room does not get it."""
+    brain = Brain()
+    brain.node("n1", cpu="1")
+    brain.pod("p", cpu="1")
+    refuse_once(brain, Ambiguous("reset"))
+    away = unreadable(brain)
+    await brain.settle()
+    brain.pod("waits", cpu="1")
+    for _ in range(180):
+        await brain.later(10)
+    assert (brain.cluster.is_assumed("uid-p"), len(brain.writer.binds)) == (True, 1)
+
+    who, _, what = told.partition(": ")
+    on = {"bound": "n1", "elsewhere": "other"}.get(what, "")
+    if who == "read":
+        away.clear()
+        brain.writer.server["default/p"] = typed(manifest("p", cpu="1", on=on))
+    elif what == "deleted":
+        brain.gone("p")
+    else:
+        brain.pod("p", cpu="1", on=on)
+    await brain.later(11)
+    await brain.later(11)
+
+    binds_of_p = [node for key, node in brain.writer.binds if key == "default/p"]
+    about_p = [e.reason for e in brain.recorder.events if e.pod == "default/p"]
+    assert (binds_of_p, about_p) == (["n1"] * binds, events)
+    assert "p" not in brain.places()
+    assert (("default/waits", "n1") in brain.writer.binds) == (what in {"elsewhere", "deleted"})
+    assert brain.parts.binder.remark() == ""
+
+
+async def test_an_unknown_outcome_is_logged_each_minute_and_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line a minute for all of them, with the oldest; an error is cut at 1 KiB."""
+    logger = CapturingLogger()
+    monkeypatch.setattr(underway, "_log", logger)
+    brain = Brain()
+    brain.node("n1")
+    brain.pod("p")
+    brain.pod("q")
+    unreadable(brain)[0].message = "x" * 5000
+
+    def lost(pod: Pod, node_name: str) -> None:
+        raise Ambiguous("reset")
+
+    brain.writer.on_bind = lost
+    await brain.settle()
+    for _ in range(140):
+        await brain.later(1)
+
+    assert [(call.kwargs["count"], call.kwargs["pod"], call.kwargs["node"]) for call in logger.calls] == [
+        (2, "default/p", "n1"),
+        (2, "default/p", "n1"),
+    ]
+    assert [len(call.kwargs["error"]) for call in logger.calls] == [1024, 1024]
+    shown = brain.parts.binder.remark()
+    assert shown.startswith("the outcome of 2 bindings is unknown, the oldest is default/p to n1, for 140 s: xxx")
+
+
+async def test_draining_does_not_wait_for_an_unknown_outcome() -> None:
+    """The process ends; the next one reads the pod anew."""
+    brain = Brain()
+    brain.node("n1")
+    brain.pod("p")
+    refuse_once(brain, Ambiguous("reset"))
+    unreadable(brain)
+    await brain.settle()
+    draining = asyncio.ensure_future(brain.parts.binder.drain(5))
+    await brain.turns()
+    brain.clock.move(6)
+    await brain.turns()
+
+    assert draining.done()
+    assert brain.parts.binder.remark() == ""
+
+
+@pytest.mark.parametrize(
+    ("lost_s", "binds"),
+    [
+        pytest.param(10.0, 1, id="an ordinary reconnect delays nothing"),
+        pytest.param(10.5, 0, id="disconnected for longer: nothing is sent"),
+    ],
+)
+async def test_no_binding_is_sent_while_the_watch_of_pods_is_disconnected(lost_s: float, binds: int) -> None:
+    """Once it is connected the node is looked at again: others may have bound pods to it."""
+    brain = Brain(pod_watch=PodWatch(disconnected_s=lambda: lost_s))
+    brain.node("n1", cpu="1")
+    brain.pod("p", cpu="1")
+    await brain.settle()
+    await brain.later(1)
+    assert len(brain.writer.binds) == binds
+    if binds:
+        assert brain.parts.binder.remark() == ""
+        return
+    assert brain.parts.binder.remark() == ("no Binding is sent: the watch of pods has been disconnected for 10 s")
+
+    lost_s = 0.0
+    brain.pod("theirs", cpu="1", on="n1", scheduler="default-scheduler")
+    await brain.later(1)
+
+    assert (brain.writer.binds, brain.places()) == ([], {"p": "unschedulable"})
+
+
+async def test_draining_does_not_wait_for_the_watch_of_pods() -> None:
+    """A pod whose Binding was held back gives its place back at the limit."""
+    brain = Brain(pod_watch=PodWatch(disconnected_s=lambda: 60.0))
+    brain.node("n1")
+    brain.pod("p")
+    await brain.settle()
+    draining = asyncio.ensure_future(brain.parts.binder.drain(5))
+    await brain.turns()
+    brain.clock.move(6)
+    await brain.settle()
+
+    assert draining.done()
+    assert (brain.is_free(), brain.writer.binds) == (True, [])
 
 
 async def test_an_unforeseen_exception_costs_one_attempt() -> None:

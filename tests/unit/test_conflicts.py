@@ -11,6 +11,7 @@ import pytest
 from scheduler.core.deltas import Delta
 from scheduler.core.errors import Ambiguous, ApiError, Conflict, NotFound
 from scheduler.core.pod import Pod
+from scheduler.underway import PodWatch
 from tests.unit.brain import Brain, manifest, read_pod, typed
 
 COUNT = "kubestow_binding_conflicts_total"
@@ -153,7 +154,7 @@ async def test_bindings_without_a_rival_count_for_nothing() -> None:
 async def test_the_record_tells_what_the_watch_had_shown_when_the_binding_left() -> None:
     """As late as the second look: what came while the pod waited for its turn counts as seen."""
     shown = "5"
-    brain = Brain(pods_version=lambda: shown)
+    brain = Brain(pod_watch=PodWatch(version=lambda: shown))
     await decided(brain)
     record = brain.parts.records.latest("default/p")
     assert record is not None

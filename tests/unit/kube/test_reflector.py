@@ -109,6 +109,21 @@ async def test_the_first_picture_arrives_as_one_batch():
     assert 300 <= int(query["timeoutSeconds"]) <= 600
 
 
+async def test_a_quiet_stream_is_a_stream():
+    """None is open from the start until a watch is answered, and from its end on."""
+    seen: list[bool] = []
+    mirror = scripted([picture(), Later(lambda: seen.append(mirror.stats.is_watching)), Unavailable("cut")],
+                      [Unavailable("away")], [Unavailable("away")], [Hang()])  # fmt: skip
+    assert not mirror.stats.is_watching
+    async with mirror.running():
+        await until(lambda: len(mirror.transport.watches()) >= 3)
+        lost_s = mirror.stats.down_s
+        await until(lambda: mirror.stats.is_watching)
+
+    assert [True] == seen
+    assert lost_s > 0.0
+
+
 async def test_an_object_deleted_within_the_first_picture_is_never_shown():
     """The picture is what holds at its end."""
     mirror = await scripted(
