@@ -99,10 +99,13 @@ class Daemon:
         asyncio.get_running_loop().set_exception_handler(self._unhandled)
         kubeconfig = self._options.kubeconfig or connection.kubeconfig
         settings = await load_settings(kubeconfig or None, self._options.master or None)
-        transport = HttpTransport(settings, on_answer=self.metrics.traffic.answered)
+        transport = HttpTransport(settings, clock=self._clock, on_answer=self.metrics.traffic.answered)
         self._transport = transport
         throttle = Throttle(self._clock, qps=connection.qps, burst=connection.burst)
-        self._leadership = Leadership(self._options.config.leader_election, transport, self._clock, self._errors)
+        apart = transport.apart()
+        self._leadership = Leadership(
+            self._options.config.leader_election, apart, self._clock, self._errors, reconnect=apart.reconnect
+        )
         self._writer = writer = ApiWriter(
             transport,
             throttle,

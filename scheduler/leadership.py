@@ -23,7 +23,7 @@ from scheduler.core.unforeseen import UnforeseenErrors
 from scheduler.insight.http import Check
 from scheduler.kube.eventbody import Event, EventMetadata, Reference
 from scheduler.kube.lease import Elector, Timing
-from scheduler.kube.wire import Transport
+from scheduler.kube.wire import Transport, as_it_is
 from scheduler.kube.writes import ApiWriter, LeaseWriter
 
 _log = structlog.get_logger(__name__)
@@ -36,8 +36,15 @@ class Leadership:
     """`run` in a task of its own; `resign`, once and for good, after that. `may_write` is the fence of every write."""
 
     def __init__(
-        self, settings: LeaderElection, transport: Transport, clock: Clock, errors: UnforeseenErrors | None = None
+        self,
+        settings: LeaderElection,
+        transport: Transport,
+        clock: Clock,
+        errors: UnforeseenErrors | None = None,
+        *,
+        reconnect: Callable[[], None] = as_it_is,
     ) -> None:
+        """`transport` has connections of its own, so that only the lease waits on them; `reconnect` replaces them."""
         self._errors = errors or UnforeseenErrors(clock)
         self.lease = settings.resource_name
         self.begun = asyncio.Event()
@@ -49,7 +56,7 @@ class Leadership:
         self._is_over = False
         if settings.leader_elect:
             self._elector = Elector(
-                LeaseWriter(transport, settings.resource_namespace, settings.resource_name),
+                LeaseWriter(transport, settings.resource_namespace, settings.resource_name, reconnect=reconnect),
                 clock,
                 random.Random(),
                 identity=f"{socket.gethostname()}_{uuid.uuid4()}",

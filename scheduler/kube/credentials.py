@@ -12,7 +12,7 @@ import asyncio
 import os
 import pathlib
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from multidict import CIMultiDict
 from yaml import YAMLError
 
 from scheduler import __version__
+from scheduler.kube.execplugin import run_plugin
 from scheduler.kube.reaching import (
     address,
     as_proxy,
@@ -57,7 +58,7 @@ class Settings:
     proxy: str | None = None
     impersonation: tuple[tuple[str, str], ...] = ()
     """Headers; one may stand more than once."""
-    renew: Callable[[bool], Awaitable[None]] | None = None
+    renew: Callable[[bool], Coroutine[Any, Any, None]] | None = None
 
     def headers(self) -> CIMultiDict[str]:
         """What every request says: who we are, as whom we come, and in which form we understand answers."""
@@ -169,9 +170,11 @@ class _ServiceAccount(_Source):
 
 class _Kubeconfig(_Source):
     def __init__(self, path: str, context: str | None) -> None:
+        from kubernetes_asyncio.config import kube_config
         from kubernetes_asyncio.config.openid import OpenIDRequestor
 
         super().__init__()
+        kube_config.ExecProvider = _Plugin  # type: ignore[assignment, attr-defined]
         OpenIDRequestor._get_connector = _trusting  # type: ignore[assignment, method-assign]  # noqa: SLF001 (there is no other way in)
         self.name = f"kubeconfig {path}"
         self._path = path
@@ -203,6 +206,20 @@ class _Kubeconfig(_Source):
     def _runs_plugin_without_expiry(self) -> bool:
         """Such a plugin's answer is good until it is refused, as in client-go."""
         return "exec" in self._user() and not hasattr(self._loader, "exec_plugin_expiry")
+
+
+class _Plugin:
+    """In place of the library's ExecProvider, which reads the pipes one after the other and leaves processes behind."""
+
+    def __init__(self, exec_config: Any) -> None:
+        config = exec_config.value
+        self._command = [str(part) for part in (config["command"], *(config.get("args") or ()))]
+        self._env = os.environ | {str(item["name"]): str(item["value"]) for item in config.get("env") or ()}
+        self._api_version = str(config["apiVersion"])
+        self._hint = " ".join(str(config.get("installHint") or "").split())
+
+    async def run(self) -> Any:
+        return await run_plugin(self._command, self._env, api_version=self._api_version, hint=self._hint)
 
 
 def _trusting(requestor: Any) -> aiohttp.TCPConnector:

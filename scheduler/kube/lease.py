@@ -240,6 +240,7 @@ class Elector:
         asking = asyncio.ensure_future(request)
         asking.add_done_callback(_look)
         if not await done_within(self._clock, asking, limit_s):
+            self._leases.reconnect()  # its peer may be gone without a word
             raise Ambiguous(f"no answer within {limit_s:.1f} s")
         return asking.result()
 

@@ -12,6 +12,7 @@ import aiohttp
 
 from scheduler.core.errors import ApiError
 from scheduler.kube.credentials import Settings
+from scheduler.kube.sockets import api_server_socket
 from scheduler.kube.transport import through
 from scheduler.kube.wire import Transport
 
@@ -73,7 +74,7 @@ class Lender:
                 super().__init__(*args, **more | told)
 
         return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0),
+            connector=aiohttp.TCPConnector(limit=0, socket_factory=api_server_socket),
             headers=settings.headers(),
             cookie_jar=aiohttp.DummyCookieJar(),
             proxy=way.get("proxy"),

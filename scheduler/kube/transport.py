@@ -18,6 +18,8 @@ from yarl import URL
 from scheduler.core.clock import Clock, SystemClock
 from scheduler.core.errors import Ambiguous, Unauthorized, Unavailable
 from scheduler.kube.credentials import Settings
+from scheduler.kube.renewal import Renewal
+from scheduler.kube.sockets import api_server_socket
 from scheduler.kube.wire import (
     DEFAULT_TIMEOUT_S,
     LIST_TIMEOUT_S,
@@ -32,7 +34,6 @@ from scheduler.kube.wire import (
 __all__ = ["HttpTransport", "Transport"]
 
 
-_RENEW_S: Final = 60.0
 _CONNECT_S: Final = 10.0
 _REACH_S: Final = 30.0
 """For all that comes before a request can be sent: a name, a connection, whatever a proxy wants."""
@@ -55,30 +56,46 @@ class _Request(aiohttp.ClientRequest):
 class HttpTransport:
     """`Transport` over one aiohttp session. Make it inside the running loop.
 
-    Connections are not limited here: each watch pins one, and callers bound their writes. Credentials are renewed once
-    a minute at request time and after a 401, which is retried once.
+    Connections are not limited here: each watch pins one, and callers bound their writes. Credentials are renewed in the
+    background once a minute, as long as there are requests, and after a 401, which is retried once.
     """
 
-    def __init__(self, settings: Settings, *, clock: Clock | None = None, on_answer: Answered = nobody_counts) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        clock: Clock | None = None,
+        on_answer: Answered = nobody_counts,
+        renewal: Renewal | None = None,
+    ) -> None:
+        """`renewal` is that of another transport with the same settings, which ends it."""
         self._settings = settings
         self._clock = clock or SystemClock()
         self._on_answer = on_answer
         self._host = urlsplit(settings.server).netloc
-        self._renew_at = self._clock.now() + _RENEW_S
-        self._renewing = asyncio.Lock()
-        self._renewals = 0
+        self._lent_renewal = renewal
+        self._renewal = renewal or Renewal(settings, self._clock)
+        self._adopted = self._renewal.count
+        self._others: list[HttpTransport] = []
+        self._closing: set[asyncio.Future[None]] = set()
         self._headers: dict[str, CIMultiDict[str]] = {}
         self._timeouts: dict[tuple[float | None, float | None], aiohttp.ClientTimeout] = {}
         self._options: dict[str, Any] = {}
         self._adopt()
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=60, keepalive_timeout=30.0),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            skip_auto_headers=_SKIPPED_HEADERS,
-            auto_decompress=True,  # some proxies compress what nobody asked them to
-            read_bufsize=_READ_BUFFER_BYTES,
-            request_class=_Request,
-        )
+        self._session = _new_session()
+
+    def apart(self) -> HttpTransport:
+        """Return a transport with connections of its own and the same credentials. It is closed with this one."""
+        other = HttpTransport(self._settings, clock=self._clock, on_answer=self._on_answer, renewal=self._renewal)
+        self._others.append(other)
+        return other
+
+    def reconnect(self) -> None:
+        """Close all connections: what is under way on them fails, and the next request opens a new one."""
+        closing = asyncio.ensure_future(self._session.close())
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+        self._session = _new_session()
 
     async def get(self, path: str, *, query: Query | None = None, timeout_s: float = DEFAULT_TIMEOUT_S) -> bytes:
         return await self._send("GET", self._url(path, query), timeout_s=timeout_s)
@@ -117,7 +134,7 @@ class HttpTransport:
         try:
             response = await self._open(url, timeout)
         except Unauthorized:
-            if not await self._renewed():
+            if not await self._renewal.after_refusal():
                 raise
             response = await self._open(url, timeout)
         try:
@@ -127,10 +144,14 @@ class HttpTransport:
             response.close()
 
     async def close(self) -> None:
-        await self._session.close()
+        for other in self._others:
+            await other.close()
+        if self._lent_renewal is None:
+            await self._renewal.close()
+        await asyncio.gather(self._session.close(), *self._closing)
 
     async def _open(self, url: URL, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
-        await self._renew_if_due()
+        self._take_over_credentials()
         status = 0
         try:
             response = await self._session.request(
@@ -155,15 +176,15 @@ class HttpTransport:
         content_type: str = "",
         timeout_s: float = DEFAULT_TIMEOUT_S,
     ) -> bytes:
-        await self._renew_if_due()
         try:
             return await self._once(method, url, body, content_type=content_type, timeout_s=timeout_s)
         except Unauthorized:
-            if not await self._renewed():
+            if not await self._renewal.after_refusal():
                 raise
             return await self._once(method, url, body, content_type=content_type, timeout_s=timeout_s)
 
     async def _once(self, method: str, url: URL, body: bytes | None, *, content_type: str, timeout_s: float) -> bytes:
+        self._take_over_credentials()
         began, status = self._clock.now(), 0
         try:
             response = await self._session.request(
@@ -219,27 +240,25 @@ class HttpTransport:
         options = {"ssl": settings.tls, "server_hostname": settings.tls_server_name}
         self._options = {name: value for name, value in options.items() if value is not None} | through(settings.proxy)
 
-    async def _renew_if_due(self) -> None:
-        if self._settings.renew is not None and self._clock.now() >= self._renew_at:
-            await self._renew(force=False, seen=self._renewals)
-
-    async def _renewed(self) -> bool:
-        """After a 401: whether there are other credentials to try."""
-        before = self._settings.authorization, self._settings.tls
-        if self._settings.renew is None:
-            return False
-        await self._renew(force=True, seen=self._renewals)
-        return before != (self._settings.authorization, self._settings.tls)
-
-    async def _renew(self, *, force: bool, seen: int) -> None:
-        """Of many requests that want it at once, one does it."""
-        async with self._renewing:
-            if self._settings.renew is None or seen != self._renewals:
-                return
-            await self._settings.renew(force)
-            self._renewals += 1
-            self._renew_at = self._clock.now() + _RENEW_S
+    def _take_over_credentials(self) -> None:
+        """Before each request: those of the last renewal; the next one begins when it is due, and is not waited for."""
+        self._renewal.start_if_due()
+        if self._adopted != self._renewal.count:
+            self._adopted = self._renewal.count
             self._adopt()
+
+
+def _new_session() -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(
+            limit=0, ttl_dns_cache=60, keepalive_timeout=30.0, socket_factory=api_server_socket
+        ),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        skip_auto_headers=_SKIPPED_HEADERS,
+        auto_decompress=True,
+        read_bufsize=_READ_BUFFER_BYTES,
+        request_class=_Request,
+    )
 
 
 def through(proxy: str | None) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from scheduler.kube.leasebody import Lease, LeaseSpec, lease_change, new_lease, 
 from scheduler.kube.sending import FIELD_MANAGER, OURS, always
 from scheduler.kube.throttle import Throttle
 from scheduler.kube.volumebody import owners_of_selection, prebinding, selection
-from scheduler.kube.wire import MERGE, STRATEGIC_MERGE, Transport
+from scheduler.kube.wire import MERGE, STRATEGIC_MERGE, Transport, as_it_is
 
 _STATUS_RETRIES_S: Final = (0.01, 0.05, 0.25)
 """client-go's default back-off: four steps from 10 ms, factor 5 (docs/spec/core.md §3.8)."""
@@ -328,7 +328,11 @@ class LeaseWriter:
     Every call may be given up by cancelling: what became of it shows in the next read.
     """
 
-    def __init__(self, transport: Transport, namespace: str, name: str) -> None:
+    def __init__(
+        self, transport: Transport, namespace: str, name: str, *, reconnect: Callable[[], None] = as_it_is
+    ) -> None:
+        """`reconnect` has the next request sent on a new connection; called when an answer did not come in time."""
+        self.reconnect = reconnect
         self._transport = transport
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._path = f"{self._collection}/{name}"

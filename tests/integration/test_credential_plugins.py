@@ -1,0 +1,180 @@
+"""Credential plugins of kubeconfigs that hang, fail, write much, or are not installed."""
+
+from __future__ import annotations
+
+import asyncio
+import pathlib
+import re
+
+import pytest
+
+from scheduler.app import Daemon
+from scheduler.config.types import Configuration, LeaderElection
+from scheduler.kube.credentials import SettingsError, load_settings
+from scheduler.kube.transport import HttpTransport
+from scheduler.options import RunOptions
+from scheduler.testing.apiserver import ApiServer
+from scheduler.testing.clock import VirtualClock
+from tests.integration.daemon import Rig, until
+from tests.integration.mortal import HastyClock
+from tests.integration.test_transport import answer, kubeconfig, raw, says
+
+SAYS = '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{STATUS}}'
+EXPIRED = '{"token":"t1","expirationTimestamp":"2000-01-01T00:00:00Z"}'
+
+
+def user(path: pathlib.Path, script: str, **more: object) -> dict[str, object]:
+    """A kubeconfig's user with this plugin."""
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(path), **more}}
+
+
+def once_then(path: pathlib.Path, then: str, status: str = EXPIRED) -> dict[str, object]:
+    """Gives a token the first time, and does this each time after."""
+    said = SAYS.replace("STATUS", status.strip("{}")).replace("'", "")
+    first = f"if [ ! -e {path}.ran ]; then touch {path}.ran; echo '{said}'; exit 0; fi"
+    return user(path, f"{first}\n{then}")
+
+
+def is_alive(pid_file: pathlib.Path) -> bool:
+    try:
+        state = pathlib.Path(f"/proc/{pid_file.read_text().strip()}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"  # a child of a child is collected by init, some time
+
+
+async def test_requests_go_on_while_the_plugin_hangs(tmp_path):
+    """The token is good still: none of a hundred requests waits for a new one."""
+    pid = tmp_path / "pid"
+    hangs = once_then(tmp_path / "plugin", f"echo $$ > {pid}; sleep 1000")
+    async with raw(says(answer(200))) as server:
+        settings = await load_settings(kubeconfig(tmp_path / "config", hangs, server.url))
+        clock = VirtualClock()
+        transport = HttpTransport(settings, clock=clock)
+        await transport.get("/x")
+        await clock.advance(61)
+
+        for _ in range(100):
+            assert await asyncio.wait_for(transport.get("/x"), 30) == b"{}"
+
+        await until(pid.exists, lambda: "never run again")
+        assert is_alive(pid)
+        await transport.close()
+        await until(lambda: not is_alive(pid), lambda: "it was left behind")
+
+
+async def test_a_leader_keeps_its_lease_while_its_plugin_hangs(tmp_path):
+    """Two minutes of the daemon, which schedules on."""
+    pid = tmp_path / "pid"
+    hangs = once_then(tmp_path / "plugin", f"echo $$ > {pid}; sleep 1000")
+    clock = HastyClock()
+    async with ApiServer(clock=clock) as server:
+        config = Configuration(leader_election=LeaderElection(leader_elect=True))
+        path = kubeconfig(tmp_path / "config", hangs, server.url)
+        daemon = Daemon(RunOptions(config=config, kubeconfig=path, port=0, drain_timeout_s=5), clock=clock)
+        await daemon.start()
+        rig = Rig(server, daemon)
+        await rig.until(pid.exists, "the plugin was not run again")
+        began = clock.now()
+        await until(lambda: clock.now() > began + 60, lambda: "time stands", clock=clock, lasts_s=120)
+        rig.node("n1")
+        rig.pod("p")
+        await rig.bound("p")
+
+        assert is_alive(pid)
+        assert daemon._failed is not None
+        assert not daemon._failed.done()
+        await daemon.stop()
+
+
+async def test_a_token_is_renewed_in_the_background(tmp_path):
+    """By the first request of each minute, which goes with the old one, as does the other transport of these settings."""
+    renewed: list[bool] = []
+    async with raw(says(answer(200))) as server:
+        settings = await load_settings(kubeconfig(tmp_path / "config", {"token": "old"}, server.url))
+
+        async def renew(force: bool) -> None:
+            renewed.append(force)
+            settings.authorization = "Bearer new"
+
+        settings.renew = renew
+        clock = VirtualClock()
+        transport = HttpTransport(settings, clock=clock)
+        apart = transport.apart()
+        await clock.advance(61)
+        for each in (transport, transport, apart):
+            await each.get("/x")
+        await transport.close()
+
+    sent = [re.findall(rb"Bearer (\w+)", request)[0] for request in server.requests]
+    assert (renewed, sent) == ([False], [b"old", b"new", b"new"])
+
+
+async def test_a_plugin_that_hangs_is_killed_with_all_that_it_has_started(tmp_path, monkeypatch):
+    """Its children hold its pipes open: killing it alone would end nothing."""
+    pids = [tmp_path / "pid", tmp_path / "child"]
+    script = f"echo $$ > {pids[0]}; sh -c 'echo $$ > {pids[1]}; sleep 1000' & wait; sleep 1000"
+    settings = await load_settings(kubeconfig(tmp_path / "config", once_then(tmp_path / "plugin", script)))
+    monkeypatch.setattr("scheduler.kube.credentials._ASKING_S", 0.5)
+    assert settings.renew is not None
+
+    await settings.renew(True)
+
+    await until(lambda: not any(is_alive(pid) for pid in pids), lambda: "left behind")
+    assert settings.authorization == "Bearer t1"
+
+
+async def test_a_plugin_may_write_much_to_both_pipes(tmp_path):
+    """More than a pipe holds, to standard error first."""
+    noise = "i=0; while [ $i -lt 4000 ]; do echo 'a warning of some fifty characters or a little more' >&2; i=$((i+1)); done"
+    said = SAYS.replace("STATUS", '"token":"t1"')
+    settings = await asyncio.wait_for(
+        load_settings(kubeconfig(tmp_path / "config", user(tmp_path / "plugin", f"{noise}\necho '{said}'"))), 60
+    )
+
+    assert settings.authorization == "Bearer t1"
+
+
+@pytest.mark.parametrize(
+    ("script", "error"),
+    [
+        pytest.param("echo 'no such account' >&2; exit 3", "returned 3. no such account", id="it fails"),
+        pytest.param("head -c 100000 /dev/zero | tr '\\0' x >&2; exit 1", "returned 1. xxxx", id="it fails with many words"),
+        pytest.param("echo hello", "wrote no JSON", id="no JSON"),
+        pytest.param("echo '[]'", "wrote no ExecCredential: apiVersion is missing", id="another object"),
+        pytest.param(f"echo '{SAYS.replace('{STATUS}', '1')}'", "status is no object", id="no status"),
+        pytest.param(f"echo '{SAYS.replace('k8s.io/v1', 'k8s.io/v0')}'".replace("STATUS", ""), "not in", id="another version"),
+    ],
+)  # fmt: skip
+async def test_what_a_plugin_does_wrong_is_said_with_its_name(tmp_path, script, error):
+    """In one line of at most 1 KiB."""
+    with pytest.raises(SettingsError, match=error) as raised:
+        await load_settings(kubeconfig(tmp_path / "config", user(tmp_path / "plugin", script)))
+
+    assert "exec: '" in str(raised.value)
+    assert "plugin'" in str(raised.value)
+    assert len(str(raised.value)) < 1024 + 200
+
+
+@pytest.mark.parametrize(
+    ("hint", "advice"),
+    [
+        pytest.param({}, "No such file or directory", id="without a hint"),
+        pytest.param(
+            {"installHint": "Get it:\n  apt install x"},
+            "No such file or directory. Get it: apt install x",
+            id="with the kubeconfig's hint how to install it",
+        ),
+    ],
+)
+async def test_a_plugin_that_is_not_installed_is_named(tmp_path, hint, advice):
+    """What to do is in the kubeconfig, if its author knew."""
+    missing = {"apiVersion": "client.authentication.k8s.io/v1", "command": "cloud-auth-plugin", **hint}
+    path = kubeconfig(tmp_path / "config", {"exec": missing})
+
+    with pytest.raises(SettingsError) as raised:
+        await load_settings(path)
+
+    assert str(raised.value) == f"kubeconfig {path}: exec: cannot run 'cloud-auth-plugin': {advice}"
