@@ -104,7 +104,13 @@ class Daemon:
         throttle = Throttle(self._clock, qps=connection.qps, burst=connection.burst)
         apart = transport.apart()
         self._leadership = Leadership(
-            self._options.config.leader_election, apart, self._clock, self._errors, reconnect=apart.reconnect
+            self._options.config.leader_election,
+            apart,
+            self._clock,
+            self._errors,
+            serves={profile.scheduler_name for profile in self._options.config.profiles},
+            is_forced=self._options.is_forced,
+            reconnect=apart.reconnect,
         )
         self._writer = writer = ApiWriter(
             transport,

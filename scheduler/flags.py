@@ -71,6 +71,15 @@ def _add_run(run: argparse.ArgumentParser) -> None:
         metavar="BOOL",
         help="SchedulerProfile objects change profiles while we run, where the cluster has that kind (default true)",
     )
+    add(
+        "--force",
+        type=_bool,
+        nargs="?",
+        const=True,
+        default=False,
+        metavar="BOOL",
+        help="start although a live Lease of another installation names one of our scheduler names (default false)",
+    )
     add("--write-config-to", metavar="FILE", help="write the configuration with all defaults, and exit")
     add("--feature-gates", type=_gates, default={}, metavar="NAME=BOOL,...", help="kube-scheduler's, by its names")
     _add_serving(run)

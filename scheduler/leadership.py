@@ -9,7 +9,7 @@ import asyncio
 import random
 import socket
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 import msgspec
@@ -20,9 +20,10 @@ from scheduler.core.clock import Clock
 from scheduler.core.errors import ApiError
 from scheduler.core.timestamps import micros
 from scheduler.core.unforeseen import UnforeseenErrors
-from scheduler.insight.http import Check
+from scheduler.insight.http import Check, Remark
 from scheduler.kube.eventbody import Event, EventMetadata, Reference
 from scheduler.kube.lease import Elector, Timing
+from scheduler.kube.otherleases import OtherLeases
 from scheduler.kube.wire import Transport, as_it_is
 from scheduler.kube.writes import ApiWriter, LeaseWriter
 
@@ -30,6 +31,7 @@ _log = structlog.get_logger(__name__)
 
 CHECK: Final = "leaderElection"
 """Upstream's name of its watchdog in /healthz and /readyz."""
+OTHERS: Final = "other-schedulers"
 
 
 class Leadership:
@@ -42,9 +44,18 @@ class Leadership:
         clock: Clock,
         errors: UnforeseenErrors | None = None,
         *,
+        serves: Collection[str],
+        is_forced: bool = False,
         reconnect: Callable[[], None] = as_it_is,
     ) -> None:
-        """`transport` has connections of its own, so that only the lease waits on them; `reconnect` replaces them."""
+        """`serves` are our scheduler names. With `is_forced` another daemon that serves one of them is no reason to stop.
+
+        `transport` has connections of its own, so that only the lease waits on them; `reconnect` replaces them.
+        """
+        where = (settings.resource_namespace, settings.resource_name) if settings.leader_elect else None
+        self._others = OtherLeases(transport, clock, serves, where, is_forced)
+        self._is_alone = False
+        """No other daemon serves our scheduler names, as far as is known."""
         self._errors = errors or UnforeseenErrors(clock)
         self.lease = settings.resource_name
         self.begun = asyncio.Event()
@@ -54,9 +65,12 @@ class Leadership:
         self._elector: Elector | None = None
         self._announcement: asyncio.Task[None] | None = None
         self._is_over = False
+        self._is_checked = False
         if settings.leader_elect:
             self._elector = Elector(
-                LeaseWriter(transport, settings.resource_namespace, settings.resource_name, reconnect=reconnect),
+                LeaseWriter(
+                    transport, settings.resource_namespace, settings.resource_name, serves=serves, reconnect=reconnect
+                ),
                 clock,
                 random.Random(),
                 identity=f"{socket.gethostname()}_{uuid.uuid4()}",
@@ -70,25 +84,50 @@ class Leadership:
 
     def may_write(self) -> bool:
         """Whether this daemon leads, right now and by the clock. Cheap: asked before each write and each attempt."""
-        return not self._is_over and (self._elector is None or self._elector.is_leading())
+        return self._is_alone and not self._is_over and (self._elector is None or self._elector.is_leading())
 
     async def run(self, writer: ApiWriter, controller: str, on_leading: Callable[[], None]) -> None:
-        """Campaign, call `on_leading`, keep the lead. Raises LeaseLost; returns only where there is no election.
+        """Campaign, call `on_leading`, keep the lead. Raises LeaseLost, also if another daemon serves our names.
 
-        After an unforeseen error it may be called again: a lease that is still held is renewed. `controller` is who reports the Event: the first profile's schedulerName, as upstream.
+        Returns only where there is no election.
+
+        After an unforeseen error it may be called again: a lease that is still held is renewed. `controller` is who
+        reports the Event: the first profile's schedulerName, as upstream.
         """
         elector = self._elector
+        if not self._is_checked:
+            await self._others.check()
+        self._is_checked = True
         if elector is None:
+            self._is_alone = True
             self.begun.set()
+            on_leading()
             return
         _log.info("attempting to acquire the leader lease", lease=self._where, identity=elector.identity)
         await elector.acquire()
-        if not self.begun.is_set():  # else this part was started over
-            _log.info("leading", lease=self._where, identity=elector.identity)
-            self._announcement = asyncio.ensure_future(self._announce(elector, writer, controller))
-        self.begun.set()
-        on_leading()
-        await elector.hold()
+        await self._hold_alone(elector, writer, controller, on_leading)
+
+    async def _hold_alone(
+        self, elector: Elector, writer: ApiWriter, controller: str, on_leading: Callable[[], None]
+    ) -> None:
+        """Keep the lead; act once it is known that no other daemon, begun while we stood by, serves our names."""
+        holding = asyncio.ensure_future(elector.hold())
+        checking = asyncio.ensure_future(self._others.check())
+        try:
+            await asyncio.wait({holding, checking}, return_when=asyncio.FIRST_COMPLETED)
+            if not holding.done():
+                await checking
+                self._is_alone = True
+                if not self.begun.is_set():  # else this part was started over
+                    _log.info("leading", lease=self._where, identity=elector.identity)
+                    self._announcement = asyncio.ensure_future(self._announce(elector, writer, controller))
+                self.begun.set()
+                on_leading()
+            await holding
+        finally:
+            for task in (holding, checking):
+                task.cancel()
+            await asyncio.gather(holding, checking, return_exceptions=True)
 
     async def resign(self, *, gives_back: bool = True) -> None:
         """Let nothing more be written, election or not, and give the lease back if it is still ours.
@@ -109,8 +148,12 @@ class Leadership:
         return {} if self._elector is None else {CHECK: self._overdue}
 
     def readyz(self) -> dict[str, Check]:
-        """The watchdog, and a lease that may not be had; standing by is fine."""
-        return {} if self._elector is None else {CHECK: self._unfit}
+        """The watchdog, a lease that may not be had, and another daemon of our names; standing by is fine."""
+        own = {} if self._elector is None else {CHECK: self._unfit}
+        return own | {OTHERS: self._beside_others}
+
+    def _beside_others(self) -> str | None:
+        return "not checked yet" if not self._is_checked else Remark(self._others.remark) or None
 
     def _overdue(self) -> str | None:
         assert self._elector is not None

@@ -70,3 +70,5 @@ class RunOptions:
     """`v1`, `v1beta1`, `none` (there is room everywhere), or `auto`: the best that the server has."""
     scheduler_profiles: bool = True
     """Whether SchedulerProfile objects change profiles while the daemon runs, where the server has such objects."""
+    is_forced: bool = False
+    """Whether to start although another live Lease names one of our scheduler names."""

@@ -27,6 +27,7 @@ from scheduler.kube.writes import (
     CLAIM_EVENT_RULES,
     DEVICE_RULES,
     EVICTION_RULES,
+    OTHER_LEASE_RULES,
     VOLUME_RULES,
     WRITES,
     Rule,
@@ -54,6 +55,7 @@ def writes_of(profiles: Collection[Profile], options: RunOptions) -> tuple[Rule,
     binding = {plugin.name for profile in profiles for plugin in profile.pre_bind}
     return (
         *WRITES,
+        *OTHER_LEASE_RULES,
         *rules(options.secure),
         *(EVICTION_RULES if evicts else ()),
         *((*VOLUME_RULES, *CLAIM_EVENT_RULES) if VolumeBindingArgs.plugin in binding else ()),

@@ -29,6 +29,7 @@ from scheduler.kube.writes import (
     DEVICE_RULES,
     EVICTION_RULES,
     LEASE_RULES,
+    OTHER_LEASE_RULES,
     VOLUME_RULES,
     WRITES,
     Rule,
@@ -52,6 +53,7 @@ _SUFFERS: Final[Mapping[Rule, str]] = {
     **dict.fromkeys(DEVICE_RULES, "pods whose devices are yet to be allocated stay pending"),
     **dict(zip(SERVING_RULES, ("endpoints know no bearer tokens", "endpoints let in system:masters only"))),
     **dict.fromkeys(CLIENT_CA_RULES, "endpoints know no client certificates"),
+    **dict.fromkeys(OTHER_LEASE_RULES, "another scheduler of the same name is not noticed"),
     **dict.fromkeys(CLAIM_EVENT_RULES, "what a provisioner says is not quoted when a volume takes long"),
 }
 _PLACES: Final[Mapping[Rule, tuple[str, str]]] = dict.fromkeys(CLIENT_CA_RULES, (CLIENT_CA_NAMESPACE, CLIENT_CA_NAME))

@@ -5,13 +5,19 @@ Times stay the texts they are: they are written for people and never compared, b
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Collection
+from typing import Any, Final
 
 import msgspec
 
 from scheduler.core import apijson
 from scheduler.core.errors import Ambiguous, Unavailable
 from scheduler.core.meta import Frozen, Metadata
+
+LABEL: Final = "kubestow.dev/scheduler-lease"
+"""Marks the Lease under which a Kubestow leads."""
+NAMES: Final = "kubestow.dev/scheduler-names"
+"""The annotation that says which scheduler names it serves, with commas between them."""
 
 
 class LeaseSpec(Frozen, frozen=True):
@@ -51,16 +57,33 @@ _LEASE: Final = msgspec.json.Decoder(Lease)
 _encode: Final = msgspec.json.Encoder().encode
 
 
-def new_lease(namespace: str, name: str, spec: LeaseSpec) -> bytes:
-    """The body that creates it."""
+def new_lease(namespace: str, name: str, spec: LeaseSpec, serves: Collection[str] = ()) -> bytes:
+    """The body that creates it, marked with the scheduler names that its holder serves."""
     head = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
-    return _encode({**head, "metadata": {"name": name, "namespace": namespace}, "spec": spec})
+    return _encode({**head, "metadata": {"name": name, "namespace": namespace} | _marks(serves), "spec": spec})
 
 
-def lease_change(seen: Lease, spec: LeaseSpec) -> bytes:
-    """The merge patch from `seen` to this record."""
+def lease_change(seen: Lease, spec: LeaseSpec, serves: Collection[str] = ()) -> bytes:
+    """The merge patch from `seen` to this record and these marks."""
     metadata = {"uid": seen.metadata.uid, "resourceVersion": seen.metadata.resource_version}
-    return _encode({"metadata": metadata, "spec": spec})
+    return _encode({"metadata": metadata | _marks(serves), "spec": spec})
+
+
+def names_in(lease: Lease) -> set[str]:
+    """The scheduler names that its holder serves, by its annotation."""
+    return set(filter(None, lease.metadata.annotations.get(NAMES, "").split(",")))
+
+
+def one_of_many(raw: bytes | msgspec.Raw) -> Lease | None:
+    """A Lease of a list; None for one that cannot be read."""
+    try:
+        return _decode(raw)
+    except (msgspec.DecodeError, ValueError):
+        return None
+
+
+def _marks(serves: Collection[str]) -> dict[str, Any]:
+    return {"labels": {LABEL: "true"}, "annotations": {NAMES: ",".join(sorted(serves))}} if serves else {}
 
 
 def read_answer(raw: bytes) -> Lease:

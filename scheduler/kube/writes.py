@@ -86,6 +86,10 @@ LEASE_RULES: Final[tuple[Rule, ...]] = (
 """For leader election, in the namespace of the lease only; `get` and `patch` on its name only (docs/spec/core.md §8.2)."""
 
 
+OTHER_LEASE_RULES: Final[tuple[Rule, ...]] = (Rule("coordination.k8s.io", "leases", "list"),)
+"""Optional, in all namespaces: another installation that serves the same scheduler names is noticed."""
+
+
 class _Ref(msgspec.Struct):
     name: str
     namespace: str
@@ -329,9 +333,19 @@ class LeaseWriter:
     """
 
     def __init__(
-        self, transport: Transport, namespace: str, name: str, *, reconnect: Callable[[], None] = as_it_is
+        self,
+        transport: Transport,
+        namespace: str,
+        name: str,
+        *,
+        serves: Collection[str] = (),
+        reconnect: Callable[[], None] = as_it_is,
     ) -> None:
-        """`reconnect` has the next request sent on a new connection; called when an answer did not come in time."""
+        """`serves` are the scheduler names to mark it with.
+
+        `reconnect` has the next request sent on a new connection; called when an answer did not come in time.
+        """
+        self._serves = tuple(serves)
         self.reconnect = reconnect
         self._transport = transport
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
@@ -349,15 +363,15 @@ class LeaseWriter:
 
     async def create_lease(self, spec: LeaseSpec) -> Lease:
         """Precondition: there is none; `Conflict` otherwise, `NotFound` when its namespace is not there."""
-        body = new_lease(self._namespace, self._name, spec)
+        body = new_lease(self._namespace, self._name, spec, self._serves)
         return write_answer(await self._transport.post(self._collection, body, query=FIELD_MANAGER))
 
     async def patch_lease(self, seen: Lease, spec: LeaseSpec) -> Lease:
-        """Replace the record, leave labels and the like. Precondition: nothing was written since `seen`; else `Conflict`.
+        """Replace the record and our marks, leave other labels and the like. Precondition: nothing was written since `seen`; else `Conflict`.
 
         `NotFound` when it was deleted.
         """
-        body = lease_change(seen, spec)
+        body = lease_change(seen, spec, self._serves)
         return write_answer(await self._transport.patch(self._path, body, content_type=MERGE, query=FIELD_MANAGER))
 
 

@@ -113,6 +113,22 @@ async def test_leases(api: Api) -> None:
     assert gone["details"] == {"name": "l", "group": "coordination.k8s.io", "kind": "leases", "uid": uid}
 
 
+async def test_marked_leases_are_listed_from_the_cache_in_all_namespaces(api: Api) -> None:
+    """By a label that is there, whatever its value; those without it are left out."""
+    leases = api.at("coordination.k8s.io/v1", "leases")
+    for name, labels in (("marked", {"kubestow.dev/scheduler-lease": "true"}), ("plain", {"team": "a"})):
+        made = await api(
+            "POST", leases, {"metadata": {"name": name, "labels": labels}, "spec": {"holderIdentity": "a"}}
+        )
+        assert made.status == 201
+    listed = "/apis/coordination.k8s.io/v1/leases?labelSelector=kubestow.dev%2Fscheduler-lease"
+    items = (await api("GET", listed)).body["items"]
+    assert [
+        item["metadata"]["name"] for item in items if item["metadata"]["namespace"] == made.metadata["namespace"]
+    ] == ["marked"]
+    assert (await api("GET", f"{listed}&resourceVersion=0")).status == 200
+
+
 async def test_a_lease_as_leader_election_writes_it(api: Api) -> None:
     """Made once, patched from the version and uid that were seen and from no other, with texts kept as they are."""
     leases = api.at("coordination.k8s.io/v1", "leases")

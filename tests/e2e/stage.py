@@ -12,7 +12,7 @@ import aiohttp
 import yaml
 
 from scheduler.kube.kinds import KINDS
-from scheduler.kube.writes import CLAIM_EVENT_RULES, DEVICE_RULES, VOLUME_RULES
+from scheduler.kube.writes import CLAIM_EVENT_RULES, DEVICE_RULES, OTHER_LEASE_RULES, VOLUME_RULES
 from tests.e2e.cluster import PODS, Cluster, Json
 from tests.e2e.controlplane.harness import ControlPlane
 from tests.e2e.controlplane.process import Server
@@ -44,7 +44,7 @@ ALL: Final = frozenset(
         DELETIONS,
         Permission("", "pods/status", "patch"),
         *(rule for rule in (*VOLUMES, *DEVICES) if rule.verb != "get"),
-        *(Permission(*rule) for rule in CLAIM_EVENT_RULES),
+        *(Permission(*rule) for rule in (*CLAIM_EVENT_RULES, *OTHER_LEASE_RULES)),
         *(Permission(group, "events", verb) for group in ("", "events.k8s.io") for verb in ("create", "patch")),
         *(Permission(kind.group, kind.plural, verb) for kind in KINDS.values() for verb in ("get", "list", "watch")),
     }

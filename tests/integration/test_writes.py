@@ -18,7 +18,7 @@ from scheduler.core.errors import (
 )
 from scheduler.core.pod import Pod, PodCondition
 from scheduler.kube.credentials import load_settings
-from scheduler.kube.leasebody import LeaseSpec
+from scheduler.kube.leasebody import LABEL, NAMES, LeaseSpec
 from scheduler.kube.recorder import EventRecorder
 from scheduler.kube.throttle import Throttle
 from scheduler.kube.transport import HttpTransport
@@ -289,7 +289,7 @@ async def test_events(server, writer, reset):
 @pytest.fixture
 async def leases(server: ApiServer) -> AsyncIterator[LeaseWriter]:
     transport = HttpTransport(await load_settings(master=server.url))
-    yield LeaseWriter(transport, "kube-system", "kubestow")
+    yield LeaseWriter(transport, "kube-system", "kubestow", serves=["second", "first"])
     await transport.close()
 
 
@@ -305,7 +305,20 @@ async def test_a_lease(server, leases):
         seen.record, (changed.record.holder_identity, changed.record.lease_duration_seconds, changed.record.transitions)
     )  # fmt: skip
     lease = server.get("leases", "kubestow", "kube-system")
-    assert ({"x": "y"}, "2026-01-01T00:00:00.000001Z") == (lease["metadata"]["labels"], lease["spec"]["acquireTime"])
+    assert ({"x": "y", LABEL: "true"}, "2026-01-01T00:00:00.000001Z") == (
+        lease["metadata"]["labels"], lease["spec"]["acquireTime"]
+    )  # fmt: skip
+    assert {NAMES: "first,second"} == lease["metadata"]["annotations"]
+
+
+async def test_a_lease_without_our_marks_gets_them_with_the_next_write(server, leases):
+    """It was written by an older version, or for other scheduler names; annotations of others stay."""
+    marks = {"annotations": {NAMES: "gone", "theirs": "kept"}}
+    server.create("leases", {"metadata": {"name": "kubestow", "namespace": "kube-system"} | marks, "spec": {}})
+    await leases.patch_lease(await leases.read_lease(), LeaseSpec("a", 15))
+
+    metadata = server.get("leases", "kubestow", "kube-system")["metadata"]
+    assert ({LABEL: "true"}, {NAMES: "first,second", "theirs": "kept"}) == (metadata["labels"], metadata["annotations"])
 
 
 async def test_a_lease_that_somebody_else_wrote_is_a_conflict(server, leases):

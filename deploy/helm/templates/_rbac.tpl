@@ -134,6 +134,10 @@ SchedulerProfiles may turn on count as if one more profile had just these.
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create, patch]
+# another installation that serves the same scheduler names
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  verbs: [list]
 {{- with $needs.reads }}
 # what the enabled plugins look at
 {{- range $group, $plurals := . }}

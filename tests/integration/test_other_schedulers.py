@@ -1,0 +1,121 @@
+"""Two installations that serve the same scheduler name under different Leases: the second one does not act."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+
+from scheduler.app import Daemon, run_daemon
+from scheduler.config.types import Configuration, LeaderElection, Profile
+from scheduler.kube.otherleases import AnotherScheduler
+from scheduler.options import RunOptions
+from scheduler.testing.apiserver import ApiServer, Fault
+from tests.integration.daemon import Rig, until
+from tests.integration.mortal import HastyClock
+
+CHART = LeaderElection(leader_elect=True, resource_namespace="stow")
+BY_HAND = LeaderElection(leader_elect=True)
+ALONE = LeaderElection(leader_elect=False)
+
+
+@pytest.fixture(autouse=True)
+def outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A person runs it, not a pod."""
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+
+
+@contextlib.asynccontextmanager
+async def running(
+    server: ApiServer, clock: HastyClock, election: LeaderElection, name: str = "kubestow", *, is_forced: bool = False
+) -> AsyncIterator[Rig]:
+    """A daemon with one profile of this name."""
+    config = Configuration(leader_election=election, profiles=(Profile(name),))
+    daemon = Daemon(RunOptions(config=config, master=server.url, drain_timeout_s=5, is_forced=is_forced), clock=clock)
+    await daemon.start()
+    try:
+        yield Rig(server, daemon)
+    finally:
+        await daemon.stop(0)
+
+
+def leads(world: Rig) -> bool:
+    return world.daemon._leadership.may_write()
+
+
+@contextlib.asynccontextmanager
+async def with_chart() -> AsyncIterator[tuple[ApiServer, HastyClock]]:
+    """A cluster with a leader of an installation in a namespace of its own."""
+    clock = HastyClock()
+    async with ApiServer(clock=clock) as server:
+        server.ensure_namespace("stow")
+        async with running(server, clock, CHART) as chart:
+            await chart.until(lambda: leads(chart), "nobody leads")
+            yield server, clock
+            assert leads(chart)
+
+
+@pytest.mark.parametrize("election", [BY_HAND, ALONE], ids=["with a Lease of its own", "without leader election"])
+async def test_a_second_scheduler_of_the_same_name_ends(election: LeaderElection) -> None:
+    """It says which Lease is in its way, binds nothing, and leaves no Lease that is held."""
+    async with with_chart() as (server, clock), running(server, clock, election) as second:
+        with pytest.raises(AnotherScheduler, match=r"Lease stow/kubestow is held by .* which serves kubestow; "):
+            await second.daemon.wait()
+        assert not leads(second)
+        await second.daemon.stop(0)
+        assert not server.list("leases", "kube-system")
+
+
+@pytest.mark.parametrize("election", [BY_HAND, ALONE], ids=["with a Lease of its own", "without leader election"])
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param({"name": "another"}, id="another scheduler name"),
+        pytest.param({"is_forced": True}, id="--force"),
+    ],
+)
+async def test_a_second_scheduler_acts(election: LeaderElection, more: dict[str, object]) -> None:
+    """Beside the first."""
+    async with with_chart() as (server, clock), running(server, clock, election, **more) as second:  # type: ignore[arg-type]
+        await second.until(lambda: leads(second), "it does not act")
+
+
+async def test_a_second_scheduler_acts_when_the_first_is_dead() -> None:
+    """Its Lease is held, and renewed no more; nothing was given back."""
+    clock = HastyClock()
+    async with ApiServer(clock=clock) as server:
+        server.ensure_namespace("stow")
+        async with running(server, clock, CHART) as chart:
+            await chart.until(lambda: leads(chart), "nobody leads")
+            (held,) = server.list("leases", "stow")
+        server.patch("leases", "kubestow", {"spec": held["spec"]}, namespace="stow")
+        async with running(server, clock, BY_HAND) as second:
+            assert "not checked yet" in str(second.daemon._leadership.readyz()["other-schedulers"]())
+            await second.until(lambda: leads(second), "it does not act")
+            assert second.daemon._leadership.readyz()["other-schedulers"]() is None
+
+
+async def test_two_that_begin_at_once_do_not_both_act() -> None:
+    """Each has found none before it stood for election; each looks again when it has its Lease."""
+    clock = HastyClock()
+    async with ApiServer(clock=clock) as server:
+        server.ensure_namespace("stow")
+        slow = server.faults.add(Fault(verb="create", resource="leases", delay_s=5, times=2))
+        async with running(server, clock, CHART) as first, running(server, clock, BY_HAND) as second:
+            await until(lambda: slow.hits == 2, lambda: "they do not begin together")
+            ended = [world.daemon._failed for world in (first, second)]
+            await until(
+                lambda: any(each is not None and each.done() for each in ended),
+                lambda: f"both act: {leads(first)} {leads(second)}",
+            )
+            assert not (leads(first) and leads(second))
+
+
+async def test_it_exits_with_1() -> None:
+    """As a leader that has lost its Lease."""
+    async with with_chart() as (server, _):
+        held = server.faults.add(Fault(verb="create", resource="leases", times=None))
+        options = RunOptions(config=Configuration(leader_election=BY_HAND), master=server.url, drain_timeout_s=1)
+        assert await run_daemon(options) == 1
+        assert held.hits == 0
