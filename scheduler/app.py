@@ -42,6 +42,7 @@ from scheduler.kube.kinds import (
 )
 from scheduler.kube.lease import LeaseLost
 from scheduler.kube.mirrors import Mirrors
+from scheduler.kube.otherleases import OtherLeases
 from scheduler.kube.recorder import EventRecorder
 from scheduler.kube.reflector import Reflector
 from scheduler.kube.throttle import Throttle
@@ -102,16 +103,7 @@ class Daemon:
         transport = HttpTransport(settings, clock=self._clock, on_answer=self.metrics.traffic.answered)
         self._transport = transport
         throttle = Throttle(self._clock, qps=connection.qps, burst=connection.burst)
-        apart = transport.apart()
-        self._leadership = Leadership(
-            self._options.config.leader_election,
-            apart,
-            self._clock,
-            self._errors,
-            serves={profile.scheduler_name for profile in self._options.config.profiles},
-            is_forced=self._options.is_forced,
-            reconnect=apart.reconnect,
-        )
+        self._leadership = self._leadership_over(transport.apart())
         self._writer = writer = ApiWriter(
             transport,
             throttle,
@@ -214,6 +206,14 @@ class Daemon:
         return self._is_synced and self.decisions.is_idle()
 
     # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _leadership_over(self, transport: HttpTransport) -> Leadership:
+        """With connections of its own, which it replaces when one does not answer."""
+        election = self._options.config.leader_election
+        names = {profile.scheduler_name for profile in self._options.config.profiles}
+        own = (election.resource_namespace, election.resource_name) if election.leader_elect else None
+        others = OtherLeases(transport, self._clock, names, own, self._options.is_forced)
+        return Leadership(election, transport, self._clock, self._errors, others=others, reconnect=transport.reconnect)
 
     async def _drain(self, limit_s: float) -> None:
         decisions = self.decisions

@@ -9,7 +9,7 @@ import asyncio
 import random
 import socket
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -44,16 +44,11 @@ class Leadership:
         clock: Clock,
         errors: UnforeseenErrors | None = None,
         *,
-        serves: Collection[str],
-        is_forced: bool = False,
+        others: OtherLeases,
         reconnect: Callable[[], None] = as_it_is,
     ) -> None:
-        """`serves` are our scheduler names. With `is_forced` another daemon that serves one of them is no reason to stop.
-
-        `transport` has connections of its own, so that only the lease waits on them; `reconnect` replaces them.
-        """
-        where = (settings.resource_namespace, settings.resource_name) if settings.leader_elect else None
-        self._others = OtherLeases(transport, clock, serves, where, is_forced)
+        """`transport` has connections of its own, so that only the lease waits on them; `reconnect` replaces them."""
+        self._others = others
         self._is_alone = False
         """No other daemon serves our scheduler names, as far as is known."""
         self._errors = errors or UnforeseenErrors(clock)
@@ -69,7 +64,11 @@ class Leadership:
         if settings.leader_elect:
             self._elector = Elector(
                 LeaseWriter(
-                    transport, settings.resource_namespace, settings.resource_name, serves=serves, reconnect=reconnect
+                    transport,
+                    settings.resource_namespace,
+                    settings.resource_name,
+                    serves=others.names,
+                    reconnect=reconnect,
                 ),
                 clock,
                 random.Random(),

@@ -77,7 +77,7 @@ def names_in(lease: Lease) -> set[str]:
 def one_of_many(raw: bytes | msgspec.Raw) -> Lease | None:
     """A Lease of a list; None for one that cannot be read."""
     try:
-        return _decode(raw)
+        return apijson.decode(_LEASE, raw)
     except (msgspec.DecodeError, ValueError):
         return None
 

@@ -104,9 +104,8 @@ async def test_two_that_begin_at_once_do_not_both_act() -> None:
         slow = server.faults.add(Fault(verb="create", resource="leases", delay_s=5, times=2))
         async with running(server, clock, CHART) as first, running(server, clock, BY_HAND) as second:
             await until(lambda: slow.hits == 2, lambda: "they do not begin together")
-            ended = [world.daemon._failed for world in (first, second)]
             await until(
-                lambda: any(each is not None and each.done() for each in ended),
+                lambda: any(world.daemon._parts.failure is not None for world in (first, second)),
                 lambda: f"both act: {leads(first)} {leads(second)}",
             )
             assert not (leads(first) and leads(second))
