@@ -152,7 +152,7 @@ class Leadership:
         return own | {OTHERS: self._beside_others}
 
     def _beside_others(self) -> str | None:
-        return "not checked yet" if not self._is_checked else Remark(self._others.remark) or None
+        return self._others.waits_for or Remark(self._others.remark) or None
 
     def _overdue(self) -> str | None:
         assert self._elector is not None

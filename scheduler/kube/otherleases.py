@@ -32,8 +32,9 @@ _REQUEST_S: Final = 5.0
 _TRIES: Final = 3
 _USUAL_DURATION_S: Final = 15
 _LONGEST_LOOK_S: Final = 60.0
-_FIRST: Final = 20
-"""Leases that are named in one message."""
+_MANY: Final = "50"
+"""Marked Leases that are looked at: tenants may make any number."""
+_LONGEST_TEXT: Final = 1024
 
 
 class AnotherScheduler(LeaseLost):
@@ -42,7 +43,7 @@ class AnotherScheduler(LeaseLost):
 
 @dataclass(slots=True)
 class OtherLeases:
-    """`check` before acting. `remark` is for /readyz."""
+    """`check` before acting."""
 
     transport: Transport
     clock: Clock
@@ -53,7 +54,9 @@ class OtherLeases:
     is_forced: bool = False
     """Go on beside a live holder."""
     remark: str = ""
-    """Leases that name one of our scheduler names and are not believed."""
+    """For /readyz: Leases that name one of our scheduler names and are not believed."""
+    waits_for: str = ""
+    """While it is looked at whether a Lease is renewed: that, for /readyz."""
 
     async def check(self) -> None:
         """Raise AnotherScheduler if one is alive. Waits, for at most a minute, only where a Lease may be alive.
@@ -63,7 +66,10 @@ class OtherLeases:
         found = await self._list() or {}
         believed = {key: lease for key, lease in found.items() if self._is_believed(key)}
         self._report([key for key in found if key not in believed])
-        alive = await self._alive(believed) if believed else ""
+        try:
+            alive = await self._alive(believed) if believed else ""
+        finally:
+            self.waits_for = ""
         if alive and not self.is_forced:
             raise AnotherScheduler(f"{alive}; stop one of them, give them different names, or start with --force")
         if alive:
@@ -73,7 +79,8 @@ class OtherLeases:
         """Say which of them changes while it is looked at; "" if none does within its duration."""
         began = self.clock.now()
         ends = {key: began + _duration_s(lease) for key, lease in leases.items()}
-        _log.info("looking whether another scheduler is alive", leases=sorted(leases)[:_FIRST])
+        self.waits_for = f"looking whether it is renewed: Lease {_shown(leases)}"
+        _log.info("looking whether another scheduler is alive", leases=_shown(leases))
         while ends:
             await self.clock.sleep(_LOOK_EVERY_S)
             now = await self._list()
@@ -87,7 +94,7 @@ class OtherLeases:
 
     async def _list(self) -> dict[str, Lease] | None:
         """Marked Leases of others that are held and name one of ours, by `namespace/name`; None if they cannot be had."""
-        query = {"labelSelector": LABEL, "resourceVersion": "0"}
+        query = {"labelSelector": LABEL, "limit": _MANY}
         for left in reversed(range(_TRIES)):
             try:
                 page = page_of(await self.transport.get(_PATH, query=query, timeout_s=_REQUEST_S))
@@ -112,10 +119,13 @@ class OtherLeases:
         return namespace in trusted or "KUBERNETES_SERVICE_HOST" not in os.environ
 
     def _report(self, keys: Collection[str]) -> None:
-        shown = ", ".join(sorted(keys)[:_FIRST])
-        self.remark = f"Leases that name our scheduler names: {shown}" if keys else ""
+        self.remark = f"Leases that name our scheduler names: {_shown(keys)}" if keys else ""
         if keys:
-            _log.warning("another scheduler may serve the same names", leases=shown)
+            _log.warning("another scheduler may serve the same names", leases=_shown(keys))
+
+
+def _shown(keys: Collection[str]) -> str:
+    return ", ".join(sorted(keys))[:_LONGEST_TEXT]
 
 
 def _duration_s(lease: Lease) -> float:

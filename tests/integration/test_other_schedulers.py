@@ -91,9 +91,11 @@ async def test_a_second_scheduler_acts_when_the_first_is_dead() -> None:
             (held,) = server.list("leases", "stow")
         server.patch("leases", "kubestow", {"spec": held["spec"]}, namespace="stow")
         async with running(server, clock, BY_HAND) as second:
-            assert "not checked yet" in str(second.daemon._leadership.readyz()["other-schedulers"]())
+            ready = second.daemon._leadership.readyz()["other-schedulers"]
+            await second.until(lambda: bool(ready()), "it does not look")
+            assert (ready(), leads(second)) == ("looking whether it is renewed: Lease stow/kubestow", False)
             await second.until(lambda: leads(second), "it does not act")
-            assert second.daemon._leadership.readyz()["other-schedulers"]() is None
+            assert ready() is None
 
 
 async def test_two_that_begin_at_once_do_not_both_act() -> None:
