@@ -84,7 +84,7 @@ async def test_a_leader_keeps_its_lease_while_its_plugin_hangs(tmp_path):
         await rig.bound("p")
 
         assert is_alive(pid)
-        assert daemon._parts.failure is None
+        assert daemon.failure is None
         await daemon.stop()
 
 

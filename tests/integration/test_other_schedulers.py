@@ -107,7 +107,7 @@ async def test_two_that_begin_at_once_do_not_both_act() -> None:
         async with running(server, clock, CHART) as first, running(server, clock, BY_HAND) as second:
             await until(lambda: slow.hits == 2, lambda: "they do not begin together")
             await until(
-                lambda: any(world.daemon._parts.failure is not None for world in (first, second)),
+                lambda: any(world.daemon.failure is not None for world in (first, second)),
                 lambda: f"both act: {leads(first)} {leads(second)}",
             )
             assert not (leads(first) and leads(second))
