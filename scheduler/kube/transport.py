@@ -255,7 +255,7 @@ def _new_session() -> aiohttp.ClientSession:
         ),
         cookie_jar=aiohttp.DummyCookieJar(),
         skip_auto_headers=_SKIPPED_HEADERS,
-        auto_decompress=True,
+        auto_decompress=True,  # some proxies compress although no client asked for it
         read_bufsize=_READ_BUFFER_BYTES,
         request_class=_Request,
     )
