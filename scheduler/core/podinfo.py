@@ -16,6 +16,7 @@ from scheduler.core.inlinedisks import InlineDisk, inline_disks
 from scheduler.core.intree import KINDS
 from scheduler.core.pod import Container, ContainerStatus, Pod, ResourceMap, ResourceRequirements, Volume
 from scheduler.core.podclaims import ClaimUse, claim_uses
+from scheduler.core.quantity import int64
 from scheduler.core.sharing import one
 
 Requests: TypeAlias = dict[str, int]
@@ -194,8 +195,8 @@ def _exact(requests: ResourceMap) -> Requests:
 
 
 def _rounded(exact: Requests) -> Requests:
-    """Up, to milli-CPU and whole units, and bounded."""
-    return _bounded({n: -(-amount // (_NANO_PER_MILLI if n == CPU else _NANO)) for n, amount in exact.items()})
+    """Up, to milli-CPU and whole units, and bounded. What does not fit into int64 is nothing, as upstream."""
+    return _bounded({n: int64(amount, _NANO_PER_MILLI if n == CPU else _NANO) for n, amount in exact.items()})
 
 
 def _bounded(amounts: Requests) -> Requests:

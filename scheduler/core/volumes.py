@@ -21,7 +21,7 @@ NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 READ_WRITE_ONCE_POD: Final = "ReadWriteOncePod"
 FILESYSTEM: Final = "Filesystem"
 STORAGE: Final = "storage"
-_NOTHING: Final = Quantity(value=0, milli=0, nano=0)
+_NOTHING: Final = Quantity(0)
 
 
 class ObjectRef(Frozen, frozen=True):

@@ -82,9 +82,19 @@ SIDECAR = {"restartPolicy": "Always"}
             id="overhead comes on top of pod-level requests",
         ),
         pytest.param(
-            {"containers": [container(memory="9Ei"), container(memory="9Ei")]},
+            {"containers": [container(memory="4Ei"), container(memory="3Ei")]},
             {"memory": 2**53},
             id="absurd sums are bounded, so that columns cannot overflow",
+        ),
+        pytest.param(
+            {"containers": [container(memory="9Ei"), container(memory="9Ei")]},
+            {"memory": 0},
+            id="a sum beyond int64 counts nothing",
+        ),
+        pytest.param(
+            {"containers": [container(cpu="1e99999", memory="1Gi")]},
+            {"cpu": 0, "memory": 2**30},
+            id="a single amount beyond int64 counts nothing, as upstream",
         ),
     ],
 )
