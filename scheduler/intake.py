@@ -25,6 +25,7 @@ from scheduler.core.events import (
 )
 from scheduler.core.meta import Key
 from scheduler.core.node import Node
+from scheduler.core.partlyread import PartlyReadPod
 from scheduler.core.pod import Pod, PodSpec
 from scheduler.core.podinfo import PodInfo, pod_info
 from scheduler.devices import DeviceIntake
@@ -147,9 +148,8 @@ class Intake:
         self._each("Pod", deltas)
 
     def _pod_delta(self, delta: Delta[Pod]) -> None:
-        reopened = ""
         if isinstance(delta.old, Broken):
-            reopened = self._cluster.remove_broken(delta.old.metadata.uid or delta.old.key)
+            self._cluster.remove_broken(delta.old.metadata.uid or delta.old.key)
             self._failures.forget(delta.old.metadata.uid)
         old = delta.old if isinstance(delta.old, Pod) else None
         match delta.new:
@@ -162,15 +162,6 @@ class Intake:
                     self._gone(old)
                 elif delta.old is not None:
                     self._on_its_way_no_more(delta.old.metadata.uid)
-        if reopened:
-            self._reopened(reopened)
-
-    def _reopened(self, name: str) -> None:
-        """A node whose unreadable pod is gone or readable can be judged again: to waiting pods it has just arrived."""
-        nodes = self._cluster.nodes
-        slot = nodes.present_slot(name)
-        if slot is not None and not nodes.unreadable >> slot & 1:
-            self._move(NODE_ADD, None, nodes.node(slot))
 
     def _pod(self, old: Pod | None, new: Pod) -> None:
         if new.spec.node_name:
@@ -190,6 +181,8 @@ class Intake:
             self._move(ASSIGNED_POD_DELETE, held, None)
 
     def _bound(self, old: Pod | None, new: Pod) -> None:
+        if isinstance(new, PartlyReadPod) and (old is None or _unread(old) != new.unread):
+            _log.error("pod could not be read in full", pod=new.key, node=new.spec.node_name, error=new.why)
         info = pod_info(new)
         before = self._cluster.get(info.uid)
         was_ours = self._pending.pop(info.key)
@@ -199,8 +192,7 @@ class Intake:
             self._permits.reject(info.uid, "", "bound by somebody else")
         if old is not None and old.spec.node_name and before is not None:
             self._cluster.update_pod(info)
-            for event in pod_changes(before, info):
-                self._move(event, before, info)
+            self._changed(before, info)
             return
         elsewhere = before is not None and before.node_name != info.node_name
         self._cluster.add_pod(info)
@@ -217,6 +209,15 @@ class Intake:
         if nominated_to not in {None, info.node_name}:
             self._nomination_ended(info)
         self._move(ASSIGNED_POD_ADD, None, info)
+
+    def _changed(self, before: PodInfo, info: PodInfo) -> None:
+        """A bound pod of which more or less can be read than before: to waiting pods another one has come in its place."""
+        if _unread(before.pod) != _unread(info.pod):
+            self._move(ASSIGNED_POD_DELETE, before, None)
+            self._move(ASSIGNED_POD_ADD, None, info)
+            return
+        for event in pod_changes(before, info):
+            self._move(event, before, info)
 
     def _ours(self, new: Pod) -> None:
         info = pod_info(new)
@@ -295,7 +296,7 @@ class Intake:
             if not new.node_name or not old.spec.node_name:
                 self._gone(old, is_there=is_sent)
             if not is_sent:
-                self._cluster.remove_pod(old.metadata.uid)
+                self._freed(old.metadata.uid)
         elif not new.node_name and not is_sent:
             self._on_its_way_no_more(uid)
         self._pending.pop(new.key)
@@ -320,6 +321,10 @@ class Intake:
 def _key(delta: Delta[Any]) -> Key:
     shown = delta.new if delta.new is not None else delta.old
     return shown.key if shown is not None else ""
+
+
+def _unread(pod: Pod) -> tuple[str, ...]:
+    return pod.unread if isinstance(pod, PartlyReadPod) else ()
 
 
 def _is_news(old: object, new: Broken) -> bool:

@@ -119,26 +119,13 @@ class Cluster:
         return held.info
 
     def add_broken(self, broken: Broken) -> None:
-        """A pod that could not be read: its node takes no pods, and what was known of it before is dropped.
-
-        One without a node changes nothing: it may be on its way to the place that is assumed for it.
-        """
-        self.remove_broken(broken.metadata.uid or broken.key)
+        """A bound pod of which nothing can be read: it is there (`is_broken`), but nothing is counted for it."""
         if broken.node_name:
-            self.remove_pod(broken.metadata.uid)
-            uid = broken.metadata.uid or broken.key
-            self._broken[uid] = broken
-            self._disturb(broken.node_name)
-            self.nodes.add_unreadable(broken.node_name, uid)
+            self._broken[broken.metadata.uid or broken.key] = broken
 
-    def remove_broken(self, uid: str) -> str:
-        """The unreadable pod is gone or readable now. Answers with the node it closed; "" for unknown ones."""
-        broken = self._broken.pop(uid, None)
-        if broken is None:
-            return ""
-        self.nodes.remove_unreadable(broken.node_name, uid)
-        self._tidy(broken.node_name)
-        return broken.node_name
+    def remove_broken(self, uid: str) -> None:
+        """The unreadable pod is gone or readable now."""
+        self._broken.pop(uid, None)
 
     # -- our own assumptions -----------------------------------------------------------------------------------------
 

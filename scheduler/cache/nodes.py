@@ -58,8 +58,6 @@ class Nodes(Followed[int]):
         self.capacity = capacity
         self.present: NodeSet = EMPTY
         """Slots with a Node object: what upstream would have in its snapshot."""
-        self.unreadable: NodeSet = EMPTY
-        """Slots that hold a pod we cannot read: they take no pods."""
         self.unschedulable: NodeSet = EMPTY
         self.taints: dict[tuple[Taint, ...], NodeSet] = {}
         """Nodes by their whole list of taints, untainted ones left out."""
@@ -92,7 +90,6 @@ class Nodes(Followed[int]):
         self._pods: list[dict[str, PodInfo]] = [{} for _ in range(capacity)]
         self._slots: dict[str, int] = {}
         self._free = list(range(capacity - 1, -1, -1))
-        self._unreadable_pods: dict[int, set[str]] = {}
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -252,24 +249,6 @@ class Nodes(Followed[int]):
         """Something else that the node's verdicts hang on has changed: what is remembered of it must be asked anew."""
         self._touch(slot)
 
-    def add_unreadable(self, name: str, uid: str) -> None:
-        """A pod that could not be decoded is bound here: the node takes no pods until it is gone."""
-        slot = self._slot_for(name)
-        self._unreadable_pods.setdefault(slot, set()).add(uid)
-        self.unreadable |= 1 << slot
-        self._touch(slot)
-
-    def remove_unreadable(self, name: str, uid: str) -> None:
-        """The unreadable pod is gone, or readable now."""
-        slot = self._slots.get(name)
-        uids = self._unreadable_pods.get(slot, set()) if slot is not None else set()
-        uids.discard(uid)
-        if slot is not None and not uids:
-            self._unreadable_pods.pop(slot, None)
-            self.unreadable &= ~(1 << slot)
-            self._touch(slot)
-            self._release(slot)
-
     # -- inside ----------------------------------------------------------------------------------------------------
 
     def _slot_for(self, name: str) -> int:
@@ -282,7 +261,7 @@ class Nodes(Followed[int]):
         return slot
 
     def _release(self, slot: int) -> None:
-        if self._objects[slot] is None and not self._pods[slot] and slot not in self._unreadable_pods:
+        if self._objects[slot] is None and not self._pods[slot]:
             del self._slots[self._names[slot]]
             self._names[slot] = ""
             self._free.append(slot)

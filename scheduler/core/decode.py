@@ -1,6 +1,7 @@
 """Bytes → frozen objects, one object at a time.
 
 A broken object becomes a `Broken` that names the object and the field; it never stops the others (architecture D5).
+A bound pod is read as far as possible (`partlyread`).
 Null where Go would write an empty list or map is accepted: `"taints": null` means none.
 """
 
@@ -13,6 +14,7 @@ import msgspec
 
 from scheduler.core import apijson
 from scheduler.core.meta import Frozen, Metadata
+from scheduler.core.partlyread import partly_read
 from scheduler.core.pod import Pod
 from scheduler.core.quantity import Quantity, parse
 from scheduler.core.resourceclaims import AllocationResult, DeviceAllocationResult, DeviceRequestAllocationResult
@@ -24,7 +26,7 @@ T = TypeVar("T")
 class Broken(Frozen, frozen=True):
     """An object of a watched kind that could not be read. Stands where the object would stand.
 
-    `node_name` is where a pod is bound: such a node takes no pods, since what is on it cannot be known.
+    `node_name` is where a pod is bound of which not even the name, uid and node can be read as texts: it is not counted.
     """
 
     kind: str
@@ -81,6 +83,9 @@ def _hook(wanted: type, raw: Any) -> Any:
 
 
 _SHARE: Final[Mapping[type, Callable[[Any], None]]] = {Pod: share}
+_PARTLY: Final[Mapping[type, Callable[[Any, Callable[[type, Any], Any]], Any]]] = {Pod: partly_read}
+_READ_LEVELS: Final = 200
+_LONGEST_WHY: Final = 1_000
 
 
 class Older(NamedTuple):
@@ -105,6 +110,7 @@ class ObjectDecoder(Generic[T]):
         self._named_only = msgspec.json.Decoder(_Named)
         self._typ = typ
         self._share = _SHARE.get(typ)
+        self._partly = _PARTLY.get(typ)
         self._older = {version: (ObjectDecoder(kind, form.typ), form.current) for version, form in older.items()}
 
     def decode(self, raw: bytes | msgspec.Raw, version: str = "") -> T | Broken:
@@ -133,12 +139,25 @@ class ObjectDecoder(Generic[T]):
 
     def _without_nulls(self, raw: bytes | msgspec.Raw, first: Exception) -> T | Broken:
         try:
-            return msgspec.convert(_strip_nulls(apijson.decode(self._lenient, raw)), self._typ, dec_hook=_hook)
+            plain = self._plain(raw)
         except (msgspec.DecodeError, ValueError, RecursionError):
             return self.outline(raw, str(first))
+        try:
+            return msgspec.convert(plain, self._typ, dec_hook=_hook)
+        except (msgspec.DecodeError, ValueError, RecursionError):
+            partly = self._partly(plain, _hook) if self._partly is not None else None
+            return self.outline(raw, str(first)) if partly is None else partly
+
+    def _plain(self, raw: bytes | msgspec.Raw) -> Any:
+        """Nothing that is read lies as deep as Python's own recursion goes; what is skipped may."""
+        try:
+            return _strip_nulls(apijson.decode(self._lenient, raw))
+        except RecursionError:
+            return _strip_nulls(self._lenient.decode(apijson.cut_below(bytes(raw), _READ_LEVELS)))
 
     def outline(self, raw: bytes | msgspec.Raw, why: str) -> Broken:
         """What can still be told of an unreadable object: its name, uid and node where they are readable."""
+        why = why[:_LONGEST_WHY]
         try:
             seen = apijson.decode(self._outline, raw)
             where = seen.spec or _Where()

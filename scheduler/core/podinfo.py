@@ -16,7 +16,7 @@ from scheduler.core.inlinedisks import InlineDisk, inline_disks
 from scheduler.core.intree import KINDS
 from scheduler.core.pod import Container, ContainerStatus, Pod, ResourceMap, ResourceRequirements, Volume
 from scheduler.core.podclaims import ClaimUse, claim_uses
-from scheduler.core.quantity import int64
+from scheduler.core.quantity import UNREADABLE, int64
 from scheduler.core.sharing import one
 
 Requests: TypeAlias = dict[str, int]
@@ -83,7 +83,7 @@ class PodInfo:
         return self.pod.spec.priority or 0
 
 
-_encode = msgspec.json.Encoder(enc_hook=lambda quantity: (quantity.value, quantity.milli)).encode
+_encode = msgspec.json.Encoder(enc_hook=lambda quantity: str(quantity.nano)).encode
 _sums: dict[bytes, tuple[Requests, int, int]] = {}
 _SUMS_MAX: Final = 20_000
 _AMOUNT_MAX: Final = 2**53
@@ -196,7 +196,13 @@ def _exact(requests: ResourceMap) -> Requests:
 
 def _rounded(exact: Requests) -> Requests:
     """Up, to milli-CPU and whole units, and bounded. What does not fit into int64 is nothing, as upstream."""
-    return _bounded({n: int64(amount, _NANO_PER_MILLI if n == CPU else _NANO) for n, amount in exact.items()})
+    return _bounded({name: _in_units(name, amount) for name, amount in exact.items()})
+
+
+def _in_units(name: str, nano: int) -> int:
+    if nano >= UNREADABLE.nano:
+        return _AMOUNT_MAX
+    return int64(nano, _NANO_PER_MILLI if name == CPU else _NANO)
 
 
 def _bounded(amounts: Requests) -> Requests:

@@ -179,7 +179,16 @@ def _nano(digits: str, power: int, bits: int) -> int:
         rest = digits[max(kept, 0) :].strip("0")
         digits, power = digits[: max(kept, 0)] + ("1" if rest else "0"), -_FRACTION_DIGITS - 1
     amount, shift = int(digits) << bits, power - _FINEST
-    return amount * 10**shift if shift >= 0 else -(-amount // 10**-shift)
+    return amount * _power_of_ten(shift) if shift >= 0 else -(-amount // _power_of_ten(-shift))
+
+
+def _power_of_ten(exponent: int) -> int:
+    power: int = 10**exponent
+    return power
+
+
+UNREADABLE: Final = Quantity(_LARGEST_NANO * 10**10)
+"""Stands for an amount that cannot be read: more than any sum of amounts that can."""
 
 
 def from_nano(nano: int) -> Quantity:

@@ -24,7 +24,7 @@ _known_affinities: dict[bytes, Affinity] = {}
 _known_spreads: dict[bytes, tuple[TopologySpreadConstraint, ...]] = {}
 _known_statuses: dict[bytes, tuple[ContainerStatus, ...]] = {}
 _nothing: dict[str, Any] = {}
-_encode: Final = msgspec.msgpack.Encoder(enc_hook=lambda quantity: (quantity.value, quantity.milli)).encode
+_encode: Final = msgspec.msgpack.Encoder(enc_hook=lambda quantity: str(quantity.nano)).encode
 
 
 def share(pod: Pod) -> None:

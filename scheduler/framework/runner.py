@@ -31,8 +31,6 @@ from scheduler.obs.metrics import Metrics
 
 _log = structlog.get_logger(__name__)
 
-UNREADABLE = Rejection("", Code.UNRESOLVABLE, ("node(s) had pods that could not be read",))
-
 
 @dataclass(slots=True)
 class PreFiltered:
@@ -142,11 +140,7 @@ class Runner:
     def _ahead_aside(
         self, state: CycleState, pod: PodInfo, nodes: NodeSet, groups: Groups, *, exact: bool, rests: bool
     ) -> Work[NodeSet]:
-        """The nodes that can be read, and on which the pod fits beside those nominated there."""
-        unreadable = nodes & self._nodes.unreadable
-        if unreadable:
-            groups[UNREADABLE] = unreadable
-            nodes &= ~unreadable
+        """The nodes on which the pod fits beside those nominated there."""
         refused = yield from self.ahead.refusing(
             state,
             pod,
@@ -173,12 +167,12 @@ class Runner:
     def check_node(self, pod: PodInfo, slot: int, state: CycleState) -> Rejection | None:
         """Filter and Verify for one node against the cache as it is now, for the second look before Bind (D7)."""
         passed, groups = self.filter(state, pod, 1 << slot, exact=True)
-        return None if passed else next(iter(groups), UNREADABLE)
+        return None if passed else next(iter(groups))
 
     def checking_node(self, pod: PodInfo, slot: int, state: CycleState) -> Work[Rejection | None]:
         """The same, bit by bit."""
         passed, groups = yield from self.filtering(state, pod, 1 << slot, exact=True)
-        return None if passed else next(iter(groups), UNREADABLE)
+        return None if passed else next(iter(groups))
 
     def resting(self, trial: Trial, work: Work[T]) -> Work[T]:
         """Work that is done in a trial. Where it rests, now and then, everybody is back in place, for others may look."""

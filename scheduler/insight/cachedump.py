@@ -14,6 +14,8 @@ from scheduler.cache.volumes import Volumes
 from scheduler.core import nodeset
 from scheduler.core.decode import Broken
 from scheduler.core.devices import DeviceId
+from scheduler.core.partlyread import PartlyReadPod
+from scheduler.core.podinfo import PodInfo
 from scheduler.core.resourceclaims import ResourceClaim
 from scheduler.insight.pages import PAUSE, Page, Parts
 
@@ -29,11 +31,22 @@ def cache_page(cluster: Cluster) -> Page:
         "sizes": cluster.sizes,
         "healed": lambda: cluster.healed,
         "assumed": lambda: sorted(info.key for info in cluster.assumed()),
-        "unreadable": lambda: [{"pod": b.key, "node": b.node_name, "why": b.why} for b in cluster.broken()],
+        "unreadable": lambda: _unread_pods(cluster),
         "volumes": lambda: _volumes(cluster.volumes),
         "devices": lambda: _devices(cluster.devices, cluster.nodes),
         "nodes": lambda: _nodes(cluster.nodes),
     }
+
+
+def _unread_pods(cluster: Cluster) -> Iterator[object]:
+    """Bound pods that cannot be read, or not in full."""
+    for broken in cluster.broken():
+        yield {"pod": broken.key, "node": broken.node_name, "why": broken.why}
+    for info in _in_turns(tuple(cluster.pods())):
+        if not isinstance(info, PodInfo):
+            yield PAUSE
+        elif isinstance(info.pod, PartlyReadPod):
+            yield {"pod": info.key, "node": info.node_name, "why": info.pod.why}
 
 
 def _nodes(nodes: Nodes) -> Iterator[dict[str, Any]]:
@@ -44,7 +57,6 @@ def _nodes(nodes: Nodes) -> Iterator[dict[str, Any]]:
         yield {
             "node": name,
             "present": bool(nodes.present >> slot & 1),
-            "unreadable": bool(nodes.unreadable >> slot & 1),
             "pods": sorted(info.key for info in nodes.pods(slot).values()),
             "requested": {resource: nodes.requested_at(slot, resource) for resource in _named(nodes, slot)},
             "allocatable": {r: int(nodes.allocatable[row, slot]) for r, row in nodes.resources().items()},

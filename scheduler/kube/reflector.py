@@ -27,6 +27,7 @@ from scheduler.core.clock import Clock
 from scheduler.core.decode import Broken, ObjectDecoder
 from scheduler.core.deltas import Delta
 from scheduler.core.errors import ApiError, Forbidden, Gone, Invalid, NotFound, TooManyRequests, Unauthorized
+from scheduler.core.partlyread import PartlyReadPod
 from scheduler.kube.backoff import Backoff
 from scheduler.kube.envelopes import LINES, MARKS, Line, page_of
 from scheduler.kube.kinds import KindSpec, Served, Unanswered
@@ -417,6 +418,8 @@ class Reflector(Generic[T]):
             if not obj.metadata.name:
                 self._unreadable(obj.why, bytes(raw))
                 return None
+            self.stats.decode_errors += 1
+        elif isinstance(obj, PartlyReadPod):
             self.stats.decode_errors += 1
         return obj
 

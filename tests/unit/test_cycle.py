@@ -174,16 +174,6 @@ def test_a_postfilter_that_stops_the_round_counts_alone(code: Code) -> None:
     assert world.calls == ["A.filter", "P.post_filter", "Q.post_filter"]
 
 
-def test_a_node_with_an_unreadable_pod_takes_none() -> None:
-    """What is on it cannot be known."""
-    world = World("n1 n2")
-    world.cluster.nodes.add_unreadable("n1", "u")
-
-    assert world.placed() == "n2"
-    world.cluster.nodes.add_unreadable("n2", "u")
-    assert world.unfit(a_pod("q")).message == "0/2 nodes are available: 2 node(s) had pods that could not be read."
-
-
 # -- nominated pods (§3.5) ---------------------------------------------------------------------------------------------
 
 

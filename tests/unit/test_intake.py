@@ -8,14 +8,15 @@ import pytest
 from structlog.testing import CapturingLogger
 
 from scheduler import intake, seen
-from scheduler.core.decode import Broken
 from scheduler.core.deltas import Delta
 from scheduler.core.node import Node
 from scheduler.core.pod import Pod
 from scheduler.core.podinfo import PodInfo, pod_info
 from scheduler.core.unforeseen import UnforeseenErrors
+from scheduler.insight.cachedump import cache_page
 from scheduler.intake import node_changes
 from tests.unit.brain import Brain, manifest, read_node, read_pod
+from tests.unit.hint_rows import asks
 
 
 def counted(errors: UnforeseenErrors) -> dict[str, int]:
@@ -214,20 +215,77 @@ async def test_a_node_that_breaks_while_it_holds_pods_is_out_until_mended() -> N
     assert brain.parts.cluster.nodes.view(brain.parts.cluster.nodes.slot("n1") or 0).requested("cpu") == 1000
 
 
-async def test_a_node_that_holds_an_unreadable_pod_takes_none() -> None:
-    """What is on it cannot be known; its mending wakes nobody too early and places the pod after."""
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param(
+            {"containers": asks(memory="1e99999")}, id="an amount of memory beyond int64, which counts nothing"
+        ),
+        pytest.param(
+            {"containers": asks(**{"example.com/foo": "1e99999"})}, id="a device the node lacks, beyond int64"
+        ),
+        pytest.param(
+            {"containers": asks(**{"example.com/foo": "bad!"})}, id="an unreadable amount of a device it lacks"
+        ),
+        pytest.param({"labels": {"app": 5}}, id="a label"),
+        pytest.param({"priority": "high"}, id="the priority"),
+        pytest.param({"tolerations": [{"key": 5}]}, id="a toleration"),
+        pytest.param({"topologySpreadConstraints": [{"maxSkew": 2**64}]}, id="a spread constraint"),
+        pytest.param({"affinity": "near"}, id="the affinity"),
+        pytest.param({"containers": "none"}, id="the containers"),
+        pytest.param({"containers": [{"resources": {"requests": 5}}]}, id="the requests"),
+        pytest.param({"volumes": [{"name": 5}]}, id="a volume"),
+    ],
+)
+async def test_no_detail_of_a_bound_pod_closes_its_node(spec: dict[str, Any]) -> None:
+    """Any user can bind a pod; what cannot be read of it costs other users nothing."""
     brain = Brain()
     brain.node("n1")
-    brain.pod("odd", cpu="one", on="n1")
-    assert isinstance(brain.seen["odd"], Broken)
-    brain.pod("p")
+    brain.pod("odd", on="n1", scheduler="theirs", **spec)
+
+    brain.pod("p", containers=asks(cpu="1", memory="1Gi"))
     await brain.settle()
-    assert brain.refusal("p") == "0/1 nodes are available: 1 node(s) had pods that could not be read."
+
+    assert brain.writer.binds == [("default/p", "n1")]
+    assert "default/odd" in {info.key for info in brain.cluster.pods()}
+
+
+async def test_a_node_is_full_of_the_resource_whose_amount_cannot_be_read() -> None:
+    """To pods that request it, with upstream's reason; the pod that takes it is not evicted, and its end wakes them."""
+    brain = Brain()
+    brain.node("n1")
+    brain.pod("odd", on="n1", priority=0, containers=asks(memory="bad!"))
+    brain.pod("p", containers=asks(memory="1Gi"), priority=100)
+    brain.pod("q", cpu="1")
+    await brain.settle()
+    assert brain.refusal("p").startswith("0/1 nodes are available: 1 Insufficient memory.")
+    assert brain.writer.binds == [("default/q", "n1")]
+    assert brain.places() == {"p": "unschedulable"}
 
     brain.gone("odd")
     await brain.later(2.5)
 
-    assert brain.writer.binds == [("default/p", "n1")]
+    assert brain.writer.binds[1:] == [("default/p", "n1")]
+
+
+async def test_what_cannot_be_read_of_a_bound_pod_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the log, once per reason, and in the picture of the cache; with object and field, in a kilobyte."""
+    logger = CapturingLogger()
+    monkeypatch.setattr(intake, "_log", logger)
+    brain = Brain()
+    brain.node("n1")
+    for version in range(2):
+        brain.pod("odd", on="n1", containers=asks(memory="bad!" * 1000), labels={"app": 5}, version=str(version))
+
+    (said,) = logger.calls
+    assert said.args == ("pod could not be read in full",)
+    assert said.kwargs["pod"] == "default/odd"
+    assert "$.metadata.labels[app]" in said.kwargs["error"]
+    assert "$.spec.containers[0].resources.requests[memory]" in said.kwargs["error"]
+    unreadable: Any = cache_page(brain.cluster)["unreadable"]
+    (shown,) = unreadable()
+    assert shown == {"pod": "default/odd", "node": "n1", "why": said.kwargs["error"]}
+    assert len(shown["why"]) < 1024
 
 
 BAD_SELECTOR = {
@@ -398,7 +456,7 @@ async def test_an_object_that_goes_takes_its_failed_change_with_it(monkeypatch) 
 
 
 @pytest.mark.parametrize("mended", [False, True], ids=["it goes", "it becomes readable"])
-async def test_a_node_that_an_unreadable_pod_closed_opens_to_pods_that_another_plugin_parked(mended: bool) -> None:
+async def test_a_node_that_an_unreadable_amount_filled_opens_to_pods_that_wait(mended: bool) -> None:
     """The small node's plugin is the one that is asked; nothing else would wake the pod before the flush."""
     brain = Brain()
     brain.node("small", cpu="1")
@@ -418,8 +476,8 @@ async def test_a_node_that_an_unreadable_pod_closed_opens_to_pods_that_another_p
     assert brain.writer.binds == [("default/p", "large")]
 
 
-async def test_a_node_with_a_second_unreadable_pod_stays_closed() -> None:
-    """And wakes nobody."""
+async def test_a_node_with_a_second_unreadable_amount_stays_full() -> None:
+    """Each pod takes it by itself."""
     brain = Brain()
     brain.node("small", cpu="1")
     brain.node("large", cpu="4")
@@ -427,13 +485,11 @@ async def test_a_node_with_a_second_unreadable_pod_stays_closed() -> None:
     brain.pod("queer", cpu="bad!", on="large")
     brain.pod("p", cpu="2")
     await brain.settle()
-    await brain.later(20)
 
     brain.gone("odd")
-    await brain.settle()
+    await brain.later(20)
 
     assert brain.places() == {"p": "unschedulable"}
-    assert [event.pod for event in brain.recorder.events] == ["default/p"]  # not tried again
 
 
 @pytest.mark.parametrize("priority", [0, 10], ids=["a lower priority", "an equal priority"])

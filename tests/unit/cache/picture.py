@@ -21,7 +21,6 @@ def picture(seen: Cluster) -> dict[str, Any]:
         "free": sorted(nodes._free) == [slot for slot in range(nodes.capacity) if not nodes.name(slot)],
         "elsewhere": _is_empty_elsewhere(nodes),
         "present": _named(nodes, nodes.present),
-        "unreadable": _named(nodes, nodes.unreadable),
         "unschedulable": _named(nodes, nodes.unschedulable),
         "taints": {taints: _named(nodes, slots) for taints, slots in nodes.taints.items()},
         "labels": {

@@ -157,15 +157,15 @@ def test_a_trial_on_an_unknown_node_frees_its_slot() -> None:
     assert seen.nodes.slot("nowhere") is None
 
 
-def test_broken_pods_close_their_node() -> None:
-    """What was known of the pod is dropped; its node takes no pods until it is gone."""
-    seen = cluster(node("n1"), asking("a", on="n1", cpu="1"))
-    broken = Broken("Pod", Metadata(name="a", uid="a"), "no", node_name="n1")
-    seen.add_broken(broken)
-    closed = seen.nodes.unreadable
-    seen.add_broken(broken)
+def test_a_pod_of_which_nothing_can_be_read_is_there_and_counts_nothing() -> None:
+    """Its node stays as it is, and need not be known."""
+    seen = cluster(node("n1"))
+    seen.add_broken(Broken("Pod", Metadata(name="a", uid="a"), "no", node_name="n1"))
+    seen.add_broken(Broken("Pod", Metadata(name="b", uid="b"), "no", node_name="nowhere"))
+    there = [broken.key for broken in seen.broken()], seen.is_broken("a"), cpu(seen, "n1")
     seen.remove_broken("a")
     seen.remove_broken("a")
 
-    assert seen.nodes.present == closed
-    assert (cpu(seen, "n1"), seen.nodes.unreadable, list(seen.broken())) == (0, 0, [])
+    assert (["a", "b"], True, 0) == there
+    assert not seen.is_broken("a")
+    assert seen.nodes.slot("nowhere") is None

@@ -228,21 +228,6 @@ def test_replacing_without_touching_columns() -> None:
     assert not nodes.replace_pod("n9", asking("a", cpu="1"))
 
 
-def test_unreadable_pods_close_a_node() -> None:
-    """A node that holds a pod we cannot read is marked until the last such pod is gone."""
-    nodes = Nodes()
-    slot = nodes.set_node(node("n1"))
-    nodes.add_unreadable("n1", "a")
-    nodes.add_unreadable("n1", "b")
-    nodes.remove_unreadable("n1", "a")
-    still = nodes.unreadable
-    nodes.remove_unreadable("n1", "b")
-    nodes.remove_unreadable("n1", "b")
-    nodes.remove_unreadable("unknown", "b")
-
-    assert (1 << slot, 0) == (still, nodes.unreadable)
-
-
 def test_by_name_knows_present_nodes_only() -> None:
     """Unknown names and ghosts are left out."""
     nodes = Nodes()

@@ -94,8 +94,7 @@ def recount(seen: Cluster) -> dict[str, Any]:
     for pod in seen.pods():
         by_node[pod.node_name].append(pod)
     objects = {o.metadata.name: o for slot in nodeset.each(seen.nodes.present) if (o := seen.nodes.node(slot))}
-    closed = {broken.node_name for broken in seen.broken()}
-    for name in {*by_node, *objects, *closed}:
+    for name in {*by_node, *objects}:
         requested: dict[str, int] = defaultdict(int)
         for pod in by_node[name]:
             for resource, amount in pod.requests.items():
@@ -113,7 +112,6 @@ def recount(seen: Cluster) -> dict[str, Any]:
             "allocatable": {k: v for k, v in amounts.items() if v},
             "ports": {port for pod in by_node[name] for port in pod.host_ports},
             "keeping_away": Counter(t.key for pod in by_node[name] for t in pod_terms(pod)),
-            "closed": name in closed,
         }
     return expected
 
@@ -143,7 +141,6 @@ def columns(seen: Cluster) -> dict[str, Any]:
             "keeping_away": {
                 group.term.key: count for group in nodes.pod_terms._groups.values() if (count := group.counts.get(slot))
             },
-            "closed": bool(nodes.unreadable >> slot & 1),
         }
     return actual
 

@@ -51,12 +51,12 @@ def port(**numbers: int) -> dict[str, Any]:
     ],
 )
 def test_numbers_that_the_api_does_not_have(spec: dict[str, Any], field: str) -> None:
-    """Nothing else of such a pod is believed, and whatever counts or compares its numbers is spared."""
-    raw = {"metadata": {"name": "p", "namespace": "default", "uid": "u"}, "spec": {"nodeName": "n", **spec}}
+    """Nothing else of a pending pod is believed, and whatever counts or compares its numbers is spared."""
+    raw = {"metadata": {"name": "p", "namespace": "default", "uid": "u"}, "spec": {"schedulerName": "s", **spec}}
     seen = ObjectDecoder("Pod", Pod).decode(json.dumps(raw).encode())
 
     assert isinstance(seen, Broken)
-    assert (seen.key, seen.node_name) == ("default/p", "n")
+    assert (seen.key, seen.scheduler_name) == ("default/p", "s")
     assert seen.why.endswith(f"- at `{field}`")
 
 

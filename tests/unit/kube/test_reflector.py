@@ -11,6 +11,7 @@ from hypothesis import given, settings, strategies as st
 from scheduler.core.decode import Broken, ObjectDecoder
 from scheduler.core.deltas import Delta
 from scheduler.core.errors import ApiError, Forbidden, Gone, Invalid, NotFound, TooManyRequests, Unavailable
+from scheduler.core.partlyread import PartlyReadPod
 from scheduler.core.pod import Pod
 from scheduler.kube.kinds import POD, RESOURCE_CLAIM, KindSpec, Served
 from scheduler.kube.reflector import INACTIVITY_S, Reflector
@@ -523,9 +524,9 @@ async def test_unreadable_things_are_counted_and_stop_nothing():
     ).run_through(1)  # fmt: skip
 
     assert [(None, "a@1"), (None, "bad@12"), (None, "c@13")] == mirror.said()
-    broken = mirror.reflector.store.get("ns/bad")
-    assert isinstance(broken, Broken)
-    assert "n1" == broken.node_name
+    partly = mirror.reflector.store.get("ns/bad")
+    assert isinstance(partly, PartlyReadPod)
+    assert "n1" == partly.spec.node_name
     assert 5 == mirror.stats.decode_errors
 
 

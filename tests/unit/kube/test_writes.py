@@ -299,7 +299,8 @@ async def test_a_refused_status_patch_is_raised(answers, tries):
 async def test_read_pod():
     """A pod, None for one that is gone, an outline for one that cannot be read."""
     raw = scripted.raw(scripted.pod("p", nodeName="n1"))
-    bench = Bench(raw, NotFound("gone", status=404), raw.replace(b'"spec":{', b'"spec":{"priority":"x",'))
+    pending = scripted.raw(scripted.pod("p")).replace(b'"spec":{', b'"spec":{"priority":"x",')
+    bench = Bench(raw, NotFound("gone", status=404), pending)
 
     found, gone, broken = [await bench.writer.read_pod("ns", "p") for _ in range(3)]
 

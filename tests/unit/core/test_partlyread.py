@@ -1,0 +1,200 @@
+"""Of a bound pod all is read that can be read; what is left out is named, and nothing of it selects more than it did."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from scheduler.core.decode import Broken, ObjectDecoder
+from scheduler.core.partlyread import HIGHEST_PRIORITY, PartlyReadPod
+from scheduler.core.pod import Pod
+from scheduler.core.podinfo import host_ports, pod_info, requests_of
+from scheduler.core.quantity import UNREADABLE
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+TERM = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"a": "b"}}}
+LIKE = {"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "a", "operator": "Like"}]}
+MOST = 2**53
+
+
+def read(metadata: Any = (), spec: Any = (), status: Any = None) -> Any:
+    raw = {
+        "metadata": {"name": "p", "namespace": "default", "uid": "u", **dict(metadata)},
+        "spec": {"nodeName": "n", **dict(spec)},
+        "status": status,
+    }
+    return ObjectDecoder("Pod", Pod).decode(json.dumps(raw).encode())
+
+
+def container(**requests: Any) -> dict[str, Any]:
+    return {"name": "c", "resources": {"requests": requests}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "wanted", "field"),
+    [
+        pytest.param(
+            {"containers": [container(cpu="1", memory="much"), container(cpu="1")]},
+            {"cpu": 2000, "memory": MOST},
+            "$.spec.containers[0].resources.requests[memory]",
+            id="an amount fills its resource, and the others count",
+        ),
+        pytest.param(
+            {"containers": [container(cpu={}), 5, container(cpu="1")]},
+            {"cpu": MOST},
+            "$.spec.containers[1]",
+            id="a container that is none leaves the others",
+        ),
+        pytest.param(
+            {"containers": [container(cpu="1")], "overhead": {"cpu": "x", "memory": "1"}},
+            {"cpu": MOST, "memory": 1},
+            "$.spec.overhead[cpu]",
+            id="an amount of overhead fills its resource",
+        ),
+        pytest.param(
+            {"containers": [container(cpu="1")], "resources": {"requests": {"cpu": "x"}}},
+            {"cpu": MOST},
+            "$.spec.resources.requests[cpu]",
+            id="an amount of the pod as a whole fills its resource",
+        ),
+        pytest.param(
+            {"containers": [{"resources": {"requests": []}}, container(cpu="1")]},
+            {"cpu": 1000},
+            "$.spec.containers[0].resources.requests",
+            id="requests that are no map request nothing",
+        ),
+        pytest.param({"containers": "many"}, {}, "$.spec.containers", id="containers that are no list request nothing"),
+        pytest.param(
+            {"containers": [{}] * 1001 + [5]}, {}, "$.spec.containers", id="a list of more than 1000 is left out whole"
+        ),
+    ],
+)
+def test_requests(spec: dict[str, Any], wanted: dict[str, int], field: str) -> None:
+    """An amount that cannot be read counts as more than any node has."""
+    pod = read(spec=spec)
+
+    assert isinstance(pod, PartlyReadPod)
+    assert wanted == requests_of(pod)
+    assert f"`{field}`" in pod.why
+
+
+def test_amounts_of_a_status_that_cannot_be_read_fill_their_resource() -> None:
+    """As those of the spec."""
+    status = {"containerStatuses": [{"name": "c", "resources": {"requests": {"cpu": "x"}}}]}
+
+    assert requests_of(read(spec={"containers": [container(cpu="1", memory="1")]}, status=status)) == {
+        "cpu": MOST,
+        "memory": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("kept", "field", "metadata", "spec"),
+    [
+        pytest.param(
+            lambda pod: pod.metadata.labels == {"b": "c"},
+            "$.metadata.labels[a]",
+            {"labels": {"a": 5, "b": "c"}},
+            {},
+            id="the other labels",
+        ),
+        pytest.param(
+            lambda pod: len(pod.spec.affinity.pod_anti_affinity.required) == 1,
+            f"$.spec.affinity.podAntiAffinity.{REQUIRED}[0]",
+            {},
+            {"affinity": {"podAntiAffinity": {REQUIRED: [{**TERM, "labelSelector": LIKE}, TERM]}}},
+            id="the other terms, and nothing of this one",
+        ),
+        pytest.param(
+            lambda pod: pod.spec.affinity.node_affinity is None and pod.spec.affinity.pod_affinity.required,
+            "$.spec.affinity.nodeAffinity",
+            {},
+            {"affinity": {"nodeAffinity": 5, "podAffinity": {REQUIRED: [TERM]}}},
+            id="the other kind of affinity",
+        ),
+        pytest.param(
+            lambda pod: [each.key for each in pod.spec.tolerations] == ["a"],
+            "$.spec.tolerations[0]",
+            {},
+            {"tolerations": [{"key": 5}, {"key": "a"}]},
+            id="the other tolerations",
+        ),
+        pytest.param(
+            lambda pod: [port.port for port in host_ports(pod)] == [81],
+            "$.spec.containers[0].ports[0]",
+            {},
+            {"containers": [{"ports": [{"hostPort": "x"}, {"hostPort": 81}]}]},
+            id="the other ports",
+        ),
+        pytest.param(
+            lambda pod: [volume.name for volume in pod.spec.volumes] == ["v"],
+            "$.spec.volumes[0]",
+            {},
+            {"volumes": [{"name": 5}, {"name": "v"}]},
+            id="the other volumes",
+        ),
+        pytest.param(
+            lambda pod: len(pod.spec.topology_spread_constraints) == 1,
+            "$.spec.topologySpreadConstraints[0]",
+            {},
+            {"topologySpreadConstraints": [{"maxSkew": 2**64}, {"topologyKey": "zone"}]},
+            id="the other constraints",
+        ),
+    ],
+)
+def test_what_is_beside_a_part_that_cannot_be_read_is_kept(
+    kept: Any, field: str, metadata: dict[str, Any], spec: dict[str, Any]
+) -> None:
+    """The part itself is left out whole, and named."""
+    pod = read(metadata, spec)
+
+    assert isinstance(pod, PartlyReadPod)
+    assert kept(pod)
+    assert [f"`{field}`" in each for each in pod.unread] == [True]
+    assert pod_info(pod).node_name == "n"
+
+
+def test_a_pod_that_is_read_in_part_is_never_evicted() -> None:
+    """Its labels, which budgets select, or its priority may be what is missing."""
+    assert read(spec={"priority": 5, "volumes": 5}).priority == HIGHEST_PRIORITY
+    assert read(spec={"priority": 5}).priority == 5
+
+
+@pytest.mark.parametrize(
+    ("metadata", "spec"),
+    [
+        pytest.param({"name": 5}, {}, id="no name"),
+        pytest.param({"uid": 5}, {}, id="no uid"),
+        pytest.param({}, {"nodeName": 5}, id="no node"),
+        pytest.param({}, {"nodeName": "", "priority": "x"}, id="not bound"),
+    ],
+)
+def test_a_pod_without_identity_or_node_is_left_out(metadata: dict[str, Any], spec: dict[str, Any]) -> None:
+    """What cannot be told apart from others cannot be counted, and nobody binds a pod that is not understood."""
+    assert isinstance(read(metadata, spec), Broken)
+
+
+def test_nulls_and_deep_json_beside_what_cannot_be_read_cost_nothing() -> None:
+    """Fields that are skipped may be nested more deeply than Python recurses."""
+    deep = "[" * 9_000 + "]" * 9_000
+    metadata = '{"name": "p", "uid": "u", "managedFields": ' + deep + ', "labels": null}'
+    spec = '{"nodeName": "n", "tolerations": null, "containers": [{"resources": {"requests": {"cpu": "x"}}}]}'
+    pod = ObjectDecoder("Pod", Pod).decode(f'{{"metadata": {metadata}, "spec": {spec}}}'.encode())
+
+    assert isinstance(pod, PartlyReadPod)
+    assert pod.spec.containers[0].resources.requests == {"cpu": UNREADABLE}
+
+
+def test_a_large_pod_that_cannot_be_read_takes_little_time_and_names_little() -> None:
+    """Twenty times what it takes: the pace of the machine does not matter."""
+    began = time.process_time()
+    pod = read({"labels": {f"key-{at}": 5 for at in range(50_000)}}, {"tolerations": [{"key": 5}] * 50_000})
+    many = read(spec={"tolerations": [{"key": 5}] * 1000})
+
+    assert time.process_time() - began < 2
+    assert len(pod.why) < 1024
+    assert len(many.why) < 4096
+    assert many.why.endswith("and 990 more")
