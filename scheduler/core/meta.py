@@ -32,7 +32,10 @@ class OwnerReference(Frozen, frozen=True):
 
 
 class Metadata(Frozen, frozen=True):
-    """`metadata`. `resource_version` is opaque: equal or not."""
+    """`metadata`. `resource_version` is opaque: equal or not.
+
+    Without annotations: an object may hold 256 KiB of them, and of most kinds none is read.
+    """
 
     name: str = ""
     namespace: str = ""
@@ -40,7 +43,6 @@ class Metadata(Frozen, frozen=True):
     resource_version: str = ""
     generation: int = 0
     labels: Labels = {}
-    annotations: Labels = {}
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
     owner_references: tuple[OwnerReference, ...] = ()
@@ -49,3 +51,9 @@ class Metadata(Frozen, frozen=True):
     def key(self) -> Key:
         """`namespace/name`, or the bare name of a cluster-scoped object."""
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+class AnnotatedMetadata(Metadata, frozen=True):
+    """`metadata` of the kinds whose annotations are read."""
+
+    annotations: Labels = {}

@@ -6,7 +6,7 @@ from typing import Final
 
 from msgspec.structs import force_setattr
 
-from scheduler.core.meta import Frozen, Metadata
+from scheduler.core.meta import AnnotatedMetadata, Frozen
 from scheduler.core.pod import ResourceMap
 
 
@@ -63,7 +63,7 @@ class NodeStatus(Frozen, frozen=True):
 class Node(Frozen, frozen=True):
     """A node as the API server has it."""
 
-    metadata: Metadata
+    metadata: AnnotatedMetadata
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
 

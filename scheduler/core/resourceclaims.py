@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from scheduler.core.devices import DeviceId
-from scheduler.core.meta import Frozen, Metadata
+from scheduler.core.meta import AnnotatedMetadata, Frozen, Metadata
 from scheduler.core.pod import NodeSelector
 from scheduler.core.quantity import Quantity
 
@@ -190,7 +190,7 @@ class ResourceClaimStatus(Frozen, frozen=True):
     devices: tuple[AllocatedDeviceStatus, ...] = ()
 
 
-class ClaimMetadata(Metadata, frozen=True):
+class ClaimMetadata(AnnotatedMetadata, frozen=True):
     """As everybody's, with the finalizers."""
 
     finalizers: tuple[str, ...] = ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from scheduler.core.labels import LabelSelector
-from scheduler.core.meta import Frozen, Metadata
+from scheduler.core.meta import AnnotatedMetadata, Frozen, Metadata
 from scheduler.core.quantity import Quantity
 
 WAIT_FOR_FIRST_CONSUMER: Final = "WaitForFirstConsumer"
@@ -61,7 +61,7 @@ class CSINodeSpec(Frozen, frozen=True):
 class CSINode(Frozen, frozen=True):
     """What CSI drivers say about a node of the same name."""
 
-    metadata: Metadata
+    metadata: AnnotatedMetadata
     spec: CSINodeSpec = CSINodeSpec()
 
     @property

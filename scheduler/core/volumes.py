@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from scheduler.core.labels import LabelSelectorRequirement
-from scheduler.core.meta import Frozen, Metadata
+from scheduler.core.meta import AnnotatedMetadata, Frozen
 from scheduler.core.pod import NodeSelector, ResourceMap
 from scheduler.core.quantity import Quantity
 
@@ -80,7 +80,7 @@ class PersistentVolumeStatus(Frozen, frozen=True):
 class PersistentVolume(Frozen, frozen=True):
     """A volume as the API server has it."""
 
-    metadata: Metadata
+    metadata: AnnotatedMetadata
     spec: PersistentVolumeSpec = PersistentVolumeSpec()
     status: PersistentVolumeStatus = PersistentVolumeStatus()
 
@@ -140,7 +140,7 @@ class PersistentVolumeClaimStatus(Frozen, frozen=True):
 class PersistentVolumeClaim(Frozen, frozen=True):
     """A claim as the API server has it."""
 
-    metadata: Metadata
+    metadata: AnnotatedMetadata
     spec: PersistentVolumeClaimSpec = PersistentVolumeClaimSpec()
     status: PersistentVolumeClaimStatus = PersistentVolumeClaimStatus()
 
@@ -181,5 +181,5 @@ def is_for(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
     )
 
 
-def _class_of(metadata: Metadata, name: str) -> str:
+def _class_of(metadata: AnnotatedMetadata, name: str) -> str:
     return metadata.annotations.get(CLASS_ANNOTATION, name)

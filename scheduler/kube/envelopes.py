@@ -8,7 +8,7 @@ import msgspec
 
 from scheduler.core import apijson
 from scheduler.core.errors import ApiError
-from scheduler.core.meta import Metadata
+from scheduler.core.meta import AnnotatedMetadata
 
 
 class Line(msgspec.Struct):
@@ -21,7 +21,7 @@ class Line(msgspec.Struct):
 class Mark(msgspec.Struct):
     """The object of a BOOKMARK: only its metadata is filled."""
 
-    metadata: Metadata = Metadata()
+    metadata: AnnotatedMetadata = AnnotatedMetadata()
 
 
 class _ListMeta(msgspec.Struct, rename="camel", frozen=True):

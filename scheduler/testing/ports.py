@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from scheduler.core.decode import Broken
-from scheduler.core.meta import Metadata
+from scheduler.core.meta import AnnotatedMetadata
 from scheduler.core.pod import Pod, PodCondition
 from scheduler.core.resourceclaims import ResourceClaim
 from scheduler.core.volumes import (
@@ -205,7 +205,7 @@ class ScriptedWriter(ScriptedClaims):
             self.owners[claim.key] = "kubestow"
         return written
 
-    def _next(self, metadata: Metadata, annotations: Mapping[str, str | None]) -> Metadata:
+    def _next(self, metadata: AnnotatedMetadata, annotations: Mapping[str, str | None]) -> AnnotatedMetadata:
         """With a newer version and these annotations; None removes one."""
         merged = {key: value for key, value in {**metadata.annotations, **annotations}.items() if value is not None}
         return replace(metadata, resource_version=self.next_version(metadata), annotations=merged)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from scheduler.core.meta import AnnotatedMetadata
 from scheduler.core.node import Node
 from scheduler.core.pod import Pod
 from scheduler.core.podinfo import CPU, allocatable, requests_of
@@ -224,7 +225,13 @@ def victims(
     return tuple(sorted(found, key=lambda each: (rank.get(each.preemptor, len(rank)), each.pod)))
 
 
-def is_expected_pending(pod: Pod, patterns: Iterable[str]) -> bool:
+class AnnotatedPod(Pod, frozen=True):
+    """A pod whose annotations are read."""
+
+    metadata: AnnotatedMetadata
+
+
+def is_expected_pending(pod: AnnotatedPod, patterns: Iterable[str]) -> bool:
     """By annotation, or by a glob over `namespace/name`; one without a slash means the namespace default."""
     if pod.metadata.annotations.get(EXPECT) == "pending":
         return True

@@ -18,7 +18,16 @@ from scheduler.testing.kubelet import Kubelet
 from scheduler.testing.simulate.budgets import Budgets
 from scheduler.testing.simulate.devices import device_controllers, retie_claims
 from scheduler.testing.simulate.manifests import Found, InputError, Manifest
-from scheduler.testing.simulate.outcome import Outcome, fills, full, is_expected_pending, placement, preempted, victims
+from scheduler.testing.simulate.outcome import (
+    AnnotatedPod,
+    Outcome,
+    fills,
+    full,
+    is_expected_pending,
+    placement,
+    preempted,
+    victims,
+)
 from scheduler.testing.simulate.tracker import Tracker
 from scheduler.testing.simulate.volumes import controllers, retie
 
@@ -201,7 +210,7 @@ def _pod(server: ApiServer, key: str) -> dict[str, Any]:
 
 
 def _expected(server: ApiServer, ours: Sequence[str], patterns: Sequence[str]) -> frozenset[str]:
-    pods = [from_manifest(Pod, _pod(server, key)) for key in ours]
+    pods = [from_manifest(AnnotatedPod, _pod(server, key)) for key in ours]
     for pattern in patterns:
         if not any(is_expected_pending(pod, [pattern]) for pod in pods):
             raise InputError(f"--expect-pending: no pod {full(pattern)} is to be scheduled")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scheduler.cache.nodes import Nodes
 from scheduler.core import nodeset
 from scheduler.core.labels import LabelSelector, LabelSelectorRequirement
-from scheduler.core.meta import Metadata
+from scheduler.core.meta import AnnotatedMetadata
 from scheduler.core.node import Node
 from scheduler.core.nodeset import NodeSet
 from scheduler.core.pod import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
@@ -29,7 +29,7 @@ def take(nodes: Nodes, step: Step) -> None:
     if wanted is None:
         nodes.remove_node(name)
     else:
-        nodes.set_node(Node(metadata=Metadata(name=name, labels={"host": name, **wanted})))
+        nodes.set_node(Node(metadata=AnnotatedMetadata(name=name, labels={"host": name, **wanted})))
 
 
 def where(nodes: Nodes, admits: Callable[[Mapping[str, str]], bool]) -> NodeSet:

@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from scheduler.core.labels import LabelSelector, LabelSelectorRequirement
-from scheduler.core.meta import Metadata
+from scheduler.core.meta import AnnotatedMetadata
 from scheduler.core.pod import NodeSelector
 from scheduler.core.quantity import parse
 from scheduler.core.storage import CSIStorageCapacity
@@ -56,7 +56,10 @@ def _affine(required: NodeSelector | None) -> VolumeNodeAffinity | None:
 volumes = st.builds(
     PersistentVolume,
     st.builds(
-        Metadata, name=st.sampled_from([f"v{at}" for at in range(8)]), labels=_LABELS, deletion_timestamp=_DELETED
+        AnnotatedMetadata,
+        name=st.sampled_from([f"v{at}" for at in range(8)]),
+        labels=_LABELS,
+        deletion_timestamp=_DELETED,
     ),
     st.builds(
         PersistentVolumeSpec,
@@ -80,7 +83,7 @@ _selected = mostly(
     ClaimSelector({"tier": "b"}, (LabelSelectorRequirement("tier", "Exists"),)),
 )
 claims = st.builds(
-    lambda name, spec: PersistentVolumeClaim(Metadata(name=name, namespace="default", uid=name), spec),
+    lambda name, spec: PersistentVolumeClaim(AnnotatedMetadata(name=name, namespace="default", uid=name), spec),
     _CLAIMS,
     st.builds(
         PersistentVolumeClaimSpec,
@@ -103,7 +106,7 @@ _SERVED = st.one_of(
 )
 capacities = st.builds(
     CSIStorageCapacity,
-    st.builds(Metadata, name=st.sampled_from(["o0", "o1", "o2"]), namespace=mostly("default", "other")),
+    st.builds(AnnotatedMetadata, name=st.sampled_from(["o0", "o1", "o2"]), namespace=mostly("default", "other")),
     CLASSES,
     _SERVED,
     _ROOM.map(lambda room: None if room is None else parse(room)),

@@ -20,7 +20,7 @@ from scheduler.cache.resourceclaims import ResourceClaims
 from scheduler.core import nodeset
 from scheduler.core.devicegates import DEVICE_GATES_ON, PARTITIONABLE
 from scheduler.core.devices import DeviceId, ResourceSlice
-from scheduler.core.meta import Metadata
+from scheduler.core.meta import AnnotatedMetadata
 from scheduler.core.node import Node
 from scheduler.core.nodeset import NodeSet
 from scheduler.core.quantity import parse
@@ -171,7 +171,7 @@ class History:
             self.node_objects.pop(name, None)
             self.caches.nodes.remove_node(name)
             return
-        self.node_objects[name] = Node(metadata=Metadata(name=name, labels={"zone": self.chance.choice("ab")}))
+        self.node_objects[name] = Node(metadata=AnnotatedMetadata(name=name, labels={"zone": self.chance.choice("ab")}))
         self.caches.nodes.set_node(self.node_objects[name])
 
     def _look(self) -> None:

@@ -16,7 +16,7 @@ from scheduler.cache.deviceuse import DeviceUse
 from scheduler.cache.nodes import Nodes
 from scheduler.core import nodeset
 from scheduler.core.devices import CounterSet, Device, DeviceId, ResourcePool, ResourceSlice, ResourceSliceSpec
-from scheduler.core.meta import Metadata
+from scheduler.core.meta import AnnotatedMetadata, Metadata
 from scheduler.core.node import Node
 from scheduler.core.placement import selector_matches, selector_problem
 from scheduler.core.pod import NodeSelector, NodeSelectorRequirement as Requirement, NodeSelectorTerm as Term
@@ -72,7 +72,7 @@ class World:
             return
         labels = {"zone": self.chance.choice("abcd"), "size": self.chance.choice("012")}
         labels |= {"fast": ""} if self.chance.randrange(2) else {}
-        self.there[name] = Node(metadata=Metadata(name=name, labels=labels))
+        self.there[name] = Node(metadata=AnnotatedMetadata(name=name, labels=labels))
         self.nodes.set_node(self.there[name])
 
     def change_slice(self) -> None:
@@ -307,7 +307,7 @@ def test_whoever_sees_a_device_is_told_that_it_was_taken() -> None:
     """And nobody else."""
     world = World(random.Random(0), partitionable=True)
     for name, zone in (("n1", "a"), ("n2", "b"), ("n3", "a")):
-        world.nodes.set_node(Node(metadata=Metadata(name=name, labels={"zone": zone})))
+        world.nodes.set_node(Node(metadata=AnnotatedMetadata(name=name, labels={"zone": zone})))
     for pool, rule in (("p1", RULES[0]), ("p2", RULES[1])):
         spec = ResourceSliceSpec("drv", ResourcePool(pool, 1, 1), devices=(Device(name="d0"),), node_selector=rule)
         world.on_nodes.set_slice(ResourceSlice(Metadata(name=pool), spec))
@@ -328,7 +328,7 @@ def test_devices_that_nobody_sees_any_more_are_forgotten() -> None:
     """However often a large pool is published anew: whoever saw it keeps all its devices, and so do trials of nodes."""
     world = World(random.Random(0), partitionable=True)
     for name in NAMES:
-        world.nodes.set_node(Node(metadata=Metadata(name=name)))
+        world.nodes.set_node(Node(metadata=AnnotatedMetadata(name=name)))
     seen: list[weakref.ref[Sight]] = []
     for generation in range(1, 10):
         devices = (Device(name=f"d{generation}"),)

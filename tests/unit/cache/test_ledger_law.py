@@ -16,7 +16,7 @@ from scheduler.cache.ledger import HOLD_S, SETTLE_S, Entry
 from scheduler.cache.nodes import Nodes
 from scheduler.cache.volumes import Volumes
 from scheduler.core.labels import LabelSelector
-from scheduler.core.meta import Metadata
+from scheduler.core.meta import AnnotatedMetadata, Metadata
 from scheduler.core.nodeset import NodeSet
 from scheduler.core.quantity import parse
 from scheduler.core.storage import CSIStorageCapacity
@@ -39,7 +39,7 @@ _keys = st.sampled_from(KEYS)
 
 
 def _claim(key: str, again: str, size: str | None, *, name: str) -> PersistentVolumeClaim:
-    metadata = Metadata(name=key[8:], namespace="default", uid=f"{key[8:]}{again}")
+    metadata = AnnotatedMetadata(name=key[8:], namespace="default", uid=f"{key[8:]}{again}")
     resources = VolumeResources({} if size is None else {"storage": parse(size)})
     return PersistentVolumeClaim(metadata, PersistentVolumeClaimSpec(resources=resources, storage_class_name=name))
 
@@ -152,7 +152,9 @@ class World:
         name = key.removeprefix("default/")
         affinity = None if required is None else VolumeNodeAffinity(required)
         spec = PersistentVolumeSpec(claim_ref=ObjectRef("default", name), node_affinity=affinity)
-        self.volumes.set_volume(PersistentVolume(Metadata(name=f"v-{name}", resource_version=str(self.at)), spec))
+        self.volumes.set_volume(
+            PersistentVolume(AnnotatedMetadata(name=f"v-{name}", resource_version=str(self.at)), spec)
+        )
 
     # -- what it should be ---------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from scheduler.core.decode import Broken, ObjectDecoder
+from scheduler.core.node import Node
 from scheduler.core.pod import Pod
 from scheduler.core.resourceclaims import AllocationResult, ResourceClaim
 
@@ -108,3 +109,15 @@ def test_whether_a_claim_that_cannot_be_read_has_anything(status: Any, seen: All
 
     assert isinstance(read, Broken)
     assert read.allocation == seen
+
+
+def test_annotations_of_pods_are_not_kept() -> None:
+    """Any user may write 256 KiB of them into each pod, and none is read; of nodes and claims some are."""
+    metadata = {"name": "x", "annotations": {"note": "n" * 100_000}}
+    pod = ObjectDecoder("Pod", Pod).decode(json.dumps({"metadata": metadata, "spec": {"nodeName": "n"}}).encode())
+    node = ObjectDecoder("Node", Node).decode(json.dumps({"metadata": metadata}).encode())
+
+    assert isinstance(pod, Pod)
+    assert not hasattr(pod.metadata, "annotations")
+    assert isinstance(node, Node)
+    assert "note" in node.metadata.annotations

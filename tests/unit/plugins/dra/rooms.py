@@ -9,7 +9,7 @@ from scheduler.cache.devicenodes import DeviceNodes
 from scheduler.cache.deviceuse import DeviceUse
 from scheduler.cache.nodes import Nodes
 from scheduler.core.devicegates import CONSUMABLE, PARTITIONABLE
-from scheduler.core.meta import Metadata
+from scheduler.core.meta import AnnotatedMetadata
 from scheduler.core.node import Node
 from scheduler.core.quantity import from_nano
 from scheduler.core.resourceclaims import AllocationResult, DeviceAllocationResult, DeviceRequestAllocationResult
@@ -30,7 +30,7 @@ class Room:
         gates = case.world.gates
         self.nodes = Nodes()
         for name, labels in NODES.items():
-            self.nodes.set_node(Node(metadata=Metadata(name=name, labels=labels)))
+            self.nodes.set_node(Node(metadata=AnnotatedMetadata(name=name, labels=labels)))
         self.use = DeviceUse(shares_count=CONSUMABLE in gates)
         for number, allocation in enumerate(_allocations(case.world)):
             self.use.hold(f"u{number}", allocation)

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from scheduler.cache.cluster import Cluster
 from scheduler.core import nodeset
-from scheduler.core.meta import Metadata
+from scheduler.core.meta import AnnotatedMetadata, Metadata
 from scheduler.core.storage import CSIDriver, CSIDriverSpec, StorageClass
 from scheduler.core.volumes import (
     BIND_COMPLETED,
@@ -83,12 +83,12 @@ CLAIMS = (
 
 def named(claim: PersistentVolumeClaim, name: str, selected: str | None) -> PersistentVolumeClaim:
     annotations = {} if selected is None else {SELECTED_NODE: selected}
-    return replace(claim, metadata=Metadata(name=name, namespace="default", uid=name, annotations=annotations))
+    return replace(claim, metadata=AnnotatedMetadata(name=name, namespace="default", uid=name, annotations=annotations))
 
 
 def bound_to(at: int, volume_name: str) -> PersistentVolumeClaim:
     claim = PersistentVolumeClaim(
-        Metadata(name=f"b{at}", namespace="default", uid=f"b{at}", annotations={BIND_COMPLETED: "yes"})
+        AnnotatedMetadata(name=f"b{at}", namespace="default", uid=f"b{at}", annotations={BIND_COMPLETED: "yes"})
     )
     return replace(claim, spec=replace(claim.spec, volume_name=volume_name))
 

@@ -21,7 +21,7 @@ from scheduler.core.errors import (
     Unavailable,
 )
 from scheduler.core.meta import Metadata
-from scheduler.core.volumes import BOUND_BY_CONTROLLER, ObjectRef
+from scheduler.core.volumes import BOUND_BY_CONTROLLER, ObjectRef, PersistentVolume
 from scheduler.plugins.volumebinding.binder import Plan, VolumeError
 from scheduler.testing.volumebuilders import a_pv
 from tests.unit.plugins.volumebinding.world import D1, D2, PARITY, U1, U2, A, B, World, using
@@ -369,7 +369,9 @@ async def test_a_volume_that_turned_out_to_be_meant_for_the_claim() -> None:
 
     assert ended.error is None
     assert [("a", "default/u1", True), ("a", "default/u1", False)] == world.writer.prebinds
-    assert BOUND_BY_CONTROLLER not in world.writer.volumes["a"].metadata.annotations
+    volume = world.writer.volumes["a"]
+    assert isinstance(volume, PersistentVolume)
+    assert BOUND_BY_CONTROLLER not in volume.metadata.annotations
 
 
 @pytest.mark.parametrize(

@@ -14,14 +14,22 @@ from scheduler.core.decode import from_manifest
 from scheduler.core.node import Node
 from scheduler.core.pod import Pod
 from scheduler.testing.simulate import outcome as outcomes
-from scheduler.testing.simulate.outcome import Outcome, Placement, Timing, fills, is_expected_pending, placement
+from scheduler.testing.simulate.outcome import (
+    AnnotatedPod,
+    Outcome,
+    Placement,
+    Timing,
+    fills,
+    is_expected_pending,
+    placement,
+)
 from scheduler.testing.simulate.report import ROWS, as_json, as_table
 
 
-def pod(name: str = "p", *, annotations: dict[str, str] | None = None, **rest: Any) -> Pod:
+def pod(name: str = "p", *, annotations: dict[str, str] | None = None, **rest: Any) -> AnnotatedPod:
     """A pod in namespace a."""
     metadata = {"name": name, "namespace": "a", "annotations": annotations or {}}
-    return from_manifest(Pod, {"metadata": metadata, "spec": {}, **rest})
+    return from_manifest(AnnotatedPod, {"metadata": metadata, "spec": {}, **rest})
 
 
 def node(name: str, **allocatable: str) -> Node:
@@ -183,7 +191,9 @@ def test_victims() -> None:
 
     def a_pod(name: str, priority: int, node_name: str = "") -> Pod:
         metadata = {"name": name, "namespace": "a", "uid": f"uid-{name}"}
-        return from_manifest(Pod, {"metadata": metadata, "spec": {"priority": priority, "nodeName": node_name}})
+        return from_manifest(
+            AnnotatedPod, {"metadata": metadata, "spec": {"priority": priority, "nodeName": node_name}}
+        )
 
     gone = [a_pod("x", 1, "n1"), a_pod("y", 2, "n2"), a_pod("z", 3, "n3")]
     there = {"a/p": a_pod("p", 9), "a/q": a_pod("q", 8, "n2")}
