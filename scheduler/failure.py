@@ -354,6 +354,14 @@ class Failures:
         )
         self._patches.submit(pod, condition, nominate)
 
+    def _nominate(self, info: PodInfo, node_name: str | None) -> None:
+        """A nomination that no status shows ends here, and no watch event says so."""
+        nominator = self._queue.nominator
+        before = nominator.node_of(info.uid)
+        nominator.add(info, node_name)
+        if before and before not in {info.pod.status.nominated_node_name, nominator.node_of(info.uid)}:
+            self._queue.nomination_ended(info, before)
+
     def forget(self, uid: str) -> None:
         """The pod is gone or bound."""
         self._expected.pop(uid, None)
@@ -369,7 +377,7 @@ class Failures:
             return
         queued.info = newest
         self._queue.requeue(queued)
-        self._queue.nominator.add(newest, nominate)
+        self._nominate(newest, nominate)
         if self._verdicts.get(newest.uid) != message:
             if len(self._verdicts) >= _REMEMBERED:
                 del self._verdicts[next(iter(self._verdicts))]

@@ -172,7 +172,7 @@ class Intake:
         if self._queue.owns(new):
             self._ours(new)
         elif new.status.nominated_node_name or (old is not None and old.status.nominated_node_name):
-            self._foreign(new)
+            self._foreign(old, new)
 
     def _freed(self, uid: str) -> None:
         """The pod no longer holds its place; nothing happens if it held none."""
@@ -245,9 +245,12 @@ class Intake:
             ledger = self._cluster.volumes.ledger
             (ledger.plan if begin else ledger.end_plan)(use.key for use in info.claims)
 
-    def _foreign(self, new: Pod) -> None:
-        if new.status.nominated_node_name:
-            ended = self._queue.nominator.add_foreign(pod_info(new), new.status.nominated_node_name)
+    def _foreign(self, old: Pod | None, new: Pod) -> None:
+        node_name = new.status.nominated_node_name
+        if node_name:
+            ended = self._queue.nominator.add_foreign(pod_info(new), node_name)
+            if ended is None and old is not None and _is_nominated_otherwise(old, new):
+                ended = pod_info(old)
         else:
             ended = self._queue.nominator.remove_foreign(new.metadata.uid)
         self._nomination_ended(ended)
@@ -321,6 +324,12 @@ class Intake:
 def _key(delta: Delta[Any]) -> Key:
     shown = delta.new if delta.new is not None else delta.old
     return shown.key if shown is not None else ""
+
+
+def _is_nominated_otherwise(old: Pod, new: Pod) -> bool:
+    """To the same node with other labels: to selectors the pod that was nominated has left."""
+    is_there_still = old.status.nominated_node_name == new.status.nominated_node_name
+    return is_there_still and old.metadata.labels != new.metadata.labels
 
 
 def _unread(pod: Pod) -> tuple[str, ...]:

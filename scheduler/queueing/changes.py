@@ -10,14 +10,24 @@ from scheduler.core.podinfo import PodInfo
 
 
 def pod_changes(old: PodInfo, new: PodInfo) -> list[ClusterEvent]:
-    """One event per changed property, or one generic update; about AssignedPod once the pod has a node."""
+    """One event per changed property, or one generic update; about AssignedPod once the pod has a node.
+
+    A bound pod that begins to terminate is also an update of its labels, as upstream does not say: selectors of spread
+    constraints select it no longer.
+    """
     resource = Resource.ASSIGNED_POD if new.node_name else Resource.UNSCHEDULABLE_POD
     actions = [action for differs, action in _CHECKS if differs(old, new)] or [Action.UPDATE_OTHER]
+    if new.node_name and _begins_to_terminate(old, new) and Action.UPDATE_POD_LABEL not in actions:
+        actions.append(Action.UPDATE_POD_LABEL)
     return [ClusterEvent(resource, action) for action in actions]
 
 
 def _labels_differ(old: PodInfo, new: PodInfo) -> bool:
     return old.pod.metadata.labels != new.pod.metadata.labels
+
+
+def _begins_to_terminate(old: PodInfo, new: PodInfo) -> bool:
+    return old.pod.metadata.deletion_timestamp is None and new.pod.metadata.deletion_timestamp is not None
 
 
 def _requests_shrank(old: PodInfo, new: PodInfo) -> bool:

@@ -9,6 +9,7 @@ from scheduler.core.events import Action, ClusterEvent, Resource
 from tests.unit.hint_rows import (
     CAME,
     GONE,
+    HARD,
     LABELLED,
     NAMESPACE_CAME,
     NAMESPACE_LABELLED,
@@ -78,6 +79,30 @@ SPREADING = [
         given=TWO_ZONES,
         waits=SPREAD,
         then=pod("a1", on="n1", labels=DB),
+    ),
+    wakes(
+        "PodTopologySpread",
+        POD_LABELLED,
+        "a pod that counts begins to terminate",
+        given=TWO_ZONES,
+        waits=SPREAD,
+        then=pod("a1", on="n1", labels=WEB, deleting=True),
+    ),
+    leaves(
+        "PodTopologySpread",
+        POD_LABELLED,
+        "a pod that does not count begins to terminate",
+        given=(*TWO_ZONES, pod("x", on="n1", labels=DB)),
+        waits=SPREAD,
+        then=pod("x", on="n1", labels=DB, deleting=True),
+    ),
+    leaves(
+        "PodTopologySpread",
+        POD_LABELLED,
+        "a terminating pod gets the labels of those that count",
+        given=(*TWO_ZONES, pod("x", on="n1", labels=DB, deleting=True)),
+        waits=SPREAD,
+        then=pod("x", on="n1", labels=WEB, deleting=True),
     ),
     leaves(
         "PodTopologySpread",
@@ -349,6 +374,8 @@ GUARDED = (*ONE_ZONE, pod("guard", on="n1", affinity=apart("web")))
 IS_WEB: dict[str, Any] = {"labels": WEB}
 TEAM: dict[str, Any] = {"namespaceSelector": {"matchLabels": {"team": "t"}}}
 IN_NO_ZONE = node("n1")
+FOREIGN: dict[str, Any] = {"scheduler": "theirs", "nominated": "n1", "priority": 5}
+FOREIGN_DB = (node("n1", zone="a"), node("n2", zone="a", cordoned=True), pod("db", **FOREIGN, labels=DB))
 OTHER_TEAMS_DB = (*ONE_ZONE, pod("db", on="n1", labels=DB, namespace="else"))
 
 AFFINITY = [
@@ -429,6 +456,32 @@ AFFINITY = [
         given=(*WITH_DB, pod("cache", on="n2", labels={"app": "cache"})),
         waits={"affinity": apart("db", "cache")},
         then=gone("cache"),
+    ),
+    wakes(
+        "InterPodAffinity",
+        POD_GONE,
+        "what a bound pod hates cannot be read any more",
+        given=GUARDED,
+        waits=IS_WEB,
+        then=pod("guard", on="n1", affinity={"podAntiAffinity": {HARD: [{"topologyKey": 5}]}}),
+    ),
+    wakes(
+        "InterPodAffinity",
+        POD_GONE,
+        "a foreign pod that is nominated and that it hates gets other labels",
+        given=FOREIGN_DB,
+        waits=APART_FROM_DB,
+        then=pod("db", **FOREIGN, labels=WEB),
+        beside=frozenset({"NodeUnschedulable"}),
+    ),
+    leaves(
+        "InterPodAffinity",
+        POD_GONE,
+        "a foreign pod that is nominated and that it does not hate gets other labels",
+        given=(*FOREIGN_DB, pod("x", **FOREIGN, labels=WEB)),
+        waits=APART_FROM_DB,
+        then=pod("x", **FOREIGN, labels={"app": "cache"}),
+        beside=frozenset({"NodeUnschedulable"}),
     ),
     wakes("InterPodAffinity", POD_GONE, "the pod that hated it goes", given=GUARDED, waits=IS_WEB, then=gone("guard")),
     wakes(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from scheduler.core.errors import Unavailable
 from scheduler.core.verdicts import Wait
 from tests.unit.brain import Brain
 from tests.unit.toys import Holds
@@ -113,3 +114,25 @@ async def test_a_pod_deleted_at_permit_wakes_others_once_and_not_before_its_plac
 
     assert brain.cluster.is_assumed("uid-second")
     assert len(brain.parts.records.of("default/second")) == 2
+
+
+async def test_a_nomination_that_only_we_know_and_that_is_given_up_wakes_whom_it_held_back() -> None:
+    """Its write failed, so no watch event tells of its end."""
+    brain = Brain()
+    brain.node("n", cpu="4")
+    brain.pod("v1", on="n", cpu="3", scheduler="other", priority=0)
+    brain.writer.patch_errors = [Unavailable("etcd is slow")] * 12
+    brain.pod("q", cpu="4", priority=10)
+    await brain.settle()
+    brain.pod("p", cpu="1", priority=5, preemptionPolicy="Never")
+    await brain.settle()
+    brain.gone("v1")
+    brain.pod("w1", on="n", cpu="3", scheduler="other", priority=20)
+    await brain.settle()
+    assert ("n", {"p", "q"}) == (brain.parts.queue.nominator.node_of("uid-q"), set(brain.places()))
+
+    for seconds in (2, 12, 12, 30):
+        await brain.later(seconds)
+
+    assert brain.parts.queue.nominator.node_of("uid-q") is None
+    assert brain.writer.binds == [("default/p", "n")]

@@ -1,8 +1,8 @@
 """What can help a pod that hard constraints refused (docs/spec/core.md §5.8, Events).
 
 Upstream registers all pod events at once; here those about other pods are apart from those about the waiting pod itself,
-because the former are one question for all pods of a shape. Wider than upstream in three cases that end in the flush there
-(§10.2): a node begins or ceases to be one whose pods count, by a label that the pod's own selector or affinity reads; the
+because the former are one question for all pods of a shape. Wider than upstream in four cases that end in the flush there
+(§10.2): a pod that counts begins to terminate; a node begins or ceases to be one whose pods count, by a label that the pod's own selector or affinity reads; the
 waiting pod's own labels change whom its constraints count, by matchLabelKeys or by the Services that select it; and such a
 Service, or the pod's owner, changes while default constraints are hard.
 """
@@ -62,9 +62,9 @@ class Hints:
         if not all(_holds_a_place(other, namespace) for other in (old, new) if other is not None):
             return Hint.SKIP
         hard = self._rulebook.of(pod).hard.each
-        was, will = _matching(hard, old), _matching(hard, new)
         if old is not None and new is not None:
-            return Hint.QUEUE if was != will else Hint.SKIP
+            return Hint.QUEUE if _counted(hard, old) != _counted(hard, new) else Hint.SKIP
+        was, will = _matching(hard, old), _matching(hard, new)
         return Hint.QUEUE if any(was) or any(will) else Hint.SKIP
 
     def _after_itself(self, pod: PodInfo, old: PodInfo | None, new: PodInfo | None) -> Hint:
@@ -142,6 +142,13 @@ def _matching(constraints: tuple[Constraint, ...], other: PodInfo | None) -> lis
         return []
     labels = other.pod.metadata.labels
     return [c.selector is not None and c.selector.matches(labels) for c in constraints]
+
+
+def _counted(constraints: tuple[Constraint, ...], other: PodInfo) -> list[bool]:
+    """As `_matching`; a terminating pod does not count."""
+    if other.pod.metadata.deletion_timestamp is not None:
+        return [False] * len(constraints)
+    return _matching(constraints, other)
 
 
 def _has_all(node: Node | None, keys: list[str]) -> bool:
