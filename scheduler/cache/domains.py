@@ -55,6 +55,11 @@ class Domains:
         """Up to where the log of `counts` has been followed."""
         self._rebuild()
 
+    @property
+    def size(self) -> int:
+        """Entries that are kept."""
+        return len(self.per_domain) + (0 if self._column is None else len(self._column))
+
     def column(self) -> npt.NDArray[np.int64]:
         """How many are in the domain of each slot, 0 for slots without the key. A fresh array; O(nodes)."""
         column = self._column

@@ -23,6 +23,10 @@ Term: TypeAlias = tuple[frozenset[str] | None, LabelSelector | None]
 """Namespaces (None: all of them) and a selector (None selects nothing)."""
 
 _TALLIES_MAX: Final = 4096
+_ENTRIES_MAX: Final = 1_000_000
+"""Of all tallies and their sums together: some 150 MB. A tally that is asked for again is made again."""
+_TALLIES_MIN: Final = 64
+"""So many are kept whatever their size: one decision uses several."""
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
@@ -68,12 +72,20 @@ class _Class:
 class _Tally(SlotCounts):
     """The pods that one selection finds."""
 
-    __slots__ = ("classes", "selection")
+    __slots__ = ("classes", "entries", "selection")
 
     def __init__(self, found: Selection) -> None:
         super().__init__()
         self.selection = found
         self.classes: set[_Class] = set()
+        self.entries = 0
+        """`size` when the tally was last asked for."""
+
+    @property
+    def size(self) -> int:
+        """Entries of the counts and of their sums; one sum is counted before it is made."""
+        sums = sum(each.size for each in self.domains.values())
+        return len(self.counts) + max(len(self.counts), sums)
 
     def wants(self, pods: _Class) -> bool:
         return (self.selection.counts_terminating or not pods.terminating) and self.selection.finds(
@@ -89,6 +101,8 @@ class Population:
         self._by_namespace: dict[str, dict[_Class, None]] = {}
         self._tallies: OrderedDict[bytes, _Tally] = OrderedDict()
         self._filed: Filed[_Tally] = Filed()
+        self._entries = 0
+        """Of all tallies, each as it was when it was last asked for."""
 
     def tally(self, wanted: Selection) -> SlotCounts:
         """How many of these pods are on each slot. O(classes of its namespaces) the first time, a look-up then.
@@ -100,6 +114,11 @@ class Population:
             tally = self._begin(wanted)
         else:
             self._tallies.move_to_end(wanted.key)
+        size = tally.size
+        self._entries += size - tally.entries
+        tally.entries = size
+        while self._entries > _ENTRIES_MAX and len(self._tallies) > _TALLIES_MIN:
+            self._end(self._tallies.popitem(last=False)[1])
         return tally
 
     def add(self, slot: int, pod: PodInfo) -> None:
@@ -137,6 +156,7 @@ class Population:
         return tally
 
     def _end(self, tally: _Tally) -> None:
+        self._entries -= tally.entries
         self._filed.unfile(tally, self._anchors(tally.selection))
         for pods in tally.classes:
             pods.tallies.remove(tally)
