@@ -258,6 +258,16 @@ ROWS: Final[list[Any]] = [
     wakes(
         PLUGIN,
         CLAIM_CHANGED,
+        "a pod is bound where it was nominated, with another device than was kept for it, which all nodes see",
+        **KEPT_AFAR,
+        then=(
+            *stored(held("other", "drv/n9/d0", 2).reserved_for("q", "uid-q")),
+            pod("q", scheduler="others", on="n2", priority=1, **uses("other")),
+        ),
+    ),
+    wakes(
+        PLUGIN,
+        CLAIM_CHANGED,
         "one of two devices is taken that were kept for a pod, which needs both",
         **KEPT_TWO,
         then=stored(held("idle", "drv/n1/d1", 2).reserved_for("r", "uid-r")),
