@@ -108,7 +108,7 @@ def fields(spec: KindSpec, *, name: str, namespace: str = "default", **fixed: st
     not attacked.
     """
     identity = {"name": name, "uid": f"uid-{name}", "resourceVersion": "1"}
-    identity |= {"namespace": namespace} if spec.namespaced else {}
+    identity["namespace"] = namespace if spec.namespaced else ""
     root = msgspec.inspect.type_info(spec.typ)
     assert isinstance(root, msgspec.inspect.StructType)
     yield from _of_struct(root, "", _Sample(identity, fixed))
