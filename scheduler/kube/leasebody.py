@@ -12,7 +12,7 @@ import msgspec
 
 from scheduler.core import apijson
 from scheduler.core.errors import Ambiguous, Unavailable
-from scheduler.core.meta import Frozen, Metadata
+from scheduler.core.meta import AnnotatedMetadata, Frozen
 
 LABEL: Final = "kubestow.dev/scheduler-lease"
 """Marks the Lease under which a Kubestow leads."""
@@ -43,7 +43,7 @@ class LeaseSpec(Frozen, frozen=True):
 class Lease(Frozen, frozen=True):
     """What leader election reads of one."""
 
-    metadata: Metadata = Metadata()
+    metadata: AnnotatedMetadata = AnnotatedMetadata()
     spec: LeaseSpec | None = None
 
     @property
