@@ -14,6 +14,7 @@ import msgspec
 
 from scheduler.core import apijson
 from scheduler.core.meta import Frozen, Metadata
+from scheduler.core.opaque import as_raw, with_raw_parameters
 from scheduler.core.partlyread import partly_read
 from scheduler.core.pod import Pod
 from scheduler.core.quantity import Quantity, parse
@@ -151,9 +152,10 @@ class ObjectDecoder(Generic[T]):
     def _plain(self, raw: bytes | msgspec.Raw) -> Any:
         """Nothing that is read lies as deep as Python's own recursion goes; what is skipped may."""
         try:
-            return _strip_nulls(apijson.decode(self._lenient, raw))
+            return _strip_nulls(with_raw_parameters(apijson.decode(self._lenient, raw), raw))
         except RecursionError:
-            return _strip_nulls(self._lenient.decode(apijson.cut_below(bytes(raw), _READ_LEVELS)))
+            plain = self._lenient.decode(apijson.cut_below(bytes(raw), _READ_LEVELS))
+            return _strip_nulls(with_raw_parameters(plain, raw))
 
     def outline(self, raw: bytes | msgspec.Raw, why: str) -> Broken:
         """What can still be told of an unreadable object: its name, uid and node where they are readable."""
@@ -245,4 +247,4 @@ def _strip_nulls(value: Any) -> Any:
 
 def from_manifest(typ: type[T], manifest: Any) -> T:
     """A plain dict → frozen object; raises msgspec.ValidationError naming the field. For builders and tests."""
-    return msgspec.convert(_strip_nulls(manifest), typ, dec_hook=_hook)
+    return msgspec.convert(_strip_nulls(as_raw(manifest)), typ, dec_hook=_hook)

@@ -5,7 +5,7 @@ Source: docs/spec/dra.md §0.4, §2.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -24,6 +24,7 @@ RESULTS_MAX: Final = 32
 """Devices of one claim."""
 RESERVED_FOR_MAX: Final = 256
 """Users of one claim; the API server refuses more."""
+NO_PARAMETERS: Final = msgspec.Raw(b"null")
 
 
 class CelSelector(Frozen, frozen=True):
@@ -84,10 +85,14 @@ class DeviceConstraint(Frozen, frozen=True):
 
 
 class OpaqueConfiguration(Frozen, frozen=True):
-    """For a driver; passed on as it came."""
+    """For a driver. `parameters` is the JSON as it was read: the driver gets the same bytes."""
 
     driver: str = ""
-    parameters: Any = None
+    parameters: msgspec.Raw = NO_PARAMETERS
+
+    def __post_init__(self) -> None:
+        """Copy the bytes: what was decoded refers to the whole answer that they were part of."""
+        msgspec.structs.force_setattr(self, "parameters", self.parameters.copy())
 
 
 class DeviceConfiguration(Frozen, frozen=True):

@@ -53,8 +53,8 @@ class Writer(Protocol):
     async def protect_claim(self, claim: ResourceClaim) -> ResourceClaim | Broken:
         """Add the finalizer that claims with devices have. `Conflict` if anything was written since `claim`.
 
-        This and the writes of claims below wait for a token of their own, are never repeated, and answer the claim as
-        it was written; after `Ambiguous` read it.
+        This and the writes of claims below wait for a token of their own, are not repeated after an error, and return
+        the claim as it was written; after `Ambiguous` read it.
         """
 
     async def allocate_claim(

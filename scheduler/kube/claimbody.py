@@ -1,13 +1,15 @@
-"""What is sent for claims: patches of the few fields that are meant, and claims for extended resources.
+"""Request bodies for claims: patches of single fields, and claims for extended resources.
 
-All but a release name the uid and the resourceVersion that was seen. What became of a claim looks the same in every version
-of resource.k8s.io; only what is claimed was flat in v1beta1. Rules: docs/spec/dra.md §3.5, §3.8, §3.10, §3.12.
+Claims embed parameters of drivers, which the server compares byte by byte. A strategic merge patch writes them anew and is
+refused; JSON patches and merge patches leave them as they are. A patch that adds to a claim names the uid and the
+resourceVersion that was seen; one that removes an item of a list tests the uid and the item. `status` looks the same in
+every version of resource.k8s.io; requests were flat in v1beta1. Rules: docs/spec/dra.md §3.5, §3.8, §3.10, §3.12.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -25,6 +27,7 @@ from scheduler.core.resourceclaims import (
 )
 from scheduler.kube.preconditions import as_seen, the_same
 
+_Operation: TypeAlias = dict[str, object]
 _FLAT: Final = "v1beta1"
 """The version in which requests have no `exactly`."""
 
@@ -39,44 +42,48 @@ _encode: Final = msgspec.json.Encoder(enc_hook=_hook).encode
 
 
 def protection(claim: ResourceClaim) -> bytes:
-    """Strategic: with the finalizer, others stay."""
-    return _encode({"metadata": as_seen(claim.metadata) | {"finalizers": [FINALIZER]}})
+    """JSON patch: add the finalizer to those that the claim has."""
+    finalizers = dict.fromkeys((*claim.metadata.finalizers, FINALIZER))
+    return _encode([*_seen(claim.metadata), _add("/metadata/finalizers", list(finalizers))])
 
 
 def allocating(claim: ResourceClaim, allocation: AllocationResult, user: ConsumerReference) -> bytes:
-    """A JSON patch: any other drops what is null in a driver's parameters, which are passed on as they came.
+    """JSON patch: set the allocation and the first user. A merge patch would sort the parameters and drop their nulls.
 
     A server always shows a status, be it empty. The finalizer cannot come with it: a status is written alone.
     """
     return _encode(
-        [
-            *({"op": "replace", "path": f"/metadata/{name}", "value": value} for name, value in _seen(claim.metadata)),
-            {"op": "add", "path": "/status/allocation", "value": allocation},
-            {"op": "add", "path": "/status/reservedFor", "value": [user]},
-        ]
+        [*_seen(claim.metadata), _add("/status/allocation", allocation), _add("/status/reservedFor", [user])]
     )
 
 
 def reserving(claim: ResourceClaim, user: ConsumerReference) -> bytes:
-    """Strategic: users merge by their uid."""
-    return _encode({"metadata": as_seen(claim.metadata), "status": {"reservedFor": [user]}})
+    """JSON patch: add the user, or write it over the entry of the same uid."""
+    users = claim.status.reserved_for
+    place = next((at for at, each in enumerate(users) if each.uid == user.uid), None)
+    if place is not None:
+        change = {"op": "replace", "path": f"/status/reservedFor/{place}", "value": user}
+    else:
+        change = _add("/status/reservedFor/-", user) if users else _add("/status/reservedFor", [user])
+    return _encode([*_seen(claim.metadata), change])
 
 
-def releasing(claim: ResourceClaim, pod_uid: str) -> bytes:
-    """Strategic: without this user, if it is one."""
-    gone = [{"$patch": "delete", "uid": pod_uid}]
-    return _encode({"metadata": the_same(claim.metadata), "status": {"reservedFor": gone}})
+def releasing(claim: ResourceClaim, place: int) -> bytes:
+    """JSON patch: remove the user at this index, if it is still the one that was seen there."""
+    path, user = f"/status/reservedFor/{place}", claim.status.reserved_for[place]
+    return _encode([_test_uid(claim.metadata), _test(f"{path}/uid", user.uid), {"op": "remove", "path": path}])
 
 
 def deallocating(claim: ResourceClaim) -> bytes:
-    """Null removes. What drivers say of devices goes with them."""
+    """Merge patch: null removes. What drivers say of devices goes with them."""
     gone = {"allocation": None, "reservedFor": None, "devices": None}
     return _encode({"metadata": as_seen(claim.metadata), "status": gone})
 
 
-def unprotecting(claim: ResourceClaim) -> bytes:
-    """Strategic: without the finalizer, if it is there; others stay."""
-    return _encode({"metadata": the_same(claim.metadata) | {"$deleteFromPrimitiveList/finalizers": [FINALIZER]}})
+def unprotecting(claim: ResourceClaim, place: int) -> bytes:
+    """JSON patch: remove the finalizer at this index, if it is there."""
+    path = f"/metadata/finalizers/{place}"
+    return _encode([_test_uid(claim.metadata), _test(path, FINALIZER), {"op": "remove", "path": path}])
 
 
 def deletion(claim: ResourceClaim) -> bytes:
@@ -113,8 +120,21 @@ def extended_status(pod: Pod, status: ExtendedResourceClaimStatus) -> bytes:
     return _encode({"metadata": the_same(pod.metadata), "status": {"extendedResourceClaimStatus": status}})
 
 
-def _seen(metadata: Metadata) -> list[tuple[str, object]]:
-    return list(as_seen(metadata).items())
+def _seen(metadata: Metadata) -> list[_Operation]:
+    """The precondition that nothing was written since. The server answers `replace` with a conflict, `test` with 422."""
+    return [{"op": "replace", "path": f"/metadata/{name}", "value": value} for name, value in as_seen(metadata).items()]
+
+
+def _test_uid(metadata: Metadata) -> _Operation:
+    return _test("/metadata/uid", the_same(metadata)["uid"])
+
+
+def _test(path: str, value: object) -> _Operation:
+    return {"op": "test", "path": path, "value": value}
+
+
+def _add(path: str, value: object) -> _Operation:
+    return {"op": "add", "path": path, "value": value}
 
 
 def _claimed(devices: DeviceClaim, version: str) -> Mapping[str, object] | DeviceClaim:

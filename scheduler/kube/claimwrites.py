@@ -1,27 +1,35 @@
 """Every change that is made to claims for devices (docs/spec/dra.md §3.5–§3.12); `writes.DEVICE_RULES` are its permissions.
 
-Each write waits for a token of its own and goes before events, is sent once, and answers the claim as it is then: whoever
-must know what became of a lost answer reads the claim.
+Each write waits for a token of its own, goes before events, is sent once and returns the claim as the server stored it. After
+a lost answer the caller reads the claim. Removing an item of a list is sent again where the item was at another index.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from typing import Final, TypeAlias
 
 from scheduler.core.clock import Clock
 from scheduler.core.decode import Broken, ObjectDecoder
 from scheduler.core.errors import Conflict, Invalid, NotFound
 from scheduler.core.pod import ExtendedResourceClaimStatus, Pod
-from scheduler.core.resourceclaims import AllocationResult, ConsumerReference, ResourceClaim
+from scheduler.core.resourceclaims import FINALIZER, AllocationResult, ConsumerReference, ResourceClaim
 from scheduler.kube import claimbody
 from scheduler.kube.kinds import RESOURCE_CLAIM
-from scheduler.kube.preconditions import is_namesake
+from scheduler.kube.preconditions import the_same
 from scheduler.kube.sending import Sending, always
 from scheduler.kube.throttle import Throttle
 from scheduler.kube.wire import JSON_PATCH, MERGE, STRATEGIC_MERGE, Transport
 
 NEWEST: Final = "v1"
+_REMOVALS: Final = 5
+_Place: TypeAlias = Callable[[ResourceClaim], int | None]
+_Send: TypeAlias = Callable[[ResourceClaim, int], Awaitable[ResourceClaim | Broken]]
+
+
+class _Namesake(Conflict):
+    """The claim was deleted and made anew under its name."""
 
 
 def newest() -> str:
@@ -54,7 +62,7 @@ class ClaimWrites(Sending):
         A write of its own, for the server takes nothing but a status where it takes a status; and before the allocation,
         or the claim could be deleted while its devices are in use.
         """
-        return await self._change(claim, claimbody.protection(claim), STRATEGIC_MERGE)
+        return await self._change(claim, claimbody.protection(claim), JSON_PATCH)
 
     async def allocate_claim(
         self, claim: ResourceClaim, allocation: AllocationResult, user: ConsumerReference
@@ -67,16 +75,17 @@ class ClaimWrites(Sending):
 
     async def reserve_claim(self, claim: ResourceClaim, user: ConsumerReference) -> ResourceClaim | Broken:
         """One user more. Precondition: nothing was written since `claim`. `Invalid` if it has as many as it may have."""
-        return await self._change_status(claim, claimbody.reserving(claim, user), STRATEGIC_MERGE)
+        return await self._change_status(claim, claimbody.reserving(claim, user), JSON_PATCH)
 
     async def unreserve_claim(self, claim: ResourceClaim, pod_uid: str) -> ResourceClaim | Broken:
-        """One user less, and nothing if it is none. Precondition: it is this very claim; `Conflict` otherwise."""
-        try:
-            return await self._change_status(claim, claimbody.releasing(claim, pod_uid), STRATEGIC_MERGE)
-        except Invalid as refused:
-            if is_namesake(refused):
-                raise Conflict(refused.message, status=refused.status, reason=refused.reason) from refused
-            raise
+        """Remove the user, wherever it is in the list by now. Precondition: the claim's uid; `Conflict` otherwise."""
+
+        def place(now: ResourceClaim) -> int | None:
+            return next((at for at, user in enumerate(now.status.reserved_for) if user.uid == pod_uid), None)
+
+        return await self._remove(
+            claim, place, lambda now, at: self._change_status(now, claimbody.releasing(now, at), JSON_PATCH)
+        )
 
     async def deallocate_claim(self, claim: ResourceClaim) -> ResourceClaim | Broken:
         """No devices, no users. Precondition: nothing was written since `claim`; `Conflict` otherwise."""
@@ -96,17 +105,19 @@ class ClaimWrites(Sending):
 
         Cancelled between the two it leaves the claim without protection, and the second call ends it.
         """
-        path = self._path(claim, self._claims_version())
+
+        def place(now: ResourceClaim) -> int | None:
+            finalizers = now.metadata.finalizers
+            return finalizers.index(FINALIZER) if FINALIZER in finalizers else None
+
         try:
-            await self._patch_once(path, claimbody.unprotecting(claim), STRATEGIC_MERGE)
-        except NotFound:
+            await self._remove(
+                claim, place, lambda now, at: self._change(now, claimbody.unprotecting(now, at), JSON_PATCH)
+            )
+        except (NotFound, _Namesake):
             return
-        except Invalid as refused:
-            if is_namesake(refused):
-                return
-            raise
         try:
-            await self._delete_once(path, claimbody.deletion(claim))
+            await self._delete_once(self._path(claim, self._claims_version()), claimbody.deletion(claim))
         except (NotFound, Conflict):  # gone, or a namesake by now
             return
 
@@ -120,6 +131,35 @@ class ClaimWrites(Sending):
         version = self._claims_version()
         raw = await self._read(f"{_collection(namespace, version)}/{name}")
         return self._read_claim(raw, version) if raw is not None else None
+
+    async def _remove(self, claim: ResourceClaim, place: _Place, send: _Send) -> ResourceClaim | Broken:
+        """Send the removal of the item that `place` finds, and again if the item has moved since. Return the claim.
+
+        What the server calls invalid may be a test that failed: a read shows whether it was. Raises NotFound, Conflict
+        for a namesake, and the server's own error if the claim is as it was seen.
+        """
+        seen, at = claim, place(claim)
+        the_same(claim.metadata)
+        for _ in range(_REMOVALS):
+            refused: Invalid | None = None
+            if at is not None:
+                try:
+                    return await send(seen, at)
+                except Invalid as error:
+                    refused = error
+            now = await self.read_resource_claim(claim.metadata.namespace, claim.metadata.name)
+            if now is None:
+                raise NotFound(f"claim {claim.key} is gone", status=HTTPStatus.NOT_FOUND)
+            if now.metadata.uid != claim.uid:
+                raise _Namesake(f"claim {claim.key} is another one by now: its metadata.uid is {now.metadata.uid}")
+            if isinstance(now, Broken):
+                raise refused or Invalid(f"claim {claim.key} cannot be read")
+            if (at := place(now)) is None:
+                return now
+            if refused is not None and now.version == seen.version:
+                raise refused
+            seen = now
+        raise Conflict(f"claim {claim.key} was changed {_REMOVALS} times while an item was removed from it")
 
     async def _change(self, claim: ResourceClaim, body: bytes, content_type: str) -> ResourceClaim | Broken:
         version = self._claims_version()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scheduler.core.errors import Conflict, Invalid
+from scheduler.core.errors import Conflict
 from scheduler.core.meta import Metadata
 
 
@@ -21,8 +21,3 @@ def the_same(metadata: Metadata) -> dict[str, object]:
     if not metadata.uid:
         raise Conflict(f"{metadata.key} has no uid that could be compared")
     return {"uid": metadata.uid}
-
-
-def is_namesake(error: Invalid) -> bool:
-    """Whether `the_same` was refused in a patch: to a server that is an attempt to change the uid."""
-    return "metadata.uid: Invalid value: " in error.message

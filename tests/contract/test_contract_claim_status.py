@@ -1,7 +1,6 @@
 """The status of a claim for devices: what may follow on what, and who may write which part of it."""
 
 import asyncio
-import json
 import time
 from collections.abc import AsyncIterator, Iterator, Set as AbstractSet
 from contextlib import asynccontextmanager, contextmanager
@@ -12,7 +11,7 @@ import aiohttp
 import pytest
 
 from scheduler.testing.apiserver import ApiServer
-from tests.contract.claims import GROUP, NO_REQUEST, RESULT, STATUS, USER, a_claim, allocation, exactly, kept, write
+from tests.contract.claims import GROUP, NO_REQUEST, RESULT, STATUS, USER, a_claim, allocation, kept, write
 from tests.contract.conftest import PATIENCE_S, Api, Object, problems, refusal, without
 from tests.contract.words import FINALIZER, REQUIRED, SINCE, SUBDOMAIN, Row, condition
 from tests.e2e.controlplane.harness import ControlPlane
@@ -125,28 +124,6 @@ async def test_an_allocation_stays_as_it_is(api: Api) -> None:
     assert await kept(api, path, allocation=part) == {"allocation": part}
     said = STATUS | {"shareID": uid, "conditions": [condition()], "data": {"a": 1}}
     assert await kept(api, path, devices=[said]) == {"allocation": part, "devices": [said]}
-
-
-async def test_parameters_keep_the_order_of_their_keys(api: Api) -> None:
-    """Strategic merge patches sort them, which is refused of what is fixed; merge patches leave them alone."""
-    config: Object = {"opaque": {"driver": "d.x", "parameters": {"b": 1, "a": {"d": 1, "c": 2}}}}
-    devices = exactly() | {"config": [config]}
-    claims, label = api.at(GROUP, "resourceclaims"), {"metadata": {"labels": {"a": "b"}}}
-    body: Object = {"metadata": {"name": "a"}, "spec": {"devices": devices}}
-    made = await api("POST", claims, json.dumps(body, separators=(",", ":")).encode())
-    assert made.status == 201, made.body
-    path = f"{claims}/a"
-    assert [field for field, _ in problems(await api.patch(path, label))] == ["spec"]
-    assert (await api.merge(path, label)).metadata["labels"] == {"a": "b"}
-    result: Object = {"results": [RESULT], "config": [{"source": "FromClaim"} | config]}
-    status: Object = {"metadata": {"name": "a"}, "status": {"allocation": {"devices": result}}}
-    assert (await api("PUT", f"{path}/status", json.dumps(status, separators=(",", ":")).encode())).status == 200
-    reserved: Object = {"status": {"reservedFor": [USER]}}
-    assert [field for field, _ in problems(await api.patch(f"{path}/status", reserved))] == ["status.allocation"]
-    assert (await api.merge(f"{path}/status", reserved)).body["status"]["reservedFor"] == [USER]
-    assert await kept(api, path, reservedFor=None, allocation=None) == {}
-    assert (await api.merge(f"{path}/status", {"status": status["status"]})).status == 200  # sorts what it brings
-    assert (await api.patch(f"{path}/status", reserved)).body["status"]["reservedFor"] == [USER]
 
 
 async def test_amounts_that_are_none(api: Api) -> None:

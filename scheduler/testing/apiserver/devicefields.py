@@ -9,6 +9,8 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
+import msgspec
+
 from scheduler.core.names import c_identifier, dns_label, label_key, label_value, subdomain
 from scheduler.testing.apiserver.problems import (
     Problem,
@@ -121,7 +123,7 @@ def configuration(field: str, config: Object) -> Problems:
     parameters = opaque.get("parameters")
     if parameters is None:
         found.append(required(f"{field}.opaque.parameters"))
-    elif not isinstance(parameters, dict):
+    elif not isinstance(parameters, msgspec.Raw):
         found.append(wrong(f"{field}.opaque.parameters", "<value omitted>", "must be a valid JSON object"))
     return found
 

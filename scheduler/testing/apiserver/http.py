@@ -12,7 +12,7 @@ import msgspec
 from aiohttp import web
 
 from scheduler.core.clock import Clock
-from scheduler.testing.apiserver import discovery, jsonpatch, patches, reviews
+from scheduler.testing.apiserver import discovery, jsonpatch, opaque, patches, reviews
 from scheduler.testing.apiserver.callers import UNKNOWN, Caller
 from scheduler.testing.apiserver.faults import Fault, Faults, Request, WatchFault, refusal
 from scheduler.testing.apiserver.lists import list_body
@@ -253,7 +253,7 @@ def _patch(registry: Registry, request: web.BaseRequest, found: Target, body: by
         found.resource,
         found.namespace,
         found.name,
-        _operations(body) if request.content_type == jsonpatch.JSON else _decoded(body),
+        _operations(body, found.resource) if request.content_type == jsonpatch.JSON else _decoded(body, found.resource),
         strategic=request.content_type == patches.STRATEGIC,
         subresource=found.subresource,
     )
@@ -276,9 +276,9 @@ def _refusal(refused: Refused) -> web.Response:
     return response
 
 
-def _decoded(body: bytes) -> dict[str, Any]:
+def _decoded(body: bytes, resource: Resource | None = None) -> dict[str, Any]:
     try:
-        decoded = msgspec.json.decode(body)
+        decoded = _read(body, resource)
     except msgspec.DecodeError as error:
         raise bad_request(f"the object provided is unrecognized: couldn't get version/kind; {error}") from None
     if not isinstance(decoded, dict):
@@ -286,16 +286,20 @@ def _decoded(body: bytes) -> dict[str, Any]:
     return decoded
 
 
-def _operations(body: bytes) -> list[Any]:
+def _read(body: bytes, resource: Resource | None) -> Any:
+    return opaque.decoded(body) if resource is not None and opaque.has_opaque(resource) else msgspec.json.decode(body)
+
+
+def _operations(body: bytes, resource: Resource) -> list[Any]:
     try:
-        return msgspec.json.decode(body, type=list[Any])
+        return msgspec.convert(_read(body, resource), list[Any])
     except (msgspec.DecodeError, ValueError) as error:
         raise bad_request(f"error decoding patch: {error}") from None
 
 
 def _decoded_as(resource: Resource, body: bytes) -> dict[str, Any]:
     """An object that is of this group and version, or says nothing of it."""
-    decoded = _decoded(body)
+    decoded = _decoded(body, resource)
     given = decoded.get("apiVersion") or resource.group_version
     if given != resource.group_version:
         raise bad_request(

@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
+import msgspec
+
 from scheduler.testing.apiserver.resources import Resource
 from scheduler.testing.apiserver.status import Refused
 
@@ -111,4 +113,4 @@ def in_set(
 
 
 def _shown(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, default=msgspec.json.decode)

@@ -13,15 +13,13 @@ from typing import Any, Final, Self
 
 from scheduler.core.clock import Clock
 from scheduler.core.names import NAME, NAME_RULE
-from scheduler.testing.apiserver import faces, patches, pods, volumes
+from scheduler.testing.apiserver import faces, opaque, patches, pods, volumes
 from scheduler.testing.apiserver.budgets import with_selector_replaced
 from scheduler.testing.apiserver.callers import Caller
 from scheduler.testing.apiserver.defaults import SYSTEM_PRIORITIES, Defaults, with_condition_times
 from scheduler.testing.apiserver.devices import Devices
-from scheduler.testing.apiserver.opaque import reordered, with_sorted_keys
 from scheduler.testing.apiserver.ownership import with_owners
-from scheduler.testing.apiserver.problems import refuse
-from scheduler.testing.apiserver.resources import DEVICES, Resource, Served
+from scheduler.testing.apiserver.resources import Resource, Served
 from scheduler.testing.apiserver.status import (
     Refused,
     Unreadable,
@@ -196,18 +194,16 @@ class Registry:
         entry = self.entry(resource, namespace, name)
         if strategic and isinstance(patch, dict) and resource.name == "poddisruptionbudgets":
             patch = with_selector_replaced(patch)
-        if resource.group == DEVICES:
-            patch = with_sorted_keys(patch)
-        patched = faces.stored(
-            resource, patches.applied(faces.shown(resource, entry.obj), patch, is_strategic=strategic)
-        )
+        shown = faces.shown(resource, entry.obj)
+        if opaque.has_opaque(resource):
+            shown, patch = opaque.before_patch(shown, patch, is_strategic=strategic)
+        patched = faces.stored(resource, patches.applied(shown, patch, is_strategic=strategic))
         patched |= {key: entry.obj[key] for key in ("kind", "apiVersion")}
         if patched["metadata"].get("name") != name:
             given = patched["metadata"].get("name")
             raise bad_request(f"the name of the object ({given}) does not match the name on the URL ({name})")
         if strategic:
             check_version(resource, entry.obj, patched)
-            refuse(resource, name, reordered(resource.name, entry.obj, patched, subresource=subresource))
         try:
             return self._store(resource, entry, patched, subresource)
         except Unreadable as unreadable:

@@ -14,6 +14,7 @@ import msgspec
 from aiohttp import web
 
 from scheduler.core.clock import Clock, SystemClock
+from scheduler.testing.apiserver import opaque
 from scheduler.testing.apiserver.callers import UNKNOWN, Caller
 from scheduler.testing.apiserver.deviceversions import from_v1beta1
 from scheduler.testing.apiserver.faults import Faults
@@ -164,7 +165,16 @@ class ApiServer:
         """Strategic merge patch."""
         resource = self._served.named(kind_or_resource)
         registry = self._registry.by(_caller(manager))
-        return _plain(registry.patch(resource, namespace, name, _copy(patch), strategic=True, subresource=subresource))
+        return _plain(
+            registry.patch(
+                resource,
+                namespace,
+                name,
+                opaque.decoded(msgspec.json.encode(patch)),
+                strategic=True,
+                subresource=subresource,
+            )
+        )
 
     def delete(
         self, kind_or_resource: str, name: str, namespace: str = "default", *, grace_s: int | None = None, uid: str = ""
@@ -288,7 +298,7 @@ def _caller(manager: str) -> Caller:
 
 
 def _manifest(resource: Resource, obj: Object) -> Object:
-    fresh = _copy(obj)
+    fresh: Object = opaque.decoded(msgspec.json.encode(obj))
     return from_v1beta1(resource.name, fresh) if fresh.get("apiVersion") == f"{DEVICES}/v1beta1" else fresh
 
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from scheduler.testing.apiserver import faces
+from scheduler.testing.apiserver import faces, opaque
 from scheduler.testing.apiserver.resources import Resource
 from scheduler.testing.apiserver.status import Refused, expired
 
@@ -40,15 +40,20 @@ class Entry:
         """JSON without kind and apiVersion, as items of a list are."""
         if resource.has_other_face:
             if self._other_body is None:
-                self._other_body = _encode(_bare(faces.shown(resource, self.obj)))
+                self._other_body = _encode(_bare(_answered(resource, faces.shown(resource, self.obj))))
             return self._other_body
         if self._body is None:
-            self._body = _encode(_bare(self.obj))
+            self._body = _encode(_bare(_answered(resource, self.obj)))
         return self._body
 
     def full(self, resource: Resource) -> bytes:
         """JSON as GET answers it, under the group and version that was asked."""
         return head(resource) + self.body(resource)[1:]
+
+
+def _answered(resource: Resource, obj: Object) -> Object:
+    answered: Object = opaque.each(obj, opaque.as_answered) if opaque.has_opaque(resource) else obj
+    return answered
 
 
 def _bare(obj: Object) -> Object:

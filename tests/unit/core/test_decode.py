@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.decode import Broken, ObjectDecoder
+from scheduler.core.decode import Broken, ObjectDecoder, from_manifest
 from scheduler.core.node import Node
 from scheduler.core.pod import Pod
-from scheduler.core.resourceclaims import AllocationResult, ResourceClaim
+from scheduler.core.resourceclaims import AllocationResult, DeviceClass, ResourceClaim
 
 _TOO_LARGE = 2**31
 _TERM = {"topologyKey": "zone", "labelSelector": {}}
@@ -121,3 +121,42 @@ def test_annotations_of_pods_are_not_kept() -> None:
     assert not hasattr(pod.metadata, "annotations")
     assert isinstance(node, Node)
     assert "note" in node.metadata.annotations
+
+
+ODD = b'{"z":null,"a":1e3,"b":1.0,"c":"\\u00e9\xc3\xa9","d":[null,{"e":null}]}'
+CONFIG = b'[{"requests":null},{"opaque":{"driver":"d.x","parameters":' + ODD + b"}}]"
+
+
+@pytest.mark.parametrize("conditions", [b"[]", b"null"])
+def test_the_bytes_of_parameters_are_kept(conditions: bytes) -> None:
+    """Whether or not a null elsewhere in the object makes decoding lenient."""
+    allocation = b'{"devices":{"config":' + CONFIG.replace(b'"requests":null', b'"source":"FromClass"') + b"}}"
+    status = b'{"allocation":' + allocation + b',"devices":[{"driver":"d.x","conditions":' + conditions + b"}]}"
+    raw = b'{"metadata":{"name":"c"},"spec":{"devices":{"config":' + CONFIG + b'}},"status":' + status + b"}"
+    claim = ObjectDecoder("ResourceClaim", ResourceClaim).decode(raw)
+    assert isinstance(claim, ResourceClaim), claim
+    assert claim.status.allocation is not None
+    own, passed_on = claim.spec.devices.config[1].opaque, claim.status.allocation.devices.config[1].opaque
+    assert own is not None
+    assert own == passed_on
+    assert bytes(own.parameters) == ODD
+
+
+def test_the_bytes_of_parameters_of_a_class() -> None:
+    """As of a claim."""
+    raw = b'{"metadata":{"name":"c","labels":null},"spec":{"selectors":null,"config":' + CONFIG + b"}}"
+    seen = ObjectDecoder("DeviceClass", DeviceClass).decode(raw)
+    assert isinstance(seen, DeviceClass)
+    opaque = seen.spec.config[1].opaque
+    assert opaque is not None
+    assert bytes(opaque.parameters) == ODD
+
+
+def test_a_manifest_gives_parameters_too() -> None:
+    """With their nulls, and the manifest stays as it is."""
+    manifest = {"metadata": {"name": "c"}, "spec": {"config": [{"opaque": {"driver": "d", "parameters": {"b": None}}}]}}
+    before = json.dumps(manifest)
+    opaque = from_manifest(DeviceClass, manifest).spec.config[0].opaque
+    assert opaque is not None
+    assert bytes(opaque.parameters) == b'{"b":null}'
+    assert json.dumps(manifest) == before

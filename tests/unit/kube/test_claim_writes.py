@@ -31,9 +31,17 @@ PATH = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/c"
 MERGE, STRATEGIC, JSON = (f"application/{kind}+json" for kind in ("merge-patch", "strategic-merge-patch", "json-patch"))
 FINALIZER = "resource.kubernetes.io/delete-protection"
 USER = ConsumerReference(resource="pods", name="p", uid="u1")
+OTHER = ConsumerReference(resource="pods", name="p", uid="u9")
+AS_SENT = {"resource": "pods", "name": "p", "uid": "u1"}
 SEEN = {"uid": "u-c", "resourceVersion": "7"}
-NAMESAKE = Invalid('ResourceClaim "c" is invalid: metadata.uid: Invalid value: "u-c": field is immutable', status=422)
+UNCHANGED = [
+    {"op": "replace", "path": "/metadata/uid", "value": "u-c"},
+    {"op": "replace", "path": "/metadata/resourceVersion", "value": "7"},
+]
+NOT_SO = Invalid("the server rejected our request due to an error in our request", status=422)
+"""The answer to a `test` that failed."""
 GONE = NotFound("gone", status=404)
+IMMUTABLE = Invalid("field is immutable", status=422)
 RESULT = {"request": "r", "driver": "d", "pool": "p", "device": "x"}
 
 
@@ -48,8 +56,13 @@ MANIFEST = {
 WRITTEN = raw(MANIFEST)
 
 
-def claim(**metadata: object) -> ResourceClaim:
-    return from_manifest(ResourceClaim, MANIFEST | {"metadata": MANIFEST["metadata"] | metadata})
+def claim(*users: str, **metadata: object) -> ResourceClaim:
+    return from_manifest(ResourceClaim, manifest(*users, **metadata))
+
+
+def manifest(*users: str, **metadata: object) -> dict[str, Any]:
+    reserved = [{"resource": "pods", "name": "p", "uid": user} for user in users]
+    return MANIFEST | {"metadata": MANIFEST["metadata"] | metadata, "status": {"reservedFor": reserved}}
 
 
 class Bench:
@@ -76,14 +89,18 @@ CHANGES = [
     pytest.param(lambda w, c: w.reserve_claim(c, USER), id="reserve"),
     pytest.param(lambda w, c: w.deallocate_claim(c), id="deallocate"),
 ]
+REMOVALS = [
+    pytest.param(lambda w, c: w.unreserve_claim(c, "u1"), id="release"),
+    pytest.param(lambda w, c: w.delete_claim(c), id="delete"),
+]
 ANSWERING = [
     *CHANGES,
-    pytest.param(lambda w, c: w.unreserve_claim(c, "u1"), id="release"),
+    REMOVALS[0],
     pytest.param(lambda w, c: w.create_claim(c, OWNER, "p-extended-resources-x"), id="create"),
 ]
 EVERY = [
     *ANSWERING,
-    pytest.param(lambda w, c: w.delete_claim(c), id="delete"),
+    REMOVALS[1],
     pytest.param(lambda w, c: w.set_extended_resource_status(OWNER, TOLD), id="tell the pod"),
 ]
 
@@ -92,15 +109,18 @@ EVERY = [
     ("write", "path", "content_type", "body"),
     [
         pytest.param(
-            CHANGES[0].values[0], PATH, STRATEGIC, {"metadata": SEEN | {"finalizers": [FINALIZER]}}, id="protect"
+            CHANGES[0].values[0],
+            PATH,
+            JSON,
+            [*UNCHANGED, {"op": "add", "path": "/metadata/finalizers", "value": ["x.y/z", FINALIZER]}],
+            id="protect: other finalizers stay",
         ),
         pytest.param(
             CHANGES[1].values[0],
             f"{PATH}/status",
             JSON,
             [
-                {"op": "replace", "path": "/metadata/uid", "value": "u-c"},
-                {"op": "replace", "path": "/metadata/resourceVersion", "value": "7"},
+                *UNCHANGED,
                 {"op": "add", "path": "/status/allocation", "value": {"devices": {"results": [RESULT]}}},
                 {"op": "add", "path": "/status/reservedFor", "value": [{"resource": "pods", "name": "p", "uid": "u1"}]},
             ],
@@ -109,16 +129,34 @@ EVERY = [
         pytest.param(
             CHANGES[2].values[0],
             f"{PATH}/status",
-            STRATEGIC,
-            {"metadata": SEEN, "status": {"reservedFor": [{"resource": "pods", "name": "p", "uid": "u1"}]}},
-            id="reserve",
+            JSON,
+            [*UNCHANGED, {"op": "replace", "path": "/status/reservedFor/1", "value": AS_SENT}],
+            id="reserve: the user is there already",
+        ),
+        pytest.param(
+            lambda w, c: w.reserve_claim(c, OTHER),
+            f"{PATH}/status",
+            JSON,
+            [*UNCHANGED, {"op": "add", "path": "/status/reservedFor/-", "value": AS_SENT | {"uid": "u9"}}],
+            id="reserve: another user",
+        ),
+        pytest.param(
+            lambda w, c: w.reserve_claim(claim(), USER),
+            f"{PATH}/status",
+            JSON,
+            [*UNCHANGED, {"op": "add", "path": "/status/reservedFor", "value": [AS_SENT]}],
+            id="reserve: the first user",
         ),
         pytest.param(
             ANSWERING[4].values[0],
             f"{PATH}/status",
-            STRATEGIC,
-            {"metadata": {"uid": "u-c"}, "status": {"reservedFor": [{"$patch": "delete", "uid": "u1"}]}},
-            id="release: the uid alone",
+            JSON,
+            [
+                {"op": "test", "path": "/metadata/uid", "value": "u-c"},
+                {"op": "test", "path": "/status/reservedFor/1/uid", "value": "u1"},
+                {"op": "remove", "path": "/status/reservedFor/1"},
+            ],
+            id="release: the uids of claim and user",
         ),
         pytest.param(
             CHANGES[3].values[0],
@@ -133,7 +171,7 @@ EVERY = [
 async def test_changes(write, path, content_type, body, version):
     """The fields that are meant, their preconditions, and nothing else; where the server has claims."""
     bench = Bench(WRITTEN, version=version)
-    written = await write(bench.writer, claim())
+    written = await write(bench.writer, claim("u0", "u1", finalizers=["x.y/z"]))
 
     (asked,) = bench.transport.asked
     where = path.replace("/v1/", f"/{version}/", 1)
@@ -220,11 +258,15 @@ async def test_a_claim_for_extended_resources(version, exact):
 async def test_a_deletion_is_two_writes():
     """The finalizer, then the claim, of this uid; for the version nobody asks."""
     bench = Bench(WRITTEN, b"{}")
-    await bench.writer.delete_claim(claim(resourceVersion=""))
+    await bench.writer.delete_claim(claim(resourceVersion="", finalizers=["x.y/z", FINALIZER]))
 
     lifted, deleted = bench.transport.asked
-    assert ("PATCH", PATH, STRATEGIC) == (lifted.method, lifted.path, lifted.content_type)
-    assert {"metadata": {"uid": "u-c", "$deleteFromPrimitiveList/finalizers": [FINALIZER]}} == lifted.body
+    assert ("PATCH", PATH, JSON) == (lifted.method, lifted.path, lifted.content_type)
+    assert [
+        {"op": "test", "path": "/metadata/uid", "value": "u-c"},
+        {"op": "test", "path": "/metadata/finalizers/1", "value": FINALIZER},
+        {"op": "remove", "path": "/metadata/finalizers/1"},
+    ] == lifted.body
     assert ("DELETE", PATH, {"preconditions": {"uid": "u-c"}}) == (deleted.method, deleted.path, deleted.body)
 
 
@@ -232,7 +274,9 @@ async def test_a_deletion_is_two_writes():
     ("answers", "requests"),
     [
         pytest.param([GONE], 1, id="gone"),
-        pytest.param([NAMESAKE], 1, id="a namesake"),
+        pytest.param([NOT_SO, raw(manifest(uid="other"))], 2, id="a namesake"),
+        pytest.param([NOT_SO, GONE], 2, id="gone between the patch and the read"),
+        pytest.param([NOT_SO, raw(manifest()), GONE], 3, id="another writer removed the finalizer"),
         pytest.param([WRITTEN, GONE], 2, id="gone with its finalizer"),
         pytest.param([WRITTEN, Conflict("the uid does not match", status=409)], 2, id="a namesake meanwhile"),
     ],
@@ -240,7 +284,7 @@ async def test_a_deletion_is_two_writes():
 async def test_nothing_to_delete(answers, requests):
     """Is no error."""
     bench = Bench(*answers)
-    await bench.writer.delete_claim(claim())
+    await bench.writer.delete_claim(claim(finalizers=[FINALIZER]))
 
     assert requests == len(bench.transport.asked)
 
@@ -259,6 +303,10 @@ async def test_the_pod_is_told():
     assert {"metadata": {"uid": "u-p"}, "status": status} == asked.body
 
 
+HELD = claim("u1", finalizers=[FINALIZER])
+"""With the user and the finalizer that the writes below remove."""
+
+
 @pytest.mark.parametrize("write", EVERY)
 @pytest.mark.parametrize(
     "refusal",
@@ -268,24 +316,90 @@ async def test_the_pod_is_told():
         pytest.param(TooManyRequests("busy", retry_after_s=1.0), id="busy with a wish"),
         pytest.param(Forbidden("no", status=403), id="forbidden"),
         pytest.param(Conflict("modified", status=409), id="conflict"),
-        pytest.param(Invalid("field is immutable", status=422), id="invalid"),
     ],
 )
 async def test_no_refusal_is_tried_again(write, refusal):
     """What it means is the caller's to find out."""
     bench = Bench(refusal)
     with pytest.raises(type(refusal)) as caught:
-        await write(bench.writer, claim())
+        await write(bench.writer, HELD)
 
     assert caught.value is refusal
     assert 1 == len(bench.transport.asked)
     assert [] == bench.clock.slept
 
 
-async def test_the_release_of_a_namesake_is_a_conflict():
-    """The server calls it an attempt to change the uid."""
-    with pytest.raises(Conflict, match=r"metadata\.uid"):
-        await Bench(NAMESAKE).writer.unreserve_claim(claim(), "u1")
+@pytest.mark.parametrize("write", [*CHANGES, EVERY[5], EVERY[7]])
+async def test_an_invalid_write_is_not_tried_again(write):
+    """The claim as it was seen does not allow it."""
+    bench = Bench(IMMUTABLE)
+    with pytest.raises(Invalid) as caught:
+        await write(bench.writer, HELD)
+
+    assert caught.value is IMMUTABLE
+    assert 1 == len(bench.transport.asked)
+
+
+@pytest.mark.parametrize("write", REMOVALS)
+async def test_an_invalid_removal_is_looked_at(write):
+    """A read tells a test that failed from a claim that is as it was seen."""
+    bench = Bench(IMMUTABLE, raw(manifest("u1", finalizers=[FINALIZER])))
+    with pytest.raises(Invalid) as caught:
+        await write(bench.writer, HELD)
+
+    assert caught.value is IMMUTABLE
+    assert ["PATCH", "GET"] == [asked.method for asked in bench.transport.asked]
+
+
+MOVED = manifest("u0", "u1", finalizers=["x.y/z", FINALIZER], resourceVersion="8")
+
+
+@pytest.mark.parametrize(
+    ("write", "path"),
+    [
+        pytest.param(REMOVALS[0].values[0], "/status/reservedFor/1", id="release"),
+        pytest.param(REMOVALS[1].values[0], "/metadata/finalizers/1", id="delete"),
+    ],
+)
+async def test_an_item_that_has_moved_is_removed_where_it_is(write, path):
+    """Another writer put an item before it."""
+    bench = Bench(NOT_SO, raw(MOVED), WRITTEN, b"{}")
+    await write(bench.writer, HELD)
+
+    _, read, removed, *_ = bench.transport.asked
+    assert ("GET", PATH) == (read.method, read.path)
+    assert {"op": "remove", "path": path} == removed.body[-1]
+
+
+@pytest.mark.parametrize(
+    ("answers", "caught"),
+    [
+        pytest.param([NOT_SO, raw(manifest("u1", uid="other"))], Conflict, id="a namesake"),
+        pytest.param([NOT_SO, GONE], NotFound, id="gone"),
+        pytest.param([NOT_SO, raw({"metadata": SEEN | {"name": "c"}, "spec": 3})], Invalid, id="unreadable"),
+        pytest.param(
+            [answer for n in range(5) for answer in (NOT_SO, raw(manifest("u1", resourceVersion=str(n + 8))))],
+            Conflict,
+            id="changed again and again",
+        ),
+    ],
+)
+async def test_a_release_that_cannot_be(answers, caught):
+    """A bounded number of requests, and the error says why."""
+    bench = Bench(*answers)
+    with pytest.raises(caught):
+        await bench.writer.unreserve_claim(HELD, "u1")
+
+    assert len(answers) == len(bench.transport.asked)
+
+
+@pytest.mark.parametrize("seen", [pytest.param(claim(), id="not seen there"), pytest.param(HELD, id="seen there")])
+async def test_a_user_that_is_not_there_needs_no_release(seen):
+    """The claim as it is then."""
+    bench = Bench(*([NOT_SO] if seen is HELD else []), raw(manifest("u0", resourceVersion="8")))
+    released = await bench.writer.unreserve_claim(seen, "u1")
+
+    assert claim("u0", resourceVersion="8") == released
 
 
 @pytest.mark.parametrize("write", CHANGES)
@@ -313,7 +427,7 @@ async def test_without_a_uid_nothing_is_sent(write):
 async def test_an_answer_that_cannot_be_read(write):
     """The write was carried out: it is no error, and the object is named."""
     bench = Bench(raw({"metadata": {"name": "x", "namespace": "ns", "resourceVersion": "9"}, "spec": 3}))
-    written = await write(bench.writer, claim())
+    written = await write(bench.writer, HELD)
 
     assert isinstance(written, Broken)
     assert ("ResourceClaim", "ns/x", "9") == (written.kind, written.key, written.metadata.resource_version)
@@ -327,7 +441,7 @@ async def test_behind_the_fence_nothing_leaves(write, is_late):
     bench.until_s = bench.clock.now() + is_late
     bench.transport.on_the_way = lambda: setattr(bench.clock, "time_s", bench.until_s)
     with pytest.raises(Fenced):
-        await write(bench.writer, claim())
+        await write(bench.writer, HELD)
 
     assert [] == bench.transport.asked
 
@@ -342,7 +456,7 @@ async def test_a_write_takes_a_token_and_goes_before_others(write):
     await throttle.take()
     event = asyncio.create_task(writer.create_event("ns", b"{}"))
     await clock.settle()
-    written = asyncio.create_task(write(writer, claim()))
+    written = asyncio.create_task(write(writer, HELD))
     await clock.settle()
     assert [] == transport.asked
     await clock.advance(1.0)
@@ -382,7 +496,7 @@ async def test_every_request_has_its_permission():
     bench = Bench(*[WRITTEN] * 9)
     writes: list[Any] = [param.values[0] for param in EVERY]
     for write in writes:
-        await write(bench.writer, claim())
+        await write(bench.writer, HELD)
     await bench.writer.read_resource_claim("default", "c")
 
     verbs = {"POST": "create"}

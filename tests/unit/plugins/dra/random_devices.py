@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+import msgspec
+
 from scheduler.core.devicegates import (
     ADMIN_ACCESS,
     BINDING_CONDITIONS,
@@ -303,7 +305,7 @@ class Maker:
 
     def _classes(self) -> dict[str, DeviceClass]:
         said = {"A": ("of a",), "B": ("of b",), "Any": (), "Fast": ("fast",), "Broken": ("of a", "broken")}
-        config = (DeviceConfiguration(opaque=OpaqueConfiguration("a", "class")),)
+        config = (DeviceConfiguration(opaque=OpaqueConfiguration("a", msgspec.Raw(b'"class"'))),)
         return {
             name: DeviceClass(
                 Metadata(name=name),
@@ -335,7 +337,7 @@ class Maker:
         names += [f"{each.name}/{one.name}" for each in requests for one in each.first_available]
         config: tuple[DeviceConfiguration, ...] = ()
         if self._in(6):
-            config = (DeviceConfiguration((self._one(names),), OpaqueConfiguration("a", "claim")),)
+            config = (DeviceConfiguration((self._one(names),), OpaqueConfiguration("a", msgspec.Raw(b'"claim"'))),)
         constraints = tuple(self._constraint(names) for _ in range(self._often(0, 0, 0, 1, 1, 2)))
         spec = DeviceClaim(requests, constraints, config)
         return ResourceClaim(ClaimMetadata(name=name, namespace="default", uid=name), ResourceClaimSpec(spec))

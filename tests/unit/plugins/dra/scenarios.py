@@ -15,6 +15,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack
 
+import msgspec
+
 from scheduler.config.args import KubestowArgs
 from scheduler.core.devicegates import (
     ADMIN_ACCESS,
@@ -268,7 +270,9 @@ def allocation(each: AllocationResult, node_name: str) -> str:
     parts += [f"@{where}"] if where else []
     for config in each.devices.config:
         assert config.opaque is not None
-        parts.append(f"+{config.source}[{' '.join(config.requests)}]={config.opaque.parameters['is']}")
+        parts.append(
+            f"+{config.source}[{' '.join(config.requests)}]={msgspec.json.decode(config.opaque.parameters)['is']}"
+        )
     return " ".join(parts)
 
 
