@@ -7,6 +7,7 @@ once, for a short while, and whatever comes of it the user is told, and no bindi
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -48,13 +49,29 @@ class Slowness:
         """Who reports what this process says of claims: that is not news."""
         self._asking: set[asyncio.Task[None]] = set()
         self._has_failed = False
+        self._has_raised = False
 
     def tell(self, plan: Plan, after_s: int) -> asyncio.Task[None] | None:
-        """The plan is not carried out after so long; nothing is said if it is by now.
+        """The plan is not carried out after so long; nothing is said if it is by now. Raises nothing.
 
         Said at once, or when the task that is returned has ended. Whoever waits no longer cancels it: then it is said
         without what has not been answered.
         """
+        with self._logged(plan):
+            return self._tell(plan, after_s)
+        return None
+
+    @contextlib.contextmanager
+    def _logged(self, plan: Plan) -> Iterator[None]:
+        """Log an unforeseen error instead of raising it; the first with its traceback."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 (it costs the pod's user a message, never the binding)
+            what = "the message that volumes are not bound yet failed"
+            _log.error(what, pod=plan.pod.key, error=repr(error), exc_info=None if self._has_raised else error)
+            self._has_raised = True
+
+    def _tell(self, plan: Plan, after_s: int) -> asyncio.Task[None] | None:
         waits = list(self._waits(plan))
         if not waits:
             return None
@@ -67,8 +84,12 @@ class Slowness:
         task = asyncio.ensure_future(self._ask_for_a_while(asked, quotes))
         self._asking.add(task)
         task.add_done_callback(self._asking.discard)
-        task.add_done_callback(lambda _: self._say(plan, after_s, waits, quotes=quotes))
+        task.add_done_callback(lambda _: self._say_later(plan, after_s, waits, quotes))
         return task
+
+    def _say_later(self, plan: Plan, after_s: int, waits: list[_Wait], quotes: dict[str, str]) -> None:
+        with self._logged(plan):
+            self._say(plan, after_s, waits, quotes=quotes)
 
     def _say(self, plan: Plan, after_s: int, waits: list[_Wait], *, quotes: dict[str, str]) -> None:
         parts = []

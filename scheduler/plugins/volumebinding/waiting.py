@@ -49,6 +49,7 @@ class Waiter:
             raise VolumeError("context deadline exceeded")
         news = asyncio.Event()
         end = self._volumes.subscribe(_topics(plan), news.set) if self._follows_events else None
+        timing_out = asyncio.ensure_future(self._time_out(news, deadline))
         ticking = asyncio.ensure_future(self._tick(plan, news, deadline, takes_long))
         try:
             if self._follows_events and self.is_bound(plan):
@@ -61,9 +62,16 @@ class Waiter:
                 if self._clock.now() >= deadline:
                     raise VolumeError("context deadline exceeded")
         finally:
+            timing_out.cancel()
             ticking.cancel()
             if end is not None:
                 end()
+
+    async def _time_out(self, news: asyncio.Event, deadline: float) -> None:
+        """Set `news` at the deadline. A task of its own: whatever becomes of the ticks, the wait ends."""
+        while (left_s := deadline - self._clock.now()) > 0:
+            await self._clock.sleep(left_s)
+        news.set()
 
     async def _tick(
         self, plan: Plan, news: asyncio.Event, deadline: float, takes_long: Callable[[], None] | None

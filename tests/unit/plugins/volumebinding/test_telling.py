@@ -198,6 +198,41 @@ async def test_b21_a_binding_that_fails_at_the_very_moment_tells_it_first() -> N
     assert slow("Warning", 300, FOR_P) == world.recorder.events[-1]
 
 
+def mistaken(*_: Any, **__: Any) -> Any:
+    raise ValueError("a mistake")
+
+
+@pytest.mark.parametrize(
+    ("at", "is_busy"),
+    [
+        pytest.param("_recorder.event", True, id="the event, without a question"),
+        pytest.param("_recorder.event", False, id="the event, once the question is answered"),
+        pytest.param("_waits", False, id="what the plan waits for"),
+        pytest.param("_metrics.long_wait", False, id="the metric"),
+        pytest.param("_writer.last_event", False, id="the question"),
+    ],
+)
+async def test_an_unforeseen_error_while_telling_costs_no_binding_its_time_out(at: str, is_busy: bool) -> None:
+    """The binding fails at its deadline, its polls go on until then, and the error is in the log."""
+    world = World(D1, args=VolumeBindingArgs(100.0))
+    slowness: Any = world.binder._waiter._slowness
+    if is_busy:
+        slowness._asking = set(range(AT_ONCE))
+    *holder, name = at.split(".")
+    setattr(getattr(slowness, holder[0]) if holder else slowness, name, mistaken)
+    with structlog.testing.capture_logs() as logs:
+        ended = await world.ends(world.binder.bind(world.plan(using("p", "d1"))))
+
+    assert "binding volumes: context deadline exceeded" == str(ended.error)
+    assert ended.seconds == pytest.approx(100.0, abs=0.11)
+    errors = [line for line in logs if line["log_level"] == "error"]
+    if name == "last_event":
+        assert world.recorder.events, "the user is told without the quote"
+        return
+    assert [("default/p", "ValueError('a mistake')")] * 2 == [(line["pod"], line["error"]) for line in errors]
+    assert [True, False] == [line["exc_info"] is not None for line in errors]
+
+
 async def test_b21_few_questions_are_asked_at_once() -> None:
     """B-21 Thousands may wait for a provisioner: the others tell at once; later there is room again."""
     names = [f"c{n}" for n in range(AT_ONCE + 2)]

@@ -379,6 +379,20 @@ async def test_w24_no_time_at_all(ours: KubestowArgs) -> None:
     assert 1 == len(world.writer.prebinds)
 
 
+async def test_the_time_out_depends_on_nothing_else() -> None:
+    """Not on the ticks: whatever they call may raise."""
+    world, plan = planned("d1", timeout_s=100.0)
+    world.show(ON_N1)
+
+    def mistaken() -> None:
+        raise ValueError("a mistake")
+
+    waited = await world.ends(world.binder._waiter.wait(plan, world.clock.now() + 100.0, takes_long=mistaken))
+
+    assert "context deadline exceeded" == str(waited.error)
+    assert 100.0 == waited.seconds
+
+
 async def test_w25_cancelled() -> None:
     """W25 At once; what waits for news is gone with it."""
     world, plan = planned("u1")
