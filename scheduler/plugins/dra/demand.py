@@ -20,6 +20,7 @@ from scheduler.core.resourceclaims import (
     RESULTS_MAX,
     DeviceClaim,
     DeviceClass,
+    DeviceClassSpec,
     ExactDeviceRequest,
     ResourceClaim,
 )
@@ -108,30 +109,37 @@ _encode = msgspec.json.Encoder(enc_hook=_amount, order="deterministic").encode
 
 
 class Demands:
-    """Makes demands, and keeps them as long as classes do not change."""
+    """Makes demands, and keeps each as long as the specs of its own classes do not change."""
 
     def __init__(self, classes: DeviceClasses, selector_sets: SelectorSets, gates: frozenset[str]) -> None:
         self._classes = classes
         self._sets = selector_sets
         self._gates = gates
-        self._known: dict[Hashable, Demand] = {}
-        self._generation = -1
+        self._known: dict[Hashable, tuple[int, Demand]] = {}
+        """With the generation of the classes for which the demand is known to hold."""
 
     def of(self, claims: Sequence[ResourceClaim]) -> Demand:
         """The demand of these claims together, in this order."""
-        if self._generation != self._classes.generation:
-            self._generation = self._classes.generation
-            self._known.clear()
         key = tuple(_encode(claim.spec.devices) for claim in claims)
-        demand = self._known.get(key)
-        if demand is None:
-            if len(self._known) >= _DEMANDS_MAX:
-                self._known.clear()
-            made = tuple(self._claim(claim.spec.devices) for claim in claims)
-            has_lists = any(request.is_list for claim in made for request in claim.requests)
-            has_admin = any(ask.is_admin for claim in made for request in claim.requests for ask in request.asks)
-            demand = self._known[key] = Demand(made, has_lists, has_admin, _form(made))
+        generation = self._classes.generation
+        seen, demand = self._known.get(key, (-1, None))
+        if demand is not None and (seen == generation or self._holds(demand)):
+            self._known[key] = generation, demand
+            return demand
+        if demand is None and len(self._known) >= _DEMANDS_MAX:
+            self._known.clear()
+        made = tuple(self._claim(claim.spec.devices) for claim in claims)
+        has_lists = any(request.is_list for claim in made for request in claim.requests)
+        has_admin = any(ask.is_admin for claim in made for request in claim.requests for ask in request.asks)
+        demand = Demand(made, has_lists, has_admin, _form(made))
+        self._known[key] = generation, demand
         return demand
+
+    def _holds(self, demand: Demand) -> bool:
+        """Whether every class that the demand uses is as it was; other classes and their metadata do not matter."""
+        return all(
+            _spec(self._classes.get(ask.spec.device_class_name)) == _spec(ask.device_class) for *_, ask in demand.asks
+        )
 
     def _claim(self, spec: DeviceClaim) -> ClaimDemand:
         requests = []
@@ -191,6 +199,10 @@ class Demands:
         if spec.allocation_mode not in {EXACT_COUNT, ALL}:
             return f": unsupported count mode {spec.allocation_mode}"
         return ""
+
+
+def _spec(device_class: DeviceClass | None) -> DeviceClassSpec | None:
+    return device_class.spec if device_class is not None else None
 
 
 def _form(claims: Sequence[ClaimDemand]) -> bytes:

@@ -1,0 +1,63 @@
+"""Demands are shared by claims that ask alike, and outlive changes of classes that they do not use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from scheduler.cache.deviceclasses import DeviceClasses
+from scheduler.core.devicegates import DEVICE_GATES_ON
+from scheduler.plugins.dra.demand import Demands
+from scheduler.plugins.dra.selecting import SelectorSets
+from scheduler.testing.devicebuilders import a_device_class
+from scheduler.testing.deviceclaimbuilders import a_claim, an_option
+
+CLAIM = a_claim("c").request("r", "gpu").first_available("f", an_option("s", "nic"), an_option("t", "missing")).typed()
+GPU = a_device_class("gpu", "true").config("d.x", {"a": 1})
+Change = Callable[[DeviceClasses], None]
+
+
+def _never(*_: Any) -> bool:
+    return False
+
+
+def put(made: Any) -> Change:
+    return lambda classes: classes.put(made.typed().key, made.typed())
+
+
+def gone(name: str) -> Change:
+    return lambda classes: classes.put(name, None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_kept"),
+    [
+        pytest.param([], True, id="nothing has changed"),
+        pytest.param([put(a_device_class("other")), gone("other")], True, id="another class came and went"),
+        pytest.param([put(GPU.label("a", "b"))], True, id="a label of the class"),
+        pytest.param([gone("gpu"), put(GPU)], True, id="the class was made anew as it was"),
+        pytest.param([put(a_device_class("gpu", "false"))], False, id="its selectors"),
+        pytest.param([put(a_device_class("gpu", "true").config("d.x", {"a": 2}))], False, id="its parameters"),
+        pytest.param([gone("gpu")], False, id="the class went"),
+        pytest.param([gone("nic")], False, id="the class of an alternative went"),
+        pytest.param([put(a_device_class("missing"))], False, id="a class that was missing came"),
+    ],
+)
+def test_which_changes_of_classes_discard_a_demand(changes: list[Change], is_kept: bool) -> None:
+    """Only those of a class that it uses; what it says of the class then is new."""
+    classes = DeviceClasses()
+    for each in (GPU, a_device_class("nic")):
+        put(each)(classes)
+    demands = Demands(classes, SelectorSets(_never), DEVICE_GATES_ON)
+    before = demands.of([CLAIM])
+    for change in changes:
+        change(classes)
+    after = demands.of([CLAIM])
+
+    assert (after is before) == is_kept
+    assert demands.of([CLAIM]) is after
+    for *_, ask in after.asks:
+        now = classes.get(ask.spec.device_class_name)
+        assert (ask.device_class and ask.device_class.spec) == (now and now.spec)
