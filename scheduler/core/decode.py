@@ -90,7 +90,10 @@ _LONGEST_WHY: Final = 1_000
 
 
 class Older(NamedTuple):
-    """How an API version has a kind that is read into another form, and how to bring it there."""
+    """How an API version has a kind that is read into another form.
+
+    `current` brings it there, or returns a `Broken` for what the newest form cannot express.
+    """
 
     typ: type[Any]
     current: Callable[[Any], Any]

@@ -1,7 +1,7 @@
-"""Claims and slices as resource.k8s.io/v1beta1 has them, brought into the form of v1 (docs/spec/dra.md §6).
+"""Claims and slices of resource.k8s.io/v1beta1, and taint rules of v1alpha3, in the form of v1 (docs/spec/dra.md §6).
 
 Requests were flat, devices were inside `basic`. v1beta2 looks as v1 does, and so do classes and what became of a claim in
-every version.
+every version. A rule of 1.33 or 1.34 could select devices by class or CEL, which no later version has (§4.11).
 """
 
 from __future__ import annotations
@@ -10,8 +10,18 @@ from typing import Final
 
 import msgspec
 
-from scheduler.core.decode import Older
-from scheduler.core.devices import CounterSet, Device, ResourcePool, ResourceSlice, ResourceSliceSpec
+from scheduler.core.decode import Broken, Older
+from scheduler.core.devices import (
+    CounterSet,
+    Device,
+    DeviceTaint,
+    DeviceTaintRule,
+    DeviceTaintRuleSpec,
+    DeviceTaintSelector,
+    ResourcePool,
+    ResourceSlice,
+    ResourceSliceSpec,
+)
 from scheduler.core.meta import Frozen, Metadata
 from scheduler.core.pod import NodeSelector
 from scheduler.core.resourceclaims import (
@@ -20,12 +30,14 @@ from scheduler.core.resourceclaims import (
     DeviceConfiguration,
     DeviceConstraint,
     DeviceRequest,
+    DeviceSelector,
     ExactDeviceRequest,
     ResourceClaim,
     ResourceClaimSpec,
     ResourceClaimStatus,
 )
 
+_FIELDS: Final = {"deviceClassName": "device_class_name", "selectors": "selectors"}
 _ASKS_NOTHING: Final = ExactDeviceRequest()
 
 
@@ -68,6 +80,37 @@ class _SliceSpec(Frozen, frozen=True):
 class _Slice(Frozen, frozen=True):
     metadata: Metadata
     spec: _SliceSpec = _SliceSpec()
+
+
+class _RuleSelector(DeviceTaintSelector, frozen=True):
+    device_class_name: str | None = None
+    selectors: tuple[DeviceSelector, ...] = ()
+
+
+class _RuleSpec(Frozen, frozen=True):
+    taint: DeviceTaint
+    device_selector: _RuleSelector | None = None
+
+
+class _Rule(Frozen, frozen=True):
+    metadata: Metadata
+    spec: _RuleSpec
+
+
+def _current_rule(rule: _Rule) -> DeviceTaintRule | Broken:
+    """Broken if it selects by class or CEL: without those it would taint devices that it does not select."""
+    selector = rule.spec.device_selector
+    for field in ("deviceClassName", "selectors"):
+        if selector is not None and getattr(selector, _FIELDS[field]):
+            return Broken(
+                kind="DeviceTaintRule",
+                metadata=rule.metadata,
+                why=f"device taint rules that select by {field} are not supported, use driver, pool and device"
+                f" - at `$.spec.deviceSelector.{field}`",
+            )
+    if selector is not None:
+        selector = DeviceTaintSelector(driver=selector.driver, pool=selector.pool, device=selector.device)
+    return DeviceTaintRule(rule.metadata, DeviceTaintRuleSpec(rule.spec.taint, selector))
 
 
 def _current_claim(claim: _Claim) -> ResourceClaim:
@@ -114,4 +157,5 @@ def _current_slice(each: _Slice) -> ResourceSlice:
 
 
 OLDER_CLAIMS: Final = {"v1beta1": Older(_Claim, _current_claim)}
+OLDER_RULES: Final = {"v1alpha3": Older(_Rule, _current_rule)}
 OLDER_SLICES: Final = {"v1beta1": Older(_Slice, _current_slice)}

@@ -31,7 +31,7 @@ from scheduler.core.resourceclaims import DeviceClass, ResourceClaim
 from scheduler.core.storage import CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment
 from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim
 from scheduler.core.workloads import ReplicaSet, ReplicationController, Service, StatefulSet
-from scheduler.kube.betadevices import OLDER_CLAIMS, OLDER_SLICES
+from scheduler.kube.betadevices import OLDER_CLAIMS, OLDER_RULES, OLDER_SLICES
 from scheduler.kube.wire import Transport
 
 _log = structlog.get_logger(__name__)
@@ -107,7 +107,7 @@ RESOURCE_CLAIM: Final = KindSpec(
 """Of two that got one device the later one yields (docs/spec/dra.md §10.5)."""
 RESOURCE_SLICE: Final = KindSpec("ResourceSlice", "resourceslices", _DEVICES, False, ResourceSlice, older=OLDER_SLICES)
 DEVICE_CLASS: Final = KindSpec("DeviceClass", "deviceclasses", _DEVICES, False, DeviceClass)
-TAINT_RULE: Final = KindSpec("DeviceTaintRule", "devicetaintrules", _RULES, False, DeviceTaintRule)
+TAINT_RULE: Final = KindSpec("DeviceTaintRule", "devicetaintrules", _RULES, False, DeviceTaintRule, older=OLDER_RULES)
 """Watched only where its gate is on: few servers have it (docs/spec/dra.md §4.11)."""
 DEVICES: Final = (RESOURCE_CLAIM, RESOURCE_SLICE, DEVICE_CLASS)
 """What devices are allocated by (docs/spec/dra.md §0.4)."""

@@ -11,7 +11,7 @@ import pytest
 
 from scheduler.core.decode import Broken
 from scheduler.core.devicegates import DEVICE_GATES_ON, TAINT_RULES
-from scheduler.core.devices import ResourceSlice
+from scheduler.core.devices import DeviceTaintRule, ResourceSlice
 from scheduler.core.errors import NotFound
 from scheduler.core.resourceclaims import ResourceClaim
 from scheduler.kube.kinds import (
@@ -28,7 +28,7 @@ from scheduler.kube.kinds import (
 from scheduler.kube.reflector import Reflector
 from scheduler.testing.apiserver.deviceversions import to_v1beta1
 from scheduler.testing.builders import Manifest
-from scheduler.testing.devicebuilders import a_device, a_device_class, a_policy, a_slice
+from scheduler.testing.devicebuilders import a_device, a_device_class, a_policy, a_slice, a_taint_rule
 from scheduler.testing.deviceclaimbuilders import a_claim, a_result, a_toleration, an_option
 from tests.unit.kube.scripted import Hang, LeapingClock, ScriptedTransport, picture, until
 
@@ -142,6 +142,35 @@ def test_what_cannot_be_read_is_named_as_the_server_has_it(spec: KindSpec, manif
     assert isinstance(broken, Broken)
     assert (spec.name, manifest["metadata"]["name"]) == (broken.kind, broken.metadata.name)
     assert field in broken.why
+
+
+CEL = [{"cel": {"expression": "device.driver == 'drv'"}}]
+
+
+@pytest.mark.parametrize(
+    ("selector", "field"),
+    [
+        pytest.param({"deviceClassName": "gpu"}, "deviceClassName", id="by class"),
+        pytest.param({"selectors": CEL}, "selectors", id="by CEL"),
+        pytest.param({"driver": "drv", "selectors": CEL}, "selectors", id="by driver and CEL"),
+        pytest.param({"driver": "drv", "pool": "p", "device": "d"}, "", id="by driver, pool and device"),
+        pytest.param({"deviceClassName": None, "selectors": None}, "", id="by null"),
+        pytest.param({}, "", id="by nothing"),
+        pytest.param(None, "", id="without a selector"),
+    ],
+)
+def test_rules_that_select_by_class_or_cel_are_unreadable(selector: Manifest | None, field: str) -> None:
+    """Kubernetes 1.33 and 1.34 had them in v1alpha3. Without these fields they would taint every device."""
+    manifest = a_taint_rule("r", "k").set({"spec": {"deviceSelector": selector}}).obj()
+    read = TAINT_RULE.decoder().decode(msgspec.json.encode(manifest), "v1alpha3")
+
+    if field:
+        assert isinstance(read, Broken)
+        assert ("DeviceTaintRule", "r") == (read.kind, read.key)
+        assert read.why.endswith(f"- at `$.spec.deviceSelector.{field}`")
+    else:
+        assert read == TAINT_RULE.decoder().decode(msgspec.json.encode(manifest), "v1beta2")
+        assert isinstance(read, DeviceTaintRule)
 
 
 async def test_a_kind_that_moves_to_a_better_version_is_read_in_that() -> None:
