@@ -21,6 +21,7 @@ from scheduler.core.devices import DeviceId
 from scheduler.core.nodeset import NodeSet
 from scheduler.core.podinfo import PodInfo
 from scheduler.framework.ports import Recorder
+from scheduler.plugins.dra.constraintcounts import Counted, counted, free_devices
 from scheduler.plugins.dra.demand import Ask, ClaimDemand
 from scheduler.plugins.dra.seats import Rules, Seats
 from scheduler.plugins.dra.selecting import Fault
@@ -66,6 +67,9 @@ class Accounts:
         """
         self._devices.on_nodes.catch_up()
         out: dict[str, Any] = {"requests": [row for variant in variants for row in self._rows(variant)]}
+        constraints = [row for variant in variants for row in self._constraint_rows(variant)]
+        if constraints:
+            out["constraints"] = constraints
         broken = {key: found.why for (kind, key), found in self._devices.broken.items() if kind == "ResourceSlice"}
         if broken:
             out["unreadableSlices"] = broken
@@ -80,6 +84,39 @@ class Accounts:
             for request in claim.requests:
                 for ask in request.asks:
                     yield self._row(claim, name, ask, variant.nodes)
+
+    def _constraint_rows(self, variant: Variant) -> Iterator[dict[str, Any]]:
+        """For each constraint how many free devices satisfy it together on one node, and on how many nodes enough do."""
+        if variant.demand is None:
+            return
+        for claim, name in zip(variant.demand.claims, variant.names, strict=True):
+            counts = self._counted(claim, variant.nodes) if claim.constraints else []
+            for at, constraint in enumerate(claim.constraints):
+                here = [(nodes, each[at]) for nodes, each in counts]
+                best = max(
+                    (each for _, each in here), key=lambda each: (each.most - each.wanted, each.most), default=None
+                )
+                yield {
+                    "claim": name,
+                    "constraint": f"{'match' if constraint.is_match else 'distinct'}Attribute {constraint.attribute}",
+                    "requests": [r.name for r in claim.requests if constraint.concerns(r.name, r.name)],
+                    "wanted": best.wanted if best is not None else 0,
+                    "mostOnOneNode": best.most if best is not None else 0,
+                    "nodesWithEnough": sum(nodes for nodes, each in here if each.most >= each.wanted),
+                }
+
+    def _counted(self, claim: ClaimDemand, nodes: NodeSet) -> list[tuple[int, list[Counted]]]:
+        """Per kind of nodes: how many nodes, and the count of each constraint on one of them."""
+        out = []
+        for kind in self._devices.on_nodes.kinds():
+            alike = kind.nodes & nodes
+            if alike:
+                slot = alike.bit_length() - 1
+                seats = Seats(slot, self._devices.on_nodes.pools(slot), self._devices.use, rules=self._rules)
+                free = free_devices(claim, seats, lambda ask, n, of=seats: self._why_not(claim, ask, of, n) == _FREE)
+                counts = [counted(constraint, claim, seats, free) for constraint in claim.constraints]
+                out.append((alike.bit_count(), counts))
+        return out
 
     def _row(self, claim: ClaimDemand, name: str, ask: Ask, nodes: NodeSet) -> dict[str, Any]:
         tally = _Tally()

@@ -179,3 +179,86 @@ def test_asking_changes_nothing() -> None:
     facts(world, "c")
 
     assert before == (world.used, world.in_flight, world.writes, world.refusals(using("c")))
+
+
+def numa(*values: int) -> Any:
+    return on_n1(*(a_device(f"d{at}").attr("numa", value).attr("id", at) for at, value in enumerate(values)))
+
+
+def asking(count: int = 3) -> ClaimBuilder:
+    return a_claim("c").request("r", "A", count=count)
+
+
+IN_USE = a_claim("o").allocated(a_result("r", "a/n1/d0"))
+OTHER_NODE = a_slice("n2", "a", *(a_device(f"d{at}").attr("numa", 7) for at in range(3)))
+
+
+@pytest.mark.parametrize(
+    ("things", "expected"),
+    [
+        pytest.param([numa(0, 0, 1, 1), asking()], [], id="no constraint"),
+        pytest.param(
+            [numa(0, 0, 1, 1), asking().match("a/numa")], [("matchAttribute a/numa", 3, 2, 0)], id="two of three alike"
+        ),
+        pytest.param(
+            [numa(0, 0, 0, 1), asking().match("a/numa")],
+            [("matchAttribute a/numa", 3, 3, 1)],
+            id="three of three alike",
+        ),
+        pytest.param(
+            [numa(0, 0, 0, 1), asking().match("a/numa"), IN_USE],
+            [("matchAttribute a/numa", 3, 2, 0)],
+            id="one of the three is in use",
+        ),
+        pytest.param(
+            [numa(0, 0, 1, 1), OTHER_NODE, asking().match("a/numa")],
+            [("matchAttribute a/numa", 3, 3, 1)],
+            id="enough on another node",
+        ),
+        pytest.param(
+            [numa(0, 0, 1), asking().distinct("a/numa")],
+            [("distinctAttribute a/numa", 3, 2, 0)],
+            id="two values of three",
+        ),
+        pytest.param(
+            [numa(0, 0, 1), asking().match("a/numa").distinct("a/id")],
+            [("matchAttribute a/numa", 3, 2, 0), ("distinctAttribute a/id", 3, 3, 1)],
+            id="each constraint alone",
+        ),
+        pytest.param(
+            [numa(0, 0, 1), a_claim("c").request("r", "A", count=2).request("s", "A").match("a/numa")],
+            [("matchAttribute a/numa", 3, 2, 0)],
+            id="two requests together",
+        ),
+        pytest.param(
+            [numa(0, 0, 1), a_claim("c").request("r", "A", count=2).request("s", "A").match("a/numa", "r")],
+            [("matchAttribute a/numa", 2, 2, 1)],
+            id="one of two requests",
+        ),
+        pytest.param(
+            [
+                numa(0, 0, 1),
+                a_claim("c")
+                .first_available("f", an_option("x", "A", count=3), an_option("y", "A", count=2))
+                .match("a/numa"),
+            ],
+            [("matchAttribute a/numa", 2, 2, 1)],
+            id="an alternative that wants fewer",
+        ),
+        pytest.param(
+            [numa(0, 0, 1), a_claim("c").request("r", "A", every=True).match("a/numa")],
+            [("matchAttribute a/numa", 3, 2, 0)],
+            id="all devices",
+        ),
+        pytest.param([asking().match("a/numa")], [("matchAttribute a/numa", 3, 0, 0)], id="no devices at all"),
+    ],
+)
+def test_constraints_that_cannot_be_satisfied_are_named(
+    things: list[Builder[Any]], expected: list[tuple[str, int, int, int]]
+) -> None:
+    """How many free devices are wanted together, how many there are on the best node, and on how many nodes enough."""
+    rows = facts(Served(*things), "c").get("constraints", [])
+
+    assert expected == [
+        (row["constraint"], row["wanted"], row["mostOnOneNode"], row["nodesWithEnough"]) for row in rows
+    ]
