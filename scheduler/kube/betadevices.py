@@ -37,7 +37,6 @@ from scheduler.core.resourceclaims import (
     ResourceClaimStatus,
 )
 
-_FIELDS: Final = {"deviceClassName": "device_class_name", "selectors": "selectors"}
 _ASKS_NOTHING: Final = ExactDeviceRequest()
 
 
@@ -100,17 +99,15 @@ class _Rule(Frozen, frozen=True):
 def _current_rule(rule: _Rule) -> DeviceTaintRule | Broken:
     """Broken if it selects by class or CEL: without those it would taint devices that it does not select."""
     selector = rule.spec.device_selector
-    for field in ("deviceClassName", "selectors"):
-        if selector is not None and getattr(selector, _FIELDS[field]):
-            return Broken(
-                kind="DeviceTaintRule",
-                metadata=rule.metadata,
-                why=f"device taint rules that select by {field} are not supported, use driver, pool and device"
-                f" - at `$.spec.deviceSelector.{field}`",
-            )
-    if selector is not None:
-        selector = DeviceTaintSelector(driver=selector.driver, pool=selector.pool, device=selector.device)
-    return DeviceTaintRule(rule.metadata, DeviceTaintRuleSpec(rule.spec.taint, selector))
+    if selector is None:
+        return DeviceTaintRule(rule.metadata, DeviceTaintRuleSpec(rule.spec.taint))
+    for field, value in (("deviceClassName", selector.device_class_name), ("selectors", selector.selectors)):
+        if value:
+            why = f"device taint rules that select by {field} are not supported, use driver, pool and device"
+            at = f" - at `$.spec.deviceSelector.{field}`"
+            return Broken(kind="DeviceTaintRule", metadata=rule.metadata, why=why + at)
+    readable = DeviceTaintSelector(driver=selector.driver, pool=selector.pool, device=selector.device)
+    return DeviceTaintRule(rule.metadata, DeviceTaintRuleSpec(rule.spec.taint, readable))
 
 
 def _current_claim(claim: _Claim) -> ResourceClaim:

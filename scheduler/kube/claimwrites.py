@@ -1,21 +1,24 @@
 """Every change that is made to claims for devices (docs/spec/dra.md §3.5–§3.12); `writes.DEVICE_RULES` are its permissions.
 
 Each write waits for a token of its own, goes before events, is sent once and returns the claim as the server stored it. After
-a lost answer the caller reads the claim. Removing an item of a list is sent again where the item was at another index.
+a lost answer the caller reads the claim. Removing an item of a list is sent again where the item was at another index. A
+patch that the server refuses because of a claim's parameters is followed by a read and a PUT in protobuf (`claimproto`).
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Final, TypeAlias
 
+from scheduler.core import protobuf
 from scheduler.core.clock import Clock
 from scheduler.core.decode import Broken, ObjectDecoder
 from scheduler.core.errors import Conflict, Invalid, NotFound
 from scheduler.core.pod import ExtendedResourceClaimStatus, Pod
 from scheduler.core.resourceclaims import FINALIZER, AllocationResult, ConsumerReference, ResourceClaim
-from scheduler.kube import claimbody
+from scheduler.kube import claimbody, claimproto
 from scheduler.kube.kinds import RESOURCE_CLAIM
 from scheduler.kube.preconditions import the_same
 from scheduler.kube.sending import Sending, always
@@ -25,6 +28,7 @@ from scheduler.kube.wire import JSON_PATCH, MERGE, STRATEGIC_MERGE, Transport
 NEWEST: Final = "v1"
 _REMOVALS: Final = 5
 _Place: TypeAlias = Callable[[ResourceClaim], int | None]
+_Exactly: TypeAlias = Callable[[ResourceClaim, Invalid], Awaitable[ResourceClaim | Broken]]
 _Send: TypeAlias = Callable[[ResourceClaim, int], Awaitable[ResourceClaim | Broken]]
 
 
@@ -62,7 +66,10 @@ class ClaimWrites(Sending):
         A write of its own, for the server takes nothing but a status where it takes a status; and before the allocation,
         or the claim could be deleted while its devices are in use.
         """
-        return await self._change(claim, claimbody.protection(claim), JSON_PATCH)
+        try:
+            return await self._change(claim, claimbody.protection(claim), JSON_PATCH)
+        except Invalid as refused:
+            return await self._exactly(claim, claimproto.protecting, refused)
 
     async def allocate_claim(
         self, claim: ResourceClaim, allocation: AllocationResult, user: ConsumerReference
@@ -75,7 +82,10 @@ class ClaimWrites(Sending):
 
     async def reserve_claim(self, claim: ResourceClaim, user: ConsumerReference) -> ResourceClaim | Broken:
         """One user more. Precondition: nothing was written since `claim`. `Invalid` if it has as many as it may have."""
-        return await self._change_status(claim, claimbody.reserving(claim, user), JSON_PATCH)
+        try:
+            return await self._change_status(claim, claimbody.reserving(claim, user), JSON_PATCH)
+        except Invalid as refused:
+            return await self._exactly(claim, claimproto.reserving(user), refused, subresource="/status")
 
     async def unreserve_claim(self, claim: ResourceClaim, pod_uid: str) -> ResourceClaim | Broken:
         """Remove the user, wherever it is in the list by now. Precondition: the claim's uid; `Conflict` otherwise."""
@@ -84,7 +94,10 @@ class ClaimWrites(Sending):
             return next((at for at, user in enumerate(now.status.reserved_for) if user.uid == pod_uid), None)
 
         return await self._remove(
-            claim, place, lambda now, at: self._change_status(now, claimbody.releasing(now, at), JSON_PATCH)
+            claim,
+            place,
+            lambda now, at: self._change_status(now, claimbody.releasing(now, at), JSON_PATCH),
+            lambda now, refused: self._exactly(now, claimproto.releasing(pod_uid), refused, subresource="/status"),
         )
 
     async def deallocate_claim(self, claim: ResourceClaim) -> ResourceClaim | Broken:
@@ -112,7 +125,10 @@ class ClaimWrites(Sending):
 
         try:
             await self._remove(
-                claim, place, lambda now, at: self._change(now, claimbody.unprotecting(now, at), JSON_PATCH)
+                claim,
+                place,
+                lambda now, at: self._change(now, claimbody.unprotecting(now, at), JSON_PATCH),
+                lambda now, refused: self._exactly(now, claimproto.unprotecting, refused),
             )
         except (NotFound, _Namesake):
             return
@@ -132,7 +148,32 @@ class ClaimWrites(Sending):
         raw = await self._read(f"{_collection(namespace, version)}/{name}")
         return self._read_claim(raw, version) if raw is not None else None
 
-    async def _remove(self, claim: ResourceClaim, place: _Place, send: _Send) -> ResourceClaim | Broken:
+    async def _exactly(
+        self, claim: ResourceClaim, change: claimproto.Change, refused: Invalid, *, subresource: str = ""
+    ) -> ResourceClaim | Broken:
+        """Write in protobuf what a patch was refused for, because it changes parameters that are immutable.
+
+        Precondition: nothing was written since `claim`; `Conflict` otherwise. Raises `refused` for a claim without
+        parameters, and where the server has no protobuf; else what the server says of this write.
+        """
+        if not claimproto.needs_exact_writes(claim):
+            raise refused
+        version = self._claims_version()
+        path = self._path(claim, version)
+        envelope = await self._read(path, protobuf.CONTENT_TYPE)
+        if envelope is None:
+            raise NotFound(f"claim {claim.key} is gone", status=HTTPStatus.NOT_FOUND)
+        try:
+            seen, body = claimproto.seen(envelope), change(envelope)
+        except ValueError:
+            raise refused from None
+        if seen != (claim.uid, claim.metadata.resource_version):
+            raise Conflict(f"claim {claim.key} was written since it was seen")
+        return self._read_claim(await self._put_once(path + subresource, body, protobuf.CONTENT_TYPE), version)
+
+    async def _remove(
+        self, claim: ResourceClaim, place: _Place, send: _Send, exactly: _Exactly
+    ) -> ResourceClaim | Broken:
         """Send the removal of the item that `place` finds, and again if the item has moved since. Return the claim.
 
         What the server calls invalid may be a test that failed: a read shows whether it was. Raises NotFound, Conflict
@@ -157,7 +198,8 @@ class ClaimWrites(Sending):
             if (at := place(now)) is None:
                 return now
             if refused is not None and now.version == seen.version:
-                raise refused
+                with contextlib.suppress(Conflict):
+                    return await exactly(now, refused)
             seen = now
         raise Conflict(f"claim {claim.key} was changed {_REMOVALS} times while an item was removed from it")
 

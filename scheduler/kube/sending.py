@@ -12,7 +12,7 @@ from scheduler.core.clock import Clock
 from scheduler.core.errors import Fenced, NotFound
 from scheduler.kube.lane import Lane
 from scheduler.kube.throttle import Throttle
-from scheduler.kube.wire import MERGE, Transport
+from scheduler.kube.wire import JSON, MERGE, Transport
 
 OURS: Final = "kubestow"
 FIELD_MANAGER: Final = {"fieldManager": OURS}
@@ -39,11 +39,11 @@ class Sending:
         self._may_write = may_write
         self._lane = Lane()
 
-    async def _read(self, path: str) -> bytes | None:
+    async def _read(self, path: str, accept: str = JSON) -> bytes | None:
         """From the server's storage rather than its cache; None when it is gone."""
         await self._throttle.take(urgent=True)
         try:
-            return await self._transport.get(path)
+            return await self._transport.get(path, accept=accept)
         except NotFound:
             return None
 
@@ -51,6 +51,14 @@ class Sending:
         """For what a pod's place waits for, and the caller must look at before it is said again."""
         return await self._once(
             lambda: self._transport.patch(
+                path, body, content_type=content_type, query=FIELD_MANAGER, before_sending=self._check_fence
+            )
+        )
+
+    async def _put_once(self, path: str, body: bytes, content_type: str) -> bytes:
+        """As `_patch_once`."""
+        return await self._once(
+            lambda: self._transport.put(
                 path, body, content_type=content_type, query=FIELD_MANAGER, before_sending=self._check_fence
             )
         )

@@ -7,7 +7,7 @@ import base64
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextvars import ContextVar
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from urllib.parse import urlencode, urlsplit
 
 import aiohttp
@@ -22,6 +22,7 @@ from scheduler.kube.renewal import Renewal
 from scheduler.kube.sockets import api_server_socket
 from scheduler.kube.wire import (
     DEFAULT_TIMEOUT_S,
+    JSON,
     LIST_TIMEOUT_S,
     Answered,
     Query,
@@ -34,6 +35,8 @@ from scheduler.kube.wire import (
 __all__ = ["HttpTransport", "Transport"]
 
 
+_Types: TypeAlias = tuple[str, str]
+"""Content-Type, "" without a body, and Accept."""
 _CONNECT_S: Final = 10.0
 _REACH_S: Final = 30.0
 """For all that comes before a request can be sent: a name, a connection, whatever a proxy wants."""
@@ -78,7 +81,7 @@ class HttpTransport:
         self._adopted = self._renewal.count
         self._others: list[HttpTransport] = []
         self._closing: set[asyncio.Future[None]] = set()
-        self._headers: dict[str, CIMultiDict[str]] = {}
+        self._headers: dict[_Types, CIMultiDict[str]] = {}
         self._timeouts: dict[tuple[float | None, float | None], aiohttp.ClientTimeout] = {}
         self._options: dict[str, Any] = {}
         self._adopt()
@@ -97,8 +100,10 @@ class HttpTransport:
         closing.add_done_callback(self._closing.discard)
         self._session = _new_session()
 
-    async def get(self, path: str, *, query: Query | None = None, timeout_s: float = DEFAULT_TIMEOUT_S) -> bytes:
-        return await self._send("GET", self._url(path, query), timeout_s=timeout_s)
+    async def get(
+        self, path: str, *, query: Query | None = None, timeout_s: float = DEFAULT_TIMEOUT_S, accept: str = JSON
+    ) -> bytes:
+        return await self._send("GET", self._url(path, query), timeout_s=timeout_s, accept=accept)
 
     async def list(self, path: str, query: Query) -> bytes:
         return await self._send("GET", self._url(path, query), timeout_s=LIST_TIMEOUT_S)
@@ -120,6 +125,18 @@ class HttpTransport:
     ) -> bytes:
         with _asked(before_sending):
             return await self._send("PATCH", self._url(path, query), body, content_type=content_type)
+
+    async def put(
+        self,
+        path: str,
+        body: bytes,
+        *,
+        content_type: str,
+        query: Query | None = None,
+        before_sending: Callable[[], None] = as_it_is,
+    ) -> bytes:
+        with _asked(before_sending):
+            return await self._send("PUT", self._url(path, query), body, content_type=content_type)
 
     async def delete(self, path: str, body: bytes, *, before_sending: Callable[[], None] = as_it_is) -> bytes:
         with _asked(before_sending):
@@ -155,7 +172,12 @@ class HttpTransport:
         status = 0
         try:
             response = await self._session.request(
-                "GET", url, headers=self._headers_for(""), timeout=timeout, allow_redirects=False, **self._options
+                "GET",
+                url,
+                headers=self._headers_for(("", JSON)),
+                timeout=timeout,
+                allow_redirects=False,
+                **self._options,
             )
             status = response.status
             if 200 <= status < 300:
@@ -174,16 +196,18 @@ class HttpTransport:
         body: bytes | None = None,
         *,
         content_type: str = "",
+        accept: str = JSON,
         timeout_s: float = DEFAULT_TIMEOUT_S,
     ) -> bytes:
+        types = content_type, accept
         try:
-            return await self._once(method, url, body, content_type=content_type, timeout_s=timeout_s)
+            return await self._once(method, url, body, types=types, timeout_s=timeout_s)
         except Unauthorized:
             if not await self._renewal.after_refusal():
                 raise
-            return await self._once(method, url, body, content_type=content_type, timeout_s=timeout_s)
+            return await self._once(method, url, body, types=types, timeout_s=timeout_s)
 
-    async def _once(self, method: str, url: URL, body: bytes | None, *, content_type: str, timeout_s: float) -> bytes:
+    async def _once(self, method: str, url: URL, body: bytes | None, *, types: _Types, timeout_s: float) -> bytes:
         self._take_over_credentials()
         began, status = self._clock.now(), 0
         try:
@@ -191,7 +215,7 @@ class HttpTransport:
                 method,
                 url,
                 data=body,
-                headers=self._headers_for(content_type),
+                headers=self._headers_for(types),
                 timeout=self._timeout(timeout_s, None),
                 allow_redirects=False,
                 **self._options,
@@ -216,10 +240,11 @@ class HttpTransport:
         text = f"{self._settings.server}{path}?{urlencode(query)}" if query else self._settings.server + path
         return URL(text, encoded=True)
 
-    def _headers_for(self, content_type: str) -> CIMultiDict[str]:
-        headers = self._headers.get(content_type)
+    def _headers_for(self, types: _Types) -> CIMultiDict[str]:
+        headers = self._headers.get(types)
         if headers is None:
-            headers = self._headers[content_type] = self._settings.headers()
+            headers = self._headers[types] = self._settings.headers()
+            content_type, headers["Accept"] = types
             if content_type:
                 headers["Content-Type"] = content_type
         return headers

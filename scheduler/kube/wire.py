@@ -33,6 +33,7 @@ _log = structlog.get_logger(__name__)
 
 Query: TypeAlias = Mapping[str, str]
 
+JSON: Final = "application/json"
 STRATEGIC_MERGE: Final = "application/strategic-merge-patch+json"
 MERGE: Final = "application/merge-patch+json"
 JSON_PATCH: Final = "application/json-patch+json"
@@ -58,7 +59,7 @@ def nobody_counts(_method: str, _host: str, _status: int, _seconds: float | None
 
 
 class Transport(Protocol):
-    """Requests by path (`/api/v1/pods`, already escaped) and answers, both as bytes of JSON.
+    """Requests by path (`/api/v1/pods`, already escaped) and answers, both as bytes: of JSON unless another type is named.
 
     Anything but a 2xx raises a type of `core.errors`. A connection that cannot be made is `Unavailable`. One that is
     lost later is `Unavailable` for reads and `Ambiguous` for writes. Cancelling a write loses its answer, not
@@ -68,8 +69,10 @@ class Transport(Protocol):
     credentials. What it raises is raised, and nothing was sent.
     """
 
-    async def get(self, path: str, *, query: Query | None = None, timeout_s: float = DEFAULT_TIMEOUT_S) -> bytes:
-        """One object, or whatever is at this path."""
+    async def get(
+        self, path: str, *, query: Query | None = None, timeout_s: float = DEFAULT_TIMEOUT_S, accept: str = JSON
+    ) -> bytes:
+        """One object, or whatever is at this path. `accept` is the media type of the answer."""
 
     async def list(self, path: str, query: Query) -> bytes:
         """One page of a list. A larger time limit than `get`."""
@@ -97,6 +100,17 @@ class Transport(Protocol):
         before_sending: Callable[[], None] = as_it_is,
     ) -> bytes:
         """Change; `content_type` says how the body is meant (`STRATEGIC_MERGE`, `MERGE`, `JSON_PATCH`)."""
+
+    async def put(
+        self,
+        path: str,
+        body: bytes,
+        *,
+        content_type: str,
+        query: Query | None = None,
+        before_sending: Callable[[], None] = as_it_is,
+    ) -> bytes:
+        """Replace. The answer is JSON, whatever `content_type` is."""
 
     async def delete(self, path: str, body: bytes, *, before_sending: Callable[[], None] = as_it_is) -> bytes:
         """Delete; the body is a DeleteOptions and carries the preconditions. May be sent again on a lost connection."""

@@ -66,8 +66,11 @@ DEVICE_RULES: Final[tuple[Rule, ...]] = (
     Rule("resource.k8s.io", "resourceclaims", "delete"),
     Rule("resource.k8s.io", "resourceclaims", "get"),
     Rule("resource.k8s.io", "resourceclaims", "patch"),
+    Rule("resource.k8s.io", "resourceclaims", "update"),
     Rule("resource.k8s.io", "resourceclaims/status", "patch"),
+    Rule("resource.k8s.io", "resourceclaims/status", "update"),
     Rule("resource.k8s.io", "resourceclaims/binding", "patch"),
+    Rule("resource.k8s.io", "resourceclaims/binding", "update"),
 )
 """Only with the DynamicResources plugin. `binding` is no path: from 1.36 on a server asks for it, cluster-wide, beside
 `status` when devices or users of a claim change (docs/spec/dra.md §8.1)."""

@@ -68,6 +68,9 @@ class LosingTransport(HttpTransport):
     async def patch(self, path: str, body: bytes, **rest: Any) -> bytes:
         return self._lost(await super().patch(path, body, **rest))
 
+    async def put(self, path: str, body: bytes, **rest: Any) -> bytes:
+        return self._lost(await super().put(path, body, **rest))
+
     async def post(self, path: str, body: bytes, **rest: Any) -> bytes:
         return self._lost(await super().post(path, body, **rest))
 

@@ -1,11 +1,13 @@
 """Parameters of drivers are bytes: which requests keep them, which write them anew, and what is refused for it."""
 
 import json
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from scheduler.core.decode import from_manifest
+from scheduler.core.errors import Ambiguous, Conflict
 from scheduler.core.resourceclaims import (
     AllocatedConfiguration,
     AllocationResult,
@@ -17,7 +19,7 @@ from scheduler.kube.wire import JSON_PATCH
 from scheduler.kube.writes import ApiWriter
 from tests.contract.claims import GROUP, RESULT, STATUS, USER, allocation, exactly
 from tests.contract.conftest import MERGE, STRATEGIC, Answer, Api, Object, problems
-from tests.contract.test_contract_device_writes import speaking, transport, writer
+from tests.contract.test_contract_device_writes import LosingTransport, speaking, transport, writer
 from tests.contract.words import FINALIZER
 
 __all__ = ["transport", "writer"]
@@ -157,12 +159,18 @@ def as_allocated(claim: ResourceClaim) -> AllocationResult:
 
 
 @pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
-@pytest.mark.parametrize("parameters", [row.values[0] for row in PARAMETERS if row.values[1]])
+@pytest.mark.parametrize("parameters", [pytest.param(row.values[0], id=row.id) for row in PARAMETERS])
 async def test_the_life_of_a_claim(api: Api, transport: Any, parameters: str, version: str) -> None:
-    """Protected, allocated, reserved, released, given back and deleted, and a driver gets the parameters byte for byte."""
+    """Protected, allocated, reserved, released, given back and deleted; a driver gets the bytes that the claim shows."""
     path = await a_claim_with(api, parameters)
+    stored, parameters = parameters, as_json_shows(parameters)
     writer = speaking(transport, version)
-    claim = readable(await writer.protect_claim(readable(await writer.read_resource_claim(api.ns, "a"))))
+    seen = readable(await writer.read_resource_claim(api.ns, "a"))
+    claim = readable(await writer.protect_claim(seen))
+    assert claim.metadata.finalizers == (FINALIZER,)
+    assert stored.encode() in await in_protobuf(api, path)
+    with pytest.raises(Conflict):
+        await writer.protect_claim(seen)
     claim = readable(await writer.allocate_claim(claim, as_allocated(claim), FIRST))
     assert await shown(api, path) == [parameters, parameters]
     said: Answer = await api.merge(f"{path}/status", {"status": {"devices": [STATUS]}})
@@ -179,6 +187,71 @@ async def test_the_life_of_a_claim(api: Api, transport: Any, parameters: str, ve
     assert await shown(api, path) == [parameters, parameters]
     await writer.delete_claim(readable(await writer.deallocate_claim(claim)))
     assert await writer.read_resource_claim(api.ns, "a") is None
+
+
+Write = Callable[[ApiWriter, ResourceClaim], Awaitable[object]]
+ODD = '{"b": 1, "a": "<"}'
+PROTECT: Write = lambda writer, claim: writer.protect_claim(claim)  # noqa: E731
+RESERVE: Write = lambda writer, claim: writer.reserve_claim(claim, SECOND)  # noqa: E731
+RELEASE: Write = lambda writer, claim: writer.unreserve_claim(claim, USER["uid"])  # noqa: E731
+EXACT = [pytest.param(PROTECT, id="protect"), pytest.param(RESERVE, id="reserve"), pytest.param(RELEASE, id="release")]
+
+
+async def allocated_by_another(api: Api, writer: ApiWriter) -> tuple[str, ResourceClaim]:
+    """As a scheduler that writes protobuf leaves it: with the bytes of the spec in the allocation."""
+    path = await a_claim_with(api, ODD)
+    devices = {"results": [RESULT], "config": [config(source="FromClaim")]}
+    status: Object = {"allocation": {"devices": devices}, "reservedFor": [USER]}
+    put = await api("PUT", f"{path}/status", body({"metadata": {"name": "a"}, "status": status}, ODD))
+    assert put.status == 200, put.body
+    return path, readable(await writer.read_resource_claim(api.ns, "a"))
+
+
+async def in_protobuf(api: Api, path: str) -> bytes:
+    async with api.http.get(path, headers={"Accept": "application/vnd.kubernetes.protobuf"}) as response:
+        assert response.content_type == "application/vnd.kubernetes.protobuf"
+        return await response.read()
+
+
+@pytest.mark.parametrize("write", EXACT)
+async def test_a_claim_that_takes_no_patch(api: Api, writer: ApiWriter, write: Write) -> None:
+    """It is written all the same, and the bytes in spec and allocation stay."""
+    path, claim = await allocated_by_another(api, writer)
+    written = readable(await write(writer, claim))
+    assert written == await writer.read_resource_claim(api.ns, "a")
+    assert written.metadata.finalizers == ((FINALIZER,) if write is PROTECT else ())
+    users = {RESERVE: [USER["uid"], SECOND.uid], RELEASE: []}.get(write, [USER["uid"]])
+    assert [user.uid for user in written.status.reserved_for] == users
+    assert (await in_protobuf(api, path)).count(ODD.encode()) == 2
+    await writer.deallocate_claim(written)
+    assert (await in_protobuf(api, path)).count(ODD.encode()) == 1
+
+
+@pytest.mark.parametrize("write", EXACT)
+async def test_a_claim_that_takes_no_patch_and_has_changed(api: Api, writer: ApiWriter, write: Write) -> None:
+    """Conflict; a release finds the user in the claim as it is."""
+    _, claim = await allocated_by_another(api, writer)
+    now = readable(await writer.reserve_claim(claim, ConsumerReference(resource="pods", name="r", uid="u3")))
+    if write is RELEASE:
+        left = readable(await write(writer, claim))
+        assert [user.uid for user in left.status.reserved_for] == ["u3"]
+        return
+    with pytest.raises(Conflict):
+        await write(writer, claim)
+    assert await writer.read_resource_claim(api.ns, "a") == now
+
+
+@pytest.mark.parametrize("write", EXACT)
+async def test_a_lost_answer_about_a_claim_that_takes_no_patch(
+    api: Api, transport: LosingTransport, writer: ApiWriter, write: Write
+) -> None:
+    """The write was carried out: a read shows it."""
+    _, claim = await allocated_by_another(api, writer)
+    transport.loses = True
+    with pytest.raises(Ambiguous):
+        await write(writer, claim)
+    transport.loses = False
+    assert await writer.read_resource_claim(api.ns, "a") != claim
 
 
 async def test_a_release_finds_the_user_where_it_is(api: Api, writer: ApiWriter) -> None:

@@ -169,10 +169,10 @@ SchedulerProfiles may turn on count as if one more profile had just these.
 # devices
 - apiGroups: [resource.k8s.io]
   resources: [resourceclaims]
-  verbs: [create, delete, get, patch]
+  verbs: [create, delete, get, patch, update]
 - apiGroups: [resource.k8s.io]
   resources: [resourceclaims/status, resourceclaims/binding]
-  verbs: [patch]
+  verbs: [patch, update]
 {{- end }}
 # who asks for metrics and the like, and may they
 - apiGroups: [authentication.k8s.io]

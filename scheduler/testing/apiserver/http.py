@@ -12,7 +12,8 @@ import msgspec
 from aiohttp import web
 
 from scheduler.core.clock import Clock
-from scheduler.testing.apiserver import discovery, jsonpatch, opaque, patches, reviews
+from scheduler.core.protobuf import CONTENT_TYPE
+from scheduler.testing.apiserver import claimproto, discovery, faces, jsonpatch, opaque, patches, reviews
 from scheduler.testing.apiserver.callers import UNKNOWN, Caller
 from scheduler.testing.apiserver.faults import Fault, Faults, Request, WatchFault, refusal
 from scheduler.testing.apiserver.lists import list_body
@@ -178,14 +179,14 @@ class Handler:
             case "list":
                 return _json(list_body(self._storage, resource, namespace, request.query))
             case "get":
-                return _json(registry.entry(resource, namespace, name).full(resource))
+                return _shown(request, resource, registry.entry(resource, namespace, name))
             case "create" if what.subresource == "binding":
                 return _json(_encode(registry.bind(resource, namespace, name, _decoded(body))), 201)
             case "create":
                 return _json(registry.create(resource, namespace, _decoded_as(resource, body)).full(resource), 201)
             case "update":
                 entry, created = registry.replace(
-                    resource, namespace, name, _decoded_as(resource, body), subresource=what.subresource
+                    resource, namespace, name, _replacement(request, resource, body), subresource=what.subresource
                 )
                 return _json(entry.full(resource), 201 if created else 200)
             case "patch":
@@ -263,6 +264,19 @@ def _patch(registry: Registry, request: web.BaseRequest, found: Target, body: by
 def _client(request: web.BaseRequest) -> str:
     """Who calls itself so is the field manager, unless the request names another."""
     return request.headers.get("User-Agent", "").partition("/")[0]
+
+
+def _shown(request: web.BaseRequest, resource: Resource, entry: Entry) -> web.Response:
+    if request.headers.get("Accept") != CONTENT_TYPE or not claimproto.has_protobuf(resource):
+        return _json(entry.full(resource))
+    body = claimproto.encoded(resource, faces.shown(resource, entry.obj))
+    return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
+
+
+def _replacement(request: web.BaseRequest, resource: Resource, body: bytes) -> dict[str, Any]:
+    if request.content_type == CONTENT_TYPE and claimproto.has_protobuf(resource):
+        return claimproto.decoded(body)
+    return _decoded_as(resource, body)
 
 
 def _json(body: bytes, status: int = 200) -> web.Response:

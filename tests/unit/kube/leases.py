@@ -15,7 +15,7 @@ from scheduler.core.clock import Clock
 from scheduler.core.errors import ApiError
 from scheduler.core.timestamps import micros
 from scheduler.kube.lease import Elector, LeaseLost, Timing
-from scheduler.kube.wire import Query, as_it_is, failure
+from scheduler.kube.wire import JSON, Query, as_it_is, failure
 from scheduler.kube.writes import LeaseWriter
 from scheduler.testing.apiserver import ApiServer, Refused
 from scheduler.testing.clock import VirtualClock
@@ -49,7 +49,7 @@ class Line:
     troubles: list[Trouble] = field(default_factory=list)
     asked: list[tuple[str, float]] = field(default_factory=list)
 
-    async def get(self, path: str, *, query: Query | None = None, timeout_s: float = 30) -> bytes:
+    async def get(self, path: str, *, query: Query | None = None, timeout_s: float = 30, accept: str = JSON) -> bytes:
         namespace, name = _place(path)
         return await self._ask("get", lambda: self.server.get("leases", name, namespace))
 
@@ -73,6 +73,9 @@ class Line:
         (namespace, name), patch = _place(path), msgspec.json.decode(body)
         assert {"uid", "resourceVersion"} == patch["metadata"].keys()
         return await self._ask("patch", lambda: self.server.patch("leases", name, patch, namespace=namespace))
+
+    async def put(self, path: str, body: bytes, **_: Any) -> bytes:
+        raise NotImplementedError
 
     async def list(self, path: str, query: Query) -> bytes:
         raise NotImplementedError

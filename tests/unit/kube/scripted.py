@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from scheduler.core.errors import ApiError
-from scheduler.kube.wire import Query, as_it_is
+from scheduler.kube.wire import JSON, Query, as_it_is
 
 
 class LeapingClock:
@@ -75,8 +75,20 @@ class ScriptedTransport:
     def watches(self) -> list[dict[str, str]]:
         return [asked.query for asked in self.asked if asked.method == "WATCH"]
 
-    async def get(self, path: str, *, query: Query | None = None, timeout_s: float = 30) -> bytes:
-        return await self._answer(Asked("GET", path, dict(query or {})))
+    async def get(self, path: str, *, query: Query | None = None, timeout_s: float = 30, accept: str = JSON) -> bytes:
+        return await self._answer(Asked("GET", path, dict(query or {}), content_type="" if accept == JSON else accept))
+
+    async def put(
+        self,
+        path: str,
+        body: bytes,
+        *,
+        content_type: str,
+        query: Query | None = None,
+        before_sending: Callable[[], None] = as_it_is,
+    ) -> bytes:
+        self._leave(before_sending)
+        return await self._answer(Asked("PUT", path, dict(query or {}), body, content_type))
 
     async def list(self, path: str, query: Query) -> bytes:
         return await self._answer(Asked("LIST", path, dict(query)))

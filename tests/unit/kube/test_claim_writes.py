@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from scheduler.core import protobuf
 from scheduler.core.decode import Broken, from_manifest
 from scheduler.core.errors import (
     Ambiguous,
@@ -20,6 +21,7 @@ from scheduler.core.errors import (
 from scheduler.core.pod import ContainerExtendedResourceRequest, ExtendedResourceClaimStatus
 from scheduler.core.quantity import parse
 from scheduler.core.resourceclaims import AllocationResult, ConsumerReference, ResourceClaim
+from scheduler.kube import claimproto
 from scheduler.kube.throttle import Throttle
 from scheduler.kube.writes import DEVICE_RULES, WRITES as ALWAYS, ApiWriter, Rule
 from scheduler.testing.builders import pod
@@ -423,6 +425,97 @@ async def test_without_a_uid_nothing_is_sent(write):
     assert [] == bench.transport.asked
 
 
+# -- claims that take no patch ----------------------------------------------------------------------------------------
+
+OPAQUE = {"config": [{"opaque": {"driver": "d", "parameters": {"a": 1}}}]}
+WITH_PARAMETERS = msgspec.structs.replace(
+    HELD,
+    spec=from_manifest(ResourceClaim, MANIFEST | {"spec": {"devices": MANIFEST["spec"]["devices"] | OPAQUE}}).spec,
+)
+IN_FULL = raw(manifest("u1", finalizers=[FINALIZER]) | {"spec": {"devices": MANIFEST["spec"]["devices"] | OPAQUE}})
+
+
+def in_protobuf(uid: str = "u-c", version: str = "7") -> bytes:
+    metadata = protobuf.message(5, uid.encode()) + protobuf.message(6, version.encode())
+    spec = protobuf.message(2, b'{"a": 1}')
+    users = protobuf.message(2, protobuf.message(4, b"p") + protobuf.message(5, b"u1"))
+    claim = protobuf.message(1, metadata + protobuf.message(14, FINALIZER.encode())) + spec + protobuf.message(3, users)
+    return protobuf.envelope_of("resource.k8s.io/v1", "ResourceClaim", claim)
+
+
+def told(envelope: bytes) -> tuple[list[str], list[str], bytes]:
+    """Finalizers, users and spec."""
+    claim = protobuf.opened(envelope)
+    metadata, spec, status = (protobuf.first(claim, number) for number in (1, 2, 3))
+    finalizers = [each.decode() for each in protobuf.every(metadata, 14)]
+    return finalizers, [protobuf.first(user, 5).decode() for user in protobuf.every(status, 2)], spec
+
+
+@pytest.mark.parametrize(
+    ("write", "subresource", "finalizers", "users"),
+    [
+        pytest.param(CHANGES[0].values[0], "", [FINALIZER], ["u1"], id="protect"),
+        pytest.param(lambda w, c: w.reserve_claim(c, OTHER), "/status", [FINALIZER], ["u1", "u9"], id="reserve"),
+        pytest.param(CHANGES[2].values[0], "/status", [FINALIZER], ["u1"], id="reserve: the user is there already"),
+        pytest.param(REMOVALS[0].values[0], "/status", [FINALIZER], [], id="release"),
+        pytest.param(REMOVALS[1].values[0], "", [], ["u1"], id="delete"),
+    ],
+)
+async def test_a_claim_that_takes_no_patch_is_written_in_protobuf(write, subresource, finalizers, users):
+    """One field changes, and the server checks the version that was read."""
+    reads = [IN_FULL] if not users or not finalizers else []
+    bench = Bench(IMMUTABLE, *reads, in_protobuf(), WRITTEN, b"{}")
+    await write(bench.writer, WITH_PARAMETERS)
+
+    patched, *_, read, put = bench.transport.asked[: 3 + len(reads)]
+    assert ("PATCH", "GET", "PUT") == (patched.method, read.method, put.method)
+    assert (PATH, PATH + subresource) == (read.path, put.path)
+    assert [protobuf.CONTENT_TYPE] * 2 == [read.content_type, put.content_type]
+    assert (finalizers, users, b'{"a": 1}') == told(put.body)
+    assert ("u-c", "7") == claimproto.seen(put.body)
+
+
+@pytest.mark.parametrize("write", [CHANGES[0], CHANGES[2]])
+@pytest.mark.parametrize(
+    ("answer", "caught"),
+    [
+        pytest.param(in_protobuf(version="8"), Conflict, id="written since"),
+        pytest.param(in_protobuf(uid="other"), Conflict, id="a namesake"),
+        pytest.param(GONE, NotFound, id="gone"),
+        pytest.param(IN_FULL, Invalid, id="JSON where protobuf was asked for"),
+        pytest.param(in_protobuf()[:-3], Invalid, id="cut off"),
+        pytest.param(Unavailable("no way", status=500), Unavailable, id="unavailable"),
+    ],
+)
+async def test_a_claim_that_cannot_be_written_in_protobuf(write, answer, caught):
+    """Nothing is sent."""
+    bench = Bench(IMMUTABLE, answer)
+    with pytest.raises(caught):
+        await write(bench.writer, WITH_PARAMETERS)
+
+    assert ["PATCH", "GET"] == [asked.method for asked in bench.transport.asked]
+
+
+@pytest.mark.parametrize("refusal", [Conflict("modified"), Ambiguous("lost"), IMMUTABLE, Forbidden("no")], ids=repr)
+async def test_a_put_that_is_refused(refusal):
+    """It is not repeated."""
+    bench = Bench(IMMUTABLE, in_protobuf(), refusal)
+    with pytest.raises(type(refusal)):
+        await bench.writer.protect_claim(WITH_PARAMETERS)
+
+    assert ["PATCH", "GET", "PUT"] == [asked.method for asked in bench.transport.asked]
+
+
+async def test_a_release_in_protobuf_that_comes_too_late():
+    """The claim is read again, a bounded number of times."""
+    tries = [answer for _ in range(5) for answer in (IMMUTABLE, IN_FULL, in_protobuf(), Conflict("modified"))]
+    bench = Bench(*tries)
+    with pytest.raises(Conflict, match="changed 5 times"):
+        await bench.writer.unreserve_claim(WITH_PARAMETERS, "u1")
+
+    assert len(tries) == len(bench.transport.asked)
+
+
 @pytest.mark.parametrize("write", ANSWERING)
 async def test_an_answer_that_cannot_be_read(write):
     """The write was carried out: it is no error, and the object is named."""
@@ -498,8 +591,12 @@ async def test_every_request_has_its_permission():
     for write in writes:
         await write(bench.writer, HELD)
     await bench.writer.read_resource_claim("default", "c")
+    changes: list[Any] = [CHANGES[0].values[0], CHANGES[2].values[0]]
+    for change in changes:
+        bench.transport.answers = [IMMUTABLE, in_protobuf(), WRITTEN]
+        await change(bench.writer, WITH_PARAMETERS)
 
-    verbs = {"POST": "create"}
+    verbs = {"POST": "create", "PUT": "update"}
     used = set()
     for asked in bench.transport.asked:
         parts = asked.path.split("/")
@@ -508,5 +605,5 @@ async def test_every_request_has_its_permission():
         used.add(Rule(group, "/".join([rest[0], *rest[2:]]), verbs.get(asked.method, asked.method.lower())))
     pods = {rule for rule in used if not rule.group}
     assert pods <= set(ALWAYS)
-    binding = Rule("resource.k8s.io", "resourceclaims/binding", "patch")
-    assert sorted(DEVICE_RULES) == sorted({*(used - pods), binding})
+    binding = {Rule("resource.k8s.io", "resourceclaims/binding", verb) for verb in ("patch", "update")}
+    assert sorted(DEVICE_RULES) == sorted({*(used - pods), *binding})
