@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from scheduler.core import apijson
 from scheduler.core.devices import DeviceId
 from scheduler.core.meta import AnnotatedMetadata, Frozen, Metadata
 from scheduler.core.pod import NodeSelector
@@ -91,7 +92,12 @@ class OpaqueConfiguration(Frozen, frozen=True):
     parameters: msgspec.Raw = NO_PARAMETERS
 
     def __post_init__(self) -> None:
-        """Copy the bytes: what was decoded refers to the whole answer that they were part of."""
+        """Copy the bytes: what was decoded refers to the whole answer that they were part of.
+
+        Raises ValueError where this interpreter could not read all of them: a driver must not get less than was claimed.
+        """
+        if apijson.CUT in bytes(self.parameters):
+            raise ValueError("the parameters are nested too deeply for this interpreter")
         msgspec.structs.force_setattr(self, "parameters", self.parameters.copy())
 
 

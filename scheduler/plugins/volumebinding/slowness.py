@@ -49,7 +49,7 @@ class Slowness:
         """Who reports what this process says of claims: that is not news."""
         self._asking: set[asyncio.Task[None]] = set()
         self._has_failed = False
-        self._has_raised = False
+        self._errors = handle.errors
 
     def tell(self, plan: Plan, after_s: int) -> asyncio.Task[None] | None:
         """The plan is not carried out after so long; nothing is said if it is by now. Raises nothing.
@@ -63,13 +63,12 @@ class Slowness:
 
     @contextlib.contextmanager
     def _logged(self, plan: Plan) -> Iterator[None]:
-        """Log an unforeseen error instead of raising it; the first with its traceback."""
+        """Log and count an unforeseen error instead of raising it."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 (it costs the pod's user a message, never the binding)
             what = "the message that volumes are not bound yet failed"
-            _log.error(what, pod=plan.pod.key, error=repr(error), exc_info=None if self._has_raised else error)
-            self._has_raised = True
+            self._errors.record("binding", error, what, pod=plan.pod.key)
 
     def _tell(self, plan: Plan, after_s: int) -> asyncio.Task[None] | None:
         waits = list(self._waits(plan))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from scheduler.core import apijson
 from scheduler.core.decode import Broken, ObjectDecoder, from_manifest
 from scheduler.core.node import Node
 from scheduler.core.pod import Pod
@@ -160,3 +161,41 @@ def test_a_manifest_gives_parameters_too() -> None:
     assert opaque is not None
     assert bytes(opaque.parameters) == b'{"b":null}'
     assert json.dumps(manifest) == before
+
+
+def test_parameters_that_were_cut_are_not_passed_on() -> None:
+    """The claim is unreadable instead: its driver would get other parameters than it names."""
+    parameters = {"a": apijson.CUT.decode()}
+    raw = {"metadata": {"name": "c"}, "spec": {"devices": {"config": [{"opaque": {"parameters": parameters}}]}}}
+    claim = ObjectDecoder("ResourceClaim", ResourceClaim).decode(json.dumps(raw).encode())
+    assert isinstance(claim, Broken)
+    assert (
+        claim.why == "the parameters are nested too deeply for this interpreter - at `$.spec.devices.config[0].opaque`"
+    )
+
+
+DEEP = b'{"a":' * 9_900 + b"1" + b"}" * 9_900
+SURROGATE = b'{"a":"\\ud800"}'
+
+
+@pytest.mark.parametrize(
+    ("parameters", "read"),
+    [
+        pytest.param(DEEP, DEEP, id="nested as deeply as a server stores it"),
+        pytest.param(SURROGATE, b'{"a":"\\ufffd"}', id="a lone surrogate, as Go reads it"),
+    ],
+)
+@pytest.mark.parametrize("conditions", [b"[]", b"null"])
+def test_hostile_parameters(parameters: bytes, read: bytes, conditions: bytes) -> None:
+    """They are passed on, or the claim is unreadable; they never stop others."""
+    config = b'{"devices":{"config":[{"opaque":{"driver":"d.x","parameters":' + parameters + b"}}]}}"
+    status = b'{"devices":[{"driver":"d.x","conditions":' + conditions + b"}]}"
+    raw = b'{"metadata":{"name":"c"},"spec":' + config + b',"status":' + status + b"}"
+    claim = ObjectDecoder("ResourceClaim", ResourceClaim).decode(raw)
+    if isinstance(claim, Broken):
+        assert claim.key == "/c"
+        assert parameters is DEEP
+    else:
+        opaque = claim.spec.devices.config[0].opaque
+        assert opaque is not None
+        assert bytes(opaque.parameters) == read
