@@ -6,11 +6,11 @@ all its constraints and requests at once. Fewer than are wanted means that this 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from scheduler.plugins.dra.constraints import Constraint, Values
-from scheduler.plugins.dra.demand import Ask, ClaimDemand
+from scheduler.plugins.dra.demand import ClaimDemand
 from scheduler.plugins.dra.seats import Seats
 
 Free = Mapping[str, Collection[int]]
@@ -29,12 +29,6 @@ class _Option(NamedTuple):
 
     wanted: int
     values: Mapping[int, Values]
-
-
-def free_devices(claim: ClaimDemand, seats: Seats, is_free: Callable[[Ask, int], bool]) -> Free:
-    """Return the free devices of each ask of the claim."""
-    asks = [ask for request in claim.requests for ask in request.asks]
-    return {ask.full_name: [n for n in range(len(seats.devices)) if is_free(ask, n)] for ask in asks}
 
 
 def counted(constraint: Constraint, claim: ClaimDemand, seats: Seats, free: Free) -> Counted:

@@ -21,7 +21,7 @@ from scheduler.core.devices import DeviceId
 from scheduler.core.nodeset import NodeSet
 from scheduler.core.podinfo import PodInfo
 from scheduler.framework.ports import Recorder
-from scheduler.plugins.dra.constraintcounts import Counted, counted, free_devices
+from scheduler.plugins.dra.constraintcounts import Counted, counted
 from scheduler.plugins.dra.demand import Ask, ClaimDemand
 from scheduler.plugins.dra.seats import Rules, Seats
 from scheduler.plugins.dra.selecting import Fault
@@ -113,7 +113,13 @@ class Accounts:
             if alike:
                 slot = alike.bit_length() - 1
                 seats = Seats(slot, self._devices.on_nodes.pools(slot), self._devices.use, rules=self._rules)
-                free = free_devices(claim, seats, lambda ask, n, of=seats: self._why_not(claim, ask, of, n) == _FREE)
+                free = {
+                    ask.full_name: [
+                        n for n in range(len(seats.devices)) if self._why_not(claim, ask, seats, n) == _FREE
+                    ]
+                    for request in claim.requests
+                    for ask in request.asks
+                }
                 counts = [counted(constraint, claim, seats, free) for constraint in claim.constraints]
                 out.append((alike.bit_count(), counts))
         return out

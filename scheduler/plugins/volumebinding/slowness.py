@@ -7,7 +7,6 @@ once, for a short while, and whatever comes of it the user is told, and no bindi
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -57,18 +56,11 @@ class Slowness:
         Said at once, or when the task that is returned has ended. Whoever waits no longer cancels it: then it is said
         without what has not been answered.
         """
-        with self._logged(plan):
-            return self._tell(plan, after_s)
-        return None
-
-    @contextlib.contextmanager
-    def _logged(self, plan: Plan) -> Iterator[None]:
-        """Log and count an unforeseen error instead of raising it."""
         try:
-            yield
+            return self._tell(plan, after_s)
         except Exception as error:  # noqa: BLE001 (it costs the pod's user a message, never the binding)
-            what = "the message that volumes are not bound yet failed"
-            self._errors.record("binding", error, what, pod=plan.pod.key)
+            self._failed(plan, error)
+            return None
 
     def _tell(self, plan: Plan, after_s: int) -> asyncio.Task[None] | None:
         waits = list(self._waits(plan))
@@ -87,8 +79,14 @@ class Slowness:
         return task
 
     def _say_later(self, plan: Plan, after_s: int, waits: list[_Wait], quotes: dict[str, str]) -> None:
-        with self._logged(plan):
+        try:
             self._say(plan, after_s, waits, quotes=quotes)
+        except Exception as error:  # noqa: BLE001 (it would end in the event loop, where nobody looks)
+            self._failed(plan, error)
+
+    def _failed(self, plan: Plan, error: Exception) -> None:
+        what = "the message that volumes are not bound yet failed"
+        self._errors.record("binding", error, what, pod=plan.pod.key)
 
     def _say(self, plan: Plan, after_s: int, waits: list[_Wait], *, quotes: dict[str, str]) -> None:
         parts = []
