@@ -56,7 +56,7 @@ class Sending:
         )
 
     async def _put_once(self, path: str, body: bytes, content_type: str) -> bytes:
-        """As `_patch_once`."""
+        """As `_patch_once`, but for a connection that is lost: the second PUT of one resourceVersion is a conflict."""
         return await self._once(
             lambda: self._transport.put(
                 path, body, content_type=content_type, query=FIELD_MANAGER, before_sending=self._check_fence

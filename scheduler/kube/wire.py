@@ -110,7 +110,10 @@ class Transport(Protocol):
         query: Query | None = None,
         before_sending: Callable[[], None] = as_it_is,
     ) -> bytes:
-        """Replace. The answer is JSON, whatever `content_type` is."""
+        """Replace. The answer is JSON, whatever `content_type` is. May be sent again on a lost connection.
+
+        The object must name its resourceVersion: what was carried out already is a `Conflict` then.
+        """
 
     async def delete(self, path: str, body: bytes, *, before_sending: Callable[[], None] = as_it_is) -> bytes:
         """Delete; the body is a DeleteOptions and carries the preconditions. May be sent again on a lost connection."""

@@ -92,6 +92,7 @@ def says(*parts: bytes) -> Script:
 WRITES = [
     pytest.param(lambda t: t.post("/x", b"{}"), id="post"),
     pytest.param(lambda t: t.patch("/x", b"{}", content_type="application/merge-patch+json"), id="patch"),
+    pytest.param(lambda t: t.put("/x", b"{}", content_type="application/json"), id="put"),
     pytest.param(lambda t: t.delete("/x", b"{}"), id="delete"),
 ]
 READS = [
@@ -107,7 +108,7 @@ async def test_a_write_whose_answer_is_lost_is_ambiguous(call):
         with pytest.raises(Ambiguous):
             await call(transport)
 
-    assert 1 == len([request for request in server.requests if not request.startswith(b"DELETE")] or [b""])
+    assert 1 == len([request for request in server.requests if not request.startswith((b"DELETE", b"PUT"))] or [b""])
 
 
 @pytest.mark.parametrize("call", READS)
@@ -161,6 +162,22 @@ async def test_what_is_sent():
     assert patched.endswith('{"a":1}')
 
 
+async def test_bytes_of_another_type():
+    """What is asked for in protobuf, and sent so, is named; answers to writes are JSON all the same."""
+    protobuf = "application/vnd.kubernetes.protobuf"
+    async with raw(says(answer(200))) as server, client(Settings(server.url)) as transport:
+        await transport.get("/x", accept=protobuf)
+        await transport.put("/x", b"k8s\0", content_type=protobuf, query={"fieldManager": "kubestow"})
+        await transport.get("/x")
+
+    read, put, plain = (request.decode() for request in server.requests)
+    assert f"Accept: {protobuf}\r\n" in read
+    assert put.startswith("PUT /x?fieldManager=kubestow HTTP/1.1\r\n")
+    assert f"Content-Type: {protobuf}\r\n" in put
+    assert all("Accept: application/json\r\n" in request for request in (put, plain))
+    assert put.endswith("\r\n\r\nk8s\0")
+
+
 def _headers(request: str) -> set[str]:
     return {line.partition(":")[0] for line in request.partition("\r\n\r\n")[0].split("\r\n")[1:]}
 
@@ -207,6 +224,7 @@ async def test_credentials_that_stay_refused_are_an_error():
 ASKED_WRITES = [
     pytest.param(lambda t, ask: t.post("/x", b"{}", before_sending=ask), id="post"),
     pytest.param(lambda t, ask: t.patch("/x", b"{}", content_type="application/json", before_sending=ask), id="patch"),
+    pytest.param(lambda t, ask: t.put("/x", b"{}", content_type="application/json", before_sending=ask), id="put"),
     pytest.param(lambda t, ask: t.delete("/x", b"{}", before_sending=ask), id="delete"),
 ]
 
