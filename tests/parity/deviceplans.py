@@ -97,7 +97,7 @@ def _json(claim: ResourceClaim) -> Json:
 
 
 def _plain(item: object) -> Json:
-    made: Json = msgspec.to_builtins(item, enc_hook=_text)
+    made: Json = msgspec.json.decode(msgspec.json.encode(item, enc_hook=_text))
     return made
 
 

@@ -192,16 +192,16 @@ class ApiServer:
         self._registry.bind(self._served.named("pods"), namespace, name, binding)
 
     def objects(self, kind_or_resource: str) -> Objects:
-        """The stored objects themselves, by key: never change them. Costs nothing per object."""
-        bucket = self._storage.bucket(self._served.named(kind_or_resource))
-        return [entry.obj for entry in bucket.ordered()]
+        """The stored objects themselves, by key: never change them. Only objects with opaque parameters are copied."""
+        resource = self._served.named(kind_or_resource)
+        return [opaque.plain(resource.name, entry.obj) for entry in self._storage.bucket(resource).ordered()]
 
     def subscribe(self, callback: Subscriber) -> Callable[[], None]:
         """Call `callback(event_type, resource, obj)` right after every write, in order. Returns the undo.
 
         It may write and must not change `obj`; an exception of its reaches whoever wrote.
         """
-        return self._storage.subscribe(callback)
+        return self._storage.subscribe(lambda type_, name, obj: callback(type_, name, opaque.plain(name, obj)))
 
     # -- behaviour -----------------------------------------------------------------------------------------------------
 
