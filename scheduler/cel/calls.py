@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Final, TypeAlias
 
 from scheduler.cel.attributes import Growing
@@ -46,6 +47,8 @@ Which overload the checker found does not matter to these.
 """
 _LONG: Final = 256
 """Elements or characters. What is called with more must be affordable before it is tried: some calls are quadratic."""
+_INVOCATIONS: Final = 4096
+"""More than there are overloads and choices of the checker among them."""
 _SIZED: Final = frozenset({list, str})
 _UNGUARDED: Final = frozenset({"flatten", "sort", "@sortByAssociatedKeys"})
 """Functions that look at the elements of a list themselves, whatever their overloads say."""
@@ -91,10 +94,11 @@ def is_binary(known: tuple[Overload, ...], name: str) -> bool:
     return name != "cel.@mapInsert" and (len(known) == 1 or name in _BY_TRAIT)
 
 
+@lru_cache(maxsize=_INVOCATIONS)
 def invocation(
     overloads: tuple[Overload, ...], known: tuple[Overload, ...], count: int, *, is_nameless: bool = False
 ) -> Invocation:
-    """What `call` does once there are arguments, `count` of them."""
+    """What `call` does once there are arguments, `count` of them. Calls that look alike share one: it keeps no state of theirs."""
     is_resolved = len(known) == 1
     name = known[0].name
     # What the checker found comes first: of two overloads with the same parameters its own has the cost.

@@ -205,7 +205,7 @@ class _Checker:
             text = f"found no matching overload for '{name}' applied to '{receiver}({', '.join(known)})'"
             self._issue(node, text)
             return ERROR
-        self.calls[node] = tuple(fitting)
+        self.calls[node] = fitting
         return result
 
     def _logical(self, node: Call, overloads: tuple[Overload, ...]) -> Type:

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 from scheduler.cel.types import DYN, Overload, Type
-from scheduler.cel.unify import Bindings, assign, is_dyn, substitute, variable
+from scheduler.cel.unify import assign, is_dyn, is_variable, substitute, variable
 
 
 class Inference:
     """Type variables, and what they turned out to be."""
 
-    __slots__ = ("_fresh", "bound")
+    __slots__ = ("_fresh", "_known_calls", "bound")
 
     def __init__(self) -> None:
-        self.bound: Bindings = {}
+        self.bound: dict[str, Type] = {}
         self._fresh = 0
+        self._known_calls: dict[Hashable, tuple[tuple[Overload, ...], Type | None]] = {}
 
     def assign(self, given: Sequence[Type], wanted: Sequence[Type]) -> bool:
         """Whether all of `given` fit `wanted`; if so, that is how it is from now on."""
-        bound = assign(self.bound, given, wanted)
-        if bound is None:
-            return False
-        self.bound = bound
-        return True
+        return assign(self.bound, given, wanted)
 
     def new_variable(self) -> Type:
         """A type that is not known yet."""
@@ -35,9 +32,24 @@ class Inference:
         return substitute(self.bound, type_, to_dyn=to_dyn)
 
     def fitting(
+        self, overloads: tuple[Overload, ...], given: Sequence[Type], *, is_member: bool
+    ) -> tuple[tuple[Overload, ...], Type | None]:
+        """All overloads that these arguments may mean, and what that gives: dyn if they do not agree.
+
+        Calls with equal arguments without type variables share one answer: a source may hold thousands of them.
+        """
+        asked = (overloads, is_member, *given)
+        known = self._known_calls.get(asked)
+        if known is not None:
+            return known
+        found = self._fitting(overloads, given, is_member=is_member)
+        if (found[1] is None or _is_closed(found[1])) and all(map(_is_closed, given)):
+            self._known_calls[asked] = found
+        return found
+
+    def _fitting(
         self, overloads: Sequence[Overload], given: Sequence[Type], *, is_member: bool
-    ) -> tuple[list[Overload], Type | None]:
-        """All overloads that these arguments may mean, and what that gives: dyn if they do not agree."""
+    ) -> tuple[tuple[Overload, ...], Type | None]:
         fitting: list[Overload] = []
         result: Type | None = None
         for overload in overloads:
@@ -52,7 +64,7 @@ class Inference:
                 result = this
             elif not is_dyn(result) and this != result:
                 result = DYN
-        return fitting, result
+        return tuple(fitting), result
 
     def _instance(self, overload: Overload) -> tuple[tuple[Type, ...], Type]:
         """Its parameters and result, with type variables of their own."""
@@ -68,3 +80,8 @@ class Inference:
             fresh[type_.name] = self.new_variable()
         for each in type_.params:
             self._freshen(each, fresh)
+
+
+def _is_closed(type_: Type) -> bool:
+    """Whether there is no type variable in it."""
+    return not is_variable(type_) and all(map(_is_closed, type_.params))

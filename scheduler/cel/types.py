@@ -70,9 +70,9 @@ def type_of(value: Type) -> Type:
     return Type("type", (value,))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Overload:
-    """One way to call a function.
+    """One way to call a function. Compared by identity.
 
     `call` gets evaluated arguments (the target first, for a member) whose run-time types fit `params`; it raises
     `EvalError`. `cost` is upstream's run-time cost of one call, as a number or as a function that is called

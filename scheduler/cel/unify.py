@@ -1,7 +1,7 @@
 """When a value of one type may stand where another is wanted, and what type variables become by it.
 
-Follows cel-go's checker, including where that is generous: `dyn` fits everything, both ways. A binding is an immutable
-step: `assign` gives a new one or None, so that a failed attempt leaves no trace.
+Follows cel-go's checker, including where that is generous: `dyn` fits everything, both ways. A failed attempt of `assign`
+leaves no trace.
 """
 
 from __future__ import annotations
@@ -82,10 +82,27 @@ def substitute(bound: Bindings, type_: Type, *, to_dyn: bool = False) -> Type:
     return Type(type_.name, tuple(substitute(bound, each, to_dyn=to_dyn) for each in type_.params))
 
 
-def assign(bound: Bindings, given: Sequence[Type], wanted: Sequence[Type]) -> Bindings | None:
-    """The bindings under which all of `given` fit `wanted`, or None."""
-    attempt = dict(bound)
-    return attempt if _all_fit(attempt, given, wanted) else None
+class _Attempt:
+    """Bindings to which others are added for a try. Copying them for each try would cost the square of the source."""
+
+    __slots__ = ("_bound", "added")
+
+    def __init__(self, bound: Bindings) -> None:
+        self._bound = bound
+        self.added: dict[str, Type] = {}
+
+    def get(self, name: str) -> Type | None:
+        found = self.added.get(name)
+        return self._bound.get(name) if found is None else found
+
+
+def assign(bound: dict[str, Type], given: Sequence[Type], wanted: Sequence[Type]) -> bool:
+    """Return whether all of `given` fit `wanted`; if so, `bound` has what that takes, else it stays as it was."""
+    attempt = _Attempt(bound)
+    fits = _all_fit(attempt, given, wanted)
+    if fits and attempt.added:
+        bound.update(attempt.added)
+    return fits
 
 
 def more_general(one: Type, other: Type) -> Type:
@@ -93,11 +110,11 @@ def more_general(one: Type, other: Type) -> Type:
     return one if _is_no_more_specific(one, other) else other
 
 
-def _all_fit(bound: dict[str, Type], given: Sequence[Type], wanted: Sequence[Type]) -> bool:
+def _all_fit(bound: _Attempt, given: Sequence[Type], wanted: Sequence[Type]) -> bool:
     return len(given) == len(wanted) and all(_fits(bound, one, other) for one, other in zip(given, wanted))
 
 
-def _fits(bound: dict[str, Type], one: Type, other: Type) -> bool:
+def _fits(bound: _Attempt, one: Type, other: Type) -> bool:
     if is_variable(other):
         fits, was_bound = _binds(bound, one, other)
         if fits or was_bound:
@@ -113,7 +130,7 @@ def _fits(bound: dict[str, Type], one: Type, other: Type) -> bool:
     return one.name not in _CONTAINERS or _all_fit(bound, one.params, other.params)
 
 
-def _binds(bound: dict[str, Type], type_: Type, variable_: Type) -> tuple[bool, bool]:
+def _binds(bound: _Attempt, type_: Type, variable_: Type) -> tuple[bool, bool]:
     """Whether the variable may stand for the type, and whether it stood for something before."""
     if type_ == variable_:
         return True, True
@@ -121,7 +138,7 @@ def _binds(bound: dict[str, Type], type_: Type, variable_: Type) -> tuple[bool, 
     if known is None:
         free = _is_free_of(bound, variable_, type_)
         if free:
-            bound[variable_.name] = type_
+            bound.added[variable_.name] = type_
         return free, False
     if type_ == known:
         return True, True
@@ -129,16 +146,17 @@ def _binds(bound: dict[str, Type], type_: Type, variable_: Type) -> tuple[bool, 
         return False, True
     general = more_general(type_, known)
     if _is_free_of(bound, variable_, general):
-        bound[variable_.name] = general
+        bound.added[variable_.name] = general
     return True, True
 
 
-def _is_free_of(bound: Bindings, variable_: Type, within: Type) -> bool:
+def _is_free_of(bound: _Attempt, variable_: Type, within: Type) -> bool:
     """Whether the variable does not occur in the type, also through what other variables stand for."""
     if variable_ == within:
         return False
     if is_variable(within):
-        return within.name not in bound or _is_free_of(bound, variable_, bound[within.name])
+        known = bound.get(within.name)
+        return known is None or _is_free_of(bound, variable_, known)
     return all(_is_free_of(bound, variable_, each) for each in within.params)
 
 

@@ -20,6 +20,7 @@ from scheduler.core.pod import Pod
 from scheduler.core.quantity import Quantity, parse
 from scheduler.core.resourceclaims import AllocationResult, DeviceAllocationResult, DeviceRequestAllocationResult
 from scheduler.core.sharing import share
+from scheduler.core.text import shortened
 
 T = TypeVar("T")
 
@@ -37,6 +38,10 @@ class Broken(Frozen, frozen=True):
     scheduler_name: str = ""
     allocation: AllocationResult | None = None
     """The devices that a claim could be seen to have; without results if it is allocated no more, None if that cannot be told."""
+
+    def __post_init__(self) -> None:
+        """The text may quote the object, which may be large."""
+        msgspec.structs.force_setattr(self, "why", shortened(self.why))
 
     @property
     def key(self) -> str:

@@ -1,4 +1,4 @@
-"""Events as they are written (events.k8s.io/v1), and how a note is made to fit."""
+"""Events as they are written (events.k8s.io/v1)."""
 
 from __future__ import annotations
 
