@@ -7,12 +7,12 @@ from functools import lru_cache
 from typing import Final, TypeAlias
 
 from scheduler.cel.attributes import Growing
-from scheduler.cel.costs import Cost, call_cost, size
+from scheduler.cel.costs import Cost, call_cost
 from scheduler.cel.gotext import scalar
 from scheduler.cel.logic import NO_SUCH_OVERLOAD, both
 from scheduler.cel.pace import LETTERS, PACE
 from scheduler.cel.running import ERROR_NANOS, Code, Run
-from scheduler.cel.strain import AHEAD, SUM_NANOS, first_use
+from scheduler.cel.strain import AHEAD, first_use, strain_of_sum
 from scheduler.cel.types import Overload, Type
 from scheduler.cel.unify import is_dyn, is_variable
 from scheduler.cel.values import EvalError, UInt, Value, type_name, unkey
@@ -217,11 +217,8 @@ def _binary(invoke: Invocation, left: Code, right: Code, *, is_sum: bool) -> Cod
             run.cost += 1
             one.extend(other)
             return one
-        if is_sum and type(one) is list:
-            # Upstream only notes that they belong together. A copy of a copy of a copy would soon fill the memory.
-            count = len(one) + size(other)
-            run.strain(count * SUM_NANOS)
-            run.afford(count)
+        if is_sum:
+            strain_of_sum(run, one, other)
         return invoke(run, one, other)
 
     return evaluate

@@ -15,7 +15,7 @@ from scheduler.cel.costs import LIST_COST, OF_ONE, size
 from scheduler.cel.libraries.classes import CLASSES
 from scheduler.cel.libraries.regex import is_word, nanos_beyond_cost, nanos_of_parts, nanos_to_read
 from scheduler.cel.recollections import LONG, recollected
-from scheduler.cel.running import Run
+from scheduler.cel.running import MOST_NANOS, Run
 from scheduler.cel.types import Overload
 from scheduler.cel.values import UInt, Value
 
@@ -23,6 +23,9 @@ _TOO_MANY: Final = 1_000_000
 _PLAIN: Final = OF_ONE | {str, bytes}
 _SOON_WRITTEN: Final = frozenset({int, bool, UInt, type(None)})
 _PER_HOLDER: Final = 20
+_PER_WRITTEN_HOLDER: Final = 10
+_LOOKED_AT_MOST: Final = MOST_NANOS // 300
+"""Elements of a `format`: more cannot be written in the time that an evaluation may take."""
 _MUCH: Final = 256
 _PER_TEXT: Final = 100
 _TEXTS: Final = frozenset({str, bytes})
@@ -75,13 +78,17 @@ def _of_flat(values: Sequence[Value], depth: int = 1) -> int:
 
 
 def _of_text(template: str, values: Sequence[Value]) -> int:
-    """Lists may hold each other more often than anybody could count."""
+    """Lists may hold each other so often that counting their elements takes too long: then there are too many."""
     if len(values) == 1 and type(values[0]) in OF_ONE:
         return len(template) // 10 + 1
     count, pending = len(template) // 10, [values]
+    looked_at = 0
     while pending and count <= _TOO_MANY:
         held = pending.pop()
         count += len(held)
+        looked_at += len(held) + _PER_WRITTEN_HOLDER
+        if looked_at > _LOOKED_AT_MOST:
+            return _TOO_MANY + 1
         kinds = {*map(type, held)}
         if str in kinds:
             count += sum([len(each) for each in held if type(each) is str]) // 10
@@ -226,6 +233,27 @@ def first_use(overload: Overload) -> Callable[[Run, str], None] | None:
 
 
 SUM_NANOS: Final = 5
+"""For each element of the sum of two lists."""
+TEXT_SUM_NANOS: Final = 4
+"""For each character: as many may be joined in all as upstream's costs allow where the checker knows that these are texts."""
+
+
+def strain_of_sum(run: Run, one: Value, other: Value) -> None:
+    """To be called before `one + other`: a copy of a copy of a copy would soon fill the memory. Raises CostExceeded.
+
+    Upstream takes one for the sum of two lists, and for that of two texts that the checker does not know as such.
+    """
+    if type(one) is list:
+        count = len(one) + size(other)
+        run.strain(count * SUM_NANOS)
+        run.afford(count)
+    elif type(one) in _TEXTS and type(one) is type(other):
+        count = len(one) + len(other)
+        if count > _MUCH:
+            run.strain(count * TEXT_SUM_NANOS)
+            run.afford(count // 10)
+
+
 EQUALITY_NANOS: Final = 30
 _PER_EQUALITY: Final = 1000
 _SLOW: Final = frozenset(CLASSES.values()) - OF_ONE

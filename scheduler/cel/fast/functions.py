@@ -10,7 +10,7 @@ from scheduler.cel.fast.boxed import moment, operation
 from scheduler.cel.fast.direct import PER_TEN, direct
 from scheduler.cel.fast.writer import BOOL, BYTES, DOUBLE, INT, MAP, STRING, UINT, Kind, Term, Writer
 from scheduler.cel.libraries.classes import CLASSES
-from scheduler.cel.strain import AHEAD, SUM_NANOS
+from scheduler.cel.strain import AHEAD, SUM_NANOS, TEXT_SUM_NANOS
 from scheduler.cel.types import Overload, Type
 from scheduler.cel.unify import is_dyn, is_variable
 from scheduler.cel.values import UInt
@@ -140,9 +140,7 @@ class Function:
         write = self._write
         one, other = map(write.named, args)
         if self._name == "_+_":
-            made = write.let(f"{one.text} + {other.text}", kinds[0])
-            self._pay(PER_TEN.format(f"len({made.text})"))
-            return made
+            return self._sum_of_texts(one, other)
         lengths = f"len({one.text})", f"len({other.text})"
         if self._name in _ORDERS:
             left, right = lengths
@@ -153,6 +151,19 @@ class Function:
             return Term(f"({other.text} in {one.text})", BOOL)
         self._pay(PER_TEN.format(lengths[0]))
         return Term(f"{one.text}.{self._name.lower()}({other.text})", BOOL)
+
+    def _sum_of_texts(self, one: Term, other: Term) -> Term:
+        """It is paid first: sums of sums may be longer than the memory. `strain_of_sum` says what is not upstream's."""
+        write = self._write
+        length = f"len({one.text}) + len({other.text})"
+        if self._is_resolved:
+            write.charge_text(PER_TEN.format(length))
+            if write.counts:
+                write.line("if c > limit: exceed()")
+        else:
+            write.charge_text("1")  # whose sum nobody knows, see `_joined`
+            write.strain(f"{TEXT_SUM_NANOS} * ({length})")
+        return write.let(f"{one.text} + {other.text}", one.kind)
 
     def _pay(self, cost: str) -> None:
         """Costs by length, where the checker was sure of the overload."""

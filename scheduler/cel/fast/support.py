@@ -12,7 +12,7 @@ from scheduler.cel.folds import items_of, pairs_of
 from scheduler.cel.gotext import scalar
 from scheduler.cel.logic import cost_of_equality
 from scheduler.cel.running import EXCEEDED, Failed, Run
-from scheduler.cel.strain import SUM_NANOS, nanos_of_equality
+from scheduler.cel.strain import nanos_of_equality, strain_of_sum
 from scheduler.cel.values import NONE, CostExceeded, EvalError, Optional, Value, equal, key, same, unkey
 
 _COST_BETWEEN_CHECKS: Final = 300
@@ -102,13 +102,10 @@ def exceed() -> NoReturn:
 
 def summed(run: Run, invoke: Invocation, one: Value, other: Value) -> Value:
     """`one + other`, which for lists makes a third."""
-    if type(one) is list:
-        count = len(one) + size(other)
-        run.strain(count * SUM_NANOS)
-        run.afford(count)
-        if type(other) is list:
-            run.cost += 1
-            return one + other
+    strain_of_sum(run, one, other)
+    if type(one) is list and type(other) is list:
+        run.cost += 1
+        return one + other
     return invoke(run, one, other)
 
 
