@@ -69,6 +69,7 @@ class Showing:
         shown.ledger_drift = ledger.drift_bytes
         shown.capacity_version, shown.device_kinds = self.mirrors.capacity_version, self.mirrors.device_kinds
         shown.devices_in_use = cluster.devices.use.counts
+        shown.compiled_selector_bytes = lambda: cluster.devices.compiled_bytes
         shown.reflectors = lambda: {kind: r.stats for kind, r in self.mirrors.reflectors.items()}
         shown.synced = self._synced
         shown.recorder = lambda: {"sent": stats.sent, "failed": stats.failed, "dropped": stats.dropped}

@@ -20,6 +20,7 @@ from scheduler.core.decode import Broken
 from scheduler.core.devicegates import CONSUMABLE, DEVICE_GATES_ON, LIST_TYPES, PARTITIONABLE, TAINT_RULES
 from scheduler.core.devices import DeviceTaintRule, ResourceSlice
 from scheduler.core.resourceclaims import DeviceClass
+from scheduler.core.turns import Work
 
 if TYPE_CHECKING:
     from scheduler.cache.deviceselectors import DeviceSelectors
@@ -56,6 +57,15 @@ class Devices:
         """Whether devices of this kind are selected, or what is wrong: as `DeviceSelectors.holds`."""
         return self.selectors.holds(expression, kind)
 
+    def holding(self, expression: str, kind: DeviceKind) -> Work[bool | str]:
+        """As `holds`, with turns for the event loop: as `DeviceSelectors.holding`."""
+        return self.selectors.holding(expression, kind)
+
+    @property
+    def compiled_bytes(self) -> int:
+        """What compiled selectors keep alive."""
+        return self.selectors.compiled.size_bytes if "selectors" in self.__dict__ else 0
+
     def slices(self) -> Iterable[ResourceSlice]:
         """As they count: with the taints of rules."""
         return self._laid.values()
@@ -81,9 +91,12 @@ class Devices:
         return self._laid.get(name)
 
     def put_class(self, name: str, device_class: DeviceClass | None) -> None:
-        """A class came, changed or went. The first one takes a moment, which no attempt has to wait for later."""
+        """A class came, changed or went. Its selectors begin to be compiled, and the first class loads the language."""
         self.classes.put(name, device_class)
         if device_class is not None:
+            for each in device_class.spec.selectors:
+                if each.cel is not None:
+                    self.selectors.prepare(each.cel.expression)
             _ = self.selectors
 
     def put_rule(

@@ -1,30 +1,37 @@
 """CEL selectors over devices: the variable `device`, and upstream's words for what goes wrong (docs/spec/dra.md §5).
 
-Both halves are remembered: compiled expressions, and what a device looks like to them. Whether an expression holds of a
-kind of device is remembered by whoever asks.
+Compiled expressions are kept up to 64 MiB, and what devices look like to them is kept, too. Whether an expression holds of
+a kind of device is remembered by the caller. What takes long is compiled and evaluated in the worker thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeVar
 
+from scheduler.cache.compiledselectors import CompiledSelectors
 from scheduler.cel.amounts import Amount
 from scheduler.cel.environment import KUBERNETES
+from scheduler.cel.footprint import footprint
 from scheduler.cel.plan import NotInstantiable
-from scheduler.cel.program import Outcome, Program, compile_expression
+from scheduler.cel.program import Outcome, Program, TooCostly, compile_expression
 from scheduler.cel.semver import parse
 from scheduler.cel.types import ANY, BOOL, DYN, QUANTITY, STRING, Env, ObjectType, Type, map_of
 from scheduler.cel.unify import declared
 from scheduler.cel.values import CelError, CompileError, Optional, Value, type_name
 from scheduler.core.devices import Device, DeviceAttribute
+from scheduler.core.texts import shortened
+from scheduler.core.turns import Work, awaited, finish, submitted
 
 _OBJECT: Final = "kubernetes.DRADevice"
-_EXPRESSIONS: Final = 4096
+_SHORT: Final = 512
+"""Characters of an expression that is compiled at once: that takes some milliseconds at most."""
 _DEVICES: Final = 16384
 _Held = TypeVar("_Held")
+_Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,31 +72,83 @@ class DeviceSelectors:
     def __init__(self, *, list_attributes: bool) -> None:
         self._list_attributes = list_attributes
         self._env = environment(list_attributes=list_attributes)
-        self._compiled = lru_cache(maxsize=_EXPRESSIONS)(self._compile)
+        self.compiled = CompiledSelectors[Compiled | str]()
+        self._underway: dict[Hashable, tuple[Future[Any], Callable[[], Any]]] = {}
+        """Jobs of the worker thread: expressions that it compiles, and evaluations by expression and device."""
         self._bindings: dict[int, tuple[Device, str, Mapping[str, Value] | str]] = {}
 
     def holds(self, expression: str, kind: Kind) -> bool | str:
-        """Whether the device is selected, or `CEL compile error: …` or `CEL runtime error: …`."""
-        compiled = self.compile(expression)
+        """Whether the device is selected, or `CEL compile error: …` or `CEL runtime error: …`. Without a rest."""
+        return finish(self.holding(expression, kind))
+
+    def holding(self, expression: str, kind: Kind) -> Work[bool | str]:
+        """As `holds`. What may take long is done in the worker thread, and the event loop has its turns meanwhile."""
+        compiled = yield from self._compiling(expression)
         if isinstance(compiled, str):
-            return f"CEL compile error: {compiled}"
-        held = self.evaluate(compiled, kind)
-        return f"CEL runtime error: {held}" if isinstance(held, str) else held
+            return shortened(f"CEL compile error: {compiled}")
+        bindings = self._bound(kind)
+        if isinstance(bindings, str):
+            return shortened(f"CEL runtime error: {bindings}")
+        try:
+            held = _tried(compiled.program.evaluate_cheaply, bindings)
+        except TooCostly:
+            job = partial(_tried, compiled.program.evaluate, bindings)  # keeps the bindings, and so their id
+            held = yield from self._elsewhere((expression, id(bindings)), job)
+        return shortened(f"CEL runtime error: {held}") if isinstance(held, str) else held
 
     def compile(self, expression: str) -> Compiled | str:
-        """The expression, or upstream's text of what is wrong with it."""
-        return self._compiled(expression)
+        """The expression, or upstream's text of what is wrong with it. Without a rest."""
+        return finish(self._compiling(expression))
+
+    def prepare(self, expression: str) -> None:
+        """Begin to compile what will be asked for, if that takes long. Returns at once."""
+        self._collect()
+        if len(expression) > _SHORT and self.compiled.get(expression) is None:
+            self._begun(expression, partial(self._compile, expression))
+
+    def _compiling(self, expression: str) -> Work[Compiled | str]:
+        compiled = self.compiled.get(expression)
+        if compiled is None and self._underway:
+            self._collect()
+            compiled = self.compiled.get(expression)
+        if compiled is not None:
+            return compiled
+        if len(expression) <= _SHORT:
+            compiled, size_bytes = self._compile(expression)
+        else:
+            compiled, size_bytes = yield from self._elsewhere(expression, partial(self._compile, expression))
+        self.compiled.put(expression, compiled, size_bytes)
+        return compiled
+
+    def _elsewhere(self, asked: Hashable, job: Callable[[], _Found]) -> Work[_Found]:
+        """The job's result, from the worker thread. A job that was begun before is not begun again."""
+        future = self._begun(asked, job)
+        try:
+            return (yield from awaited(future))
+        finally:
+            if future.done() or future.cancel():
+                self._underway.pop(asked, None)
+
+    def _begun(self, asked: Hashable, job: Callable[[], _Found]) -> Future[_Found]:
+        known = self._underway.get(asked)
+        if known is None:
+            known = self._underway[asked] = submitted(job), job
+        return known[0]
+
+    def _collect(self) -> None:
+        """What was compiled for a caller that did not wait counts like all else."""
+        for asked, (future, _) in list(self._underway.items()):
+            if isinstance(asked, str) and future.done():
+                del self._underway[asked]
+                if future.exception() is None:
+                    self.compiled.put(asked, *future.result())
 
     def evaluate(self, compiled: Compiled, kind: Kind, *, check: Callable[[], None] | None = None) -> bool | str:
         """Whether the device is selected, or upstream's text of the error. Raises what `check` raises, see Program."""
         bindings = self._bound(kind)
         if isinstance(bindings, str):
             return bindings
-        try:
-            value = compiled.program.evaluate(bindings, check=check)
-        except CelError as error:
-            return str(error)
-        return _truth(value)
+        return _tried(partial(compiled.program.evaluate, check=check), bindings)
 
     def measure(self, compiled: Compiled, kind: Kind) -> Outcome:
         """As `evaluate`, with upstream's cost. Raises CelError, and ValueError for a device that cannot be looked at."""
@@ -98,14 +157,20 @@ class DeviceSelectors:
             raise ValueError(bindings)  # noqa: TRY004  the device is wrong, no type is
         return compiled.program.measure(bindings)
 
-    def _compile(self, expression: str) -> Compiled | str:
+    def _compile(self, expression: str) -> tuple[Compiled | str, int]:
+        """And the bytes that it takes."""
         try:
             program = compile_expression(expression, self._env)
         except NotInstantiable as error:
-            return self._unacceptable(error.result) or f"program instantiation failed: {error}"
+            wrong = self._unacceptable(error.result) or f"program instantiation failed: {error}"
         except CompileError as error:
-            return f"compilation failed: {error}"
-        return self._unacceptable(program.result) or Compiled(program)
+            wrong = f"compilation failed: {error}"
+        else:
+            wrong = self._unacceptable(program.result) or ""
+        if wrong:
+            wrong = shortened(wrong)
+            return wrong, footprint(expression, wrong)
+        return Compiled(program), footprint(expression) + program.footprint
 
     def _unacceptable(self, result: Type) -> str | None:
         if result in {BOOL, ANY} or (self._list_attributes and result == DYN):
@@ -122,6 +187,15 @@ class DeviceSelectors:
             self._bindings.clear()
         self._bindings[id(kind.device)] = (kind.device, kind.driver, bindings)
         return bindings
+
+
+def _tried(evaluate: Callable[[Mapping[str, Value]], Value], bindings: Mapping[str, Value]) -> bool | str:
+    try:
+        return _truth(evaluate(bindings))
+    except CelError as error:
+        return shortened(str(error))
+    except RecursionError:
+        return "max recursion depth exceeded"
 
 
 def environment(*, list_attributes: bool) -> Env:

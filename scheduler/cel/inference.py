@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 
 from scheduler.cel.types import DYN, Overload, Type
-from scheduler.cel.unify import assign, is_dyn, is_variable, substitute, variable
+from scheduler.cel.unify import assign, is_closed, is_dyn, substitute, variable
 
 
 class Inference:
@@ -43,7 +43,7 @@ class Inference:
         if known is not None:
             return known
         found = self._fitting(overloads, given, is_member=is_member)
-        if (found[1] is None or _is_closed(found[1])) and all(map(_is_closed, given)):
+        if (found[1] is None or is_closed(found[1])) and all(map(is_closed, given)):
             self._known_calls[asked] = found
         return found
 
@@ -80,8 +80,3 @@ class Inference:
             fresh[type_.name] = self.new_variable()
         for each in type_.params:
             self._freshen(each, fresh)
-
-
-def _is_closed(type_: Type) -> bool:
-    """Whether there is no type variable in it."""
-    return not is_variable(type_) and all(map(_is_closed, type_.params))

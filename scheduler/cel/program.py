@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -20,13 +21,14 @@ from scheduler.cel.ast import Node
 from scheduler.cel.checker import Checked, check
 from scheduler.cel.fast.compiling import Fast, generate
 from scheduler.cel.fast.support import Stopped, ticking
+from scheduler.cel.footprint import footprint
 from scheduler.cel.parser import parse
 from scheduler.cel.plan import Plan, plan_all
 from scheduler.cel.running import COST_LIMIT, EXCEEDED, Run
 from scheduler.cel.tree import depth
 from scheduler.cel.types import Env
 from scheduler.cel.validators import validate
-from scheduler.cel.values import CostExceeded, EvalError, Value
+from scheduler.cel.values import CompileError, CostExceeded, EvalError, Value
 
 _FRAMES_PER_LEVEL: Final = 6
 _SHALLOW: Final = 40
@@ -39,7 +41,26 @@ _PATIENCE: Final = 16
 """How often generated code may leave the answer to the closures, beyond how often it has one."""
 
 
+_GENERATED_NODES: Final = 1000
+"""The largest tree that code is generated for. Larger ones stay with closures: their code would take long to make."""
+_SOON_GENERATED_NODES: Final = 200
+"""The largest tree that code is generated for in some milliseconds."""
+TOO_DEEP: Final = "ERROR: <input>:-1:0: max recursion depth exceeded"
+"""Upstream's text for an expression that is nested too deeply."""
+
 _UNLIMITED: Final = (COST_LIMIT, int)
+
+
+class TooCostly(Exception):
+    """The evaluation is no work for the event loop: `Program.evaluate` it elsewhere."""
+
+
+class _Undecided(Exception):
+    """Generated code does not know the answer."""
+
+
+def _refuse(_cost: int) -> int:
+    raise Stopped(TooCostly())
 
 
 class Outcome(NamedTuple):
@@ -63,10 +84,26 @@ class _Compiled:
 class Program:
     """A compiled expression."""
 
-    __slots__ = ("_code", "_compiled", "_evaluations", "_fast", "_levels", "_limit", "_slots", "_trust", "result")
+    __slots__ = (
+        "_code",
+        "_compiled",
+        "_evaluations",
+        "_fast",
+        "_levels",
+        "_limit",
+        "_lock",
+        "_slots",
+        "_trust",
+        "is_costly",
+        "result",
+    )
 
     def __init__(self, compiled: _Compiled, *, limit: int) -> None:
-        self._compiled: _Compiled | None = compiled
+        self._compiled = compiled if len(compiled.plans) <= _GENERATED_NODES else None
+        self._lock = threading.Lock()
+        """Held while generated code counts, which it does in one place. Another thread takes the closures."""
+        self.is_costly = False
+        """Whether an evaluation cost much: the next ones are no work for the event loop."""
         self._code = compiled.plans[compiled.checked.root].code
         self._slots = compiled.slots
         self._levels = compiled.levels
@@ -82,6 +119,11 @@ class Program:
         """Whether there is generated code, and it is in use."""
         return self._fast is not None
 
+    @property
+    def footprint(self) -> int:
+        """Bytes that the program keeps alive. Generated code takes less than what it is made from, which then goes."""
+        return footprint(self._code, self._compiled, self._fast)
+
     def evaluate(self, bindings: Mapping[str, Value], *, check: Callable[[], None] | None = None) -> Value:
         """The value. Raises EvalError, CostExceeded, or what `check` raises: it is called now and then in loops."""
         if self._fast is None and self._compiled is not None:
@@ -91,27 +133,70 @@ class Program:
             elif self._limit > _MUCH:
                 with contextlib.suppress(CostExceeded):
                     return self._run(bindings, check, limit=_MUCH).value
+                self.is_costly = True
                 self._generate()
-        if self._fast is not None:
+        fast = self._fast
+        if fast is not None:
+            bound, tick = ticking(self._limit, check) if fast.counts else _UNLIMITED
             try:
-                bound, tick = ticking(self._limit, check) if self._fast.counts else _UNLIMITED
-                value, cost = self._fast.function(bindings, bound, tick)
-            except CostExceeded:
-                raise
-            except Stopped as stopped:
-                raise stopped.error from None
-            except EvalError:
-                if self._fast.tells:
-                    raise
-                self._distrust()
-            except Exception:  # noqa: BLE001  whatever it was: the closures know better
-                self._distrust()
-            else:
-                self._trust += 1
-                if cost > self._limit:
-                    raise CostExceeded(EXCEEDED)
-                return value
+                return self._by_generated(fast, bindings, bound, tick)
+            except _Undecided:
+                pass
         return self._run(bindings, check, limit=self._limit).value
+
+    def evaluate_cheaply(self, bindings: Mapping[str, Value]) -> Value:
+        """As `evaluate`, for the event loop: raises TooCostly where that would take more than some milliseconds."""
+        if self.is_costly:
+            raise TooCostly
+        compiled = self._compiled
+        if self._fast is None and compiled is not None:
+            self._evaluations += 1
+            if self._evaluations > _SEEN_OFTEN:
+                if len(compiled.plans) > _SOON_GENERATED_NODES:
+                    raise TooCostly
+                self._generate()
+        fast = self._fast
+        try:
+            if fast is not None:
+                try:
+                    return self._by_generated(fast, bindings, _MUCH, _refuse)
+                except _Undecided:
+                    pass
+            return self._run(bindings, None, limit=min(_MUCH, self._limit)).value
+        except (CostExceeded, TooCostly):
+            self.is_costly = True
+            raise TooCostly from None
+
+    def _by_generated(self, fast: Fast, bindings: Mapping[str, Value], bound: int, tick: Callable[[int], int]) -> Value:
+        """Raises _Undecided where the closures have to give the answer."""
+        if not fast.counts:
+            return self._generated(fast, bindings, bound, tick)
+        if not self._lock.acquire(blocking=False):
+            raise _Undecided
+        try:
+            return self._generated(fast, bindings, bound, tick)
+        finally:
+            self._lock.release()
+
+    def _generated(self, fast: Fast, bindings: Mapping[str, Value], bound: int, tick: Callable[[int], int]) -> Value:
+        try:
+            value, cost = fast.function(bindings, bound, tick)
+        except CostExceeded:
+            raise
+        except Stopped as stopped:
+            raise stopped.error from None
+        except EvalError:
+            if fast.tells:
+                raise
+            self._distrust()
+            raise _Undecided from None
+        except Exception:  # noqa: BLE001  whatever it was: the closures know better
+            self._distrust()
+            raise _Undecided from None
+        self._trust += 1
+        if cost > self._limit:
+            raise CostExceeded(EXCEEDED)
+        return value
 
     def measure(self, bindings: Mapping[str, Value], *, check: Callable[[], None] | None = None) -> Outcome:
         """As `evaluate`, with the cost."""
@@ -144,19 +229,40 @@ def compile_expression(source: str, env: Env, *, cost_limit: int = COST_LIMIT) -
     """Raises CompileError with the text that follows `compilation failed: `, or NotInstantiable."""
     root = parse(source)
     levels = depth(root)
-    with _stack_for(levels):
-        checked = check(root, source, env)
-        validate(checked)
-        plans, slots = plan_all(checked, env)
+    try:
+        with _stack_for(levels):
+            checked = check(root, source, env)
+            validate(checked)
+            plans, slots = plan_all(checked, env)
+    except RecursionError:
+        raise CompileError(TOO_DEEP) from None
     return Program(_Compiled(checked, env, plans, slots, levels), limit=cost_limit)
 
 
-@contextlib.contextmanager
-def _stack_for(levels: int) -> Iterator[None]:
-    """Lets Python nest calls deep enough for so many levels of the tree."""
-    limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(limit + levels * _FRAMES_PER_LEVEL)
-    try:
-        yield
-    finally:
-        sys.setrecursionlimit(limit)
+class _Stack:
+    """Python's limit of nested calls, raised while expressions that need more are at work, in whichever threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._before = 0
+
+    @contextlib.contextmanager
+    def of(self, levels: int) -> Iterator[None]:
+        """Let Python nest calls deep enough for so many levels of the tree."""
+        with self._lock:
+            limit = sys.getrecursionlimit()
+            if not self._users:
+                self._before = limit
+            self._users += 1
+            sys.setrecursionlimit(max(limit, self._before + levels * _FRAMES_PER_LEVEL))
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users -= 1
+                if not self._users:
+                    sys.setrecursionlimit(self._before)
+
+
+_stack_for = _Stack().of

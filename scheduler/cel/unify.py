@@ -7,6 +7,7 @@ leaves no trace.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Final
 
 from scheduler.cel.types import DYN, Type
@@ -36,6 +37,12 @@ def variable(number: int) -> Type:
 def is_variable(type_: Type) -> bool:
     name = type_.name
     return name.startswith(_VARIABLE) or (len(name) == 1 and name.isupper())
+
+
+@lru_cache(maxsize=128)
+def is_closed(type_: Type) -> bool:
+    """Whether there is no type variable in it. Remembered, as types may be nested some hundred levels deep."""
+    return not is_variable(type_) and all(map(is_closed, type_.params))
 
 
 def is_dyn(type_: Type) -> bool:
@@ -77,7 +84,7 @@ def substitute(bound: Bindings, type_: Type, *, to_dyn: bool = False) -> Type:
         type_ = bound[type_.name]
     if is_variable(type_):
         return DYN if to_dyn else type_
-    if not type_.params:
+    if not type_.params or is_closed(type_):
         return type_
     return Type(type_.name, tuple(substitute(bound, each, to_dyn=to_dyn) for each in type_.params))
 
@@ -157,7 +164,7 @@ def _is_free_of(bound: _Attempt, variable_: Type, within: Type) -> bool:
     if is_variable(within):
         known = bound.get(within.name)
         return known is None or _is_free_of(bound, variable_, known)
-    return all(_is_free_of(bound, variable_, each) for each in within.params)
+    return is_closed(within) or all(_is_free_of(bound, variable_, each) for each in within.params)
 
 
 def _is_no_more_specific(one: Type, other: Type) -> bool:

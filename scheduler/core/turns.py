@@ -6,7 +6,9 @@ Who drives it decides how long it may go on, and what is done meanwhile; closed 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 from typing import Final, TypeAlias, TypeVar
 
 from scheduler.core.clock import Clock
@@ -45,3 +47,21 @@ def paced(work: Work[T], clock: Clock, aside: Callable[[], AbstractContextManage
                 turn = clock.now()
     finally:
         work.close()
+
+
+def submitted(job: Callable[[], T]) -> Future[T]:
+    """Start the job in the one worker thread: pure computation that shares nothing with the event loop but what is locked."""
+    return _worker().submit(job)
+
+
+def awaited(future: Future[T]) -> Work[T]:
+    """The result of a job in the worker thread; rests every 5 ms, and the job goes on meanwhile. Raises what the job raises."""
+    while not future.done():
+        wait([future], timeout=TURN_S)
+        yield
+    return future.result()
+
+
+@cache
+def _worker() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="worker")

@@ -91,6 +91,7 @@ class Sources:
     """1 or 0 by kind, for the kinds that devices are allocated by."""
     devices_in_use: Callable[[], Counts] = dict
     """`whole` and `shared`."""
+    compiled_selector_bytes: Callable[[], int | None] = lambda: None
 
 
 def families(sources: Sources) -> list[Family]:
@@ -223,6 +224,11 @@ def _of_devices(sources: Sources) -> list[Family]:
             "Devices that claims have, whoever allocated them: whole ones, and those of which parts are taken.",
             "kind",
             sources.devices_in_use(),
+        ),
+        plain_gauge(
+            "kubestow_device_cel_compiled_bytes",
+            "Memory that compiled CEL selectors take. At 64 MiB the one that was used longest ago is dropped.",
+            sources.compiled_selector_bytes(),
         ),
     ]
 

@@ -14,6 +14,7 @@ import msgspec
 from scheduler.cache import devicepools
 from scheduler.cache.deviceuse import DeviceUse
 from scheduler.core.resourceclaims import DeviceToleration
+from scheduler.core.turns import Work
 from scheduler.plugins.dra import checking, consumption, result, seats
 from scheduler.plugins.dra.constraints import Constraint, attribute_values as _attribute_values
 from scheduler.plugins.dra.search import Search
@@ -36,7 +37,7 @@ _view_of, _gather_counters, _tolerates, _result, _configuration = (
     result._result,
     result.configuration,
 )
-_evaluate, _add, _take, _violates = Selectors._evaluate, Constraint.add, DeviceUse._take, consumption._violates
+_evaluating, _add, _take, _violates = Selectors._evaluating, Constraint.add, DeviceUse._take, consumption._violates
 _give_back, _needed, _is_free, _values = Search._give_back, checking._needed, Search._is_free, Constraint.values
 _has_counters_for, _draw = Search._has_counters_for, Search._draw
 
@@ -111,9 +112,13 @@ def _gathered(slices: Any, into: Any) -> str:
 def _only(*, of_class: bool) -> Callable[..., Any]:
     def evaluate(selectors: Selectors, kind: Any) -> Any:
         kept = tuple(row for row in selectors._expressions if row[0] is of_class)
-        return _evaluate(Selectors(kept, selectors._holds, selectors._known), kind)
+        return _evaluating(Selectors(kept, selectors._holding, selectors._known), kind)
 
     return evaluate
+
+
+def _broken_is_no(selectors: Selectors, kind: Any) -> Work[bool]:
+    return (yield from _evaluating(selectors, kind)) is True
 
 
 def _tolerating(**forgotten: str) -> Callable[..., bool]:
@@ -247,13 +252,13 @@ _MUTATIONS: Final[Mapping[str, Mutation]] = {
     ),
     # which devices
     "selectors of classes are ignored": Mutation(
-        {f"{_DRA}.selecting.Selectors._evaluate": _only(of_class=False)}, ("DeviceRequests",)
+        {f"{_DRA}.selecting.Selectors._evaluating": _only(of_class=False)}, ("DeviceRequests",)
     ),
     "selectors of requests are ignored": Mutation(
-        {f"{_DRA}.selecting.Selectors._evaluate": _only(of_class=True)}, ("DeviceRequests",)
+        {f"{_DRA}.selecting.Selectors._evaluating": _only(of_class=True)}, ("DeviceRequests",)
     ),
     "errors of selectors are no matches": Mutation(
-        {f"{_DRA}.selecting.Selectors._evaluate": lambda *given: _evaluate(*given) is True}, ("DeviceRequests",)
+        {f"{_DRA}.selecting.Selectors._evaluating": _broken_is_no}, ("DeviceRequests",)
     ),
     "devices of a slice are for all its nodes": Mutation({f"{_DRA}.seats.usable": _yes}, ("DeviceCounters",)),
     "devices in use are free": Mutation({f"{_SEATS}.used": 0}, ("DevicePools",)),

@@ -71,7 +71,7 @@ class DynamicResources:
         self._chance = handle.chance
         self._heeds_conditions = gates >= {BINDING_CONDITIONS, CLAIM_DEVICE_STATUS}
         self._binding_timeout_s = args.binding_timeout_s
-        sets = SelectorSets(self._devices.holds, evaluated=handle.device_metrics.evaluated)
+        sets = SelectorSets(self._devices.holding, evaluated=handle.device_metrics.evaluated)
         self._demands = Demands(self._devices.classes, sets, gates)
         ours = handle.ours
         self.is_brief = not ours.parity

@@ -12,11 +12,13 @@ from typing import Final, TypeAlias
 
 from scheduler.cache.devicekinds import DeviceKind
 from scheduler.cache.memos import Limit, Memo
-from scheduler.core.turns import Work
+from scheduler.core.turns import Work, finish
 
-Holds: TypeAlias = Callable[[str, DeviceKind], "bool | str"]
+Holding: TypeAlias = Callable[[str, DeviceKind], Work["bool | str"]]
 """(expression, kind) → whether it holds, or `CEL compile error: …` or `CEL runtime error: …`."""
 _SETS_MAX: Final = 4096
+_CHARACTERS_MAX: Final = 2**24
+"""Of expressions in all sets: a claim may hold 10 KiB in each of a thousand selectors."""
 _ANSWERS_MAX: Final = 262_144
 """Of expressions, and as many of sets; there may be as many kinds as devices, and a thousand sets (`memos`)."""
 
@@ -33,30 +35,30 @@ class Fault:
 class Selectors:
     """Those of one class and one request, in order. Equal ones are one object."""
 
-    __slots__ = ("_expressions", "_holds", "_known")
+    __slots__ = ("_expressions", "_holding", "_known")
 
-    def __init__(self, expressions: tuple[tuple[bool, int, str], ...], holds: Holds, known: Memo) -> None:
+    def __init__(self, expressions: tuple[tuple[bool, int, str], ...], holding: Holding, known: Memo) -> None:
         self._expressions = expressions
-        self._holds = holds
+        self._holding = holding
         self._known = known
 
     def of(self, kind: DeviceKind) -> bool | Fault:
         """Whether all hold; the first that does not, or that fails, decides."""
         known: bool | Fault | None = self._known.get(kind)
         if known is None:
-            known = self._known[kind] = self._evaluate(kind)
+            known = self._known[kind] = finish(self._evaluating(kind))
         return known
 
     def evaluating(self, kinds: Iterable[DeviceKind]) -> Work[None]:
-        """So that `of` is quick for these: an expression may cost tens of milliseconds at CEL's limit, for each kind."""
+        """So that `of` is quick for these: an expression may take long to compile, and for each kind to evaluate."""
         for kind in kinds:
             if self._known.get(kind) is None:
-                self.of(kind)
+                self._known[kind] = yield from self._evaluating(kind)
                 yield
 
-    def _evaluate(self, kind: DeviceKind) -> bool | Fault:
+    def _evaluating(self, kind: DeviceKind) -> Work[bool | Fault]:
         for of_class, at, expression in self._expressions:
-            holds = self._holds(expression, kind)
+            holds = yield from self._holding(expression, kind)
             if isinstance(holds, str):
                 return Fault(of_class, at, holds)
             if not holds:
@@ -67,10 +69,11 @@ class Selectors:
 class SelectorSets:
     """All in use. `evaluated` is told of each answer, and whether it was remembered."""
 
-    def __init__(self, holds: Holds, *, evaluated: Callable[[bool], None] | None = None) -> None:
-        self._holds = holds
+    def __init__(self, holding: Holding, *, evaluated: Callable[[bool], None] | None = None) -> None:
+        self._holding = holding
         self._evaluated = evaluated
         self._sets: dict[Hashable, Selectors] = {}
+        self._characters = 0
         self._answers = Memo(Limit(_ANSWERS_MAX))
         self._limit = Limit(_ANSWERS_MAX)
 
@@ -78,16 +81,18 @@ class SelectorSets:
         """The one set of these (is of the class, number, expression)."""
         found = self._sets.get(expressions)
         if found is None:
-            if len(self._sets) >= _SETS_MAX:
+            self._characters += sum(len(text) for _, _, text in expressions)
+            if len(self._sets) >= _SETS_MAX or self._characters > _CHARACTERS_MAX:
                 self._sets.clear()
-            found = self._sets[expressions] = Selectors(expressions, self._answer, Memo(self._limit))
+                self._characters = 0
+            found = self._sets[expressions] = Selectors(expressions, self._answering, Memo(self._limit))
         return found
 
-    def _answer(self, expression: str, kind: DeviceKind) -> bool | str:
+    def _answering(self, expression: str, kind: DeviceKind) -> Work[bool | str]:
         """Sets share expressions, above all those of classes."""
         known: bool | str | None = self._answers.get((expression, kind))
         if self._evaluated is not None:
             self._evaluated(known is not None)
         if known is None:
-            known = self._answers[expression, kind] = self._holds(expression, kind)
+            known = self._answers[expression, kind] = yield from self._holding(expression, kind)
         return known

@@ -32,6 +32,7 @@ from scheduler.core.resourceclaims import (
     ResourceClaim,
     ResourceClaimStatus,
 )
+from scheduler.core.turns import Work
 from scheduler.plugins.dra.board import Boards
 from scheduler.plugins.dra.demand import Demand, Demands
 from scheduler.plugins.dra.search import AllocationError, FailedOnNode, Search
@@ -63,7 +64,7 @@ class Caches:
         classes = DeviceClasses()
         for name, device_class in Maker(random.Random(0)).classes().items():
             classes.put(name, device_class)
-        made = Demands(classes, SelectorSets(_holds), gates)
+        made = Demands(classes, SelectorSets(_holding), gates)
         self.demands = [made.of(claims) for claims in demands]
 
     # -- what can be seen, in words that do not depend on where a node's number comes from ------------------------------
@@ -123,7 +124,8 @@ class Caches:
         return {device: (wholly.get(device), parts.get(device)) for device in {*wholly, *parts}}
 
 
-def _holds(expression: str, kind: DeviceKind) -> bool | str:
+def _holding(expression: str, kind: DeviceKind) -> Work[bool | str]:
+    yield from ()
     return holds(expression, kind.driver, kind.device)
 
 

@@ -76,6 +76,7 @@ def show_everything(metrics: Metrics) -> None:
     shown.in_flight_expired, shown.ledger_drift = lambda: {"settling": 5}, lambda: 17
     shown.device_kinds = lambda: {"ResourceClaim": 1, "DeviceTaintRule": 0}
     shown.devices_in_use = lambda: {"whole": 6, "shared": 2}
+    shown.compiled_selector_bytes = lambda: 4096
     shown.pending, shown.inflight_events = lambda: {"active": 3, "gated": 0}, lambda: {"NodeAdd": 2}
     shown.cache, shown.healed = lambda: {"nodes": 5, "pods": 7, "assumed_pods": 1}, lambda: 1
     shown.bindings_in_flight, shown.writes_waiting = lambda: 4, lambda: 11
@@ -186,6 +187,7 @@ def test_upstream_names(name: str, labels: dict[str, str], value: float) -> None
         ("kubestow_volume_in_flight_expired_total", {"state": "settling"}, 5),
         ("kubestow_volume_ledger_drift_bytes", {}, 17),
         ("kubestow_devices_in_use", {"kind": "whole"}, 6),
+        ("kubestow_device_cel_compiled_bytes", {}, 4096),
         ("kubestow_event_loop_lag_seconds_count", {}, 1),
         ("kubestow_preemption_other_victims_total", {}, 2),
         ("kubestow_preemptions_lost_total", {}, 1),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from scheduler.cache.deviceclasses import DeviceClasses
+from scheduler.cache.devicekinds import DeviceKind
 from scheduler.cache.devicenodes import DeviceNodes
 from scheduler.cache.deviceuse import DeviceUse
 from scheduler.cache.nodes import Nodes
@@ -13,6 +14,7 @@ from scheduler.core.meta import AnnotatedMetadata
 from scheduler.core.node import Node
 from scheduler.core.quantity import from_nano
 from scheduler.core.resourceclaims import AllocationResult, DeviceAllocationResult, DeviceRequestAllocationResult
+from scheduler.core.turns import Work
 from scheduler.plugins.dra.demand import Demand, Demands
 from scheduler.plugins.dra.packing import packing
 from scheduler.plugins.dra.search import Search
@@ -41,9 +43,11 @@ class Room:
         classes = DeviceClasses()
         for name, device_class in case.world.classes.items():
             classes.put(name, device_class)
-        self.demand: Demand = Demands(
-            classes, SelectorSets(lambda text, kind: case.world.holds(text, kind.driver, kind.device)), gates
-        ).of(case.claims)
+        self.demand: Demand = Demands(classes, SelectorSets(self._holding), gates).of(case.claims)
+
+    def _holding(self, expression: str, kind: DeviceKind) -> Work[bool | str]:
+        yield from ()
+        return self.case.world.holds(expression, kind.driver, kind.device)
 
     def seats(self, node: str) -> Seats:
         slot = self.nodes.slot(node)

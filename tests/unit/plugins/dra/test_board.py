@@ -11,6 +11,7 @@ from scheduler.core.clock import Clock
 from scheduler.core.devicegates import DEVICE_GATES_ON
 from scheduler.core.nodeset import NodeSet
 from scheduler.core.resourceclaims import ResourceClaim
+from scheduler.core.turns import Work
 from scheduler.plugins.dra import searches as searching
 from scheduler.plugins.dra.board import Boards
 from scheduler.plugins.dra.demand import Demands
@@ -44,12 +45,13 @@ class Looking:
         self.boards = Boards(devices.on_nodes, devices.use, clock, Rules())
         claim = a_claim("c").request("r", "A").typed()
         assert isinstance(claim, ResourceClaim)
-        self.demand = Demands(devices.classes, SelectorSets(self._holds), DEVICE_GATES_ON).of([claim])
+        self.demand = Demands(devices.classes, SelectorSets(self._holding), DEVICE_GATES_ON).of([claim])
 
     def look(self, nodes: NodeSet, *, everything: bool = False) -> NodeSet:
         return self.boards.look(self.demand, nodes, everything=everything).fit
 
-    def _holds(self, _expression: str, kind: DeviceKind) -> bool:
+    def _holding(self, _expression: str, kind: DeviceKind) -> Work[bool | str]:
+        yield from ()
         self.asked.add(kind)
         return True
 
@@ -102,7 +104,7 @@ def test_what_is_remembered_of_a_kind_has_an_end(monkeypatch):
     world.show(a_slice("n1", "a", a_device("d")))
     devices = world.devices
     boards = Boards(devices.on_nodes, devices.use, VirtualClock(), Rules(), searched=searches.append)
-    demands = Demands(devices.classes, SelectorSets(devices.selectors.holds), DEVICE_GATES_ON)
+    demands = Demands(devices.classes, SelectorSets(devices.selectors.holding), DEVICE_GATES_ON)
 
     for at in range(40):
         claim = a_claim("c").request("r", "A", cel=f"{at} == {at}").typed()
@@ -128,7 +130,7 @@ class Puzzle:
         self.boards = Boards(on_nodes, world.devices.use, clock, Rules(), searched=self.steps.append)
         claim = a_claim("c").request("r", "A", count=6).typed()
         assert isinstance(claim, ResourceClaim)
-        sets = SelectorSets(world.devices.selectors.holds)
+        sets = SelectorSets(world.devices.selectors.holding)
         self.demand = Demands(world.devices.classes, sets, DEVICE_GATES_ON).of([claim])
         on_nodes.catch_up()
         for _, _, ask in self.demand.asks:

@@ -93,7 +93,7 @@ class Trying(World):
 @pytest.fixture(autouse=True)
 def _work_takes_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the world that is `slow`."""
-    for owner, name in ((Search, "_take"), (Fitting, "_weigh"), (Selectors, "_evaluate")):
+    for owner, name in ((Search, "_take"), (Fitting, "_weigh"), (Selectors, "_evaluating")):
         monkeypatch.setattr(owner, name, _slowly(getattr(owner, name)))
 
 

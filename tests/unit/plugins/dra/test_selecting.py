@@ -8,7 +8,7 @@ import pytest
 
 from scheduler.cache.devicekinds import DeviceKind
 from scheduler.core.devices import Device
-from scheduler.core.turns import finish
+from scheduler.core.turns import Work, finish
 from scheduler.plugins.dra import selecting
 from scheduler.plugins.dra.selecting import Fault, Selectors, SelectorSets
 
@@ -23,7 +23,8 @@ class Asked:
         self.count = 0
         self.sets = SelectorSets(self)
 
-    def __call__(self, expression: str, kind: DeviceKind) -> bool | str:
+    def __call__(self, expression: str, kind: DeviceKind) -> Work[bool | str]:
+        yield from ()
         self.count += 1
         if expression == "7":
             return "CEL runtime error: seven"
