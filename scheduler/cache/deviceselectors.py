@@ -23,7 +23,7 @@ from scheduler.cel.types import ANY, BOOL, DYN, QUANTITY, STRING, Env, ObjectTyp
 from scheduler.cel.unify import declared
 from scheduler.cel.values import CelError, CompileError, Optional, Value, type_name
 from scheduler.core.devices import Device, DeviceAttribute
-from scheduler.core.texts import shortened
+from scheduler.core.text import shortened
 from scheduler.core.turns import Work, awaited, finish, submitted
 
 _OBJECT: Final = "kubernetes.DRADevice"

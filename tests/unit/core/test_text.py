@@ -6,7 +6,7 @@ import pytest
 
 from scheduler.core.decode import Broken, ObjectDecoder
 from scheduler.core.pod import Pod
-from scheduler.core.texts import shortened
+from scheduler.core.text import shortened
 
 
 @pytest.mark.parametrize(
