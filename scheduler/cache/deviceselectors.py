@@ -148,7 +148,10 @@ class DeviceSelectors:
         bindings = self._bound(kind)
         if isinstance(bindings, str):
             return bindings
-        return _tried(partial(compiled.program.evaluate, check=check), bindings)
+        try:
+            return _truth(compiled.program.evaluate(bindings, check=check))
+        except (CelError, RecursionError) as error:
+            return _told(error)
 
     def measure(self, compiled: Compiled, kind: Kind) -> Outcome:
         """As `evaluate`, with upstream's cost. Raises CelError, and ValueError for a device that cannot be looked at."""
@@ -192,10 +195,12 @@ class DeviceSelectors:
 def _tried(evaluate: Callable[[Mapping[str, Value]], Value], bindings: Mapping[str, Value]) -> bool | str:
     try:
         return _truth(evaluate(bindings))
-    except CelError as error:
-        return shortened(str(error))
-    except RecursionError:
-        return "max recursion depth exceeded"
+    except (CelError, RecursionError) as error:
+        return _told(error)
+
+
+def _told(error: CelError | RecursionError) -> str:
+    return "max recursion depth exceeded" if isinstance(error, RecursionError) else shortened(str(error))
 
 
 def environment(*, list_attributes: bool) -> Env:

@@ -169,16 +169,8 @@ class Program:
 
     def _by_generated(self, fast: Fast, bindings: Mapping[str, Value], bound: int, tick: Callable[[int], int]) -> Value:
         """Raises _Undecided where the closures have to give the answer."""
-        if not fast.counts:
-            return self._generated(fast, bindings, bound, tick)
-        if not self._lock.acquire(blocking=False):
+        if fast.counts and not self._lock.acquire(blocking=False):
             raise _Undecided
-        try:
-            return self._generated(fast, bindings, bound, tick)
-        finally:
-            self._lock.release()
-
-    def _generated(self, fast: Fast, bindings: Mapping[str, Value], bound: int, tick: Callable[[int], int]) -> Value:
         try:
             value, cost = fast.function(bindings, bound, tick)
         except CostExceeded:
@@ -193,6 +185,9 @@ class Program:
         except Exception:  # noqa: BLE001  whatever it was: the closures know better
             self._distrust()
             raise _Undecided from None
+        finally:
+            if fast.counts:
+                self._lock.release()
         self._trust += 1
         if cost > self._limit:
             raise CostExceeded(EXCEEDED)
