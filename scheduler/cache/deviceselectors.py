@@ -136,11 +136,11 @@ class DeviceSelectors:
         return known[0]
 
     def _collect(self) -> None:
-        """What was compiled for a caller that did not wait counts like all else."""
+        """What was compiled for a caller that did not wait counts like all else; what was evaluated for one is dropped."""
         for asked, (future, _) in list(self._underway.items()):
-            if isinstance(asked, str) and future.done():
+            if future.done():
                 del self._underway[asked]
-                if future.exception() is None:
+                if isinstance(asked, str) and future.exception() is None:
                     self.compiled.put(asked, *future.result())
 
     def evaluate(self, compiled: Compiled, kind: Kind, *, check: Callable[[], None] | None = None) -> bool | str:
