@@ -55,6 +55,18 @@ class _Here:
 _NOBODY_HERE: Final = _Here((), content_of(()), {})
 
 
+class VisibilityLog(Followed[int]):
+    """Slots whose node sees other pools than before."""
+
+    __slots__ = ()
+
+    def add(self, slot: int) -> None:
+        """Note a change of what this node sees."""
+        self._log.append(slot)
+        if len(self._log) > _LOG_MAX:
+            self._forget_half()
+
+
 class DeviceNodes(Followed[int]):
     """The log has the slots whose kind changed. `catch_up` before reading."""
 
@@ -62,6 +74,8 @@ class DeviceNodes(Followed[int]):
         super().__init__()
         self.placed = EMPTY
         """Nodes that are of a kind."""
+        self.visibility = VisibilityLog()
+        """Grows with what nodes see, not with what is in use of it."""
         self._nodes = nodes
         self._use = use
         self._partitionable = partitionable
@@ -116,6 +130,10 @@ class DeviceNodes(Followed[int]):
         here = self._here.get(slot, _NOBODY_HERE).views
         shared = self._sights.of(slot).views
         return tuple(sorted((*here, *shared), key=lambda view: view.order)) if shared else here
+
+    def own_pools(self, slot: int) -> tuple[PoolView, ...]:
+        """Those that live on the node."""
+        return self._here.get(slot, _NOBODY_HERE).views
 
     def published(self, key: PoolKey) -> Iterable[ResourceSlice]:
         """All slices of a pool, of whatever generation."""
@@ -280,6 +298,8 @@ class DeviceNodes(Followed[int]):
         self._log.append(slot)
         if len(self._log) > _LOG_MAX:
             self._forget_half()
+        if before is None or now is None or before.key[0] is not now.key[0] or before.sight is not now.sight:
+            self.visibility.add(slot)
 
     def _kind_of(self, here: _Here, sight: Sight, use: Use) -> NodeKind:
         used, shares = _use_of(here, use)

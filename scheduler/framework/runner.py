@@ -203,29 +203,59 @@ class Runner:
         rests: bool = False,
     ) -> Work[NodeSet]:
         """The filters in order. Only if it `rests` it yields, and plugins ponder."""
+        deferred: list[BoundFilter] = []
         for bound in self.profile.filter:
             if not nodes:
                 break
             if bound.name in state.skip_filter:
                 continue
-            if rests and bound.ponder is not None:
-                work = bound.ponder(state, pod, nodes, Before.FILTER)
-                if work is not None:
-                    yield from work
-            began = self._clock.now() if state.is_sampled else 0.0
-            refused = bound.filter(state, pod, nodes)
-            self._asked(state, bound.name, "Filter", began, next((no.code for no in refused), Code.SUCCESS))
+            refused = yield from self._asking(bound, state, pod, nodes, rests=rests)
+            while deferred and (first := _first_error(refused)):
+                no = self._refused_by(deferred, state, pod, first.bit_length() - 1)
+                if no is None:
+                    break
+                groups[no] = groups.get(no, EMPTY) | first
+                nodes &= ~first
+                refused = yield from self._asking(bound, state, pod, nodes, rests=rests) if nodes else {}
+            if first := _first_error(refused):
+                _checked(next(no for no, out in refused.items() if out & first and not no.code.is_rejection), bound)
             for rejection, out in refused.items():
                 if out:
-                    _checked(rejection, bound)
                     groups[rejection] = groups.get(rejection, EMPTY) | out
                     nodes &= ~out
-            if exact and not bound.is_exact(state, pod):
-                found = yield from self._verifying_all(bound, state, pod, nodes, rests=rests)
-                for no, out in found.items():
-                    groups[no] = groups.get(no, EMPTY) | out
-                    nodes &= ~out
+            if bound.is_exact(state, pod):
+                continue
+            if not exact:
+                deferred.append(bound)
+                continue
+            found = yield from self._verifying_all(bound, state, pod, nodes, rests=rests)
+            for no, out in found.items():
+                groups[no] = groups.get(no, EMPTY) | out
+                nodes &= ~out
         return nodes
+
+    def _asking(
+        self, bound: BoundFilter, state: CycleState, pod: PodInfo, nodes: NodeSet, *, rests: bool
+    ) -> Work[Groups]:
+        if rests and bound.ponder is not None:
+            work = bound.ponder(state, pod, nodes, Before.FILTER)
+            if work is not None:
+                yield from work
+        began = self._clock.now() if state.is_sampled else 0.0
+        refused = bound.filter(state, pod, nodes)
+        self._asked(state, bound.name, "Filter", began, next((no.code for no in refused), Code.SUCCESS))
+        return refused
+
+    def _refused_by(
+        self, deferred: Iterable[BoundFilter], state: CycleState, pod: PodInfo, slot: int
+    ) -> Rejection | None:
+        """What keeps upstream from asking the next filter about the node: the exact answers of those before it."""
+        for bound in deferred:
+            assert bound.verify is not None
+            no = bound.verify(state, pod, slot)
+            if no is not None:
+                return _checked(no, bound)
+        return None
 
     def _verifying_all(
         self, bound: BoundFilter, state: CycleState, pod: PodInfo, nodes: NodeSet, *, rests: bool
@@ -325,6 +355,15 @@ def _checked(rejection: Rejection, bound: BoundFilter) -> Rejection:
     if not rejection.code.is_rejection:
         raise AttemptError(f'running "{bound.name}" filter plugin: {rejection.message}', plugin=bound.name)
     return rejection
+
+
+def _first_error(refused: Groups) -> NodeSet:
+    """The first node, by slot, on which a filter failed: that is the error that is raised, whatever chance looks at first."""
+    failed = EMPTY
+    for no, out in refused.items():
+        if not no.code.is_rejection:
+            failed |= out
+    return failed & -failed
 
 
 def _in_range(bound: BoundScore, column: Scores, slots: npt.NDArray[np.intp]) -> None:

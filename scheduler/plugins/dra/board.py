@@ -56,6 +56,14 @@ class Board:
     kinds_left: bool = True
 
     @property
+    def erring(self) -> NodeSet:
+        """Nodes whose search ends the attempt."""
+        out = EMPTY
+        for some in self.failed.values():
+            out |= some
+        return out
+
+    @property
     def seen(self) -> NodeSet:
         """Nodes whose answer is known."""
         seen = self.fit
@@ -97,6 +105,17 @@ class Boards:
     def settling_all(self, demand: Demand, nodes: NodeSet) -> Work[None]:
         """`look` at everything, bit by bit."""
         return self._looking_at_all(demand, self._board(demand), nodes, rests=True)
+
+    def first_error(self, demand: Demand, nodes: NodeSet) -> tuple[int, str] | None:
+        """The first of these nodes, by slot, whose search ends the attempt, with the error; `settling_errors` makes it quick.
+
+        A search that takes too long is left to Verify.
+        """
+        return finish(self._finding_error(demand, self._board(demand), nodes, rests=False))
+
+    def settling_errors(self, demand: Demand, nodes: NodeSet) -> Work[None]:
+        """`first_error`, bit by bit."""
+        yield from self._finding_error(demand, self._board(demand), nodes, rests=True)
 
     def _board(self, demand: Demand) -> Board:
         on_nodes = self._on_nodes
@@ -234,17 +253,40 @@ class Boards:
             kind = self._on_nodes.kind(slot)
             assert kind is not None
             new = kind.nodes & ~seen
-            work = self._searches.settling(demand, kind, slot) if rests else None
-            if work is not None:
-                yield from work
-            try:
-                self._note(board, self._searches.verdict(demand, kind, slot), new)
-            except TimedOut:
-                board.put_off |= new
+            yield from self._looking_at(demand, board, kind, nodes=new, rests=rests)
             left &= ~new
             seen |= new
             yield
         board.kinds_left = bool(self._on_nodes.placed & ~(board.seen | board.put_off))
+
+    def _looking_at(self, demand: Demand, board: Board, kind: NodeKind, *, nodes: NodeSet, rests: bool) -> Work[None]:
+        """At nodes of one kind, as long as a search may take."""
+        slot = (nodes & -nodes).bit_length() - 1
+        work = self._searches.settling(demand, kind, slot) if rests else None
+        if work is not None:
+            yield from work
+        try:
+            self._note(board, self._searches.verdict(demand, kind, slot), nodes)
+        except TimedOut:
+            board.put_off |= nodes
+
+    def _finding_error(
+        self, demand: Demand, board: Board, nodes: NodeSet, *, rests: bool
+    ) -> Work[tuple[int, str] | None]:
+        """In the order of the slots, so that it is the same one whatever was looked at before."""
+        left = nodes & self._on_nodes.placed
+        while left := left & ~(board.seen & ~board.erring):
+            first = left & -left
+            text = next((text for text, some in board.failed.items() if some & first), "")
+            if text:
+                return first.bit_length() - 1, text
+            kind = self._on_nodes.kind(first.bit_length() - 1)
+            assert kind is not None
+            new = kind.nodes & ~board.seen
+            yield from self._looking_at(demand, board, kind, nodes=new, rests=rests)
+            left &= ~(new & board.put_off)
+            yield
+        return None
 
     def _note(self, board: Board, verdict: Verdict, nodes: NodeSet) -> None:
         board.put_off &= ~nodes

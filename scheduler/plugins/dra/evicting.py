@@ -25,7 +25,7 @@ from scheduler.plugins.dra.board import Boards
 from scheduler.plugins.dra.hints import Frees
 from scheduler.plugins.dra.holders import AsIf, Holders
 from scheduler.plugins.dra.keeping import Keeping, Kept, Look
-from scheduler.plugins.dra.searches import CANNOT_ALLOCATE, TimedOut, Verdict
+from scheduler.plugins.dra.searches import CANNOT_ALLOCATE, NO_DEVICES, TimedOut, Verdict
 from scheduler.plugins.dra.state import PLUGIN, STATE, DeviceState, Variant
 
 WAITING: Final = Rejection(
@@ -92,12 +92,18 @@ class Evicting:
         return nodes & 1 << state.get(_AS_IF).slot if state.has(_AS_IF) else EMPTY
 
     def verdict(self, state: CycleState, pod: PodInfo, variant: Variant, *, slot: int) -> Verdict:
-        """The exact answer for one node, in this trial if it is one. Raises TimedOut."""
+        """The exact answer for one node, in this trial if it is one. Raises TimedOut.
+
+        An error that the search meets only because devices are kept for nominated pods, or given back by pods that may be
+        evicted, is no error: upstream, which does neither, would not meet it.
+        """
         assert variant.demand is not None
         use = self.use(state, pod, slot)
-        if use is not None:
-            return self._boards.verdict_if(variant.demand, slot, use)
-        return self._boards.verdict(variant.demand, slot)
+        verdict = self._boards.verdict_if(variant.demand, slot, use) if use is not None else NO_DEVICES
+        if use is not None and not verdict.failed:
+            return verdict
+        as_it_is = self._boards.verdict(variant.demand, slot)
+        return as_it_is if use is None or as_it_is.failed else NO_DEVICES
 
     def use(self, state: CycleState, pod: PodInfo, slot: int) -> Use | None:
         """What is in use there for this pod, in this trial if it is one; None if it is as it is."""

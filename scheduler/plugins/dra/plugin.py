@@ -35,7 +35,8 @@ from scheduler.plugins.dra.binding import ClaimBinder
 from scheduler.plugins.dra.board import Boards
 from scheduler.plugins.dra.claims import NAMED_ANEW, Unresolved, claims_of, is_full
 from scheduler.plugins.dra.conditions import is_worn_out
-from scheduler.plugins.dra.demand import Demands
+from scheduler.plugins.dra.demand import Demand, Demands
+from scheduler.plugins.dra.errornodes import ErrorNodes
 from scheduler.plugins.dra.evicting import WAITING, Evicting
 from scheduler.plugins.dra.extended import ExtendedResources, is_in_memory
 from scheduler.plugins.dra.hints import Hints
@@ -90,9 +91,10 @@ class DynamicResources:
             orders=packing if self._packs else None,
             searched=handle.device_metrics.searched,
         )
+        self._error_nodes = ErrorNodes(self._devices.on_nodes)
         self._alternatives = Alternatives(self._nodes, self._devices.on_nodes, self._boards)
         self._evicting = Evicting(handle, self._boards, self.pre_filter)
-        asked = Asked(self._boards, self._alternatives, self._evicting)
+        asked = Asked(self._boards, self._error_nodes, self._alternatives, self._evicting)
         self._pondering = Pondering(asked, handle.clock, longest_s=0.0 if ours.parity else LONGEST_ATTEMPT_S)
         self.ponder = self._pondering.before
         self._accounts = Accounts(self._devices, handle.recorder, rules, scheduler_name=handle.scheduler_name)
@@ -220,14 +222,20 @@ class DynamicResources:
         if tried := self._evicting.tried_on(state, nodes):
             no = self._judged(state, pod, variant, slot=tried.bit_length() - 1)
             groups, nodes = {no: tried} if no is not None else {}, nodes & ~tried
-        for text, out in board.failed.items():
-            if out & nodes:
-                groups[Rejection(self.name, Code.ERROR, (named(text, variant.names),))] = out & nodes
-                self._accounts.warn(pod, variant, out & nodes)
+        error = self._error(variant.demand, nodes)
+        if error is not None:
+            slot, text = error
+            self._accounts.warn(pod, variant, 1 << slot)
+            return {Rejection(self.name, Code.ERROR, (named(text, variant.names),)): 1 << slot}
         for text, out in board.refused.items():
             if out & nodes:
                 groups[_unresolvable(text)] = out & nodes
         return groups
+
+    def _error(self, demand: Demand, nodes: NodeSet) -> tuple[int, str] | None:
+        """What ends the attempt: the error that the allocator meets on any of the nodes, of several that of the first slot."""
+        nodes &= self._error_nodes.of(demand)
+        return self._boards.first_error(demand, nodes) if nodes else None
 
     def vouches(self, state: CycleState, pod: PodInfo) -> bool:
         """Without claims to allocate there is nothing more to ask of a node."""

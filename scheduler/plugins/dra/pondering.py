@@ -19,6 +19,7 @@ from scheduler.framework.state import CycleState
 from scheduler.plugins.dra.alternatives import Alternatives
 from scheduler.plugins.dra.board import Boards
 from scheduler.plugins.dra.demand import Demand
+from scheduler.plugins.dra.errornodes import ErrorNodes
 from scheduler.plugins.dra.evicting import Evicting
 from scheduler.plugins.dra.searches import Limits
 from scheduler.plugins.dra.state import PLUGIN, STATE, DeviceState, Variant
@@ -41,6 +42,7 @@ class Asked(NamedTuple):
     """Those who can work something out beforehand."""
 
     boards: Boards
+    error_nodes: ErrorNodes
     alternatives: Alternatives
     evicting: Evicting
 
@@ -50,7 +52,7 @@ class Pondering:
 
     def __init__(self, asked: Asked, clock: Clock, *, longest_s: float) -> None:
         """`longest_s`: for all that one attempt ponders; 0 is for ever."""
-        self._boards, self._alternatives, self._evicting = asked
+        self._boards, self._error_nodes, self._alternatives, self._evicting = asked
         self._clock = clock
         self._longest_s = longest_s
 
@@ -61,9 +63,9 @@ class Pondering:
             return None
         tried = self._evicting.tried_on(state, nodes)
         if point is Before.FILTER:
-            if not known.usable_on and not known.worn_out and not tried:
-                return None
-            work: Work[None] | None = self._filtering(state, pod, nodes, tried=tried)
+            work: Work[None] | None = None
+            if known.usable_on or known.worn_out or tried or self._may_err(known.variants, nodes):
+                work = self._filtering(state, pod, nodes, tried=tried)
         elif point is Before.SCORE:
             if PLUGIN in state.skip_score:
                 return None
@@ -85,6 +87,8 @@ class Pondering:
     def _filtering(self, state: CycleState, pod: PodInfo, nodes: NodeSet, *, tried: NodeSet) -> Work[None]:
         """`tried` is the node that the trial is about, if it is one."""
         known = state.get(STATE)
+        for variant in known.variants:
+            yield from self._errors(variant, nodes & ~tried)
         if known.usable_on or known.worn_out:
             yield from self._all(known.variants, nodes)
         slot = tried.bit_length() - 1
@@ -93,6 +97,24 @@ class Pondering:
             work = self._judging(state, pod, variant.demand, slot=slot)
             if work is not None:
                 yield from work
+
+    def _may_err(self, variants: tuple[Variant, ...], nodes: NodeSet) -> bool:
+        """Whether nodes must be searched before one is chosen, or it must be found out first which."""
+        demands = [(each.demand, nodes & each.nodes) for each in variants if each.demand is not None]
+        return any(
+            self._error_nodes.settling(demand) is not None or here & self._error_nodes.of(demand)
+            for demand, here in demands
+        )
+
+    def _errors(self, variant: Variant, nodes: NodeSet) -> Work[None]:
+        if variant.demand is None or not nodes & variant.nodes:
+            return
+        work = self._error_nodes.settling(variant.demand)
+        if work is not None:
+            yield from work
+        here = nodes & variant.nodes & self._error_nodes.of(variant.demand)
+        if here:
+            yield from self._boards.settling_errors(variant.demand, here)
 
     def _judging(self, state: CycleState, pod: PodInfo, demand: Demand, *, slot: int) -> Work[None] | None:
         use = self._evicting.use(state, pod, slot)

@@ -17,7 +17,6 @@ import pytest
 from scheduler.cache.deviceasif import UseAsIf
 from scheduler.cache.deviceuse import DeviceUse
 from scheduler.config.args import DynamicResourcesArgs, KubestowArgs
-from scheduler.config.types import PluginRef, PluginSet, Profile as ProfileConfig
 from scheduler.core.podinfo import placed, pod_info
 from scheduler.core.resourceclaims import (
     AllocationResult,
@@ -26,68 +25,21 @@ from scheduler.core.resourceclaims import (
     ResourceClaim,
 )
 from scheduler.core.turns import TURN_S, Work
-from scheduler.cycle import Broke, Cycle, Outcome, Placed, run
-from scheduler.framework.profile import Factory, build
-from scheduler.framework.runner import Runner
-from scheduler.obs.metrics import Metrics
-from scheduler.plugins.defaultpreemption import DefaultPreemption
+from scheduler.cycle import Broke, Outcome, Placed, run
 from scheduler.plugins.dra.fitting import Fitting
 from scheduler.plugins.dra.pondering import LONGEST_ATTEMPT_S, LONGEST_HOLD_S
 from scheduler.plugins.dra.search import Search
 from scheduler.plugins.dra.searches import LATE_S, TimedOut
 from scheduler.plugins.dra.selecting import Selectors
-from scheduler.plugins.dra.state import STATE
 from scheduler.testing.builders import Builder, pod
 from scheduler.testing.devicebuilders import SliceBuilder, a_device, a_slice
 from scheduler.testing.deviceclaimbuilders import ClaimBuilder, a_claim, a_result, an_option
-from tests.unit.plugins.dra.world import FIRST_FIT, World
-from tests.unit.toys import Bind, Nominated, Sort
+from tests.unit.plugins.dra.trying import Trying, told
+from tests.unit.plugins.dra.world import FIRST_FIT
 
 WORK_S = 0.0001
 MANY = tuple(f"n{at}" for at in range(1, 101))
 SOME = MANY[:40]
-
-
-class Trying(World):
-    """With a cycle over it. `slow` says how many seconds a piece of work takes, 0 for none."""
-
-    def __init__(self, *things: Builder[Any], nodes: Sequence[str] = ("n1",), **more: Any) -> None:
-        super().__init__(nodes=nodes, **more)
-        self.show(*things)
-        self.slow = 0.0
-        self.nominated = Nominated()
-        registry: dict[str, Factory] = {
-            "Sort": Sort,
-            "Bind": Bind,
-            "DynamicResources": lambda _args, _handle: self.plugin,
-            "DefaultPreemption": DefaultPreemption,
-        }
-        enabled = tuple(PluginRef(name) for name in registry)
-        plugins = {"multiPoint": PluginSet(enabled=enabled, disabled=("*",))}
-        config = ProfileConfig("kubestow", plugins=plugins, args={KubestowArgs.plugin: self.ours})
-        metrics = Metrics(process=False)
-        runner = Runner(
-            build(config, registry, self.handle), self.cluster, self.nominated, clock=self.clock, metrics=metrics
-        )
-        self.cycle = Cycle(
-            {"kubestow": runner}, self.cluster, clock=self.clock, chance=random.Random(3), metrics=metrics
-        )
-
-    def attempt(self, *claims: str, nominated: str = "", name: str = "p") -> Work[Outcome]:
-        builder = pod(name).uid(f"uid-{name}").set({"spec": {"schedulerName": "kubestow", "priority": 10}})
-        for at, claim in enumerate(claims):
-            builder = builder.claim(f"e{at}", claim=claim)
-        if nominated:
-            builder = builder.set({"status": {"nominatedNodeName": nominated}})
-        return self.cycle.attempt(pod_info(builder.typed()), 1)
-
-    def worked(self, seconds: float) -> None:
-        """Time passes."""
-        self.clock._now += seconds
-
-    def held(self) -> tuple[object, ...]:
-        """What an attempt leaves behind if it is not undone."""
-        return self.cluster.sizes(), list(self.devices.claims.in_flight()), self.devices.use.counts()
 
 
 @pytest.fixture(autouse=True)
@@ -107,15 +59,6 @@ def _slowly(work: Callable[..., Any]) -> Callable[..., Any]:
         return work(*args)
 
     return slow
-
-
-def told(outcome: Outcome) -> object:
-    """The node and what was allocated, or why not."""
-    if isinstance(outcome, Placed):
-        allocations: dict[str, AllocationResult] = outcome.state.get(STATE).allocations
-        devices = {uid: [r.id for r in each.devices.results] for uid, each in allocations.items()}
-        return outcome.assumed.node_name, devices
-    return outcome.message
 
 
 def puzzle(node: str, *, room: int = 180, seed: int = 2) -> list[SliceBuilder]:

@@ -1,0 +1,410 @@
+"""An error that the allocator meets on any candidate node ends the attempt, and no other error does (docs/spec/dra.md §3.4, §5.5)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings, strategies as st
+
+from scheduler.config.args import KubestowArgs
+from scheduler.core.nodeset import NodeSet, each
+from scheduler.core.podinfo import PodInfo, pod_info
+from scheduler.core.verdicts import Code, Groups, Rejection
+from scheduler.cycle import Broke, Placed, run
+from scheduler.framework.ports import Handle
+from scheduler.framework.state import CycleState
+from scheduler.plugins.dra.board import Boards
+from scheduler.plugins.dra.errornodes import ErrorNodes
+from scheduler.plugins.dra.search import CAREFUL_STEPS, AllocationError
+from scheduler.plugins.dra.searches import named
+from scheduler.plugins.dra.seats import Rules
+from scheduler.plugins.dra.selecting import Selectors
+from scheduler.testing.builders import Builder, pod
+from scheduler.testing.clock import VirtualClock
+from scheduler.testing.devicebuilders import a_device, a_device_class, a_slice
+from scheduler.testing.deviceclaimbuilders import a_claim, a_result, an_option
+from tests.examples import examples
+from tests.unit.plugins.dra.literal_allocator import Literal, Refused, TooSlow
+from tests.unit.plugins.dra.random_devices import NODES, Case, Maker
+from tests.unit.plugins.dra.rooms import Room
+from tests.unit.plugins.dra.served import PARITY
+from tests.unit.plugins.dra.trying import Trying
+from tests.unit.plugins.dra.world import FIRST_FIT
+
+EXISTS = 'device.attributes["a"].exists'
+GOOD = a_device("good").attr("exists", value=True)
+BROKEN = a_device("broken").attr("healthy", value=False)
+ASKS = a_claim("c").request("r", "A", cel=EXISTS)
+PACK = KubestowArgs()
+N1, N2 = a_slice("n1", "a", GOOD), a_slice("n2", "a", BROKEN)
+NO_KEY = "selector #0: CEL runtime error: no such key: exists"
+
+
+def error(text: str) -> str:
+    return f'running "DynamicResources" filter plugin: {text}'
+
+
+OF_CLAIM, OF_CLASS = error(f"claim default/c: {NO_KEY}"), error(f"class C: {NO_KEY}")
+BIG = a_device("good").attr("exists", value=True).shared().cap("mem", "10")
+
+
+def twenty(node: str) -> Builder[Any]:
+    return a_slice(node, "a", *(a_device(f"d{at}").attr("exists", value=True) for at in range(20)))
+
+
+ERRORS = [
+    pytest.param([N1, N2, ASKS], OF_CLAIM, id="one node has a good device, the other one without the attribute"),
+    pytest.param([a_slice("n1", "a", BROKEN), a_slice("n2", "a", GOOD), ASKS], OF_CLAIM, id="the other way round"),
+    pytest.param(
+        [N1, N2, a_device_class("C", EXISTS), a_claim("c").request("r", "C")], OF_CLASS, id="a selector of the class"
+    ),
+    pytest.param(
+        [N1, N2, a_claim("c").request("r", "A", cel="device.driver ==")],
+        error("claim default/c: selector #0: CEL compile error: "),
+        id="an expression that does not compile",
+    ),
+    pytest.param(
+        [
+            N1,
+            a_slice("n2", "a", a_device("z-good").attr("exists", value=True), a_device("broken")),
+            ASKS,
+        ],
+        "n1 or n2",
+        id="on the other node it is behind a device that will do",
+    ),
+    pytest.param(
+        [N1, a_slice("n2", "a", a_device("broken"), GOOD), ASKS],
+        OF_CLAIM,
+        id="on the other node it is before a device that would do",
+    ),
+    pytest.param(
+        [
+            N1,
+            a_slice("n2", "a", GOOD, a_device("broken")),
+            a_claim("h").request("r", "A").allocated(a_result("r", "a/n2/good"), on="n2"),
+            ASKS,
+        ],
+        OF_CLAIM,
+        id="the device in front of it is in use",
+    ),
+    pytest.param(
+        [N1, N2, a_claim("h").request("r", "A").allocated(a_result("r", "a/n2/broken"), on="n2"), ASKS],
+        "n1",
+        id="it is in use itself",
+    ),
+    pytest.param(
+        [
+            N1,
+            N2,
+            a_claim("h").request("r", "A").allocated(a_result("r", "a/n2/broken"), on="n2"),
+            a_claim("c").request("r", "A", cel=EXISTS, admin=True),
+        ],
+        OF_CLAIM,
+        id="it is in use itself, and admin access is asked for",
+    ),
+    pytest.param(
+        [N1, N2, a_device_class("C", 'device.attributes["a"].healthy'), a_claim("c").request("r", "C", cel=EXISTS)],
+        error("class C: selector #0: CEL runtime error: no such key: healthy"),
+        id="the class fails on the good device",
+    ),
+    pytest.param(
+        [
+            N1,
+            N2,
+            a_device_class("C", '!("healthy" in device.attributes["a"])'),
+            a_claim("c").request("r", "C", cel=EXISTS),
+        ],
+        "n1",
+        id="the class is false of the device before the claim's selector is asked",
+    ),
+    pytest.param(
+        [N1, N2, a_claim("c").first_available("r", an_option("x", "A", cel=EXISTS), an_option("y", "B"))],
+        OF_CLAIM,
+        id="the first alternative fails on the other node",
+    ),
+    pytest.param(
+        [N1, N2, a_claim("c").first_available("r", an_option("y", "A"), an_option("x", "A", cel=EXISTS))],
+        "n1 or n2",
+        id="no node comes to the second alternative",
+    ),
+    pytest.param(
+        [N1, a_slice("n2", "a", GOOD, a_device("z-broken")), a_claim("c").request("r", "A", cel=EXISTS, every=True)],
+        OF_CLAIM,
+        id="all devices are asked for, and it is behind a good one",
+    ),
+    pytest.param(
+        [N1, a_slice("n2", "a", GOOD).of(2), a_claim("c").request("r", "A", every=True)],
+        error("claim default/c, request r: asks for all devices, but resource pool a/n2 is currently being updated"),
+        id="all devices are asked for, and the other node's pool is being updated",
+    ),
+    pytest.param(
+        [N1, twenty("n2"), a_claim("c").request("r", "A", every=True).request("s", "A", count=15)],
+        error("claim default/c: number of requested devices 35 exceeds the claim limit of 32"),
+        id="all devices are asked for, and the other node has too many",
+    ),
+    pytest.param(
+        [N1, N2, a_claim("c").request("r", "A", every=True).match("a/exists")],
+        error(
+            "claim default/c, request r: cannot add device a/n2/broken because a claim constraint would not be satisfied"
+        ),
+        id="all devices are asked for, and one of the other node's breaks the constraint",
+    ),
+    pytest.param(
+        [N1, a_slice("n2", "a", BIG, BROKEN), a_claim("c").request("r", "A", cel=EXISTS)],
+        "n1 or n2",
+        id="the shared device in front of it has enough left",
+    ),
+    pytest.param(
+        [
+            a_slice("n1", "a", BIG),
+            a_slice("n2", "a", BIG, a_device("z-broken").cap("mem", "10")),
+            a_claim("h")
+            .request("r", "A")
+            .allocated(a_result("r", "a/n2/good", share="s", consumed={"mem": "10"}), on="n2"),
+            a_claim("c").request("r", "A", cel=EXISTS, capacity={"mem": "10"}),
+        ],
+        OF_CLAIM,
+        id="the shared device in front of it has too little left",
+    ),
+    pytest.param(
+        [N1, N2, ASKS.allocated(a_result("r", "a/n1/good"), on="n1")], "n1", id="the claim is allocated already"
+    ),
+    pytest.param(
+        [
+            N1,
+            N2,
+            a_claim("h").request("r", "A").allocated(a_result("r", "a/n1/x"), on="n1"),
+            ASKS,
+        ],
+        OF_CLAIM,
+        id="the pod has another claim that keeps it off the node",
+    ),
+    pytest.param(
+        [N1, a_slice("n2", "a", BROKEN).named("shared").pool("shared").everywhere(), ASKS],
+        OF_CLAIM,
+        id="a pool that several nodes see",
+    ),
+    pytest.param(
+        [N1, a_slice("n2", "a", BROKEN).of(2), ASKS], "n1", id="its pool is being updated, so that it is not looked at"
+    ),
+]
+
+
+@pytest.mark.parametrize("ours", [PACK, FIRST_FIT, PARITY], ids=["defaults", "first fit", "parity"])
+@pytest.mark.parametrize(("things", "expected"), ERRORS)
+def test_what_ends_an_attempt(
+    things: Sequence[Builder[Any]], expected: str, ours: KubestowArgs, request: pytest.FixtureRequest
+) -> None:
+    """Whichever node chance would choose: five seeds, three attempts with each."""
+    claims = ("h", "c") if "another claim" in request.node.name else ("c",)
+    for seed in range(5):
+        world = Trying(*things, nodes=("n1", "n2"), ours=ours, seed=seed)
+        for _ in range(3):
+            outcome = run(world.attempt(*claims))
+            if isinstance(outcome, Placed):
+                assert outcome.assumed.node_name in expected.split(" or ")
+                break
+            assert isinstance(outcome, Broke), outcome
+            assert outcome.message.startswith(expected)
+
+
+def test_of_several_errors_the_first_nodes_is_raised() -> None:
+    """In the order in which the cache holds the nodes, whatever was looked at before."""
+    nodes = [f"n{at}" for at in range(1, 41)]
+    fails = [a_slice(name, "a", a_device("d").attr(f"x{at}", 1)) for at, name in enumerate(nodes, start=1)]
+    cel = " || ".join(f'(has(device.attributes["a"].x{at}) && device.attributes["a"].y{at})' for at in range(1, 21))
+    claim = a_claim("c").request("r", "A", cel=cel)
+    world = Trying(*fails, claim, nodes=nodes)
+    world.devices.on_nodes.catch_up()
+
+    messages = {run(world.attempt("c")).message for _ in range(3)}
+
+    assert messages == {error("claim default/c: selector #0: CEL runtime error: no such key: y1")}
+
+
+def test_it_is_followed_when_slices_change() -> None:
+    world = Trying(N1, a_slice("n2", "a", GOOD), ASKS, a_claim("d").request("r", "A", cel=EXISTS), nodes=("n1", "n2"))
+    assert isinstance(run(world.attempt("c")), Placed)
+
+    world.show(a_slice("n2", "a", BROKEN).generation(2))
+    broken = run(world.attempt("d", name="q"))
+    world.show(a_slice("n2", "a", GOOD).generation(3))
+    mended = run(world.attempt("d", name="q"))
+
+    assert (OF_CLAIM.replace("/c", "/d"), True) == (broken.message, isinstance(mended, Placed))
+
+
+def test_a_nominated_pod_looks_at_its_node_alone() -> None:
+    """As upstream: the error of another node is not met."""
+    world = Trying(N1, N2, ASKS, nodes=("n1", "n2"))
+
+    outcome = run(world.attempt("c", nominated="n1"))
+
+    assert isinstance(outcome, Placed)
+    assert outcome.assumed.node_name == "n1"
+
+
+@dataclass
+class _Refuses:
+    """A plugin in front that refuses n2, in Filter or only when asked for the exact answer."""
+
+    is_deferred: bool
+    name: str = "Before"
+    heeds_pods: bool = False
+
+    def __call__(self, args: Any, handle: Handle) -> Any:
+        self.nodes = handle.cluster.nodes
+        return _Deferred(self) if self.is_deferred else self
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups:
+        return {self.no: nodes & self.nodes.by_name(("n2",))}
+
+    no = Rejection("Before", Code.UNSCHEDULABLE, ("not here",))
+
+
+class _Deferred:
+    name = "Before"
+    heeds_pods = False
+
+    def __init__(self, plugin: _Refuses) -> None:
+        self._plugin = plugin
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups:
+        return {}
+
+    def verify(self, state: CycleState, pod: PodInfo, slot: int) -> Rejection | None:
+        return self._plugin.no if self._plugin.nodes.name(slot) == "n2" else None
+
+
+@pytest.mark.parametrize("is_deferred", [False, True], ids=["in Filter", "in Verify"])
+@pytest.mark.parametrize("ours", [PACK, PARITY], ids=["defaults", "parity"])
+def test_a_node_that_a_plugin_in_front_refuses_is_no_candidate(*, is_deferred: bool, ours: KubestowArgs) -> None:
+    """Upstream does not ask the allocator there."""
+    world = Trying(N1, N2, ASKS, nodes=("n1", "n2"), ours=ours, before=_Refuses(is_deferred))
+
+    outcome = run(world.attempt("c"))
+
+    assert isinstance(outcome, Placed)
+    assert outcome.assumed.node_name == "n1"
+
+
+def test_with_no_other_candidate_the_refusal_in_front_is_told() -> None:
+    """The reasons are those that upstream would give."""
+    world = Trying(
+        a_slice("n1", "a", a_device("d").attr("exists", value=False)),
+        N2,
+        ASKS,
+        nodes=("n1", "n2"),
+        before=_Refuses(is_deferred=True),
+    )
+
+    message = run(world.attempt("c")).message
+
+    assert message.startswith("0/2 nodes are available: 1 cannot allocate all claims, 1 not here. ")
+
+
+def test_devices_kept_for_a_nominated_pod_make_no_error() -> None:
+    """Upstream does not know that they are kept. The node is no place for the pod, and the attempt goes on."""
+    good = a_slice("n1", "a", GOOD, a_device("z-broken"))
+    world = Trying(good, a_slice("n2", "a", GOOD), ASKS, a_claim("k").request("r", "A"), nodes=("n1", "n2"), ours=PACK)
+    other = pod_info(
+        pod("other")
+        .uid("uid-other")
+        .set({"spec": {"schedulerName": "kubestow", "priority": 10}})
+        .claim("e", claim="k")
+        .typed()
+    )
+    world.nominated.by_node["n1"] = (other,)
+
+    outcome = run(world.attempt("c"))
+
+    assert isinstance(outcome, Placed), outcome
+    assert outcome.assumed.node_name == "n2"
+
+
+def test_a_demand_without_faults_costs_no_search_of_all_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each kind of device is asked about once; nodes are searched as far as an attempt can afford it."""
+    nodes = [f"n{at}" for at in range(1, 101)]
+    evaluated: list[object] = []
+    evaluate = Selectors._evaluate
+    monkeypatch.setattr(Selectors, "_evaluate", lambda self, kind: (evaluated.append(kind), evaluate(self, kind))[1])
+    unlike = [a_slice(name, "a", a_device("d").attr("exists", value=True).attr("uuid", name)) for name in nodes]
+    claims = [a_claim(f"c{at}").request("r", "A", cel=EXISTS) for at in range(5)]
+    world = Trying(*unlike, *claims, nodes=nodes)
+    searched: list[int] = []
+    world.plugin._boards._searches._searched = searched.append
+    error_nodes = world.plugin._error_nodes
+    calls = {"of": 0}
+    following = ErrorNodes._following
+    monkeypatch.setattr(
+        ErrorNodes,
+        "_following",
+        lambda self, tracked: (calls.update(of=calls["of"] + 1), following(self, tracked))[1],
+    )
+
+    for at in range(5):
+        assert isinstance(run(world.attempt(f"c{at}", name=f"p{at}")), Placed)
+
+    assert len(evaluated) == len(set(evaluated)) == len(nodes)
+    assert calls == {"of": 1}
+    assert len(error_nodes._tracked) == 1
+
+
+# -- laws --------------------------------------------------------------------------------------------------------------
+
+cases = st.builds(
+    lambda seed, is_rich: Maker(random.Random(seed), is_rich=is_rich).case(), st.integers(0, 2**64), st.booleans()
+)
+STEPS_MAX = 30_000
+
+
+@settings(max_examples=examples(300), suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@given(cases, st.data())
+def test_the_error_of_the_first_node_on_which_the_literal_allocator_has_one_is_found(case: Case, data: Any) -> None:
+    """Among any nodes; and no other node's search is needed for that."""
+    room = Room(case)
+    names = [claim.key for claim in case.claims]
+    slots = {name: room.nodes.present_slot(name) for name in NODES}
+    errors: dict[int, str] = {}
+    for name, slot in slots.items():
+        assert slot is not None
+        text = _literal_error(case, name)
+        if text and not _is_deep(room, name):
+            errors[slot] = text
+    error_nodes = ErrorNodes(room.on_nodes)
+    boards = Boards(room.on_nodes, room.use, VirtualClock(), Rules.of(case.world.gates))
+    nodes = data.draw(
+        st.sets(st.sampled_from(sorted(slots.values())), min_size=1).map(lambda some: sum(1 << s for s in some))
+    )
+
+    found = boards.first_error(room.demand, nodes & error_nodes.of(room.demand))
+
+    among = [slot for slot in each(nodes) if slot in errors]
+    expected = (among[0], errors[among[0]]) if among else None
+    assert expected == (found and (found[0], named(found[1], names)))
+
+
+def _literal_error(case: Case, node: str) -> str:
+    try:
+        Literal(case.world, node, case.claims, steps_max=STEPS_MAX).run()
+    except TooSlow:
+        assume(False)
+    except Refused as refused:
+        return "" if refused.on_node else str(refused)
+    return ""
+
+
+def _is_deep(room: Room, node: str) -> bool:
+    """An error that hides behind very many devices may be overlooked."""
+    search = room.search(node)
+    try:
+        search.run()
+    except AllocationError:
+        return False
+    except Exception:  # noqa: BLE001 (it fails on this node alone)
+        return search.steps >= CAREFUL_STEPS
+    return search.steps >= CAREFUL_STEPS

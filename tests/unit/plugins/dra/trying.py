@@ -1,0 +1,82 @@
+"""A cluster with devices and a cycle over it, for whole attempts of pods that ask for devices."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from scheduler.config.args import KubestowArgs
+from scheduler.config.types import PluginRef, PluginSet, Profile as ProfileConfig
+from scheduler.core.podinfo import pod_info
+from scheduler.core.resourceclaims import AllocationResult
+from scheduler.core.turns import Work
+from scheduler.cycle import Cycle, Outcome, Placed
+from scheduler.framework.profile import Factory, build
+from scheduler.framework.runner import Runner
+from scheduler.obs.metrics import Metrics
+from scheduler.plugins.defaultpreemption import DefaultPreemption
+from scheduler.plugins.dra.state import STATE
+from scheduler.testing.builders import Builder, pod
+from tests.unit.plugins.dra.world import World
+from tests.unit.toys import Bind, Nominated, Sort
+
+
+class Trying(World):
+    """With a cycle over it. `slow` says how many seconds a piece of work takes, 0 for none."""
+
+    def __init__(
+        self,
+        *things: Builder[Any],
+        nodes: Sequence[str] = ("n1",),
+        before: Factory | None = None,
+        seed: int = 3,
+        **more: Any,
+    ) -> None:
+        """`before`: a plugin in front of DynamicResources."""
+        super().__init__(nodes=nodes, **more)
+        self.show(*things)
+        self.slow = 0.0
+        self.nominated = Nominated()
+        registry: dict[str, Factory] = {
+            "Sort": Sort,
+            "Bind": Bind,
+            **({"Before": before} if before is not None else {}),
+            "DynamicResources": lambda _args, _handle: self.plugin,
+            "DefaultPreemption": DefaultPreemption,
+        }
+        enabled = tuple(PluginRef(name) for name in registry)
+        plugins = {"multiPoint": PluginSet(enabled=enabled, disabled=("*",))}
+        config = ProfileConfig("kubestow", plugins=plugins, args={KubestowArgs.plugin: self.ours})
+        metrics = Metrics(process=False)
+        runner = Runner(
+            build(config, registry, self.handle), self.cluster, self.nominated, clock=self.clock, metrics=metrics
+        )
+        self.cycle = Cycle(
+            {"kubestow": runner}, self.cluster, clock=self.clock, chance=random.Random(seed), metrics=metrics
+        )
+
+    def attempt(self, *claims: str, nominated: str = "", name: str = "p") -> Work[Outcome]:
+        builder = pod(name).uid(f"uid-{name}").set({"spec": {"schedulerName": "kubestow", "priority": 10}})
+        for at, claim in enumerate(claims):
+            builder = builder.claim(f"e{at}", claim=claim)
+        if nominated:
+            builder = builder.set({"status": {"nominatedNodeName": nominated}})
+        return self.cycle.attempt(pod_info(builder.typed()), 1)
+
+    def worked(self, seconds: float) -> None:
+        """Time passes."""
+        self.clock._now += seconds
+
+    def held(self) -> tuple[object, ...]:
+        """What an attempt leaves behind if it is not undone."""
+        return self.cluster.sizes(), list(self.devices.claims.in_flight()), self.devices.use.counts()
+
+
+def told(outcome: Outcome) -> object:
+    """The node and what was allocated, or why not."""
+    if isinstance(outcome, Placed):
+        allocations: dict[str, AllocationResult] = outcome.state.get(STATE).allocations
+        devices = {uid: [r.id for r in each.devices.results] for uid, each in allocations.items()}
+        return outcome.assumed.node_name, devices
+    return outcome.message
