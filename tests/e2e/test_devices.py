@@ -61,6 +61,9 @@ PARTED: Final = (
     on("n1").named("counters").counters("gpu-0", {"slices": "8"}).of(2),
     on("n1", a_part("whole", "whole", "8"), a_part("h1", "half", "4"), a_part("h2", "half", "4")).of(2),
 )
+EXISTS: Final = a_device("a").attr("healthy", value=True).attr("exists", value=True)
+ONLY_IF_EXISTS: Final = a_claim_template("t").request("r", "gpu", cel=f"device.attributes['{DRIVER}'].exists")
+"""As in upstream's own test "keeps pod pending because of CEL runtime errors"."""
 TWO: Final = a_claim("c").request("r", "gpu", count=2)
 
 ROWS: Final[dict[str, Row]] = {
@@ -189,6 +192,28 @@ ROWS: Final[dict[str, Row]] = {
         ],
         says="no such key: nowhere",
         reason="SchedulerError",
+    ),
+    "an expression that fails on the devices of the other node": Row(
+        [GPU, on("n1", EXISTS), on("n2", a_device("b").attr("healthy", value=False)), ONLY_IF_EXISTS],
+        templates=("t",),
+        claims=(),
+        says="CEL runtime error: no such key: exists",
+        reason="SchedulerError",
+    ),
+    "an expression that fails on the devices of a node that the pod does not go to": Row(
+        [GPU, on("n1", EXISTS), on("n2", a_device("b").attr("healthy", value=False)), ONLY_IF_EXISTS],
+        templates=("t",),
+        claims=(),
+        pin="n1",
+        node="n1",
+        gets={"t": ["r: a"]},
+    ),
+    "an expression that fails on a device behind one that will do": Row(
+        [GPU, on("n2", EXISTS, a_device("b").attr("healthy", value=False)), ONLY_IF_EXISTS],
+        templates=("t",),
+        claims=(),
+        node="n2",
+        gets={"t": ["r: a"]},
     ),
     "a class that does not exist": Row(
         [on("n1", a_device("a")), a_claim("c").request("r", "gpu")], says="request r: device class gpu"
