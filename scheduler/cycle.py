@@ -5,7 +5,7 @@ only so that a long attempt can give the event loop a turn (architecture D1): be
 is applied, because those wait in the inbox; and devices stay in the use that they were in (`DeviceUse.still`).
 
 Rules: docs/spec/core.md §3.1–§3.6. What differs on purpose: all nodes are looked at unless percentageOfNodesToScore is
-set, and an Error that upstream would meet on a node that is never verified is not raised (architecture D3).
+set, and an Error that upstream would meet on a node that is never verified is raised only if Filter finds it (ADR 0003).
 """
 
 from __future__ import annotations
