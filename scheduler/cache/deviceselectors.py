@@ -60,6 +60,12 @@ class Domains(dict[str, _Held], Generic[_Held]):
 _NOTHING: Final[Mapping[str, Any]] = {}
 
 
+class CompileProblem(str):
+    """Upstream's text of what is wrong with an expression, whatever the device."""
+
+    __slots__ = ()
+
+
 class _Variable(dict[str, Value]):
     """`device`."""
 
@@ -85,7 +91,7 @@ class DeviceSelectors:
         """As `holds`. What may take long is done in the worker thread, and the event loop has its turns meanwhile."""
         compiled = yield from self._compiling(expression)
         if isinstance(compiled, str):
-            return shortened(f"CEL compile error: {compiled}")
+            return CompileProblem(shortened(f"CEL compile error: {compiled}"))
         bindings = self._bound(kind)
         if isinstance(bindings, str):
             return shortened(f"CEL runtime error: {bindings}")

@@ -44,6 +44,8 @@ class Rejection:
     plugin: str
     code: Code
     reasons: tuple[str, ...]
+    is_shortage: bool = field(default=False, compare=False)
+    """The node lacks something that pods may hold: the plugin can tell whether it would suffice if pods left (`relents`)."""
 
     @property
     def message(self) -> str:

@@ -25,7 +25,7 @@ from scheduler.plugins.dra.board import Boards
 from scheduler.plugins.dra.hints import Frees
 from scheduler.plugins.dra.holders import AsIf, Holders
 from scheduler.plugins.dra.keeping import Keeping, Kept, Look
-from scheduler.plugins.dra.searches import CANNOT_ALLOCATE, NO_DEVICES, TimedOut, Verdict
+from scheduler.plugins.dra.searches import NO_DEVICES, TimedOut, Verdict
 from scheduler.plugins.dra.state import PLUGIN, STATE, DeviceState, Variant
 
 WAITING: Final = Rejection(
@@ -144,7 +144,7 @@ class Evicting:
 
         `timed` counts what it takes. Of what takes too long, or comes after that, nothing is hoped.
         """
-        if not self._is_on or no.message != CANNOT_ALLOCATE or pod.pod.spec.preemption_policy == "Never":
+        if not self._is_on or not no.is_shortage or pod.pod.spec.preemption_policy == "Never":
             return EMPTY
         known = state.get(STATE)
         self._devices.on_nodes.catch_up()
@@ -213,6 +213,6 @@ def _short(refused: Groups) -> NodeSet:
     """Nodes on which devices are too few."""
     out = EMPTY
     for no, nodes in refused.items():
-        if no.plugin == PLUGIN and no.message == CANNOT_ALLOCATE:
+        if no.plugin == PLUGIN and no.is_shortage:
             out |= nodes
     return out

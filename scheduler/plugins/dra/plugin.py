@@ -229,7 +229,7 @@ class DynamicResources:
             return {Rejection(self.name, Code.ERROR, (named(text, variant.names),)): 1 << slot}
         for text, out in board.refused.items():
             if out & nodes:
-                groups[_unresolvable(text)] = out & nodes
+                groups[_too_few(text)] = out & nodes
         return groups
 
     def _error(self, demand: Demand, nodes: NodeSet) -> tuple[int, str] | None:
@@ -296,8 +296,8 @@ class DynamicResources:
     def _refusal(self, verdict: Verdict, variant: Variant) -> Rejection | None:
         if not verdict.refusal:
             return None
-        code = Code.ERROR if verdict.failed else Code.UNRESOLVABLE
-        return Rejection(self.name, code, (named(verdict.refusal, variant.names),))
+        text = named(verdict.refusal, variant.names)
+        return Rejection(self.name, Code.ERROR, (text,)) if verdict.failed else _too_few(text)
 
     def _timed_out(self, slot: int) -> Rejection:
         text = f"node {self._nodes.name(slot)}: timed out trying to allocate devices"
@@ -397,6 +397,11 @@ class DynamicResources:
 
 def _unresolvable(text: str) -> Rejection:
     return Rejection(PLUGIN, Code.UNRESOLVABLE, (text,))
+
+
+def _too_few(text: str) -> Rejection:
+    """No devices were found, whatever the reason that is told: others may be given back by pods that leave."""
+    return Rejection(PLUGIN, Code.UNRESOLVABLE, (text,), is_shortage=True)
 
 
 _UNAVAILABLE: Final = _unresolvable(NOT_AVAILABLE)

@@ -29,7 +29,6 @@ from scheduler.plugins.dra.state import Variant
 
 _log = structlog.get_logger(__name__)
 _REMEMBERED: Final = 16_384
-_RUNTIME_ERROR: Final = "CEL runtime error: "
 _FREE: Final = "free"
 
 
@@ -247,7 +246,7 @@ class Accounts:
             if ask.selectors is None:
                 continue
             for number, fault in sorted(seats.selectable(ask).faults.items()):
-                if fault.text.startswith(_RUNTIME_ERROR):
+                if fault.is_of_device:
                     whose = f"class {ask.spec.device_class_name}" if fault.of_class else f"request {ask.full_name}"
                     about = f"claim {variant.names[c]}: selector #{fault.at} of {whose}"
                     hint = ", guard it with has() or an optional" if "no such key" in fault.text else ""

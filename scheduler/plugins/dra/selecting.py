@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from scheduler.cache.devicekinds import DeviceKind
+from scheduler.cache.deviceselectors import CompileProblem
 from scheduler.cache.memos import Limit, Memo
 from scheduler.core.turns import Work, finish
 
@@ -30,6 +31,8 @@ class Fault:
     of_class: bool
     at: int
     text: str
+    is_of_device: bool = True
+    """The expression fails on this device; else it does not compile."""
 
 
 class Selectors:
@@ -60,7 +63,7 @@ class Selectors:
         for of_class, at, expression in self._expressions:
             holds = yield from self._holding(expression, kind)
             if isinstance(holds, str):
-                return Fault(of_class, at, holds)
+                return Fault(of_class, at, holds, is_of_device=not isinstance(holds, CompileProblem))
             if not holds:
                 return False
         return True
