@@ -83,6 +83,9 @@ class Writer(Protocol):
     async def read_resource_claim(self, namespace: str, name: str) -> ResourceClaim | Broken | None:
         """The newest state; None when it is gone."""
 
+    async def read_resource_claim_at(self, namespace: str, name: str, version: int) -> ResourceClaim | Broken | None:
+        """As it was at this resourceVersion; None if it was not there. `Gone` when the server has forgotten that."""
+
     async def prebind_volume(
         self, volume: PersistentVolume, claim: PersistentVolumeClaim, *, marks: bool
     ) -> PersistentVolume | Broken:
@@ -374,6 +377,10 @@ class Unplugged:
         raise Unavailable(f"no cluster to patch {pod.key} in")
 
     async def read_resource_claim(self, namespace: str, name: str) -> ResourceClaim | Broken | None:
+        """Raises Unavailable."""
+        raise Unavailable(f"no cluster to read {namespace}/{name} from")
+
+    async def read_resource_claim_at(self, namespace: str, name: str, version: int) -> ResourceClaim | Broken | None:
         """Raises Unavailable."""
         raise Unavailable(f"no cluster to read {namespace}/{name} from")
 

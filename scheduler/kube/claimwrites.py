@@ -12,7 +12,9 @@ from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Final, TypeAlias
 
-from scheduler.core import protobuf
+import msgspec
+
+from scheduler.core import apijson, protobuf
 from scheduler.core.clock import Clock
 from scheduler.core.decode import Broken, ObjectDecoder
 from scheduler.core.errors import Conflict, Invalid, NotFound
@@ -148,6 +150,21 @@ class ClaimWrites(Sending):
         raw = await self._read(f"{_collection(namespace, version)}/{name}")
         return self._read_claim(raw, version) if raw is not None else None
 
+    async def read_resource_claim_at(self, namespace: str, name: str, version: int) -> ResourceClaim | Broken | None:
+        """As it was at this resourceVersion, by a list of one; None if it was not there.
+
+        `Gone` when the server has compacted its history, which it keeps for some minutes.
+        """
+        served = self._claims_version()
+        query = {
+            "fieldSelector": f"metadata.name={name}",
+            "resourceVersion": str(version),
+            "resourceVersionMatch": "Exact",
+        }
+        raw = await self._list(_collection(namespace, served), query)
+        items = apijson.decode(_items, raw).items
+        return self._read_claim(bytes(items[0]), served) if items else None
+
     async def _exactly(
         self, claim: ResourceClaim, change: claimproto.Change, refused: Invalid, *, subresource: str = ""
     ) -> ResourceClaim | Broken:
@@ -217,6 +234,13 @@ class ClaimWrites(Sending):
 
     def _read_claim(self, raw: bytes, version: str) -> ResourceClaim | Broken:
         return self._resource_claims.decode(raw, version)
+
+
+class _Items(msgspec.Struct):
+    items: list[msgspec.Raw] = []
+
+
+_items: Final = msgspec.json.Decoder(_Items)
 
 
 def _collection(namespace: str, version: str) -> str:

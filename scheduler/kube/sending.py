@@ -12,7 +12,7 @@ from scheduler.core.clock import Clock
 from scheduler.core.errors import Fenced, NotFound
 from scheduler.kube.lane import Lane
 from scheduler.kube.throttle import Throttle
-from scheduler.kube.wire import JSON, MERGE, Transport
+from scheduler.kube.wire import JSON, MERGE, Query, Transport
 
 OURS: Final = "kubestow"
 FIELD_MANAGER: Final = {"fieldManager": OURS}
@@ -46,6 +46,11 @@ class Sending:
             return await self._transport.get(path, accept=accept)
         except NotFound:
             return None
+
+    async def _list(self, path: str, query: Query) -> bytes:
+        """One page of a list."""
+        await self._throttle.take(urgent=True)
+        return await self._transport.list(path, query)
 
     async def _patch_once(self, path: str, body: bytes, content_type: str = MERGE) -> bytes:
         """For what a pod's place waits for, and the caller must look at before it is said again."""

@@ -26,11 +26,35 @@ from scheduler.core.resourceclaims import (
 )
 
 
+class ClaimHistory(dict[str, "ResourceClaim | Broken"]):
+    """Claims by namespace/name, and what they were before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._past: dict[str, list[tuple[int, ResourceClaim | Broken | None]]] = {}
+        self._newest = 0
+
+    def __setitem__(self, key: str, claim: ResourceClaim | Broken) -> None:
+        super().__setitem__(key, claim)
+        if isinstance(claim, ResourceClaim):
+            self._newest = max(self._newest, claim.version)
+        self._past.setdefault(key, []).append((self._newest, claim))
+
+    def __delitem__(self, key: str) -> None:
+        super().__delitem__(key)
+        self._newest += 1
+        self._past.setdefault(key, []).append((self._newest, None))
+
+    def at(self, key: str, version: int) -> ResourceClaim | Broken | None:
+        """As it was at this version; None if it was not there."""
+        return next((claim for then, claim in reversed(self._past.get(key, [])) if then <= version), None)
+
+
 @dataclass
 class ScriptedClaims:
     """Succeeds unless told otherwise. A claim that was not put here is taken to be as it is given."""
 
-    resource_claims: dict[str, ResourceClaim | Broken] = field(default_factory=dict)
+    resource_claims: ClaimHistory = field(default_factory=ClaimHistory)
     """What `read_resource_claim` answers, by namespace/name; a write shows here, with a newer resourceVersion."""
     claim_writes: list[tuple[str, str]] = field(default_factory=list)
     """`protect`, `allocate`, `reserve`, `unreserve`, `deallocate`, `create` or `delete`, and the claim: each that was

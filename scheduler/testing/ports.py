@@ -140,6 +140,12 @@ class ScriptedWriter(ScriptedClaims):
             self.on_read()
         return self.resource_claims.get(f"{namespace}/{name}")
 
+    async def read_resource_claim_at(self, namespace: str, name: str, version: int) -> ResourceClaim | Broken | None:
+        """As the `Writer` port."""
+        if self.on_read is not None:
+            self.on_read()
+        return self.resource_claims.at(f"{namespace}/{name}", version)
+
     # -- volumes -------------------------------------------------------------------------------------------------------
 
     async def prebind_volume(

@@ -17,8 +17,9 @@ from scheduler.plugins.dra.errands import Errands
 from scheduler.plugins.dra.extended import is_in_memory, own_claims
 from scheduler.plugins.dra.giving import Giver
 from scheduler.plugins.dra.making import ClaimMaker
+from scheduler.plugins.dra.precedence import Precedence
 from scheduler.plugins.dra.state import DeviceState
-from scheduler.plugins.dra.writing import ClaimError, ClaimWriter
+from scheduler.plugins.dra.writing import ClaimError, ClaimWriter, Given
 
 
 class ClaimBinder:
@@ -45,7 +46,7 @@ class ClaimBinder:
             clashes=clashes,
         )
         if looks_twice:
-            self._writer.unconfirmed = handle.kept("DynamicResources.unconfirmed", set[str])
+            self._writer.unconfirmed = handle.kept("DynamicResources.unconfirmed", dict[str, Given])
         self._maker = ClaimMaker(
             devices,
             handle.writer,
@@ -62,7 +63,14 @@ class ClaimBinder:
             timeout_s=args.binding_timeout_s,
             follows_events=ours.bind_poll == "events",
         )
-        self._confirmer = Confirmer(devices, self._writer, clashes=clashes, clock=handle.clock, metrics=metrics)
+        self._confirmer = Confirmer(
+            devices,
+            self._writer,
+            Precedence(handle.writer, handle.clock),
+            clashes=clashes,
+            clock=handle.clock,
+            metrics=metrics,
+        )
         self._errands = handle.kept(
             "DynamicResources.errands",
             lambda: Errands(handle.clock, given_up=devices.claims.ask_again, errors=handle.errors),

@@ -7,8 +7,8 @@ against anybody. Costs the claim's devices, with those who share them or draw on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, TypeAlias
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple, TypeAlias
 
 from scheduler.cache.devicepools import PoolKey
 from scheduler.cache.devices import Devices
@@ -22,6 +22,13 @@ _NOTHING: Final[Mapping[str, Mapping[str, int]]] = {}
 _NO_AMOUNTS: Final[Mapping[str, int]] = {}
 
 
+class Clash(NamedTuple):
+    """What speaks against an allocation, and the uids of the claims that it is due to."""
+
+    problem: str
+    others: frozenset[str]
+
+
 class Clashes:
     """Single owner: the writer of claims, and who confirms what it has written."""
 
@@ -32,39 +39,52 @@ class Clashes:
 
     def ahead(self, claim: ResourceClaim, allocation: AllocationResult) -> str:
         """What speaks against giving this to the claim, by all that others have and all that is in flight; "" if nothing."""
-        return self._problem(claim, allocation, lambda _: True)
+        clash = self._clash(claim, allocation, is_there=_anybody, counts=_anybody)
+        return clash.problem if clash is not None else ""
 
-    def shown(self, claim: ResourceClaim) -> str:
-        """What speaks against what the claim has, by what the watch has shown of others; "" if nothing.
+    def shown(self, claim: ResourceClaim, *, but: Container[str] = ()) -> Clash | None:
+        """What speaks against what the claim has, by what is known of others than `but`.
 
-        What we have written since comes later, and its own look is still to come.
+        Of shared capacity and counters that which the watch has shown: what we have written since comes later, and its own
+        look is still to come.
         """
-        return self._problem(claim, claim.status.allocation, self._is_shown)
+        return self._clash(
+            claim,
+            claim.status.allocation,
+            is_there=lambda uid: uid not in but,
+            counts=lambda uid: uid not in but and self._is_shown(uid),
+        )
 
     def somebody_runs(self, claim: ResourceClaim) -> bool:
         """Whether the claim has a user who will not give it back. Of who is no pod nothing is known."""
         return any(user.resource != "pods" or self._runs(user.uid) for user in claim.status.reserved_for)
 
-    def _problem(self, claim: ResourceClaim, allocation: AllocationResult | None, counts: _Counts) -> str:
+    def _clash(
+        self, claim: ResourceClaim, allocation: AllocationResult | None, *, is_there: _Counts, counts: _Counts
+    ) -> Clash | None:
         given = allocation.devices.results if allocation is not None else ()
         results = [result for result in given if not result.admin_access]
         for result in results:
-            if self._is_elsewhere(result, claim.uid):
-                return f"claim {claim.key}: device {result.id} got allocated to another claim in the meantime"
+            others = frozenset(uid for uid in self._elsewhere(result, claim.uid) if is_there(uid))
+            if others:
+                text = f"claim {claim.key}: device {result.id} got allocated to another claim in the meantime"
+                return Clash(text, others)
         for overdrawn in (self._overdrawn_capacity, self._overdrawn_counter):
-            what = overdrawn(claim.uid, results, counts)
-            if what:
-                return f"claim {claim.key}: {what} got allocated to other claims in the meantime"
-        return ""
+            found = overdrawn(claim.uid, results, counts)
+            if found is not None:
+                text = f"claim {claim.key}: {found.problem} got allocated to other claims in the meantime"
+                return Clash(text, found.others)
+        return None
 
-    def _is_elsewhere(self, result: DeviceRequestAllocationResult, uid: str) -> bool:
-        """A part of a device is had beside other parts, a whole one by nobody else."""
+    def _elsewhere(self, result: DeviceRequestAllocationResult, uid: str) -> set[str]:
+        """Who else has it: a part of a device is had beside other parts, a whole one by nobody else."""
         use = self._devices.use
-        if any(holder != uid for holder in use.holders(result.id)):
-            return True
-        return result.share_id is None and any(share.claim_uid != uid for share in use.shares(result.id))
+        others = set(use.holders(result.id))
+        if result.share_id is None:
+            others.update(share.claim_uid for share in use.shares(result.id))
+        return others - {uid}
 
-    def _overdrawn_capacity(self, uid: str, results: _Results, counts: _Counts) -> str:
+    def _overdrawn_capacity(self, uid: str, results: _Results, counts: _Counts) -> Clash | None:
         """The first capacity that our shares are too much for; ours of nothing never are."""
         taken: dict[DeviceId, dict[str, int]] = {}
         for result in results:
@@ -78,23 +98,25 @@ class Clashes:
             if not wanted:
                 continue
             shares = self._devices.use.shares(device)
-            others = [share.consumed for share in shares if share.claim_uid != uid and counts(share.claim_uid)]
+            others = [share for share in shares if share.claim_uid != uid and counts(share.claim_uid)]
             for name, amount in wanted.items():
-                if amount + sum(each.get(name, 0) for each in others) > there[name]:
-                    return f"{name} of device {device}"
-        return ""
+                if amount + sum(each.consumed.get(name, 0) for each in others) > there[name]:
+                    return Clash(f"{name} of device {device}", frozenset(each.claim_uid for each in others))
+        return None
 
-    def _overdrawn_counter(self, uid: str, results: _Results, counts: _Counts) -> str:
+    def _overdrawn_counter(self, uid: str, results: _Results, counts: _Counts) -> Clash | None:
         """The first counter that our devices draw too much of."""
         own = {result.id for result in results if not self._is_drawn_anyway(result, uid)}
         for (pool, of), names in self._drawn(own).items():
             draws = self._devices.on_nodes.draws(pool)
             assert draws is not None
-            used = [each for each in draws.drawers[of] if each in own or self._is_had(each, uid, counts)]
+            users = {each: self._users(each, uid, counts) for each in draws.drawers[of]}
+            used = [each for each, others in users.items() if each in own or others]
             for name in names:
                 if sum(draws.drawn[each][of].get(name, 0) for each in used) > draws.counters[of][name]:
-                    return f"counter {name} of set {of} in pool {pool.driver}/{pool.name}"
-        return ""
+                    others = frozenset(other for each in users.values() for other in each)
+                    return Clash(f"counter {name} of set {of} in pool {pool.driver}/{pool.name}", others)
+        return None
 
     def _drawn(self, devices: Iterable[DeviceId]) -> dict[tuple[PoolKey, str], dict[str, None]]:
         """Pool and counter set → the counters of it that any of these draws on."""
@@ -115,13 +137,11 @@ class Clashes:
         claims = (self._devices.claims.by_uid(sharer) for sharer in sharers)
         return any(claim is not None and self.somebody_runs(claim) for claim in claims)
 
-    def _is_had(self, device: DeviceId, uid: str, counts: _Counts) -> bool:
-        """By somebody else, be it a part."""
+    def _users(self, device: DeviceId, uid: str, counts: _Counts) -> set[str]:
+        """Who else has it, be it a part."""
         use = self._devices.use
-        if not use.is_used(device):
-            return False
-        users = (*use.holders(device), *(share.claim_uid for share in use.shares(device)))
-        return any(user != uid and counts(user) for user in users)
+        users = {*use.holders(device), *(share.claim_uid for share in use.shares(device))}
+        return {user for user in users if user != uid and counts(user)}
 
     def _is_shown(self, uid: str) -> bool:
         """A claim that cannot be read any more keeps what it was shown to have."""
@@ -131,3 +151,7 @@ class Clashes:
             return claims.pending(uid) is None
         seen = claims.get_api(known.key)
         return seen is not None and seen.uid == uid and seen.is_allocated
+
+
+def _anybody(_: str) -> bool:
+    return True

@@ -1,8 +1,8 @@
 """Nobody else had the devices first: looked at once more when our own watch shows what we wrote (docs/spec/dra.md §10.5).
 
-No API server keeps two schedulers from giving one device to two claims, or too much of a shared one. Whoever stands in
-the watch first was first, and whoever comes later and is too much yields: its devices are given back before its pod is
-bound. A claim is unconfirmed from its allocation on until that look is over, and every pod that comes to use it meanwhile
+No API server keeps two schedulers from giving one device to two claims, or too much of a shared one. Whoever was allocated
+first keeps it (`precedence`), and whoever comes later and is too much yields: its devices are given back before its pod is
+bound. By the time when our own watch shows what we wrote, it has shown every allocation that came before. A claim is unconfirmed from its allocation on until that look is over, and every pod that comes to use it meanwhile
 has to look as well: so it makes no difference which of them is cancelled, or can give the devices back. What was allocated
 before we began counts as unconfirmed if something speaks against it (`clashes`) and no pod runs with it.
 """
@@ -17,10 +17,11 @@ import structlog
 from scheduler.cache.devices import Devices
 from scheduler.core.clock import Clock, done_within
 from scheduler.core.errors import Ambiguous, ApiError, Conflict, Unavailable
-from scheduler.core.resourceclaims import ResourceClaim
+from scheduler.core.resourceclaims import AllocationResult, ResourceClaim
 from scheduler.framework.ports import DeviceMetrics
 from scheduler.framework.settle import settle
 from scheduler.plugins.dra.clashes import Clashes
+from scheduler.plugins.dra.precedence import UNKNOWN, Precedence
 from scheduler.plugins.dra.writing import ClaimError, ClaimWriter, same_devices
 
 _log = structlog.get_logger(__name__)
@@ -36,6 +37,7 @@ class Confirmer:
         self,
         devices: Devices,
         writer: ClaimWriter,
+        precedence: Precedence,
         *,
         clashes: Clashes | None,
         clock: Clock,
@@ -44,6 +46,7 @@ class Confirmer:
         """`clashes`: None if nothing is looked at."""
         self._devices = devices
         self._writer = writer
+        self._precedence = precedence
         self._clashes = clashes
         self._clock = clock
         self._metrics = metrics
@@ -58,23 +61,27 @@ class Confirmer:
         clashes = self._clashes
         if clashes is None or (claim.uid not in self._writer.unconfirmed and not _is_doubtful(claim, clashes)):
             return
-        problem = await self._looked_at(claim, clashes)
-        if problem is None:
-            self._writer.unconfirmed.discard(claim.uid)
+        seen = await self._shown(claim)
+        if seen is None:
+            self._forget(claim)
             raise ClaimError(f"claim {claim.key} got deleted in the meantime")
+        problem = await self._problem(seen, clashes)
         if not problem:
-            self._writer.unconfirmed.discard(claim.uid)
+            self._forget(claim)
             return
         self._metrics.collision()
         await settle(self._give_devices_back(claim, pod_uid))
         raise ClaimError(problem)
 
-    async def _looked_at(self, claim: ResourceClaim, clashes: Clashes) -> str | None:
-        """What is wrong at the moment when the watch shows the claim, before it shows more; None if the claim is gone.
+    def _forget(self, claim: ResourceClaim) -> None:
+        self._writer.unconfirmed.pop(claim.uid, None)
+
+    async def _shown(self, claim: ResourceClaim) -> ResourceClaim | None:
+        """The claim as the watch shows it, once that is as it was written, or newer; None if the claim is gone.
 
         Raises ClaimError when it takes too long.
         """
-        passed: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        passed: asyncio.Future[ResourceClaim | None] = asyncio.get_running_loop().create_future()
 
         def look() -> None:
             seen = self._devices.claims.get_api(claim.key)
@@ -83,7 +90,7 @@ class Confirmer:
             if seen is None or seen.uid != claim.uid:
                 passed.set_result(None)
             elif seen.version >= claim.version:
-                passed.set_result(clashes.shown(seen))
+                passed.set_result(seen)
 
         end = self._devices.subscribe((claim.key,), look)
         try:
@@ -93,6 +100,26 @@ class Confirmer:
             return passed.result()
         finally:
             end()
+
+    async def _problem(self, seen: ResourceClaim, clashes: Clashes) -> str:
+        """What others have been given before, of what the claim has; "" if nothing. Who came later counts for nothing."""
+        given = self._writer.unconfirmed.get(seen.uid)
+        is_it = given is not None and given.allocation == seen.status.allocation
+        allocated_at = given.version if given is not None and is_it else UNKNOWN
+        later: set[str] = set()
+        earlier: dict[str, AllocationResult | None] = {}
+        while (clash := clashes.shown(seen, but=later)) is not None:
+            others = {uid: self._devices.claims.by_uid(uid) for uid in sorted(clash.others)}
+            new = {uid: each for uid, each in others.items() if uid not in earlier or earlier[uid] != _devices_of(each)}
+            if not new:
+                return clash.problem
+            for uid, other in new.items():
+                # One that cannot be read has what it was last seen to have: nothing tells since when.
+                if other is None or await self._precedence.was_first(other, seen, allocated_at=allocated_at):
+                    earlier[uid] = _devices_of(other)
+                else:
+                    later.add(uid)
+        return ""
 
     async def _give_devices_back(self, claim: ResourceClaim, pod_uid: str) -> None:
         """Unless another pod uses them too: it looks as well, and the last of them gives them back."""
@@ -118,12 +145,16 @@ class Confirmer:
                 break  # it is gone
             if not same_devices(now.status.allocation, claim.status.allocation):
                 break
-        self._writer.unconfirmed.discard(claim.uid)
+        self._forget(claim)
+
+
+def _devices_of(claim: ResourceClaim | None) -> AllocationResult | None:
+    return claim.status.allocation if claim is not None else None
 
 
 def _is_doubtful(claim: ResourceClaim, clashes: Clashes) -> bool:
     """Nobody has looked, as far as we know: a daemon that died may have been second, or its write may have come late.
 
-    Whether somebody was first cannot be told any more. As long as nobody runs with the devices it costs little to yield.
+    As long as nobody runs with the devices it costs little to yield to whoever was first.
     """
-    return not clashes.somebody_runs(claim) and bool(clashes.shown(claim))
+    return not clashes.somebody_runs(claim) and clashes.shown(claim) is not None

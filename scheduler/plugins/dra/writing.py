@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -39,6 +39,7 @@ from scheduler.framework.ports import DeviceMetrics, Writer
 from scheduler.framework.settle import settle
 from scheduler.plugins.dra.claims import consumer
 from scheduler.plugins.dra.clashes import Clashes
+from scheduler.plugins.dra.precedence import UNKNOWN
 
 WRITES_IN_FLIGHT: Final = 128
 """Claims that are written at once. With fewer the API server works more for each: its storage and its watches take many
@@ -54,6 +55,13 @@ _UNCONFIRMED_MAX: Final = 4096
 
 class ClaimError(Exception):
     """The claim cannot be bound to the pod. The message is upstream's where upstream has one."""
+
+
+class Given(NamedTuple):
+    """Devices, and the version of the write that gave them; `precedence.UNKNOWN` if its answer was lost."""
+
+    allocation: AllocationResult | None
+    version: int
 
 
 class ClaimWriter:
@@ -78,7 +86,7 @@ class ClaimWriter:
         self._metrics = metrics
         self._stamps = stamps
         self._clashes = clashes
-        self.unconfirmed: set[str] = set()
+        self.unconfirmed: dict[str, Given] = {}
         """Uids of claims that got devices, and of which it is not known yet that nobody else had those first."""
         self._room = asyncio.Semaphore(WRITES_IN_FLIGHT)
 
@@ -96,10 +104,10 @@ class ClaimWriter:
             try:
                 self._check(current, allocation)
                 if self._is_done(current, pod, allocation):
-                    return self._taken(current, allocation)
+                    return self._taken(current, allocation, UNKNOWN)
                 current = await self._protected(current, allocation)
                 await asyncio.sleep(0)  # a cancellation that came while the first was on the wire acts here
-                return self._taken(await settle(self._write(current, pod, allocation)), allocation)
+                return self._taken(*await settle(self._write(current, pod, allocation)))
             except (Conflict, Ambiguous, Unavailable) as error:
                 failed: ApiError = error
             tries += 1
@@ -144,9 +152,12 @@ class ClaimWriter:
         except ApiError as error:
             raise ClaimError(f"add finalizer to claim {claim.key}: {error}") from error
 
-    async def _write(self, claim: ResourceClaim, pod: Pod, allocation: AllocationResult | None) -> ResourceClaim:
-        """One status write, and what it answered taken into the cache."""
+    async def _write(
+        self, claim: ResourceClaim, pod: Pod, allocation: AllocationResult | None
+    ) -> tuple[ResourceClaim, AllocationResult | None, int]:
+        """One status write, and what it answered taken into the cache; with the version at which devices were given."""
         user = consumer(pod)
+        gives = allocation is not None and not claim.is_allocated
         try:
             async with self._room:
                 if allocation is not None and not claim.is_allocated:
@@ -158,14 +169,14 @@ class ClaimWriter:
             if now.uid != claim.uid or not self._is_done(now, pod, allocation):
                 raise
             self._metrics.claim_conflict()
-            written = now
+            written, gives = now, False  # others may have written since
         except (Conflict, Unavailable):
             raise
         except ApiError as error:
             raise ClaimError(f"{self._doing(claim, allocation)}: {error}") from error
         claim = _readable(written, claim)
         self._assume(claim)
-        return claim
+        return claim, allocation, claim.version if gives else UNKNOWN
 
     async def _outcome(self, claim: ResourceClaim) -> ResourceClaim | Broken | None:
         """What has become of a write without an answer, however long the server takes: its devices are in use until then.
@@ -185,14 +196,14 @@ class ClaimWriter:
             await self._clock.sleep(told_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
-    def _taken(self, claim: ResourceClaim, allocation: AllocationResult | None) -> ResourceClaim:
-        """Written, or found to be: what got devices has yet to be confirmed."""
+    def _taken(self, claim: ResourceClaim, allocation: AllocationResult | None, version: int) -> ResourceClaim:
+        """Written, or found to be: what got devices, at this version, has yet to be confirmed."""
         self._assume(claim)
         if self._clashes is not None and allocation is not None:
             if len(self.unconfirmed) >= _UNCONFIRMED_MAX:
                 there = {each.uid for each in self._devices.claims if each.is_allocated}
-                self.unconfirmed &= there
-            self.unconfirmed.add(claim.uid)
+                self.unconfirmed = {uid: at for uid, at in self.unconfirmed.items() if uid in there}
+            self.unconfirmed[claim.uid] = Given(claim.status.allocation, version)
         return claim
 
     def _stamped(self, allocation: AllocationResult) -> AllocationResult:

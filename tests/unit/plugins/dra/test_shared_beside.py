@@ -144,7 +144,7 @@ async def test_somebody_else_was_first_in_the_watch(
 
     assert (not problem, True) == (world.server("c").is_allocated, world.server("o").is_allocated)
     assert int(bool(problem)) == world.metrics.collisions
-    assert (set(), []) == (world.plugin._binder._writer.unconfirmed, world.users("c") if problem else [])
+    assert ({}, []) == (world.plugin._binder._writer.unconfirmed, world.users("c") if problem else [])
 
 
 @pytest.mark.parametrize(("slices", "ours", "theirs", "problem"), ROWS)
@@ -309,12 +309,17 @@ async def test_one_more_share_of_what_draws_too_much_already(runs: bool, problem
 
 
 @pytest.mark.parametrize(
-    ("runs", "problem"),
-    [pytest.param(True, "", id="a pod runs with it"), pytest.param(False, ROOM_GONE, id="nobody does")],
+    ("first", "runs", "problem"),
+    [
+        pytest.param("o", True, "", id="a pod runs with it"),
+        pytest.param("o", False, ROOM_GONE, id="no pod runs with it, and the other claim was first"),
+        pytest.param("c", False, "", id="no pod runs with it, and it was first"),
+    ],
 )
-async def test_what_was_allocated_before_we_began_counts_as_unconfirmed(runs: bool, problem: str) -> None:
+async def test_what_was_allocated_before_we_began_counts_as_unconfirmed(first: str, runs: bool, problem: str) -> None:
     """The daemon died before it had looked."""
-    world = Served(ROOM, FIVE.allocated(share("5")), a_claim("o").allocated(share("4", at="s2")), bare=True)
+    claims = [FIVE.allocated(share("5")), a_claim("o").allocated(share("4", at="s2"))]
+    world = Served(ROOM, *(claims if first == "c" else reversed(claims)), bare=True)
     if runs:
         running(world, "q")
         world.show(FIVE.allocated(share("5")).reserved_for("q", "q"))

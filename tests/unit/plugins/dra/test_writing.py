@@ -45,7 +45,7 @@ async def test_what_is_written(things: tuple[Builder[Any], ...], claims: tuple[s
 
     assert writes == world.writes
     assert all("p" in world.users(claim) for claim in claims)
-    assert ([], set()) == (world.in_flight, world.plugin._binder._writer.unconfirmed)
+    assert ([], {}) == (world.in_flight, world.plugin._binder._writer.unconfirmed)
 
 
 async def test_devices_are_in_use_without_a_gap() -> None:

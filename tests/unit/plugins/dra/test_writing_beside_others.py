@@ -38,7 +38,7 @@ async def test_somebody_else_was_first_in_the_watch() -> None:
         world.metrics.collisions,
     )
     world.unreserve(under)
-    assert (["n1/d0"], [], set()) == (world.used, world.in_flight, world.plugin._binder._writer.unconfirmed)
+    assert (["n1/d0"], [], {}) == (world.used, world.in_flight, world.plugin._binder._writer.unconfirmed)
 
 
 async def test_somebody_else_came_second_in_the_watch() -> None:
@@ -91,7 +91,7 @@ async def test_devices_of_somebody_else_that_another_pod_of_the_claim_uses_by_no
     again = world.reserved(using("c"))
     said = await world.bound(again)
 
-    assert (TAKEN, [], set()) == (said, world.devices_of("c"), world.plugin._binder._writer.unconfirmed)
+    assert (TAKEN, [], {}) == (said, world.devices_of("c"), world.plugin._binder._writer.unconfirmed)
 
 
 async def test_a_watch_that_does_not_show_what_we_wrote() -> None:
@@ -105,12 +105,12 @@ async def test_a_watch_that_does_not_show_what_we_wrote() -> None:
     assert (["n1/d0"], 0, {"c"}) == (
         world.devices_of("c"),
         world.metrics.collisions,
-        world.plugin._binder._writer.unconfirmed,
+        set(world.plugin._binder._writer.unconfirmed),
     )
     world.unreserve(under)
     await world.errands()
     assert "" == await world.bound(world.reserved(using("c")))
-    assert set() == world.plugin._binder._writer.unconfirmed
+    assert {} == world.plugin._binder._writer.unconfirmed
 
 
 async def test_a_claim_that_is_deleted_before_the_watch_shows_it() -> None:
@@ -124,4 +124,4 @@ async def test_a_claim_that_is_deleted_before_the_watch_shows_it() -> None:
     no = task.result()
     assert no is not None
     assert "claim default/c got deleted in the meantime" == no.message
-    assert (DONE, 0, set()) == (world.writes, world.metrics.collisions, world.plugin._binder._writer.unconfirmed)
+    assert (DONE, 0, {}) == (world.writes, world.metrics.collisions, world.plugin._binder._writer.unconfirmed)
