@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 from msgspec.structs import replace
@@ -44,6 +45,12 @@ class ClaimHistory(dict[str, "ResourceClaim | Broken"]):
         super().__delitem__(key)
         self._newest += 1
         self._past.setdefault(key, []).append((self._newest, None))
+
+    def events(self) -> list[tuple[int, str, ResourceClaim | Broken | None]]:
+        """Everything that was written, in order, each with its version and what it was written to."""
+        return sorted(
+            ((then, key, claim) for key, past in self._past.items() for then, claim in past), key=itemgetter(0)
+        )
 
     def at(self, key: str, version: int) -> ResourceClaim | Broken | None:
         """As it was at this version; None if it was not there."""

@@ -97,8 +97,7 @@ class ClaimBinder:
             written.append(await self._maker.write(pod.pod, known))
         known.claims = tuple(written)
         self._giver.land(known)
-        for claim in written:
-            await self._confirmer.confirm(claim, pod.uid)
+        await self._confirmer.confirm_all(written, pod.uid)
         self._check_names(known, pod)
         if known.special is not None:
             await self._maker.tell(pod.pod, written[-1].metadata.name, known.mappings)

@@ -10,6 +10,7 @@ before we began counts as unconfirmed if something speaks against it (`clashes`)
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final
 
 import structlog
@@ -50,6 +51,20 @@ class Confirmer:
         self._clashes = clashes
         self._clock = clock
         self._metrics = metrics
+
+    async def confirm_all(self, claims: Sequence[ResourceClaim], pod_uid: str) -> None:
+        """Each of them, also behind one that fails: the pod does not run, and what others had first is given back.
+
+        Raises the first ClaimError.
+        """
+        failed: ClaimError | None = None
+        for claim in claims:
+            try:
+                await self.confirm(claim, pod_uid)
+            except ClaimError as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
 
     async def confirm(self, claim: ResourceClaim, pod_uid: str) -> None:
         """Wait until our own watch shows the claim as it was written. At once if there is nothing to look for.

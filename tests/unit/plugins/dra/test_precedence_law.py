@@ -1,0 +1,247 @@
+"""Two daemons and a scheduler that never looks, on the same devices: who was first keeps a device, whatever was seen when (docs/spec/dra.md §10.5)."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from hypothesis import HealthCheck, given, settings, strategies as st
+from msgspec.structs import replace
+
+from scheduler.core.deltas import Delta
+from scheduler.core.devices import DeviceId
+from scheduler.core.podinfo import placed
+from scheduler.core.resourceclaims import AllocationResult, ResourceClaim
+from scheduler.testing.claimports import ClaimHistory
+from scheduler.testing.devicebuilders import a_device, a_slice
+from scheduler.testing.deviceclaimbuilders import a_claim, a_result
+from tests.examples import examples
+from tests.unit.plugins.dra.served import Served, Under, using
+from tests.unit.plugins.dra.world import FIRST_FIT
+
+DEVICES: Final = 2
+PODS: Final = {"p": ("c", "e"), "q": ("o",), "r": ("s",), "t": ("u", "v")}
+OURS: Final = tuple(claim for claims in PODS.values() for claim in claims)
+FOREIGN: Final = ("x", "y")
+SLICE: Final = a_slice("n1", "a", *(a_device(f"d{at}") for at in range(DEVICES)))
+
+
+class Daemon(Served):
+    """With a watch of its own: events come in the order of their versions, or a list replaces them."""
+
+    def __init__(self, server: Server, pods: tuple[str, ...]) -> None:
+        super().__init__(SLICE, ours=FIRST_FIT, bare=True)
+        self.source, self.pods = server, pods
+        self.seen_until = 0
+        self.writer.resource_claims = server.claims
+        self.writer.next_version = server.next_version
+        self.writer.claim_hold = asyncio.Event()
+        self.tasks: dict[str, tuple[Under, asyncio.Task[Any]]] = {}
+        for name in server.bound:
+            self.cluster.add_pod(placed(using(*PODS[name], name=name), "n1"))
+        self.list()
+
+    def list(self) -> None:
+        """By name, each as it is now: which was first cannot be seen."""
+        for key, claim in sorted(self.source.claims.items()):
+            self._hear(key, claim)
+        self.seen_until = self.source.newest
+
+    def watch(self, events: int) -> None:
+        for version, key, claim in self.source.since(self.seen_until)[:events]:
+            self._hear(key, claim)
+            self.seen_until = version
+
+    def _hear(self, key: str, claim: Any) -> None:
+        old = self._seen.get(key)
+        if old is not claim:
+            self._seen[key] = claim
+            assert self.intake is not None
+            self.intake.handlers()["ResourceClaim"](Delta(old, claim))
+
+    def begin(self, name: str) -> None:
+        """An attempt, if a node is found, and its binding."""
+        info = using(*PODS[name], name=name)
+        slot = self.cluster.nodes.present_slot("n1")
+        if name in self.tasks or name in self.source.bound or slot is None:
+            return
+        _, said = self.filter(info)
+        if isinstance(said, dict) and not any(out >> slot & 1 for out in said.values()):
+            under = self.reserved(info)
+            self.tasks[name] = under, asyncio.ensure_future(self.pre_bind(under))
+
+    def collect(self) -> None:
+        """What is through is bound, what has failed is undone."""
+        for name, (under, task) in list(self.tasks.items()):
+            if task.done():
+                del self.tasks[name]
+                if task.result() is None:
+                    self.source.bound.add(name)
+                    self.cluster.add_pod(under.info)
+                else:
+                    self.unreserve(under)
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self.tasks) or len(self.plugin._binder._errands) > 0
+
+
+@dataclass
+class Server:
+    claims: ClaimHistory = field(default_factory=ClaimHistory)
+    newest: int = 0
+    bound: set[str] = field(default_factory=set)
+
+    def next_version(self, _: Any) -> str:
+        self.newest += 1
+        return str(self.newest)
+
+    def since(self, version: int) -> list[tuple[int, str, Any]]:
+        return [event for event in self.claims.events() if event[0] > version]
+
+    def make(self, name: str) -> None:
+        made = a_claim(name).uid(name).request("r", "A").resource_version(self.next_version(None)).typed()
+        assert isinstance(made, ResourceClaim)
+        self.claims[made.key] = made
+
+    def take(self, name: str, device: int) -> None:
+        """The foreign scheduler, which asks nobody."""
+        given = a_claim(name).uid(name).request("r", "A").allocated(a_result("r", f"a/n1/d{device}"))
+        claim = given.resource_version(self.next_version(None)).typed()
+        assert isinstance(claim, ResourceClaim)
+        self.claims[claim.key] = claim
+
+    # -- what is true --------------------------------------------------------------------------------------------------
+
+    def allocations(self) -> list[Allocated]:
+        """Every allocation there ever was, with the versions from which and until which it stood."""
+        found: dict[str, Allocated] = {}
+        done: list[Allocated] = []
+        for version, key, claim in self.claims.events():
+            held = found.get(key)
+            now = claim.status.allocation
+            if held is not None and now is None:
+                held.until = version
+                done.append(found.pop(key))
+            elif held is None and now is not None:
+                found[key] = Allocated(claim.metadata.name, _devices(now), version)
+        return [*done, *found.values()]
+
+
+@dataclass
+class Allocated:
+    claim: str
+    devices: frozenset[DeviceId]
+    since: int
+    until: int | None = None
+
+    def stood_at(self, version: int) -> bool:
+        return self.since <= version and (self.until is None or version < self.until)
+
+
+def _devices(allocation: AllocationResult) -> frozenset[DeviceId]:
+    return frozenset(result.id for result in allocation.devices.results)
+
+
+async def _round(seed: int) -> Server:
+    chance, server = random.Random(seed), Server()
+    names = [*OURS, *FOREIGN]
+    chance.shuffle(names)
+    for name in names:
+        server.make(name)
+    daemons = [Daemon(server, ("p", "q")), Daemon(server, ("r", "t"))]
+    left = list(FOREIGN)
+    for _ in range(chance.randint(10, 60)):
+        at = chance.randrange(2)
+        daemons[at].collect()
+        if chance.random() < 0.02:
+            daemons[at] = await _died(daemons[at])
+        elif left and chance.random() < 0.05:
+            server.take(left.pop(), chance.randrange(DEVICES))
+        elif chance.random() < 0.1:
+            _touch(server, chance)
+        else:
+            await _goes_on(daemons[at], chance)
+    for _ in range(2):
+        for daemon in daemons:
+            await _ends(daemon)
+            for name in daemon.pods:  # what was left by one that died
+                daemon.begin(name)
+    for daemon in daemons:
+        await _ends(daemon)
+    return server
+
+
+async def _goes_on(daemon: Daemon, chance: random.Random) -> None:
+    """It hears something, begins something, or its writes get through for a while."""
+    what = chance.choice(("watch", "watch", "list", "begin", "begin", "write", "write", "time"))
+    if what == "watch":
+        daemon.watch(chance.randint(1, 4))
+    elif what == "list":
+        daemon.list()
+    elif what == "begin":
+        daemon.begin(chance.choice(daemon.pods))
+    elif what == "time":
+        await daemon.clock.advance(0.1)
+    else:
+        assert daemon.writer.claim_hold is not None
+        daemon.writer.claim_hold.set()
+        for _ in range(chance.randint(1, 30)):
+            await asyncio.sleep(0)
+        daemon.writer.claim_hold.clear()
+
+
+def _touch(server: Server, chance: random.Random) -> None:
+    """Somebody writes to a claim what has nothing to do with its devices: its version says less than before."""
+    key = chance.choice(sorted(server.claims))
+    claim = server.claims[key]
+    assert isinstance(claim, ResourceClaim)
+    version = server.next_version(None)
+    server.claims[key] = replace(claim, metadata=replace(claim.metadata, resource_version=version))
+
+
+async def _died(daemon: Daemon) -> Daemon:
+    """What is on the wire still lands; nothing is undone."""
+    tasks = [task for _, task in daemon.tasks.values()]
+    for task in tasks:
+        task.cancel()
+    assert daemon.writer.claim_hold is not None
+    daemon.writer.claim_hold.set()
+    while not all(task.done() for task in tasks):
+        await daemon.clock.advance(0.1)
+    return Daemon(daemon.source, daemon.pods)
+
+
+async def _ends(daemon: Daemon) -> None:
+    """All that was begun, with everything seen."""
+    assert daemon.writer.claim_hold is not None
+    daemon.writer.claim_hold.set()
+    until = daemon.clock.now() + 600.0
+    while daemon.is_busy and daemon.clock.now() < until:
+        daemon.watch(10_000)
+        await daemon.clock.advance(0.1)
+        daemon.collect()
+    assert not daemon.is_busy, "it never ends"
+    daemon.watch(10_000)
+
+
+@settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.integers(0, 2**32))
+def test_ours_gives_way_to_earlier_allocations_only_and_always(seed: int) -> None:
+    """So no device that was wanted ends with nobody, and of the pods of ours at most one runs with it.
+
+    Devices of a pod that does not run stay with its claim if its daemon died, until it is tried again.
+    """
+    server = asyncio.run(_round(seed))
+
+    allocations = server.allocations()
+    running = {claim for name in server.bound for claim in PODS[name]}
+    for each in allocations:
+        before = [a for a in allocations if a is not each and a.devices & each.devices and a.stood_at(each.since)]
+        if each.claim in FOREIGN:
+            continue
+        assert each.until is None or before, f"{each} gave way to nobody who was first"
+        if each.claim in running:
+            assert not [a for a in before if a.until is None], f"{each} was not first, and its pod runs"
