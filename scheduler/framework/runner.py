@@ -7,7 +7,7 @@ generator, which yields wherever the event loop may have a turn; the plain form 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -209,16 +209,9 @@ class Runner:
                 break
             if bound.name in state.skip_filter:
                 continue
-            refused = yield from self._asking(bound, state, pod, nodes, rests=rests)
-            while deferred and (first := _first_error(refused)):
-                no = self._refused_by(deferred, state, pod, first.bit_length() - 1)
-                if no is None:
-                    break
-                groups[no] = groups.get(no, EMPTY) | first
-                nodes &= ~first
-                refused = yield from self._asking(bound, state, pod, nodes, rests=rests) if nodes else {}
-            if first := _first_error(refused):
-                _checked(next(no for no, out in refused.items() if out & first and not no.code.is_rejection), bound)
+            refused, nodes = yield from self._asking_candidates(
+                bound, deferred, state, pod, nodes=nodes, groups=groups, rests=rests
+            )
             for rejection, out in refused.items():
                 if out:
                     groups[rejection] = groups.get(rejection, EMPTY) | out
@@ -233,6 +226,34 @@ class Runner:
                 groups[no] = groups.get(no, EMPTY) | out
                 nodes &= ~out
         return nodes
+
+    def _asking_candidates(  # noqa: PLR0913 (an attempt, and what is known of it)
+        self,
+        bound: BoundFilter,
+        deferred: Sequence[BoundFilter],
+        state: CycleState,
+        pod: PodInfo,
+        *,
+        nodes: NodeSet,
+        groups: Groups,
+        rests: bool,
+    ) -> Work[tuple[Groups, NodeSet]]:
+        """What the filter refuses, and of which nodes. Raises AttemptError if it fails on a candidate (§3.3 step 6).
+
+        A node that Verify of a plugin before it refuses is none: upstream does not come to the filter there.
+        """
+        while nodes:
+            refused = yield from self._asking(bound, state, pod, nodes, rests=rests)
+            first = _first_error(refused)
+            no = self._refused_by(deferred, state, pod, first.bit_length() - 1) if first else None
+            if no is None:
+                for failure, out in refused.items():
+                    if out & first:
+                        _checked(failure, bound)
+                return refused, nodes
+            groups[no] = groups.get(no, EMPTY) | first
+            nodes &= ~first
+        return {}, nodes
 
     def _asking(
         self, bound: BoundFilter, state: CycleState, pod: PodInfo, nodes: NodeSet, *, rests: bool

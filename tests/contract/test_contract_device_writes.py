@@ -9,7 +9,7 @@ import pytest
 from scheduler.cache.resourceclaims import is_made_for
 from scheduler.core.clock import SystemClock
 from scheduler.core.decode import from_manifest
-from scheduler.core.errors import Ambiguous, Conflict, Invalid, NotFound
+from scheduler.core.errors import Ambiguous, Conflict, Gone, Invalid, NotFound
 from scheduler.core.meta import Metadata
 from scheduler.core.pod import ContainerExtendedResourceRequest, ExtendedResourceClaimStatus, Pod
 from scheduler.core.resourceclaims import AllocationResult, ConsumerReference, ResourceClaim
@@ -426,3 +426,29 @@ async def test_a_claim_that_was_made_unheard(api: Api, transport: LosingTranspor
     assert is_made_for(read, owner)
     found = (await api("GET", api.at(GROUP, "resourceclaims"))).body["items"]
     assert [claim["metadata"]["ownerReferences"][0]["uid"] for claim in found] == [owner.metadata.uid]
+
+
+async def test_a_claim_is_read_as_it_was_at_a_version(writer: ApiWriter, api: Api) -> None:
+    """So it can be told which of two claims got its devices first; None where it was not there."""
+    other = await api.pod("earlier")
+    before = int(other.body["metadata"]["resourceVersion"])
+    given = await allocated(writer, api)
+    freed = await writer.deallocate_claim(given)
+    assert isinstance(freed, ResourceClaim)
+
+    versions = (before, given.version - 1, given.version, freed.version)
+    found = [await writer.read_resource_claim_at(api.ns, "a", version) for version in versions]
+
+    assert [None, False, True, False] == [
+        each.is_allocated if isinstance(each, ResourceClaim) else None for each in found
+    ]
+
+
+async def test_what_a_claim_was_at_a_version_that_is_forgotten(writer: ApiWriter, api: Api) -> None:
+    """An error of its own: nobody may take it for a claim that was not there."""
+    given = await allocated(writer, api)
+    await writer.deallocate_claim(given)
+    await api.compact()
+
+    with pytest.raises(Gone):
+        await writer.read_resource_claim_at(api.ns, "a", given.version)

@@ -87,8 +87,8 @@ class Pondering:
     def _filtering(self, state: CycleState, pod: PodInfo, nodes: NodeSet, *, tried: NodeSet) -> Work[None]:
         """`tried` is the node that the trial is about, if it is one."""
         known = state.get(STATE)
-        for variant in known.variants:
-            yield from self._errors(variant, nodes & ~tried)
+        for each in known.variants:
+            yield from self._errors(each, nodes & ~tried)
         if known.usable_on or known.worn_out:
             yield from self._all(known.variants, nodes)
         slot = tried.bit_length() - 1

@@ -574,6 +574,19 @@ async def test_reading(version):
     assert [PATH.replace("/v1/", f"/{version}/")] * 3 == bench.transport.paths("GET")
 
 
+async def test_reading_what_a_claim_was():
+    """A list of one at that version; None if it was not there."""
+    bench = Bench(raw({"kind": "ResourceClaimList", "items": [MANIFEST]}), raw({"items": []}))
+
+    found = [await bench.writer.read_resource_claim_at("default", "c", at) for at in (7, 3)]
+
+    assert [claim(), None] == found
+    assert [("7", "Exact", "metadata.name=c"), ("3", "Exact", "metadata.name=c")] == [
+        tuple(asked.query[key] for key in ("resourceVersion", "resourceVersionMatch", "fieldSelector"))
+        for asked in bench.transport.asked
+    ]
+
+
 async def test_the_version_is_asked_for_each_time():
     """A server that was upgraded has claims elsewhere."""
     bench = Bench(WRITTEN, WRITTEN, version="v1beta1")
