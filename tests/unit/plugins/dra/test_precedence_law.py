@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from msgspec.structs import replace
 
@@ -15,7 +17,7 @@ from scheduler.core.devices import DeviceId
 from scheduler.core.podinfo import placed
 from scheduler.core.resourceclaims import AllocationResult, ResourceClaim
 from scheduler.testing.claimports import ClaimHistory
-from scheduler.testing.devicebuilders import a_device, a_slice
+from scheduler.testing.devicebuilders import SliceBuilder, a_device, a_slice
 from scheduler.testing.deviceclaimbuilders import a_claim, a_result
 from tests.examples import examples
 from tests.unit.plugins.dra.served import Served, Under, using
@@ -25,14 +27,17 @@ DEVICES: Final = 2
 PODS: Final = {"p": ("c", "e"), "q": ("o",), "r": ("s",), "t": ("u", "v")}
 OURS: Final = tuple(claim for claims in PODS.values() for claim in claims)
 FOREIGN: Final = ("x", "y")
-SLICE: Final = a_slice("n1", "a", *(a_device(f"d{at}") for at in range(DEVICES)))
+
+
+def devices(count: int) -> SliceBuilder:
+    return a_slice("n1", "a", *(a_device(f"d{at}") for at in range(count)))
 
 
 class Daemon(Served):
     """With a watch of its own: events come in the order of their versions, or a list replaces them."""
 
     def __init__(self, server: Server, pods: tuple[str, ...]) -> None:
-        super().__init__(SLICE, ours=FIRST_FIT, bare=True)
+        super().__init__(devices(server.devices), ours=FIRST_FIT, bare=True)
         self.source, self.pods = server, pods
         self.seen_until = 0
         self.writer.resource_claims = server.claims
@@ -40,7 +45,7 @@ class Daemon(Served):
         self.writer.claim_hold = asyncio.Event()
         self.tasks: dict[str, tuple[Under, asyncio.Task[Any]]] = {}
         for name in server.bound:
-            self.cluster.add_pod(placed(using(*PODS[name], name=name), "n1"))
+            self.cluster.add_pod(placed(using(*server.pods[name], name=name), "n1"))
         self.list()
 
     def list(self) -> None:
@@ -63,7 +68,7 @@ class Daemon(Served):
 
     def begin(self, name: str) -> None:
         """An attempt, if a node is found, and its binding."""
-        info = using(*PODS[name], name=name)
+        info = using(*self.source.pods[name], name=name)
         slot = self.cluster.nodes.present_slot("n1")
         if name in self.tasks or name in self.source.bound or slot is None:
             return
@@ -90,6 +95,8 @@ class Daemon(Served):
 
 @dataclass
 class Server:
+    devices: int = DEVICES
+    pods: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: PODS)
     claims: ClaimHistory = field(default_factory=ClaimHistory)
     newest: int = 0
     bound: set[str] = field(default_factory=set)
@@ -175,9 +182,12 @@ async def _round(seed: int) -> Server:
     return server
 
 
-async def _goes_on(daemon: Daemon, chance: random.Random) -> None:
+ANYTHING: Final = ("watch", "watch", "list", "begin", "begin", "write", "write", "time")
+
+
+async def _goes_on(daemon: Daemon, chance: random.Random, whats: Sequence[str] = ANYTHING) -> None:
     """It hears something, begins something, or its writes get through for a while."""
-    what = chance.choice(("watch", "watch", "list", "begin", "begin", "write", "write", "time"))
+    what = chance.choice(whats)
     if what == "watch":
         daemon.watch(chance.randint(1, 4))
     elif what == "list":
@@ -235,14 +245,62 @@ def test_ours_gives_way_to_earlier_allocations_only_and_always(seed: int) -> Non
 
     Devices of a pod that does not run stay with its claim if its daemon died, until it is tried again.
     """
-    server = asyncio.run(_round(seed))
+    check(asyncio.run(_round(seed)))
 
+
+def check(server: Server) -> None:
     allocations = server.allocations()
-    running = {claim for name in server.bound for claim in PODS[name]}
+    running = {claim for name in server.bound for claim in server.pods[name]}
+    ours = {claim for claims in server.pods.values() for claim in claims}
     for each in allocations:
         before = [a for a in allocations if a is not each and a.devices & each.devices and a.stood_at(each.since)]
-        if each.claim in FOREIGN:
+        if each.claim not in ours:
             continue
         assert each.until is None or before, f"{each} gave way to nobody who was first"
         if each.until is None and each.claim in running:
             assert not [a for a in before if a.until is None], f"{each} was not first, and its pod runs"
+
+
+async def _fifty_rounds(seed: int) -> Server:
+    """In each both daemons and the foreign scheduler take devices before they hear of each other."""
+    chance = random.Random(seed)
+    pods = {f"p{at}": (f"c{at}",) for at in range(300)}
+    server = Server(devices=200, pods=pods)
+    for claim in (*(c for claims in pods.values() for c in claims), *(f"x{at}" for at in range(50))):
+        server.make(claim)
+    names = list(pods)
+    daemons = [Daemon(server, tuple(names[::2])), Daemon(server, tuple(names[1::2]))]
+    for turn in range(50):
+        taken = {device for each in server.allocations() if each.until is None for device in each.devices}
+        free = [at for at in range(200) if DeviceId("a", "n1", f"d{at}") not in taken]
+        for daemon in daemons:
+            for name in [name for name in daemon.pods if name not in server.bound][:5]:
+                daemon.begin(name)
+        foreign_at = chance.randrange(12)
+        for moment in range(12):
+            if moment == foreign_at and free:
+                server.take(f"x{turn}", free[0])
+            await _goes_on(daemons[chance.randrange(2)], chance, ("watch", "list", "write", "write", "time"))
+        for daemon in daemons:
+            await _ends(daemon)
+        for daemon in daemons:
+            daemon.watch(10_000)
+    return server
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_fifty_rounds_of_two_daemons_and_a_foreign_scheduler_on_two_hundred_devices(seed: int) -> None:
+    """Each device that was wanted ends with one claim; beside it only a foreign one that came later, and that never looks."""
+    server = asyncio.run(_fifty_rounds(seed))
+
+    check(server)
+    allocations = server.allocations()
+    standing = [each for each in allocations if each.until is None]
+    wanted = {device for each in allocations for device in each.devices}
+    assert {device for each in standing for device in each.devices} == wanted
+    for device in wanted:
+        first, *later = sorted((each for each in standing if device in each.devices), key=lambda each: each.since)
+        assert [each.claim[0] for each in later] in ([], ["x"]), (device, first, later)
+    gave_way = [each for each in allocations if each.until is not None]
+    assert len(gave_way) > 50, "they never met"
+    assert len(wanted) == 200
