@@ -152,6 +152,7 @@ def _has_constrained_lists(claim: ClaimDemand) -> bool:
 
 def _with_a_fault(selectors: Selectors, views: Iterable[PoolView]) -> Work[int]:
     for kind in dict.fromkeys(each.kind for view in views for each in view.devices):
+        yield from selectors.evaluating((kind,))
         if isinstance(selectors.of(kind), Fault):
             return 1
         yield

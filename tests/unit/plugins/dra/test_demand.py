@@ -9,6 +9,7 @@ import pytest
 
 from scheduler.cache.deviceclasses import DeviceClasses
 from scheduler.core.devicegates import DEVICE_GATES_ON
+from scheduler.core.turns import Work
 from scheduler.plugins.dra.demand import Demands
 from scheduler.plugins.dra.selecting import SelectorSets
 from scheduler.testing.devicebuilders import a_device_class
@@ -19,7 +20,8 @@ GPU = a_device_class("gpu", "true").config("d.x", {"a": 1})
 Change = Callable[[DeviceClasses], None]
 
 
-def _never(*_: Any) -> bool:
+def _never(*_: Any) -> Work[bool | str]:
+    yield
     return False
 
 

@@ -14,6 +14,7 @@ from scheduler.cache.devicekinds import DeviceKind
 from scheduler.config.args import KubestowArgs
 from scheduler.core.nodeset import NodeSet, each
 from scheduler.core.podinfo import PodInfo, pod_info
+from scheduler.core.turns import Work
 from scheduler.core.verdicts import Code, Groups, Rejection
 from scheduler.cycle import Broke, Placed, run
 from scheduler.framework.ports import Handle
@@ -340,13 +341,13 @@ def test_a_demand_without_faults_costs_no_search_of_all_nodes(monkeypatch: pytes
     """Each kind of device is asked about once; nodes are searched as far as an attempt can afford it."""
     nodes = [f"n{at}" for at in range(1, 101)]
     evaluated: list[object] = []
-    evaluate = Selectors._evaluate
+    evaluating = Selectors._evaluating
 
-    def counting(selectors: Selectors, kind: DeviceKind) -> bool | Fault:
+    def counting(selectors: Selectors, kind: DeviceKind) -> Work[bool | Fault]:
         evaluated.append(kind)
-        return evaluate(selectors, kind)
+        return evaluating(selectors, kind)
 
-    monkeypatch.setattr(Selectors, "_evaluate", counting)
+    monkeypatch.setattr(Selectors, "_evaluating", counting)
     unlike = [a_slice(name, "a", a_device("d").attr("exists", value=True).attr("uuid", name)) for name in nodes]
     claims = [a_claim(f"c{at}").request("r", "A", cel=EXISTS) for at in range(5)]
     world = Trying(*unlike, *claims, nodes=nodes)
