@@ -1,7 +1,7 @@
 """Capacity objects by class, as columns: how much each node can still be given (docs/spec/volumes.md §3.4, §12.1 B-1).
 
-An object is a pool of room that some nodes can draw from. What is in flight from a pool is kept by `cache.ledger`; here
-it only makes the pool smaller. Never does a pool look larger than its object says.
+An object is a pool of room that some nodes can draw from. `cache.ledger` books volumes in flight on pools; a booking only
+makes a pool smaller, and the pools that share its room (`cache.sharedpools`). A pool never looks larger than its object says.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scheduler.cache.nodegroups import NodeGroup, NodeGroups, where_selector
+from scheduler.cache.sharedpools import SharedPools
 from scheduler.core import nodeset
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.core.storage import CSIStorageCapacity
@@ -28,12 +29,15 @@ _UNTOLD: Final = 2**62
 class Pool:
     """One capacity object, the nodes that can draw from it, and what is in flight."""
 
-    __slots__ = ("group", "in_flight", "key", "limit", "obj", "room")
+    __slots__ = ("booked", "group", "in_flight", "key", "limit", "obj", "room")
 
     def __init__(self, obj: CSIStorageCapacity, group: NodeGroup) -> None:
         self.key = obj.key
         self.group = group
+        self.booked = 0
+        """Bytes in flight of this pool's own class."""
         self.in_flight = 0
+        """`booked`, and what is booked on the pools that share its room."""
         self.obj = obj
         limit, capacity = obj.limit, obj.capacity
         self.limit = -1 if limit is None else limit.value
@@ -73,7 +77,7 @@ class ClassPools:
         self.catch_up()
         old = self.pools.get(pool.key)
         if old is not None and old.group is pool.group:
-            pool.in_flight = old.in_flight
+            pool.booked, pool.in_flight = old.booked, old.in_flight
             self.pools[pool.key] = pool
             _swap(self._by_group[pool.group.number], old, pool)
             for slot in nodeset.each(pool.group.nodes):
@@ -100,10 +104,10 @@ class ClassPools:
             self._leave(slot, pool)
         return pool
 
-    def draw(self, pool: Pool, size: int) -> None:
-        """So much more (or less) is in flight from the pool."""
+    def set_in_flight(self, pool: Pool, size: int) -> None:
+        """Set how many bytes are in flight from the pool."""
         self.catch_up()
-        pool.in_flight += size
+        pool.in_flight = size
         nodes = pool.group.nodes
         if nodes.bit_count() <= _FEW:
             for slot in nodeset.each(nodes):
@@ -194,11 +198,14 @@ def _swap(pools: list[Pool], old: Pool, new: Pool) -> None:
 class Capacities:
     """All classes. What follows the objects of a class is told through `ClassPools`."""
 
-    def __init__(self, nodes: Nodes, groups: NodeGroups) -> None:
+    def __init__(self, nodes: Nodes, groups: NodeGroups, sharing: SharedPools | None = None) -> None:
         self._nodes = nodes
         self._groups = groups
+        self.sharing = sharing if sharing is not None else SharedPools()
         self._classes: dict[str, ClassPools] = {}
         self._objects: dict[str, Pool] = {}
+        self._segments: dict[int, dict[str, Pool]] = {}
+        """Number of the node group → the pools of all classes that serve exactly these nodes, by key."""
         self.is_served = True
         """Whether the server has capacity objects at all; without, nobody is refused for want of space (§8 D5)."""
 
@@ -236,7 +243,10 @@ class Capacities:
             pools = self._classes[obj.storage_class_name] = ClassPools(self._nodes, self._groups)
         pools.put(pool)
         if old is not None and not stays:
+            self._leave_segment(old)
             self._groups.release(old.group)
+        self._segments.setdefault(group.number, {})[pool.key] = pool
+        self._count(pool)
         return pool
 
     def remove(self, key: str) -> Pool | None:
@@ -249,5 +259,47 @@ class Capacities:
         pools.remove(key)
         if not pools.pools:
             del self._classes[storage_class]
+        self._leave_segment(pool)
         self._groups.release(pool.group)
         return pool
+
+    # -- what is in flight ---------------------------------------------------------------------------------------------
+
+    def book(self, pool: Pool, size: int) -> None:
+        """Count so many bytes more, or less, as in flight from the pool and from those that share its room."""
+        pool.booked += size
+        self._count(pool)
+        for other in self.sharing_with(pool):
+            self._count(other)
+
+    def sharing_with(self, pool: Pool) -> list[Pool]:
+        """The pools of other classes on the same nodes that draw from the same room. O(classes on these nodes)."""
+        if not self.sharing.is_any:
+            return []
+        name = pool.obj.storage_class_name
+        here = self._segments.get(pool.group.number, {})
+        return [other for other in here.values() if self.sharing.shares(name, other.obj.storage_class_name)]
+
+    def beside(self, pool: Pool) -> list[Pool]:
+        """The pools of all other classes on the same nodes. O(classes on these nodes)."""
+        here = self._segments.get(pool.group.number, {})
+        return [other for other in here.values() if other.obj.storage_class_name != pool.obj.storage_class_name]
+
+    def sharing_changed(self) -> None:
+        """Count every pool again: classes are known to share rooms, or not to, that were not before. O(pools)."""
+        for pool in self._objects.values():
+            self._count(pool)
+
+    def _count(self, pool: Pool) -> None:
+        size = pool.booked + sum(other.booked for other in self.sharing_with(pool))
+        pools = self._classes.get(pool.obj.storage_class_name)
+        if pools is not None and size != pool.in_flight:
+            pools.set_in_flight(pool, size)
+
+    def _leave_segment(self, pool: Pool) -> None:
+        here = self._segments[pool.group.number]
+        del here[pool.key]
+        if not here:
+            del self._segments[pool.group.number]
+        for other in self.sharing_with(pool):
+            self._count(other)

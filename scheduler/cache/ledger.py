@@ -1,9 +1,15 @@
 """What is in flight from capacity objects: volumes that are chosen for a node and do not show there yet.
 
-A capacity object is old as soon as a volume is asked for. An entry stands for each claim with a selected node and no
-volume, whoever selected it, unless it is being deleted; it stays while the volume is new and the object has not been
-written since; and while a claim lost its node although a sibling of the same pod cannot leave it. Everything follows
-from what claims say, so nothing needs to be remembered over a restart (docs/spec/volumes.md §12.1 B-1).
+A capacity object is old as soon as a volume is asked for. An entry stands for one claim, in one of three states:
+
+* flying: the claim has a selected node and no volume, whoever selected the node, and is not being deleted;
+* settling: its volume is new, and the capacity object has not been written since;
+* stranded: it lost its node, and a sibling of the same pod cannot leave the nodes where it is.
+
+A claim without a volume takes room for HOLD_S at most, counted from the moment that it took some: a volume that has not
+come by then may never come. Of stranded claims only those take room that have it, pod by pod, the longest wait first:
+two pods of which one can be served must not lock each other out. Everything follows from what claims, volumes and
+capacity objects say, but for the time that has passed; that starts again after a restart (docs/spec/volumes.md §12.1 B-1).
 """
 
 from __future__ import annotations
@@ -19,20 +25,20 @@ from scheduler.cache.nodes import Nodes
 from scheduler.cache.pvs import PersistentVolumes
 from scheduler.core import nodeset
 from scheduler.core.clock import Clock
+from scheduler.core.disruption import started_at
 from scheduler.core.nodeset import EMPTY, NodeSet
-from scheduler.core.volumes import STORAGE_PROVISIONERS, PersistentVolumeClaim
+from scheduler.core.volumes import PROVISIONED_BY, STORAGE_PROVISIONERS, PersistentVolume, PersistentVolumeClaim
 
 SETTLE_S: Final = 120.0
 """How long a new volume is charged if its object is not written: drivers whose room does not shrink never write it."""
 GRACE_S: Final = 2.0
 """An object written so shortly after a volume came to be may have been measured before."""
 HOLD_S: Final = 600.0
-"""How long a claim that lost its node keeps its place beside its sibling."""
+"""How long a claim without a volume takes room: as long as VolumeBinding waits for one."""
 
 _FLYING: Final = "flying"
 _SETTLING: Final = "settling"
 _STRANDED: Final = "stranded"
-_LIMITS_S: Final = {_SETTLING: SETTLE_S, _STRANDED: HOLD_S}
 
 
 class ClaimsByKey(Protocol):
@@ -51,9 +57,18 @@ class Entry:
     size: int
     state: str
     since: float
+    until: float
+    """When it takes no room any more."""
     pool: Pool | None = None
+    """Where it is booked; None if it takes no room."""
+    wanted: str = ""
+    """Of a stranded claim: key of the only pool that it can be made from."""
     version: str = ""
     """Of the pool's object when the volume came to be."""
+    volume: PersistentVolume | None = None
+    """Of a settling entry that was found after a restart: the volume that its pool may not show yet."""
+    is_over: bool = False
+    """Its time has passed: it takes no room until another node is selected."""
 
     @property
     def charges(self) -> object:
@@ -81,7 +96,14 @@ class Ledger:
         self._entries: dict[str, Entry] = {}
         self._by_class: dict[str, dict[str, Entry]] = {}
         self._by_pool: dict[str, dict[str, Entry]] = {}
-        self._given_up: set[str] = set()
+        self._waiting: dict[str, dict[str, Entry]] = {}
+        """Key of the pool → the stranded claims that can only be made from it, whether or not they have room there."""
+        self._changed_pools: set[str] = set()
+        """Pools whose stranded claims may have room now, or have none any more."""
+        self._began: dict[str, float] = {}
+        """Uid of a claim that was stranded → since when it takes room for a volume; until it is bound, or gone."""
+        self._promised: dict[str, dict[str, str]] = {}
+        """Uid of a claim → the pods of ours whose plans select a node for it, and the node."""
         self._loose: set[str] = set()
         """Classes with entries that may find a pool by now."""
         self._lost: set[str] = set()
@@ -91,7 +113,7 @@ class Ledger:
         self._position = -1
         self._due = math.inf
         self.freed: set[str] = set()
-        self.expired: dict[str, int] = {_SETTLING: 0, _STRANDED: 0}
+        self.expired: dict[str, int] = {_FLYING: 0, _SETTLING: 0, _STRANDED: 0}
         """How many were let go because it took too long, by state: for the counter."""
 
     def __len__(self) -> int:
@@ -101,8 +123,11 @@ class Ledger:
         return iter(self._entries.values())
 
     def bytes_in_flight(self) -> dict[str, int]:
-        """By class: for the gauge."""
-        return {name: sum(entry.size for entry in entries.values()) for name, entries in self._by_class.items()}
+        """Return the bytes that are taken off published room, by class: for the gauge."""
+        return {
+            name: sum(entry.size for entry in entries.values() if _takes_room(entry))
+            for name, entries in self._by_class.items()
+        }
 
     def oldest_s(self) -> dict[str, float]:
         """By state, how long the oldest has been in it; 0 where there is none. For the gauge: O(in flight)."""
@@ -118,8 +143,11 @@ class Ledger:
         For the gauge: O(pools + in flight).
         """
         booked = {key: sum(entry.size for entry in entries.values()) for key, entries in self._by_pool.items()}
-        drawn = {pool.key: pool.in_flight for pool in self._capacities if pool.in_flight}
-        return sum(abs(drawn.get(key, 0) - booked.get(key, 0)) for key in drawn.keys() | booked.keys())
+        drift = sum(size for key, size in booked.items() if self._capacities.pool(key) is None)
+        for pool in self._capacities:
+            sharing = (booked.get(other.key, 0) for other in self._capacities.sharing_with(pool))
+            drift += abs(pool.in_flight - booked.get(pool.key, 0) - sum(sharing))
+        return drift
 
     # -- what changes it -----------------------------------------------------------------------------------------------
 
@@ -127,13 +155,28 @@ class Ledger:
         """A claim as decisions see it, our own assumptions included, came, changed or went."""
         if before is not None and (now is None or now.metadata.uid != before.metadata.uid):
             self._drop(before.metadata.uid)
-            self._given_up.discard(before.metadata.uid)
+            self._began.pop(before.metadata.uid, None)
             self._lost.discard(before.key)
         if now is not None:
             self._consider(now)
+            if before is None:
+                self._find_settling(now)
         changed = now or before
         if changed is not None and changed.key in self._plans:
             self._consider_all(self._siblings(changed.key))
+
+    def promise(self, claim: PersistentVolumeClaim, pod_uid: str, node_name: str) -> None:
+        """A pod's plan selects this node for the claim: it counts so until the plan ends, whatever else is written to it."""
+        self._promised.setdefault(claim.metadata.uid, {})[pod_uid] = node_name
+        self._consider_all((claim.key,))
+
+    def end_promise(self, claim: PersistentVolumeClaim, pod_uid: str) -> None:
+        """The plan is carried out, or given up."""
+        here = self._promised.get(claim.metadata.uid)
+        if here is not None and here.pop(pod_uid, None) is not None:
+            if not here:
+                del self._promised[claim.metadata.uid]
+            self._consider_all((claim.key,))
 
     def plan(self, claim_keys: Iterable[str]) -> None:
         """A pod of ours waits that uses these claims together."""
@@ -155,9 +198,12 @@ class Ledger:
                 self._plans.pop(key, None)
         self._consider_all(keys)
 
-    def volume_came(self, claim_key: str) -> None:
+    def volume_came(self, claim_key: str, *, is_new: bool) -> None:
         """A volume of this claim is known now: its siblings may be tied to where it is."""
         self._consider_all(self._siblings(claim_key))
+        claim = self._claims.get(claim_key) if is_new else None
+        if claim is not None:
+            self._find_settling(claim)
 
     def pool_changed(self, old: Pool | None, new: Pool | None) -> None:
         """An object came, was written, or went. What was measured after a volume came to be counts that volume."""
@@ -166,26 +212,16 @@ class Ledger:
         if old is not None and new is not None and old.obj.storage_class_name != new.obj.storage_class_name:
             self.pool_changed(old, None)
             old = None
-        storage_class = changed.obj.storage_class_name
+        self._changed_pools.add(changed.key)
         if new is None or old is None or old.group is not new.group:
-            for entry in self._by_pool.pop(changed.key, {}).values():
-                entry.pool = None
-            self._loose.add(storage_class)
+            self._leave_pool(changed)
+            if new is None:
+                self._capacities.sharing.forget(changed.key)
             return
-        shrunk, now, young = old.room - new.room, self._clock.now(), []
-        for uid, entry in list(self._by_pool.get(new.key, {}).items()):
+        for entry in self._by_pool.get(new.key, {}).values():
             entry.pool = new
-            if entry.state is not _SETTLING or entry.version == new.obj.metadata.resource_version:
-                continue
-            if now - entry.since >= GRACE_S:
-                shrunk -= entry.size
-                self._drop(uid)
-            else:
-                young.append((entry.since, uid, entry.size))
-        for _, uid, size in sorted(young):
-            if size <= shrunk:  # it shrank by that volume: it was measured after, however soon that was
-                shrunk -= size
-                self._drop(uid)
+        self._learn(old, new)
+        self._settle_all(old, new)
 
     def catch_up(self) -> None:
         """Before reading pools: let go what is too old, and find pools for what has none yet."""
@@ -193,14 +229,24 @@ class Ledger:
             self._let_go()
         if self._position != self._nodes.relabelled.position:
             self._position = self._nodes.relabelled.position
+            self._leave_moved()
             self._loose.update(self._by_class)
             lost, self._lost = self._lost, set()
             self._consider_all(lost)
         for storage_class in self._loose:
-            for entry in self._by_class.get(storage_class, {}).values():
-                if entry.pool is None:
+            for entry in list(self._by_class.get(storage_class, {}).values()):
+                if entry.pool is None and not entry.wanted:
                     self._find_pool(entry)
         self._loose.clear()
+        if self._changed_pools:
+            self._hold(self._stranded_at(self._changed_pools))
+            self._changed_pools.clear()
+
+    def pools_share(self, mode: str) -> None:
+        """Say which classes share rooms: those of which it was learned, all of a driver, or none (`cache.sharedpools`)."""
+        if mode != self._capacities.sharing.mode:
+            self._capacities.sharing.mode = mode
+            self._sharing_changed()
 
     @contextlib.contextmanager
     def without(self, uids: Iterable[str]) -> Iterator[None]:
@@ -208,33 +254,14 @@ class Ledger:
         own = [(entry.pool, entry) for uid in uids if (entry := self._entries.get(uid)) is not None]
         drawn = [(pool, entry) for pool, entry in own if pool is not None]
         for pool, entry in drawn:
-            self._draw(entry, pool, -entry.size)
+            self._capacities.book(pool, -entry.size)
         try:
             yield
         finally:
             for pool, entry in drawn:
-                self._draw(entry, pool, entry.size)
+                self._capacities.book(pool, entry.size)
 
-    # -- inside --------------------------------------------------------------------------------------------------------
-
-    def _draw(self, entry: Entry, pool: Pool, size: int) -> None:
-        pools = self._capacities.of(entry.claim.storage_class)
-        if pools is not None:
-            pools.draw(pool, size)
-
-    def _let_go(self) -> None:
-        now, self._due = self._clock.now(), math.inf
-        for uid, entry in list(self._entries.items()):
-            limit_s = _LIMITS_S.get(entry.state)
-            if limit_s is None:
-                continue
-            if now - entry.since < limit_s:
-                self._due = min(self._due, entry.since + limit_s)
-                continue
-            if entry.state is _STRANDED:
-                self._given_up.add(uid)
-            self.expired[entry.state] += 1
-            self._drop(uid)
+    # -- claims --------------------------------------------------------------------------------------------------------
 
     def _consider_all(self, keys: Iterable[str]) -> None:
         for key in keys:
@@ -247,14 +274,14 @@ class Ledger:
         entry = self._entries.get(uid)
         self._lost.discard(claim.key)
         if claim.spec.volume_name:
+            self._began.pop(uid, None)
             if entry is not None and entry.state is not _SETTLING:
                 self._settle(entry)
         elif claim.metadata.deletion_timestamp is not None:
             self._drop(uid)  # no volume is made for it any more
-        elif claim.selected_node:
-            self._given_up.discard(uid)
-            slot = self._nodes.slot(claim.selected_node)
-            self._charge(claim, EMPTY if slot is None else 1 << slot, claim.selected_node, _FLYING)
+        elif node_name := claim.selected_node or next(iter(self._promised.get(uid, {}).values()), ""):
+            slot = self._nodes.slot(node_name)
+            self._charge(claim, EMPTY if slot is None else 1 << slot, node_name, _FLYING)
         else:
             tied = self._tied_to(claim, entry)
             if tied is None:
@@ -264,7 +291,7 @@ class Ledger:
 
     def _tied_to(self, claim: PersistentVolumeClaim, entry: Entry | None) -> NodeSet | None:
         """Where siblings keep a claim that had a node before; None if nothing does."""
-        if claim.key not in self._plans or claim.metadata.uid in self._given_up:
+        if claim.key not in self._plans:
             return None
         if entry is None and not any(name in claim.metadata.annotations for name in STORAGE_PROVISIONERS):
             return None
@@ -289,57 +316,283 @@ class Ledger:
         return {other: None for keys in self._plans.get(key, ()) for other in keys if other != key}
 
     def _charge(self, claim: PersistentVolumeClaim, nodes: NodeSet, node_name: str, state: str) -> None:
-        uid = claim.metadata.uid
+        """Make the entry of a claim without a volume, or leave it as it is if nothing about it changed."""
+        uid, now = claim.metadata.uid, self._clock.now()
         known = self._entries.get(uid)
+        if known is not None and known.state is _SETTLING:
+            known = None
         request = claim.request
-        entry = Entry(claim, nodes, node_name, request.value if request is not None else 0, state, self._clock.now())
+        size = request.value if request is not None else 0
+        until = now + HOLD_S
+        if known is not None and (not known.is_over or node_name in {"", known.node_name}):
+            until = known.until
+        if state is _STRANDED:
+            began = self._began[uid] = min(until - HOLD_S, self._began.get(uid, math.inf))
+            until = began + HOLD_S
+        entry = Entry(claim, nodes, node_name, size, state, now, until)
         if known is not None and known.state is state:
             if known.charges == entry.charges:
                 known.claim = claim
                 return
             entry.since = known.since
         self._drop(uid)
+        entry.is_over = now >= until
+        if entry.is_over and state is _STRANDED:
+            return
+        self._enter(entry)
+
+    def _enter(self, entry: Entry) -> None:
+        uid = entry.claim.metadata.uid
         self._entries[uid] = entry
-        if state is _STRANDED:
-            self._due = min(self._due, entry.since + HOLD_S)
-        self._by_class.setdefault(claim.storage_class, {})[uid] = entry
+        self._by_class.setdefault(entry.claim.storage_class, {})[uid] = entry
+        self._due = min(self._due, entry.until)
         self._find_pool(entry)
 
+    # -- time ----------------------------------------------------------------------------------------------------------
+
+    def _let_go(self) -> None:
+        now, self._due = self._clock.now(), math.inf
+        for uid, entry in list(self._entries.items()):
+            if entry.is_over:
+                continue
+            if now < entry.until:
+                self._due = min(self._due, entry.until)
+                continue
+            self.expired[entry.state] += _takes_room(entry)
+            if entry.state is _FLYING:
+                self._release(entry)
+                entry.is_over = True
+            else:
+                self._drop(uid)
+
+    # -- pools ---------------------------------------------------------------------------------------------------------
+
     def _find_pool(self, entry: Entry) -> None:
+        """Book the entry on the pool that its volume will be made from, as far as that can be said."""
         pools = self._capacities.of(entry.claim.storage_class)
-        if pools is None:
+        if pools is None or entry.is_over:
             return
-        if entry.node_name:
+        if entry.state is _SETTLING:
+            entry.nodes = self._where_made(entry)
+        elif entry.node_name:
             slot = self._nodes.slot(entry.node_name)
             entry.nodes = EMPTY if slot is None else 1 << slot
         found = {pool for slot in nodeset.each(entry.nodes) for pool in pools.at(slot)}
-        if entry.state is _STRANDED and len(found) > 1:
-            return  # it can still go to several places
+        if entry.state is _STRANDED:
+            if len(found) == 1:  # else it can still go to several places, or to none
+                entry.wanted = found.pop().key
+                self._waiting.setdefault(entry.wanted, {})[entry.claim.metadata.uid] = entry
+                self._changed_pools.add(entry.wanted)
+                self._hold_together([entry])  # until `catch_up` no decision is to take the room that it has just lost
+            return
         here = sorted(found, key=lambda pool: pool.key)
         fitting = [pool for pool in here if pool.takes(entry.size)]
-        entry.pool = max(fitting or here, key=lambda pool: pool.room - pool.in_flight, default=None)
-        if entry.pool is not None:
-            self._by_pool.setdefault(entry.pool.key, {})[entry.claim.metadata.uid] = entry
-            pools.draw(entry.pool, entry.size)
-
-    def _settle(self, entry: Entry) -> None:
-        if entry.pool is None:
-            self._drop(entry.claim.metadata.uid)
+        pool = max(fitting or here, key=lambda pool: pool.room - pool.in_flight, default=None)
+        if pool is None:
             return
-        entry.state, entry.since = _SETTLING, self._clock.now()
-        entry.version = entry.pool.obj.metadata.resource_version
-        self._due = min(self._due, entry.since + SETTLE_S)
+        if entry.volume is not None:
+            if _is_newer(pool.obj.metadata.resource_version, entry.volume.metadata.resource_version):
+                self._drop(entry.claim.metadata.uid)
+                return
+            entry.version = pool.obj.metadata.resource_version
+        self._book(entry, pool)
+
+    def _book(self, entry: Entry, pool: Pool) -> None:
+        entry.pool = pool
+        self._by_pool.setdefault(pool.key, {})[entry.claim.metadata.uid] = entry
+        self._capacities.book(pool, entry.size)
+        self._note_changed(pool)
+
+    def _release(self, entry: Entry) -> None:
+        """The entry takes no room any more; waiting pods are told."""
+        pool = entry.pool
+        if pool is not None:
+            entry.pool = None
+            _take_out(self._by_pool, pool.key, entry.claim.metadata.uid)
+            self._capacities.book(pool, -entry.size)
+            self._note_changed(pool)
+            self.freed.add(entry.claim.storage_class)
+            self.freed.update(other.obj.storage_class_name for other in self._capacities.sharing_with(pool))
+        if entry.wanted:
+            _take_out(self._waiting, entry.wanted, entry.claim.metadata.uid)
+            entry.wanted = ""
+
+    def _note_changed(self, pool: Pool) -> None:
+        if self._waiting:
+            self._changed_pools.add(pool.key)
+            self._changed_pools.update(other.key for other in self._capacities.sharing_with(pool))
 
     def _drop(self, uid: str) -> None:
         entry = self._entries.pop(uid, None)
-        if entry is None:
+        if entry is not None:
+            self._release(entry)
+            _take_out(self._by_class, entry.claim.storage_class, uid)
+
+    def _leave_pool(self, pool: Pool) -> None:
+        """The pool is gone, or serves other nodes: what was booked on it looks for another one."""
+        for entry in self._by_pool.pop(pool.key, {}).values():
+            entry.pool = None
+        for entry in self._waiting.pop(pool.key, {}).values():
+            entry.wanted = ""
+        self._loose.add(pool.obj.storage_class_name)
+
+    def _leave_moved(self) -> None:
+        """Nodes have other labels, or are gone: what was to be made on them is made elsewhere. A volume stays where it is."""
+        for entry in self._entries.values():
+            if entry.state is _FLYING:
+                slot = self._nodes.slot(entry.node_name)
+                entry.nodes = EMPTY if slot is None else 1 << slot
+            elif entry.state is _SETTLING:
+                continue
+            pool = entry.pool or self._capacities.pool(entry.wanted)
+            if pool is not None:
+                pools = self._capacities.of(entry.claim.storage_class)
+                serves = pools is not None and any(pool in pools.at(slot) for slot in nodeset.each(entry.nodes))
+                if not serves:
+                    self._release(entry)
+
+    # -- settling ------------------------------------------------------------------------------------------------------
+
+    def _settle(self, entry: Entry) -> None:
+        """The claim has its volume. It is charged until the object has been written."""
+        pool, now = entry.pool, self._clock.now()
+        if pool is None or entry.wanted:
+            self._drop(entry.claim.metadata.uid)
             return
-        storage_class = entry.claim.storage_class
-        _take_out(self._by_class, storage_class, uid)
-        if entry.pool is not None:
-            _take_out(self._by_pool, entry.pool.key, uid)
-            self._draw(entry, entry.pool, -entry.size)
-            self.freed.add(storage_class)
+        self._capacities.sharing.made(pool, entry.size, now)
+        entry.state, entry.since, entry.until = _SETTLING, now, now + SETTLE_S
+        entry.version = pool.obj.metadata.resource_version
+        self._due = min(self._due, entry.until)
+
+    def _settle_all(self, old: Pool, new: Pool) -> None:
+        """The object was written: it counts the volumes that came to be before."""
+        shrunk, now, young = old.room - new.room, self._clock.now(), []
+        for uid, entry in list(self._by_pool.get(new.key, {}).items()):
+            if entry.state is not _SETTLING or entry.version == new.obj.metadata.resource_version:
+                continue
+            if now - entry.since >= GRACE_S:
+                shrunk -= entry.size
+                self._drop(uid)
+            else:
+                young.append((entry.since, uid, entry.size))
+        for _, uid, size in sorted(young):
+            if size <= shrunk:  # it shrank by that volume: it was measured after, however soon that was
+                shrunk -= size
+                self._drop(uid)
+
+    def _find_settling(self, claim: PersistentVolumeClaim) -> None:
+        """Charge a volume that was new already when this process saw it first: after a restart."""
+        volume = self._volumes.get_api(claim.spec.volume_name) if claim.spec.volume_name else None
+        uid = claim.metadata.uid
+        if volume is None or uid in self._entries or not claim.selected_node:
+            return
+        ref, created = volume.spec.claim_ref, started_at(volume.metadata.creation_timestamp)
+        if ref is None or ref.uid != uid or PROVISIONED_BY not in volume.metadata.annotations:
+            return
+        now, age_s = self._clock.now(), self._clock.wall() - created
+        if not -SETTLE_S < age_s < SETTLE_S:
+            return
+        size, since = claim.request.value if claim.request is not None else 0, now - max(age_s, 0.0)
+        node_name = claim.selected_node
+        self._enter(Entry(claim, EMPTY, node_name, size, _SETTLING, since, since + SETTLE_S, volume=volume))
+
+    def _where_made(self, entry: Entry) -> NodeSet:
+        """The selected node if the volume can be used there; else, because that node is gone or has moved, all of its nodes."""
+        slot = self._nodes.slot(entry.node_name)
+        selected = EMPTY if slot is None else 1 << slot
+        if entry.volume is None or self._volumes.get_api(entry.volume.key) is None:
+            return selected
+        usable = self._volumes.where(entry.volume.key).nodes
+        return selected & usable or usable
+
+    # -- stranded ------------------------------------------------------------------------------------------------------
+
+    def _stranded_at(self, keys: Iterable[str]) -> dict[str, Entry]:
+        """The stranded claims that wait for these pools, and all that compete with them, directly or through a pod."""
+        found: dict[str, Entry] = {}
+        todo = [key for key in keys if key in self._waiting]
+        seen = set(todo)
+        while todo:
+            key = todo.pop()
+            pool = self._capacities.pool(key)
+            near = [other.key for other in self._capacities.sharing_with(pool)] if pool is not None else []
+            for uid, entry in self._waiting.get(key, {}).items():
+                found[uid] = entry
+                near += [sibling.wanted for sibling in self._waiting_with(entry.claim.key)]
+            todo += [other for other in dict.fromkeys(near) if other not in seen]
+            seen.update(near)
+        return found
+
+    def _waiting_with(self, key: str) -> Iterator[Entry]:
+        for sibling in self._siblings(key):
+            claim = self._claims.get(sibling)
+            entry = self._entries.get(claim.metadata.uid) if claim is not None else None
+            if entry is not None and entry.wanted:
+                yield entry
+
+    def _hold(self, stranded: dict[str, Entry]) -> None:
+        """Give room to the pods whose stranded claims all find some, the longest wait first, and to no other pod.
+
+        A pod that held a part of what it needs could keep another from its own part, and neither could go.
+        """
+        held = {uid: entry.pool for uid, entry in stranded.items() if entry.pool is not None}
+        for uid, pool in held.items():
+            self._unbook(stranded[uid], pool)
+        by_key = {entry.claim.key: entry for entry in stranded.values()}
+        plans = dict.fromkeys(plan for key in by_key for plan in self._plans.get(key, ()))
+
+        def age(plan: tuple[str, ...]) -> tuple[float, tuple[str, ...]]:
+            return min(by_key[key].until for key in plan if key in by_key), plan
+
+        for plan in sorted(plans, key=age):
+            self._hold_together([by_key[key] for key in plan if key in by_key])
+        for uid, pool in held.items():
+            if stranded[uid].pool is None:
+                self.freed.add(pool.obj.storage_class_name)
+                self.freed.update(other.obj.storage_class_name for other in self._capacities.sharing_with(pool))
+
+    def _hold_together(self, entries: list[Entry]) -> None:
+        booked: list[tuple[Entry, Pool]] = []
+        for entry in entries:
+            pool = self._capacities.pool(entry.wanted)
+            if entry.pool is not None:
+                continue
+            if pool is None or not pool.takes(entry.size):
+                for taken, where in booked:
+                    self._unbook(taken, where)
+                return
+            entry.pool = pool
+            self._by_pool.setdefault(pool.key, {})[entry.claim.metadata.uid] = entry
+            self._capacities.book(pool, entry.size)
+            booked.append((entry, pool))
+
+    def _unbook(self, entry: Entry, pool: Pool) -> None:
+        entry.pool = None
+        _take_out(self._by_pool, pool.key, entry.claim.metadata.uid)
+        self._capacities.book(pool, -entry.size)
+
+    # -- sharing -------------------------------------------------------------------------------------------------------
+
+    def _learn(self, old: Pool, new: Pool) -> None:
+        sharing = self._capacities.sharing
+        beside = self._capacities.beside(new)
+        if beside and sharing.learn(old, new, beside, now=self._clock.now(), grace_s=GRACE_S):
+            self._sharing_changed()
+
+    def _sharing_changed(self) -> None:
+        """Rooms may be smaller or larger now: stranded claims are looked at again, and waiting pods are told."""
+        self._capacities.sharing_changed()
+        self._changed_pools.update(self._waiting)
+        self.freed.update(self._by_class)
+
+
+def _takes_room(entry: Entry) -> bool:
+    return not entry.is_over and (entry.state is not _STRANDED or entry.pool is not None)
+
+
+def _is_newer(version: str, than: str) -> bool:
+    """Whether an object was written after another one. Versions that are no numbers tell nothing."""
+    return version.isdecimal() and than.isdecimal() and int(version) > int(than)
 
 
 def _take_out(filed: dict[str, dict[str, Entry]], key: str, uid: str) -> None:

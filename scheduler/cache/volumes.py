@@ -15,6 +15,7 @@ from scheduler.cache.capacities import Capacities
 from scheduler.cache.ledger import Ledger
 from scheduler.cache.nodegroups import NodeGroup, NodeGroups, where_topologies
 from scheduler.cache.pvs import PersistentVolumes
+from scheduler.cache.sharedpools import SharedPools
 from scheduler.core.clock import Clock
 from scheduler.core.decode import Broken
 from scheduler.core.nodeset import EMPTY, NodeSet
@@ -60,7 +61,7 @@ class Volumes:
         self.groups = NodeGroups(nodes)
         self.claims = Claims()
         self.volumes = PersistentVolumes(nodes, self.groups)
-        self.capacities = Capacities(nodes, self.groups)
+        self.capacities = Capacities(nodes, self.groups, SharedPools(self._provisioner_of))
         self.ledger = Ledger(nodes, self.capacities, claims=self.claims, volumes=self.volumes, clock=clock)
         self.claims.ledger = self.ledger
         self.classes: dict[str, KnownClass] = {}
@@ -90,9 +91,10 @@ class Volumes:
 
     def set_volume(self, volume: PersistentVolume) -> None:
         """A volume as the watch has it."""
+        is_new = self.volumes.get_api(volume.key) is None
         self.volumes.set(volume)
         if volume.spec.claim_ref is not None:
-            self.ledger.volume_came(volume.spec.claim_ref.key)
+            self.ledger.volume_came(volume.spec.claim_ref.key, is_new=is_new)
 
     def set_class(self, storage_class: StorageClass) -> None:
         """A class came or changed."""
@@ -126,6 +128,10 @@ class Volumes:
                 for migrated in csi_node.migrated_plugins if slot is not None else ():
                     self._migrated[migrated] = self._migrated.get(migrated, EMPTY) | 1 << (slot or 0)
         return self._migrated.get(plugin, EMPTY)
+
+    def _provisioner_of(self, storage_class: str) -> str:
+        known = self.classes.get(storage_class)
+        return known.obj.provisioner if known is not None else ""
 
     # -- waiting for news ----------------------------------------------------------------------------------------------
 

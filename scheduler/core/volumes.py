@@ -10,6 +10,7 @@ from scheduler.core.pod import NodeSelector, ResourceMap
 from scheduler.core.quantity import Quantity
 
 BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
+PROVISIONED_BY: Final = "pv.kubernetes.io/provisioned-by"
 BOUND_BY_CONTROLLER: Final = "pv.kubernetes.io/bound-by-controller"
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 STORAGE_PROVISIONERS: Final = (

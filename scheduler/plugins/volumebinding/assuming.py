@@ -66,6 +66,8 @@ class Assumptions:
 
     def done(self, plan: Plan) -> None:
         """The plan is carried out, or given up: others need not wait for it."""
+        for dynamic in plan.dynamic:
+            self._volumes.ledger.end_promise(dynamic.claim, plan.pod.uid)
         for claim in plan.claims():
             here = self.under_way.get(claim.key)
             if here is not None:
@@ -106,6 +108,7 @@ class Assumptions:
         changed = with_selected_node(claim, plan.node_name)
         self._volumes.claims.assume(changed)
         self._hold(CLAIM, changed, plan.pod.uid)
+        self._volumes.ledger.promise(changed, plan.pod.uid, plan.node_name)
         return DynamicStep(changed)
 
     def _hold(self, kind: str, obj: Assumed, uid: str) -> None:

@@ -60,7 +60,7 @@ class World:
             return
         size = max(size, -self.in_flight[key])
         self.in_flight[key] += size
-        self.of(pool.obj.storage_class_name).draw(pool, size)
+        self.seen.book(pool, size)
 
     def of(self, storage_class: str) -> ClassPools:
         pools = self.seen.of(storage_class)

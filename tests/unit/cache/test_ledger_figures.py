@@ -36,7 +36,7 @@ def test_what_took_too_long_is_counted() -> None:
     world.pass_(SETTLE_S)
 
     assert world.taken() == {}
-    assert world.ledger.expired == {"settling": 1, "stranded": 0}
+    assert world.ledger.expired == {"flying": 0, "settling": 1, "stranded": 0}
 
 
 def test_drift_is_nothing_until_somebody_makes_a_mistake() -> None:

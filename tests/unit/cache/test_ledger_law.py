@@ -217,13 +217,15 @@ class World:
         by_state: dict[str, dict[str, Entry]] = {"flying": {}, "settling": {}, "stranded": {}}
         for uid, entry in self.ledger._entries.items():
             by_state[entry.state][uid] = entry
+        now = self.clock.now()
         flying = self.flying()
         assert set(flying) == set(by_state["flying"])
         for uid, entry in by_state["flying"].items():
             request = flying[uid].request
             assert entry.size == (0 if request is None else request.value)
-            assert entry.pool is not None or not self.serving(entry.claim.storage_class, self.node(entry.node_name))
-        now = self.clock.now()
+            served = self.serving(entry.claim.storage_class, self.node(entry.node_name))
+            assert (entry.pool is not None) is (bool(served) and not entry.is_over)
+            assert entry.is_over or now < entry.until
         for entry in by_state["settling"].values():
             kept = self.volumes.claims.get(entry.claim.key)
             assert kept is not None
@@ -231,7 +233,8 @@ class World:
             assert now - entry.since < SETTLE_S
         for entry in by_state["stranded"].values():
             assert any(entry.claim.key in plan for plan in self.plans)
-            assert now - entry.since < HOLD_S
+            assert now < entry.until <= entry.since + HOLD_S
+            assert entry.pool is None or entry.pool.key == entry.wanted
 
     def check_restart(self, turn: random.Random) -> None:
         """Who knows nothing but the objects, in any order, charges all that flies and all that is held."""
@@ -255,9 +258,9 @@ class World:
             tied = fresh.tied(claim)
             assert (tied is not None) is (entry is not None)
             serving = fresh.serving(claim.storage_class, tied or 0)
-            held = {entry.pool.key} if entry is not None and entry.pool is not None else set()
-            assert held <= serving
-            assert held or len(serving) != 1
+            wanted = {entry.wanted} if entry is not None and entry.wanted else set()
+            assert wanted <= serving
+            assert wanted or len(serving) != 1
 
     def feed(self, thing: Any) -> None:
         if isinstance(thing, tuple):
@@ -281,7 +284,8 @@ class World:
         self.check_entries()
         ledger = self.ledger
         assert ({}, {}, {}) == (ledger._entries, ledger._by_class, ledger._by_pool)
-        assert (set(), set(), {}) == (ledger._given_up, ledger._lost, ledger._plans)
+        assert ({}, {}, {}) == (ledger._waiting, ledger._began, ledger._promised)
+        assert (set(), {}) == (ledger._lost, ledger._plans)
 
 
 def bind(claim: PersistentVolumeClaim, volume_name: str) -> PersistentVolumeClaim:

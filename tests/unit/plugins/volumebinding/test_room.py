@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -175,6 +176,30 @@ def test_what_is_given_back_is_there_again() -> None:
 
     assert Decided((), (), ("d2",)) == world.decide(using("second", "d2"))
     assert {"D"} == world.cluster.volumes.ledger.freed
+
+
+@pytest.mark.parametrize("ends", ["written", "given up"])
+async def test_a_label_that_comes_before_our_write_gives_nothing_away(ends: str) -> None:
+    """B-1 The claim as the watch shows it has no node, and the write is repeated for the node that was chosen."""
+    world = World(D1, D2, *tracking(True), GIB)
+    world.writer.write_hold = asyncio.Event()
+    state, assumed = world.reserved(using("first", "d1"))
+    binding = asyncio.ensure_future(world.plugin.pre_bind(state, assumed, "n1"))
+    await world.clock.settle()
+    world.show(D1.label("somebody's", "label"))
+
+    assert FULL == world.decide(using("second", "d2"))
+
+    if ends == "written":
+        world.writer.write_hold.set()
+        await world.clock.advance(1.0)
+        world.relay()
+        assert "n1" == world.claim("d1").selected_node
+    binding.cancel()
+    await world.clock.settle()
+    world.plugin.unreserve(state, assumed, "n1")
+
+    assert (FULL if ends == "written" else Decided((), (), ("d2",))) == world.decide(using("second", "d2"))
 
 
 def test_classes_do_not_share_their_pools() -> None:

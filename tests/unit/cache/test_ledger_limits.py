@@ -1,0 +1,244 @@
+"""How long, and for which of several claims, room is taken for volumes that do not come (docs/spec/volumes.md §12.1 B-1)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from scheduler.cache.ledger import GRACE_S, HOLD_S
+from scheduler.core.volumes import STORAGE_PROVISIONERS
+from scheduler.testing.builders import node
+from scheduler.testing.volumebuilders import a_capacity, a_claim
+from tests.unit.cache.test_ledger import World, c, v
+
+# -- time --------------------------------------------------------------------------------------------------------------
+
+
+def with_sibling() -> World:
+    """A pod waits with c and d; d has its volume in zone a since long."""
+    world = World()
+    world.ledger.plan(["default/c", "default/d"])
+    world.volumes.set_volume(v("vd", "a", "d").typed())
+    world.claim(c("d").bound_to("vd"))
+    return world
+
+
+@pytest.mark.parametrize(
+    ("flight_s", "free_from"),
+    [
+        pytest.param(3.0, HOLD_S, id="refused at once"),
+        pytest.param(60.0, HOLD_S, id="refused after a minute"),
+        pytest.param(HOLD_S + 60.0, 0.0, id="refused after more than ten minutes"),
+    ],
+)
+def test_a_claim_that_is_selected_again_and_again_is_held_for_ten_minutes_in_all(
+    flight_s: float, free_from: float
+) -> None:
+    """Its provisioner refuses it each time. From then on room is taken only while a node is selected."""
+    world = with_sibling()
+    free = {}
+    while world.clock.now() < 2 * HOLD_S:
+        world.claim(c().selected("n1").resource_version(f"{world.clock.now()}"))
+        world.pass_(flight_s)
+        world.claim(c().resource_version(f"{world.clock.now()} lost"))
+        world.pass_(3.0)
+        free[world.clock.now()] = not world.taken()
+
+    assert free == {at: at >= free_from for at in free}
+
+
+def test_a_selected_node_whose_volume_never_comes_takes_room_for_ten_minutes() -> None:
+    """Some provisioners try for ever and leave the node selected. The entry stays, so that it can be seen and cleared."""
+    world = World()
+    world.claim(c().selected("n1"))
+    world.pass_(HOLD_S - 1)
+
+    assert ({"a": 3}, set()) == (world.taken(), world.told())
+
+    world.pass_(1)
+
+    assert ({}, {"D"}, 1) == (world.taken(), world.told(), world.ledger.expired["flying"])
+    assert [("flying", None)] == [(entry.state, entry.pool) for entry in world.ledger]
+    assert HOLD_S == world.ledger.oldest_s()["flying"]
+
+
+@pytest.mark.parametrize(
+    ("then", "taken"),
+    [
+        pytest.param(c().selected("n1").label("x", "y"), {}, id="something else is written to the claim"),
+        pytest.param(c(size="4Gi").selected("n1"), {}, id="it asks for more"),
+        pytest.param(c().selected("n2"), {"b": 3}, id="another node is selected"),
+        pytest.param(c(), {}, id="no node is selected any more"),
+        pytest.param(c().selected("n1").bound_to("v"), {}, id="the volume comes after all"),
+        pytest.param(c().uid("new").selected("n1"), {"a": 3}, id="another claim of that name"),
+    ],
+)
+def test_after_ten_minutes(then: Any, taken: dict[str, int]) -> None:
+    """The time begins again only with another node, or another claim."""
+    world = World()
+    world.claim(c().selected("n1"))
+    world.pass_(HOLD_S)
+    world.taken()
+    world.claim(then.resource_version("2"))
+
+    assert taken == world.taken()
+
+
+def test_nodes_that_change_do_not_begin_another_ten_minutes() -> None:
+    world = World()
+    world.claim(c().selected("n1"))
+    world.pass_(HOLD_S)
+    assert {} == world.taken()
+    world.nodes.set_node(node("n1").label("zone", "b").typed())
+    world.write("c")
+
+    assert {} == world.taken()
+
+
+# -- two pods that exclude each other ----------------------------------------------------------------------------------
+
+
+def rivals(room: str, *pods: tuple[str, ...]) -> World:
+    """Pods whose first claim is bound in zone a, and whose others have lost their nodes, one second after the other."""
+    world = World()
+    world.write("a", "90Gi", version="2")
+    for claims in pods:
+        for name in claims:
+            world.claim(c(name))
+        world.volumes.set_volume(v(f"v{claims[0]}", "a", claims[0]).typed())
+        world.claim(c(claims[0]).bound_to(f"v{claims[0]}"))
+        world.ledger.plan([f"default/{name}" for name in claims])
+        world.pass_(1)
+    world.write("a", room, version="3")
+    world.told()
+    return world
+
+
+def holding(world: World) -> set[str]:
+    world.ledger.catch_up()
+    return {entry.claim.metadata.name for entry in world.ledger if entry.pool is not None}
+
+
+@pytest.mark.parametrize(
+    ("room", "pods", "held"),
+    [
+        pytest.param("6Gi", [("c", "d"), ("e", "f")], {"d", "f"}, id="room for both"),
+        pytest.param("5Gi", [("c", "d"), ("e", "f")], {"d"}, id="room for one: the longest wait"),
+        pytest.param("2Gi", [("c", "d"), ("e", "f")], set(), id="room for none"),
+        pytest.param("7Gi", [("c", "d", "d2"), ("e", "f", "f2")], {"d", "d2"}, id="a pod has all that it needs"),
+        pytest.param("4Gi", [("c", "d", "d2"), ("e", "f")], {"f"}, id="half of what a pod needs is for another pod"),
+        pytest.param("3Gi", [("c", "d"), ("e", "d")], {"d"}, id="pods that share the claim"),
+    ],
+)
+def test_only_pods_that_can_be_served_hold_room(room: str, pods: list[tuple[str, ...]], held: set[str]) -> None:
+    assert held == holding(rivals(room, *pods))
+
+
+def test_pools_of_two_classes_are_given_to_one_pod() -> None:
+    """Each pod needs 3 Gi of both classes, and there is room for one pod: each having one class helps neither."""
+    world = World()
+    for name, storage_class in (("a", "D"), ("c", "E")):
+        world.put(a_capacity(name, storage_class, "3Gi").where("zone", "a").resource_version("2"))
+    for bound, *lost in (("p", "p-d", "p-e"), ("q", "q-e", "q-d")):
+        world.volumes.set_volume(v(f"v{bound}", "a", bound).typed())
+        world.claim(c(bound).bound_to(f"v{bound}"))
+        world.ledger.plan([f"default/{name}" for name in (bound, *lost)])
+    for name in ("p-d", "q-e", "p-e", "q-d"):
+        claim = a_claim(name, "3Gi", name[-1].upper()).uid(name).annotation(STORAGE_PROVISIONERS[0], "p")
+        world.claim(claim.resource_version("1"))
+        world.pass_(1)
+
+    assert {"p-d", "p-e"} == holding(world)
+
+
+@pytest.mark.parametrize(
+    "happens",
+    [
+        pytest.param(lambda world: world.gone("d"), id="the claim that held it is gone"),
+        pytest.param(lambda world: world.ledger.end_plan(["default/c", "default/d"]), id="its pod is gone"),
+        pytest.param(lambda world: world.pass_(HOLD_S - 2), id="its time has passed"),
+        pytest.param(lambda world: world.write("a", "6Gi", version="4"), id="there is room for both"),
+        pytest.param(lambda world: world.claim(c("d", "2Gi").resource_version("9")), id="it needs less"),
+    ],
+)
+def test_then_the_other_pod_holds_it(happens: Any) -> None:
+    world = rivals("5Gi", ("c", "d"), ("e", "f"))
+    assert {"d"} == holding(world)
+    happens(world)
+
+    assert "f" in holding(world)
+
+
+def test_room_that_shrinks_is_held_for_one_pod_only() -> None:
+    """The pod that does not hold it any more is told."""
+    world = rivals("6Gi", ("c", "d"), ("e", "f"))
+    assert ({"d", "f"}, set()) == (holding(world), world.told())
+    world.write("a", "5Gi", version="4")
+
+    assert ({"d"}, {"D"}) == (holding(world), world.told())
+
+
+def test_what_is_selected_goes_before_what_is_held() -> None:
+    """Another scheduler has selected a node: that volume is made whatever waits."""
+    world = rivals("5Gi", ("c", "d"))
+    world.claim(c("x", "4Gi").selected("n1"))
+
+    assert {"x"} == holding(world)
+
+    world.gone("x")
+
+    assert {"d"} == holding(world)
+
+
+# -- nodes that come back elsewhere ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("again", "taken"),
+    [
+        pytest.param(node("n1").label("zone", "b"), {"b": 3}, id="another zone"),
+        pytest.param(node("n1").label("zone", "c"), {}, id="a zone without capacity"),
+        pytest.param(node("n1").label("zone", "a").label("x", "y"), {"a": 3}, id="the same zone"),
+        pytest.param(None, {}, id="it is gone"),
+    ],
+)
+@pytest.mark.parametrize("goes", [True, False], ids=["it goes before", "it is relabelled"])
+def test_a_node_that_comes_back_under_its_name(again: Any, taken: dict[str, int], goes: bool) -> None:
+    """A volume that is not made yet is made where the node is now, as after a restart."""
+    world = World()
+    world.claim(c().selected("n1"))
+    assert {"a": 3} == world.taken()
+    if goes or again is None:
+        world.nodes.remove_node("n1")
+    if again is not None:
+        world.nodes.set_node(again.typed())
+
+    assert taken == world.taken()
+
+
+def test_a_stranded_claim_whose_siblings_node_comes_back_elsewhere() -> None:
+    world = World()
+    world.ledger.plan(["default/c", "default/d"])
+    for name in "cd":
+        world.claim(c(name).selected("n1"))
+    world.claim(c().resource_version("2"))
+    assert {"a": 6} == world.taken()
+    world.nodes.set_node(node("n1").label("zone", "b").typed())
+
+    assert {"b": 6} == world.taken()
+
+
+def test_a_volume_that_is_made_stays_where_it_is() -> None:
+    """Its node moves, and its pool does not."""
+    world = World()
+    world.claim(c().selected("n1"))
+    world.claim(c().selected("n1").bound_to("v").resource_version("2"))
+    world.nodes.set_node(node("n1").label("zone", "b").typed())
+
+    assert {"a": 3} == world.taken()
+
+    world.pass_(GRACE_S)
+    world.write("a", "7Gi", version="2")
+
+    assert {} == world.taken()
