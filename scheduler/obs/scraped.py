@@ -179,7 +179,8 @@ def _of_volumes(sources: Sources) -> list[Family]:
     return [
         gauge_family(
             "kubestow_volume_bytes_in_flight",
-            "Bytes that are taken off published capacity, because volumes of that size are being made.",
+            "Bytes that are taken off published capacity, because volumes of that size are being made; of a volume that "
+            "does not come, for ten minutes.",
             "storage_class",
             sources.bytes_in_flight(),
         ),
@@ -192,8 +193,8 @@ def _of_volumes(sources: Sources) -> list[Family]:
         ),
         counter_family(
             "kubestow_volume_in_flight_expired",
-            "Volumes that are counted as in flight no more because it took too long: settling, the driver did not "
-            "write its capacity; stranded, the sibling never left.",
+            "Volumes that are taken off published capacity no more because it took too long: flying and stranded, no volume "
+            "came in ten minutes; settling, the driver did not write its capacity in two.",
             ("state",),
             {(state,): count for state, count in sources.in_flight_expired().items()},
         ),
