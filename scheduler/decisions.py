@@ -36,7 +36,7 @@ from scheduler.plugins import registry
 from scheduler.preemption import Evictions
 from scheduler.queue import SchedulingQueue
 from scheduler.refusals import Refusals
-from scheduler.reload import Parts, Reloading, clearing, queue_profile
+from scheduler.reload import Parts, Reloading, clearing, pool_sharing, queue_profile
 from scheduler.shared import Pending, Shared
 from scheduler.stale import StaleVolumes
 from scheduler.underway import PodWatch
@@ -141,6 +141,7 @@ class Decisions:
         self.evictions = Evictions(self.shared, self.failures, self.binder, preempting, profiles=self.profiles)
         self.intake = Intake(self.shared, self.failures, bindings=self.binder, permits=self.binder.permits)
         self.stale = StaleVolumes(self.shared, names=clearing(options.config))
+        self.cluster.volumes.ledger.pools_share(pool_sharing(options.config))
         self.records = DecisionRecords()
         self.loop = SchedulingLoop(
             self.shared,
@@ -163,7 +164,14 @@ class Decisions:
         self.reloading = Reloading(
             options.config,
             profile_builder(options.config, handle),
-            Parts(self.profiles, runners, runner, self.queue.adopt, self.stale.serve),
+            Parts(
+                self.profiles,
+                runners,
+                runner,
+                self.queue.adopt,
+                self.stale.serve,
+                self.cluster.volumes.ledger.pools_share,
+            ),
             metrics=metrics.shell,
         )
 

@@ -81,6 +81,8 @@ class Parts:
     """Of the queue."""
     clears: Callable[[tuple[str, ...]], None]
     """Told which profiles take back the nodes that they have selected for volumes."""
+    shares_pools: Callable[[str], None]
+    """Told which storage classes share rooms: `storagePoolSharing`."""
 
 
 class ReloadMetrics(Protocol):
@@ -235,6 +237,7 @@ class Reloading:
             self._tell(name, held)
         if changed:
             self._parts.clears(clearing(self.configuration))
+            self._parts.shares_pools(pool_sharing(self.configuration))
             self.on_change()
 
     def _hand_over(self, changed: Mapping[str, Profile]) -> None:
@@ -284,6 +287,16 @@ def clearing(config: Configuration) -> tuple[str, ...]:
         for profile in config.profiles
         if profile.args_for(KubestowArgs).clear_stale_selected_node != "none"
     )
+
+
+def pool_sharing(config: Configuration) -> str:
+    """Return the value of `storagePoolSharing` that withholds most: all profiles share one ledger of capacity."""
+    modes = {
+        args.storage_pool_sharing
+        for args in (profile.args_for(KubestowArgs) for profile in config.profiles)
+        if args.storage_capacity_reservation != "none"
+    }
+    return next((mode for mode in ("all", "learned") if mode in modes), "none")
 
 
 def cut(text: str, most: int) -> str:

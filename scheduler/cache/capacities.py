@@ -285,10 +285,18 @@ class Capacities:
         here = self._segments.get(pool.group.number, {})
         return [other for other in here.values() if other.obj.storage_class_name != pool.obj.storage_class_name]
 
-    def sharing_changed(self) -> None:
-        """Count every pool again: classes are known to share rooms, or not to, that were not before. O(pools)."""
+    def sharing_changed(self) -> set[str]:
+        """Count every pool again, and return the classes that have more room now. O(pools).
+
+        For when classes are known to share rooms, or not to, that were not before.
+        """
+        grown = set()
         for pool in self._objects.values():
+            before = pool.in_flight
             self._count(pool)
+            if pool.in_flight < before:
+                grown.add(pool.obj.storage_class_name)
+        return grown
 
     def _count(self, pool: Pool) -> None:
         size = pool.booked + sum(other.booked for other in self.sharing_with(pool))

@@ -581,9 +581,8 @@ class Ledger:
 
     def _sharing_changed(self) -> None:
         """Rooms may be smaller or larger now: stranded claims are looked at again, and waiting pods are told."""
-        self._capacities.sharing_changed()
+        self.freed |= self._capacities.sharing_changed()
         self._changed_pools.update(self._waiting)
-        self.freed.update(self._by_class)
 
 
 def _takes_room(entry: Entry) -> bool:

@@ -7,6 +7,7 @@ that were made for another class on the same nodes, the two share it. When it fa
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
@@ -17,8 +18,7 @@ if TYPE_CHECKING:
 LEARNED: Final = "learned"
 ALL: Final = "all"
 NONE: Final = "none"
-MODES: Final = (LEARNED, ALL, NONE)
-"""The values of `sharedStoragePools`: the one that withholds most stands second, the one of kube-scheduler last."""
+"""The values of `storagePoolSharing`."""
 
 _REMEMBERED_S: Final = 600.0
 """Volumes that are older prove nothing: a driver publishes at least that often."""
@@ -66,21 +66,23 @@ class SharedPools:
     def learn(self, old: Pool, new: Pool, beside: list[Pool], *, now: float, grace_s: float) -> bool:
         """Compare how far a pool's room fell with the volumes made since it changed last; return whether that taught us.
 
-        `beside` are the pools of other classes on the same nodes. A volume younger than `grace_s` may or may not be
-        counted by the driver, so nothing is learned while there is one.
+        `beside` are the pools of other classes on the same nodes. A volume that came at most `grace_s` before this write,
+        or before the last one, may or may not be counted there; then nothing is learned.
         """
-        since = max(self._written_at.get(new.key, -_REMEMBERED_S), now - _REMEMBERED_S)
+        written_at = self._written_at.get(new.key, -math.inf)
+        since = max(written_at - grace_s, now - _REMEMBERED_S)
         self._written_at[new.key] = now
         if old.obj.capacity is None or new.obj.capacity is None:
             return False
         driver = self._provisioner_of(new.obj.storage_class_name)
-        own = self._sizes(new.key, since, now)
+        own = self._sizes(new.key, since)
         others: dict[str, list[tuple[float, int]]] = {}
         for pool in beside:
             name = pool.obj.storage_class_name
-            if driver and self._provisioner_of(name) == driver and (made := self._sizes(pool.key, since, now)):
+            if driver and self._provisioner_of(name) == driver and (made := self._sizes(pool.key, since)):
                 others.setdefault(name, []).extend(made)
-        if not others or any(now - at < grace_s for made in (own, *others.values()) for at, _ in made):
+        times = [at for made in (own, *others.values()) for at, _ in made]
+        if not others or min(times) <= written_at or now - max(times) < grace_s:
             return False
         given = {name: sum(size for _, size in made) for name, made in others.items()}
         return self._conclude(new.obj.storage_class_name, old.room - new.room - sum(size for _, size in own), given)
@@ -95,5 +97,5 @@ class SharedPools:
             self._learned -= pairs
         return self._learned != before
 
-    def _sizes(self, key: str, since: float, now: float) -> list[tuple[float, int]]:
-        return [(at, size) for at, size in self._made.get(key, ()) if since < at <= now]
+    def _sizes(self, key: str, since: float) -> list[tuple[float, int]]:
+        return [(at, size) for at, size in self._made.get(key, ()) if at > since]

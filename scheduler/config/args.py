@@ -139,6 +139,8 @@ class KubestowArgs:
     """Whom preemption may evict: `all` as upstream, `own` (pods of our scheduler names only), or `ownFirst`."""
     storage_capacity_reservation: str = "ledger"
     """`ledger`: what is being provisioned is taken off a pool's capacity. `none`: capacity as it was published last."""
+    storage_pool_sharing: str = "learned"
+    """Which classes of one driver draw from one room: `learned` from what it publishes, `all`, or `none`."""
     clear_stale_selected_node: str = "own"
     """`own`: a selected node that we wrote is cleared once that node is gone. `none`: only provisioners clear it."""
     require_csi_node_drivers: tuple[str, ...] = ()
@@ -171,6 +173,7 @@ class KubestowArgs:
 
 UPSTREAM: Final[Mapping[str, Any]] = {
     "storage_capacity_reservation": "none",
+    "storage_pool_sharing": "none",
     "clear_stale_selected_node": "none",
     "require_csi_node_drivers": (),
     "volume_write_retries": 0,
@@ -187,6 +190,7 @@ UPSTREAM: Final[Mapping[str, Any]] = {
 
 SPELLED: Final[Mapping[str, str]] = {
     "storage_capacity_reservation": "storageCapacityReservation",
+    "storage_pool_sharing": "storagePoolSharing",
     "clear_stale_selected_node": "clearStaleSelectedNode",
     "require_csi_node_drivers": "requireCSINodeDrivers",
     "volume_write_retries": "volumeWriteRetries",

@@ -253,6 +253,9 @@ def _kubestow(fields: Fields) -> KubestowArgs:
         storage_capacity_reservation=fields.choice(
             "storageCapacityReservation", usual.storage_capacity_reservation, ("ledger", "none")
         ),
+        storage_pool_sharing=fields.choice(
+            "storagePoolSharing", usual.storage_pool_sharing, ("learned", "all", "none")
+        ),
         clear_stale_selected_node=fields.choice(
             "clearStaleSelectedNode", usual.clear_stale_selected_node, ("own", "none")
         ),

@@ -424,5 +424,19 @@ async def test_the_switch_that_clears_selected_nodes_is_followed(brain: Reloaded
     assert clearing(brain) == [OURS]
 
 
+async def test_the_switch_that_says_which_classes_share_their_rooms_is_followed(brain: Reloaded) -> None:
+    """All profiles have one ledger."""
+    modes = [sharing(brain)]
+    for args in ({"storagePoolSharing": "all"}, {"storageCapacityReservation": "none"}, {"parity": True}, {}):
+        await brain.wished({"pluginConfig": [{"name": "Kubestow", "args": args}]} if args else {})
+        modes.append(sharing(brain))
+
+    assert modes == ["learned", "all", "none", "none", "learned"]
+
+
+def sharing(brain: Reloaded) -> str:
+    return brain.parts.cluster.volumes.capacities.sharing.mode
+
+
 def clearing(brain: Reloaded) -> list[str]:
     return list(brain.parts.stale._names)

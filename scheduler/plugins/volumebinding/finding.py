@@ -206,7 +206,12 @@ class Finder:
             if pools is None:
                 return None
             pools.catch_up()
-            drawing = drawings[storage_class] = Drawing(pools, together=self._together)
+            drawing = Drawing(pools, together=self._together)
+            sharing = self._volumes.capacities.sharing
+            for other, beside in drawings.items() if sharing.is_any else ():
+                if sharing.shares(storage_class, other):
+                    drawing.share(beside)
+            drawings[storage_class] = drawing
         return drawing
 
     # -- one node ------------------------------------------------------------------------------------------------------
@@ -256,22 +261,25 @@ class Finder:
         return self._volumes.volumes.get(name) if name is not None else None
 
     def _provisions(self, wanted: Sequence[PersistentVolumeClaim], slot: int) -> list[Provision] | str:
-        out = []
         bit = 1 << slot
         drawings: dict[str, Drawing] = {}
+        drawn: list[tuple[PersistentVolumeClaim, Drawing | None]] = []
         for claim in wanted:
             known = self._class_of(claim)
             if known.is_static or not known.allowed.nodes & bit:
                 return BIND_CONFLICT
-            pool = None
             size = self._room_for(claim, known)
+            drawing = None
             if size is not None:
                 drawing = self._drawing(known.obj.key, drawings)
-                pool = drawing.at(slot, size) if drawing is not None else None
-                if pool is None:
+                if drawing is None or not drawing.at(slot, size):
                     return NOT_ENOUGH_SPACE
-            out.append(Provision(claim, pool))
-        return out
+            drawn.append((claim, drawing))
+        pools = {name: iter(drawing.pools_at(slot)) for name, drawing in drawings.items()}
+        return [
+            Provision(claim, next(pools[claim.storage_class]) if drawing is not None else None)
+            for claim, drawing in drawn
+        ]
 
     # -- both ----------------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from scheduler.cache import capacities as capacities_module, nodegroups, nodes as nodes_module
-from scheduler.cache.capacities import Capacities, ClassPools, Pool
+from scheduler.cache.capacities import Capacities, ClassPools
 from scheduler.cache.drawing import Drawing
 from scheduler.cache.nodegroups import NodeGroups, where_selector
 from scheduler.cache.nodes import Nodes
@@ -82,22 +83,32 @@ class World:
             and node is not None
             and selector_admits(obj.node_topology, node.metadata.labels)
         ]
-        drawn = Counter(self.in_flight)
-        out: list[str | None] = []
-        for size in sizes:
-            best = None
-            for obj in here:
-                limit = obj.limit
-                left = _room(obj) - drawn[obj.key]
-                fits = limit is not None and size <= limit.value
-                if together and drawn[obj.key] > 0:
-                    fits = fits and size <= left
-                if fits and (best is None or left > _room(best) - drawn[best.key]):
-                    best = obj
-            out.append(best.key if best is not None else None)
-            if best is not None:
-                drawn[best.key] += size
-        return out
+        placed: dict[int, CSIStorageCapacity] = {}
+        for at, size in enumerate(sizes):
+            drawn = Counter(self.in_flight)
+            for earlier, obj in placed.items():
+                drawn[obj.key] += sizes[earlier]
+            taking = [obj for obj in here if _takes(obj, size, drawn[obj.key], together=together)]
+            if taking:
+                placed[at] = max(taking, key=lambda obj: _room(obj) - drawn[obj.key])
+            elif together:
+                placed = self._placed_anew(here, sizes, [*placed, at]) or placed
+        return [placed[at].key if at in placed else None for at in range(len(sizes))]
+
+    def _placed_anew(
+        self, here: Sequence[CSIStorageCapacity], sizes: Sequence[int], wanted: Sequence[int]
+    ) -> dict[int, CSIStorageCapacity] | None:
+        """Every way to place them, the largest first."""
+        order = sorted(wanted, key=lambda at: -sizes[at])
+        for way in itertools.product(here, repeat=len(order)):
+            drawn = Counter(self.in_flight)
+            for at, obj in zip(order, way):
+                if not _takes(obj, sizes[at], drawn[obj.key], together=True):
+                    break
+                drawn[obj.key] += sizes[at]
+            else:
+                return dict(zip(order, way))
+        return None
 
     def compare(self, storage_class: str, wanted: Sequence[tuple[int, int]], *, together: bool) -> None:
         """`wanted`: sizes, and for each a set of nodes that are asked."""
@@ -114,7 +125,9 @@ class World:
             literal = self.literal(storage_class, slot, sizes, together=together)
             assert [key is not None for key in literal] == [bool(taken[at] >> slot & 1) for at in asked]
             one = Drawing(pools, together=together)
-            assert literal == [_key(one.at(slot, size)) for size in sizes]
+            takes = [one.at(slot, size) for size in sizes]
+            placed = iter(one.pools_at(slot))
+            assert literal == [next(placed).key if is_taken else None for is_taken in takes]
 
     def compare_all(self, sizes: Sequence[int]) -> None:
         """Each class, every node, in both ways."""
@@ -139,8 +152,11 @@ def _room(obj: CSIStorageCapacity) -> int:
     return ROOM_LIMIT if obj.capacity is None else min(obj.capacity.value, ROOM_LIMIT)
 
 
-def _key(pool: Pool | None) -> str | None:
-    return pool.key if pool is not None else None
+def _takes(obj: CSIStorageCapacity, size: int, drawn: int, *, together: bool) -> bool:
+    """Whether one more volume fits behind what is drawn."""
+    limit = obj.limit
+    is_free = not together or drawn == 0 or size <= _room(obj) - drawn
+    return limit is not None and size <= limit.value and is_free
 
 
 def at(capacity: str | None, *, name: str = "o", storage_class: str = "D", ns: str = "default") -> Any:

@@ -184,6 +184,7 @@ def test_empty_arguments_are_the_defaults(kind: type[KnownArgs]) -> None:
         pytest.param(
             {
                 "storageCapacityReservation": "none",
+                "storagePoolSharing": "none",
                 "clearStaleSelectedNode": "none",
                 "requireCSINodeDrivers": ["ebs.csi.aws.com", "Upper.example.com"],
                 "volumeWriteRetries": 0,
@@ -198,6 +199,7 @@ def test_empty_arguments_are_the_defaults(kind: type[KnownArgs]) -> None:
             },
             KubestowArgs(
                 storage_capacity_reservation="none",
+                storage_pool_sharing="none",
                 clear_stale_selected_node="none",
                 require_csi_node_drivers=("ebs.csi.aws.com", "Upper.example.com"),
                 volume_write_retries=0,

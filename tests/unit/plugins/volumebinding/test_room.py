@@ -210,3 +210,50 @@ def test_classes_do_not_share_their_pools() -> None:
     world = World(other, *claims, *tracking(True), *objects)
 
     assert Decided((), (), ("d1", "e1")) == world.decide(using("p", "d1", "e1"))
+
+
+@pytest.mark.parametrize(
+    ("mode", "decided"),
+    [
+        pytest.param("none", Decided((), (), ("d1", "e1")), id="they do not share"),
+        pytest.param("all", FULL, id="they share, and there is room for one"),
+    ],
+)
+def test_a_pod_with_claims_of_classes_that_share_their_room(mode: str, decided: Decided) -> None:
+    """B-1 Also what one class draws counts for the other."""
+    other = a_class("D9", "P").allowed("k", "n1")
+    objects = (GIB, a_capacity("p", "D9", "1Gi").everywhere())
+    world = World(other, D1, a_claim("e1", "1Gi", "D9"), *tracking(True), *objects)
+    world.cluster.volumes.ledger.pools_share(mode)
+
+    assert decided == world.decide(using("p", "d1", "e1"))
+
+
+SIX, TEN, FIVE = (a_claim(f"c{gib}", f"{gib}Gi", "D") for gib in (6, 10, 5))
+
+
+@BOTH
+@pytest.mark.parametrize("pools", [("10Gi", "6Gi"), ("6Gi", "10Gi")])
+def test_a_node_with_two_pools_takes_claims_that_fit_in_some_way(pools: tuple[str, str], ours: KubestowArgs) -> None:
+    """B-1 The smaller claim does not keep the larger one from the only pool that it fits."""
+    objects = [a_capacity(f"o{at}", "D", room).where("k", "n1") for at, room in enumerate(pools)]
+    world = World(SIX, TEN, *tracking(True), *objects, ours=ours)
+
+    assert Decided((), (), ("c6", "c10")) == world.decide(using("p", "c6", "c10"))
+
+
+def test_a_node_with_two_pools_refuses_claims_that_fit_in_no_way() -> None:
+    objects = [a_capacity(f"o{at}", "D", room).where("k", "n1") for at, room in enumerate(("10Gi", "9Gi"))]
+    world = World(SIX, TEN, FIVE, *tracking(True), *objects)
+
+    assert FULL == world.decide(using("p", "c6", "c10", "c5"))
+
+
+def test_each_claim_is_told_its_pool() -> None:
+    """B-1 After claims were placed anew."""
+    objects = [a_capacity(f"o{room}", "D", f"{room}Gi").where("k", "n1") for room in (10, 6)]
+    world = World(SIX, TEN, *tracking(True), *objects)
+    state, _ = world.pre_filtered(using("p", "c6", "c10"))
+    found = world.binder.find(state.get(STATE).claims, world.slot("n1")).dynamic
+
+    assert {"c6": "o6", "c10": "o10"} == {p.claim.metadata.name: p.pool.obj.metadata.name for p in found}
