@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 from scheduler.cache.cluster import Cluster
-from scheduler.cache.volumes import VOLUME
+from scheduler.cache.volumes import CLAIM, VOLUME
 from scheduler.core.deltas import Delta
 from scheduler.core.events import Action, ClusterEvent, Resource
 from scheduler.seen import Seen, action_of, seen
@@ -76,6 +76,9 @@ class Storage:
         else:
             self._volumes.set_volume(new)
         self._told(Resource.PERSISTENT_VOLUME, "PersistentVolume", change)
+        ref = new.spec.claim_ref if new is not None else None
+        if ref is not None:  # a binding may have seen its claim bound before this volume
+            self._volumes.tell(CLAIM, ref.key)
 
     def _class(self, delta: Delta[Any]) -> None:
         key, _, new = change = seen(delta, self._volumes.broken)

@@ -73,7 +73,9 @@ class Volumes:
         self.holders: dict[tuple[str, str, str], dict[str, None]] = {}
         """Kind, key and version of what is assumed → the pods, of whatever profile, that count on it."""
         self.under_way: dict[str, dict[str, None]] = {}
-        """Claim → the pods whose plans work on it, the first to begin first."""
+        """Claim → the pods whose plans work on it, from Reserve on."""
+        self.binding: dict[str, dict[str, None]] = {}
+        """Claim → the pods whose plans for it are being carried out, the first to begin first: that one writes."""
         self.given_back: dict[tuple[str, str], None] = {}
         """Kind and key of what was assumed and is not to be written any more, until somebody tells the waiting pods."""
         self.attached = Attached(nodes, self)

@@ -69,11 +69,8 @@ class Assumptions:
         for dynamic in plan.dynamic:
             self._volumes.ledger.end_promise(dynamic.claim, plan.pod.uid)
         for claim in plan.claims():
-            here = self.under_way.get(claim.key)
-            if here is not None:
-                here.pop(plan.pod.uid, None)
-                if not here:
-                    del self.under_way[claim.key]
+            _remove(self._volumes.binding, claim.key, plan.pod.uid)
+            if _remove(self.under_way, claim.key, plan.pod.uid):
                 self._volumes.tell(CLAIM, claim.key)
 
     def finish(self, plan: Plan) -> None:
@@ -84,9 +81,14 @@ class Assumptions:
             self._let_go(CLAIM, dynamic.claim, plan.pod.uid, is_written=True)
         self.done(plan)
 
+    def begin(self, plan: Plan) -> None:
+        """The plan is carried out from now on: it writes the claims that no other plan is writing yet."""
+        for claim in plan.claims():
+            self._volumes.binding.setdefault(claim.key, {})[plan.pod.uid] = None
+
     def is_led(self, claim_key: str, uid: str) -> bool:
-        """Whether a plan made before the one of this pod works on the claim."""
-        return next(iter(self.under_way.get(claim_key, ())), uid) != uid
+        """Whether another pod's plan was the first to be carried out for the claim. One that is still held does not count."""
+        return next(iter(self._volumes.binding.get(claim_key, ())), uid) != uid
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
@@ -128,6 +130,17 @@ class Assumptions:
             return False
         del self._holders[key]
         return True
+
+
+def _remove(filed: dict[str, dict[str, None]], key: str, uid: str) -> bool:
+    """Whether there was anything of that key."""
+    here = filed.get(key)
+    if here is None:
+        return False
+    here.pop(uid, None)
+    if not here:
+        del filed[key]
+    return True
 
 
 def _version(kind: str, obj: Assumed) -> tuple[str, str, str]:

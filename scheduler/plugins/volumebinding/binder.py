@@ -28,6 +28,10 @@ class VolumeError(Exception):
     """A failure of ours or of what we were told, as opposed to an answer: the attempt ends. The message is upstream's."""
 
 
+class NotWritten(Exception):
+    """Another pod's plan was to write a claim that both pods use, and ended before it did: this plan writes it."""
+
+
 @dataclass(frozen=True, slots=True)
 class PodVolumeClaims:
     """A pod's claims by what is still to be done for them, each once, in the order of the volumes (§2.3)."""
@@ -76,6 +80,8 @@ class StaticStep:
     marks: bool
     """Say that we bound it, so that the PV controller undoes all of it if it has to."""
     written: PersistentVolume | None = None
+    is_left: bool = False
+    """The plan of another pod is to write it, and it has not been seen yet."""
 
 
 @dataclass(slots=True, eq=False)
@@ -84,6 +90,8 @@ class DynamicStep:
 
     claim: PersistentVolumeClaim
     written: PersistentVolumeClaim | None = None
+    is_left: bool = False
+    """The plan of another pod is to write it, and it has not been seen yet."""
 
 
 @dataclass(slots=True, eq=False)

@@ -14,7 +14,15 @@ from scheduler.core.podinfo import PodInfo
 from scheduler.framework.ports import Handle
 from scheduler.plugins.volumebinding.accounts import account_of
 from scheduler.plugins.volumebinding.assuming import Assumptions
-from scheduler.plugins.volumebinding.binder import Conflicts, Plan, PodVolumeClaims, PodVolumes, Reasons, VolumeError
+from scheduler.plugins.volumebinding.binder import (
+    Conflicts,
+    NotWritten,
+    Plan,
+    PodVolumeClaims,
+    PodVolumes,
+    Reasons,
+    VolumeError,
+)
 from scheduler.plugins.volumebinding.classify import sort_claims
 from scheduler.plugins.volumebinding.finding import Finder
 from scheduler.plugins.volumebinding.pace import Pace
@@ -99,11 +107,9 @@ class CacheBinder:
         began = self._clock.now()
         deadline = began + self._bind_timeout_s
         try:
-            await self._writer.write(plan, Patience(deadline, takes_long))
-            try:
-                await self._waiter.wait(plan, deadline, takes_long=takes_long)
-            except VolumeError as error:
-                raise VolumeError(f"binding volumes: {error}") from error
+            self._assumptions.begin(plan)
+            while not await self._written_and_waited(plan, deadline, takes_long):
+                pass
         except (VolumeError, ApiError):
             self._metrics.stage_error("bind")
             raise
@@ -111,6 +117,17 @@ class CacheBinder:
             kind = "mixed" if plan.static and plan.dynamic else "static" if plan.static else "dynamic"
             self._metrics.bind_wait(kind, self._clock.now() - began)
         self._assumptions.finish(plan)
+
+    async def _written_and_waited(self, plan: Plan, deadline: float, takes_long: Callable[[], None]) -> bool:
+        """False if something is left to write, because the plan of another pod that was to write it has ended."""
+        await self._writer.write(plan, Patience(deadline, takes_long))
+        try:
+            await self._waiter.wait(plan, deadline, takes_long=takes_long)
+        except VolumeError as error:
+            raise VolumeError(f"binding volumes: {error}") from error
+        except NotWritten:
+            return False
+        return True
 
     def _counted(self, operation: str, call: Callable[[], T]) -> T:
         try:

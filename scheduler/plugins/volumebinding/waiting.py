@@ -15,7 +15,7 @@ from scheduler.cache.volumes import CLAIM, VOLUME
 from scheduler.core.clock import Clock
 from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim, is_for
 from scheduler.plugins.volumebinding.assuming import Assumptions
-from scheduler.plugins.volumebinding.binder import DynamicStep, Plan, StaticStep, VolumeError
+from scheduler.plugins.volumebinding.binder import DynamicStep, NotWritten, Plan, StaticStep, VolumeError
 from scheduler.plugins.volumebinding.reaching import Reach
 from scheduler.plugins.volumebinding.slowness import MARKS_S, Slowness
 
@@ -129,7 +129,10 @@ class Waiter:
         if ref is None or not ref.uid or not is_for(volume, claim):
             if self._assumptions.is_led(step.claim.key, plan.pod.uid):
                 return False
+            if step.is_left:
+                raise NotWritten
             raise VolumeError(f'ClaimRef got reset for pv "{volume.key}"')
+        step.is_left = False
         # Another scheduler, or a user, may have meant another volume for the claim at the same time.
         return self._is_in_reach(plan, claim, slot) and claim.is_fully_bound
 
@@ -140,9 +143,12 @@ class Waiter:
         if claim.selected_node != plan.node_name:
             if self._assumptions.is_led(claim.key, plan.pod.uid):
                 return False
+            if step.is_left and claim.selected_node is None:
+                raise NotWritten
             if not claim.metadata.annotations:
                 raise VolumeError(f'selectedNode annotation reset for PVC "{claim.metadata.name}"')
             raise VolumeError(f'provisioning failed for PVC "{claim.metadata.name}"')
+        step.is_left = False
         return self._is_in_reach(plan, claim, slot) and claim.is_fully_bound
 
     def _followed(self, plan: Plan, claim: PersistentVolumeClaim, slot: int) -> bool:

@@ -20,7 +20,7 @@ from scheduler.core.clock import Clock
 from scheduler.core.decode import Broken
 from scheduler.core.disruption import started_at
 from scheduler.core.errors import Ambiguous, ApiError, Conflict, Fenced, TooManyRequests, Unavailable
-from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim
+from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim, is_for
 from scheduler.framework.ports import VolumeMetrics, Writer
 from scheduler.framework.settle import settle
 from scheduler.plugins.volumebinding.assuming import pre_bound
@@ -81,13 +81,32 @@ class VolumeWriter:
         self._room = asyncio.Semaphore(_WRITES_IN_FLIGHT)
 
     async def write(self, plan: Plan, patience: Patience) -> None:
-        """All volumes, then all claims. Raises what the first failure was; what is written shows in the plan."""
+        """All volumes, then all claims that are not written yet. Raises what the first failure was.
+
+        What is written shows in the plan.
+        """
         for static in plan.static:
-            if static.is_dirty:
+            if static.written is None and self._is_to_write(static, plan):
                 await self._pre_bind(static, plan, patience)
         for dynamic in plan.dynamic:
-            if not self._is_selected(dynamic, plan) and not self._is_led(dynamic.claim.key, plan.pod.uid):
-                await self._select(dynamic, plan, patience)
+            if dynamic.written is None and not self._is_selected(dynamic, plan):
+                dynamic.is_left = self._is_led(dynamic.claim.key, plan.pod.uid)
+                if not dynamic.is_left:
+                    await self._select(dynamic, plan, patience)
+
+    def _is_to_write(self, step: StaticStep, plan: Plan) -> bool:
+        """Not if the server has it already, or another pod has assumed it for the claim of both and is writing it."""
+        step.is_left = False
+        now = self._volumes.volumes.get_api(step.volume.key)
+        if now is None or (now.spec.claim_ref is not None and not is_for(now, step.claim)):
+            return step.is_dirty  # it will fail; if it is not written, the wait says why
+        changed, marks = pre_bound(now, step.claim)
+        if changed is now or step.is_dirty:
+            return changed is not now
+        step.is_left = self._is_led(step.claim.key, plan.pod.uid)
+        if not step.is_left:
+            step.volume, step.marks = changed, marks
+        return not step.is_left
 
     def _is_selected(self, step: DynamicStep, plan: Plan) -> bool:
         """Whether the server has it already: another pod shares the claim, or it is a second attempt."""

@@ -245,6 +245,8 @@ def test_a_follower_waits_for_who_was_first(claim: str) -> None:
     """B-15 What another pod of ours is about to write is not taken for undone; when that one gives up, it is."""
     world, first = planned(claim)
     second = world.plan(using("q", claim))
+    for plan in (first, second):
+        world.binder._assumptions.begin(plan)
 
     assert isinstance(look(world, first), str)
     assert WAITS is look(world, second)

@@ -36,6 +36,7 @@ def written(world: World, *claims: str, steps: dict[str, list[Step]] | None = No
 
 
 def write(world: World, plan: Plan, *, within_s: float = 600.0) -> Any:
+    world.binder._assumptions.begin(plan)
     return world.binder._writer.write(plan, Patience(world.clock.now() + within_s, lambda: None))
 
 
