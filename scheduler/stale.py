@@ -20,8 +20,10 @@ from scheduler.core.fiterror import Diagnosis
 from scheduler.core.nodeset import NodeSet
 from scheduler.core.pod import Pod
 from scheduler.core.podinfo import PodInfo
-from scheduler.core.volumes import PersistentVolumeClaim
+from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim
 from scheduler.framework.settle import ended_within
+from scheduler.plugins.volumebinding.binder import VolumeError
+from scheduler.plugins.volumebinding.reaching import Reach
 from scheduler.shared import Shared
 
 _log = structlog.get_logger(__name__)
@@ -45,6 +47,7 @@ class StaleVolumes:
         """`names` are the profiles that want this; the first stands in events on claims. None: nothing is done."""
         self._volumes = shared.cluster.volumes
         self._nodes = shared.cluster.nodes
+        self._reach = Reach(shared.cluster.nodes, shared.cluster.volumes)
         self._writer = shared.writer
         self._recorder = shared.recorder
         self._clock = shared.clock
@@ -188,13 +191,21 @@ class StaleVolumes:
             claim = self._volumes.claims.get_api(use.key)
             if claim is None:
                 continue
-            if claim.spec.volume_name and self._volumes.volumes.get_api(claim.spec.volume_name) is not None:
-                nodes = self._volumes.volumes.where(claim.spec.volume_name).nodes
+            volume = self._volumes.volumes.get_api(claim.spec.volume_name) if claim.spec.volume_name else None
+            if volume is not None:
+                nodes = self._usable_on(volume)
                 if nodes != self._nodes.present:
                     yield claim, nodes
             elif claim.selected_node:
                 slot = self._nodes.present_slot(claim.selected_node)
                 yield claim, 1 << slot if slot is not None else nodeset.EMPTY
+
+    def _usable_on(self, volume: PersistentVolume) -> NodeSet:
+        """All nodes for a volume that cannot be translated: Filter says so, and does not blame the nodes."""
+        try:
+            return self._reach.nodes_of(volume, self._nodes.present)
+        except VolumeError:
+            return self._nodes.present
 
     def _named(self, nodes: NodeSet) -> str:
         names = [self._nodes.name(slot) for slot in nodeset.each(nodes)][: FEW_NODES + 1]

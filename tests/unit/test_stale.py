@@ -24,7 +24,7 @@ from scheduler.stale import AGAIN_S, GONE_S, TIED_S, TRIES, StaleVolumes
 from scheduler.storage import Storage
 from scheduler.testing.builders import node, pod
 from scheduler.testing.ports import ListRecorder, ScriptedWriter
-from scheduler.testing.volumebuilders import a_claim, a_pv
+from scheduler.testing.volumebuilders import a_claim, a_csi_node, a_pv
 from tests.unit.brain import StepClock
 
 CLAIM = "default/c"
@@ -286,6 +286,34 @@ def test_b6_a_pod_that_goes_where_it_likes_is_told_nothing() -> None:
     told(scene, info)
     scene.clock.move(TIED_S)
     assert told(scene, info) == []
+
+
+BETA, GA = "failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"
+
+
+@pytest.mark.parametrize(
+    ("zone", "notes"),
+    [
+        pytest.param("a", [], id="every node is in its zone"),
+        pytest.param("b", ["volumes of the pod cannot be used together on any node"], id="no node is"),
+    ],
+)
+def test_b6_a_volume_of_an_in_tree_plugin_is_where_its_csi_driver_says(zone: str, notes: list[str]) -> None:
+    """Its node affinity is in beta labels, which nodes do not have any more; VolumeBinding translates them."""
+    scene = Scene()
+    for name in ("n1", "n2"):
+        labelled = node(name).label(GA, "a").label("topology.ebs.csi.aws.com/zone", "a")
+        scene.cluster.set_node(labelled.typed())
+        csi_node = a_csi_node(name).migrated("kubernetes.io/aws-ebs").driver("ebs.csi.aws.com", 25)
+        scene.storage.handlers()["CSINode"](Delta(None, csi_node.typed()))
+    volume = a_pv("v", "1Gi", "gp2").source(awsElasticBlockStore={"volumeID": "aws://a/vol-1"}).label(BETA, zone)
+    volume = volume.where(BETA, zone).claimed_by("a", uid="uid-a").phase("Bound")
+    scene.storage.handlers()["PersistentVolume"](Delta(None, volume.typed()))
+    scene.has(a_claim("a", "1Gi", "gp2").bound_to("v").uid("uid-a").typed())
+    info = waiting("a")
+    scene.pending.set(info)
+
+    assert [note.partition(":")[0] for note in told(scene, info)[:1]] == notes
 
 
 async def test_a_pod_that_waits_no_more_is_forgotten() -> None:
