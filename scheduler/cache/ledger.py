@@ -7,7 +7,7 @@ A capacity object is old as soon as a volume is asked for. An entry stands for o
 * stranded: it lost its node, and a sibling of the same pod cannot leave the nodes where it is.
 
 A claim without a volume takes room for HOLD_S at most, counted from the moment that it took some: a volume that has not
-come by then may never come. Of stranded claims only those take room that have it, pod by pod, the longest wait first:
+come by then may never come. Of stranded claims only those take room that find it, pod by pod, the oldest claim first:
 two pods of which one can be served must not lock each other out. Everything follows from what claims, volumes and
 capacity objects say, but for the time that has passed; that starts again after a restart (docs/spec/volumes.md §12.1 B-1).
 """
@@ -45,6 +45,7 @@ class ClaimsByKey(Protocol):
     """The claims as decisions see them."""
 
     def get(self, key: str) -> PersistentVolumeClaim | None: ...
+    def get_api(self, key: str) -> PersistentVolumeClaim | None: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -68,7 +69,9 @@ class Entry:
     volume: PersistentVolume | None = None
     """Of a settling entry that was found after a restart: the volume that its pool may not show yet."""
     is_over: bool = False
-    """Its time has passed: it takes no room until another node is selected."""
+    """Its time has passed: it takes no room until it has its volume."""
+    is_written: bool = False
+    """Of a flying claim: the server has shown the selected node."""
 
     @property
     def charges(self) -> object:
@@ -101,7 +104,7 @@ class Ledger:
         self._changed_pools: set[str] = set()
         """Pools whose stranded claims may have room now, or have none any more."""
         self._began: dict[str, float] = {}
-        """Uid of a claim that was stranded → since when it takes room for a volume; until it is bound, or gone."""
+        """Uid of a claim that lost its node → since when it took room for its volume; until it is bound, or gone."""
         self._promised: dict[str, dict[str, str]] = {}
         """Uid of a claim → the pods of ours whose plans select a node for it, and the node."""
         self._loose: set[str] = set()
@@ -282,7 +285,13 @@ class Ledger:
         elif node_name := claim.selected_node or next(iter(self._promised.get(uid, {}).values()), ""):
             slot = self._nodes.slot(node_name)
             self._charge(claim, EMPTY if slot is None else 1 << slot, node_name, _FLYING)
+            stored = self._claims.get_api(claim.key)
+            if stored is not None and stored.metadata.uid == uid and stored.selected_node:
+                self._entries[uid].is_written = True
+                self._promised.pop(uid, None)
         else:
+            if entry is not None and entry.is_written:
+                self._began.setdefault(uid, entry.until - HOLD_S)
             tied = self._tied_to(claim, entry)
             if tied is None:
                 self._drop(uid)
@@ -323,12 +332,11 @@ class Ledger:
             known = None
         request = claim.request
         size = request.value if request is not None else 0
-        until = now + HOLD_S
-        if known is not None and (not known.is_over or node_name in {"", known.node_name}):
-            until = known.until
+        until = known.until if known is not None else now + HOLD_S
         if state is _STRANDED:
-            began = self._began[uid] = min(until - HOLD_S, self._began.get(uid, math.inf))
-            until = began + HOLD_S
+            self._began.setdefault(uid, until - HOLD_S)
+        if uid in self._began:
+            until = self._began[uid] + HOLD_S
         entry = Entry(claim, nodes, node_name, size, state, now, until)
         if known is not None and known.state is state:
             if known.charges == entry.charges:
@@ -455,7 +463,11 @@ class Ledger:
 
     def _settle(self, entry: Entry) -> None:
         """The claim has its volume. It is charged until the object has been written."""
-        pool, now = entry.pool, self._clock.now()
+        now = self._clock.now()
+        if entry.is_over:
+            entry.is_over = False
+            self._find_pool(entry)
+        pool = entry.pool
         if pool is None or entry.wanted:
             self._drop(entry.claim.metadata.uid)
             return
@@ -531,7 +543,7 @@ class Ledger:
                 yield entry
 
     def _hold(self, stranded: dict[str, Entry]) -> None:
-        """Give room to the pods whose stranded claims all find some, the longest wait first, and to no other pod.
+        """Give room to the pods whose stranded claims all find some, the oldest claim first, and to no other pod.
 
         A pod that held a part of what it needs could keep another from its own part, and neither could go.
         """
@@ -541,8 +553,9 @@ class Ledger:
         by_key = {entry.claim.key: entry for entry in stranded.values()}
         plans = dict.fromkeys(plan for key in by_key for plan in self._plans.get(key, ()))
 
-        def age(plan: tuple[str, ...]) -> tuple[float, tuple[str, ...]]:
-            return min(by_key[key].until for key in plan if key in by_key), plan
+        def age(plan: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+            claims = (by_key[key].claim for key in plan if key in by_key)
+            return min(claim.metadata.creation_timestamp or "" for claim in claims), plan
 
         for plan in sorted(plans, key=age):
             self._hold_together([by_key[key] for key in plan if key in by_key])
