@@ -223,7 +223,9 @@ class Ledger:
             return
         for entry in self._by_pool.get(new.key, {}).values():
             entry.pool = new
-        self._learn(old, new)
+        beside, now = self._capacities.beside(new), self._clock.now()
+        if beside and self._capacities.sharing.learn(old, new, beside, now=now, grace_s=GRACE_S):
+            self._sharing_changed()
         self._settle_all(old, new)
 
     def catch_up(self) -> None:
@@ -330,8 +332,7 @@ class Ledger:
         known = self._entries.get(uid)
         if known is not None and known.state is _SETTLING:
             known = None
-        request = claim.request
-        size = request.value if request is not None else 0
+        size = claim.request.value if claim.request is not None else 0
         until = known.until if known is not None else now + HOLD_S
         if state is _STRANDED:
             self._began.setdefault(uid, until - HOLD_S)
@@ -415,20 +416,19 @@ class Ledger:
         """The entry takes no room any more; waiting pods are told."""
         pool = entry.pool
         if pool is not None:
-            entry.pool = None
-            _take_out(self._by_pool, pool.key, entry.claim.metadata.uid)
-            self._capacities.book(pool, -entry.size)
+            self._unbook(entry, pool)
             self._note_changed(pool)
-            self.freed.add(entry.claim.storage_class)
-            self.freed.update(other.obj.storage_class_name for other in self._capacities.sharing_with(pool))
+            self._tell_freed(pool)
         if entry.wanted:
             _take_out(self._waiting, entry.wanted, entry.claim.metadata.uid)
             entry.wanted = ""
 
+    def _tell_freed(self, pool: Pool) -> None:
+        self.freed.update(each.obj.storage_class_name for each in (pool, *self._capacities.sharing_with(pool)))
+
     def _note_changed(self, pool: Pool) -> None:
         if self._waiting:
-            self._changed_pools.add(pool.key)
-            self._changed_pools.update(other.key for other in self._capacities.sharing_with(pool))
+            self._changed_pools.update(each.key for each in (pool, *self._capacities.sharing_with(pool)))
 
     def _drop(self, uid: str) -> None:
         entry = self._entries.pop(uid, None)
@@ -498,15 +498,13 @@ class Ledger:
         uid = claim.metadata.uid
         if volume is None or uid in self._entries or not claim.selected_node:
             return
-        ref, created = volume.spec.claim_ref, started_at(volume.metadata.creation_timestamp)
+        ref, age_s = volume.spec.claim_ref, self._clock.wall() - started_at(volume.metadata.creation_timestamp)
         if ref is None or ref.uid != uid or PROVISIONED_BY not in volume.metadata.annotations:
             return
-        now, age_s = self._clock.now(), self._clock.wall() - created
-        if not -SETTLE_S < age_s < SETTLE_S:
-            return
-        size, since = claim.request.value if claim.request is not None else 0, now - max(age_s, 0.0)
-        node_name = claim.selected_node
-        self._enter(Entry(claim, EMPTY, node_name, size, _SETTLING, since, since + SETTLE_S, volume=volume))
+        if -SETTLE_S < age_s < SETTLE_S:
+            size, since = claim.request.value if claim.request is not None else 0, self._clock.now() - max(age_s, 0.0)
+            until, node_name = since + SETTLE_S, claim.selected_node
+            self._enter(Entry(claim, EMPTY, node_name, size, _SETTLING, since, until, volume=volume))
 
     def _where_made(self, entry: Entry) -> NodeSet:
         """The selected node if the volume can be used there; else, because that node is gone or has moved, all of its nodes."""
@@ -538,8 +536,7 @@ class Ledger:
     def _waiting_with(self, key: str) -> Iterator[Entry]:
         for sibling in self._siblings(key):
             claim = self._claims.get(sibling)
-            entry = self._entries.get(claim.metadata.uid) if claim is not None else None
-            if entry is not None and entry.wanted:
+            if claim is not None and (entry := self._entries.get(claim.metadata.uid)) is not None and entry.wanted:
                 yield entry
 
     def _hold(self, stranded: dict[str, Entry]) -> None:
@@ -561,8 +558,7 @@ class Ledger:
             self._hold_together([by_key[key] for key in plan if key in by_key])
         for uid, pool in held.items():
             if stranded[uid].pool is None:
-                self.freed.add(pool.obj.storage_class_name)
-                self.freed.update(other.obj.storage_class_name for other in self._capacities.sharing_with(pool))
+                self._tell_freed(pool)
 
     def _hold_together(self, entries: list[Entry]) -> None:
         booked: list[tuple[Entry, Pool]] = []
@@ -574,23 +570,13 @@ class Ledger:
                 for taken, where in booked:
                     self._unbook(taken, where)
                 return
-            entry.pool = pool
-            self._by_pool.setdefault(pool.key, {})[entry.claim.metadata.uid] = entry
-            self._capacities.book(pool, entry.size)
+            self._book(entry, pool)
             booked.append((entry, pool))
 
     def _unbook(self, entry: Entry, pool: Pool) -> None:
         entry.pool = None
         _take_out(self._by_pool, pool.key, entry.claim.metadata.uid)
         self._capacities.book(pool, -entry.size)
-
-    # -- sharing -------------------------------------------------------------------------------------------------------
-
-    def _learn(self, old: Pool, new: Pool) -> None:
-        sharing = self._capacities.sharing
-        beside = self._capacities.beside(new)
-        if beside and sharing.learn(old, new, beside, now=self._clock.now(), grace_s=GRACE_S):
-            self._sharing_changed()
 
     def _sharing_changed(self) -> None:
         """Rooms may be smaller or larger now: stranded claims are looked at again, and waiting pods are told."""
