@@ -46,6 +46,10 @@ class Entry:
             self._body = _encode(_bare(_answered(resource, self.obj)))
         return self._body
 
+    def has_body(self, body: bytes) -> None:
+        """Answer these bytes, whatever the object is."""
+        self._body = self._other_body = body
+
     def full(self, resource: Resource) -> bytes:
         """JSON as GET answers it, under the group and version that was asked."""
         return head(resource) + self.body(resource)[1:]
@@ -209,11 +213,16 @@ class Storage:
         for name, bucket in self._buckets.items():
             bucket.restore(backup.entries.get(name, {}), backup.rv)
 
-    def put(self, resource: Resource, key: str, obj: Object) -> Entry:
-        """Create or replace; `obj` must be new down to its metadata, which gets the resourceVersion."""
+    def put(self, resource: Resource, key: str, obj: Object, *, body: Callable[[int], bytes] | None = None) -> Entry:
+        """Create or replace; `obj` must be new down to its metadata, which gets the resourceVersion.
+
+        `body` makes the bytes that are answered for that version, if they are not to be those of `obj`.
+        """
         bucket = self.bucket(resource)
         before = bucket.entries.get(key)
         entry = self._next(key, obj)
+        if body is not None:
+            entry.has_body(body(self.rv))
         self._commit(bucket, Event(self.rv, "ADDED" if before is None else "MODIFIED", entry, before))
         return entry
 
