@@ -19,6 +19,7 @@ from scheduler.config.types import Configuration, Profile as ProfileConfig
 from scheduler.core.clock import Clock, SystemClock
 from scheduler.core.unforeseen import UnforeseenErrors
 from scheduler.cycle import Cycle
+from scheduler.derived import DerivedNominations
 from scheduler.failure import Failures, StatusPatches
 from scheduler.framework.ports import Handle, Recorder, Unplugged, Writer
 from scheduler.framework.preempting import Preempting
@@ -142,6 +143,7 @@ class Decisions:
         self.intake = Intake(self.shared, self.failures, bindings=self.binder, permits=self.binder.permits)
         self.stale = StaleVolumes(self.shared, names=clearing(options.config))
         self.cluster.volumes.ledger.pools_share(pool_sharing(options.config))
+        self.derived = DerivedNominations(self.shared, profiles=self.profiles, runners=runners)
         self.records = DecisionRecords()
         self.loop = SchedulingLoop(
             self.shared,
@@ -160,6 +162,7 @@ class Decisions:
             records=self.records,
             intake=self.intake,
             stale=self.stale,
+            derived=self.derived,
         )
         self.reloading = Reloading(
             options.config,

@@ -102,6 +102,9 @@ class DeviceIntake:
             assert known is not None
             told.add(known.key)
             self._devices.tell(known.key)
+            for owner in known.metadata.owner_references:  # a pod does not know the names of claims made for it
+                if owner.controller:
+                    self._devices.tell(owner.uid)
             self._tell(Resource.RESOURCE_CLAIM, before, now)
         return told
 

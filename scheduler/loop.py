@@ -14,6 +14,7 @@ from scheduler.core.records import DecisionRecord
 from scheduler.core.text import shortened
 from scheduler.core.turns import TURN_S
 from scheduler.cycle import Broke, Cycle, Outcome, Placed, Unfit
+from scheduler.derived import DerivedNominations
 from scheduler.failure import Failures
 from scheduler.framework.profile import Profile
 from scheduler.insight.records import DecisionRecords
@@ -51,9 +52,11 @@ class SchedulingLoop:
         records: DecisionRecords,
         intake: Intake,
         stale: StaleVolumes,
+        derived: DerivedNominations,
     ) -> None:
         self._intake = intake
         self._stale = stale
+        self._derived = derived
         self._inbox = shared.inbox
         self._queue = shared.queue
         self._cluster = shared.cluster
@@ -108,6 +111,7 @@ class SchedulingLoop:
         self._look_after()
         worked = False
         while not self._is_stopping and self._may_pop() and self._binder.in_flight < MAX_BINDINGS:
+            self._derive()
             queued = self._queue.pop()
             if queued is None:
                 break
@@ -120,12 +124,26 @@ class SchedulingLoop:
 
     def _look_after(self) -> None:
         """What falls due beside pods. A part that fails costs itself one turn, never the loop."""
-        for part in (self._failures, self._intake, self._intake.storage, self._intake.devices, self._stale):
+        for part in (
+            self._failures,
+            self._intake,
+            self._intake.storage,
+            self._intake.devices,
+            self._derived,
+            self._stale,
+        ):
             try:
                 if part is not self._stale or self._may_pop():  # a standby undoes nothing
                     part.tick()
             except Exception as error:  # noqa: BLE001 (whatever it is, all pods depend on the loop)
                 self._errors.record("timers", error, "periodic work failed", component=type(part).__name__)
+
+    def _derive(self) -> None:
+        """What was applied since the last attempt may decide which pod is next, and where others are nominated."""
+        try:
+            self._derived.tick()
+        except Exception as error:  # noqa: BLE001 (as above)
+            self._errors.record("timers", error, "periodic work failed", component=type(self._derived).__name__)
 
     async def _try(self, queued: QueuedPod) -> None:
         popped_at = self._clock.now()
@@ -180,8 +198,11 @@ class SchedulingLoop:
                 if outcome.victims and outcome.nominate:
                     self._evictions.start(queued.info, outcome.nominate, outcome.victims)
                 self._stale.unfit(queued.info, outcome.diagnosis)
+                nominate = outcome.nominate
+                if nominate and not outcome.victims and nominate == self._queue.nominator.derived_node(queued.uid):
+                    nominate = None  # a derived nomination is not written
                 self._failures.unfit(
-                    queued, outcome.diagnosis, message=outcome.message, nominate=outcome.nominate, took_s=took_s
+                    queued, outcome.diagnosis, message=outcome.message, nominate=nominate, took_s=took_s
                 )
             case Broke():
                 self._failures.error(queued, message=outcome.message, took_s=took_s)

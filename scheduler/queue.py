@@ -276,6 +276,34 @@ class SchedulingQueue:
         for queued in list(self._in_flight):
             self.done(queued.uid)
 
+    # -- pods whose claims leave them one node (docs/adr/0012) -------------------------------------------------------
+
+    def record_of(self, uid: str) -> QueuedPod | None:
+        """The record of a pod that is not in flight. Not to be changed."""
+        return self._places.get(uid)
+
+    def follow(self, uid: str, *, is_followed: bool) -> None:
+        """Note each move of this pod between places, for `take_moved`, or stop."""
+        if is_followed:
+            self._places.followed.add(uid)
+        else:
+            self._places.followed.discard(uid)
+            self.put_first(uid, is_first=False)
+
+    def take_moved(self) -> Iterable[str]:
+        """The followed pods that came to a place since the last call, after failed attempts included."""
+        moved, self._places.moved = self._places.moved, {}
+        return moved
+
+    def put_first(self, uid: str, *, is_first: bool) -> None:
+        """Sort an untried pod before all others that the sort plugin holds for equal but for their time, or no longer."""
+        if is_first == (uid in self._places.first):
+            return
+        (self._places.first.add if is_first else self._places.first.discard)(uid)
+        queued = self._places.get(uid)
+        if queued is not None:
+            self._places.replace(queued, queued.info)
+
     # -- what others want to see -------------------------------------------------------------------------------------
 
     def counts(self) -> dict[str, int]:
@@ -295,7 +323,10 @@ class SchedulingQueue:
             elif queued.place in IN_POOL:
                 deadline = self._flush.waits_until(queued)
             plugins = tuple(sorted(queued.rejecters))
-            yield QueueEntry(queued.info.key, queued.place.value, queued.attempts, plugins, deadline)
+            source = self.nominator.source(queued.info)
+            node_name = (self.nominator.node_of(queued.uid) or "") if source else ""
+            key, place = queued.info.key, queued.place.value
+            yield QueueEntry(key, place, queued.attempts, plugins, deadline, node_name, source)
 
     # -- events and pods ---------------------------------------------------------------------------------------------
 

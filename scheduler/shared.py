@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from scheduler.cache.cluster import Cluster
@@ -20,6 +20,7 @@ class Pending:
 
     def __init__(self) -> None:
         self._pods: dict[str, PodInfo] = {}
+        self._changed: dict[str, None] = {}
 
     def __len__(self) -> int:
         return len(self._pods)
@@ -34,10 +35,17 @@ class Pending:
     def set(self, info: PodInfo) -> None:
         """Add or replace."""
         self._pods[info.key] = info
+        self._changed[info.key] = None
 
     def pop(self, key: str) -> PodInfo | None:
         """Remove; None if it was not there."""
+        self._changed[key] = None
         return self._pods.pop(key, None)
+
+    def take_changed(self) -> Iterable[str]:
+        """The keys added, replaced or removed since the last call."""
+        changed, self._changed = self._changed, {}
+        return changed
 
 
 @dataclass(frozen=True, slots=True)

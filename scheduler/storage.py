@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 from scheduler.cache.cluster import Cluster
-from scheduler.cache.volumes import CLAIM, VOLUME
+from scheduler.cache.volumes import CLAIM, VOLUME, VOLUME_FOR
 from scheduler.core.deltas import Delta
 from scheduler.core.events import Action, ClusterEvent, Resource
 from scheduler.seen import Seen, action_of, seen
@@ -75,6 +75,9 @@ class Storage:
             self._volumes.volumes.remove(key)
         else:
             self._volumes.set_volume(new)
+        for volume in (change.old, new):
+            if volume is not None and volume.spec.claim_ref is not None:
+                self._volumes.tell(VOLUME_FOR, volume.spec.claim_ref.key)
         self._told(Resource.PERSISTENT_VOLUME, "PersistentVolume", change)
         ref = new.spec.claim_ref if new is not None else None
         if ref is not None:  # a binding may have seen its claim bound before this volume

@@ -122,7 +122,10 @@ class Devices:
     # -- waiting for news ----------------------------------------------------------------------------------------------
 
     def subscribe(self, claims: Iterable[str], callback: Callable[[], None]) -> Callable[[], None]:
-        """Call back at each change of one of these claims, by `namespace/name`; returns what ends that."""
+        """Call back at each change of one of these claims, by `namespace/name`; returns what ends that.
+
+        The uid of a pod stands for the claims that it controls.
+        """
         claims = tuple(claims)
         for key in claims:
             self._watchers.setdefault(key, {})[callback] = None

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 CLAIM = "PersistentVolumeClaim"
 VOLUME = "PersistentVolume"
+VOLUME_FOR = "PersistentVolume for"
+"""The kind of news that a volume whose claimRef names a claim came, changed or went; the key is the claim's."""
 
 
 class KnownClass(NamedTuple):

@@ -142,7 +142,8 @@ class KubestowArgs:
     storage_pool_sharing: str = "learned"
     """Which classes of one driver draw from one room: `learned` from what it publishes, `all`, or `none`."""
     clear_stale_selected_node: str = "own"
-    """`own`: a selected node that we wrote is cleared once that node is gone. `none`: only provisioners clear it."""
+    """`own`: a selected node that we wrote is cleared once that node is gone, or has refused the pod for a minute and nothing
+    else ties the pod to it. `none`: only provisioners clear it."""
     require_csi_node_drivers: tuple[str, ...] = ()
     """CSI drivers that must have registered on a node before pods with their volumes go there."""
     volume_write_retries: int = 3
@@ -163,6 +164,8 @@ class KubestowArgs:
     """`on`: pods may be evicted for their devices. `none`: devices are not given back in a trial."""
     device_double_check: str = "on"
     """`on`: devices that another claim got first are given back before the pod is bound. `none`: nobody looks."""
+    derived_nominations: str = "on"
+    """`on`: a pod whose claims leave it one node counts as nominated there. `none`: only status and preemption nominate."""
 
     def __post_init__(self) -> None:
         """Whoever reads one switch need not look at `parity` as well. Only `victims` stays as it was written."""
@@ -185,6 +188,7 @@ UPSTREAM: Final[Mapping[str, Any]] = {
     "device_scoring": "firstFit",
     "device_preemption": "none",
     "device_double_check": "none",
+    "derived_nominations": "none",
 }
 """The switches that `parity` sets, each to what kube-scheduler does (docs/spec/volumes.md §12, docs/spec/dra.md §10)."""
 
@@ -202,6 +206,7 @@ SPELLED: Final[Mapping[str, str]] = {
     "device_scoring": "deviceScoring",
     "device_preemption": "devicePreemption",
     "device_double_check": "deviceDoubleCheck",
+    "derived_nominations": "derivedNominations",
 }
 """Those switches as a file spells them."""
 

@@ -269,6 +269,7 @@ def _kubestow(fields: Fields) -> KubestowArgs:
         device_scoring=fields.choice("deviceScoring", usual.device_scoring, ("pack", "firstFit")),
         device_preemption=fields.choice("devicePreemption", usual.device_preemption, ("on", "none")),
         device_double_check=fields.choice("deviceDoubleCheck", usual.device_double_check, ("on", "none")),
+        derived_nominations=fields.choice("derivedNominations", usual.derived_nominations, ("on", "none")),
     )
     if not parity:
         return given

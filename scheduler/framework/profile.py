@@ -121,6 +121,8 @@ class Profile:
     """Kinds that the plugins need beside pods and nodes: each plugin names its own in an attribute `reads`."""
     resolved: Resolved
     """The lists that the configuration led to; `absent` in it names upstream's defaults this version does not have."""
+    derives_nominations: bool = True
+    """Pods whose claims leave them one node count as nominated there (KubestowArgs)."""
 
     @property
     def absent(self) -> tuple[str, ...]:
@@ -184,6 +186,7 @@ def build(
         name=config.scheduler_name,
         percentage_of_nodes_to_score=percentage if own is None else own,
         parity=config.args_for(KubestowArgs).parity,
+        derives_nominations=config.args_for(KubestowArgs).derived_nominations == "on",
         pre_enqueue=tuple(at("preEnqueue")),
         queue_sort=cast("points.QueueSortPlugin", at("queueSort")[0]),
         pre_filter=pre_filter,

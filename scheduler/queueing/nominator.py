@@ -1,6 +1,7 @@
 """Pods that are about to take a place they do not hold yet (docs/spec/core.md §1.15, §2.6).
 
-Ours, by a preemption or by their status; and those of other schedulers, which we respect and never change.
+Ours, by a preemption, by their status, or derived from their claims (docs/adr/0012); and those of other schedulers, which
+we respect and never change.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ from typing import Final
 from scheduler.cache.followed import Followed
 from scheduler.core.podinfo import PodInfo
 
+DERIVED: Final = "derived"
+STATUS: Final = "status"
+PREEMPTION: Final = "preemption"
 _LOG_MAX: Final = 4096
 
 
@@ -26,6 +30,7 @@ class Nominator(Followed[str]):
         self._node_of: dict[str, str] = {}
         self._by_node: dict[str, dict[str, PodInfo]] = {}
         self._foreign: set[str] = set()
+        self._derived: set[str] = set()
         self._versions: dict[str, int] = {}
 
     def add(self, info: PodInfo, node_name: str | None) -> None:
@@ -45,12 +50,49 @@ class Nominator(Followed[str]):
         in_memory = None
         if not old.pod.status.nominated_node_name and not new.pod.status.nominated_node_name:
             in_memory = self.node_of(old.uid)
+        is_derived = in_memory is not None and old.uid in self._derived
         if in_memory is not None or old.uid in self._node_of or new.pod.status.nominated_node_name:
             self.add(new, in_memory)
+        if is_derived and self.node_of(new.uid) == in_memory:
+            self._derived.add(new.uid)
 
     def delete(self, info: PodInfo) -> str | None:
         """Forget the pod: assumed, bound or gone. Answers with the node it was nominated to."""
         return self._remove(info.uid) or None
+
+    def derive(self, info: PodInfo, node_name: str) -> str:
+        """Nominate a pod of ours to the one node that its claims leave it. Return the node that it leaves, or "".
+
+        A nomination to the same node by status or preemption stays what it is.
+        """
+        before = self._node_of.get(info.uid, "")
+        newest = self._newest(info.key)
+        if before != node_name and newest is not None and newest.uid == info.uid and not newest.node_name:
+            self._put(info, node_name)
+            self._derived.add(info.uid)
+            return before
+        return ""
+
+    def end_derived(self, info: PodInfo) -> str:
+        """End the pod's derived nomination; what its status says counts again. Return the node that it leaves, or ""."""
+        if info.uid not in self._derived:
+            return ""
+        before = self._node_of[info.uid]
+        self.add(info, None)
+        return before if self._node_of.get(info.uid) != before else ""
+
+    def derived_node(self, uid: str) -> str:
+        """The node of the pod's derived nomination, or ""."""
+        return self._node_of[uid] if uid in self._derived else ""
+
+    def source(self, info: PodInfo) -> str:
+        """Return "derived", "status" or "preemption" for a nominated pod of ours, else ""."""
+        name = self._node_of.get(info.uid, "")
+        if not name or info.uid in self._foreign:
+            return ""
+        if info.uid in self._derived:
+            return DERIVED
+        return STATUS if info.pod.status.nominated_node_name == name else PREEMPTION
 
     def node_of(self, uid: str) -> str | None:
         """Where this pod is nominated to."""
@@ -93,6 +135,7 @@ class Nominator(Followed[str]):
         if self._node_of.get(info.uid) != node_name:
             self._remove(info.uid)
         self._foreign.discard(info.uid)
+        self._derived.discard(info.uid)
         self._node_of[info.uid] = node_name
         self._by_node.setdefault(node_name, {})[info.uid] = info
         self._record(node_name)
@@ -101,6 +144,7 @@ class Nominator(Followed[str]):
         node_name = self._node_of.pop(uid, "")
         if node_name:
             self._foreign.discard(uid)
+            self._derived.discard(uid)
             pods = self._by_node[node_name]
             del pods[uid]
             self._record(node_name)

@@ -14,12 +14,14 @@ from scheduler.core.podinfo import PodInfo
 from scheduler.queueing.backoff import Backoff
 from scheduler.queueing.gates import Gates
 from scheduler.queueing.heap import TicketHeap
-from scheduler.queueing.records import IN_BACKOFF, IN_POOL, Place, QueuedPod, QueueMetrics, QueueProfile
+from scheduler.queueing.records import IN_BACKOFF, IN_POOL, Place, QueuedPod, QueueMetrics, QueueProfile, SortKey
 from scheduler.queueing.waiting import Waiting
 from scheduler.queueing.wakers import Strategy
 
 _POPPED_EARLY = "PopFromBackoffQ"
 _BACKOFF_OVER = "BackoffComplete"
+_BEFORE_ALL = -1.0
+"""Earlier than every reading of the clock."""
 
 
 class Places:
@@ -45,6 +47,11 @@ class Places:
         self._active = TicketHeap(tickets)
         self.backoff = backoff(tickets)
         self._pods: dict[str, QueuedPod] = {}
+        self.first: set[str] = set()
+        """Uids of pods that sort, until they have been tried, as if they had waited longer than all others."""
+        self.followed: set[str] = set()
+        """Uids of pods whose moves are noted in `moved`."""
+        self.moved: dict[str, None] = {}
 
     def __contains__(self, uid: str) -> bool:
         return uid in self._pods
@@ -87,10 +94,11 @@ class Places:
             return False
         self._leave(queued)
         self._pods[queued.uid] = queued
-        queued.order = self._profiles[queued.profile].sort_key(queued.info, queued.queued_at)
+        queued.order = self._order(self._profiles, queued)
         if place is Place.ACTIVE and queued.initial_attempt_at is None:
             queued.initial_attempt_at = self._clock.now()
         self._push(queued, place)
+        self._note(queued)
         self._metrics.incoming("active" if place is Place.ACTIVE else "backoff", label)
         return True
 
@@ -127,7 +135,7 @@ class Places:
             self.pool.add(queued)
             return
         queued.info = info
-        order = self._profiles[queued.profile].sort_key(info, queued.queued_at)
+        order = self._order(self._profiles, queued)
         if order != queued.order:
             place = queued.place
             self._leave(queued)
@@ -142,8 +150,9 @@ class Places:
         order raises of any of them, and then nothing has changed.
         """
         lifted = [(queued, queued.place) for queued in self._pods.values() if queued.profile in profiles]
-        orders = [profiles[queued.profile].sort_key(queued.info, queued.queued_at) for queued, _ in lifted]
+        orders = [self._order(profiles, queued) for queued, _ in lifted]
         for queued, _ in lifted:
+            self._note(queued)
             self._leave(queued)
             self.count_rejecters(queued, -1)
             queued.unschedulable_plugins.clear()
@@ -176,6 +185,15 @@ class Places:
         self._pods[queued.uid] = queued
         queued.place = place
         self.pool.add(queued)
+        self._note(queued)
+
+    def _note(self, queued: QueuedPod) -> None:
+        if queued.uid in self.followed:
+            self.moved[queued.uid] = None
+
+    def _order(self, profiles: Mapping[str, QueueProfile], queued: QueuedPod) -> SortKey:
+        is_first = not queued.attempts and queued.uid in self.first
+        return profiles[queued.profile].sort_key(queued.info, _BEFORE_ALL if is_first else queued.queued_at)
 
     def _push(self, queued: QueuedPod, place: Place) -> None:
         queued.place = place

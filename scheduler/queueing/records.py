@@ -103,6 +103,10 @@ class QueueEntry:
     plugins: tuple[str, ...]
     deadline: float | None
     """When time alone moves the pod, as `Clock.now()`; None where it does not."""
+    nominated_to: str = ""
+    """The node whose room counts as the pod's."""
+    nominated_by: str = ""
+    """`status`, `preemption`, or `derived` from the pod's claims."""
 
 
 class QueueMetrics(Protocol):

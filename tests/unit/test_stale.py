@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
 import pytest
 
@@ -14,7 +15,7 @@ from scheduler.core.errors import Conflict, Unavailable
 from scheduler.core.fiterror import Diagnosis
 from scheduler.core.meta import Metadata
 from scheduler.core.node import Node
-from scheduler.core.podinfo import PodInfo, pod_info
+from scheduler.core.podinfo import PodInfo, placed, pod_info
 from scheduler.core.verdicts import Code, Rejection
 from scheduler.core.volumes import PersistentVolumeClaim
 from scheduler.inbox import Inbox
@@ -23,6 +24,7 @@ from scheduler.shared import Pending, Shared
 from scheduler.stale import AGAIN_S, GONE_S, TIED_S, TRIES, StaleVolumes
 from scheduler.storage import Storage
 from scheduler.testing.builders import node, pod
+from scheduler.testing.deviceclaimbuilders import a_claim as a_device_claim, a_result
 from scheduler.testing.ports import ListRecorder, ScriptedWriter
 from scheduler.testing.volumebuilders import a_claim, a_csi_node, a_pv
 from tests.unit.brain import StepClock
@@ -334,3 +336,96 @@ def test_parity_tells_nothing_more_than_upstream() -> None:
     tied(scene, "a", "n1")
     tied(scene, "b", "n2")
     assert told(scene, waiting("a", "b")) == []
+
+
+def test_a_device_that_ties_the_pod_is_told_with_its_claim() -> None:
+    scene = Scene()
+    tied(scene, "a", "n1")
+    allocated = a_device_claim("d").request("gpu", "gpu").allocated(a_result("gpu", "gpu.example/n2/g"), on="n2")
+    scene.cluster.devices.claims.set(allocated.uid("uid-d").resource_version("1").typed())
+    info = pod_info(pod("p").uid("p").scheduler("kubestow").pvc("a").claim("gpu", "d").typed())
+    note = 'volumes of the pod cannot be used together on any node: claim "a" on n1, resource claim "d" on n2'
+    assert told(scene, info) == [note] * 2, "on the pod and on the claim of the volume"
+
+
+# -- selected nodes that refuse the pod -----------------------------------------------------------------------------------
+
+
+async def refused(scene: Scene, *claims: str, seconds: float = TIED_S) -> None:
+    """The pod with these claims is refused, and that many seconds pass."""
+    info = waiting(*claims)
+    scene.pending.set(info)
+    told(scene, info)
+    await scene.passes(seconds)
+
+
+async def test_a_selected_node_of_ours_that_refuses_the_pod_is_cleared_after_a_minute() -> None:
+    scene = Scene()
+    scene.has(selected("n1"))
+    await refused(scene, "c", seconds=TIED_S - 1)
+    assert scene.writer.selections == []
+    await scene.passes(1)
+    assert scene.writer.selections == [(CLAIM, None)]
+    note = 'node "n1" does not take pod "default/p": another one can be selected'
+    assert [(e.reason, e.note) for e in scene.recorder.events] == [("SelectedNodeCleared", note)]
+
+
+async def test_all_selected_nodes_of_the_pod_are_cleared() -> None:
+    """Of one node, or of two that exclude each other."""
+    scene = Scene()
+    scene.has(selected("n1"))
+    scene.has(selected("n2", "e"))
+    await refused(scene, "c", "e")
+    assert sorted(scene.writer.selections) == [(CLAIM, None), ("default/e", None)]
+
+
+def _terminating(scene: Scene) -> None:
+    scene.cluster.add_pod(pod_info(pod("old").uid("old").bound_to("n1").set(LEAVING).typed()))
+
+
+LEAVING: Final = {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}
+KEPT: Final[dict[str, Callable[[Scene], object]]] = {
+    "a volume ties the pod as well": lambda scene: tied(scene, "e", "n1"),
+    "a volume is there that is not bound yet": lambda scene: scene.storage.handlers()["PersistentVolume"](
+        Delta(None, a_pv("v", "1Gi", "fast").on("n1").claimed_by("c", uid="uid-c").typed())
+    ),
+    "a pod is terminating on the node": _terminating,
+    "the pod is on its way to the node": lambda scene: scene.cluster.assume(placed(waiting("c", "e"), "n1")),
+    "another claim of the pod does not exist": lambda scene: scene.storage.handlers()["PersistentVolumeClaim"](
+        Delta(scene.cluster.volumes.claims.get_api("default/e"), None)
+    ),
+    "the pod has gone": lambda scene: scene.pending.pop("default/p"),
+}
+
+
+@pytest.mark.parametrize("change", KEPT.values(), ids=KEPT.keys())
+async def test_a_selected_node_that_refuses_the_pod_is_kept_while(change: Callable[[Scene], object]) -> None:
+    scene = Scene()
+    scene.has(selected("n1"))
+    scene.has(a_claim("e", "1Gi", "fast").uid("uid-e").typed())
+    await refused(scene, "c", "e", seconds=1)
+    change(scene)
+    await scene.passes(2 * TIED_S)
+    assert (scene.writer.selections, scene.reasons()) == ([], [])
+
+
+async def test_a_selected_node_of_another_scheduler_that_refuses_the_pod_is_kept_and_told_once_a_minute() -> None:
+    scene = Scene()
+    scene.has(selected("n1"), owner="kube-scheduler")
+    await refused(scene, "c", seconds=2 * TIED_S - 1)
+    assert (scene.writer.selections, scene.reasons()) == ([], ["StaleSelectedNode"])
+
+
+async def test_a_pod_that_came_to_its_node_while_the_claim_was_read_keeps_the_selected_node() -> None:
+    scene = Scene()
+    scene.has(selected("n1"))
+    scene.writer.on_read = lambda: scene.cluster.assume(placed(waiting("c"), "n1"))
+    await refused(scene, "c")
+    assert (scene.writer.selections, scene.reasons()) == ([], [])
+
+
+async def test_parity_takes_back_no_selected_node_that_refuses_the_pod() -> None:
+    scene = Scene(names=())
+    scene.has(selected("n1"))
+    await refused(scene, "c", seconds=2 * TIED_S)
+    assert (scene.writer.selections, scene.reasons()) == ([], [])

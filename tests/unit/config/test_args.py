@@ -196,6 +196,7 @@ def test_empty_arguments_are_the_defaults(kind: type[KnownArgs]) -> None:
                 "deviceScoring": "firstFit",
                 "devicePreemption": "none",
                 "deviceDoubleCheck": "none",
+                "derivedNominations": "none",
             },
             KubestowArgs(
                 storage_capacity_reservation="none",
@@ -211,6 +212,7 @@ def test_empty_arguments_are_the_defaults(kind: type[KnownArgs]) -> None:
                 device_scoring="firstFit",
                 device_preemption="none",
                 device_double_check="none",
+                derived_nominations="none",
             ),
             id="as upstream, one switch at a time",
         ),
@@ -301,11 +303,17 @@ OPERATORS = 'supported values: "In", "NotIn", "Exists", "DoesNotExist", "Gt", "L
         ),
         pytest.param(
             "Kubestow",
-            {"deviceScoring": "first", "devicePreemption": False, "deviceDoubleCheck": "off"},
+            {
+                "deviceScoring": "first",
+                "devicePreemption": False,
+                "deviceDoubleCheck": "off",
+                "derivedNominations": "off",
+            },
             [
                 '.deviceScoring: Unsupported value: "first": supported values: "pack", "firstFit"',
                 ".devicePreemption: must be a string, got false",
                 '.deviceDoubleCheck: Unsupported value: "off": supported values: "on", "none"',
+                '.derivedNominations: Unsupported value: "off": supported values: "on", "none"',
             ],
             id="switches of devices in other words",
         ),
@@ -319,6 +327,7 @@ OPERATORS = 'supported values: "In", "NotIn", "Exists", "DoesNotExist", "Gt", "L
                 "requireCSINodeDrivers": ["a"],
                 "deviceScoring": "pack",
                 "deviceDoubleCheck": "on",
+                "derivedNominations": "on",
             },
             [
                 ".volumeWriteRetries: must be 0 where parity is true",
@@ -327,6 +336,7 @@ OPERATORS = 'supported values: "In", "NotIn", "Exists", "DoesNotExist", "Gt", "L
                 ".requireCSINodeDrivers: must be absent where parity is true",
                 '.deviceScoring: must be "firstFit" where parity is true',
                 '.deviceDoubleCheck: must be "none" where parity is true',
+                '.derivedNominations: must be "none" where parity is true',
             ],
             id="parity, and otherwise than upstream all the same",
         ),

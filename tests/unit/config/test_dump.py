@@ -50,6 +50,7 @@ OURS = st.one_of(
             "deviceScoring": st.sampled_from(["pack", "firstFit"]),
             "devicePreemption": st.sampled_from(["on", "none"]),
             "deviceDoubleCheck": st.sampled_from(["on", "none"]),
+            "derivedNominations": st.sampled_from(["on", "none"]),
         },
     ),
 )

@@ -113,3 +113,67 @@ def test_foreign_nominations() -> None:
     them.remove_foreign("theirs")
 
     assert them.nodes() == ("n1",)
+
+
+@pytest.mark.parametrize(
+    ("status", "memory", "left", "after"),
+    [
+        pytest.param("", "", "", ("n1", "derived"), id="no other nomination: it counts"),
+        pytest.param("n1", "n1", "", ("n1", "status"), id="status says the same: it stays the status's"),
+        pytest.param("", "n1", "", ("n1", "preemption"), id="a preemption says the same: it stays the preemption's"),
+        pytest.param("n2", "n2", "n2", ("n1", "derived"), id="status says another node: the claims win"),
+    ],
+)
+def test_a_derived_nomination_beside(status: str, memory: str, left: str, after: tuple[str, str]) -> None:
+    info = pod("p", nominated=status)
+    them = nominator(info)
+    if memory:
+        them.add(info, memory)
+    assert them.derive(info, "n1") == left
+    assert (them.node_of("p"), them.source(info)) == after
+    assert them.for_node("n1") == (info,)
+
+
+@pytest.mark.parametrize(
+    ("status", "left", "after"),
+    [
+        pytest.param("", "n1", None, id="nothing else nominates the pod"),
+        pytest.param("n2", "n1", "n2", id="the status counts again"),
+    ],
+)
+def test_a_derived_nomination_ends(status: str, left: str, after: str | None) -> None:
+    info = pod("p", nominated=status)
+    them = nominator(info)
+    them.derive(info, "n1")
+    assert them.end_derived(info) == left
+    assert them.end_derived(info) == ""
+    assert (them.node_of("p"), them.derived_node("p")) == (after, "")
+
+
+@pytest.mark.parametrize(
+    ("status", "source"),
+    [
+        pytest.param("", "derived", id="and stays derived"),
+        pytest.param("n1", "status", id="and is the status's from now on"),
+    ],
+)
+def test_a_pod_with_a_derived_nomination_changes(status: str, source: str) -> None:
+    old, new = pod("p"), pod("p", nominated=status, version="2")
+    them = nominator(new)
+    them.derive(old, "n1")
+    them.update(old, new)
+    assert (them.for_node("n1"), them.source(new)) == ((new,), source)
+
+
+@pytest.mark.parametrize("stored", [(), (pod("p", node="n9"),)], ids=["that has gone", "that is bound"])
+def test_no_nomination_is_derived_for_a_pod(stored: tuple[PodInfo, ...]) -> None:
+    them = nominator(*stored)
+    them.derive(pod("p"), "n1")
+    assert them.nodes() == ()
+
+
+def test_a_foreign_nomination_has_no_source() -> None:
+    theirs = pod("theirs", scheduler="default-scheduler")
+    them = nominator()
+    them.add_foreign(theirs, "n1")
+    assert them.source(theirs) == ""

@@ -1,0 +1,139 @@
+"""SIGKILL at twenty moments of a burst of pods with volumes and devices, on real controllers: no pod is stuck (ADR 0012)."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+import pytest
+
+from scheduler.core.volumes import NO_PROVISIONER
+from scheduler.testing.apiserver import Fault
+from scheduler.testing.builders import Builder
+from scheduler.testing.devicebuilders import a_device, a_device_class, a_slice
+from scheduler.testing.deviceclaimbuilders import a_claim as a_device_claim
+from scheduler.testing.volumebuilders import HOSTNAME, a_claim, a_class, a_csi_driver, a_csi_node, a_pv
+from tests.e2e.cluster import Json, collection, node, until
+from tests.e2e.controlplane.harness import ControlPlane, scheduler_config
+from tests.e2e.daemon import SCHEDULER_NAME
+from tests.e2e.faultproxy import FaultProxy
+from tests.e2e.provisioner import Provisioner
+from tests.e2e.stage import Stage
+from tests.e2e.storage import CONTROLLERS
+from tests.integration.restartworld import alone, plain
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
+
+APPS: Final = 7
+REPLICAS: Final = 24
+NODES: Final = 30
+APPS_WITH_DEVICES: Final = 3
+DEVICES_PER_NODE: Final = 4
+KILLS: Final = 20
+PATCHES_BETWEEN_KILLS: Final = (5, 40)
+PATIENCE_S: Final = 90.0
+FOR_EVER_S: Final = 3600
+DRIVER: Final = "made.example.com"
+GPU: Final = "gpu.example.com"
+SEEDS: Final = 5 if float(os.environ.get("KUBESTOW_EXAMPLES") or 1) >= 10 else 1
+
+
+def nodes() -> list[Builder[Any] | Json]:
+    things: list[Builder[Any] | Json] = [a_device_class("gpu", f"device.driver == '{GPU}'"), a_csi_driver(DRIVER)]
+    for at in range(NODES):
+        name = f"n{at:02}"
+        devices = (a_device(f"g{each}") for each in range(DEVICES_PER_NODE))
+        things += [node(name), a_csi_node(name).driver(DRIVER, topology_keys=(HOSTNAME,)), a_slice(name, GPU, *devices)]
+        things += [a_pv(f"{name}-v{each}", "1Gi", "local").on(name) for each in range(APPS)]
+    return things
+
+
+def pods(chance: random.Random) -> tuple[list[Builder[Any] | Json], list[Builder[Any] | Json]]:
+    """Claims, and pods in any order."""
+    claims: list[Builder[Any] | Json] = []
+    made: list[Builder[Any] | Json] = []
+    for app in range(APPS):
+        for replica in range(REPLICAS):
+            name = f"a{app}-{replica:02}"
+            claims += [a_claim(f"{name}-{each}", "1Gi", each) for each in ("made", "local")]
+            built = plain(name)
+            if app < APPS_WITH_DEVICES:
+                claims.append(a_device_claim(f"{name}-gpu").request("gpu", "gpu"))
+                built = built.claim("gpu", f"{name}-gpu")
+            made.append(alone(built, f"a{app}"))
+    chance.shuffle(made)
+    return claims, made
+
+
+async def create(stage: Stage, *things: Builder[Any] | Json) -> None:
+    await stage.cluster.create(*(thing if isinstance(thing, dict) else thing.obj() for thing in things))
+
+
+async def unbound(stage: Stage) -> list[str]:
+    """Each with what it was told last."""
+    items = (await stage.cluster.get(collection("Pod")))["items"]
+    return [
+        f"{item['metadata']['name']}: {[c.get('message') for c in item['status'].get('conditions') or []]}"
+        for item in items
+        if not item["spec"].get("nodeName")
+    ]
+
+
+async def killed_again_and_again(stage: Stage, chance: random.Random) -> None:
+    """Of each daemon so many patches are carried out; when the next one is on its way, the daemon is killed."""
+    for _ in range(KILLS):
+        stage.proxy.faults.clear()
+        last = Fault(verb="patch", delay_s=FOR_EVER_S, times=None)
+        stage.proxy.add(Fault(verb="patch", times=chance.randint(*PATCHES_BETWEEN_KILLS)), last)
+        with stage.daemon(config=scheduler_config(SCHEDULER_NAME)) as server:
+
+            async def is_over(last: Fault = last) -> bool:
+                return bool(last.hits) or not await unbound(stage)
+
+            await until(is_over, "a patch that hangs, or nothing more to do", server=server, within_s=PATIENCE_S)
+            server.kill()
+    stage.proxy.faults.clear()
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+async def test_no_pod_is_stuck_after_a_daemon_has_been_killed_again_and_again(
+    control_plane_binaries: Path, seed: int
+) -> None:
+    chance = random.Random(seed)
+    async with ControlPlane() as plane:
+        await plane.start_controllers(CONTROLLERS)
+        async with plane.client() as admin, aiohttp.ClientSession() as http, FaultProxy(plane) as proxy:
+            stage = Stage(plane, proxy, admin, http)
+            await create(stage, a_class("local", NO_PROVISIONER), a_class("made", DRIVER))
+            await create(stage, *nodes())
+            await until(lambda: are_available(stage), "volumes that the PV controller knows")
+            claims, made = pods(chance)
+            async with Provisioner(admin, "default", DRIVER, delay_s=0.3):
+                await create(stage, *claims)
+                await create(stage, *made)
+                await killed_again_and_again(stage, chance)
+                with stage.daemon(config=scheduler_config(SCHEDULER_NAME)) as server:
+
+                    async def all_bound() -> bool:
+                        return not await unbound(stage)
+
+                    try:
+                        await until(all_bound, "all pods bound", server=server, within_s=PATIENCE_S)
+                    except AssertionError as failed:
+                        raise AssertionError(f"seed {seed}: {await unbound(stage)}") from failed
+            assert await together(stage) == []
+
+
+async def are_available(stage: Stage) -> bool:
+    listed = (await stage.cluster.get(collection("PersistentVolume")))["items"]
+    return all(volume["status"].get("phase") == "Available" for volume in listed)
+
+
+async def together(stage: Stage) -> list[tuple[str, str]]:
+    """Nodes with two pods of one app."""
+    items = (await stage.cluster.get(collection("Pod")))["items"]
+    where = [(item["metadata"]["labels"]["app"], item["spec"]["nodeName"]) for item in items]
+    return sorted({each for each in where if where.count(each) > 1})

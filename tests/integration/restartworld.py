@@ -1,0 +1,186 @@
+"""A burst of pods with volumes and devices, and a daemon that is killed again and again while it binds them.
+
+Each app has one pod per node, by anti-affinity. Each pod has a volume that a provisioner makes on the selected node and a
+local volume made in advance; the pods of some apps have a device as well. All node choices are written before the Binding,
+so a kill leaves pods that only one node can take.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator
+from typing import Final
+
+from scheduler.config.args import KubestowArgs
+from scheduler.config.types import OUR_NAME, Configuration, LeaderElection, Profile
+from scheduler.core.volumes import NO_PROVISIONER
+from scheduler.testing.actors import Actor, ExternalProvisioner, PersistentVolumeController
+from scheduler.testing.apiserver import ApiServer
+from scheduler.testing.builders import PodBuilder, node, pod
+from scheduler.testing.devicebuilders import a_device, a_device_class, a_slice
+from scheduler.testing.deviceclaimbuilders import a_claim as a_device_claim
+from scheduler.testing.invariants import Witness, claimed_twice
+from scheduler.testing.volumebuilders import HOSTNAME, a_claim, a_class, a_csi_driver, a_csi_node, a_pv
+from tests.integration.judging import Object
+from tests.integration.mortal import HastyClock, Mortal, remembered
+
+APPS: Final = 7
+REPLICAS: Final = 24
+PODS: Final = APPS * REPLICAS
+NODES: Final = 30
+APPS_WITH_DEVICES: Final = 3
+DEVICES_PER_NODE: Final = 4
+KILLS: Final = 20
+WRITES_BETWEEN_KILLS: Final = (5, 90)
+"""A daemon is killed after so many writes of claims, volumes and pods, at least and at most; fewer if there are no more."""
+QUIET_S: Final = 60.0
+"""Virtual seconds without a write after which there is nothing more to write."""
+PATIENCE_S: Final = 300.0
+"""Virtual seconds after the last kill within which all pods are bound."""
+_MADE: Final = "made.example"
+_GPU: Final = "gpu.example"
+_COUNTED: Final = {"pods", "persistentvolumeclaims", "persistentvolumes", "resourceclaims"}
+
+
+class RestartWorld:
+    """One server, its controllers, and a daemon that can be killed. The seed determines the pods' order and the kills."""
+
+    def __init__(self, server: ApiServer, clock: HastyClock, seed: int, ours: KubestowArgs) -> None:
+        self.server = server
+        self.clock = clock
+        self.witness = Witness(server)
+        elected = LeaderElection(leader_elect=False)
+        profile = Profile(OUR_NAME, args={KubestowArgs.plugin: ours})
+        self.mortal = Mortal(clock, lambda *_: None, Configuration(profiles=(profile,), leader_election=elected))
+        self.actors: list[Actor] = [
+            PersistentVolumeController(server, clock=clock, delay_s=0.3),
+            ExternalProvisioner(server, _MADE, clock=clock, delay_s=1),
+        ]
+        self._chance = random.Random(seed)
+        self._writes = 0
+        self._changed = asyncio.Event()
+        self._make_nodes()
+        server.subscribe(self._on_write)
+
+    # -- what there is ---------------------------------------------------------------------------------------------------
+
+    def _make_nodes(self) -> None:
+        self.server.create("csidrivers", a_csi_driver(_MADE).obj())
+        self.server.create("storageclasses", a_class("local", NO_PROVISIONER).obj())
+        self.server.create("storageclasses", a_class("made", _MADE).obj())
+        self.server.create("deviceclasses", a_device_class("gpu", f"device.driver == '{_GPU}'").obj())
+        for at in range(NODES):
+            name = f"n{at:02}"
+            self.server.create("nodes", node(name).cpu("8").obj())
+            self.server.create("csinodes", a_csi_node(name).driver(_MADE, topology_keys=(HOSTNAME,)).obj())
+            devices = (a_device(f"g{each}") for each in range(DEVICES_PER_NODE))
+            self.server.create("resourceslices", a_slice(name, _GPU, *devices).obj())
+            for each in range(APPS):
+                self.server.create("persistentvolumes", a_pv(f"{name}-v{each}", "1Gi", "local").on(name).obj())
+
+    def pods(self) -> list[tuple[int, int]]:
+        """App and replica of each, in the order in which they are made."""
+        listed = [(app, replica) for app in range(APPS) for replica in range(REPLICAS)]
+        self._chance.shuffle(listed)
+        return listed
+
+    def add_pod(self, app: int, replica: int) -> None:
+        """With its claims."""
+        name = f"a{app}-{replica:02}"
+        for volume in ("made", "local"):
+            self.server.create("persistentvolumeclaims", a_claim(f"{name}-{volume}", "1Gi", volume).obj())
+        built = plain(name)
+        if app < APPS_WITH_DEVICES:
+            self.server.create("resourceclaims", a_device_claim(f"{name}-gpu").request("gpu", "gpu").obj())
+            built = built.claim("gpu", f"{name}-gpu")
+        self.server.create("pods", alone(built, f"a{app}").obj())
+
+    # -- what happens ----------------------------------------------------------------------------------------------------
+
+    async def burst(self) -> None:
+        """All pods, in one wave or several, and the kills."""
+        listed = self.pods()
+        waves = self._chance.choice((1, 4, KILLS))
+        for kill in range(KILLS):
+            for app, replica in listed[kill * PODS // waves : (kill + 1) * PODS // waves]:
+                self.add_pod(app, replica)
+            await self._writes_more(self._chance.randint(*WRITES_BETWEEN_KILLS))
+            await self.mortal.kill()
+            await self.mortal.start(self.server.url)
+
+    async def patience(self) -> list[str]:
+        """Wait until all pods are bound. The pods that are not after `PATIENCE_S`."""
+        end = self.clock.now() + PATIENCE_S
+        while (left := self.unbound()) and self.clock.now() < end:
+            await self.clock.sleep(1)
+        self.mortal.check()
+        return left
+
+    def unbound(self) -> list[str]:
+        """Each with what it was told last."""
+        return [
+            f"{obj['metadata']['name']}: {_told(obj)}"
+            for obj in self.server.objects("pods")
+            if not obj["spec"].get("nodeName")
+        ]
+
+    def broken_laws(self) -> list[str]:
+        """What must never have happened."""
+        where = [(o["metadata"]["labels"]["app"], o["spec"].get("nodeName")) for o in self.server.objects("pods")]
+        together = sorted(
+            {f"two pods of {app} on {name}" for app, name in where if name and where.count((app, name)) > 1}
+        )
+        return [*self.mortal.deaths, *self.witness.bound_twice(), *claimed_twice(self.server), *together]
+
+    async def _writes_more(self, count: int) -> None:
+        """Wait for so many writes, or until there have been none for `QUIET_S` seconds."""
+        until = self._writes + count
+        is_quiet = False
+        while self._writes < until and not is_quiet:
+            self._changed.clear()
+            written = asyncio.ensure_future(self._changed.wait())
+            slept = asyncio.ensure_future(self.clock.sleep(QUIET_S))
+            await asyncio.wait((written, slept), return_when=asyncio.FIRST_COMPLETED)
+            is_quiet = not written.done()
+            for each in (written, slept):
+                each.cancel()
+            await asyncio.gather(written, slept, return_exceptions=True)
+
+    def _on_write(self, type_: str, resource: str, obj: Object) -> None:
+        if resource in _COUNTED and type_ == "MODIFIED":
+            self._writes += 1
+            self._changed.set()
+
+
+def plain(name: str) -> PodBuilder:
+    """A pod with its two volumes."""
+    return pod(name).cpu("100m").pvc(f"{name}-made").pvc(f"{name}-local")
+
+
+def alone(built: PodBuilder, app: str) -> PodBuilder:
+    """One pod of the app per node."""
+    term = {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": HOSTNAME}
+    rule = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+    return built.label("app", app).affinity({"podAntiAffinity": rule})
+
+
+def _told(obj: Object) -> str:
+    conditions = obj["status"].get("conditions", [])
+    return next((c["message"] for c in conditions if c["type"] == "PodScheduled" and c["status"] == "False"), "")
+
+
+@contextlib.asynccontextmanager
+async def restarting(seed: int, *, ours: KubestowArgs | None = None) -> AsyncIterator[RestartWorld]:
+    """The nodes, the controllers and a daemon, in a loop of its own."""
+    asyncio.get_running_loop().set_task_factory(remembered)
+    clock = HastyClock()
+    async with ApiServer(clock=clock, rng=random.Random(seed), bookmark_interval_s=5) as server:
+        world = RestartWorld(server, clock, seed, ours or KubestowArgs())
+        async with contextlib.AsyncExitStack() as stack:
+            for actor in world.actors:
+                await stack.enter_async_context(actor)
+            await world.mortal.start(server.url)
+            stack.push_async_callback(world.mortal.stop)
+            yield world

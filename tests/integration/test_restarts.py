@@ -1,0 +1,27 @@
+"""SIGKILL at twenty moments of a burst of pods with volumes and devices: none of them is stuck afterwards (docs/adr/0012)."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from typing import Final
+
+import pytest
+
+from tests.integration.restartworld import PODS, restarting
+
+COUNT: Final = max(1, round(5 * float(os.environ.get("KUBESTOW_EXAMPLES") or 1)))
+"""Fifty with `KUBESTOW_EXAMPLES=10`."""
+TODAY: Final = dt.datetime.now(tz=dt.UTC).toordinal() * 100
+"""Other seeds each day."""
+
+
+@pytest.mark.parametrize("nth", range(COUNT))
+async def test_no_pod_is_stuck_after_a_daemon_has_been_killed_again_and_again(nth: int) -> None:
+    """Each app has one pod per node; what the killed daemons wrote ties pods to nodes that other pods of the app could take."""
+    seed = TODAY + nth
+    async with restarting(seed) as world:
+        await world.burst()
+        left = await world.patience()
+        assert (seed, left, world.broken_laws()) == (seed, [], [])
+        assert len(world.server.list("pods")) == PODS

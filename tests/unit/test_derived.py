@@ -1,0 +1,431 @@
+"""Nominations derived from claims: when there is one, when it ends, whose room it holds, and for how long (docs/adr/0012)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+
+from scheduler.config.args import KubestowArgs
+from scheduler.config.types import OUR_NAME, Configuration, Profile
+from scheduler.core.deltas import Delta
+from scheduler.core.volumes import NO_PROVISIONER
+from scheduler.testing.builders import Builder
+from scheduler.testing.deviceclaimbuilders import a_claim as a_device_claim, a_result
+from scheduler.testing.volumebuilders import HOSTNAME, a_claim, a_class, a_pv
+from tests.unit.brain import Brain
+
+RACK: Final = "rack"
+GPU: Final = "gpu.example/n1/g0"
+_versions = itertools.count(1_000_000)
+
+Change = Callable[["Scene"], object]
+
+
+class Scene:
+    """Nodes n1 to n3, of which n1 and n2 are in rack a and n3 in rack b, and what the watch has shown."""
+
+    def __init__(self, args: KubestowArgs | None = None, *, nodes: tuple[str, ...] = ("n1", "n2", "n3")) -> None:
+        profile = Profile(OUR_NAME, args={KubestowArgs.plugin: args or KubestowArgs()})
+        self.brain = Brain(Configuration(profiles=(profile,)))
+        self._shown: dict[tuple[str, str], Any] = {}
+        for name in nodes:
+            self.node(name)
+        self.shows(a_class("local", NO_PROVISIONER))
+        self.shows(a_class("made", "made.example"))
+
+    def node(self, name: str, rack: str = "", **more: Any) -> None:
+        labels = {HOSTNAME: name, RACK: rack or ("b" if name == "n3" else "a")}
+        self.brain.node(name, labels=labels, **more)
+
+    def shows(self, builder: Builder[Any]) -> None:
+        """The object comes or changes."""
+        raw = builder.obj()
+        kind, name = raw["kind"], raw["metadata"]["name"]
+        new = builder.uid(f"uid-{name}").resource_version(str(next(_versions))).typed()
+        self.brain.parts.intake.apply(kind, [Delta(self._shown.get((kind, name)), new)])
+        self._shown[kind, name] = new
+        where: Any = {
+            "PersistentVolume": self.brain.writer.volumes,
+            "PersistentVolumeClaim": self.brain.writer.claims,
+        }.get(kind)
+        if where is not None:
+            where[new.key] = new
+
+    def hides(self, kind: str, name: str) -> None:
+        """The object goes."""
+        self.brain.parts.intake.apply(kind, [Delta(self._shown.pop((kind, name)), None)])
+
+    def pod(self, name: str = "p", *claims: str, devices: tuple[str, ...] = (), **more: Any) -> None:
+        """With these claims."""
+        volumes = [{"name": claim, "persistentVolumeClaim": {"claimName": claim}} for claim in claims]
+        entries = [{"name": claim, "resourceClaimName": claim} for claim in devices]
+        self.brain.pod(name, **({"volumes": volumes} if volumes else {}), resourceClaims=entries, **more)
+
+    def nominated(self, name: str = "p") -> str:
+        """The node of the pod's derived nomination, before any pod is tried."""
+        self.brain.parts.derived.tick()
+        return self.brain.parts.queue.nominator.derived_node(f"uid-{name}")
+
+    def binds(self) -> dict[str, str]:
+        return {key.removeprefix("default/"): node for key, node in self.brain.writer.binds}
+
+
+def selected(name: str, node_name: str) -> Change:
+    return lambda scene: scene.shows(a_claim(name, "1Gi", "made").selected(node_name))
+
+
+def local(claim: str, *nodes: str, uid: str = "", name: str = "v") -> Change:
+    """A local volume on these nodes whose claimRef names the claim."""
+    volume = a_pv(name, "1Gi", "local").claimed_by(claim, uid=uid or f"uid-{claim}")
+    return lambda scene: scene.shows(volume.where(HOSTNAME, *nodes) if nodes else volume)
+
+
+def in_rack(claim: str, rack: str) -> Change:
+    return lambda scene: scene.shows(a_pv("v", "1Gi", "local").claimed_by(claim, uid=f"uid-{claim}").where(RACK, rack))
+
+
+def bound(name: str, volume: str = "v") -> Change:
+    return lambda scene: scene.shows(a_claim(name, "1Gi", "local").bound_to(volume))
+
+
+def open_(name: str, class_name: str = "local") -> Change:
+    return lambda scene: scene.shows(a_claim(name, "1Gi", class_name))
+
+
+def device_on(node_name: str) -> Change:
+    claim = a_device_claim("d").request("gpu", "gpu").allocated(a_result("gpu", GPU), on=node_name)
+    return lambda scene: scene.shows(claim)
+
+
+def device_in(rack: str) -> Change:
+    claim = a_device_claim("d").request("gpu", "gpu").allocated(a_result("gpu", GPU)).usable_where(RACK, rack)
+    return lambda scene: scene.shows(claim)
+
+
+def both(*changes: Change) -> Change:
+    return lambda scene: [change(scene) for change in changes]
+
+
+def pod(*claims: str, devices: tuple[str, ...] = (), **more: Any) -> Change:
+    return lambda scene: scene.pod("p", *claims, devices=devices, **more)
+
+
+DERIVED: Final[dict[str, tuple[tuple[Change, ...], str]]] = {
+    "a claim has a selected node": ((selected("c", "n1"), pod("c")), "n1"),
+    "a bound claim has a volume on one node": ((local("c", "n2"), bound("c"), pod("c")), "n2"),
+    "a volume on one node names an open claim": ((local("c", "n2"), open_("c"), pod("c")), "n2"),
+    "a volume that a user reserved for the claim by name is on one node": (
+        (lambda s: s.shows(a_pv("v", "1Gi", "local").claimed_by("c").on("n2")), open_("c"), pod("c")),
+        "n2",
+    ),
+    "a provisioned volume that is not bound yet beats the selected node": (
+        (local("c", "n2"), selected("c", "n1"), pod("c")),
+        "n2",
+    ),
+    "an allocated resource claim can be used on one node": ((device_on("n1"), pod(devices=("d",))), "n1"),
+    "an allocated resource claim can be used in a rack of one node": ((device_in("b"), pod(devices=("d",))), "n3"),
+    "a volume of a rack and a device of a node meet in one node": (
+        (in_rack("c", "a"), bound("c"), device_on("n2"), pod("c", devices=("d",))),
+        "n2",
+    ),
+    "one claim of two is tied": ((selected("c", "n1"), open_("e"), pod("c", "e")), "n1"),
+    "the claim comes after the pod": ((pod("c"), selected("c", "n1")), "n1"),
+    "the node comes after the claim": ((pod("c"), selected("c", "n4"), lambda s: s.node("n4")), "n4"),
+    "the volume comes after the claim": ((pod("c"), open_("c"), local("c", "n1")), "n1"),
+    "the pod has a status nomination elsewhere": ((selected("c", "n1"), pod("c", nominated="n2")), "n1"),
+    # Not derived:
+    "no claim is tied": ((open_("c"), pod("c")), ""),
+    "the pod has no claims": ((pod(),), ""),
+    "the selected node does not exist": ((selected("c", "n9"), pod("c")), ""),
+    "the volume can be used in a rack of two nodes": ((in_rack("c", "a"), bound("c"), pod("c")), ""),
+    "the volume can be used everywhere": ((local("c"), bound("c"), pod("c")), ""),
+    "two claims name different nodes": ((selected("c", "n1"), selected("e", "n2"), pod("c", "e")), ""),
+    "another claim of the pod does not exist": ((selected("c", "n1"), pod("c", "e")), ""),
+    "the volume of a bound claim does not exist": ((bound("c"), pod("c")), ""),
+    "the volume names an earlier claim of that name": ((local("c", "n1", uid="before"), open_("c"), pod("c")), ""),
+    "the resource claim is not allocated": (
+        (lambda s: s.shows(a_device_claim("d").request("gpu", "gpu")), pod(devices=("d",))),
+        "",
+    ),
+    "the pod is gated": ((selected("c", "n1"), pod("c", gates=("wait",))), ""),
+    "the pod is terminating": ((selected("c", "n1"), pod("c", deleting=True)), ""),
+    "status nominates to the same node": ((selected("c", "n1"), pod("c", nominated="n1")), ""),
+}
+
+
+@pytest.mark.parametrize(("steps", "node_name"), DERIVED.values(), ids=DERIVED.keys())
+def test_a_pod_counts_as_nominated_to_the_one_node_that_its_claims_leave(
+    steps: tuple[Change, ...], node_name: str
+) -> None:
+    """However the objects come."""
+    for each in (steps, tuple(reversed(steps))):
+        scene = Scene()
+        for step in each:
+            step(scene)
+        assert scene.nominated() == node_name
+
+
+TIED: Final = (in_rack("c", "b"), bound("c"), pod("c"))
+ENDS: Final[dict[str, tuple[tuple[Change, ...], Change, str]]] = {
+    "the selected node is cleared": ((selected("c", "n1"), pod("c")), open_("c", "made"), ""),
+    "the selected node changes": ((selected("c", "n1"), pod("c")), selected("c", "n2"), "n2"),
+    "the claim goes": ((selected("c", "n1"), pod("c")), lambda s: s.hides("PersistentVolumeClaim", "c"), ""),
+    "the node goes": ((selected("c", "n1"), pod("c")), lambda s: s.brain.node_gone("n1"), ""),
+    "the volume goes": (TIED, lambda s: s.hides("PersistentVolume", "v"), ""),
+    "the volume is given to another claim": (
+        (local("c", "n1"), open_("c"), pod("c")),
+        lambda s: s.shows(a_pv("v", "1Gi", "local").claimed_by("e", uid="uid-e").on("n1")),
+        "",
+    ),
+    "a second node comes into the rack": (TIED, lambda s: s.node("n4", rack="b"), ""),
+    "the rack of the volume moves to another node": (
+        TIED,
+        both(lambda s: s.node("n3", rack="c"), lambda s: s.node("n2", rack="b")),
+        "n2",
+    ),
+    "the device is given back": (
+        (device_on("n1"), pod(devices=("d",))),
+        lambda s: s.shows(a_device_claim("d").request("gpu", "gpu")),
+        "",
+    ),
+    "a second node comes into the rack of the device": (
+        (device_in("b"), pod(devices=("d",))),
+        lambda s: s.node("n4", rack="b"),
+        "",
+    ),
+    "the pod goes": ((selected("c", "n1"), pod("c")), lambda s: s.brain.gone("p"), ""),
+    "the pod is bound by another scheduler": ((selected("c", "n1"), pod("c")), pod("c", on="n2"), ""),
+    "the pod is deleted": ((selected("c", "n1"), pod("c")), pod("c", deleting=True), ""),
+    "the pod changes in other ways": ((selected("c", "n1"), pod("c")), pod("c", labels={"a": "b"}), "n1"),
+    "another pod of that name takes its place": (
+        (selected("c", "n1"), pod("c")),
+        both(lambda s: s.brain.gone("p"), lambda s: s.brain.pod("p", uid="uid-q")),
+        "",
+    ),
+    "status nominates to the same node": ((selected("c", "n1"), pod("c")), pod("c", nominated="n1"), ""),
+}
+
+
+@pytest.mark.parametrize(("steps", "change", "node_name"), ENDS.values(), ids=ENDS.keys())
+def test_a_derived_nomination_follows_the_objects(steps: tuple[Change, ...], change: Change, node_name: str) -> None:
+    scene = Scene()
+    for step in steps:
+        step(scene)
+    assert scene.nominated()
+    change(scene)
+    assert scene.nominated() == node_name
+    nominator = scene.brain.parts.queue.nominator
+    assert [name for name, _ in nominator.pods()] == (
+        [nominator.node_of("uid-p")] if nominator.node_of("uid-p") else []
+    )
+
+
+@pytest.mark.parametrize(
+    "args", [KubestowArgs(parity=True), KubestowArgs(derived_nominations="none")], ids=["parity", "none"]
+)
+def test_nothing_is_derived_where_the_switch_is_off(args: KubestowArgs) -> None:
+    scene = Scene(args)
+    selected("c", "n1")(scene)
+    pod("c")(scene)
+    assert scene.nominated() == ""
+
+
+def test_nothing_is_remembered_of_pods_that_have_gone() -> None:
+    scene = Scene()
+    for step in (in_rack("c", "b"), bound("c"), device_in("b"), pod("c", devices=("d",))):
+        step(scene)
+    assert scene.nominated() == "n3"
+    scene.brain.gone("p")
+    scene.nominated()
+    derived, places = scene.brain.parts.derived, scene.brain.parts.queue._places
+    left = [derived._entries, derived._uids, derived._dirty, derived._by_group, derived._checked]
+    assert [each for each in (*left, places.first, places.followed) if each] == []
+    assert scene.brain.cluster.volumes._watchers == {}
+
+
+# -- who is tried first ------------------------------------------------------------------------------------------------
+
+APART: Final[dict[str, Any]] = {
+    "labels": {"app": "a"},
+    "affinity": {
+        "podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {"labelSelector": {"matchLabels": {"app": "a"}}, "topologyKey": HOSTNAME}
+            ]
+        }
+    },
+}
+
+
+def with_volume(scene: Scene, node_name: str) -> None:
+    """Claim c, bound to a volume on this node."""
+    local("c", node_name)(scene)
+    bound("c")(scene)
+
+
+async def test_a_tied_pod_is_tried_before_an_older_one_of_its_priority() -> None:
+    """Both are of one app with a pod per node, and there is one node for the tied one."""
+    scene = Scene(nodes=("n1",))
+    with_volume(scene, "n1")
+    scene.pod("old", **APART)
+    scene.pod("tied", "c", **APART)
+    await scene.brain.settle()
+    assert scene.binds() == {"tied": "n1"}
+
+
+async def test_a_tied_pod_is_tried_after_one_of_higher_priority() -> None:
+    scene = Scene(nodes=("n1",))
+    with_volume(scene, "n1")
+    scene.pod("tied", "c", **APART)
+    scene.pod("high", priority=1, **APART)
+    await scene.brain.settle()
+    assert scene.binds() == {"high": "n1"}
+
+
+async def test_with_parity_the_older_one_is_tried_first() -> None:
+    scene = Scene(KubestowArgs(parity=True), nodes=("n1",))
+    with_volume(scene, "n1")
+    scene.pod("old", **APART)
+    scene.pod("tied", "c", **APART)
+    await scene.brain.settle()
+    assert scene.binds() == {"old": "n1"}
+
+
+# -- whose room it holds, and for how long -----------------------------------------------------------------------------
+
+
+async def waiting(*, is_leaving: bool) -> Scene:
+    """Pod `tied` asks n1 for 3 of 4 CPUs, of which a pod that may be terminating has 2, and has been refused."""
+    scene = Scene(nodes=("n1",))
+    scene.brain.pod("holder", cpu="2", on="n1", deleting=is_leaving)
+    with_volume(scene, "n1")
+    scene.pod("tied", "c", cpu="3")
+    await scene.brain.settle()
+    assert scene.brain.places()["tied"] == "unschedulable"
+    return scene
+
+
+async def test_a_refused_pod_holds_its_room_until_a_terminating_pod_has_left() -> None:
+    scene = await waiting(is_leaving=True)
+    scene.pod("other", cpu="2")
+    await scene.brain.settle()
+    assert (scene.binds(), scene.nominated("tied")) == ({}, "n1")
+    scene.brain.gone("holder")
+    await scene.brain.later(2)
+    assert scene.binds() == {"tied": "n1"}
+
+
+async def test_a_pod_of_higher_priority_does_not_respect_the_room() -> None:
+    scene = await waiting(is_leaving=True)
+    scene.pod("high", cpu="2", priority=1)
+    await scene.brain.settle()
+    assert scene.binds() == {"high": "n1"}
+    assert scene.nominated("tied") == ""
+
+
+async def test_a_refused_pod_that_cannot_fit_holds_no_room() -> None:
+    scene = await waiting(is_leaving=False)
+    scene.pod("other", cpu="2")
+    await scene.brain.settle()
+    assert (scene.binds(), scene.nominated("tied")) == ({"other": "n1"}, "")
+
+
+async def test_a_refused_pod_holds_room_again_when_a_pod_begins_to_terminate() -> None:
+    scene = await waiting(is_leaving=False)
+    scene.brain.pod("holder", cpu="2", on="n1", deleting=True)
+    scene.pod("other", cpu="2")
+    await scene.brain.settle()
+    assert (scene.binds(), scene.nominated("tied")) == ({}, "n1")
+
+
+async def test_room_that_is_held_no_more_wakes_who_waited_for_it() -> None:
+    """The selected node is taken back, and with it the room that another pod was refused."""
+    scene = Scene(nodes=("n1",))
+    scene.brain.pod("holder", cpu="2", on="n1", deleting=True)
+    with_volume(scene, "n1")
+    scene.pod("tied", "c", cpu="3")
+    scene.pod("other", cpu="2")
+    await scene.brain.settle()
+    assert scene.binds() == {}
+    scene.brain.gone("tied")
+    await scene.brain.later(2)
+    assert scene.binds() == {"other": "n1"}
+
+
+async def test_a_gated_pod_holds_no_room_until_its_gate_is_open() -> None:
+    scene = Scene(nodes=("n1",))
+    with_volume(scene, "n1")
+    scene.pod("tied", "c", cpu="3", gates=("wait",))
+    assert scene.nominated("tied") == ""
+    scene.pod("tied", "c", cpu="3")
+    assert scene.nominated("tied") == "n1"
+
+
+async def test_two_pods_that_are_tied_to_one_place_do_not_keep_it_from_each_other() -> None:
+    """One of them is bound in its first or second attempt, the other is refused and holds nothing."""
+    scene = Scene(nodes=("n1",))
+    with_volume(scene, "n1")
+    for name in ("a", "b"):
+        scene.pod(name, "c", cpu="3")
+    for _ in range(5):
+        await scene.brain.later(2)
+    assert len(scene.binds()) == 1
+    left = ({"a", "b"} - scene.binds().keys()).pop()
+    assert (scene.brain.places(), scene.nominated(left)) == ({left: "unschedulable"}, "")
+
+
+# -- beside another scheduler that nominates ---------------------------------------------------------------------------
+
+
+async def test_a_foreign_nomination_and_a_derived_one_on_one_node_are_both_respected() -> None:
+    """Of four CPUs the foreign pod is to have one and the tied pod two, of which a terminating pod has one yet."""
+    scene = Scene(nodes=("n1",))
+    scene.brain.pod("holder", cpu="2", on="n1", deleting=True)
+    scene.brain.pod("foreign", cpu="1", scheduler="other", nominated="n1")
+    with_volume(scene, "n1")
+    scene.pod("tied", "c", cpu="2")
+    scene.pod("small", cpu="1")
+    await scene.brain.settle()
+    assert (scene.binds(), scene.nominated("tied")) == ({}, "n1")
+    scene.brain.gone("holder")
+    await scene.brain.later(2)
+    assert scene.binds() == {"tied": "n1", "small": "n1"}
+    assert [p.key for p in scene.brain.parts.queue.nominator.for_node("n1")] == ["default/foreign"]
+
+
+async def test_a_tied_pod_yields_to_a_foreign_nomination_and_takes_the_room_when_that_ends() -> None:
+    """Only one of the two fits: the tied pod holds nothing against others while the foreign one is nominated."""
+    scene = Scene(nodes=("n1",))
+    scene.brain.pod("foreign", cpu="3", scheduler="other", nominated="n1")
+    with_volume(scene, "n1")
+    scene.pod("tied", "c", cpu="3")
+    for _ in range(5):
+        await scene.brain.later(2)
+    attempts = {entry.key: entry.attempts for entry in scene.brain.parts.queue.entries()}
+    assert (scene.binds(), scene.nominated("tied"), attempts) == ({}, "", {"default/tied": 1})
+    scene.brain.pod("foreign", cpu="3", scheduler="other")
+    await scene.brain.later(2)
+    assert scene.binds() == {"tied": "n1"}
+
+
+# -- what is shown -----------------------------------------------------------------------------------------------------
+
+
+async def test_the_queue_shows_who_is_nominated_by_what() -> None:
+    scene = await waiting(is_leaving=True)
+    scene.pod("told", nominated="n1", gates=("wait",))
+    scene.pod("none", cpu="4")
+    await scene.brain.settle()
+    shown = {
+        e.key.removeprefix("default/"): (e.nominated_to, e.nominated_by) for e in scene.brain.parts.queue.entries()
+    }
+    assert shown == {"tied": ("n1", "derived"), "told": ("n1", "status"), "none": ("", "")}
+
+
+async def test_no_status_is_written_for_a_derived_nomination() -> None:
+    scene = await waiting(is_leaving=True)
+    assert {node for _, node in scene.brain.writer.nominations} <= {""}
+    assert "nominatedNodeName" not in str(scene.brain.writer.wire)
