@@ -7,11 +7,12 @@ tried, it holds room only while it would fit after the terminating pods on its n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TypeVar
 
-from scheduler.cache.nodegroups import NodeGroup
+from scheduler.cache.nodegroups import NodeGroup, Where
 from scheduler.core.podinfo import PodInfo
 from scheduler.core.turns import TURN_S
 from scheduler.core.verdicts import AttemptError
@@ -21,7 +22,9 @@ from scheduler.framework.state import CycleState
 from scheduler.framework.whatif import WhatIf
 from scheduler.queueing.records import Place
 from scheduler.shared import Shared
-from scheduler.ties import Reach, Ties, has_claims
+from scheduler.ties import RESOURCE_CLAIM, Reach, Ties, Topic, has_claims
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -29,11 +32,11 @@ class _Entry:
     """A pending pod of ours that has claims."""
 
     info: PodInfo
-    ends: list[Callable[[], None]] = field(default_factory=list)
-    """What ends its subscriptions."""
-    topics: tuple[object, ...] = ()
-    """What it is subscribed to."""
+    topics: tuple[Topic, ...] = ()
+    """The objects whose changes concern it."""
+    selectors: tuple[Where, ...] = ()
     acquired: list[NodeGroup] = field(default_factory=list)
+    """The groups of these selectors."""
     groups: list[NodeGroup] = field(default_factory=list)
     """The label rules that its ties follow, the acquired ones included."""
     checked_at: int | None = None
@@ -63,11 +66,14 @@ class DerivedNominations:
         self._entries: dict[str, _Entry] = {}
         self._dirty: dict[str, None] = {}
         """Uids of pods to look at."""
+        self._by_topic: dict[Topic, dict[str, None]] = {}
         self._by_group: dict[NodeGroup, dict[str, None]] = {}
         self._group_position = self._groups.position
         self._checked: dict[int, dict[str, None]] = {}
         """Slot → uids of the pods that were found to fit there, or not to."""
         self._node_position = self._nodes.position
+        shared.cluster.volumes.on_news = self._news
+        shared.cluster.devices.on_news = partial(self._news, RESOURCE_CLAIM)
 
     def tick(self) -> None:
         """Bring the nominations up to date. O(pods concerned by what changed since the last call).
@@ -118,7 +124,7 @@ class DerivedNominations:
         self._dirty.pop(uid, None)
         self._queue.follow(uid, is_followed=False)
         self._uncheck(entry)
-        self._unsubscribe(entry)
+        self._unfile(entry)
 
     def _follow_nodes(self) -> None:
         """Labels of nodes decide where volumes and devices can be used; columns, whether a checked pod still fits."""
@@ -149,7 +155,7 @@ class DerivedNominations:
         if self._cluster.get(info.uid) is not None:
             return  # assumed: if its binding fails, it comes back through the queue
         reach = self._ties.of(info)
-        self._subscribe(entry, reach)
+        self._file(entry, reach)
         nodes = reach.nodes(self._nodes.present)
         is_tied = self._derives(info) and reach.is_complete and bool(reach.ties) and nodes.bit_count() == 1
         self._queue.put_first(info.uid, is_first=is_tied)
@@ -210,40 +216,41 @@ class DerivedNominations:
     def _uncheck(self, entry: _Entry) -> None:
         slot, entry.checked_at = entry.checked_at, None
         if slot is not None:
-            del self._checked[slot][entry.info.uid]
-            if not self._checked[slot]:
-                del self._checked[slot]
+            _remove(self._checked, slot, entry.info.uid)
 
-    # -- subscriptions -------------------------------------------------------------------------------------------------
+    # -- what concerns whom --------------------------------------------------------------------------------------------
 
-    def _subscribe(self, entry: _Entry, reach: Reach) -> None:
-        where = self._cluster.volumes.volumes.where
-        topics = (tuple(reach.topics), tuple(reach.resource_claims), tuple(reach.volumes), tuple(reach.selectors))
-        groups = [where(name) for name in reach.volumes]
-        if topics == entry.topics and groups == entry.groups[: len(groups)]:
+    def _news(self, kind: str, key: str) -> None:
+        """An object changed."""
+        self._dirty.update(self._by_topic.get((kind, key), {}))
+
+    def _file(self, entry: _Entry, reach: Reach) -> None:
+        """Find the pod by the objects and label rules that its ties depend on now."""
+        uid, where = entry.info.uid, self._cluster.volumes.volumes.where
+        topics, selectors, groups = tuple(reach.topics), tuple(reach.selectors), [where(name) for name in reach.volumes]
+        if (topics, selectors, groups) == (entry.topics, entry.selectors, entry.groups[: len(groups)]):
             return
-        self._unsubscribe(entry)
-        changed = partial(self._dirty_again, entry.info.uid)
-        entry.topics = topics
-        entry.ends = [self._cluster.volumes.subscribe(reach.topics, changed)]
-        if reach.resource_claims:
-            entry.ends.append(self._cluster.devices.subscribe(reach.resource_claims, changed))
-        entry.acquired = [self._groups.acquire(selector) for selector in reach.selectors]
+        self._unfile(entry)
+        entry.topics, entry.selectors = topics, selectors
+        entry.acquired = [self._groups.acquire(selector) for selector in selectors]
         entry.groups = groups + entry.acquired
+        for topic in entry.topics:
+            self._by_topic.setdefault(topic, {})[uid] = None
         for group in entry.groups:
-            self._by_group.setdefault(group, {})[entry.info.uid] = None
+            self._by_group.setdefault(group, {})[uid] = None
 
-    def _unsubscribe(self, entry: _Entry) -> None:
-        for end in entry.ends:
-            end()
+    def _unfile(self, entry: _Entry) -> None:
+        for topic in entry.topics:
+            _remove(self._by_topic, topic, entry.info.uid)
         for group in dict.fromkeys(entry.groups):
-            here = self._by_group[group]
-            del here[entry.info.uid]
-            if not here:
-                del self._by_group[group]
+            _remove(self._by_group, group, entry.info.uid)
         for group in entry.acquired:
             self._groups.release(group)
-        entry.ends, entry.topics, entry.groups, entry.acquired = [], (), [], []
+        entry.topics, entry.selectors, entry.groups, entry.acquired = (), (), [], []
 
-    def _dirty_again(self, uid: str) -> None:
-        self._dirty[uid] = None
+
+def _remove(index: dict[T, dict[str, None]], key: T, uid: str) -> None:
+    here = index[key]
+    del here[uid]
+    if not here:
+        del index[key]

@@ -27,6 +27,7 @@ from scheduler.plugins.volumebinding.reaching import Reach as VolumeReach
 Topic: TypeAlias = tuple[str, str]
 """Kind and key, as `Volumes.tell` names a change."""
 NODE: Final = "Node"
+RESOURCE_CLAIM: Final = "ResourceClaim"
 
 
 class Tie(NamedTuple):
@@ -51,11 +52,9 @@ class Reach:
     is_complete: bool = True
     """Whether all claims of the pod exist."""
     topics: dict[Topic, None] = field(default_factory=dict)
-    """Of claims, volumes and nodes, for `Volumes.subscribe`."""
+    """The claims, volumes, resource claims and nodes that it depends on."""
     volumes: dict[str, None] = field(default_factory=dict)
     """Names of volumes whose node affinity is a tie: it follows the labels of nodes."""
-    resource_claims: dict[str, None] = field(default_factory=dict)
-    """For `Devices.subscribe`."""
     selectors: list[Where] = field(default_factory=list)
     """Label rules of allocated devices: they follow the labels of nodes as well."""
 
@@ -88,7 +87,7 @@ class Ties:
         for entry in pod.pod.spec.resource_claims:
             self._add_entry(reach, pod.pod, entry)
         if any(map(may_be_devices, pod.requests)):
-            reach.resource_claims[pod.uid] = None  # claims that a scheduler made for the pod are told by its uid
+            reach.topics[RESOURCE_CLAIM, pod.uid] = None  # claims that a scheduler made for the pod are told by its uid
             for made in self._devices.claims.all_made_for(pod.pod):
                 self._add_resource_claim(reach, made)
         return reach
@@ -148,8 +147,8 @@ class Ties:
             reach.is_complete = False
             return
         key = f"{pod.metadata.namespace}/{name}"
-        if name is not None and key not in reach.resource_claims:
-            reach.resource_claims[key] = None
+        if name is not None and (RESOURCE_CLAIM, key) not in reach.topics:
+            reach.topics[RESOURCE_CLAIM, key] = None
             self._add_resource_claim(reach, self._devices.claims.get(key))
 
     def _add_resource_claim(self, reach: Reach, claim: ResourceClaim | None) -> None:

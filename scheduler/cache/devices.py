@@ -43,6 +43,8 @@ class Devices:
         self._published: dict[str, ResourceSlice] = {}
         self._laid: dict[str, ResourceSlice] = {}
         self._watchers: dict[Hashable, dict[Callable[[], None], None]] = {}
+        self.on_news: Callable[[str], None] = _ignored
+        """Called at each change, with the claim's key, before those who wait for it."""
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -122,10 +124,7 @@ class Devices:
     # -- waiting for news ----------------------------------------------------------------------------------------------
 
     def subscribe(self, claims: Iterable[str], callback: Callable[[], None]) -> Callable[[], None]:
-        """Call back at each change of one of these claims, by `namespace/name`; returns what ends that.
-
-        The uid of a pod stands for the claims that it controls.
-        """
+        """Call back at each change of one of these claims, by `namespace/name`; returns what ends that."""
         claims = tuple(claims)
         for key in claims:
             self._watchers.setdefault(key, {})[callback] = None
@@ -141,6 +140,11 @@ class Devices:
         return end
 
     def tell(self, key: str) -> None:
-        """The claim changed; the caches show it already."""
+        """The claim changed, or one that the pod of this uid controls; the caches show it already."""
+        self.on_news(key)
         for callback in tuple(self._watchers.get(key, ())):
             callback()
+
+
+def _ignored(_key: str) -> None:
+    pass

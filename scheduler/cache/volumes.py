@@ -85,6 +85,8 @@ class Volumes:
         self._migrated_seen: tuple[int, int] = (-1, -1)
         self._csi_generation = 0
         self._watchers: dict[Hashable, dict[Callable[[], None], None]] = {}
+        self.on_news: Callable[[str, str], None] = _ignored
+        """Called at each change, with kind and key, before those who wait for it."""
 
     def bytes_in_flight(self) -> dict[str, int]:
         """By class, those included of which nothing is on its way: for the gauge."""
@@ -157,5 +159,10 @@ class Volumes:
 
     def tell(self, kind: str, key: str) -> None:
         """Something of that name changed; the caches show it already."""
+        self.on_news(kind, key)
         for callback in tuple(self._watchers.get((kind, key), ())):
             callback()
+
+
+def _ignored(_kind: str, _key: str) -> None:
+    pass

@@ -241,9 +241,8 @@ def test_nothing_is_remembered_of_pods_that_have_gone() -> None:
     scene.brain.gone("p")
     scene.nominated()
     derived, places = scene.brain.parts.derived, scene.brain.parts.queue._places
-    left = [derived._entries, derived._uids, derived._dirty, derived._by_group, derived._checked]
+    left = [derived._entries, derived._uids, derived._dirty, derived._by_topic, derived._by_group, derived._checked]
     assert [each for each in (*left, places.first, places.followed) if each] == []
-    assert scene.brain.cluster.volumes._watchers == {}
 
 
 # -- who is tried first ------------------------------------------------------------------------------------------------
