@@ -123,6 +123,7 @@ class Decisions:
             errors=errors,
         )
         preempting.nominated = self.queue.nominator.pods
+        preempting.is_nominated = self.queue.nominator.is_nominated
         self.shared = Shared(self.cluster, self.queue, self.inbox, writer, recorder, clock, metrics, pending, errors)
 
         def runner(profile: Profile) -> Runner:

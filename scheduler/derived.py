@@ -84,6 +84,8 @@ class DerivedNominations:
             self._pod_changed(key)
         self._follow_nodes()
         self._dirty.update(dict.fromkeys(self._queue.take_moved()))
+        if not self._dirty:
+            return
         dirty, self._dirty = self._dirty, {}
         ends_at = self._clock.now() + TURN_S
         for uid in dirty:
@@ -154,10 +156,14 @@ class DerivedNominations:
         self._uncheck(entry)
         if self._cluster.get(info.uid) is not None:
             return  # assumed: if its binding fails, it comes back through the queue
+        if not self._derives(info):
+            self._unfile(entry)
+            self._end(entry)
+            return
         reach = self._ties.of(info)
         self._file(entry, reach)
         nodes = reach.nodes(self._nodes.present)
-        is_tied = self._derives(info) and reach.is_complete and bool(reach.ties) and nodes.bit_count() == 1
+        is_tied = reach.is_complete and bool(reach.ties) and nodes.bit_count() == 1
         self._queue.put_first(info.uid, is_first=is_tied)
         slot = nodes.bit_length() - 1
         if is_tied and self._holds(entry, slot):

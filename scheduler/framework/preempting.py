@@ -23,6 +23,10 @@ def _nothing() -> None:
     pass
 
 
+def _is_not(_uid: str) -> bool:
+    return False
+
+
 def _nobody() -> Iterable[tuple[str, PodInfo]]:
     return ()
 
@@ -41,6 +45,8 @@ class Preempting:
     """Called for each run of a preemption plugin."""
     nominated: Callable[[], Iterable[tuple[str, PodInfo]]] = _nobody
     """All pods that are nominated, each with its node."""
+    is_nominated: Callable[[str], bool] = _is_not
+    """Whether the pod of this uid is one of them."""
     _last_victim: dict[str, str | None] = field(default_factory=dict)
     _preemptor_of: dict[str, str] = field(default_factory=dict)
     _doomed: set[str] = field(default_factory=set)

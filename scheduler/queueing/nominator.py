@@ -98,6 +98,10 @@ class Nominator(Followed[str]):
         """Where this pod is nominated to."""
         return self._node_of.get(uid)
 
+    def is_nominated(self, uid: str) -> bool:
+        """Whether this pod is nominated anywhere."""
+        return uid in self._node_of
+
     def for_node(self, name: str) -> tuple[PodInfo, ...]:
         """Pods nominated to this node, foreign ones included."""
         pods = self._by_node.get(name)

@@ -15,7 +15,9 @@ from scheduler.core.volumes import NO_PROVISIONER
 from scheduler.testing.builders import Builder
 from scheduler.testing.deviceclaimbuilders import a_claim as a_device_claim, a_result
 from scheduler.testing.volumebuilders import HOSTNAME, a_claim, a_class, a_pv
-from tests.unit.brain import Brain
+from tests.unit.brain import Brain, manifest, read_pod
+from tests.unit.scenarios.evicting import OTHERS
+from tests.unit.scenarios.yard import Yard
 
 RACK: Final = "rack"
 GPU: Final = "gpu.example/n1/g0"
@@ -233,6 +235,33 @@ def test_nothing_is_derived_where_the_switch_is_off(args: KubestowArgs) -> None:
     assert scene.nominated() == ""
 
 
+def test_a_claim_that_a_scheduler_made_for_extended_resources_ties_its_pod() -> None:
+    """The pod does not name it; it is told by its owner."""
+    scene = Scene()
+    scene.brain.pod("p", containers=[{"name": "c", "resources": {"requests": {"example.com/gpu": "1"}}}])
+    assert scene.nominated() == ""
+    made = a_device_claim("made").for_extended_resources().owned_by("p", "uid-p").request("gpu", "gpu")
+    scene.shows(made.allocated(a_result("gpu", GPU), on="n1"))
+    assert scene.nominated() == "n1"
+    scene.hides("ResourceClaim", "made")
+    assert scene.nominated() == ""
+
+
+def test_a_claim_from_a_template_ties_its_pod_once_the_status_names_it() -> None:
+    scene = Scene()
+    scene.shows(
+        a_device_claim("made").owned_by("p", "uid-p").request("g", "gpu").allocated(a_result("g", GPU), on="n1")
+    )
+    spec = {"resourceClaims": [{"name": "e", "resourceClaimTemplateName": "t"}]}
+    for named, node_name in ((False, ""), (True, "n1")):
+        raw = manifest("p", **spec)
+        raw["status"]["resourceClaimStatuses"] = [{"name": "e", "resourceClaimName": "made"}] if named else []
+        new = read_pod(raw)
+        scene.brain.parts.intake.pods([Delta(scene.brain.seen.get("p"), new)])
+        scene.brain.seen["p"] = new
+        assert scene.nominated() == node_name
+
+
 def test_nothing_is_remembered_of_pods_that_have_gone() -> None:
     scene = Scene()
     for step in (in_rack("c", "b"), bound("c"), device_in("b"), pod("c", devices=("d",))):
@@ -374,6 +403,25 @@ async def test_two_pods_that_are_tied_to_one_place_do_not_keep_it_from_each_othe
     assert len(scene.binds()) == 1
     left = ({"a", "b"} - scene.binds().keys()).pop()
     assert (scene.brain.places(), scene.nominated(left)) == ({left: "unschedulable"}, "")
+
+
+async def test_devices_are_kept_for_a_pod_that_waits_for_others_to_be_given_back() -> None:
+    """It has d0 and needs two more: d2 is free, d1 is a terminating pod's. A pod that any device would do for gets none."""
+    yard = Yard(3)
+    yard.holds("v", "d1", users=("v",))
+    yard.uses("v", "v", on="n1", deleting=True, **OTHERS)
+    yard.holds("own", "d0", users=("tied",))
+    yard.show(yard.claim("c-tied", count=2))
+    yard.uses("tied", "own", "c-tied", priority=10)
+    yard.comes("other")
+    await yard.settle()
+    assert (yard.tried, yard.writer.binds) == (["tied", "other"], [])
+    yard.gone("v")
+    yard.frees("v")
+    await yard.later(30)
+    assert yard.writer.binds == [("default/tied", "n1")]
+    assert sorted(yard.devices_of("tied")) == ["d1", "d2"]
+    assert yard.writer.nominations == []
 
 
 # -- beside another scheduler that nominates ---------------------------------------------------------------------------

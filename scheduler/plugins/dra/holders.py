@@ -75,6 +75,8 @@ class Holders:
         if self._cluster.is_broken(user.uid):
             return False
         pod = self._cluster.get(user.uid)
+        if pod is None and self._preempting.is_nominated(user.uid):
+            return False  # on its way to its node, and the claim with it
         if pod is None or pod.pod.metadata.deletion_timestamp is not None:
             return True
         return self._preempting.is_doomed(user.uid) or self._preempting.preemptor_of(user.uid) is not None
