@@ -171,7 +171,7 @@ class DerivedNominations:
         else:
             left = self._queue.nominator.end_derived(info)
         if left:
-            self._queue.nomination_ended(info, left)
+            self._queue.nomination_ended(info, left, wakes_itself=False)
 
     def _derives(self, info: PodInfo) -> bool:
         return (
@@ -217,7 +217,7 @@ class DerivedNominations:
         self._queue.put_first(entry.info.uid, is_first=False)
         left = self._queue.nominator.end_derived(entry.info)
         if left:
-            self._queue.nomination_ended(entry.info, left)
+            self._queue.nomination_ended(entry.info, left, wakes_itself=False)
 
     def _uncheck(self, entry: _Entry) -> None:
         slot, entry.checked_at = entry.checked_at, None

@@ -358,6 +358,8 @@ class Failures:
         """A nomination that no status shows ends here, and no watch event says so."""
         nominator = self._queue.nominator
         before = nominator.node_of(info.uid)
+        if not node_name and nominator.derived_node(info.uid):
+            return  # it follows from the claims: `derived` looks at it again, as the pod has moved
         nominator.add(info, node_name)
         if before and before not in {info.pod.status.nominated_node_name, nominator.node_of(info.uid)}:
             self._queue.nomination_ended(info, before)

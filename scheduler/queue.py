@@ -358,7 +358,7 @@ class SchedulingQueue:
                 self._on_ready()
                 return
 
-    def nomination_ended(self, info: PodInfo, node_name: str = "") -> None:
+    def nomination_ended(self, info: PodInfo, node_name: str = "", *, wakes_itself: bool = True) -> None:
         """A place was held for this pod against pods of lower or equal priority: to them a pod has left that node.
 
         `node_name` tells where, for a nomination that the pod's status did not show yet.
@@ -366,4 +366,9 @@ class SchedulingQueue:
         priority = info.priority
         shown = info.node_name or info.pod.status.nominated_node_name
         left = info if node_name in {"", shown} else placed(info, node_name)
-        self.move_all(ASSIGNED_POD_DELETE, left, None, concerns=lambda pod: pod.priority <= priority)
+        self.move_all(
+            ASSIGNED_POD_DELETE,
+            left,
+            None,
+            concerns=lambda pod: pod.priority <= priority and (wakes_itself or pod.uid != info.uid),
+        )
