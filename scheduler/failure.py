@@ -362,7 +362,7 @@ class Failures:
             return  # it follows from the claims: `derived` looks at it again, as the pod has moved
         nominator.add(info, node_name)
         if before and before not in {info.pod.status.nominated_node_name, nominator.node_of(info.uid)}:
-            self._queue.nomination_ended(info, before)
+            self._queue.nomination_ended(info, before, wakes_itself=False)
 
     def forget(self, uid: str) -> None:
         """The pod is gone or bound."""
