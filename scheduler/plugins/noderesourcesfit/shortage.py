@@ -26,6 +26,8 @@ from scheduler.framework.memo import FEW, Index
 
 PLUGIN: Final = "NodeResourcesFit"
 TOO_MANY_PODS: Final = "Too many pods"
+_WIDEST: Final = 60
+"""Up to so many resources a node's number fits into 64 bits."""
 _COUNTABLE: Final = 14
 """Up to so many resources the numbers are counted in a table; more is rare, and sorted."""
 
@@ -92,6 +94,10 @@ class Shortage:
             self.groups = {no: left for no, held in self.groups.items() if (left := held & ~slots)}
 
     def _refuse(self, index: Index) -> None:
+        if len(self._wanted) > _WIDEST:
+            for value, slots in self._wide_numbers(index).items():
+                self._add(value, slots)
+            return
         numbers = self._numbers(index)
         if not numbers.any():
             return
@@ -138,11 +144,47 @@ class Shortage:
         numbers[hopeless] |= self._final
         return numbers
 
+    def _wide_numbers(self, index: Index) -> dict[int, NodeSet]:
+        """The same for more resources than a column of integers has bits: number → slots.
+
+        What no node has costs a look-up; each resource that some node lacks splits the groups made so far.
+        """
+        nodes, always = self._nodes, 0
+        groups = {0: self._set(index, slice(None))}
+        groups = _split(groups, self._set(index, nodes.pod_count[index] >= nodes.allowed_pods[index]), 1)
+        hopeless = EMPTY
+        for at, (resource, amount) in enumerate(self._wanted):
+            row = nodes.resources().get(resource)
+            may_be_devices = resource in self._served
+            if row is None:
+                always |= 0 if may_be_devices else self._final | 1 << (at + 1)
+                continue
+            whole = nodes.allocatable[row][index]
+            short = whole - nodes.requested[row][index] < amount
+            if may_be_devices:
+                short &= whole > 0
+            if short.any():
+                groups = _split(groups, self._set(index, short), 1 << (at + 1))
+                hopeless |= self._set(index, short & (whole < amount))
+        if not always & self._final:
+            groups = _split(groups, hopeless, self._final)
+        return {value | always: slots for value, slots in groups.items()}
+
     def _rejection(self, value: int) -> Rejection:
         known = self._rejections.get(value)
         if known is None:
             known = self._rejections[value] = rejection(value, self._wanted)
         return known
+
+
+def _split(groups: dict[int, NodeSet], chosen: NodeSet, bit: int) -> dict[int, NodeSet]:
+    """Set the bit in the numbers of the chosen slots."""
+    out: dict[int, NodeSet] = {}
+    for value, slots in groups.items():
+        for part, number_of_part in ((slots & chosen, value | bit), (slots & ~chosen, value)):
+            if part:
+                out[number_of_part] = part
+    return out
 
 
 class Room:

@@ -49,6 +49,7 @@ SHAPES = [
             {X: "1", "memory": "1Gi"},
             {"example.com/unknown": "1"},
             {"cpu": "2", "ephemeral-storage": "1Gi", X: "3"},
+            {"cpu": "2", "memory": "1Gi", X: "1", **{f"example.com/unknown-{at}": "1" for at in range(70)}},
         )
     )
 ]
