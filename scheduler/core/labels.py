@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from scheduler.core.meta import Frozen
+from scheduler.core.meta import Frozen, Values
 
 LABEL_OPERATORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,63}")
@@ -20,7 +20,7 @@ class LabelSelectorRequirement(Frozen, frozen=True):
 
     key: str
     operator: str
-    values: tuple[str, ...] = ()
+    values: Values = ()
 
 
 class LabelSelector(Frozen, frozen=True):

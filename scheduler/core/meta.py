@@ -13,6 +13,8 @@ import msgspec
 Labels: TypeAlias = dict[str, str]
 Key: TypeAlias = str
 """`namespace/name`, or `name` for cluster-scoped kinds."""
+Values: TypeAlias = Annotated[tuple[str, ...], msgspec.Meta(max_length=10_000)]
+"""Of a selector. More are unreadable: 100,000 values in one pod would hold the event loop for a tenth of a second."""
 Int32: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 """As the API has it: an object with any other number cannot be read."""
 

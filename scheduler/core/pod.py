@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from scheduler.core.labels import LabelSelector
-from scheduler.core.meta import Frozen, Int32, Metadata
+from scheduler.core.meta import Frozen, Int32, Metadata, Values
 from scheduler.core.quantity import Quantity
 
 ResourceMap: TypeAlias = dict[str, Quantity]
@@ -59,7 +59,7 @@ class NodeSelectorRequirement(Frozen, frozen=True):
 
     key: str = ""
     operator: str = ""
-    values: tuple[str, ...] = ()
+    values: Values = ()
 
 
 class NodeSelectorTerm(Frozen, frozen=True):
@@ -96,7 +96,7 @@ class PodAffinityTerm(Frozen, frozen=True):
 
     topology_key: str = ""
     label_selector: LabelSelector | None = None
-    namespaces: tuple[str, ...] = ()
+    namespaces: Values = ()
     namespace_selector: LabelSelector | None = None
 
 

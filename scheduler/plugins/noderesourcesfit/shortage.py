@@ -179,12 +179,10 @@ class Shortage:
 
 def _split(groups: dict[int, NodeSet], chosen: NodeSet, bit: int) -> dict[int, NodeSet]:
     """Set the bit in the numbers of the chosen slots."""
-    out: dict[int, NodeSet] = {}
-    for value, slots in groups.items():
-        for part, number_of_part in ((slots & chosen, value | bit), (slots & ~chosen, value)):
-            if part:
-                out[number_of_part] = part
-    return out
+    parts = [
+        each for value, slots in groups.items() for each in ((value | bit, slots & chosen), (value, slots & ~chosen))
+    ]
+    return {value: slots for value, slots in parts if slots}
 
 
 class Room:

@@ -6,6 +6,7 @@ import json
 import time
 from typing import Any
 
+import msgspec
 import pytest
 
 from scheduler.core.decode import Broken, ObjectDecoder
@@ -198,3 +199,20 @@ def test_a_large_pod_that_cannot_be_read_takes_little_time_and_names_little() ->
     assert len(pod.why) < 1024
     assert len(many.why) < 4096
     assert many.why.endswith("and 990 more")
+
+
+def test_a_selector_with_too_many_values_is_left_out_and_named() -> None:
+    """Any user can store a hundred thousand; what comes of them would hold up everything else."""
+    few, many = (
+        {"key": "k", "operator": "In", "values": [f"v{n}" for n in range(count)]} for count in (10_000, 10_001)
+    )
+    terms = [{"topologyKey": "zone", "labelSelector": {"matchExpressions": [each]}} for each in (few, many)]
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    raw = {"metadata": {"name": "p", "namespace": "d", "uid": "u"}, "spec": {"nodeName": "n", "affinity": affinity}}
+    read = ObjectDecoder("Pod", Pod).decode(msgspec.json.encode(raw))
+
+    assert isinstance(read, PartlyReadPod)
+    assert read.spec.affinity is not None
+    assert read.spec.affinity.pod_anti_affinity is not None
+    assert 1 == len(read.spec.affinity.pod_anti_affinity.required)
+    assert "Expected `array` of length <= 10000" in read.why
