@@ -32,6 +32,7 @@ async def test_claims_are_written_where_they_are(served: Sequence[str]) -> None:
         try:
             await daemon.start()
             await until(lambda: RESOURCE_CLAIM.name in daemon._discovery.served, lambda: "no claims found")
+            await until(daemon._leadership.may_write, lambda: "writes are never permitted")
             writer = daemon._writer
             claim = await writer.read_resource_claim("default", "c")
             assert isinstance(claim, ResourceClaim)
