@@ -69,6 +69,8 @@ class Unfit:
     nominate: str | None
     record: DecisionRecord
     victims: tuple[PodInfo, ...] = ()
+    post_filter_s: float = 0.0
+    """How long PostFilter took."""
 
 
 @dataclass(slots=True)
@@ -221,6 +223,8 @@ class Cycle:
         ties = slots[totals == totals.max()]
         if len(ties) > 1 and runner.profile.prefer and not runner.profile.parity:
             ties = self._preferred_of(runner, state, pod, ties)
+        if len(ties) > 1 and runner.profile.ours.busy_nodes == "avoid":
+            ties = self._cluster.foreign_bindings.spared(ties, self._clock.now())
         return int(ties[0] if len(ties) == 1 else ties[int(self._chance.random() * len(ties))])
 
     def _preferred_of(
@@ -317,7 +321,8 @@ class Cycle:
             if no.reasons:
                 messages.append(no.message)
         if runner.profile.post_filter:
-            self._metrics.point("PostFilter", code.value, runner.profile.name, self._clock.now() - began)
+            unfit.post_filter_s = self._clock.now() - began
+            self._metrics.point("PostFilter", code.value, runner.profile.name, unfit.post_filter_s)
         diagnosis.post_filter_message = ", ".join(messages)
         record.groups = self._group_rows(refused)
         record.victims = tuple(victim.key for victim in unfit.victims)

@@ -196,6 +196,8 @@ class Intake:
             return
         elsewhere = before is not None and before.node_name != info.node_name
         self._cluster.add_pod(info)
+        if before is None and (slot := self._cluster.nodes.slot(info.node_name)) is not None:
+            self._cluster.foreign_bindings.add(slot, self._clock.now())
         nominated_to = self._queue.nominator.delete(info)
         if was_ours is not None or self._queue.owns(new):
             self._queue.observed_bound(info)

@@ -15,6 +15,7 @@ import msgspec
 
 from scheduler.cache.devices import Devices
 from scheduler.cache.disruptions import Disruptions
+from scheduler.cache.foreignbindings import ForeignBindings
 from scheduler.cache.namespaces import Namespaces
 from scheduler.cache.nodes import Nodes
 from scheduler.cache.podterms import TermKind, has_pod_affinity
@@ -50,6 +51,7 @@ class Cluster:
         self.namespaces = Namespaces()
         self.workloads = Workloads()
         self.disruptions = Disruptions()
+        self.foreign_bindings = ForeignBindings()
         self.healed = 0
         """Times an event contradicted the cache and the cache was put right."""
         self._versions: dict[str, int] = {}

@@ -137,6 +137,10 @@ class KubestowArgs:
     parity: bool = False
     victims: str = "all"
     """Whom preemption may evict: `all` as upstream, `own` (pods of our scheduler names only), or `ownFirst`."""
+    preemption_fair_share: str = "on"
+    """`on`: while other pods are ready, pods that searched for victims in vain get a tenth of the time. `none`: priority alone."""
+    busy_nodes: str = "avoid"
+    """`avoid`: of equal nodes those to which another scheduler bound a pod in the last second come last. `none`: all alike."""
     storage_capacity_reservation: str = "ledger"
     """`ledger`: what is being provisioned is taken off a pool's capacity. `none`: capacity as it was published last."""
     storage_pool_sharing: str = "learned"
@@ -175,6 +179,8 @@ class KubestowArgs:
 
 
 UPSTREAM: Final[Mapping[str, Any]] = {
+    "preemption_fair_share": "none",
+    "busy_nodes": "none",
     "storage_capacity_reservation": "none",
     "storage_pool_sharing": "none",
     "clear_stale_selected_node": "none",
@@ -193,6 +199,8 @@ UPSTREAM: Final[Mapping[str, Any]] = {
 """The switches that `parity` sets, each to what kube-scheduler does (docs/spec/volumes.md §12, docs/spec/dra.md §10)."""
 
 SPELLED: Final[Mapping[str, str]] = {
+    "preemption_fair_share": "preemptionFairShare",
+    "busy_nodes": "busyNodes",
     "storage_capacity_reservation": "storageCapacityReservation",
     "storage_pool_sharing": "storagePoolSharing",
     "clear_stale_selected_node": "clearStaleSelectedNode",

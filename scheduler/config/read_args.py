@@ -250,6 +250,8 @@ def _kubestow(fields: Fields) -> KubestowArgs:
     usual = KubestowArgs(parity=parity)
     given = KubestowArgs(
         victims=fields.choice("victims", "all", ("all", "own", "ownFirst")),
+        preemption_fair_share=fields.choice("preemptionFairShare", usual.preemption_fair_share, ("on", "none")),
+        busy_nodes=fields.choice("busyNodes", usual.busy_nodes, ("avoid", "none")),
         storage_capacity_reservation=fields.choice(
             "storageCapacityReservation", usual.storage_capacity_reservation, ("ledger", "none")
         ),

@@ -102,6 +102,8 @@ class Profile:
     percentage_of_nodes_to_score: int | None
     parity: bool
     """Do everything as upstream does, also where we do it better (architecture D11)."""
+    ours: KubestowArgs
+    """What this profile does otherwise than upstream."""
     pre_enqueue: tuple[points.PreEnqueuePlugin, ...]
     queue_sort: points.QueueSortPlugin
     pre_filter: tuple[points.PreFilterPlugin, ...]
@@ -162,6 +164,7 @@ def build(
 
     `percentage` is the global percentageOfNodesToScore, for a profile without its own.
     """
+    ours = config.args_for(KubestowArgs)
     named = {ALWAYS_ON, *(ref.name for ref in DEFAULT_PLUGINS)}
     for chosen in config.plugins.values():
         named.update(ref.name for ref in chosen.enabled)
@@ -185,8 +188,9 @@ def build(
     return Profile(
         name=config.scheduler_name,
         percentage_of_nodes_to_score=percentage if own is None else own,
-        parity=config.args_for(KubestowArgs).parity,
-        derives_nominations=config.args_for(KubestowArgs).derived_nominations == "on",
+        parity=ours.parity,
+        derives_nominations=ours.derived_nominations == "on",
+        ours=ours,
         pre_enqueue=tuple(at("preEnqueue")),
         queue_sort=cast("points.QueueSortPlugin", at("queueSort")[0]),
         pre_filter=pre_filter,

@@ -183,6 +183,8 @@ def test_empty_arguments_are_the_defaults(kind: type[KnownArgs]) -> None:
         ),
         pytest.param(
             {
+                "preemptionFairShare": "none",
+                "busyNodes": "none",
                 "storageCapacityReservation": "none",
                 "storagePoolSharing": "none",
                 "clearStaleSelectedNode": "none",
@@ -199,6 +201,8 @@ def test_empty_arguments_are_the_defaults(kind: type[KnownArgs]) -> None:
                 "derivedNominations": "none",
             },
             KubestowArgs(
+                preemption_fair_share="none",
+                busy_nodes="none",
                 storage_capacity_reservation="none",
                 storage_pool_sharing="none",
                 clear_stale_selected_node="none",
@@ -328,8 +332,12 @@ OPERATORS = 'supported values: "In", "NotIn", "Exists", "DoesNotExist", "Gt", "L
                 "deviceScoring": "pack",
                 "deviceDoubleCheck": "on",
                 "derivedNominations": "on",
+                "preemptionFairShare": "on",
+                "busyNodes": "avoid",
             },
             [
+                '.preemptionFairShare: must be "none" where parity is true',
+                '.busyNodes: must be "none" where parity is true',
                 ".volumeWriteRetries: must be 0 where parity is true",
                 '.bindPoll: must be "upstream" where parity is true',
                 ".countAttachedTwice: must be true where parity is true",

@@ -41,6 +41,8 @@ OURS = st.one_of(
         {},
         optional={
             "victims": VICTIMS,
+            "preemptionFairShare": st.sampled_from(["on", "none"]),
+            "busyNodes": st.sampled_from(["avoid", "none"]),
             "storageCapacityReservation": st.sampled_from(["ledger", "none"]),
             "requireCSINodeDrivers": st.lists(st.sampled_from(["a", "b.example"]), max_size=2),
             "volumeWriteRetries": st.integers(0, 10),

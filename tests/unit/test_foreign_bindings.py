@@ -1,0 +1,107 @@
+"""Of equal nodes those come last to which another scheduler has just bound a pod (docs/spec/core.md §2.6)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from scheduler.cache.foreignbindings import RECENT_S, ForeignBindings
+from scheduler.config.args import KubestowArgs
+from scheduler.config.types import Configuration
+from tests.unit.brain import Brain
+
+NODES = ("n0", "n1", "n2", "n3")
+BUSY = ("n0", "n2")
+POD = {"cpu": "100m", "scheduler": "other"}
+TRIES = 40
+
+
+def crowd(*, busy: tuple[str, ...] = BUSY, **switches: Any) -> Brain:
+    """Nodes with one foreign pod each, so that all are equal; it came a while ago, but for the busy ones."""
+    config = Configuration()
+    own = replace(config.profiles[0], args={**config.profiles[0].args, "Kubestow": KubestowArgs(**switches)})
+    brain = Brain(replace(config, profiles=(own,)))
+    for name in NODES:
+        brain.node(name, pods="1000", cpu="400")
+        if name not in busy:
+            brain.pod(f"old-{name}", on=name, **POD)
+    brain.clock.move(60)
+    for name in busy:
+        brain.pod(f"new-{name}", on=name, **POD)
+    return brain
+
+
+async def chosen(brain: Brain) -> set[str]:
+    """The nodes that one pod after the other goes to, each gone before the next one comes."""
+    for index in range(TRIES):
+        name = f"p{index}"
+        brain.pod(name, cpu="1")
+        await brain.settle()
+        brain.pod(name, cpu="1", on=brain.writer.binds[-1][1])
+        brain.gone(name)
+    return {node for _, node in brain.writer.binds}
+
+
+@pytest.mark.parametrize(
+    ("brain", "wait_s", "wanted"),
+    [
+        pytest.param(lambda: crowd(), 0.0, {"n1", "n3"}, id="busy nodes are left to the other scheduler"),
+        pytest.param(lambda: crowd(), 0.9, {"n1", "n3"}, id="for a second"),
+        pytest.param(lambda: crowd(), 1.1, set(NODES), id="and no longer"),
+        pytest.param(lambda: crowd(busy=NODES), 0.0, set(NODES), id="where all are busy any will do"),
+        pytest.param(lambda: crowd(busy_nodes="none"), 0.0, set(NODES), id="the switch turns it off"),
+        pytest.param(lambda: crowd(parity=True), 0.0, set(NODES), id="and so does parity"),
+    ],
+)
+async def test_a_pod_of_another_scheduler_makes_its_node_the_last_of_equals(
+    brain: Any, wait_s: float, wanted: set[str]
+) -> None:
+    """Forty tries of an even choice leave out no node by chance."""
+    made = brain()
+    made.parts.chance.seed(7)
+    made.clock.move(wait_s)
+
+    assert await chosen(made) == wanted
+
+
+async def test_a_better_node_is_taken_though_it_is_busy() -> None:
+    """Only equals are told apart by it."""
+    brain = crowd(busy=("n0",))
+    for name in NODES[1:]:
+        brain.pod(f"more-{name}", on=name, cpu="100", scheduler="other")
+    brain.clock.move(60)
+    brain.gone("new-n0")
+    brain.pod("new-n0", on="n0", **POD)
+
+    assert await chosen(brain) == {"n0"}
+
+
+async def test_pods_that_this_scheduler_bound_make_no_node_busy() -> None:
+    """Their place was counted when they were assumed."""
+    brain = crowd(busy=())
+    brain.pod("p", cpu="1")
+    await brain.settle()
+    brain.pod("p", cpu="1", on=brain.writer.binds[-1][1])
+
+    slots = np.arange(len(NODES))
+    assert len(brain.cluster.foreign_bindings.spared(slots, brain.clock.now())) == len(NODES)
+
+
+@pytest.mark.parametrize(
+    ("slots", "wanted"),
+    [
+        pytest.param([1, 5, 700], [1, 5], id="a slot far behind the first ones"),
+        pytest.param([1, 9000], [1, 9000], id="a slot that was never heard of"),
+        pytest.param([700], [700], id="the only one"),
+    ],
+)
+def test_slots_grow_as_the_cluster_does(slots: list[int], wanted: list[int]) -> None:
+    """Nodes may come after the first binding."""
+    bindings = ForeignBindings()
+    bindings.add(3, 10.0)
+    bindings.add(700, 10.0)
+
+    assert bindings.spared(np.array(slots), 10.0 + RECENT_S / 2).tolist() == wanted
