@@ -5,6 +5,11 @@ try every node to know that. They keep coming for as long as the pods that fit a
 
     python -m benchmarks.hopeless --nodes 1000 --pods 2000 --only kube,ours
 
+With `--spread` the hopeless ones are 50 replicas with a hard spread constraint, for which nothing is remembered of a node;
+that is measured in one process, without a server, and with `--no-share` by priority alone:
+
+    python -m benchmarks.hopeless --spread --nodes 2000 --pods 20000
+
 Each measurement has a fresh etcd and kube-apiserver. The pods that fit are created while the scheduler is frozen (SIGSTOP),
 so that it sets the pace. The measurements take turns. Raw results go to benchmarks/results/ as JSON lines.
 """
@@ -22,7 +27,7 @@ from pathlib import Path
 import msgspec
 from aiohttp import ClientSession
 
-from benchmarks import load
+from benchmarks import hopeless_spread, load
 from benchmarks.competitors import COMPETITORS, Competitor, Limits
 from benchmarks.preempting import priority_classes
 from benchmarks.processes import observed, started
@@ -114,7 +119,7 @@ async def measure_all(arguments: argparse.Namespace, out: Path) -> list[Result]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit 1 if a pod that fits was not bound."""
+    """Exit 1 if a pod that fits was not bound, or with `--spread` if the rate fell by more than a fifth."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.hopeless", description=__doc__)
     parser.add_argument("--nodes", type=int, default=1000)
     parser.add_argument("--pods", type=int, default=2000, help="pods that fit; 50 more of them count as well")
@@ -122,7 +127,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default="kube,ours", help="comma-separated competitors: kube, ours")
     parser.add_argument("--out", type=Path, help="JSON lines are appended here instead")
+    parser.add_argument("--spread", action="store_true", help="replicas with a hard spread constraint, in one process")
+    parser.add_argument("--replicas", type=int, default=50, help="so many of them, with --spread")
+    parser.add_argument("--no-share", action="store_true", help="with preemptionFairShare: none, with --spread")
     arguments = parser.parse_args(argv)
+    if arguments.spread:
+        return _spread(arguments)
     RESULTS.mkdir(exist_ok=True)
     out = arguments.out or RESULTS / f"{time.strftime('%Y%m%dT%H%M%S')}-hopeless.jsonl"
     results = asyncio.run(measure_all(arguments, out))
@@ -136,6 +146,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
     print(f"raw results: {out}")
     return 0 if all(result.bound >= arguments.pods for result in results) else 1
+
+
+def _spread(arguments: argparse.Namespace) -> int:
+    scene = hopeless_spread.Scene(arguments.nodes, arguments.pods, arguments.replicas)
+    share = "none" if arguments.no_share else "on"
+    ratio = hopeless_spread.compare(scene, arguments.rounds, fair_share=share)
+    print(f"with {arguments.replicas} replicas/without, median of {arguments.rounds}: {ratio:.2f} pods/s")
+    return 0 if ratio >= hopeless_spread.WANTED else 1
 
 
 if __name__ == "__main__":

@@ -179,6 +179,7 @@ class SchedulingLoop:
         took_s = self._clock.now() - popped_at
         match outcome:
             case Placed():
+                self._queue.fair_share.clear(outcome.assumed)
                 nominated_to = self._queue.nominator.delete(outcome.assumed)
                 if nominated_to not in {None, outcome.assumed.node_name}:
                     self._queue.nomination_ended(outcome.assumed)
@@ -195,6 +196,7 @@ class SchedulingLoop:
                     )
                 )
             case Unfit():
+                self._charge(queued.info, outcome)
                 if outcome.victims and outcome.nominate:
                     self._evictions.start(queued.info, outcome.nominate, outcome.victims)
                 self._stale.unfit(queued.info, outcome.diagnosis)
@@ -206,6 +208,15 @@ class SchedulingLoop:
                 )
             case Broke():
                 self._failures.error(queued, message=outcome.message, took_s=took_s)
+
+    def _charge(self, pod: PodInfo, outcome: Unfit) -> None:
+        """A search for victims counts against the pod's share only if it found nothing."""
+        if self._profiles[pod.pod.spec.scheduler_name].ours.preemption_fair_share != "on":
+            return
+        if outcome.nominate:
+            self._queue.fair_share.clear(pod)
+        else:
+            self._queue.fair_share.charge(pod, outcome.post_filter_s)
 
     def _is_skipped(self, pod: PodInfo) -> bool:
         """§3.1 step 2: deleted, assumed or unknown pods are dropped without an attempt."""

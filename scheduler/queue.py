@@ -29,6 +29,7 @@ from scheduler.core.podinfo import PodInfo, placed
 from scheduler.core.unforeseen import UnforeseenErrors
 from scheduler.queueing.backoff import Backoff
 from scheduler.queueing.changes import pod_changes
+from scheduler.queueing.fairshare import FairShare
 from scheduler.queueing.flush import Flush
 from scheduler.queueing.gates import Gates
 from scheduler.queueing.inflight import InFlight
@@ -77,6 +78,7 @@ class SchedulingQueue:
         self.nominator = Nominator(newest)
         self._wakers = Wakers(profiles, metrics=metrics, clock=clock, errors=errors)
         self._pool = Waiting(self._wakers)
+        self.fair_share = FairShare(clock)
         self._places = Places(
             profiles,
             clock=clock,
@@ -84,6 +86,7 @@ class SchedulingQueue:
             gates=Gates(profiles, metrics=metrics, clock=clock, log=self._log, errors=errors),
             pool=self._pool,
             backoff=lambda tickets: Backoff(initial_backoff_s, max_backoff_s, tickets),
+            fair_share=self.fair_share,
         )
         self._in_flight = InFlight()
         self._flush = Flush(self._pool, now=clock.now(), limit_s=max_in_unschedulable_s)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from scheduler.core.clock import Clock
 from scheduler.core.podinfo import PodInfo
 from scheduler.queueing.backoff import Backoff
+from scheduler.queueing.fairshare import FairShare
 from scheduler.queueing.gates import Gates
 from scheduler.queueing.heap import TicketHeap
 from scheduler.queueing.records import IN_BACKOFF, IN_POOL, Place, QueuedPod, QueueMetrics, QueueProfile, SortKey
@@ -36,6 +37,7 @@ class Places:
         gates: Gates,
         pool: Waiting,
         backoff: Callable[[Iterator[int]], Backoff],
+        fair_share: FairShare,
     ) -> None:
         """`backoff` makes the back-off queues over the given counter of tickets."""
         self._profiles = dict(profiles)
@@ -45,6 +47,9 @@ class Places:
         self.pool = pool
         tickets = itertools.count()
         self._active = TicketHeap(tickets)
+        self._passed_over = TicketHeap(tickets)
+        """Active ones, too: costly pods that were met while others went first. Both heaps have one order."""
+        self._fair_share = fair_share
         self.backoff = backoff(tickets)
         self._pods: dict[str, QueuedPod] = {}
         self.first: set[str] = set()
@@ -68,7 +73,7 @@ class Places:
         gated = self.pool.gated_count
         waiting = len(self.pool) - gated
         return {
-            "active": len(self._active),
+            "active": len(self._active) + len(self._passed_over),
             "backoff": len(self.backoff),
             "unschedulable": waiting,
             "gated": gated,
@@ -110,14 +115,30 @@ class Places:
         return moved
 
     def pop(self) -> QueuedPod | None:
-        """Take out the next pod: of the active ones, else of those backing off after a rejection."""
-        queued = self._active.first()
+        """Take out the next pod: of the active ones, else of those backing off after a rejection.
+
+        While the share of costly pods is exhausted, other active pods go before them, and their back-off is waited out.
+        """
+        is_exhausted = self._fair_share.is_exhausted
+        queued = self._first_active(is_exhausted=is_exhausted)
         if queued is None:
             queued = self.backoff.first_rejected()
-            if queued is None:
+            if queued is None or (is_exhausted and self._fair_share.is_costly(queued.info)):
                 return None
             self._metrics.incoming("active", _POPPED_EARLY)
         self.remove(queued.uid)
+        return queued
+
+    def _first_active(self, *, is_exhausted: bool) -> QueuedPod | None:
+        queued = self._active.first()
+        while is_exhausted and queued is not None and self._fair_share.is_costly(queued.info):
+            self._active.discard(queued)
+            queued.is_passed_over = True
+            self._passed_over.push(queued.order, queued)
+            queued = self._active.first()
+        other = self._passed_over.first()
+        if queued is None or (other is not None and not is_exhausted and other.order <= queued.order):
+            return other
         return queued
 
     def remove(self, uid: str) -> None:
@@ -204,7 +225,8 @@ class Places:
 
     def _leave(self, queued: QueuedPod) -> None:
         if queued.place is Place.ACTIVE:
-            self._active.discard(queued)
+            (self._passed_over if queued.is_passed_over else self._active).discard(queued)
+            queued.is_passed_over = False
         elif queued.place in IN_BACKOFF:
             self.backoff.discard(queued)
         elif queued.place in IN_POOL:

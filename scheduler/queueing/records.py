@@ -74,6 +74,8 @@ class QueuedPod:
     """The second *in* which backing off ends: ready in the next one. None until somebody asks."""
     place: Place = Place.NOWHERE
     order: SortKey = ()
+    is_passed_over: bool = False
+    """Ready, and in the heap of those that pods of other kinds go before (`fairshare`)."""
     ticket: int = -1
     """Names the live heap entry of this pod; entries with another ticket are dead."""
 

@@ -1,0 +1,181 @@
+"""What replicas of high priority cost that fit nowhere under a hard spread constraint: `benchmarks.hopeless --spread`.
+
+In one process, without a server. Each node has a pod that no pod may evict and 20 that any replica may; a replica wants
+the whole node. Some pod ends and another begins ten times a second, so that the replicas are tried again and again. The
+rate is that of pods of low priority that fit, all there at once, from then until the last one is bound.
+"""
+
+import asyncio
+import gc
+import itertools
+import logging
+import time
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import msgspec
+import structlog
+
+from benchmarks.house import Echo, Silent
+from scheduler.config.args import KubestowArgs
+from scheduler.config.types import Configuration
+from scheduler.core.clock import SystemClock
+from scheduler.core.decode import ObjectDecoder
+from scheduler.core.deltas import Delta
+from scheduler.core.node import Node
+from scheduler.core.pod import Pod
+from scheduler.decisions import Decisions
+from scheduler.obs.metrics import Metrics
+from scheduler.options import RunOptions
+
+LOW_PER_NODE = 20
+ZONES = 3
+CHURN_S = 0.1
+HIGH, LOW = 1000, 0
+WANTED = 0.8
+_LIMIT_S = 300.0
+_versions = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """How much of what."""
+
+    nodes: int = 2000
+    pods: int = 20_000
+    replicas: int = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Of the pods that fit, and how often replicas were tried meanwhile."""
+
+    pods_per_s: float
+    attempts: int
+
+
+class _World:
+    """A cluster that answers every Binding at once."""
+
+    def __init__(self, scene: Scene, *, fair_share: str) -> None:
+        config = Configuration()
+        own = config.profiles[0]
+        args = {**own.args, "Kubestow": KubestowArgs(preemption_fair_share=fair_share)}
+        options = RunOptions(config=replace(config, profiles=(replace(own, args=args),)))
+        self.writer, self.scene = Echo(), scene
+        self.decisions = Decisions(
+            options, writer=self.writer, recorder=Silent(), clock=SystemClock(), metrics=Metrics(process=False)
+        )
+        self._decode = ObjectDecoder("Pod", Pod).decode
+        self._low: dict[str, Pod] = {}
+        node = ObjectDecoder("Node", Node).decode
+        intake = self.decisions.intake
+        intake.nodes([Delta(None, node(_node(index))) for index in range(scene.nodes)])
+        for index in range(scene.nodes):
+            on = f"node-{index}"
+            intake.pods([Delta(None, self.pod(f"guard-{index}", 100, HIGH + 1, nodeName=on, schedulerName="other"))])
+            for number in range(LOW_PER_NODE):
+                name = f"low-{index}-{number}"
+                self._low[name] = self.pod(name, 450, LOW, nodeName=on, schedulerName="other")
+                intake.pods([Delta(None, self._low[name])])
+
+    def pod(self, name: str, milli_cpu: int, priority: int, **spec: Any) -> Pod:
+        """As its watch would show it."""
+        containers = [{"name": "main", "resources": {"requests": {"cpu": f"{milli_cpu}m"}}}]
+        version = next(_versions)
+        metadata = {"name": name, "namespace": "bench", "uid": f"{name}-{version}", "resourceVersion": f"{version}"}
+        labels = {"app": name.partition("-")[0]}
+        body = {"metadata": {**metadata, "labels": labels}, "spec": {"containers": containers, "priority": priority}}
+        body["spec"] |= {"schedulerName": "kubestow", **spec}  # type: ignore[operator]
+        pod = self._decode(msgspec.json.encode(body))
+        assert isinstance(pod, Pod)
+        return pod
+
+    def tell(self, deltas: list[Delta[Pod]]) -> None:
+        """As a watch would."""
+        self.decisions.inbox.put(partial(self.decisions.intake.pods, deltas))
+
+    def replica(self, index: int) -> Pod:
+        """It wants a whole node, and its like spread over the zones."""
+        rule = {"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
+        rule |= {"labelSelector": {"matchLabels": {"app": "hopeless"}}}  # type: ignore[dict-item]
+        return self.pod(f"hopeless-{index}", 10_000, HIGH, topologySpreadConstraints=[rule])
+
+    async def churn(self) -> None:
+        """Some pod ends somewhere, and another takes its place."""
+        for index in itertools.count():
+            await asyncio.sleep(CHURN_S)
+            name = f"low-{index % self.scene.nodes}-{index // self.scene.nodes % LOW_PER_NODE}"
+            old = self._low[name]
+            new = self.pod(name, 450, LOW, nodeName=old.spec.node_name, schedulerName="other")
+            self._low[name] = new
+            self.tell([Delta(old, None), Delta(None, new)])
+
+    async def bound(self, pods: int) -> None:
+        """Return when so many are bound; the watch shows each."""
+        count, began = 0, time.monotonic()
+        while count < pods and time.monotonic() - began < _LIMIT_S:
+            await asyncio.sleep(0.001)
+            seen, self.writer.seen = self.writer.seen, []
+            count += len(seen)
+            if seen:
+                self.tell(seen)
+        if count < pods:
+            raise TimeoutError(f"{count} of {pods} pods were bound in {_LIMIT_S:g} s")
+
+
+async def measure(scene: Scene, *, fair_share: str = "on") -> Rate:
+    """Build it, let every replica fail once, then offer the pods that fit."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    world = _World(scene, fair_share=fair_share)
+    attempts = 0
+    cycle = world.decisions.loop._cycle
+    attempt = cycle.attempt
+
+    def counted(pod: Any, number: int) -> Any:
+        nonlocal attempts
+        attempts += pod.pod.metadata.name.startswith("hopeless")
+        return attempt(pod, number)
+
+    cycle.attempt = counted  # type: ignore[method-assign]
+    gc.collect()
+    gc.freeze()
+    loop = asyncio.ensure_future(world.decisions.loop.run())
+    churn = asyncio.ensure_future(world.churn())
+    world.tell([Delta(None, world.replica(index)) for index in range(scene.replicas)])
+    while attempts < scene.replicas:
+        await asyncio.sleep(0.1)
+    await asyncio.sleep(2)
+    attempts = 0
+    fitting = [Delta(None, world.pod(f"fits-{index}", 10, LOW)) for index in range(scene.pods)]
+    world.tell(fitting)
+    began = time.monotonic()
+    await world.bound(scene.pods)
+    rate = Rate(scene.pods / (time.monotonic() - began), attempts)
+    churn.cancel()
+    world.decisions.loop.stop()
+    await loop
+    gc.unfreeze()
+    return rate
+
+
+def compare(scene: Scene, rounds: int, *, fair_share: str) -> float:
+    """Print each round, without and with the replicas; answers with the median ratio."""
+    ratios = []
+    for number in range(rounds):
+        alone = asyncio.run(measure(replace(scene, replicas=0), fair_share=fair_share))
+        beside = asyncio.run(measure(scene, fair_share=fair_share))
+        ratios.append(beside.pods_per_s / alone.pods_per_s)
+        print(
+            f"round {number}: {alone.pods_per_s:.0f} pods/s alone, {beside.pods_per_s:.0f} beside {scene.replicas} "
+            f"replicas that fit nowhere ({beside.attempts} attempts of theirs): {ratios[-1]:.2f}",
+            flush=True,
+        )
+    return sorted(ratios)[len(ratios) // 2]
+
+
+def _node(index: int) -> bytes:
+    room = {"cpu": "10", "memory": "64Gi", "pods": "110"}
+    metadata = {"name": f"node-{index}", "labels": {"zone": f"zone-{index % ZONES}"}}
+    return msgspec.json.encode({"metadata": metadata, "status": {"allocatable": room, "capacity": room}})

@@ -1,0 +1,64 @@
+"""The share of time that fruitless preemption attempts may take while other pods are ready (docs/spec/core.md §10.2).
+
+A pod that fits nowhere can cost hundreds of milliseconds an attempt: DefaultPreemption looks at every node. After such an
+attempt pods of this kind are passed over until ready pods of other kinds have had nine times as long.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Hashable
+from typing import Final
+
+from scheduler.core.clock import Clock
+from scheduler.core.podinfo import PodInfo
+
+SHARE: Final = 0.1
+"""Of the time, while pods of other kinds are ready."""
+COSTLY_S: Final = 0.02
+"""Searches for victims that take less are not held against the pod."""
+_KINDS: Final = 4096
+
+
+class FairShare:
+    """Remembers which kinds of pods were costly, and how long others go first.
+
+    Pods of one kind have the same namespace, scheduler name, priority and requests: the replicas of a workload, however it names them.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._costly: OrderedDict[Hashable, None] = OrderedDict()
+        """The kind that was charged longest ago comes first, and is forgotten first."""
+        self._until = -math.inf
+
+    def charge(self, info: PodInfo, spent_s: float) -> None:
+        """Record that the pod's attempt searched for victims that long, in vain."""
+        if spent_s < COSTLY_S:
+            return
+        kind = _kind(info)
+        self._costly[kind] = None
+        self._costly.move_to_end(kind)
+        if len(self._costly) > _KINDS:
+            self._costly.popitem(last=False)
+        self._until = self._clock.now() + spent_s * (1 / SHARE - 1)
+
+    def clear(self, info: PodInfo) -> None:
+        """A pod of this kind found a node, or victims: the others are worth trying at once."""
+        if self._costly:
+            self._costly.pop(_kind(info), None)
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether other pods go first now."""
+        return self._clock.now() < self._until
+
+    def is_costly(self, info: PodInfo) -> bool:
+        """Whether the last attempt of a pod of this kind was costly."""
+        return _kind(info) in self._costly
+
+
+def _kind(info: PodInfo) -> Hashable:
+    pod = info.pod
+    return (pod.metadata.namespace, pod.spec.scheduler_name, info.priority, tuple(sorted(info.requests.items())))

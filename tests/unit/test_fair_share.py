@@ -1,0 +1,204 @@
+"""Pods that search for victims in vain keep no others from being tried (docs/spec/core.md §10.2).
+
+The clock moves a little with every reading, so that work takes time without any sleep, and the same time in every run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from scheduler.config.args import KubestowArgs
+from scheduler.config.types import Configuration
+from scheduler.core.podinfo import PodInfo
+from tests.unit.brain import Brain, StepClock
+
+NODES = 60
+REPLICAS = 6
+READING_S = 0.002
+SPREAD = {
+    "topologyKey": "zone",
+    "maxSkew": 1,
+    "whenUnsatisfiable": "DoNotSchedule",
+    "labelSelector": {"matchLabels": {"app": "db"}},
+}
+"""Spread is counted over all nodes, so that nothing can be remembered of one."""
+
+
+class Reading(StepClock):
+    """Each reading takes two milliseconds once it `runs`."""
+
+    runs = False
+
+    def now(self) -> float:
+        self.time += READING_S if self.runs else 0.0
+        return self.time
+
+
+def crowded(monkeypatch: pytest.MonkeyPatch, **switches: Any) -> tuple[Brain, list[str]]:
+    """Nodes with a pod that none may evict and one that is evicted in vain; replicas want a whole node each.
+
+    Answers with the names of the pods that are tried from now on, too.
+    """
+    config = Configuration()
+    own = replace(config.profiles[0], args={**config.profiles[0].args, "Kubestow": KubestowArgs(**switches)})
+    monkeypatch.setattr("tests.unit.brain.StepClock", Reading)
+    brain = Brain(replace(config, profiles=(own,)))
+    for index in range(NODES):
+        brain.node(f"n{index}", cpu="10", labels={"zone": f"z{index % 3}"})
+        brain.pod(f"guard{index}", on=f"n{index}", cpu="1", priority=2000, scheduler="other")
+        brain.pod(f"low{index}", on=f"n{index}", cpu="1", priority=-1, scheduler="other")
+    tried: list[str] = []
+    attempt = brain.parts.loop._cycle.attempt
+
+    def noted(pod: PodInfo, attempts: int) -> Any:
+        tried.append(pod.pod.metadata.name)
+        return attempt(pod, attempts)
+
+    monkeypatch.setattr(brain.parts.loop._cycle, "attempt", noted)
+    return brain, tried
+
+
+def replicas(brain: Brain, *names: str, priority: int = 1000, cpu: str = "10") -> None:
+    for name in names or [f"db{index}" for index in range(REPLICAS)]:
+        brain.pod(name, cpu=cpu, priority=priority, labels={"app": "db"}, topologySpreadConstraints=[SPREAD])
+
+
+def news(brain: Brain) -> None:
+    """A pod ends somewhere: all that wait for room are ready again."""
+    brain.gone("low0")
+    brain.pod("low0", on="n0", cpu="1", priority=-1, scheduler="other", uid=f"uid-low0-{brain.clock.time}")
+
+
+async def busy(brain: Brain, tried: list[str], *, is_over: Callable[[], bool]) -> list[str]:
+    """The order of attempts until it is over, with the clock running, and news before each step."""
+    tried.clear()
+    brain.clock.runs = True  # type: ignore[attr-defined]
+    for _ in range(2000):
+        if is_over():
+            break
+        news(brain)
+        await brain.parts.loop.step()
+        await brain.turns()
+    brain.clock.runs = False  # type: ignore[attr-defined]
+    assert is_over()
+    return tried
+
+
+async def failed_once(brain: Brain, tried: list[str]) -> None:
+    """All replicas have been tried in vain, and their back-off is over."""
+    replicas(brain)
+    brain.clock.runs = True  # type: ignore[attr-defined]
+    for _ in range(REPLICAS):
+        await brain.parts.loop.step()
+    brain.clock.runs = False  # type: ignore[attr-defined]
+    assert sorted(tried) == [f"db{index}" for index in range(REPLICAS)]
+    brain.clock.move(20)
+    news(brain)
+    brain.parts.queue.tick()
+    assert brain.parts.queue.counts()["active"] == REPLICAS
+
+
+def bound(brain: Brain, names: list[str]) -> Callable[[], bool]:
+    return lambda: {f"default/{name}" for name in names} <= {key for key, _ in brain.writer.binds}
+
+
+SMALL = [f"small{index}" for index in range(20)]
+
+
+async def test_pods_never_tried_go_first_once_the_replicas_have_used_up_their_share(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One of the replicas is tried by its priority; for nine times as long as that took, the small ones are."""
+    brain, tried = crowded(monkeypatch)
+    await failed_once(brain, tried)
+    for name in SMALL:
+        brain.pod(name, cpu="100m", priority=0)
+
+    order = await busy(brain, tried, is_over=bound(brain, SMALL))
+
+    assert [name for name in order if name.startswith("small")] == SMALL
+    assert order[0].startswith("db")
+    assert sum(name.startswith("db") for name in order) <= 2
+
+
+@pytest.mark.parametrize(
+    "switches",
+    [pytest.param({"preemption_fair_share": "none"}, id="the switch"), pytest.param({"parity": True}, id="parity")],
+)
+async def test_priority_alone_decides_without_the_share(monkeypatch: pytest.MonkeyPatch, switches: Any) -> None:
+    """As kube-scheduler: every replica is tried before any small pod is, and that again after each back-off."""
+    brain, tried = crowded(monkeypatch, **switches)
+    await failed_once(brain, tried)
+    for name in SMALL:
+        brain.pod(name, cpu="100m", priority=0)
+
+    order = await busy(brain, tried, is_over=bound(brain, SMALL))
+
+    assert order.index("small0") >= REPLICAS
+
+
+async def test_replicas_keep_their_share_while_pods_that_fit_keep_coming(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between 5 % and 15 % of the time, and each of them in turn."""
+    brain, tried = crowded(monkeypatch)
+    await failed_once(brain, tried)
+    spent: list[float] = []
+    charge = brain.parts.queue.fair_share.charge
+
+    def charged(info: PodInfo, spent_s: float) -> None:
+        spent.append(spent_s)
+        charge(info, spent_s)
+
+    monkeypatch.setattr(brain.parts.queue.fair_share, "charge", charged)
+    began, index = brain.clock.time, 0
+
+    def is_over() -> bool:
+        nonlocal index
+        while brain.parts.queue.counts()["active"] < REPLICAS + 3:
+            brain.pod(f"stream{index}", cpu="1m", priority=0)
+            index += 1
+        return len(spent) >= 2 * REPLICAS
+
+    order = await busy(brain, tried, is_over=is_over)
+
+    assert 0.05 <= sum(spent) / (brain.clock.time - began) <= 0.15
+    assert {name for name in order if name.startswith("db")} == {f"db{index}" for index in range(REPLICAS)}
+
+
+async def test_replicas_that_appear_later_count_as_those_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A controller that makes a new pod of the same requests each time gets no first attempt for each of them."""
+    brain, tried = crowded(monkeypatch)
+    await failed_once(brain, tried)
+    for name in SMALL:
+        brain.pod(name, cpu="100m", priority=0)
+    replicas(brain, *(f"more{index}" for index in range(10)))
+
+    order = await busy(brain, tried, is_over=bound(brain, SMALL))
+
+    assert sum(not name.startswith("small") for name in order) <= 2
+
+
+async def test_other_pods_of_high_priority_are_not_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only what failed at that price is."""
+    brain, tried = crowded(monkeypatch)
+    await failed_once(brain, tried)
+    for name in SMALL:
+        brain.pod(name, cpu="100m", priority=0)
+    brain.pod("high", cpu="200m", priority=1000)
+
+    order = await busy(brain, tried, is_over=bound(brain, [*SMALL, "high"]))
+
+    assert order.index("high") < order.index("small0")
+
+
+async def test_replicas_are_tried_as_ever_while_no_other_pod_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The share is of contended time only."""
+    brain, tried = crowded(monkeypatch)
+    await failed_once(brain, tried)
+
+    order = await busy(brain, tried, is_over=lambda: len(tried) >= REPLICAS)
+
+    assert sorted(order[:REPLICAS]) == [f"db{index}" for index in range(REPLICAS)]
