@@ -19,6 +19,7 @@ from scheduler.framework.state import CycleState
 
 if TYPE_CHECKING:
     from scheduler.cache.trial import Trial
+    from scheduler.framework.profile import BoundFilter
     from scheduler.framework.runner import Runner
 
 
@@ -57,7 +58,8 @@ class WhatIf:
         self._state = state
         self._pod = pod
         self._filters = [bound for bound in runner.profile.filter if bound.name not in state.skip_filter]
-        self.is_counted = self._is_counted(())
+        self._counted_until = self._leading_count()
+        self.is_counted = self._counted_until == len(self._filters)
         """Whether questions are answered without touching the cache, but for nodes that newcomers make a difference on."""
         self._flat: list[tuple[int, Groups]] | None = None
         self._asked: NodeSet = 0
@@ -72,9 +74,11 @@ class WhatIf:
 
     @property
     def shape(self) -> Hashable:
-        """Equal for pods that get equal answers on equal nodes; only where `is_counted`."""
+        """Equal for pods that get equal answers on equal nodes where `is_counted`, else of `leading`."""
         return tuple(
-            (bound.name, bound.tally.tally_shape(self._pod)) for bound in self._filters if bound.tally is not None
+            (bound.name, bound.tally.tally_shape(self._pod))
+            for bound in self._filters[: self._counted_until]
+            if bound.tally is not None
         )
 
     def about(self, nodes: NodeSet) -> None:
@@ -84,7 +88,7 @@ class WhatIf:
 
     @property
     def hopeless_nodes(self) -> NodeSet:
-        """Of the nodes asked about, those that a filter which does not look at pods refuses; only where `is_counted`."""
+        """Of the nodes asked about, those that a filter which does not look at pods refuses, of the leading ones."""
         if self._hopeless is None:
             hopeless: NodeSet = 0
             for _, groups in self._flat_groups(self._asked):
@@ -117,11 +121,13 @@ class WhatIf:
         with self._runner.cluster.trial() as trial:
             yield _Tried(self._runner, trial, self._state.clone(), self._pod, slot)
 
-    def _is_counted(self, newcomers: Sequence[PodInfo]) -> bool:
-        return all(
-            bound.tally is not None
-            or (bound.is_exact(self._state, self._pod) and bound.is_flat(self._state, self._pod, newcomers))
-            for bound in self._filters
+    def _leading_count(self) -> int:
+        """How many filters come before the first one that needs the cache."""
+        return next((at for at, bound in enumerate(self._filters) if not self._counts(bound, ())), len(self._filters))
+
+    def _counts(self, bound: BoundFilter, newcomers: Sequence[PodInfo]) -> bool:
+        return bound.tally is not None or (
+            bound.is_exact(self._state, self._pod) and bound.is_flat(self._state, self._pod, newcomers)
         )
 
     def counted(self, slot: int, ahead: Sequence[PodInfo], *, is_flat: bool = True) -> Scene | None:
@@ -129,11 +135,22 @@ class WhatIf:
 
         Without `is_flat` filters that do not look at pods are left out: see `hopeless_nodes`.
         """
-        if not self.is_counted or (ahead and not self._is_counted(ahead)):
+        if not self.is_counted or (ahead and not all(self._counts(bound, ahead) for bound in self._filters)):
             return None
+        return self._counting(slot, ahead, is_flat=is_flat)
+
+    def leading(self, slot: int) -> Scene | None:
+        """The node for the filters before the first one that needs the cache: their refusal is that of all filters.
+
+        None if there is no such filter that looks at pods, or if pods nominated to the node are ahead of this one.
+        """
+        has_tally = any(bound.tally is not None for bound in self._filters[: self._counted_until])
+        return None if not has_tally or self.ahead(slot) else self._counting(slot, (), is_flat=True)
+
+    def _counting(self, slot: int, ahead: Sequence[PodInfo], *, is_flat: bool) -> Scene | None:
         tallies = [
             (at, bound.tally.tally(self._state, self._pod, slot))
-            for at, bound in enumerate(self._filters)
+            for at, bound in enumerate(self._filters[: self._counted_until])
             if bound.tally is not None
         ]
         for other in ahead:
@@ -149,13 +166,13 @@ class WhatIf:
         return _Counted(tallies, refusal)
 
     def _flat_groups(self, nodes: NodeSet) -> list[tuple[int, Groups]]:
-        """What the filters that do not look at pods refuse of these nodes, and of others."""
+        """What the leading filters that do not look at pods refuse of these nodes, and of others."""
         if self._flat is None or nodes & ~self._asked:
             self._asked |= nodes
             self._hopeless = None
             answers = (
                 (at, bound.filter(self._state, self._pod, self._asked))
-                for at, bound in enumerate(self._filters)
+                for at, bound in enumerate(self._filters[: self._counted_until])
                 if bound.tally is None
             )
             self._flat = [(at, groups) for at, groups in answers if groups]

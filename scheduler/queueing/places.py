@@ -28,7 +28,7 @@ _BEFORE_ALL = -1.0
 class Places:
     """The records of all pods that are not in flight, by uid. `label` names the cause of a move in metrics."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (each by its name)
         self,
         profiles: Mapping[str, QueueProfile],
         *,

@@ -25,7 +25,7 @@ SPREAD = {
     "whenUnsatisfiable": "DoNotSchedule",
     "labelSelector": {"matchLabels": {"app": "db"}},
 }
-"""Spread is counted over all nodes, so that nothing can be remembered of one."""
+"""Spread is counted over all nodes, so that a node is looked at again in each attempt."""
 
 
 class Reading(StepClock):

@@ -48,9 +48,9 @@ async def chosen(brain: Brain) -> set[str]:
 @pytest.mark.parametrize(
     ("brain", "wait_s", "wanted"),
     [
-        pytest.param(lambda: crowd(), 0.0, {"n1", "n3"}, id="busy nodes are left to the other scheduler"),
-        pytest.param(lambda: crowd(), 0.9, {"n1", "n3"}, id="for a second"),
-        pytest.param(lambda: crowd(), 1.1, set(NODES), id="and no longer"),
+        pytest.param(crowd, 0.0, {"n1", "n3"}, id="busy nodes are left to the other scheduler"),
+        pytest.param(crowd, 0.9, {"n1", "n3"}, id="for a second"),
+        pytest.param(crowd, 1.1, set(NODES), id="and no longer"),
         pytest.param(lambda: crowd(busy=NODES), 0.0, set(NODES), id="where all are busy any will do"),
         pytest.param(lambda: crowd(busy_nodes="none"), 0.0, set(NODES), id="the switch turns it off"),
         pytest.param(lambda: crowd(parity=True), 0.0, set(NODES), id="and so does parity"),

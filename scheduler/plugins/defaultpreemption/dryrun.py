@@ -1,7 +1,8 @@
 """The dry run: what would have to leave each node, remembered for as long as the node stays as it is.
 
 A burst of pods of one shape asks about the same nodes again and again; only those that changed are asked anew. What is
-remembered hangs on the node alone: where a filter looks beyond it (spread, pod affinity), every node is asked each time.
+remembered hangs on the node alone. Where a filter looks beyond it (spread, pod affinity), only refusals by the filters
+before that one are remembered: if those refuse the node without all its victims, no other filter is asked.
 """
 
 from __future__ import annotations
@@ -51,12 +52,12 @@ class DryRun:
 
     def of(self, what_if: WhatIf, pod: PodInfo) -> dict[int, _Kept] | None:
         """What is remembered for pods of this shape, to be handed to `on`; None if nothing can be."""
-        if not what_if.is_counted:
+        if not what_if.is_counted and not what_if.shape:
             return None
         if self._objects != self._nodes.object_generation:  # labels may matter to how some filter counts
             self._objects = self._nodes.object_generation
             self._known.clear()
-        shape = (pod.priority, what_if.shape)
+        shape = (pod.priority, what_if.is_counted, what_if.shape)
         known = self._known.get(shape)
         if known is None:
             known = self._known[shape] = {}
@@ -76,9 +77,24 @@ class DryRun:
         )
         kept = known.get(slot)
         if kept is None or (kept.stamp, kept.budgets, kept.nominations) != (stamp, budgets, nominations):
-            answer = yield from self._run(what_if, pod, slot)
+            vain = None if what_if.is_counted else self._in_vain(what_if, pod, slot)
+            answer = vain if vain is not None else (yield from self._run(what_if, pod, slot))
+            if vain is None and not what_if.is_counted:
+                return answer
             kept = known[slot] = _Kept(stamp, budgets, nominations, answer)
         return kept.answer
+
+    def _in_vain(self, what_if: WhatIf, pod: PodInfo, slot: int) -> Rejection | None:
+        """Why no eviction on this node helps, as far as the filters know that need only the node itself."""
+        potential = [other for other in self._nodes.pods(slot).values() if self._rule.allows(other, pod)]
+        if not potential:
+            return NO_VICTIMS
+        scene = what_if.leading(slot)
+        if scene is None:
+            return None
+        for other in potential:
+            scene.remove(other)
+        return scene.verdict()
 
     def _run(self, what_if: WhatIf, pod: PodInfo, slot: int) -> Work[Answer]:
         potential = [other for other in self._nodes.pods(slot).values() if self._rule.allows(other, pod)]

@@ -17,7 +17,7 @@ from scheduler.plugins.defaultpreemption.dryrun import Answer, DryRun
 from scheduler.plugins.defaultpreemption.victims import Rule
 from tests.examples import examples
 from tests.unit.objects import node
-from tests.unit.plugins.preempting import House, Looks, away_from, budget, pod, restarted
+from tests.unit.plugins.preempting import House, Looks, away_from, budget, near_to, pod, restarted, spread
 from tests.unit.plugins.preemption_worlds import NAMES, World, bound, budgets, newcomers, nodes, starts, unbound, worlds
 
 # -- one change after another ------------------------------------------------------------------------------------------
@@ -133,6 +133,54 @@ def remembered(dry_run: DryRun, house: House, one: PodInfo, slot: int) -> Answer
     return finish(dry_run.on(what_if, one, slot, dry_run.of(what_if, one)))
 
 
+FAR = [
+    pytest.param({"topologySpreadConstraints": spread("x")}, id="hard spread"),
+    pytest.param({"affinity": near_to("x")}, id="pod affinity"),
+]
+
+
+@pytest.mark.parametrize("rules", FAR)
+def test_a_refusal_of_the_node_itself_needs_no_trial(rules: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without all its victims the node is too small: what other nodes hold makes no difference."""
+    house = House(node("n1", cpu="3", labels={"zone": "z"}), A, B, C)
+    slot, one = house.slot("n1"), incoming(cpu="4", labels={"app": "x"}, **rules)
+    wanted = finish(DryRun(house.cluster, Rule()).on(house.what_if(one), one, slot, None))
+    monkeypatch.setattr(house.cluster, "trial", None)
+    dry_run = DryRun(house.cluster, Rule())
+
+    first = remembered(dry_run, house, one, slot)
+    monkeypatch.setattr(WhatIf, "leading", None)
+
+    assert first == wanted
+    assert remembered(dry_run, house, one, slot) is first
+
+
+@pytest.mark.parametrize("rules", FAR)
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda house: house.put(node("n1", cpu="9", labels={"zone": "z"})), id="a larger node"),
+        pytest.param(lambda house: house.put(low("c", 30)), id="a victim that no longer is one"),
+        pytest.param(lambda house: house.cluster.remove_pod("default/guard"), id="a pod that no one could evict went"),
+        pytest.param(lambda house: house.nominate("n1", pod("other", 10, cpu="3")), id="a nomination came"),
+    ],
+)
+def test_a_remembered_refusal_ends_with_what_it_rests_on(
+    rules: dict[str, Any], change: Callable[[House], object]
+) -> None:
+    """The answer afterwards is that of all filters."""
+    guard = pod("guard", 100, on="n1", cpu="500m")
+    house = House(node("n1", cpu="3", labels={"zone": "z"}), A, B, C, guard)
+    slot, one = house.slot("n1"), incoming(cpu="3", labels={"app": "x"}, **rules)
+    dry_run = DryRun(house.cluster, Rule())
+    remembered(dry_run, house, one, slot)
+    change(house)
+
+    assert remembered(dry_run, house, one, slot) == finish(
+        DryRun(house.cluster, Rule()).on(house.what_if(one), one, slot, None)
+    )
+
+
 def test_pods_of_one_shape_share_an_answer() -> None:
     """Names, labels and namespaces make no difference where no rule looks at them."""
     looks = Looks()
@@ -199,16 +247,18 @@ def check(house: House, old: DryRun, one: PodInfo) -> None:
         house.runner.profile, house.cluster, house.nominator, clock=house.handle.clock, metrics=house.metrics
     )
     answers = []
-    for runner, dry_run in ((house.runner, old), (fresh, DryRun(house.cluster, Rule()))):
+    whole = DryRun(house.cluster, Rule())
+    """It is given no memory, and so asks all filters at once."""
+    for runner, dry_run in ((house.runner, old), (fresh, DryRun(house.cluster, Rule())), (fresh, whole)):
         state = CycleState()
         runner.pre_filter(state, one)
         passed, refused = runner.filter(state, one, nodes.present, exact=True)
         what_if = WhatIf(runner, state, one)
-        known = dry_run.of(what_if, one)
+        known = dry_run.of(what_if, one) if dry_run is not whole else None
         slots = [slot for name in NAMES if (slot := nodes.present_slot(name)) is not None]
         answers.append((passed, refused, [finish(dry_run.on(what_if, one, slot, known)) for slot in slots]))
 
-    assert answers[0] == answers[1]
+    assert answers[0] == answers[1] == answers[2]
 
 
 def apply(house: House, step: tuple[Any, ...]) -> None:
