@@ -105,7 +105,7 @@ class _World:
     def replica(self, index: int) -> Pod:
         """It wants all that evictions could free, and its like spread over the zones."""
         rule = {"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
-        rule |= {"labelSelector": {"matchLabels": {"app": "hopeless"}}}  # type: ignore[dict-item]
+        rule |= {"labelSelector": {"matchLabels": {"app": "hopeless"}}}
         return self.pod(f"hopeless-more-{index}", 9_800, HIGH, topologySpreadConstraints=[rule])
 
     async def churn(self) -> None:
@@ -144,7 +144,7 @@ async def measure(scene: Scene, *, fair_share: str = "on") -> Rate:
         attempts += pod.pod.metadata.name.startswith("hopeless")
         return attempt(pod, number)
 
-    cycle.attempt = counted  # type: ignore[method-assign]
+    cycle.attempt = counted  # type: ignore[method-assign,assignment]
     gc.collect()
     gc.freeze()
     loop = asyncio.ensure_future(world.decisions.loop.run())

@@ -73,7 +73,7 @@ class WhatIf:
         return self._runner.nominated_to(self._pod)
 
     @property
-    def shape(self) -> Hashable:
+    def shape(self) -> tuple[Hashable, ...]:
         """Equal for pods that get equal answers on equal nodes where `is_counted`, else of `leading`."""
         return tuple(
             (bound.name, bound.tally.tally_shape(self._pod))

@@ -1,0 +1,291 @@
+"""Nodes that two schedulers fill beyond what they have, with and without `busyNodes: avoid`: conflicts per 1000 bindings.
+
+    python -m benchmarks.two_schedulers
+
+In one process and on virtual time: the same seeds give the same history on every machine. The deciding half of the daemon
+and a second scheduler of a few lines (the least allocated node that fits, any of equals) share a cluster that carries out
+each Binding, as a server does, without looking at what the node has left. Both see changes late by as much as a seed says.
+The cluster is filled first; then one pod ends for each new one, so that it stays as full. A conflict is a Binding after
+which the requests on its node exceed what the node has; the pod then leaves, as the kubelet would have it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import heapq
+import itertools
+import logging
+import random
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import msgspec
+import structlog
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.house import Echo, Silent
+from scheduler.config.args import KubestowArgs
+from scheduler.config.types import Configuration
+from scheduler.core.decode import ObjectDecoder
+from scheduler.core.deltas import Delta
+from scheduler.core.node import Node
+from scheduler.core.pod import Pod
+from scheduler.core.podinfo import pod_info
+from scheduler.decisions import Decisions
+from scheduler.obs.metrics import Metrics
+from scheduler.options import RunOptions
+from scheduler.testing.clock import VirtualClock
+
+NODE_MILLI_CPU = 8000
+MIXED = (250, 500, 500, 1000, 2000)
+EQUAL = (500,)
+BIND_S = (0.005, 0.03)
+WATCH_S = (0.01, 0.15)
+_versions = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One history."""
+
+    full: float
+    busy_nodes: str
+    seed: int
+    nodes: int = 300
+    bindings: int = 2000
+    pods_per_s: float = 30.0
+    """For each of the two schedulers."""
+    sizes: tuple[int, ...] = MIXED
+    """Of the pods, in milli-CPU."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """Bindings, and those of them after which the node had too much."""
+
+    ours: int = 0
+    theirs: int = 0
+    our_conflicts: int = 0
+    their_conflicts: int = 0
+
+    def add(self, other: Counts) -> None:
+        self.ours += other.ours
+        self.theirs += other.theirs
+        self.our_conflicts += other.our_conflicts
+        self.their_conflicts += other.their_conflicts
+
+
+class _Later:
+    """Calls in the order of their times."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self._clock = clock
+        self._calls: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = itertools.count()
+
+    def put(self, delay_s: float, call: Callable[[], None]) -> None:
+        heapq.heappush(self._calls, (self._clock.now() + delay_s, next(self._order), call))
+
+    def due(self) -> None:
+        while self._calls and self._calls[0][0] <= self._clock.now():
+            heapq.heappop(self._calls)[2]()
+
+
+@dataclass(slots=True)
+class _View:
+    """What the second scheduler believes to be free: what it has seen, less what it has decided."""
+
+    free: list[int]
+    placed: dict[str, int] = field(default_factory=dict)
+    """Pod name → node."""
+
+
+class _World:
+    def __init__(self, run: Run) -> None:
+        self.run, self.chance, self.clock = run, random.Random(run.seed), VirtualClock()
+        self.later, self.counts = _Later(self.clock), Counts()
+        self.free = [NODE_MILLI_CPU] * run.nodes
+        self._shown_at = [0.0, 0.0]
+        """When the last change reaches our watch, and the other."""
+        self.bound: dict[str, tuple[Pod, int, int]] = {}
+        """Pod name → pod, node and size, as the server has it."""
+        self.view = _View([NODE_MILLI_CPU] * run.nodes)
+        self._decode = ObjectDecoder("Pod", Pod).decode
+        config = Configuration()
+        own = config.profiles[0]
+        args = {**own.args, "Kubestow": KubestowArgs(busy_nodes=run.busy_nodes)}
+        options = RunOptions(config=replace(config, profiles=(replace(own, args=args),)))
+        self.decisions = Decisions(
+            options, writer=_Writer(self), recorder=Silent(), clock=self.clock, metrics=Metrics(process=False)
+        )
+        self.decisions.chance.seed(run.seed)
+        node = ObjectDecoder("Node", Node).decode
+        self.decisions.intake.nodes([Delta(None, node(_node(index))) for index in range(run.nodes)])
+
+    def pod(self, name: str, milli_cpu: int, scheduler: str) -> Pod:
+        containers = [{"name": "main", "resources": {"requests": {"cpu": f"{milli_cpu}m", "memory": "64Mi"}}}]
+        version = str(next(_versions))
+        metadata = {"name": name, "namespace": "bench", "uid": f"{name}-{version}", "resourceVersion": version}
+        body = {"metadata": metadata, "spec": {"containers": containers, "schedulerName": scheduler}}
+        pod = self._decode(msgspec.json.encode(body))
+        assert isinstance(pod, Pod)
+        return pod
+
+    # -- the server ------------------------------------------------------------------------------------------------------
+
+    def commit(self, pod: Pod, node: int, *, is_ours: bool) -> None:
+        """A Binding is carried out, and shown to both when their watches get there."""
+        name = pod.metadata.name
+        milli_cpu = _size(pod)
+        metadata = msgspec.structs.replace(pod.metadata, resource_version=str(next(_versions)))
+        spec = msgspec.structs.replace(pod.spec, node_name=f"node-{node}")
+        there = msgspec.structs.replace(pod, metadata=metadata, spec=spec)
+        self.bound[name] = (there, node, milli_cpu)
+        self.free[node] -= milli_cpu
+        is_conflict = self.free[node] < 0
+        if is_ours:
+            self.counts.ours += 1
+            self.counts.our_conflicts += is_conflict
+        else:
+            self.counts.theirs += 1
+            self.counts.their_conflicts += is_conflict
+        self.show(Delta(pod if is_ours else None, there), node, milli_cpu)
+        if is_conflict:
+            self.end(name)
+
+    def end(self, name: str) -> None:
+        """The pod is gone from its node."""
+        there, node, milli_cpu = self.bound.pop(name)
+        self.free[node] += milli_cpu
+        self.show(Delta(there, None), node, -milli_cpu)
+
+    def show(self, delta: Delta[Pod], node: int, milli_cpu: int) -> None:
+        """One watch is as late as the other, each by chance; a watch never shows things out of order."""
+        calls = (
+            partial(self.decisions.inbox.put, partial(self.decisions.intake.pods, [delta])),
+            partial(self._seen, delta, node, milli_cpu),
+        )
+        for at, call in enumerate(calls):
+            self._shown_at[at] = max(self._shown_at[at], self.clock.now() + self.chance.uniform(*WATCH_S))
+            self.later.put(self._shown_at[at] - self.clock.now(), call)
+
+    def _seen(self, delta: Delta[Pod], node: int, milli_cpu: int) -> None:
+        shown = delta.new or delta.old
+        assert isinstance(shown, Pod)
+        if milli_cpu < 0 or self.view.placed.pop(shown.metadata.name, None) is None:
+            self.view.free[node] -= milli_cpu
+
+    # -- the second scheduler --------------------------------------------------------------------------------------------
+
+    def decide(self, pod: Pod) -> None:
+        """The node with most left among those that fit."""
+        milli_cpu, free = _size(pod), self.view.free
+        most = max(free)
+        if most < milli_cpu:
+            return
+        node = self.chance.choice([index for index, left in enumerate(free) if left == most])
+        free[node] -= milli_cpu
+        self.view.placed[pod.metadata.name] = node
+        self.later.put(self.chance.uniform(*BIND_S), partial(self.commit, pod, node, is_ours=False))
+
+
+class _Writer(Echo):
+    def __init__(self, world: _World) -> None:
+        super().__init__()
+        self._world = world
+
+    async def bind(self, pod: Pod, node_name: str) -> None:
+        """As the `Writer` port."""
+        world = self._world
+        await world.clock.sleep(world.chance.uniform(*BIND_S))
+        world.commit(pod, int(node_name.partition("-")[2]), is_ours=True)
+
+
+async def history(run: Run) -> Counts:
+    """Fill the cluster, then replace pods until there were so many bindings."""
+    world = _World(run)
+    _fill(world)
+    await world.clock.advance(2)
+    world.later.due()
+    loop = asyncio.ensure_future(world.decisions.loop.run())
+    await world.clock.advance(2)
+    world.counts = Counts()
+    for index in itertools.count():
+        if world.counts.ours + world.counts.theirs >= run.bindings:
+            break
+        for scheduler in ("kubestow", "other"):
+            size = world.chance.choice(world.run.sizes)
+            pod = world.pod(f"{scheduler}-{index}", size, scheduler)
+            if scheduler == "other":
+                world.decide(pod)
+            else:
+                world.decisions.inbox.put(partial(world.decisions.intake.pods, [Delta(None, pod)]))
+        while sum(world.free) < run.nodes * NODE_MILLI_CPU * (1 - run.full):
+            world.end(world.chance.choice(list(world.bound)))
+        for _ in range(5):
+            await world.clock.advance(1 / run.pods_per_s / 5)
+            world.later.due()
+    world.decisions.loop.stop()
+    await loop
+    return world.counts
+
+
+def _fill(world: _World) -> None:
+    """Pods of the second scheduler, one by one on the emptiest node, until the cluster is as full as asked."""
+    wanted = world.run.nodes * NODE_MILLI_CPU * (1 - world.run.full)
+    for index in itertools.count():
+        if sum(world.free) <= wanted:
+            return
+        pod = world.pod(f"first-{index}", world.chance.choice(world.run.sizes), "other")
+        node = world.free.index(max(world.free))
+        if _size(pod) <= world.free[node]:
+            world.view.placed[pod.metadata.name] = node
+            world.view.free[node] -= _size(pod)
+            world.commit(pod, node, is_ours=False)
+
+
+def _size(pod: Pod) -> int:
+    return pod_info(pod).requests["cpu"]
+
+
+def _node(index: int) -> bytes:
+    room = {"cpu": f"{NODE_MILLI_CPU}m", "memory": "64Gi", "pods": "110"}
+    return msgspec.json.encode({"metadata": {"name": f"node-{index}"}, "status": {"allocatable": room}})
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the table."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.two_schedulers", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--nodes", type=int, default=300)
+    parser.add_argument("--bindings", type=int, default=2000, help="of both together, for each seed")
+    parser.add_argument("--pods-per-s", type=float, default=30.0, help="for each scheduler")
+    parser.add_argument("--equal", action="store_true", help="pods of one size, so that many nodes are equally good")
+    arguments = parser.parse_args(argv)
+    sizes = EQUAL if arguments.equal else MIXED
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    table = Table(title=f"conflicts per 1000 bindings, {arguments.nodes} nodes, {arguments.seeds} seeds")
+    for column in ("full", "busyNodes", "ours", "theirs", "together", "bindings"):
+        table.add_column(column, justify="right")
+    for full, busy_nodes in itertools.product((0.7, 0.97), ("none", "avoid")):
+        total = Counts()
+        for seed in range(arguments.seeds):
+            run = Run(full, busy_nodes, seed, arguments.nodes, arguments.bindings, arguments.pods_per_s, sizes)
+            total.add(asyncio.run(history(run)))
+        both, conflicts = total.ours + total.theirs, total.our_conflicts + total.their_conflicts
+        rates = (
+            1000 * total.our_conflicts / max(1, total.ours),
+            1000 * total.their_conflicts / max(1, total.theirs),
+            1000 * conflicts / max(1, both),
+        )
+        table.add_row(f"{full:.0%}", busy_nodes, *(f"{rate:.1f}" for rate in rates), f"{both}")
+    Console().print(table)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
