@@ -142,10 +142,9 @@ class WhatIf:
     def leading(self, slot: int) -> Scene | None:
         """The node for the filters before the first one that needs the cache: their refusal is that of all filters.
 
-        None if there is no such filter that looks at pods, or if pods nominated to the node are ahead of this one.
+        None if pods nominated to the node are ahead of this one.
         """
-        has_tally = any(bound.tally is not None for bound in self._filters[: self._counted_until])
-        return None if not has_tally or self.ahead(slot) else self._counting(slot, (), is_flat=True)
+        return None if self.ahead(slot) else self._counting(slot, (), is_flat=True)
 
     def _counting(self, slot: int, ahead: Sequence[PodInfo], *, is_flat: bool) -> Scene | None:
         tallies = [

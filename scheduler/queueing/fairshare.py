@@ -42,7 +42,7 @@ class FairShare:
         self._costly.move_to_end(kind)
         if len(self._costly) > _KINDS:
             self._costly.popitem(last=False)
-        self._until = self._clock.now() + spent_s * (1 / SHARE - 1)
+        self._until = max(self._until, self._clock.now() + spent_s * (1 / SHARE - 1))
 
     def clear(self, info: PodInfo) -> None:
         """A pod of this kind found a node, or victims: the others are worth trying at once."""

@@ -89,12 +89,15 @@ class DryRun:
         potential = [other for other in self._nodes.pods(slot).values() if self._rule.allows(other, pod)]
         if not potential:
             return NO_VICTIMS
-        scene = what_if.leading(slot)
-        if scene is None:
+        try:
+            scene = what_if.leading(slot)
+            if scene is None:
+                return None
+            for other in potential:
+                scene.remove(other)
+            return scene.verdict()
+        except AttemptError:  # the whole run meets it as well, and tells it as this node's
             return None
-        for other in potential:
-            scene.remove(other)
-        return scene.verdict()
 
     def _run(self, what_if: WhatIf, pod: PodInfo, slot: int) -> Work[Answer]:
         potential = [other for other in self._nodes.pods(slot).values() if self._rule.allows(other, pod)]
