@@ -26,7 +26,7 @@ _PER_HOLDER: Final = 20
 _PER_WRITTEN_HOLDER: Final = 10
 _LOOKED_AT_MOST: Final = MOST_NANOS // 300
 """Elements of a `format`: more cannot be written in the time that an evaluation may take."""
-_MUCH: Final = 256
+MUCH: Final = 256
 _PER_TEXT: Final = 100
 _TEXTS: Final = frozenset({str, bytes})
 _LISTS: Final = (list, tuple)
@@ -103,7 +103,7 @@ def _of_text(template: str, values: Sequence[Value]) -> int:
 
 def _nanos_of_text(amount: int, _: str, values: Sequence[Value]) -> int:
     """Lists of integers and the like are soon written; to look for them in short texts would take as long."""
-    is_soon = amount > _MUCH and all(type(each) is list and {*map(type, each)} <= _SOON_WRITTEN for each in values)
+    is_soon = amount > MUCH and all(type(each) is list and {*map(type, each)} <= _SOON_WRITTEN for each in values)
     return (300 if is_soon else 400) * amount
 
 
@@ -249,7 +249,7 @@ def strain_of_sum(run: Run, one: Value, other: Value) -> None:
         run.afford(count)
     elif type(one) in _TEXTS and type(one) is type(other):
         count = len(one) + len(other)
-        if count > _MUCH:
+        if count > MUCH:
             run.strain(count * TEXT_SUM_NANOS)
             run.afford(count // 10)
 

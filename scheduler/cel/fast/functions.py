@@ -10,7 +10,7 @@ from scheduler.cel.fast.boxed import moment, operation
 from scheduler.cel.fast.direct import PER_TEN, direct
 from scheduler.cel.fast.writer import BOOL, BYTES, DOUBLE, INT, MAP, STRING, UINT, Kind, Term, Writer
 from scheduler.cel.libraries.classes import CLASSES
-from scheduler.cel.strain import AHEAD, SUM_NANOS, TEXT_SUM_NANOS
+from scheduler.cel.strain import AHEAD, MUCH, SUM_NANOS, TEXT_SUM_NANOS
 from scheduler.cel.types import Overload, Type
 from scheduler.cel.unify import is_dyn, is_variable
 from scheduler.cel.values import UInt
@@ -157,9 +157,11 @@ class Function:
         write = self._write
         length = f"len({one.text}) + len({other.text})"
         if self._is_resolved:
-            write.charge_text(PER_TEN.format(length))
+            length = write.let(length).text
             if write.counts:
-                write.line("if c > limit: exceed()")
+                write.settle()
+                write.line(f"if {length} > {MUCH} and c + {length} // 10 > limit: exceed()")  # as `strain_of_sum`
+            write.charge_text(PER_TEN.format(length))
         else:
             write.charge_text("1")  # whose sum nobody knows, see `_joined`
             write.strain(f"{TEXT_SUM_NANOS} * ({length})")

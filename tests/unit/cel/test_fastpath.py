@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from scheduler.cel.environment import KUBERNETES
 from scheduler.cel.program import compile_expression
@@ -222,6 +222,10 @@ VARIABLES = st.fixed_dictionaries(
 )
 
 
+NOTHING = {"m": M, "x": 1.5, "n": 0, "l": [], "s": "", "o": Optional({"k": 5})}
+
+
+@example("quantity(('a' + 'a')).isLessThan(quantity('1k'))", [NOTHING], 0)
 @given(expressions(), st.lists(VARIABLES, min_size=1, max_size=3), st.integers(0, 400))
 @settings(max_examples=examples(400), deadline=None)
 def test_both_ways_are_one(source, settings_of_variables, limit):
