@@ -222,8 +222,11 @@ class Daemon:
             await asyncio.wait([self._scheduling])
         listening = asyncio.ensure_future(self._listen())
         try:
-            bindings, preemptions, _ = await asyncio.gather(
-                decisions.binder.drain(limit_s), decisions.evictions.drain(limit_s), decisions.stale.drain(limit_s)
+            bindings, preemptions, _, _ = await asyncio.gather(
+                decisions.binder.drain(limit_s),
+                decisions.evictions.drain(limit_s),
+                decisions.stale.drain(limit_s),
+                decisions.node_name_pods.drain(limit_s),
             )
         finally:
             listening.cancel()

@@ -30,6 +30,7 @@ from scheduler.insight.explaining import shown
 from scheduler.insight.records import DecisionRecords
 from scheduler.intake import Intake
 from scheduler.loop import SchedulingLoop
+from scheduler.nodenamepods import NodeNamePods
 from scheduler.obs.metrics import Metrics
 from scheduler.options import RunOptions
 from scheduler.permit import Permits
@@ -143,6 +144,7 @@ class Decisions:
         self.evictions = Evictions(self.shared, self.failures, self.binder, preempting, profiles=self.profiles)
         self.intake = Intake(self.shared, self.failures, bindings=self.binder, permits=self.binder.permits)
         self.stale = StaleVolumes(self.shared, names=clearing(options.config))
+        self.node_name_pods = NodeNamePods(self.shared, profiles=self.profiles)
         self.cluster.volumes.ledger.pools_share(pool_sharing(options.config))
         self.derived = DerivedNominations(self.shared, profiles=self.profiles, runners=runners)
         self.records = DecisionRecords()
@@ -163,6 +165,7 @@ class Decisions:
             records=self.records,
             intake=self.intake,
             stale=self.stale,
+            node_name_pods=self.node_name_pods,
             derived=self.derived,
         )
         self.reloading = Reloading(

@@ -19,6 +19,7 @@ from scheduler.failure import Failures
 from scheduler.framework.profile import Profile
 from scheduler.insight.records import DecisionRecords
 from scheduler.intake import Intake
+from scheduler.nodenamepods import NodeNamePods
 from scheduler.preemption import Evictions
 from scheduler.queue import QueuedPod
 from scheduler.shared import Shared
@@ -52,10 +53,12 @@ class SchedulingLoop:
         records: DecisionRecords,
         intake: Intake,
         stale: StaleVolumes,
+        node_name_pods: NodeNamePods,
         derived: DerivedNominations,
     ) -> None:
         self._intake = intake
         self._stale = stale
+        self._node_name_pods = node_name_pods
         self._derived = derived
         self._inbox = shared.inbox
         self._queue = shared.queue
@@ -131,9 +134,10 @@ class SchedulingLoop:
             self._intake.devices,
             self._derived,
             self._stale,
+            self._node_name_pods,
         ):
             try:
-                if part is not self._stale or self._may_pop():  # a standby undoes nothing
+                if part not in {self._stale, self._node_name_pods} or self._may_pop():  # a standby writes nothing
                     part.tick()
             except Exception as error:  # noqa: BLE001 (whatever it is, all pods depend on the loop)
                 self._errors.record("timers", error, "periodic work failed", component=type(part).__name__)

@@ -49,10 +49,18 @@ class Claims(AssumeCache[PersistentVolumeClaim]):
     def __init__(self) -> None:
         super().__init__("persistentvolumeclaims")
         self.ledger: Ledger | None = None
+        self.unselected: dict[str, dict[str, None]] = {}
+        """Namespace → keys of its claims that have neither a volume nor a selected node."""
 
     def _changed(self, before: PersistentVolumeClaim | None, now: PersistentVolumeClaim | None) -> None:
         assert self.ledger is not None
         self.ledger.claim_changed(before, now)
+        if now is not None and not now.spec.volume_name and now.selected_node is None:
+            self.unselected.setdefault(now.metadata.namespace, {})[now.key] = None
+        elif before is not None and (keys := self.unselected.get(before.metadata.namespace)) is not None:
+            keys.pop(before.key, None)
+            if not keys:
+                del self.unselected[before.metadata.namespace]
 
 
 class Volumes:
