@@ -55,6 +55,7 @@ def test_every_flag_of_kube_scheduler_that_there_is_is_told_of() -> None:
         "--allow-default-scheduler",
         "--csi-storage-capacity-api-version",
         "--drain-timeout",
+        "--force",
         "--help",
         "--loop",
         "--plain-port",
