@@ -209,9 +209,14 @@ class Runner:
                 break
             if bound.name in state.skip_filter:
                 continue
-            refused, nodes = yield from self._asking_candidates(
-                bound, deferred, state, pod, nodes=nodes, groups=groups, rests=rests
-            )
+            if rests and bound.ponder is not None:
+                refused = yield from self._asking(bound, state, pod, nodes, rests=True)
+            else:  # most filters: a generator for each would cost more than some of them
+                refused = self._ask(bound, state, pod, nodes)
+            if first := _first_error(refused):
+                refused, nodes = yield from self._past_errors(
+                    bound, deferred, state, pod, refused=refused, first=first, nodes=nodes, groups=groups, rests=rests
+                )
             for rejection, out in refused.items():
                 if out:
                     groups[rejection] = groups.get(rejection, EMPTY) | out
@@ -227,25 +232,26 @@ class Runner:
                 nodes &= ~out
         return nodes
 
-    def _asking_candidates(  # noqa: PLR0913 (an attempt, and what is known of it)
+    def _past_errors(  # noqa: PLR0913 (an attempt, and what is known of it)
         self,
         bound: BoundFilter,
         deferred: Sequence[BoundFilter],
         state: CycleState,
         pod: PodInfo,
         *,
+        refused: Groups,
+        first: NodeSet,
         nodes: NodeSet,
         groups: Groups,
         rests: bool,
     ) -> Work[tuple[Groups, NodeSet]]:
         """What the filter refuses, and of which nodes. Raises AttemptError if it fails on a candidate (§3.3 step 6).
 
-        A node that Verify of a plugin before it refuses is none: upstream does not come to the filter there.
+        `first` is the first node on which it failed. One that Verify of a plugin before it refuses is no candidate:
+        upstream does not come to the filter there.
         """
-        while nodes:
-            refused = yield from self._asking(bound, state, pod, nodes, rests=rests)
-            first = _first_error(refused)
-            no = self._refused_by(deferred, state, pod, first.bit_length() - 1) if first else None
+        while first:
+            no = self._refused_by(deferred, state, pod, first.bit_length() - 1)
             if no is None:
                 for failure, out in refused.items():
                     if out & first:
@@ -253,7 +259,11 @@ class Runner:
                 return refused, nodes
             groups[no] = groups.get(no, EMPTY) | first
             nodes &= ~first
-        return {}, nodes
+            if not nodes:
+                return {}, nodes
+            refused = yield from self._asking(bound, state, pod, nodes, rests=rests)
+            first = _first_error(refused)
+        return refused, nodes
 
     def _asking(
         self, bound: BoundFilter, state: CycleState, pod: PodInfo, nodes: NodeSet, *, rests: bool
@@ -262,6 +272,9 @@ class Runner:
             work = bound.ponder(state, pod, nodes, Before.FILTER)
             if work is not None:
                 yield from work
+        return self._ask(bound, state, pod, nodes)
+
+    def _ask(self, bound: BoundFilter, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups:
         began = self._clock.now() if state.is_sampled else 0.0
         refused = bound.filter(state, pod, nodes)
         self._asked(state, bound.name, "Filter", began, next((no.code for no in refused), Code.SUCCESS))
