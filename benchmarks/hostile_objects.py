@@ -1,4 +1,4 @@
-"""How long one hostile object holds the event loop: each list and map that is read, with as many elements as fit.
+"""How long one hostile object holds the event loop: each list and map that is read, with as many elements as fit, bare and full.
 
 `python -m benchmarks.hostile_objects [KIND …]` prints for each kind the slowest fields, in ms of processor time: decoding,
 applying, and the attempts and other work that follow. Elements are valid and all different, 1.4 MB at most.
@@ -49,8 +49,17 @@ async def measured(spec: KindSpec, fixed: dict[str, str]) -> list[Took]:
     for name in ("n1", "n2"):
         brain.node(name)
     await brain.settle()
-    for version, field in enumerate((each for each in fields(spec, name="h", **fixed) if each.item), start=2):
-        raw = field.with_value(field.many()).replace(b'"resourceVersion":"1"', b'"resourceVersion":"%d"' % version)
+    attacked = (
+        (each, full)
+        for each in fields(spec, name="h", **fixed)
+        if each.item
+        for full in (False, True)
+        if not full or each.full_item != each.item
+    )
+    for version, (field, full) in enumerate(attacked, start=2):
+        raw = field.with_value(field.many(full=full)).replace(
+            b'"resourceVersion":"1"', b'"resourceVersion":"%d"' % version
+        )
         deltas: list[Delta[Any]] = []
         times = [time.process_time()]
         read = decoder.decode(raw)
@@ -61,7 +70,7 @@ async def measured(spec: KindSpec, fixed: dict[str, str]) -> list[Took]:
         await brain.settle()
         times.append(time.process_time())
         spans = [1000 * (after - before) for before, after in itertools.pairwise(times)]
-        took.append(Took(spans[0], spans[1], spans[2], field.path))
+        took.append(Took(spans[0], spans[1], spans[2], f"{field.path}{' full' * full}"))
     return took
 
 

@@ -80,14 +80,17 @@ class Field:
     after: bytes
     item: bytes = b""
     """A valid element, where the field is a list or a map."""
+    full_item: bytes = b""
+    """The same with an element in each list and map inside it."""
     is_map: bool = False
 
-    def many(self) -> bytes:
+    def many(self, *, full: bool = False) -> bytes:
         """The field's value with as many valid elements as the server stores, all different; empty for other fields."""
-        if not self.item:
+        item = self.full_item if full else self.item
+        if not item:
             return b""
-        size = len(self.item) + (12 if self.is_map else 8)
-        elements = (self.item.replace(b'"x"', b'"x%d"' % n) for n in range(min(WIDE, LONG // size)))
+        size = len(item) + (12 if self.is_map else 8) + 5 * item.count(b'"x"')
+        elements = (item.replace(b'"x"', b'"x%d"' % n) for n in range(min(WIDE, LONG // size)))
         if self.is_map:
             return b"{" + b",".join(b'"k%d":%b' % pair for pair in enumerate(elements)) + b"}"
         return b"[" + b",".join(elements) + b"]"
@@ -147,8 +150,8 @@ class _Sample:
             return ""
         return self._fixed.get(last)
 
-    def of(self, typ: msgspec.inspect.Type, path: str, depth: int = 0) -> bytes:
-        """Some value of the type."""
+    def of(self, typ: msgspec.inspect.Type, path: str, depth: int = 0, *, full: bool = False) -> bytes:
+        """Some value of the type; with an element in each list and map if `full`."""
         found = _parts(typ)
         if (text := self.fixed(path)) is not None:
             return msgspec.json.encode(text or None) if path.endswith("Timestamp") else msgspec.json.encode(text)
@@ -156,10 +159,22 @@ class _Sample:
             case msgspec.inspect.StructType() if depth < 8:
                 members = (
                     b'"%b":%b'
-                    % (each.encode_name.encode(), self.of(each.type, f"{path}.{each.encode_name}", depth + 1))
+                    % (
+                        each.encode_name.encode(),
+                        self.of(each.type, f"{path}.{each.encode_name}", depth + 1, full=full),
+                    )
                     for each in found.fields
                 )
                 return b"{" + b",".join(members) + b"}"
+            case (
+                msgspec.inspect.ListType(item_type=item)
+                | msgspec.inspect.VarTupleType(item_type=item)
+                | msgspec.inspect.SetType(item_type=item)
+                | msgspec.inspect.FrozenSetType(item_type=item)
+            ) if full and depth < 8:
+                return b"[" + self.of(item, f"{path}[]", depth + 1, full=True) + b"]"
+            case msgspec.inspect.DictType(value_type=value) if full and depth < 8:
+                return b'{"x":' + self.of(value, f"{path}{{}}", depth + 1, full=True) + b"}"
             case msgspec.inspect.StrType():
                 return b'"%b"' % _WORDS.get(path.rpartition(".")[2].lower(), b"x")
             case msgspec.inspect.EnumType(cls=cls):
@@ -197,9 +212,11 @@ def _field(typ: msgspec.inspect.Type, path: str, sample: _Sample) -> Field:
             | msgspec.inspect.SetType(item_type=item)
             | msgspec.inspect.FrozenSetType(item_type=item)
         ):
-            return Field(path, b"", b"", sample.of(item, f"{path}[]"))
+            below = f"{path}[]"
+            return Field(path, b"", b"", sample.of(item, below), sample.of(item, below, full=True))
         case msgspec.inspect.DictType(value_type=value):
-            return Field(path, b"", b"", sample.of(value, f"{path}{{}}"), is_map=True)
+            below = f"{path}{{}}"
+            return Field(path, b"", b"", sample.of(value, below), sample.of(value, below, full=True), is_map=True)
     return Field(path, b"", b"")
 
 

@@ -8,6 +8,7 @@ Null where Go would write an empty list or map is accepted: `"taints": null` mea
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -15,7 +16,7 @@ import msgspec
 from scheduler.core import apijson
 from scheduler.core.meta import Frozen, Metadata
 from scheduler.core.opaque import as_raw, with_raw_parameters
-from scheduler.core.partlyread import partly_read
+from scheduler.core.partlyread import partly_read, within_limits
 from scheduler.core.pod import Pod
 from scheduler.core.quantity import Quantity, parse
 from scheduler.core.resourceclaims import AllocationResult, DeviceAllocationResult, DeviceRequestAllocationResult
@@ -90,6 +91,11 @@ def _hook(wanted: type, raw: Any) -> Any:
 
 _SHARE: Final[Mapping[type, Callable[[Any], None]]] = {Pod: share}
 _PARTLY: Final[Mapping[type, Callable[[Any, Callable[[type, Any], Any]], Any]]] = {Pod: partly_read}
+_WITHIN_LIMITS: Final[Mapping[type, Callable[[Any], Any]]] = {Pod: within_limits}
+_LARGE_BYTES: Final = 20_000
+"""No smaller object is beyond a limit that concerns several fields together."""
+_STRIPPED_BYTES_MAX: Final = 256_000
+"""In a larger object a null where none may be counts as unreadable, for to look for nulls costs more than to decode."""
 _READ_LEVELS: Final = 200
 _LONGEST_WHY: Final = 1_000
 
@@ -120,6 +126,7 @@ class ObjectDecoder(Generic[T]):
         self._typ = typ
         self._share = _SHARE.get(typ)
         self._partly = _PARTLY.get(typ)
+        self._within_limits = _WITHIN_LIMITS.get(typ)
         self._older = {version: (ObjectDecoder(kind, form.typ), form.current) for version, form in older.items()}
 
     def decode(self, raw: bytes | msgspec.Raw, version: str = "") -> T | Broken:
@@ -142,7 +149,14 @@ class ObjectDecoder(Generic[T]):
             obj: T | Broken = apijson.decode(self._decoder, raw)
         except (msgspec.DecodeError, ValueError) as first:
             obj = self._without_nulls(raw, first)
-        if self._share is not None and not isinstance(obj, Broken):
+        if isinstance(obj, Broken):
+            return obj
+        if self._within_limits is not None and len(raw) > _LARGE_BYTES:
+            try:
+                obj = self._within_limits(obj)
+            except ValueError as error:
+                return self.outline(raw, str(error))
+        if self._share is not None:
             self._share(obj)
         return obj
 
@@ -160,7 +174,8 @@ class ObjectDecoder(Generic[T]):
     def _plain(self, raw: bytes | msgspec.Raw) -> Any:
         """Nothing that is read lies as deep as Python's own recursion goes; what is skipped may."""
         try:
-            return _strip_nulls(with_raw_parameters(apijson.decode(self._lenient, raw), raw))
+            plain = with_raw_parameters(apijson.decode(self._lenient, raw), raw)
+            return plain if len(raw) > _STRIPPED_BYTES_MAX else _strip_nulls(plain)
         except RecursionError:
             plain = self._lenient.decode(apijson.cut_below(bytes(raw), _READ_LEVELS))
             return _strip_nulls(with_raw_parameters(plain, raw))
@@ -246,13 +261,25 @@ def _text(value: object) -> str:
 
 
 def _strip_nulls(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {k: _strip_nulls(v) for k, v in value.items() if v is not None}
-    if isinstance(value, list):
-        return [_strip_nulls(v) for v in value]
+    """Change `value`, which nobody else has: no member of an object is null any more."""
+    left = [value]
+    while left:
+        each = left.pop()
+        if isinstance(each, dict):
+            for name in [name for name, member in each.items() if member is None]:
+                del each[name]
+            left += [member for member in each.values() if type(member) in _CONTAINERS]
+        elif isinstance(each, list):
+            left += [member for member in each if type(member) in _CONTAINERS]
     return value
+
+
+_CONTAINERS: Final = frozenset((dict, list))
 
 
 def from_manifest(typ: type[T], manifest: Any) -> T:
     """A plain dict → frozen object; raises msgspec.ValidationError naming the field. For builders and tests."""
-    return msgspec.convert(_strip_nulls(as_raw(manifest)), typ, dec_hook=_hook)
+    try:
+        return msgspec.convert(as_raw(manifest), typ, dec_hook=_hook)
+    except (msgspec.ValidationError, ValueError):
+        return msgspec.convert(_strip_nulls(as_raw(deepcopy(manifest))), typ, dec_hook=_hook)

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Annotated, Final
+
+import msgspec
 
 from scheduler.core.meta import Frozen, Values
 
 LABEL_OPERATORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
+_FEW: Final = msgspec.Meta(max_length=1_000)
+"""Requirements of a selector. More are unreadable: each is compared with the labels of each pod."""
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,63}")
 
 
@@ -26,8 +30,8 @@ class LabelSelectorRequirement(Frozen, frozen=True):
 class LabelSelector(Frozen, frozen=True):
     """`metav1.LabelSelector`: empty matches everything; a nil one (None where it stands) matches nothing."""
 
-    match_labels: dict[str, str] = {}
-    match_expressions: tuple[LabelSelectorRequirement, ...] = ()
+    match_labels: Annotated[dict[str, str], _FEW] = {}
+    match_expressions: Annotated[tuple[LabelSelectorRequirement, ...], _FEW] = ()
 
     def __post_init__(self) -> None:
         for at, requirement in enumerate(self.match_expressions):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final
 
+from msgspec import Meta
 from msgspec.structs import force_setattr
 
 from scheduler.core.meta import AnnotatedMetadata, Frozen
-from scheduler.core.pod import ResourceMap
+from scheduler.core.pod import BoundedResourceMap
 
 
 class Taint(Frozen, frozen=True):
@@ -47,10 +48,10 @@ _IMAGES_MAX: Final = 50_000
 class NodeStatus(Frozen, frozen=True):
     """What the kubelet reports."""
 
-    allocatable: ResourceMap = {}
+    allocatable: BoundedResourceMap = {}
     conditions: tuple[NodeCondition, ...] = ()
     images: tuple[ContainerImage, ...] = ()
-    declared_features: tuple[str, ...] = ()
+    declared_features: Annotated[tuple[str, ...], Meta(max_length=1_000)] = ()
 
     def __post_init__(self) -> None:
         """Equal images of all nodes become one object: fifty a node are else nine tenths of its memory."""

@@ -51,6 +51,9 @@ _READ_BY_FIELD: Final = frozenset(
 """Of other structs no field is left out: half a selector or term selects more than the whole one."""
 _MOST_PARTS: Final = 1_000
 """Longer lists and maps are left out whole: one object must not hold the event loop."""
+_MOST_REQUESTS: Final = 2_000
+"""Of a pod, all containers together."""
+_NATIVE: Final = frozenset(("cpu", "memory", "ephemeral-storage"))
 _MOST_NAMED: Final = 10
 _LONGEST_WHY: Final = 200
 
@@ -83,6 +86,45 @@ def partly_read(raw: Any, hook: Hook) -> PartlyReadPod | None:
     return PartlyReadPod(**read, unread=tuple(reader.unread))
 
 
+def within_limits(pod: Pod) -> Pod:
+    """Return the pod; a bound one with more than 2,000 requests of resources with those of `_NATIVE` ones alone.
+
+    Raises ValueError for a pending one. Costs O(containers).
+    """
+    spec, status = pod.spec, pod.status
+    statuses = (*status.container_statuses, *status.init_container_statuses)
+    maps = [each.resources.requests for each in (*spec.containers, *spec.init_containers)]
+    maps += [each.resources.requests for each in statuses if each.resources is not None]
+    maps += [each.allocated_resources or {} for each in statuses]
+    if sum(map(len, maps)) + len(spec.resources.requests) + len(spec.overhead) <= _MOST_REQUESTS:
+        return pod
+    why = f"Expected at most {_MOST_REQUESTS} requests of resources in `$.spec`"
+    if not spec.node_name:
+        raise ValueError(why)
+    kept = msgspec.structs.replace(
+        spec,
+        containers=tuple(map(_with_native, spec.containers)),
+        init_containers=tuple(map(_with_native, spec.init_containers)),
+        resources=_native(spec.resources),
+        overhead=_native(ResourceRequirements(spec.overhead)).requests,
+        priority=HIGHEST_PRIORITY,
+    )
+    unread = (*pod.unread, why) if isinstance(pod, PartlyReadPod) else (why,)
+    return PartlyReadPod(pod.metadata, kept, _without_statuses(status), unread=unread)
+
+
+def _with_native(container: Container) -> Container:
+    return msgspec.structs.replace(container, resources=_native(container.resources))
+
+
+def _native(resources: ResourceRequirements) -> ResourceRequirements:
+    return ResourceRequirements({name: amount for name, amount in resources.requests.items() if name in _NATIVE})
+
+
+def _without_statuses(status: PodStatus) -> PodStatus:
+    return msgspec.structs.replace(status, container_statuses=(), init_container_statuses=())
+
+
 _PARTS: Final[dict[str, Any]] = {"metadata": Metadata, "spec": PodSpec, "status": PodStatus}
 
 
@@ -104,7 +146,7 @@ class _Reader:
             return wanted()
         read = {}
         for field in _fields(wanted):
-            if field.encode_name in raw:
+            if raw.get(field.encode_name) is not None:
                 value = self.read(raw[field.encode_name], field.type, f"{path}.{field.encode_name}")
                 if value is not _LEFT_OUT:
                     read[field.name] = value

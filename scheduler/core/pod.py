@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
@@ -11,6 +11,8 @@ from scheduler.core.meta import Frozen, Int32, Metadata, Values
 from scheduler.core.quantity import Quantity
 
 ResourceMap: TypeAlias = dict[str, Quantity]
+BoundedResourceMap: TypeAlias = Annotated[ResourceMap, msgspec.Meta(max_length=1_000)]
+"""Of a node, which costs a column for each resource."""
 
 
 class ResourceRequirements(Frozen, frozen=True):

@@ -266,11 +266,9 @@ def _aggregate(
         if container.restart_policy == "Always":
             _add(total, amount)
             _add(sidecars, amount)
-            moment = dict(sidecars)
-        else:
-            moment = dict(sidecars)
-            _add(moment, amount)
-        largest = _greater(largest, moment)
+            continue
+        for name, value in amount.items():  # of all else the sidecars hold no more now than in the end
+            largest[name] = max(largest.get(name, 0), sidecars.get(name, 0) + value)
     return _greater(total, largest)
 
 

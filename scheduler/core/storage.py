@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from scheduler.core.labels import LabelSelector
-from scheduler.core.meta import AnnotatedMetadata, Frozen, Metadata
+from scheduler.core.meta import AnnotatedMetadata, Frozen, Metadata, Values
 from scheduler.core.quantity import Quantity
 
 WAIT_FOR_FIRST_CONSUMER: Final = "WaitForFirstConsumer"
@@ -16,7 +16,7 @@ class TopologyLabelRequirement(Frozen, frozen=True):
     """A node label and the values that will do."""
 
     key: str = ""
-    values: tuple[str, ...] = ()
+    values: Values = ()
 
 
 class TopologySelectorTerm(Frozen, frozen=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from typing import Any
 
@@ -10,10 +11,11 @@ import msgspec
 import pytest
 
 from scheduler.core.decode import Broken, ObjectDecoder
+from scheduler.core.meta import Metadata
 from scheduler.core.partlyread import HIGHEST_PRIORITY, PartlyReadPod
-from scheduler.core.pod import Pod
+from scheduler.core.pod import Container, Pod, PodSpec, ResourceRequirements
 from scheduler.core.podinfo import host_ports, pod_info, requests_of
-from scheduler.core.quantity import UNREADABLE
+from scheduler.core.quantity import UNREADABLE, parse
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 TERM = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"a": "b"}}}
@@ -216,3 +218,59 @@ def test_a_selector_with_too_many_values_is_left_out_and_named() -> None:
     assert read.spec.affinity.pod_anti_affinity is not None
     assert 1 == len(read.spec.affinity.pod_anti_affinity.required)
     assert "Expected `array` of length <= 10000" in read.why
+
+
+def many_requests(*, node: str, per_container: int = 1_001) -> Any:
+    names = ["cpu", *(f"example.com/r{n}" for n in range(per_container))]
+    containers = [container(**{f"{name}{at * (name != 'cpu') or ''}": "1" for name in names}) for at in (1, 2)]
+    raw = {
+        "metadata": {"name": "p", "namespace": "default", "uid": "u"},
+        "spec": {"nodeName": node, "containers": containers},
+    }
+    return ObjectDecoder("Pod", Pod).decode(json.dumps(raw).encode())
+
+
+def test_a_bound_pod_with_too_many_requests_counts_without_extended_resources() -> None:
+    pod = many_requests(node="n")
+
+    assert isinstance(pod, PartlyReadPod)
+    assert requests_of(pod) == {"cpu": 2000}
+    assert pod.why == "Expected at most 2000 requests of resources in `$.spec`"
+
+
+def test_a_pending_pod_with_too_many_requests_is_unreadable() -> None:
+    pod = many_requests(node="")
+
+    assert isinstance(pod, Broken)
+    assert pod.why == "Expected at most 2000 requests of resources in `$.spec`"
+
+
+def test_a_pod_with_many_requests_is_read_whole() -> None:
+    pod = many_requests(node="n", per_container=900)
+
+    assert type(pod) is Pod
+    assert len(requests_of(pod)) == 1801
+
+
+def test_each_container_of_start_up_costs_the_same() -> None:
+    """However many there are, each with a resource of its own: what others asked for is not looked at again."""
+
+    def steps(containers: int) -> int:
+        """Calls of functions."""
+        asked = [ResourceRequirements({f"e.com/{n}": parse("1")}) for n in range(containers)]
+        pod = Pod(Metadata(), PodSpec(init_containers=tuple(Container(resources=each) for each in asked)))
+        counted = 0
+
+        def count(_frame: object, _event: str, _argument: object) -> None:
+            nonlocal counted
+            counted += 1
+
+        sys.setprofile(count)
+        try:
+            found = requests_of(pod)
+        finally:
+            sys.setprofile(None)
+        assert len(found) == containers
+        return counted
+
+    assert steps(400) <= 5 * steps(100)
