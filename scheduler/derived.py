@@ -82,8 +82,10 @@ class DerivedNominations:
         """
         for key in self._pending.take_changed():
             self._pod_changed(key)
-        self._follow_nodes()
-        self._dirty.update(dict.fromkeys(self._queue.take_moved()))
+        if self._by_group or self._checked:
+            self._follow_nodes()
+        if moved := self._queue.take_moved():
+            self._dirty.update(dict.fromkeys(moved))
         if not self._dirty:
             return
         dirty, self._dirty = self._dirty, {}

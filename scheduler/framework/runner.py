@@ -213,7 +213,7 @@ class Runner:
                 refused = yield from self._asking(bound, state, pod, nodes, rests=True)
             else:  # most filters: a generator for each would cost more than some of them
                 refused = self._ask(bound, state, pod, nodes)
-            if first := _first_error(refused):
+            if refused and (first := _first_error(refused)):
                 refused, nodes = yield from self._past_errors(
                     bound, deferred, state, pod, refused=refused, first=first, nodes=nodes, groups=groups, rests=rests
                 )
@@ -221,7 +221,7 @@ class Runner:
                 if out:
                     groups[rejection] = groups.get(rejection, EMPTY) | out
                     nodes &= ~out
-            if bound.is_exact(state, pod):
+            if bound.verify is None or bound.is_exact(state, pod):
                 continue
             if not exact:
                 deferred.append(bound)
