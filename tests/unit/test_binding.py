@@ -73,8 +73,9 @@ async def test_71_the_watch_confirms_the_assumption() -> None:
     ],
 )
 async def test_a_refused_bind_is_undone(error: ApiError, server: dict[str, object], outcome: str | None) -> None:
-    """Whatever the refusal, the place is free again and the pod is where it belongs."""
+    """Whatever the refusal, plugins give back what they held, the place is free and the pod is where it belongs."""
     brain = Brain()
+    brain.plug(reserve=(Holds("R"),))
     brain.node("n1")
     brain.pod("p")
     if server:
@@ -83,6 +84,7 @@ async def test_a_refused_bind_is_undone(error: ApiError, server: dict[str, objec
 
     await brain.settle()
 
+    assert brain.calls == ["R.reserve", "R.unreserve"]
     assert brain.parts.cluster.sizes()["assumed_pods"] == 0
     assert brain.places().get("p") == outcome
     assert len(brain.writer.binds) == 1

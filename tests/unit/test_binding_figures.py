@@ -99,6 +99,27 @@ async def test_preemption_is_no_failure() -> None:
     assert ends(brain) == {}
 
 
+async def test_the_time_that_scheduling_took_counts_from_the_first_attempt() -> None:
+    """A pod that found no node for 40 s took these 40 s, although its last attempt took none."""
+    brain = Brain()
+    brain.node("n1", cpu="1")
+    brain.pod("p", cpu="2")
+    await brain.settle()
+    await brain.later(40)
+    brain.node("n1", cpu="2")
+    await brain.settle()
+
+    assert ["default/p"] == [key for key, _ in brain.writer.binds]
+    families = text_string_to_metric_families(brain.parts.shared.metrics.render().decode())
+    sums = {
+        sample.labels["attempts"]: sample.value
+        for family in families
+        for sample in family.samples
+        if sample.name == "scheduler_pod_scheduling_sli_duration_seconds_sum"
+    }
+    assert sums == {"2": 40.0}
+
+
 async def test_the_oldest_on_its_way() -> None:
     """From being taken off the queue until the answer; then until the watch shows it."""
     brain, answered = Brain(), asyncio.Event()

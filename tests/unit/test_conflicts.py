@@ -52,6 +52,27 @@ async def test_a_node_that_takes_the_pod_no_more_is_a_conflict(gone: bool) -> No
     assert (event.reason, event.note) == ("FailedScheduling", f"0/1 nodes are available: {said}.")
 
 
+async def test_a_pod_that_another_scheduler_bound_to_this_node_takes_the_room_of_ours() -> None:
+    """We had given it another node. Without a second look at this one, it would have both pods and room for one."""
+    brain = Brain()
+    for name in ("n1", "n2"):
+        brain.node(name, cpu="2")
+    brain.writer.turn_hold = asyncio.Event()
+    for name in ("p", "q"):
+        brain.pod(name, cpu="2")
+    await brain.settle()
+    held = brain.cluster.get("uid-q")
+    assert held is not None
+    brain.pod("p", cpu="2", on=held.node_name)
+
+    brain.writer.turn_hold.set()
+    await brain.settle()
+
+    assert conflicts(brain)["node"] == 1
+    assert ("default/q", held.node_name) not in brain.writer.binds
+    assert brain.message("q") == "0/1 nodes are available: 1 Insufficient cpu."
+
+
 HARD = "requiredDuringSchedulingIgnoredDuringExecution"
 BY_ZONE = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "db"}}}
 

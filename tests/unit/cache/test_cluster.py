@@ -39,12 +39,14 @@ def test_72_assume_twice() -> None:
 
 
 def test_73_assumed_here_bound_there() -> None:
-    """The real node counts, and only that."""
+    """The real node counts, and only that; pods that are being bound to it are to look at it again."""
     seen = cluster(node("n1"), node("n2"))
     seen.assume(asking("a", on="n1", cpu="1"))
+    before = seen.version("n2")
     seen.add_pod(asking("a", on="n2", cpu="1"))
 
     assert (cpu(seen, "n1"), cpu(seen, "n2")) == (0, 1000)
+    assert before != seen.version("n2")
     assert not seen.is_assumed("a")
 
 

@@ -29,6 +29,21 @@ NO_EXTENDERS = "extenders: extenders are not available in this version; a plugin
             id="no time for a second try",
         ),
         pytest.param(
+            {"leaseDuration": "12s", "renewDeadline": "12s"},
+            ['leaderElection.leaseDuration: Invalid value: "12s": must be greater than `RenewDeadline`'],
+            id="a lease that ends with its renewal deadline",
+        ),
+        pytest.param(
+            {"renewDeadline": "12s", "retryPeriod": "10s"},
+            ['leaderElection.renewDeadline: Invalid value: "12s": must be greater than 1.2 times retryPeriod'],
+            id="a renewal deadline of exactly 1.2 retry periods",
+        ),
+        pytest.param(
+            {"leaseDuration": "12.001s", "renewDeadline": "12s", "retryPeriod": "9.999s"},
+            [],
+            id="a lease and a renewal deadline just long enough",
+        ),
+        pytest.param(
             {"retryPeriod": "-1s"},
             ['leaderElection.retryPeriod: Invalid value: "-1s": must be greater than zero'],
             id="a negative period",

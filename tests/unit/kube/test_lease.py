@@ -97,6 +97,20 @@ async def test_a_holder_that_renews_is_never_replaced(world):
     assert {"get"} == {verb for verb, _ in member.line.asked}
 
 
+async def test_a_lease_of_a_fraction_of_a_second_more_lasts_that_second(world):
+    """The record has whole seconds. Rounded down, the lease would end 0.2 s before the deadline of its holder."""
+    timing = Timing(lease_duration_s=15.5, renew_deadline_s=15.2, retry_period_s=0.1)
+    leader = await world.join("a", timing=timing)
+    other = await world.join("b", timing=timing)
+    assert 16 == world.spec()["leaseDurationSeconds"]
+    leader.suffers(there_s=NEVER_S, times=10**6)
+    for _ in range(180):
+        await world.clock.advance(0.1)
+        assert not (leader.leads() and other.leads())
+
+    assert "b" == world.spec()["holderIdentity"]
+
+
 async def test_an_edit_beside_the_record_prolongs_nothing(world):
     """Labels are not a sign of life."""
     world.put("b")

@@ -14,7 +14,7 @@ from scheduler.kube.lease import Timing
 from tests.examples import examples
 from tests.unit.kube.leases import NEVER_S, Member, World
 
-TIMINGS = [Timing(), Timing(3.0, 2.0, 0.5), Timing(11.0, 10.9, 2.0)]
+TIMINGS = [Timing(), Timing(3.0, 2.0, 0.5), Timing(11.0, 10.9, 2.0), Timing(15.5, 15.2, 2.0)]
 TICK_S = 1.0
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler.core.events import ASSIGNED_POD_DELETE, NODE_ADD, NODE_DELETE
+from scheduler.core.events import ASSIGNED_POD_DELETE, NODE_ADD, NODE_DELETE, Action, ClusterEvent, Resource
 from scheduler.queueing.inflight import InFlight, Recorded
 from scheduler.queueing.records import QueuedPod
 from tests.unit.queueing.world import pod
+
+POD_LABELLED = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_LABEL)
 
 
 def queued(name: str) -> QueuedPod:
@@ -88,6 +90,21 @@ def test_too_many_events_are_blurred() -> None:
         ("NodeDelete", None, False),
     ]
     assert seen(in_flight, "young") == [("NodeDelete", None, False)]
+
+
+def test_updates_of_two_pods_are_not_blurred_into_one() -> None:
+    """Each pod still learns that it has changed, whichever of them changed last."""
+    in_flight = InFlight(events_max=5)
+    for name in ("a", "b"):
+        in_flight.begin(queued(name))
+    for n in range(3):
+        for name in ("a", "b"):
+            in_flight.record(POD_LABELLED, f"{name}{n}", f"{name}{n + 1}", target=name)
+
+    kept = in_flight.since_pop("a")
+    assert kept is not None
+    for name in ("a", "b"):
+        assert [True] == [recorded.is_blurred for recorded in kept if recorded.is_for(pod(name))]
 
 
 def test_a_million_events_stay_a_few() -> None:

@@ -58,6 +58,7 @@ from tests.unit.cel.libraries.asking import answer
                 '{"a": 1}[?"b"]': "none for 1",
                 "[1][?0]": "opt(1) for 2",
                 "[1][?1]": "none for 1",
+                "[1, 2][?-1]": "none for 1",
                 '{"a": 1}.?b.orValue(3)': "3 for 1",
                 'optional.of({"a": 1})["a"]': "opt(1) for 3",
                 "optional.of([1])[?3]": "none for 2",

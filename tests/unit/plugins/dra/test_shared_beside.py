@@ -100,6 +100,13 @@ ROWS = [
         "claim default/c: device a/n1/m got allocated to another claim in the meantime",
         id="all of the device",
     ),
+    pytest.param(
+        (a_slice("n1", "a", a_device("m").cap("room", "8")),),
+        a_claim("c").request("r", "A"),
+        (share("2"),),
+        "claim default/c: device a/n1/m got allocated to another claim in the meantime",
+        id="a share of the device that ours has whole",
+    ),
     pytest.param((ROOM,), FIVE, (part("m", admin=True),), "", id="an administrator takes nothing of a capacity"),
     pytest.param((SET, PARTS), WHOLE, (part("half"),), UNITS_GONE, id="a partition that draws on the same counter"),
     pytest.param(

@@ -40,6 +40,9 @@ RUNS = pytest.mark.parametrize(
     "tracks", [None, False, True], ids=["no driver", "a driver without capacity", "a driver that tracks capacity"]
 )
 
+V1, V2, V3 = a_claim("v1", "1G", "W"), a_claim("v2", "2G", "W"), a_claim("v3", "2G", "W")
+G1, G2 = (a_pv(name, size, "W").where("k", "n1") for name, size in (("g1", "1G"), ("g2", "2G")))
+
 
 def out(*reasons: str) -> Decided:
     return Decided(reasons)
@@ -55,6 +58,8 @@ def out(*reasons: str) -> Decided:
         pytest.param((U1, C), ["u1"], out(BIND_CONFLICT), id="F4 only elsewhere"),
         pytest.param((U1, U2, A, B), ["u1", "u2"], Decided((), (("u1", "a"), ("u2", "b"))), id="F5 one each"),
         pytest.param((U1, U2, A, B), ["u2", "u1"], Decided((), (("u1", "a"), ("u2", "b"))), id="F6 the smallest first"),
+        pytest.param((V1, V2, G1, G2), ["v1", "v2"], Decided((), (("v1", "g1"), ("v2", "g2"))), id="F5 claims of 1G and 2G, volumes of 1G and 2G"),
+        pytest.param((V1, V2, V3, G1, G2), ["v1", "v2", "v3"], out(BIND_CONFLICT), id="F7 claims of 1G, 2G and 2G, volumes of 1G and 2G"),
         pytest.param((U1, U2, A), ["u1", "u2"], out(BIND_CONFLICT), id="F7 one too few"),
         pytest.param((U1, BND, PB, A), ["u1", "bnd"], Decided((), (("u1", "a"),)), id="F8 beside a bound one"),
         pytest.param((U1, BND, PB, C), ["u1", "bnd"], out(BIND_CONFLICT), id="F9 beside a bound one, none here"),

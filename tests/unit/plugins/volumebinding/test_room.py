@@ -161,11 +161,14 @@ def test_what_is_in_flight_is_not_there(ours: KubestowArgs, decided: Decided, is
 
 
 def test_a_pod_is_not_in_its_own_way() -> None:
-    """B-1 Its own claim, selected for this node already, has its room."""
-    world = World(D1.selected("n1"), *tracking(True), GIB)
+    """B-1 Its own claim, selected for this node already, has taken the room that it finds, in Filter and in Reserve."""
+    world = World(*tracking(True), GIB, D1.selected("n1"))
+    (entry,) = world.cluster.volumes.ledger
+    assert entry.pool is not None
 
     assert FITS == world.decide(using("p", "d1"))
-    assert FULL.reasons == world.judged(using("p", "d1")).get("n1", FULL.reasons)
+    assert {"n2"} == set(world.judged(using("p", "d1")))
+    assert ("d1",) == tuple(step.claim.metadata.name for step in world.plan(using("p", "d1")).dynamic)
 
 
 def test_what_is_given_back_is_there_again() -> None:
