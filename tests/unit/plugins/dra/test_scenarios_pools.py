@@ -87,6 +87,17 @@ def old(node_name: str, devices: str):
         pytest.param(
             given([*TWICE, on("n1", "p2", "d2")], used="p2/d2"), INVALID, id="19 but is named when nothing fits"
         ),
+        pytest.param(given([on("n1", "p1", "d1", of=1), on("n1", "p1", "d2", of=1)]), "nil", id="17 two slices of a pool of one"),
+        pytest.param(
+            given([on("n1", "p1", "d1", of=2), on("n2", "p1", "d2", of=2), on("n2", "p1", "d3", of=2)]),
+            "nil",
+            id="17 one slice here and two elsewhere of a pool of two",
+        ),
+        pytest.param(
+            given([on("n1", "p1", "d1", of=1), on("n2", "p1", "d2", of=1)]),
+            "r0→p1/d1",
+            id="17 one slice here and one elsewhere of a pool of one: here it looks complete",
+        ),
         pytest.param(given([on("n2", "p1", "d1"), on("n1", "p1", "d2")]), "r0→p1/d2", id="20 a pool over two nodes"),
         pytest.param(given([old("n1", "d1"), new("n2", "d2")]), "nil", id="21 what is left here is obsolete"),
         pytest.param(
