@@ -283,17 +283,33 @@ async def test_a_client_ca_in_a_file_is_read_again_too(tmp_path: Path) -> None:
         assert world.asked("configmaps") == 0
 
 
-async def test_a_connection_does_not_outlive_the_authority_that_it_was_made_under(tmp_path: Path) -> None:
+@pytest.mark.parametrize("source", ["a file", "the ConfigMap"])
+async def test_a_connection_does_not_outlive_the_authority_that_it_was_made_under(source: str, tmp_path: Path) -> None:
     """Whoever is connected connects again, and is somebody only if the new authority says so."""
     one, two, file = Authority("one"), Authority("two"), tmp_path / "ca.pem"
     file.write_bytes(one.pem)
-    async with served(SecureServing(client_ca_file=str(file))) as world:
+    async with served(SecureServing(client_ca_file=str(file) if source == "a file" else "")) as world:
         ann = shows(one, "ann", tmp_path)
+        if source == "the ConfigMap":
+            world.rig.server.create("ConfigMap", CONFIGMAP | {"data": {"client-ca-file": one.pem.decode()}})
+
+            async def is_let_in() -> bool:
+                with contextlib.suppress(aiohttp.ClientError):  # refused in the handshake
+                    return (await world.get("/metrics", shows=ann))[0] == 200
+                return False
+
+            async with asyncio.timeout(60):
+                while not await is_let_in():
+                    await asyncio.sleep(0.02)
         reader, writer = await asyncio.open_connection("127.0.0.1", world.rig.daemon.secure_port, ssl=ann)
         try:
             writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
             assert b" 200 " in await asyncio.wait_for(reader.readline(), 60)
-            file.write_bytes(two.pem)
+            if source == "a file":
+                file.write_bytes(two.pem)
+            else:
+                name, data = CONFIGMAP["metadata"]["name"], {"client-ca-file": two.pem.decode()}
+                world.rig.server.patch("ConfigMap", name, {"data": data}, namespace="kube-system")
             with contextlib.suppress(ConnectionError):
                 await asyncio.wait_for(reader.read(), 60)
         finally:

@@ -76,6 +76,13 @@ DISK = {"name": "d", "awsElasticBlockStore": {"volumeID": "c1"}}
         pytest.param(
             1, [using("a", 1, "c1"), using("b", 2, volumes=[DISK])], incoming("c0"), ["b", "a"], id="claim and in-tree"
         ),
+        pytest.param(
+            2,
+            [using("a", 1, "c1"), using("b", 10, "c2")],
+            incoming("c0"),
+            ["a"],
+            id="the limit is reached, and one volume is enough",
+        ),
         pytest.param(0, [using("a", 1, "c1")], incoming("c0"), FULL, id="a node that attaches nothing"),
         pytest.param(
             2,
@@ -142,6 +149,24 @@ def test_nominated_pods_count(ahead: PodInfo, refused: Any, is_tried: bool) -> N
 
     assert refused == named(house.cluster, groups)
     assert bool(feasible) != bool(groups)
+
+
+@pytest.mark.parametrize("is_tried", [False, True], ids=["counted aside", "tried in the cache"])
+@pytest.mark.parametrize(
+    ("claim", "refused"), [pytest.param("c0", {}, id="attached"), pytest.param("c2", {"n1": FULL}, id="not attached")]
+)
+def test_a_node_with_more_volumes_than_its_limit_takes_pods_whose_volume_is_attached(
+    claim: str, refused: Any, is_tried: bool
+) -> None:
+    """The limit was lowered. Beside a nominated pod the node is judged by counting; a pod that attaches nothing fits."""
+    house = a_house(is_tried=is_tried)
+    world_of(house, using("a", 10, "c0"), using("b", 10, "c1"), limit=1)
+    house.nominate("n1", incoming(name="n"))
+    comes, state = incoming(claim), CycleState()
+    assert house.runner.pre_filter(state, comes).rejection is None
+    _, groups = house.runner.filter(state, comes, house.cluster.nodes.present, exact=True)
+
+    assert refused == named(house.cluster, groups)
 
 
 def remembered(dry_run: DryRun, house: House, comes: PodInfo) -> Answer:
