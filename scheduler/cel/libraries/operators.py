@@ -1,6 +1,7 @@
 """Operators on values: arithmetic in 64 bits, order, membership, size.
 
-`&&`, `||`, `?:` and equality are declared here for the checker; evaluation has its own, which absorbs errors.
+`&&`, `||`, `?:` and equality are declared here for the checker; evaluation has its own, which absorbs errors. So has an
+index, which is a part of a chain of selections (`attributes`).
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
+from scheduler.cel.attributes import pick
 from scheduler.cel.costs import size
-from scheduler.cel.gotext import scalar
 from scheduler.cel.libraries.declaring import Cost, both, function, member, shorter
 from scheduler.cel.types import (
     BOOL,
@@ -29,7 +30,7 @@ from scheduler.cel.types import (
     list_of,
     map_of,
 )
-from scheduler.cel.values import EvalError, UInt, Value, compare, contains, equal, is_kubernetes, key, same, type_name
+from scheduler.cel.values import EvalError, UInt, Value, compare, contains, equal, is_kubernetes, key, same
 
 _INT_MAX: Final = 2**63 - 1
 _UINT_MAX: Final = 2**64 - 1
@@ -182,25 +183,6 @@ def in_map(value: Value, entries: Mapping[Any, Value]) -> bool:
         return False
 
 
-def at_index(values: Sequence[Value], index: Any) -> Value:
-    """The element; doubles and uints are fine if whole."""
-    if isinstance(index, bool) or not isinstance(index, int | float):
-        raise EvalError(f"unsupported index type '{type_name(index)}' in list")
-    if isinstance(index, float) and not index.is_integer():
-        raise EvalError(f"unsupported index value {scalar(index)} in list")
-    if not 0 <= index < len(values):
-        raise EvalError(f"index out of bounds: {scalar(index)}")
-    return values[int(index)]
-
-
-def at_key(entries: Mapping[Any, Value], name: Value) -> Value:
-    """The value under the key."""
-    try:
-        return entries[key(name)]
-    except (KeyError, TypeError):
-        raise EvalError(f"no such key: {scalar(name)}") from None
-
-
 def _not(value: Value) -> bool:
     if not isinstance(value, bool):
         raise EvalError("no such overload")
@@ -234,8 +216,8 @@ OPERATORS: Final[tuple[Overload, ...]] = (
     *_orders(),
     function("@in", "in_list", ((A, _LIST), BOOL), lambda value, values: contains(values, value), _list_size),
     function("@in", "in_map", ((A, _MAP), BOOL), in_map),
-    function("_[_]", "index_list", ((_LIST, INT), A), at_index),
-    function("_[_]", "index_map", ((_MAP, A), B), at_key),
+    function("_[_]", "index_list", ((_LIST, INT), A), pick),
+    function("_[_]", "index_map", ((_MAP, A), B), pick),
     function("!_", "logical_not", ((BOOL,), BOOL), _not),
     function("@not_strictly_false", "not_strictly_false", ((BOOL,), BOOL), _not_strictly_false),
     function("_&&_", "logical_and", ((BOOL, BOOL), BOOL), lambda one, other: one and other),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from scheduler.cel.attributes import MISSING, find
 from scheduler.cel.gotext import scalar
 from scheduler.cel.libraries.declaring import function, member
-from scheduler.cel.libraries.operators import at_index, at_key
 from scheduler.cel.types import BOOL, DYN, INT, STRING, Overload, Type, list_of, map_of, optional_of
 from scheduler.cel.values import NONE, Duration, EvalError, Optional, Timestamp, UInt, Value, key, type_name
 
@@ -51,22 +51,14 @@ def _last(values: Sequence[Value]) -> Optional:
     return Optional(values[-1]) if values else NONE
 
 
-def _tried(pick: Callable[[Any, Value], Value]) -> Callable[[Any, Value], Optional]:
-    """The picked value; none if there is no such, or nothing to pick from."""
-
-    def picked(holder: Any, name: Value) -> Optional:
-        if isinstance(holder, Optional):
-            if not holder.present:
-                return NONE
-            holder = holder.value
-        try:
-            return Optional(pick(holder, name))
-        except EvalError as error:
-            if str(error).startswith(("no such key", "index out of bounds")):
-                return NONE
-            raise
-
-    return picked
+def _tried(holder: Any, name: Value) -> Optional:
+    """The picked value; none if there is no such, or nothing to pick from. Chains of selections do it by themselves."""
+    if isinstance(holder, Optional):
+        if not holder.present:
+            return NONE
+        holder = holder.value
+    found = find(holder, name)
+    return NONE if found is MISSING else Optional(found)
 
 
 def _inserted(entries: Mapping[Any, Value], name: Value, value: Value) -> dict[Any, Value]:
@@ -113,13 +105,13 @@ OPTIONALS: Final[tuple[Overload, ...]] = (
         ((_OPTIONAL, _V), _V),
         lambda one, other: one.value if one.present else other,
     ),
-    function("_?._", "select_optional_field", ((DYN, STRING), _OPTIONAL), _tried(at_key)),
-    function("_[?_]", "list_optindex_optional_int", ((_LIST, INT), _OPTIONAL), _tried(at_index)),
-    function("_[?_]", "optional_list_optindex_optional_int", ((optional_of(_LIST), INT), _OPTIONAL), _tried(at_index)),
-    function("_[?_]", "map_optindex_optional_value", ((_MAP, _K), _OPTIONAL), _tried(at_key)),
-    function("_[?_]", "optional_map_optindex_optional_value", ((optional_of(_MAP), _K), _OPTIONAL), _tried(at_key)),
-    function("_[_]", "optional_list_index_int", ((optional_of(_LIST), INT), _OPTIONAL), _tried(at_index)),
-    function("_[_]", "optional_map_index_value", ((optional_of(_MAP), _K), _OPTIONAL), _tried(at_key)),
+    function("_?._", "select_optional_field", ((DYN, STRING), _OPTIONAL), _tried),
+    function("_[?_]", "list_optindex_optional_int", ((_LIST, INT), _OPTIONAL), _tried),
+    function("_[?_]", "optional_list_optindex_optional_int", ((optional_of(_LIST), INT), _OPTIONAL), _tried),
+    function("_[?_]", "map_optindex_optional_value", ((_MAP, _K), _OPTIONAL), _tried),
+    function("_[?_]", "optional_map_optindex_optional_value", ((optional_of(_MAP), _K), _OPTIONAL), _tried),
+    function("_[_]", "optional_list_index_int", ((optional_of(_LIST), INT), _OPTIONAL), _tried),
+    function("_[_]", "optional_map_index_value", ((optional_of(_MAP), _K), _OPTIONAL), _tried),
     member("first", "list_first", ((_LIST,), _OPTIONAL), _first),
     member("last", "list_last", ((_LIST,), _OPTIONAL), _last),
     function("optional.unwrap", "optional_unwrap", ((list_of(_OPTIONAL),), _LIST), _unwrapped),

@@ -311,6 +311,27 @@ LOOPS = [
 ]
 
 
+@pytest.mark.parametrize("counts", [True, False])
+@pytest.mark.parametrize(
+    "source",
+    [
+        "l[n - 8] == 3",
+        "l[-1] == 3",
+        "[1, 2][n - 8] == 2",
+        "l.exists(i, l[i - 2] == 3)",
+        "s.split(' ')[-1] == 'text'",
+        "s.split(' ')[s.indexOf('zz')] == 'text'",
+    ],
+)
+def test_an_index_before_the_beginning_of_a_list_is_an_error(source, counts):
+    """It does not count from the end, in generated code either."""
+    error = "EvalError: index out of bounds: -1"
+    fast = generated(source, ENV, counts=counts)
+
+    assert error == closures_of(source, ENV, BINDINGS)
+    assert answer(fast, BINDINGS) == (error if fast is not None and fast.tells else LEFT)
+
+
 @pytest.mark.parametrize("source", LOOPS)
 def test_the_limit_strikes_at_the_same_cost(source):
     """One unit less than an evaluation costs is too little, and every limit below."""

@@ -87,7 +87,9 @@ def old(node_name: str, devices: str):
         pytest.param(
             given([*TWICE, on("n1", "p2", "d2")], used="p2/d2"), INVALID, id="19 but is named when nothing fits"
         ),
-        pytest.param(given([on("n1", "p1", "d1", of=1), on("n1", "p1", "d2", of=1)]), "nil", id="17 two slices of a pool of one"),
+        pytest.param(
+            given([on("n1", "p1", "d1", of=1), on("n1", "p1", "d2", of=1)]), "nil", id="17 two slices of a pool of one"
+        ),
         pytest.param(
             given([on("n1", "p1", "d1", of=2), on("n2", "p1", "d2", of=2), on("n2", "p1", "d3", of=2)]),
             "nil",
