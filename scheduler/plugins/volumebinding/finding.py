@@ -81,7 +81,9 @@ class Finder:
                 wanted = [(claim, left) for claim in selected] + list(zip(matched, missing))
                 conflict, full = self._not_provisioned(wanted, left)
                 if claims.is_entangled:
-                    contested = _contested(matched, missing, left & (away | unknown | conflict | full))
+                    # An unknown class is an error only where its claim finds no volume: then all nodes are tried.
+                    in_doubt = left & (away | unknown | conflict | full) if self._knows_classes(matched) else left
+                    contested = _contested(matched, missing, in_doubt)
                     conflict, full = self._exact(claims, contested, conflict=conflict, full=full)
             if claims.is_entangled:
                 conflict |= left & self._too_few(matched) & ~(conflict | full)
@@ -289,6 +291,9 @@ class Finder:
             if first_miss(volume, claim) is None:
                 return volume
         return None
+
+    def _knows_classes(self, claims: Sequence[PersistentVolumeClaim]) -> bool:
+        return all(self._volumes.classes.get(claim.storage_class) is not None for claim in claims)
 
     def _class_of(self, claim: PersistentVolumeClaim) -> KnownClass:
         name = claim.storage_class
