@@ -9,6 +9,7 @@ import pytest
 import structlog
 
 from scheduler.obs import logs
+from tests.integration.mortal import HastyClock
 
 
 @pytest.fixture
@@ -19,3 +20,9 @@ def guest(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(logs, "setup", lambda *_, **__: None)
     yield
     structlog.configure(**before)
+
+
+@pytest.fixture
+async def clock() -> HastyClock:
+    """The time of a test: its server and its daemons take the same clock."""
+    return HastyClock()

@@ -83,16 +83,16 @@ def options(url: str, **more: Any) -> RunOptions:
 
 
 @contextlib.asynccontextmanager
-async def rig(server: ApiServer | None = None, **more: Any) -> AsyncIterator[Rig]:
+async def rig(server: ApiServer | None = None, *, clock: Clock | None = None, **more: Any) -> AsyncIterator[Rig]:
     """Start both; stop the daemon first."""
-    async with server or ApiServer() as running, rig_on(running, **more) as world:
+    async with server or ApiServer() as running, rig_on(running, clock=clock, **more) as world:
         yield world
 
 
 @contextlib.asynccontextmanager
-async def rig_on(server: ApiServer, **more: Any) -> AsyncIterator[Rig]:
-    """A daemon on a server that is running already; the server outlives it."""
-    daemon = Daemon(options(server.url, **more))
+async def rig_on(server: ApiServer, *, clock: Clock | None = None, **more: Any) -> AsyncIterator[Rig]:
+    """A daemon on a server that is running already; the server outlives it. Without a clock it takes the machine's."""
+    daemon = Daemon(options(server.url, **more), clock=clock)
     try:
         await daemon.start()
         yield Rig(server, daemon)

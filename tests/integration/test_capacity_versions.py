@@ -9,30 +9,24 @@ import pytest
 
 from scheduler.app import Daemon
 from scheduler.cache.capacities import Capacities
-from scheduler.core.clock import SystemClock
 from scheduler.testing.apiserver import ApiServer
 from scheduler.testing.apiserver.resources import LIKE_1_23, LIKE_1_25, LIKE_1_36
 from tests.integration.daemon import Rig, options, until
+from tests.integration.mortal import HastyClock
 
 CAPACITY = "csistoragecapacities"
 NOWHERE = tuple(entry for entry in LIKE_1_23 if entry != "storage.k8s.io/v1beta1")
 
 
-class ShortMinutes(SystemClock):
-    """Sleeping for half a minute or more takes a twentieth of a second."""
-
-    async def sleep(self, delay_s: float) -> None:
-        await super().sleep(0.05 if delay_s >= 30 else delay_s)
-
-
 @asynccontextmanager
 async def running(served: Sequence[str], version: str = "auto") -> AsyncIterator[Rig]:
     """A daemon on a server that has these kinds, with one capacity object `a` where there can be any."""
-    async with ApiServer(served=LIKE_1_25) as server:
+    clock = HastyClock()
+    async with ApiServer(clock=clock, served=LIKE_1_25) as server:
         offer(server, "a")
         server.serve(served)
         asked = replace(options(server.url), csi_storage_capacity_api_version=version)
-        daemon = Daemon(asked, clock=ShortMinutes())
+        daemon = Daemon(asked, clock=clock)
         try:
             await daemon.start()
             yield Rig(server, daemon)
@@ -136,10 +130,11 @@ async def test_it_appears() -> None:
 
 async def test_what_may_not_be_read_is_waited_for() -> None:
     """D8: no decision without it, and no other version is tried; given the permission, all goes on."""
-    async with ApiServer(served=LIKE_1_25) as server:
+    clock = HastyClock()
+    async with ApiServer(clock=clock, served=LIKE_1_25) as server:
         offer(server, "a")
         server.forbidden.update({("list", CAPACITY), ("watch", CAPACITY)})
-        daemon = Daemon(options(server.url), clock=ShortMinutes())
+        daemon = Daemon(options(server.url), clock=clock)
         try:
             await daemon.start()
             world = Rig(server, daemon)

@@ -16,6 +16,7 @@ from scheduler import app
 from scheduler.testing.apiserver import ApiServer, Fault
 from scheduler.testing.invariants import Witness, on_missing_nodes, overcommitted, unbound
 from tests.integration.daemon import DEADLINE_S, Rig, rig, rig_on, until
+from tests.integration.mortal import HastyClock
 
 
 async def test_pods_are_bound_once_and_confirmed() -> None:
@@ -190,12 +191,15 @@ async def test_endpoints_tell_the_state() -> None:
         assert '"scheduled"' in await text(http, "/debug/pod/default/fits")
 
 
-async def test_221_not_ready_until_the_first_picture_is_complete() -> None:
+async def test_221_not_ready_until_the_first_picture_is_complete(clock: HastyClock) -> None:
     """/readyz fails and names the check while the pod list is refused; nothing is scheduled meanwhile."""
-    server = ApiServer()
+    server = ApiServer(clock=clock)
     server.forbidden.add(("watch", "pods"))
     server.forbidden.add(("list", "pods"))
-    async with rig(server) as world, aiohttp.ClientSession(f"http://127.0.0.1:{world.daemon.port}") as http:
+    async with (
+        rig(server, clock=clock) as world,
+        aiohttp.ClientSession(f"http://127.0.0.1:{world.daemon.port}") as http,
+    ):
         await until(lambda: bool(world.daemon.mirrors.reflectors.get("Pod")), lambda: "not started")
         async with http.get("/readyz") as answer:
             body = await answer.text()

@@ -12,7 +12,6 @@ import structlog
 from scheduler.app import Daemon
 from scheduler.cache.devices import Devices
 from scheduler.config.types import GATES_ON
-from scheduler.core.clock import SystemClock
 from scheduler.core.devicegates import TAINT_RULES
 from scheduler.kube.access import KINDS_SERVED
 from scheduler.kube.kinds import KINDS
@@ -21,6 +20,7 @@ from scheduler.testing.apiserver.resources import LIKE_1_25, LIKE_1_32, LIKE_1_3
 from scheduler.testing.devicebuilders import a_device, a_device_class, a_slice, a_taint_rule
 from scheduler.testing.deviceclaimbuilders import a_claim
 from tests.integration.daemon import Rig, options, until
+from tests.integration.mortal import HastyClock
 
 BEFORE_DEVICES = LIKE_1_25
 OLD_RULES = (*LIKE_1_36, "resource.k8s.io/v1alpha3")
@@ -29,21 +29,15 @@ SLICE = a_slice("n1", "drv.example.com", a_device("d0").attr("model", "x").cap("
 CLAIM = a_claim("c").request("r", "gpu", count=2, cel="true")
 
 
-class ShortMinutes(SystemClock):
-    """Sleeping for half a minute or more takes a twentieth of a second."""
-
-    async def sleep(self, delay_s: float) -> None:
-        await super().sleep(0.05 if delay_s >= 30 else delay_s)
-
-
 @asynccontextmanager
 async def running(served: Sequence[str], gates: frozenset[str] = GATES_ON) -> AsyncIterator[Rig]:
     """A daemon on a server that has these kinds, and one object of each that devices are allocated by."""
-    async with ApiServer(served=LIKE_1_36_WITH_BETAS) as server:
+    clock = HastyClock()
+    async with ApiServer(clock=clock, served=LIKE_1_36_WITH_BETAS) as server:
         for built in (SLICE, CLAIM, a_device_class("gpu", "true"), a_taint_rule("rule", "example.com/broken")):
             server.apply(built.obj())
         server.serve(served)
-        daemon = Daemon(options(server.url, feature_gates=gates), clock=ShortMinutes())
+        daemon = Daemon(options(server.url, feature_gates=gates), clock=clock)
         try:
             await daemon.start()
             yield Rig(server, daemon)
@@ -198,9 +192,10 @@ async def test_rules_go_and_come_back() -> None:
 
 async def test_what_may_not_be_read_is_waited_for() -> None:
     """No decision without it: devices of others could be given away. With the permission all goes on."""
-    async with ApiServer(served=LIKE_1_36) as server:
+    clock = HastyClock()
+    async with ApiServer(clock=clock, served=LIKE_1_36) as server:
         server.forbidden.update({("list", "resourceclaims"), ("watch", "resourceclaims")})
-        daemon = Daemon(options(server.url), clock=ShortMinutes())
+        daemon = Daemon(options(server.url), clock=clock)
         try:
             await daemon.start()
             world = Rig(server, daemon)

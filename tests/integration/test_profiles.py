@@ -9,7 +9,6 @@ import inspect
 import signal
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,25 +19,18 @@ import pytest
 from scheduler import app, shell
 from scheduler.app import Daemon
 from scheduler.config.types import LeaderElection, PluginSet, Profile
-from scheduler.core.clock import SystemClock
 from scheduler.testing.apiserver import LIKE_1_36, LIKE_1_36_WITH_OURS, ApiServer, Fault
 from tests.integration.daemon import Rig, options, rig_on, until
+from tests.integration.mortal import HastyClock
 
 ELECTION = LeaderElection(True, lease_duration_s=3600, renew_deadline_s=3000, retry_period_s=0.2)
 KOPF = str(Path(kopf.__file__).parent)
 Object = dict[str, Any]
 
 
-class ShortMinutes(SystemClock):
-    """Sleeping for long takes a twentieth of a second."""
-
-    async def sleep(self, delay_s: float) -> None:
-        await super().sleep(0.05 if delay_s >= 20 else delay_s)
-
-
 @pytest.fixture
-async def server() -> AsyncIterator[ApiServer]:
-    async with ApiServer(served=LIKE_1_36_WITH_OURS) as server:
+async def server(clock: HastyClock) -> AsyncIterator[ApiServer]:
+    async with ApiServer(clock=clock, served=LIKE_1_36_WITH_OURS) as server:
         yield server
 
 
@@ -132,17 +124,6 @@ def kopfs_tasks() -> list[str]:
     ]
 
 
-@asynccontextmanager
-async def short(server: ApiServer, **more: Any) -> AsyncIterator[Rig]:
-    """A daemon whose minutes are short."""
-    daemon = Daemon(options(server.url, **more), clock=ShortMinutes())
-    try:
-        await daemon.start()
-        yield Rig(server, daemon)
-    finally:
-        await daemon.stop()
-
-
 # -- changes ---------------------------------------------------------------------------------------------------------------
 
 
@@ -234,12 +215,12 @@ async def test_pods_that_waited_are_tried_by_the_new_profile(server: ApiServer) 
         await world.bound("p")
 
 
-async def test_a_plugin_that_reads_other_kinds_waits_for_them(server: ApiServer) -> None:
+async def test_a_plugin_that_reads_other_kinds_waits_for_them(server: ApiServer, clock: HastyClock) -> None:
     """They are mirrored from then on, and its permissions asked for."""
     without = Profile("kubestow", plugins={"multiPoint": PluginSet(disabled=("DynamicResources", "DefaultPreemption"))})
     server.forbidden.add(("delete", "pods"))
     deciding = server.faults.add(Fault(verb="watch", resource="resourceclaims", status=500, times=3))
-    async with short(server, profiles=(without,)) as world:
+    async with rig_on(server, clock=clock, profiles=(without,)) as world:
         await world.until(lambda: world.daemon._check.permissions() is None, "not checked")
         assert {"ResourceClaim", "PodDisruptionBudget"}.isdisjoint(world.daemon.mirrors.reflectors)
 
@@ -256,11 +237,11 @@ async def test_a_plugin_that_reads_other_kinds_waits_for_them(server: ApiServer)
         )
 
 
-async def test_kinds_that_cannot_be_had_are_named(server: ApiServer) -> None:
+async def test_kinds_that_cannot_be_had_are_named(server: ApiServer, clock: HastyClock) -> None:
     """What was in force stays, and why is told; with the permission it is met."""
     without = Profile("kubestow", plugins={"multiPoint": PluginSet(disabled=("DynamicResources",))})
     server.forbidden.update({("list", "deviceclasses"), ("watch", "deviceclasses")})
-    async with short(server, profiles=(without,)) as world:
+    async with rig_on(server, clock=clock, profiles=(without,)) as world:
         wish(server, {"plugins": {"multiPoint": {}}})
         said = await told(server, "False", 1)
         assert said["reason"] == "WaitingForKinds"
@@ -298,7 +279,7 @@ async def test_a_standby_goes_by_the_same_rules_and_says_nothing(server: ApiServ
 # -- kopf and its ends -----------------------------------------------------------------------------------------------------
 
 
-async def test_without_the_kind_kopf_is_not_even_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_the_kind_kopf_is_not_even_loaded(monkeypatch: pytest.MonkeyPatch, clock: HastyClock) -> None:
     """Asked for again once a minute: found later, it is watched; gone again, the file counts."""
     loaded: list[str] = []
     real = shell._kopf
@@ -308,7 +289,7 @@ async def test_without_the_kind_kopf_is_not_even_loaded(monkeypatch: pytest.Monk
         return real()
 
     monkeypatch.setattr(shell, "_kopf", load)
-    async with ApiServer(served=LIKE_1_36) as server, short(server) as world:
+    async with ApiServer(clock=clock, served=LIKE_1_36) as server, rig_on(server, clock=clock) as world:
         two_nodes(world)
         assert await placed(world, "a") == "empty"
         await says(world, "[+]scheduler-profiles ok")
@@ -359,9 +340,9 @@ async def kopfs(name: str) -> asyncio.Task[Any]:
 
 
 @pytest.mark.parametrize("name", ["resource observer", "multidimensional multitasker", "credentials retriever"])
-async def test_whatever_part_of_kopf_dies_scheduling_goes_on(server: ApiServer, name: str) -> None:
+async def test_whatever_part_of_kopf_dies_scheduling_goes_on(server: ApiServer, name: str, clock: HastyClock) -> None:
     """It is said, counted and started anew; changes are noticed meanwhile."""
-    async with short(server) as world:
+    async with rig_on(server, clock=clock) as world:
         two_nodes(world)
         await up(world)
         (await kopfs(name)).cancel()
@@ -374,9 +355,9 @@ async def test_whatever_part_of_kopf_dies_scheduling_goes_on(server: ApiServer, 
         await up(world)
 
 
-async def test_a_watch_that_falls_silent_is_noticed(server: ApiServer) -> None:
+async def test_a_watch_that_falls_silent_is_noticed(server: ApiServer, clock: HastyClock) -> None:
     """kopf does not: changes that it does not tell of are found by the list of ours, and it is started anew."""
-    async with short(server) as world:
+    async with rig_on(server, clock=clock) as world:
         two_nodes(world)
         await up(world)
         (await kopfs("watcher for schedulerprofiles")).cancel()
@@ -388,9 +369,9 @@ async def test_a_watch_that_falls_silent_is_noticed(server: ApiServer) -> None:
         await up(world)
 
 
-async def test_an_error_in_the_watch_ends_kopf_and_nothing_else(server: ApiServer) -> None:
+async def test_an_error_in_the_watch_ends_kopf_and_nothing_else(server: ApiServer, clock: HastyClock) -> None:
     """What it takes for fatal: a watch that is refused otherwise than by 410."""
-    async with short(server) as world:
+    async with rig_on(server, clock=clock) as world:
         two_nodes(world)
         await up(world)
         server.faults.add(Fault(verb="watch", resource="schedulerprofiles", status=403, times=5))
@@ -403,7 +384,7 @@ async def test_an_error_in_the_watch_ends_kopf_and_nothing_else(server: ApiServe
 
 
 async def test_a_kopf_that_cannot_be_loaded_costs_a_minute_per_change(
-    server: ApiServer, monkeypatch: pytest.MonkeyPatch
+    server: ApiServer, monkeypatch: pytest.MonkeyPatch, clock: HastyClock
 ) -> None:
     """Ready, and said so."""
 
@@ -411,7 +392,7 @@ async def test_a_kopf_that_cannot_be_loaded_costs_a_minute_per_change(
         return importlib.import_module("no_such_kopf")
 
     monkeypatch.setattr(shell, "_kopf", missing)
-    async with short(server) as world:
+    async with rig_on(server, clock=clock) as world:
         two_nodes(world)
         await says(world, "the shell is down, changes are noticed once a minute: ModuleNotFoundError(")
         wish(server, MOST)
@@ -420,12 +401,12 @@ async def test_a_kopf_that_cannot_be_loaded_costs_a_minute_per_change(
         assert await placed(world, "a") == "full"
 
 
-async def test_without_permissions_scheduling_goes_on(server: ApiServer) -> None:
+async def test_without_permissions_scheduling_goes_on(server: ApiServer, clock: HastyClock) -> None:
     """Neither read nor told; given later, both."""
     everything = {("list", "schedulerprofiles"), ("watch", "schedulerprofiles"), ("patch", "schedulerprofiles/status")}
     server.forbidden.update(everything)
     wish(server, MOST)
-    async with short(server) as world:
+    async with rig_on(server, clock=clock) as world:
         two_nodes(world)
         assert await placed(world, "a") == "empty"
         await says(world, "SchedulerProfiles cannot be read: ")
@@ -438,9 +419,9 @@ async def test_without_permissions_scheduling_goes_on(server: ApiServer) -> None
         await told(server, "True", 1)
 
 
-async def test_an_object_that_is_deleted_while_nobody_watches_is_noticed(server: ApiServer) -> None:
+async def test_an_object_that_is_deleted_while_nobody_watches_is_noticed(server: ApiServer, clock: HastyClock) -> None:
     """kopf never tells: the list of ours does."""
-    async with short(server) as world:
+    async with rig_on(server, clock=clock) as world:
         two_nodes(world)
         wish(server, MOST)
         await told(server, "True", 1)

@@ -14,32 +14,24 @@ from structlog.testing import CapturingLogger
 from scheduler import app
 from scheduler.app import Daemon
 from scheduler.config.types import LeaderElection, PluginSet, Profile
-from scheduler.core.clock import SystemClock
 from scheduler.kube import access
 from scheduler.testing.apiserver import LIKE_1_36, ApiServer
 from scheduler.testing.kubelet import Kubelet
-from tests.integration.daemon import DEADLINE_S, Rig, options, until
-
-
-class ShortMinutes(SystemClock):
-    """Sleeping a minute or more takes a twentieth of a second."""
-
-    async def sleep(self, delay_s: float) -> None:
-        await super().sleep(0.05 if delay_s >= 60 else delay_s)
+from tests.integration.daemon import DEADLINE_S, Rig, options, rig, until
+from tests.integration.mortal import HastyClock
 
 
 @asynccontextmanager
-async def checked(server: ApiServer, *profiles: Profile) -> AsyncIterator[tuple[Rig, aiohttp.ClientSession]]:
-    """A daemon whose minutes are short, and a session to its endpoints."""
+async def checked(
+    server: ApiServer, clock: HastyClock, *profiles: Profile
+) -> AsyncIterator[tuple[Rig, aiohttp.ClientSession]]:
+    """A daemon on the server's clock, and a session to its endpoints."""
     more = {"profiles": profiles} if profiles else {}
-    async with server:
-        daemon = Daemon(options(server.url, **more), clock=ShortMinutes())
-        try:
-            await daemon.start()
-            async with aiohttp.ClientSession(f"http://127.0.0.1:{daemon.port}") as http:
-                yield Rig(server, daemon), http
-        finally:
-            await daemon.stop()
+    async with (
+        rig(server, clock=clock, **more) as world,
+        aiohttp.ClientSession(f"http://127.0.0.1:{world.daemon.port}") as http,
+    ):
+        yield world, http
 
 
 async def answered(http: aiohttp.ClientSession, status: int, *lines: str, starting: str = "") -> None:
@@ -70,19 +62,19 @@ def problems(log: CapturingLogger) -> list[tuple[str, str]]:
     return [(call.method_name, call.kwargs["problem"]) for call in log.calls]
 
 
-async def test_nothing_missing_nothing_said(log: CapturingLogger) -> None:
+async def test_nothing_missing_nothing_said(log: CapturingLogger, clock: HastyClock) -> None:
     """Both checks are there and content."""
-    async with checked(ApiServer()) as (_, http):
+    async with checked(ApiServer(clock=clock), clock) as (_, http):
         await answered(http, 200, "[+]permissions ok", "[+]kinds-served ok")
 
         assert problems(log) == []
 
 
-async def test_223_a_missing_permission_is_named_until_it_is_given(log: CapturingLogger) -> None:
+async def test_223_a_missing_permission_is_named_until_it_is_given(log: CapturingLogger, clock: HastyClock) -> None:
     """500 naming it, one line in the log; given later, ready, and the pod that waited is bound."""
-    server = ApiServer()
+    server = ApiServer(clock=clock)
     server.forbidden.add(("create", "pods/binding"))
-    async with checked(server) as (world, http):
+    async with checked(server, clock) as (world, http):
         text = "missing permission: create pods/binding"
         await answered(http, 500, f"[-]permissions failed: {text}", "[+]sched-handler-sync ok")
         world.node("n1")
@@ -97,11 +89,11 @@ async def test_223_a_missing_permission_is_named_until_it_is_given(log: Capturin
         assert problems(log) == [("error", text), ("info", text)]
 
 
-async def test_without_events_pods_are_bound_all_the_same(log: CapturingLogger) -> None:
+async def test_without_events_pods_are_bound_all_the_same(log: CapturingLogger, clock: HastyClock) -> None:
     """A warning each, and ready."""
-    server = ApiServer()
+    server = ApiServer(clock=clock)
     server.forbidden.update({("create", "events"), ("patch", "events")})
-    async with checked(server) as (world, http):
+    async with checked(server, clock) as (world, http):
         missing = [f"missing permission: {verb} events in group events.k8s.io" for verb in ("create", "patch")]
         await answered(http, 200, f"[+]permissions ok ({'; '.join(missing)})")
         world.node("n1")
@@ -113,10 +105,10 @@ async def test_without_events_pods_are_bound_all_the_same(log: CapturingLogger) 
         ]
 
 
-async def test_a_server_without_reviews_is_taken_at_its_word(log: CapturingLogger) -> None:
+async def test_a_server_without_reviews_is_taken_at_its_word(log: CapturingLogger, clock: HastyClock) -> None:
     """One warning; what is refused will show where it is used."""
-    server = ApiServer(served=[group for group in LIKE_1_36 if not group.startswith("authorization")])
-    async with checked(server) as (world, http):
+    server = ApiServer(clock=clock, served=[group for group in LIKE_1_36 if not group.startswith("authorization")])
+    async with checked(server, clock) as (world, http):
         await answered(http, 200)
         world.node("n1")
         world.pod("p")
@@ -127,10 +119,12 @@ async def test_a_server_without_reviews_is_taken_at_its_word(log: CapturingLogge
         assert problem.startswith("permissions could not be asked: ")
 
 
-async def test_a_kind_that_is_not_served_and_not_needed_keeps_nobody_from_being_ready(log: CapturingLogger) -> None:
+async def test_a_kind_that_is_not_served_and_not_needed_keeps_nobody_from_being_ready(
+    log: CapturingLogger, clock: HastyClock
+) -> None:
     """One warning each; pods are bound by what there is."""
-    server = ApiServer(served=[group for group in LIKE_1_36 if group != "apps/v1"])
-    async with checked(server) as (world, http):
+    server = ApiServer(clock=clock, served=[group for group in LIKE_1_36 if group != "apps/v1"])
+    async with checked(server, clock) as (world, http):
         missing = [f"not served: {plural} (apps/v1)" for plural in ("replicasets", "statefulsets")]
         await answered(http, 200, "[+]informer-sync-replicasets ok", f"[+]kinds-served ok ({'; '.join(missing)})")
         world.node("n1")
@@ -166,12 +160,12 @@ WITHOUT_BUDGETS = "preemption goes on without budgets"
     ],
 )
 async def test_without_budgets_preemption_goes_on(
-    log: CapturingLogger, withheld: set[tuple[str, str]], said: list[str], line: str
+    log: CapturingLogger, withheld: set[tuple[str, str]], said: list[str], line: str, clock: HastyClock
 ) -> None:
     """Ready, visibly so in the log and in /readyz?verbose; the victim goes, the preemptor comes."""
-    server = ApiServer(served=[group for group in LIKE_1_36 if withheld or group != "policy/v1"])
+    server = ApiServer(clock=clock, served=[group for group in LIKE_1_36 if withheld or group != "policy/v1"])
     server.forbidden.update(withheld)
-    async with checked(server) as (world, http), Kubelet(server):
+    async with checked(server, clock) as (world, http), Kubelet(server, clock=clock):
         await answered(http, 200, starting=line)
         world.node("n1", cpu="2")
         world.pod("low", cpu="2", nodeName="n1")
@@ -182,23 +176,23 @@ async def test_without_budgets_preemption_goes_on(
         assert problems(log) == [("warning", problem) for problem in said]
 
 
-async def test_budgets_that_may_be_read_later_are(log: CapturingLogger) -> None:
+async def test_budgets_that_may_be_read_later_are(log: CapturingLogger, clock: HastyClock) -> None:
     """Nothing is missing any more, and they are mirrored."""
-    server = ApiServer()
+    server = ApiServer(clock=clock)
     server.forbidden.update({("list", "poddisruptionbudgets"), ("watch", "poddisruptionbudgets")})
-    async with checked(server) as (_, http):
+    async with checked(server, clock) as (_, http):
         await answered(http, 200, starting="[+]informer-sync-poddisruptionbudgets ok (")
         server.forbidden.clear()
 
         await answered(http, 200, "[+]informer-sync-poddisruptionbudgets ok", "[+]permissions ok")
 
 
-async def test_without_the_permission_to_delete_pods_nobody_is_evicted(log: CapturingLogger) -> None:
+async def test_without_the_permission_to_delete_pods_nobody_is_evicted(log: CapturingLogger, clock: HastyClock) -> None:
     """Ready; the pod stays pending and says so; given later, it preempts."""
-    server = ApiServer()
+    server = ApiServer(clock=clock)
     server.forbidden.add(("delete", "pods"))
     text = "missing permission: delete pods: preemption evicts nobody"
-    async with checked(server) as (world, http), Kubelet(server):
+    async with checked(server, clock) as (world, http), Kubelet(server, clock=clock):
         await answered(http, 200, f"[+]permissions ok ({text})")
         world.node("n1", cpu="2")
         world.pod("low", cpu="2", nodeName="n1")
@@ -211,36 +205,38 @@ async def test_without_the_permission_to_delete_pods_nobody_is_evicted(log: Capt
         await world.until(lambda: world.pods() == {"high": "n1"}, "no room was made")
 
 
-async def test_a_profile_without_preemption_needs_no_such_permission(log: CapturingLogger) -> None:
+async def test_a_profile_without_preemption_needs_no_such_permission(log: CapturingLogger, clock: HastyClock) -> None:
     """Neither to delete pods nor to read budgets."""
-    server = ApiServer()
+    server = ApiServer(clock=clock)
     server.forbidden.update({("delete", "pods"), ("list", "poddisruptionbudgets"), ("watch", "poddisruptionbudgets")})
     plugins = {"multiPoint": PluginSet(disabled=("DefaultPreemption",))}
-    async with checked(server, Profile("kubestow", plugins=plugins)) as (_, http):
+    async with checked(server, clock, Profile("kubestow", plugins=plugins)) as (_, http):
         await answered(http, 200, "[+]permissions ok")
 
         assert problems(log) == []
 
 
 @pytest.mark.parametrize("binds", [True, False], ids=["with VolumeBinding", "without"])
-async def test_the_permissions_of_volumes_are_asked_for_with_their_plugin(log: CapturingLogger, binds: bool) -> None:
+async def test_the_permissions_of_volumes_are_asked_for_with_their_plugin(
+    log: CapturingLogger, binds: bool, clock: HastyClock
+) -> None:
     """Ready all the same; only who may have to write to claims says that it cannot."""
-    server = ApiServer()
+    server = ApiServer(clock=clock)
     server.forbidden.add(("patch", "persistentvolumeclaims"))
     plugins = {} if binds else {"multiPoint": PluginSet(disabled=("VolumeBinding",))}
     text = "missing permission: patch persistentvolumeclaims: pods whose volumes are yet to be bound stay pending"
-    async with checked(server, Profile("kubestow", plugins=plugins)) as (_, http):
+    async with checked(server, clock, Profile("kubestow", plugins=plugins)) as (_, http):
         await answered(http, 200, f"[+]permissions ok ({text})" if binds else "[+]permissions ok")
 
         assert problems(log) == ([("warning", text)] if binds else [])
 
 
-async def test_without_pods_and_nodes_nobody_stands_for_election() -> None:
+async def test_without_pods_and_nodes_nobody_stands_for_election(clock: HastyClock) -> None:
     """Something in between answers 404 to all: a replica that sees the cluster must get the lease. Found later, it leads."""
-    bare = ApiServer(served=[group for group in LIKE_1_36 if group != "v1"])
-    election = LeaderElection(True, lease_duration_s=3600, renew_deadline_s=3000, retry_period_s=0.2)
+    bare = ApiServer(clock=clock, served=[group for group in LIKE_1_36 if group != "v1"])
+    election = LeaderElection(True, lease_duration_s=3600, renew_deadline_s=3000, retry_period_s=20)
     async with bare:
-        daemon = Daemon(options(bare.url, leader_election=election), clock=ShortMinutes())
+        daemon = Daemon(options(bare.url, leader_election=election), clock=clock)
         await daemon.start()
         try:
             mirrors = daemon.mirrors.reflectors
@@ -257,7 +253,7 @@ async def test_without_pods_and_nodes_nobody_stands_for_election() -> None:
             assert not daemon._is_synced
             assert not bare.list("leases")
             await bare.stop()
-            async with ApiServer() as server:
+            async with ApiServer(clock=clock) as server:
                 await server.stop()
                 await server.start(int(bare.url.rpartition(":")[2]))
                 world = Rig(server, daemon)
@@ -268,15 +264,15 @@ async def test_without_pods_and_nodes_nobody_stands_for_election() -> None:
             await daemon.stop()
 
 
-async def test_the_daemon_says_whose_pods_it_found(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_daemon_says_whose_pods_it_found(monkeypatch: pytest.MonkeyPatch, clock: HastyClock) -> None:
     """A profile that no pod names shows as 0: the first thing to look at when nothing happens."""
     logger = CapturingLogger()
     monkeypatch.setattr(app, "_log", logger)
-    server = ApiServer()
+    server = ApiServer(clock=clock)
     world = Rig(server, None)  # type: ignore[arg-type] # before there is a daemon
     for name, scheduler in {"a": "one", "b": "one", "c": "elsewhere"}.items():
         world.pod(name, schedulerName=scheduler)
-    async with checked(server, Profile("one"), Profile("two")) as (_, http):
+    async with checked(server, clock, Profile("one"), Profile("two")) as (_, http):
         await answered(http, 200)
 
     (synced,) = [call.kwargs for call in logger.calls if call.args == ("synced",)]

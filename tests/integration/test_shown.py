@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from prometheus_client.parser import text_string_to_metric_families
 
 from scheduler.config.types import LeaderElection
 from scheduler.testing.apiserver import ApiServer
 from tests.integration.daemon import Rig, rig_on
+from tests.integration.mortal import HastyClock
 
-ELECTION = LeaderElection(leader_elect=True)
+ELECTION = LeaderElection(True, lease_duration_s=3600, renew_deadline_s=3000, retry_period_s=20)
 
 
 def shown(world: Rig, name: str) -> dict[tuple[str, ...], float]:
@@ -22,15 +25,16 @@ def shown(world: Rig, name: str) -> dict[tuple[str, ...], float]:
     }
 
 
-async def test_a_standby_that_waits_with_its_mirrors_is_not_called_unsynced() -> None:
+async def test_a_standby_that_waits_with_its_mirrors_is_not_called_unsynced(clock: HastyClock) -> None:
     """delayCacheUntilActive: it has no picture, and none is missing; a warm one has all."""
-    async with ApiServer() as server, rig_on(server, leader_election=ELECTION) as first:
+    election: dict[str, Any] = {"clock": clock, "leader_election": ELECTION}
+    async with ApiServer(clock=clock) as server, rig_on(server, **election) as first:
         await first.until(first.daemon.idle, "never synced")
         await first.until(lambda: shown(first, "kubestow_leading") == {(): 1}, "nobody leads")
         assert set(shown(first, "kubestow_watch_synced").values()) == {1}
         assert {("Pod",), ("Node",), ("ResourceSlice",)} <= set(shown(first, "kubestow_watch_synced"))
 
-        async with rig_on(server, leader_election=ELECTION, delay_cache_until_active=True) as second:
+        async with rig_on(server, **election, delay_cache_until_active=True) as second:
             await second.until(lambda: "get leases 200" in " ".join(server.requests()), "never stood")
             assert shown(second, "kubestow_leading") == {(): 0}
             assert shown(second, "kubestow_watch_synced") == {}
