@@ -8,8 +8,8 @@ BIN := .venv/bin
 IMAGE ?= localhost/kubestow:dev
 INSTALLED := .venv/.installed-$(shell cat requirements/test.txt pyproject.toml | cksum | cut -d' ' -f1)
 
-.PHONY: audit image kind help venv demo test unit unit-first unit-rest integration-first integration-rest replay deploy-tests e2e \
-	parity fuzz check format lock
+.PHONY: audit image kind help venv demo test quick quick-first quick-rest unit unit-first unit-rest integration-first integration-rest \
+	replay deploy-tests e2e nightly parity fuzz check format lock
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' Makefile | sed 's/:.*##/\t/'
@@ -33,7 +33,18 @@ demo: $(INSTALLED) ## the real daemon places the pods of examples/ on an embedde
 UNIT := tests/unit/plugins tests/unit/cel tests/unit/scenarios
 INTEGRATION := $(sort $(wildcard tests/integration/test_[a-l]*.py tests/integration/test_pre*.py))
 
-test: unit ## all tests
+# Of the unit tests those that are fast: no laws, none of the allocator, CEL, insight or the testing kit.
+QUICK := tests/unit/plugins tests/unit/cache
+QUICK_REST := $(addprefix tests/unit/,core config framework kube queueing obs) $(wildcard tests/unit/test_[bcfipqr]*.py)
+
+quick: $(INSTALLED) ## the unit tests that take seconds: run them after each change
+	$(MAKE) --no-print-directory -j 2 --output-sync=target quick-first quick-rest
+
+quick-first quick-rest:
+	$(BIN)/python -m pytest -q -m "not nightly and not hypothesis" --ignore=tests/unit/plugins/dra \
+	$(if $(filter quick-first,$@),$(QUICK),$(QUICK_REST))
+
+test: unit ## all tests but those of `make nightly`
 	$(MAKE) --no-print-directory -j 2 --output-sync=target replay deploy-tests
 	$(MAKE) --no-print-directory e2e
 
@@ -64,6 +75,12 @@ e2e: $(INSTALLED) ## the tests against a real kube-apiserver
 	$(BIN)/python -m tests.deploy.tools
 	$(BIN)/python -m pytest tests/contract tests/e2e
 
+HISTORIES ?= 300
+
+nightly: $(INSTALLED) ## hours: laws with ten times as many examples, histories drawn anew, mutants, code paths against each other
+	KUBESTOW_EXAMPLES=10 KUBESTOW_HISTORIES=$(HISTORIES) $(BIN)/python -m pytest --timeout 7200 -m "hypothesis or nightly" \
+	tests/unit tests/integration tests/parity
+
 parity: $(INSTALLED) ## record the real kube-scheduler's verdicts anew and compare ours on the same control plane
 	$(BIN)/python -m tests.e2e.controlplane.build
 	$(BIN)/python -m tests.parity.record
@@ -74,11 +91,12 @@ fuzz: $(INSTALLED) ## random scenarios that were never recorded, ours against ku
 	failed=0; for generator in random crowd mixed volumes; do \
 	$(BIN)/python -m tests.parity.fuzz $$generator $(subst -, ,$(SEEDS)) || failed=1; done; exit $$failed
 
-check: $(INSTALLED) ## format, lint, types, architecture
+check: $(INSTALLED) ## format, lint, types, architecture, and whether each row of a specification has a test
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/python -m pytest -q tests/check
 
 format: $(INSTALLED) ## let ruff write what it can
 	$(BIN)/ruff format .

@@ -14,17 +14,31 @@ Tests that need a real API server carry the marker `e2e`, and get its binaries b
 """
 
 import gc
+from pathlib import Path
 
-import hypothesis
 import pytest
 import structlog
+from hypothesis import HealthCheck, settings
+from hypothesis.database import DirectoryBasedExampleDatabase
 
 from tests.e2e.controlplane.build import BuildFailed, Unavailable, binaries, is_built
 from tests.examples import examples
 
-# The machine may be busy: how long an example takes says nothing.
-hypothesis.settings.register_profile("kubestow", deadline=None, max_examples=examples())
-hypothesis.settings.load_profile("kubestow")
+pytest_plugins = ["tests.required", "tests.seeds"]
+
+# The same with and without `CI`, for which Hypothesis has a profile of its own: that tries the same examples in each run.
+settings.register_profile(
+    "kubestow",
+    parent=settings.get_profile("default"),
+    max_examples=examples(),
+    derandomize=False,
+    print_blob=True,
+    database=DirectoryBasedExampleDatabase(Path(__file__).parents[1] / ".hypothesis" / "examples"),
+    # The machine may be busy: how long an example takes says nothing.
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("kubestow")
 
 # As the daemon does it. structlog's default prints an exception with all local variables: a second for each.
 structlog.configure(

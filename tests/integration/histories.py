@@ -68,19 +68,24 @@ class Step:
 
 
 LONG: Final = int(os.environ.get("KUBESTOW_HISTORIES", "0"))
-"""So many, other ones each time, and shrunk: `KUBESTOW_HISTORIES=2000 pytest tests/integration/test_fault_histories.py`."""
+"""So many drawn anew, and shrunk: `KUBESTOW_HISTORIES=2000 pytest tests/integration/test_fault_histories.py`."""
+_BUSY: Final = (HealthCheck.too_slow, HealthCheck.data_too_large)
+_SHORT: Final = (Phase.explicit, Phase.reuse, Phase.generate)
 
 
 def so_many(few: int) -> settings:
-    """Few histories, always the same; as many as the environment says if it does."""
-    return settings(
-        max_examples=LONG or few,
-        derandomize=not LONG,
-        database=None,
-        deadline=None,
-        phases=(Phase.generate, Phase.shrink) if LONG else (Phase.generate,),
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-    )
+    """Few histories, always the same."""
+    return settings(max_examples=few, derandomize=True, database=None, phases=_SHORT, suppress_health_check=_BUSY)
+
+
+def so_many_anew(few: int) -> settings:
+    """Few histories, others in each run; as many as the environment says if it does.
+
+    They follow from the seed of the run, which a failure tells (tests/seeds.py). One that failed is kept and tried first.
+    Only long runs shrink, as a history takes a second.
+    """
+    phases = (*_SHORT, Phase.shrink) if LONG else _SHORT
+    return settings(max_examples=LONG or few, phases=phases, suppress_health_check=_BUSY)
 
 
 def a_step(act: Callable[..., Coroutine[Any, Any, None] | None], *args: st.SearchStrategy[Any]) -> Any:
