@@ -30,7 +30,7 @@ from scheduler.testing.devicebuilders import (
     a_slice,
 )
 from scheduler.testing.deviceclaimbuilders import ClaimBuilder, a_claim, a_result, an_option
-from tests.examples import examples
+from tests.examples import SLOW_SHARE, examples
 from tests.unit.brain import Brain
 from tests.unit.happenings import Thing, deliver, ended, known, place, refusing, some
 from tests.unit.hint_rows import DEFAULT, WAITS, asks, brain_of, gone, node, node_gone, pod, profile
@@ -420,7 +420,7 @@ async def look(brain: Brain, there: list[Thing], wants: tuple[str, ...], then: l
     )
 
 
-@settings(max_examples=examples(200), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(200, share=SLOW_SHARE), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     one=some([DEFAULT, PARITY]),
     start=some(STARTS),

@@ -16,7 +16,7 @@ from scheduler.core.podinfo import pod_info
 from scheduler.queue import QueuedPod
 from scheduler.queueing.records import Place
 from scheduler.queueing.wakers import Strategy
-from tests.examples import examples
+from tests.examples import SLOW_SHARE, examples
 from tests.unit.brain import Brain, manifest, typed
 from tests.unit.hint_rows import (
     DEFAULT,
@@ -183,7 +183,7 @@ class Watched:
 START = (node("n1", zone="a"), node("n2", zone="b"), pod("b0", on="n1", labels={"app": "a"}))
 
 
-@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(150, share=SLOW_SHARE), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     profile=st.sampled_from(PROFILES),
     before=st.lists(things, max_size=6),

@@ -23,7 +23,7 @@ from scheduler.framework.hints import EventHint, Hint, Topics
 from scheduler.queue import QueuedPod
 from scheduler.queueing.records import IN_POOL, Place
 from scheduler.queueing.wakers import Strategy
-from tests.examples import examples
+from tests.examples import SLOW_SHARE, examples
 from tests.unit.queueing.world import OTHER, OURS, SchedulingGates, World, pod
 
 NODE_TAINT = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_TAINT)
@@ -242,7 +242,7 @@ steps = st.one_of(
 )
 
 
-@settings(max_examples=examples(250), deadline=None)
+@settings(max_examples=examples(250, share=SLOW_SHARE), deadline=None)
 @given(st.lists(steps, min_size=20, max_size=60))
 def test_laws(history: list[Callable[[History], None]]) -> None:
     """One place per pod, nothing lost, every pop matched, no event kept for nobody, wake-ups as if asked one by one."""

@@ -11,7 +11,7 @@ from hypothesis import event as noted, example, given, settings, strategies as s
 from scheduler.core.errors import Unavailable
 from scheduler.core.podinfo import PodInfo
 from scheduler.reload import IN_FORCE
-from tests.examples import examples
+from tests.examples import SLOW_SHARE, examples
 from tests.unit.reloads import OURS, Reloaded, witness
 
 PODS = tuple("abcdef")
@@ -107,7 +107,7 @@ class History(Reloaded):
             await self.later(30)
 
 
-@settings(deadline=None, max_examples=examples(150))
+@settings(deadline=None, max_examples=examples(150, share=SLOW_SHARE))
 @given(steps=st.lists(STEPS, max_size=40))
 @example(
     steps=[

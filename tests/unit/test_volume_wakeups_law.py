@@ -35,7 +35,7 @@ from scheduler.testing.volumebuilders import (
     a_pv,
     an_attachment,
 )
-from tests.examples import examples
+from tests.examples import SLOW_SHARE, examples
 from tests.unit import happenings
 from tests.unit.brain import Brain
 from tests.unit.happenings import Thing, ended, known, place, refusing, some
@@ -416,7 +416,7 @@ async def look(brain: Brain, there: list[Thing], wants: tuple[str, ...], then: l
     assert place(brain) != "placed", f"refused by {entry.plugins}: {brain.message(WAITS)}"
 
 
-@settings(max_examples=examples(200), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(200, share=SLOW_SHARE), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     one=some([DEFAULT, PARITY]),
     start=some(STARTS),

@@ -14,7 +14,7 @@ from scheduler.core.podinfo import PodInfo
 from scheduler.core.storage import CSINode
 from scheduler.core.volumes import CSISource
 from scheduler.testing.volumebuilders import a_claim, a_class, a_csi_node, a_pv, an_attachment
-from tests.examples import examples
+from tests.examples import SLOW_SHARE, examples
 from tests.unit.attaching import EBS, LongWay, World
 from tests.unit.attaching_histories import DRIVERS, GONE, NAMES, OTHER, UIDS, Step, begun, pods, steps
 from tests.unit.objects import info, node
@@ -44,7 +44,7 @@ def check(world: World) -> None:
             assert registered == bool(attached.installed(driver) >> slot & 1)
 
 
-@settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(300, share=SLOW_SHARE), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(steps, st.booleans(), st.lists(pods(), max_size=2), st.sampled_from(NAMES)), max_size=25))
 def test_columns_are_what_the_objects_say(history: list[tuple[Step, bool, list[PodInfo], str]]) -> None:
     """After every step that is looked at, within a trial and after it; the steps between are taken in together."""

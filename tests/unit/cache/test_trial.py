@@ -11,7 +11,7 @@ from scheduler.cache import domains
 from scheduler.cache.cluster import Cluster
 from scheduler.cache.population import selection
 from scheduler.core.labels import LabelSelector
-from tests.examples import examples
+from tests.examples import SLOW_SHARE, examples
 from tests.unit.cache.picture import check_sums, picture
 from tests.unit.objects import cluster, info, node
 from tests.unit.plugins.preempting import pod
@@ -47,7 +47,10 @@ def looked_at(seen: Cluster, key: str) -> int:
     return len(domains.of(counts, seen.nodes.topologies.of(key)).levels())
 
 
-@settings(max_examples=examples(120), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=examples(120, share=SLOW_SHARE),
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
 @given(seen=clusters(), history=st.lists(steps, max_size=14))
 def test_everything_is_as_it_was(seen: Cluster, history: list[tuple[Any, ...]]) -> None:
     """Columns, indexes, counts and free slots; inside, the sums that are counted along are right at every moment."""

@@ -11,7 +11,7 @@ from scheduler.cel.environment import KUBERNETES
 from scheduler.cel.program import compile_expression
 from scheduler.cel.types import DYN, INT, STRING, list_of, map_of, optional_of
 from scheduler.cel.values import CelError, CompileError, CostExceeded, Optional, UInt
-from tests.examples import examples
+from tests.examples import SLOW_SHARE, examples
 from tests.unit.cel.twopaths import LEFT, answer, closures_of, generated, strict
 
 ENV = KUBERNETES.extended(
@@ -227,7 +227,7 @@ NOTHING = {"m": M, "x": 1.5, "n": 0, "l": [], "s": "", "o": Optional({"k": 5})}
 
 @example("quantity(('a' + 'a')).isLessThan(quantity('1k'))", [NOTHING], 0)
 @given(expressions(), st.lists(VARIABLES, min_size=1, max_size=3), st.integers(0, 400))
-@settings(max_examples=examples(400), deadline=None)
+@settings(max_examples=examples(400, share=SLOW_SHARE), deadline=None)
 def test_both_ways_are_one(source, settings_of_variables, limit):
     """What generated code answers is what closures answer, to the unit of cost; and so is where the limit strikes."""
     if "lists.range(n)" in source:

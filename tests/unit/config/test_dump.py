@@ -12,7 +12,7 @@ from scheduler.config.load import default, parse
 from scheduler.config.plugins import resolve
 from scheduler.config.types import Configuration, Extender, ExtenderTls, ManagedResource
 from scheduler.core.devicegates import BINDING_CONDITIONS, DEVICE_GATES_ON, FILTER_TIMEOUT
-from tests.examples import examples
+from tests.examples import SLOW_SHARE, examples
 from tests.unit.config.documents import HEAD, read
 from tests.unit.config.test_plugins import UPSTREAM
 
@@ -110,7 +110,7 @@ def as_profile(name: str, plugins: Any, args: dict[str, Any]) -> dict[str, Any]:
     return {"schedulerName": name, "plugins": plugins, "pluginConfig": config}
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60, share=SLOW_SHARE), deadline=None)
 @given(
     st.fixed_dictionaries(
         {"profiles": PROFILES.map(lambda profiles: [as_profile(*p) for p in profiles])},

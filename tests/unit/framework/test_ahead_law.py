@@ -13,7 +13,7 @@ from scheduler.core.turns import Work, finish
 from scheduler.core.verdicts import Groups
 from scheduler.framework.runner import Runner
 from scheduler.framework.state import CycleState
-from tests.examples import examples
+from tests.examples import SLOW_SHARE, examples
 from tests.unit.framework.test_ahead import anew
 from tests.unit.objects import node
 from tests.unit.plugins.preempting import House, pod
@@ -72,7 +72,7 @@ def refused(runner: Runner, one: PodInfo, nodes: NodeSet, groups: Groups) -> Nod
     return finish(runner.ahead.refusing(state, one, nodes, groups, one_pass=one_pass))
 
 
-@settings(max_examples=examples(150), deadline=None)
+@settings(max_examples=examples(150, share=SLOW_SHARE), deadline=None)
 @given(
     history=st.lists(st.lists(changes, min_size=1, max_size=4), min_size=1, max_size=8),
     asked=st.lists(

@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 from scheduler.core.errors import Ambiguous, Conflict, Unavailable
 from scheduler.kube.lease import Timing
-from tests.examples import examples
+from tests.examples import SLOW_SHARE, examples
 from tests.unit.kube.leases import NEVER_S, Member, World
 
 TIMINGS = [Timing(), Timing(3.0, 2.0, 0.5), Timing(11.0, 10.9, 2.0), Timing(15.5, 15.2, 2.0)]
@@ -113,7 +113,7 @@ class History:
 
 
 @pytest.mark.parametrize("timing", TIMINGS, ids=["upstream's", "short", "hardly any margin"])
-@settings(max_examples=examples(25), deadline=None)
+@settings(max_examples=examples(25, share=SLOW_SHARE), deadline=None)
 @given(steps=st.lists(STEPS, max_size=12))
 async def test_never_two_and_one_in_the_end(timing: Timing, steps: list[Step]) -> None:
     """Clocks advance equally; everything else may go wrong."""

@@ -17,7 +17,7 @@ from scheduler.framework.state import CycleState
 from scheduler.framework.whatif import WhatIf
 from scheduler.plugins.defaultpreemption.dryrun import Answer, DryRun
 from scheduler.plugins.defaultpreemption.victims import Candidate, Rule
-from tests.examples import examples
+from tests.examples import SLOW_SHARE, examples
 from tests.unit.cache.picture import check_sums, picture
 from tests.unit.plugins.preempting import NO_VICTIMS, House, Refusal
 from tests.unit.plugins.preemption_worlds import World, unbound, worlds
@@ -51,7 +51,7 @@ def test_the_reference_has_the_default_filters() -> None:
     assert tuple(bound.name for bound in House().runner.profile.filter) == FILTERS
 
 
-@settings(max_examples=examples(250), suppress_health_check=SLOW)
+@settings(max_examples=examples(250, share=SLOW_SHARE), suppress_health_check=SLOW)
 @given(world=worlds(), incoming=unbound("incoming"), parity=st.booleans())
 def test_each_node_and_the_choice(world: World, incoming: PodInfo, parity: bool) -> None:
     """Equal victims in equal order, violations or refusals on each node, and one of the equally best nodes is chosen."""
@@ -95,7 +95,7 @@ def check_choice(house: House, incoming: PodInfo, could: dict[str, Victims | Ref
     assert answer.rejection.message == f"preemption: 0/{nodes} nodes are available: {told}."
 
 
-@settings(max_examples=examples(150), suppress_health_check=SLOW)
+@settings(max_examples=examples(150, share=SLOW_SHARE), suppress_health_check=SLOW)
 @given(world=worlds(), incoming=st.one_of(unbound("incoming"), unbound("incoming", plain=True)))
 def test_counting_and_trying_agree(world: World, incoming: PodInfo) -> None:
     """Wherever questions can be answered aside, the cache itself gives the same answers."""
@@ -114,7 +114,7 @@ def test_counting_and_trying_agree(world: World, incoming: PodInfo) -> None:
         assert stated(aside, house) == stated(truly, house)
 
 
-@settings(max_examples=examples(150), suppress_health_check=SLOW)
+@settings(max_examples=examples(150, share=SLOW_SHARE), suppress_health_check=SLOW)
 @given(world=worlds(), incoming=unbound("incoming"), forced=st.booleans())
 def test_the_cache_is_as_before(world: World, incoming: PodInfo, forced: bool) -> None:
     """Columns, indexes and counts are those of a cluster that has never been asked."""

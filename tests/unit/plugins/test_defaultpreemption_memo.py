@@ -15,7 +15,7 @@ from scheduler.framework.state import CycleState
 from scheduler.framework.whatif import WhatIf
 from scheduler.plugins.defaultpreemption.dryrun import Answer, DryRun
 from scheduler.plugins.defaultpreemption.victims import Rule
-from tests.examples import examples
+from tests.examples import SLOW_SHARE, examples
 from tests.unit.objects import node
 from tests.unit.plugins.preempting import House, Looks, away_from, budget, near_to, pod, restarted, spread
 from tests.unit.plugins.preemption_worlds import NAMES, World, bound, budgets, newcomers, nodes, starts, unbound, worlds
@@ -228,7 +228,10 @@ def preemptors(draw: st.DrawFn) -> list[PodInfo]:
     return [draw(unbound(f"incoming{at}", plain=draw(st.booleans()))) for at in range(draw(st.integers(1, 3)))]
 
 
-@settings(max_examples=examples(80), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=examples(80, share=SLOW_SHARE),
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
 @given(world=worlds(), incoming=preemptors(), history=st.lists(steps, max_size=6))
 def test_what_is_remembered_is_true(world: World, incoming: list[PodInfo], history: list[tuple[Any, ...]]) -> None:
     """After every step, for every preemptor and node; so is what the filters remember of nodes with nominated pods."""

@@ -29,7 +29,7 @@ from scheduler.plugins.defaultpreemption.dryrun import DryRun
 from scheduler.plugins.defaultpreemption.victims import Candidate, Rule
 from scheduler.testing.devicebuilders import a_device, a_device_class, a_slice
 from scheduler.testing.deviceclaimbuilders import a_claim, a_result
-from tests.examples import examples
+from tests.examples import SLOW_SHARE, examples
 from tests.unit import objects
 from tests.unit.cache.picture import picture
 from tests.unit.objects import handle
@@ -152,7 +152,7 @@ def worlds(draw: st.DrawFn) -> World:
     return made
 
 
-@settings(max_examples=examples(200), suppress_health_check=SLOW, deadline=None)
+@settings(max_examples=examples(200, share=SLOW_SHARE), suppress_health_check=SLOW, deadline=None)
 @given(world=worlds())
 def test_each_node(world: World) -> None:
     """Equal victims in equal order, or equal refusals; and preemption looks where, and only where, it can help."""

@@ -15,7 +15,7 @@ from scheduler.core.node import Node
 from scheduler.core.podinfo import PodInfo
 from scheduler.framework.state import CycleState
 from scheduler.plugins.imagelocality import ImageLocality, full_name
-from tests.examples import examples
+from tests.examples import SLOW_SHARE, examples
 from tests.unit.objects import cluster, handle, info
 from tests.unit.plugins.ask import scored
 
@@ -195,7 +195,7 @@ def slow(seen: Cluster, pod: PodInfo) -> dict[str, int]:
     return out
 
 
-@settings(max_examples=examples(150), deadline=None)
+@settings(max_examples=examples(150, share=SLOW_SHARE), deadline=None)
 @given(st.lists(steps, max_size=25))
 def test_memoised_equals_slow(history: list[tuple[str, int, dict[str, int], list[str]]]) -> None:
     """Whatever came, changed, went, or made the columns grow since the last pod of the shape."""

@@ -25,7 +25,7 @@ from scheduler.core.podinfo import PodInfo, pod_info
 from scheduler.core.verdicts import Code
 from scheduler.framework.hints import Hint
 from scheduler.plugins.interpodaffinity import InterPodAffinity
-from tests.examples import examples
+from tests.examples import SLOW_SHARE, examples
 from tests.unit import objects
 from tests.unit.objects import cluster, handle, node
 from tests.unit.plugins.ask import hinted, refused, scored
@@ -526,7 +526,7 @@ def agree(plugin: InterPodAffinity, seen: Cluster, comes: PodInfo) -> None:
         assert reference.scores() == scored(plugin, seen, comes)
 
 
-@settings(max_examples=examples(120))
+@settings(max_examples=examples(120, share=SLOW_SHARE))
 @given(
     st.lists(STEP, max_size=12),
     st.lists(st.one_of(STEP, st.just(("ask",))), max_size=8),

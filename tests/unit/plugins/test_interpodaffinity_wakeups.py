@@ -17,7 +17,7 @@ from scheduler.framework.state import CycleState
 from scheduler.intake import node_changes
 from scheduler.plugins.interpodaffinity import InterPodAffinity
 from scheduler.queueing.changes import pod_changes
-from tests.examples import examples
+from tests.examples import SLOW_SHARE, examples
 from tests.unit.objects import node
 from tests.unit.plugins.test_interpodaffinity import (
     NAMESPACE_ADD,
@@ -135,7 +135,10 @@ def is_woken(hints: list[tuple[EventHint, set[Hashable] | None]], pod: PodInfo, 
     return False
 
 
-@settings(max_examples=examples(500), suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
+@settings(
+    max_examples=examples(500, share=SLOW_SHARE),
+    suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
+)
 @given(
     st.lists(STEP, max_size=14),
     a_pod("q", on=False),

@@ -23,7 +23,7 @@ from scheduler.core.verdicts import Code
 from scheduler.framework.state import CycleState
 from scheduler.plugins.noderesourcesbalancedallocation import NodeResourcesBalancedAllocation
 from scheduler.plugins.noderesourcesfit import NodeResourcesFit
-from tests.examples import examples
+from tests.examples import SLOW_SHARE, examples
 from tests.unit.objects import asking, handle, node
 from tests.unit.plugins.ask import Refusals, named
 
@@ -207,7 +207,7 @@ class Checked:
         return {slot: int(scores[slot]) for slot in nodeset.each(self.seen.nodes.present)}
 
 
-@settings(max_examples=examples(120), deadline=None)
+@settings(max_examples=examples(120, share=SLOW_SHARE), deadline=None)
 @given(capacities, st.lists(st.tuples(steps, st.integers(0, len(SHAPES) * 2)), max_size=30))
 def test_memoised_equals_slow(capacity: int, history: list[tuple[tuple[str, int, dict[str, str], int], int]]) -> None:
     """Shapes are asked at different times, so that each memo meets few changes, many, and a grown cluster."""

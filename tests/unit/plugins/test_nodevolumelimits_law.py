@@ -14,7 +14,7 @@ from scheduler.framework.state import CycleState
 from scheduler.framework.whatif import Tally
 from scheduler.plugins.nodevolumelimits import NodeVolumeLimits
 from scheduler.plugins.nodevolumelimits.wanted import wanted_by
-from tests.examples import examples
+from tests.examples import SLOW_SHARE, examples
 from tests.unit.attaching import EBS, FULL, LongWay, Refusal, World
 from tests.unit.attaching_histories import NAMES, OTHER, Step, begun, pods, steps
 from tests.unit.objects import handle
@@ -24,7 +24,9 @@ Rules = tuple[bool, bool, tuple[str, ...]]
 
 rules = st.tuples(st.booleans(), st.booleans(), st.sampled_from([(), (), (EBS,), (OTHER, EBS)]))
 comers = pods().map(lambda pod: placed(pod, ""))
-LAW = settings(max_examples=examples(250), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+LAW = settings(
+    max_examples=examples(250, share=SLOW_SHARE), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 
 
 def plugin_on(world: World, rule: Rules) -> NodeVolumeLimits:

@@ -23,7 +23,7 @@ from scheduler.core.workloads import ReplicaSet, Service
 from scheduler.framework.hints import Hint
 from scheduler.framework.state import CycleState
 from scheduler.plugins.podtopologyspread import PodTopologySpread, soft as soft_module
-from tests.examples import examples
+from tests.examples import SLOW_SHARE, examples
 from tests.unit import objects
 from tests.unit.objects import handle
 from tests.unit.plugins.ask import is_concerned, refused
@@ -205,7 +205,7 @@ judgements = {
 SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large)
 
 
-@settings(max_examples=examples(200), deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=examples(200, share=SLOW_SHARE), deadline=None, suppress_health_check=SLOW)
 @given(history=histories(), **judgements)
 def test_any_history(
     history: list[tuple[Any, ...]], capacity: int, incoming: list[PodInfo], candidates: set[str], table_max: int

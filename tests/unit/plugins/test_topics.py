@@ -17,7 +17,7 @@ from scheduler.plugins.nodeaffinity import NodeAffinity
 from scheduler.plugins.nodeports import NodePorts
 from scheduler.plugins.noderesourcesfit import NodeResourcesFit
 from scheduler.plugins.tainttoleration import TaintToleration
-from tests.examples import examples
+from tests.examples import SLOW_SHARE, examples
 from tests.unit.objects import cluster, handle, info, node, ports
 from tests.unit.plugins.ask import is_concerned
 
@@ -124,7 +124,7 @@ def is_about_nodes(registration: EventHint) -> bool:
     return any(registration.event.wants(event) for event in NODE_EVENTS)
 
 
-@settings(max_examples=examples(600), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(600, share=SLOW_SHARE), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     plugin=plugins,
     waiting=pods(),
@@ -145,7 +145,7 @@ def test_a_yes_is_about_a_topic_of_the_pod(
         assert concerned or answer is Hint.SKIP
 
 
-@settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(300, share=SLOW_SHARE), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(plugin=plugins, one=pods(name="one"), other=pods(name="other"))
 def test_pods_of_one_shape_have_the_same_topics(plugin: Any, one: PodInfo, other: PodInfo) -> None:
     """The first pod of a shape answers for all that come after it."""

@@ -15,7 +15,7 @@ from scheduler.framework.hints import Hint
 from scheduler.framework.state import CycleState
 from scheduler.plugins.volumerestrictions import VolumeRestrictions
 from scheduler.testing.volumebuilders import a_claim, a_pv
-from tests.examples import examples
+from tests.examples import SLOW_SHARE, examples
 from tests.unit.objects import handle, node
 from tests.unit.plugins.ask import hinted, is_concerned, named
 from tests.unit.plugins.preempting import House, pod as a_pod
@@ -411,7 +411,7 @@ def literally(pod: PodInfo, there: list[PodInfo], everywhere: list[PodInfo]) -> 
     return TAKEN if any(use.key in wanted for other in everywhere for use in other.claims) else None
 
 
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=examples(300, share=SLOW_SHARE), deadline=None)
 @given(data=st.data(), pod=pods("p"))
 def test_sets_and_counts_say_what_each_node_would(data: st.DataObject, pod: PodInfo) -> None:
     """Filter for all nodes, Filter while some have left, and the count aside: all as the rule for one node."""
@@ -539,7 +539,7 @@ def test_other_hints(pod: PodInfo, event: ClusterEvent, new: Any, hint: Hint | N
     assert hinted(plugin(stored()), event, pod, new=new) is hint
 
 
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=examples(300, share=SLOW_SHARE), deadline=None)
 @given(waiting=pods("p"), gone=pods("q", "n1"))
 def test_topics_keep_the_law(waiting: PodInfo, gone: PodInfo) -> None:
     """No pod that gives back what is wanted goes unheard."""

@@ -19,7 +19,7 @@ from scheduler.queueing.records import Place
 from scheduler.queueing.rooms import Room
 from scheduler.queueing.waiting import Waiting
 from scheduler.queueing.wakers import Strategy, Wakers
-from tests.examples import examples
+from tests.examples import SLOW_SHARE, examples
 from tests.unit.queueing.world import OTHER, OURS, HandClock, Tally, by_priority, pod
 
 NODE_LABEL = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_LABEL)
@@ -246,7 +246,7 @@ steps = st.one_of(
 )
 
 
-@settings(max_examples=examples(250), deadline=None)
+@settings(max_examples=examples(250, share=SLOW_SHARE), deadline=None)
 @given(ours=hints, others=hints, history=st.lists(steps, min_size=5, max_size=40))
 def test_laws(ours: dict[str, Any], others: dict[str, Any], history: list[Callable[[Pool], None]]) -> None:
     """As if every pod were asked alone; and when all are gone, nothing is left."""

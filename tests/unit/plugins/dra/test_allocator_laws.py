@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, assume, example, given, settings, strategies
 
 from scheduler.plugins.dra import search as searching
 from scheduler.plugins.dra.search import CAREFUL_STEPS, AllocationError, FailedOnNode, Picked, Search
-from tests.examples import examples
+from tests.examples import SLOW_SHARE, examples
 from tests.unit.plugins.dra.literal_allocator import Literal, Pick, Refused, TooSlow, broken_rules
 from tests.unit.plugins.dra.literal_devices import Candidate, candidates, left_of
 from tests.unit.plugins.dra.random_devices import NODES, Case, Maker
@@ -26,7 +26,9 @@ cases = st.builds(
 )
 ALONE = Maker(random.Random(2667661509)).case()
 """Its second claim alone comes to an error that it never gets to beside the first."""
-laws = settings(max_examples=examples(400), suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+_CHECKS = [HealthCheck.too_slow, HealthCheck.filter_too_much]
+laws = settings(max_examples=examples(400), suppress_health_check=_CHECKS)
+slow_laws = settings(max_examples=examples(400, share=SLOW_SHARE), suppress_health_check=_CHECKS)
 
 
 def _expected(case: Case, node: str) -> tuple[Literal, Any]:
@@ -91,7 +93,7 @@ def test_first_fit_finds_what_trying_everything_in_order_finds(case: Case) -> No
         assert _found(room, node, expected) == expected
 
 
-@laws
+@slow_laws
 @given(cases)
 @example(ALONE)
 def test_packing_finds_something_exactly_where_first_fit_does_and_breaks_no_rule(case: Case) -> None:
@@ -107,7 +109,7 @@ def test_packing_finds_something_exactly_where_first_fit_does_and_breaks_no_rule
         assert broken_rules(literal, _as_picks(literal, case, found)) == []
 
 
-@laws
+@slow_laws
 @given(cases)
 def test_looking_closely_from_the_start_on_finds_the_same(case: Case) -> None:
     """Small cases are seldom hard."""

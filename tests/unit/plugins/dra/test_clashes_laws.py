@@ -14,7 +14,7 @@ from scheduler.plugins.dra.clashes import Clashes
 from scheduler.plugins.dra.result import results
 from scheduler.plugins.dra.search import AllocationError, FailedOnNode
 from scheduler.testing.deviceclaimbuilders import a_claim
-from tests.examples import examples
+from tests.examples import SLOW_SHARE, examples
 from tests.unit.plugins.dra.random_devices import NODES, Case, Maker
 from tests.unit.plugins.dra.rooms import Room
 
@@ -24,7 +24,10 @@ cases = st.builds(
 RUNNING = a_claim("x").reserved_for("x").typed()
 
 
-@settings(max_examples=examples(400), suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@settings(
+    max_examples=examples(400, share=SLOW_SHARE),
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
 @given(cases, st.sampled_from(sorted(NODES)))
 def test_a_search_gives_away_what_the_second_look_lets_pass(case: Case, node: str) -> None:
     """Whatever is overdrawn, half published or contradictory. Whole devices are not asked for here."""

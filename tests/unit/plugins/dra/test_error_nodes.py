@@ -29,7 +29,7 @@ from scheduler.testing.builders import Builder, pod
 from scheduler.testing.clock import VirtualClock
 from scheduler.testing.devicebuilders import a_device, a_device_class, a_slice
 from scheduler.testing.deviceclaimbuilders import a_claim, a_result, an_option
-from tests.examples import examples
+from tests.examples import SLOW_SHARE, examples
 from tests.unit.plugins.dra.literal_allocator import Literal, Refused, TooSlow
 from tests.unit.plugins.dra.random_devices import NODES, Case, Maker
 from tests.unit.plugins.dra.rooms import Room
@@ -375,7 +375,10 @@ cases = st.builds(
 STEPS_MAX = 30_000
 
 
-@settings(max_examples=examples(300), suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@settings(
+    max_examples=examples(300, share=SLOW_SHARE),
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
 @given(cases, st.data())
 def test_the_error_of_the_first_node_on_which_the_literal_allocator_has_one_is_found(case: Case, data: Any) -> None:
     """Among any nodes; and no other node's search is needed for that."""

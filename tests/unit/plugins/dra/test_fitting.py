@@ -26,7 +26,7 @@ from scheduler.plugins.dra import search as searching
 from scheduler.plugins.dra.fitting import Fitting
 from scheduler.plugins.dra.groups import Wanted
 from scheduler.plugins.dra.scarcity import Scarcity
-from tests.examples import examples
+from tests.examples import SLOW_SHARE, examples
 from tests.unit.plugins.dra.literal_allocator import Literal, TooSlow
 from tests.unit.plugins.dra.random_devices import Case
 from tests.unit.plugins.dra.rooms import Room
@@ -147,7 +147,7 @@ ADMIN_WITH_ALL_OF_ANOTHER = _case(
 """Both devices are drawn twice: more than all devices draw together."""
 
 
-@settings(max_examples=examples(300))
+@settings(max_examples=examples(300, share=SLOW_SHARE))
 @given(small_cases() | cases_with_admins(), st.booleans())
 @example(ADMIN_WITH_ALL_OF_ANOTHER, False)
 def test_looking_closely_at_counters_changes_nothing_but_the_steps(case: Case, packed: bool) -> None:

@@ -19,7 +19,7 @@ from scheduler.core.resourceclaims import AllocationResult, ResourceClaim
 from scheduler.testing.claimports import ClaimHistory
 from scheduler.testing.devicebuilders import SliceBuilder, a_device, a_slice
 from scheduler.testing.deviceclaimbuilders import a_claim, a_result
-from tests.examples import examples
+from tests.examples import SLOW_SHARE, examples
 from tests.unit.plugins.dra.served import Served, Under, using
 from tests.unit.plugins.dra.world import FIRST_FIT
 
@@ -238,7 +238,7 @@ async def _ends(daemon: Daemon) -> None:
     daemon.watch(10_000)
 
 
-@settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(300, share=SLOW_SHARE), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 2**32))
 def test_ours_gives_way_to_earlier_allocations_only_and_always(seed: int) -> None:
     """So no device that was wanted ends with nobody, and of the pods of ours at most one runs with it.
