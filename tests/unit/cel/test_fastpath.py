@@ -332,12 +332,16 @@ def test_an_index_before_the_beginning_of_a_list_is_an_error(source, counts):
     assert answer(fast, BINDINGS) == (error if fast is not None and fast.tells else LEFT)
 
 
+@pytest.mark.parametrize(
+    "share",
+    [pytest.param(0.05, id="some limits"), pytest.param(1.0, id="all limits", marks=pytest.mark.nightly)],
+)
 @pytest.mark.parametrize("source", LOOPS)
-def test_the_limit_strikes_at_the_same_cost(source):
+def test_the_limit_strikes_at_the_same_cost(source, share):
     """One unit less than an evaluation costs is too little, and every limit below."""
     value, cost = closures_of(source, ENV, BINDINGS)
     assert (value, cost) == answer(generated(source, ENV), BINDINGS)
-    for limit in range(0, cost + 2, 3 if cost > 300 else 1):
+    for limit in {*range(0, cost + 2, round(1 / share)), cost - 1, cost, cost + 1}:
         expected = closures_of(source, ENV, BINDINGS, limit=limit)
 
         assert expected == answer(generated(source, ENV, limit=limit), BINDINGS, limit=limit)

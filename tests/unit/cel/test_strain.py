@@ -201,12 +201,19 @@ PATTERNS_OF_NO_USE = [
 ]
 
 
+@pytest.mark.parametrize(
+    "limits",
+    [
+        pytest.param(range(3, 120, 23), id="some limits"),
+        pytest.param(range(120), id="all limits", marks=pytest.mark.nightly),
+    ],
+)
 @pytest.mark.parametrize("source", [*ERRORS, *PATTERNS_OF_NO_USE])
-def test_errors_are_told_where_costs_are_counted(source):
+def test_errors_are_told_where_costs_are_counted(source, limits):
     """The same error, or the same value where it is absorbed; at the same cost, and with the same limits."""
     expected = closures_of(source, ENV, BINDINGS)
     assert expected == answer(generated(source, ENV), BINDINGS)
-    for limit in range(120):
+    for limit in limits:
         limited = closures_of(source, ENV, BINDINGS, limit=limit)
 
         assert limited == answer(generated(source, ENV, limit=limit), BINDINGS, limit=limit)
