@@ -22,11 +22,12 @@ def recorded() -> dict[str, Recording]:
 
 
 @pytest.fixture(scope="session")
-def replayed(recorded: dict[str, Recording], pytestconfig: pytest.Config) -> Replay:
-    """What we say; a minute of CPU. Mutants of caches have not been tried."""
+def replayed(recorded: dict[str, Recording], request: pytest.FixtureRequest) -> Replay:
+    """What we say; a minute of CPU, several if tests want mutants. Those of caches have not been tried."""
+    tries_mutants = any(item.get_closest_marker("nightly") for item in request.session.items)
     with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
-        result = runner.run(replay(scenarios(), recorded))
-    pytestconfig.stash[_REPLAY] = result
+        result = runner.run(replay(scenarios(), recorded, tries_mutants=tries_mutants))
+    request.config.stash[_REPLAY] = result
     return result
 
 
@@ -44,7 +45,7 @@ def caught(recorded: dict[str, Recording], replayed: Replay) -> Callable[[str], 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """What was held against each plugin."""
-    if (result := config.stash.get(_REPLAY, None)) is not None:
+    if (result := config.stash.get(_REPLAY, None)) is not None and result.tries_mutants:
         terminalreporter.section("parity with kube-scheduler v1.36.3")
         for line in table(recordings.read(), result):
             terminalreporter.write_line(line)

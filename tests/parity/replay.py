@@ -20,6 +20,7 @@ from tests.parity.volume_mutants import VOLUME_MUTANTS, mutated_volumes
 from tests.parity.words import Json
 
 _PAUSE_S = 0.001
+_NOT_TRIED = frozenset[str](), frozenset[str](), False
 _RULES = "resource.k8s.io/v1beta2/devicetaintrules"
 """What the recorded server was told to serve beside that which it serves by itself."""
 VOLUME_PLUGINS = frozenset({"VolumeBinding", "NodeVolumeLimits", "VolumeZone", "VolumeRestrictions"})
@@ -45,6 +46,8 @@ class Replayed:
 class Replay:
     """By scenario key and name of the asked pod; `plugins` are all that had a say."""
 
+    tries_mutants: bool = True
+    """Whether each asked pod was also judged without each plugin and by each mutant of preemption."""
     pods: dict[tuple[str, str], Replayed] = field(default_factory=dict)
     plugins: set[str] = field(default_factory=set)
     caught: dict[str, tuple[str, str] | None] = field(default_factory=dict)
@@ -59,9 +62,11 @@ class Replay:
         return [place for place, replayed in self.pods.items() if mutant in replayed.catches]
 
 
-async def replay(scenarios: Sequence[Scenario], recorded: Mapping[str, Recording]) -> Replay:
+async def replay(
+    scenarios: Sequence[Scenario], recorded: Mapping[str, Recording], *, tries_mutants: bool = True
+) -> Replay:
     """Asked pods that were not recorded are left out."""
-    result = Replay()
+    result = Replay(tries_mutants)
     known = [scenario for scenario in scenarios if scenario.key in recorded]
     alike: dict[tuple[tuple[str, ...], bool], list[Scenario]] = {}
     for scenario in known:
@@ -148,7 +153,10 @@ async def _replay(scenario: Scenario, recorded: Mapping[str, Verdict], we: Ours,
     await stage.set_for(we)
     result.plugins.update(we.plugins(scenario.profile))
     asked = [name for name in scenario.asked if name in recorded]
-    missed = {name: _missed(scenario, name, recorded[name].without_displaced(), we) for name in asked}
+    missed = {
+        name: _missed(scenario, name, recorded[name].without_displaced(), we) if result.tries_mutants else _NOT_TRIED
+        for name in asked
+    }
     for name in asked:
         verdict = await stage.ask(we, name)
         result.pods[scenario.key, name] = Replayed(verdict, differences(recorded[name], verdict), *missed[name])

@@ -1,4 +1,7 @@
-"""Every plugin is missed when it is switched off: the suite would notice if one of them did nothing."""
+"""Every plugin is missed when it is switched off: the suite would notice if one of them did nothing.
+
+What judges the scenarios by mutants tests the recordings, not the scheduler, and takes minutes: `make nightly`.
+"""
 
 from collections.abc import Callable
 
@@ -21,30 +24,35 @@ JUDGING = [ref.name for ref in DEFAULT_PLUGINS if ref.name in BUILT_IN and ref.n
 OWN = [scenario for scenario in written() if scenario.group in JUDGING]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("plugin", [name for name in JUDGING if name not in UNASKED])
 def test_a_plugin_that_is_switched_off_is_missed(replayed: Replay, plugin: str) -> None:
     """At least one recorded verdict cannot be reached without it."""
     assert replayed.needing(plugin)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_mutant_is_caught(replayed: Replay, mutant: str) -> None:
     """Preemption that goes wrong in this way evicts others than kube-scheduler did, or says something else."""
     assert replayed.catching(mutant)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("mutant", VOLUME_MUTANTS)
 def test_a_mutant_of_volumes_is_caught(caught: Callable[[str], object], mutant: str) -> None:
     """Some claim would get a PV that kube-scheduler did not give it, or a node would be refused, or not be refused."""
     assert caught(mutant)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("mutant", DEVICE_MUTANTS)
 def test_a_mutant_of_devices_is_caught(caught: Callable[[str], object], mutant: str) -> None:
     """Some claim would get a device that kube-scheduler did not give it, or be refused, or not be refused."""
     assert caught(mutant)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("scenario", OWN, ids=[scenario.key for scenario in OWN])
 def test_a_scenario_in_the_file_of_a_plugin_is_about_it(replayed: Replay, scenario: Scenario) -> None:
     """One of its asked pods needs that plugin, so the table may count it."""
@@ -53,6 +61,7 @@ def test_a_scenario_in_the_file_of_a_plugin_is_about_it(replayed: Replay, scenar
     assert missed or all((scenario.key, name) in KNOWN for name in scenario.asked)
 
 
+@pytest.mark.nightly
 def test_who_is_not_asked_is_not_missed(replayed: Replay) -> None:
     """The excuses of `UNASKED` still hold."""
     assert {name: len(replayed.needing(name)) for name in UNASKED} == dict.fromkeys(UNASKED, 0)
