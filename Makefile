@@ -34,8 +34,8 @@ UNIT := tests/unit/plugins tests/unit/cel tests/unit/scenarios
 INTEGRATION := $(sort $(wildcard tests/integration/test_[a-l]*.py tests/integration/test_pre*.py))
 
 # Of the unit tests those that are fast: no laws, none of the allocator, CEL, insight or the testing kit.
-QUICK := tests/unit/plugins tests/unit/cache
-QUICK_REST := $(addprefix tests/unit/,core config framework kube queueing obs) $(wildcard tests/unit/test_[bcfipqr]*.py)
+QUICK := $(addprefix tests/unit/,plugins cache config core)
+QUICK_REST := $(addprefix tests/unit/,framework kube queueing obs) $(wildcard tests/unit/test_[bcfipqr]*.py)
 
 quick: $(INSTALLED) ## the unit tests that take seconds: run them after each change
 	$(MAKE) --no-print-directory -j 2 --output-sync=target quick-first quick-rest

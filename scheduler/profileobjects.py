@@ -74,7 +74,8 @@ class ProfileObjects:
         """By uid, the newest version that was told of since the last `listen`."""
         self._listed: dict[str, int] = {}
         self.deaf = asyncio.Event()
-        """Set once an object has been there in two lists, and nobody has told of it."""
+        """Set once an object has been in two lists and no event told of it, or once the kind is not served any more."""
+        self.why_deaf = ""
         self.unread = ""
         """Why the objects could not be listed the last time; "" if they were."""
         self.looked = asyncio.Event()
@@ -147,8 +148,12 @@ class ProfileObjects:
         self._gone = {uid: at for uid, at in self._gone.items() if at > version}
         before, self._listed = self._listed, {item["metadata"]["uid"]: _version(item) for item in there.values()}
         if any(before.get(uid) == at and self._heard.get(uid, 0) < at for uid, at in self._listed.items()):
-            self.deaf.set()
+            self._is_deaf("changes were not told")
         self._tell_wishes()
+
+    def _is_deaf(self, why: str) -> None:
+        self.why_deaf = why
+        self.deaf.set()
 
     def _tell_wishes(self) -> None:
         wishes = {name: _wish(obj) for name, obj in self._objects.items()}
@@ -187,6 +192,8 @@ class ProfileObjects:
             self.unread = ""
             self._objects.clear()
             self._tell_wishes()
+            # kopf ends of it only if it had a watch: one that starts just then finds no kind and waits for ever.
+            self._is_deaf("the kind is not served any more")
         except ApiError as error:
             self.unread, is_look = error.message, not isinstance(error, (Unavailable, Ambiguous))
         except (msgspec.DecodeError, ValueError) as error:

@@ -155,13 +155,13 @@ class Shell:
             await _closed(lender)
 
     async def _ended(self, tasks: Collection[asyncio.Task[Any]]) -> str:
-        """Once one of them has, or there are changes that none of them tells of (a watch may fall silent for good)."""
+        """Once one of them has, or none of them will tell of changes (a watch may fall silent, or the kind has gone)."""
         deaf = asyncio.ensure_future(self._objects.deaf.wait())
         try:
             done, _ = await asyncio.wait({*tasks, deaf}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             deaf.cancel()
-        return "; ".join("changes were not told" if task is deaf else _ending(task) for task in done)
+        return "; ".join(self._objects.why_deaf if task is deaf else _ending(task) for task in done)
 
     async def _spawn(
         self, kopf: ModuleType, settings: object, *, lender: Lender, stop: asyncio.Event

@@ -110,6 +110,12 @@ def metric(world: Rig, line: str) -> bool:
     return line in world.daemon.metrics.render().decode().splitlines()
 
 
+def restarts(world: Rig) -> float:
+    """A slow machine may make it start once more: kopf is then too late to tell of a change."""
+    lines = world.daemon.metrics.render().decode().splitlines()
+    return next(float(line.split()[1]) for line in lines if line.startswith("kubestow_shell_restarts_total "))
+
+
 async def up(world: Rig) -> None:
     await until(lambda: metric(world, "kubestow_shell_up 1.0"), lambda: world.daemon._shell.remark() or "not up")
 
@@ -346,7 +352,7 @@ async def test_whatever_part_of_kopf_dies_scheduling_goes_on(server: ApiServer, 
         two_nodes(world)
         await up(world)
         (await kopfs(name)).cancel()
-        await until(lambda: metric(world, "kubestow_shell_restarts_total 1.0"), lambda: "not noticed")
+        await until(lambda: restarts(world) > 0, lambda: "not noticed")
 
         assert await placed(world, "a") == "empty"
         wish(server, MOST)
@@ -365,7 +371,7 @@ async def test_a_watch_that_falls_silent_is_noticed(server: ApiServer, clock: Ha
         await told(server, "True", 1)
         assert await placed(world, "a") == "full"
 
-        await until(lambda: metric(world, "kubestow_shell_restarts_total 1.0"), lambda: "not noticed")
+        await until(lambda: restarts(world) > 0, lambda: "not noticed")
         await up(world)
 
 
@@ -377,7 +383,7 @@ async def test_an_error_in_the_watch_ends_kopf_and_nothing_else(server: ApiServe
         server.faults.add(Fault(verb="watch", resource="schedulerprofiles", status=403, times=5))
         await kopfs("watcher for schedulerprofiles")
         server.cut_watches("schedulerprofiles")
-        await until(lambda: metric(world, "kubestow_shell_restarts_total 1.0"), lambda: "not noticed")
+        await until(lambda: restarts(world) > 0, lambda: "not noticed")
 
         assert await placed(world, "a") == "empty"
         await up(world)

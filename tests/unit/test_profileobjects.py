@@ -210,12 +210,14 @@ async def test_a_server_that_lets_nobody_read_is_asked_less_and_less() -> None:
 
 
 async def test_a_kind_that_is_gone_has_no_objects() -> None:
-    """Then the file counts."""
+    """Then the file counts, and what watches is ended: it may have started without the kind, and would wait for ever."""
     bench = Bench(listed(profile()), NotFound("gone", status=404))
     await bench.look()
+    assert not bench.objects.deaf.is_set()
     await bench.look()
 
     assert (bench.wished, bench.objects.remark()) == ([], "")
+    assert (bench.objects.deaf.is_set(), bench.objects.why_deaf) == (True, "the kind is not served any more")
 
 
 # -- what is told ----------------------------------------------------------------------------------------------------------
