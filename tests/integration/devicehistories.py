@@ -9,9 +9,10 @@ from typing import Final
 import structlog.testing
 from hypothesis import strategies as st
 
-from tests.integration.deviceworld import DRIVERS, GPU, MEMORY, NODES, PART, SLOW, DeviceWorld, with_devices
+from tests.integration.deviceworld import NODES, DeviceWorld, with_devices
 from tests.integration.histories import BINDINGS, HARMS, Step, a_step, life, one_of, picks, sizes, time, truth, zones
 from tests.integration.judging import Object
+from tests.integration.nodedevices import DRIVERS, GPU, MEMORY, PART, SLOW
 
 PODS: Final = tuple(f"p{i}" for i in range(6))
 FOREIGN: Final = ("f1", "f2", "f3")

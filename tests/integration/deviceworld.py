@@ -8,49 +8,31 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Sequence
-from typing import Final, TypeVar
+from typing import Final
 
 from scheduler.app import Daemon
 from scheduler.config.args import DynamicResourcesArgs
 from scheduler.config.types import OUR_NAME, Configuration, LeaderElection, Profile
 from scheduler.testing.actors import PersistentVolumeController
 from scheduler.testing.actors.claimcontroller import ResourceClaimController
-from scheduler.testing.actors.dradriver import DRADriver, Preparation
 from scheduler.testing.apiserver import ApiServer, Refused
 from scheduler.testing.builders import node, pod
-from scheduler.testing.devicebuilders import a_device, a_device_class, a_slice
-from scheduler.testing.deviceclaimbuilders import ClaimBuilder, ClaimTemplateBuilder, a_claim, a_claim_template
-from scheduler.testing.deviceinvariants import (
-    capacity_overdrawn,
-    claims_of_pods,
-    counters_overdrawn,
-    devices_taken_twice,
-    out_of_reach,
-    reserved_for_the_gone,
-    reserved_unallocated,
-)
+from scheduler.testing.deviceclaimbuilders import a_claim, a_claim_template
+from scheduler.testing.deviceinvariants import claims_of_pods, reserved_for_the_gone
 from scheduler.testing.invariants import stranded, unbound
 from tests.integration.devicejudging import Bookings, device_differences, device_leftovers, entries_of, has_place
 from tests.integration.judging import OURS, Object, differences, leftovers, nominations
 from tests.integration.mortal import HastyClock, Mortal
+from tests.integration.nodedevices import CLASSES, GPU, GPUS, NET, NodeDevices, a_want, claim_name
 from tests.integration.otherallocator import OtherAllocator
 from tests.integration.world import SHARED, THEIRS, ZONE, World, hosted
 
 NODES: Final = ("n1", "n2", SHARED)
-GPU, SLOW, PART, MEMORY, NET = (f"{name}.example" for name in ("gpu", "slow", "part", "memory", "net"))
-DRIVERS: Final = (GPU, SLOW, PART, MEMORY, NET)
-CLASSES: Final = tuple(driver.removesuffix(".example") for driver in DRIVERS)
-GPUS: Final = 3
-SIZES: Final = (4, 2, 2, 1, 1, 1)
-"""Of the parts that a device of four can be cut into: any of them, as long as four suffice."""
-ROOM: Final = 8
-"""What a shared device has to share."""
 BINDING_TIMEOUT_S: Final = 60
 _CLAIMS: Final = "resourceclaims"
-B = TypeVar("B", ClaimBuilder, ClaimTemplateBuilder)
 
 
-class DeviceWorld(World):
+class DeviceWorld(NodeDevices, World):
     """As `World`, with claims, devices, and who acts on them. A want is `<class>-<amount>`: see `a_want`."""
 
     def __init__(self, server: ApiServer, clock: HastyClock) -> None:
@@ -59,18 +41,12 @@ class DeviceWorld(World):
         profile = Profile(OUR_NAME, args=args)
         elected = LeaderElection(leader_elect=False)
         self._mortal = Mortal(clock, self._on_plan, Configuration(profiles=(profile,), leader_election=elected))
-        self._answers: list[str | None] = []
         self._robbed: set[str] = set()
         """Pods whose claims somebody deleted: by uid."""
         self.was_killed = False
         """A daemon ended before its time: what it had reserved may stay so."""
-        for name in CLASSES:
-            self.add_class(name)
+        self.install_drivers(server, clock)
         self.controller = ResourceClaimController(server, clock=clock, delay_s=0.3, releases_after_s=0.5)
-        self.drivers = {
-            name: DRADriver(server, name, clock=clock, delay_s=1.5, slice_delay_s=0.4, fault=self._answer)
-            for name in DRIVERS
-        }
         self.others = OtherAllocator(
             server, clock=clock, scheduler_name=THEIRS, drivers={"gpu": GPU, "net": NET}, writes_after_s=1.5
         )
@@ -85,70 +61,13 @@ class DeviceWorld(World):
             self.publish(name, GPUS)
         server.subscribe(self._on_device_write)
 
-    # -- nodes and devices ---------------------------------------------------------------------------------------------
+    # -- nodes ---------------------------------------------------------------------------------------------------------
 
     def add_node(self, name: str, milli_cpu: int, zone: str) -> None:
         """Its devices are published, be it there or not."""
         with contextlib.suppress(Refused):
             size = self._sized(name, milli_cpu)
             self.server.create("nodes", node(name).cpu(f"{size}m").pods(30).label(ZONE, zone).obj())
-
-    def publish(self, name: str, gpus: int, generation: int = 0) -> None:
-        """All pools of a node, and the network's, with so many GPUs."""
-        on = [a_slice(name, GPU, *(a_device(f"g{at}") for at in range(first, gpus, 2))) for first in range(2)]
-        self.drivers[GPU].publish(*on, generation=generation)
-        slow = (a_device(f"s{at}").binding("ready").binding_failure("failed") for at in range(2))
-        self.drivers[SLOW].publish(a_slice(name, SLOW, *slow), generation=generation)
-        parts = (
-            a_device(f"p{at}").attr("size", size).consumes("whole", {"units": str(size)})
-            for at, size in enumerate(SIZES)
-        )
-        whole = a_slice(name, PART).counters("whole", {"units": "4"})
-        self.drivers[PART].publish(whole, a_slice(name, PART, *parts), generation=generation)
-        shared = a_device("m").shared().cap("room", str(ROOM))
-        self.drivers[MEMORY].publish(a_slice(name, MEMORY, shared), generation=generation)
-        links = (a_device(f"l{at}") for at in range(2))
-        self.drivers[NET].publish(
-            a_slice("net", NET, *links).everywhere(), generation=generation if name == "n1" else 0
-        )
-
-    def republish(self, node_name: str, gpus: int) -> None:
-        """In a new generation, slice by slice: in between the pool is not complete."""
-        newest = max((o["spec"]["pool"]["generation"] for o in self.server.objects("resourceslices")), default=0)
-        self.publish(node_name, gpus, newest + 1)
-
-    def withdraw(self, driver: str, node_name: str) -> None:
-        self.drivers[driver].withdraw("net" if driver == NET else node_name)
-
-    def stall(self, driver: str, slice_count: int) -> None:
-        """It publishes so many slices more, until all is well again."""
-        self.drivers[driver].stall_after(slice_count)
-
-    def kill_driver(self, driver: str) -> None:
-        self.drivers[driver].die()
-
-    def revive_drivers(self) -> None:
-        """They say something to whom they said nothing, too."""
-        self._answers.clear()
-        for driver in self.drivers.values():
-            driver.go_on()
-            driver.revive()
-
-    def answer(self, words: str | None, times: int) -> None:
-        """The next devices that somebody waits for fail, or (None) never become ready."""
-        self._answers += [words] * times
-
-    def add_class(self, name: str) -> None:
-        """Nothing if it is there."""
-        with contextlib.suppress(Refused):
-            self.server.create("deviceclasses", a_device_class(name, f"device.driver == '{name}.example'").obj())
-
-    def delete_class(self, name: str) -> None:
-        with contextlib.suppress(Refused):
-            self.server.delete("deviceclasses", name)
-
-    def _answer(self, _: Preparation) -> str | None:
-        return self._answers.pop(0) if self._answers else ""
 
     # -- pods and claims -----------------------------------------------------------------------------------------------
 
@@ -280,33 +199,9 @@ class DeviceWorld(World):
 
     def _on_device_write(self, type_: str, resource: str, obj: Object) -> None:
         if resource == _CLAIMS and type_ != "DELETED":
-            self.bookings.written(obj)
-            parts = self.drivers[PART]
-            if not parts.is_publishing and not parts.is_dead:  # half a pool tells nothing of its counters
-                self.broken += counters_overdrawn(self.server)
-            self.broken += [*capacity_overdrawn(self.server), *reserved_unallocated(self.server)]
-            self.broken += out_of_reach(self.server)
-            self.broken += self.bookings.taken_twice(devices_taken_twice(self.server))
-            users = [user["uid"] for user in (obj.get("status") or {}).get("reservedFor") or ()]
-            if len(set(users)) < len(users):
-                self.broken.append(f"claim {obj['metadata']['name']} is reserved twice for one pod: {users}")
+            self.broken += self.broken_by_claim(obj, self.bookings)
         elif resource == "pods" and type_ == "MODIFIED" and obj["spec"].get("nodeName") and not self._is_others(obj):
             self.bookings.placed(obj)
-
-
-def claim_name(want: str) -> str:
-    """Of the one that all share who want that."""
-    return f"shared-{want.removesuffix('+')}"
-
-
-def a_want(made: B, want: str) -> B:
-    """`gpu-2`: two of them; `part-2`: a part of this size; `memory-3`: so much of a shared one."""
-    name, _, amount = want.partition("-")
-    if name == "part":
-        return made.request("r", name, cel=f"device.attributes['{PART}'].size == {amount}")
-    if name == "memory":
-        return made.request("r", name, capacity={"room": amount})
-    return made.request("r", name, count=int(amount))
 
 
 @contextlib.asynccontextmanager

@@ -18,8 +18,9 @@ from scheduler.testing.deviceinvariants import capacity_overdrawn, counters_over
 from scheduler.testing.volumebuilders import HOSTNAME, a_claim as a_volume_claim, a_class, a_pv
 from tests.integration.daemon import until
 from tests.integration.devicejudging import results_of
-from tests.integration.deviceworld import GPU, MEMORY, PART, DeviceWorld, with_devices
+from tests.integration.deviceworld import DeviceWorld, with_devices
 from tests.integration.judging import Object
+from tests.integration.nodedevices import GPU, MEMORY, PART
 
 CLAIMS: Final = "resourceclaims"
 ALLOCATE: Final[dict[str, Any]] = {"verb": "patch", "resource": CLAIMS, "subresource": "status"}

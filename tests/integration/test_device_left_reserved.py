@@ -9,8 +9,9 @@ import pytest
 from scheduler.testing.apiserver import Fault
 from tests.integration.daemon import until
 from tests.integration.devicejudging import results_of
-from tests.integration.deviceworld import SLOW, DeviceWorld, with_devices
+from tests.integration.deviceworld import DeviceWorld, with_devices
 from tests.integration.judging import Object
+from tests.integration.nodedevices import SLOW
 
 CLAIM = "shared-slow-1"
 

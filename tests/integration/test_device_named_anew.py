@@ -10,7 +10,8 @@ from scheduler.testing.apiserver import Fault
 from scheduler.testing.deviceclaimbuilders import a_claim
 from tests.integration.daemon import until
 from tests.integration.devicejudging import results_of
-from tests.integration.deviceworld import SLOW, DeviceWorld, with_devices
+from tests.integration.deviceworld import DeviceWorld, with_devices
+from tests.integration.nodedevices import SLOW
 
 CLAIMS: Final = "resourceclaims"
 ALLOCATE: Final[dict[str, Any]] = {"verb": "patch", "resource": CLAIMS, "subresource": "status"}
