@@ -67,7 +67,7 @@ class Entry:
     version: str = ""
     """Of the pool's object when the volume came to be."""
     volume: PersistentVolume | None = None
-    """Of a settling entry that was found after a restart: the volume that its pool may not show yet."""
+    """Of a settling entry: the volume that its pool may not show yet, if it was known when the entry began to settle."""
     is_over: bool = False
     """Its time has passed: it takes no room until it has its volume."""
     is_written: bool = False
@@ -281,7 +281,7 @@ class Ledger:
         if claim.spec.volume_name:
             self._began.pop(uid, None)
             if entry is not None and entry.state is not _SETTLING:
-                self._settle(entry)
+                self._settle(entry, claim)
         elif claim.metadata.deletion_timestamp is not None:
             self._drop(uid)  # no volume is made for it any more
         elif node_name := claim.selected_node or next(iter(self._promised.get(uid, {}).values()), ""):
@@ -461,8 +461,8 @@ class Ledger:
 
     # -- settling ------------------------------------------------------------------------------------------------------
 
-    def _settle(self, entry: Entry) -> None:
-        """The claim has its volume. It is charged until the object has been written."""
+    def _settle(self, entry: Entry, claim: PersistentVolumeClaim) -> None:
+        """The claim has its volume. It is charged until the object has been written, or another object that is newer."""
         now = self._clock.now()
         if entry.is_over:
             entry.is_over = False
@@ -474,6 +474,7 @@ class Ledger:
         self._capacities.sharing.made(pool, entry.size, now)
         entry.state, entry.since, entry.until = _SETTLING, now, now + SETTLE_S
         entry.version = pool.obj.metadata.resource_version
+        entry.volume = self._volumes.get_api(claim.spec.volume_name)
         self._due = min(self._due, entry.until)
 
     def _settle_all(self, old: Pool, new: Pool) -> None:
