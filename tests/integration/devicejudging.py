@@ -7,7 +7,7 @@ devices of a class differ in nothing but their sizes. Rules: docs/spec/dra.md §
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Set as AbstractSet
+from collections.abc import Iterable, Iterator, Set as AbstractSet
 from typing import Any, Final
 
 from scheduler.app import Daemon
@@ -48,11 +48,15 @@ def has_place(server: ApiServer, waiting: Object) -> bool:
 
     Devices of claims that nobody else has reserved count as free: they are given back if they are in the way.
     """
+    return bool(nodes_serving(server, waiting, [node["metadata"]["name"] for node in fitting_nodes(server, waiting)]))
+
+
+def nodes_serving(server: ApiServer, waiting: Object, names: Iterable[str]) -> list[str]:
+    """Of these nodes, those that have devices for all claims of the pod."""
     view = _View(server, waiting)
     if view.claims is None:
-        return False
-    nodes = [node["metadata"]["name"] for node in fitting_nodes(server, waiting)]
-    return any(view.serves(name, freed=False) or view.serves(name, freed=True) for name in nodes)
+        return []
+    return [name for name in names if view.serves(name, freed=False) or view.serves(name, freed=True)]
 
 
 class _View:

@@ -6,7 +6,7 @@ Every pod asks for CPU in whole milli-CPUs (`250m`), every node offers it so.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from scheduler.app import Daemon
@@ -14,6 +14,7 @@ from scheduler.testing.apiserver import ApiServer
 
 Object = dict[str, Any]
 OURS: Final = "kubestow"
+_NO_STATE: Final = {"event": "PostFilter failed", "plugin": "DynamicResources", "error": "not found"}
 
 
 def has_place(server: ApiServer, waiting: Object) -> bool:
@@ -155,6 +156,16 @@ def nominations(server: ApiServer, daemon: Daemon) -> list[str]:
         *(f"pod {key} is still nominated to {name}" for key, name in promised.items()),
         *(f"pod {key} is still taken for nominated to {name}" for key, name in known.items()),
     ]
+
+
+def unforeseen(log: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The errors of a log that no fault explains.
+
+    The self-check says which permission was taken away. Where another plugin's PreFilter has refused a pod, DynamicResources
+    finds no state of its own in PostFilter, and calls that an error as upstream does.
+    """
+    errors = [line for line in log if line["log_level"] == "error" and line["event"] != "self-check"]
+    return [line for line in errors if any(line.get(key) != value for key, value in _NO_STATE.items())]
 
 
 def miscounted(daemon: Daemon) -> list[str]:

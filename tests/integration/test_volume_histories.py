@@ -11,6 +11,7 @@ from hypothesis import given, strategies as st
 
 from scheduler.kube import reflector
 from tests.integration.histories import LONG, Step, so_many, so_many_anew
+from tests.integration.judging import unforeseen
 from tests.integration.volumehistories import histories, live
 
 
@@ -35,7 +36,4 @@ def _keeps_the_laws(history: list[Step], watch_list: bool) -> None:
         broken = asyncio.run(live(history, watch_list=watch_list))
 
     assert [] == broken
-    # The self-check says which permission was taken away. Where another plugin's PreFilter has refused a pod, DynamicResources
-    # has nothing to say in PostFilter, and calls that an error as upstream does.
-    known = {"self-check", "PostFilter failed"}
-    assert [] == [line for line in log if line["log_level"] == "error" and line["event"] not in known]
+    assert [] == unforeseen(log)

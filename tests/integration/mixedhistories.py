@@ -1,0 +1,284 @@
+"""Mixed histories: what may happen to the world of `mixedworld`, as hypothesis draws it, and the run of one from empty to quiet.
+
+Three kinds of rounds: trouble as in the other histories; pods that are on their way to their nodes while something happens to
+what they need; and fail-overs. Most pods have volumes and devices, so that each can fail while the other is held.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from typing import Any, Final
+
+from hypothesis import strategies as st
+
+from tests.integration import devicehistories, volumehistories
+from tests.integration.histories import BINDINGS, HARMS, Step, a_step, one_of, picks, sizes, time, truth, zones
+from tests.integration.judging import Object
+from tests.integration.mixedworld import (
+    APART,
+    NODES,
+    SPREAD,
+    SPREAD_HOSTS,
+    TOGETHER,
+    ZONED,
+    MixedWorld,
+    Rules,
+    with_all,
+)
+from tests.integration.nodedevices import DRIVERS
+from tests.integration.volumeworld import SPACE, Want
+
+PODS: Final = tuple(f"p{at}" for at in range(6))
+FOREIGN: Final = ("f1", "f2", "f3")
+RESOURCES: Final = (
+    "",
+    "pods",
+    "nodes",
+    "persistentvolumes",
+    "persistentvolumeclaims",
+    "resourceclaims",
+    "resourceslices",
+    "csistoragecapacities",
+)
+LEASES: Final[Object] = {"resource": "leases"}
+ON_THE_WAY: Final[tuple[Object, ...]] = (
+    volumehistories.VOLUME_WRITES,
+    volumehistories.CLAIM_WRITES,
+    devicehistories.ALLOCATE,
+    devicehistories.PROTECT,
+    BINDINGS,
+)
+"""What is written for a pod from Reserve on."""
+WHERE: Final[tuple[Object, ...]] = (
+    *ON_THE_WAY,
+    LEASES,
+    {},
+    {"verb": "get"},
+    {"verb": "list"},
+    {"verb": "watch", "resource": "pods"},
+    {"verb": "delete", "resource": "pods"},
+)
+PERMISSIONS: Final = (
+    *volumehistories.PERMISSIONS,
+    *devicehistories.PERMISSIONS,
+    (("get", "leases"), ("update", "leases"), ("patch", "leases")),
+)
+
+
+def _each(*values: Any) -> st.SearchStrategy[Any]:
+    return st.sampled_from(values)
+
+
+def _volume(class_names: tuple[str, ...], sizes_gi: tuple[int, ...], *hows: str) -> st.SearchStrategy[Want]:
+    return st.builds(Want, st.sampled_from(class_names), st.sampled_from(sizes_gi), st.sampled_from(hows or ("own",)))
+
+
+_volumes = st.lists(
+    one_of(
+        (3, _volume(("local",), (1, 2, 3))),
+        (4, _volume(("fast", "fast", "plain"), (1, 2, 3), "own", "own", "ephemeral")),
+        (1, _volume(("now", "eager"), (1, 2))),
+        (1, _volume(("local", "fast", "plain"), (2,), "shared")),
+    ),
+    min_size=1,
+    max_size=2,
+)
+_devices = st.lists(
+    one_of(
+        (4, _each("gpu-1", "gpu-1", "gpu-2", "net-1")),
+        (3, _each("slow-1", "slow-2")),
+        (2, _each("part-1", "part-2", "memory-3", "memory-5")),
+        (1, _each("gpu-1+", "net-1+", "memory-3+", "slow-1+")),
+    ),
+    min_size=1,
+    max_size=2,
+)
+_none: st.SearchStrategy[Any] = st.just([])
+_asks = one_of(
+    (5, st.tuples(_volumes, _devices)),
+    (1, st.tuples(_volumes, _none)),
+    (1, st.tuples(_none, _devices)),
+    (2, st.tuples(_none, _none)),
+)
+_kinds = one_of((3, st.just("")), (2, _each(APART, TOGETHER, SPREAD, SPREAD_HOSTS)), (1, st.just(ZONED)))
+_rules = st.builds(
+    Rules,
+    _kinds,
+    _each("red", "red", "blue"),
+    _each(0, 0, 1, 3),
+    _each(0, 0, 0, 1, 2),
+    _each(0, 0, 250),
+    truth,
+    _each("", "", "", "mid", "high", "meek"),
+)
+nodes, cpus, values = _each(*NODES), _each(100, 100, 500, 1000), _each(*"abc")
+
+new_node = a_step(MixedWorld.add_node, nodes, sizes, zones)
+new_volume = a_step(MixedWorld.add_volume, _each("local", "local", "now"), _each(1, 2, 3, 5), _each(*NODES, *SPACE))
+new_pod = st.tuples(_each(*PODS), cpus, _asks, _rules).map(
+    lambda made: Step(MixedWorld.add_mixed, (made[0], made[1], *made[2], made[3]))
+)
+new_set = st.tuples(_each(*"st"), st.integers(2, 5), _asks, _rules).map(
+    lambda made: Step(MixedWorld.add_set_of, (made[0], made[1], *made[2], made[3]))
+)
+_theirs = one_of(
+    (1, st.tuples(st.lists(_volume(("local", "fast"), (1, 2)), min_size=1, max_size=2), _none)),
+    (1, st.tuples(_none, st.lists(_each("gpu-1", "gpu-2", "net-1"), min_size=1, max_size=2))),
+)
+foreign = st.tuples(_each(*FOREIGN), _theirs).map(lambda made: Step(MixedWorld.add_pod_of_others, (made[0], *made[1])))
+meddling = one_of(
+    (3, a_step(MixedWorld.bind_assumed, picks, truth)),
+    (2, a_step(MixedWorld.delete_assumed, picks, truth)),
+    (1, a_step(MixedWorld.bind_by_others, picks)),
+    (2, foreign),
+)
+"""What another scheduler does, most often to pods that ours has assumed."""
+on_nodes = one_of(
+    (3, a_step(MixedWorld.taint_node, picks, _each("", "NoSchedule", "NoExecute", "PreferNoSchedule"))),
+    (2, a_step(MixedWorld.cordon_node, picks, truth)),
+    (2, a_step(MixedWorld.relabel_node, picks, zones)),
+    (1, a_step(MixedWorld.resize_node, picks, sizes)),
+    (1, a_step(MixedWorld.remove_node, picks)),
+    (2, new_node),
+)
+resizing = one_of(
+    (2, a_step(MixedWorld.grow_pod, picks, _each(100, 500, 1500))),
+    (3, a_step(MixedWorld.shrink_pod, picks)),
+)
+on_volumes = one_of(
+    (3, new_volume),
+    (2, a_step(MixedWorld.delete_claim, picks)),
+    (3, a_step(MixedWorld.add_missing_claims, _each("local", "fast", "plain"))),
+    (2, a_step(MixedWorld.label_all, values)),
+    (1, a_step(MixedWorld.reserve_volume, picks, picks)),
+    (1, a_step(MixedWorld.replace_released)),
+    (1, a_step(MixedWorld.select_by_others, picks, nodes)),
+    (1, a_step(MixedWorld.remove_selected_node, picks)),
+    (1, a_step(MixedWorld.drop_capacity, picks)),
+    (1, a_step(MixedWorld.raise_limit, picks)),
+)
+on_devices = one_of(
+    (2, a_step(MixedWorld.delete_device_claim, picks)),
+    (2, a_step(MixedWorld.add_missing_device_claims)),
+    (2, a_step(MixedWorld.label_device_claims, values)),
+    (2, a_step(MixedWorld.republish, nodes, st.integers(2, 4))),
+    (1, a_step(MixedWorld.withdraw, _each("gpu.example", "slow.example"), nodes)),
+    (1, a_step(MixedWorld.delete_class, _each("gpu", "slow"))),
+    (2, a_step(MixedWorld.add_class, _each("gpu", "slow"))),
+)
+on_pods = one_of(
+    (4, a_step(MixedWorld.delete_pod, picks, truth)),
+    (2, a_step(MixedWorld.finish_pod, picks)),
+    (1, a_step(MixedWorld.cling, picks, truth)),
+    (1, a_step(MixedWorld.protect, _each("red", "blue"), _each(None, 0, 1))),
+    (1, a_step(MixedWorld.delete_preemptor, picks)),
+)
+life = one_of(
+    (3, new_pod),
+    (2, meddling),
+    (2, on_nodes),
+    (2, resizing),
+    (2, on_volumes),
+    (2, on_devices),
+    (3, on_pods),
+    (1, a_step(MixedWorld.storm, _each("heartbeats", "labels", "pods"), st.integers(2, 6))),
+)
+ills = one_of(
+    (3, a_step(MixedWorld.answer, _each("it is broken", None), st.integers(1, 3))),
+    (1, a_step(MixedWorld.kill_driver, _each(*DRIVERS))),
+    (1, a_step(MixedWorld.stall, _each(*DRIVERS), st.integers(0, 3))),
+    (3, a_step(MixedWorld.revive_drivers)),
+    (3, a_step(MixedWorld.fail_provisioning, st.integers(1, 4), truth)),
+    (1, a_step(MixedWorld.kill_provisioner, truth)),
+    (2, a_step(MixedWorld.revive_provisioner)),
+    (1, a_step(MixedWorld.lose_binds, st.integers(1, 2))),
+)
+fault = a_step(MixedWorld.fault, st.sampled_from(WHERE), st.sampled_from(HARMS), _each(3, 1, 10, None))
+fail_over = one_of(
+    (3, a_step(MixedWorld.kill_leader)),
+    (2, a_step(MixedWorld.stop_leader)),
+    (3, a_step(MixedWorld.crash_daemon)),
+    (2, a_step(MixedWorld.hand_lease_to, _each("", "ghost"))),
+    (1, a_step(MixedWorld.fault, st.just(LEASES), _each({"status": 503}, {"delay_s": 30}), _each(5, None))),
+    (1, a_step(MixedWorld.kill_both)),
+    (1, a_step(MixedWorld.change_profile)),
+)
+trouble = one_of(
+    (4, a_step(MixedWorld.end_faults)),
+    (3, a_step(MixedWorld.cut_watches, st.sampled_from(RESOURCES), truth)),
+    (1, a_step(MixedWorld.compact)),
+    (2, a_step(MixedWorld.hold_watches, st.sampled_from(RESOURCES))),
+    (4, a_step(MixedWorld.release_watches)),
+    (2, a_step(MixedWorld.forbid, st.sampled_from(PERMISSIONS))),
+    (3, a_step(MixedWorld.allow_all)),
+    (1, a_step(MixedWorld.restart_server)),
+    (3, fail_over),
+    (5, a_step(MixedWorld.start_daemon)),
+)
+_interruption = one_of((4, meddling), (2, on_nodes), (2, on_volumes), (2, on_devices), (2, on_pods), (2, fail_over))
+on_the_way = st.tuples(
+    st.tuples(st.just(Step(MixedWorld.end_faults)), st.just(Step(MixedWorld.start_daemon))).map(list),
+    a_step(
+        MixedWorld.fault,
+        st.sampled_from(ON_THE_WAY),
+        _each({"delay_s": 4}, {"delay_s": 4, "reset": "after"}, {"delay_s": 4, "reset": "before"}, {"status": 500}),
+        _each(1, 3),
+    ).map(lambda step: [step]),
+    one_of((1, ills.map(lambda step: [step])), (1, st.just([]))),
+    one_of((1, new_set), (2, new_pod)).map(lambda step: [step]),
+    a_step(MixedWorld.seconds, _each(1, 2, 3, 5)).map(lambda step: [step]),
+    st.lists(_interruption, min_size=1, max_size=3),
+    time,
+).map(lambda parts: list(itertools.chain.from_iterable(parts)))
+"""Something happens while pods are assumed and what they need is being written."""
+_troubled = st.tuples(
+    one_of((2, fault), (2, ills), (1, trouble)).map(lambda step: [step]),
+    one_of((1, new_set), (2, new_pod)).map(lambda step: [step]),
+    time,
+    st.lists(life, max_size=4),
+    trouble.map(lambda step: [step]),
+    time,
+).map(lambda parts: list(itertools.chain.from_iterable(parts)))
+rounds = one_of((1, _troubled), (1, on_the_way))
+kindness = one_of(
+    (3, a_step(MixedWorld.delete_pod, picks, st.just(True))),
+    (2, a_step(MixedWorld.finish_pod, picks)),
+    (2, a_step(MixedWorld.shrink_pod, picks)),
+    (2, a_step(MixedWorld.taint_node, picks, st.just(""))),
+    (1, a_step(MixedWorld.cordon_node, picks, st.just(False))),
+    (2, a_step(MixedWorld.relabel_node, picks, zones)),
+    (2, new_volume),
+    (1, a_step(MixedWorld.add_missing_claims, _each("local", "fast", "plain"))),
+    (1, a_step(MixedWorld.add_missing_device_claims)),
+    (1, a_step(MixedWorld.republish, nodes, st.integers(2, 4))),
+    (1, new_node),
+)
+wakings = st.lists(
+    st.tuples(kindness, kindness, st.just(Step(MixedWorld.settle))).map(list), min_size=1, max_size=2
+).map(lambda parts: list(itertools.chain.from_iterable(parts)))
+"""Two things happen to a quiet world, and what they make possible must come about: nothing else wakes the pods that wait."""
+histories = st.tuples(
+    st.lists(new_node, min_size=2, max_size=4),
+    st.lists(new_volume, min_size=2, max_size=6),
+    st.lists(rounds, min_size=2, max_size=6).map(itertools.chain.from_iterable),
+    st.just([Step(MixedWorld.settle)]),
+    wakings,
+    st.lists(life, min_size=2, max_size=6),
+).map(lambda parts: list(itertools.chain.from_iterable(parts)))
+"""Nodes and volumes; then rounds of trouble; at last peace, and life that goes on in it."""
+
+
+async def live(history: list[Step], *, watch_list: bool) -> list[str]:
+    """Run it, then to quiet, then start both daemons anew. The laws that were broken.
+
+    Raises AssertionError if the world never gets quiet.
+    """
+    async with with_all(watch_list=watch_list) as world:
+        for step in history:
+            done = step.act(world, *step.args)
+            if inspect.isawaitable(done):
+                await done
+        await world.settle()
+        broken = world.broken_laws()
+        return [*broken, *(await world.start_over())]
