@@ -7,7 +7,8 @@ so counts that are kept by adding and subtracting are compared whatever they loo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Iterable, Iterator, Set as AbstractSet
 from typing import Any, Final
 
 from scheduler.app import Daemon
@@ -23,12 +24,15 @@ from scheduler.testing.builders import PodBuilder, pod
 
 Picture = dict[str, Any]
 """Section → what it shows: plain values that can be compared."""
-_SETTLING: Final = "settling"
-"""A state of ledger entries. One without a pool charges nothing; after a start all new volumes have it for a while."""
+_FLYING: Final = "flying"
+"""A state of ledger entries: a node is selected. Entries in other states end with time."""
 
 
 def differences(daemon: Daemon, fresh: Daemon, probes: Iterable[PodBuilder] = ()) -> list[str]:
     """What the daemon holds otherwise than one that has just started; both have nothing to do."""
+    given_up = {entry.claim.metadata.uid for entry in daemon.decisions.cluster.volumes.ledger if entry.is_over}
+    for each in (daemon, fresh):
+        _let_time_pass(each.decisions.cluster, given_up)
     asked = [pod_info(probe.uid(f"probe-{at}").typed()) for at, probe in enumerate(probes)]
     have, want = picture(daemon, asked), picture(fresh, asked)
     return [
@@ -37,6 +41,18 @@ def differences(daemon: Daemon, fresh: Daemon, probes: Iterable[PodBuilder] = ()
         for key in sorted(have[section].keys() | want[section].keys())
         if have[section].get(key) != want[section].get(key)
     ]
+
+
+def _let_time_pass(cluster: Cluster, given_up: AbstractSet[str]) -> None:
+    """As if all that settles or is held in the ledger had been there for too long: such time starts again with a daemon.
+
+    So do claims that wait for their volume on a selected node only if that has taken too long for the other daemon already.
+    """
+    ledger = cluster.volumes.ledger
+    for entry in ledger:
+        if entry.state != _FLYING or entry.claim.metadata.uid in given_up:
+            entry.until = ledger._due = -math.inf
+    ledger.catch_up()
 
 
 def picture(daemon: Daemon, probes: Iterable[PodInfo] = ()) -> dict[str, Picture]:
@@ -97,7 +113,6 @@ def _volumes(cluster: Cluster) -> Picture:
         "ledger": {
             entry.claim.key: (entry.state, entry.node_name, entry.size, entry.pool and entry.pool.key, entry.is_over)
             for entry in volumes.ledger
-            if entry.pool is not None or entry.state != _SETTLING
         },
         "claims used together": volumes.ledger._plans,
         "drift": volumes.ledger.drift_bytes(),

@@ -199,7 +199,7 @@ fail_over = one_of(
     (3, a_step(MixedWorld.kill_leader)),
     (2, a_step(MixedWorld.stop_leader)),
     (3, a_step(MixedWorld.crash_daemon)),
-    (2, a_step(MixedWorld.hand_lease_to, _each("", "ghost"))),
+    (2, a_step(MixedWorld.take_lease)),
     (1, a_step(MixedWorld.fault, st.just(LEASES), _each({"status": 503}, {"delay_s": 30}), _each(5, None))),
     (1, a_step(MixedWorld.kill_both)),
     (1, a_step(MixedWorld.change_profile)),

@@ -272,9 +272,9 @@ class MixedWorld(NodeDevices, VolumeWorld):
     async def kill_both(self) -> None:
         await self.replicas.kill(everyone=True)
 
-    def hand_lease_to(self, holder: str) -> None:
-        """Another process takes the lease for a quarter of a minute; "" gives it to whoever is first."""
-        self.replicas.hand_lease_to(holder, 15)
+    def take_lease(self) -> None:
+        """Another process takes the lease, and is never heard of again."""
+        self.replicas.take_lease()
 
     def change_profile(self) -> None:
         for replica in self.replicas.all:

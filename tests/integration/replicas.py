@@ -140,8 +140,11 @@ class Replicas:
         found = self.foremost()
         return [] if found is None else [found]
 
-    def hand_lease_to(self, holder: str, duration_s: int) -> None:
-        """Somebody writes the lease; nothing where there is none yet."""
+    def take_lease(self) -> None:
+        """Another process writes the lease as its own; nothing where there is none yet.
+
+        For as long as ours would have held it: a shorter one would run out before the leader that was has to notice.
+        """
         if self._server.list("leases", _NAMESPACE):
-            spec = {"holderIdentity": holder, "leaseDurationSeconds": duration_s}
+            spec = {"holderIdentity": "ghost", "leaseDurationSeconds": int(ELECTION.lease_duration_s)}
             self._server.patch("leases", _NAME, {"spec": spec}, namespace=_NAMESPACE)
