@@ -10,16 +10,28 @@ import structlog
 from hypothesis import given, strategies as st
 
 from scheduler.kube import reflector
-from tests.integration.histories import LONG, Step, so_many
+from tests.integration.histories import LONG, Step, so_many, so_many_anew
 from tests.integration.judging import unforeseen
 from tests.integration.mixedhistories import histories, live
 
 
-@pytest.mark.timeout(LONG * 30 or 600)
-@so_many(10)
+@pytest.mark.timeout(600)
+@so_many(6)
 @given(histories, st.booleans())
 def test_what_was_reserved_is_bound_or_undone(history: list[Step], watch_list: bool) -> None:
     """The laws of tests/integration/mixedworld.py hold after every history, and the log tells of nothing unforeseen."""
+    _keeps_the_laws(history, watch_list)
+
+
+@pytest.mark.timeout(LONG * 30 or 600)
+@so_many_anew(4)
+@given(histories, st.booleans())
+def test_nor_is_anything_left_in_histories_of_this_run_alone(history: list[Step], watch_list: bool) -> None:
+    """As above."""
+    _keeps_the_laws(history, watch_list)
+
+
+def _keeps_the_laws(history: list[Step], watch_list: bool) -> None:
     with structlog.testing.capture_logs() as log, mock.patch.object(reflector, "_PAGE", "3"):
         broken = asyncio.run(live(history, watch_list=watch_list))
 
