@@ -9,7 +9,7 @@ IMAGE ?= localhost/kubestow:dev
 INSTALLED := .venv/.installed-$(shell cat requirements/test.txt pyproject.toml | cksum | cut -d' ' -f1)
 
 .PHONY: audit image kind help venv demo test quick quick-first quick-rest unit unit-first unit-rest integration-first integration-rest \
-	replay deploy-tests e2e nightly parity fuzz check format lock
+	replay deploy-tests e2e nightly parity fuzz upstream-e2e check format lock
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' Makefile | sed 's/:.*##/\t/'
@@ -90,6 +90,13 @@ SEEDS ?= 1000-1300
 fuzz: $(INSTALLED) ## random scenarios that were never recorded, ours against kube-scheduler's own code; SEEDS=from-to
 	failed=0; for generator in random crowd mixed volumes; do \
 	$(BIN)/python -m tests.parity.fuzz $$generator $(subst -, ,$(SEEDS)) || failed=1; done; exit $$failed
+
+SCHEDULER ?= kubestow
+
+upstream-e2e: $(INSTALLED) ## Kubernetes' own e2e tests of scheduling and of devices, with Kubestow as default-scheduler; SCHEDULER=kube compares
+	$(BIN)/python -m tests.e2e.controlplane.build
+	nice $(BIN)/python -m tests.upstream.build
+	$(BIN)/python -m tests.upstream --scheduler $(SCHEDULER)
 
 check: $(INSTALLED) ## format, lint, types, architecture, and whether each row of a specification has a test
 	$(BIN)/ruff format --check .

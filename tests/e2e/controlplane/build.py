@@ -6,6 +6,7 @@ which takes some ten minutes once. Parallel runs build once: the others wait for
 
 `python -m tests.e2e.controlplane.build` does it ahead of the tests and says what it does.
 `program()` builds what is ours and made of the same packages, in their module and beside them in the cache.
+`built()` is for modules of other directories, such as Kubernetes' own end-to-end tests (`tests/upstream/build.py`).
 """
 
 import fcntl
@@ -18,6 +19,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 VERSION = "v1.36.3"
 NAMES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
@@ -29,7 +31,7 @@ _KEY_FILES = tuple(
 )
 _LINKED = "k8s.io/component-base/version"
 # Without the version strings, feature gates take the wrong defaults.
-_LDFLAGS = f"-s -w -X {_LINKED}.gitVersion={VERSION} -X {_LINKED}.gitMajor=1 -X {_LINKED}.gitMinor=36"
+LDFLAGS = f"-s -w -X {_LINKED}.gitVersion={VERSION} -X {_LINKED}.gitMajor=1 -X {_LINKED}.gitMinor=36"
 _Build = tuple[str, tuple[str, ...], tuple[str, ...]]
 """Module, packages or files, and flags, of which the last is where the result goes."""
 _BUILDS: tuple[_Build, ...] = (
@@ -37,9 +39,20 @@ _BUILDS: tuple[_Build, ...] = (
     (
         "kubernetes",
         tuple(f"k8s.io/kubernetes/cmd/{name}" for name in NAMES[1:]),
-        ("-trimpath", "-ldflags", _LDFLAGS, "-o", "./"),
+        ("-trimpath", "-ldflags", LDFLAGS, "-o", "./"),
     ),
 )
+
+
+class GoBuild(NamedTuple):
+    """One call of Go. The last of the flags is the output's path, relative to the directory of the results."""
+
+    module: Path
+    packages: tuple[str, ...]
+    flags: tuple[str, ...]
+    command: tuple[str, ...] = ("build",)
+
+
 _NO_PLANE = "no control plane: KUBEBUILDER_ASSETS is not set and Go is not installed to build kube-apiserver with"
 
 
@@ -61,12 +74,8 @@ def binaries(*names: str) -> Path:
         if _complete(Path(assets), wanted):
             return Path(assets)
         print(f"KUBEBUILDER_ASSETS={assets} lacks some of {', '.join(wanted)}: not used", file=sys.stderr)  # noqa: T201
-    place = cache_directory()
-    if not _complete(place, NAMES):
-        with _locked(place.parent):
-            if not _complete(place, NAMES):
-                _build_into(place, _BUILDS, without=_NO_PLANE)
-    return place
+    builds = (GoBuild(_HERE / module, packages, flags) for module, packages, flags in _BUILDS)
+    return built(cache_directory(), NAMES, builds, without=_NO_PLANE)
 
 
 def program(name: str, sources: Sequence[Path]) -> Path:
@@ -75,16 +84,20 @@ def program(name: str, sources: Sequence[Path]) -> Path:
     Built if need be: in seconds where the control plane was, whose compiled packages it takes. Keyed by the files' text.
     Raises `Unavailable` without Go, whatever `KUBEBUILDER_ASSETS` holds.
     """
-    flags = ("-trimpath", "-ldflags", f"{_LDFLAGS} -checklinkname=0", "-o", f"./{name}")
+    flags = ("-trimpath", "-ldflags", f"{LDFLAGS} -checklinkname=0", "-o", f"./{name}")
     files = tuple(str(file) for file in sources)
-    place = _cache("programs", (name, flags), (*_KEY_FILES, *sources))
-    if not _complete(place, (name,)):
+    place = cache("programs", (name, flags), (*_KEY_FILES, *sources))
+    builds = (GoBuild(_HERE / "kubernetes", files, flags),)
+    return built(place, (name,), builds, without=f"no {name}: Go is not installed to build it with") / name
+
+
+def built(place: Path, names: tuple[str, ...], builds: Iterable[GoBuild], *, without: str) -> Path:
+    """Return `place` once it holds all names; run the builds if it does not. Raises `Unavailable(without)` without Go."""
+    if not _complete(place, names):
         with _locked(place.parent):
-            if not _complete(place, (name,)):
-                _build_into(
-                    place, (("kubernetes", files, flags),), without=f"no {name}: Go is not installed to build it with"
-                )
-    return place / name
+            if not _complete(place, names):
+                _build_into(place, builds, without=without)
+    return place
 
 
 def is_built() -> bool:
@@ -95,11 +108,11 @@ def is_built() -> bool:
 
 def cache_directory() -> Path:
     """Where this revision's binaries are kept, whether they exist or not."""
-    return _cache("controlplane", _BUILDS, _KEY_FILES)
+    return cache("controlplane", _BUILDS, _KEY_FILES)
 
 
-def _cache(kind: str, flags: object, files: Iterable[Path]) -> Path:
-    """By all that decides the result."""
+def cache(kind: str, flags: object, files: Iterable[Path]) -> Path:
+    """Return the directory for results of this kind; flags and files, which decide the result, are its key."""
     key = hashlib.sha256(repr(flags).encode())
     for file in files:
         key.update(file.read_bytes())
@@ -118,20 +131,20 @@ def _go(without: str) -> str:
     return found
 
 
-def _build_into(place: Path, builds: Iterable[_Build], *, without: str) -> None:
+def _build_into(place: Path, builds: Iterable[GoBuild], *, without: str) -> None:
     """Build beside the place and rename, so that it is either absent or complete. `without`: what to say where there is no Go."""
     go = _go(without)
     with tempfile.TemporaryDirectory(prefix=".building-", dir=place.parent) as scratch:
-        built = Path(scratch, "bin")
-        built.mkdir()
-        for module, packages, (*flags, output) in builds:
+        results = Path(scratch, "bin")
+        results.mkdir()
+        for module, packages, (*flags, output), verb in builds:
             command = [
                 go,
                 "-C",
-                str(_HERE / module),
-                "build",
+                str(module),
+                *verb,
                 *flags,
-                f"{built}/{output.removeprefix('./')}",
+                f"{results}/{output.removeprefix('./')}",
                 *packages,
             ]
             ran = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
@@ -140,7 +153,7 @@ def _build_into(place: Path, builds: Iterable[_Build], *, without: str) -> None:
                 raise BuildFailed(msg)
         if place.exists():  # left incomplete by a hand: it is in the way of the rename
             shutil.rmtree(place)
-        built.rename(place)
+        results.rename(place)
 
 
 @contextmanager

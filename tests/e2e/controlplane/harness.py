@@ -31,6 +31,8 @@ STORAGE_AND_DEVICES = (
 )
 _READY_WITHIN_S = 120.0  # seconds on an idle machine; shared ones are far slower
 _PORT_ATTEMPTS = 3
+# Else pods would need a ServiceAccount, and new nodes would get a not-ready taint.
+_WITHOUT_CONTROLLERS = "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition"
 _EC_KEY_HEAD, _EC_KEY_TAIL = bytes.fromhex("30310201010420"), bytes.fromhex("a00a06082a8648ce3d030107")  # SEC 1, P-256
 _HIGH_LOAD = (
     "--max-requests-inflight=4000",
@@ -44,13 +46,20 @@ class ControlPlane:
 
     `high_load` lifts the in-flight limits, for benchmarks; leave it where 429s are wanted. `apiserver_flags` come last
     and so win. What the PV controller could not do when it saw an object, it tries again every `volume_resync_s`.
+    `default_admission` keeps the admission plugins that want more controllers than `STORAGE_AND_DEVICES`.
     Entering raises `Unavailable` without binaries and Go, and `Died` with the log's end if a server fails.
     """
 
     def __init__(
-        self, *, high_load: bool = False, apiserver_flags: Sequence[str] = (), volume_resync_s: int = 15
+        self,
+        *,
+        high_load: bool = False,
+        apiserver_flags: Sequence[str] = (),
+        volume_resync_s: int = 15,
+        default_admission: bool = False,
     ) -> None:
         self.token = secrets.token_hex(16)
+        self._admission = () if default_admission else (_WITHOUT_CONTROLLERS,)
         self._flags = (*(_HIGH_LOAD if high_load else ()), *apiserver_flags)
         self._volume_resync_s = volume_resync_s
         self._servers: dict[str, Server] = {}
@@ -142,7 +151,10 @@ class ControlPlane:
         await self.start_apiserver()
 
     async def start_controllers(self, names: Sequence[str] = STORAGE_AND_DEVICES) -> None:
-        """Start kube-controller-manager with just these controllers. Without nodelifecycle, nodes need no heartbeat."""
+        """Start kube-controller-manager with just these controllers; `*` stands for all that are on by default.
+
+        Without nodelifecycle, nodes need no heartbeat.
+        """
         flags = (
             f"--kubeconfig={self.kubeconfig}",
             f"--controllers={','.join(names)}",
@@ -150,6 +162,8 @@ class ControlPlane:
             "--kube-api-qps=1000",
             "--kube-api-burst=2000",
             f"--pvclaimbinder-sync-period={self._volume_resync_s}s",
+            f"--service-account-private-key-file={self._key}",  # for the controllers of ServiceAccounts and their tokens
+            f"--root-ca-file={self.ca_file}",
         )
         await self._start_client("kube-controller-manager", flags)
 
@@ -243,8 +257,7 @@ class ControlPlane:
             f"--service-account-signing-key-file={self._key}",
             f"--token-auth-file={self._tokens}",
             "--authorization-mode=RBAC",
-            # Else pods would need a ServiceAccount, and new nodes would get a not-ready taint.
-            "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
+            *self._admission,
             "--service-cluster-ip-range=10.96.0.0/16",
             "--endpoint-reconciler-type=none",
             *self._flags,
