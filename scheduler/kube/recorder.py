@@ -52,6 +52,8 @@ class _Key(NamedTuple):
 class _Series:
     """One Event and how often it happened. `is_queued` while it waits to be created or written back.
 
+    While a request is in flight (`is_sending`) a write back is put off until its answer (`is_due_again`): before the
+    answer nobody knows which count the server has, and it refuses to patch a count of 1.
     Holds references, not the objects: thousands of series must not keep thousands of deleted pods in memory.
     """
 
@@ -67,6 +69,8 @@ class _Series:
     count: int = 1
     written_count: int = 0
     is_queued: bool = True
+    is_sending: bool = False
+    is_due_again: bool = False
 
 
 class EventRecorder:
@@ -156,7 +160,9 @@ class EventRecorder:
         self._write_back(series)
 
     def _write_back(self, series: _Series) -> None:
-        if series.count > series.written_count and not series.is_queued:
+        if series.is_sending:
+            series.is_due_again = True
+        elif series.count > series.written_count and not series.is_queued:
             series.is_queued = True
             self._enqueue(series)
 
@@ -205,8 +211,17 @@ class EventRecorder:
                     self._idle.set()
 
     async def _send(self, series: _Series) -> None:
-        """Create or write back, with patience for a server that is away; then it is counted as sent or failed."""
-        series.is_queued = False
+        """Create or write back, and once more if a write back was put off meanwhile."""
+        series.is_queued, series.is_sending, series.is_due_again = False, True, False
+        try:
+            is_sent = await self._is_sent(series)
+        finally:
+            series.is_sending = False
+        if is_sent and series.is_due_again:
+            self._write_back(series)
+
+    async def _is_sent(self, series: _Series) -> bool:
+        """Create or write back, retrying while the server is away; counted as sent or failed."""
         for wait_s in (*_RETRIES_S, None):
             count = series.count
             try:
@@ -214,16 +229,17 @@ class EventRecorder:
             except (Ambiguous, Unavailable) as error:
                 if wait_s is None:
                     self._failed(series, error)
-                    return
+                    break
                 await self._clock.sleep(wait_s)
             except ApiError as error:
                 self._failed(series, error)
-                return
+                break
             else:
                 series.written_count = count
                 series.written_at = self._clock.now()
                 self.stats.sent += 1
-                return
+                return True
+        return False
 
     async def _write(self, series: _Series, count: int) -> None:
         namespace = series.regarding.namespace or "default"

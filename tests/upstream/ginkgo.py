@@ -26,8 +26,8 @@ async def listed(focuses: Iterable[str]) -> list[str]:
 
 async def run(kubeconfig: Path, names: Collection[str], logs: Path, *, timeout_s: int) -> list[Spec]:
     """Run these tests one after the other; the log and ginkgo's report stay in `logs`. Returns their outcomes."""
-    flags = [f"--kubeconfig={kubeconfig}", f"--ginkgo.focus={exactly(names)}", f"--ginkgo.timeout={timeout_s}s"]
-    return await _outcomes(logs, flags)
+    limits = [f"--ginkgo.focus={exactly(names)}", f"--ginkgo.timeout={timeout_s}s"]
+    return await _outcomes(logs, [f"--kubeconfig={kubeconfig}", "--ginkgo.v", "--ginkgo.silence-skips", *limits])
 
 
 def exactly(names: Iterable[str]) -> str:

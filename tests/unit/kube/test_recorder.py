@@ -140,6 +140,32 @@ async def test_another_note_is_a_new_event():
     assert [2] == bench.counts
 
 
+@pytest.mark.parametrize(
+    ("meanwhile", "counts"),
+    [
+        pytest.param(["another"], [], id="a series that is closed in flight and happened once is not patched"),
+        pytest.param(["first", "another"], [2], id="a repetition in flight is patched after the answer"),
+        pytest.param(["first"], [], id="a repetition of an open series waits for the next write back"),
+    ],
+)
+async def test_what_happens_while_the_first_request_is_in_flight(meanwhile: list[str], counts: list[int]):
+    """The API server refuses a series whose count is below 2."""
+    bench = Bench()
+    notes = iter(meanwhile)
+
+    def repeat() -> None:
+        for note in notes:
+            bench.failed(note)
+
+    bench.transport.on_the_way = repeat
+    async with bench.running():
+        bench.failed("first")
+        await bench.clock.settle()
+
+    assert ["first", *(note for note in meanwhile if note != "first")] == bench.notes
+    assert counts == bench.counts
+
+
 async def test_after_six_quiet_minutes_a_series_is_closed():
     """The same again is then a new Event."""
     bench = Bench()
