@@ -148,6 +148,15 @@ def test_each_excluded_test_has_a_suite_and_a_reason() -> None:
     assert all(selection.suite_of(name) and reason for name, reason in EXCLUDED.items())
 
 
+@pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.name)
+def test_the_documentation_has_these_counts(suite: selection.Suite) -> None:
+    """A row of the table: name, pattern, tests, left out, run."""
+    left_out = sum(selection.suite_of(name) is suite for name in EXCLUDED)
+    row = f"| `{suite.name}` | {suite.specs} | {left_out} | {suite.specs - left_out}"
+
+    assert row in (Path(__file__).parents[3] / "docs/upstream-tests.md").read_text()
+
+
 @pytest.mark.parametrize(
     ("name", "is_selected"),
     [
