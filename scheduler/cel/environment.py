@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import Final
 
+from scheduler.cel.libraries.authorization import AUTHORIZATION
 from scheduler.cel.libraries.conversions import CONVERSIONS
 from scheduler.cel.libraries.formats import FORMATS
 from scheduler.cel.libraries.includes import INCLUDES
@@ -67,10 +68,10 @@ def _env(types: Mapping[str, Type], *libraries: Iterable[Overload]) -> Env:
 
 
 _CEL_GO: Final = (OPERATORS, CONVERSIONS, TIMES, STRINGS, MATCHES, OPTIONALS, TWO_VARIABLES, SETS, LISTS)
-_KUBERNETES: Final = (KUBERNETES_LISTS, REGEX, URLS, NETWORKS, FORMATS, QUANTITIES, SEMVERS, INCLUDES)
+_KUBERNETES: Final = (KUBERNETES_LISTS, REGEX, URLS, NETWORKS, FORMATS, QUANTITIES, SEMVERS, INCLUDES, AUTHORIZATION)
 
 STANDARD: Final = _env(_STANDARD_TYPES, *_CEL_GO)
 """cel-go's standard library, and of its extensions those that Kubernetes has."""
 
 KUBERNETES: Final = _env({**_STANDARD_TYPES, **_KUBERNETES_TYPES}, *_CEL_GO, *_KUBERNETES)
-"""What a device selector sees in Kubernetes 1.36, whatever the feature gates; without authorization, which is no use to it."""
+"""The declarations that a device selector sees in Kubernetes 1.36, whatever the feature gates."""

@@ -1,7 +1,7 @@
 """cel-spec's conformance cases, asked of our compiler: `python -m tests.unit.cel.conformance` counts.
 
-`conformance/*.json` are cel-spec's cases (convert_conformance.py). `conformance/departures.json` holds what the
-compiler of Kubernetes v1.36.3 answers where it departs from cel-spec, and why it does; there it is who we follow.
+`conformance/*.json` are cel-spec's cases (convert_conformance.py). `conformance/departures.json` holds the answers of
+Kubernetes v1.36.3 where they depart from cel-spec, each with the reason (departures.py). These answers win.
 """
 
 from __future__ import annotations

@@ -348,6 +348,11 @@ KUBERNETES = _own(
     "duration('90s').getMinutes() == 1",
     "timestamp('2024-02-29T12:00:00Z') + duration('24h') == timestamp('2024-03-01T12:00:00Z')",
     "duration('1h') + duration('-1h') == duration('0s')",
+    "$A.model.name('x') == $A.model",
+    "$A.model.namespace('x').name('y').check('get').allowed()",
+    "$A.index.check('get').reason() == ''",
+    "$A.model.path('/') == 1 || true",
+    "$A.model.serviceAccount('a', 'b').group('').resource('pods').fieldSelector('a=b').check('get').errored()",
 )
 
 REFUSED = _own(
@@ -368,6 +373,15 @@ REFUSED = _own(
     "nothing.more == 1",
     "nothing(1)",
     "device.driver.nothing()",
+    "device.name()",
+    "device.driver.name('x') == 'x'",
+    "device.namespace('x') == 'x'",
+    "$A.model.name() == 'x'",
+    "$A.model.serviceAccount('x').check('get').allowed()",
+    "$A.model.path('x').check('get').allowed(1)",
+    "nothing.subresource('x').labelSelector('y')",
+    "name('x')",
+    "$A.model.name('x').foo == 1",
     "1 == 1.0",
     "1 in [1.0]",
     '[1, "x"] == []',
