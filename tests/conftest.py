@@ -24,7 +24,7 @@ from hypothesis.database import DirectoryBasedExampleDatabase
 from tests.e2e.controlplane.build import BuildFailed, Unavailable, binaries, is_built
 from tests.examples import examples
 
-pytest_plugins = ["tests.required", "tests.seeds"]
+pytest_plugins = ["tests.required", "tests.seeds", "tests.drawn"]
 
 # The same with and without `CI`, for which Hypothesis has a profile of its own: that tries the same examples in each run.
 settings.register_profile(
