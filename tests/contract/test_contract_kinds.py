@@ -1,6 +1,10 @@
 """The other kinds, and deletion."""
 
-from tests.contract.conftest import MERGE, Api, Object, pod, refusal, without
+import asyncio
+import datetime as dt
+from email.utils import parsedate_to_datetime
+
+from tests.contract.conftest import MERGE, PATIENCE_S, Api, Object, pod, refusal, without
 
 
 async def test_a_nodes_spec_and_status(api: Api) -> None:
@@ -241,6 +245,26 @@ async def test_a_bound_pod_waits_for_its_kubelet(api: Api) -> None:
     assert (await api("DELETE", path, {"gracePeriodSeconds": 50})).body == shorter
     assert (await api("DELETE", path, {"gracePeriodSeconds": 0})).status == 200
     assert (await api("GET", path)).status == 404
+
+
+async def test_a_shorter_grace_does_not_end_in_the_past(api: Api) -> None:
+    """Where all of it is over already, the kubelet gets the shortest one that is not a deletion by force."""
+    await api.pod("a", nodeName="n")
+    first = (await api("DELETE", f"{api.pods}/a?gracePeriodSeconds=1000")).metadata["deletionTimestamp"]
+    async with asyncio.timeout(PATIENCE_S):
+        while (clock := await _server_time(api)) <= dt.datetime.fromisoformat(first) - dt.timedelta(seconds=1000 - 2):
+            await asyncio.sleep(0.05)
+
+    again = (await api("DELETE", f"{api.pods}/a?gracePeriodSeconds=2")).metadata
+
+    assert again["deletionGracePeriodSeconds"] == 1
+    end = dt.datetime.fromisoformat(again["deletionTimestamp"])
+    assert clock <= end < clock + dt.timedelta(seconds=PATIENCE_S)
+
+
+async def _server_time(api: Api) -> dt.datetime:
+    """In whole seconds."""
+    return parsedate_to_datetime((await api("GET", f"{api.pods}/a")).headers["Date"])
 
 
 async def test_a_finished_pod_goes_at_once(api: Api) -> None:

@@ -285,9 +285,12 @@ class Registry:
         if resource.has_generation and not metadata.get("deletionTimestamp"):
             metadata = metadata | {"generation": metadata.get("generation", 0) + 1}
         end = metadata.get("deletionTimestamp")
-        if end:  # counted from the first deletion
+        if end:  # counted from the first deletion, but never moved into the past
             was = metadata.get("deletionGracePeriodSeconds", 0)
-            end = (dt.datetime.strptime(end, _TIME) + dt.timedelta(seconds=grace - was)).strftime(_TIME)  # noqa: DTZ007
+            moved = dt.datetime.strptime(end, _TIME).replace(tzinfo=dt.UTC) + dt.timedelta(seconds=grace - was)
+            end = moved.strftime(_TIME)
+            if moved.timestamp() < self._clock.wall():
+                end, grace = self.now_text(), min(grace, 1)
         deletion = {"deletionTimestamp": end or self.now_text(grace), "deletionGracePeriodSeconds": grace}
         return obj | {"metadata": metadata | deletion}
 
