@@ -34,7 +34,7 @@ from scheduler.testing.apiserver.status import (
     version_required,
 )
 from scheduler.testing.apiserver.storage import Entry, Storage
-from scheduler.testing.apiserver.updates import check_identity, check_version, is_finished, updated
+from scheduler.testing.apiserver.updates import check_metadata, check_version, is_finished, updated
 from scheduler.testing.apiserver.volumechanges import with_transition_time
 
 Object = dict[str, Any]
@@ -222,7 +222,7 @@ class Registry:
 
     def _store(self, resource: Resource, entry: Entry, new: Object, subresource: str) -> Entry:
         check_version(resource, entry.obj, new)
-        check_identity(resource, entry.obj, new)
+        check_metadata(resource, entry.obj, new, subresource=subresource)
         if not subresource:
             new = self._devices.changed(resource, entry.obj, new, self.now_text())
         result = updated(resource, entry.obj, new, subresource=subresource)

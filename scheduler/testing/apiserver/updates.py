@@ -7,9 +7,9 @@ from typing import Any, Final
 from scheduler.testing.apiserver.budgets import check_budget
 from scheduler.testing.apiserver.defaults import with_condition_times, with_pod_defaults
 from scheduler.testing.apiserver.podclaims import pod_claims, pod_status
-from scheduler.testing.apiserver.problems import Problem, refuse
+from scheduler.testing.apiserver.problems import IS_FIXED, Problem, Problems, not_allowed, refuse, wrong
 from scheduler.testing.apiserver.resources import DEVICES, Resource
-from scheduler.testing.apiserver.status import MODIFIED, Refused, conflict, invalid
+from scheduler.testing.apiserver.status import MODIFIED, conflict, invalid
 from scheduler.testing.apiserver.volumechanges import with_changes
 
 Object = dict[str, Any]
@@ -26,6 +26,7 @@ _POD_FIXED: Final = (
     "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
     "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
 )
+_NO_NEW_FINALIZERS: Final = "no new finalizers can be added if the object is being deleted"
 _COUNTED_LATE: Final = frozenset({"csidrivers"})
 """Kinds that have a generation only once their spec has changed."""
 _FIXED_SPEC: Final = frozenset({"volumeattachments"})
@@ -34,7 +35,6 @@ _FIXED_SPEC: Final = frozenset({"volumeattachments"})
 def updated(resource: Resource, old: Object, new: Object, *, subresource: str) -> Object:
     """What is stored when `new` is sent over `old`; equal to `old` when nothing changes. Raises 422."""
     result = new | {"metadata": _metadata(resource, old, new, subresource=subresource)}
-    _check_finalizers(resource, old, result)
     if resource.has_status:
         kept = "spec" if subresource else "status"
         result.pop(kept, None)
@@ -76,37 +76,20 @@ def check_version(resource: Resource, old: Object, new: Object) -> None:
         raise conflict(resource, old["metadata"]["name"], MODIFIED)
 
 
-def check_identity(resource: Resource, old: Object, new: Object) -> None:
-    """A uid that differs was not meant for this object: 422, as for every other immutable field."""
-    name, uid = old["metadata"]["name"], new["metadata"].get("uid")
-    if uid and uid != old["metadata"]["uid"]:
-        raise _immutable_uid(resource, name, uid)
-
-
-def _immutable_uid(resource: Resource, name: str, uid: str) -> Refused:
-    return _of_metadata(
-        resource, invalid(resource, name, "metadata.uid", f'Invalid value: "{uid}": field is immutable')
-    )
-
-
-def _of_metadata(resource: Resource, refusal: Refused) -> Refused:
-    if (resource.name == "pods" or resource.group == DEVICES) and refusal.details:
-        refusal.details["causes"] *= 2  # a real server validates the metadata of many kinds twice
-    return refusal
-
-
-def _check_finalizers(resource: Resource, old: Object, new: Object) -> None:
-    before = old["metadata"]
-    added = sorted(set(new["metadata"].get("finalizers") or []) - set(before.get("finalizers") or []))
-    if added and before.get("deletionTimestamp"):
+def check_metadata(resource: Resource, old: Object, new: Object, *, subresource: str) -> None:
+    """Raises 422 for another object's uid, and for new finalizers of an object that is being deleted."""
+    before, after = old["metadata"], new["metadata"]
+    found: Problems = []
+    is_kept = subresource and resource.name in _STATUS_KEEPS_METADATA
+    added = sorted(set(after.get("finalizers") or []) - set(before.get("finalizers") or []))
+    if added and before.get("deletionTimestamp") and not is_kept:
         listed = ", ".join(f'"{finalizer}"' for finalizer in added)
-        why = (
-            f"no new finalizers can be added if the object is being deleted, found new finalizers []string{{{listed}}}"
-        )
-        refusal = invalid(
-            resource, before["name"], "metadata.finalizers", f"Forbidden: {why}", cause="FieldValueForbidden"
-        )
-        raise _of_metadata(resource, refusal)
+        why = f"{_NO_NEW_FINALIZERS}, found new finalizers []string{{{listed}}}"
+        found.append(not_allowed("metadata.finalizers", why))
+    if after.get("uid") and after["uid"] != before["uid"]:
+        found.append(wrong("metadata.uid", after["uid"], IS_FIXED))
+    is_checked_twice = resource.name == "pods" or resource.group == DEVICES
+    refuse(resource, before["name"], found * (2 if is_checked_twice else 1))
 
 
 def _metadata(resource: Resource, old: Object, new: Object, *, subresource: str) -> Object:
