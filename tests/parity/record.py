@@ -1,7 +1,11 @@
 """`python -m tests.parity.record`: every scenario through the real kube-scheduler, and through ours on the same cluster.
 
-Writes the recordings anew and exits with 1 if ours disagreed where `known` does not say so. `--only <text>` takes the scenarios whose key
-holds the text and writes nothing, unless `--write` is given: then all others stay as they were recorded. `--kube` asks kube-scheduler alone.
+A surprise is a difference from ours that `known` does not list, a verdict that differs from the recording of the same scenario, or
+a preemption with another number of outcomes than the scenario expects. The command prints each surprise and then exits with 1.
+
+It writes the recordings of all scenarios without a surprise. A scenario with one keeps its recording; `--write-surprises` replaces it.
+`--only <text>` takes the scenarios whose key holds the text. It writes nothing unless `--write` or `--write-surprises` is given.
+Scenarios that were not asked keep their verdicts and their provenance. `--kube` asks kube-scheduler alone.
 """
 
 import argparse
@@ -10,15 +14,17 @@ import contextlib
 import dataclasses
 import sys
 import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from scheduler.obs import logs
-from tests.e2e.controlplane.build import Unavailable
+from tests.e2e.controlplane.build import Unavailable, binaries
 from tests.parity import ours, recordings
 from tests.parity.api import DEVICES, Api, Remote, make_lasting, put, put_budgets, put_settings, wipe
 from tests.parity.known import surprises
 from tests.parity.kube import Kube, LoudPlane
 from tests.parity.ours import Ours
-from tests.parity.recordings import Recording
+from tests.parity.recordings import Provenance, Recording
 from tests.parity.scenario import Scenario
 from tests.parity.stage import Stage
 from tests.parity.suite import recordable
@@ -31,12 +37,18 @@ _MOST_TIMES = 200
 """While chance has not shown all ways that the scenario knows of."""
 
 
-async def record(chosen: list[Scenario], *, alone: bool) -> tuple[list[tuple[Scenario, Recording]], int]:
-    """The recordings, and at how many asked pods there was a surprise; says what it was while it goes.
+@dataclass(frozen=True)
+class Answered:
+    """A scenario that kube-scheduler has answered now, and the surprises, by asked pod."""
 
-    `alone`: without ours.
-    """
-    old, done, disagreed = recordings.read(), [], 0
+    scenario: Scenario
+    recording: Recording
+    surprises: Mapping[str, list[str]]
+
+
+async def record(chosen: Iterable[Scenario], old: Mapping[str, Recording], *, alone: bool) -> list[Answered]:
+    """Ask a control plane of its own about the chosen scenarios and print each surprise at once. `alone`: without ours."""
+    provenance, done = recordings.provenance_of(binaries() / "kube-scheduler"), []
     async with LoudPlane() as plane, plane.client() as http:
         api = Remote(http)
         await make_lasting(api)
@@ -44,20 +56,45 @@ async def record(chosen: list[Scenario], *, alone: bool) -> tuple[list[tuple[Sce
         kube = Kube(api, plane)
         async with _Ours(api, plane, alone=alone) as ours_for:
             for scenario in chosen:
-                before = old.get(scenario.key)
-                verdicts: dict[str, Verdict] = {}
                 try:
                     told = await _run(scenario, kube, await ours_for(scenario))
                 except AssertionError as error:
                     error.add_note(scenario.key)
                     raise
-                for name, (theirs, found) in told.items():
-                    verdicts[name] = recordings.steady(theirs, before.verdicts.get(name) if before else None)
-                    if found := surprises((scenario.key, name), found):
-                        disagreed += 1
-                        print(f"{scenario.key}: {name}:", *found, sep="\n    ", flush=True)  # noqa: T201
-                done.append((scenario, Recording(scenario.digest(), verdicts)))
-    return done, disagreed
+                done.append(answered(scenario, told, old.get(scenario.key), provenance))
+                for name, found in done[-1].surprises.items():
+                    print(f"{scenario.key}: {name}:", *found, sep="\n    ", flush=True)  # noqa: T201
+    return done
+
+
+@dataclass(frozen=True)
+class Trial:
+    """The answers on one asked pod."""
+
+    theirs: Verdict
+    doubts: list[str]
+    """Contradictions between answers of kube-scheduler itself."""
+    ours: list[str] | None
+    """The differences from ours; None if ours was not asked."""
+
+
+def answered(
+    scenario: Scenario, trials: Mapping[str, Trial], before: Recording | None, provenance: Provenance
+) -> Answered:
+    """Return the recording of these trials and what surprises in it. `before` is the recording that it replaces."""
+    verdicts: dict[str, Verdict] = {}
+    found: dict[str, list[str]] = {}
+    for name, trial in trials.items():
+        recorded = before.verdicts.get(name) if before else None
+        now = verdicts[name] = recordings.steady(trial.theirs, recorded)
+        told = list(trial.doubts)
+        if trial.ours is not None:
+            told += surprises((scenario.key, name), trial.ours)
+        if before and before.digest == scenario.digest() and now != recorded:
+            told += [f"recorded: {recorded}", f"now:      {now}"]
+        if told:
+            found[name] = told
+    return Answered(scenario, Recording(scenario.digest(), provenance, verdicts), found)
 
 
 class _Ours(contextlib.AsyncExitStack):
@@ -81,8 +118,8 @@ class _Ours(contextlib.AsyncExitStack):
         return self._running[1]
 
 
-async def _run(scenario: Scenario, kube: Kube, we: Ours | None) -> dict[str, tuple[Verdict, list[str]]]:
-    """Asked pod → kube-scheduler's verdict, and how ours differs."""
+async def _run(scenario: Scenario, kube: Kube, we: Ours | None) -> dict[str, Trial]:
+    """Return the trial of each asked pod."""
     await kube.serve(scenario)
     await wipe(kube.api)
     await wipe(kube.api, DEVICES)
@@ -98,9 +135,8 @@ async def _run(scenario: Scenario, kube: Kube, we: Ours | None) -> dict[str, tup
     found = {}
     for name in scenario.asked:
         theirs, doubts = await _ask_often(stage, kube, name, scenario.ways.get(name, 1))
-        if we is not None:
-            doubts += differences(theirs, await stage.ask(we, name))
-        found[name] = theirs, doubts
+        ours_differs = None if we is None else differences(theirs, await stage.ask(we, name))
+        found[name] = Trial(theirs, doubts, ours_differs)
     return found
 
 
@@ -121,10 +157,12 @@ async def _ask_often(stage: Stage, kube: Kube, name: str, ways: int) -> tuple[Ve
     return dataclasses.replace(first, ways=tuple(sorted(seen))), doubts
 
 
-def _with_the_others(done: list[tuple[Scenario, Recording]]) -> list[tuple[Scenario, Recording]]:
-    """All scenarios that have a recording, in order: those that are done anew, the others as they are."""
-    new, old = {scenario.key: recording for scenario, recording in done}, recordings.read()
-    found = ((scenario, new.get(scenario.key, old.get(scenario.key))) for scenario in recordable())
+def merged(
+    suite: Iterable[Scenario], done: Iterable[Answered], old: Mapping[str, Recording], *, with_surprises: bool
+) -> list[tuple[Scenario, Recording]]:
+    """Return what is to be written, in the order of the suite: new recordings where there are any, else the old ones."""
+    new = {one.scenario.key: one.recording for one in done if with_surprises or not one.surprises}
+    found = ((scenario, new.get(scenario.key, old.get(scenario.key))) for scenario in suite)
     return [(scenario, recording) for scenario, recording in found if recording is not None]
 
 
@@ -133,21 +171,28 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.parity.record")
     parser.add_argument("--only", default="", metavar="TEXT")
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--write-surprises", action="store_true")
     parser.add_argument("--kube", action="store_true")
     given = parser.parse_args()
-    chosen = [one for one in recordable() if given.only in one.key]
+    chosen, old = [one for one in recordable() if given.only in one.key], recordings.read()
     began = time.monotonic()
     try:
-        done, disagreed = asyncio.run(record(chosen, alone=given.kube))
+        done = asyncio.run(record(chosen, old, alone=given.kube))
     except Unavailable as why:
         print(why, file=sys.stderr)  # noqa: T201
         return 1
-    changed = recordings.write(_with_the_others(done)) if given.write or not given.only else []
-    asked = sum(len(recording.verdicts) for _, recording in done)
+    changed = []
+    if given.write or given.write_surprises or not given.only:
+        changed = recordings.write(merged(recordable(), done, old, with_surprises=given.write_surprises))
+    surprising = [one for one in done if one.surprises]
+    asked = sum(len(one.recording.verdicts) for one in done)
     took_s = time.monotonic() - began
     print("recordings changed:", *(changed or ["none"]))  # noqa: T201
-    print(f"{len(done)} scenarios, {asked} asked pods in {took_s:.0f} s; surprises: {disagreed}")  # noqa: T201
-    return 1 if disagreed else 0
+    if surprising and not given.write_surprises:
+        print("not written, for want of --write-surprises:", *(one.scenario.key for one in surprising), sep="\n    ")  # noqa: T201
+    count = sum(len(one.surprises) for one in surprising)
+    print(f"{len(done)} scenarios, {asked} asked pods in {took_s:.0f} s; surprises: {count}")  # noqa: T201
+    return 1 if surprising else 0
 
 
 if __name__ == "__main__":

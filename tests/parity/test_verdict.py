@@ -7,7 +7,7 @@ import pytest
 
 from tests.parity import recordings
 from tests.parity.generate import generate
-from tests.parity.recordings import Recording, steady
+from tests.parity.recordings import Provenance, Recording, steady
 from tests.parity.scenario import scenario
 from tests.parity.verdict import Verdict, Way, differences, verdict
 
@@ -98,6 +98,7 @@ def test_a_recording_is_read_as_it_was_written(tmp_path: Path) -> None:
     ways = (MADE, Way("b"))
     wanted = Recording(
         one.digest(),
+        Provenance("v1.36.3", "0" * 64, "2026-01-31"),
         {
             "a0": Verdict("n1", TWO),
             "a1": refused(REFUSED + TAIL),

@@ -11,6 +11,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler"
 	internalcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
 )
 
 // SchedulePod would do, but tells no scores: so its two halves are called, which are nobody's to call from outside. The
@@ -25,6 +26,8 @@ func prioritizeNodes(ctx context.Context, extenders []fwk.Extender, fw framework
 const (
 	unschedulable  = "Unschedulable"
 	schedulerError = "SchedulerError"
+	gated          = "SchedulingGated"
+	held           = "held back" // no condition has this reason: tests/parity/verdict.py
 )
 
 type scores map[string]map[string]int64
@@ -45,6 +48,20 @@ type verdict struct {
 
 func failed(err error) verdict {
 	return verdict{Reason: schedulerError, Message: fwk.AsStatus(err).Message()}
+}
+
+// The verdict of the first plugin that keeps the pod out of the queue; nil if none does.
+func heldBack(ctx context.Context, fw framework.Framework, pod *v1.Pod) *verdict {
+	for _, plugin := range fw.PreEnqueuePlugins() {
+		if status := plugin.PreEnqueue(ctx, pod); !status.IsSuccess() {
+			reason := held
+			if plugin.Name() == names.SchedulingGates {
+				reason = gated
+			}
+			return &verdict{Reason: reason, Message: status.Message()}
+		}
+	}
+	return nil
 }
 
 // One attempt, as Scheduler.schedulingAlgorithm makes it. Nothing is assumed or bound; of a preemption the victims are told.

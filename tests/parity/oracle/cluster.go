@@ -76,6 +76,10 @@ func ask(given *question) map[string]verdict {
 		if fw == nil {
 			log.Fatalf("%s: no profile %s", name, pod.Spec.SchedulerName)
 		}
+		if no := heldBack(ctx, fw, pod); no != nil {
+			said[name] = *no
+			continue
+		}
 		info, err := framework.NewPodInfo(pod)
 		must(err)
 		must(pods.Add(pod)) // preemption looks it up

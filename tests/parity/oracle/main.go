@@ -3,6 +3,8 @@
 // A line of standard input is a question: the configuration of a scheduler, a cluster, and pods to try on it, each alone. A line
 // of standard output has what becomes of each, as recordings say it. tests/parity/oracle/process.py is at the other end.
 //
+// Its argument, if there is one, names further feature gates as --feature-gates would: "A=true,B=true".
+//
 // These files are no module of their own: tests/e2e/controlplane/build.py compiles them in the one that pins Kubernetes.
 package main
 
@@ -11,6 +13,7 @@ import (
 	"encoding/json"
 	"log"
 	"os"
+	"strings"
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
@@ -30,7 +33,7 @@ type question struct {
 
 func main() {
 	klog.SetLogger(logr.Discard())
-	must(utilfeature.DefaultMutableFeatureGate.Set(gates))
+	must(utilfeature.DefaultMutableFeatureGate.Set(strings.Join(append(os.Args[1:], gates), ",")))
 	lines := bufio.NewReader(os.Stdin)
 	out := json.NewEncoder(os.Stdout)
 	for {

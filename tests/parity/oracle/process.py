@@ -6,7 +6,7 @@ scheduler that was just made. What only a running scheduler shows is not seen: q
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -38,11 +38,11 @@ def binary() -> Path:
 class Oracle:
     """One question at a time."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, gates: Iterable[str] = ()) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
         self._given, self._told = process.stdin, process.stdout
-        self._configuration = scheduler_configuration(_PREFIX)
+        self._configuration = scheduler_configuration(_PREFIX, gates=gates)
 
     async def ask(self, api: Api, scenario: Scenario, names: Iterable[str]) -> dict[str, Verdict]:
         """What becomes of the asked pods of these names, each alone on what `api` has. Of writes only evictions are told."""
@@ -61,12 +61,13 @@ class Oracle:
 
 
 @asynccontextmanager
-async def running(program: Path) -> AsyncIterator[Oracle]:
-    """As long as the block lasts."""
+async def running(program: Path, gates: Sequence[str] = ()) -> AsyncIterator[Oracle]:
+    """Run it as long as the block lasts, with further feature `gates` that are on."""
     pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(program, stdin=pipe, stdout=pipe, limit=_MOST_BYTES)
+    flags = [",".join(f"{gate}=true" for gate in gates)] if gates else []
+    process = await asyncio.create_subprocess_exec(program, *flags, stdin=pipe, stdout=pipe, limit=_MOST_BYTES)
     try:
-        yield Oracle(process)
+        yield Oracle(process, gates)
     finally:
         if process.returncode is None:
             process.kill()

@@ -1,0 +1,136 @@
+"""The recorded verdicts are kube-scheduler's: some are asked again, and its own code confirms all that need no devices."""
+
+import asyncio
+import dataclasses
+import os
+import random
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.e2e.controlplane.gate import built_or_skip
+from tests.parity import recordings
+from tests.parity.confirm import Confirmation, can_confirm, confirm
+from tests.parity.oracle.process import binary
+from tests.parity.record import record
+from tests.parity.recordings import Recording
+from tests.parity.scenario import Scenario
+from tests.parity.suite import recordable
+from tests.parity.verdict import Verdict, Way
+
+EACH_RUN: Final = int(os.environ.get("KUBESTOW_SCENARIOS") or 20)
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900 + 10 * EACH_RUN)]
+
+# -- asked again -------------------------------------------------------------------------------------------------------
+
+
+def drawn(seed: int) -> list[Scenario]:
+    """Return the scenarios that a run with this seed asks again, in the order of the suite: gates change less often."""
+    every = recordable()
+    return [every[at] for at in sorted(random.Random(seed).sample(range(len(every)), min(EACH_RUN, len(every))))]
+
+
+def test_kube_scheduler_says_again_what_was_recorded(control_plane_binaries: Path, seed: int) -> None:
+    """Each asked pod of the scenarios that this run draws: the same verdict, and as many ways to preempt."""
+    recorded, chosen = recordings.read(), drawn(seed)
+
+    again = asyncio.run(record(chosen, recorded, alone=True))
+
+    assert {one.scenario.key: dict(one.surprises) for one in again if one.surprises} == {}
+    assert [one.scenario for one in again] == chosen
+    for one in again:
+        before = recorded[one.scenario.key]
+        assert (one.recording.digest, one.recording.verdicts) == (before.digest, before.verdicts), one.scenario.key
+
+
+def test_each_run_asks_others() -> None:
+    """And the same seed asks the same."""
+    runs = [[scenario.key for scenario in drawn(seed)] for seed in (1, 1, 2)]
+
+    assert runs[0] == runs[1] != runs[2]
+    assert all(len(set(keys)) == len(keys) > 0 for keys in runs)
+
+
+# -- confirmed by kube-scheduler's own code ----------------------------------------------------------------------------
+
+
+def confirmed(scenarios: list[Scenario], recorded: Mapping[str, Recording]) -> Confirmation:
+    program, found = built_or_skip(binary), Confirmation()
+    asyncio.run(confirm(program, scenarios, recorded, found))
+    return found
+
+
+def test_every_recording_without_devices_is_confirmed() -> None:
+    """Half a minute: all asked pods of some 880 scenarios, none left out."""
+    recorded = recordings.read()
+    chosen = [scenario for scenario in recordable() if can_confirm(scenario)]
+
+    found = confirmed(chosen, recorded)
+
+    assert found.contradicted == {}
+    assert found.confirmed == {(scenario.key, name) for scenario in chosen for name in recorded[scenario.key].verdicts}
+    assert len(found.confirmed) > 2500
+
+
+def _other_node(verdict: Verdict) -> Verdict:
+    """One that was feasible, and not the best."""
+    return dataclasses.replace(verdict, node=min(verdict.totals().keys() - verdict.best()))
+
+
+def _other_score(verdict: Verdict) -> Verdict:
+    """One point more for the node that was best anyhow, from one plugin."""
+    plugin = next(iter(verdict.scores))
+    row = verdict.scores[plugin]
+    return dataclasses.replace(verdict, scores={**verdict.scores, plugin: {**row, verdict.node: row[verdict.node] + 1}})
+
+
+ALTERED: Final[dict[str, tuple[Callable[[Verdict], bool], Callable[[Verdict], Verdict]]]] = {
+    "another node": (lambda v: bool(v.totals().keys() - v.best()), _other_node),
+    "a score that changes no choice": (lambda v: bool(v.scores), _other_score),
+    "refused instead of placed": (lambda v: bool(v.node), lambda _: Verdict(reason="Unschedulable", message="no")),
+    "placed instead of refused": (lambda v: v.reason == "Unschedulable", lambda _: Verdict("n1")),
+    "another text": (lambda v: bool(v.message), lambda v: dataclasses.replace(v, message=f"{v.message} ")),
+    "other victims": (
+        lambda v: v.preempts,
+        lambda v: dataclasses.replace(v, ways=(Way(v.ways[0].nominated, ("nobody",)),)),
+    ),
+    "no victims": (lambda v: v.preempts, lambda v: dataclasses.replace(v, ways=(Way(),))),
+    "a gated pod that is placed": (lambda v: v.reason == "SchedulingGated", lambda _: Verdict("n1")),
+    "a pod that was gated": (lambda v: bool(v.node), lambda _: Verdict(reason="SchedulingGated")),
+    "a write that failed": (
+        lambda v: v.reason == "Unschedulable",
+        lambda _: Verdict(reason="SchedulerError", message='running PreBind plugin "VolumeBinding": conflict'),
+    ),
+}
+
+
+@pytest.mark.parametrize("alteration", ALTERED)
+def test_an_altered_recording_is_contradicted(alteration: str) -> None:
+    """The first verdict that can be altered so, and no other one of its scenario."""
+    fits, altered = ALTERED[alteration]
+    recorded = recordings.read()
+    scenario, name = next(
+        (scenario, name)
+        for scenario in recordable()
+        if can_confirm(scenario)
+        for name, verdict in recorded[scenario.key].verdicts.items()
+        if fits(verdict)
+    )
+    whole = recorded[scenario.key]
+    wrong = {**whole.verdicts, name: altered(whole.verdicts[name])}
+
+    found = confirmed([scenario], {scenario.key: dataclasses.replace(whole, verdicts=wrong)})
+
+    assert found.contradicted.keys() == {(scenario.key, name)}
+    assert found.confirmed == {(scenario.key, other) for other in wrong if other != name}
+
+
+def test_what_has_devices_is_refused() -> None:
+    """The oracle would not see them: it must not seem to confirm anything."""
+    scenario = next(one for one in recordable() if one.devices)
+
+    with pytest.raises(ValueError, match="knows of no devices"):
+        confirmed([scenario], recordings.read())
