@@ -1,111 +1,94 @@
-"""Asked pods on which we are known to differ from kube-scheduler v1.36.3, each with the reason.
+"""Asked pods on which we are known to differ from kube-scheduler v1.36.3: why, and which verdict of ours is expected.
 
-A line here is a debt or a decision: `test_parity` fails when it has become untrue.
+The reasons stand in `differences.yaml`, per mode. The verdicts stand in `pins/`, which `python -m tests.parity.pin`
+writes. A verdict that is not the pinned one is a surprise, and so is a difference that is gone.
 """
 
+import functools
 from collections.abc import Mapping
-from typing import Final
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final, TypeAlias
 
-_TWICE: Final = "DevicePods/§2.2: one claim under two entries"
-_LISTS: Final[Mapping[str, tuple[str, ...]]] = {
-    "92, 93, 94: lists that have something in common": ("common", "two"),
-    "95, 96, 97: scalars and lists": ("common", "two"),
-    "98: lists of other types": ("ints", "bools", "versions"),
-    "101, 102, 103, 104: lists that have nothing in common": ("lists", "mixed"),
-    "106: what was in common is restored": ("refused by another constraint",),
-}
-_OF_DEVICES: Final[dict[tuple[str, str], str]] = {
-    ("DeviceConstraints/90: apart, of more than two", "in one request"): (
-        "upstream remembers the last device of a request alone, and so lets the same value in again; we remember all"
-    ),
-    **dict.fromkeys(
-        (
-            ("DeviceCounters/152: one pool name and two drivers, of each all of its store", "both"),
-            ("DeviceCounters/152: one pool name and two drivers, of each all of its store", "the other way round"),
-        ),
-        "upstream takes pools of one name for one, whatever their drivers, and counts in the wrong store; we do not",
-    ),
-    ("DeviceCapacities/203: a share of no capacity takes from the store once", "one more share"): (
-        "upstream takes a device for unshared if nothing of its capacity is consumed, and charges the store for it again; we do not"
-    ),
-    **dict.fromkeys(
-        ((_TWICE, "fits twice"), (_TWICE, "does not fit twice")),
-        "upstream allocates a claim twice that a pod names twice, and cannot write the second; we take it once",
-    ),
-    ("DeviceClaims/303: allocated without a time", "p"): (
-        "upstream adds a time to what was allocated before, which the API server refuses; we leave it as it is"
-    ),
-    ("DevicePods/§3.4: no time to look for devices", "p"): (
-        "we look at the clock once in many steps, and have found the device before that; upstream looks at every step"
-    ),
-    ("ExtendedDevices/§3.12: beside claims where a device plugin serves it", "p"): (
-        "upstream makes a claim without requests, and then has nothing to tell the pod's status; we make none"
-    ),
-    **dict.fromkeys(
-        ((f"DeviceGates/{key}", name) for key, names in _LISTS.items() for name in names),
-        "upstream forgets to tell its allocator of the gate, so that constraints never look into lists; ours do",
-    ),
-}
-"""Of scenarios with devices."""
-_FOREIGN: Final = "NodeVolumeLimits/Q-13: a pod that is there names an ephemeral claim that is not its own"
-_NO_DISK: Final = "NodeVolumeLimits/Q-13: a pod that is there has a disk that cannot be translated"
-KNOWN: Final[dict[tuple[str, str], str]] = {
-    (
-        "DefaultPreemption/two pods that hold one port, and one of them may not leave",
-        "the port counts once",
-    ): "upstream takes a port for free once one of its two holders has left, and evicts a pod in vain; we count holders",
-    (
-        "DefaultPreemption/spread takes pods that are leaving off twice",
-        "so it seems to fit",
-    ): "upstream spreads without pods that are leaving, and yet takes them off when it removes victims; we do not",
-    (
-        "PodTopologySpread/where the selector is empty nobody counts",
-        "where two are nominated",
-    ): "upstream counts no pod that is there where the selector is empty, and yet those that are nominated; we count neither",
-    **dict.fromkeys(
-        (
-            ("VolumeBinding/F23: one claim in two volumes", "to be provisioned"),
-            ("VolumeBinding/F23: one claim in two volumes", "to be bound"),
-            ("VolumeBinding/F23: one claim in two volumes, and one PV", "p"),
-        ),
-        "upstream takes a claim that a pod names twice for two claims; we do not (docs/spec/volumes.md §12.2 B-16)",
-    ),
-    **dict.fromkeys(
-        ((_FOREIGN, "p"), (_FOREIGN, "too many")),
-        "upstream cannot place a pod where another names a claim that is not its own; we do not count it (§12.4 Q-13)",
-    ),
-    **dict.fromkeys(
-        ((_NO_DISK, "p"), (_NO_DISK, "too many")),
-        "upstream cannot place a pod where another has a disk that cannot be translated; we do not count it (§12.4 Q-13)",
-    ),
-    (
-        "VolumePreemption/the user of a claim of the same name in another namespace leaves in vain",
-        "p",
-    ): "upstream evicts the user of a namesake; we compare namespaces (§12.4 B-13)",
-    (
-        "VolumePreemption/who is nominated holds a place to attach",
-        "r",
-    ): "a claim that only somebody nominated shares costs a place with us: claims in nobody's use are alike to preemption",
-    **dict.fromkeys(
-        (
-            ("VolumePreemption/two users of a claim for one pod", "p"),
-            ("VolumePreemption/two users of a claim for one pod on one node", "p"),
-            ("VolumePreemption/two users of a claim for one pod on one node", "q"),
-        ),
-        "upstream takes a claim for free once one of its users has left, and evicts a pod in vain; we count users",
-    ),
-    (
-        "VolumeRestrictions/an ephemeral claim of a pod that is there",
-        "p",
-    ): "upstream does not see that a pod uses its ephemeral claim; we do",
-    **_OF_DEVICES,
-}
-"""(scenario, asked pod) → why. Empty is how it should be."""
+import yaml
+
+from tests.parity import pins
+from tests.parity.bydefault import changes, differences_by_default
+from tests.parity.modes import Mode
+from tests.parity.pins import Pin
+from tests.parity.scenario import Scenario
+from tests.parity.verdict import Verdict, differences
+
+Place: TypeAlias = tuple[str, str]
+"""Scenario key and name of the asked pod."""
+FILE: Final = Path(__file__).parent / "differences.yaml"
 
 
-def surprises(place: tuple[str, str], found: list[str]) -> list[str]:
-    """What is wrong at an asked pod: differences that are not known, or a known one that is gone."""
-    why = KNOWN.get(place)
-    if why is None:
+@dataclass(frozen=True)
+class Reason:
+    """Why we differ, where the documentation says so, and the switches that turn the difference off."""
+
+    why: str
+    where: str
+    """A file, and a section with its row, or words of the deliberate differences of docs/architecture.md."""
+    switches: tuple[str, ...] = ()
+    """Fields of KubestowArgs. With kube-scheduler's values of all of them the default mode does not differ."""
+
+
+def read(text: str) -> dict[Mode, dict[Place, Reason]]:
+    """Mode → place → reason. Raises ValueError for a place that comes twice in a mode."""
+    found: dict[Mode, dict[Place, Reason]] = {mode: {} for mode in Mode}
+    for entry in yaml.safe_load(text):
+        reason = Reason(entry["why"], entry["where"], tuple(entry.get("switches", ())))
+        places = [(key, name) for key, names in entry["places"].items() for name in names]
+        for mode in entry["modes"]:
+            for place in places:
+                if place in found[Mode(mode)]:
+                    raise ValueError(f"twice in mode {mode}: {place}")
+                found[Mode(mode)][place] = reason
+    return found
+
+
+REASONS: Final[Mapping[Mode, Mapping[Place, Reason]]] = read(FILE.read_text())
+KNOWN: Final[Mapping[Place, str]] = MappingProxyType({at: one.why for at, one in REASONS[Mode.PARITY].items()})
+"""Of the mode `PARITY`: (scenario, asked pod) → why."""
+
+
+@functools.cache
+def pinned(mode: Mode) -> Mapping[Place, Pin]:
+    """The pins of a mode, as they are on the disk when this is called first."""
+    return pins.read(mode)
+
+
+def differing(mode: Mode, scenario: Scenario, recorded: Verdict, ours: Verdict) -> list[str]:
+    """Return how we differ from kube-scheduler by the rules of the mode."""
+    if mode is Mode.DEFAULT:
+        return differences_by_default(scenario, recorded, ours)
+    return differences(recorded, ours)
+
+
+def expected(place: Place, recorded: Verdict) -> Verdict:
+    """Return what we have to say in the mode `PARITY`: the pinned verdict, or the recorded one."""
+    pin = pinned(Mode.PARITY).get(place)
+    return recorded if pin is None else pin.ours
+
+
+def surprises(mode: Mode, scenario: Scenario, name: str, recorded: Verdict, ours: Verdict) -> list[str]:
+    """Return what is wrong at an asked pod; empty if we agree, or differ exactly as it is pinned."""
+    place = (scenario.key, name)
+    return surprise(
+        REASONS[mode].get(place), pinned(mode).get(place), scenario, differing(mode, scenario, recorded, ours), ours
+    )
+
+
+def surprise(reason: Reason | None, pin: Pin | None, scenario: Scenario, found: list[str], ours: Verdict) -> list[str]:
+    """As `surprises`, of this reason and this pin. `found` is how `ours` differs from kube-scheduler."""
+    if reason is None:
         return found
-    return [] if found else [f"no longer a difference, take it out of known.py: {why}"]
+    if not found:
+        return [f"no longer a difference, take it out of differences.yaml: {reason.why}"]
+    if pin is None:
+        return ["known to differ, but not pinned: python -m tests.parity.pin", *found]
+    changed = changes(scenario, pin.ours, ours)
+    return ["not as it is pinned ('wanted' and 'kube-scheduler' are the pin):", *changed] if changed else []

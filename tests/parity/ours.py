@@ -1,8 +1,9 @@
 """Our daemon on some API server, watched while it chooses, and asked what it would say without one of its plugins."""
 
 import dataclasses
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from types import MappingProxyType
 from typing import Any, Final
 
 import yaml
@@ -19,16 +20,17 @@ from scheduler.core.verdicts import AttemptError
 from scheduler.cycle import Unfit
 from scheduler.failure import SCHEDULER_ERROR, UNSCHEDULABLE
 from scheduler.framework.profile import Profile
-from scheduler.framework.runner import Runner, Scored
+from scheduler.framework.runner import Runner
 from scheduler.framework.state import CycleState
 from scheduler.obs.metrics import Metrics
 from scheduler.options import RunOptions
 from scheduler.plugins.dra.plugin import DynamicResources
-from scheduler.queueing.records import QueuedPod
 from scheduler.testing.apiserver.defaults import GATED as BLOCKED, with_pod_defaults
 from tests.parity.admission import admitted
 from tests.parity.api import KINDS, Api
 from tests.parity.deviceplans import given_back, held
+from tests.parity.hooks import Hooks
+from tests.parity.modes import PREFIXES, Mode
 from tests.parity.plans import planned
 from tests.parity.scenario import Scenario, named
 from tests.parity.side import Side
@@ -37,34 +39,28 @@ from tests.parity.suite import scheduler_configuration
 from tests.parity.verdict import GATED, HELD, Scores, Verdict, Way
 from tests.parity.words import Json
 
-PREFIX: Final = "kubestow"
 _POINTS: Final = (
     *("pre_enqueue", "pre_filter", "pre_filter_extensions", "filter", "post_filter", "pre_score", "score"),
     "reserve",
 )
 _DONE: Final = frozenset({"Succeeded", "Failed"})
-_PARITY: Final[Json] = {
-    "name": "Kubestow",
-    "args": {"apiVersion": "kubestow.dev/v1alpha1", "kind": "KubestowArgs", "parity": True},
-}
+_KUBESTOW_ARGS: Final[Json] = {"apiVersion": "kubestow.dev/v1alpha1", "kind": "KubestowArgs"}
 
 
 class Ours(Side):
     """A running daemon. `see` before `judge`: that one looks at the daemon's cache and asks no API server."""
 
-    def __init__(self, api: Api, daemon: Daemon, *, pause_s: float) -> None:
-        super().__init__(api, PREFIX, pause_s=pause_s)
+    def __init__(self, api: Api, daemon: Daemon, hooks: Hooks, *, pause_s: float, mode: Mode = Mode.PARITY) -> None:
+        super().__init__(api, PREFIXES[mode], pause_s=pause_s)
+        self.mode = mode
         self._daemon = daemon
-        self._heard: Scores = {}
+        self._hooks = hooks
         self._clock = SystemClock()
         self._metrics = Metrics(process=False)
-        self._cycle = daemon.decisions.loop._cycle
-        self._choose = self._cycle._choose
-        self._cycle._choose = self._overhear  # type: ignore[method-assign]
-        backoff = daemon.decisions.queue._places.backoff
-        self._first_rejected = backoff.first_rejected
-        backoff.first_rejected = self._who_is_early  # type: ignore[method-assign]
-        self._is_patient = False
+
+    def by_default(self) -> "Ours":
+        """The same daemon, asked with pods of the profiles that leave every switch at its default."""
+        return Ours(self.api, self._daemon, self._hooks, pause_s=self._pause_s, mode=Mode.DEFAULT)
 
     async def begin(self) -> None:
         """The first pictures are complete."""
@@ -76,7 +72,7 @@ class Ours(Side):
 
     async def see(self, scenario: Scenario) -> None:
         """Every mirror holds what the server holds, and nothing is left to do. With devices no pod is tried again at once."""
-        self._is_patient = bool(scenario.devices)
+        self._hooks.tries_early = not scenario.devices
 
         async def has_seen() -> bool:
             are_alike = [await self._is_like_the_server(mirror) for mirror in self._mirrors()]
@@ -110,9 +106,6 @@ class Ours(Side):
 
         await self.until(is_settled, f"the evictions for {pod['metadata']['name']}")
 
-    def _who_is_early(self) -> QueuedPod | None:
-        return None if self._is_patient else self._first_rejected()
-
     async def _finish(self) -> None:
         """What DynamicResources gives back, it gives back in the background."""
         profiles = self._daemon.decisions.profiles.values()
@@ -133,18 +126,10 @@ class Ours(Side):
     # -- scores ------------------------------------------------------------------------------------------------------
 
     def _listen(self) -> None:
-        self._heard = {}
+        self._hooks.scores = {}
 
     def _scores(self, pod: Json) -> Scores:
-        return self._heard
-
-    def _overhear(self, runner: Runner, state: CycleState, pod: PodInfo, scored: Scored) -> int:
-        nodes = self._daemon.decisions.cluster.nodes
-        names = {int(slot): nodes.name(int(slot)) for slot in scored.slots}
-        self._heard = {
-            plugin: {name: int(column[slot]) for slot, name in names.items()} for plugin, column in scored.parts.items()
-        }
-        return self._choose(runner, state, pod, scored)
+        return self._hooks.scores
 
     # -- without asking the API server -------------------------------------------------------------------------------
 
@@ -175,17 +160,17 @@ class Ours(Side):
         state = CycleState()
         try:
             with held(used) as notes:
-                found = _drive(self._cycle._find(runner, state, info, record))
+                found = _drive(self._hooks.cycle._find(runner, state, info, record))
         except AttemptError as error:
             return Verdict(reason=SCHEDULER_ERROR, message=error.message)
         if isinstance(found, Unfit):
             ways, writes = (_way(runner, info, found),), given_back(notes, info)
             return Verdict(reason=UNSCHEDULABLE, message=found.message, ways=ways, writes=writes)
         node = decisions.cluster.nodes.name(found)
-        return Verdict(node=node, scores=self._heard, writes=planned(used, state, info, node=node))
+        return Verdict(node=node, scores=self._hooks.scores, writes=planned(used, state, info, node=node))
 
     def _profile(self, name: str) -> Profile:
-        return self._daemon.decisions.profiles[f"{PREFIX}-{name}"]
+        return self._daemon.decisions.profiles[f"{self.prefix}-{name}"]
 
 
 def _refusal(profile: Profile, pod: PodInfo) -> str:
@@ -215,17 +200,41 @@ def _drive(attempt: Any) -> Any:
             return done.value
 
 
+def configuration(
+    gates: Iterable[str] = (), modes: Iterable[Mode] = Mode, switches: Mapping[str, Any] = MappingProxyType({})
+) -> Json:
+    """Every profile of the suite once per mode; by default with these `switches` of KubestowArgs."""
+    gates, profiles = tuple(gates), []
+    whole: Json = {}
+    for mode in modes:
+        given = {"parity": True} if mode is Mode.PARITY else dict(switches)
+        arguments = [{"name": "Kubestow", "args": _KUBESTOW_ARGS | given}] if given else []
+        whole = scheduler_configuration(PREFIXES[mode], arguments=arguments, gates=gates)
+        profiles += whole["profiles"]
+    return whole | {"profiles": profiles}
+
+
 @asynccontextmanager
 async def running(
-    api: Api, *, pause_s: float, master: str = "", kubeconfig: str = "", gates: Iterable[str] = ()
+    api: Api,
+    *,
+    pause_s: float,
+    master: str = "",
+    kubeconfig: str = "",
+    gates: Iterable[str] = (),
+    modes: Sequence[Mode] = tuple(Mode),
+    switches: Mapping[str, Any] = MappingProxyType({}),
 ) -> AsyncIterator[Ours]:
-    """A daemon with every profile of the suite, and further feature gates, on the server that `api` speaks to."""
-    text = yaml.safe_dump(scheduler_configuration(PREFIX, arguments=[_PARITY], gates=gates))
+    """A daemon with every profile of the suite, and further feature gates, on the server that `api` speaks to.
+
+    It has the profiles of all `modes`, and is asked in the first of them. For `switches` see `configuration`.
+    """
+    text = yaml.safe_dump(configuration(gates, modes, switches))
     config = parse(text, source="parity", feature_gates=GATES_ON | frozenset(gates))
     daemon = Daemon(RunOptions(config=config, kubeconfig=kubeconfig, master=master, port=None, drain_timeout_s=5))
     try:
         await daemon.start()
-        we = Ours(api, daemon, pause_s=pause_s)
+        we = Ours(api, daemon, Hooks(daemon), pause_s=pause_s, mode=modes[0])
         await we.begin()
         yield we
     finally:

@@ -23,12 +23,13 @@ from tests.parity import ours, recordings
 from tests.parity.api import DEVICES, Api, Remote, make_lasting, put, put_budgets, put_settings, wipe
 from tests.parity.known import surprises
 from tests.parity.kube import Kube, LoudPlane
+from tests.parity.modes import Mode
 from tests.parity.ours import Ours
 from tests.parity.recordings import Provenance, Recording
 from tests.parity.scenario import Scenario
 from tests.parity.stage import Stage
 from tests.parity.suite import recordable
-from tests.parity.verdict import Verdict, differences
+from tests.parity.verdict import Verdict
 
 _PAUSE_S = 0.01
 _TIMES = 5
@@ -75,7 +76,7 @@ class Trial:
     doubts: list[str]
     """Contradictions between answers of kube-scheduler itself."""
     ours: list[str] | None
-    """The differences from ours; None if ours was not asked."""
+    """What surprises in our answer; None if ours was not asked."""
 
 
 def answered(
@@ -88,8 +89,7 @@ def answered(
         recorded = before.verdicts.get(name) if before else None
         now = verdicts[name] = recordings.steady(trial.theirs, recorded)
         told = list(trial.doubts)
-        if trial.ours is not None:
-            told += surprises((scenario.key, name), trial.ours)
+        told += trial.ours or []
         if before and before.digest == scenario.digest() and now != recorded:
             told += [f"recorded: {recorded}", f"now:      {now}"]
         if told:
@@ -135,8 +135,8 @@ async def _run(scenario: Scenario, kube: Kube, we: Ours | None) -> dict[str, Tri
     found = {}
     for name in scenario.asked:
         theirs, doubts = await _ask_often(stage, kube, name, scenario.ways.get(name, 1))
-        ours_differs = None if we is None else differences(theirs, await stage.ask(we, name))
-        found[name] = Trial(theirs, doubts, ours_differs)
+        surprising = None if we is None else surprises(Mode.PARITY, scenario, name, theirs, await stage.ask(we, name))
+        found[name] = Trial(theirs, doubts, surprising)
     return found
 
 

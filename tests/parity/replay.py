@@ -9,6 +9,8 @@ from scheduler.testing.apiserver import LIKE_1_36, ApiServer
 from tests.parity import ours
 from tests.parity.api import DEVICES, InProcess, make_lasting, put, put_budgets, put_settings, wipe
 from tests.parity.device_mutants import DEVICE_MUTANTS, mutated_devices, noticing
+from tests.parity.known import differing, expected, surprises
+from tests.parity.modes import Mode
 from tests.parity.mutants import MUTANTS, mutated
 from tests.parity.ours import Ours
 from tests.parity.recordings import Recording
@@ -19,10 +21,11 @@ from tests.parity.verdict import Verdict, differences
 from tests.parity.volume_mutants import VOLUME_MUTANTS, mutated_volumes
 from tests.parity.words import Json
 
-_PAUSE_S = 0.001
+PAUSE_S = 0.001
 _NOT_TRIED = frozenset[str](), frozenset[str](), False
 _RULES = "resource.k8s.io/v1beta2/devicetaintrules"
 """What the recorded server was told to serve beside that which it serves by itself."""
+SERVED = (*LIKE_1_36, _RULES)
 VOLUME_PLUGINS = frozenset({"VolumeBinding", "NodeVolumeLimits", "VolumeZone", "VolumeRestrictions"})
 DEVICE_PLUGINS = frozenset({"DynamicResources"})
 """Where volumes or devices are used these alone are switched off, each in its turn: what is held against the others comes from elsewhere."""
@@ -34,24 +37,44 @@ class Replayed:
 
     ours: Verdict
     found: list[str]
+    wrong: list[str]
+    """`found`, but where we differ exactly as it is pinned."""
     needs: frozenset[str]
     """Plugins, by being switched off."""
     catches: frozenset[str]
     """Mutants."""
     is_judged_right: bool = True
-    """Without asking the API server we say what was recorded."""
+    """Without asking the API server we say what is expected of us."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """Our verdict on one asked pod by default, and how it differs from the recording."""
+
+    ours: Verdict
+    found: list[str]
+    wrong: list[str]
+    """As in `Replayed`."""
 
 
 @dataclass
 class Replay:
-    """By scenario key and name of the asked pod; `plugins` are all that had a say."""
+    """By scenario key and name of the asked pod; `plugins` are all that had a say.
+
+    `pods` is of the mode `PARITY`, `by_default` of the mode `DEFAULT`.
+    """
 
     tries_mutants: bool = True
     """Whether each asked pod was also judged without each plugin and by each mutant of preemption."""
     pods: dict[tuple[str, str], Replayed] = field(default_factory=dict)
+    by_default: dict[tuple[str, str], Told] = field(default_factory=dict)
     plugins: set[str] = field(default_factory=set)
     caught: dict[str, tuple[str, str] | None] = field(default_factory=dict)
     """Mutant of volumes or devices that was tried → where it was caught first; None: nowhere."""
+
+    def told(self, mode: Mode) -> Mapping[tuple[str, str], Replayed | Told]:
+        """What we say in this mode."""
+        return self.by_default if mode is Mode.DEFAULT else self.pods
 
     def needing(self, plugin: str) -> list[tuple[str, str]]:
         """The asked pods that fail when the plugin is switched off."""
@@ -108,10 +131,10 @@ async def _replay_alike(
 
 @asynccontextmanager
 async def _daemon(gates: Iterable[str] = ()) -> AsyncIterator[Ours]:
-    async with ApiServer(served=(*LIKE_1_36, _RULES)) as server:
+    async with ApiServer(served=SERVED) as server:
         api = InProcess(server)
         await make_lasting(api)
-        async with ours.running(api, pause_s=_PAUSE_S, master=server.url, gates=gates) as we:
+        async with ours.running(api, pause_s=PAUSE_S, master=server.url, gates=gates) as we:
             yield we
 
 
@@ -121,12 +144,13 @@ async def _first_caught(
     """The asked pod that another daemon judges otherwise; nobody writes or is asked."""
     async with _daemon() as we:
         for scenario in scenarios:
-            await _put(scenario, we)
+            await put_cluster(scenario, we)
             await Stage(scenario).set_for(we)
             for name, wanted in recorded[scenario.key].verdicts.items():
                 place = (scenario.key, name)
                 is_right = place in result.pods and result.pods[place].is_judged_right
-                if is_right and differences(wanted.without_displaced(), _judged(scenario, name, we)):
+                right = expected(place, wanted).without_displaced()
+                if is_right and differences(right, _judged(scenario, name, we)):
                     return place
     return None
 
@@ -139,7 +163,8 @@ def _judged(scenario: Scenario, name: str, we: Ours) -> Verdict:
         return Verdict(reason="broken", message=str(error))
 
 
-async def _put(scenario: Scenario, we: Ours) -> None:
+async def put_cluster(scenario: Scenario, we: Ours) -> None:
+    """Replace what is on the server by what no trial changes of the scenario."""
     await wipe(we.api)
     await wipe(we.api, DEVICES)
     await put(we.api, scenario)
@@ -148,35 +173,52 @@ async def _put(scenario: Scenario, we: Ours) -> None:
 
 
 async def _replay(scenario: Scenario, recorded: Mapping[str, Verdict], we: Ours, result: Replay) -> None:
-    await _put(scenario, we)
+    await put_cluster(scenario, we)
     stage = Stage(scenario)
     await stage.set_for(we)
     result.plugins.update(we.plugins(scenario.profile))
     asked = [name for name in scenario.asked if name in recorded]
     missed = {
-        name: _missed(scenario, name, recorded[name].without_displaced(), we) if result.tries_mutants else _NOT_TRIED
+        name: (
+            _missed(scenario, name, expected((scenario.key, name), recorded[name]).without_displaced(), we)
+            if result.tries_mutants
+            else _NOT_TRIED
+        )
         for name in asked
     }
     for name in asked:
         verdict = await stage.ask(we, name)
-        result.pods[scenario.key, name] = Replayed(verdict, differences(recorded[name], verdict), *missed[name])
+        found, wrong = _compared(Mode.PARITY, scenario, name, recorded[name], verdict)
+        result.pods[scenario.key, name] = Replayed(verdict, found, wrong, *missed[name])
+    by_default = we.by_default()
+    for name in asked:
+        verdict = await stage.ask(by_default, name)
+        compared = _compared(Mode.DEFAULT, scenario, name, recorded[name], verdict)
+        result.by_default[scenario.key, name] = Told(verdict, *compared)
 
 
-def _missed(scenario: Scenario, name: str, recorded: Verdict, we: Ours) -> tuple[frozenset[str], frozenset[str], bool]:
+def _compared(
+    mode: Mode, scenario: Scenario, name: str, recorded: Verdict, verdict: Verdict
+) -> tuple[list[str], list[str]]:
+    """How we differ from the recording, and what of that is a surprise."""
+    return differing(mode, scenario, recorded, verdict), surprises(mode, scenario, name, recorded, verdict)
+
+
+def _missed(scenario: Scenario, name: str, right: Verdict, we: Ours) -> tuple[frozenset[str], frozenset[str], bool]:
     """Who is missed when switched off, and which mutants are caught; nobody if the verdict is wrong with all of them."""
     pod, profile = scenario.asked[name], scenario.profile
-    if differences(recorded, we.judge(pod, profile)):
+    if differences(right, we.judge(pod, profile)):
         return frozenset(), frozenset(), False
     only = VOLUME_PLUGINS if scenario.uses_volumes else DEVICE_PLUGINS if scenario.devices else we.plugins(profile)
     tried = [plugin for plugin in we.plugins(profile) if plugin in only]
-    needs = frozenset(plugin for plugin in tried if differences(recorded, we.judge(pod, profile, without=plugin)))
-    is_plain = recorded.reason and not (scenario.uses_volumes or scenario.devices)
-    catches = _caught(recorded, pod, profile, we) if is_plain else ()
+    needs = frozenset(plugin for plugin in tried if differences(right, we.judge(pod, profile, without=plugin)))
+    is_plain = right.reason and not (scenario.uses_volumes or scenario.devices)
+    catches = _caught(right, pod, profile, we) if is_plain else ()
     return needs, frozenset(catches), True
 
 
-def _caught(recorded: Verdict, pod: Json, profile: str, we: Ours) -> Iterator[str]:
+def _caught(right: Verdict, pod: Json, profile: str, we: Ours) -> Iterator[str]:
     for mutant in MUTANTS:
         with mutated(mutant):
-            if differences(recorded, we.judge(pod, profile)):
+            if differences(right, we.judge(pod, profile)):
                 yield mutant

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 
 from scheduler.obs import logs
 from tests.parity import recordings
+from tests.parity.known import REASONS
+from tests.parity.modes import Mode
 from tests.parity.mutants import MUTANTS
 from tests.parity.reasons import UNASKED, refusers, verdicts
 from tests.parity.recordings import Recording
@@ -18,7 +20,8 @@ def table(recorded: Mapping[str, Recording], replayed: Replay) -> list[str]:
     """Per plugin: scenarios of its own, asked pods that it refuses a node, whose scores it tells apart, that need it.
 
     Then how many asked pods catch each mutant, and how many scenarios have a preemption. Where volumes are used only their
-    plugins are switched off.
+    plugins are switched off. All of that is of the profiles with `parity: true`. Last, for both modes, how many asked pods
+    agree with kube-scheduler, and how many differ as it is pinned.
     """
     own = Counter(one.group for one in scenarios())
     refused, told_apart = Counter[str](), Counter[str]()
@@ -36,8 +39,25 @@ def table(recorded: Mapping[str, Recording], replayed: Replay) -> list[str]:
     rows += [(mutant, "", "", "", "caught" if place else "MISSED") for mutant, place in replayed.caught.items()]
     notes = [f"{name}: {why}" for name, why in UNASKED.items()]
     notes.append(f"scenarios in which a place is made or kept for a pod: {len(preempting)}, {drawn} of them random")
+    notes += ["", *_modes(replayed)]
     lines = ["  ".join(text.ljust(50) if i == 0 else text.rjust(9) for i, text in enumerate(row)) for row in rows]
     return lines + notes
+
+
+def _modes(replayed: Replay) -> list[str]:
+    """Per mode the asked pods, those that agree, and those that are known to differ; then why, the most frequent reason first."""
+    rows: list[tuple[str, ...]] = [("mode", "asked", "agree", "known", "surprises")]
+    reasons: list[str] = []
+    for mode in Mode:
+        told, known = replayed.told(mode), REASONS[mode]
+        differing = {place for place, one in told.items() if one.found}
+        surprising = sum(bool(one.wrong) for one in told.values())
+        counts = (len(told), len(told) - len(differing), len(differing & known.keys()), surprising)
+        rows.append((f"parity: {'true' if mode is Mode.PARITY else 'false'}", *map(str, counts)))
+        by_reason = Counter(known[place].why for place in differing & known.keys())
+        reasons += ["", f"known differences, {rows[-1][0]}:"]
+        reasons += [f"{count:5}  {why}" for why, count in by_reason.most_common()]
+    return [f"{row[0]:50}" + "".join(f"  {text:>9}" for text in row[1:]) for row in rows] + reasons
 
 
 async def _replay(recorded: Mapping[str, Recording]) -> Replay:

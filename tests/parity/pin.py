@@ -1,0 +1,98 @@
+"""`python -m tests.parity.pin`: pin our verdicts where `differences.yaml` says why they differ from the recorded ones.
+
+Replays all scenarios in both modes, and writes `pins/`. `--only <text>` replays the scenarios whose key holds the text; the
+pins of all others stay. Says which pins are new, changed or gone. Never writes a reason: a difference without one is not
+pinned, and neither is a reason without a difference; both are named, and then the command exits with 1.
+"""
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from scheduler.obs import logs
+from tests.parity import pins, recordings
+from tests.parity.bydefault import changes
+from tests.parity.known import REASONS, Place, Reason
+from tests.parity.modes import Mode
+from tests.parity.pins import Pin
+from tests.parity.replay import replay
+from tests.parity.scenario import Scenario
+from tests.parity.suite import scenarios
+
+
+class Outcome(NamedTuple):
+    """The pins to write, and what has to be done about `differences.yaml`."""
+
+    pins: dict[Place, Pin]
+    problems: list[str]
+
+
+def pin(
+    old: Mapping[Place, Pin],
+    asked: Mapping[Place, tuple[Pin, list[str]]],
+    reasons: Mapping[Place, Reason],
+    *,
+    places: Collection[Place],
+) -> Outcome:
+    """Return the pins after a replay.
+
+    `asked` is what was replayed: the recorded verdict and ours, and how they differ. `places` are all that the suite has.
+    """
+    kept = {place: one for place, one in old.items() if place not in asked and place in reasons and place in places}
+    problems = [
+        f"{key}: {name}: no such asked pod, in differences.yaml" for key, name in reasons if (key, name) not in places
+    ]
+    for place, (one, found) in asked.items():
+        where = f"{place[0]}: {place[1]}"
+        if found and place in reasons:
+            kept[place] = one
+        elif found:
+            problems.append("\n    ".join([f"{where}: no reason in differences.yaml", *found]))
+        elif place in reasons:
+            problems.append(f"{where}: no longer a difference, take it out of differences.yaml")
+    return Outcome(kept, problems)
+
+
+def steady(scenario: Scenario, old: Pin | None, new: Pin) -> Pin:
+    """Return the old pin if the new one says the same: chance takes one of several best nodes."""
+    if old is None or old.recorded != new.recorded or changes(scenario, old.ours, new.ours):
+        return new
+    return old
+
+
+def main() -> int:
+    logs.setup("text", verbosity=-1)
+    parser = argparse.ArgumentParser(prog="python -m tests.parity.pin")
+    parser.add_argument("--only", default="", metavar="TEXT")
+    only: str = parser.parse_args().only
+    recorded = recordings.read()
+    suite = {one.key: one for one in scenarios()}
+    places = {(key, name) for key, one in suite.items() for name in one.asked}
+    replayed = asyncio.run(replay([one for one in suite.values() if only in one.key], recorded))
+    failed = False
+    for mode in Mode:
+        old = pins.read(mode)
+        asked = {
+            (key, name): (
+                steady(suite[key], old.get((key, name)), Pin(recorded[key].verdicts[name], told.ours)),
+                told.found,
+            )
+            for (key, name), told in replayed.told(mode).items()
+        }
+        new, problems = pin(old, asked, REASONS[mode], places=places)
+        changed = [place for place in sorted(old.keys() | new.keys()) if old.get(place) != new.get(place)]
+        for key, name in changed:
+            state = "new" if (key, name) not in old else "gone" if (key, name) not in new else "changed"
+            print(f"{mode}: {key}: {name}: {state}")  # noqa: T201
+        for problem in problems:
+            print(f"{mode}: {problem}", file=sys.stderr)  # noqa: T201
+        pins.write(mode, new)
+        print(f"{mode}: {len(new)} pins, {len(changed)} of them changed; problems: {len(problems)}")  # noqa: T201
+        failed = failed or bool(problems)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

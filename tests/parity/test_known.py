@@ -1,0 +1,286 @@
+"""A known difference excuses the pinned verdict and no other, and the rules of the default mode excuse one text and one kind of node."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from scheduler.config.args import SPELLED, UPSTREAM
+from tests.parity import pins
+from tests.parity.bydefault import changes, differences_by_default
+from tests.parity.known import REASONS, Reason, pinned, read, surprise, surprises
+from tests.parity.modes import Mode
+from tests.parity.pin import pin, steady
+from tests.parity.pins import Pin
+from tests.parity.scenario import Scenario, scenario
+from tests.parity.suite import scenarios
+from tests.parity.verdict import Verdict, Way
+
+ROOT = Path(__file__).parents[2]
+SUITE = {one.key: one for one in scenarios()}
+PINS = [(mode, place) for mode in Mode for place in pinned(mode)]
+IDS = [f"{mode}: {key}: {name}" for mode, (key, name) in PINS]
+REFUSED = Verdict(reason="Unschedulable", message="0/2 nodes are available: 2 Insufficient cpu.")
+MADE = replace(REFUSED, ways=(Way("a", ("low",)),))
+FOUND = " preemption: found a potential placement for pod on node a, preempting 1 victims."
+WHY = Reason("upstream errs", "docs/spec/core.md §1.1 ours")
+PLAIN = scenario("Rules", {"id": "plain", "nodes": {"a": {}, "b": {}}, "asked": {"p": {}}})
+LEAVING = scenario(
+    "Rules",
+    {
+        "id": "one leaves",
+        "nodes": {"a": {}, "b": {}},
+        "pods": {
+            "gone soon": {"at": "a", "leaving": True},
+            "stays": {"at": "a"},
+            "elsewhere": {"at": "b", "leaving": True},
+        },
+        "asked": {"p": {}},
+    },
+)
+DEVICES = scenario(
+    "Rules", {"id": "devices", "nodes": {"a": {}, "b": {}}, "devices": {"claims": {"c": "a"}}, "asked": {"p": {}}}
+)
+
+
+def said(victims: int, node: str = "a") -> str:
+    return f"{REFUSED.message} preemption: found a potential placement for pod on node {node}, preempting {victims} victims."
+
+
+# -- pins --------------------------------------------------------------------------------------------------------------
+
+
+def spoiled(verdict: Verdict) -> list[Verdict]:
+    """Verdicts that are wrong in one more way each."""
+    more_writes = replace(verdict, writes=(*verdict.writes, "devices default/c: no stamped"))
+    if verdict.node:
+        return [more_writes, REFUSED, Verdict("another-node")]
+    ways = replace(verdict, ways=(Way("another-node", ("another-pod",)),))
+    return [
+        more_writes,
+        ways,
+        replace(verdict, message=f"{verdict.message} x"),
+        replace(verdict, reason="x"),
+        Verdict("a"),
+    ]
+
+
+@pytest.mark.parametrize(("mode", "place"), PINS, ids=IDS)
+def test_another_verdict_at_a_known_place_is_a_surprise(mode: Mode, place: tuple[str, str]) -> None:
+    """The pinned verdict is none, and each further mistake is one."""
+    one, (key, name) = pinned(mode)[place], place
+
+    assert surprises(mode, SUITE[key], name, one.recorded, one.ours) == []
+    assert [bad for bad in spoiled(one.ours) if not surprises(mode, SUITE[key], name, one.recorded, bad)] == []
+
+
+@pytest.mark.parametrize(("mode", "place"), PINS, ids=IDS)
+def test_agreeing_at_a_known_place_is_a_surprise(mode: Mode, place: tuple[str, str]) -> None:
+    """A difference that is gone has to leave differences.yaml."""
+    one, (key, name) = pinned(mode)[place], place
+    (way, *_) = one.recorded.ways
+    message = one.recorded.message
+    if mode is Mode.DEFAULT and way.evicted:
+        message += said(len(way.evicted), way.nominated).removeprefix(REFUSED.message)
+    agreeing = replace(one.recorded, message=message, ways=(way,))
+
+    why = REASONS[mode][place].why
+    assert surprises(mode, SUITE[key], name, one.recorded, agreeing) == [
+        f"no longer a difference, take it out of differences.yaml: {why}"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("reason", "pinned_verdict", "found", "ours", "told"),
+    [
+        pytest.param(None, None, ["x"], MADE, "x", id="a difference without a reason"),
+        pytest.param(WHY, None, ["x"], MADE, "not pinned", id="a reason without a pin"),
+        pytest.param(WHY, MADE, [], MADE, "no longer a difference", id="a difference that is gone"),
+        pytest.param(WHY, REFUSED, ["x"], MADE, "not as it is pinned", id="a changed verdict"),
+    ],
+)
+def test_it_is_a_surprise(
+    reason: Reason | None, pinned_verdict: Verdict | None, found: list[str], ours: Verdict, told: str
+) -> None:
+    one = Pin(REFUSED, pinned_verdict) if pinned_verdict is not None else None
+
+    assert told in surprise(reason, one, PLAIN, found, ours)[0]
+
+
+@pytest.mark.parametrize(
+    ("reason", "one", "found"),
+    [
+        pytest.param(None, None, [], id="no difference"),
+        pytest.param(WHY, Pin(REFUSED, MADE), ["x"], id="the pinned difference"),
+    ],
+)
+def test_it_is_no_surprise(reason: Reason | None, one: Pin | None, found: list[str]) -> None:
+    assert surprise(reason, one, PLAIN, found, MADE) == []
+
+
+def test_a_place_with_two_reasons_is_refused() -> None:
+    """Which of them would be the truth?"""
+    entry = "- {why: w, where: x, modes: [parity], places: {s: [p]}}\n"
+
+    with pytest.raises(ValueError, match="twice in mode parity"):
+        read(entry + entry)
+
+
+# -- the command -------------------------------------------------------------------------------------------------------
+
+AT = ("s", "p")
+OLD, NEW = Pin(REFUSED, MADE), Pin(REFUSED, Verdict("a"))
+
+
+def test_a_difference_with_a_reason_is_pinned() -> None:
+    assert pin({AT: OLD}, {AT: (NEW, ["x"])}, {AT: WHY}, places={AT}) == ({AT: NEW}, [])
+
+
+def test_a_difference_without_a_reason_is_not_pinned() -> None:
+    """The command refuses it and says how it differs."""
+    assert pin({}, {AT: (NEW, ["x"])}, {}, places={AT}) == ({}, ["s: p: no reason in differences.yaml\n    x"])
+
+
+def test_a_difference_that_is_gone_loses_its_pin() -> None:
+    new, problems = pin({AT: OLD}, {AT: (NEW, [])}, {AT: WHY}, places={AT})
+
+    assert (new, problems) == ({}, ["s: p: no longer a difference, take it out of differences.yaml"])
+
+
+def test_what_was_not_replayed_keeps_its_pin() -> None:
+    assert pin({AT: OLD}, {}, {AT: WHY}, places={AT}) == ({AT: OLD}, [])
+
+
+@pytest.mark.parametrize(
+    ("reasons", "places"), [pytest.param({}, {AT}, id="no reason"), pytest.param({AT: WHY}, set(), id="no such pod")]
+)
+def test_a_pin_for_nothing_goes(reasons: dict[tuple[str, str], Reason], places: set[tuple[str, str]]) -> None:
+    new, problems = pin({AT: OLD}, {}, reasons, places=places)
+
+    assert (new, len(problems)) == ({}, len(reasons))
+
+
+def test_chance_between_equal_nodes_leaves_a_pin_as_it_is() -> None:
+    """Otherwise each run of the command would change the file."""
+    scores = {"Fit": {"a": 1, "b": 1}}
+    old = Pin(REFUSED, Verdict("a", scores))
+
+    assert steady(PLAIN, old, Pin(REFUSED, Verdict("b", scores))) == old
+    assert steady(PLAIN, old, NEW) == NEW
+
+
+def test_pins_are_read_as_they_were_written(tmp_path: Path) -> None:
+    both = {AT: OLD, ("s", "q"): NEW, ("t", "p"): Pin(Verdict("a", {"Fit": {"a": 1, "b": 2}}), REFUSED)}
+    pins.write(Mode.DEFAULT, both, tmp_path)
+
+    assert pins.read(Mode.DEFAULT, tmp_path) == both
+    assert pins.read(Mode.PARITY, tmp_path) == {}
+
+
+# -- the rules of the default mode ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("one", "ours"),
+    [
+        pytest.param(PLAIN, replace(MADE, message=said(1)), id="one victim"),
+        pytest.param(LEAVING, replace(MADE, message=said(1)), id="the one that is leaving is none"),
+        pytest.param(LEAVING, replace(MADE, message=said(2)), id="the one that is leaving is one more"),
+    ],
+)
+def test_a_preemption_that_was_found_may_say_so(one: Scenario, ours: Verdict) -> None:
+    assert differences_by_default(one, MADE, ours) == []
+
+
+def test_a_preemption_whose_only_victim_is_leaving_may_say_so() -> None:
+    nominated = replace(REFUSED, ways=(Way("a"),))
+
+    assert differences_by_default(LEAVING, nominated, replace(nominated, message=said(1))) == []
+
+
+@pytest.mark.parametrize(
+    ("one", "ours"),
+    [
+        pytest.param(PLAIN, MADE, id="nothing is said"),
+        pytest.param(PLAIN, replace(MADE, message=said(1, "b")), id="of another node"),
+        pytest.param(PLAIN, replace(MADE, message=said(2)), id="of more victims"),
+        pytest.param(LEAVING, replace(MADE, message=said(3)), id="of those that leave elsewhere"),
+        pytest.param(PLAIN, replace(MADE, message=said(0)), id="of no victim"),
+        pytest.param(PLAIN, replace(MADE, message=said(1)[:-1]), id="without the full stop"),
+        pytest.param(PLAIN, replace(MADE, message=f"{said(1)} x"), id="with more behind it"),
+        pytest.param(PLAIN, replace(MADE, message=said(1) + FOUND), id="twice"),
+        pytest.param(PLAIN, replace(MADE, message=FOUND), id="instead of the reasons"),
+        pytest.param(PLAIN, replace(REFUSED, message=said(1)), id="where no node is nominated"),
+        pytest.param(
+            PLAIN, replace(MADE, message=said(1), ways=(Way("a", ("other",)),)), id="and another pod is evicted"
+        ),
+    ],
+)
+def test_another_sentence_is_a_difference(one: Scenario, ours: Verdict) -> None:
+    assert differences_by_default(one, MADE, ours) != []
+
+
+ONE = Verdict("a", {"Fit": {"a": 2, "b": 1}}, writes=("w",))
+MORE = {"Fit": {"a": 3, "b": 1, "c": 2}}
+
+
+def test_with_devices_more_nodes_may_be_scored() -> None:
+    assert differences_by_default(DEVICES, ONE, replace(ONE, scores=MORE)) == []
+
+
+@pytest.mark.parametrize(
+    ("one", "ours"),
+    [
+        pytest.param(PLAIN, replace(ONE, scores=MORE), id="without devices"),
+        pytest.param(DEVICES, replace(ONE, scores=MORE, node="b"), id="another node than its best"),
+        pytest.param(DEVICES, replace(ONE, scores=MORE, node="c"), id="a node that it refuses"),
+        pytest.param(DEVICES, replace(ONE, scores=MORE, writes=()), id="and other writes"),
+        pytest.param(DEVICES, replace(ONE, scores={}), id="fewer nodes"),
+        pytest.param(DEVICES, replace(ONE, scores={"Fit": {"a": 2, "b": 0}}), id="the same nodes, and other scores"),
+        pytest.param(DEVICES, REFUSED, id="none is found"),
+    ],
+)
+def test_other_nodes_are_a_difference(one: Scenario, ours: Verdict) -> None:
+    assert differences_by_default(one, ONE, ours) != []
+
+
+@pytest.mark.parametrize(
+    ("one", "ours", "is_same"),
+    [
+        pytest.param(DEVICES, replace(ONE, scores=MORE), True, id="with devices more nodes were scored"),
+        pytest.param(DEVICES, replace(ONE, scores={}), True, id="with devices fewer were"),
+        pytest.param(DEVICES, replace(ONE, scores=MORE, node="b"), False, id="and another node was taken"),
+        pytest.param(DEVICES, replace(ONE, scores=MORE, writes=()), False, id="and less was written"),
+        pytest.param(PLAIN, replace(ONE, scores=MORE), False, id="without devices more were scored"),
+    ],
+)
+def test_a_pin_holds_node_and_writes(one: Scenario, ours: Verdict, is_same: bool) -> None:
+    assert (changes(one, ONE, ours) == []) == is_same
+
+
+# -- reasons -------------------------------------------------------------------------------------------------------------
+
+REASONED = list(dict.fromkeys(reason for mode in Mode for reason in REASONS[mode].values()))
+
+
+@pytest.mark.parametrize("reason", REASONED, ids=lambda reason: reason.why)
+def test_the_documentation_has_what_a_reason_refers_to(reason: Reason) -> None:
+    """A heading of that number, and the words below it; of architecture.md the list of deliberate differences."""
+    file, _, words = reason.where.partition(" ")
+    text = (ROOT / file).read_text()
+    if words.startswith('"'):
+        heading, wanted = re.escape("Deliberate differences from kube-scheduler"), words.strip('"')
+    else:
+        number, _, wanted = words.partition(" ")
+        heading = rf"{re.escape(number.removeprefix('§'))}\b"
+    found = re.search(rf"^(#+) {heading}.*?$(.*?)(?=^#{{1,3}} |\Z)", text, re.MULTILINE | re.DOTALL)
+
+    assert found is not None, f"{file} has no heading {heading}"
+    assert wanted, "a reason names a word of its section"
+    assert wanted in " ".join(found[2].split())
+
+
+@pytest.mark.parametrize("reason", REASONED, ids=lambda reason: reason.why)
+def test_a_reason_names_switches_that_parity_sets(reason: Reason) -> None:
+    assert set(reason.switches) <= {SPELLED[name] for name in UPSTREAM}
