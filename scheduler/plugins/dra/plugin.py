@@ -86,7 +86,7 @@ class DynamicResources:
             self._devices.on_nodes,
             self._devices.use,
             handle.clock,
-            rules := Rules.of(gates, old_shares=not ours.parity),
+            rules := Rules.of(gates, old_shares=not ours.parity, merges_terms=not ours.parity),
             limits=limits_of(args.filter_timeout_s if FILTER_TIMEOUT in gates else 0.0, parity=ours.parity),
             orders=packing if self._packs else None,
             searched=handle.device_metrics.searched,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import random
 import uuid
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from scheduler.cache.devicepools import Published
-from scheduler.core.placement import NODE_NAME_FIELD
+from scheduler.core.placement import NODE_NAME_FIELD, is_empty
 from scheduler.core.pod import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from scheduler.core.quantity import from_nano
 from scheduler.core.resourceclaims import (
@@ -22,6 +25,8 @@ from scheduler.plugins.dra.seats import Seats
 
 FROM_CLASS = "FromClass"
 FROM_CLAIM = "FromClaim"
+_TERMS_MAX: Final = 64
+"""Of a merged node selector."""
 
 
 def results(
@@ -39,7 +44,9 @@ def results(
         mine = [each for each in picked if each.claim == c]
         devices = tuple(_result(each, seats, chance) for each in mine)
         try:
-            selector = node_selector([seats.devices[each.number] for each in mine], node_name)
+            selector = node_selector(
+                [seats.devices[each.number] for each in mine], node_name, merges_terms=seats.rules.merges_terms
+            )
         except ValueError as error:
             name = names[c].rpartition("/")[2]
             raise AllocationError(f"create NodeSelector for claim {name}: {error}") from error
@@ -90,10 +97,13 @@ def configuration(claim: ClaimDemand, picked: Iterable[Picked]) -> tuple[Allocat
     return (*from_classes, *from_claim)
 
 
-def node_selector(devices: Sequence[Published], node_name: str) -> NodeSelector | None:
-    """Where the allocation can be used; None is anywhere. Raises ValueError for a selector of several terms."""
-    fields: dict[NodeSelectorRequirement, None] = {}
-    expressions: dict[NodeSelectorRequirement, None] = {}
+def node_selector(devices: Sequence[Published], node_name: str, *, merges_terms: bool = False) -> NodeSelector | None:
+    """Where the allocation can be used; None is anywhere. Raises ValueError for selectors that cannot be merged.
+
+    Upstream merges selectors of one term. `merges_terms`: also selectors of several terms, which API servers admit for
+    devices. The result has a term for each combination of their terms, at most `_TERMS_MAX`.
+    """
+    selectors: dict[NodeSelector, None] = {}
     for each in devices:
         spec = each.slice.spec
         own = spec.per_device_node_selection
@@ -104,11 +114,31 @@ def node_selector(devices: Sequence[Published], node_name: str) -> NodeSelector 
         selector = each.device.node_selector if own else spec.node_selector
         if selector is None or not selector.node_selector_terms:
             continue
-        if len(selector.node_selector_terms) > 1:
-            terms = len(selector.node_selector_terms)
-            raise ValueError(f"unsupported ResourceSlice.NodeSelector with {terms} terms")
-        fields.update(dict.fromkeys(selector.node_selector_terms[0].match_fields))
-        expressions.update(dict.fromkeys(selector.node_selector_terms[0].match_expressions))
-    if not fields and not expressions:
-        return None
-    return NodeSelector((NodeSelectorTerm(match_expressions=tuple(expressions), match_fields=tuple(fields)),))
+        if len(selector.node_selector_terms) > 1 and not merges_terms:
+            raise _unsupported(selector)
+        selectors[selector] = None
+    return _merged(list(selectors))
+
+
+def _merged(selectors: Sequence[NodeSelector]) -> NodeSelector | None:
+    """Matches where all of them match: each requirement comes once in a term."""
+    wanted = [_with_words(selector) for selector in selectors]
+    if math.prod(map(len, wanted)) > _TERMS_MAX:
+        raise _unsupported(next(selector for selector in selectors if len(selector.node_selector_terms) > 1))
+    terms: dict[NodeSelectorTerm, None] = {}
+    for combination in itertools.product(*wanted):
+        fields = dict.fromkeys(one for term in combination for one in term.match_fields)
+        expressions = dict.fromkeys(one for term in combination for one in term.match_expressions)
+        if fields or expressions:
+            terms[NodeSelectorTerm(match_expressions=tuple(expressions), match_fields=tuple(fields))] = None
+    return NodeSelector(tuple(terms)) if terms else None
+
+
+def _with_words(selector: NodeSelector) -> Sequence[NodeSelectorTerm]:
+    """Of several terms those that match any node: an empty one matches none, and adds nothing to another."""
+    terms = selector.node_selector_terms
+    return terms if len(terms) == 1 else [term for term in terms if not is_empty(term)]
+
+
+def _unsupported(selector: NodeSelector) -> ValueError:
+    return ValueError(f"unsupported ResourceSlice.NodeSelector with {len(selector.node_selector_terms)} terms")

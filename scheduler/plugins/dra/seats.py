@@ -28,7 +28,7 @@ _HARD_EFFECTS: Final = frozenset({"NoSchedule", "NoExecute"})
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Which of the allocator's rules are in force: kube-scheduler's feature gates, and one of ours."""
+    """Which of the allocator's rules are in force: kube-scheduler's feature gates, and two of ours."""
 
     partitionable: bool = True
     taints: bool = True
@@ -36,12 +36,15 @@ class Rules:
     consumable: bool = True
     old_shares: bool = False
     """Whether shares of a device that is shared no more keep it from others, as they do in the second look."""
+    merges_terms: bool = False
+    """Whether node selectors of several terms are merged; upstream ends with an error."""
 
     @classmethod
-    def of(cls, gates: frozenset[str], *, old_shares: bool = False) -> Rules:
+    def of(cls, gates: frozenset[str], *, old_shares: bool = False, merges_terms: bool = False) -> Rules:
         """Binding conditions need the device status as well."""
         return cls(
             old_shares=old_shares,
+            merges_terms=merges_terms,
             partitionable=PARTITIONABLE in gates,
             taints=TAINTS in gates,
             binding=gates >= {BINDING_CONDITIONS, CLAIM_DEVICE_STATUS},

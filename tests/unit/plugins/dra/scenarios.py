@@ -31,6 +31,7 @@ from scheduler.core.devicegates import (
     TAINT_RULES,
     TAINTS,
 )
+from scheduler.core.pod import NodeSelectorTerm
 from scheduler.core.quantity import text
 from scheduler.core.resourceclaims import AllocationResult, DeviceRequestAllocationResult
 from scheduler.core.verdicts import Code, Rejection, Skip
@@ -294,10 +295,11 @@ def _device(result: DeviceRequestAllocationResult) -> str:
 def _where(each: AllocationResult, node_name: str) -> str:
     if each.node_selector is None:
         return "anywhere"
-    (term,) = each.node_selector.node_selector_terms
-    fields = [(one.key, one.operator, one.values) for one in term.match_fields]
-    if fields == [(*HERE, (node_name,))] and not term.match_expressions:
-        return ""
+    terms = [_term(term) for term in each.node_selector.node_selector_terms]
+    return "" if terms == [" ".join((*HERE, node_name))] else " or ".join(terms)
+
+
+def _term(term: NodeSelectorTerm) -> str:
     listed = [*term.match_expressions, *term.match_fields]
     return ", ".join(" ".join((one.key, one.operator, *one.values)) for one in listed)
 

@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import pytest
 
+from scheduler.config.args import KubestowArgs
 from scheduler.testing.devicebuilders import a_device, a_node_selector, on_node
 from scheduler.testing.deviceclaimbuilders import a_claim
-from tests.unit.plugins.dra.scenarios import Given, asks, dev, given, on, outcome, want
+from tests.unit.plugins.dra.scenarios import Given, asks, dev, given, on, outcome, outcome_under, want
 
 REGION = on("", "p1", "d1").where("region", "r1")
 EARTH = on("", "p3", "d1").where("planet", "earth")
 EVERYWHERE = on("", "p2", "d1").everywhere()
-TWO_TERMS = {"nodeSelectorTerms": a_node_selector(("region", "Exists"))["nodeSelectorTerms"] * 2}
+
+
+def terms(*expressions):
+    """A node selector of a term for each of these expressions; an empty one is a term without any."""
+    return {"nodeSelectorTerms": [a_node_selector(*[one] * bool(one))["nodeSelectorTerms"][0] for one in expressions]}
+
+
+def by(pool, selector):
+    """A pool with d1, which may be used where the selector says."""
+    return on("", pool, "d1").set({"spec": {"nodeSelector": selector}})
+
+
+HERE_OR_THERE = terms(("planet", "In", "earth"), ("region", "In", "r9"))
 ADMIN = want(admin=True)
 NO_ADMIN = a_claim("").set(
     {
@@ -60,9 +73,33 @@ def per_device(*devices):
             id="61 twice the same place",
         ),
         pytest.param(
-            given([on("", "p1", "d1").set({"spec": {"nodeSelector": TWO_TERMS}})]),
+            given([by("p1", HERE_OR_THERE)]), "r0→p1/d1 @planet In earth or region In r9", id="62 this place or that"
+        ),
+        pytest.param(
+            given([by("p1", HERE_OR_THERE), REGION.named("s9").pool("p2")], "A*2"),
+            "r0→p1/d1 r0→p2/d1 @planet In earth, region In r1 or region In r9, region In r1",
+            id="62 this place or that, and another",
+        ),
+        pytest.param(
+            given([by("p1", HERE_OR_THERE), by("p2", HERE_OR_THERE)], "A*2"),
+            "r0→p1/d1 r0→p2/d1 @planet In earth or region In r9",
+            id="62 twice this place or that",
+        ),
+        pytest.param(
+            given([by("p1", HERE_OR_THERE), by("p2", terms(("region", "In", "r1"), ("planet", "Exists")))], "A*2"),
+            "r0→p1/d1 r0→p2/d1 @planet In earth, region In r1 or planet In earth, planet Exists"
+            " or region In r9, region In r1 or region In r9, planet Exists",
+            id="62 this place or that, and this place or that",
+        ),
+        pytest.param(
+            given([by("p1", terms((), ("planet", "In", "earth"), ("region", "In", "r9"))), REGION.pool("p2")], "A*2"),
+            "r0→p1/d1 r0→p2/d1 @planet In earth, region In r1 or region In r9, region In r1",
+            id="62 a term without words is nowhere",
+        ),
+        pytest.param(
+            given([by(f"p{at}", terms(("planet", "Exists"), (f"k{at}", "Exists"))) for at in range(7)], "A*7"),
             "ERR create NodeSelector for claim c0: unsupported ResourceSlice.NodeSelector with 2 terms",
-            id="62 this place or that",
+            id="62 this place or that, of more than 64 combinations",
         ),
         pytest.param(
             given([on("", "p1", a_device("d1").binds_to_node()).where("planet", "earth")], f="BC"),
@@ -108,6 +145,13 @@ def per_device(*devices):
 )
 def test_places(case: Given, expected: str) -> None:
     assert expected == outcome(case)
+
+
+def test_with_parity_a_node_selector_of_several_terms_is_an_error() -> None:
+    """Upstream merges selectors of one term only."""
+    said = outcome_under(given([by("p1", HERE_OR_THERE)]), KubestowArgs(parity=True))
+
+    assert said == "ERR create NodeSelector for claim c0: unsupported ResourceSlice.NodeSelector with 2 terms"
 
 
 @pytest.mark.parametrize(
