@@ -87,8 +87,8 @@ parity: $(INSTALLED) ## record the real kube-scheduler's verdicts anew and compa
 
 SEEDS ?= 1000-1300
 
-fuzz: $(INSTALLED) ## random scenarios that were never recorded, ours against kube-scheduler's own code; SEEDS=from-to
-	failed=0; for generator in random crowd mixed volumes; do \
+fuzz: $(INSTALLED) ## random scenarios and device claims that were never recorded, ours against kube-scheduler's own code; SEEDS=from-to
+	failed=0; for generator in random crowd mixed volumes devices; do \
 	$(BIN)/python -m tests.parity.fuzz $$generator $(subst -, ,$(SEEDS)) || failed=1; done; exit $$failed
 
 SCHEDULER ?= kubestow

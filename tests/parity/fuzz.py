@@ -2,6 +2,8 @@
 
 Nothing is recorded: hundreds of scenarios a minute, of seeds that no recording has (`to` is the first that is left out). Exits with 1 if ours
 disagrees where `known` does not say so, and says where. A difference that is found belongs into `scenarios/`, and the control plane has the last word.
+
+The generator `devices` compares our allocator of devices with upstream's, on cases of `devicecases` (see `devicefuzz`).
 """
 
 import argparse
@@ -17,9 +19,10 @@ from typing import Final
 from scheduler.obs import logs
 from scheduler.testing.apiserver import LIKE_1_36, ApiServer
 from tests.e2e.controlplane.build import Unavailable
-from tests.parity import crowd, generate, mixedpods, ours
+from tests.parity import crowd, devicefuzz, generate, mixedpods, ours
 from tests.parity.admission import admitted
 from tests.parity.api import InProcess, make_lasting, put, put_budgets, put_settings, wipe
+from tests.parity.deviceoracle import process as device_process
 from tests.parity.generate import Dice
 from tests.parity.known import KNOWN
 from tests.parity.mixed import mixed
@@ -33,7 +36,8 @@ from tests.parity.verdict import differences
 from tests.parity.words import Json
 
 GENERATORS: Final = {"random": generate.generate, "crowd": crowd.crowd, "mixed": mixed, "volumes": varied_volume_seed}
-"""Of devices there is none: see `Oracle`."""
+"""Of scenarios. None has devices: see `Oracle`."""
+_DEVICES: Final = "devices"
 _PAUSE_S: Final = 0.001
 _FURTHER: Final = 10**7
 """What the dice of further asked pods are away from the scenario's."""
@@ -136,16 +140,18 @@ def compare(program: Path, generator: str, seeds: range) -> int:
 def main() -> int:
     logs.setup("text", verbosity=-1)
     parser = argparse.ArgumentParser(prog="python -m tests.parity.fuzz")
-    parser.add_argument("generator", choices=GENERATORS)
+    parser.add_argument("generator", choices=(*GENERATORS, _DEVICES))
     parser.add_argument("first", type=int, metavar="from")
     parser.add_argument("end", type=int, metavar="to")
     given = parser.parse_args()
+    seeds = range(given.first, given.end)
     try:
-        program = process.binary()
+        if given.generator == _DEVICES:
+            return devicefuzz.compare(device_process.binary(), seeds)
+        return compare(process.binary(), given.generator, seeds)
     except Unavailable as why:
         print(why, file=sys.stderr)  # noqa: T201
         return 1
-    return compare(program, given.generator, range(given.first, given.end))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ NUMA: Final = "x.org/numa"
 _PLACES: Final = ("local", "local", "spread", "spread", "everywhere", "labels", "each", "each")
 _DEFECTS: Final = ("incomplete", "twice", "no store", "no counter", "two stores")
 _TAINTS: Final = ("k=v:NoSchedule", "k=v:NoExecute", "k=w:NoSchedule", "l:NoSchedule", "k=v:None")
-_AMOUNTS: Final[tuple[Json, ...]] = (
+AMOUNTS: Final[tuple[Json, ...]] = (
     {"value": "4"},
     {"value": "2"},
     {"value": "8", "requestPolicy": {"default": "2", "validRange": {"min": "1"}}},
@@ -136,10 +136,10 @@ class Slices:
             device["uses"] = self._uses(defect)
         is_counted = "shared" in device and "uses" in device
         if is_counted or dice.chance(0.7 if "shared" in device else 0.15):
-            amount: Json = dice.one(_AMOUNTS if "shared" in device else _AMOUNTS[:2])
+            amount: Json = dice.one(AMOUNTS if "shared" in device else AMOUNTS[:2])
             device["capacity"] = {dice.one(("cap", "cap", "cap", "x.org/cap")): amount}
             if dice.chance(0.2):
-                device["capacity"]["more"] = dice.one(_AMOUNTS[:2])
+                device["capacity"]["more"] = dice.one(AMOUNTS[:2])
         if dice.chance(0.12):
             device["taints"] = dice.some(_TAINTS, 2)
         if dice.chance(0.08) and "at" not in place and "at" not in device:
