@@ -1,0 +1,207 @@
+"""Actions on a daemon, and what its metrics show before and after each of them. Time is virtual.
+
+A story runs one daemon and divides what happens into named steps. A row says which sample a step must change, and how.
+Every row is a test of its own; the story runs once for all of them. No row may be waited for: a story waits for what
+the API server or the daemon has done, so that a metric that is never written fails its rows and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import random
+import re
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from scheduler.app import Daemon
+from scheduler.config.types import ClientConnection, Configuration
+from scheduler.options import RunOptions
+from scheduler.testing.apiserver import LIKE_1_36, ApiServer
+from tests.integration.daemon import Rig
+from tests.integration.skipping import SkippingClock
+
+Samples: TypeAlias = dict[str, dict[frozenset[tuple[str, str]], float]]
+"""Name → label pairs → value."""
+Amount: TypeAlias = float | tuple[float, float]
+"""A value, or the least and the greatest one."""
+ANY: Final = "*"
+"""In place of a label's value: the sum over all of them."""
+_SAMPLE: Final = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
+_LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_DEADLINE_S: Final = 3600.0
+"""Of virtual time: longer than any back-off or check of the daemon."""
+
+
+def scraped(daemon: Daemon) -> Samples:
+    """Return what GET /metrics would return now."""
+    daemon.metrics.sample()
+    found: Samples = {}
+    for name, labels, value in _SAMPLE.findall(daemon.metrics.render().decode()):
+        found.setdefault(name, {})[frozenset(_LABEL.findall(labels))] = float(value)
+    return found
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one step does to one metric. `name` is the one in docs/metrics.md, `labels` has all of its labels."""
+
+    step: str
+    name: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+    rises: Amount | None = None
+    """For a counter its increase, for a histogram the number of observations."""
+    total: Amount | None = None
+    """For a histogram: the increase of the sum of what was observed."""
+    shows: Amount | None = None
+    """For a gauge: the value after the step, which it had not before."""
+
+    def __str__(self) -> str:
+        labels = ",".join(f"{key}={value}" for key, value in self.labels.items())
+        return f"{self.name}{{{labels}}} when {self.step}"
+
+    def problems(self, seen: Mapping[str, tuple[Samples, Samples]]) -> list[str]:
+        """Return how the metric differs from the row."""
+        before, after = seen[self.step]
+        if self.shows is not None:
+            was, now = self._value(before, self.name), self._value(after, self.name)
+            is_new = was is None or not _is_in(was, self.shows)
+            wrong = [] if now is not None and _is_in(now, self.shows) else [f"{self.name} is {now}, not {self.shows}"]
+            return wrong if is_new else [*wrong, f"{self.name} was {was} before the step already"]
+        is_histogram = f"{self.name}_count" in after
+        rises = [(f"{self.name}_count" if is_histogram else self.name, self.rises)]
+        rises += [(f"{self.name}_sum", self.total)] if self.total is not None else []
+        found = [(name, (self._value(after, name) or 0) - (self._value(before, name) or 0), by) for name, by in rises]
+        return [f"{name} rises by {rise}, not by {by}" for name, rise, by in found if not _is_in(rise, by)]
+
+    def _value(self, samples: Samples, name: str) -> float | None:
+        wanted = {(key, value) for key, value in self.labels.items() if value != ANY}
+        values = [value for labels, value in samples.get(name, {}).items() if wanted <= labels]
+        return sum(values) if values else None
+
+
+def when(step: str, *rows: Row) -> list[Row]:
+    """Return rows that belong to this step."""
+    return [Row(step, row.name, row.labels, row.rises, row.total, row.shows) for row in rows]
+
+
+def rises(name: str, by: Amount = 1, *, total: Amount | None = None, **labels: str) -> Row:
+    """A counter is incremented, or a histogram observes. Labels that are Python keywords end with `_`."""
+    return Row("", name, _spelled(labels), rises=by, total=total)
+
+
+def shows(name: str, value: Amount, **labels: str) -> Row:
+    """A gauge changes to this value."""
+    return Row("", name, _spelled(labels), shows=value)
+
+
+def _spelled(labels: Mapping[str, str]) -> dict[str, str]:
+    return {key.rstrip("_"): value for key, value in labels.items()}
+
+
+def _is_in(value: float, amount: Amount | None) -> bool:
+    least, greatest = amount if isinstance(amount, tuple) else (amount, amount)
+    assert least is not None
+    assert greatest is not None
+    return least - 1e-6 <= value <= greatest + 1e-6
+
+
+class Steps:
+    """Takes down what each step changed."""
+
+    def __init__(self, daemon: Callable[[], Daemon]) -> None:
+        self._daemon = daemon
+        self.seen: dict[str, tuple[Samples, Samples]] = {}
+
+    @contextlib.contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        """A step begins and ends when the story says so; it may end while something is still under way."""
+        before = scraped(self._daemon())
+        yield
+        self.seen[name] = before, scraped(self._daemon())
+
+
+class Told:
+    """Runs a story when it is first asked for, and remembers how it ended."""
+
+    def __init__(self, story: Callable[[], Coroutine[Any, Any, Steps]]) -> None:
+        self._story = story
+        self._steps: Steps | None = None
+        self._error: Exception | None = None
+
+    def problems(self, row: Row) -> list[str]:
+        """As `Row.problems`. Raises what the story has raised."""
+        if self._steps is None and self._error is None:
+            try:
+                self._steps = asyncio.run(self._story())
+            except Exception as error:  # the story is not told again for each row
+                self._error = error
+        if self._error is not None:
+            raise self._error
+        assert self._steps is not None
+        return row.problems(self._steps.seen)
+
+
+class Stage(Rig):
+    """A server and a daemon in virtual time."""
+
+    clock: SkippingClock
+    steps: Steps
+
+    async def seconds(self, count: float) -> None:
+        """Let so many virtual seconds pass, and what happens in them."""
+        await self.clock.sleep(count)
+
+    async def until(self, holds: Callable[[], bool], what: str) -> None:
+        """Wait for a condition, within an hour of virtual time."""
+        deadline = self.clock.now() + _DEADLINE_S
+        while not holds():
+            assert self.clock.now() < deadline, f"{what}: {self.pods()}"
+            await self.clock.sleep(0.1)
+
+    async def refused(self, *names: str) -> None:
+        """Each pod was tried and told why it has no node."""
+        await self.until(lambda: all(self.condition(name).get("message") for name in names), f"not refused: {names}")
+
+    def moved(self, name: str, node_name: str) -> None:
+        """Store a bound pod with another node, as a server that was set back to a backup has it."""
+        pod = self.server.get("pods", name)
+        pod["spec"]["nodeName"] = node_name
+        pod["metadata"]["resourceVersion"] = "1"
+        pod |= {"apiVersion": "v1", "kind": "Pod"}
+        self.server.store("pods", json.dumps(pod, separators=(",", ":")).encode(), name=name, namespace="default")
+
+    def patch_status(self, name: str, **status: Any) -> None:
+        """Change the status of a pod as a kubelet does."""
+        self.server.patch("pods", name, {"status": status}, subresource="status")
+
+
+@contextlib.asynccontextmanager
+async def staged(
+    *,
+    before: Iterable[Callable[[ApiServer], object]] = (),
+    served: Iterable[str] = LIKE_1_36,
+    qps: float = -1,
+    max_in_unschedulable_s: float = 1e9,
+    **config: Any,
+) -> AsyncIterator[Stage]:
+    """A daemon on a server of its own that is synced. `before` is done to the server before the daemon starts."""
+    clock = SkippingClock()
+    made = Configuration(client_connection=ClientConnection(qps=qps, burst=max(1, int(qps))), **config)
+    async with ApiServer(clock=clock, rng=random.Random(1), served=served, bookmark_interval_s=5) as server:
+        for prepare in before:
+            prepare(server)
+        daemon = Daemon(
+            RunOptions(config=made, master=server.url, drain_timeout_s=5, max_in_unschedulable_s=max_in_unschedulable_s),
+            clock=clock,
+        )
+        try:
+            await daemon.start()
+            daemon.decisions.chance.seed(1)
+            stage = Stage(server, daemon)
+            stage.clock, stage.steps = clock, Steps(lambda: daemon)
+            yield stage
+        finally:
+            await daemon.stop()
