@@ -87,12 +87,12 @@ def when(step: str, *rows: Row) -> list[Row]:
     return [Row(step, row.name, row.labels, row.rises, row.total, row.shows) for row in rows]
 
 
-def rises(name: str, by: Amount = 1, *, total: Amount | None = None, **labels: str) -> Row:
+def rises(name: str, by: Amount = 1, /, *, total: Amount | None = None, **labels: str) -> Row:
     """A counter is incremented, or a histogram observes. Labels that are Python keywords end with `_`."""
     return Row("", name, _spelled(labels), rises=by, total=total)
 
 
-def shows(name: str, value: Amount, **labels: str) -> Row:
+def shows(name: str, value: Amount, /, **labels: str) -> Row:
     """A gauge changes to this value."""
     return Row("", name, _spelled(labels), shows=value)
 
@@ -121,6 +121,11 @@ class Steps:
         before = scraped(self._daemon())
         yield
         self.seen[name] = before, scraped(self._daemon())
+
+
+    def begin(self, name: str) -> None:
+        """Take down what the daemon has shown since it was started; before that it showed nothing."""
+        self.seen[name] = {}, scraped(self._daemon())
 
 
 class Told:

@@ -1,0 +1,309 @@
+"""Metrics of mirrors, requests, Events, the lease and the checks: what each action on a daemon and its server changes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import pytest
+
+from scheduler.config.types import OUR_NAME, LeaderElection
+from scheduler.testing.apiserver import ApiServer, Fault
+from tests.integration.metering import ANY, Row, Stage, Steps, Told, rises, shows, staged, when
+
+EVENTS: Final[dict[str, Any]] = {"verb": "create", "resource": "events"}
+_LEASE: Final = {"metadata": {"name": OUR_NAME, "namespace": "kube-system"}}
+_DECODE: Final = "kubestow_watch_decode_errors_total"
+_DOWN: Final = "kubestow_watch_down_seconds"
+_DURATION: Final = "rest_client_request_duration_seconds"
+_EVENTS: Final = "kubestow_watch_events_total"
+_FAILURES: Final = "kubestow_watch_failures_total"
+_FINDINGS: Final = "kubestow_self_check_findings"
+_MASTER: Final = "leader_election_master_status"
+_OBJECTS: Final = "kubestow_watch_objects"
+_QUEUED: Final = "kubestow_recorder_queued_events"
+_RECORDED: Final = "kubestow_recorder_events_total"
+_RELISTS: Final = "kubestow_watch_relists_total"
+_REQUESTS: Final = "rest_client_requests_total"
+_SILENT: Final = "kubestow_watch_silent_seconds"
+_SYNCED: Final = "kubestow_watch_synced"
+_WAITING: Final = "kubestow_api_writes_waiting"
+
+
+def _prepared(server: ApiServer) -> None:
+    """Another replica holds the lease, and one permission is missing."""
+    held = {"holderIdentity": "another", "leaseDurationSeconds": 15, "leaseTransitions": 0}
+    server.create("leases", _LEASE | {"spec": held | {"renewTime": "2026-01-01T00:00:00.000000Z"}})
+    server.forbidden.add(("delete", "pods"))
+
+
+async def story() -> Steps:
+    """The daemon stands by at first, and leads from the second step on."""
+    async with staged(before=[_prepared], leader_election=LeaderElection(leader_elect=True)) as stage:
+        for part in (_beginning, _requests, _events_about_pods, _mirrors, _outages):
+            await part(stage)
+        return stage.steps
+
+
+# -- the daemon starts ---------------------------------------------------------------------------------------------------
+
+
+async def _beginning(stage: Stage) -> None:
+    await stage.seconds(5)
+    stage.steps.begin("the daemon starts while another one leads")
+    with stage.steps("the lease of the other daemon expires"):
+        await stage.until(stage.daemon._leadership.may_write, "does not lead")
+        await stage.seconds(1)
+    with stage.steps("a permission that was missing is given"):
+        stage.server.forbidden.clear()
+        await stage.seconds(70)
+
+
+BEGINNING: Final = [
+    *when(
+        "the daemon starts while another one leads",
+        shows("kubestow_build_info", 1, version=ANY, python=ANY),
+        shows("kubestow_leading", 0),
+        shows(_MASTER, 0, name=OUR_NAME),
+        shows(_SYNCED, 1, kind="Node"),
+        shows(_FINDINGS, 1, check="permissions", needed="false"),
+        shows("kubestow_device_kind_served", 1, kind="ResourceClaim"),
+        shows("scheduler_volume_capacity_api_info", 1, version="v1"),
+        rises(_RELISTS, kind="Pod", cause="start"),
+    ),
+    *when(
+        "the lease of the other daemon expires",
+        shows("kubestow_leading", 1),
+        shows(_MASTER, 1, name=OUR_NAME),
+    ),
+    *when("a permission that was missing is given", shows(_FINDINGS, 0, check="permissions", needed="false")),
+]
+
+
+# -- requests and Events -------------------------------------------------------------------------------------------------
+
+
+async def _requests(stage: Stage) -> None:
+    with stage.steps("a node is added"):
+        stage.node("n1", cpu="100")
+        await stage.seconds(1)
+    with stage.steps("a pod is bound by a server that takes two seconds"):
+        stage.server.faults.add(Fault(verb="create", subresource="binding", delay_s=2))
+        stage.pod("bound", cpu="100m")
+        await stage.bound("bound")
+        await stage.seconds(1)
+    with stage.steps("the answer to a binding is lost"):
+        stage.server.faults.add(Fault(verb="create", subresource="binding", reset="after"))
+        stage.pod("lost", cpu="100m")
+        await stage.bound("lost")
+        await stage.seconds(1)
+
+
+REQUESTS: Final = [
+    *when(
+        "a node is added",
+        rises(_EVENTS, kind="Node", type_="ADDED"),
+        shows(_OBJECTS, 1, kind="Node"),
+        rises(_DECODE, 0, kind="Node"),
+    ),
+    *when(
+        "a pod is bound by a server that takes two seconds",
+        rises(_REQUESTS, 2, code="201", method="POST", host=ANY),  # the Binding and the Event
+        rises(_DURATION, 2, total=(2, 3), verb="POST", host=ANY),
+        rises(_EVENTS, kind="Pod", type_="ADDED"),
+        rises(_EVENTS, (1, 2), kind="Pod", type_="MODIFIED"),
+        rises(_RECORDED, outcome="sent"),
+    ),
+    *when(
+        "the answer to a binding is lost",
+        rises(_REQUESTS, code="<error>", method="POST", host=ANY),
+        rises(_DURATION, 2, verb="POST", host=ANY),
+    ),
+]
+
+
+async def _events_about_pods(stage: Stage) -> None:
+    with stage.steps("an Event is refused"):
+        stage.server.faults.add(Fault(**EVENTS, status=403))
+        stage.pod("told", cpu="100m")
+        await stage.bound("told")
+        await stage.seconds(1)
+    slow = stage.server.faults.add(Fault(**EVENTS, delay_s=10, times=None))
+    with stage.steps("more Events wait than the queue has room for"):
+        for limit, count in ((4096, 8), (3, 10)):  # the first eight are being sent when the others come
+            stage.daemon._recorder._limit = limit
+            names = [f"untold-{count}-{i}" for i in range(count)]
+            for name in names:
+                stage.pod(name, cpu="100m")
+            await stage.bound(*names)
+            await stage.seconds(0.5)
+    stage.server.faults.rules.remove(slow)
+    with stage.steps("the Events that waited are sent"):
+        await stage.seconds(20)
+    with stage.steps("an Event raises an error that no code path expects"):
+        stage.daemon._recorder._body, body = None, stage.daemon._recorder._body  # type: ignore[assignment]
+        stage.pod("unforeseen", cpu="100m")
+        await stage.bound("unforeseen")
+        await stage.seconds(1)
+        stage.daemon._recorder._body = body  # type: ignore[method-assign]
+
+
+EVENTS_ABOUT_PODS: Final = [
+    *when("an Event is refused", rises(_RECORDED, outcome="failed"), rises(_RECORDED, 0, outcome="sent")),
+    *when(
+        "more Events wait than the queue has room for",
+        shows(_QUEUED, 3),
+        rises(_RECORDED, 7, outcome="dropped"),
+    ),
+    *when("the Events that waited are sent", shows(_QUEUED, 0), rises(_RECORDED, 11, outcome="sent")),
+    *when(
+        "an Event raises an error that no code path expects",
+        rises(_RECORDED, outcome="dropped"),
+        rises("kubestow_unforeseen_errors_total", part="event-recorder"),
+    ),
+]
+
+
+# -- mirrors -------------------------------------------------------------------------------------------------------------
+
+
+def _stored(stage: Stage, resource: str, name: str, obj: dict[str, Any]) -> None:
+    """Store an object past all checks of the server."""
+    stage.server.store(resource, json.dumps(obj, separators=(",", ":")).encode(), name=name)
+
+
+async def _mirrors(stage: Stage) -> None:
+    with stage.steps("a node is changed and deleted"):
+        stage.node("n2")
+        stage.server.patch("nodes", "n2", {"metadata": {"labels": {"rack": "1"}}})
+        stage.server.delete("nodes", "n2")
+        await stage.seconds(1)
+    with stage.steps("a node cannot be read"):
+        stage.node("broken", cpu="four")
+        await stage.seconds(1)
+    with stage.steps("a bound pod can be read in part"):
+        stage.pod("partly", cpu="1x", schedulerName="other", nodeName="n1")
+        await stage.seconds(1)
+    with stage.steps("an object has no name"):
+        _stored(stage, "nodes", "nameless", {"metadata": {"resourceVersion": "1"}, "spec": 5})
+        await stage.seconds(1)
+    stage.server.delete("nodes", "nameless")
+    with stage.steps("a watch is cut"):
+        stage.server.cut_watches("nodes", abruptly=True)
+        await stage.seconds(5)
+    with stage.steps("the watches of all kinds are cut"):
+        stage.server.cut_watches(abruptly=True)
+        await stage.seconds(5)
+    with stage.steps("a node is deleted in a past that the server has forgotten"):
+        stage.server.hold_watches("nodes")
+        stage.server.delete("nodes", "broken")
+        stage.node("n3")
+        stage.server.compact()
+        stage.server.cut_watches("nodes", abruptly=True)
+        stage.server.release_watches()
+        await stage.seconds(5)
+
+
+MIRRORS: Final = [
+    *when(
+        "a node is changed and deleted",
+        rises(_EVENTS, kind="Node", type_="ADDED"),
+        rises(_EVENTS, kind="Node", type_="MODIFIED"),
+        rises(_EVENTS, kind="Node", type_="DELETED"),
+    ),
+    *when("a node cannot be read", rises(_DECODE, kind="Node"), shows(_OBJECTS, 2, kind="Node")),
+    *when("a bound pod can be read in part", rises(_DECODE, kind="Pod")),
+    *when("an object has no name", rises(_DECODE, kind="Node")),
+    *when(
+        "a watch is cut",
+        rises(_FAILURES, kind="Node"),
+        rises(_RELISTS, 0, kind="Node", cause=ANY),
+    ),
+    *when(
+        "the watches of all kinds are cut",
+        rises(_REQUESTS, (18, 30), code="200", method="GET", host=ANY),
+        rises(_DURATION, (0, 4), verb="GET", host=ANY),
+    ),
+    *when(
+        "a node is deleted in a past that the server has forgotten",
+        rises(_RELISTS, kind="Node", cause="gone"),
+        rises("kubestow_watch_synthesised_deletes_total", kind="Node"),
+    ),
+]
+
+
+async def _outages(stage: Stage) -> None:
+    with stage.steps("the server is silent for twenty seconds"):
+        stage.server.hold_watches("nodes")
+        await stage.seconds(20)
+    with stage.steps("the server is heard again"):
+        stage.server.release_watches()
+        stage.node("n4")
+        await stage.seconds(1)
+    refused = stage.server.faults.add(Fault(verb="watch", resource="nodes", status=500, times=None))
+    with stage.steps("watches are refused for twenty seconds"):
+        stage.server.cut_watches("nodes", abruptly=True)
+        await stage.seconds(20)
+    stage.server.faults.rules.remove(refused)
+    with stage.steps("a watch is open again"):
+        await stage.seconds(60)
+    with stage.steps("nodes may not be read any more"):
+        stage.server.forbidden.update({("list", "nodes"), ("watch", "nodes")})
+        stage.server.cut_watches("nodes", abruptly=True)
+        await stage.seconds(10)
+    with stage.steps("nodes may be read again"):
+        stage.server.forbidden.clear()
+        await stage.seconds(60)
+
+
+OUTAGES: Final = [
+    *when("the server is silent for twenty seconds", shows(_SILENT, (15, 25), kind="Node")),
+    *when("the server is heard again", shows(_SILENT, (0, 2), kind="Node")),
+    *when(
+        "watches are refused for twenty seconds",
+        shows(_DOWN, (15, 20), kind="Node"),
+        rises(_FAILURES, (3, 20), kind="Node"),
+    ),
+    *when("a watch is open again", shows(_DOWN, 0, kind="Node"), rises(_RELISTS, (0, 1), kind="Node", cause=ANY)),
+    *when("nodes may not be read any more", shows(_SYNCED, 0, kind="Node")),
+    *when("nodes may be read again", shows(_SYNCED, 1, kind="Node")),
+]
+
+
+# -- the client-side limit -----------------------------------------------------------------------------------------------
+
+
+async def throttled() -> Steps:
+    """One write a second."""
+    async with staged(qps=1) as stage:
+        stage.node("n1")
+        with stage.steps("six pods are bound at one write a second"):
+            for i in range(6):
+                stage.pod(f"p{i}", cpu="100m")
+            await stage.seconds(1)
+        with stage.steps("all writes have been sent"):
+            await stage.bound(*(f"p{i}" for i in range(6)))
+            await stage.seconds(20)
+        return stage.steps
+
+
+THROTTLED: Final = [
+    *when("six pods are bound at one write a second", shows(_WAITING, (3, 10))),
+    *when("all writes have been sent", shows(_WAITING, 0)),
+]
+
+ROWS: Final = [*BEGINNING, *REQUESTS, *EVENTS_ABOUT_PODS, *MIRRORS, *OUTAGES]
+TOLD: Final = Told(story)
+TOLD_THROTTLED: Final = Told(throttled)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_the_daemon_moves(row: Row) -> None:
+    """The step changes the metric by the amount of the row."""
+    assert TOLD.problems(row) == []
+
+
+@pytest.mark.parametrize("row", THROTTLED, ids=str)
+def test_the_limit_moves(row: Row) -> None:
+    """The same for a daemon whose requests are limited."""
+    assert TOLD_THROTTLED.problems(row) == []
