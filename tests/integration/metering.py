@@ -18,6 +18,7 @@ from typing import Any, Final, TypeAlias
 
 from scheduler.app import Daemon
 from scheduler.config.types import ClientConnection, Configuration
+from scheduler.core.clock import Clock
 from scheduler.options import RunOptions
 from scheduler.testing.apiserver import LIKE_1_36, ApiServer
 from tests.integration.daemon import Rig
@@ -149,6 +150,14 @@ class Told:
         return row.problems(self._steps.seen)
 
 
+async def reached(clock: Clock, holds: Callable[[], object], what: Callable[[], str]) -> None:
+    """Wait for a condition, within an hour of virtual time."""
+    deadline = clock.now() + _DEADLINE_S
+    while not holds():
+        assert clock.now() < deadline, what()
+        await clock.sleep(0.1)
+
+
 class Stage(Rig):
     """A server and a daemon in virtual time."""
 
@@ -161,10 +170,7 @@ class Stage(Rig):
 
     async def until(self, holds: Callable[[], bool], what: str) -> None:
         """Wait for a condition, within an hour of virtual time."""
-        deadline = self.clock.now() + _DEADLINE_S
-        while not holds():
-            assert self.clock.now() < deadline, f"{what}: {self.pods()}"
-            await self.clock.sleep(0.1)
+        await reached(self.clock, holds, lambda: f"{what}: {self.pods()}")
 
     async def refused(self, *names: str) -> None:
         """Each pod was tried and told why it has no node."""
