@@ -10,7 +10,7 @@ from scheduler.app import Daemon
 from scheduler.testing.apiserver import ApiServer, Fault
 from scheduler.testing.builders import pod
 from scheduler.testing.volumebuilders import a_claim, a_pv
-from tests.integration.metering import Row, Steps, Told, reached, rises, shows, when
+from tests.integration.metering import ANY, Row, Steps, Told, reached, rises, shows, when
 from tests.integration.skipping import SkippingClock
 from tests.integration.volumesteps import CLAIMS, FAST, VOLUMES, node_of, selected
 from tests.integration.volumeworld import BIND_TIMEOUT_S, VolumeWorld, Want
@@ -156,7 +156,11 @@ async def _drift(stage: _Stage) -> None:
 
 
 ROWS: Final = [
-    *when("a pod gets a volume that is there", rises(_WAIT, total=(0.1, 1), kind="static")),
+    *when(
+        "a pod gets a volume that is there",
+        rises(_WAIT, total=(0.1, 1), kind="static"),
+        rises("scheduler_volume_binder_cache_requests_total", 0, operation=ANY),
+    ),
     *when("a volume has a handle that its CSI driver does not have", rises(_STAGE, (1, 5), operation="predicate")),
     *when("a volume is changed while it is written", rises(_CONFLICTS, resource="PersistentVolume")),
     *when(

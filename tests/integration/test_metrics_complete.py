@@ -1,0 +1,100 @@
+"""The rows of tests/integration/test_metrics_of_*.py cover every metric of the daemon, of the alerts and of the dashboard."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from scheduler.obs.metrics import Metrics
+from tests.integration import (
+    test_metrics_of_attempts as attempts,
+    test_metrics_of_devices as devices,
+    test_metrics_of_preemption as preemption,
+    test_metrics_of_profiles as profiles,
+    test_metrics_of_the_api as api,
+    test_metrics_of_volumes as volumes,
+)
+from tests.integration.daemon import rig
+from tests.integration.metering import Row
+
+ROWS: Final = [
+    *(row for module in (attempts, devices, preemption, profiles, api, volumes) for row in module.ROWS),
+    *api.THROTTLED,
+]
+DESCRIBED: Final = {each.name: each for each in Metrics(process=False).described()}
+NEVER: Final = {"scheduler_volume_binder_cache_requests_total"}
+"""As upstream, the metric has a name and no samples."""
+PROCESS: Final = {
+    "process_cpu_seconds_total",
+    "process_max_fds",
+    "process_open_fds",
+    "process_resident_memory_bytes",
+    "process_start_time_seconds",
+    "process_virtual_memory_bytes",
+    "python_gc_collections_total",
+    "python_gc_objects_collected_total",
+    "python_gc_objects_uncollectable_total",
+    "python_info",
+}
+"""Metrics that the client library writes by itself about any Python process on Linux."""
+FILES: Final = Path(__file__).parents[2] / "deploy" / "helm" / "files"
+_NAME: Final = re.compile(r"\b(?:kubestow|scheduler|leader_election|rest_client|process|python)_\w+")
+_PART: Final = re.compile(r"_(?:bucket|count|sum)$")
+
+
+def moves(row: Row) -> bool:
+    """Whether the row demands a change, rather than that there is none."""
+    return row.shows is not None or row.rises != 0
+
+
+def test_each_metric_is_moved_by_a_row() -> None:
+    """A new metric needs a row, and no row is about a metric that does not exist."""
+    assert {row.name for row in ROWS if moves(row)} == DESCRIBED.keys() - NEVER
+    assert {row.name for row in ROWS} == DESCRIBED.keys()
+
+
+@pytest.mark.parametrize("name", sorted(DESCRIBED))
+def test_rows_have_all_labels(name: str) -> None:
+    """A misspelt label would be looked up in vain, and a gauge that never existed differs from every value."""
+    labels = {frozenset(row.labels) for row in ROWS if row.name == name}
+    assert labels == {frozenset(DESCRIBED[name].labels)}
+
+
+def test_histograms_and_counters_rise_and_gauges_show() -> None:
+    """A row reads its metric in the way that fits the type; `rises` by 0 fits any."""
+    wrong = [str(row) for row in ROWS if moves(row) and (row.shows is not None) != (DESCRIBED[row.name].kind == "gauge")]
+    assert not wrong
+
+
+@pytest.mark.parametrize("file", ["rules.yaml", "dashboard.json"])
+def test_what_alerts_and_dashboard_read_is_moved_by_a_row(file: str) -> None:
+    """So that no alert and no panel rests on a metric that the daemon never writes."""
+    named = set(_without_parts(_NAME.findall((FILES / file).read_text(encoding="utf-8"))))
+    assert len(named) > 10
+    assert named <= {row.name for row in ROWS if moves(row)} | PROCESS
+
+
+def _without_parts(names: Iterable[str]) -> Iterable[str]:
+    for name in names:
+        whole = _PART.sub("", name)
+        yield whole if whole in DESCRIBED and DESCRIBED[whole].kind == "histogram" else name
+
+
+async def test_a_daemon_serves_the_registry() -> None:
+    """GET /metrics has the metrics of the table and those of the process, and no others."""
+    async with rig() as world, aiohttp.ClientSession(f"http://127.0.0.1:{world.daemon.port}") as http:
+        world.node("n1")
+        world.pod("p")
+        await world.bound("p")
+        async with http.get("/metrics") as answer:
+            text = await answer.text()
+
+    families = {family.name: family.type for family in text_string_to_metric_families(text)}
+    served = {f"{name}_total" if kind == "counter" else name for name, kind in families.items()}
+    assert served == DESCRIBED.keys() | PROCESS

@@ -1,0 +1,204 @@
+"""Metrics of devices: what each action on a daemon and its drivers changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import pytest
+
+from scheduler.app import Daemon
+from scheduler.config.types import OUR_NAME
+from scheduler.testing.apiserver import Fault
+from scheduler.testing.builders import pod
+from scheduler.testing.devicebuilders import a_device_class
+from scheduler.testing.deviceclaimbuilders import a_claim
+from tests.integration.deviceworld import BINDING_TIMEOUT_S, SLOW, DeviceWorld
+from tests.integration.metering import Row, Steps, Told, reached, rises, shows, when
+from tests.integration.skipping import SkippingClock
+from tests.integration.test_device_given_twice import ALLOCATE, CLAIMS, allocate_beside, node_of
+from tests.integration.world import hosted
+
+_ALLOCATIONS: Final = "scheduler_dra_bindingconditions_allocations_total"
+_COLLISIONS: Final = "kubestow_device_collisions_total"
+_CONFLICTS: Final = "kubestow_claim_write_conflicts_total"
+_CREATES: Final = "scheduler_resourceclaim_creates_total"
+_EVALUATIONS: Final = "kubestow_device_cel_evaluations_total"
+_IN_USE: Final = "kubestow_devices_in_use"
+_WAITS: Final = "scheduler_dra_bindingconditions_wait_duration_seconds"
+_EXTENDED: Final = "example.com/gpu"
+
+
+class _Stage:
+    """A world of devices, and its steps."""
+
+    def __init__(self, world: DeviceWorld) -> None:
+        self.world = world
+        self.steps = Steps(self.daemon)
+
+    def daemon(self) -> Daemon:
+        assert self.world.daemon is not None
+        return self.world.daemon
+
+    async def until(self, holds: Callable[[], object], what: str) -> None:
+        await reached(self.world.clock, holds, lambda: f"{what}: {self.world.server.list('pods')}")
+
+    async def seconds(self, count: float) -> None:
+        await self.world.clock.sleep(count)
+
+    async def bound(self, name: str) -> None:
+        await self.until(lambda: node_of(self.world, name), f"{name} was never bound")
+        await self.seconds(1)
+
+    async def refused(self, name: str) -> None:
+        def is_told() -> bool:
+            conditions = self.world.server.get("pods", name)["status"].get("conditions", [])
+            return any(each["type"] == "PodScheduled" and each["status"] == "False" for each in conditions)
+
+        await self.until(is_told, f"{name} was never refused")
+
+    async def delete(self, *names: str) -> None:
+        """Pods, and what was allocated for them."""
+        for name in names:
+            self.world.delete(name, at_once=True)
+        await self.seconds(10)
+
+
+async def story() -> Steps:
+    """One node, n1, with the devices that `DeviceWorld.publish` gives it."""
+    async with hosted(DeviceWorld, clock=SkippingClock, kubelets_grace_s=2) as world:
+        stage = _Stage(world)
+        world.add_node("n1", 4000, "a")
+        await stage.seconds(10)
+        for part in (_allocations, _conditions, _conflicts, _collisions, _extended):
+            await part(stage)
+        return stage.steps
+
+
+async def _allocations(stage: _Stage) -> None:
+    world = stage.world
+    with stage.steps("a pod gets a device"):
+        world.add_pod_with("first", 100, ("gpu-1",))
+        await stage.bound("first")
+    with stage.steps("a pod gets a share of a device"):
+        world.add_pod_with("shares", 100, ("memory-3",))
+        await stage.bound("shares")
+    with stage.steps("both pods end"):
+        await stage.delete("first", "shares")
+    with stage.steps("two claims have the selector of their class in common"):
+        world.add_pod_with("part-1", 100, ("part-1",))
+        world.add_pod_with("part-2", 100, ("part-2",))
+        await stage.bound("part-1")
+        await stage.bound("part-2")
+
+
+async def _conditions(stage: _Stage) -> None:
+    world = stage.world
+    with stage.steps("a device becomes ready"):
+        world.add_pod_with("ready", 100, ("slow-1",))
+        await stage.bound("ready")
+    with stage.steps("a device fails"):
+        world.answer("broken", 1)
+        world.add_pod_with("fails", 100, ("slow-1",))
+        await stage.refused("fails")
+    await stage.bound("fails")
+    await stage.delete("ready", "fails")
+    with stage.steps("a device never becomes ready"):
+        world.answer(None, 1)
+        world.add_pod_with("late", 100, ("slow-1",))
+        await stage.refused("late")
+    await stage.delete("late")
+
+
+async def _conflicts(stage: _Stage) -> None:
+    world = stage.world
+    with stage.steps("a claim is written by another client first"):
+        world.server.faults.add(Fault(**ALLOCATE, status=409))
+        world.add_pod_with("conflict", 100, ("gpu-1",))
+        await stage.bound("conflict")
+    with stage.steps("the answer to an allocation is lost"):
+        world.server.faults.add(Fault(**ALLOCATE, reset="after"))
+        world.add_pod_with("lost", 100, ("gpu-1",))
+        await stage.bound("lost")
+    await stage.delete("conflict", "lost")
+
+
+async def _collisions(stage: _Stage) -> None:
+    world = stage.world
+    world.republish("n1", 1)
+    await stage.seconds(10)
+    with stage.steps("another scheduler gives the device away while the allocation is on its way"):
+        await _given_away(stage, "theirs", "p", Fault(**ALLOCATE, delay_s=5))
+    with stage.steps("another scheduler gives the device away before the allocation is tried again"):
+        await _given_away(stage, "theirs-too", "q", Fault(**ALLOCATE, delay_s=5, status=409))
+
+
+async def _given_away(stage: _Stage, claim: str, name: str, fault: Fault) -> None:
+    """The only GPU goes to a claim of another scheduler while our write suffers from the fault."""
+    world = stage.world
+    world.server.create(CLAIMS, a_claim(claim).request("r", "gpu").obj())
+    slow = world.server.faults.add(fault)
+    world.add_pod_with(name, 100, ("gpu-1",))
+    await stage.until(lambda: slow.hits, "no write")
+    allocate_beside(world, claim, {"apiGroup": "example.com", "resource": "things", "name": "t", "uid": "t"})
+    await stage.refused(name)
+    await stage.seconds(1)
+    status = {"status": {"allocation": None, "reservedFor": None}}
+    world.server.patch(CLAIMS, claim, status, subresource="status")
+    await stage.delete(name)
+
+
+async def _extended(stage: _Stage) -> None:
+    world = stage.world
+    name = a_device_class("extended", "device.driver == 'gpu.example'").extended_resource(_EXTENDED)
+    world.server.create("deviceclasses", name.obj())
+    await stage.seconds(1)
+    with stage.steps("the claim for an extended resource may not be created"):
+        world.server.forbidden.add(("create", CLAIMS))
+        world.server.create("pods", pod("extended").cpu("100m").extended(_EXTENDED, "1").obj())
+        await stage.refused("extended")
+    world.server.forbidden.clear()
+    with stage.steps("the claim for an extended resource is created"):
+        await stage.bound("extended")
+
+
+def _of(status: str) -> dict[str, str]:
+    return {"profile": OUR_NAME, "driver": SLOW, "status": status}
+
+
+ROWS: Final = [
+    *when(
+        "a pod gets a device",
+        rises("kubestow_device_search_steps", total=(1, 5)),
+        rises(_EVALUATIONS, (1, 20), known="false"),
+        shows("kubestow_device_cel_compiled_bytes", (1000, 100_000)),
+        shows(_IN_USE, 1, kind="whole"),
+    ),
+    *when("a pod gets a share of a device", shows(_IN_USE, 1, kind="shared")),
+    *when("both pods end", shows(_IN_USE, 0, kind="whole"), shows(_IN_USE, 0, kind="shared")),
+    *when("two claims have the selector of their class in common", rises(_EVALUATIONS, (1, 40), known="true")),
+    *when(
+        "a device becomes ready",
+        rises(_ALLOCATIONS, **_of("success")),
+        rises(_WAITS, total=(1.4, 3), **_of("success")),
+    ),
+    *when("a device fails", rises(_ALLOCATIONS, **_of("failure")), rises(_WAITS, total=(1.4, 3), **_of("failure"))),
+    *when(
+        "a device never becomes ready",
+        rises(_ALLOCATIONS, **_of("timeout")),
+        rises(_WAITS, total=(BINDING_TIMEOUT_S - 1, BINDING_TIMEOUT_S + 1), **_of("timeout")),
+    ),
+    *when("a claim is written by another client first", rises(_CONFLICTS)),
+    *when("the answer to an allocation is lost", rises(_CONFLICTS)),
+    *when("another scheduler gives the device away while the allocation is on its way", rises(_COLLISIONS)),
+    *when("another scheduler gives the device away before the allocation is tried again", rises(_COLLISIONS)),
+    *when("the claim for an extended resource may not be created", rises(_CREATES, status="failure")),
+    *when("the claim for an extended resource is created", rises(_CREATES, status="success")),
+]
+TOLD: Final = Told(story)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_the_daemon_moves(row: Row) -> None:
+    """The step changes the metric by the amount of the row."""
+    assert TOLD.problems(row) == []
