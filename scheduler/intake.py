@@ -73,6 +73,10 @@ class Intake:
         self._pending = shared.pending
         self._clock = shared.clock
         self._metrics = shared.metrics
+        self._began: float | None = None
+        """When the change under way began to be applied; None between changes, and once an event has come of it."""
+        self._updating_s = 0.0
+        """How long the cache took for the change under way."""
         self._failures = failures
         self._errors = shared.errors
         self._bindings = bindings
@@ -116,10 +120,12 @@ class Intake:
         apply = self._handlers[kind]
         for delta in deltas:
             change = self._with_missed(kind, delta) if self._missed else delta
+            self._began, self._updating_s = self._clock.now(), 0.0
             try:
                 apply(change)
             except Exception as error:  # noqa: BLE001 (an unforeseen failure costs this one object)
                 self._miss(kind, change, error, _FIRST_PAUSE_S)
+        self._began, self._updating_s = None, 0.0
 
     def tick(self) -> None:
         """Apply again what failed and is due."""
@@ -318,9 +324,13 @@ class Intake:
             self._failures.report(shown, SCHEDULER_ERROR, f"pod cannot be read: {pod.why}", None)
 
     def _move(self, event: ClusterEvent, old: object, new: object) -> None:
+        """Wake pods. The time that the cache took counts for each event of the change."""
         began = self._clock.now()
+        if self._began is not None:
+            self._updating_s = began - self._began
+            self._began = None
         self._queue.move_all(event, old, new)
-        self._metrics.event_handled(event.label, self._clock.now() - began)
+        self._metrics.event_handled(event.label, self._updating_s + self._clock.now() - began)
 
 
 def _key(delta: Delta[Any]) -> Key:

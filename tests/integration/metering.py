@@ -123,7 +123,6 @@ class Steps:
         yield
         self.seen[name] = before, scraped(self._daemon())
 
-
     def begin(self, name: str) -> None:
         """Take down what the daemon has shown since it was started; before that it showed nothing."""
         self.seen[name] = {}, scraped(self._daemon())
@@ -138,15 +137,14 @@ class Told:
         self._error: Exception | None = None
 
     def problems(self, row: Row) -> list[str]:
-        """As `Row.problems`. Raises what the story has raised."""
-        if self._steps is None and self._error is None:
+        """As `Row.problems`. Raises what the story has raised, for later rows an AssertionError that names it."""
+        assert self._error is None, f"the story failed: {self._error!r}"
+        if self._steps is None:
             try:
                 self._steps = asyncio.run(self._story())
-            except Exception as error:  # the story is not told again for each row
+            except Exception as error:
                 self._error = error
-        if self._error is not None:
-            raise self._error
-        assert self._steps is not None
+                raise
         return row.problems(self._steps.seen)
 
 
@@ -205,7 +203,9 @@ async def staged(
         for prepare in before:
             prepare(server)
         daemon = Daemon(
-            RunOptions(config=made, master=server.url, drain_timeout_s=5, max_in_unschedulable_s=max_in_unschedulable_s),
+            RunOptions(
+                config=made, master=server.url, drain_timeout_s=5, max_in_unschedulable_s=max_in_unschedulable_s
+            ),
             clock=clock,
         )
         try:

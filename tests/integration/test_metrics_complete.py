@@ -68,7 +68,9 @@ def test_rows_have_all_labels(name: str) -> None:
 
 def test_histograms_and_counters_rise_and_gauges_show() -> None:
     """A row reads its metric in the way that fits the type; `rises` by 0 fits any."""
-    wrong = [str(row) for row in ROWS if moves(row) and (row.shows is not None) != (DESCRIBED[row.name].kind == "gauge")]
+    wrong = [
+        str(row) for row in ROWS if moves(row) and (row.shows is not None) != (DESCRIBED[row.name].kind == "gauge")
+    ]
     assert not wrong
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 from unittest.mock import patch
 
@@ -86,14 +86,13 @@ def labelled(stage: Stage, name: str, cpu: str = "100m", **labels: str) -> None:
 
 async def story() -> Steps:
     """The steps in order. The nodes n1 and n2 have room for everything that is not to be refused."""
-    with patch.dict(plugins.BUILT_IN, {Directed.name: lambda _args, _handle: Directed()}):  # type: ignore[call-overload]
-        async with staged(profiles=DIRECTED, max_in_unschedulable_s=100) as stage:
+    with patch.dict(plugins.BUILT_IN, {Directed.name: lambda _args, _handle: Directed()}):
+        async with staged(profiles=DIRECTED, max_in_unschedulable_s=20) as stage:
             for part in (_bindings, _slow_bindings, _refusals, _flushes, _permits, _conflicts, _errors):
                 await part(stage)
             return stage.steps
 
 
-_OURS: Final = {"profile": OUR_NAME}
 _ALGORITHM: Final = "scheduler_scheduling_algorithm_duration_seconds"
 _ATTEMPT: Final = "scheduler_scheduling_attempt_duration_seconds"
 _ATTEMPTS: Final = "scheduler_schedule_attempts_total"
@@ -109,17 +108,24 @@ _PERMIT: Final = "scheduler_permit_wait_duration_seconds"
 _PLUGIN: Final = "scheduler_plugin_execution_duration_seconds"
 _POD_ATTEMPTS: Final = "scheduler_pod_scheduling_attempts"
 _SLI: Final = "scheduler_pod_scheduling_sli_duration_seconds"
+_PREFERRED_NOT: Final = {"key": "example.com/slow", "effect": "PreferNoSchedule"}
 _UNSCHEDULABLE: Final = "scheduler_unschedulable_pods"
 
 
 def point(name: str, status: str = "Success", by: int = 1) -> Row:
     """An extension point is timed."""
-    return rises("scheduler_framework_extension_point_duration_seconds", by, extension_point=name, status=status, **_OURS)
+    return rises(
+        "scheduler_framework_extension_point_duration_seconds",
+        by,
+        extension_point=name,
+        status=status,
+        profile=OUR_NAME,
+    )
 
 
 def asked(plugin: str, name: str, by: int = 1) -> Row:
     """A plugin is asked."""
-    return rises("scheduler_plugin_evaluation_total", by, plugin=plugin, extension_point=name, **_OURS)
+    return rises("scheduler_plugin_evaluation_total", by, plugin=plugin, extension_point=name, profile=OUR_NAME)
 
 
 # -- a pod is bound ------------------------------------------------------------------------------------------------------
@@ -130,6 +136,14 @@ async def _bindings(stage: Stage) -> None:
         stage.node("n1", cpu="1000", pods="1000")
         stage.node("n2", cpu="1000", pods="1000")
         await stage.seconds(2)
+    with stage.steps("cache and queue take a quarter of a second each for a node with two changes"):
+        decisions = stage.daemon.decisions
+        slow_cache = patch.object(decisions.cluster, "set_node", _slowly(stage, decisions.cluster.set_node))
+        slow_queue = patch.object(decisions.queue, "move_all", _slowly(stage, decisions.queue.move_all))
+        with slow_cache, slow_queue:
+            two = {"metadata": {"labels": {"rack": "1"}}, "spec": {"taints": [_PREFERRED_NOT]}}
+            stage.server.patch("nodes", "n2", two)
+            await stage.seconds(2)
     with stage.steps("a pod is bound"):
         stage.pod("bound", cpu="100m")
         await stage.bound("bound")
@@ -149,6 +163,16 @@ async def _bindings(stage: Stage) -> None:
         await stage.seconds(1)
 
 
+def _slowly(stage: Stage, call: Callable[..., Any]) -> Callable[..., Any]:
+    """The call takes a quarter of a second."""
+
+    def slow(*args: Any, **more: Any) -> Any:
+        stage.clock._now_s += 0.25
+        return call(*args, **more)
+
+    return slow
+
+
 BINDINGS: Final = [
     *when(
         "two nodes are added",
@@ -156,9 +180,14 @@ BINDINGS: Final = [
         rises(_EVENT, 2, event="NodeAdd"),
     ),
     *when(
+        "cache and queue take a quarter of a second each for a node with two changes",
+        rises(_EVENT, total=(0.5, 0.6), event="NodeUpdateNodeLabel"),
+        rises(_EVENT, total=(0.5, 0.6), event="NodeUpdateNodeTaint"),
+    ),
+    *when(
         "a pod is bound",
-        rises(_ATTEMPTS, result="scheduled", **_OURS),
-        rises(_ATTEMPT, result="scheduled", **_OURS),
+        rises(_ATTEMPTS, result="scheduled", profile=OUR_NAME),
+        rises(_ATTEMPT, result="scheduled", profile=OUR_NAME),
         rises(_ALGORITHM),
         rises(_SLI, attempts="1"),
         rises(_POD_ATTEMPTS, total=1),
@@ -185,7 +214,7 @@ BINDINGS: Final = [
     ),
     *when(
         "a kubelet refuses a bound pod",
-        rises("kubestow_admission_rejections_total", reason="OutOfcpu", **_OURS),
+        rises("kubestow_admission_rejections_total", reason="OutOfcpu", profile=OUR_NAME),
         rises(_EVENT, event="AssignedPodDelete"),
     ),
     *when("a bound pod is shown on another node", rises("kubestow_cache_healed_total")),
@@ -226,14 +255,14 @@ SLOW_BINDINGS: Final = [
         "a binding ends after ten seconds",
         shows("scheduler_goroutines", 0, operation="binding"),
         shows(_OLDEST, 0, state="binding"),
-        rises(_ATTEMPT, total=(9.5, 11), result="scheduled", **_OURS),
+        rises(_ATTEMPT, total=(9.5, 11), result="scheduled", profile=OUR_NAME),
         rises(_SLI, total=(9.5, 11), attempts="1"),
         rises(
             "scheduler_framework_extension_point_duration_seconds",
             total=(9.5, 11),
             extension_point="Bind",
             status="Success",
-            **_OURS,
+            profile=OUR_NAME,
         ),
     ),
     *when("the watch has not shown a binding for four seconds", shows(_OLDEST, (3.5, 5), state="bound")),
@@ -258,6 +287,13 @@ async def _refusals(stage: Stage) -> None:
         await stage.bound("big")
         await stage.seconds(1)
     stage.server.patch("nodes", "large", {"spec": {"unschedulable": True}})
+    with stage.steps("a node with room is added before the back-off of a pod is over"):
+        stage.pod("early", cpu="3000")
+        await stage.refused("early")
+        stage.node("larger", cpu="3000")
+        await stage.bound("early")
+        await stage.seconds(1)
+    stage.server.patch("nodes", "larger", {"spec": {"unschedulable": True}})
     with stage.steps("a pod has a scheduling gate"):
         stage.pod("gated", schedulingGates=[{"name": "example.com/wait"}])
         await stage.seconds(1)
@@ -277,15 +313,15 @@ async def _refusals(stage: Stage) -> None:
 REFUSALS: Final = [
     *when(
         "no node has room",
-        rises(_ATTEMPTS, result="unschedulable", **_OURS),
-        rises(_ATTEMPT, result="unschedulable", **_OURS),
+        rises(_ATTEMPTS, result="unschedulable", profile=OUR_NAME),
+        rises(_ATTEMPT, result="unschedulable", profile=OUR_NAME),
         rises(_ALGORITHM),
         point("Filter", "UnschedulableAndUnresolvable"),
         point("PostFilter", "Unschedulable"),
         rises("scheduler_preemption_attempts_total"),
         rises(_INCOMING, queue="unschedulable", event="ScheduleAttemptFailure"),
         shows(_PENDING, 1, queue="unschedulable"),
-        shows(_UNSCHEDULABLE, 1, plugin="NodeResourcesFit", **_OURS),
+        shows(_UNSCHEDULABLE, 1, plugin="NodeResourcesFit", profile=OUR_NAME),
     ),
     *when(
         "a node with room is added",
@@ -294,27 +330,40 @@ REFUSALS: Final = [
         rises(_SLI, total=(3, 5), attempts="2"),
         rises(_POD_ATTEMPTS, total=2),
         shows(_PENDING, 0, queue="unschedulable"),
-        shows(_UNSCHEDULABLE, 0, plugin="NodeResourcesFit", **_OURS),
+        shows(_UNSCHEDULABLE, 0, plugin="NodeResourcesFit", profile=OUR_NAME),
+    ),
+    *when(
+        "a node with room is added before the back-off of a pod is over",
+        rises(_INCOMING, queue="backoff", event="NodeAdd"),
+        rises(_INCOMING, queue="active", event="PopFromBackoffQ"),
     ),
     *when(
         "a pod has a scheduling gate",
         point("PreEnqueue", "UnschedulableAndUnresolvable"),
         rises(_INCOMING, queue="unschedulable", event="UnschedulablePodAdd"),
         shows(_PENDING, 1, queue="gated"),
-        shows(_UNSCHEDULABLE, 1, plugin="SchedulingGates", **_OURS),
+        shows(_UNSCHEDULABLE, 1, plugin="SchedulingGates", profile=OUR_NAME),
     ),
     *when(
         "the scheduling gate is removed",
         shows(_PENDING, 0, queue="gated"),
-        shows(_UNSCHEDULABLE, 0, plugin="SchedulingGates", **_OURS),
+        shows(_UNSCHEDULABLE, 0, plugin="SchedulingGates", profile=OUR_NAME),
     ),
-    *when("Reserve refuses a pod", point("Reserve", "Unschedulable"), rises(_ATTEMPTS, result="unschedulable", **_OURS)),
-    *when("Permit refuses a pod", point("Permit", "Unschedulable"), rises(_ATTEMPTS, result="unschedulable", **_OURS)),
+    *when(
+        "Reserve refuses a pod",
+        point("Reserve", "Unschedulable"),
+        rises(_ATTEMPTS, result="unschedulable", profile=OUR_NAME),
+    ),
+    *when(
+        "Permit refuses a pod",
+        point("Permit", "Unschedulable"),
+        rises(_ATTEMPTS, result="unschedulable", profile=OUR_NAME),
+    ),
     *when(
         "PreBind refuses a pod",
         point("PreBind", "Unschedulable"),
-        rises(_ATTEMPTS, result="unschedulable", **_OURS),
-        rises(_ATTEMPT, result="unschedulable", **_OURS),
+        rises(_ATTEMPTS, result="unschedulable", profile=OUR_NAME),
+        rises(_ATTEMPT, result="unschedulable", profile=OUR_NAME),
         rises(_INCOMING, queue="backoff", event="ScheduleAttemptFailure"),
         shows(_PENDING, 1, queue="backoff"),
     ),
@@ -335,12 +384,15 @@ async def _flushes(stage: Stage) -> None:
 
 
 FLUSHES: Final = [
-    *when("no event wakes a pod", rises(_HINT, (1, 5), plugin="Directed", event="UnschedulablePodUpdate", hint="QueueSkip")),
+    *when(
+        "no event wakes a pod",
+        rises(_HINT, (1, 5), plugin="Directed", event="UnschedulablePodUpdate", hint="QueueSkip"),
+    ),
     *when(
         "the flush wakes a pod",
         rises("scheduler_pod_scheduled_after_flush_total"),
         rises(_INCOMING, queue="active", event="UnschedulableTimeout"),
-        rises(_SLI, total=(100, 140), attempts="2"),
+        rises(_SLI, total=(20, 60), attempts="2"),
     ),
 ]
 
@@ -396,7 +448,9 @@ async def _conflicts(stage: Stage) -> None:
     with stage.steps("another scheduler binds our pod to another node"):
         await _stolen(stage, "stolen")
     with stage.steps("another scheduler binds our pod while it cannot be read"):
-        unread = stage.server.faults.add(Fault(verb="get", resource="pods", name="stolen-unread", status=500, times=None))
+        unread = stage.server.faults.add(
+            Fault(verb="get", resource="pods", name="stolen-unread", status=500, times=None)
+        )
         await _stolen(stage, "stolen-unread")
     stage.server.faults.rules.remove(unread)
 
@@ -446,17 +500,17 @@ async def _errors(stage: Stage) -> None:
 ERRORS: Final = [
     *when(
         "the API server does not bind a pod",
-        rises(_ATTEMPTS, result="error", **_OURS),
-        rises(_ATTEMPT, result="error", **_OURS),
+        rises(_ATTEMPTS, result="error", profile=OUR_NAME),
+        rises(_ATTEMPT, result="error", profile=OUR_NAME),
         point("Bind", "Error"),
     ),
     *when("the pod is tried again after an error", rises(_INCOMING, queue="active", event="BackoffComplete")),
-    *when("PreFilter raises", rises(_ERRORS, part="attempt"), rises(_ATTEMPTS, result="error", **_OURS)),
+    *when("PreFilter raises", rises(_ERRORS, part="attempt"), rises(_ATTEMPTS, result="error", profile=OUR_NAME)),
     *when(
         "PreEnqueue raises",
         rises(_ERRORS, part="attempt"),
         point("PreEnqueue", "Error"),
-        shows(_UNSCHEDULABLE, 1, plugin="Directed", **_OURS),
+        shows(_UNSCHEDULABLE, 1, plugin="Directed", profile=OUR_NAME),
     ),
     *when(
         "the event loop is blocked for two seconds",

@@ -14,7 +14,7 @@ from scheduler.testing.builders import pod
 from scheduler.testing.devicebuilders import a_device_class
 from scheduler.testing.deviceclaimbuilders import a_claim
 from tests.integration.deviceworld import BINDING_TIMEOUT_S, SLOW, DeviceWorld
-from tests.integration.metering import Row, Steps, Told, reached, rises, shows, when
+from tests.integration.metering import Amount, Row, Steps, Told, reached, rises, shows, when
 from tests.integration.skipping import SkippingClock
 from tests.integration.test_device_given_twice import ALLOCATE, CLAIMS, allocate_beside, node_of
 from tests.integration.world import hosted
@@ -162,8 +162,12 @@ async def _extended(stage: _Stage) -> None:
         await stage.bound("extended")
 
 
-def _of(status: str) -> dict[str, str]:
-    return {"profile": OUR_NAME, "driver": SLOW, "status": status}
+def waited(status: str, seconds: Amount) -> list[Row]:
+    """One device was waited for."""
+    return [
+        rises(_ALLOCATIONS, profile=OUR_NAME, driver=SLOW, status=status),
+        rises(_WAITS, total=seconds, profile=OUR_NAME, driver=SLOW, status=status),
+    ]
 
 
 ROWS: Final = [
@@ -177,17 +181,9 @@ ROWS: Final = [
     *when("a pod gets a share of a device", shows(_IN_USE, 1, kind="shared")),
     *when("both pods end", shows(_IN_USE, 0, kind="whole"), shows(_IN_USE, 0, kind="shared")),
     *when("two claims have the selector of their class in common", rises(_EVALUATIONS, (1, 40), known="true")),
-    *when(
-        "a device becomes ready",
-        rises(_ALLOCATIONS, **_of("success")),
-        rises(_WAITS, total=(1.4, 3), **_of("success")),
-    ),
-    *when("a device fails", rises(_ALLOCATIONS, **_of("failure")), rises(_WAITS, total=(1.4, 3), **_of("failure"))),
-    *when(
-        "a device never becomes ready",
-        rises(_ALLOCATIONS, **_of("timeout")),
-        rises(_WAITS, total=(BINDING_TIMEOUT_S - 1, BINDING_TIMEOUT_S + 1), **_of("timeout")),
-    ),
+    *when("a device becomes ready", *waited("success", (1.4, 3))),
+    *when("a device fails", *waited("failure", (1.4, 3))),
+    *when("a device never becomes ready", *waited("timeout", (BINDING_TIMEOUT_S - 1, BINDING_TIMEOUT_S + 1))),
     *when("a claim is written by another client first", rises(_CONFLICTS)),
     *when("the answer to an allocation is lost", rises(_CONFLICTS)),
     *when("another scheduler gives the device away while the allocation is on its way", rises(_COLLISIONS)),

@@ -47,7 +47,9 @@ def _gone(stage: Stage, *names: str) -> None:
 
 
 async def _success(stage: Stage) -> None:
-    with stage.steps("a pod preempts three pods, two of them of another scheduler, and each deletion takes two seconds"):
+    with stage.steps(
+        "a pod preempts three pods, two of them of another scheduler, and each deletion takes two seconds"
+    ):
         stage.node("n1", cpu="3")
         _victim(stage, "a1", "n1", "1")
         _victim(stage, "a2", "n1", "1", "default-scheduler")
@@ -100,7 +102,9 @@ ROWS: Final = [
         rises(_DURATION, total=(4, 5), result="success"),
         rises(_POINT, extension_point="PostFilter", status="Success", profile=OUR_NAME),
     ),
-    *when("victims may not be deleted", rises(_DONE, result="error"), rises(_DURATION, result="error"), rises(_OTHERS, 0)),
+    *when(
+        "victims may not be deleted", rises(_DONE, result="error"), rises(_DURATION, result="error"), rises(_OTHERS, 0)
+    ),
     *when("room on a node is lost once", rises(_LOST, 0)),
     *when("room on a node is lost twice", rises(_LOST)),
 ]

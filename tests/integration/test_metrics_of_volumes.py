@@ -195,7 +195,9 @@ ROWS: Final = [
         rises(_STAGE, operation="bind"),
         rises(_WAIT, total=(BIND_TIMEOUT_S - 1, BIND_TIMEOUT_S + 1), kind="dynamic"),
     ),
-    *when("nobody makes a volume for ten minutes", rises(_EXPIRED, state="flying"), shows(_BYTES, 0, storage_class="fast")),
+    *when(
+        "nobody makes a volume for ten minutes", rises(_EXPIRED, state="flying"), shows(_BYTES, 0, storage_class="fast")
+    ),
     *when("the volume is made", shows(_OLDEST, 0, state="flying")),
     *when("a pod gets a volume that is there and one that is made", rises(_WAIT, kind="mixed")),
     *when("a pool is charged more than is in flight", shows("kubestow_volume_ledger_drift_bytes", 17)),
