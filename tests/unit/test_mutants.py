@@ -99,6 +99,30 @@ MUTANTS: Final = {
         "not {key.text} < len",
         "cel/test_fastpath.py::test_an_index_before_the_beginning_of_a_list_is_an_error[s.split(' ')[s.indexOf('zz')] == 'text'-True]",
     ),
+    "the first pod that leaves frees a host port for all": Mutant(
+        "scheduler.plugins.nodeports:_Held.remove",
+        "self._clashes -= self._clash(other)",
+        "self._clashes = 0",
+        "plugins/test_small_filters.py::test_ports_that_preemption_frees[one of two pods that hold it leaves]",
+    ),
+    "a pod with another host port that leaves counts": Mutant(
+        "scheduler.plugins.nodeports:_Held.remove",
+        "self._clashes -= self._clash(other)",
+        "self._clashes -= 1",
+        "plugins/test_small_filters.py::test_ports_that_preemption_frees[a pod with another port leaves, and it is free]",
+    ),
+    "the plan of a pod that uses a claim twice never ends": Mutant(
+        "scheduler.cache.ledger:Ledger.end_plan",
+        "tuple(dict.fromkeys(claim_keys))",
+        "tuple(claim_keys)",
+        "cache/test_ledger.py::test_the_plan_of_a_pod_that_uses_a_claim_twice",
+    ),
+    "counters are not given back on the way back of a search": Mutant(
+        "scheduler.plugins.dra.search:Search._give_back",
+        "if undo.drawn_in >= 0:",
+        "if False:",
+        r"plugins/dra/test_scenarios_partitions.py::test_counters_of_shares[\xa74.7 what a share took is given back]",
+    ),
     "claims of a class do not leave the smaller volumes to the smaller claims": Mutant(
         "scheduler.plugins.volumebinding.finding:_Queue.served",
         "np.maximum(self._taken - (self._before - counts), 0)",
@@ -173,7 +197,8 @@ def ends() -> dict[str, type[BaseException] | None]:
     assert len(rows) == len(set(rows))
     plugins = [option for name in ("randomly", "cacheprovider") for option in ("-p", f"no:{name}")]
     # The time limit of this test is a signal: the inner session must not set one of its own.
-    pytest.main([*rows, *plugins, "-o", "timeout=0", "--capture=no", "-q", "--tb=line"], plugins=[mutating])
+    code = pytest.main([*rows, *plugins, "-o", "timeout=0", "--capture=no", "-q", "--tb=line"], plugins=[mutating])
+    assert code == pytest.ExitCode.TESTS_FAILED, "a row was not found, or no row failed"
     return mutating.ends
 
 
