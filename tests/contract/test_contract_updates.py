@@ -133,8 +133,10 @@ async def test_what_is_on_its_way_out_takes_no_finalizer_and_no_successor(api: A
     both = await api.patch(path, {"metadata": {"uid": "other", "finalizers": ["x.example/a"]}})
     assert (both.status, both.body["message"]) == (
         422,
-        f'Pod "a" is invalid: [metadata.finalizers: Forbidden: {why} []string{{"x.example/a"}}, '
-        'metadata.uid: Invalid value: "other": field is immutable]',
+        (
+            f'Pod "a" is invalid: [metadata.finalizers: Forbidden: {why} []string{{"x.example/a"}}, '
+            'metadata.uid: Invalid value: "other": field is immutable]'
+        ),
     )
     assert [cause["field"] for cause in both.body["details"]["causes"]] == ["metadata.finalizers", "metadata.uid"] * 2
     named = {"name": "a", "kind": "pods"}
