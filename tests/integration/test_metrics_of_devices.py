@@ -13,8 +13,9 @@ from scheduler.testing.apiserver import Fault
 from scheduler.testing.builders import pod
 from scheduler.testing.devicebuilders import a_device_class
 from scheduler.testing.deviceclaimbuilders import a_claim
-from tests.integration.deviceworld import BINDING_TIMEOUT_S, SLOW, DeviceWorld
+from tests.integration.deviceworld import BINDING_TIMEOUT_S, DeviceWorld
 from tests.integration.metering import Amount, Row, Steps, Told, reached, rises, shows, when
+from tests.integration.nodedevices import SLOW
 from tests.integration.skipping import SkippingClock
 from tests.integration.test_device_given_twice import ALLOCATE, CLAIMS, allocate_beside, node_of
 from tests.integration.world import hosted

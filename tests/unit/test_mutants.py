@@ -115,7 +115,7 @@ MUTANTS: Final = {
         "scheduler.cache.ledger:Ledger.end_plan",
         "tuple(dict.fromkeys(claim_keys))",
         "tuple(claim_keys)",
-        "cache/test_ledger.py::test_the_plan_of_a_pod_that_uses_a_claim_twice",
+        "cache/test_ledger_limits.py::test_the_plan_of_a_pod_that_uses_a_claim_twice",
     ),
     "counters are not given back on the way back of a search": Mutant(
         "scheduler.plugins.dra.search:Search._give_back",

@@ -582,17 +582,6 @@ def test_a_plan_that_several_pods_have() -> None:
     assert {} == world.ledger._plans
 
 
-def test_the_plan_of_a_pod_that_uses_a_claim_twice() -> None:
-    """It is the plan of its different claims, and ends with the pod."""
-    world = pair()
-    world.ledger.plan(["default/c", "default/c", "default/d"])
-    for claims in (["default/c", "default/d"], ["default/c", "default/c", "default/d"]):
-        assert {"a": 3} == world.taken()
-        world.ledger.end_plan(claims)
-
-    assert ({}, {}) == (world.taken(), world.ledger._plans)
-
-
 def test_a_restart_holds_it_again() -> None:
     """It follows from the claims: one is bound, the other was tried, since its provisioner is known."""
     world = World()

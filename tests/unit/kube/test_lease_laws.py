@@ -112,7 +112,7 @@ class History:
         await self.go(step.then_s)
 
 
-@pytest.mark.parametrize("timing", TIMINGS, ids=["upstream's", "short", "hardly any margin"])
+@pytest.mark.parametrize("timing", TIMINGS, ids=["upstream's", "short", "hardly any margin", "fractions of a second"])
 @settings(max_examples=examples(25, share=SLOW_SHARE), deadline=None)
 @given(steps=st.lists(STEPS, max_size=12))
 async def test_never_two_and_one_in_the_end(timing: Timing, steps: list[Step]) -> None:
