@@ -46,6 +46,10 @@ class Provenance:
         return found
 
 
+UNKNOWN: Final = Provenance("", "", "")
+"""Of a recording that does not say where it comes from. `flaws` refuses it; asking again replaces it."""
+
+
 @dataclass(frozen=True)
 class Recording:
     """The verdicts on the asked pods of a scenario, the digest of that scenario, and the source of the verdicts."""
@@ -72,7 +76,7 @@ def read(place: Path = HERE) -> dict[str, Recording]:
     for file in sorted(place.glob("*.json")):
         for identifier, recorded in json.loads(file.read_text()).items():
             verdicts = {name: verdict(fields) for name, fields in recorded["asked"].items()}
-            provenance = Provenance(**recorded["provenance"])
+            provenance = Provenance(**recorded["provenance"]) if "provenance" in recorded else UNKNOWN
             found[f"{file.stem}/{identifier}"] = Recording(recorded["digest"], provenance, verdicts)
     return found
 

@@ -9,7 +9,7 @@ import pytest
 from tests.e2e.controlplane.build import VERSION
 from tests.parity.known import KNOWN
 from tests.parity.record import Answered, Trial, answered, merged
-from tests.parity.recordings import Provenance, Recording, provenance_of
+from tests.parity.recordings import UNKNOWN, Provenance, Recording, provenance_of, read
 from tests.parity.scenario import Scenario, scenario
 from tests.parity.verdict import Verdict
 
@@ -47,6 +47,16 @@ def test_a_flaw_of_provenance_is_named(provenance: Provenance, flaw: str) -> Non
     (found,) = provenance.flaws("v1.36.3")
 
     assert flaw in found
+
+
+def test_a_recording_without_provenance_is_flawed(tmp_path: Path) -> None:
+    """It can be read, and so asked again."""
+    (tmp_path / "made.json").write_text('{"one": {"digest": "d", "asked": {"p": {"node": "n"}}}}')
+
+    found = read(tmp_path)
+
+    assert found == {"made/one": Recording("d", UNKNOWN, {"p": ON_N})}
+    assert len(UNKNOWN.flaws(VERSION)) == 3
 
 
 def binary(tmp_path: Path, says: str) -> Path:
