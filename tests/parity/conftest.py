@@ -49,3 +49,10 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         terminalreporter.section("parity with kube-scheduler v1.36.3")
         for line in table(recordings.read(), result):
             terminalreporter.write_line(line)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The first test that asks for the replay waits for all of it."""
+    for item in items:
+        if "replayed" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.timeout(2400))
