@@ -29,7 +29,6 @@ from tests.integration.mixedworld import (
 from tests.integration.nodedevices import DRIVERS
 from tests.integration.volumeworld import SPACE, Want
 
-PODS: Final = tuple(f"p{at}" for at in range(6))
 FOREIGN: Final = ("f1", "f2", "f3")
 RESOURCES: Final = (
     "",
@@ -101,9 +100,13 @@ _asks = one_of(
     (1, st.tuples(_none, _devices)),
     (2, st.tuples(_none, _none)),
 )
-_kinds = one_of((3, st.just("")), (2, _each(APART, TOGETHER, SPREAD, SPREAD_HOSTS)), (1, st.just(ZONED)))
-_rules = st.builds(
-    Rules,
+_easy = st.tuples(
+    st.lists(_volume(("fast", "plain", "local"), (1, 2)), min_size=1, max_size=2),
+    st.lists(_each("gpu-1", "slow-1", "memory-3", "part-1"), min_size=1, max_size=2),
+)
+"""Most nodes can serve it: such pods come as far as to have something reserved."""
+_kinds = one_of((5, st.just("")), (3, _each(APART, TOGETHER, SPREAD, SPREAD_HOSTS)), (1, st.just(ZONED)))
+_rules = st.tuples(
     _kinds,
     _each("red", "red", "blue"),
     _each(0, 0, 1, 3),
@@ -111,25 +114,34 @@ _rules = st.builds(
     _each(0, 0, 250),
     truth,
     _each("", "", "", "mid", "high", "meek"),
-)
-nodes, cpus, values = _each(*NODES), _each(100, 100, 500, 1000), _each(*"abc")
+).map(lambda of: Rules(*of))
+nodes, cpus, values = _each(*NODES), _each(100, 100, 100, 500, 1000), _each(*"abc")
 
 new_node = a_step(MixedWorld.add_node, nodes, sizes, zones)
 new_volume = a_step(MixedWorld.add_volume, _each("local", "local", "now"), _each(1, 2, 3, 5), _each(*NODES, *SPACE))
-new_pod = st.tuples(_each(*PODS), cpus, _asks, _rules).map(
-    lambda made: Step(MixedWorld.add_mixed, (made[0], made[1], *made[2], made[3]))
-)
-new_set = st.tuples(_each(*"st"), st.integers(2, 5), _asks, _rules).map(
-    lambda made: Step(MixedWorld.add_set_of, (made[0], made[1], *made[2], made[3]))
+
+
+def _pods(counts: tuple[int, ...], asks: st.SearchStrategy[Any], rules: st.SearchStrategy[Rules]) -> Any:
+    return st.tuples(st.sampled_from(counts), cpus, asks, rules).map(
+        lambda made: Step(MixedWorld.add_mixed, (made[0], made[1], *made[2], made[3]))
+    )
+
+
+new_pod, new_set = _pods((1, 1, 2), _asks, _rules), _pods((2, 3, 4), _asks, _rules)
+easy_set = _pods(
+    (2, 3, 4), _easy, st.tuples(_each("", "", APART, SPREAD), _each("red", "blue")).map(lambda of: Rules(*of))
 )
 _theirs = one_of(
     (1, st.tuples(st.lists(_volume(("local", "fast"), (1, 2)), min_size=1, max_size=2), _none)),
     (1, st.tuples(_none, st.lists(_each("gpu-1", "gpu-2", "net-1"), min_size=1, max_size=2))),
 )
 foreign = st.tuples(_each(*FOREIGN), _theirs).map(lambda made: Step(MixedWorld.add_pod_of_others, (made[0], *made[1])))
-meddling = one_of(
+on_assumed = one_of(
     (3, a_step(MixedWorld.bind_assumed, picks, truth)),
     (2, a_step(MixedWorld.delete_assumed, picks, truth)),
+)
+meddling = one_of(
+    (4, on_assumed),
     (1, a_step(MixedWorld.bind_by_others, picks)),
     (2, foreign),
 )
@@ -216,31 +228,48 @@ trouble = one_of(
     (3, fail_over),
     (5, a_step(MixedWorld.start_daemon)),
 )
-_interruption = one_of((4, meddling), (2, on_nodes), (2, on_volumes), (2, on_devices), (2, on_pods), (2, fail_over))
+_interruption = one_of((6, meddling), (2, on_nodes), (2, on_volumes), (2, on_devices), (2, on_pods), (3, fail_over))
+_calm = (
+    Step(MixedWorld.end_faults),
+    Step(MixedWorld.allow_all),
+    Step(MixedWorld.release_watches),
+    Step(MixedWorld.revive_drivers),
+    Step(MixedWorld.revive_provisioner),
+    Step(MixedWorld.start_daemon),
+)
 on_the_way = st.tuples(
-    st.tuples(st.just(Step(MixedWorld.end_faults)), st.just(Step(MixedWorld.start_daemon))).map(list),
-    a_step(
-        MixedWorld.fault,
-        st.sampled_from(ON_THE_WAY),
-        _each({"delay_s": 4}, {"delay_s": 4, "reset": "after"}, {"delay_s": 4, "reset": "before"}, {"status": 500}),
-        _each(1, 3),
-    ).map(lambda step: [step]),
-    one_of((1, ills.map(lambda step: [step])), (1, st.just([]))),
-    one_of((1, new_set), (2, new_pod)).map(lambda step: [step]),
-    a_step(MixedWorld.seconds, _each(1, 2, 3, 5)).map(lambda step: [step]),
+    one_of((2, st.just([*_calm, Step(MixedWorld.finish_all)])), (1, st.just([*_calm]))),
+    st.lists(new_volume, max_size=2),
+    st.just([Step(MixedWorld.seconds, (5,))]),
+    st.lists(
+        a_step(
+            MixedWorld.fault,
+            st.sampled_from((*ON_THE_WAY, BINDINGS, BINDINGS, BINDINGS)),
+            _each({"delay_s": 4}, {"delay_s": 4}, {"delay_s": 4, "reset": "after"}, {"delay_s": 4, "reset": "before"}),
+            _each(4, 8),
+        ),
+        min_size=1,
+        max_size=3,
+    ),
+    one_of((1, ills.map(lambda step: [step])), (2, st.just([]))),
+    one_of((3, easy_set), (1, new_set)).map(lambda step: [step]),
+    a_step(MixedWorld.seconds, _each(1, 1, 2, 3)).map(lambda step: [step]),
+    one_of((3, on_assumed), (1, fail_over)).map(lambda step: [step]),
     st.lists(_interruption, min_size=1, max_size=3),
+    time,
+    st.lists(_interruption, max_size=2),
     time,
 ).map(lambda parts: list(itertools.chain.from_iterable(parts)))
 """Something happens while pods are assumed and what they need is being written."""
 _troubled = st.tuples(
     one_of((2, fault), (2, ills), (1, trouble)).map(lambda step: [step]),
-    one_of((1, new_set), (2, new_pod)).map(lambda step: [step]),
+    one_of((1, new_set), (1, new_pod)).map(lambda step: [step]),
     time,
     st.lists(life, max_size=4),
     trouble.map(lambda step: [step]),
     time,
 ).map(lambda parts: list(itertools.chain.from_iterable(parts)))
-rounds = one_of((1, _troubled), (1, on_the_way))
+rounds = one_of((1, _troubled), (2, on_the_way))
 kindness = one_of(
     (3, a_step(MixedWorld.delete_pod, picks, st.just(True))),
     (2, a_step(MixedWorld.finish_pod, picks)),
@@ -259,9 +288,9 @@ wakings = st.lists(
 ).map(lambda parts: list(itertools.chain.from_iterable(parts)))
 """Two things happen to a quiet world, and what they make possible must come about: nothing else wakes the pods that wait."""
 histories = st.tuples(
-    st.lists(new_node, min_size=2, max_size=4),
-    st.lists(new_volume, min_size=2, max_size=6),
-    st.lists(rounds, min_size=2, max_size=6).map(itertools.chain.from_iterable),
+    st.tuples(*(a_step(MixedWorld.add_node, st.just(name), _each(4000, 3000), zones) for name in NODES)),
+    st.lists(new_volume, min_size=3, max_size=6),
+    st.lists(rounds, min_size=2, max_size=5).map(itertools.chain.from_iterable),
     st.just([Step(MixedWorld.settle)]),
     wakings,
     st.lists(life, min_size=2, max_size=6),

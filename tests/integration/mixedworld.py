@@ -84,6 +84,7 @@ class MixedWorld(NodeDevices, VolumeWorld):
             ),
             leader_election=ELECTION,
         )
+        self._pods_made = 0
         self.replicas = Replicas(server, clock, self._replica)
         self.install_drivers(server, clock)
         self.claims = ResourceClaimController(server, clock=clock, delay_s=0.3, releases_after_s=0.5)
@@ -115,21 +116,31 @@ class MixedWorld(NodeDevices, VolumeWorld):
 
     def add_mixed(
         self,
-        name: str,
+        count: int,
         milli_cpu: int,
         volumes: Sequence[Want],
         devices: Sequence[str],
         rules: Rules,
     ) -> None:
-        """One of ours; nothing if there is a pod of that name."""
+        """So many pods of ours at once that ask for the same; each has a name that no pod had before."""
+        for _ in range(count):
+            self._pods_made += 1
+            self._add_mixed(f"m{self._pods_made:02}", milli_cpu, volumes, devices, rules)
+
+    def _add_mixed(
+        self, name: str, milli_cpu: int, volumes: Sequence[Want], devices: Sequence[str], rules: Rules
+    ) -> None:
         built = self._with_devices(self._with_volumes(pod(name).cpu(f"{milli_cpu}m"), name, volumes), devices)
         with contextlib.suppress(Refused):
             self.server.create("pods", ruled(built, rules).obj())
 
-    def add_set_of(self, name: str, count: int, volumes: Sequence[Want], devices: Sequence[str], rules: Rules) -> None:
-        """Several pods at once that ask for the same."""
-        for at in range(count):
-            self.add_mixed(f"{name}{at}", 100, volumes, devices, rules)
+    def finish_all(self) -> None:
+        """All pods on nodes have run and are done, and are deleted: there is room for others."""
+        for obj in self.server.list("pods"):
+            if obj["spec"].get("nodeName"):
+                name = obj["metadata"]["name"]
+                self.server.patch("pods", name, {"status": {"phase": "Succeeded"}}, subresource="status")
+                self.delete(name, at_once=True)
 
     def add_pod_of_others(self, name: str, volumes: Sequence[Want], devices: Sequence[str]) -> None:
         """For another scheduler: with volumes or with devices, never both."""
@@ -327,7 +338,12 @@ class MixedWorld(NodeDevices, VolumeWorld):
         ]
 
     def _places(self) -> dict[str, str]:
-        return {obj["metadata"]["name"]: obj["spec"].get("nodeName", "") for obj in self.server.objects("pods")}
+        """Of ours."""
+        return {
+            obj["metadata"]["name"]: obj["spec"].get("nodeName", "")
+            for obj in self.server.objects("pods")
+            if obj["spec"]["schedulerName"] == OURS
+        }
 
     def unsettled(self) -> list[str]:
         """What must become true of a quiet world and is not yet; what is cheap to ask comes first."""

@@ -36,4 +36,5 @@ def _keeps_the_laws(history: list[Step], watch_list: bool) -> None:
         broken = asyncio.run(live(history, watch_list=watch_list))
 
     assert [] == broken
-    assert [] == unforeseen(log)
+    # So do those that elect a leader.
+    assert [] == [line for line in unforeseen(log) if line["event"] != "lease neither renewed nor acquired"]
