@@ -1,0 +1,109 @@
+"""A pod with volumes and devices, and one of the two fails while the other is held: all of it is undone, or done in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import pytest
+
+from tests.integration.daemon import until
+from tests.integration.devicehistories import ALLOCATE
+from tests.integration.devicejudging import results_of
+from tests.integration.histories import BINDINGS
+from tests.integration.mixedworld import MixedWorld, Rules, with_all
+from tests.integration.volumeworld import Want
+from tests.integration.world import SHARED
+
+POD: Final = "m01"
+FAST: Final = (Want("fast", 2),)
+SLOW: Final = ("slow-1", "memory-5")
+Harm = Callable[[MixedWorld], None]
+
+
+def prepare(world: MixedWorld) -> None:
+    """Two nodes; on either of them one such pod has room at a time."""
+    world.add_node("n1", 4000, "a")
+    world.add_node(SHARED, 4000, "b")
+
+
+def node_of(world: MixedWorld) -> str:
+    found = [obj["spec"].get("nodeName", "") for obj in world.server.objects("pods") if obj["metadata"]["name"] == POD]
+    return found[0] if found else ""
+
+
+async def assumed(world: MixedWorld) -> None:
+    """The leader has reserved everything for the pod, and it is not bound."""
+    await until(lambda: bool(world._assumed(0)), lambda: f"never assumed: {world.refusals}")
+    assert world.reservations.calls >= 2
+
+
+def allocated(world: MixedWorld) -> list[str]:
+    """Claims that hold devices."""
+    return [obj["metadata"]["name"] for obj in world.server.objects("resourceclaims") if results_of(obj)]
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        pytest.param(lambda world: world.answer("it is broken", 1), id="the first device that is prepared fails"),
+        pytest.param(lambda world: world.fail_provisioning(1, False), id="the first volume cannot be made"),
+        pytest.param(lambda world: world.fault(ALLOCATE, {"status": 403}, 1), id="the first allocation is refused"),
+        pytest.param(lambda world: world.fault(BINDINGS, {"status": 500}, 1), id="the first Binding fails"),
+    ],
+)
+async def test_what_is_undone_once_is_done_in_the_end(harm: Harm) -> None:
+    """Unreserve is called for both plugins, and the next attempt places the pod."""
+    async with with_all() as world:
+        prepare(world)
+        harm(world)
+        world.add_mixed(1, 100, FAST, SLOW, Rules())
+        await until(lambda: bool(node_of(world)), lambda: f"never bound: {world.refusals}")
+        await world.settle()
+
+        assert world.reservations.undone >= 2
+        assert world.broken_laws() == []
+
+
+@pytest.mark.parametrize(
+    ("harm", "is_there"),
+    [
+        pytest.param(
+            lambda world: world.bind_assumed(0, elsewhere=True), True, id="another scheduler binds it elsewhere"
+        ),
+        pytest.param(lambda world: world.delete_assumed(0, is_replaced=False), False, id="it is deleted"),
+    ],
+)
+async def test_what_is_held_for_a_pod_that_is_taken_away(harm: Harm, is_there: bool) -> None:
+    """Neither volumes nor devices stay held, and the daemon's caches are those of one that begins."""
+    async with with_all() as world:
+        world.add_node("n1", 4000, "a")
+        world.fault(BINDINGS, {"delay_s": 6}, 1)
+        world.add_mixed(1, 100, FAST, SLOW, Rules())
+        await assumed(world)
+        world.add_node(SHARED, 4000, "b")
+        harm(world)
+        await world.settle()
+
+        assert bool(node_of(world)) is is_there
+        assert world.reservations.undone >= 2
+        assert world.broken_laws() == []
+        assert is_there or allocated(world) == []
+
+
+async def test_a_fail_over_while_all_is_held() -> None:
+    """The leader is killed in PreBind; the other one finds its claims and binds the pod."""
+    async with with_all() as world:
+        prepare(world)
+        world.kill_provisioner(in_a_call=False)
+        world.add_mixed(1, 100, FAST, SLOW, Rules())
+        await assumed(world)
+        first = world.daemon
+        await world.kill_leader()
+        world.revive_provisioner()
+        await world.settle()
+
+        assert node_of(world)
+        assert world.daemon is not first
+        assert world.broken_laws() == []
+        assert await world.start_over() == []
