@@ -121,16 +121,15 @@ new_node = a_step(MixedWorld.add_node, nodes, sizes, zones)
 new_volume = a_step(MixedWorld.add_volume, _each("local", "local", "now"), _each(1, 2, 3, 5), _each(*NODES, *SPACE))
 
 
-def _pods(counts: tuple[int, ...], asks: st.SearchStrategy[Any], rules: st.SearchStrategy[Rules]) -> Any:
-    return st.tuples(st.sampled_from(counts), cpus, asks, rules).map(
+def _pods(counts: tuple[int, ...], milli_cpus: Any, asks: Any, rules: st.SearchStrategy[Rules]) -> Any:
+    return st.tuples(st.sampled_from(counts), milli_cpus, asks, rules).map(
         lambda made: Step(MixedWorld.add_mixed, (made[0], made[1], *made[2], made[3]))
     )
 
 
-new_pod, new_set = _pods((1, 1, 2), _asks, _rules), _pods((2, 3, 4), _asks, _rules)
-easy_set = _pods(
-    (2, 3, 4), _easy, st.tuples(_each("", "", APART, SPREAD), _each("red", "blue")).map(lambda of: Rules(*of))
-)
+new_pod, new_set = _pods((1, 1, 2), cpus, _asks, _rules), _pods((2, 3, 4), cpus, _asks, _rules)
+_easy_rules = st.tuples(_each("", "", APART, SPREAD), _each("red", "blue")).map(lambda of: Rules(*of))
+easy_set = _pods((2, 3, 4), _each(100, 1000, 1500), _easy, _easy_rules)
 _theirs = one_of(
     (1, st.tuples(st.lists(_volume(("local", "fast"), (1, 2)), min_size=1, max_size=2), _none)),
     (1, st.tuples(_none, st.lists(_each("gpu-1", "gpu-2", "net-1"), min_size=1, max_size=2))),

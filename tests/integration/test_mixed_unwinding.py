@@ -7,6 +7,7 @@ from typing import Final
 
 import pytest
 
+from scheduler.testing.apiserver import Fault
 from tests.integration.daemon import until
 from tests.integration.devicehistories import ALLOCATE
 from tests.integration.devicejudging import results_of
@@ -30,6 +31,11 @@ def prepare(world: MixedWorld) -> None:
 def node_of(world: MixedWorld) -> str:
     found = [obj["spec"].get("nodeName", "") for obj in world.server.objects("pods") if obj["metadata"]["name"] == POD]
     return found[0] if found else ""
+
+
+def places(world: MixedWorld) -> dict[str, str]:
+    """The pods that the leader has assumed and nobody has bound, and their nodes."""
+    return dict(pair for n in range(2) for pair in world._assumed(n))
 
 
 async def assumed(world: MixedWorld) -> None:
@@ -65,27 +71,25 @@ async def test_what_is_undone_once_is_done_in_the_end(harm: Harm) -> None:
         assert world.broken_laws() == []
 
 
-@pytest.mark.parametrize(
-    ("harm", "is_there"),
-    [
-        pytest.param(
-            lambda world: world.bind_assumed(0, elsewhere=True), True, id="another scheduler binds it elsewhere"
-        ),
-        pytest.param(lambda world: world.delete_assumed(0, is_replaced=False), False, id="it is deleted"),
-    ],
-)
-async def test_what_is_held_for_a_pod_that_is_taken_away(harm: Harm, is_there: bool) -> None:
+@pytest.mark.parametrize("is_sent", [False, True], ids=["in PreBind", "when its Binding is on the way"])
+@pytest.mark.parametrize("is_there", [True, False], ids=["bound elsewhere by another scheduler", "deleted"])
+async def test_what_is_held_for_a_pod_that_is_taken_away(is_there: bool, is_sent: bool) -> None:
     """Neither volumes nor devices stay held, and the daemon's caches are those of one that begins."""
     async with with_all() as world:
         world.add_node("n1", 4000, "a")
-        world.fault(BINDINGS, {"delay_s": 6}, 1)
+        sent = world.server.faults.add(Fault(**BINDINGS, delay_s=6, times=1))
         world.add_mixed(1, 100, FAST, SLOW, Rules())
         await assumed(world)
         world.add_node(SHARED, 4000, "b")
-        harm(world)
+        if is_sent:
+            await until(lambda: sent.hits > 0, lambda: f"no Binding was sent: {world.refusals}")
+        if is_there:
+            world.bind_assumed(0, elsewhere=True)
+        else:
+            world.delete_assumed(0, is_replaced=False)
         await world.settle()
 
-        assert bool(node_of(world)) is is_there
+        assert node_of(world) == (SHARED if is_there else "")
         assert world.reservations.undone >= 2
         assert world.broken_laws() == []
         assert is_there or allocated(world) == []
@@ -107,3 +111,21 @@ async def test_a_fail_over_while_all_is_held() -> None:
         assert world.daemon is not first
         assert world.broken_laws() == []
         assert await world.start_over() == []
+
+
+async def test_a_pod_that_is_moved_onto_the_node_of_another() -> None:
+    """Both were assumed, each on a node of its own: no Binding leaves for the node where only one of them has room now."""
+    async with with_all() as world:
+        prepare(world)
+        world.add_mixed(2, 2500, FAST, (), Rules())
+        await until(lambda: len(places(world)) == 2, lambda: f"never assumed: {world.refusals}")
+        assert sorted(places(world).values()) == ["n1", SHARED]
+        (moved,) = (at for at, name in enumerate(sorted(places(world))) if places(world)[name] == "n1")
+        world.bind_assumed(moved, elsewhere=True)
+        await world.settle()
+
+        assert {obj["metadata"]["name"]: obj["status"]["phase"] for obj in world.server.objects("pods")} == {
+            "m01": "Running",
+            "m02": "Running",
+        }
+        assert world.broken_laws() == []
