@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.controlplane.build import VERSION
-from tests.parity.known import KNOWN
 from tests.parity.record import Answered, Trial, answered, merged
 from tests.parity.recordings import UNKNOWN, Provenance, Recording, provenance_of, read
 from tests.parity.scenario import Scenario, scenario
@@ -122,17 +121,6 @@ def test_surprises(trial: Trial, before: Recording | None, said: str) -> None:
 
     assert found.keys() == ({"p"} if said else set())
     assert said in "\n".join(found.get("p", ()))
-
-
-def test_a_known_difference_is_no_surprise_and_its_absence_is_one() -> None:
-    """But where ours was not asked nothing is absent."""
-    key, name = next(iter(KNOWN))
-    group, _, identifier = key.partition("/")
-    known = made(identifier, group)
-
-    told = [answered(known, {name: Trial(ON_N, [], ours)}, None, NOW).surprises for ours in (["ours: m"], [], None)]
-
-    assert [list(surprises) for surprises in told] == [[], [name], []]
 
 
 def test_a_recording_has_the_provenance_of_its_run() -> None:
