@@ -32,7 +32,7 @@ ANY: Final = "*"
 """In place of a label's value: the sum over all of them."""
 _SAMPLE: Final = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
 _LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
-_DEADLINE_S: Final = 3600.0
+_DEADLINE_S: Final = 600.0
 """Of virtual time: longer than any back-off or check of the daemon."""
 
 
@@ -149,7 +149,7 @@ class Told:
 
 
 async def reached(clock: Clock, holds: Callable[[], object], what: Callable[[], str]) -> None:
-    """Wait for a condition, within an hour of virtual time."""
+    """Wait for a condition, within ten minutes of virtual time."""
     deadline = clock.now() + _DEADLINE_S
     while not holds():
         assert clock.now() < deadline, what()
@@ -167,7 +167,7 @@ class Stage(Rig):
         await self.clock.sleep(count)
 
     async def until(self, holds: Callable[[], bool], what: str) -> None:
-        """Wait for a condition, within an hour of virtual time."""
+        """Wait for a condition, within ten minutes of virtual time."""
         await reached(self.clock, holds, lambda: f"{what}: {self.pods()}")
 
     async def refused(self, *names: str) -> None:

@@ -10,6 +10,8 @@ from scheduler.core.clock import SystemClock
 
 _IN_TRANSIT_S: Final = 0.0005
 """Loopback delivers at once. A busy machine may defer that; a packet that is later still has taken a virtual moment."""
+_SHORTEST_S: Final = 1e-6
+"""asyncio runs a timer up to a nanosecond early, and time would stand while a caller sleeps what is left."""
 
 
 class SkippingClock(SystemClock):
@@ -30,6 +32,10 @@ class SkippingClock(SystemClock):
 
     def now(self) -> float:
         return self._now_s
+
+    async def sleep(self, delay_s: float) -> None:
+        """As the clock of the system, which goes on by itself: a sleep that is not empty moves the time."""
+        await super().sleep(max(delay_s, _SHORTEST_S) if delay_s > 0 else delay_s)
 
     def _skipping_select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None or timeout <= 0:
