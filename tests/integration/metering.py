@@ -1,7 +1,7 @@
 """Actions on a daemon, and what its metrics show before and after each of them. Time is virtual.
 
-A story runs one daemon and divides what happens into named steps. A row says which sample a step must change, and how.
-Every row is a test of its own; the story runs once for all of them. No row may be waited for: a story waits for what
+A scenario runs one daemon and divides what happens into named steps. A row says which sample a step must change, and how.
+Every row is a test of its own; the scenario runs once for all of them. No row may be waited for: a scenario waits for what
 the API server or the daemon has done, so that a metric that is never written fails its rows and nothing else.
 """
 
@@ -98,6 +98,11 @@ def shows(name: str, value: Amount, /, **labels: str) -> Row:
     return Row("", name, _spelled(labels), shows=value)
 
 
+def starts(name: str, /, **labels: str) -> Row:
+    """A counter is shown with a zero: what appears with its first increment has no rate for that one."""
+    return shows(name, 0, **labels)
+
+
 def _spelled(labels: Mapping[str, str]) -> dict[str, str]:
     return {key.rstrip("_"): value for key, value in labels.items()}
 
@@ -110,7 +115,7 @@ def _is_in(value: float, amount: Amount | None) -> bool:
 
 
 class Steps:
-    """Takes down what each step changed."""
+    """Records what each step changed."""
 
     def __init__(self, daemon: Callable[[], Daemon]) -> None:
         self._daemon = daemon
@@ -118,27 +123,27 @@ class Steps:
 
     @contextlib.contextmanager
     def __call__(self, name: str) -> Iterator[None]:
-        """A step begins and ends when the story says so; it may end while something is still under way."""
+        """A step begins and ends when the scenario says so; it may end while something is still under way."""
         before = scraped(self._daemon())
         yield
         self.seen[name] = before, scraped(self._daemon())
 
     def begin(self, name: str) -> None:
-        """Take down what the daemon has shown since it was started; before that it showed nothing."""
+        """Record what the daemon has shown since it was started; before that it showed nothing."""
         self.seen[name] = {}, scraped(self._daemon())
 
 
-class Told:
-    """Runs a story when it is first asked for, and remembers how it ended."""
+class Outcome:
+    """Runs a scenario when it is first asked for, and remembers how it ended."""
 
-    def __init__(self, story: Callable[[], Coroutine[Any, Any, Steps]]) -> None:
-        self._story = story
+    def __init__(self, scenario: Callable[[], Coroutine[Any, Any, Steps]]) -> None:
+        self._story = scenario
         self._steps: Steps | None = None
         self._error: Exception | None = None
 
     def problems(self, row: Row) -> list[str]:
-        """As `Row.problems`. Raises what the story has raised, for later rows an AssertionError that names it."""
-        assert self._error is None, f"the story failed: {self._error!r}"
+        """As `Row.problems`. Raises what the scenario has raised, for later rows an AssertionError that names it."""
+        assert self._error is None, f"the scenario failed: {self._error!r}"
         if self._steps is None:
             try:
                 self._steps = asyncio.run(self._story())

@@ -17,7 +17,7 @@ from scheduler.core.verdicts import Code, Rejection, Skip, Wait
 from scheduler.framework.hints import EventHint, Hint
 from scheduler.framework.state import CycleState
 from scheduler.testing.apiserver import Fault
-from tests.integration.metering import Row, Stage, Steps, Told, rises, shows, staged, when
+from tests.integration.metering import Outcome, Row, Stage, Steps, rises, shows, staged, when
 
 HOLD: Final = "example.com/hold"
 """A pod with this label is held at Permit for so many seconds."""
@@ -84,7 +84,7 @@ def labelled(stage: Stage, name: str, cpu: str = "100m", **labels: str) -> None:
     stage.server.create("pods", {"metadata": metadata, "spec": {"schedulerName": OUR_NAME, "containers": [container]}})
 
 
-async def story() -> Steps:
+async def scenario() -> Steps:
     """The steps in order. The nodes n1 and n2 have room for everything that is not to be refused."""
     with patch.dict(plugins.BUILT_IN, {Directed.name: lambda _args, _handle: Directed()}):
         async with staged(profiles=DIRECTED, max_in_unschedulable_s=20) as stage:
@@ -519,10 +519,10 @@ ERRORS: Final = [
 ]
 
 ROWS: Final = [*BINDINGS, *SLOW_BINDINGS, *REFUSALS, *FLUSHES, *PERMITS, *CONFLICTS, *ERRORS]
-TOLD: Final = Told(story)
+OUTCOME: Final = Outcome(scenario)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_the_daemon_moves(row: Row) -> None:
     """The step changes the metric by the amount of the row."""
-    assert TOLD.problems(row) == []
+    assert OUTCOME.problems(row) == []

@@ -14,7 +14,7 @@ from scheduler.testing.builders import pod
 from scheduler.testing.devicebuilders import a_device_class
 from scheduler.testing.deviceclaimbuilders import a_claim
 from tests.integration.deviceworld import BINDING_TIMEOUT_S, DeviceWorld
-from tests.integration.metering import Amount, Row, Steps, Told, reached, rises, shows, when
+from tests.integration.metering import Amount, Outcome, Row, Steps, reached, rises, shows, when
 from tests.integration.nodedevices import SLOW
 from tests.integration.skipping import SkippingClock
 from tests.integration.test_device_given_twice import ALLOCATE, CLAIMS, allocate_beside, node_of
@@ -65,7 +65,7 @@ class _Stage:
         await self.seconds(10)
 
 
-async def story() -> Steps:
+async def scenario() -> Steps:
     """One node, n1, with the devices that `DeviceWorld.publish` gives it."""
     async with hosted(DeviceWorld, clock=SkippingClock, kubelets_grace_s=2) as world:
         stage = _Stage(world)
@@ -192,10 +192,10 @@ ROWS: Final = [
     *when("the claim for an extended resource may not be created", rises(_CREATES, status="failure")),
     *when("the claim for an extended resource is created", rises(_CREATES, status="success")),
 ]
-TOLD: Final = Told(story)
+OUTCOME: Final = Outcome(scenario)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_the_daemon_moves(row: Row) -> None:
     """The step changes the metric by the amount of the row."""
-    assert TOLD.problems(row) == []
+    assert OUTCOME.problems(row) == []

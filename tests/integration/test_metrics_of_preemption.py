@@ -8,7 +8,7 @@ import pytest
 
 from scheduler.config.types import OUR_NAME
 from scheduler.testing.apiserver import ApiServer, Fault
-from tests.integration.metering import Row, Stage, Steps, Told, rises, staged, when
+from tests.integration.metering import Outcome, Row, Stage, Steps, rises, staged, when
 
 DELETE: Final[dict[str, Any]] = {"verb": "delete", "resource": "pods"}
 _DONE: Final = "scheduler_preemption_goroutines_execution_total"
@@ -24,7 +24,7 @@ def _with_classes(server: ApiServer) -> None:
         server.create("priorityclasses", {"metadata": {"name": name}, "value": value})
 
 
-async def story() -> Steps:
+async def scenario() -> Steps:
     """Each part has a node of its own size, so that no other node helps its pods."""
     async with staged(before=[_with_classes]) as stage:
         for part in (_success, _failure, _lost):
@@ -108,10 +108,10 @@ ROWS: Final = [
     *when("room on a node is lost once", rises(_LOST, 0)),
     *when("room on a node is lost twice", rises(_LOST)),
 ]
-TOLD: Final = Told(story)
+OUTCOME: Final = Outcome(scenario)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_the_daemon_moves(row: Row) -> None:
     """The step changes the metric by the amount of the row."""
-    assert TOLD.problems(row) == []
+    assert OUTCOME.problems(row) == []

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-import kopf  # noqa: F401 (loaded before the story: the thread that loads it would let virtual time run ahead)
+import kopf  # noqa: F401 (loaded before the scenario: the thread that loads it would let virtual time run ahead)
 import pytest
 
 from scheduler.config.types import OUR_NAME
 from scheduler.testing.apiserver import LIKE_1_36_WITH_OURS
-from tests.integration.metering import Row, Stage, Steps, Told, rises, shows, staged, when
+from tests.integration.metering import Outcome, Row, Stage, Steps, rises, shows, staged, starts, when
 
 PROFILES: Final = "schedulerprofiles"
 _GENERATION: Final = "kubestow_profile_generation"
@@ -24,7 +24,7 @@ def _spec(plugin: str) -> dict[str, Any]:
     return {"plugins": {"score": {"enabled": [{"name": plugin, "weight": 2}]}}}
 
 
-async def story() -> Steps:
+async def scenario() -> Steps:
     """A pod waits from the first step on, so that a profile that is put in force has it tried again."""
     async with staged(served=LIKE_1_36_WITH_OURS) as stage:
         stage.node("n1", cpu="1")
@@ -71,7 +71,12 @@ async def _observed(stage: Stage, generation: int) -> None:
 
 
 ROWS: Final = [
-    *when("the shell is up", shows(_UP, 1), shows(_GENERATION, 0, profile=OUR_NAME)),
+    *when(
+        "the shell is up",
+        shows(_UP, 1),
+        shows(_GENERATION, 0, profile=OUR_NAME),
+        *(starts(_RELOADS, result=result) for result in ("applied", "refused", "removed")),
+    ),
     *when(
         "a profile is created",
         rises(_RELOADS, result="applied"),
@@ -85,10 +90,10 @@ ROWS: Final = [
     *when("a part of the shell ends", rises("kubestow_shell_restarts_total"), shows(_UP, 0)),
     *when("the shell is up again", shows(_UP, 1)),
 ]
-TOLD: Final = Told(story)
+OUTCOME: Final = Outcome(scenario)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_the_daemon_moves(row: Row) -> None:
     """The step changes the metric by the amount of the row."""
-    assert TOLD.problems(row) == []
+    assert OUTCOME.problems(row) == []

@@ -9,7 +9,7 @@ import pytest
 
 from scheduler.config.types import OUR_NAME, LeaderElection
 from scheduler.testing.apiserver import ApiServer, Fault
-from tests.integration.metering import ANY, Row, Stage, Steps, Told, rises, shows, staged, when
+from tests.integration.metering import ANY, Outcome, Row, Stage, Steps, rises, shows, staged, starts, when
 
 EVENTS: Final[dict[str, Any]] = {"verb": "create", "resource": "events"}
 _LEASE: Final = {"metadata": {"name": OUR_NAME, "namespace": "kube-system"}}
@@ -37,7 +37,7 @@ def _prepared(server: ApiServer) -> None:
     server.forbidden.add(("delete", "pods"))
 
 
-async def story() -> Steps:
+async def scenario() -> Steps:
     """The daemon stands by at first, and leads from the second step on."""
     async with staged(before=[_prepared], leader_election=LeaderElection(leader_elect=True)) as stage:
         for part in (_beginning, _requests, _events_about_pods, _mirrors, _outages):
@@ -70,6 +70,12 @@ BEGINNING: Final = [
         shows("kubestow_device_kind_served", 1, kind="ResourceClaim"),
         shows("scheduler_volume_capacity_api_info", 1, version="v1"),
         rises(_RELISTS, kind="Pod", cause="start"),
+        starts("kubestow_admission_rejections_total", reason="OutOfcpu", profile=OUR_NAME),
+        starts("kubestow_binding_conflicts_total", kind="node"),
+        starts("kubestow_unforeseen_errors_total", part="informer-pods"),
+        starts("kubestow_volume_write_conflicts_total", resource="PersistentVolume"),
+        starts("scheduler_preemption_goroutines_execution_total", result="error"),
+        starts("scheduler_schedule_attempts_total", result="error", profile=OUR_NAME),
     ),
     *when(
         "the lease of the other daemon expires",
@@ -293,17 +299,17 @@ THROTTLED: Final = [
 ]
 
 ROWS: Final = [*BEGINNING, *REQUESTS, *EVENTS_ABOUT_PODS, *MIRRORS, *OUTAGES]
-TOLD: Final = Told(story)
-TOLD_THROTTLED: Final = Told(throttled)
+OUTCOME: Final = Outcome(scenario)
+OUTCOME_THROTTLED: Final = Outcome(throttled)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_the_daemon_moves(row: Row) -> None:
     """The step changes the metric by the amount of the row."""
-    assert TOLD.problems(row) == []
+    assert OUTCOME.problems(row) == []
 
 
 @pytest.mark.parametrize("row", THROTTLED, ids=str)
 def test_the_limit_moves(row: Row) -> None:
     """The same for a daemon whose requests are limited."""
-    assert TOLD_THROTTLED.problems(row) == []
+    assert OUTCOME_THROTTLED.problems(row) == []

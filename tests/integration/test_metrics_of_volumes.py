@@ -10,7 +10,7 @@ from scheduler.app import Daemon
 from scheduler.testing.apiserver import ApiServer, Fault
 from scheduler.testing.builders import pod
 from scheduler.testing.volumebuilders import a_claim, a_pv
-from tests.integration.metering import ANY, Row, Steps, Told, reached, rises, shows, when
+from tests.integration.metering import ANY, Outcome, Row, Steps, reached, rises, shows, when
 from tests.integration.skipping import SkippingClock
 from tests.integration.volumesteps import CLAIMS, FAST, VOLUMES, node_of, selected
 from tests.integration.volumeworld import BIND_TIMEOUT_S, VolumeWorld, Want
@@ -59,7 +59,7 @@ def _made(server: ApiServer, clock: Any) -> VolumeWorld:
     return VolumeWorld(server, clock, publishes_every_s=100_000)
 
 
-async def story() -> Steps:
+async def scenario() -> Steps:
     """One node, n1, with a rack that has room for 10 GiB."""
     async with hosted(_made, clock=SkippingClock, kubelets_grace_s=2) as world:
         stage = _Stage(world)
@@ -202,10 +202,10 @@ ROWS: Final = [
     *when("a pod gets a volume that is there and one that is made", rises(_WAIT, kind="mixed")),
     *when("a pool is charged more than is in flight", shows("kubestow_volume_ledger_drift_bytes", 17)),
 ]
-TOLD: Final = Told(story)
+OUTCOME: Final = Outcome(scenario)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_the_daemon_moves(row: Row) -> None:
     """The step changes the metric by the amount of the row."""
-    assert TOLD.problems(row) == []
+    assert OUTCOME.problems(row) == []
