@@ -154,8 +154,12 @@ class Cycle:
         if slot is not None:
             return slot
         began = self._clock.now()
-        feasible, groups = yield from runner.filtering(state, pod, pre.nodes, exact=runner.exact)
-        self._point("Filter", None if feasible else next(iter(groups), None), runner, began)
+        status = Code.ERROR
+        try:
+            feasible, groups = yield from runner.filtering(state, pod, pre.nodes, exact=runner.exact)
+            status = Code.SUCCESS  # as upstream, also where no node passes
+        finally:
+            self._metrics.point("Filter", status.value, runner.profile.name, self._clock.now() - began)
         sample = self._sample(runner.profile, pre.nodes, self._preferred(runner.profile, feasible))
         slot = yield from self._best(runner, state, pod, sample, record)
         if slot is None and feasible:

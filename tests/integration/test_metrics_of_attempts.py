@@ -316,7 +316,7 @@ REFUSALS: Final = [
         rises(_ATTEMPTS, result="unschedulable", profile=OUR_NAME),
         rises(_ATTEMPT, result="unschedulable", profile=OUR_NAME),
         rises(_ALGORITHM),
-        point("Filter", "UnschedulableAndUnresolvable"),
+        point("Filter"),
         point("PostFilter", "Unschedulable"),
         rises("scheduler_preemption_attempts_total"),
         rises(_INCOMING, queue="unschedulable", event="ScheduleAttemptFailure"),
