@@ -100,9 +100,10 @@ class MixedWorld(NodeDevices, VolumeWorld):
     # -- nodes ---------------------------------------------------------------------------------------------------------
 
     def add_node(self, name: str, milli_cpu: int, zone: str) -> None:
-        """With the rack that it always has, memory and widgets."""
+        """With the rack that it always has, memory and widgets. The other allocator does not count the pods of a node."""
         with contextlib.suppress(Refused):
-            made = node(name).cpu(f"{self._sized(name, milli_cpu)}m").pods(8).label(ZONE, zone)
+            count = 8 if name == SHARED else 30
+            made = node(name).cpu(f"{self._sized(name, milli_cpu)}m").pods(count).label(ZONE, zone)
             made = made.label(RACK, RACKS.get(name, f"of {name}"))
             self.server.create("nodes", made.memory(f"{MEMORY_GI}Gi").resource(WIDGET, str(WIDGETS)).obj())
 
@@ -144,7 +145,7 @@ class MixedWorld(NodeDevices, VolumeWorld):
 
     def add_pod_of_others(self, name: str, volumes: Sequence[Want], devices: Sequence[str]) -> None:
         """For another scheduler: with volumes or with devices, never both."""
-        built = pod(name).cpu("100m").scheduler(THEIRS)
+        built = pod(name).cpu("100m" if volumes else "0m").scheduler(THEIRS)
         built = self._with_volumes(built, name, volumes) if volumes else self._with_devices(built, devices)
         with contextlib.suppress(Refused):
             self.server.create("pods", built.obj())
