@@ -298,7 +298,7 @@ histories = st.tuples(
 
 
 async def live(history: list[Step], *, watch_list: bool) -> list[str]:
-    """Run it, then to quiet, then start both daemons anew. The laws that were broken.
+    """Run it to quiet, then replace both daemons; return the laws that were broken.
 
     Raises AssertionError if the world never gets quiet.
     """

@@ -165,7 +165,7 @@ class MixedWorld(NodeDevices, VolumeWorld):
         return built
 
     def _with_devices(self, built: PodBuilder, wants: Sequence[str]) -> PodBuilder:
-        """A want with a `+` is for a claim that all share who want that."""
+        """A want with a `+` is for a claim that all pods with that want share."""
         for at, want in enumerate(dict.fromkeys(wants)):
             if want.endswith("+"):
                 self.add_device_claim(want)
@@ -182,7 +182,7 @@ class MixedWorld(NodeDevices, VolumeWorld):
             self.server.create(_CLAIMS, a_want(a_claim(claim_name(want)), want.removesuffix("+")).obj())
 
     def add_missing_device_claims(self) -> None:
-        """The shared claims that waiting pods name and somebody has deleted."""
+        """Make the shared claims that waiting pods name and that are not there."""
         for waiting in self._waiting():
             for name in entries_of(waiting):
                 if name.startswith("shared-"):
@@ -243,7 +243,7 @@ class MixedWorld(NodeDevices, VolumeWorld):
                 self.server.create("pods", {"metadata": metadata, "spec": spec})
 
     def _assumed(self, n: int) -> list[tuple[str, str]]:
-        """The n-th pod that the leader has assumed and nobody has bound, and its node; none if there is none."""
+        """Return the n-th pod that the leader has assumed and that is not bound, with its node; nothing if there is none."""
         if self.daemon is None:
             return []
         where = {info.uid: info.node_name for info in self.daemon.decisions.cluster.assumed()}

@@ -95,7 +95,7 @@ class NodeDevices:
             driver.revive()
 
     def answer(self, words: str | None, times: int) -> None:
-        """The next devices that somebody waits for fail, or (None) never become ready."""
+        """The next devices that a pod waits for fail, or (None) never become ready."""
         self._answers += [words] * times
 
     def add_class(self, name: str) -> None:
@@ -125,7 +125,7 @@ class NodeDevices:
 
 
 def claim_name(want: str) -> str:
-    """Of the one that all share who want that."""
+    """Return the name of the claim that all pods with this want share."""
     return f"shared-{want.removesuffix('+')}"
 
 

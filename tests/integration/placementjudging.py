@@ -226,7 +226,7 @@ def _too_many(
         yield f"{key} {mine} would have a skew of {skew}: {dict(counts)}"
 
 
-# -- who fits -------------------------------------------------------------------------------------------------------------
+# -- which nodes fit -----------------------------------------------------------------------------------------------------
 
 
 def fitting_nodes(server: ApiServer, waiting: Object, *, evicting: bool = False) -> list[str]:

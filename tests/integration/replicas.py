@@ -102,7 +102,7 @@ class Replicas:
                         await replica.fall()
                         await replica.start(self._server.url)
 
-    # -- who there is ----------------------------------------------------------------------------------------------------
+    # -- which there are ------------------------------------------------------------------------------------------------
 
     def leaders(self) -> list[Replica]:
         """Those that may write now: never more than one."""

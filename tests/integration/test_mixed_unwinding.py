@@ -34,7 +34,7 @@ def node_of(world: MixedWorld) -> str:
 
 
 def places(world: MixedWorld) -> dict[str, str]:
-    """The pods that the leader has assumed and nobody has bound, and their nodes."""
+    """The pods that the leader has assumed and that are not bound, and their nodes."""
     return dict(pair for n in range(2) for pair in world._assumed(n))
 
 

@@ -375,28 +375,6 @@ def test_a_new_volume_whose_object_is_replaced() -> None:
     assert {} == world.taken()
 
 
-@pytest.mark.parametrize(
-    ("version", "taken"),
-    [
-        pytest.param("7", {}, id="an object written after the volume counts it"),
-        pytest.param("3", {"a": 3}, id="an object written before the volume does not count it"),
-    ],
-)
-def test_an_object_that_is_deleted_and_made_again(version: str, taken: dict[str, int]) -> None:
-    """As after a restart: otherwise the volume is charged twice, and pods that fit wait for up to two minutes."""
-    world = World()
-    world.claim(c().selected("n1"))
-    world.volumes.set_volume(v("v", "a", "c").resource_version("5").typed())
-    world.claim(c().selected("n1").bound_to("v").resource_version("6"))
-
-    assert {"a": 3} == world.taken()
-
-    world.remove("a")
-    world.write("a", "7Gi", version=version)
-
-    assert taken == world.taken()
-
-
 # -- stranded ----------------------------------------------------------------------------------------------------------
 
 

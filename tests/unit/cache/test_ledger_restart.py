@@ -123,3 +123,28 @@ def test_it_is_charged_where_the_volume_is(now: Any) -> None:
     world.write("b")
 
     assert {"a": 3} == restarted(world).taken()
+
+
+@pytest.mark.parametrize(
+    ("version", "taken"),
+    [
+        pytest.param("30", {}, id="an object written after the volume counts it"),
+        pytest.param("10", {"a": 3}, id="an object written before the volume does not count it"),
+    ],
+)
+def test_a_daemon_that_runs_takes_an_object_that_is_made_again_as_one_that_starts(
+    version: str, taken: dict[str, int]
+) -> None:
+    """Charged twice, the volume would keep pods that fit waiting for up to two minutes."""
+    world = World(with_objects=False)
+    world.put(room("5"))
+    world.claim(c().selected("n1"))
+    world.volumes.set_volume(made(world).typed())
+    world.claim(bound())
+
+    assert {"a": 3} == world.taken()
+
+    world.remove("a")
+    world.put(room(version))
+
+    assert taken == world.taken()
