@@ -8,8 +8,8 @@ BIN := .venv/bin
 IMAGE ?= localhost/kubestow:dev
 INSTALLED := .venv/.installed-$(shell cat requirements/test.txt pyproject.toml | cksum | cut -d' ' -f1)
 
-.PHONY: audit image kind help venv demo test quick quick-first quick-rest unit unit-first unit-rest integration-first integration-rest \
-	replay deploy-tests e2e nightly parity fuzz upstream-e2e check format lock
+.PHONY: audit image kind help venv demo test quick quick-first quick-rest unit unit-first unit-rest integration integration-first integration-rest \
+	replay replay-part tools deploy-tests deploy-part e2e e2e-first e2e-rest nightly parity fuzz upstream-e2e check format lock
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' Makefile | sed 's/:.*##/\t/'
@@ -28,10 +28,12 @@ demo: $(INSTALLED) ## the real daemon places the pods of examples/ on an embedde
 	$(BIN)/kubestow simulate examples/volumes.yaml
 	$(BIN)/kubestow simulate examples/devices.yaml
 
-# Of two halves of the unit tests, and of two of the integration tests, those that are named; the others have the rest. Integration
-# tests wait more than they work: they go first, and the unit tests, which only work, take what is left.
+# The first half of the unit tests, of the integration tests, and of the tests against a real kube-apiserver. The second half has
+# the rest. `make test` runs three parts at a time on two cores, because some parts wait for sockets and processes.
 UNIT := tests/unit/plugins tests/unit/cel tests/unit/scenarios
 INTEGRATION := $(sort $(wildcard tests/integration/test_[a-l]*.py tests/integration/test_pre*.py))
+E2E_FIRST := tests/contract $(sort $(wildcard tests/e2e/test_[v-z]*.py))
+PARTS := e2e-rest e2e-first deploy-part integration-rest integration-first replay-part unit-first unit-rest
 
 # Of the unit tests those that are fast: no laws, none of the allocator, CEL, insight or the testing kit.
 QUICK := $(addprefix tests/unit/,plugins cache config core)
@@ -44,18 +46,20 @@ quick-first quick-rest:
 	$(BIN)/python -m pytest -q -m "not nightly and not hypothesis" --ignore=tests/unit/plugins/dra \
 	$(if $(filter quick-first,$@),$(QUICK),$(QUICK_REST))
 
-test: unit ## all tests but those of `make nightly`
-	$(MAKE) --no-print-directory -j 2 --output-sync=target replay deploy-tests
-	$(MAKE) --no-print-directory e2e
+test: tools ## all tests but those of `make nightly`
+	$(MAKE) --no-print-directory -j 3 --output-sync=target $(PARTS)
 
-unit: $(INSTALLED) ## the tests that need nothing but Python, but for the replay; some wait for sockets, so four parts run at once
-	$(MAKE) --no-print-directory -j 4 --output-sync=target unit-first unit-rest integration-first integration-rest
+unit: $(INSTALLED) ## the unit tests
+	$(MAKE) --no-print-directory -j 2 --output-sync=target unit-first unit-rest
 
 unit-first:
-	nice $(BIN)/python -m pytest $(UNIT)
+	$(BIN)/python -m pytest $(UNIT)
 
 unit-rest:
-	nice $(BIN)/python -m pytest tests/unit $(UNIT:%=--ignore=%)
+	$(BIN)/python -m pytest tests/unit $(UNIT:%=--ignore=%)
+
+integration: $(INSTALLED) ## whole daemons against the in-process API server
+	$(MAKE) --no-print-directory -j 2 --output-sync=target integration-first integration-rest
 
 integration-first:
 	$(BIN)/python -m pytest $(INTEGRATION)
@@ -63,17 +67,30 @@ integration-first:
 integration-rest:
 	$(BIN)/python -m pytest tests/integration $(INTEGRATION:%=--ignore=%)
 
-replay: $(INSTALLED) ## what the real kube-scheduler decided once, and what we do; mistakes of all kinds are noticed
+replay: $(INSTALLED) replay-part ## the recorded decisions of kube-scheduler compared with ours
+
+replay-part:
 	$(BIN)/python -m pytest tests/parity
 
-deploy-tests: $(INSTALLED) ## the tests of chart, image and alerts; helm and the like are built or unpacked once per user
-	$(BIN)/python -m tests.deploy.tools
-	$(BIN)/python -m pytest tests/deploy
-
-e2e: $(INSTALLED) ## the tests against a real kube-apiserver
+tools: $(INSTALLED) ## build or unpack kube-apiserver, etcd, helm, prometheus and the like, once per user
 	$(BIN)/python -m tests.e2e.controlplane.build
 	$(BIN)/python -m tests.deploy.tools
-	$(BIN)/python -m pytest tests/contract tests/e2e
+
+deploy-tests: $(INSTALLED) ## the tests of the chart, the image and the alerts
+	$(BIN)/python -m tests.deploy.tools
+	$(MAKE) --no-print-directory deploy-part
+
+deploy-part:
+	$(BIN)/python -m pytest tests/deploy
+
+e2e: tools ## the tests against a real kube-apiserver
+	$(MAKE) --no-print-directory -j 2 --output-sync=target e2e-rest e2e-first
+
+e2e-first:
+	$(BIN)/python -m pytest $(E2E_FIRST)
+
+e2e-rest:
+	$(BIN)/python -m pytest tests/e2e $(E2E_FIRST:%=--ignore=%)
 
 HISTORIES ?= 300
 

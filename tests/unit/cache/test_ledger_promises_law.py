@@ -12,7 +12,7 @@ import datetime as dt
 from dataclasses import dataclass
 from typing import Any, Final
 
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 from scheduler.cache.ledger import HOLD_S, Entry, Ledger
 from scheduler.cache.nodes import Nodes
@@ -92,7 +92,13 @@ class History:
         assert has_expired or before == self.charged()
 
     def charged(self) -> dict[str, tuple[str, str]]:
-        return {e.claim.metadata.uid: (e.state, e.pool.key) for e in self.ledger if e.pool is not None}
+        """Return state and pool of each reservation, without pools that no node can use: a restart forgets those."""
+        zones = set(self.zones.values())
+        return {
+            entry.claim.metadata.uid: (entry.state, entry.pool.key)
+            for entry in self.ledger
+            if entry.pool is not None and entry.pool.key[-1] in zones
+        }
 
     # -- what is written -----------------------------------------------------------------------------------------------
 
@@ -261,6 +267,17 @@ _step = st.one_of(
 )
 
 
+NO_NODE_LEFT_IN_THE_ZONE_OF_A_NEW_VOLUME: Final = [
+    *[("pass", 3.0)] * 4,
+    ("try", 0),
+    ("provision", 0),
+    ("node", ("n0", "b")),
+    ("node", ("n2", "b")),
+    ("restart", None),
+]
+
+
+@example(pods=[[("D", 1, "good")]] * 2, probe=1, history=NO_NODE_LEFT_IN_THE_ZONE_OF_A_NEW_VOLUME)
 @given(
     pods=st.lists(st.lists(_wish, min_size=1, max_size=3), min_size=2, max_size=4),
     probe=st.integers(1, 8),
