@@ -15,9 +15,9 @@ from scheduler.core.resourceclaims import ResourceClaim
 from scheduler.core.turns import Work, finish
 from scheduler.framework.points import Scores
 from scheduler.plugins.dra.board import Boards
+from scheduler.plugins.dra.checking import TimedOut
 from scheduler.plugins.dra.demand import Demand
 from scheduler.plugins.dra.search import Picked
-from scheduler.plugins.dra.searches import TimedOut
 from scheduler.plugins.dra.state import DeviceState
 
 _MOST: Final = 8

@@ -21,16 +21,10 @@ from scheduler.core.clock import Clock
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.core.resourceclaims import AllocationResult
 from scheduler.core.turns import Work, finish
+from scheduler.plugins.dra.checking import TimedOut
 from scheduler.plugins.dra.demand import Demand
 from scheduler.plugins.dra.result import results
-from scheduler.plugins.dra.searches import (
-    NO_DEVICES,
-    Limits,
-    Orders,
-    Searches,
-    TimedOut,
-    Verdict,
-)
+from scheduler.plugins.dra.searches import NO_DEVICES, Limits, Orders, Searches, Verdict
 from scheduler.plugins.dra.seats import Rules
 
 _NO_LIMITS: Final = Limits()

@@ -1,27 +1,35 @@
-"""What can be said of a search without searching: too few devices, too few values, too little of a counter or capacity.
+"""Bounds a search by counting and matching, and finds interchangeable devices (docs/spec/dra.md §10.4).
 
-Every bound is a necessary condition, so what it cuts off holds no solution (docs/spec/dra.md §10.4). And which devices are
-alike, so that where one has failed another need not be tried.
+Every bound is a necessary condition: a state that a bound rejects has no solution.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+import heapq
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from scheduler.cache.devicekinds import DeviceKind
-from scheduler.core.turns import Work
+from scheduler.core.turns import Work, awaited, submitted
 from scheduler.plugins.dra.constraints import Constraint, Known, Values
 from scheduler.plugins.dra.demand import Ask, Demand, RequestDemand
-from scheduler.plugins.dra.fitting import Fitting
-from scheduler.plugins.dra.groups import Wanted
+from scheduler.plugins.dra.feasibility import Answer, Feasibility, Solution
 from scheduler.plugins.dra.matching import bits, can_match, first_of_match
-from scheduler.plugins.dra.scarcity import Left, Scarcity, Taking
 from scheduler.plugins.dra.seats import Mask, Seats
-from scheduler.plugins.dra.sharing import Sharing
 
 if TYPE_CHECKING:
-    from scheduler.plugins.dra.search import Picked, _Position
+    from scheduler.plugins.dra.search import _Position
+
+
+Left: TypeAlias = Mapping[tuple[str, str], int]
+"""(counter set, counter) → amount."""
+Taking: TypeAlias = Mapping[int, Mapping[str, int]]
+"""Number of a shared device → capacity → amount that the search has taken."""
+
+
+Witness: TypeAlias = Mapping[tuple[int, int], Mask]
+"""(claim, request) → the devices that it gets in a solution of the integer program."""
 
 
 class Now(NamedTuple):
@@ -34,20 +42,24 @@ class Now(NamedTuple):
     known: tuple[Known, ...]
     """What the constraints of the claim under way know."""
     taking: Taking
-    picked: Sequence[Picked]
     left: Callable[[int], Left]
     """Pool → what is left of its counters."""
 
 
 class Need(NamedTuple):
-    """So many different devices of these must still be found for a request, and for so many requests that ask alike."""
+    """`needed` devices from `free` are missing, for each of the identical requests `requests` of a claim."""
 
     claim: int
     asks: tuple[Ask, ...]
     """One, or the alternatives that are left."""
     free: Mask
     needed: int
-    times: int = 1
+    requests: tuple[int, ...]
+
+    @property
+    def times(self) -> int:
+        """How many requests of the claim ask alike."""
+        return len(self.requests)
 
     @property
     def total(self) -> int:
@@ -83,12 +95,9 @@ class Bounds:
         self._twin_numbers: dict[Hashable, int] = {}
         self._values: dict[tuple[int, DeviceKind], Values | None] = {}
         self._wants: dict[tuple[int, int], tuple[_Want, ...]] = {}
-        self._scarcity = Scarcity(seats)
-        self._exact: Fitting | None = None
-        self._shares: Sharing | None = None
-        self._needed: list[Need] | None = None
-        self._lefts: dict[int, int] = {}
-        self._unlike: dict[int, frozenset[int]] = {}
+        self._draws: dict[int, dict[tuple[str, str], int]] = {}
+        self._needed: list[Need] = []
+        self._feasibility = Feasibility(demand, seats, self.buckets, self.draws)
         self._first_alike: dict[Hashable, int] = {}
         self._alike = {id(ask): self._first_alike.setdefault(_likeness_of(ask), id(ask)) for _, _, ask in demand.asks}
         self._group_of = {
@@ -110,32 +119,6 @@ class Bounds:
             )
             for ask in request.asks
         )
-
-    @property
-    def _fitting(self) -> Fitting:
-        if self._exact is None:
-            self._exact = Fitting(self._seats, self._scarcity.draws, self._lay_unlike())
-        return self._exact
-
-    @property
-    def _sharing(self) -> Sharing:
-        if self._shares is None:
-            self._shares = Sharing(self._demand, self._seats, self._wants_of)
-        return self._shares
-
-    def _lay_unlike(self) -> Sequence[Mask]:
-        """Sets of devices of which a claim may have one, and in `_unlike` the numbers of those that a constraint makes."""
-        sets: list[Mask] = []
-        for claim in self._demand.claims:
-            for constraint in claim.constraints:
-                having: dict[tuple[str, object], Mask] = {}
-                for values, mask in () if constraint.is_match else self.buckets(constraint).items():
-                    for value in values or ():
-                        having[value] = having.get(value, 0) | mask
-                several = [mask for mask in having.values() if mask & mask - 1]
-                self._unlike[id(constraint)] = frozenset(range(len(sets), len(sets) + len(several)))
-                sets += several
-        return sets
 
     def mask(self, ask: Ask) -> Mask:
         """Devices that the ask may have while nobody uses them."""
@@ -180,11 +163,22 @@ class Bounds:
             values = (*values, number)  # counts only if it comes first: like no other
         draws: Hashable = None
         if seats.devices[number].device.consumes_counters:
-            draws = (seats.pool_of[number], tuple(sorted(self._scarcity.draws(number).items())))
+            draws = (seats.pool_of[number], tuple(sorted(self.draws(number).items())))
         shared: Hashable = None
         if seats.shared >> number & 1:
             shared = (kind, seats.has_shares(number), tuple(sorted(seats.consumed(number).items())))
         return asks, values, draws, shared, seats.used >> number & 1
+
+    def draws(self, number: int) -> dict[tuple[str, str], int]:
+        """Return what a device takes of its pool's counters."""
+        known = self._draws.get(number)
+        if known is None:
+            known = self._draws[number] = {}
+            for each in self._seats.devices[number].device.consumes_counters:
+                for counter, amount in each.counters.items():
+                    key = each.counter_set, counter
+                    known[key] = known.get(key, 0) + amount.value.nano
+        return known
 
     # -- values --------------------------------------------------------------------------------------------------------
 
@@ -212,62 +206,69 @@ class Bounds:
 
     # -- whether it can be done ----------------------------------------------------------------------------------------
 
-    def viable(self, position: _Position, rest: Mask, now: Now, *, roughly: bool = True) -> Mask:
-        """Those of `rest` that may be the next device of the request under way, as far as can be said.
-
-        Nothing if there is too little for it, or for all that the claims still ask for. What `may_fit` says better of parts
-        of shared devices can be left to it: then not `roughly`.
-        """
-        agreed = self._needed = self._still_needed(position, rest, now)
-        if agreed is None or not self._scarcity.may_suffice(agreed, now.left):
+    def viable(self, position: _Position, rest: Mask, now: Now) -> Mask:
+        """Return the devices of `rest` that may come next for the current request; none if the state is hopeless."""
+        agreed = self._still_needed(position, rest, now)
+        if agreed is None:
             return 0
-        if (roughly or not self._sharing.is_known) and not self._scarcity.parts_suffice(agreed, now.taking):
-            return 0
+        self._needed = agreed
         own, *others = agreed
         whole = [(need.free, need.total) for need in others if self._is_whole(need)]
         if self._is_whole(own):
             return first_of_match((own.free, own.needed), whole)
         return own.free if can_match(whole) else 0
 
-    @property
-    def can_fit_exactly(self) -> bool:
-        """Whether `may_fit` has anything to say."""
-        return self._fitting.is_known or self._sharing.is_known
+    @cached_property
+    def is_solvable(self) -> bool:
+        """Whether an integer program says more than counting and matching."""
+        devices = [each.device for each in self._seats.devices]
+        draws = [amount for number in range(len(devices)) for amount in self.draws(number).values()]
+        if self.has_odd_values or any(amount < 0 for amount in draws):
+            return False
+        return bool(draws or self._seats.shared or any(claim.constraints for claim in self._demand.claims))
 
-    def may_fit(self, now: Now) -> Work[bool]:
-        """Where `viable` was asked last, of shared counters, shared devices and values that differ alone.
+    def solving(self, now: Now) -> Work[Witness | Answer]:
+        """Solve the state for which `viable` was called last, in the worker thread."""
+        found = yield from awaited(submitted(partial(self._feasibility.solve, self._needed, now)))
+        return found if isinstance(found, Answer) else self._deal(found)
 
-        Nearly as exact as can be: takes a millisecond, or many.
-        """
-        agreed = self._needed or []
-        wanted = [self._wanted(need) for need in agreed if not need.free & self._seats.shared]
-        if self._sharing.is_known:
-            more = yield from self._sharing.missing(agreed, now.taking, now.picked)
-            if more is None:
-                return False
-            if more.least:
-                wanted.append(Wanted(more.mask, more.least))
-        return (yield from self._fitting.may_fit(wanted, now.left))
+    def _deal(self, solution: Solution) -> Witness:
+        """Give each of several identical requests its own devices."""
+        witness: dict[tuple[int, int], Mask] = {}
+        for need, counts in zip(self._needed, solution, strict=True):
+            left = dict(counts)
+            for r in need.requests:
+                own = heapq.nlargest(need.needed, left, key=left.__getitem__)
+                witness[need.claim, r] = sum(1 << number for number in own)
+                for number in own:
+                    left[number] -= 1
+        return witness
 
-    def _wanted(self, need: Need) -> Wanted:
-        constraints = self._demand.claims[need.claim].constraints
-        unlike = (self._unlike[id(each)] for each in constraints if need.concerns(each))
-        return Wanted(need.free, need.total, frozenset[int]().union(*unlike), need.claim, need.is_admin)
+    def is_definite(self) -> bool:
+        """Whether no request of the state for which `viable` was called last has alternatives left."""
+        return all(len(need.asks) == 1 for need in self._needed)
+
+    def without(self, witness: Witness, request: tuple[int, int], number: int) -> Witness | None:
+        """Return the rest of a witness in which the request gets the device or one like it; None if it gets none."""
+        mask = witness.get(request, 0)
+        if self._seats.shared >> number & 1:
+            like = number if mask >> number & 1 else -1
+        else:
+            twin = self.twin(number)
+            like = next((n for n in bits(mask & ~self._seats.shared) if self.twin(n) == twin), -1)
+        return {**witness, request: mask ^ 1 << like} if like >= 0 else None
 
     def _still_needed(self, position: _Position, rest: Mask, now: Now) -> list[Need] | None:
         """What all requests from here on must have, the one under way first; None if that cannot be."""
         needs: list[Need] = []
         allowed = ~now.used | self._seats.shared
-        self._lefts = self._sharing.lefts(now.taking) if now.taking else {}
-        for c, r, times in self._open(position):
-            wants = self._wants_of(c, r)
-            if not times:
+        for c, requests, is_current in self._open(position):
+            wants = self._wants_of(c, requests[0])
+            if is_current:
                 one = wants[max(position.alternative, 0)]
                 wants = (one._replace(mask=one.mask & rest, needed=one.needed - position.taken),)
             for_admin = ~now.own if c == position.claim else -1
-            need = self._need(c, wants, (allowed, for_admin), now.taking)
-            if times > 1:
-                need = need._replace(times=times)
+            need = self._need(c, requests, wants, (allowed, for_admin), now.taking)
             if self._is_short(need):
                 return None
             if need.needed:
@@ -281,18 +282,17 @@ class Bounds:
     def _is_short(self, need: Need) -> bool:
         return need.free.bit_count() < (need.total if self._is_whole(need) else need.needed)
 
-    def _open(self, position: _Position) -> Iterator[tuple[int, int, int]]:
-        """(claim, request, how many such) from here on; first the one under way, as 0."""
+    def _open(self, position: _Position) -> Iterator[tuple[int, tuple[int, ...], bool]]:
+        """(claim, identical requests, whether it is the current request) from here on, the current request first."""
         claims = self._demand.claims
-        yield position.claim, position.request, 0
-        groups: dict[Hashable, tuple[int, int, int]] = {}
+        yield position.claim, (position.request,), True
+        groups: dict[Hashable, tuple[int, list[int]]] = {}
         for c in range(position.claim, len(claims)):
             first = position.request + 1 if c == position.claim else 0
             for r in range(first, len(claims[c].requests)):
-                group = self._group_of[c, r]
-                known = groups.get(group)
-                groups[group] = (c, r, 1 if known is None else known[2] + 1)
-        yield from groups.values()
+                groups.setdefault(self._group_of[c, r], (c, []))[1].append(r)
+        for c, requests in groups.values():
+            yield c, tuple(requests), False
 
     def _wants_of(self, c: int, r: int) -> tuple[_Want, ...]:
         known = self._wants.get((c, r))
@@ -303,18 +303,22 @@ class Bounds:
             )
         return known
 
-    def _need(self, c: int, wants: Sequence[_Want], allowed: tuple[Mask, Mask], taking: Taking) -> Need:
+    def _need(
+        self, c: int, requests: tuple[int, ...], wants: Sequence[_Want], allowed: tuple[Mask, Mask], taking: Taking
+    ) -> Need:
         """What a request cannot do without, whichever alternative is chosen. `allowed` others, and administrators."""
         possible, union, least = [], 0, 1 << 30
         for ask, mask, needed in wants:
             free = mask & allowed[ask.is_admin]
             if taking:
-                free = self._sharing.with_room(ask, free, taking, self._lefts)
+                free &= ~sum(
+                    1 << n for n, taken in taking.items() if free >> n & 1 and not self._seats.fits(ask, n, taken)
+                )
             if free.bit_count() >= needed and (needed or not ask.is_all):
                 possible.append(ask)
                 union |= free
                 least = min(least, needed)
-        return Need(c, tuple(possible), union, least)
+        return Need(c, tuple(possible), union, least, requests)
 
     # -- constraints ---------------------------------------------------------------------------------------------------
 

@@ -27,6 +27,10 @@ class FailedOnNode(Exception):
     """Only this node is out."""
 
 
+class TimedOut(Exception):
+    """The search of one node took too long."""
+
+
 def check(demand: Demand, seats: Seats, names: Sequence[str]) -> Lists:
     """What asks for everything get. Raises AllocationError; `names` are the claims' for its text."""
     lists: Lists = {}

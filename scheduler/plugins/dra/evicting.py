@@ -22,10 +22,11 @@ from scheduler.framework.ports import Handle
 from scheduler.framework.state import CycleState, StateKey
 from scheduler.framework.whatif import WhatIf
 from scheduler.plugins.dra.board import Boards
+from scheduler.plugins.dra.checking import TimedOut
 from scheduler.plugins.dra.hints import Frees
 from scheduler.plugins.dra.holders import AsIf, Holders
 from scheduler.plugins.dra.keeping import Keeping, Kept, Look
-from scheduler.plugins.dra.searches import NO_DEVICES, TimedOut, Verdict
+from scheduler.plugins.dra.searches import NO_DEVICES, Verdict
 from scheduler.plugins.dra.state import PLUGIN, STATE, DeviceState, Variant
 
 WAITING: Final = Rejection(

@@ -29,12 +29,13 @@ from scheduler.core.resourceclaims import AllocationResult, DeviceClass, Resourc
 from scheduler.framework.ports import Handle
 from scheduler.framework.state import CycleState
 from scheduler.plugins.dra.board import Boards
+from scheduler.plugins.dra.checking import TimedOut
 from scheduler.plugins.dra.claims import claim_keys
 from scheduler.plugins.dra.demand import Demand
 from scheduler.plugins.dra.hints import FREED, Frees
 from scheduler.plugins.dra.holders import AsIf, Holders
 from scheduler.plugins.dra.search import AllocationError
-from scheduler.plugins.dra.searches import TimedOut, Verdict
+from scheduler.plugins.dra.searches import Verdict
 from scheduler.plugins.dra.state import STATE, DeviceState, Variant
 
 _REMEMBERED: Final = 4096

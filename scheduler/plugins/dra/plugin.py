@@ -33,6 +33,7 @@ from scheduler.framework.whatif import WhatIf
 from scheduler.plugins.dra.alternatives import Alternatives, has_alternatives
 from scheduler.plugins.dra.binding import ClaimBinder
 from scheduler.plugins.dra.board import Boards
+from scheduler.plugins.dra.checking import TimedOut
 from scheduler.plugins.dra.claims import NAMED_ANEW, Unresolved, claims_of, is_full
 from scheduler.plugins.dra.conditions import is_worn_out
 from scheduler.plugins.dra.demand import Demand, Demands
@@ -45,7 +46,7 @@ from scheduler.plugins.dra.pondering import LONGEST_ATTEMPT_S, Asked, Pondering,
 from scheduler.plugins.dra.reasons import Accounts
 from scheduler.plugins.dra.requests import request_problem, unreadable
 from scheduler.plugins.dra.search import AllocationError
-from scheduler.plugins.dra.searches import CANNOT_ALLOCATE, TimedOut, Verdict, named
+from scheduler.plugins.dra.searches import CANNOT_ALLOCATE, Verdict, named
 from scheduler.plugins.dra.seats import Rules
 from scheduler.plugins.dra.selecting import SelectorSets
 from scheduler.plugins.dra.state import EMPTY_STATE, PLUGIN, STATE, DeviceState, Variant

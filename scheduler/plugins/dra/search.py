@@ -1,10 +1,12 @@
-"""Finds devices of one node for all claims of a pod: depth first, the first full solution (docs/spec/dra.md §4.5–§4.7).
+"""Finds devices of one node for all claims of a pod: depth first, the first full solution (docs/spec/dra.md §4.5–§4.7, §10.4).
 
-What is found is what trying everything in order would find. What cannot lead anywhere is not tried: too few devices left
-for what is still asked, values that too few devices share, a device that differs in nothing from one that has failed in
-the same place, a state that has failed before. Nothing is cut off that has an error in it, because whether the search
-comes to that error decides whether the pod fails: a selector that cannot be evaluated, a constraint that forbids one of
-"all" devices. Only an error that hides very deep is given up, for that is better than to search for ages.
+The search returns what trying everything in order would return, except that after many integer programs it takes a solution
+that need not be the first. It does not try states that cannot lead anywhere: too few devices are left, too few share a
+value, an interchangeable device or an equal state has failed, or the integer program has no solution. States before an
+error are never skipped, because whether the search reaches the error decides whether the pod fails. Only an error that lies very
+deep is given up, to bound the time.
+
+Upstream: staging/src/k8s.io/dynamic-resource-allocation/structured/internal/stable/allocator_stable.go allocateOne
 """
 
 from __future__ import annotations
@@ -18,10 +20,11 @@ from typing import Final, NamedTuple, TypeAlias
 
 from scheduler.core.resourceclaims import RESULTS_MAX
 from scheduler.core.turns import Work, finish
-from scheduler.plugins.dra.bounds import Bounds, Now
-from scheduler.plugins.dra.checking import NO_RISK, AllocationError, FailedOnNode, check, fault_error, risk_of
+from scheduler.plugins.dra.bounds import Bounds, Now, Witness
+from scheduler.plugins.dra.checking import NO_RISK, AllocationError, FailedOnNode, TimedOut, check, fault_error, risk_of
 from scheduler.plugins.dra.constraints import NOTHING_SEEN, Known
 from scheduler.plugins.dra.demand import Ask, Demand
+from scheduler.plugins.dra.feasibility import Answer
 from scheduler.plugins.dra.matching import bits
 from scheduler.plugins.dra.seats import Seats
 
@@ -32,7 +35,9 @@ _CHOICES, _STEPS = 2, 32
 CAREFUL_STEPS: Final = 500
 """So long nothing is cut off that may have an error in it."""
 _HARD: Final = 4
-"""After so many states that have failed, counters are looked at more closely."""
+"""After so many failed states the search asks the integer program."""
+_SOLVES_MAX: Final = 16
+"""After so many solved programs the search takes a solution that need not be the first in upstream's order."""
 
 
 class Picked(NamedTuple):
@@ -81,6 +86,8 @@ class _Choice:
     state: object = None
     viable: int = -1
     """What a bound leaves of the devices."""
+    witness: Witness | None = None
+    """Devices with which all open requests are satisfied, as far as the integer program can say."""
 
 
 Order: TypeAlias = Callable[[int, Ask], Sequence[int]]
@@ -114,9 +121,12 @@ class Search:
         self._risk = NO_RISK
         self._may_reorder = True
         self._is_hard = False
+        self._is_definite = False
+        self._solved = 0
+        self._solves_max = 0 if order is not None else _SOLVES_MAX
 
     def run(self) -> list[Picked] | None:
-        """In order of claims, requests and choice; None if the claims do not fit. Raises AllocationError, FailedOnNode."""
+        """In order of claims, requests and choice; None if the claims do not fit. Raises AllocationError, FailedOnNode, TimedOut."""
         return finish(self.running())
 
     def running(self) -> Work[list[Picked] | None]:
@@ -149,17 +159,12 @@ class Search:
                     if not (yield from self._can_alone(c)):
                         self._give_all_back()
                         return False
-            if not self._is_hard and len(self._hopeless) >= _HARD and self._bounds.can_fit_exactly:
+            if not self._is_hard and len(self._hopeless) >= _HARD and self._bounds.is_solvable:
                 self._give_all_back()
                 self._is_hard, position = True, _Position()
             step = self._next(position)
-            if (
-                self._is_hard
-                and isinstance(step, _Choice)
-                and step.viable > 0
-                and not (yield from self._bounds.may_fit(self._now(step.position.claim)))
-            ):
-                self._hopeless[step.state], step = _Outcome.FAIL, _Outcome.FAIL
+            if self._is_hard and isinstance(step, _Choice) and step.viable > 0:
+                step = yield from self._solved_step(step)
             if step is _Outcome.DONE:
                 return True
             if isinstance(step, _Choice):
@@ -171,9 +176,63 @@ class Search:
                 position = self._back(step)
         return False
 
+    def _solved_step(self, choice: _Choice) -> Work[_Choice | _Outcome]:
+        """Return the choice if its state has a solution, FAIL if it has none, DONE once a solution is taken whole."""
+        if not (yield from self._has_solution(choice)):
+            self._hopeless[choice.state] = _Outcome.FAIL
+            return _Outcome.FAIL
+        if choice.witness is not None and self._may_follow(choice.position):
+            if self._can_follow(choice):
+                return _Outcome.DONE
+            self._solves_max = 1 << 30  # the exact rules know better: go on in order
+            return self._next(choice.position)
+        return choice
+
+    def _has_solution(self, choice: _Choice) -> Work[bool]:
+        """Solve the state of a choice, unless the solution of the choice before it still holds. Raises TimedOut."""
+        before = self._stack[-1] if self._stack else None
+        if before is not None and before.witness is not None and before.undo is not None:
+            claim, request, _, number, _ = before.undo.picked
+            choice.witness = self._bounds.without(before.witness, (claim, request), number)
+            if choice.witness is not None:
+                return True
+        self._solved += 1
+        found = yield from self._bounds.solving(self._now(choice.position.claim))
+        if found is Answer.TIMED_OUT:
+            raise TimedOut
+        if not isinstance(found, Answer):
+            choice.witness = found
+            self._is_definite = self._bounds.is_definite()
+        return found is not Answer.INFEASIBLE
+
+    def _may_follow(self, position: _Position) -> bool:
+        """Whether a solution of the integer program is good enough, though another may come first in the order."""
+        return self._is_definite and self._solved > self._solves_max and (position.claim, position.request) > self._risk
+
+    def _can_follow(self, choice: _Choice) -> bool:
+        """Take the devices of a choice's witness if the exact rules allow it; otherwise change nothing."""
+        depth, witness = len(self._stack), choice.witness
+        assert witness is not None
+        step: _Choice | _Outcome = choice
+        while isinstance(step, _Choice) and step.ask is not None:
+            if not step.must:
+                step.viable &= witness.get((step.position.claim, step.position.request), 0)
+            self._stack.append(step)
+            position = self._try(step)
+            if position is None:
+                break
+            step = self._next(position)
+        if step is _Outcome.DONE:
+            return True
+        for each in reversed(self._stack[depth:]):
+            if each.undo is not None:
+                self._give_back(each.undo)
+        del self._stack[depth:]
+        return False
+
     def _now(self, c: int) -> Now:
         used, own = self._placed | self._seats.used, self._allocating[c]
-        return Now(used, own, self._known[c], self._taking, self._picked, self._left_in)
+        return Now(used, own, self._known[c], self._taking, self._left_in)
 
     def _can_alone(self, c: int) -> Work[bool]:
         """Whether one claim could be satisfied without the others, who only take from it: asked once, after a long search."""
@@ -229,9 +288,7 @@ class Search:
         order = self._order_of(c, ask)
         is_free, viable = (c, position.request) > self._risk, -1
         if is_free:
-            viable = self._bounds.viable(
-                position, self._rest_of(c, ask, start), self._now(c), roughly=not self._is_hard
-            )
+            viable = self._bounds.viable(position, self._rest_of(c, ask, start), self._now(c))
             if not viable:
                 return _Outcome.FAIL
         state = (position, self._known[c], self._counts[c], self._taken(alike=is_free and not position.taken))

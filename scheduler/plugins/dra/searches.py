@@ -15,6 +15,7 @@ from scheduler.cache.devicenodes import DeviceNodes, NodeKind
 from scheduler.cache.deviceuse import DeviceUse, Use
 from scheduler.core.clock import Clock
 from scheduler.core.turns import Work, finish
+from scheduler.plugins.dra.checking import TimedOut
 from scheduler.plugins.dra.demand import Demand
 from scheduler.plugins.dra.search import AllocationError, FailedOnNode, Order, Picked, Search
 from scheduler.plugins.dra.seats import Candidates, Rules, Seats
@@ -29,10 +30,6 @@ _HERE_MAX: Final = 64
 
 T = TypeVar("T")
 Orders: TypeAlias = Callable[[Demand, Seats], Order]
-
-
-class TimedOut(Exception):
-    """The search of one node took too long."""
 
 
 class Limits(NamedTuple):
@@ -171,6 +168,9 @@ class Searches:
                 except StopIteration as done:
                     found: T = done.value
                     return found
+                except TimedOut:
+                    self._give_up(kind, asked, limit_s)
+                    raise
                 now = self._clock.now()
                 left_s -= now - began
                 if left_s < 0:

@@ -7,25 +7,21 @@ found out by longer searches; that what is found breaks no rule is looked at by 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import random
 from collections.abc import Callable, Sequence
 
 import pytest
-from hypothesis import given, settings, strategies as st
 
 from scheduler.core.devicegates import LIST_TYPES
 from scheduler.core.devices import Device, DeviceAttribute, DeviceCapacity, DeviceCounterConsumption
 from scheduler.core.quantity import parse
 from scheduler.core.resourceclaims import CapacityRequirements, ExactDeviceRequest
-from scheduler.plugins.dra.scarcity import most_filled
 from scheduler.plugins.dra.search import Picked, Search
-from tests.examples import examples
 from tests.unit.plugins.dra.literal_allocator import Literal, Pick, TooSlow, broken_rules
 from tests.unit.plugins.dra.literal_devices import candidates
 from tests.unit.plugins.dra.random_devices import Case
 from tests.unit.plugins.dra.rooms import Room
-from tests.unit.plugins.dra.test_fitting import COUNTERS, counter_set, partitions
+from tests.unit.plugins.dra.test_feasibility import COUNTERS, counter_set, partitions
 from tests.unit.plugins.dra.test_worst_cases import _ask, _case, _claim, _gpu_counters, _partitions, _parts
 
 
@@ -133,6 +129,8 @@ def admin_between(seed: int, amount: int) -> Case:
     return _case(devices, *claims, counters=counter_set(COUNTERS, amount))
 
 
+PROGRAMS_MAX = 60
+
 ROWS = [
     *[
         pytest.param(lambda seed=seed: unlike_groups(seed, 200, 10), False, 400, id=f"ten of unlike groups, {seed}")
@@ -145,19 +143,14 @@ ROWS = [
         for seed, amount in ((0, 300), (1, 300), (2, 340))
     ],
     pytest.param(lambda: all_sizes(0, 1.0), True, 1500, id="sizes that take whole GPUs"),
-    pytest.param(lambda: all_sizes(1, 1.0), False, 700, id="sizes that would take more than whole GPUs"),
+    pytest.param(lambda: all_sizes(1, 1.0), False, 1000, id="sizes that would take more than whole GPUs"),
     *[
         pytest.param(
             lambda seed=seed: full_devices(seed, 5), True, 300, id=f"shared devices, filled to the brim, {seed}"
         )
         for seed in (0, 2, 4)
     ],
-    pytest.param(lambda: full_devices(0, 5, more=1), False, 10, id="shared devices, filled to the brim and one more"),
-    pytest.param(lambda: full_devices(0, 8), True, 700, id="eight shared devices, filled to the brim"),
-    *[
-        pytest.param(lambda seed=seed: two_capacities(seed, 8, 4), True, 1500, id=f"two capacities, filled, {seed}")
-        for seed in (0, 1)
-    ],
+    pytest.param(lambda: full_devices(0, 5, more=1), False, 50, id="shared devices, filled to the brim and one more"),
     *[
         pytest.param(
             lambda seed=seed: two_capacities(seed, 5, 3, moved=1),
@@ -189,16 +182,6 @@ ROWS = [
 ]
 
 
-def _work(search: Search) -> tuple[list[Picked] | None, int]:
-    work, rests = search.running(), 0
-    while True:
-        try:
-            next(work)
-        except StopIteration as done:
-            return done.value, rests + search.steps
-        rests += 1
-
-
 def _broken(case: Case, search: Search, found: Sequence[Picked]) -> list[str]:
     literal = Literal(case.world, "n1", case.claims, steps_max=0)
     with contextlib.suppress(TooSlow):
@@ -227,30 +210,12 @@ def _broken(case: Case, search: Search, found: Sequence[Picked]) -> list[str]:
 def test_the_answer_comes_after_little_work(make: Callable[[], Case], most: int, *, fits: bool, packed: bool) -> None:
     case = make()
     search = Room(case).search("n1", packed=packed)
-    found, work = _work(search)
+    found = search.run()
 
     assert (found is not None) == fits
-    assert work <= most
+    assert search.steps <= most
+    assert search._solved <= PROGRAMS_MAX
     if found is not None:
         asked = [request.exactly for claim in case.claims for request in claim.spec.devices.requests]
         assert len(found) == sum(exactly.count for exactly in asked if exactly is not None)
         assert _broken(case, search, found) == []
-
-
-@settings(max_examples=examples(300))
-@given(
-    st.lists(st.integers(0, 12), min_size=1, max_size=3),
-    st.lists(st.tuples(st.frozensets(st.integers(0, 6), min_size=1, max_size=2), st.integers(1, 2)), max_size=2),
-)
-def test_no_choice_of_parts_fills_more_of_the_rooms_than_is_said(
-    rooms: list[int], parts: list[tuple[frozenset[int], int]]
-) -> None:
-    each_part = [amounts for amounts, count in parts for _ in range(count)]
-    filled = 0
-    for places in itertools.product(range(-1, len(rooms)), repeat=len(each_part)):
-        for amounts in itertools.product(*each_part):
-            sums = [sum(a for a, place in zip(amounts, places, strict=True) if place == at) for at in range(len(rooms))]
-            if all(taken <= room for taken, room in zip(sums, rooms, strict=True)):
-                filled = max(filled, sum(sums))
-
-    assert filled <= most_filled(rooms, parts) <= sum(rooms)

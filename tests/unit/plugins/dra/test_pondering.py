@@ -26,10 +26,11 @@ from scheduler.core.resourceclaims import (
 )
 from scheduler.core.turns import TURN_S, Work
 from scheduler.cycle import Broke, Outcome, Placed, run
-from scheduler.plugins.dra.fitting import Fitting
+from scheduler.plugins.dra.checking import TimedOut
+from scheduler.plugins.dra.feasibility import Feasibility
 from scheduler.plugins.dra.pondering import LONGEST_ATTEMPT_S, LONGEST_HOLD_S
 from scheduler.plugins.dra.search import Search
-from scheduler.plugins.dra.searches import LATE_S, TimedOut
+from scheduler.plugins.dra.searches import LATE_S
 from scheduler.plugins.dra.selecting import Selectors
 from scheduler.testing.builders import Builder, pod
 from scheduler.testing.devicebuilders import SliceBuilder, a_device, a_slice
@@ -45,7 +46,7 @@ SOME = MANY[:40]
 @pytest.fixture(autouse=True)
 def _work_takes_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the world that is `slow`."""
-    for owner, name in ((Search, "_take"), (Fitting, "_weigh"), (Selectors, "_evaluating")):
+    for owner, name in ((Search, "_take"), (Feasibility, "solve"), (Selectors, "_evaluating")):
         monkeypatch.setattr(owner, name, _slowly(getattr(owner, name)))
 
 

@@ -1,8 +1,7 @@
-"""Partitions that draw on several counters: what is refused does not fit, and hard cases end after few steps."""
+"""The integer program has no solution only where no allocation exists, and hard cases end after few steps."""
 
 from __future__ import annotations
 
-import itertools
 import random
 from collections.abc import Sequence
 from typing import Any
@@ -22,10 +21,11 @@ from scheduler.core.devices import (
 from scheduler.core.quantity import parse
 from scheduler.core.resourceclaims import CapacityRequirements, ExactDeviceRequest
 from scheduler.core.turns import finish
-from scheduler.plugins.dra import search as searching
-from scheduler.plugins.dra.fitting import Fitting
-from scheduler.plugins.dra.groups import Wanted
-from scheduler.plugins.dra.scarcity import Scarcity
+from scheduler.plugins.dra import feasibility, search as searching
+from scheduler.plugins.dra.bounds import Bounds, Now
+from scheduler.plugins.dra.constraints import NOTHING_SEEN
+from scheduler.plugins.dra.feasibility import Answer
+from scheduler.plugins.dra.search import _Position as Position
 from tests.examples import SLOW_SHARE, examples
 from tests.unit.plugins.dra.literal_allocator import Literal, TooSlow
 from tests.unit.plugins.dra.random_devices import Case
@@ -71,37 +71,6 @@ def small_cases(draw: st.DrawFn) -> Case:
     split = chance.randint(1, len(asks))
     claims = [_claim(*some) for some in (asks[:split], asks[split:]) if some]
     return _case(devices, *claims, used=used, counters=counter_set(counters, amount))
-
-
-def _fits(amounts: Sequence[dict[str, int]], room: int) -> bool:
-    return all(sum(each.get(name, 0) for each in amounts) <= room for name in COUNTERS)
-
-
-@settings(max_examples=examples(300))
-@given(st.integers(0, 2**64))
-def test_so_many_fit_exactly_if_some_choice_does(seed: int) -> None:
-    """Of two sets that have none in common; asked several times, for it remembers what it has found."""
-    chance = random.Random(seed)
-    devices, room = partitions(chance, 9, "abc", least=1, most=chance.choice((4, 150))), chance.choice((3, 7, 200, 300))
-    seats = Room(_case(devices, _claim(_ask()), counters=counter_set("abc", room))).seats("n1")
-    fitting = Fitting(seats, Scarcity(seats).draws)
-    amounts = [
-        {name: int(each.value.nano // 10**9) for name, each in device.consumes_counters[0].counters.items()}
-        for device in devices
-    ]
-    cut = chance.randint(0, 9)
-    low = (1 << cut) - 1
-    for _ in range(4):
-        first, second = chance.randint(0, 3), chance.randint(0, 3)
-        expected = any(
-            _fits([amounts[at] for at in (*some, *others)], room)
-            for some in itertools.combinations(range(cut), first)
-            for others in itertools.combinations(range(cut, 9), second)
-        )
-
-        assert (
-            finish(fitting.may_fit([Wanted(low, first), Wanted(0b111111111 & ~low, second)], seats.left_in)) == expected
-        )
 
 
 @st.composite
@@ -169,6 +138,30 @@ def test_looking_closely_at_counters_changes_nothing_but_the_steps(case: Case, p
         assert devices == [pick.candidate.id for pick in picks]
 
 
+def _root(case: Case) -> object:
+    """Solve the state before any device is taken; None if counting and matching already reject it."""
+    room = Room(case)
+    seats = room.seats("n1")
+    bounds = Bounds(room.demand, seats, {})
+    known = (NOTHING_SEEN,) * len(room.demand.claims[0].constraints)
+    now = Now(seats.used, 0, known, {}, seats.left_in)
+    rest = (1 << len(seats.devices)) - 1
+    return finish(bounds.solving(now)) if bounds.viable(Position(), rest, now) else None
+
+
+@settings(max_examples=examples(300, share=SLOW_SHARE))
+@given(small_cases())
+def test_the_program_has_a_solution_exactly_where_an_allocation_exists(case: Case) -> None:
+    try:
+        picks = Literal(case.world, "n1", case.claims, steps_max=STEPS_MAX).run()
+    except TooSlow:
+        assume(False)
+        raise
+
+    root = _root(case)
+    assert (root is None or root is Answer.INFEASIBLE) == (picks is None)
+
+
 @pytest.mark.parametrize("packed", [False, True], ids=["first fit", "packing"])
 @pytest.mark.parametrize("amount", [100, 120, 140, 150])
 @pytest.mark.parametrize("seed", range(4))
@@ -195,20 +188,32 @@ def test_ten_of_sixty_partitions_that_hardly_fit(seed: int, amount: int, *, pack
 
 
 @pytest.mark.parametrize(
-    ("unit", "is_known"),
-    [pytest.param("1", True, id="bytes"), pytest.param("1000000000000000000", False, id="too large to be counted")],
+    ("unit", "expected"),
+    [
+        pytest.param("1", Answer.INFEASIBLE, id="amounts that can be scaled"),
+        pytest.param("1000000000000000000", Answer.UNKNOWN, id="amounts that floating-point numbers cannot tell apart"),
+    ],
 )
-def test_amounts_beyond_what_can_be_counted_are_left_to_the_search(unit: str, *, is_known: bool) -> None:
+def test_the_program_is_not_solved_where_its_amounts_are_too_large(unit: str, expected: Answer) -> None:
     devices = [
         Device(
             name=f"d{at}",
             consumes_counters=(
                 DeviceCounterConsumption("c", {"a": Counter(parse(f"{unit}"))}),
-                DeviceCounterConsumption("c", {"a": Counter(parse(f"{at + 1}n"))}),
+                DeviceCounterConsumption("c", {"a": Counter(parse(f"{at + 1}"))}),
             ),
         )
         for at in range(3)
     ]
-    seats = Room(_case(devices, _claim(_ask()), counters=counter_set("a", 2))).seats("n1")
 
-    assert Fitting(seats, Scarcity(seats).draws).is_known == is_known
+    assert _root(_case(devices, _claim(_ask(count=2)), counters=counter_set("a", int(unit)))) is expected
+
+
+def test_a_program_of_too_many_columns_is_not_built() -> None:
+    """A node may see any number of pools, so the size of the program needs a limit."""
+    devices = partitions(random.Random(1), 120, COUNTERS)
+    case = _case(devices, _claim(*(_ask(where=f"u > {at}") for at in range(2))), counters=counter_set(COUNTERS, 200))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(feasibility, "_COLUMNS_MAX", 200)
+        assert _root(case) is Answer.UNKNOWN
+    assert not isinstance(_root(case), Answer)

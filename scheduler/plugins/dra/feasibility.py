@@ -1,0 +1,281 @@
+"""Decides with an integer program whether the devices of a node can satisfy all requests together.
+
+The program is a relaxation: it has no solution only if no allocation exists (docs/spec/dra.md §10.4). The search
+therefore checks each solution with exact integers. HiGHS (https://highs.dev) solves the program.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from scheduler.plugins.dra.constraints import Constraint, Values
+from scheduler.plugins.dra.demand import Demand
+from scheduler.plugins.dra.matching import bits
+from scheduler.plugins.dra.seats import Mask, Seats
+
+if TYPE_CHECKING:
+    from scheduler.plugins.dra.bounds import Need, Now
+
+Solution: TypeAlias = Sequence[Mapping[int, int]]
+"""For each need: device number → how many of the need's requests get the device."""
+
+SOLVER_LIMIT_S: Final = 5.0
+"""The solver stops after this time. Programs that it cannot solve by then are as hard as bin packing without any room."""
+_LARGEST: Final = 10**9
+"""Larger coefficients do not fit the tolerances of a solver that computes with floating-point numbers."""
+_TOLERANCE: Final = 1e-6
+_COLUMNS_MAX: Final = 50_000
+"""Larger programs would take seconds to build."""
+
+
+class Answer(enum.Enum):
+    """The outcomes other than a solution."""
+
+    INFEASIBLE = enum.auto()
+    UNKNOWN = enum.auto()
+    """The program is too large, or its amounts are too large for the solver's arithmetic."""
+    TIMED_OUT = enum.auto()
+
+
+@cache
+def _solver_class() -> Callable[[], Any]:
+    """Return the class of solvers; importing the library takes 25 ms and 10 MB, so it waits until a search needs it."""
+    import highspy
+
+    class Solver(highspy.Highs):
+        def enableCallbacks(self) -> None:  # noqa: N802 (the library's name)
+            """Do nothing: callbacks print a banner, and take the interpreter lock while HiGHS works."""
+
+    return Solver
+
+
+@dataclass(slots=True)
+class _Program:
+    """An integer program without an objective, in the row-wise form that HiGHS takes."""
+
+    upper: list[int] = field(default_factory=list)
+    starts: list[int] = field(default_factory=list)
+    columns: list[int] = field(default_factory=list)
+    coefficients: list[float] = field(default_factory=list)
+    row_lower: list[float] = field(default_factory=list)
+    row_upper: list[float] = field(default_factory=list)
+    is_too_large: bool = False
+
+    def variable(self, upper: int) -> int:
+        """Add an integer variable from 0 to `upper`; return its column."""
+        self.upper.append(upper)
+        return len(self.upper) - 1
+
+    def at_most(self, terms: Mapping[int, int], limit: int) -> None:
+        """Add `sum of terms <= limit`, scaled by the greatest common divisor of the coefficients."""
+        scale = math.gcd(*terms.values()) or 1
+        limit //= scale  # the left-hand side is a multiple of the divisor
+        if sum(max(amount, 0) * self.upper[x] for x, amount in terms.items()) // scale <= limit:
+            return
+        self._row({x: amount // scale for x, amount in terms.items()}, -math.inf, limit + _TOLERANCE)
+
+    def exactly(self, terms: Mapping[int, int], total: int) -> None:
+        """Add `sum of terms == total`."""
+        self._row(terms, total, total)
+
+    def _row(self, terms: Mapping[int, int], lower: float, upper: float) -> None:
+        largest = max(map(abs, terms.values()), default=0)
+        self.is_too_large |= max(largest, abs(upper)) > _LARGEST
+        self.starts.append(len(self.columns))
+        self.columns.extend(terms)
+        self.coefficients.extend(terms.values())
+        self.row_lower.append(lower)
+        self.row_upper.append(upper)
+
+    def solve(self) -> Sequence[float] | Answer:
+        """Return a value for each variable, or why there is none. Releases the interpreter lock while HiGHS works."""
+        import highspy
+        import numpy as np
+
+        if self.is_too_large:
+            return Answer.UNKNOWN
+        lp = highspy.HighsLp()
+        lp.num_col_, lp.num_row_ = len(self.upper), len(self.starts)
+        lp.col_cost_ = np.zeros(lp.num_col_)
+        lp.col_lower_ = np.zeros(lp.num_col_)
+        lp.col_upper_ = np.array(self.upper, float)
+        lp.integrality_ = [highspy.HighsVarType.kInteger] * lp.num_col_
+        lp.row_lower_, lp.row_upper_ = np.array(self.row_lower), np.array(self.row_upper)
+        lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+        lp.a_matrix_.start_ = np.array([*self.starts, len(self.columns)])
+        lp.a_matrix_.index_ = np.array(self.columns)
+        lp.a_matrix_.value_ = np.array(self.coefficients, float)
+        highs = _solver_class()()
+        highs.setOptionValue("output_flag", False)
+        highs.setOptionValue("threads", 1)
+        highs.setOptionValue("time_limit", SOLVER_LIMIT_S)
+        highs.passModel(lp)
+        highs.run()
+        status = highs.getModelStatus()
+        if status == highspy.HighsModelStatus.kInfeasible:
+            return Answer.INFEASIBLE
+        if status == highspy.HighsModelStatus.kTimeLimit:
+            return Answer.TIMED_OUT
+        if status != highspy.HighsModelStatus.kOptimal:
+            return Answer.UNKNOWN
+        return list(highs.getSolution().col_value)
+
+
+class Feasibility:
+    """The program of one search, made anew for each state of it."""
+
+    def __init__(
+        self,
+        demand: Demand,
+        seats: Seats,
+        buckets: Callable[[Constraint], Mapping[Values | None, Mask]],
+        draws: Callable[[int], Mapping[tuple[str, str], int]],
+    ) -> None:
+        """`buckets` groups the devices by their values of a constraint; `draws` gives a device's use of counters."""
+        self._demand = demand
+        self._seats = seats
+        self._buckets = buckets
+        self._draws = draws
+
+    def solve(self, needs: Sequence[Need], now: Now) -> Solution | Answer:
+        """Return devices for all needs at once. Only reads its arguments, so it may run in a thread."""
+        if sum(need.free.bit_count() for need in needs) > _COLUMNS_MAX:
+            return Answer.UNKNOWN
+        program = _Program()
+        columns = [self._columns(program, need) for need in needs]
+        self._count(program, needs, columns)
+        self._share_exclusive_devices(program, needs, columns)
+        draws = self._share_capacities(program, needs, columns, now)
+        self._limit_counters(program, draws, now)
+        self._constrain(program, needs, columns)
+        found = program.solve()
+        if isinstance(found, Answer):
+            return found
+        return [{d: amount for d, x in own.items() if (amount := round(found[x]))} for own in columns]
+
+    def _columns(self, program: _Program, need: Need) -> dict[int, int]:
+        shared = self._seats.shared
+        return {d: program.variable(need.times if shared >> d & 1 else 1) for d in bits(need.free)}
+
+    def _count(self, program: _Program, needs: Sequence[Need], columns: Sequence[Mapping[int, int]]) -> None:
+        for need, own in zip(needs, columns, strict=True):
+            program.exactly(dict.fromkeys(own.values(), 1), need.total)
+
+    def _share_exclusive_devices(
+        self, program: _Program, needs: Sequence[Need], columns: Sequence[Mapping[int, int]]
+    ) -> None:
+        """One request gets a device. Requests with admin access share it, but not with their own or later claims."""
+        by_device: dict[int, list[tuple[Need, int]]] = {}
+        for need, own in zip(needs, columns, strict=True):
+            for d, x in own.items():
+                if not self._seats.shared >> d & 1:
+                    by_device.setdefault(d, []).append((need, x))
+        for users in by_device.values():
+            if len(users) == 1:
+                continue
+            ordinary = [x for need, x in users if not need.is_admin]
+            program.at_most(dict.fromkeys(ordinary, 1), 1)
+            if len(ordinary) == len(users):
+                continue
+            for admin, x in users:
+                if admin.is_admin:
+                    for need, other in users:
+                        if other != x and (
+                            need.claim == admin.claim or (need.claim > admin.claim and not need.is_admin)
+                        ):
+                            program.at_most({x: 1, other: 1}, 1)
+
+    def _share_capacities(
+        self, program: _Program, needs: Sequence[Need], columns: Sequence[Mapping[int, int]], now: Now
+    ) -> dict[int, dict[int, int]]:
+        """Limit the capacities of shared devices; return per device the terms that are 1 when it draws on counters."""
+        seats, draws = self._seats, dict[int, dict[int, int]]()
+        loads: dict[int, dict[str, dict[int, int]]] = {}
+        users: dict[int, list[int]] = {}
+        for need, own in zip(needs, columns, strict=True):
+            for d, x in own.items():
+                users.setdefault(d, []).append(x)
+                if seats.shared >> d & 1:
+                    for name, amount in self._least(need, d).items():
+                        if amount:
+                            loads.setdefault(d, {}).setdefault(name, {})[x] = amount
+        for d, xs in users.items():
+            device = seats.devices[d].device
+            is_shared = bool(seats.shared >> d & 1)
+            in_use: int | None = None
+            if device.consumes_counters and not is_shared:
+                draws[d] = dict.fromkeys(xs, 1)
+            elif device.consumes_counters and d not in now.taking and not seats.has_shares(d):
+                in_use = program.variable(1)
+                draws[d] = {in_use: 1}
+                for x in xs:
+                    program.at_most({x: 1, in_use: -program.upper[x]}, 0)
+            gone, taken = seats.consumed(d), now.taking.get(d, {})
+            for name, terms in loads.get(d, {}).items():
+                left = max(device.capacity[name].value.nano - gone.get(name, 0) - taken.get(name, 0), 0)
+                if in_use is None:
+                    program.at_most(terms, left)
+                else:
+                    program.at_most({**terms, in_use: -left}, 0)
+        return draws
+
+    def _least(self, need: Need, d: int) -> dict[str, int]:
+        """Return the smallest amounts that an alternative of the need takes of a shared device."""
+        amounts = [each for ask in need.asks if (each := self._seats.amounts(ask, d)) is not None]
+        if not amounts:
+            return {}
+        return {name: min(each.get(name, 0) for each in amounts) for name in amounts[0]}
+
+    def _limit_counters(self, program: _Program, draws: Mapping[int, Mapping[int, int]], now: Now) -> None:
+        rows: dict[tuple[int, tuple[str, str]], dict[int, int]] = {}
+        for d, terms in draws.items():
+            pool = self._seats.pool_of[d]
+            left = now.left(pool)
+            if any(amount < 0 for amount in left.values()):  # no device of such a pool can draw (§4.8)
+                program.at_most(terms, 0)
+                continue
+            for key, amount in self._draws(d).items():
+                if amount and key in left:
+                    row = rows.setdefault((pool, key), {})
+                    row.update({x: amount * times for x, times in terms.items()})
+        for (pool, key), row in rows.items():
+            program.at_most(row, now.left(pool)[key])
+
+    def _constrain(self, program: _Program, needs: Sequence[Need], columns: Sequence[Mapping[int, int]]) -> None:
+        for number in {need.claim for need in needs}:
+            for constraint in self._demand.claims[number].constraints:
+                scope = [i for i, need in enumerate(needs) if need.claim == number and need.concerns(constraint)]
+                judge = self._match if constraint.is_match else self._distinguish
+                judge(program, constraint, [columns[i] for i in scope])
+
+    def _match(self, program: _Program, constraint: Constraint, scope: Sequence[Mapping[int, int]]) -> None:
+        """All devices have one value in common."""
+        chosen: dict[tuple[str, object], int] = {}
+        for values, mask in self._buckets(constraint).items():
+            for own in scope:
+                here = {own[d]: 1 for d in bits(mask) if d in own}
+                if not here:
+                    continue
+                for value in values or ():
+                    if value not in chosen:
+                        chosen[value] = program.variable(1)
+                most = sum(program.upper[x] for x in here)
+                program.at_most(here | {chosen[value]: -most for value in values or ()}, 0)
+        if chosen:
+            program.exactly(dict.fromkeys(chosen.values(), 1), 1)
+
+    def _distinguish(self, program: _Program, constraint: Constraint, scope: Sequence[Mapping[int, int]]) -> None:
+        """No two devices have a value in common."""
+        having: dict[tuple[str, object], dict[int, int]] = {}
+        for values, mask in self._buckets(constraint).items():
+            for value in values or ():
+                terms = having.setdefault(value, {})
+                terms.update({own[d]: 1 for own in scope for d in bits(mask) if d in own})
+        for terms in having.values():
+            if terms:
+                program.at_most(terms, 1)
