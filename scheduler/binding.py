@@ -21,6 +21,7 @@ from scheduler.core.errors import Ambiguous, ApiError, Conflict, NotFound, TooMa
 from scheduler.core.events import ASSIGNED_POD_DELETE
 from scheduler.core.fiterror import one_node
 from scheduler.core.text import shortened
+from scheduler.core.turns import finish
 from scheduler.core.verdicts import AttemptError, Code, Rejection, Skip
 from scheduler.failure import Failures
 from scheduler.framework.points import BindPlugin, PreBindPlugin, is_brief
@@ -301,7 +302,7 @@ class Binder:
         if slot is None:
             return Rejection("", Code.UNRESOLVABLE, ("node(s) had gone before the pod was bound",))
         with self._cluster.trial(remove=[self._cluster.get(binding.assumed.uid) or binding.assumed]):
-            return binding.runner.check_node(binding.assumed, slot, binding.state)
+            return finish(binding.runner.check_node(binding.assumed, slot, binding.state))
 
     async def _commit(self, binding: Binding) -> None:
         with self._timed("Bind", binding):

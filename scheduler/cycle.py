@@ -29,7 +29,6 @@ from scheduler.core.podinfo import PodInfo, placed
 from scheduler.core.records import DecisionRecord, GroupRecord, NodeScore
 from scheduler.core.turns import Work, finish, paced
 from scheduler.core.verdicts import AttemptError, Code, Groups, Nominate, Rejection, Wait
-from scheduler.framework.points import Before
 from scheduler.framework.profile import Profile
 from scheduler.framework.runner import PreFiltered, Runner, Scored, narrowed_away
 from scheduler.framework.state import CycleState
@@ -124,7 +123,7 @@ class Cycle:
                 with self._cluster.devices.use.still():
                     found = yield from self._find(runner, state, pod, record)
                     if not isinstance(found, Unfit):
-                        yield from runner.pondering(state, pod, 1 << found, Before.RESERVE)
+                        yield from runner.prepare_reserve(state, pod, found)
             finally:
                 self._metrics.algorithm(self._clock.now() - started)
             if isinstance(found, Unfit):
@@ -156,7 +155,7 @@ class Cycle:
         began = self._clock.now()
         status = Code.ERROR
         try:
-            feasible, groups = yield from runner.filtering(state, pod, pre.nodes, exact=runner.exact)
+            feasible, groups = yield from runner.filter(state, pod, pre.nodes, exact=runner.exact)
             status = Code.SUCCESS  # as upstream, also where no node passes
         finally:
             self._metrics.point("Filter", status.value, runner.profile.name, self._clock.now() - began)
@@ -165,7 +164,7 @@ class Cycle:
         if slot is None and feasible:
             # Verify refused every node of the sample: rebuild the reasons in plugin order, as upstream would have met
             # them. A node outside the sample may still hold.
-            feasible, groups = yield from runner.filtering(state, pod, pre.nodes, exact=True)
+            feasible, groups = yield from runner.filter(state, pod, pre.nodes, exact=True)
             slot = yield from self._best(runner, state, pod, feasible, record)
         if slot is not None:
             return slot
@@ -178,7 +177,7 @@ class Cycle:
         slot = self._cluster.nodes.present_slot(name) if name else None
         if slot is None:
             return None, {}
-        passed, groups = yield from runner.filtering(state, pod, 1 << slot, exact=True)
+        passed, groups = yield from runner.filter(state, pod, 1 << slot, exact=True)
         return (slot, {}) if passed else (None, groups)
 
     def _best(
@@ -198,12 +197,11 @@ class Cycle:
                     began = self._clock.now()
                     runner.pre_score(state, pod, feasible)
                     self._point("PreScore", None, runner, began)
-                yield from runner.pondering(state, pod, feasible, Before.SCORE)
                 began = self._clock.now()
-                scored = runner.score(state, pod, feasible)
+                scored = yield from runner.score(state, pod, feasible)
                 self._point("Score", None, runner, began)
                 slot = self._choose(runner, state, pod, scored)
-            if runner.exact or (yield from runner.verifying(state, pod, slot)) is None:
+            if runner.exact or (yield from runner.verify(state, pod, slot)) is None:
                 if scored is not None:
                     record.scores = (self._score_row(scored, slot),)
                 return slot
@@ -211,7 +209,7 @@ class Cycle:
             refused += 1
             if refused % _REFUSALS_TOLD == 0:
                 # What was learnt of these nodes holds for others, too.
-                feasible, _ = yield from runner.filtering(state, pod, feasible, exact=False)
+                feasible, _ = yield from runner.filter(state, pod, feasible, exact=False)
             yield
         return None
 

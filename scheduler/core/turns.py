@@ -17,6 +17,7 @@ T = TypeVar("T")
 
 TURN_S: Final = 0.005
 """So long others may have to wait for their turn."""
+_INLINE_S: Final = 0.001
 
 Work: TypeAlias = Generator[None, None, T]
 
@@ -47,6 +48,26 @@ def paced(work: Work[T], clock: Clock, aside: Callable[[], AbstractContextManage
                 turn = clock.now()
     finally:
         work.close()
+
+
+def started(work: Work[T], clock: Clock) -> T | Work[T]:
+    """Drive the work for a millisecond; return its result if it has ended by then, else the work, to be driven on."""
+    until = clock.now() + _INLINE_S
+    while True:
+        try:
+            next(work)
+        except StopIteration as done:
+            found: T = done.value
+            return found
+        if clock.now() > until:
+            return work
+
+
+def answered(answer: T | Work[T]) -> Work[T]:
+    """Return an answer, or the result of the work that finds it."""
+    if isinstance(answer, Generator):
+        return (yield from answer)
+    return answer
 
 
 def submitted(job: Callable[[], T]) -> Future[T]:

@@ -6,7 +6,6 @@ Permit's outcome, PreBind, Bind and PostBind. Raising `AttemptError` ends the at
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Generator, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
@@ -81,9 +80,13 @@ class FilterPlugin(Plugin, Protocol):
     """Called once with all candidates. Must not wait, write, or keep what it is given.
 
     A class attribute `heeds_pods = False` says that its verdict has nothing to do with the pods on nodes.
+
+    Where the answer takes long to find, the method returns a generator that yields wherever the event loop may run, and
+    returns the answer. Nothing changes in the cache while it works. It may be closed at any time, so it holds nothing. The same
+    holds for `verify` and `score`.
     """
 
-    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups: ...
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups | Work[Groups]: ...
 
 
 @runtime_checkable
@@ -120,29 +123,15 @@ class VerifyPlugin(Plugin, Protocol):
     A method `vouches(state, pod) -> bool` may say that for this pod `filter` was exact: then nothing is asked.
     """
 
-    def verify(self, state: CycleState, pod: PodInfo, slot: int) -> Rejection | None: ...
-
-
-class Before(enum.Enum):
-    """What a plugin is about to be asked."""
-
-    FILTER = enum.auto()
-    VERIFY = enum.auto()
-    SCORE = enum.auto()
-    RESERVE = enum.auto()
+    def verify(self, state: CycleState, pod: PodInfo, slot: int) -> Rejection | Work[Rejection | None] | None: ...
 
 
 @runtime_checkable
-class PonderPlugin(Plugin, Protocol):
-    """Ours: a Filter whose answer may take long to find, and that can find it bit by bit right before it is asked.
+class PrepareReservePlugin(Plugin, Protocol):
+    """Ours: a Reserve whose answer may take long to find. Called right before the node is assumed."""
 
-    It yields wherever the event loop may have a turn. Nothing changes meanwhile, so that what it has found out still
-    holds when the question comes; and it may be closed at any time, so it holds nothing. In a trial it sees the trial
-    whenever it works.
-    """
-
-    def ponder(self, state: CycleState, pod: PodInfo, nodes: NodeSet, before: Before) -> Work[None] | None:
-        """None if the answer is at hand. One node at a time before VERIFY and RESERVE."""
+    def prepare_reserve(self, state: CycleState, pod: PodInfo, slot: int) -> Work[None]:
+        """Find what `reserve` will take on the node, and remember it. Reserves nothing, so it may be closed at any time."""
 
 
 @runtime_checkable
@@ -181,7 +170,7 @@ class PreScorePlugin(Plugin, Protocol):
 class ScorePlugin(Plugin, Protocol):
     """Raw scores for all nodes at once. The returned column is not changed by the caller."""
 
-    def score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Scores: ...
+    def score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Scores | Work[Scores]: ...
 
 
 @runtime_checkable

@@ -60,8 +60,8 @@ class BoundFilter:
     """A Filter plugin in its whole-set form, and its Verify if it has one."""
 
     name: str
-    filter: Callable[[CycleState, PodInfo, NodeSet], Groups]
-    verify: Callable[[CycleState, PodInfo, int], Rejection | None] | None
+    filter: Callable[[CycleState, PodInfo, NodeSet], Groups | Work[Groups]]
+    verify: Callable[[CycleState, PodInfo, int], Rejection | Work[Rejection | None] | None] | None
     heeds_pods: bool = True
     """False: its verdict has nothing to do with the pods on nodes."""
     tally: points.TallyPlugin | None = None
@@ -70,8 +70,6 @@ class BoundFilter:
     """Whether Filter's answer is the exact one for this pod, so that Verify need not be asked."""
     relents: Callable[[CycleState, PodInfo, Rejection, NodeSet], Work[NodeSet]] | None = None
     """Of the nodes that it refused for good, those where an eviction would help."""
-    ponder: Callable[[CycleState, PodInfo, NodeSet, points.Before], Work[None] | None] | None = None
-    """To be driven right before it is asked."""
 
     def is_exact(self, state: CycleState, pod: PodInfo) -> bool:
         """Whether Filter alone tells."""
@@ -88,7 +86,7 @@ class BoundScore:
 
     name: str
     weight: int
-    score: Callable[[CycleState, PodInfo, NodeSet], Scores]
+    score: Callable[[CycleState, PodInfo, NodeSet], Scores | Work[Scores]]
     normalize: Callable[[CycleState, PodInfo, Scores, npt.NDArray[np.intp]], Scores] | None
     is_checked: bool
     """Somebody else's: its scores are checked for their range at each attempt, ours by their tests."""
@@ -243,8 +241,7 @@ def _bound_filter(plugin: Any, nodes: Nodes) -> BoundFilter:
     if isinstance(plugin, points.FilterPlugin):
         vouches = getattr(plugin, "vouches", None)
         relents = plugin.relents if isinstance(plugin, points.RelentingPlugin) else None
-        ponder = plugin.ponder if isinstance(plugin, points.PonderPlugin) else None
-        return BoundFilter(plugin.name, plugin.filter, verify, heeds_pods, tally, minds, vouches, relents, ponder)
+        return BoundFilter(plugin.name, plugin.filter, verify, heeds_pods, tally, minds, vouches, relents)
     one = cast("points.FilterOnePlugin", plugin)
 
     def filter_each(state: CycleState, pod: PodInfo, candidates: NodeSet) -> Groups:

@@ -1,8 +1,8 @@
 """Runs a profile's plugins at the points of one attempt, and combines their answers as upstream does.
 
 The table of combinations is docs/spec/core.md §3.2; filtering with nominated pods §3.5; scoring §3.6.
-Errors of a plugin leave as `AttemptError`, which costs the pod one attempt. What may take long for all nodes is a
-generator, which yields wherever the event loop may have a turn; the plain form of it is for who may not rest.
+Errors of a plugin leave as `AttemptError`, which costs the pod one attempt. What may take long is a generator, which
+yields wherever the event loop may run.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from scheduler.core import nodeset
 from scheduler.core.clock import Clock
 from scheduler.core.nodeset import EMPTY, NodeSet, Slots
 from scheduler.core.podinfo import PodInfo
-from scheduler.core.turns import T, Work, finish, paced
+from scheduler.core.turns import T, Work, answered, paced
 from scheduler.core.unforeseen import UnforeseenErrors
 from scheduler.core.verdicts import AttemptError, Code, Groups, Narrow, Rejection, Skip
 from scheduler.framework.ahead import Ahead, Nominations
-from scheduler.framework.points import MAX_NODE_SCORE, Before, PreFilterExtensions, Scores
+from scheduler.framework.points import MAX_NODE_SCORE, PreFilterExtensions, PrepareReservePlugin, Scores
 from scheduler.framework.profile import BoundFilter, BoundScore, Profile
 from scheduler.framework.state import CycleState
 from scheduler.obs.metrics import Metrics
@@ -73,7 +73,7 @@ class Runner:
         self._nodes = cluster.nodes
         self._nominations = nominations
         self.ahead = Ahead(self, nominations)
-        self._ponders = [bound.ponder for bound in profile.filter if bound.ponder is not None]
+        self._preparing = [plugin for plugin in profile.reserve if isinstance(plugin, PrepareReservePlugin)]
         self._last_nodes: NodeSet = EMPTY
         self._last_slots: Slots = nodeset.slots(EMPTY, 1)
         self.exact = profile.parity
@@ -119,26 +119,18 @@ class Runner:
 
     # -- Filter ------------------------------------------------------------------------------------------------------
 
-    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet, *, exact: bool) -> tuple[NodeSet, Groups]:
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet, *, exact: bool) -> Work[tuple[NodeSet, Groups]]:
         """The nodes that pass, and who refused the others. `exact` runs Verify right behind its plugin's Filter.
 
         Nodes with nominated pods of equal or higher priority must pass with those pods counted, and without (§3.5).
         """
         groups: Groups = {}
-        nodes = finish(self._ahead_aside(state, pod, nodes, groups, exact=exact, rests=False))
-        return finish(self._passing(state, pod, nodes, groups, exact=exact)), groups
-
-    def filtering(
-        self, state: CycleState, pod: PodInfo, nodes: NodeSet, *, exact: bool
-    ) -> Work[tuple[NodeSet, Groups]]:
-        """The same, bit by bit: plugins may ponder."""
-        groups: Groups = {}
-        nodes = yield from self._ahead_aside(state, pod, nodes, groups, exact=exact, rests=True)
-        nodes = yield from self._passing(state, pod, nodes, groups, exact=exact, rests=True)
+        nodes = yield from self._ahead_aside(state, pod, nodes, groups, exact=exact)
+        nodes = yield from self._passing(state, pod, nodes, groups, exact=exact)
         return nodes, groups
 
     def _ahead_aside(
-        self, state: CycleState, pod: PodInfo, nodes: NodeSet, groups: Groups, *, exact: bool, rests: bool
+        self, state: CycleState, pod: PodInfo, nodes: NodeSet, groups: Groups, *, exact: bool
     ) -> Work[NodeSet]:
         """The nodes on which the pod fits beside those nominated there."""
         refused = yield from self.ahead.refusing(
@@ -146,32 +138,29 @@ class Runner:
             pod,
             nodes,
             groups,
-            one_pass=lambda trial, some: self._passing(trial, pod, some, groups, exact=exact, rests=rests),
+            one_pass=lambda trial, some: self._passing(trial, pod, some, groups, exact=exact),
         )
         return nodes & ~refused
 
-    def verifying(self, state: CycleState, pod: PodInfo, slot: int) -> Work[Rejection | None]:
-        """The exact answer of every deferred plugin for one node, bit by bit."""
-        for bound in self.profile.filter:
-            if bound.verify is not None and bound.name not in state.skip_filter and not bound.is_exact(state, pod):
-                if (
-                    bound.ponder is not None
-                    and (work := bound.ponder(state, pod, 1 << slot, Before.VERIFY)) is not None
-                ):
-                    yield from work
-                no = bound.verify(state, pod, slot)
-                if no is not None:
-                    return _checked(no, bound)
+    def verify(self, state: CycleState, pod: PodInfo, slot: int) -> Work[Rejection | None]:
+        """The exact answer of every deferred plugin for one node."""
+        deferred = [bound for bound in self.profile.filter if bound.verify is not None]
+        deferred = [each for each in deferred if each.name not in state.skip_filter and not each.is_exact(state, pod)]
+        return (yield from self._verified(deferred, state, pod, slot)) if deferred else None
+
+    def _verified(
+        self, deferred: Iterable[BoundFilter], state: CycleState, pod: PodInfo, slot: int
+    ) -> Work[Rejection | None]:
+        for bound in deferred:
+            assert bound.verify is not None
+            no = yield from answered(bound.verify(state, pod, slot))
+            if no is not None:
+                return _checked(no, bound)
         return None
 
-    def check_node(self, pod: PodInfo, slot: int, state: CycleState) -> Rejection | None:
-        """Filter and Verify for one node against the cache as it is now, for the second look before Bind (D7)."""
-        passed, groups = self.filter(state, pod, 1 << slot, exact=True)
-        return None if passed else next(iter(groups))
-
-    def checking_node(self, pod: PodInfo, slot: int, state: CycleState) -> Work[Rejection | None]:
-        """The same, bit by bit."""
-        passed, groups = yield from self.filtering(state, pod, 1 << slot, exact=True)
+    def check_node(self, pod: PodInfo, slot: int, state: CycleState) -> Work[Rejection | None]:
+        """Filter and Verify for one node against the cache as it is now."""
+        passed, groups = yield from self.filter(state, pod, 1 << slot, exact=True)
         return None if passed else next(iter(groups))
 
     def resting(self, trial: Trial, work: Work[T]) -> Work[T]:
@@ -186,36 +175,28 @@ class Runner:
         """Plugins that follow pods as they come and leave, unless they skip this pod."""
         return (plugin for plugin in self.profile.pre_filter_extensions if plugin.name not in state.skip_filter)
 
-    def pondering(self, state: CycleState, pod: PodInfo, nodes: NodeSet, before: Before) -> Work[None]:
-        """What plugins that ponder have to do before Score and Reserve."""
-        for ponder in self._ponders:
-            if (work := ponder(state, pod, nodes, before)) is not None:
-                yield from work
+    def prepare_reserve(self, state: CycleState, pod: PodInfo, slot: int) -> Work[None]:
+        """Let plugins find what they will reserve on the node."""
+        for plugin in self._preparing:
+            yield from plugin.prepare_reserve(state, pod, slot)
 
     def _passing(
-        self,
-        state: CycleState,
-        pod: PodInfo,
-        nodes: NodeSet,
-        groups: Groups,
-        *,
-        exact: bool,
-        rests: bool = False,
+        self, state: CycleState, pod: PodInfo, nodes: NodeSet, groups: Groups, *, exact: bool
     ) -> Work[NodeSet]:
-        """The filters in order. Only if it `rests` it yields, and plugins ponder."""
+        """The filters in order."""
         deferred: list[BoundFilter] = []
         for bound in self.profile.filter:
             if not nodes:
                 break
             if bound.name in state.skip_filter:
                 continue
-            if rests and bound.ponder is not None:
-                refused = yield from self._asking(bound, state, pod, nodes, rests=True)
-            else:  # most filters: a generator for each would cost more than some of them
-                refused = self._ask(bound, state, pod, nodes)
+            began = self._clock.now() if state.is_sampled else 0.0
+            answer = bound.filter(state, pod, nodes)
+            refused = answer if type(answer) is dict else (yield from answered(answer))
+            self._asked(state, bound.name, "Filter", began, next((no.code for no in refused), Code.SUCCESS))
             if refused and (first := _first_error(refused)):
                 refused, nodes = yield from self._past_errors(
-                    bound, deferred, state, pod, refused=refused, first=first, nodes=nodes, groups=groups, rests=rests
+                    bound, deferred, state, pod, refused=refused, first=first, nodes=nodes, groups=groups
                 )
             for rejection, out in refused.items():
                 if out:
@@ -226,7 +207,7 @@ class Runner:
             if not exact:
                 deferred.append(bound)
                 continue
-            found = yield from self._verifying_all(bound, state, pod, nodes, rests=rests)
+            found = yield from self._verified_each(bound, state, pod, nodes)
             for no, out in found.items():
                 groups[no] = groups.get(no, EMPTY) | out
                 nodes &= ~out
@@ -243,7 +224,6 @@ class Runner:
         first: NodeSet,
         nodes: NodeSet,
         groups: Groups,
-        rests: bool,
     ) -> Work[tuple[Groups, NodeSet]]:
         """What the filter refuses, and of which nodes. Raises AttemptError if it fails on a candidate (§3.3 step 6).
 
@@ -251,7 +231,7 @@ class Runner:
         upstream does not come to the filter there.
         """
         while first:
-            no = self._refused_by(deferred, state, pod, first.bit_length() - 1)
+            no = yield from self._verified(deferred, state, pod, first.bit_length() - 1)
             if no is None:
                 for failure, out in refused.items():
                     if out & first:
@@ -261,52 +241,19 @@ class Runner:
             nodes &= ~first
             if not nodes:
                 return {}, nodes
-            refused = yield from self._asking(bound, state, pod, nodes, rests=rests)
+            began = self._clock.now() if state.is_sampled else 0.0
+            refused = yield from answered(bound.filter(state, pod, nodes))
+            self._asked(state, bound.name, "Filter", began, next((no.code for no in refused), Code.SUCCESS))
             first = _first_error(refused)
         return refused, nodes
 
-    def _asking(
-        self, bound: BoundFilter, state: CycleState, pod: PodInfo, nodes: NodeSet, *, rests: bool
-    ) -> Work[Groups]:
-        if rests and bound.ponder is not None:
-            work = bound.ponder(state, pod, nodes, Before.FILTER)
-            if work is not None:
-                yield from work
-        return self._ask(bound, state, pod, nodes)
-
-    def _ask(self, bound: BoundFilter, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups:
-        began = self._clock.now() if state.is_sampled else 0.0
-        refused = bound.filter(state, pod, nodes)
-        self._asked(state, bound.name, "Filter", began, next((no.code for no in refused), Code.SUCCESS))
-        return refused
-
-    def _refused_by(
-        self, deferred: Iterable[BoundFilter], state: CycleState, pod: PodInfo, slot: int
-    ) -> Rejection | None:
-        """What keeps upstream from asking the next filter about the node: the exact answers of those before it."""
-        for bound in deferred:
-            assert bound.verify is not None
-            no = bound.verify(state, pod, slot)
-            if no is not None:
-                return _checked(no, bound)
-        return None
-
-    def _verifying_all(
-        self, bound: BoundFilter, state: CycleState, pod: PodInfo, nodes: NodeSet, *, rests: bool
-    ) -> Work[Groups]:
-        assert bound.verify is not None
+    def _verified_each(self, bound: BoundFilter, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Work[Groups]:
         refused: Groups = {}
         for slot in nodeset.each(nodes):
-            if rests:
-                if (
-                    bound.ponder is not None
-                    and (work := bound.ponder(state, pod, 1 << slot, Before.VERIFY)) is not None
-                ):
-                    yield from work
-                yield
-            no = bound.verify(state, pod, slot)
+            no = yield from self._verified((bound,), state, pod, slot)
             if no is not None:
-                refused[_checked(no, bound)] = refused.get(no, EMPTY) | 1 << slot
+                refused[no] = refused.get(no, EMPTY) | 1 << slot
+            yield
         return refused
 
     def relented(self, state: CycleState, pod: PodInfo, refused: Groups) -> Work[Groups]:
@@ -344,7 +291,7 @@ class Runner:
             if skipped is not None:
                 state.skip_score.add(plugin.name)
 
-    def score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Scored:
+    def score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Work[Scored]:
         """Score, NormalizeScore and weights. Again after a node left the set, because normalisation may shift."""
         slots = self._slots(nodes)
         total: Scores | None = None
@@ -353,7 +300,8 @@ class Runner:
             if bound.name in state.skip_score:
                 continue
             began = self._clock.now() if state.is_sampled else 0.0
-            column = bound.score(state, pod, nodes)
+            answer = bound.score(state, pod, nodes)
+            column = answer if isinstance(answer, np.ndarray) else (yield from answer)
             self._asked(state, bound.name, "Score", began, Code.SUCCESS)
             if bound.normalize is not None:
                 column = bound.normalize(state, pod, column, slots)

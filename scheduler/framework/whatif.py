@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from scheduler.core.nodeset import NodeSet
 from scheduler.core.podinfo import PodInfo
-from scheduler.core.turns import Work, finish
+from scheduler.core.turns import Work, answered, finish
 from scheduler.core.verdicts import AttemptError, Code, Groups, Rejection
 from scheduler.framework.state import CycleState
 
@@ -170,7 +170,7 @@ class WhatIf:
             self._asked |= nodes
             self._hopeless = None
             answers = (
-                (at, bound.filter(self._state, self._pod, self._asked))
+                (at, finish(answered(bound.filter(self._state, self._pod, self._asked))))
                 for at, bound in enumerate(self._filters[: self._counted_until])
                 if bound.tally is None
             )
@@ -231,7 +231,7 @@ class _Tried:
         return finish(self.judging())
 
     def judging(self) -> Work[Rejection | None]:
-        checking = self._runner.checking_node(self._pod, self._slot, self._state)
+        checking = self._runner.check_node(self._pod, self._slot, self._state)
         try:
             return (yield from self._runner.resting(self._trial, checking))
         except AttemptError as error:

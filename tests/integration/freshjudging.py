@@ -184,7 +184,7 @@ def _answer(runner: Runner, cluster: Cluster, info: PodInfo) -> Any:
             }
             if feasible:
                 runner.pre_score(state, info, feasible)
-                scored = runner.score(state, info, feasible)
+                scored = finish(runner.score(state, info, feasible))
                 for slot in nodeset.each(feasible):
                     answer[names.name(slot)] = {plugin: int(column[slot]) for plugin, column in scored.parts.items()}
             return answer

@@ -12,6 +12,7 @@ from scheduler.core.devices import ResourceSlice
 from scheduler.core.node import Node
 from scheduler.core.podinfo import PodInfo, pod_info
 from scheduler.core.resourceclaims import DeviceClass, ResourceClaim
+from scheduler.core.turns import answered, finish
 from scheduler.core.verdicts import Code, Rejection
 from scheduler.framework.ports import Handle, Uncounted, Unplugged
 from scheduler.framework.state import CycleState
@@ -89,8 +90,8 @@ class OurDevices:
 
     def _refusal(self, state: CycleState, info: PodInfo, slot: int) -> Rejection | None:
         """Of Filter, else of Verify."""
-        groups = self._plugin.filter(state, info, 1 << slot)
-        return next(iter(groups), None) or self._plugin.verify(state, info, slot)
+        groups = finish(answered(self._plugin.filter(state, info, 1 << slot)))
+        return next(iter(groups), None) or finish(answered(self._plugin.verify(state, info, slot)))
 
 
 def _key(claim: dict[str, dict[str, str]]) -> str:

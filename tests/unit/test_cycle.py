@@ -17,11 +17,11 @@ from tests.unit.toys import (
     AfterFilter,
     Answers,
     Holds,
-    Ponders,
     Refuses,
     RefusesOne,
     Scaled,
     Scored,
+    TakesLong,
     Toy,
     Verifies,
     World,
@@ -226,7 +226,7 @@ def test_127_128_129_the_nominated_node_is_taken_without_scoring() -> None:
     assert world.placed(a_pod("c", nominated="gone")) == "n2"
 
 
-# -- pondering ---------------------------------------------------------------------------------------------------------
+# -- answers that take long ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -235,47 +235,30 @@ def test_127_128_129_the_nominated_node_is_taken_without_scoring() -> None:
         pytest.param(
             False,
             "",
-            [
-                "ponder FILTER n1 n2",
-                "filter",
-                "ponder SCORE n1 n2",
-                "ponder VERIFY n1",
-                "verify n1",
-                "ponder SCORE n2",
-                "ponder VERIFY n2",
-                "verify n2",
-                "ponder RESERVE n2",
-            ],
+            ["filter n1 n2", "verify n1", "verify n2", "prepare n2"],
             id="Verify in descending score",
         ),
         pytest.param(
             True,
             "",
-            [
-                "ponder FILTER n1 n2",
-                "filter",
-                "ponder VERIFY n1",
-                "verify n1",
-                "ponder VERIFY n2",
-                "verify n2",
-                "ponder RESERVE n2",
-            ],
+            ["filter n1 n2", "verify n1", "verify n2", "prepare n2"],
             id="every node before Score",
         ),
         pytest.param(
             False,
             "n2",
-            ["ponder FILTER n2", "filter", "ponder VERIFY n2", "verify n2", "ponder RESERVE n2"],
+            ["filter n2", "verify n2", "prepare n2"],
             id="the nominated node alone",
         ),
     ],
 )
-def test_a_plugin_ponders_right_before_it_is_asked(exact: bool, nominated: str, asked: list[str]) -> None:
+@pytest.mark.parametrize("rests", [0, 3], ids=["at once", "with work"])
+def test_a_plugin_may_answer_with_work(exact: bool, nominated: str, asked: list[str], rests: int) -> None:
     """Of the nodes that those before it have let through, and no others."""
     world = World(
         "n1 n2 n3",
         Refuses("A", reasons={"n3": "a"}),
-        Ponders("P", names=("n1",)),
+        TakesLong("P", names=("n1",), rests=rests),
         Scored("S", table={"n1": 9}),
         exact=exact,
     )
@@ -286,7 +269,7 @@ def test_a_plugin_ponders_right_before_it_is_asked(exact: bool, nominated: str, 
 
 
 @dataclass
-class Watches(Ponders):
+class Watches(TakesLong):
     """Counts the pods on nodes before and after each rest."""
 
     seen: list[int] = field(default_factory=list)
@@ -302,19 +285,19 @@ class Watches(Ponders):
 
 
 def test_others_never_see_a_pod_that_is_tried_in_the_cache() -> None:
-    """Where a plugin rests that ponders over a trial, everybody is back in place; wherever it goes on, nobody is."""
-    world = World("n1", ponders := Watches("P", rests=3), OnePodPerNode(), exact=True)
+    """Where a plugin rests that works in a trial, everybody is back in place; wherever it goes on, nobody is."""
+    world = World("n1", watches := Watches("P", rests=3), OnePodPerNode(), exact=True)
     world.nominated.by_node["n1"] = (a_pod("other", priority=9),)
 
     seen_by_others = [int(world.cluster.nodes.pod_count.sum()) for _ in world.cycle.attempt(a_pod(), 1)]
 
     assert seen_by_others == [0] * 6
-    assert ponders.seen == [1] * 12
-    assert world.calls == ["P.ponder FILTER n1", "P.filter", "P.ponder VERIFY n1", "P.verify n1"]
+    assert watches.seen == [1] * 12
+    assert world.calls == ["P.filter n1", "P.verify n1"]
 
 
 def test_an_attempt_that_is_given_up_in_a_trial_leaves_nothing_behind() -> None:
-    world = World("n1", Ponders("P", rests=3), OnePodPerNode(), exact=True)
+    world = World("n1", TakesLong("P", rests=3), OnePodPerNode(), exact=True)
     world.nominated.by_node["n1"] = (a_pod("other", priority=9),)
     attempt = world.cycle.attempt(a_pod(), 1)
     next(attempt)

@@ -10,7 +10,7 @@ import pytest
 from scheduler.core.verdicts import Code, Rejection
 from scheduler.framework.profile import BoundFilter
 from tests.unit.brain import Brain
-from tests.unit.toys import AfterFilter, Holds, Ponders, Verifies
+from tests.unit.toys import AfterFilter, Holds, TakesLong, Verifies
 
 
 async def test_reserve_that_raises_leaves_nothing_held_and_the_pod_is_retried() -> None:
@@ -76,9 +76,9 @@ async def test_an_attempt_that_gave_the_event_loop_a_turn_is_work() -> None:
     """Its pod is in no queue and in no binding; whoever waits for quiet must not take that for it."""
 
     class Slow(Verifies):
-        def verify(self, *args: object) -> Rejection | None:
+        def _verdict(self, slot: int) -> Rejection | None:
             self.world.clock.move(0.01)
-            return super().verify(*args)  # type: ignore[arg-type]
+            return super()._verdict(slot)
 
     brain = Brain()
     toy = Slow("V", names=("n1", "n2", "n3"))
@@ -103,9 +103,9 @@ async def test_an_attempt_that_gave_the_event_loop_a_turn_is_work() -> None:
     assert brain.parts.is_idle()
 
 
-async def test_a_plugin_that_ponders_for_long_stops_neither_tasks_nor_the_heartbeat() -> None:
+async def test_a_plugin_that_takes_long_stops_neither_tasks_nor_the_heartbeat() -> None:
     """What arrives meanwhile waits until the attempt is over."""
-    brain = _pondering(rests=100)
+    brain = _taking_long(rests=100)
     beat = brain.parts.loop.beat
 
     step = asyncio.ensure_future(brain.parts.loop.step())
@@ -126,9 +126,9 @@ async def test_a_plugin_that_ponders_for_long_stops_neither_tasks_nor_the_heartb
     assert not any("n2" in call for call in brain.calls)
 
 
-async def test_stopping_does_not_wait_for_an_attempt_that_ponders() -> None:
+async def test_stopping_does_not_wait_for_an_attempt_that_takes_long() -> None:
     """It has nothing yet that would have to be given back."""
-    brain = _pondering(rests=10**6)
+    brain = _taking_long(rests=10**6)
     brain.pod("p")
 
     running = asyncio.ensure_future(brain.parts.loop.run())
@@ -144,11 +144,11 @@ async def test_stopping_does_not_wait_for_an_attempt_that_ponders() -> None:
     assert brain.writer.wire == []
 
 
-def _pondering(*, rests: int) -> Brain:
-    brain, toy = Brain(), Ponders("P", rests=rests)
+def _taking_long(*, rests: int) -> Brain:
+    brain, toy = Brain(), TakesLong("P", rests=rests)
     toy.world = brain
     profile = brain.parts.profiles["kubestow"]
-    bound = BoundFilter("P", toy.filter, toy.verify, ponder=toy.ponder)
+    bound = BoundFilter("P", toy.filter, toy.verify)
     object.__setattr__(profile, "filter", (*profile.filter, bound))
     brain.node("n1")
     return brain

@@ -19,10 +19,10 @@ from scheduler.core.node import Node
 from scheduler.core.nodeset import NodeSet, each
 from scheduler.core.pod import Pod
 from scheduler.core.podinfo import PodInfo, pod_info
-from scheduler.core.turns import Work
+from scheduler.core.turns import T, Work
 from scheduler.core.verdicts import Code, Groups, Narrow, Rejection, Skip, Wait
 from scheduler.cycle import Broke, Cycle, Outcome, Placed, Unfit
-from scheduler.framework.points import Before, PostFiltered, Scores
+from scheduler.framework.points import PostFiltered, Scores
 from scheduler.framework.ports import Handle
 from scheduler.framework.profile import Factory, build
 from scheduler.framework.runner import Runner
@@ -199,29 +199,45 @@ class Verifies(Toy):
 
     names: tuple[str, ...] = ()
 
-    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups:
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups | Work[Groups]:
         return {}
 
-    def verify(self, state: CycleState, pod: PodInfo, slot: int) -> Rejection | None:
+    def verify(self, state: CycleState, pod: PodInfo, slot: int) -> Rejection | Work[Rejection | None] | None:
+        return self._verdict(slot)
+
+    def _verdict(self, slot: int) -> Rejection | None:
         name = self.world.cluster.nodes.name(slot)
         self.log(f"verify {name}")
         return Rejection(self.name, Code.UNSCHEDULABLE, ("too hard",)) if name in self.names else None
 
 
 @dataclass
-class Ponders(Verifies):
-    """The same, and ponders before; `rests` times if it is asked to."""
+class TakesLong(Verifies):
+    """The same, but each answer is found by work that yields `rests` times."""
 
     rests: int = 0
 
-    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups:
-        self.log("filter")
-        return {}
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups | Work[Groups]:
+        self.log(f"filter {' '.join(self.world.cluster.nodes.name(slot) for slot in each(nodes))}")
+        return self._after({}) if self.rests else {}
 
-    def ponder(self, state: CycleState, pod: PodInfo, nodes: NodeSet, before: Before) -> Work[None] | None:
-        names = " ".join(self.world.cluster.nodes.name(slot) for slot in each(nodes))
-        self.log(f"ponder {before.name} {names}")
-        return self._resting() if self.rests else None
+    def verify(self, state: CycleState, pod: PodInfo, slot: int) -> Rejection | Work[Rejection | None] | None:
+        no = self._verdict(slot)
+        return self._after(no) if self.rests else no
+
+    def prepare_reserve(self, state: CycleState, pod: PodInfo, slot: int) -> Work[None]:
+        self.log(f"prepare {self.world.cluster.nodes.name(slot)}")
+        yield from self._resting()
+
+    def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Rejection | None:
+        return None
+
+    def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
+        pass
+
+    def _after(self, answer: T) -> Work[T]:
+        yield from self._resting()
+        return answer
 
     def _resting(self) -> Work[None]:
         for _ in range(self.rests):

@@ -12,7 +12,7 @@ from scheduler.cache.nodes import Nodes
 from scheduler.core import nodeset
 from scheduler.core.nodeset import NodeSet
 from scheduler.core.resourceclaims import ResourceClaim
-from scheduler.core.turns import Work, finish
+from scheduler.core.turns import Work
 from scheduler.framework.points import Scores
 from scheduler.plugins.dra.board import Boards
 from scheduler.plugins.dra.checking import TimedOut
@@ -36,21 +36,9 @@ class Alternatives:
         self._nodes = nodes
         self._on_nodes = on_nodes
         self._boards = boards
-        self._ready: tuple[DeviceState, NodeSet, Scores] | None = None
 
-    def score(self, known: DeviceState, nodes: NodeSet) -> Scores:
+    def score(self, known: DeviceState, nodes: NodeSet) -> Work[Scores]:
         """Raw scores: 8 for a first alternative, 1 for an eighth, summed over all lists of all claims."""
-        ready, self._ready = self._ready, None
-        if ready is not None and ready[0] is known and ready[1] == nodes:
-            return ready[2]
-        return finish(self._scores(known, nodes, rests=False))
-
-    def scoring(self, known: DeviceState, nodes: NodeSet) -> Work[None]:
-        """So that `score` of these nodes, asked next, is quick."""
-        self._ready = None
-        self._ready = known, nodes, (yield from self._scores(known, nodes, rests=True))
-
-    def _scores(self, known: DeviceState, nodes: NodeSet, *, rests: bool) -> Work[Scores]:
         out = np.zeros(self._nodes.capacity, dtype=np.int64)
         if not has_alternatives(known.claims):
             return out
@@ -59,22 +47,19 @@ class Alternatives:
             demand, here = variant.demand, nodes & variant.nodes
             if demand is None or not demand.has_lists or not here:
                 continue
-            if rests:
-                yield from self._boards.settling_all(demand, here)
-            else:
-                self._boards.look(demand, here, everything=True)
+            yield from self._boards.look_at_all(demand, here)
             for kind in tuple(self._on_nodes.kinds()):
                 alike = kind.nodes & here
                 if alike:
-                    score = self._of_search(demand, alike)
+                    score = yield from self._of_search(demand, alike)
                     is_one = alike & (alike - 1) == 0
                     out[alike.bit_length() - 1 if is_one else nodeset.slots(alike, self._nodes.capacity)] += score
                     yield
         return out
 
-    def _of_search(self, demand: Demand, alike: NodeSet) -> int:
+    def _of_search(self, demand: Demand, alike: NodeSet) -> Work[int]:
         try:
-            verdict = self._boards.verdict(demand, alike.bit_length() - 1)
+            verdict = yield from self._boards.verdict(demand, alike.bit_length() - 1)
         except TimedOut:
             return 0
         return _of_picked(demand, verdict.picked)

@@ -1,10 +1,7 @@
-"""Which nodes have devices for a demand, known for whole kinds of nodes and kept from pod to pod (architecture D2–D4).
+"""Which nodes have devices for a demand, known for whole kinds of nodes and kept from pod to pod (docs/adr/0010).
 
 A demand's board remembers the last answer and looks only at nodes that changed since. A kind of nodes is searched once
-per demand; what takes long is put off: nodes not looked at yet are let through, and Verify looks at the chosen one.
-
-What must be known, however long it takes, can be asked for bit by bit (`settling`, `settling_all`, `settling_allocation`):
-then the plain question has its answer at hand.
+per demand. What takes long is put off: nodes not looked at yet are let through, and Verify looks at the chosen one.
 """
 
 from __future__ import annotations
@@ -83,33 +80,50 @@ class Boards:
         """`orders` gives the order of candidates, None upstream's; `searched` hears the steps of each search."""
         self._on_nodes = on_nodes
         self._clock = clock
-        self._limits = limits
+        self.limits: Final = limits
         self._searches = Searches(on_nodes, use, clock, rules, limits=limits, orders=orders, searched=searched)
         self._boards: dict[Demand, Board] = {}
 
-    def look(self, demand: Demand, nodes: NodeSet, *, everything: bool = False) -> Board:
-        """The board as of now. `everything`: look at all of these nodes, however long it takes."""
+    def look(self, demand: Demand, nodes: NodeSet) -> Board:
+        """The board as of now, after a look at some nodes of which nothing is known."""
         board = self._board(demand)
-        if everything:
-            finish(self._looking_at_all(demand, board, nodes, rests=False))
-        elif board.kinds_left:
+        if board.kinds_left:
             self._look_at_kinds(demand, board, nodes)
         return board
 
-    def settling_all(self, demand: Demand, nodes: NodeSet) -> Work[None]:
-        """`look` at everything, bit by bit."""
-        return self._looking_at_all(demand, self._board(demand), nodes, rests=True)
+    def look_at_all(self, demand: Demand, nodes: NodeSet) -> Work[Board]:
+        """The board after a look at each kind of these nodes. What takes too long is put off all the same."""
+        board = self._board(demand)
+        seen = board.seen
+        left = nodes & self._on_nodes.placed & ~seen
+        while left:
+            kind = self._kind_of_first(left)
+            new = kind.nodes & ~seen
+            yield from self._look_at(demand, board, kind, nodes=new)
+            left &= ~new
+            seen |= new
+            yield
+        board.kinds_left = bool(self._on_nodes.placed & ~(board.seen | board.put_off))
+        return board
 
-    def first_error(self, demand: Demand, nodes: NodeSet) -> tuple[int, str] | None:
-        """The first of these nodes, by slot, whose search ends the attempt, with the error; `settling_errors` makes it quick.
+    def first_error(self, demand: Demand, nodes: NodeSet) -> Work[tuple[int, str] | None]:
+        """The first of these nodes, by slot, whose search ends the attempt, with the error.
 
         A search that takes too long is left to Verify.
         """
-        return finish(self._finding_error(demand, self._board(demand), nodes, rests=False))
-
-    def settling_errors(self, demand: Demand, nodes: NodeSet) -> Work[None]:
-        """`first_error`, bit by bit."""
-        yield from self._finding_error(demand, self._board(demand), nodes, rests=True)
+        board = self._board(demand)
+        left = nodes & self._on_nodes.placed
+        while left := left & ~(board.seen & ~board.erring):
+            first = left & -left
+            text = next((text for text, some in board.failed.items() if some & first), "")
+            if text:
+                return first.bit_length() - 1, text
+            kind = self._kind_of_first(left)
+            new = kind.nodes & ~board.seen
+            yield from self._look_at(demand, board, kind, nodes=new)
+            left &= ~(new & board.put_off)
+            yield
+        return None
 
     def _board(self, demand: Demand) -> Board:
         on_nodes = self._on_nodes
@@ -126,27 +140,24 @@ class Boards:
             del self._boards[next(iter(self._boards))]
         return board
 
-    def verdict(self, demand: Demand, slot: int) -> Verdict:
+    def verdict(self, demand: Demand, slot: int) -> Work[Verdict]:
         """The exact answer for one node. Raises TimedOut."""
         kind = self._on_nodes.kind(slot)
         if kind is None:
             return NO_DEVICES
-        verdict = self._searches.verdict(demand, kind, slot)
+        verdict = yield from self._searches.verdict(demand, kind, slot)
         board = self._boards.get(demand)
         if board is not None and board.put_off & kind.nodes:
             self._note(board, verdict, board.put_off & kind.nodes)
         return verdict
 
-    def settling(self, demand: Demand, slot: int) -> Work[None] | None:
-        """So that `verdict` is quick, or raises TimedOut at once; None if it is."""
-        kind = self._on_nodes.kind(slot)
-        return self._searches.settling(demand, kind, slot) if kind is not None else None
-
-    def verdict_if(self, demand: Demand, slot: int, use: Use) -> Verdict:
+    def verdict_if(self, demand: Demand, slot: int, use: Use, *, limit_s: float | None = None) -> Work[Verdict]:
         """The same if devices were in that use. Known for nodes that are like that, if no shared pool is seen there."""
         self._on_nodes.catch_up()
         kind = self._on_nodes.kind_if(slot, use)
-        return self._searches.here(demand, kind, slot, use) if kind is not None else NO_DEVICES
+        if kind is None:
+            return NO_DEVICES
+        return (yield from self._searches.here(demand, kind, slot, use, limit_s=limit_s))
 
     def fit(self, demand: Demand) -> NodeSet:
         """The nodes that are known to have the devices."""
@@ -168,7 +179,19 @@ class Boards:
                     out |= here
         return out
 
-    def allocate(
+    def picked(
+        self, demand: Demand, slot: int, use: Use | None = None, *, limit_s: float | None = None
+    ) -> Work[Verdict]:
+        """What the claims would get on this node, or why they get nothing. Raises TimedOut. `use`: as `verdict_if`."""
+        if use is not None:
+            return (yield from self.verdict_if(demand, slot, use, limit_s=limit_s))
+        verdict = yield from self.verdict(demand, slot)
+        kind = self._on_nodes.kind(slot)
+        if kind is not None and kind.sight.views and not verdict.refusal:
+            verdict = yield from self._searches.here(demand, kind, slot, limit_s=limit_s)
+        return verdict
+
+    def allocate(  # noqa: PLR0913 (a node, and what its results are made of)
         self,
         demand: Demand,
         slot: int,
@@ -177,24 +200,17 @@ class Boards:
         names: Sequence[str],
         chance: random.Random,
         use: Use | None = None,
+        limit_s: float | None = None,
     ) -> tuple[AllocationResult, ...] | Verdict:
         """What the claims get on this node, or why they get nothing. Raises AllocationError, TimedOut.
 
-        `use`: as `verdict_if`.
+        Blocks the event loop while it searches, unless `picked` was asked before. `use`: as `verdict_if`.
         """
-        verdict = self.verdict(demand, slot) if use is None else self.verdict_if(demand, slot, use)
-        kind = self._on_nodes.kind(slot)
-        if use is None and kind is not None and kind.sight.views and not verdict.refusal:
-            verdict = self._searches.here(demand, kind, slot)
-        if verdict.refusal or kind is None:
+        verdict = finish(self.picked(demand, slot, use, limit_s=limit_s))
+        if verdict.refusal or self._on_nodes.kind(slot) is None:
             return verdict
         seats = self._searches.seats(slot, use)
         return results(demand, verdict.picked, seats, node_name=node_name, names=names, chance=chance)
-
-    def settling_allocation(self, demand: Demand, slot: int, use: Use | None = None) -> Work[None] | None:
-        """So that `allocate` is quick, or raises TimedOut at once; None if it is. The verdict is settled already."""
-        kind = self._on_nodes.kind(slot) if use is None else self._on_nodes.kind_if(slot, use)
-        return self._searches.settling_here(demand, kind, slot, use) if kind is not None else None
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
@@ -216,7 +232,7 @@ class Boards:
     def _look_ahead(self, demand: Demand, board: Board, kind: NodeKind, *, nodes: NodeSet) -> None:
         """At nodes of one kind, if that can be done in time."""
         try:
-            verdict = self._searches.verdict(demand, kind, nodes.bit_length() - 1, limit_s=_AHEAD_S)
+            verdict = finish(self._searches.verdict(demand, kind, nodes.bit_length() - 1, limit_s=_AHEAD_S))
         except TimedOut:
             board.put_off |= nodes
         else:
@@ -228,8 +244,7 @@ class Boards:
         seen = board.seen | board.put_off
         left = nodes & self._on_nodes.placed & ~seen
         while left:
-            kind = self._on_nodes.kind((left & -left).bit_length() - 1)
-            assert kind is not None
+            kind = self._kind_of_first(left)
             new = kind.nodes & ~seen
             self._look_ahead(demand, board, kind, nodes=new)
             left &= ~new
@@ -238,49 +253,19 @@ class Boards:
                 break
         board.kinds_left = bool(self._on_nodes.placed & ~seen)
 
-    def _looking_at_all(self, demand: Demand, board: Board, nodes: NodeSet, *, rests: bool) -> Work[None]:
-        """At each kind of these nodes of which nothing is known. What takes too long is put off all the same."""
-        seen = board.seen
-        left = nodes & self._on_nodes.placed & ~seen
-        while left:
-            slot = (left & -left).bit_length() - 1
-            kind = self._on_nodes.kind(slot)
-            assert kind is not None
-            new = kind.nodes & ~seen
-            yield from self._looking_at(demand, board, kind, nodes=new, rests=rests)
-            left &= ~new
-            seen |= new
-            yield
-        board.kinds_left = bool(self._on_nodes.placed & ~(board.seen | board.put_off))
+    def _kind_of_first(self, nodes: NodeSet) -> NodeKind:
+        kind = self._on_nodes.kind((nodes & -nodes).bit_length() - 1)
+        assert kind is not None
+        return kind
 
-    def _looking_at(self, demand: Demand, board: Board, kind: NodeKind, *, nodes: NodeSet, rests: bool) -> Work[None]:
+    def _look_at(self, demand: Demand, board: Board, kind: NodeKind, *, nodes: NodeSet) -> Work[None]:
         """At nodes of one kind, as long as a search may take."""
-        slot = (nodes & -nodes).bit_length() - 1
-        work = self._searches.settling(demand, kind, slot) if rests else None
-        if work is not None:
-            yield from work
         try:
-            self._note(board, self._searches.verdict(demand, kind, slot), nodes)
+            verdict = yield from self._searches.verdict(demand, kind, (nodes & -nodes).bit_length() - 1)
         except TimedOut:
             board.put_off |= nodes
-
-    def _finding_error(
-        self, demand: Demand, board: Board, nodes: NodeSet, *, rests: bool
-    ) -> Work[tuple[int, str] | None]:
-        """In the order of the slots, so that it is the same one whatever was looked at before."""
-        left = nodes & self._on_nodes.placed
-        while left := left & ~(board.seen & ~board.erring):
-            first = left & -left
-            text = next((text for text, some in board.failed.items() if some & first), "")
-            if text:
-                return first.bit_length() - 1, text
-            kind = self._on_nodes.kind(first.bit_length() - 1)
-            assert kind is not None
-            new = kind.nodes & ~board.seen
-            yield from self._looking_at(demand, board, kind, nodes=new, rests=rests)
-            left &= ~(new & board.put_off)
-            yield
-        return None
+        else:
+            self._note(board, verdict, nodes)
 
     def _note(self, board: Board, verdict: Verdict, nodes: NodeSet) -> None:
         board.put_off &= ~nodes

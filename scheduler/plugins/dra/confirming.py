@@ -27,7 +27,7 @@ from scheduler.plugins.dra.writing import ClaimError, ClaimWriter, same_devices
 
 _log = structlog.get_logger(__name__)
 WATCH_WITHIN_S: Final = 120.0
-"""How long our own watch may take to show what we wrote: what it shows waits for an attempt that searches (`pondering`)."""
+"""How long our own watch may take to show what we wrote: what it shows waits for an attempt that searches (`LONGEST_ATTEMPT_S`)."""
 _PAUSES_S: Final = (0.1, 0.5, 2.0, None)
 
 

@@ -8,7 +8,7 @@ evaluated once per kind of device. After that a demand costs a few comparisons u
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeAlias
@@ -18,7 +18,7 @@ from scheduler.cache.devicepools import PoolState, PoolView
 from scheduler.core import nodeset
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.core.resourceclaims import RESULTS_MAX
-from scheduler.core.turns import Work, finish
+from scheduler.core.turns import Work
 from scheduler.plugins.dra.demand import ClaimDemand, Demand, RequestDemand
 from scheduler.plugins.dra.selecting import Fault, Selectors
 
@@ -46,8 +46,8 @@ class ErrorNodes:
         self._tracked: dict[Hashable, _Tracked] = {}
         self._of_demand: dict[Demand, tuple[_Tracked, ...] | None] = {}
 
-    def of(self, demand: Demand) -> NodeSet:
-        """Nodes that must be searched before one is chosen; `settling` makes this quick."""
+    def of(self, demand: Demand) -> Work[NodeSet]:
+        """Nodes that must be searched before one is chosen."""
         self._on_nodes.catch_up()
         tracked = self._tracked_for(demand)
         if tracked is None:
@@ -55,20 +55,9 @@ class ErrorNodes:
         out = EMPTY
         for each in tracked:
             if each.position != self._on_nodes.visibility.position:
-                finish(self._following(each))
+                yield from self._following(each)
             out |= each.nodes
         return out
-
-    def settling(self, demand: Demand) -> Work[None] | None:
-        """Do the work of `of` bit by bit; None if there is nothing to do."""
-        self._on_nodes.catch_up()
-        position = self._on_nodes.visibility.position
-        behind = [each for each in self._tracked_for(demand) or () if each.position != position]
-        return self._following_all(behind) if behind else None
-
-    def _following_all(self, behind: Sequence[_Tracked]) -> Work[None]:
-        for each in behind:
-            yield from self._following(each)
 
     def _following(self, tracked: _Tracked) -> Work[None]:
         """Costs the nodes that see something else than before; all kinds of nodes the first time."""

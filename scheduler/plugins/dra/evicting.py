@@ -8,15 +8,15 @@ nominations, as the room for pods does, and so it ends with them and survives a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, TypeAlias
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Protocol
 
 from scheduler.cache.deviceuse import Use
 from scheduler.core import nodeset
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.core.podinfo import PodInfo
 from scheduler.core.resourceclaims import ResourceClaim
-from scheduler.core.turns import Work
+from scheduler.core.turns import T, Work, finish
 from scheduler.core.verdicts import AttemptError, Code, Groups, Rejection
 from scheduler.framework.ports import Handle
 from scheduler.framework.state import CycleState, StateKey
@@ -39,8 +39,12 @@ GIVE_UP_S: Final = 60.0
 _REMEMBERED: Final = 4096
 _NOTHING: Final[frozenset[str]] = frozenset()
 
-Timed: TypeAlias = Callable[[DeviceState, Work[None]], Work[None]]
-"""The same work; raises AttemptError when it has taken too long, with all that the attempt has done before."""
+
+class Timed(Protocol):
+    """Limits the time that an attempt may search."""
+
+    def __call__(self, known: DeviceState, work: Work[T]) -> Work[T]:
+        """The same work; raises AttemptError when the attempt has searched for too long."""
 
 
 class _Wait(NamedTuple):
@@ -92,7 +96,7 @@ class Evicting:
         """That of the nodes which this trial is about."""
         return nodes & 1 << state.get(_AS_IF).slot if state.has(_AS_IF) else EMPTY
 
-    def verdict(self, state: CycleState, pod: PodInfo, variant: Variant, *, slot: int) -> Verdict:
+    def verdict(self, state: CycleState, pod: PodInfo, variant: Variant, *, slot: int) -> Work[Verdict]:
         """The exact answer for one node, in this trial if it is one. Raises TimedOut.
 
         An error that the search meets only because devices are kept for nominated pods, or given back by pods that may be
@@ -100,10 +104,11 @@ class Evicting:
         """
         assert variant.demand is not None
         use = self.use(state, pod, slot)
-        verdict = self._boards.verdict_if(variant.demand, slot, use) if use is not None else NO_DEVICES
-        if use is not None and not verdict.failed:
-            return verdict
-        as_it_is = self._boards.verdict(variant.demand, slot)
+        if use is not None:
+            verdict = yield from self._boards.verdict_if(variant.demand, slot, use)
+            if not verdict.failed:
+                return verdict
+        as_it_is = yield from self._boards.verdict(variant.demand, slot)
         return as_it_is if use is None or as_it_is.failed else NO_DEVICES
 
     def use(self, state: CycleState, pod: PodInfo, slot: int) -> Use | None:
@@ -165,18 +170,17 @@ class Evicting:
         if variant is None or variant.demand is None or not freed:
             return False
         use = self._keeping.as_if(freed, as_if.kept)
-        work = self._boards.settling_allocation(variant.demand, as_if.slot, use)
-        if work is not None:
-            try:
-                yield from timed(known, work)
-            except AttemptError:
-                return False
-        return self._fits(variant, as_if.slot, use)
+        try:
+            return not (yield from timed(known, self._boards.verdict_if(variant.demand, as_if.slot, use))).refusal
+        except (AttemptError, TimedOut):
+            return False
 
     def _fits(self, variant: Variant, slot: int, use: Use) -> bool:
+        """Blocks the event loop while it searches."""
         assert variant.demand is not None
         try:
-            return not self._boards.verdict_if(variant.demand, slot, use).refusal
+            limit_s = self._boards.limits.holding_s
+            return not finish(self._boards.verdict_if(variant.demand, slot, use, limit_s=limit_s)).refusal
         except TimedOut:
             return False
 

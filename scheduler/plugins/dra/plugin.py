@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -23,8 +24,8 @@ from scheduler.core.nodeset import NodeSet
 from scheduler.core.placement import selector_problem
 from scheduler.core.podinfo import PodInfo
 from scheduler.core.resourceclaims import FINALIZER, RESERVED_FOR_MAX, ResourceClaim
-from scheduler.core.turns import Work
-from scheduler.core.verdicts import SKIP, Code, Groups, Nominate, Rejection, Skip
+from scheduler.core.turns import T, Work, started
+from scheduler.core.verdicts import SKIP, AttemptError, Code, Groups, Nominate, Rejection, Skip
 from scheduler.framework.hints import EventHint
 from scheduler.framework.points import PostFiltered, Scores
 from scheduler.framework.ports import Handle
@@ -42,11 +43,10 @@ from scheduler.plugins.dra.evicting import WAITING, Evicting
 from scheduler.plugins.dra.extended import ExtendedResources, is_in_memory
 from scheduler.plugins.dra.hints import Hints
 from scheduler.plugins.dra.packing import packing
-from scheduler.plugins.dra.pondering import LONGEST_ATTEMPT_S, Asked, Pondering, limits_of
 from scheduler.plugins.dra.reasons import Accounts
 from scheduler.plugins.dra.requests import request_problem, unreadable
 from scheduler.plugins.dra.search import AllocationError
-from scheduler.plugins.dra.searches import CANNOT_ALLOCATE, Verdict, named
+from scheduler.plugins.dra.searches import CANNOT_ALLOCATE, LONGEST_ATTEMPT_S, Verdict, limits_of, named
 from scheduler.plugins.dra.seats import Rules
 from scheduler.plugins.dra.selecting import SelectorSets
 from scheduler.plugins.dra.state import EMPTY_STATE, PLUGIN, STATE, DeviceState, Variant
@@ -95,9 +95,7 @@ class DynamicResources:
         self._error_nodes = ErrorNodes(self._devices.on_nodes)
         self._alternatives = Alternatives(self._nodes, self._devices.on_nodes, self._boards)
         self._evicting = Evicting(handle, self._boards, self.pre_filter)
-        asked = Asked(self._boards, self._error_nodes, self._alternatives, self._evicting)
-        self._pondering = Pondering(asked, handle.clock, longest_s=0.0 if ours.parity else LONGEST_ATTEMPT_S)
-        self.ponder = self._pondering.before
+        self._longest_s = 0.0 if ours.parity else LONGEST_ATTEMPT_S
         self._accounts = Accounts(self._devices, handle.recorder, rules, scheduler_name=handle.scheduler_name)
 
     # -- deciding ------------------------------------------------------------------------------------------------------
@@ -174,7 +172,7 @@ class DynamicResources:
         known.worn_out = tuple(worn_out)
         return None
 
-    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups:
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups | Work[Groups]:
         """Where devices can be had, and where those that the claims have can be used (§3.4)."""
         if not self._is_on:
             return {}
@@ -182,6 +180,9 @@ class DynamicResources:
         if no is not None:
             return {no: nodes}
         known = state.get(STATE)
+        return started(self._timed(known, self._filter(known, state, pod, nodes)), self._clock)
+
+    def _filter(self, known: DeviceState, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Work[Groups]:
         groups: Groups = {}
         left = nodes
         for no, out in known.unfit.items():
@@ -193,7 +194,8 @@ class DynamicResources:
             if variant.demand is None or not here:
                 continue
             exact = bool(known.usable_on or known.worn_out)
-            for no, out in self._without_devices(state, pod, variant, nodes=here, exact=exact).items():
+            without = yield from self._without_devices(state, pod, variant, nodes=here, exact=exact)
+            for no, out in without.items():
                 groups[no] = groups.get(no, 0) | out
                 left &= ~out
         useless = left if known.worn_out else 0
@@ -212,18 +214,23 @@ class DynamicResources:
 
     def _without_devices(
         self, state: CycleState, pod: PodInfo, variant: Variant, *, nodes: NodeSet, exact: bool
-    ) -> Groups:
+    ) -> Work[Groups]:
         """`exact`: a node without devices must not be taken for one where nothing but another claim is in the way."""
-        assert variant.demand is not None
-        board = self._boards.look(variant.demand, nodes, everything=exact)
+        demand = variant.demand
+        assert demand is not None
+        error = yield from self._first_error(demand, nodes & ~self._evicting.tried_on(state, nodes))
+        if exact:
+            board = yield from self._boards.look_at_all(demand, nodes)
+        else:
+            board = self._boards.look(demand, nodes)
+            yield
         problem = self._devices.on_nodes.problem
         if problem:
             return {Rejection(self.name, Code.ERROR, (f"gather pool information: {problem}",)): nodes}
         groups: Groups = {}
         if tried := self._evicting.tried_on(state, nodes):
-            no = self._judged(state, pod, variant, slot=tried.bit_length() - 1)
+            no = yield from self._judged(state, pod, variant, slot=tried.bit_length() - 1)
             groups, nodes = {no: tried} if no is not None else {}, nodes & ~tried
-        error = self._error(variant.demand, nodes)
         if error is not None:
             slot, text = error
             self._accounts.warn(pod, variant, 1 << slot)
@@ -233,17 +240,36 @@ class DynamicResources:
                 groups[_too_few(text)] = out & nodes
         return groups
 
-    def _error(self, demand: Demand, nodes: NodeSet) -> tuple[int, str] | None:
+    def _first_error(self, demand: Demand, nodes: NodeSet) -> Work[tuple[int, str] | None]:
         """What ends the attempt: the error that the allocator meets on any of the nodes, of several that of the first slot."""
-        nodes &= self._error_nodes.of(demand)
-        return self._boards.first_error(demand, nodes) if nodes else None
+        nodes &= yield from self._error_nodes.of(demand)
+        return (yield from self._boards.first_error(demand, nodes)) if nodes else None
+
+    def _timed(self, known: DeviceState, work: Work[T]) -> Work[T]:
+        """The work, until this attempt has searched for too long: then AttemptError."""
+        began = self._clock.now()
+        try:
+            while True:
+                try:
+                    next(work)
+                except StopIteration as done:
+                    found: T = done.value
+                    return found
+                known.searched_s += self._clock.now() - began
+                if 0 < self._longest_s < known.searched_s:
+                    text = f'running "{PLUGIN}" filter plugin: timed out trying to allocate devices'
+                    raise AttemptError(text, plugin=PLUGIN)
+                yield
+                began = self._clock.now()
+        finally:
+            work.close()
 
     def vouches(self, state: CycleState, pod: PodInfo) -> bool:
         """Without claims to allocate there is nothing more to ask of a node."""
         known = state.get(STATE) if state.has(STATE) else None
         return known is None or all(variant.demand is None for variant in known.variants)
 
-    def verify(self, state: CycleState, pod: PodInfo, slot: int) -> Rejection | None:
+    def verify(self, state: CycleState, pod: PodInfo, slot: int) -> Rejection | Work[Rejection | None] | None:
         """The search on one node, as long as filterTimeout lets it."""
         if not state.has(STATE):
             return None
@@ -251,14 +277,17 @@ class DynamicResources:
         variant = known.variant(slot)
         if variant is None or variant.demand is None or known.allocations:
             return None
-        no = self._judged(state, pod, variant, slot=slot)
+        return started(self._timed(known, self._verify(state, pod, variant, slot=slot)), self._clock)
+
+    def _verify(self, state: CycleState, pod: PodInfo, variant: Variant, *, slot: int) -> Work[Rejection | None]:
+        no = yield from self._judged(state, pod, variant, slot=slot)
         if no is not None and no.code is Code.ERROR:
             self._accounts.warn(pod, variant, 1 << slot)
         return no
 
-    def _judged(self, state: CycleState, pod: PodInfo, variant: Variant, *, slot: int) -> Rejection | None:
+    def _judged(self, state: CycleState, pod: PodInfo, variant: Variant, *, slot: int) -> Work[Rejection | None]:
         try:
-            return self._refusal(self._evicting.verdict(state, pod, variant, slot=slot), variant)
+            return self._refusal((yield from self._evicting.verdict(state, pod, variant, slot=slot)), variant)
         except TimedOut:
             return self._timed_out(slot)
 
@@ -280,14 +309,14 @@ class DynamicResources:
 
     def relents(self, state: CycleState, pod: PodInfo, no: Rejection, nodes: NodeSet) -> Work[NodeSet]:
         """Nodes that have too few devices for the pod, but would have enough."""
-        return self._evicting.relents(state, pod, no, nodes=nodes, timed=self._pondering.timed)
+        return self._evicting.relents(state, pod, no, nodes=nodes, timed=self._timed)
 
     # -- scoring -------------------------------------------------------------------------------------------------------
 
-    def score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Scores:
+    def score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Scores | Work[Scores]:
         """How early in their lists the alternatives stand that a node would give (§3.6)."""
         known = state.get(STATE) if state.has(STATE) else EMPTY_STATE
-        return self._alternatives.score(known, nodes)
+        return started(self._timed(known, self._alternatives.score(known, nodes)), self._clock)
 
     def normalize_score(self, state: CycleState, pod: PodInfo, scores: Scores, slots: npt.NDArray[np.intp]) -> Scores:
         """In percent of the best."""
@@ -326,6 +355,15 @@ class DynamicResources:
         return None if no is not None else self._accounts.of(state.get(STATE).variants)
 
     # -- acting --------------------------------------------------------------------------------------------------------
+
+    def prepare_reserve(self, state: CycleState, pod: PodInfo, slot: int) -> Work[None]:
+        """Search what `reserve` takes, so that it need not block the event loop."""
+        known = state.get(STATE) if state.has(STATE) else None
+        variant = known.variant(slot) if known is not None and not known.allocations else None
+        if known is not None and variant is not None and variant.demand is not None:
+            use = self._evicting.besides_kept(known, pod, slot)
+            with contextlib.suppress(TimedOut):
+                yield from self._timed(known, self._boards.picked(variant.demand, slot, use))
 
     def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Rejection | None:
         """Take the devices (§3.7)."""

@@ -1,12 +1,7 @@
-"""What searches have found out, kept with the kind of nodes that they were about, and how long a search may take.
-
-Questions can be settled bit by bit beforehand: then `verdict`, `verdict_if` and `here` have their answer at hand. Asked
-without that they search without a rest, which holds up everything else, and so they end sooner.
-"""
+"""Runs searches and keeps their results with the kind of nodes that they are about; limits the time of each search."""
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Callable, Hashable, Sequence
 from typing import Final, NamedTuple, TypeAlias, TypeVar
@@ -14,7 +9,7 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 from scheduler.cache.devicenodes import DeviceNodes, NodeKind
 from scheduler.cache.deviceuse import DeviceUse, Use
 from scheduler.core.clock import Clock
-from scheduler.core.turns import Work, finish
+from scheduler.core.turns import Work
 from scheduler.plugins.dra.checking import TimedOut
 from scheduler.plugins.dra.demand import Demand
 from scheduler.plugins.dra.search import AllocationError, FailedOnNode, Order, Picked, Search
@@ -39,6 +34,20 @@ class Limits(NamedTuple):
     """While it gives turns to others: upstream's filterTimeout."""
     holding_s: float = 0.0
     """While nobody else has a turn."""
+
+
+LONGEST_ATTEMPT_S: Final = 30.0
+"""An attempt may search for this time, over all nodes; also one node's search, with filterTimeout 0."""
+LONGEST_HOLD_S: Final = 2.0
+"""A search that cannot yield may block the event loop, and the renewal of the lease, for this time."""
+
+
+def limits_of(filter_timeout_s: float, *, parity: bool) -> Limits:
+    """Return the limits for a filterTimeout, 0 for none. With parity it is used as it is, also where a search cannot yield."""
+    if parity:
+        return Limits(filter_timeout_s, filter_timeout_s)
+    resting_s = min(filter_timeout_s or LONGEST_ATTEMPT_S, LONGEST_ATTEMPT_S)
+    return Limits(resting_s, min(resting_s, LONGEST_HOLD_S))
 
 
 class Verdict(NamedTuple):
@@ -111,51 +120,34 @@ class Searches:
         self._remember(kind, demand, known)
         return known
 
-    # -- without a rest ------------------------------------------------------------------------------------------------
-
     def verdict(
         self, demand: Demand, kind: NodeKind, slot: int, *, use: Use | None = None, limit_s: float | None = None
-    ) -> Verdict:
-        """For nodes of this kind, this one among them; whatever the shared pools they see. Raises TimedOut."""
+    ) -> Work[Verdict]:
+        """For nodes of this kind, this one among them; whatever the shared pools they see. Raises TimedOut.
+
+        `limit_s` is `limits.resting_s` unless it is given.
+        """
         known = self.known(demand, kind)
         if known is not None:
             return known
-        limit_s = self._limits.holding_s if limit_s is None else limit_s
-        return finish(self._within(self._searching(demand, kind, slot, use), demand, kind, limit_s))
+        return (yield from self._within(self._searching(demand, kind, slot, use), demand, kind, limit_s))
 
-    def here(self, demand: Demand, kind: NodeKind, slot: int, use: Use | None = None) -> Verdict:
+    def here(
+        self, demand: Demand, kind: NodeKind, slot: int, use: Use | None = None, *, limit_s: float | None = None
+    ) -> Work[Verdict]:
         """For this node, which may see shared pools: those may have other numbers on other nodes. Raises TimedOut."""
         if not kind.sight.views:
-            return self.verdict(demand, kind, slot, use=use)
+            return (yield from self.verdict(demand, kind, slot, use=use, limit_s=limit_s))
         work = self._searching_here(demand, kind, slot, use)
-        return finish(self._within(work, self._asked(demand, slot, use), kind, self._limits.holding_s))
-
-    # -- bit by bit ----------------------------------------------------------------------------------------------------
-
-    def settling(self, demand: Demand, kind: NodeKind, slot: int) -> Work[None] | None:
-        """So that `verdict` is quick, or raises TimedOut at once; None if it is."""
-        if self.known(demand, kind) is not None:
-            return None
-        return self._settled(self._searching(demand, kind, slot), demand, kind)
-
-    def settling_here(self, demand: Demand, kind: NodeKind, slot: int, use: Use | None) -> Work[None] | None:
-        """The same for `here`; in the use that devices are in, `verdict` has been settled already."""
-        if kind.sight.views:
-            return self._settled(self._searching_here(demand, kind, slot, use), self._asked(demand, slot, use), kind)
-        if use is None or self.known(demand, kind) is not None:
-            return None
-        return self._settled(self._searching(demand, kind, slot, use), demand, kind)
+        return (yield from self._within(work, self._asked(demand, slot, use), kind, limit_s))
 
     def _asked(self, demand: Demand, slot: int, use: Use | None) -> Hashable:
         """What is not begun again for a while if it takes too long; of shared pools the kind does not tell in which use."""
         return demand if use is None else (demand, slot, self.seats(slot, use).in_use)
 
-    def _settled(self, work: Work[T], asked: Hashable, kind: NodeKind) -> Work[None]:
-        with contextlib.suppress(TimedOut):
-            yield from self._within(work, asked, kind, self._limits.resting_s)
-
-    def _within(self, work: Work[T], asked: Hashable, kind: NodeKind, limit_s: float) -> Work[T]:
+    def _within(self, work: Work[T], asked: Hashable, kind: NodeKind, limit_s: float | None) -> Work[T]:
         """Raises TimedOut when the work has taken that long, rests not counted, and at once if it is known to take longer."""
+        limit_s = self._limits.resting_s if limit_s is None else limit_s
         began = self._clock.now()
         late = self._late(kind, asked)
         if late is not None and began < late.again_at and 0 < limit_s <= late.limit_s:

@@ -63,8 +63,8 @@ class DeviceState:
     """The same, of shared pools only, for all nodes; None before anybody asks."""
     signalled: tuple[str, ...] = ()
     """Uids under which claims are in flight for this attempt."""
-    pondered_s: float = 0.0
-    """So long this attempt has searched, its trials included."""
+    searched_s: float = 0.0
+    """Time that this attempt has spent on searches, its trials included."""
 
     def variant(self, slot: int) -> Variant | None:
         """What this node is asked for; None if it is out before any device is looked at."""

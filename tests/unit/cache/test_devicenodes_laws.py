@@ -32,7 +32,7 @@ from scheduler.core.resourceclaims import (
     ResourceClaim,
     ResourceClaimStatus,
 )
-from scheduler.core.turns import Work
+from scheduler.core.turns import Work, finish
 from scheduler.plugins.dra.board import Boards
 from scheduler.plugins.dra.demand import Demand, Demands
 from scheduler.plugins.dra.search import AllocationError, FailedOnNode, Search
@@ -92,7 +92,7 @@ class Caches:
 
     def verdicts(self, demand: Demand) -> dict[str, str]:
         """Node → what the board says."""
-        board = self.boards.look(demand, self.nodes.present, everything=True)
+        board = finish(self.boards.look_at_all(demand, self.nodes.present))
         said = dict.fromkeys(self.names(board.fit), "fits")
         for groups in (board.refused, board.failed):
             for text, nodes in groups.items():

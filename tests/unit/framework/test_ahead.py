@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from scheduler.core.podinfo import PodInfo
+from scheduler.core.turns import finish
 from scheduler.core.verdicts import AttemptError, Code
 from scheduler.framework.runner import Runner
 from scheduler.framework.state import CycleState
@@ -32,7 +33,7 @@ def fits(runner: Runner, one: PodInfo) -> bool:
     state = CycleState()
     runner.pre_filter(state, one)
     here = runner.cluster.nodes.by_name(("n1",))
-    passed, refused = runner.filter(state, one, here, exact=False)
+    passed, refused = finish(runner.filter(state, one, here, exact=False))
     assert bool(passed) is not bool(refused)
     return bool(passed)
 
@@ -144,7 +145,7 @@ def test_a_turn_can_be_given_after_each_node_that_is_tried() -> None:
     runner.pre_filter(state, one)
     house.calls.clear()
 
-    for _ in runner.filtering(state, one, house.cluster.nodes.present, exact=False):
+    for _ in runner.filter(state, one, house.cluster.nodes.present, exact=False):
         house.calls.append("turn")
 
     assert house.calls[:-1] == ["Whole.filter", "turn"] * len(names)

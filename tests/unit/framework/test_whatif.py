@@ -10,6 +10,7 @@ import pytest
 
 from scheduler.core.nodeset import NodeSet
 from scheduler.core.podinfo import PodInfo
+from scheduler.core.turns import finish
 from scheduler.core.verdicts import SKIP, AttemptError, Code, Groups, Rejection
 from scheduler.framework.state import CycleState
 from tests.unit.cache.picture import picture
@@ -376,7 +377,7 @@ def test_the_first_filter_in_order_gives_the_reason(plugins: tuple[Any, ...], re
     assert what_if.is_counted
     assert counted is not None
     assert counted.message == reason
-    assert counted == house.runner.check_node(incoming, house.slot("n1"), state)
+    assert counted == finish(house.runner.check_node(incoming, house.slot("n1"), state))
 
 
 # -- failures ----------------------------------------------------------------------------------------------------------

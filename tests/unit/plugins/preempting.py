@@ -313,7 +313,7 @@ class House:
         state = CycleState()
         pre = self.runner.pre_filter(state, incoming)
         assert pre.rejection is None
-        feasible, groups = self.runner.filter(state, incoming, pre.nodes, exact=True)
+        feasible, groups = finish(self.runner.filter(state, incoming, pre.nodes, exact=True))
         assert not feasible, "it fits"
         absent = self.cluster.nodes.present & ~pre.nodes
         if pre.absent is not None and absent:

@@ -17,6 +17,7 @@ from scheduler.config.args import KubestowArgs
 from scheduler.core.disruption import PodDisruptionBudget
 from scheduler.core.node import Node
 from scheduler.core.podinfo import PodInfo, placed
+from scheduler.core.turns import answered, finish
 from scheduler.core.verdicts import SKIP, Rejection
 from scheduler.framework.state import CycleState
 from scheduler.plugins import BUILT_IN
@@ -110,11 +111,11 @@ class Literal:
                 state = CycleState()
                 if plugin in _WITH_STATE:
                     made.pre_filter(state, incoming, fresh.nodes.present)
-                for no in made.filter(state, incoming, 1 << slot):
+                for no in finish(answered(made.filter(state, incoming, 1 << slot))):
                     assert isinstance(no, Rejection)
                     return no
                 exactly = getattr(made, "verify", None) if plugin in _WITH_STATE else None
-                no = exactly(state, incoming, slot) if exactly is not None else None
+                no = finish(answered(exactly(state, incoming, slot))) if exactly is not None else None
                 if no is not None:
                     assert isinstance(no, Rejection)
                     return no

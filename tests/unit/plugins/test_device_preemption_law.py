@@ -160,7 +160,7 @@ def test_each_node(world: World) -> None:
     before, revision = picture(house.cluster), house.cluster.devices.use.revision
     state = CycleState()
     assert house.runner.pre_filter(state, incoming).rejection is None
-    _, groups = house.runner.filter(state, incoming, house.cluster.nodes.present, exact=True)
+    _, groups = finish(house.runner.filter(state, incoming, house.cluster.nodes.present, exact=True))
     relented = finish(house.runner.relented(state, incoming, groups))
     codes = {slot: no.code for no, nodes in relented.items() for slot in each(nodes)}
     what_if = WhatIf(house.runner, state, incoming)

@@ -145,7 +145,7 @@ def test_nominated_pods_count(ahead: PodInfo, refused: Any, is_tried: bool) -> N
     house.nominate("n1", ahead)
     comes, state = incoming("c0"), CycleState()
     assert house.runner.pre_filter(state, comes).rejection is None
-    feasible, groups = house.runner.filter(state, comes, house.cluster.nodes.present, exact=True)
+    feasible, groups = finish(house.runner.filter(state, comes, house.cluster.nodes.present, exact=True))
 
     assert refused == named(house.cluster, groups)
     assert bool(feasible) != bool(groups)
@@ -164,7 +164,7 @@ def test_a_node_with_more_volumes_than_its_limit_takes_pods_whose_volume_is_atta
     house.nominate("n1", incoming(name="n"))
     comes, state = incoming(claim), CycleState()
     assert house.runner.pre_filter(state, comes).rejection is None
-    _, groups = house.runner.filter(state, comes, house.cluster.nodes.present, exact=True)
+    _, groups = finish(house.runner.filter(state, comes, house.cluster.nodes.present, exact=True))
 
     assert refused == named(house.cluster, groups)
 

@@ -14,6 +14,7 @@ from scheduler.core import nodeset
 from scheduler.core.clock import SystemClock
 from scheduler.core.decode import from_manifest
 from scheduler.core.podinfo import PodInfo, placed
+from scheduler.core.turns import finish
 from scheduler.core.verdicts import SKIP
 from scheduler.core.workloads import ReplicaSet, ReplicationController, Service, StatefulSet
 from scheduler.decisions import build_profiles
@@ -421,7 +422,7 @@ def test_nominated_pods(nominated: dict[str, PodInfo], expected: Refusals) -> No
     """§3.5: they count on the node that is kept for them, when that node is judged."""
     seen = cluster(*FOUR, *on(a1=1, b1=1))
     incoming, state, running = pod("p", hard()), CycleState(), runner(seen, **nominated)
-    left, groups = running.filter(state, incoming, running.pre_filter(state, incoming).nodes, exact=False)
+    left, groups = finish(running.filter(state, incoming, running.pre_filter(state, incoming).nodes, exact=False))
 
     assert expected == named(seen, groups)
     assert {seen.nodes.name(slot) for slot in nodeset.each(left)} == {"a1", "a2", "b1", "b2"} - set(expected)
@@ -437,10 +438,10 @@ def test_the_second_look_sees_who_was_faster() -> None:
     assert slot is not None
     seen.assume(assumed)
     with seen.trial(remove=[assumed]):
-        before = running.check_node(assumed, slot, state)
+        before = finish(running.check_node(assumed, slot, state))
     seen.add_pod(pod("foreign", on="b1"))
     with seen.trial(remove=[assumed]):
-        after = running.check_node(assumed, slot, state)
+        after = finish(running.check_node(assumed, slot, state))
 
     assert before is None
     assert after is not None

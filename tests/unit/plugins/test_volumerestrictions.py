@@ -10,6 +10,7 @@ from hypothesis import event as noted, given, settings, strategies as st
 from scheduler.cache.cluster import Cluster
 from scheduler.core.events import ASSIGNED_POD_DELETE, NODE_ADD, Action, ClusterEvent, Resource
 from scheduler.core.podinfo import PodInfo, placed
+from scheduler.core.turns import finish
 from scheduler.core.verdicts import SKIP, AttemptError, Code, Rejection
 from scheduler.framework.hints import Hint
 from scheduler.framework.state import CycleState
@@ -342,7 +343,7 @@ def test_a_nominated_pod_has_its_disk_already() -> None:
     for priority in (5, 20):
         pod, state = a_pod("p", priority, **disk(**ebs())), CycleState()
         pre = house.runner.pre_filter(state, pod)
-        _, groups = house.runner.filter(state, pod, pre.nodes, exact=True)
+        _, groups = finish(house.runner.filter(state, pod, pre.nodes, exact=True))
         fits[priority] = named(house.cluster, groups)
 
     assert fits == {5: {"n1": NO_DISK}, 20: {}}

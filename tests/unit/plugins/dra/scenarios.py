@@ -34,6 +34,7 @@ from scheduler.core.devicegates import (
 from scheduler.core.pod import NodeSelectorTerm
 from scheduler.core.quantity import text
 from scheduler.core.resourceclaims import AllocationResult, DeviceRequestAllocationResult
+from scheduler.core.turns import finish
 from scheduler.core.verdicts import Code, Rejection, Skip
 from scheduler.plugins.dra.searches import CANNOT_ALLOCATE, named
 from scheduler.testing.builders import Builder, Manifest, node
@@ -312,6 +313,6 @@ def allocator_says(case: Given) -> str:
     slot = world.cluster.nodes.slot(case.at)
     assert slot is not None
     world.devices.on_nodes.catch_up()
-    verdict = world.plugin._boards.verdict(demand, slot)
+    verdict = finish(world.plugin._boards.verdict(demand, slot))
     assert verdict.failed == bool(verdict.refusal)
     return named(verdict.refusal, [claim.key for claim in claims])

@@ -20,6 +20,7 @@ from scheduler.core.errors import Ambiguous, ApiError
 from scheduler.core.events import ClusterEvent
 from scheduler.core.podinfo import PodInfo, placed, pod_info
 from scheduler.core.resourceclaims import ResourceClaim
+from scheduler.core.turns import answered, finish
 from scheduler.core.verdicts import Groups, Rejection
 from scheduler.devices import DeviceIntake
 from scheduler.framework.ports import Uncounted
@@ -210,7 +211,8 @@ class Served(World):
         """For a pod that is nominated nowhere, and is refused like this; as Filter refuses it, if that is not said."""
         what_if: Any = SimpleNamespace(nominated_to="")
         if refused is None:
-            refused = self.plugin.filter(state, info, self.cluster.nodes.present) if state.has(STATE) else {}
+            present = self.cluster.nodes.present
+            refused = finish(answered(self.plugin.filter(state, info, present))) if state.has(STATE) else {}
         answer = self.plugin.post_filter(state, info, refused, what_if)
         assert isinstance(answer, Rejection)
         return answer

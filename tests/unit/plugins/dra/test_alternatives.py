@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from scheduler.core.turns import answered, finish
 from scheduler.plugins.dra.alternatives import has_alternatives
 from scheduler.testing.builders import Builder
 from scheduler.testing.devicebuilders import a_device, a_slice
@@ -36,7 +37,7 @@ def raw(world: Served, *claims: str) -> dict[str, int]:
     left = world.cluster.nodes.present
     for out in groups.values():
         left &= ~out
-    scores = world.plugin.score(state, info, left)
+    scores = finish(answered(world.plugin.score(state, info, left)))
     return {world.cluster.nodes.name(slot): int(scores[slot]) for slot in range(2) if left >> slot & 1}
 
 

@@ -11,7 +11,7 @@ from scheduler.core.clock import Clock
 from scheduler.core.devicegates import DEVICE_GATES_ON
 from scheduler.core.nodeset import NodeSet
 from scheduler.core.resourceclaims import ResourceClaim
-from scheduler.core.turns import Work
+from scheduler.core.turns import Work, finish
 from scheduler.plugins.dra import searches as searching
 from scheduler.plugins.dra.board import Boards
 from scheduler.plugins.dra.demand import Demands
@@ -48,7 +48,9 @@ class Looking:
         self.demand = Demands(devices.classes, SelectorSets(self._holding), DEVICE_GATES_ON).of([claim])
 
     def look(self, nodes: NodeSet, *, everything: bool = False) -> NodeSet:
-        return self.boards.look(self.demand, nodes, everything=everything).fit
+        if everything:
+            return finish(self.boards.look_at_all(self.demand, nodes)).fit
+        return self.boards.look(self.demand, nodes).fit
 
     def _holding(self, _expression: str, kind: DeviceKind) -> Work[bool | str]:
         yield from ()
@@ -146,7 +148,7 @@ def test_a_long_search_is_put_off_until_the_node_is_chosen():
 
     assert [1, 1] == [each.put_off for each in looks]
     assert len(puzzle.steps) == 1
-    verdict = puzzle.boards.verdict(puzzle.demand, 0)
+    verdict = finish(puzzle.boards.verdict(puzzle.demand, 0))
     now = puzzle.boards.look(puzzle.demand, 1)
     assert (verdict.refusal == "", 0, 2) == (bool(now.fit), now.put_off, len(puzzle.steps))
     assert puzzle.steps[1] > puzzle.steps[0]
@@ -156,7 +158,7 @@ def test_a_long_search_is_not_put_off_when_everything_has_to_be_known():
     puzzle = Puzzle(Slow())
     puzzle.boards.look(puzzle.demand, 1)
 
-    known = puzzle.boards.look(puzzle.demand, 1, everything=True)
+    known = finish(puzzle.boards.look_at_all(puzzle.demand, 1))
 
     assert not known.put_off
     assert known.fit or known.refused

@@ -14,7 +14,7 @@ from scheduler.cache.devicekinds import DeviceKind
 from scheduler.config.args import KubestowArgs
 from scheduler.core.nodeset import NodeSet, each
 from scheduler.core.podinfo import PodInfo, pod_info
-from scheduler.core.turns import Work
+from scheduler.core.turns import Work, finish
 from scheduler.core.verdicts import Code, Groups, Rejection
 from scheduler.cycle import Broke, Placed, run
 from scheduler.framework.ports import Handle
@@ -396,7 +396,7 @@ def test_the_error_of_the_first_node_on_which_the_literal_allocator_has_one_is_f
         st.sets(st.sampled_from(sorted(slots.values())), min_size=1).map(lambda some: sum(1 << s for s in some))
     )
 
-    found = boards.first_error(room.demand, nodes & error_nodes.of(room.demand))
+    found = finish(boards.first_error(room.demand, nodes & finish(error_nodes.of(room.demand))))
 
     among = [slot for slot in each(nodes) if slot in errors]
     expected = (among[0], errors[among[0]]) if among else None

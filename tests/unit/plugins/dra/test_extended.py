@@ -10,6 +10,7 @@ import pytest
 from scheduler.core import nodeset
 from scheduler.core.devicegates import DEVICE_GATES_ON, DYNAMIC_RESOURCE_ALLOCATION, EXTENDED_RESOURCE
 from scheduler.core.podinfo import PodInfo, pod_info
+from scheduler.core.turns import answered, finish
 from scheduler.core.verdicts import SKIP, Code
 from scheduler.framework.hints import Hint
 from scheduler.framework.state import CycleState
@@ -357,7 +358,8 @@ def test_a_node_that_came_after_pre_filter_is_nobodys() -> None:
     assert slot is not None
 
     assert world.plugin.verify(state, gpus(), slot) is None
-    assert not any(out >> slot & 1 for out in world.plugin.filter(state, gpus(), nodeset.of([slot])).values())
+    groups = finish(answered(world.plugin.filter(state, gpus(), nodeset.of([slot]))))
+    assert not any(out >> slot & 1 for out in groups.values())
 
 
 # -- waking ------------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 from scheduler.config.args import DynamicResourcesArgs, KubestowArgs
 from scheduler.core.devicegates import ADMIN_ACCESS, FILTER_TIMEOUT, TAINTS
 from scheduler.framework.state import CycleState
-from scheduler.plugins.dra.pondering import LONGEST_ATTEMPT_S, LONGEST_HOLD_S, limits_of
+from scheduler.plugins.dra.searches import LONGEST_ATTEMPT_S, LONGEST_HOLD_S, limits_of
 from scheduler.testing.builders import Builder
 from scheduler.testing.devicebuilders import a_device, a_device_class, a_slice
 from scheduler.testing.deviceclaimbuilders import a_claim, a_result

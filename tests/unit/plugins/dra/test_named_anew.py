@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scheduler.core.podinfo import PodInfo, pod_info
+from scheduler.core.turns import answered, finish
 from scheduler.core.verdicts import Code, Rejection
 from scheduler.testing.builders import pod
 from scheduler.testing.devicebuilders import a_device_class
@@ -30,7 +31,7 @@ def again(world: Served, under: Under) -> list[Rejection]:
     """What the second look says of its node."""
     slot = world.cluster.nodes.present_slot(under.info.node_name)
     assert slot is not None
-    return list(world.plugin.filter(under.state, under.info, 1 << slot))
+    return list(finish(answered(world.plugin.filter(under.state, under.info, 1 << slot))))
 
 
 def seen_again(world: Served, *names: str | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from types import SimpleNamespace
 
 import pytest
 
@@ -204,7 +205,8 @@ def test_33_a_search_that_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> Non
     slices = [on("n1", f"p{at}", *devices) for at in range(3)]
     case = given(slices, [asks("A*32") for _ in range(3)], f="TO")
     world = case.world()
-    monkeypatch.setattr(world.clock, "now", itertools.count(step=1000).__next__)
+    slow = SimpleNamespace(now=itertools.count(step=1000).__next__)
+    monkeypatch.setattr(world.plugin._boards._searches, "_clock", slow)
 
     timed_out = {"n1": (Code.ERROR, "node n1: timed out trying to allocate devices")}
     assert timed_out == {"n1": world.refusals(case.pod(world))["n1"]}

@@ -17,6 +17,7 @@ from scheduler.cache.cluster import Cluster
 from scheduler.config.args import DynamicResourcesArgs, KubestowArgs
 from scheduler.core.devicegates import DEVICE_GATES_ON, TAINT_RULES
 from scheduler.core.podinfo import PodInfo
+from scheduler.core.turns import answered, finish
 from scheduler.core.verdicts import Rejection
 from scheduler.framework.ports import Handle, Unplugged
 from scheduler.framework.state import CycleState
@@ -74,7 +75,7 @@ class Simulator:
         if isinstance(self.plugin.pre_filter(state, info, present), Rejection):
             return ""
         left = present
-        for out in self.plugin.filter(state, info, present).values():
+        for out in finish(answered(self.plugin.filter(state, info, present))).values():
             left &= ~out
         for name in sorted(self.cluster.nodes.name(slot) for slot in range(8) if left >> slot & 1):
             slot = self.cluster.nodes.present_slot(name)

@@ -16,6 +16,7 @@ from scheduler.core.devicegates import DEVICE_GATES_ON
 from scheduler.core.devices import ResourceSlice
 from scheduler.core.podinfo import PodInfo, pod_info
 from scheduler.core.resourceclaims import AllocationResult, DeviceClass, ResourceClaim
+from scheduler.core.turns import answered, finish
 from scheduler.core.verdicts import Code, Groups, Rejection, Skip
 from scheduler.framework.ports import Handle, Uncounted, Unplugged
 from scheduler.framework.state import CycleState
@@ -109,12 +110,12 @@ class World:
         if said is not None:
             return state, said
         present = self.cluster.nodes.present
-        groups = dict(self.plugin.filter(state, info, present))
+        groups = dict(finish(answered(self.plugin.filter(state, info, present))))
         left = present
         for out in groups.values():
             left &= ~out
         for slot in nodeset.each(left):
-            no = self.plugin.verify(state, info, slot)
+            no = finish(answered(self.plugin.verify(state, info, slot)))
             if no is not None:
                 groups[no] = groups.get(no, 0) | 1 << slot
         return state, groups

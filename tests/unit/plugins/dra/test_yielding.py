@@ -24,13 +24,12 @@ from scheduler.core.resourceclaims import (
     DeviceRequestAllocationResult,
     ResourceClaim,
 )
-from scheduler.core.turns import TURN_S, Work
+from scheduler.core.turns import TURN_S, Work, finish
 from scheduler.cycle import Broke, Outcome, Placed, run
 from scheduler.plugins.dra.checking import TimedOut
 from scheduler.plugins.dra.feasibility import Feasibility
-from scheduler.plugins.dra.pondering import LONGEST_ATTEMPT_S, LONGEST_HOLD_S
 from scheduler.plugins.dra.search import Search
-from scheduler.plugins.dra.searches import LATE_S
+from scheduler.plugins.dra.searches import LATE_S, LONGEST_ATTEMPT_S, LONGEST_HOLD_S
 from scheduler.plugins.dra.selecting import Selectors
 from scheduler.testing.builders import Builder, pod
 from scheduler.testing.devicebuilders import SliceBuilder, a_device, a_slice
@@ -305,10 +304,10 @@ def test_what_took_too_long_beside_devices_that_are_kept_may_be_quick_without_th
     world.slow = LONGEST_HOLD_S
     for _ in range(2):
         with pytest.raises(TimedOut):
-            boards.verdict_if(demand, slot, use)
+            finish(boards.verdict_if(demand, slot, use, limit_s=LONGEST_HOLD_S))
     world.slow = 0.0
 
-    assert not boards.verdict(demand, slot).refusal
+    assert not finish(boards.verdict(demand, slot)).refusal
 
 
 def test_turns_are_not_counted_against_a_search() -> None:
