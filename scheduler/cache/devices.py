@@ -1,4 +1,8 @@
-"""Everything that devices are decided by: claims, classes, slices, taint rules, and who waits for news of them.
+"""Everything that devices are decided by: claims, classes, slices, taint rules, and the subscribers to their changes.
+
+Upstream: pkg/scheduler/framework/plugins/dynamicresources/dra_manager.go DefaultDRAManager. The plugin reads devices only here, so a
+simulator or an autoscaler fills a `Cluster` of its own, runs PreFilter, Filter and Reserve, and reads `claims.pending`. The
+plugin keeps no state between attempts, and its caches are keyed by content, so any number of clusters can take turns.
 
 Changed by `scheduler.devices` as watches tell, and by DynamicResources, which signals what it is about to write and
 assumes what was answered. Rules: docs/spec/dra.md §1.

@@ -8,6 +8,7 @@ import pytest
 
 from scheduler.config.args import DynamicResourcesArgs, KubestowArgs
 from scheduler.core.devicegates import ADMIN_ACCESS, FILTER_TIMEOUT, TAINTS
+from scheduler.core.turns import answered, finish
 from scheduler.framework.state import CycleState
 from scheduler.plugins.dra.searches import LONGEST_ATTEMPT_S, LONGEST_HOLD_S, limits_of
 from scheduler.testing.builders import Builder
@@ -160,7 +161,7 @@ def test_after_reserve_the_pods_own_devices_are_not_taken_for_somebody_elses() -
     assert slot is not None
 
     assert {} == world.plugin.filter(state, info, 1 << slot)
-    assert world.plugin.verify(state, info, slot) is None
+    assert finish(answered(world.plugin.verify(state, info, slot))) is None
 
 
 @pytest.mark.parametrize(

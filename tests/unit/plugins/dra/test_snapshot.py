@@ -22,7 +22,6 @@ from scheduler.core.verdicts import Rejection
 from scheduler.framework.ports import Handle, Unplugged
 from scheduler.framework.state import CycleState
 from scheduler.plugins.dra import DynamicResources
-from scheduler.plugins.dra.manager import AllocatedState, CacheManager, SharedDRAManager
 from scheduler.testing.builders import node
 from scheduler.testing.clock import VirtualClock
 from scheduler.testing.devicebuilders import a_device, a_device_class, a_slice, a_taint_rule
@@ -67,7 +66,7 @@ class Simulator:
         )
         self.cluster = cluster
         self.plugin = DynamicResources(DynamicResourcesArgs(), handle)
-        self.manager: SharedDRAManager = CacheManager(devices)
+        self.devices = devices
 
     def place(self, info: PodInfo) -> str:
         """The first node that takes the pod, by name, with everything reserved there; "" if there is none."""
@@ -80,14 +79,14 @@ class Simulator:
         for name in sorted(self.cluster.nodes.name(slot) for slot in range(8) if left >> slot & 1):
             slot = self.cluster.nodes.present_slot(name)
             assert slot is not None
-            if self.plugin.verify(state, info, slot) is None:
+            if finish(answered(self.plugin.verify(state, info, slot))) is None:
                 assert self.plugin.reserve(state, info, name) is None
                 return name
         return ""
 
     def pending(self, claim: str) -> list[str]:
         """What the claim would get, as `pool/device`."""
-        found = self.manager.claims.pending_allocation(claim)
+        found = self.devices.claims.pending(claim)
         return [f"{result.pool}/{result.device}" for result in found.devices.results] if found is not None else []
 
 
@@ -108,7 +107,7 @@ def test_pods_in_turn() -> None:
 
     assert ["n1", "n2", "n2", ""] == placed
     assert [["n1/d0", "n1/d1"], ["n2/d0"], ["n2/d1"], []] == [simulator.pending(f"c{at}") for at in range(4)]
-    assert 4 == len(simulator.manager.claims.gather_allocated_state().devices)
+    assert 4 == simulator.devices.use.counts()["whole"]
 
 
 def test_one_more_node_helps() -> None:
@@ -134,7 +133,7 @@ def test_taints_of_rules_count() -> None:
     tainted = Simulator(["n1"], slices("n1"), [asking("c")], rules=[a_taint_rule("t", "k").driver("a")])
 
     assert "" == tainted.place(using("c"))
-    (shown,) = tainted.manager.slices_with_taints()
+    (shown,) = tainted.devices.slices()
     assert ["k"] == [taint.key for device in shown.spec.devices[:1] for taint in device.taints]
 
 
@@ -168,28 +167,28 @@ def test_what_is_in_use(claim: ClaimBuilder, expected: tuple[int, int, dict[str,
     """§1.1."""
     simulator = Simulator(["n1"], slices("n1"), [claim])
 
-    found: AllocatedState = simulator.manager.claims.gather_allocated_state()
+    use = simulator.devices.use
+    units = {name: amount // 10**9 for device in use.shared_devices() for name, amount in use.consumed(device).items()}
+    assert expected == (use.counts()["whole"], use.counts()["shared"], units)
 
-    units = {name: amount // 10**9 for consumed in found.capacity.values() for name, amount in consumed.items()}
-    assert expected == (len(found.devices), len(found.shared), units)
 
-
-def test_the_rest_of_the_door() -> None:
-    """§1.1: claims, classes, and what is assumed of them."""
+def test_claims_and_classes_are_read_and_assumed() -> None:
+    """§1.1."""
     simulator = Simulator(["n1"], slices("n1"), [asking("c")])
-    manager = simulator.manager
+    devices = simulator.devices
+    claims = devices.claims
 
-    assert ["c"] == [claim.metadata.name for claim in manager.claims.list()]
-    gpu = manager.device_class_for("example.com/gpu")
-    assert ("G", None) == (gpu.metadata.name if gpu is not None else "", manager.device_class("none"))
-    claim = manager.claims.get("default", "c")
+    assert ["c"] == [claim.metadata.name for claim in claims]
+    gpu = devices.classes.for_resource("example.com/gpu")
+    assert ("G", None) == (gpu.metadata.name if gpu is not None else "", devices.classes.get("none"))
+    claim = claims.need("default/c")
     with pytest.raises(NotKnown, match='could not find ResourceClaim "default/d"'):
-        manager.claims.get("default", "d")
+        claims.need("default/d")
     held = asking("c").allocated(a_result("r", "a/n1/d0")).uid("c").typed()
-    manager.claims.signal_pending_allocation("c", held)
-    manager.claims.assume_after_api_call(held)
-    assert manager.claims.drop_pending_allocation("c")
-    assert 1 == len(manager.claims.gather_allocated_state().devices)
-    manager.claims.restore("default", "c")
-    assert claim is manager.claims.get("default", "c")
-    assert 0 == len(manager.claims.gather_allocated_state().devices)
+    claims.signal("c", held)
+    claims.assume(held)
+    assert claims.drop_pending("c")
+    assert 1 == devices.use.counts()["whole"]
+    claims.restore("default/c")
+    assert claim is claims.need("default/c")
+    assert 0 == devices.use.counts()["whole"]
