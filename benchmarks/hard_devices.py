@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import msgspec
@@ -28,7 +29,7 @@ from scheduler.config.types import Configuration
 from scheduler.core.decode import ObjectDecoder
 from scheduler.core.pod import Pod
 from scheduler.core.podinfo import PodInfo, pod_info
-from scheduler.cycle import Outcome, Placed, Unfit
+from scheduler.cycle import Broke, Outcome, Placed, Unfit
 
 _ROOMS = (120, 150, 180, 200, 240)
 _ROOMS_OF_MANY = (300, 340)
@@ -36,6 +37,7 @@ _ROOMS_BETWEEN = (180, 200, 220)
 _ROOMS_OF_SHARED = (150, 200)
 _TWO = ("memory", "cores")
 _SEEDS, _REPEATS = 10, 3
+_SLOW_MS = 500
 _COUNTERS = "abcdef"
 _UNLIKE_NODES = 2000
 _IN_A_SLICE = 64
@@ -48,7 +50,7 @@ class Taken(NamedTuple):
 
     attempt_ms: float
     longest_ms: float
-    is_placed: bool
+    outcome: type[Outcome]
 
 
 class Hard(NamedTuple):
@@ -177,10 +179,10 @@ def _families() -> Iterator[tuple[str, Callable[[int], Hard]]]:
     yield "partitions of all sizes of eight GPUs, all there is", sizes
     yield "fifteen parts that fill five shared devices", parts
     yield "24 parts that fill eight shared devices", partial(parts, devices=8)
-    for times, devices, each in (("fifteen", 5, 3), ("32", 8, 4)):
-        both = partial(parts, devices=devices, each=each, names=_TWO)
-        yield f"{times} parts of two capacities that fill {devices} shared devices", both
-        yield f"{times} parts of two capacities that nearly fill {devices} shared devices", partial(both, moved=1)
+    both = partial(parts, names=_TWO)
+    yield "fifteen parts of two capacities that fill five shared devices", both
+    yield "fifteen parts of two capacities that nearly fill five shared devices", partial(both, moved=1)
+    yield "32 parts of two capacities that fill eight shared devices", partial(both, devices=8, each=4)
     for room in _ROOMS_OF_SHARED:
         yield f"twelve parts on shared devices that draw on six counters of {room}", partial(drawing, room)
         both = partial(drawing, room, names=_TWO)
@@ -192,14 +194,22 @@ def _line(name: str, make: Callable[[int], Hard], scoring: str) -> str:
     taken = []
     for seed in range(_SEEDS):
         hard = make(seed)
-        taken.append(min(_attempt(_house(hard, scoring), hard.claims) for _ in range(_REPEATS)))
+        taken.append(_best(hard, scoring))
     mean = sum(each.attempt_ms for each in taken) / len(taken)
     most, longest = max(each.attempt_ms for each in taken), max(each.longest_ms for each in taken)
-    placed = sum(each.is_placed for each in taken)
+    placed, late = (sum(each.outcome is outcome for each in taken) for outcome in (Placed, Broke))
+    timed_out = f", {late} timed out" if late else ""
     return (
         f"{name}: {mean:.1f} ms, at most {most:.1f} ms; "
-        f"{placed} of {_SEEDS} placed; others waited for {longest:.1f} ms at most"
+        f"{placed} of {_SEEDS} placed{timed_out}; others waited for {longest:.1f} ms at most"
     )
+
+
+def _best(hard: Hard, scoring: str) -> Taken:
+    """The fastest of several attempts; a slow one is not repeated, because chance matters less there."""
+    first = _attempt(_house(hard, scoring), hard.claims)
+    repeats = _REPEATS if first.attempt_ms < _SLOW_MS else 1
+    return min([first, *(_attempt(_house(hard, scoring), hard.claims) for _ in range(1, repeats))], key=itemgetter(0))
 
 
 def _spec(*requests: dict[str, Any], **constraint: str) -> dict[str, Any]:
@@ -258,8 +268,8 @@ def _attempt(house: House, specs: Sequence[dict[str, Any]]) -> Taken:
             outcome = done.value
         now = time.perf_counter()
         longest, turn = max(longest, now - turn), now
-    assert isinstance(outcome, Placed | Unfit), outcome
-    return Taken((time.process_time() - began) * 1e3, longest * 1e3, isinstance(outcome, Placed))
+    assert isinstance(outcome, Placed | Unfit) or "timed out" in outcome.message, outcome
+    return Taken((time.process_time() - began) * 1e3, longest * 1e3, type(outcome))
 
 
 def _pod(house: House, claims: Sequence[str]) -> PodInfo:
