@@ -7,6 +7,7 @@ applying, and the attempts and other work that follow. Elements are valid and al
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import logging
 import sys
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple
 
 import structlog
 
+from scheduler.app import GC_THRESHOLD
 from scheduler.core.deltas import Delta
 from scheduler.kube.kinds import KINDS, POD, KindSpec
 from scheduler.kube.store import Store
@@ -61,6 +63,7 @@ async def measured(spec: KindSpec, fixed: dict[str, str]) -> list[Took]:
             b'"resourceVersion":"1"', b'"resourceVersion":"%d"' % version
         )
         deltas: list[Delta[Any]] = []
+        gc.collect()  # of the objects before
         times = [time.process_time()]
         read = decoder.decode(raw)
         times.append(time.process_time())
@@ -77,6 +80,9 @@ async def measured(spec: KindSpec, fixed: dict[str, str]) -> list[Took]:
 async def main() -> None:
     """Print a table."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    gc.set_threshold(*GC_THRESHOLD)
+    gc.collect()
+    gc.freeze()
     wanted = sys.argv[1:] or [spec.name for spec in KINDS.values() if spec.typ is not None]
     print(f"{'kind':22}{'decode':>8}{'apply':>8}{'after':>8}  field")
     for name in wanted:

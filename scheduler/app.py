@@ -65,7 +65,7 @@ _LOOK_WITHIN_S: Final = 5.0
 """Wishes that take longer to be read are met later."""
 _HURRIED: Final = 130
 _GC_BEFORE: Final = gc.get_threshold()
-_GC_THRESHOLD: Final = (20_000, 20, 20)
+GC_THRESHOLD: Final = (20_000, 20, 20)
 """Cached objects are frozen and hold no cycles: the collector need not look for any every 700 allocations."""
 
 
@@ -93,7 +93,7 @@ class Daemon:
 
     async def start(self) -> None:
         """Connect and begin; returns once the endpoints listen and the mirrors run, before they are complete."""
-        gc.set_threshold(*_GC_THRESHOLD)
+        gc.set_threshold(*GC_THRESHOLD)
         connection = self._options.config.client_connection
         self._parts = parts = Supervisor(self._clock, random.Random(), self._errors, fatal=(LeaseLost,))
         self._spawn = parts.spawn

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Final
 
 from msgspec import Meta
@@ -41,6 +42,8 @@ class ContainerImage(Frozen, frozen=True):
 
 
 _images: dict[ContainerImage, ContainerImage] = {}
+_NAMES_MAX: Final = 10_000
+"""Image names of one node that count; a kubelet reports 50 images by default."""
 _IMAGES_MAX: Final = 50_000
 """Images seen so far are forgotten at this number; those in use are known again after every node's next heartbeat."""
 
@@ -58,7 +61,17 @@ class NodeStatus(Frozen, frozen=True):
         if self.images:
             if len(_images) >= _IMAGES_MAX:
                 _images.clear()
-            force_setattr(self, "images", tuple([_images.setdefault(image, image) for image in self.images]))
+            force_setattr(self, "images", tuple(_counting(self.images)))
+
+
+def _counting(images: Iterable[ContainerImage]) -> Iterator[ContainerImage]:
+    """Images until one would exceed the number of names that count, each as the one object that all nodes share."""
+    left = _NAMES_MAX
+    for image in images:
+        left -= len(image.names or ()) or 1
+        if left < 0:
+            return
+        yield _images.setdefault(image, image)
 
 
 class Node(Frozen, frozen=True):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final
+
+import msgspec
 
 from scheduler.core.labels import LabelSelector
 from scheduler.core.meta import AnnotatedMetadata, Frozen, Metadata, Values
 from scheduler.core.quantity import Quantity
 
+_FEW: Final = msgspec.Meta(max_length=1_000)
 WAIT_FOR_FIRST_CONSUMER: Final = "WaitForFirstConsumer"
 MIGRATED_PLUGINS: Final = "storage.alpha.kubernetes.io/migrated-plugins"
 
@@ -22,7 +25,7 @@ class TopologyLabelRequirement(Frozen, frozen=True):
 class TopologySelectorTerm(Frozen, frozen=True):
     """All expressions hold."""
 
-    match_label_expressions: tuple[TopologyLabelRequirement, ...] = ()
+    match_label_expressions: Annotated[tuple[TopologyLabelRequirement, ...], _FEW] = ()
 
 
 class StorageClass(Frozen, frozen=True):
@@ -31,7 +34,7 @@ class StorageClass(Frozen, frozen=True):
     metadata: Metadata
     provisioner: str = ""
     volume_binding_mode: str | None = None
-    allowed_topologies: tuple[TopologySelectorTerm, ...] = ()
+    allowed_topologies: Annotated[tuple[TopologySelectorTerm, ...], _FEW] = ()
 
     @property
     def key(self) -> str:
