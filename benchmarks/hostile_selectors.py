@@ -20,9 +20,9 @@ from rich.console import Console
 from rich.table import Table
 
 from scheduler.cache.deviceselectors import environment
+from scheduler.cel.errors import CelError
 from scheduler.cel.program import Program, compile_expression
 from scheduler.cel.types import Env
-from scheduler.cel.values import CelError
 
 T = TypeVar("T")
 

@@ -15,13 +15,14 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from scheduler.cache.compiledselectors import CompiledSelectors
 from scheduler.cel.amounts import Amount
 from scheduler.cel.environment import KUBERNETES
+from scheduler.cel.errors import CelError, CompileError
 from scheduler.cel.footprint import footprint
 from scheduler.cel.plan import NotInstantiable
 from scheduler.cel.program import Outcome, Program, TooCostly, compile_expression
 from scheduler.cel.semver import parse
 from scheduler.cel.types import ANY, BOOL, DYN, QUANTITY, STRING, Env, ObjectType, Type, map_of
 from scheduler.cel.unify import declared
-from scheduler.cel.values import CelError, CompileError, Optional, Value, type_name
+from scheduler.cel.values import Optional, Value, type_name
 from scheduler.core.devices import Device, DeviceAttribute
 from scheduler.core.text import shortened
 from scheduler.core.turns import Work, awaited, finish, submitted
@@ -149,15 +150,12 @@ class DeviceSelectors:
                 if isinstance(asked, str) and future.exception() is None:
                     self.compiled.put(asked, *future.result())
 
-    def evaluate(self, compiled: Compiled, kind: Kind, *, check: Callable[[], None] | None = None) -> bool | str:
-        """Whether the device is selected, or upstream's text of the error. Raises what `check` raises, see Program."""
+    def evaluate(self, compiled: Compiled, kind: Kind) -> bool | str:
+        """Whether the device is selected, or upstream's text of the error."""
         bindings = self._bound(kind)
         if isinstance(bindings, str):
             return bindings
-        try:
-            return _truth(compiled.program.evaluate(bindings, check=check))
-        except (CelError, RecursionError) as error:
-            return _told(error)
+        return _tried(compiled.program.evaluate, bindings)
 
     def measure(self, compiled: Compiled, kind: Kind) -> Outcome:
         """As `evaluate`, with upstream's cost. Raises CelError, and ValueError for a device that cannot be looked at."""

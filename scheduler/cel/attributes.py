@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from scheduler.cel.errors import EvalError
 from scheduler.cel.gotext import double
 from scheduler.cel.running import Code, Failed, Run, go_type
-from scheduler.cel.values import NONE, EvalError, Optional, UInt, Value, key, type_name
+from scheduler.cel.values import NONE, Optional, UInt, Value, key, type_name
 
 MISSING: Final = object()
 """What `find` finds where there is nothing."""
@@ -118,8 +119,6 @@ class GrowingMap(dict[Value, Value]):
     __slots__ = ()
 
 
-_OPTIONAL_NANOS: Final = 1500
-"""What it takes to select from an optional, for which there is no generated source."""
 _GROWN: Final[Mapping[type, type]] = {list: Growing, dict: GrowingMap}
 
 
@@ -210,7 +209,6 @@ def _general(base: Code, qualifiers: tuple[Qualifier, ...]) -> Code:
 def _walk(run: Run, holder: Value, qualifiers: tuple[Qualifier, ...]) -> Value:
     is_optional = isinstance(holder, Optional)
     if is_optional:
-        run.strain(_OPTIONAL_NANOS)
         if not holder.present:
             return False if qualifiers[-1].is_test else NONE
         holder = holder.value

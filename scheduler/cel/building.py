@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from scheduler.cel.attributes import key_text
 from scheduler.cel.costs import LIST_COST, MAP_COST, OBJECT_COST
+from scheduler.cel.errors import EvalError
 from scheduler.cel.running import Code, Run, go_type
-from scheduler.cel.values import EvalError, Optional, UInt, Value, key, type_name
+from scheduler.cel.values import Optional, UInt, Value, key, type_name
 
 _INTEGERS: Final = frozenset({int, UInt})
 _SEARCHABLE: Final = frozenset({bool, int, UInt, float, str})
@@ -90,18 +91,7 @@ def is_searchable(members: Sequence[Value]) -> bool:
 
 
 def member_of(element: Code, literal: Sequence[Value]) -> Code:
-    """`element in literal`."""
-    strings, is_member = members(literal)
-
-    def evaluate(run: Run) -> Value:
-        value = element(run)
-        return value in strings if type(value) is str else is_member(value)
-
-    return evaluate
-
-
-def members(literal: Sequence[Value]) -> tuple[frozenset[str], Callable[[Value], bool]]:
-    """The texts in a searchable literal, and whether a value is in it. It is free, so it must not be a search.
+    """`element in literal`, of a searchable literal. It is free, so it must not be a search.
 
     As `contains`, to which an integer and a double are the same if the integer's nearest double is.
     """
@@ -111,7 +101,8 @@ def members(literal: Sequence[Value]) -> tuple[frozenset[str], Callable[[Value],
     doubles = frozenset(each for each in literal if type(each) is float and not math.isnan(each))
     nearest = doubles | frozenset(map(float, integers))
 
-    def is_member(value: Value) -> bool:
+    def evaluate(run: Run) -> Value:
+        value = element(run)
         class_ = type(value)
         if class_ is str:
             return value in strings
@@ -121,4 +112,4 @@ def members(literal: Sequence[Value]) -> tuple[frozenset[str], Callable[[Value],
             return value in integers or float(value) in doubles
         return class_ is float and value in nearest
 
-    return strings, is_member
+    return evaluate

@@ -8,8 +8,8 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from scheduler.cel.errors import EvalError
 from scheduler.cel.gotext import quoted
-from scheduler.cel.values import EvalError
 
 _SECOND: Final = 10**9
 _DAY_S: Final = 86400

@@ -8,14 +8,13 @@ from typing import Final, TypeAlias
 
 from scheduler.cel.attributes import Growing
 from scheduler.cel.costs import Cost, call_cost
+from scheduler.cel.errors import EvalError
 from scheduler.cel.gotext import scalar
 from scheduler.cel.logic import NO_SUCH_OVERLOAD, both
-from scheduler.cel.pace import LETTERS, PACE
-from scheduler.cel.running import ERROR_NANOS, Code, Run
-from scheduler.cel.strain import AHEAD, first_use, strain_of_sum
+from scheduler.cel.running import Code, Run
 from scheduler.cel.types import Overload, Type
 from scheduler.cel.unify import is_dyn, is_variable
-from scheduler.cel.values import EvalError, UInt, Value, type_name, unkey
+from scheduler.cel.values import UInt, Value, type_name, unkey
 
 _NUMBERS: Final = frozenset({"int", "uint", "double"})
 _TIMES: Final = frozenset({"google.protobuf.Timestamp", "google.protobuf.Duration"})
@@ -46,10 +45,11 @@ _BY_TRAIT: Final[Mapping[str, frozenset[str]]] = {
 Which overload the checker found does not matter to these.
 """
 _LONG: Final = 256
-"""Elements or characters. What is called with more must be affordable before it is tried: some calls are quadratic."""
+"""Elements or characters. A call with more must be affordable before it is tried, as some are quadratic. And the clock is
+looked at before it, as some take a microsecond for each character."""
 _INVOCATIONS: Final = 4096
 """More than there are overloads and choices of the checker among them."""
-_SIZED: Final = frozenset({list, str})
+_SIZED: Final = frozenset({list, str, bytes})
 _UNGUARDED: Final = frozenset({"flatten", "sort", "@sortByAssociatedKeys"})
 """Functions that look at the elements of a list themselves, whatever their overloads say."""
 _NAMELESS: Final = frozenset({"@in", "contains", "endsWith", "startsWith"})
@@ -64,9 +64,8 @@ _CLASSES: Final[Mapping[str, type]] = {
     "null_type": type(None),
 }
 
-_Chosen: TypeAlias = tuple[Callable[..., Value], Cost, int, int, Callable[[Run, str], None] | None]
-"""What an overload does, what it costs, how much longer it takes, for each letter, too, and what comes first with its
-second argument."""
+_Chosen: TypeAlias = tuple[Callable[..., Value], Cost]
+"""What an overload does, and what it costs."""
 _TELLING: Final = frozenset(_CLASSES.values())
 _Fits = Callable[[Value], bool]
 
@@ -79,23 +78,18 @@ def call(
     `is_nameless`: upstream has a special form of this call, whose errors do not say which function it was.
     """
     name = known[0].name
-    invoke = invocation(overloads, known, len(args), is_nameless=is_nameless)
+    invoke = _invocation(overloads, known, len(args), is_nameless=is_nameless)
     if name == "cel.@mapInsert":
         return _insertion(invoke, args)
     if len(args) == 1:
         return _unary(invoke, args[0])
-    if len(args) == 2 and not is_nameless and is_binary(known, name):
-        return _binary(invoke, *args, is_sum=name == "_+_")
+    if len(args) == 2 and not is_nameless and (len(known) == 1 or name in _BY_TRAIT):
+        return _binary(invoke, *args)
     return _of_many(invoke, args)
 
 
-def is_binary(known: tuple[Overload, ...], name: str) -> bool:
-    """Whether both of two arguments are evaluated, and paid, even if the first one fails."""
-    return name != "cel.@mapInsert" and (len(known) == 1 or name in _BY_TRAIT)
-
-
 @lru_cache(maxsize=_INVOCATIONS)
-def invocation(
+def _invocation(
     overloads: tuple[Overload, ...], known: tuple[Overload, ...], count: int, *, is_nameless: bool = False
 ) -> Invocation:
     """What `call` does once there are arguments, `count` of them. Calls that look alike share one: it keeps no state of theirs."""
@@ -110,54 +104,35 @@ def invocation(
 class Invocation:
     """A function with those of its overloads that come into question."""
 
-    __slots__ = ("_ahead", "_candidates", "_chosen", "_is_nameless", "_is_resolved", "_name", "_refused")
+    __slots__ = ("_candidates", "_chosen", "_is_nameless", "_is_resolved", "_name", "_refused")
 
     def __init__(self, candidates: Sequence[Overload], *, is_resolved: bool, is_nameless: bool) -> None:
         self._name = candidates[0].name
         self._is_resolved = is_resolved
         self._is_nameless = is_nameless
         self._candidates = [(each, [_fitting(param) for param in each.params]) for each in candidates]
-        self._ahead = AHEAD.get(self._name)
         self._chosen: dict[tuple[type, ...], _Chosen] = {}
         """By the classes of the arguments, where these tell all."""
         self._refused: dict[tuple[type, ...], str] = {}
 
     def __call__(self, run: Run, *args: Value) -> Value:
         chosen = self._chosen.get(tuple(map(type, args))) or self._choose(run, args)
-        call, cost, nanos, per_letter, meet = chosen
-        if nanos:
-            run.strain(nanos + per_letter * len(args[0]) if per_letter else nanos)
-        if meet is not None:
-            meet(run, args[1])
-        if self._ahead is not None:
-            self.strain(run, *args)
-        if args and not isinstance(cost, int) and type(args[0]) in _SIZED and len(args[0]) > _LONG:
-            run.afford(cost(*args, None))
+        call, cost = chosen
+        if args and type(args[0]) in _SIZED and len(args[0]) > _LONG:
+            run.work(len(args[0]))
+            if not isinstance(cost, int):
+                run.afford(cost(*args, None))
         try:
             result = call(*args)
         except EvalError:
-            run.strain(ERROR_NANOS)
             run.cost += cost if isinstance(cost, int) else cost(*args, None)
             raise
         run.cost += cost if isinstance(cost, int) else cost(*args, result)
-        if self._ahead is not None and self._ahead.after is not None:
-            run.strain(self._ahead.after(result, *args))
+        if run.cost > run.next_check:
+            run.check()
+        if type(result) in _SIZED:
+            run.made(result)
         return result
-
-    def strain(self, run: Run, *args: Value) -> None:
-        """Before a call with these: raises CostExceeded if it would take too much, see `strain`."""
-        if self._ahead is not None:
-            measure, nanos, is_costly, _ = self._ahead
-            amount = measure(*args)
-            if nanos:
-                run.strain(nanos * amount if isinstance(nanos, int) else nanos(amount, *args))
-            if is_costly:
-                run.afford(amount)
-
-    @property
-    def overloads(self) -> tuple[tuple[Overload, Cost], ...]:
-        """Those that come into question, in the order in which they are tried, with what a call costs."""
-        return tuple((each, call_cost(each, is_resolved=self._is_resolved)) for each, _ in self._candidates)
 
     def _choose(self, run: Run, args: Sequence[Value]) -> _Chosen:
         classes = tuple(map(type, args))
@@ -179,9 +154,7 @@ class Invocation:
         raise EvalError(text)
 
     def _prepared(self, overload: Overload) -> _Chosen:
-        meet = None if self._is_nameless else first_use(overload)  # nameless is also what has a constant pattern
-        cost = call_cost(overload, is_resolved=self._is_resolved)
-        return overload.call, cost, PACE.get(overload.id, 0), LETTERS.get(overload.id, 0), meet
+        return overload.call, call_cost(overload, is_resolved=self._is_resolved)
 
     def _unfit(self, args: Sequence[Value]) -> str:
         if self._is_nameless:
@@ -210,15 +183,13 @@ def _unary(invoke: Invocation, argument: Code) -> Code:
     return evaluate
 
 
-def _binary(invoke: Invocation, left: Code, right: Code, *, is_sum: bool) -> Code:
+def _binary(invoke: Invocation, left: Code, right: Code) -> Code:
     def evaluate(run: Run) -> Value:
         one, other = both(run, left, right)
         if type(one) is Growing:
             run.cost += 1
             one.extend(other)
             return one
-        if is_sum:
-            strain_of_sum(run, one, other)
         return invoke(run, one, other)
 
     return evaluate

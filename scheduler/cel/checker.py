@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from scheduler.cel.ast import Call, Comprehension, Ident, ListExpr, Literal, MapExpr, Node, Select, StructExpr
+from scheduler.cel.errors import CompileError
 from scheduler.cel.inference import Inference
 from scheduler.cel.names import Names, Variable, qualified_name
 from scheduler.cel.report import Issue, report
@@ -41,7 +42,7 @@ from scheduler.cel.unify import (
     shown,
     unwrap_optional,
 )
-from scheduler.cel.values import CompileError, UInt
+from scheduler.cel.values import UInt
 
 _LITERALS: Final = {
     type(None): NULL,

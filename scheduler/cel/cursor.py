@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NoReturn
 
 from scheduler.cel.ast import Literal, Node
+from scheduler.cel.errors import CompileError
 from scheduler.cel.lexer import END, Token, tokens
 from scheduler.cel.report import Issue, report
-from scheduler.cel.values import CompileError
 
 
 class Stop(Exception):

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from scheduler.cel.attributes import UNSET, grown
+from scheduler.cel.errors import EvalError
 from scheduler.cel.logic import NO_SUCH_OVERLOAD
 from scheduler.cel.running import Code, Failed, Run, go_type
-from scheduler.cel.values import EvalError, Value, type_name, unkey
+from scheduler.cel.values import Value, type_name, unkey
 
 
 class Loop(NamedTuple):

@@ -1,29 +1,23 @@
 """How many bytes a compiled expression keeps alive, measured by following its references.
 
 What all expressions share does not count: overloads, invocations, the environment, modules, classes and the code of this
-package. Generated code belongs to its expression.
+package.
 """
 
 from __future__ import annotations
 
-import builtins
 import sys
 from collections.abc import Iterator, Mapping
-from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, CellType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
 from scheduler.cel.calls import Invocation
-from scheduler.cel.fast.support import NAMES
 from scheduler.cel.types import Env, ObjectType, Overload, Type
 
 _COLLECTED: Final = 16
 """Bytes that the garbage collector adds to a container."""
 _PLAIN: Final = frozenset({int, float, str, bytes, bool, type(None)})
 _SHARED: Final = (Env, Invocation, ModuleType, ObjectType, Overload, Type, type, BuiltinFunctionType)
-_LANGUAGE: Final = frozenset(map(id, (*NAMES.values(), vars(builtins))))
-"""What all generated code can name."""
-_GENERATED: Final = "<cel>"
-"""The file name of generated code."""
 
 
 def footprint(*roots: Any) -> int:
@@ -33,7 +27,7 @@ def footprint(*roots: Any) -> int:
     total = 0
     while pending:
         each = pending.pop()
-        if id(each) in seen or id(each) in _LANGUAGE or isinstance(each, _SHARED):
+        if id(each) in seen or isinstance(each, _SHARED):
             continue
         seen.add(id(each))
         total += sys.getsizeof(each)
@@ -48,21 +42,11 @@ def _held(each: Any) -> Iterator[Any]:
         case FunctionType():
             yield from each.__closure__ or ()
             yield from each.__defaults__ or ()
-            if each.__code__.co_filename == _GENERATED:
-                yield each.__code__
-                yield each.__globals__
         case CellType():
             try:
                 yield each.cell_contents
             except ValueError:  # empty
                 return
-        case CodeType():
-            yield each.co_code
-            yield each.co_linetable
-            yield each.co_exceptiontable
-            yield from each.co_consts
-            yield from each.co_names
-            yield from each.co_varnames
         case MethodType():
             yield each.__self__
         case list() | tuple() | set() | frozenset():

@@ -8,10 +8,10 @@ from typing import Final
 
 from scheduler.cel.ast import Call, ListExpr, Literal, MapExpr, Node
 from scheduler.cel.checker import Checked
+from scheduler.cel.errors import EvalError
 from scheduler.cel.libraries.formatting import formatted
 from scheduler.cel.report import Issue
 from scheduler.cel.unify import declared
-from scheduler.cel.values import EvalError
 
 _CLAUSE: Final = re.compile(r"%(?:(?P<percent>%)|(?:\.[0-9]+)?(?P<letter>[sdfebxXo]))?")
 _WHOLE: Final = frozenset({"int", "uint"})

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Final
 
 from scheduler.cel.costs import OF_ONE, size
+from scheduler.cel.errors import EvalError
 from scheduler.cel.running import Code, Run
-from scheduler.cel.strain import nanos_of_equality
-from scheduler.cel.values import EvalError, Optional, Value, equal, same
+from scheduler.cel.values import Optional, Value, equal, same
 
 NO_SUCH_OVERLOAD: Final = "no such overload"
 
@@ -60,7 +60,6 @@ def equality(left: Code, right: Code) -> Code:
             run.cost += -(-min(len(one), len(other)) // 10)
             return one == other
         run.cost += cost_of_equality(one, other, is_plain=True)
-        run.strain(nanos_of_equality(one))
         return equal(one, other)
 
     return evaluate
@@ -72,7 +71,6 @@ def inequality(left: Code, right: Code) -> Code:
     def evaluate(run: Run) -> Value:
         one, other = both(run, left, right, is_equality=True)
         run.cost += cost_of_equality(one, other, is_plain=False)
-        run.strain(nanos_of_equality(one))
         return not same(one, other)
 
     return evaluate

@@ -14,11 +14,11 @@ from scheduler.cel import expectations, lexer, literals
 from scheduler.cel.ast import Ident, Literal, Node, Select
 from scheduler.cel.brackets import Brackets
 from scheduler.cel.cursor import Cursor, Stop
+from scheduler.cel.errors import CompileError
 from scheduler.cel.expectations import FIELD, OPERAND
 from scheduler.cel.frames import OPERATORS, Frame, Kind, Operand
 from scheduler.cel.lexer import Token
 from scheduler.cel.report import Issue
-from scheduler.cel.values import CompileError
 
 MOST_CODE_POINTS: Final = 100_000
 MOST_NESTED: Final = 250

@@ -5,7 +5,6 @@ What is constant is computed here once, where upstream does so too, since it the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -15,13 +14,14 @@ from scheduler.cel.attributes import Attribute, Qualifier, accumulator, global_v
 from scheduler.cel.building import built_list, built_map, is_searchable, member_of, unbuildable
 from scheduler.cel.calls import call
 from scheduler.cel.checker import Checked
+from scheduler.cel.errors import CompileError, EvalError
 from scheduler.cel.folds import Loop, Parts, binding, fold, quantifier
 from scheduler.cel.libraries.regex import pattern_of
 from scheduler.cel.names import Variable
 from scheduler.cel.running import Code, Run, go_type
 from scheduler.cel.types import DYN, Env, Type
 from scheduler.cel.unify import declared
-from scheduler.cel.values import CompileError, EvalError, TypeValue, Value, type_name
+from scheduler.cel.values import TypeValue, Value, type_name
 
 _CONVERSIONS: Final = frozenset(
     {"bool", "bytes", "double", "dyn", "duration", "int", "string", "timestamp", "type", "uint"}
@@ -53,16 +53,9 @@ class Plan:
 
 def plan(checked: Checked, env: Env) -> tuple[Code, int]:
     """The code of the whole expression, and how many slots for variables it needs. Raises NotInstantiable."""
-    plans, slots = plan_all(checked, env)
-    return plans[checked.root].code, slots
-
-
-def plan_all(checked: Checked, env: Env) -> tuple[Mapping[Node, Plan], int]:
-    """As `plan`, with the plans of all nodes that have one."""
     planner = _Planner(checked, env)
     try:
-        planner.plan(checked.root)
-        return planner.plans, len(planner.slots)
+        return planner.plan(checked.root).code, len(planner.slots)
     except NotInstantiable as error:
         error.result = checked.result
         raise
@@ -82,13 +75,8 @@ class _Planner:
     env: Env
     slots: dict[Variable, Code] = field(default_factory=dict)
     """How the variables of macros are read, in the order of their slots."""
-    plans: dict[Node, Plan] = field(default_factory=dict)
 
     def plan(self, node: Node) -> Plan:
-        planned = self.plans[node] = self._planned(node)
-        return planned
-
-    def _planned(self, node: Node) -> Plan:
         match node:
             case Literal():
                 return _constant(node.value)
@@ -153,7 +141,8 @@ class _Planner:
                 return _constant(value=False)
             if is_searchable(args[1].value):
                 return Plan(member_of(args[0].code, args[1].value))
-        is_pattern = len(args) > 1 and is_compiled(known[0].name, args[1])
+        # Upstream compiles a pattern that is a constant text when it makes the program.
+        is_pattern = len(args) > 1 and known[0].name in _TAKE_PATTERN and isinstance(args[1].value, str)
         if is_pattern:
             self._compiled(args[1].value)
         codes = tuple(each.code for each in args)
@@ -237,8 +226,3 @@ class _Planner:
             return Plan(quantifier(loop, test, decisive=node.macro == "exists"))
         parts = (self.plan(each).code for each in (node.loop_condition, node.loop_step, node.result))
         return Plan(fold(loop, Parts(slot, *parts)))
-
-
-def is_compiled(name: str, second: Plan | None) -> bool:
-    """Whether upstream compiles the pattern of such a call beforehand: it is a constant, and a text."""
-    return name in _TAKE_PATTERN and second is not None and second.is_constant and isinstance(second.value, str)

@@ -1,76 +1,134 @@
-"""One evaluation of an expression: what it may see, and what it has cost so far."""
+"""One evaluation of an expression: its variables, its cost so far, and what bounds it.
+
+Three limits end an evaluation, all with upstream's error of the cost limit: upstream's cost, processor time, and the size of
+what calls make. Upstream has the first one only. It charges next to nothing for some calls that take minutes or all memory.
+"""
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Mapping
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from scheduler.cel.values import CostExceeded, Value
+from scheduler.cel.errors import CostExceeded
 
 COST_LIMIT: Final = 1_000_000
 """Upstream's, for a device selector."""
-MOST_NANOS: Final = 40_000_000
-"""What `strain` lets an evaluation take."""
-ERROR_NANOS: Final = 800
-"""What it takes to raise an error and to catch it."""
-_LOOPS_BETWEEN_CHECKS: Final = 100
+DEADLINE_NANOS: Final = 50_000_000
+"""Processor time of the evaluating thread that an evaluation may take."""
+LONGEST: Final = 2**15
+"""Characters of a text, and elements of a sum of lists. It is three times the longest selector, and no single call takes more
+than some 25 ms for so much, so the deadline is checked in time."""
+_MOST_MADE: Final = 2**23
+"""Characters and elements that the calls of an evaluation may make in all: copies fill the memory faster than they take time."""
+_LONG: Final = 256
+"""Results that are shorter do not count: their calls cost enough."""
+_COST_BETWEEN_CHECKS: Final = 64
 EXCEEDED: Final = "operation cancelled: actual cost limit exceeded"
+
+processor_nanos: Callable[[], int] = time.thread_time_ns
+"""The clock of the deadline: the processor time of this thread. Tests replace it."""
 
 
 class Run:
-    """The state of one evaluation. Costs are charged by whoever does the work."""
+    """The state of one evaluation. The code of each step charges its cost."""
 
-    __slots__ = ("_check", "_limit", "_loops", "bindings", "cost", "patterns", "slots", "strained_nanos")
+    __slots__ = ("_ends_at", "_limit", "_made", "_nanos", "bindings", "cost", "next_check", "slots")
 
     def __init__(
         self,
-        bindings: Mapping[str, Value],
+        bindings: Mapping[str, Any],
         slots: int,
         *,
         limit: int = COST_LIMIT,
-        check: Callable[[], None] | None = None,
+        nanos: int = DEADLINE_NANOS,
     ) -> None:
         self.bindings = bindings
-        self.slots: list[Value] = [None] * slots
+        self.slots: list[Any] = [None] * slots
         self.cost = 0
-        self.strained_nanos = 0
-        self.patterns: set[str] = set()
-        """What has been read lately."""
+        self.next_check = min(limit, _COST_BETWEEN_CHECKS)
+        """The cost beyond which `check` is to be called, in loops and calls."""
         self._limit = limit
-        self._loops = 0
-        self._check = check
+        self._nanos = nanos
+        self._ends_at: int | None = None
+        """None before the first check, so that short evaluations do not read the clock."""
+        self._made = 0
 
-    def looped(self) -> None:
-        """To be called once per turn of every loop. Raises CostExceeded, or whatever the caller's check raises."""
+    def check(self) -> None:
+        """Raise CostExceeded if the cost or the processor time is beyond its limit."""
         if self.cost > self._limit:
             raise CostExceeded(EXCEEDED)
-        self._loops += 1
-        if self._check is not None and self._loops % _LOOPS_BETWEEN_CHECKS == 0:
-            self._check()
+        now = processor_nanos()
+        if self._ends_at is None:
+            self._ends_at = now + self._nanos
+        elif now > self._ends_at:
+            raise CostExceeded(EXCEEDED)
+        self.next_check = min(self._limit, self.cost + _COST_BETWEEN_CHECKS)
+
+    def looped(self) -> None:
+        """To be called once per turn of every loop. Raises CostExceeded."""
+        if self.cost > self.next_check:
+            self.check()
+
+    def work(self, amount: int) -> None:
+        """To be called before work that may take longer than its cost says; `amount` is in units of cost."""
+        self.next_check -= amount
+        if self.cost > self.next_check:
+            self.check()
 
     def afford(self, cost: int) -> None:
-        """To be called before work that will cost so much at least, if it is a lot."""
+        """To be called before a step whose cost is at least this, if that is a lot."""
         if self.cost + cost > self._limit:
             raise CostExceeded(EXCEEDED)
 
-    def strain(self, nanos: int) -> None:
-        """To be called before work that takes so long and costs next to nothing."""
-        self.strained_nanos += nanos
-        if self.strained_nanos > MOST_NANOS:
-            raise CostExceeded(EXCEEDED)
+    def made(self, result: Any) -> None:
+        """To be called with each text or list that a call has made."""
+        size = len(result)
+        if size > _LONG:
+            self._made += size
+            if self._made > _MOST_MADE or (size > LONGEST and type(result) is not list):
+                raise CostExceeded(EXCEEDED)
 
     def settle(self) -> None:
-        """To be called at the end: what was not in a loop counts too."""
+        """To be called at the end: costs outside of loops count too."""
         if self.cost > self._limit:
             raise CostExceeded(EXCEEDED)
 
 
-Code: TypeAlias = Callable[[Run], Value]
+class _Current(threading.local):
+    """The evaluation of this thread, for functions of the libraries, which get values only."""
+
+    run: Run | None = None
+
+
+current: Final = _Current()
+
+
+def work(amount: int) -> None:
+    """As `Run.work`, of the evaluation of this thread. Outside of an evaluation nothing is limited."""
+    if current.run is not None:
+        current.run.work(amount)
+
+
+def afford(cost: int) -> None:
+    """As `Run.afford`, of the evaluation of this thread."""
+    if current.run is not None:
+        current.run.afford(cost)
+
+
+def fits(size: int) -> None:
+    """To be called before a text or list of that size is made out of smaller ones. Raises CostExceeded."""
+    if size > LONGEST:
+        raise CostExceeded(EXCEEDED)
+
+
+Code: TypeAlias = Callable[[Run], Any]
 """An expression, ready to be evaluated. Raises EvalError."""
 
 
 class Failed:
-    """An error that was kept as a variable's value: it is raised when somebody looks."""
+    """An error that was kept as a variable's value: it is raised when the variable is read."""
 
     __slots__ = ("text",)
 

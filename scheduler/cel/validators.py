@@ -7,13 +7,13 @@ from typing import Final
 
 from scheduler.cel.ast import Call, ListExpr, Literal, MapExpr, Node
 from scheduler.cel.checker import Checked
+from scheduler.cel.errors import CompileError, EvalError
 from scheduler.cel.formatcalls import format_issues
 from scheduler.cel.libraries.regex import pattern_of
 from scheduler.cel.report import Issue, report
 from scheduler.cel.tree import children
 from scheduler.cel.types import Type
 from scheduler.cel.unify import shown
-from scheduler.cel.values import CompileError, EvalError
 
 _TAKES_ANYTHING: Final = "format"
 """The function whose arguments are a list that may be mixed."""

@@ -24,26 +24,11 @@ from typing import Any, ClassVar, Final, TypeAlias
 
 from msgspec import Struct
 
-from scheduler.cel.recollections import LONG, Recollections
+from scheduler.cel.errors import EvalError
+from scheduler.cel.running import work
 
 Value: TypeAlias = Any
 """Any of the above."""
-
-
-class CelError(Exception):
-    """The text is upstream's, without what it was said about."""
-
-
-class CompileError(CelError):
-    """The expression is not well-formed or not well-typed. The text is what follows `compilation failed: `."""
-
-
-class EvalError(CelError):
-    """This value cannot be computed. `&&`, `||`, `all` and `exists` may absorb it."""
-
-
-class CostExceeded(CelError):
-    """Never absorbed."""
 
 
 class UInt(int):
@@ -151,8 +136,6 @@ _LISTS: Final = frozenset({list, tuple})
 _HOLDERS: Final = (list, tuple, Mapping)
 _TELLING: Final[frozenset[type]] = frozenset({int, UInt, str, bytes, bool, type(None), Duration, TypeValue})
 """Classes of which a list is equal to another if Python says so."""
-_EQUAL_ONLY_IN_PYTHON: Final = _TELLING - {UInt}
-"""Classes of values, integers up to where doubles are exact, that are equal to nothing to which they are not in Python."""
 _compared_by_python: Final[set[type]] = {*_TELLING, float, Timestamp}
 """Classes whose values compare as Python compares them, as far as any were seen: no containers."""
 _ORDERED_BY_PYTHON: Final = frozenset({str, bytes, bool})
@@ -192,11 +175,6 @@ def same(left: Value, right: Value, alike: _Pairs | None = None) -> bool:
     if one is other:
         if one in _compared_by_python:
             return bool(left == right)
-        if (one is list or one is dict) and len(left) == len(right) < LONG:
-            inside, others = (left, right) if one is list else (left.values(), right.values())
-            kinds = {*map(type, inside)}
-            if kinds <= _TELLING and len(kinds) <= 1 and kinds == {*map(type, others)}:
-                return bool(left == right)
         if one is Optional:
             if left.present is not right.present:
                 return False
@@ -221,19 +199,18 @@ def _same_parts(left: Value, right: Value, alike: _Pairs) -> bool:
     if isinstance(left, list | tuple):
         if not isinstance(right, list | tuple) or len(left) != len(right):
             return False
-        if len(left) < LONG:
-            return _same_elements(left, right, alike)
-        return _comparisons.of(left, right, lambda: _same_elements(left, right, alike))
+        work(1 + len(left) // _COMPARED_PER_COST)
+        return _same_elements(left, right, alike)
     if isinstance(left, Mapping):
         if not isinstance(right, Mapping) or len(left) != len(right):
             return False
-        if len(left) < LONG:
-            return _same_entries(left, right, alike)
-        return _comparisons.of(left, right, lambda: _same_entries(left, right, alike))
+        work(1 + len(left) // _COMPARED_PER_COST)
+        return _same_entries(left, right, alike)
     return False
 
 
-_comparisons: Final = Recollections[bool]()
+_COMPARED_PER_COST: Final = 16
+"""Elements that are compared in the time that one unit of cost stands for."""
 
 
 def _same_elements(left: Sequence[Value], right: Sequence[Value], alike: _Pairs) -> bool:
@@ -269,12 +246,6 @@ def contains(values: Sequence[Value], value: Value) -> bool:
         return value.nanos in [each.nanos for each in values if type(each) is Timestamp]
     if class_ in _compared_by_python:
         return value in values
-    if class_ is list or class_ is dict:
-        inside = value if class_ is list else value.values()
-        if _EQUAL_ONLY_IN_PYTHON.issuperset(map(type, inside)) and all(
-            -_EXACT < each < _EXACT for each in inside if type(each) is int
-        ):
-            values = [each for each in values if type(each) is not class_ or each == value]
     return any(map(same, repeat(value), values))
 
 

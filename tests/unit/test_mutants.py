@@ -93,11 +93,17 @@ MUTANTS: Final = {
         "index < len(holder)",
         "cel/libraries/test_optionals.py::test_optionals[a key or index may be missing]",
     ),
-    "generated code counts such an index from the end": Mutant(
-        "scheduler.cel.fast.selecting:_element",
-        "not 0 <= {key.text} < len",
-        "not {key.text} < len",
-        "cel/test_fastpath.py::test_an_index_before_the_beginning_of_a_list_is_an_error[s.split(' ')[s.indexOf('zz')] == 'text'-True]",
+    "the time of an evaluation is not limited": Mutant(
+        "scheduler.cel.running:Run.check",
+        "elif now > self._ends_at:",
+        "elif False:",
+        "cache/test_deviceselectors.py::test_an_evaluation_that_takes_too_long_has_upstreams_error",
+    ),
+    "copies of long lists do not add up": Mutant(
+        "scheduler.cel.running:Run.made",
+        "self._made += size",
+        "self._made = size",
+        "cel/test_deadline.py::test_all_that_calls_make_is_bounded_together[sums of lists]",
     ),
     "the first pod that leaves frees a host port for all": Mutant(
         "scheduler.plugins.nodeports:_Held.remove",

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 from scheduler.cel.costs import OF_ONE, size
-from scheduler.cel.recollections import recollected
+from scheduler.cel.running import work
 from scheduler.cel.types import Overload, Type
 from scheduler.cel.values import Value, unkey
 
@@ -69,11 +69,6 @@ def pattern_cost(text_size: int, pattern_size: int) -> int:
 
 def deep_traversal(value: Value, *_: Any) -> int:
     """Kubernetes' cost of visiting all there is in a value; texts count by bytes, and are rounded down."""
-    return _deep_of_parts(value) if isinstance(value, list | tuple | Mapping) else _deep(value, {})
-
-
-@recollected
-def _deep_of_parts(value: Value) -> int:
     return _deep(value, {})
 
 
@@ -87,6 +82,7 @@ def _deep(value: Value, known: dict[int, int]) -> int:
         return 1
     cost = known.get(id(value))
     if cost is None:
+        work(1 + len(value) // 16)
         if isinstance(value, Mapping):
             cost = sum(_deep(unkey(name), known) + _deep(each, known) for name, each in value.items())
         elif OF_ONE.issuperset(map(type, value)):

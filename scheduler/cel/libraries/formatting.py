@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Final
 
+from scheduler.cel.errors import EvalError
 from scheduler.cel.gotext import double, quoted, scalar
 from scheduler.cel.libraries.remembered import remembered
 from scheduler.cel.libraries.times import duration_text, timestamp_text
-from scheduler.cel.values import Duration, EvalError, Timestamp, TypeValue, UInt, Value, type_name, unkey
+from scheduler.cel.running import fits
+from scheduler.cel.values import Duration, Timestamp, TypeValue, UInt, Value, type_name, unkey
 
 _KEPT: Final = 4096
 _PRECISION: Final = 6
@@ -55,7 +57,7 @@ class Template:
 
     def _text(self, values: Sequence[Value]) -> str:
         texts: list[str] = []
-        used = 0
+        used = size = 0
         try:
             for part in self._parts:
                 if isinstance(part, str):
@@ -63,6 +65,8 @@ class Template:
                 else:
                     texts.append(part(values[used]))
                     used += 1
+                size += len(texts[-1])
+                fits(size)
         except EvalError as error:
             raise EvalError(f"error during formatting: {error}") from None
         except IndexError:
@@ -153,11 +157,21 @@ def _decoded(value: bytes) -> str:
 
 def _nested(value: Value) -> str | None:
     if isinstance(value, list | tuple):
-        return f"[{', '.join(_literals(value))}]"
+        return f"[{', '.join(_bounded(_literals(value)))}]"
     if isinstance(value, Mapping) and type_name(value) == "map":
-        entries = sorted((_key(unkey(name)), _LITERALS.get(type(each), _literal)(each)) for name, each in value.items())
+        written = _bounded(_LITERALS.get(type(each), _literal)(each) for each in value.values())
+        entries = sorted(zip(map(_key, map(unkey, value)), written))
         return "{" + ", ".join(f"{name}:{each}" for name, each in entries) + "}"
     return None
+
+
+def _bounded(texts: Iterable[str]) -> Iterator[str]:
+    """The same texts. Raises CostExceeded once they are too long in all: lists may hold each other without end."""
+    size = 0
+    for text in texts:
+        size += len(text) + 1
+        fits(size)
+        yield text
 
 
 def _key(name: Value) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from scheduler.cel.errors import EvalError
 from scheduler.cel.libraries.declaring import member
 from scheduler.cel.types import BOOL, DYN, Overload
-from scheduler.cel.values import EvalError, Value, same
+from scheduler.cel.values import Value, same
 
 _LONGEST: Final = 48
 

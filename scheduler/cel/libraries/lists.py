@@ -10,9 +10,10 @@ from operator import add, le
 from typing import Any, Final
 
 from scheduler.cel.costs import LIST_COST, size
+from scheduler.cel.errors import EvalError
 from scheduler.cel.libraries.declaring import deep_traversal, function, member
 from scheduler.cel.libraries.operators import int64, uint64
-from scheduler.cel.recollections import recollected
+from scheduler.cel.running import afford, fits, work
 from scheduler.cel.semver import Semver
 from scheduler.cel.types import (
     BOOL,
@@ -30,10 +31,9 @@ from scheduler.cel.types import (
     Type,
     list_of,
 )
-from scheduler.cel.values import CostExceeded, Duration, EvalError, Timestamp, UInt, Value, compare, contains, same
+from scheduler.cel.values import Duration, Timestamp, UInt, Value, compare, contains, same
 
 _CALL_COST: Final = 1
-_LONGEST_RANGE: Final = 1_000_000
 _PER_CHARACTER: Final = 0.1
 _INT_MAX: Final = 2**63 - 1
 _LIST_CLASSES: Final = (list, tuple)
@@ -74,19 +74,22 @@ def _flat(values: Sequence[Value], depth: int = 1) -> list[Value]:
     if depth < 0:
         raise EvalError("level must be non-negative")
     if depth == 1 and _LISTS.issuperset(map(type, values)):
+        fits(sum(map(len, values)))
         return list(chain.from_iterable(values))
     flat: list[Value] = []
     for each in values:
         if depth and isinstance(each, _LIST_CLASSES):
-            flat += each if depth == 1 else _flat(each, depth - 1)
+            inner = each if depth == 1 else _flat(each, depth - 1)
+            fits(len(flat) + len(inner))
+            flat += inner
         else:
             flat.append(each)
     return flat
 
 
 def _range(count: int) -> list[int]:
-    if count > _LONGEST_RANGE:  # the cost of any selector ends here; upstream builds the list and finds out after
-        raise CostExceeded("operation cancelled: actual cost limit exceeded")
+    afford(count)
+    work(count)
     return list(range(count))
 
 
@@ -134,13 +137,13 @@ def _comparable(value: Value) -> Value:
 
 def _order(one: Value, other: Value) -> int:
     """0 for what has no order: upstream looks only for what is greater or less."""
+    work(1)
     try:
         return compare(one, other)
     except EvalError:
         return 0
 
 
-@recollected
 def _is_sorted(values: Sequence[Value]) -> bool:
     ordered = _ordered(values, {*map(type, values)})
     if ordered is not None:
@@ -159,7 +162,6 @@ def _ordered(values: Sequence[Value], kinds: set[type]) -> Sequence[Any] | None:
     return values if kinds == {float} and not any(map(isnan, values)) else None
 
 
-@recollected
 def _least(values: Sequence[Value]) -> Value:
     ordered = _ordered(values, {*map(type, values)})
     if ordered is not None:
@@ -168,7 +170,6 @@ def _least(values: Sequence[Value]) -> Value:
     return _first_by(values, 1, "min")
 
 
-@recollected
 def _greatest(values: Sequence[Value]) -> Value:
     ordered = _ordered(values, {*map(type, values)})
     if ordered is not None:
@@ -242,14 +243,11 @@ def _index(values: Sequence[Value]) -> tuple[type, frozenset[Any]] | None:
     return (class_, frozenset([each.nanos for each in values])) if class_ in _TIMES else None
 
 
-_indices: Final = recollected(_index)
-
-
 def _of_one_class(one: Sequence[Value], other: Sequence[Value]) -> tuple[frozenset[Any], frozenset[Any]] | None:
     """The elements of both, if they are many and can be told apart in no time."""
     if len(one) * len(other) < _MANY:
         return None
-    left, right = _indices(one), _indices(other)
+    left, right = _index(one), _index(other)
     return (left[1], right[1]) if left and right and left[0] is right[0] else None
 
 

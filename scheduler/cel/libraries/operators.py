@@ -13,7 +13,9 @@ from typing import Any, Final, TypeAlias
 
 from scheduler.cel.attributes import pick
 from scheduler.cel.costs import size
+from scheduler.cel.errors import EvalError
 from scheduler.cel.libraries.declaring import Cost, both, function, member, shorter
+from scheduler.cel.running import fits
 from scheduler.cel.types import (
     BOOL,
     BYTES,
@@ -30,7 +32,7 @@ from scheduler.cel.types import (
     list_of,
     map_of,
 )
-from scheduler.cel.values import EvalError, UInt, Value, compare, contains, equal, is_kubernetes, key, same
+from scheduler.cel.values import UInt, Value, compare, contains, equal, is_kubernetes, key, same
 
 _INT_MAX: Final = 2**63 - 1
 _UINT_MAX: Final = 2**64 - 1
@@ -117,6 +119,7 @@ def _on_unsigned(call: Callable[[Any, Any], Any]) -> Callable[[int, int], int]:
 
 
 def _list_sum(one: Sequence[Value], other: Sequence[Value]) -> list[Value]:
+    fits(len(one) + len(other))
     return [*one, *other]
 
 

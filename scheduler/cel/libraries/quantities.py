@@ -6,10 +6,10 @@ import re
 from typing import Final
 
 from scheduler.cel.amounts import Amount, minus, order, plus
+from scheduler.cel.errors import EvalError
 from scheduler.cel.libraries.declaring import function, member, traversal
 from scheduler.cel.libraries.remembered import remembered
 from scheduler.cel.types import BOOL, DOUBLE, INT, QUANTITY, STRING, Overload
-from scheduler.cel.values import EvalError
 from scheduler.core.quantity import parse
 
 _MOST_DIGITS: Final = 15

@@ -11,27 +11,28 @@ from typing import Any, Final, TypeAlias
 
 import re2
 
+from scheduler.cel.errors import CostExceeded, EvalError
 from scheduler.cel.libraries.declaring import function, matching, member
 from scheduler.cel.libraries.patterns import SHORT, folding, simple
-from scheduler.cel.running import EXCEEDED, MOST_NANOS
+from scheduler.cel.running import EXCEEDED, work
 from scheduler.cel.types import BOOL, INT, STRING, Overload, list_of
-from scheduler.cel.values import CostExceeded, EvalError, Value
 
 _KEPT_PATTERNS: Final = 1024
 _KEPT_TEXTS: Final = 128
 _LONG: Final = 256
 _SHORT: Final = 64
-_LARGE: Final = 100
 _OFTEN: Final = 3
-_NANOS_PER_PART: Final = 400
-_NANOS_TO_READ: Final = 9000
-_NANOS_PER_INSTRUCTION: Final = 500
-NANOS_PER_PART: Final = 100
 _LITERAL: Final = re.compile(r"[A-Za-z0-9_/:;,@%&=~ !<>'\"#-]+")
 _NOWHERE: Final = (-1, -1)
 _QUIET: Final = re2.Options()
 _QUIET.log_errors = False
 _QUIET.never_capture = True
+_QUIET.max_mem = 2 * 2**20
+"""Larger patterns are refused: one of the default of 8 MiB takes 150 ms to compile, one of this size some 10 ms."""
+_MOST_STEPS: Final = 10_000_000
+"""Instructions of a pattern times bytes of a text: RE2 may look at all of a large pattern for each byte, 2 ns each."""
+_WORK: Final = 1000
+"""More than the cost between two looks at the clock."""
 _GO_WORDS: Final = (
     ("missing ]", "missing closing ]"),
     ("missing )", "missing closing )"),
@@ -99,7 +100,7 @@ class Pattern:
     def all(self, text: str, limit: int = -1) -> list[str]:
         """The parts that it matches, so many at most; all if negative. An empty one right behind another is ignored.
 
-        Raises CostExceeded if there are so many that it would take far too long.
+        Each search may look at all of the text, so each one may end the evaluation.
         """
         if len(text) > _LONG:
             self.often()
@@ -107,24 +108,7 @@ class Pattern:
             if limit < 0:
                 return self._simple.findall(text)
             return [each[0] for each in islice(self._simple.finditer(text), limit)]
-        most = MOST_NANOS // self.nanos_per_part(text)
-        parts = list(islice(self._parts(text.encode()), limit if 0 <= limit <= most else most + 1))
-        if len(parts) > most:
-            raise CostExceeded(EXCEEDED)
-        return parts
-
-    @property
-    def finder(self) -> tuple[Callable[[str], list[str]], bool]:
-        """What finds all, and whether a part takes the same time in all texts."""
-        if self._goes_straight and self._simple is not None:
-            return self._simple.findall, True
-        return self.all, False
-
-    def nanos_per_part(self, text: str) -> int:
-        """About how long it takes to find one more: RE2 may look at all of the text for it, and then take a part."""
-        if self._goes_straight:
-            return NANOS_PER_PART
-        return _NANOS_PER_PART if len(text) < _LONG else _NANOS_PER_PART + len(text)
+        return list(islice(self._parts(text.encode()), limit if limit >= 0 else None))
 
     def _span(self, text: bytes, at: int) -> tuple[int, int]:
         """Of the next match. None begins in the midst of a character, where RE2 sees no words either."""
@@ -133,6 +117,10 @@ class Pattern:
             self._uses -= 1
             self.often()
         whole = len(text)
+        if self.size * (whole - at) > _MOST_STEPS:
+            raise CostExceeded(EXCEEDED)
+        if whole > _LONG:
+            work(whole)
         start, end = self._match(text, at, whole)[0]
         while 0 <= start < whole and text[start] & 0xC0 == 0x80:
             start, end = self._match(text, start + 1, whole)[0]
@@ -188,13 +176,6 @@ class _Literal(Pattern):
         count = text.count(self._text)
         return [self._text] * (count if limit < 0 else min(count, limit))
 
-    @property
-    def finder(self) -> tuple[Callable[[str], list[str]], bool]:
-        return self.all, True
-
-    def nanos_per_part(self, text: str) -> int:
-        return NANOS_PER_PART
-
 
 def _re2(text: str) -> Any:
     """`re2.compile` looks for the pattern among its own, which takes longer than to read most."""
@@ -226,6 +207,7 @@ def pattern_of(text: str) -> Pattern:
 
 @lru_cache(maxsize=_KEPT_PATTERNS)
 def _compiled(text: str) -> Pattern | EvalError:
+    work(_WORK)
     if "\\C" in text.replace("\\\\", ""):  # RE2 has it, Go does not
         return EvalError("error parsing regexp: invalid escape sequence: `\\C`")
     try:
@@ -270,27 +252,6 @@ def _find(text: str, pattern: str) -> str:
 
 def _find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
     return _found_pattern(pattern).all(text, limit)
-
-
-def nanos_beyond_cost(text: str, pattern: str, *_: Value) -> int:
-    """About how much longer a match takes than such a cost lets expect: RE2 may look at all of a large pattern each time."""
-    if len(text) < _LONG:
-        return 0
-    compiled = _compiled(pattern)
-    return max(0, compiled.size - _LARGE) * len(text) if isinstance(compiled, Pattern) else 0
-
-
-def nanos_to_read(pattern: str) -> int:
-    """About how long it takes to compile it, or to say why not, and to forget another one."""
-    compiled = _compiled(pattern)
-    if isinstance(compiled, _Literal):
-        return 0
-    return _NANOS_TO_READ + _NANOS_PER_INSTRUCTION * (compiled.size if isinstance(compiled, Pattern) else len(pattern))
-
-
-def nanos_of_parts(parts: Sequence[Value], text: str, pattern: str, *_: Value) -> int:
-    """About how long it took to find so many parts of the text."""
-    return len(parts) * pattern_of(pattern).nanos_per_part(text)
 
 
 _TWO: Final = (STRING, STRING)

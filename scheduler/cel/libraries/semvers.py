@@ -5,11 +5,11 @@ from __future__ import annotations
 import operator
 from typing import Final
 
+from scheduler.cel.errors import EvalError
 from scheduler.cel.libraries.declaring import function, member, traversal
 from scheduler.cel.libraries.remembered import remembered
 from scheduler.cel.semver import Semver, is_tolerable, is_version, parse, parse_tolerant
 from scheduler.cel.types import BOOL, INT, SEMVER, STRING, Overload
-from scheduler.cel.values import EvalError
 
 
 def _semver(text: str, normalize: bool = False) -> Semver:

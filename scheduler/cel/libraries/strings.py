@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from scheduler.cel.costs import size
+from scheduler.cel.errors import EvalError
 from scheduler.cel.gotext import ESCAPES, scalar
 from scheduler.cel.libraries.declaring import (
     characters,
@@ -17,8 +18,9 @@ from scheduler.cel.libraries.declaring import (
     traversal,
 )
 from scheduler.cel.libraries.formatting import formatted
+from scheduler.cel.running import fits
 from scheduler.cel.types import BOOL, DYN, INT, STRING, Overload, list_of
-from scheduler.cel.values import EvalError, Value
+from scheduler.cel.values import Value
 
 _SPACES: Final = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
 _ASCII_SPACES: Final = "\t\n\v\f\r "
@@ -77,8 +79,15 @@ def _split(text: str, separator: str, limit: int = -1) -> list[str]:
     return [*text[: limit - 1], text[limit - 1 :]]
 
 
+def _replaced(text: str, old: str, new: str, limit: int = -1) -> str:
+    times = text.count(old) if limit < 0 else min(limit, text.count(old))
+    fits(len(text) + times * (len(new) - len(old)))
+    return text.replace(old, new, limit)
+
+
 def _join(texts: Sequence[Value], separator: str = "") -> str:
     try:
+        fits(sum(map(len, texts)) + len(separator) * (len(texts) - 1))
         return separator.join(texts)
     except TypeError:
         other = next(each for each in texts if not isinstance(each, str))
@@ -123,8 +132,8 @@ STRINGS: Final[tuple[Overload, ...]] = (
     member("lowerAscii", "string_lower_ascii", _TEXT, _lower, traversal),
     member("upperAscii", "string_upper_ascii", _TEXT, _upper, traversal),
     member("trim", "string_trim", _TEXT, _trimmed, traversal),
-    member("replace", "string_replace_string_string", (_THREE, STRING), str.replace, double_traversal),
-    member("replace", "string_replace_string_string_int", ((*_THREE, INT), STRING), str.replace, double_traversal),
+    member("replace", "string_replace_string_string", (_THREE, STRING), _replaced, double_traversal),
+    member("replace", "string_replace_string_string_int", ((*_THREE, INT), STRING), _replaced, double_traversal),
     member("split", "string_split_string", (_TWO, _TEXTS), _split, double_traversal),
     member("split", "string_split_string_int", ((*_TWO, INT), _TEXTS), _split, double_traversal),
     member("substring", "string_substring_int", ((STRING, INT), STRING), _substring, traversal),

@@ -11,8 +11,8 @@ import pytest
 from scheduler.cache import deviceselectors
 from scheduler.cache.compiledselectors import COMPILED_BYTES, CompiledSelectors
 from scheduler.cache.deviceselectors import DeviceSelectors
+from scheduler.cel.errors import CompileError
 from scheduler.cel.program import Program, compile_expression
-from scheduler.cel.values import CompileError
 from scheduler.core.turns import finish
 from tests.unit.cache.test_deviceselectors import DRIVER, gpu
 
@@ -237,7 +237,7 @@ def test_a_stack_that_is_too_short_is_an_error_of_the_selector(
 
     monkeypatch.setattr(Program, "evaluate_cheaply", deeper)
     assert selectors.holds(SHORT, gpu()) == "CEL runtime error: max recursion depth exceeded"
-    monkeypatch.setattr("scheduler.cel.program.plan_all", deeper)
+    monkeypatch.setattr("scheduler.cel.program.plan", deeper)
     with pytest.raises(CompileError, match="max recursion depth exceeded"):
         compile_expression("true", selectors._env)
     assert str(selectors.holds("1 == 1", gpu())).endswith("max recursion depth exceeded")

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from scheduler.cel.environment import KUBERNETES
+from scheduler.cel.errors import CompileError, EvalError
 from scheduler.cel.program import compile_expression
 from scheduler.cel.types import BOOL, BYTES, DOUBLE, DYN, INT, NULL, STRING, UINT, Type, list_of, map_of
-from scheduler.cel.values import CompileError, Duration, EvalError, Timestamp, TypeValue, UInt, Value
+from scheduler.cel.values import Duration, Timestamp, TypeValue, UInt, Value
 
 _DATA = Path(__file__).parent / "conformance"
 _TYPES = {str(each): each for each in (BOOL, INT, UINT, DOUBLE, STRING, BYTES, NULL, DYN)}

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from scheduler.cel.checker import check
+from scheduler.cel.errors import CompileError
 from scheduler.cel.names import qualified_name
 from scheduler.cel.parser import parse
 from scheduler.cel.report import Issue, report
@@ -28,7 +29,6 @@ from scheduler.cel.types import (
     type_of,
 )
 from scheduler.cel.unify import assign, declared, more_general, shown, substitute, variable
-from scheduler.cel.values import CompileError
 
 
 def _never(*_args: object) -> None:

@@ -8,19 +8,17 @@ from __future__ import annotations
 import gc
 import sys
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import pytest
 
 from benchmarks.hostile_selectors import HOSTILE, LONGEST
 from scheduler.cache.deviceselectors import environment
 from scheduler.cel.environment import KUBERNETES
+from scheduler.cel.errors import CelError, CostExceeded
 from scheduler.cel.program import Program, TooCostly, compile_expression
-from scheduler.cel.strain import AHEAD
 from scheduler.cel.types import INT
-from scheduler.cel.values import CelError, CostExceeded
 
 ENV = environment(list_attributes=False)
 CALLS_PER_CHARACTER = 150
@@ -54,7 +52,7 @@ def compiled(source: str) -> Program | str:
 @pytest.mark.parametrize("name", HOSTILE)
 def test_compiling_takes_steps_in_proportion_to_the_source(name: str) -> None:
     """Twice the source is about twice the steps, and they are bounded for each character."""
-    half, whole = (HOSTILE[name](length) for length in (LONGEST // 8, LONGEST // 4))
+    half, whole = (HOSTILE[name](length) for length in (LONGEST // 16, LONGEST // 8))
     compiled(half)  # what is remembered between expressions is known now
 
     fewer, more = (calls(partial(compiled, source)) for source in (half, whole))
@@ -86,15 +84,6 @@ def test_what_is_counted_is_what_the_memory_tracer_sees(name: str) -> None:
 
     assert isinstance(program, Program)
     assert 0.7 * traced - 10_000 <= program.footprint <= 1.5 * traced + 20_000
-
-
-def test_no_code_is_generated_for_a_large_expression() -> None:
-    """It would take long and keep much."""
-    program = compile_expression(HOSTILE["comparisons of literals"](LONGEST), ENV)
-    for _ in range(20):
-        assert program.evaluate({}) is True
-
-    assert not program.is_generated
 
 
 # --- evaluation -----------------------------------------------------------------------------------------------------
@@ -129,16 +118,14 @@ BOMBS = {
 }
 
 
-@pytest.mark.parametrize("evaluations", [1, 10], ids=["by closures", "by generated code"])
 @pytest.mark.parametrize("name", BOMBS)
-def test_what_grows_without_end_ends_with_upstreams_error(name: str, evaluations: int) -> None:
-    """In little memory, by closures and by generated code."""
+def test_what_grows_without_end_ends_with_upstreams_error(name: str) -> None:
+    """In little memory, and before the deadline: the clock stands still."""
     program = compile_expression(BOMBS[name], KUBERNETES)
     tracemalloc.start()
     try:
-        for _ in range(evaluations):
-            with pytest.raises(CostExceeded, match="actual cost limit exceeded"):
-                program.evaluate({})
+        with pytest.raises(CostExceeded, match="actual cost limit exceeded"):
+            program.evaluate({})
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -146,32 +133,15 @@ def test_what_grows_without_end_ends_with_upstreams_error(name: str, evaluations
     assert most < 100 * 2**20
 
 
-class _Counted(list[Any]):
-    looked_at = 0
-
-    def __iter__(self) -> Iterator[Any]:
-        _Counted.looked_at += 1
-        return super().__iter__()
-
-
-def test_a_format_is_refused_before_all_of_its_elements_are_counted() -> None:
-    held = _Counted([1])
-    for _ in range(40):
-        held = _Counted([held, held])
-
-    assert AHEAD["format"].measure("%s", _Counted([held])) > 1_000_000
-    assert _Counted.looked_at < 60_000
-
-
 @pytest.mark.parametrize(
     "source",
     [
-        pytest.param("lists.range(5000).all(a, a >= 0)", id="a long loop"),
-        pytest.param("[1].all(a, lists.range(5000).exists(b, b < 0)) || true", id="a loop that settles nothing"),
+        pytest.param("lists.range(2500).all(a, a >= 0)", id="a long loop"),
+        pytest.param("[1].all(a, lists.range(2500).exists(b, b < 0)) || true", id="a loop that settles nothing"),
     ],
 )
 def test_the_event_loop_is_spared_a_costly_evaluation(source: str) -> None:
-    """By closures; and once it is known, the evaluation is not begun."""
+    """Once it is known, the evaluation is not begun."""
     program = compile_expression(source, ENV)
 
     def refused() -> None:
@@ -185,16 +155,15 @@ def test_the_event_loop_is_spared_a_costly_evaluation(source: str) -> None:
     assert program.evaluate({}) is True
 
 
-def test_a_costly_evaluation_by_generated_code_is_given_up_too() -> None:
+def test_a_costly_evaluation_is_given_up_after_cheap_ones() -> None:
     """The first devices cost little, the next one much."""
     program = compile_expression("lists.range(n).all(a, a >= 0)", KUBERNETES.extended({"n": INT}))
     for _ in range(12):
         program.evaluate_cheaply({"n": 3})
-    assert program.is_generated
 
     with pytest.raises(TooCostly):
-        program.evaluate_cheaply({"n": 100_000})
-    assert program.evaluate({"n": 100_000}) is True
+        program.evaluate_cheaply({"n": 3000})
+    assert program.evaluate({"n": 3000}) is True
 
 
 # --- Python's stack -------------------------------------------------------------------------------------------------

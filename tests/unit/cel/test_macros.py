@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from scheduler.cel.ast import Comprehension
+from scheduler.cel.errors import CompileError
 from scheduler.cel.parser import parse
-from scheduler.cel.values import CompileError
 from tests.unit.cel.trees import shown
 
 _GO_ON = "@not_strictly_false(@result)"

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from scheduler.cel.ast import Literal
+from scheduler.cel.errors import CompileError
 from scheduler.cel.parser import parse
-from scheduler.cel.values import CompileError, UInt
+from scheduler.cel.values import UInt
 from tests.unit.cel.trees import shown
 
 _OPERAND = (

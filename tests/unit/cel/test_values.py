@@ -6,12 +6,11 @@ import pytest
 from hypothesis import given, strategies as st
 
 from scheduler.cel.amounts import Amount
-from scheduler.cel.recollections import LONG
+from scheduler.cel.errors import EvalError
 from scheduler.cel.semver import parse as version
 from scheduler.cel.values import (
     NONE,
     Duration,
-    EvalError,
     Optional,
     Timestamp,
     TypeValue,
@@ -109,13 +108,13 @@ def test_a_list_holds_what_is_equal_to_one_of_its_values(values, value):
 
 @given(_ANY | st.lists(_TIMES, max_size=4), _ANY | st.lists(_TIMES, max_size=4))
 def test_lists_are_equal_if_all_their_values_are(one, other):
-    """Short ones, long ones that are compared for the first time, and those that were compared before."""
+    """Whatever their length is."""
     expected = same(one, other)
     if isinstance(one, list) and isinstance(other, list):
         assert expected == (len(one) == len(other) and all(map(same, one, other)))
-    for count in (3, LONG):
+    for count in (3, 128):
         left, right = [one] * count, [other] * count
-        assert [expected] * 3 == [same(left, right), same(left, right), same({"k": left}, {"k": right})]
+        assert [expected] * 2 == [same(left, right), same({"k": left}, {"k": right})]
 
 
 @given(_NUMBERS, _NUMBERS)

@@ -5,10 +5,11 @@ from collections.abc import Mapping
 from functools import singledispatch
 
 from scheduler.cel.environment import KUBERNETES
+from scheduler.cel.errors import EvalError
 from scheduler.cel.libraries.times import timestamp_text
 from scheduler.cel.plan import NotInstantiable
 from scheduler.cel.program import compile_expression
-from scheduler.cel.values import Duration, EvalError, Optional, Timestamp, TypeValue, UInt, Value, unkey
+from scheduler.cel.values import Duration, Optional, Timestamp, TypeValue, UInt, Value, unkey
 
 
 def answer(expression: str) -> str:

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given, strategies as st
 
 from scheduler.cel.environment import KUBERNETES
+from scheduler.cel.errors import EvalError
 from scheduler.cel.libraries.urls import BadURL, parse
 from scheduler.cel.program import compile_expression
 from scheduler.cel.types import STRING
-from scheduler.cel.values import EvalError
 from tests.unit.cel.libraries.asking import answer
 
 

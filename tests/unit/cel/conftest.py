@@ -1,0 +1,30 @@
+"""The clock of the deadline: it stands still unless a test wants it to advance, so no test depends on the machine's speed."""
+
+from collections.abc import Callable
+from itertools import count
+from typing import TypeAlias
+
+import pytest
+
+CLOCK = "scheduler.cel.running.processor_nanos"
+Reads: TypeAlias = Callable[[], int]
+
+
+@pytest.fixture(autouse=True)
+def still_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CLOCK, lambda: 0)
+
+
+@pytest.fixture
+def busy_clock(still_clock: None, monkeypatch: pytest.MonkeyPatch) -> Reads:
+    """Each reading of the clock takes a millisecond. Returns how often it has been read."""
+    readings = 0
+    times = count(step=1_000_000)
+
+    def read() -> int:
+        nonlocal readings
+        readings += 1
+        return next(times)
+
+    monkeypatch.setattr(CLOCK, read)
+    return lambda: readings
