@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from scheduler.cel.errors import EvalError
 from scheduler.cel.gotext import quoted
+from scheduler.cel.libraries.remembered import remembered
 
 _SECOND: Final = 10**9
 _DAY_S: Final = 86400
@@ -88,6 +89,10 @@ def _date(days: int) -> tuple[int, int, int]:
     return year_of_era + era * 400 + (month <= 2), month, day
 
 
+_ZONE_NAME: Final = re.compile(r"[A-Za-z0-9_+/-]{1,64}")
+"""Names of the time zone database. Other texts are kept away from zoneinfo: it takes a dot for the name of a module to import."""
+
+
 def zone_offset_s(zone: str, nanos: int) -> int:
     """Seconds east of Greenwich at a moment, for `+hh:mm` or a name of the time zone database."""
     there = _zone(zone)
@@ -102,7 +107,7 @@ def zone_offset_s(zone: str, nanos: int) -> int:
     return offset.days * _DAY_S + offset.seconds if offset is not None else 0
 
 
-@lru_cache(maxsize=1024)
+@remembered
 def _zone(zone: str) -> int | ZoneInfo | str:
     """The offset of a zone that has but one, or the zone; what is wrong with it if there is none."""
     try:
@@ -120,6 +125,8 @@ def _found_zone(zone: str) -> int | ZoneInfo:
         return 0
     if ".." in zone or zone[0] in "/\\":
         raise EvalError("time: invalid location name")
+    if not _ZONE_NAME.fullmatch(zone):
+        raise EvalError(f"unknown time zone {zone}")
     try:
         return ZoneInfo(zone)
     except (ZoneInfoNotFoundError, ValueError, OSError):

@@ -22,7 +22,7 @@ _is_short: Final = re.compile(
     r"-?[0-9]{1,9}+(?:\.[0-9]{0,6}+)?+(?:[MGTPE]i?|Ki|[numk]|[eE][+-]?[0-9]{1,4}+)?"
 ).fullmatch
 """As `_SHORT`, without looking what is in it."""
-_WELL_FORMED: Final = re.compile(r"[+-]?[0-9]*(?:\.[0-9]*)?[eEinumkKMGTP]*[-+]?[0-9]*")
+_WELL_FORMED: Final = re.compile(r"[+-]?[0-9]*+(?:\.[0-9]*+)?[eEinumkKMGTP]*+[-+]?[0-9]*+")
 _WITHOUT_DIGITS: Final = re.compile(r"([+-]?)\.?([A-Za-z].*)?")
 _ILL_FORMED_TEXT: Final = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 

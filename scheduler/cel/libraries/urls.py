@@ -14,6 +14,7 @@ from scheduler.cel.gotext import quoted
 from scheduler.cel.libraries.addresses import BadAddress, parse_address
 from scheduler.cel.libraries.declaring import function, member, traversal
 from scheduler.cel.libraries.remembered import remembered
+from scheduler.cel.running import work
 from scheduler.cel.types import BOOL, STRING, URL, Overload, list_of, map_of
 
 _UNRESERVED: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.~")
@@ -167,6 +168,7 @@ def _check_port(text: str) -> None:
 def _unescaped(text: str, mode: _Escaping) -> str:
     if not mode.is_host and not mode.is_zone and "%" not in text:
         return text.replace("+", " ") if mode.plus_is_space else text
+    work(len(text))
     source = text.encode()
     made = bytearray()
     at = 0
@@ -200,6 +202,7 @@ def _escape_at(source: bytes, at: int, mode: _Escaping) -> int:
 def _escaped_path(text: str) -> str:
     """As it was written if that is a way to write it, else escaped anew."""
     plain = _unescaped_bytes(text)
+    work(len(text))
     if text == "*" or (text.isascii() and all(each in _ALREADY_ESCAPED for each in text.encode())):
         return text
     return "".join(chr(each) if each in _IN_PATH else f"%{each:02X}" for each in plain)

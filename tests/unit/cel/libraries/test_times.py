@@ -40,6 +40,7 @@ from tests.unit.cel.libraries.asking import answer
             {
                 'timestamp("2009-02-13T23:31:30Z").getHours("Asia/Tokyo")': "8 for 1",
                 'timestamp("2009-02-13T23:31:30Z").getHours("asia/tokyo")': "error: unknown time zone asia/tokyo",
+                'timestamp("2009-02-13T23:31:30Z").getHours("this.that")': "error: unknown time zone this.that",
                 'timestamp("2009-02-13T23:31:30Z").getHours("")': "23 for 1",
                 'timestamp("2009-02-13T23:31:30Z").getHours("../x")': "error: time: invalid location name",
                 'timestamp("2009-02-13T23:31:30Z").getHours("+05:30")': "5 for 1",
