@@ -255,7 +255,7 @@ def check(house: House, old: DryRun, one: PodInfo) -> None:
     for runner, dry_run in ((house.runner, old), (fresh, DryRun(house.cluster, Rule())), (fresh, whole)):
         state = CycleState()
         runner.pre_filter(state, one)
-        passed, refused = runner.filter(state, one, nodes.present, exact=True)
+        passed, refused = finish(runner.filter(state, one, nodes.present, exact=True))
         what_if = WhatIf(runner, state, one)
         known = dry_run.of(what_if, one) if dry_run is not whole else None
         slots = [slot for name in NAMES if (slot := nodes.present_slot(name)) is not None]

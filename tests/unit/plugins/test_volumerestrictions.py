@@ -207,7 +207,7 @@ def test_r12_a_failure_ends_the_attempt() -> None:
     house = House(node("n1"))
 
     with pytest.raises(AttemptError, match='running "VolumeRestrictions" filter plugin: cannot read "PreFilterVolume'):
-        house.runner.filter(CycleState(), using("p"), house.cluster.nodes.present, exact=True)
+        finish(house.runner.filter(CycleState(), using("p"), house.cluster.nodes.present, exact=True))
 
 
 # -- what if -----------------------------------------------------------------------------------------------------------
