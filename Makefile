@@ -9,7 +9,7 @@ IMAGE ?= localhost/kubestow:dev
 INSTALLED := .venv/.installed-$(shell cat requirements/test.txt pyproject.toml | cksum | cut -d' ' -f1)
 
 .PHONY: audit image kind help venv demo test quick quick-first quick-rest unit unit-first unit-rest integration integration-first integration-rest \
-	replay replay-part tools deploy-tests deploy-part e2e e2e-first e2e-rest nightly parity fuzz upstream-e2e check format lock
+	replay replay-part tools deploy-tests deploy-part e2e e2e-first e2e-rest nightly parity fuzz upstream-e2e check stats format lock
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' Makefile | sed 's/:.*##/\t/'
@@ -121,6 +121,9 @@ check: $(INSTALLED) ## format, lint, types, architecture, and whether each row o
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m pytest -q tests/check
+
+stats: $(INSTALLED) ## print lines, files, large folders, import circles, modules with one importer, shared class names
+	$(BIN)/python -m tests.tools.stats
 
 format: $(INSTALLED) ## let ruff write what it can
 	$(BIN)/ruff format .
