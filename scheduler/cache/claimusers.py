@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from scheduler.cache.followed import Followed
+from scheduler.cache.change_log import ChangeLog
 from scheduler.core.podinfo import PodInfo
 from scheduler.core.volumes import PersistentVolumeClaim
 
-_LOG_MAX: Final = 65_536
 _NOBODY: Final[Mapping[int, int]] = {}
 
 
-class ClaimUsers(Followed[tuple[int, str]]):
+class ClaimUsers(ChangeLog[tuple[int, str]]):
     """Claim → node slots → how many of its pods use it. The log has (slot, claim key) where a use began or ended.
 
     And wherever pods came or left while some had the claim as an ephemeral volume only: whose it is matters then.
@@ -36,9 +35,9 @@ class ClaimUsers(Followed[tuple[int, str]]):
                 self._ephemeral.setdefault((slot, key), set()).add(info.uid)
             if slots[slot] == 1:
                 self._at.setdefault(slot, {})[key] = None
-                self._note(slot, key)
+                self.note((slot, key))
             elif (slot, key) in self._ephemeral:
-                self._note(slot, key)
+                self.note((slot, key))
 
     def remove(self, slot: int, info: PodInfo) -> None:
         """It is not any more."""
@@ -46,7 +45,7 @@ class ClaimUsers(Followed[tuple[int, str]]):
             slots = self._slots[key]
             slots[slot] -= 1
             if (slot, key) in self._ephemeral:
-                self._note(slot, key)
+                self.note((slot, key))
                 if is_ephemeral:
                     self._disown(slot, key, info.uid)
             if slots[slot]:
@@ -57,7 +56,7 @@ class ClaimUsers(Followed[tuple[int, str]]):
             del self._at[slot][key]
             if not self._at[slot]:
                 del self._at[slot]
-            self._note(slot, key)
+            self.note((slot, key))
 
     def slots(self, key: str) -> Mapping[int, int]:
         """Slot → pods there that use the claim. A live view: do not keep it."""
@@ -82,11 +81,6 @@ class ClaimUsers(Followed[tuple[int, str]]):
         uids.discard(uid)
         if not uids:
             del self._ephemeral[slot, key]
-
-    def _note(self, slot: int, key: str) -> None:
-        self._log.append((slot, key))
-        if len(self._log) > _LOG_MAX:
-            self._forget_half()
 
 
 def uses_of(info: PodInfo) -> dict[str, bool]:

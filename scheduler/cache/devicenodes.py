@@ -11,11 +11,11 @@ from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from scheduler.cache.change_log import ChangeLog
 from scheduler.cache.devicedraws import Draws
 from scheduler.cache.devicepools import Content, PoolKey, PoolState, PoolView, Published, content_of
 from scheduler.cache.devicesights import NO_SIGHT, Pool, Sight, Sights, is_ignored
 from scheduler.cache.deviceuse import DeviceUse, Use
-from scheduler.cache.followed import Followed
 from scheduler.cache.memos import Limit, Memo
 from scheduler.core.devices import DeviceId, ResourceSlice
 from scheduler.core.nodeset import EMPTY, NodeSet
@@ -23,7 +23,6 @@ from scheduler.core.nodeset import EMPTY, NodeSet
 if TYPE_CHECKING:
     from scheduler.cache.nodes import Nodes
 
-_LOG_MAX: Final = 65_536
 _EMPTY_KINDS_MAX: Final = 4096
 _BACKLOG_MAX: Final = 8192
 _ANSWERS_MAX: Final = 131_072
@@ -55,27 +54,15 @@ class _Here:
 _NOBODY_HERE: Final = _Here((), content_of(()), {})
 
 
-class VisibilityLog(Followed[int]):
-    """Slots whose node sees other pools than before."""
-
-    __slots__ = ()
-
-    def add(self, slot: int) -> None:
-        """Note a change of what this node sees."""
-        self._log.append(slot)
-        if len(self._log) > _LOG_MAX:
-            self._forget_half()
-
-
-class DeviceNodes(Followed[int]):
+class DeviceNodes(ChangeLog[int]):
     """The log has the slots whose kind changed. `catch_up` before reading."""
 
     def __init__(self, nodes: Nodes, use: DeviceUse, *, partitionable: bool = True) -> None:
         super().__init__()
         self.placed = EMPTY
         """Nodes that are of a kind."""
-        self.visibility = VisibilityLog()
-        """Grows with what nodes see, not with what is in use of it."""
+        self.visibility: ChangeLog[int] = ChangeLog()
+        """The slots whose nodes see other pools than before; what is in use of the pools is not noted."""
         self._nodes = nodes
         self._use = use
         self._partitionable = partitionable
@@ -295,11 +282,9 @@ class DeviceNodes(Followed[int]):
             now.nodes |= 1 << slot
             self.placed |= 1 << slot
             self._kind_at[slot] = now
-        self._log.append(slot)
-        if len(self._log) > _LOG_MAX:
-            self._forget_half()
+        self.note(slot)
         if before is None or now is None or before.key[0] is not now.key[0] or before.sight is not now.sight:
-            self.visibility.add(slot)
+            self.visibility.note(slot)
 
     def _kind_of(self, here: _Here, sight: Sight, use: Use) -> NodeKind:
         used, shares = _use_of(here, use)

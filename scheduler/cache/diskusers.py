@@ -5,18 +5,14 @@ Only those that a driver stands in for wherever a CSINode is (docs/spec/volumes.
 
 from __future__ import annotations
 
-from typing import Final
-
-from scheduler.cache.followed import Followed
+from scheduler.cache.change_log import ChangeLog
 from scheduler.core.intree import MIGRATABLE, TranslationError, kind_of_inline, translate_inline
 from scheduler.core.pod import Volume
 from scheduler.core.podinfo import PodInfo
 from scheduler.core.volumes import CSISource
 
-_LOG_MAX: Final = 65_536
 
-
-class DiskUsers(Followed[tuple[int, CSISource]]):
+class DiskUsers(ChangeLog[tuple[int, CSISource]]):
     """Volume → node slots → how many pods there use it. The log has (slot, volume) where a use began or ended."""
 
     __slots__ = ("_slots",)
@@ -31,7 +27,7 @@ class DiskUsers(Followed[tuple[int, CSISource]]):
             slots = self._slots.setdefault(disk, {})
             slots[slot] = slots.get(slot, 0) + 1
             if slots[slot] == 1:
-                self._note(slot, disk)
+                self.note((slot, disk))
 
     def remove(self, slot: int, info: PodInfo) -> None:
         """It is not any more."""
@@ -43,7 +39,7 @@ class DiskUsers(Followed[tuple[int, CSISource]]):
             del slots[slot]
             if not slots:
                 del self._slots[disk]
-            self._note(slot, disk)
+            self.note((slot, disk))
 
     def count(self, slot: int, disk: CSISource) -> int:
         """Pods on the node that use it."""
@@ -53,11 +49,6 @@ class DiskUsers(Followed[tuple[int, CSISource]]):
     def everywhere(self) -> set[tuple[int, CSISource]]:
         """Every use there is: for followers who have lost the thread of the log."""
         return {(slot, disk) for disk, slots in self._slots.items() for slot in slots}
-
-    def _note(self, slot: int, disk: CSISource) -> None:
-        self._log.append((slot, disk))
-        if len(self._log) > _LOG_MAX:
-            self._forget_half()
 
 
 def disks_of(info: PodInfo) -> set[CSISource]:

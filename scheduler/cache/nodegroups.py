@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from scheduler.cache.followed import Followed
+from scheduler.cache.change_log import ChangeLog
 from scheduler.core import nodeset
 from scheduler.core.labels import LabelSelector, requirement_matches
 from scheduler.core.nodeset import EMPTY, NodeSet
@@ -26,7 +26,6 @@ Where: TypeAlias = tuple[tuple[NodeSelectorRequirement, ...], ...]
 
 ANYWHERE: Final[Where] = ((),)
 NOWHERE: Final[Where] = ()
-_LOG_MAX: Final = 65_536
 
 
 def where_affinity(required: NodeSelector | None) -> Where:
@@ -87,7 +86,7 @@ class NodeGroup:
         self.users = 0
 
 
-class NodeGroups(Followed[tuple[NodeGroup, int]]):
+class NodeGroups(ChangeLog[tuple[NodeGroup, int]]):
     """All rules in use. The log has each group and slot that came or went. `catch_up` before reading."""
 
     __slots__ = ("_by_label", "_groups", "_members", "_next", "_nodes", "_position", "_unindexed")
@@ -191,9 +190,7 @@ class NodeGroups(Followed[tuple[NodeGroup, int]]):
         for group in before ^ now:
             group.nodes ^= 1 << slot
             self._resize(group)
-            self._log.append((group, slot))
-        if len(self._log) > _LOG_MAX:
-            self._forget_half()
+            self.note((group, slot))
         if now:
             self._members[slot] = now
         else:

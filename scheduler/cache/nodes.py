@@ -13,11 +13,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from scheduler.cache.change_log import ChangeLog
 from scheduler.cache.claimusers import ClaimUsers
 from scheduler.cache.diskconflicts import DiskConflicts
 from scheduler.cache.diskusers import DiskUsers
 from scheduler.cache.features import FeatureIndex
-from scheduler.cache.followed import Followed
 from scheduler.cache.images import ImageIndex
 from scheduler.cache.labels import LabelIndex
 from scheduler.cache.podterms import PodTerms, has_pod_affinity
@@ -33,24 +33,11 @@ from scheduler.core.podinfo import PodInfo, Requests, allocatable
 PODS: Final = "pods"
 CPU_ROW: Final = 0
 MEMORY_ROW: Final = 1
-_LOG_MAX: Final = 65_536
 
 Matrix = npt.NDArray[np.int64]
 
 
-class Slots(Followed[int]):
-    """Slots at which something happened."""
-
-    __slots__ = ()
-
-    def add(self, slot: int) -> None:
-        """It happened at this one."""
-        self._log.append(slot)
-        if len(self._log) > _LOG_MAX:
-            self._forget_half()
-
-
-class Nodes(Followed[int]):
+class Nodes(ChangeLog[int]):
     """The columns. Everything public is for reading. The log has the slots whose columns changed."""
 
     def __init__(self, *, capacity: int = 64) -> None:
@@ -78,7 +65,7 @@ class Nodes(Followed[int]):
         """Requests as the scoring strategies count them (cpu, memory; docs/spec/core.md §A.2)."""
         self.pod_count = np.zeros(capacity, dtype=np.int64)
         self.allowed_pods = np.zeros(capacity, dtype=np.int64)
-        self.relabelled = Slots()
+        self.relabelled: ChangeLog[int] = ChangeLog()
         """Slots at which a node appeared, vanished or changed its labels."""
         self.object_generation = 0
         """Changes when a node appears, vanishes, or its labels, taints or cordon change."""
@@ -283,7 +270,7 @@ class Nodes(Followed[int]):
         if new is not None:
             self.labels.add(slot, new.metadata.labels)
         self.topologies.relabelled(slot, _labels(old), _labels(new))
-        self.relabelled.add(slot)
+        self.relabelled.note(slot)
         self.object_generation += 1
 
     def _respec(self, slot: int, old: Node | None, new: Node | None) -> None:
@@ -342,10 +329,8 @@ class Nodes(Followed[int]):
         self.requested[row] = 0
 
     def _touch(self, slot: int) -> None:
-        self._log.append(slot)
+        self.note(slot)
         self.stamps[slot] += 1
-        if len(self._log) > _LOG_MAX:
-            self._forget_half()
 
     def _grow(self) -> None:
         old = self.capacity

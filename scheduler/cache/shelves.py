@@ -18,8 +18,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from scheduler.cache.change_log import ChangeLog
 from scheduler.cache.fits import Fits
-from scheduler.cache.followed import Followed
 from scheduler.cache.nodegroups import NodeGroup, NodeGroups
 from scheduler.core.labels import LabelSelector
 from scheduler.core.volumes import FILESYSTEM, PersistentVolumeClaim
@@ -27,7 +27,6 @@ from scheduler.core.volumes import FILESYSTEM, PersistentVolumeClaim
 if TYPE_CHECKING:
     from scheduler.cache.nodes import Nodes
 
-_LOG_MAX: Final = 16_384
 _SHAPES: Final = 1024
 _SPARE_GROUPS: Final = 1024
 _SPARE_SIZES: Final = 1024
@@ -81,8 +80,10 @@ class Row(NamedTuple):
     labels: Mapping[str, str]
 
 
-class ClassShelves(Followed[int]):
+class ClassShelves(ChangeLog[int]):
     """The volumes of one class. The log has the rows that were taken or freed."""
+
+    log_max = 16_384
 
     def __init__(self, nodes: Nodes, groups: NodeGroups, *, capacity: int = 64) -> None:
         super().__init__()
@@ -151,9 +152,7 @@ class ClassShelves(Followed[int]):
             del shelf[at]
             if not shelf:
                 del self._shelves[known.group.number, known.kind]
-        self._log.append(row)
-        if len(self._log) > _LOG_MAX:
-            self._forget_half()
+        self.note(row)
 
     # -- reading -------------------------------------------------------------------------------------------------------
 

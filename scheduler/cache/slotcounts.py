@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from scheduler.cache.followed import Followed
+from scheduler.cache.change_log import ChangeLog
 
 if TYPE_CHECKING:
     from scheduler.cache.domains import Domains
 
-_LOG_MAX: Final = 512
 
-
-class SlotCounts(Followed[int]):
+class SlotCounts(ChangeLog[int]):
     """Sparse: a slot that is not named holds none. Changed by the index that owns it, one pod at a time.
 
     The log has one entry per pod: the slot it came to, or `~slot` if it left.
     """
 
     __slots__ = ("counts", "domains")
+
+    log_max = 512
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,16 +44,11 @@ class SlotCounts(Followed[int]):
         self.counts[slot] = self.counts.get(slot, 0) + count
 
     def _record(self, entry: int) -> None:
-        if not self.domains:  # nobody follows: whoever begins to reads the counts
-            return
-        self._log.append(entry)
-        if len(self._log) > _LOG_MAX:
-            self._forget_half()
+        if self.domains and self.note(entry):  # without sums there is no reader, and a new one reads the counts
             self._let_go()
 
     def _let_go(self) -> None:
         """Sums that nobody has asked for in a long time would have to be made anew, so nothing is kept for them."""
-        self.domains = {key: sums for key, sums in self.domains.items() if sums.position >= self._log_start}
+        self.domains = {key: sums for key, sums in self.domains.items() if self.reaches(sums.position)}
         if not self.domains:
-            self._log_start += len(self._log)
-            self._log = []
+            self.drop_all()

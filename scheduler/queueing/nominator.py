@@ -9,20 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from scheduler.cache.followed import Followed
+from scheduler.cache.change_log import ChangeLog
 from scheduler.core.podinfo import PodInfo
 
 DERIVED: Final = "derived"
 STATUS: Final = "status"
 PREEMPTION: Final = "preemption"
-_LOG_MAX: Final = 4096
 
 
-class Nominator(Followed[str]):
+class Nominator(ChangeLog[str]):
     """Node name → pods in the order they were nominated. Every call is O(1), `for_node` O(pods on that node).
 
     The log has the nodes whose nominations have changed.
     """
+
+    log_max = 4096
 
     def __init__(self, newest: Callable[[str], PodInfo | None]) -> None:
         super().__init__()
@@ -157,7 +158,5 @@ class Nominator(Followed[str]):
         return node_name
 
     def _record(self, node_name: str) -> None:
-        self._log.append(node_name)
+        self.note(node_name)
         self._versions[node_name] = self.position
-        if len(self._log) > _LOG_MAX:
-            self._forget_half()

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, event as noted, given, settings, strategies as st
 
 from scheduler.cache.attached import Attached
+from scheduler.cache.change_log import ChangeLog
 from scheduler.core import nodeset
 from scheduler.core.podinfo import PodInfo
 from scheduler.core.storage import CSINode
@@ -132,8 +133,7 @@ def test_more_nodes_than_there_were_slots() -> None:
 
 def test_a_follower_that_is_far_behind_starts_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """Logs are cut; then everything is looked at again."""
-    for module in ("nodes", "claimusers", "diskusers"):
-        monkeypatch.setattr(f"scheduler.cache.{module}._LOG_MAX", 8)
+    monkeypatch.setattr(ChangeLog, "log_max", 8)
     world = World(*bound(0), *bound(1), node("n1"), a_csi_node("n1").driver(EBS, 9), claiming("a", "c0", on="n1"))
     inline = [{"name": "i", "awsElasticBlockStore": {"volumeID": "vol-9"}}]
     check(world)

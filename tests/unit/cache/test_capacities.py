@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from scheduler.cache import capacities as capacities_module, nodegroups, nodes as nodes_module
+from scheduler.cache import capacities as capacities_module
 from scheduler.cache.capacities import Capacities, ClassPools
+from scheduler.cache.change_log import ChangeLog
 from scheduler.cache.drawing import Drawing
 from scheduler.cache.nodegroups import NodeGroups, where_selector
 from scheduler.cache.nodes import Nodes
@@ -354,8 +355,7 @@ def test_pools_are_as_good_as_looking_at_every_object(
 ) -> None:
     """Whatever objects came, were written, drawn from, and went, on whatever nodes; also if the logs were overrun."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(nodegroups, "_LOG_MAX", log_max)
-        patched.setattr(nodes_module, "_LOG_MAX", log_max)
+        patched.setattr(ChangeLog, "log_max", log_max)
         patched.setattr(capacities_module, "_FEW", few)
         world = World("n0", "n1")
         for step, (what, more) in enumerate([*(("put", obj) for obj in first), *history]):

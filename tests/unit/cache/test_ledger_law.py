@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from scheduler.cache import nodegroups, nodes as nodes_module
+from scheduler.cache.change_log import ChangeLog
 from scheduler.cache.ledger import HOLD_S, SETTLE_S, Entry
 from scheduler.cache.nodes import Nodes
 from scheduler.cache.volumes import Volumes
@@ -316,8 +316,7 @@ def test_every_byte_is_charged_once_and_given_back(
 ) -> None:
     """And whoever waits for room of a class is told when some of it is given back."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(nodegroups, "_LOG_MAX", log_max)
-        patched.setattr(nodes_module, "_LOG_MAX", log_max)
+        patched.setattr(ChangeLog, "log_max", log_max)
         world = World()
         for what, more in _start[:some] + [("object", obj) for obj in first] + history:
             before = {key: pool.in_flight for key, pool in world.volumes.capacities._objects.items()}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from scheduler.cache import nodegroups, nodes as nodes_module
+from scheduler.cache.change_log import ChangeLog
 from scheduler.cache.nodegroups import (
     ANYWHERE,
     NOWHERE,
@@ -274,8 +274,7 @@ class Watched:
 def test_groups_are_as_good_as_asking_every_node(history: list[tuple[str, Any]], log_max: int) -> None:
     """Whatever rules and nodes came, changed, went and came again elsewhere; also if the logs were overrun."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(nodegroups, "_LOG_MAX", log_max)
-        patched.setattr(nodes_module, "_LOG_MAX", log_max)
+        patched.setattr(ChangeLog, "log_max", log_max)
         world = Watched()
         for what, more in history:
             world.take(what, more)

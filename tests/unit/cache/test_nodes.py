@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from scheduler.cache.change_log import ChangeLog
 from scheduler.cache.nodes import Nodes
 from scheduler.core import nodeset
 from scheduler.core.node import Taint
@@ -197,7 +198,7 @@ def test_what_a_change_invalidates(changed: object, generation_moves: bool, colu
 
 def test_the_log_forgets_the_distant_past(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who was away too long is told so."""
-    monkeypatch.setattr("scheduler.cache.nodes._LOG_MAX", 4)
+    monkeypatch.setattr(ChangeLog, "log_max", 4)
     nodes = Nodes()
     nodes.set_node(node("n1"))
     start = nodes.position

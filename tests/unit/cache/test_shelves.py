@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from scheduler.cache import fits, nodegroups, nodes as nodes_module, shelves as shelves_module
+from scheduler.cache import fits, shelves as shelves_module
+from scheduler.cache.change_log import ChangeLog
 from scheduler.cache.nodegroups import NodeGroups
 from scheduler.cache.nodes import Nodes
 from scheduler.cache.pvs import PersistentVolumes
@@ -169,7 +170,7 @@ def test_m19_a_selector_that_cannot_be_used() -> None:
 @pytest.mark.parametrize("log_max", [4, 16_384])
 def test_hundreds_of_volumes_come_and_go(monkeypatch: pytest.MonkeyPatch, log_max: int) -> None:
     """Columns grow, rows are used again, and what is known of a shape follows."""
-    monkeypatch.setattr(shelves_module, "_LOG_MAX", log_max)
+    monkeypatch.setattr(ClassShelves, "log_max", log_max)
     world, claim = World(), asked("3Gi").typed()
     for name in ("n0", "n1", "n2"):
         world.nodes.set_node(node(name).typed())
@@ -280,11 +281,10 @@ def test_counts_are_as_good_as_looking_at_every_volume(
 ) -> None:
     """Whatever came, was taken, freed, changed and went, on whatever nodes; also where nothing can be remembered."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(shelves_module, "_LOG_MAX", log_max)
-        patched.setattr(nodegroups, "_LOG_MAX", log_max)
+        patched.setattr(ClassShelves, "log_max", log_max)
+        patched.setattr(ChangeLog, "log_max", log_max)
         patched.setattr(fits, "_FEW", few)
         patched.setattr(shelves_module, "_SHAPES", shapes)
-        patched.setattr(nodes_module, "_LOG_MAX", log_max)
         if is_cramped:
             patched.setattr(shelves_module, "_SPARE_GROUPS", -1000)
             patched.setattr(shelves_module, "_SPARE_SIZES", -1000)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from scheduler.cache.change_log import ChangeLog
 from scheduler.cache.cluster import Cluster
 from scheduler.framework.memo import ByObjects, BySlots
 from tests.unit.objects import asking, cluster, node
@@ -82,7 +83,7 @@ def test_by_slots_refreshes_what_changed() -> None:
 @pytest.mark.parametrize("why", ["too many changes", "grown", "log cut"])
 def test_by_slots_starts_afresh(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """When refreshing would cost more than making, or cannot be done."""
-    monkeypatch.setattr("scheduler.cache.nodes._LOG_MAX", 4)
+    monkeypatch.setattr(ChangeLog, "log_max", 4)
     seen = cluster(node("n1"))
     memo: BySlots[Slots] = BySlots(seen.nodes)
     kept = memo.get("shape", Slots)

@@ -1,0 +1,49 @@
+"""A log of changes of bounded length; its readers remember positions in it."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class ChangeLog(Generic[T]):
+    """A log on its own, or the base of an index whose readers follow its changes one by one."""
+
+    __slots__ = ("_log", "_log_start")
+
+    log_max: ClassVar[int] = 65_536
+    """The older half of the log is dropped when the log is longer than this."""
+
+    def __init__(self) -> None:
+        self._log: list[T] = []
+        self._log_start = 0
+
+    @property
+    def position(self) -> int:
+        """The position after the newest entry; give it to `changed_since` later."""
+        return self._log_start + len(self._log)
+
+    def changed_since(self, position: int) -> list[T] | None:
+        """Return the entries since the position, with repeats; None if some of them are dropped."""
+        behind = position - self._log_start
+        return None if behind < 0 else self._log[behind:]
+
+    def reaches(self, position: int) -> bool:
+        """Return whether all entries since the position are kept."""
+        return position >= self._log_start
+
+    def note(self, entry: T) -> bool:
+        """Append an entry; return whether older ones were dropped for it. Amortized O(1)."""
+        self._log.append(entry)
+        if len(self._log) <= self.log_max:
+            return False
+        drop = len(self._log) // 2
+        del self._log[:drop]
+        self._log_start += drop
+        return True
+
+    def drop_all(self) -> None:
+        """Drop all entries. The position stays, so that a reader that is up to date remains so."""
+        self._log_start += len(self._log)
+        self._log = []
