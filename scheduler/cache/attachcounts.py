@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import numpy.typing as npt
 
-from scheduler.cache.places import Places
+from scheduler.cache.node_multiset import NodeMultiset
 from scheduler.core import nodeset
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.core.volumes import CSISource
@@ -51,8 +51,8 @@ class AttachCounts:
         self._nodes = nodes
         self._capacity = nodes.capacity
         self._drivers: dict[str, _Driver] = {}
-        self._by_pods: Places[CSISource] = Places()
-        self._by_attachments: Places[CSISource] = Places()
+        self._by_pods: NodeMultiset[CSISource] = NodeMultiset()
+        self._by_attachments: NodeMultiset[CSISource] = NodeMultiset()
         self._moved: set[int] = set()
         """Slots at which something has changed, for those who follow."""
 
@@ -90,25 +90,29 @@ class AttachCounts:
 
     def uses(self, name: CSISource, slot: int) -> int:
         """By how many claims, and written out or not, pods on the node use it."""
-        return self._by_pods.count(name, slot)
+        return self._by_pods.count(slot, name)
 
     def is_attached(self, name: CSISource, slot: int) -> bool:
         """Whether an attachment says so of this node."""
-        return self._by_attachments.count(name, slot) > 0
+        return self._by_attachments.count(slot, name) > 0
 
     # -- changing ------------------------------------------------------------------------------------------------------
 
-    def _take(self, name: CSISource | None, slot: int, mine: Places[CSISource], others: Places[CSISource]) -> None:
+    def _take(
+        self, name: CSISource | None, slot: int, mine: NodeMultiset[CSISource], others: NodeMultiset[CSISource]
+    ) -> None:
         if name is None:
             return
-        if mine.add(name, slot) and not others.count(name, slot):
+        if mine.add(slot, name) and not others.count(slot, name):
             self._driver(name.driver).used[slot] += 1
         self._moved.add(slot)
 
-    def _leave(self, name: CSISource | None, slot: int, mine: Places[CSISource], others: Places[CSISource]) -> None:
+    def _leave(
+        self, name: CSISource | None, slot: int, mine: NodeMultiset[CSISource], others: NodeMultiset[CSISource]
+    ) -> None:
         if name is None:
             return
-        if mine.remove(name, slot) and not others.count(name, slot):
+        if mine.remove(slot, name) and not others.count(slot, name):
             self._driver(name.driver).used[slot] -= 1
             self._forget_idle(name.driver)
         self._moved.add(slot)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
 from scheduler.cache.change_log import ChangeLog
+from scheduler.cache.node_multiset import NodeMultiset
 from scheduler.core.podinfo import PodInfo
 from scheduler.core.volumes import PersistentVolumeClaim
-
-_NOBODY: Final[Mapping[int, int]] = {}
 
 
 class ClaimUsers(ChangeLog[tuple[int, str]]):
@@ -18,22 +16,21 @@ class ClaimUsers(ChangeLog[tuple[int, str]]):
     And wherever pods came or left while some had the claim as an ephemeral volume only: whose it is matters then.
     """
 
-    __slots__ = ("_at", "_ephemeral", "_slots")
+    __slots__ = ("_at", "_ephemeral", "_users")
 
     def __init__(self) -> None:
         super().__init__()
-        self._slots: dict[str, dict[int, int]] = {}
+        self._users: NodeMultiset[str] = NodeMultiset()
         self._at: dict[int, dict[str, None]] = {}
         self._ephemeral: dict[tuple[int, str], set[str]] = {}
 
     def add(self, slot: int, info: PodInfo) -> None:
         """A pod with claims is on the node."""
         for key, is_ephemeral in uses_of(info).items():
-            slots = self._slots.setdefault(key, {})
-            slots[slot] = slots.get(slot, 0) + 1
+            is_first = self._users.add(slot, key)
             if is_ephemeral:
                 self._ephemeral.setdefault((slot, key), set()).add(info.uid)
-            if slots[slot] == 1:
+            if is_first:
                 self._at.setdefault(slot, {})[key] = None
                 self.note((slot, key))
             elif (slot, key) in self._ephemeral:
@@ -42,30 +39,24 @@ class ClaimUsers(ChangeLog[tuple[int, str]]):
     def remove(self, slot: int, info: PodInfo) -> None:
         """It is not any more."""
         for key, is_ephemeral in uses_of(info).items():
-            slots = self._slots[key]
-            slots[slot] -= 1
+            is_last = self._users.remove(slot, key)
             if (slot, key) in self._ephemeral:
                 self.note((slot, key))
                 if is_ephemeral:
                     self._disown(slot, key, info.uid)
-            if slots[slot]:
-                continue
-            del slots[slot]
-            if not slots:
-                del self._slots[key]
-            del self._at[slot][key]
-            if not self._at[slot]:
-                del self._at[slot]
-            self.note((slot, key))
+            if is_last:
+                del self._at[slot][key]
+                if not self._at[slot]:
+                    del self._at[slot]
+                self.note((slot, key))
 
     def slots(self, key: str) -> Mapping[int, int]:
         """Slot → pods there that use the claim. A live view: do not keep it."""
-        return self._slots.get(key, _NOBODY)
+        return self._users.slots(key)
 
     def rightful(self, slot: int, claim: PersistentVolumeClaim) -> int:
         """Pods there that use the claim, those left out that would have it made for themselves and do not own it."""
-        slots = self._slots.get(claim.key)
-        count = slots.get(slot, 0) if slots else 0
+        count = self._users.count(slot, claim.key)
         ephemeral = self._ephemeral.get((slot, claim.key)) if self._ephemeral else None
         if ephemeral is None:
             return count

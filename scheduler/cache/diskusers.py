@@ -6,6 +6,7 @@ Only those that a driver stands in for wherever a CSINode is (docs/spec/volumes.
 from __future__ import annotations
 
 from scheduler.cache.change_log import ChangeLog
+from scheduler.cache.node_multiset import NodeMultiset
 from scheduler.core.intree import MIGRATABLE, TranslationError, kind_of_inline, translate_inline
 from scheduler.core.pod import Volume
 from scheduler.core.podinfo import PodInfo
@@ -15,40 +16,31 @@ from scheduler.core.volumes import CSISource
 class DiskUsers(ChangeLog[tuple[int, CSISource]]):
     """Volume → node slots → how many pods there use it. The log has (slot, volume) where a use began or ended."""
 
-    __slots__ = ("_slots",)
+    __slots__ = ("_users",)
 
     def __init__(self) -> None:
         super().__init__()
-        self._slots: dict[CSISource, dict[int, int]] = {}
+        self._users: NodeMultiset[CSISource] = NodeMultiset()
 
     def add(self, slot: int, info: PodInfo) -> None:
         """A pod with such volumes is on the node."""
         for disk in disks_of(info):
-            slots = self._slots.setdefault(disk, {})
-            slots[slot] = slots.get(slot, 0) + 1
-            if slots[slot] == 1:
+            if self._users.add(slot, disk):
                 self.note((slot, disk))
 
     def remove(self, slot: int, info: PodInfo) -> None:
         """It is not any more."""
         for disk in disks_of(info):
-            slots = self._slots[disk]
-            slots[slot] -= 1
-            if slots[slot]:
-                continue
-            del slots[slot]
-            if not slots:
-                del self._slots[disk]
-            self.note((slot, disk))
+            if self._users.remove(slot, disk):
+                self.note((slot, disk))
 
     def count(self, slot: int, disk: CSISource) -> int:
         """Pods on the node that use it."""
-        slots = self._slots.get(disk)
-        return slots.get(slot, 0) if slots else 0
+        return self._users.count(slot, disk)
 
     def everywhere(self) -> set[tuple[int, CSISource]]:
         """Every use there is: for followers who have lost the thread of the log."""
-        return {(slot, disk) for disk, slots in self._slots.items() for slot in slots}
+        return {(slot, disk) for disk in self._users for slot in self._users.slots(disk)}
 
 
 def disks_of(info: PodInfo) -> set[CSISource]:

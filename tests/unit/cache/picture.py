@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from collections.abc import Hashable
+from typing import Any, TypeVar
 
 from scheduler.cache.cluster import Cluster
 from scheduler.cache.domains import Domains
+from scheduler.cache.node_multiset import NodeMultiset
 from scheduler.cache.nodes import Nodes
 from scheduler.cache.slotcounts import SlotCounts
 from scheduler.core import nodeset
 from scheduler.core.nodeset import NodeSet
+
+T = TypeVar("T", bound=Hashable)
 
 
 def picture(seen: Cluster) -> dict[str, Any]:
@@ -28,14 +32,9 @@ def picture(seen: Cluster) -> dict[str, Any]:
             for key, values in nodes.labels._values.items()
             for value, slots in values.items()
         },
-        "ports": {
-            (port, ip): _named(nodes, slots)
-            for port, by_ip in nodes.ports._nodes.items()
-            for ip, slots in by_ip.items()
-        },
-        "ports held twice": {(nodes.name(slot), port): n for (slot, port), n in nodes.ports._extra.items()},
-        "disks": {disk: _named(nodes, slots) for disk, slots in nodes.disk_conflicts._nodes.items()},
-        "disks held twice": {(nodes.name(slot), disk): n for (slot, disk), n in nodes.disk_conflicts._extra.items()},
+        "ports": _held(nodes, nodes.ports.held),
+        "ports of any ip": _held(nodes, nodes.ports.of_any_ip),
+        "disks": _held(nodes, nodes.disk_conflicts.used),
         "population": {key: _counts(nodes, pods.counts) for key, pods in nodes.population._classes.items()},
         "namespaces": {name: len(pods) for name, pods in nodes.population._by_namespace.items()},
         "terms": {key: _counts(nodes, group.counts) for key, group in nodes.pod_terms._groups.items()},
@@ -44,8 +43,7 @@ def picture(seen: Cluster) -> dict[str, Any]:
             for kind, filed in nodes.pod_terms._filed.items()
             for anchor, groups in filed.items()
         },
-        "priorities": {value: _counts(nodes, counts) for value, counts in nodes.priorities._counts.items()},
-        "priorities' nodes": {value: _named(nodes, slots) for value, slots in nodes.priorities._nodes.items()},
+        "priorities": _held(nodes, nodes.priorities),
         "pods": {pod.uid: pod.node_name for pod in seen.pods()},
     }
 
@@ -115,6 +113,12 @@ def _is_empty_elsewhere(nodes: Nodes) -> bool:
 
 def _named(nodes: Nodes, slots: NodeSet) -> set[str]:
     return {nodes.name(slot) for slot in nodeset.each(slots)}
+
+
+def _held(nodes: Nodes, held: NodeMultiset[T]) -> dict[T, dict[str, int]]:
+    counts = held.snapshot()
+    assert all(held.nodes(thing) == nodeset.of(slots) for thing, slots in counts.items())
+    return {thing: _counts(nodes, slots) for thing, slots in counts.items()}
 
 
 def _counts(nodes: Nodes, counts: dict[int, int]) -> dict[str, int]:

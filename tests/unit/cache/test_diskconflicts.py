@@ -30,4 +30,4 @@ def test_a_disk_is_free_with_its_last_user() -> None:
         seen.append((index.of((WRITER,)), index.of((READER,))))
 
     assert seen == [(1, 1), (1, 1), (0, 0)]
-    assert (index._nodes, index._extra) == ({}, {})
+    assert not len(index.used)

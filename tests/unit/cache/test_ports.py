@@ -45,7 +45,7 @@ def test_a_port_held_twice_is_freed_with_the_last() -> None:
     index.remove(0, wanted("TCP/80"))
 
     assert (still, index.conflicts(wanted("TCP/80"))) == (1, 0)
-    assert (index._nodes, index._extra) == ({}, {})
+    assert (len(index.held), len(index.of_any_ip)) == (0, 0)
 
 
 def test_any_of_several() -> None:

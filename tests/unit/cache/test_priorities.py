@@ -49,8 +49,7 @@ def test_what_it_holds_is_what_came_and_did_not_go(history: list[tuple[bool, tup
 
     for below in (-(2**31), 0, 1, 5, 2**31):
         assert seen.below(below) == nodeset.of(slot for slot, priority in held if priority < below)
-    assert {(slot, value): n for value, counts in seen._counts.items() for slot, n in counts.items()} == held
-    assert set(seen._nodes) == {priority for _, priority in held}
+    assert {(slot, value): n for value, counts in seen.snapshot().items() for slot, n in counts.items()} == held
 
 
 def test_a_pod_that_was_not_there_cannot_go() -> None:

@@ -119,7 +119,7 @@ def test_a_disk_is_free_with_its_last_user() -> None:
         said.append(asked(seen, using("p", **gce())))
 
     assert said == [{"n1": NO_DISK}, {"n1": NO_DISK}, {}]
-    assert (seen.nodes.disk_conflicts._nodes, seen.nodes.disk_conflicts._extra) == ({}, {})
+    assert not len(seen.nodes.disk_conflicts.used)
 
 
 # -- claims ------------------------------------------------------------------------------------------------------------
