@@ -17,6 +17,7 @@ import structlog
 
 from scheduler.core.errors import ApiError, Fenced, NotFound
 from scheduler.core.fiterror import Diagnosis
+from scheduler.core.log_once import LogOnce
 from scheduler.core.pod import Pod, PodCondition
 from scheduler.core.podinfo import PodInfo
 from scheduler.framework.ports import Writer
@@ -33,7 +34,6 @@ _PATCHES_IN_FLIGHT: Final = 16
 BRIEF_S: Final = 1.0
 UNTOLD_S: Final = 30.0
 """Of a pod that never was told to fit nowhere no autoscaler thinks that it does."""
-_REMEMBERED: Final = 20_000
 POD_SCHEDULED: Final = "PodScheduled"
 
 
@@ -262,7 +262,7 @@ class Failures:
         self._expected: dict[str, tuple[float, PodInfo]] = {}
         """By uid, with when it falls due."""
         self._look_at = 0.0
-        self._verdicts: dict[str, str] = {}
+        self._verdicts = LogOnce()
 
     def unfit(
         self, queued: QueuedPod, diagnosis: Diagnosis, *, message: str, nominate: str | None, took_s: float
@@ -367,7 +367,7 @@ class Failures:
     def forget(self, uid: str) -> None:
         """The pod is gone or bound."""
         self._expected.pop(uid, None)
-        self._verdicts.pop(uid, None)
+        self._verdicts.forget(uid)
         self._patches.forget(uid)
         self._preempting.forget(uid)
 
@@ -380,9 +380,6 @@ class Failures:
         queued.info = newest
         self._queue.requeue(queued)
         self._nominate(newest, nominate)
-        if self._verdicts.get(newest.uid) != message:
-            if len(self._verdicts) >= _REMEMBERED:
-                del self._verdicts[next(iter(self._verdicts))]
-            self._verdicts[newest.uid] = message
+        if self._verdicts.is_new(newest.uid, message):
             _log.info("pod not scheduled", pod=newest.key, reason=reason, message=message, attempts=queued.attempts)
         self.report(newest.pod, reason, message, nominate)

@@ -18,6 +18,7 @@ from scheduler.cache.devicenodes import NodeKind, usable
 from scheduler.cache.devices import Devices
 from scheduler.cache.nodes import Nodes
 from scheduler.core import nodeset
+from scheduler.core.bounded_cache import BoundedCache
 from scheduler.core.nodeset import NodeSet
 from scheduler.core.resourceclaims import DeviceClass
 
@@ -50,17 +51,15 @@ class DeviceCounts:
     def __init__(self, nodes: Nodes, devices: Devices) -> None:
         self._nodes = nodes
         self._devices = devices
-        self._counted: dict[_Expressions, _Counted] = {}
+        self._counted: BoundedCache[_Expressions, _Counted] = BoundedCache(_CLASSES_MAX)
 
     def columns(self, device_class: DeviceClass) -> tuple[Column, Column]:
         """Devices of the class on each node, and those of them in use. For reading, until the next call."""
         expressions = tuple(each.cel.expression for each in device_class.spec.selectors if each.cel is not None)
         on_nodes = self._devices.on_nodes
         on_nodes.catch_up()
-        counted = self._counted.pop(expressions, None)
+        counted = self._counted.get(expressions)
         seen = (self._nodes.capacity, on_nodes.shared_stamp)
-        if counted is not None:
-            self._counted[expressions] = counted  # the last to be forgotten
         if counted is not None and counted.seen == seen:
             changed = on_nodes.changed_since(counted.position)
             if changed is not None and len(changed) <= _FEW:
@@ -68,10 +67,8 @@ class DeviceCounts:
                     self._count(counted, expressions, kind=on_nodes.kind(slot), nodes=1 << slot)
                 counted.position = on_nodes.position
                 return counted.whole, counted.used
-        if counted is None and len(self._counted) >= _CLASSES_MAX:
-            del self._counted[next(iter(self._counted))]
         answers = counted.answers if counted is not None else WeakKeyDictionary[DeviceKind, "bool | None"]()
-        counted = self._counted[expressions] = _Counted(self._nodes.capacity, answers)
+        counted = self._counted.put(expressions, _Counted(self._nodes.capacity, answers))
         for kind in on_nodes.kinds():
             self._count(counted, expressions, kind=kind, nodes=kind.nodes)
         counted.position, counted.seen = on_nodes.position, seen

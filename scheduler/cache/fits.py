@@ -64,7 +64,7 @@ class Fits:
     def _count_all(self) -> None:
         shelves, size = self._shelves, len(self._shelves.rows)
         self._threshold = shelves.threshold(self._size)
-        self._kinds = [self._wish.admits(kind) for kind in shelves.kinds]
+        self._kinds = [self._wish.admits(kind) for kind in shelves.kinds.contents]
         fit = shelves.free[:size] & (shelves.rank[:size] >= self._threshold)
         if not all(self._kinds):
             fit &= np.array(self._kinds, dtype=np.bool_)[shelves.kind[:size]]
@@ -78,7 +78,7 @@ class Fits:
     def _recount(self, rows: list[int]) -> None:
         shelves = self._shelves
         self._threshold = shelves.threshold(self._size)
-        self._kinds += [self._wish.admits(kind) for kind in shelves.kinds[len(self._kinds) :]]
+        self._kinds += [self._wish.admits(kind) for kind in shelves.kinds.contents[len(self._kinds) :]]
         if max(rows) >= len(self._counted):
             more = np.full(len(shelves.rank) - len(self._counted), _NOT_COUNTED, dtype=np.int32)
             self._counted = np.concatenate((self._counted, more))
@@ -121,13 +121,13 @@ class Fits:
             slots = shelves.slots_of_groups()[there]
             np.add.at(self.counts, slots[slots >= 0], by)
             for group in there[slots < 0]:
-                nodes = shelves.local_groups[group].nodes
+                nodes = shelves.local_groups.contents[group].nodes
                 if nodes:
                     self.counts[nodeset.to_mask(nodes, len(self.counts))] += by
         self.nodes = nodeset.from_mask(self.counts > 0)
 
     def _add(self, local: int, by: int) -> None:
-        group = self._shelves.local_groups[local]
+        group = self._shelves.local_groups.contents[local]
         if group.slot >= 0:
             slot = group.slot
             self.counts[slot] += by
@@ -156,7 +156,7 @@ def _per_slot(shelves: ClassShelves, groups: npt.NDArray[np.int32]) -> npt.NDArr
     single = (slots >= 0) & (per_group > 0)
     counts = np.bincount(slots[single], weights=per_group[single], minlength=capacity).astype(np.int32)
     for group in np.flatnonzero((slots < 0) & (per_group > 0)):
-        nodes = shelves.local_groups[group].nodes
+        nodes = shelves.local_groups.contents[group].nodes
         if nodes:
             counts[nodeset.to_mask(nodes, capacity)] += per_group[group]
     return counts

@@ -17,12 +17,12 @@ import msgspec
 from scheduler.cache.filed import Filed
 from scheduler.cache.slotcounts import SlotCounts
 from scheduler.core.anchors import Anchor, anchors
+from scheduler.core.interner import Interner
 from scheduler.core.labels import LabelSelector
 from scheduler.core.pod import Affinity, PodAffinityTerm
 from scheduler.core.podinfo import PodInfo
 
 _encode = msgspec.json.Encoder(order="sorted").encode
-_READ_MAX: Final = 4096
 
 
 class TermKind(enum.Enum):
@@ -80,13 +80,11 @@ def pod_terms(pod: PodInfo) -> tuple[PodTerm, ...]:
     shape = (pod.pod.metadata.namespace, pod.placement_shape)
     known = _read.get(shape)
     if known is None:
-        if len(_read) >= _READ_MAX:
-            _read.clear()
-        known = _read[shape] = tuple(_terms(pod.pod.metadata.namespace, affinity))
+        known = _read.share(shape, tuple(_terms(pod.pod.metadata.namespace, affinity)))
     return known
 
 
-_read: dict[tuple[str, bytes], tuple[PodTerm, ...]] = {}
+_read: Final[Interner[tuple[str, bytes], tuple[PodTerm, ...]]] = Interner(4096)
 
 
 class TermGroup(SlotCounts):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import bisect
 import zlib
-from collections import OrderedDict
 from collections.abc import Container, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -21,6 +20,8 @@ import numpy.typing as npt
 from scheduler.cache.change_log import ChangeLog
 from scheduler.cache.fits import Fits
 from scheduler.cache.nodegroups import NodeGroup, NodeGroups
+from scheduler.core.bounded_cache import BoundedCache
+from scheduler.core.interner import Interner, Numbers
 from scheduler.core.labels import LabelSelector
 from scheduler.core.volumes import FILESYSTEM, PersistentVolumeClaim
 
@@ -96,16 +97,14 @@ class ClassShelves(ChangeLog[int]):
         """The row's node group, as a number of `local_groups`."""
         self.free = np.zeros(capacity, dtype=np.bool_)
         self.rows: list[Row | None] = []
-        self.kinds: list[Kind] = []
-        self.local_groups: list[NodeGroup] = []
+        self.kinds: Numbers[Kind] = Numbers()
+        self.local_groups: Numbers[NodeGroup] = Numbers()
         self._sizes: list[int] = []
-        self._kind_numbers: dict[Kind, int] = {}
-        self._local: dict[int, int] = {}
         self._vacant: list[int] = []
         self._shelves: dict[tuple[int, int], list[tuple[int, str, int]]] = {}
         self._slots = np.zeros(0, dtype=np.int32)
         self._slots_seen = (-1, -1)
-        self._fits: OrderedDict[tuple[Wish, int], Fits] = OrderedDict()
+        self._fits: BoundedCache[tuple[Wish, int], Fits] = BoundedCache(_SHAPES)
 
     # -- changing: PersistentVolumes only ------------------------------------------------------------------------------
 
@@ -120,13 +119,8 @@ class ClassShelves(ChangeLog[int]):
             self.rows.append(None)
             if row == len(self.rank):
                 self._grow()
-        number = self._kind_numbers.setdefault(kind, len(self.kinds))
-        if number == len(self.kinds):
-            self.kinds.append(kind)
-        local = self._local.setdefault(group.number, len(self.local_groups))
-        if local == len(self.local_groups):
-            self.local_groups.append(group)
-        self.rank[row], self.kind[row], self.group[row] = self._rank(size), number, local
+        number = self.kinds.of(kind)
+        self.rank[row], self.kind[row], self.group[row] = self._rank(size), number, self.local_groups.of(group)
         self.rows[row] = Row(name, group, size, number, labels)
         return row
 
@@ -166,11 +160,7 @@ class ClassShelves(ChangeLog[int]):
         key = (wish, size)
         known = self._fits.get(key)
         if known is None:
-            known = self._fits[key] = Fits(self, wish, size)
-            if len(self._fits) > _SHAPES:
-                self._fits.popitem(last=False)
-        else:
-            self._fits.move_to_end(key)
+            known = self._fits.put(key, Fits(self, wish, size))
         known.catch_up()
         return known
 
@@ -182,7 +172,7 @@ class ClassShelves(ChangeLog[int]):
         request = claim.request
         size = request.nano if request is not None else 0
         best: tuple[int, str] | None = None
-        kinds = [number for number, kind in enumerate(self.kinds) if wish.admits(kind)]
+        kinds = [number for number, kind in enumerate(self.kinds.contents) if wish.admits(kind)]
         turn = zlib.crc32(claim.metadata.uid.encode())
         for group in self.groups.of(slot):
             for kind in kinds:
@@ -201,7 +191,7 @@ class ClassShelves(ChangeLog[int]):
         now = (self.groups.position, len(self.local_groups))
         if now != self._slots_seen:
             self._slots_seen = now
-            self._slots = np.array([group.slot for group in self.local_groups], dtype=np.int32)
+            self._slots = np.array([group.slot for group in self.local_groups.contents], dtype=np.int32)
         return self._slots
 
     def _first(
@@ -236,13 +226,10 @@ class ClassShelves(ChangeLog[int]):
 
     def _forget_groups(self) -> None:
         """Numbers of groups that no row is in any more."""
-        self._local, self.local_groups = {}, []
+        self.local_groups = Numbers()
         for row, known in enumerate(self.rows):
             if known is not None:
-                local = self._local.setdefault(known.group.number, len(self.local_groups))
-                if local == len(self.local_groups):
-                    self.local_groups.append(known.group)
-                self.group[row] = local
+                self.group[row] = self.local_groups.of(known.group)
         self._fits.clear()
         self._slots_seen = (-1, -1)
 
@@ -261,7 +248,7 @@ class ClassShelves(ChangeLog[int]):
         self.free = np.concatenate((self.free, np.zeros(more, dtype=np.bool_)))
 
 
-_selectors: dict[bytes, LabelSelector] = {}
+_selectors: Final[Interner[bytes, LabelSelector]] = Interner(_SHAPES)
 _decode: Final = msgspec.msgpack.Decoder(LabelSelector).decode
 
 
@@ -269,7 +256,5 @@ def selector_of(wish: Wish) -> LabelSelector:
     """The wish's selector; ValueError if it cannot be used."""
     known = _selectors.get(wish.selector)
     if known is None:
-        if len(_selectors) > _SHAPES:
-            _selectors.clear()
-        known = _selectors[wish.selector] = _decode(wish.selector)
+        known = _selectors.share(wish.selector, _decode(wish.selector))
     return known

@@ -5,7 +5,6 @@ Kept only for keys that somebody asked for; a relabelled node moves between doma
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Final, TypeAlias
 
@@ -13,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scheduler.cache.labels import LabelIndex
+from scheduler.core.bounded_cache import BoundedCache
 from scheduler.core.nodeset import EMPTY, NodeSet
 
 DomainNumbers: TypeAlias = npt.NDArray[np.int32]
@@ -106,23 +106,19 @@ class Topologies:
     def __init__(self, labels: LabelIndex, capacity: int) -> None:
         self._labels = labels
         self._capacity = capacity
-        self._known: OrderedDict[str, Topology] = OrderedDict()
+        self._known: BoundedCache[str, Topology] = BoundedCache(_KEYS_MAX)
 
     def of(self, key: str) -> Topology:
         """The key's domains as they are now. O(nodes) the first time, a look-up then."""
         topology = self._known.get(key)
         if topology is None:
-            topology = self._known[key] = Topology(key, self._labels.values(key), self._capacity)
-            if len(self._known) > _KEYS_MAX:
-                self._known.popitem(last=False)
-        else:
-            self._known.move_to_end(key)
+            topology = self._known.put(key, Topology(key, self._labels.values(key), self._capacity))
         return topology
 
     def relabelled(self, slot: int, old: Mapping[str, str], new: Mapping[str, str]) -> None:
         """A node came (old is empty), went (new is empty), or has other labels. O(keys in use)."""
-        for key, topology in self._known.items():
-            before, after = old.get(key), new.get(key)
+        for topology in self._known.values():
+            before, after = old.get(topology.key), new.get(topology.key)
             if before != after:
                 topology.move(slot, before, after)
 

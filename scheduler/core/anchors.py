@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from typing import Final, TypeAlias
 
+from scheduler.core.interner import Interner
 from scheduler.core.labels import LabelSelector
 
 Anchor: TypeAlias = tuple[str | None, tuple[str, str] | None]
@@ -41,12 +42,9 @@ def probes(namespace: str, labels: Mapping[str, str]) -> tuple[Anchor, ...]:
     key = (namespace, *labels.items())
     known = _probes.get(key)
     if known is None:
-        if len(_probes) >= _PROBES_MAX:
-            _probes.clear()
         wanted = (None, *labels.items())
-        known = _probes[key] = tuple((place, pair) for place in (namespace, _ANYWHERE) for pair in wanted)
+        known = _probes.share(key, tuple((place, pair) for place in (namespace, _ANYWHERE) for pair in wanted))
     return known
 
 
-_probes: dict[Hashable, tuple[Anchor, ...]] = {}
-_PROBES_MAX: Final = 10_000
+_probes: Final[Interner[Hashable, tuple[Anchor, ...]]] = Interner(10_000)

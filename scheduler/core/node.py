@@ -8,6 +8,7 @@ from typing import Annotated, Final
 from msgspec import Meta
 from msgspec.structs import force_setattr
 
+from scheduler.core.interner import Interner
 from scheduler.core.meta import AnnotatedMetadata, Frozen
 from scheduler.core.pod import BoundedResourceMap
 
@@ -41,10 +42,9 @@ class ContainerImage(Frozen, frozen=True):
     size_bytes: int = 0
 
 
-_images: dict[ContainerImage, ContainerImage] = {}
 _NAMES_MAX: Final = 10_000
 """Image names of one node that count; a kubelet reports 50 images by default."""
-_IMAGES_MAX: Final = 50_000
+_images: Final[Interner[ContainerImage, ContainerImage]] = Interner(50_000)
 """Images seen so far are forgotten at this number; those in use are known again after every node's next heartbeat."""
 
 
@@ -59,8 +59,6 @@ class NodeStatus(Frozen, frozen=True):
     def __post_init__(self) -> None:
         """Equal images of all nodes become one object: fifty a node are else nine tenths of its memory."""
         if self.images:
-            if len(_images) >= _IMAGES_MAX:
-                _images.clear()
             force_setattr(self, "images", tuple(_counting(self.images)))
 
 
@@ -71,7 +69,7 @@ def _counting(images: Iterable[ContainerImage]) -> Iterator[ContainerImage]:
         left -= len(image.names or ()) or 1
         if left < 0:
             return
-        yield _images.setdefault(image, image)
+        yield _images.share(image, image)
 
 
 class Node(Frozen, frozen=True):

@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from scheduler.core.inlinedisks import InlineDisk, inline_disks
+from scheduler.core.interner import Interner
 from scheduler.core.intree import KINDS
 from scheduler.core.pod import Container, ContainerStatus, Pod, ResourceMap, ResourceRequirements, Volume
 from scheduler.core.podclaims import ClaimUse, claim_uses
@@ -84,8 +85,7 @@ class PodInfo:
 
 
 _encode = msgspec.json.Encoder(enc_hook=lambda quantity: str(quantity.nano)).encode
-_sums: dict[bytes, tuple[Requests, int, int]] = {}
-_SUMS_MAX: Final = 20_000
+_sums: Final[Interner[bytes, tuple[Requests, int, int]]] = Interner(20_000)
 _AMOUNT_MAX: Final = 2**53
 """No amount counts for more, requested or allocatable: the int64 columns must hold the sum of a node's pods. None is below 0."""
 
@@ -172,10 +172,7 @@ def _requests(pod: Pod) -> tuple[Requests, int, int]:
     )
     known = _sums.get(memo)
     if known is None:
-        known = _compute(pod)
-        if len(_sums) >= _SUMS_MAX:
-            _sums.clear()
-        _sums[memo] = known
+        known = _sums.share(memo, _compute(pod))
     return known
 
 

@@ -12,6 +12,8 @@ from __future__ import annotations
 import re
 from typing import ClassVar, Final, NamedTuple
 
+from scheduler.core.interner import Interner
+
 _DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 """Suffix → power of ten."""
 _BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
@@ -85,9 +87,8 @@ def int64(nano: int, unit: int) -> int:
     return amount if nano >= 0 else -amount
 
 
-_INTERNED_MAX: Final = 10_000
 _INTERNED_LENGTH: Final = 32
-_interned: dict[str, Quantity] = {}
+_interned: Final[Interner[str, Quantity]] = Interner(10_000)
 
 
 def parse(raw: str | float) -> Quantity:
@@ -98,9 +99,7 @@ def parse(raw: str | float) -> Quantity:
         return known
     quantity = _read(text)
     if len(text) <= _INTERNED_LENGTH:
-        if len(_interned) >= _INTERNED_MAX:
-            _interned.clear()
-        _interned[text] = quantity
+        _interned.share(text, quantity)
     return quantity
 
 

@@ -12,17 +12,18 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec.structs import force_setattr
 
+from scheduler.core.interner import Interner
 from scheduler.core.pod import Affinity, Container, ContainerStatus, Pod, TopologySpreadConstraint
 
 T = TypeVar("T")
 
-_KNOWN_MAX: Final = 50_000
-_known: dict[Any, Any] = {}
-_known_labels: dict[Any, dict[str, str]] = {}
-_known_containers: dict[bytes, tuple[Container, ...]] = {}
-_known_affinities: dict[bytes, Affinity] = {}
-_known_spreads: dict[bytes, tuple[TopologySpreadConstraint, ...]] = {}
-_known_statuses: dict[bytes, tuple[ContainerStatus, ...]] = {}
+_SIZE: Final = 50_000
+_known: Final[Interner[Any, Any]] = Interner(_SIZE)
+_known_labels: Final[Interner[Any, dict[str, str]]] = Interner(_SIZE)
+_known_containers: Final[Interner[bytes, tuple[Container, ...]]] = Interner(_SIZE)
+_known_affinities: Final[Interner[bytes, Affinity]] = Interner(_SIZE)
+_known_spreads: Final[Interner[bytes, tuple[TopologySpreadConstraint, ...]]] = Interner(_SIZE)
+_known_statuses: Final[Interner[bytes, tuple[ContainerStatus, ...]]] = Interner(_SIZE)
 _nothing: dict[str, Any] = {}
 _encode: Final = msgspec.msgpack.Encoder(enc_hook=lambda quantity: str(quantity.nano)).encode
 
@@ -37,22 +38,22 @@ def share(pod: Pod) -> None:
         return
     labels = metadata.labels
     force_setattr(metadata, "namespace", one(metadata.namespace))
-    force_setattr(metadata, "labels", _of(_known_labels, tuple(labels.items()), labels))
+    force_setattr(metadata, "labels", _known_labels.share(tuple(labels.items()), labels))
     force_setattr(metadata, "owner_references", one(metadata.owner_references))
     force_setattr(spec, "node_name", one(spec.node_name))
     force_setattr(spec, "scheduler_name", one(spec.scheduler_name))
     force_setattr(spec, "preemption_policy", one(spec.preemption_policy))
     force_setattr(spec, "tolerations", one(spec.tolerations))
-    force_setattr(spec, "containers", _of(_known_containers, _encode(spec.containers), spec.containers))
+    force_setattr(spec, "containers", _known_containers.share(_encode(spec.containers), spec.containers))
     if spec.init_containers:
         force_setattr(
-            spec, "init_containers", _of(_known_containers, _encode(spec.init_containers), spec.init_containers)
+            spec, "init_containers", _known_containers.share(_encode(spec.init_containers), spec.init_containers)
         )
     if spec.affinity is not None:
-        force_setattr(spec, "affinity", _of(_known_affinities, _encode(spec.affinity), spec.affinity))
+        force_setattr(spec, "affinity", _known_affinities.share(_encode(spec.affinity), spec.affinity))
     spread = spec.topology_spread_constraints
     if spread:
-        force_setattr(spec, "topology_spread_constraints", _of(_known_spreads, _encode(spread), spread))
+        force_setattr(spec, "topology_spread_constraints", _known_spreads.share(_encode(spread), spread))
     if not spec.overhead:
         force_setattr(spec, "overhead", _nothing)
     if not spec.node_selector:
@@ -60,20 +61,13 @@ def share(pod: Pod) -> None:
     force_setattr(status, "phase", one(status.phase))
     force_setattr(status, "conditions", one(status.conditions))
     statuses = status.container_statuses
-    force_setattr(status, "container_statuses", _of(_known_statuses, _encode(statuses), statuses))
+    force_setattr(status, "container_statuses", _known_statuses.share(_encode(statuses), statuses))
     if status.init_container_statuses:
         statuses = status.init_container_statuses
-        force_setattr(status, "init_container_statuses", _of(_known_statuses, _encode(statuses), statuses))
+        force_setattr(status, "init_container_statuses", _known_statuses.share(_encode(statuses), statuses))
 
 
 def one(part: T) -> T:
     """What equals this and was seen before, from now on this if nothing was."""
-    known: dict[Any, T] = _known
-    return _of(known, part, part)
-
-
-def _of(known: dict[Any, T], key: Any, part: T) -> T:
-    """What is known by this key, from now on this part if nothing is. Begins anew when it has grown too large."""
-    if len(known) >= _KNOWN_MAX:
-        known.clear()
-    return known.setdefault(key, part)
+    known: Interner[Any, T] = _known
+    return known.share(part, part)

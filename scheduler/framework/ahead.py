@@ -6,11 +6,11 @@ pods of one shape until its columns or its nominations change, where it hangs on
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from typing import TYPE_CHECKING, Final, Protocol
 
 from scheduler.core import nodeset
+from scheduler.core.bounded_cache import BoundedCache
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.core.podinfo import PodInfo
 from scheduler.core.turns import Work
@@ -85,7 +85,7 @@ class Ahead:
         self._cluster = runner.cluster
         self._nodes = runner.cluster.nodes
         self._nominations = nominations
-        self._known: OrderedDict[Hashable, _Known] = OrderedDict()
+        self._known: BoundedCache[Hashable, _Known] = BoundedCache(_SHAPES)
 
     def of(self, pod: PodInfo, slot: int) -> list[PodInfo]:
         """Who is ahead of this pod on this node."""
@@ -162,19 +162,14 @@ class Ahead:
     def _followed(self, what_if: WhatIf, pod: PodInfo) -> _Known:
         """What is known for pods like this one, brought up to date."""
         shape = (pod.priority, what_if.shape)
-        known = self._known.get(shape)
-        if known is None:
-            known = self._known[shape] = _Known()
-            if len(self._known) > _SHAPES:
-                self._known.popitem(last=False)
-        self._known.move_to_end(shape)
+        known = self._known.get_or_make(shape, _Known)
         columns, nominations, objects = known.at
         now = (self._nodes.position, self._nominations.position, self._nodes.object_generation)
         if known.at == now:
             return known
         slots = self._changed(columns, nominations) if objects == now[2] else None
         if slots is None:
-            known = self._known[shape] = _Known()
+            known = self._known.put(shape, _Known())
             slots = set(self._slots(self._nodes.present))
         known.at = now
         for slot in slots:

@@ -6,7 +6,6 @@ refreshes just the slots that changed. Both forget the shape that was asked for 
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
@@ -14,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scheduler.cache.nodes import Nodes
+from scheduler.core.bounded_cache import BoundedCache
 from scheduler.framework.points import Scores
 
 T = TypeVar("T")
@@ -30,8 +30,7 @@ class ByObjects(Generic[T]):
 
     def __init__(self, nodes: Nodes, *, size: int = 1024) -> None:
         self._nodes = nodes
-        self._size = size
-        self._known: OrderedDict[Hashable, T] = OrderedDict()
+        self._known: BoundedCache[Hashable, T] = BoundedCache(size)
         self._seen = (-1, -1)
 
     def get(self, shape: Hashable, make: Callable[[], T]) -> T:
@@ -40,14 +39,7 @@ class ByObjects(Generic[T]):
         if now != self._seen:
             self._known.clear()
             self._seen = now
-        known = self._known.get(shape)
-        if known is not None:
-            self._known.move_to_end(shape)
-            return known
-        made = self._known[shape] = make()
-        if len(self._known) > self._size:
-            self._known.popitem(last=False)
-        return made
+        return self._known.get_or_make(shape, make)
 
 
 class Refreshable(Protocol):
@@ -78,8 +70,7 @@ class BySlots(Generic[R]):
 
     def __init__(self, nodes: Nodes, *, size: int = 256) -> None:
         self._nodes = nodes
-        self._size = size
-        self._known: OrderedDict[Hashable, _Kept[R]] = OrderedDict()
+        self._known: BoundedCache[Hashable, _Kept[R]] = BoundedCache(size)
 
     def get(self, shape: Hashable, make: Callable[[], R]) -> R:
         """The value for this shape, true of the columns as they are now.
@@ -91,19 +82,14 @@ class BySlots(Generic[R]):
         if kept is not None and kept.capacity == nodes.capacity:
             behind = nodes.position - kept.position
             if not behind:
-                self._known.move_to_end(shape)
                 return kept.value
             changed = nodes.changed_since(kept.position) if behind <= nodes.capacity // 8 else None
             if changed is not None:
                 kept.value.refresh(set(changed))
                 kept.position = nodes.position
-                self._known.move_to_end(shape)
                 return kept.value
         value = make()
-        self._known[shape] = _Kept(value, position=nodes.position, capacity=nodes.capacity)
-        self._known.move_to_end(shape)
-        if len(self._known) > self._size:
-            self._known.popitem(last=False)
+        self._known.put(shape, _Kept(value, position=nodes.position, capacity=nodes.capacity))
         return value
 
 

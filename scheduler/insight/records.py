@@ -5,10 +5,11 @@ Records are kept as they are, not copied: what binding adds to one later is seen
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Mapping
 from typing import Any, Final
 
+from scheduler.core.bounded_cache import BoundedCache
 from scheduler.core.records import DecisionRecord
 
 PODS: Final = 2000
@@ -19,9 +20,8 @@ class DecisionRecords:
     """At most `per_pod` records for each of the last `pods` pods. Single owner: the scheduling loop."""
 
     def __init__(self, pods: int = PODS, per_pod: int = PER_POD) -> None:
-        self._limit = pods
         self._per_pod = per_pod
-        self._by_pod: OrderedDict[str, deque[DecisionRecord]] = OrderedDict()
+        self._by_pod: BoundedCache[str, deque[DecisionRecord]] = BoundedCache(pods)
 
     def __len__(self) -> int:
         """How many pods are remembered."""
@@ -29,18 +29,11 @@ class DecisionRecords:
 
     def add(self, record: DecisionRecord) -> None:
         """Remember an attempt, at constant cost."""
-        records = self._by_pod.get(record.pod)
-        if records is None:
-            if len(self._by_pod) >= self._limit:
-                self._by_pod.popitem(last=False)
-            records = self._by_pod[record.pod] = deque(maxlen=self._per_pod)
-        else:
-            self._by_pod.move_to_end(record.pod)
-        records.append(record)
+        self._by_pod.get_or_make(record.pod, lambda: deque(maxlen=self._per_pod)).append(record)
 
     def of(self, pod: str) -> tuple[DecisionRecord, ...]:
         """The attempts of a pod (`namespace/name`), oldest first; those of namesakes that are gone included."""
-        return tuple(self._by_pod.get(pod, ()))
+        return tuple(self._by_pod.get(pod) or ())
 
     def latest(self, pod: str) -> DecisionRecord | None:
         """The newest attempt of a pod, None if it is not remembered."""

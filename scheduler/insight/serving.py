@@ -16,6 +16,7 @@ import structlog
 
 from scheduler.core.clock import Clock
 from scheduler.core.errors import ApiError
+from scheduler.core.log_once import LogOnce
 from scheduler.insight.gate import Gate
 from scheduler.insight.http import Endpoints, Sources
 from scheduler.insight.listening import CannotListen, Limits, Listener, bound
@@ -168,37 +169,37 @@ class _Https:
                 parts.create_task(self._look_up())
 
     async def _renew(self) -> None:
-        certificate, authority = (
-            _Trouble("the new certificate cannot be used"),
-            _Trouble("the new client CA cannot be used"),
-        )
+        said = LogOnce()
         while True:
             await self._clock.sleep(FILES_EVERY_S)
             try:
                 if await self._serve():
                     _log.info("serving with a new certificate")
-                certificate.is_over()
+                said.forget("certificate")
             except CertificateError as error:
-                certificate.says(error)
+                if said.is_new("certificate", str(error)):
+                    _log.warning("the new certificate cannot be used", error=str(error))
             try:
                 if self._secure.client_ca_file and await self._trust_file():
                     _log.info("other client certificates count")
                     self._start_over()
-                authority.is_over()
+                said.forget("authority")
             except CertificateError as error:
-                authority.says(error)
+                if said.is_new("authority", str(error)):
+                    _log.warning("the new client CA cannot be used", error=str(error))
 
     async def _look_up(self) -> None:
         """A token is enough for most who ask: without it there is less, not nothing."""
-        trouble = _Trouble(f"the client CA in ConfigMap {_WHERE} is not known")
+        said = LogOnce()
         while True:
             try:
                 if self._tls.trust(await self.reviews.client_ca()):
                     _log.info("client certificates count as the cluster says")
                     self._start_over()
-                trouble.is_over()
+                said.forget("authority")
             except (ApiError, CertificateError) as error:
-                trouble.says(error)
+                if said.is_new("authority", str(error)):
+                    _log.warning(f"the client CA in ConfigMap {_WHERE} is not known", error=str(error))
             await self._clock.sleep(LOOKUP_EVERY_S)
 
     async def _serve(self) -> bool:
@@ -210,24 +211,6 @@ class _Https:
         if "CERTIFICATE" not in text:  # an empty file names nobody by mistake rather than by intent
             raise CertificateError(f"{path}: has no certificate")
         return self._tls.trust(text)
-
-
-class _Trouble:
-    """Said when it begins and when it changes. What there was before stays in use."""
-
-    def __init__(self, event: str) -> None:
-        self._event = event
-        self._said = ""
-
-    def says(self, error: Exception) -> None:
-        """It is there, with this text."""
-        if str(error) != self._said:
-            _log.warning(self._event, error=str(error))
-        self._said = str(error)
-
-    def is_over(self) -> None:
-        """Should it come back, that is news."""
-        self._said = ""
 
 
 def rules(secure: SecureServing | None) -> tuple[Rule, ...]:

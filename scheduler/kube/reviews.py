@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import hmac
 import os
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, TypeVar
@@ -19,6 +18,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 import msgspec
 import structlog
 
+from scheduler.core.bounded_cache import BoundedCache
 from scheduler.core.clock import Clock, done_within
 from scheduler.core.errors import Ambiguous, ApiError, NotFound, TooManyRequests, Unavailable
 from scheduler.kube.throttle import Throttle
@@ -236,14 +236,13 @@ class _Answers(Generic[T]):
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._known: OrderedDict[_Key, tuple[T, float]] = OrderedDict()
+        self._known: BoundedCache[_Key, tuple[T, float]] = BoundedCache(_REMEMBERED)
         self._asked: dict[_Key, _Question[T]] = {}
 
     async def get(self, key: _Key, ask: Callable[[], Awaitable[T]], *, keep_s: Callable[[T], float]) -> T:
         """The answer, from memory if it may be. Whoever stops waiting does not take it from the others; the last does."""
         known = self._known.get(key)
         if known is not None and self._clock.now() < known[1]:
-            self._known.move_to_end(key)
             return known[0]
         question = self._asked.get(key)
         if question is None:
@@ -263,11 +262,9 @@ class _Answers(Generic[T]):
             answer = await ask()
         finally:
             self._forget(key, asyncio.current_task())
-        self._known.pop(key, None)
+        self._known.pop(key)
         if (lifetime_s := keep_s(answer)) > 0:
-            self._known[key] = (answer, self._clock.now() + lifetime_s)
-            if len(self._known) > _REMEMBERED:
-                self._known.popitem(last=False)
+            self._known.put(key, (answer, self._clock.now() + lifetime_s))
         return answer
 
     def _forget(self, key: _Key, asking: asyncio.Task[Any] | None) -> None:

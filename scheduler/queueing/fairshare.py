@@ -7,10 +7,10 @@ attempt pods of this kind are passed over until ready pods of other kinds have h
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Final
 
+from scheduler.core.bounded_cache import BoundedCache
 from scheduler.core.clock import Clock
 from scheduler.core.podinfo import PodInfo
 
@@ -29,7 +29,7 @@ class FairShare:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._costly: OrderedDict[Hashable, None] = OrderedDict()
+        self._costly: BoundedCache[Hashable, bool] = BoundedCache(_KINDS)
         """The kind that was charged longest ago comes first, and is forgotten first."""
         self._until = -math.inf
 
@@ -37,17 +37,13 @@ class FairShare:
         """Record that the pod's attempt searched for victims that long, in vain."""
         if spent_s < COSTLY_S:
             return
-        kind = _kind(info)
-        self._costly[kind] = None
-        self._costly.move_to_end(kind)
-        if len(self._costly) > _KINDS:
-            self._costly.popitem(last=False)
+        self._costly.put(_kind(info), True)
         self._until = max(self._until, self._clock.now() + spent_s * (1 / SHARE - 1))
 
     def clear(self, info: PodInfo) -> None:
         """A pod of this kind found a node, or victims: the others are worth trying at once."""
         if self._costly:
-            self._costly.pop(_kind(info), None)
+            self._costly.pop(_kind(info))
 
     @property
     def is_exhausted(self) -> bool:

@@ -7,12 +7,12 @@ before that one are remembered: if those refuse the node without all its victims
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from scheduler.cache.cluster import Cluster
+from scheduler.core.bounded_cache import BoundedCache
 from scheduler.core.podinfo import PodInfo
 from scheduler.core.turns import Work
 from scheduler.core.verdicts import AttemptError, Code, Rejection
@@ -47,7 +47,7 @@ class DryRun:
         self._cluster = cluster
         self._nodes = cluster.nodes
         self._rule = rule
-        self._known: OrderedDict[Hashable, dict[int, _Kept]] = OrderedDict()
+        self._known: BoundedCache[Hashable, dict[int, _Kept]] = BoundedCache(_SHAPES)
         self._objects = -1
 
     def of(self, what_if: WhatIf, pod: PodInfo) -> dict[int, _Kept] | None:
@@ -57,14 +57,7 @@ class DryRun:
         if self._objects != self._nodes.object_generation:  # labels may matter to how some filter counts
             self._objects = self._nodes.object_generation
             self._known.clear()
-        shape = (pod.priority, what_if.is_counted, what_if.shape)
-        known = self._known.get(shape)
-        if known is None:
-            known = self._known[shape] = {}
-            if len(self._known) > _SHAPES:
-                self._known.popitem(last=False)
-        self._known.move_to_end(shape)
-        return known
+        return self._known.get_or_make((pod.priority, what_if.is_counted, what_if.shape), dict)
 
     def on(self, what_if: WhatIf, pod: PodInfo, slot: int, known: dict[int, _Kept] | None) -> Work[Answer]:
         """Who must leave this node, or why that does not help. O(pods on the node)."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Final, TypeAlias
 
 from scheduler.cache.cluster import Cluster
 from scheduler.cache.podterms import TermGroup, TermKind
+from scheduler.core.bounded_cache import BoundedCache
 from scheduler.core.podinfo import PodInfo
 
 _KEPT_MAX: Final = 4096
@@ -29,7 +29,7 @@ class Concerning:
         self._terms = cluster.nodes.pod_terms
         self._namespaces = cluster.namespaces
         self._seen = (-1, -1)
-        self._known: OrderedDict[tuple[TermKind, Who], list[TermGroup]] = OrderedDict()
+        self._known: BoundedCache[tuple[TermKind, Who], list[TermGroup]] = BoundedCache(_KEPT_MAX)
 
     def groups(self, kind: TermKind, pod: PodInfo) -> list[TermGroup]:
         """The groups whose term means this pod."""
@@ -43,11 +43,10 @@ class Concerning:
         known = self._known.get(key)
         if known is None:
             metadata = pod.pod.metadata
-            known = self._known[key] = self._terms.concerning(
-                kind, metadata.namespace, metadata.labels, self._namespaces.labels(metadata.namespace)
+            namespace_labels = self._namespaces.labels(metadata.namespace)
+            known = self._known.put(
+                key, self._terms.concerning(kind, metadata.namespace, metadata.labels, namespace_labels)
             )
-            if len(self._known) > _KEPT_MAX:
-                self._known.popitem(last=False)
         return known
 
     def namespace_labels(self, name: str) -> Mapping[str, str]:

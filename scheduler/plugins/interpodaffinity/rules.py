@@ -5,13 +5,13 @@ Namespace selectors are resolved to names, as upstream does for the pod that com
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from scheduler.cache.namespaces import Namespaces
 from scheduler.cache.podterms import PodTerm, TermKind, pod_terms
 from scheduler.cache.population import Selection, Term, selection
+from scheduler.core.bounded_cache import BoundedCache
 from scheduler.core.labels import LabelSelector
 from scheduler.core.podinfo import PodInfo
 
@@ -54,7 +54,7 @@ class RuleBook:
     def __init__(self, namespaces: Namespaces) -> None:
         self._namespaces = namespaces
         self._seen = -1
-        self._known: OrderedDict[_Shape, Rules] = OrderedDict()
+        self._known: BoundedCache[_Shape, Rules] = BoundedCache(_KEPT_MAX)
 
     def of(self, pod: PodInfo) -> Rules:
         """The pod's rules. A look-up for the second pod of a shape."""
@@ -67,11 +67,7 @@ class RuleBook:
         shape = (pod.pod.metadata.namespace, pod.placement_shape)
         known = self._known.get(shape)
         if known is None:
-            known = self._known[shape] = self._worked_out(terms)
-            if len(self._known) > _KEPT_MAX:
-                self._known.popitem(last=False)
-        else:
-            self._known.move_to_end(shape)
+            known = self._known.put(shape, self._worked_out(terms))
         return known
 
     def _worked_out(self, terms: tuple[PodTerm, ...]) -> Rules:

@@ -13,6 +13,7 @@ from typing import Final
 from scheduler.cache.population import Selection, selection
 from scheduler.cache.workloads import Workloads, controller_of
 from scheduler.config.args import DefaultConstraint, PodTopologySpreadArgs
+from scheduler.core.interner import Interner
 from scheduler.core.labels import LabelSelector, LabelSelectorRequirement
 from scheduler.core.pod import TopologySpreadConstraint
 from scheduler.core.podinfo import PodInfo
@@ -86,9 +87,9 @@ class Rulebook:
         self.has_hard_defaults = any(c.when_unsatisfiable == "DoNotSchedule" for c in self._defaults)
         self._workloads = workloads
         self._generation = workloads.generation
-        self._labels_read: dict[bytes, tuple[str, ...]] = {}
-        self._own: dict[Hashable, Rules] = {}
-        self._by_default: dict[Hashable, Rules] = {}
+        self._labels_read: Interner[bytes, tuple[str, ...]] = Interner(_KNOWN_MAX)
+        self._own: Interner[Hashable, Rules] = Interner(_KNOWN_MAX)
+        self._by_default: Interner[Hashable, Rules] = Interner(_KNOWN_MAX)
 
     def has_hard(self, pod: PodInfo) -> bool:
         """Whether any constraint can refuse nodes. A look-up; for most pods not even that."""
@@ -102,9 +103,7 @@ class Rulebook:
         shape = self.shape(pod)
         rules = known.get(shape)
         if rules is None:
-            if len(known) >= _KNOWN_MAX:
-                known.clear()
-            rules = known[shape] = self._own_of(pod) if pod.spread_shape else self._defaults_of(pod)
+            rules = known.share(shape, self._own_of(pod) if pod.spread_shape else self._defaults_of(pod))
         return rules
 
     def shape(self, pod: PodInfo) -> Hashable:
@@ -120,22 +119,19 @@ class Rulebook:
         who = (owner.api_version, owner.kind, owner.name) if owner is not None else None
         return metadata.namespace, frozenset(labels.items()), who
 
-    def _fresh_defaults(self) -> dict[Hashable, Rules]:
+    def _fresh_defaults(self) -> Interner[Hashable, Rules]:
         if self._generation != self._workloads.generation:
             self._generation = self._workloads.generation
             self._by_default.clear()
         return self._by_default
 
     def _read(self, pod: PodInfo) -> tuple[str, ...]:
-        if len(self._labels_read) >= _KNOWN_MAX:
-            self._labels_read.clear()
         names: set[str] = set()
         for constraint in pod.pod.spec.topology_spread_constraints:
             selector = constraint.label_selector or LabelSelector()
             names.update(constraint.match_label_keys, selector.match_labels)
             names.update(requirement.key for requirement in selector.match_expressions)
-        read = self._labels_read[pod.spread_shape] = tuple(sorted(names))
-        return read
+        return self._labels_read.share(pod.spread_shape, tuple(sorted(names)))
 
     def _own_of(self, pod: PodInfo) -> Rules:
         labels = pod.pod.metadata.labels

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 from scheduler.cache.volumes import Volumes
+from scheduler.core.log_once import LogOnce
 from scheduler.core.pod import Pod
 from scheduler.core.podinfo import PodInfo
 from scheduler.core.volumes import PersistentVolumeClaim, is_for
 from scheduler.framework.ports import Recorder
 from scheduler.plugins.volumebinding.binder import PodVolumeClaims
-
-_REMEMBERED: Final = 16_384
 
 
 class Misfits:
@@ -22,17 +20,14 @@ class Misfits:
         self._volumes = volumes
         self._recorder = recorder
         self._scheduler_name = scheduler_name
-        self._told: set[str] = set()
+        self._told = LogOnce()
 
     def look(self, pod: PodInfo, claims: PodVolumeClaims) -> None:
         """Tell the pod and the claim what is odd about the volumes that are meant for the claim."""
         for claim in claims.delayed:
             note = "; ".join(self._odd(claim))
-            if not note or claim.metadata.uid in self._told:
+            if not note or not self._told.is_new(claim.metadata.uid):
                 continue
-            if len(self._told) >= _REMEMBERED:
-                self._told.clear()
-            self._told.add(claim.metadata.uid)
             concerned: tuple[Pod | PersistentVolumeClaim, ...] = (pod.pod, claim)
             for about in concerned:
                 self._recorder.event(

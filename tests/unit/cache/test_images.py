@@ -11,6 +11,7 @@ from scheduler.cache.images import ImageIndex
 from scheduler.cache.nodes import Nodes
 from scheduler.core import node as node_module, nodeset
 from scheduler.core.decode import ObjectDecoder, from_manifest
+from scheduler.core.interner import Interner
 from scheduler.core.node import ContainerImage, Node
 from tests.examples import examples
 from tests.unit.objects import info
@@ -124,8 +125,7 @@ def test_a_broken_image_is_named() -> None:
 
 def test_nodes_share_equal_images(monkeypatch: pytest.MonkeyPatch) -> None:
     """One object for all nodes; when too many were seen, sharing begins anew with what is decoded then."""
-    monkeypatch.setattr(node_module, "_images", {})
-    monkeypatch.setattr(node_module, "_IMAGES_MAX", 2)
+    monkeypatch.setattr(node_module, "_images", Interner(2))
     first, second = having("n1", APP), having("n2", APP)
     having("n3", {"names": ["x"]}, {"names": ["y"]})
     third, fourth = having("n1", APP), having("n4", APP)

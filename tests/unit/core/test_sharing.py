@@ -4,6 +4,7 @@ from hypothesis import given, settings, strategies as st
 
 from scheduler.core import sharing
 from scheduler.core.decode import ObjectDecoder, from_manifest
+from scheduler.core.interner import Interner
 from scheduler.core.pod import Pod
 from scheduler.core.podinfo import pod_info
 from tests.examples import examples
@@ -97,8 +98,7 @@ def test_a_pod_that_is_read_leniently_shares_as_well():
 
 def test_what_is_remembered_has_a_limit(monkeypatch):
     """Labels that no two pods have in common do not pile up."""
-    monkeypatch.setattr(sharing, "_KNOWN_MAX", 10)
-    monkeypatch.setattr(sharing, "_known_labels", {})
+    monkeypatch.setattr(sharing, "_known_labels", Interner(10))
 
     for number in range(100):
         decoded(manifest(labels={"index": str(number)}))
