@@ -16,6 +16,7 @@ from typing import Final
 import structlog
 
 from scheduler.cache.cluster import AssumptionError
+from scheduler.core.busy import BusyRetry
 from scheduler.core.decode import Broken
 from scheduler.core.errors import Ambiguous, ApiError, Conflict, NotFound, TooManyRequests
 from scheduler.core.events import ASSIGNED_POD_DELETE
@@ -307,7 +308,10 @@ class Binder:
     async def _commit(self, binding: Binding) -> None:
         with self._timed("Bind", binding):
             for plugin in binding.profile.bind:
-                answer = await self._resolved(binding, plugin)
+                try:
+                    answer = await self._resolved(binding, plugin)
+                except ApiError as error:
+                    raise _bind_error(plugin.name, error) from error
                 if isinstance(answer, Skip):
                     continue
                 if answer is not None and answer.code.is_rejection:
@@ -319,7 +323,8 @@ class Binder:
 
     async def _resolved(self, binding: Binding, plugin: BindPlugin) -> Rejection | Skip | None:
         """Bind; a busy server is waited for, a refusal read, a lost answer read and tried again on the same node."""
-        lost = busy = 0
+        lost = 0
+        busy = BusyRetry(self._clock, tries=_BUSY_TRIES)
         while True:
             await self._writer.turn()
             await self._pods_followed()
@@ -332,17 +337,12 @@ class Binder:
                     return None
                 lost += 1
                 if not isinstance(error, Ambiguous) or lost == _BIND_TRIES:
-                    raise _bind_error(plugin.name, error) from error
+                    raise
             except TooManyRequests as error:
-                busy += 1
-                if error.retry_after_s is None or busy == _BUSY_TRIES:
-                    raise _bind_error(plugin.name, error) from error
                 binding.is_sending = False
                 if binding.is_cancelled:
                     raise asyncio.CancelledError from error
-                await self._clock.sleep(error.retry_after_s)
-            except ApiError as error:
-                raise _bind_error(plugin.name, error) from error
+                await busy.wait(error)
             finally:
                 binding.is_sending = False
 

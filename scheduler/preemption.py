@@ -20,6 +20,7 @@ import structlog
 
 from scheduler.binding import Binder
 from scheduler.config.durations import format_duration
+from scheduler.core.busy import BusyRetry
 from scheduler.core.disruption import DISRUPTION_TARGET, preempted_by
 from scheduler.core.errors import (
     Ambiguous,
@@ -296,7 +297,8 @@ class Evictions:
 
     async def _delete(self, plan: _Plan, victim: PodInfo) -> bool:
         """With its own grace. False if somebody else was faster. After every wait all is looked at again."""
-        lost = failed = busy = 0
+        lost = failed = 0
+        busy = BusyRetry(self._clock, tries=_BUSY_TRIES)
         while True:
             await self._writer.turn()
             if await self._still(plan, victim) is None:
@@ -308,10 +310,7 @@ class Evictions:
                     raise
                 return bool(lost)
             except TooManyRequests as error:
-                busy += 1
-                if error.retry_after_s is None or busy == _BUSY_TRIES:
-                    raise
-                await self._clock.sleep(error.retry_after_s)
+                await busy.wait(error)
             except (Ambiguous, Unavailable) as error:
                 if failed == len(_RETRIES_S):
                     raise

@@ -10,7 +10,7 @@ assumes what was answered. Rules: docs/spec/dra.md §1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ from scheduler.core.devicegates import CONSUMABLE, DEVICE_GATES_ON, LIST_TYPES, 
 from scheduler.core.devices import DeviceTaintRule, ResourceSlice
 from scheduler.core.resourceclaims import DeviceClass
 from scheduler.core.turns import Work
+from scheduler.core.watchers import Watchers
 
 if TYPE_CHECKING:
     from scheduler.cache.deviceselectors import DeviceSelectors
@@ -46,7 +47,7 @@ class Devices:
         self._rules = TaintRules()
         self._published: dict[str, ResourceSlice] = {}
         self._laid: dict[str, ResourceSlice] = {}
-        self._watchers: dict[Hashable, dict[Callable[[], None], None]] = {}
+        self._watchers = Watchers()
         self.on_news: Callable[[str], None] = _ignored
         """Called at each change, with the claim's key, before those who wait for it."""
 
@@ -129,25 +130,12 @@ class Devices:
 
     def subscribe(self, claims: Iterable[str], callback: Callable[[], None]) -> Callable[[], None]:
         """Call back at each change of one of these claims, by `namespace/name`; returns what ends that."""
-        claims = tuple(claims)
-        for key in claims:
-            self._watchers.setdefault(key, {})[callback] = None
-
-        def end() -> None:
-            for key in claims:
-                here = self._watchers.get(key)
-                if here is not None:
-                    here.pop(callback, None)
-                    if not here:
-                        del self._watchers[key]
-
-        return end
+        return self._watchers.subscribe(claims, callback)
 
     def tell(self, key: str) -> None:
         """The claim changed, or one that the pod of this uid controls; the caches show it already."""
         self.on_news(key)
-        for callback in tuple(self._watchers.get(key, ())):
-            callback()
+        self._watchers.tell(key)
 
 
 def _ignored(_key: str) -> None:

@@ -21,6 +21,7 @@ from scheduler.core.decode import Broken
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.core.storage import CSIDriver, CSINode, StorageClass, VolumeAttachment
 from scheduler.core.volumes import NO_PROVISIONER, PersistentVolume, PersistentVolumeClaim
+from scheduler.core.watchers import Watchers
 
 if TYPE_CHECKING:
     from scheduler.cache.nodes import Nodes
@@ -92,7 +93,7 @@ class Volumes:
         self._migrated: dict[str, NodeSet] = {}
         self._migrated_seen: tuple[int, int] = (-1, -1)
         self._csi_generation = 0
-        self._watchers: dict[Hashable, dict[Callable[[], None], None]] = {}
+        self._watchers = Watchers()
         self.on_news: Callable[[str, str], None] = _ignored
         """Called at each change, with kind and key, before those who wait for it."""
 
@@ -151,25 +152,12 @@ class Volumes:
 
     def subscribe(self, topics: Iterable[Hashable], callback: Callable[[], None]) -> Callable[[], None]:
         """Call back at each change of one of these, named `(kind, key)`; returns what ends that."""
-        topics = tuple(topics)
-        for topic in topics:
-            self._watchers.setdefault(topic, {})[callback] = None
-
-        def end() -> None:
-            for topic in topics:
-                here = self._watchers.get(topic)
-                if here is not None:
-                    here.pop(callback, None)
-                    if not here:
-                        del self._watchers[topic]
-
-        return end
+        return self._watchers.subscribe(topics, callback)
 
     def tell(self, kind: str, key: str) -> None:
         """Something of that name changed; the caches show it already."""
         self.on_news(kind, key)
-        for callback in tuple(self._watchers.get((kind, key), ())):
-            callback()
+        self._watchers.tell((kind, key))
 
 
 def _ignored(_kind: str, _key: str) -> None:

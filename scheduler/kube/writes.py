@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from scheduler.core.busy import BusyRetry
 from scheduler.core.clock import Clock
 from scheduler.core.decode import Broken, ObjectDecoder
 from scheduler.core.disruption import DISRUPTION_TARGET
@@ -30,7 +31,7 @@ from scheduler.kube.wire import MERGE, STRATEGIC_MERGE, Transport, as_it_is
 _STATUS_RETRIES_S: Final = (0.01, 0.05, 0.25)
 """client-go's default back-off: four steps from 10 ms, factor 5 (docs/spec/core.md §3.8)."""
 
-_BUSY_RETRIES: Final = 9
+_BUSY_TRIES: Final = 10
 _MANY_EVENTS: Final = "500"
 """More than a claim has of its own within the hour that Events live; whoever makes up more must not fill our memory."""
 
@@ -298,20 +299,16 @@ class ApiWriter(ClaimWrites):
 
     async def _sent(self, send: Callable[[], Awaitable[bytes]]) -> None:
         """Send with a token. A server that is busy and says for how long is waited for, as client-go does."""
-        for _ in range(_BUSY_RETRIES):
+        busy = BusyRetry(self._clock, tries=_BUSY_TRIES)
+        while True:
             await self._throttle.take()
             self._check_fence()
             try:
                 await send()
-            except TooManyRequests as busy:
-                if busy.retry_after_s is None:
-                    raise
-                await self._clock.sleep(busy.retry_after_s)
+            except TooManyRequests as error:
+                await busy.wait(error)
             else:
                 return
-        await self._throttle.take()
-        self._check_fence()
-        await send()
 
     def _condition(self, pod: Pod, condition: PodCondition) -> dict[str, object]:
         """`type` is the merge key. A reason or message that is empty is cleared, not left as it was."""
