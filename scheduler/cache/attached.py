@@ -7,17 +7,48 @@ Attached is what pods on the node use and what VolumeAttachments say; a volume t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
 
-from scheduler.cache.attachcounts import NO_LIMIT, AttachCounts
+import numpy as np
+import numpy.typing as npt
+
+from scheduler.cache.assumed import AssumeCache
+from scheduler.cache.node_multiset import NodeMultiset
 from scheduler.cache.volumenames import Named, VolumeNames
+from scheduler.core import nodeset
 from scheduler.core.nodeset import EMPTY, NodeSet
-from scheduler.core.storage import CSINode
-from scheduler.core.volumes import CSISource
+from scheduler.core.storage import CSINode, VolumeAttachment
+from scheduler.core.volumes import CSISource, PersistentVolume, PersistentVolumeClaim
 
 if TYPE_CHECKING:
     from scheduler.cache.nodes import Nodes
-    from scheduler.cache.volumes import Volumes
+
+
+NO_LIMIT: Final = 2**62
+
+Column = npt.NDArray[np.int64]
+
+
+class _Driver:
+    """Its columns. `used` also counts where there is no limit."""
+
+    __slots__ = ("installed", "limits", "used")
+
+    def __init__(self, capacity: int) -> None:
+        self.used: Column = np.zeros(capacity, dtype=np.int64)
+        self.limits: Column = np.full(capacity, NO_LIMIT, dtype=np.int64)
+        self.installed: NodeSet = EMPTY
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it runs nowhere and nothing is attached."""
+        return not self.installed and not self.used.any()
+
+    def grow(self, capacity: int) -> None:
+        more = capacity - len(self.used)
+        self.used = np.concatenate((self.used, np.zeros(more, dtype=np.int64)))
+        self.limits = np.concatenate((self.limits, np.full(more, NO_LIMIT, dtype=np.int64)))
 
 
 class _Use:
@@ -31,13 +62,32 @@ class _Use:
         self.slots: set[int] = set()
 
 
-class Attached(AttachCounts):
-    """One per cluster. `catch_up` before reading."""
+class Attached:
+    """One per cluster. `catch_up` before reading. The mappings are live views of what watches have shown."""
 
-    def __init__(self, nodes: Nodes, volumes: Volumes) -> None:
-        super().__init__(nodes)
+    def __init__(
+        self,
+        nodes: Nodes,
+        *,
+        claims: AssumeCache[PersistentVolumeClaim],
+        volumes: AssumeCache[PersistentVolume],
+        provisioner_of: Callable[[str], str],
+        csi_nodes: Mapping[str, CSINode],
+        attachments: Mapping[str, VolumeAttachment],
+    ) -> None:
+        """`provisioner_of` returns the provisioner of a storage class by name, "" for a class that is not known."""
+        self._nodes = nodes
+        self._claims = claims
         self._volumes = volumes
-        self.names = VolumeNames(volumes)
+        self._known_csi_nodes = csi_nodes
+        self._known_attachments = attachments
+        self.names = VolumeNames(volumes, provisioner_of)
+        self._capacity = nodes.capacity
+        self._drivers: dict[str, _Driver] = {}
+        self._by_pods: NodeMultiset[CSISource] = NodeMultiset()
+        self._by_attachments: NodeMultiset[CSISource] = NodeMultiset()
+        self._moved: set[int] = set()
+        """Slots at which something has changed, for those who follow."""
         self.version = 0
         """Grows with everything that is told here, whether or not a node is concerned."""
         self.with_csi_node: NodeSet = EMPTY
@@ -82,8 +132,46 @@ class Attached(AttachCounts):
         use = self._uses.get(claim_key)
         if use is not None:
             return use.named.name
-        claim = self._volumes.claims.get_api(claim_key)
+        claim = self._claims.get_api(claim_key)
         return None if claim is None else self.names.of(claim).name
+
+    def over(self, driver: str, more: int) -> NodeSet:
+        """Nodes that cannot take so many more volumes of this driver."""
+        known = self._drivers.get(driver)
+        return EMPTY if known is None else nodeset.from_mask(known.used + more > known.limits)
+
+    def installed(self, driver: str) -> NodeSet:
+        """Nodes that the driver has registered on."""
+        known = self._drivers.get(driver)
+        return EMPTY if known is None else known.installed
+
+    def room(self, driver: str, slot: int) -> int | None:
+        """How many more fit on a node, below 0 if there are too many already; None for any number."""
+        known = self._drivers.get(driver)
+        if known is None or (limit := known.limits.item(slot)) == NO_LIMIT:
+            return None
+        return limit - known.used.item(slot)
+
+    def used(self, driver: str, slot: int) -> int:
+        """How many are attached to a node."""
+        known = self._drivers.get(driver)
+        return 0 if known is None else known.used.item(slot)
+
+    def users(self, name: CSISource) -> NodeSet:
+        """Nodes with pods that use the volume."""
+        return self._by_pods.nodes(name)
+
+    def holders(self, name: CSISource) -> NodeSet:
+        """Nodes that the volume is attached to, by an attachment."""
+        return self._by_attachments.nodes(name)
+
+    def uses(self, name: CSISource, slot: int) -> int:
+        """By how many claims, and written out or not, pods on the node use it."""
+        return self._by_pods.count(slot, name)
+
+    def is_attached(self, name: CSISource, slot: int) -> bool:
+        """Whether an attachment says so of this node."""
+        return self._by_attachments.count(slot, name) > 0
 
     # -- changing: told when the caches show it ------------------------------------------------------------------------
 
@@ -102,7 +190,7 @@ class Attached(AttachCounts):
             case "CSINode":
                 slot = self._nodes.present_slot(key)
                 if slot is not None:
-                    self._show_csi_node(slot, self._volumes.csi_nodes.get(key))
+                    self._show_csi_node(slot, self._known_csi_nodes.get(key))
             case "VolumeAttachment":
                 self._attachment_changed(key)
         for slot in self._moved:
@@ -126,7 +214,7 @@ class Attached(AttachCounts):
         if before is not None:
             _unfile(self._attachments_of_node, before[0], key)
             _unfile(self._attachments_of_volume, before[1], key)
-        attachment = self._volumes.attachments.get(key)
+        attachment = self._known_attachments.get(key)
         if attachment is not None:
             spec = attachment.spec
             node, volume = self._attachments[key] = spec.node_name, spec.source.persistent_volume_name or ""
@@ -138,7 +226,7 @@ class Attached(AttachCounts):
 
     def _look_at_use(self, slot: int, key: str) -> None:
         """Whether pods there use the claim now, and have a right to."""
-        claim = self._volumes.claims.get_api(key)
+        claim = self._claims.get_api(key)
         use = self._uses.get(key)
         if claim is not None and self._nodes.claim_users.rightful(slot, claim) > 0:
             if use is None:
@@ -171,7 +259,7 @@ class Attached(AttachCounts):
 
     def _name_again(self, key: str) -> None:
         """A claim in use may be another volume now."""
-        use, claim = self._uses.get(key), self._volumes.claims.get_api(key)
+        use, claim = self._uses.get(key), self._claims.get_api(key)
         if use is None or claim is None:
             return
         before = use.named.name
@@ -199,7 +287,7 @@ class Attached(AttachCounts):
         name = self._nodes.name(slot) if self._nodes.present >> slot & 1 else ""
         if name:
             self._shown[slot] = name
-        self._show_csi_node(slot, self._volumes.csi_nodes.get(name) if name else None)
+        self._show_csi_node(slot, self._known_csi_nodes.get(name) if name else None)
         for node_name in {before, name} - {""}:
             for key in self._attachments_of_node.get(node_name, ()):
                 self._count_again(key)
@@ -236,15 +324,52 @@ class Attached(AttachCounts):
             self._take(now[1], now[0], self._by_attachments, self._by_pods)
 
     def _place_of(self, key: str) -> tuple[int, CSISource] | None:
-        attachment = self._volumes.attachments.get(key)
+        attachment = self._known_attachments.get(key)
         if attachment is None or not attachment.spec.attacher:
             return None
         slot = self._nodes.present_slot(attachment.spec.node_name)
         name = attachment.spec.source.persistent_volume_name
-        volume = self._volumes.volumes.get_api(name) if name is not None else None
+        volume = self._volumes.get_api(name) if name is not None else None
         if slot is None or volume is None or volume.spec.csi is None:
             return None
         return slot, CSISource(attachment.spec.attacher, volume.spec.csi.volume_handle)
+
+    # -- counts ----------------------------------------------------------------------------------------------------------
+
+    def _take(
+        self, name: CSISource | None, slot: int, mine: NodeMultiset[CSISource], others: NodeMultiset[CSISource]
+    ) -> None:
+        if name is None:
+            return
+        if mine.add(slot, name) and not others.count(slot, name):
+            self._driver(name.driver).used[slot] += 1
+        self._moved.add(slot)
+
+    def _leave(
+        self, name: CSISource | None, slot: int, mine: NodeMultiset[CSISource], others: NodeMultiset[CSISource]
+    ) -> None:
+        if name is None:
+            return
+        if mine.remove(slot, name) and not others.count(slot, name):
+            self._driver(name.driver).used[slot] -= 1
+            self._forget_idle(name.driver)
+        self._moved.add(slot)
+
+    def _driver(self, name: str) -> _Driver:
+        known = self._drivers.get(name)
+        if known is None:
+            known = self._drivers[name] = _Driver(self._capacity)
+        return known
+
+    def _forget_idle(self, name: str) -> None:
+        if self._drivers[name].is_idle:
+            del self._drivers[name]
+
+    def _fit(self) -> None:
+        if self._nodes.capacity != self._capacity:
+            self._capacity = self._nodes.capacity
+            for known in self._drivers.values():
+                known.grow(self._capacity)
 
 
 def _file(index: dict[str, set[str]], key: str, value: str) -> None:

@@ -13,46 +13,14 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import numpy.typing as npt
 
-from scheduler.cache.nodegroups import NodeGroup, NodeGroups, where_selector
-from scheduler.cache.sharedpools import SharedPools
+from scheduler.cache.nodegroups import NodeGroups, where_selector
+from scheduler.cache.sharedpools import Pool, SharedPools
 from scheduler.core import nodeset
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.core.storage import CSIStorageCapacity
 
 if TYPE_CHECKING:
     from scheduler.cache.nodes import Nodes
-
-_UNTOLD: Final = 2**62
-"""Room of a pool that only tells its largest volume. Sums of sizes stay within int64."""
-
-
-class Pool:
-    """One capacity object, the nodes that can draw from it, and what is in flight."""
-
-    __slots__ = ("booked", "group", "in_flight", "key", "limit", "obj", "room")
-
-    def __init__(self, obj: CSIStorageCapacity, group: NodeGroup) -> None:
-        self.key = obj.key
-        self.group = group
-        self.booked = 0
-        """Bytes in flight of this pool's own class."""
-        self.in_flight = 0
-        """`booked`, and what is booked on the pools that share its room."""
-        self.obj = obj
-        limit, capacity = obj.limit, obj.capacity
-        self.limit = -1 if limit is None else limit.value
-        """The largest volume; -1 for an object that tells nothing."""
-        self.room = _UNTOLD if capacity is None else min(capacity.value, _UNTOLD)
-
-    @property
-    def spare(self) -> int:
-        """What is left, for a column: a pool that is more than full is just full, however much was asked of it."""
-        return max(self.room - self.in_flight, -1)
-
-    def takes(self, size: int, *, before: int = 0) -> bool:
-        """Whether a volume fits behind what is in flight and the `before` bytes of the same pod."""
-        taken = self.in_flight + before
-        return size <= self.limit and (taken == 0 or taken + size <= self.room)
 
 
 class ClassPools:

@@ -12,7 +12,8 @@ from scheduler.core import nodeset
 from scheduler.core.nodeset import EMPTY, NodeSet
 
 if TYPE_CHECKING:
-    from scheduler.cache.capacities import ClassPools, Pool
+    from scheduler.cache.capacities import ClassPools
+    from scheduler.cache.sharedpools import Pool
 
 _MOST_STEPS: Final = 2000
 """Of the search for pools that take all claims of a pod. With three pools it tries every way to place seven claims."""

@@ -20,9 +20,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from scheduler.cache.capacities import Capacities, Pool
+from scheduler.cache.capacities import Capacities
 from scheduler.cache.nodes import Nodes
 from scheduler.cache.pvs import PersistentVolumes
+from scheduler.cache.sharedpools import Pool
 from scheduler.core import nodeset
 from scheduler.core.clock import Clock
 from scheduler.core.disruption import started_at

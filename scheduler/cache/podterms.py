@@ -14,8 +14,8 @@ from typing import Final
 
 import msgspec
 
+from scheduler.cache.domains import SlotCounts
 from scheduler.cache.filed import Filed
-from scheduler.cache.slotcounts import SlotCounts
 from scheduler.core.anchors import Anchor, anchors
 from scheduler.core.interner import Interner
 from scheduler.core.labels import LabelSelector

@@ -13,8 +13,8 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from scheduler.cache.domains import SlotCounts
 from scheduler.cache.filed import Filed
-from scheduler.cache.slotcounts import SlotCounts
 from scheduler.core.anchors import Anchor, anchors
 from scheduler.core.labels import LabelSelector
 from scheduler.core.podinfo import PodInfo

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
+from scheduler.cache.assumed import AssumeCache
 from scheduler.core.intree import MIGRATABLE, TRANSLATABLE, TranslationError, driver_of, kind_of, translate_volume
 from scheduler.core.volumes import CSISource, PersistentVolume, PersistentVolumeClaim
-
-if TYPE_CHECKING:
-    from scheduler.cache.volumes import Volumes
 
 
 class Named(NamedTuple):
@@ -28,20 +27,21 @@ _NOT_COUNTED: Final = Named(None)
 class VolumeNames:
     """For one process: claims without a volume have names that nobody else gives."""
 
-    def __init__(self, volumes: Volumes) -> None:
+    def __init__(self, volumes: AssumeCache[PersistentVolume], provisioner_of: Callable[[str], str]) -> None:
+        """`provisioner_of` returns the provisioner of a storage class by name, "" for a class that is not known."""
         self._volumes = volumes
+        self._provisioner_of = provisioner_of
         self._prefix = secrets.token_hex(16)
 
     def of(self, claim: PersistentVolumeClaim) -> Named:
         """By its volume; by its class while there is none."""
         wanted = claim.spec.volume_name
-        volume = self._volumes.volumes.get_api(wanted) if wanted else None
+        volume = self._volumes.get_api(wanted) if wanted else None
         return self._by_class(claim) if volume is None else _by_volume(volume)
 
     def _by_class(self, claim: PersistentVolumeClaim) -> Named:
         wanted = claim.storage_class
-        known = self._volumes.classes.get(wanted) if wanted else None
-        provisioner = known.obj.provisioner if known is not None else ""
+        provisioner = self._provisioner_of(wanted) if wanted else ""
         is_in_tree = provisioner in TRANSLATABLE
         driver = driver_of(provisioner) if is_in_tree else provisioner
         if not driver or (is_in_tree and provisioner not in MIGRATABLE):

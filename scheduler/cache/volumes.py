@@ -89,7 +89,14 @@ class Volumes:
         """Claim → the pods whose plans for it are being carried out, the first to begin first: that one writes."""
         self.given_back: dict[tuple[str, str], None] = {}
         """Kind and key of what was assumed and is not to be written any more, until somebody tells the waiting pods."""
-        self.attached = Attached(nodes, self)
+        self.attached = Attached(
+            nodes,
+            claims=self.claims,
+            volumes=self.volumes,
+            provisioner_of=self._provisioner_of,
+            csi_nodes=self.csi_nodes,
+            attachments=self.attachments,
+        )
         self._migrated: dict[str, NodeSet] = {}
         self._migrated_seen: tuple[int, int] = (-1, -1)
         self._csi_generation = 0

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from scheduler.cache import domains
+from scheduler.cache.domains import SlotCounts
 from scheduler.cache.podterms import TermKind, pod_terms
-from scheduler.cache.slotcounts import SlotCounts
 from scheduler.config.args import InterPodAffinityArgs
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.core.podinfo import PodInfo

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
-from scheduler.cache.capacities import Pool
+from scheduler.cache.sharedpools import Pool
 from scheduler.core.nodeset import NodeSet
 from scheduler.core.podinfo import PodInfo
 from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim

@@ -14,9 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from scheduler.cache.drawing import Drawing
-from scheduler.cache.fits import Fits, together
 from scheduler.cache.nodes import Nodes
-from scheduler.cache.shelves import ClassShelves, Wish, selector_of, wish_of
+from scheduler.cache.shelves import ClassShelves, Fits, Wish, selector_of, together, wish_of
 from scheduler.cache.volumes import KnownClass, Volumes
 from scheduler.core import nodeset
 from scheduler.core.nodeset import EMPTY, NodeSet

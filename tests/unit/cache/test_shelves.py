@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from scheduler.cache import fits, shelves as shelves_module
+from scheduler.cache import shelves as shelves_module
 from scheduler.cache.change_log import ChangeLog
 from scheduler.cache.nodegroups import NodeGroups
 from scheduler.cache.nodes import Nodes
@@ -283,7 +283,7 @@ def test_counts_are_as_good_as_looking_at_every_volume(
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(ClassShelves, "log_max", log_max)
         patched.setattr(ChangeLog, "log_max", log_max)
-        patched.setattr(fits, "_FEW", few)
+        patched.setattr(shelves_module, "_FEW", few)
         patched.setattr(shelves_module, "_SHAPES", shapes)
         if is_cramped:
             patched.setattr(shelves_module, "_SPARE_GROUPS", -1000)
