@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, NoReturn, Protocol, TypeVar, cast, runtime_checkable
 
 from scheduler.cache.cluster import Cluster
 from scheduler.config.args import KubestowArgs
@@ -180,41 +180,17 @@ class DeviceMetrics(Protocol):
         """A CEL expression was asked of a kind of device; whether the answer was remembered."""
 
 
-class Uncounted:
-    """Those where nobody looks."""
+class Uncounted(Any):  # type: ignore[misc]  # the loop below gives it every method of both ports
+    """Metrics that nothing reads."""
 
-    def conditions_allocation(self, profile: str, driver: str, status: str) -> None:
-        """Goes nowhere."""
 
-    def conditions_wait(self, profile: str, driver: str, status: str, seconds: float) -> None:
-        """Goes nowhere."""
+def _count_nothing(*_: object, **__: object) -> None:
+    """Every method of `Uncounted`."""
 
-    def claim_created(self, status: str) -> None:
-        """Goes nowhere."""
 
-    def claim_conflict(self) -> None:
-        """Goes nowhere."""
-
-    def collision(self) -> None:
-        """Goes nowhere."""
-
-    def searched(self, steps: int) -> None:
-        """Goes nowhere."""
-
-    def evaluated(self, is_known: bool) -> None:
-        """Goes nowhere."""
-
-    def stage_error(self, operation: str) -> None:
-        """Goes nowhere."""
-
-    def write_conflict(self, resource: str) -> None:
-        """Goes nowhere."""
-
-    def bind_wait(self, kind: str, seconds: float) -> None:
-        """Goes nowhere."""
-
-    def long_wait(self, after_s: int) -> None:
-        """Goes nowhere."""
+for _name in (*vars(VolumeMetrics), *vars(DeviceMetrics)):
+    if not _name.startswith("_"):
+        setattr(Uncounted, _name, _count_nothing)
 
 
 class WaitingPod(Protocol):
@@ -318,113 +294,23 @@ class Handle:
                 await each.drain()
 
 
-class Unplugged:
-    """Both ports where there is no cluster: plugins are made to be looked at, and nothing may be written."""
+class Unplugged(Any):  # type: ignore[misc]  # `__getattr__` has the methods of `Writer`
+    """A writer and a recorder without a cluster, for plugins that are made for inspection only.
+
+    Events are dropped, a turn is granted at once, and every other call of the writer raises `Unavailable`.
+    """
 
     async def turn(self) -> None:
-        """At once."""
+        """Return at once."""
 
-    async def bind(self, pod: Pod, node_name: str) -> None:
-        """Raises Unavailable."""
-        raise Unavailable(f"no cluster to bind {pod.key} in")
+    def event(self, *_: object, **__: object) -> None:
+        """Drop the event."""
 
-    async def patch_pod_status(
-        self, pod: Pod, *, condition: PodCondition | None, nominated_node_name: str | None
-    ) -> None:
-        """Raises Unavailable."""
-        raise Unavailable(f"no cluster to patch {pod.key} in")
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[NoReturn]]:
+        if name.startswith("_") or name not in vars(Writer):
+            raise AttributeError(name)
 
-    async def delete_pod(self, pod: Pod) -> None:
-        """Raises Unavailable."""
-        raise Unavailable(f"no cluster to delete {pod.key} from")
+        async def unavailable(*_: object, **__: object) -> NoReturn:
+            raise Unavailable(f"no cluster for {name}")
 
-    async def read_pod(self, namespace: str, name: str) -> Pod | Broken | None:
-        """Raises Unavailable."""
-        raise Unavailable(f"no cluster to read {namespace}/{name} from")
-
-    async def protect_claim(self, claim: ResourceClaim) -> ResourceClaim | Broken:
-        """Raises Unavailable."""
-        raise Unavailable(f"no cluster to protect {claim.key} in")
-
-    async def allocate_claim(
-        self, claim: ResourceClaim, allocation: AllocationResult, user: ConsumerReference
-    ) -> ResourceClaim | Broken:
-        """Raises Unavailable."""
-        raise Unavailable(f"no cluster to allocate {claim.key} in")
-
-    async def reserve_claim(self, claim: ResourceClaim, user: ConsumerReference) -> ResourceClaim | Broken:
-        """Raises Unavailable."""
-        raise Unavailable(f"no cluster to reserve {claim.key} in")
-
-    async def unreserve_claim(self, claim: ResourceClaim, pod_uid: str) -> ResourceClaim | Broken:
-        """Raises Unavailable."""
-        raise Unavailable(f"no cluster to release {claim.key} in")
-
-    async def deallocate_claim(self, claim: ResourceClaim) -> ResourceClaim | Broken:
-        """Raises Unavailable."""
-        raise Unavailable(f"no cluster to deallocate {claim.key} in")
-
-    async def create_claim(self, claim: ResourceClaim, pod: Pod, name: str) -> ResourceClaim | Broken:
-        """Raises Unavailable."""
-        raise Unavailable(f"no cluster to make a claim for {pod.key} in")
-
-    async def delete_claim(self, claim: ResourceClaim) -> None:
-        """Raises Unavailable."""
-        raise Unavailable(f"no cluster to delete {claim.key} from")
-
-    async def set_extended_resource_status(self, pod: Pod, status: ExtendedResourceClaimStatus) -> None:
-        """Raises Unavailable."""
-        raise Unavailable(f"no cluster to patch {pod.key} in")
-
-    async def read_resource_claim(self, namespace: str, name: str) -> ResourceClaim | Broken | None:
-        """Raises Unavailable."""
-        raise Unavailable(f"no cluster to read {namespace}/{name} from")
-
-    async def read_resource_claim_at(self, namespace: str, name: str, version: int) -> ResourceClaim | Broken | None:
-        """Raises Unavailable."""
-        raise Unavailable(f"no cluster to read {namespace}/{name} from")
-
-    async def prebind_volume(
-        self, volume: PersistentVolume, claim: PersistentVolumeClaim, *, marks: bool
-    ) -> PersistentVolume | Broken:
-        """Raises Unavailable."""
-        raise Unavailable(f"no cluster to bind {volume.key} in")
-
-    async def select_node(self, claim: PersistentVolumeClaim, node_name: str) -> PersistentVolumeClaim | Broken:
-        """Raises Unavailable."""
-        raise Unavailable(f"no cluster to select {node_name} for {claim.key} in")
-
-    async def clear_selected_node(self, claim: PersistentVolumeClaim) -> PersistentVolumeClaim | Broken:
-        """Raises Unavailable."""
-        raise Unavailable(f"no cluster to clear {claim.key} in")
-
-    async def read_volume(self, name: str) -> PersistentVolume | Broken | None:
-        """Raises Unavailable."""
-        raise Unavailable(f"no cluster to read {name} from")
-
-    async def read_claim(self, namespace: str, name: str) -> PersistentVolumeClaim | Broken | None:
-        """Raises Unavailable."""
-        raise Unavailable(f"no cluster to read {namespace}/{name} from")
-
-    async def claim_written_by(self, namespace: str, name: str) -> str | None:
-        """Raises Unavailable."""
-        raise Unavailable(f"no cluster to read {namespace}/{name} from")
-
-    async def last_event(
-        self, claim: PersistentVolumeClaim, *, provisioner: str, besides: Collection[str]
-    ) -> str | None:
-        """Raises Unavailable."""
-        raise Unavailable(f"no cluster to read events of {claim.key} from")
-
-    def event(  # noqa: PLR0913 (an event has that many parts)
-        self,
-        about: Pod | PersistentVolumeClaim,
-        *,
-        controller: str,
-        type_: str,
-        reason: str,
-        action: str,
-        note: str,
-        related: Pod | None = None,
-    ) -> None:
-        """Nobody listens."""
+        return unavailable
