@@ -45,17 +45,17 @@ class KnownClass(NamedTuple):
 
 
 class Claims(AssumeCache[PersistentVolumeClaim]):
-    """All claims as decisions see them: with our own selected nodes on top. The ledger follows."""
+    """All claims as decisions see them: with our own selected nodes on top."""
 
-    def __init__(self) -> None:
+    def __init__(self, changed: Callable[[PersistentVolumeClaim | None, PersistentVolumeClaim | None], None]) -> None:
+        """`changed` is called at each change, with the claim before and now."""
         super().__init__("persistentvolumeclaims")
-        self.ledger: Ledger | None = None
+        self._follow = changed
         self.unselected: dict[str, dict[str, None]] = {}
         """Namespace → keys of its claims that have neither a volume nor a selected node."""
 
     def _changed(self, before: PersistentVolumeClaim | None, now: PersistentVolumeClaim | None) -> None:
-        assert self.ledger is not None
-        self.ledger.claim_changed(before, now)
+        self._follow(before, now)
         if now is not None and not now.spec.volume_name and now.selected_node is None:
             self.unselected.setdefault(now.metadata.namespace, {})[now.key] = None
         elif before is not None and (keys := self.unselected.get(before.metadata.namespace)) is not None:
@@ -70,11 +70,10 @@ class Volumes:
     def __init__(self, nodes: Nodes, clock: Clock) -> None:
         self._nodes = nodes
         self.groups = NodeGroups(nodes)
-        self.claims = Claims()
+        self.claims = Claims(self._claim_changed)
         self.volumes = PersistentVolumes(nodes, self.groups)
         self.capacities = Capacities(nodes, self.groups, SharedPools(self._provisioner_of))
         self.ledger = Ledger(nodes, self.capacities, claims=self.claims, volumes=self.volumes, clock=clock)
-        self.claims.ledger = self.ledger
         self.classes: dict[str, KnownClass] = {}
         self.csi_nodes: dict[str, CSINode] = {}
         self.drivers: dict[str, CSIDriver] = {}
@@ -150,6 +149,9 @@ class Volumes:
                 for migrated in csi_node.migrated_plugins if slot is not None else ():
                     self._migrated[migrated] = self._migrated.get(migrated, EMPTY) | 1 << (slot or 0)
         return self._migrated.get(plugin, EMPTY)
+
+    def _claim_changed(self, before: PersistentVolumeClaim | None, now: PersistentVolumeClaim | None) -> None:
+        self.ledger.claim_changed(before, now)
 
     def _provisioner_of(self, storage_class: str) -> str:
         known = self.classes.get(storage_class)
