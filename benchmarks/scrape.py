@@ -25,8 +25,8 @@ from rich.table import Table
 
 from scheduler.testing.builders import Builder, node, pod
 from scheduler.testing.devicebuilders import a_device, a_slice
-from scheduler.testing.volumebuilders import a_capacity, a_class, a_csi_driver, a_csi_node
 from tests.deploy.monitored import CSI, DRA, RACK, Monitored, monitored
+from tests.support.volumebuilders import a_capacity, a_class, a_csi_driver, a_csi_node
 
 _TIMER_S = 0.001
 _ROUNDS = 5

@@ -38,7 +38,7 @@ from scheduler.core.podinfo import pod_info
 from scheduler.decisions import Decisions
 from scheduler.obs.metrics import Metrics
 from scheduler.options import RunOptions
-from scheduler.testing.clock import VirtualClock
+from tests.support.clock import VirtualClock
 
 NODE_MILLI_CPU = 8000
 MIXED = (250, 500, 500, 1000, 2000)

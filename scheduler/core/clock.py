@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 
 class Clock(Protocol):
-    """Two readings and one wait. Tests plug in `scheduler.testing.clock.VirtualClock`."""
+    """Two readings and one wait. Tests plug in `tests.support.clock.VirtualClock`."""
 
     def now(self) -> float:
         """Monotonic seconds; only differences mean anything."""

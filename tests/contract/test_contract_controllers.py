@@ -15,10 +15,10 @@ from scheduler.core.volumes import BIND_COMPLETED, BOUND_BY_CONTROLLER, SELECTED
 from scheduler.testing.actors import EphemeralVolumeController, PersistentVolumeController, ProtectionController
 from scheduler.testing.apiserver import ApiServer
 from scheduler.testing.builders import Builder, pod
-from scheduler.testing.volumebuilders import a_claim, a_class, a_pv
 from tests.contract.conftest import PATIENCE_S, Api, Object, _compact_ours, _with_namespace
 from tests.e2e.controlplane.gate import binaries_or_skip
 from tests.e2e.controlplane.harness import ControlPlane
+from tests.support.volumebuilders import a_claim, a_class, a_pv
 
 CONTROLLERS = (
     "persistentvolume-binder-controller",

@@ -23,8 +23,8 @@ from scheduler.testing.builders import Builder, PodBuilder, node, pod
 from scheduler.testing.devicebuilders import a_device, a_device_class, a_slice
 from scheduler.testing.deviceclaimbuilders import a_claim_template
 from scheduler.testing.kubelet import Kubelet
-from scheduler.testing.volumebuilders import a_claim, a_class, a_csi_driver, a_csi_node, a_pv
 from tests.integration.daemon import Rig, rig_on
+from tests.support.volumebuilders import a_claim, a_class, a_csi_driver, a_csi_node, a_pv
 
 RACK = "example.com/rack"
 CSI = "csi.example.com"

@@ -11,7 +11,9 @@ from typing import Any, Final
 from scheduler.core.resourceclaims import FINALIZER
 from scheduler.testing.builders import Builder
 from scheduler.testing.devicebuilders import DeviceBuilder, DeviceClassBuilder, SliceBuilder, a_device_class, a_slice
-from scheduler.testing.deviceinvariants import (
+from tests.e2e.cluster import Json, each
+from tests.e2e.sandbox import Sandbox
+from tests.support.deviceinvariants import (
     capacity_overdrawn,
     claims_of_pods,
     counters_overdrawn,
@@ -20,8 +22,6 @@ from scheduler.testing.deviceinvariants import (
     reserved_for_the_gone,
     reserved_unallocated,
 )
-from tests.e2e.cluster import Json, each
-from tests.e2e.sandbox import Sandbox
 
 DRIVER: Final = "gpu.example.com"
 """In every manifest; each world has one of its own."""

@@ -18,9 +18,9 @@ from aiohttp import ClientSession
 from scheduler.core.quantity import parse
 from scheduler.core.volumes import SELECTED_NODE, STORAGE_PROVISIONERS
 from scheduler.testing.actors.space import Space
-from scheduler.testing.volumebuilders import HOSTNAME, a_capacity, a_pv
 from tests.e2e.cluster import NODES, Json, collection
 from tests.e2e.history import pod_events
+from tests.support.volumebuilders import HOSTNAME, a_capacity, a_pv
 
 _AGAIN_S: Final = 0.2
 _MERGE: Final = {"Content-Type": "application/merge-patch+json"}

@@ -13,11 +13,11 @@ from typing import Any, ClassVar, Final, TypeVar
 
 from aiohttp import ClientSession
 
-from scheduler.testing.volumebuilders import HOSTNAME
 from tests.e2e.cluster import NODES, Cluster, Json, collection, each, node, pod, until
 from tests.e2e.controlplane.harness import ControlPlane
 from tests.e2e.controlplane.process import Server
 from tests.e2e.daemon import SCHEDULER_NAME
+from tests.support.volumebuilders import HOSTNAME
 
 THEIRS: Final = "default-scheduler"
 WORLD: Final = "example.com/world"

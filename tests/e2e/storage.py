@@ -10,10 +10,10 @@ from typing import Any, Final
 from scheduler.core.storage import WAIT_FOR_FIRST_CONSUMER
 from scheduler.core.volumes import BIND_COMPLETED, SELECTED_NODE, STORAGE_PROVISIONERS
 from scheduler.testing.builders import Builder
-from scheduler.testing.volumebuilders import a_claim
 from tests.e2e.cluster import Json, collection
 from tests.e2e.provisioner import Provisioner
 from tests.e2e.sandbox import Sandbox
+from tests.support.volumebuilders import a_claim
 
 CONTROLLERS: Final = (
     "persistentvolume-binder-controller",

@@ -20,7 +20,6 @@ import yaml
 
 from scheduler.testing.devicebuilders import a_device
 from scheduler.testing.deviceclaimbuilders import a_claim_template
-from scheduler.testing.volumebuilders import a_claim, a_class, a_csi_driver, a_pv
 from tests.deploy import tools
 from tests.deploy.chart import CHART, NAMESPACE, Json, Rendered, rendered
 from tests.deploy.matrix import CONFIGURATIONS, FULL
@@ -31,6 +30,7 @@ from tests.e2e.devices import DRIVER as DEVICE_DRIVER, DeviceWorld, a_priority, 
 from tests.e2e.installed import Account, Applier, Installation, account, may, readyz
 from tests.e2e.sandbox import SharedPlane
 from tests.e2e.storage import DRIVER, World, is_bound
+from tests.support.volumebuilders import a_claim, a_class, a_csi_driver, a_pv
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
 

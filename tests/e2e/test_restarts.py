@@ -15,7 +15,6 @@ from scheduler.testing.apiserver import Fault
 from scheduler.testing.builders import Builder
 from scheduler.testing.devicebuilders import a_device, a_device_class, a_slice
 from scheduler.testing.deviceclaimbuilders import a_claim as a_device_claim
-from scheduler.testing.volumebuilders import HOSTNAME, a_claim, a_class, a_csi_driver, a_csi_node, a_pv
 from tests.e2e.cluster import Json, collection, node, until
 from tests.e2e.controlplane.harness import ControlPlane, scheduler_config
 from tests.e2e.daemon import SCHEDULER_NAME
@@ -24,6 +23,7 @@ from tests.e2e.provisioner import Provisioner
 from tests.e2e.stage import Stage
 from tests.e2e.storage import CONTROLLERS
 from tests.integration.restartworld import alone, plain
+from tests.support.volumebuilders import HOSTNAME, a_claim, a_class, a_csi_driver, a_csi_node, a_pv
 
 APPS: Final = 7
 REPLICAS: Final = 24

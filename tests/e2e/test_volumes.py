@@ -12,9 +12,9 @@ from typing import Any, Final
 import pytest
 
 from scheduler.testing.builders import Builder
-from scheduler.testing.volumebuilders import PersistentVolumeBuilder, a_capacity, a_claim, a_class, a_csi_driver, a_pv
 from tests.e2e.sandbox import together
 from tests.e2e.storage import DRIVER, World, annotations_of, is_bound, selected_node
+from tests.support.volumebuilders import PersistentVolumeBuilder, a_capacity, a_claim, a_class, a_csi_driver, a_pv
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
 

@@ -9,11 +9,11 @@ import pytest
 
 from scheduler.core.volumes import BOUND_BY_CONTROLLER
 from scheduler.testing.builders import Builder
-from scheduler.testing.volumebuilders import a_claim, a_class, a_csi_driver, a_pv
 from tests.e2e.cluster import Json
 from tests.e2e.sandbox import THEIRS
 from tests.e2e.storage import DRIVER, GI, World, annotations_of, is_bound, selected_node
 from tests.e2e.test_volumes import NO_SPACE
+from tests.support.volumebuilders import a_claim, a_class, a_csi_driver, a_pv
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
 

@@ -10,12 +10,12 @@ import pytest
 from scheduler.testing.apiserver import Fault
 from scheduler.testing.apiserver.faults import Request
 from scheduler.testing.builders import Builder
-from scheduler.testing.volumebuilders import a_claim, a_class, a_pv
 from tests.e2e.cluster import Json
 from tests.e2e.stage import ALL, VOLUMES, Stage
 from tests.e2e.staged import running, staged
 from tests.e2e.storage import DRIVER, World, selected_node
 from tests.e2e.test_volumes_bursts import each_volume_is_used_once
+from tests.support.volumebuilders import a_claim, a_class, a_pv
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
 

@@ -9,7 +9,10 @@ from typing import Final
 
 import pytest
 
-from scheduler.testing.volumebuilders import (
+from tests.e2e.cluster import Json
+from tests.e2e.sandbox import together
+from tests.e2e.storage import DRIVER, World
+from tests.support.volumebuilders import (
     PersistentVolumeBuilder,
     a_claim,
     a_class,
@@ -17,9 +20,6 @@ from scheduler.testing.volumebuilders import (
     a_pv,
     an_attachment,
 )
-from tests.e2e.cluster import Json
-from tests.e2e.sandbox import together
-from tests.e2e.storage import DRIVER, World
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
 

@@ -10,7 +10,6 @@ from typing import Final
 import pytest
 
 from scheduler.core.volumes import SELECTED_NODE
-from scheduler.testing.volumebuilders import a_claim, a_class, a_csi_driver, a_pv
 from tests.e2e.cluster import Json
 from tests.e2e.controlplane.harness import scheduler_config
 from tests.e2e.controlplane.process import Server
@@ -19,6 +18,7 @@ from tests.e2e.provisioner import Call
 from tests.e2e.sandbox import SharedPlane, together
 from tests.e2e.storage import DRIVER, GI, World, selected_node
 from tests.e2e.test_volumes import NO_SPACE, NODE_CONFLICT
+from tests.support.volumebuilders import a_claim, a_class, a_csi_driver, a_pv
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
 

@@ -9,7 +9,10 @@ from typing import Any, Final
 import pytest
 
 from scheduler.testing.builders import Builder
-from scheduler.testing.volumebuilders import (
+from tests.e2e.cluster import Json
+from tests.e2e.storage import DRIVER, World
+from tests.e2e.test_volumes import BIND_CONFLICT, NO_SPACE, NODE_CONFLICT, UNBOUND
+from tests.support.volumebuilders import (
     CapacityBuilder,
     StorageClassBuilder,
     a_capacity,
@@ -19,9 +22,6 @@ from scheduler.testing.volumebuilders import (
     a_csi_node,
     a_pv,
 )
-from tests.e2e.cluster import Json
-from tests.e2e.storage import DRIVER, World
-from tests.e2e.test_volumes import BIND_CONFLICT, NO_SPACE, NODE_CONFLICT, UNBOUND
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
 

@@ -18,14 +18,14 @@ from scheduler.testing.actors.claimcontroller import ResourceClaimController
 from scheduler.testing.apiserver import ApiServer, Refused
 from scheduler.testing.builders import node, pod
 from scheduler.testing.deviceclaimbuilders import a_claim, a_claim_template
-from scheduler.testing.deviceinvariants import claims_of_pods, reserved_for_the_gone
-from scheduler.testing.invariants import stranded, unbound
 from tests.integration.devicejudging import Bookings, device_differences, device_leftovers, entries_of, has_place
 from tests.integration.judging import OURS, Object, differences, leftovers, nominations
 from tests.integration.mortal import HastyClock, Mortal
 from tests.integration.nodedevices import CLASSES, GPU, GPUS, NET, NodeDevices, a_want, claim_name
 from tests.integration.otherallocator import OtherAllocator
 from tests.integration.world import SHARED, THEIRS, ZONE, World, hosted
+from tests.support.deviceinvariants import claims_of_pods, reserved_for_the_gone
+from tests.support.invariants import stranded, unbound
 
 NODES: Final = ("n1", "n2", SHARED)
 BINDING_TIMEOUT_S: Final = 60

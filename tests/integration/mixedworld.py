@@ -21,9 +21,6 @@ from scheduler.testing.actors.claimcontroller import ResourceClaimController
 from scheduler.testing.apiserver import ApiServer, Refused
 from scheduler.testing.builders import PodBuilder, node, pod
 from scheduler.testing.deviceclaimbuilders import a_claim, a_claim_template
-from scheduler.testing.deviceinvariants import claims_of_pods, reserved_for_the_gone
-from scheduler.testing.invariants import stranded, unbound
-from scheduler.testing.volumebuilders import HOSTNAME
 from tests.integration.daemon import until
 from tests.integration.devicejudging import (
     Bookings,
@@ -43,6 +40,9 @@ from tests.integration.reservations import Reservations, observed
 from tests.integration.volumejudging import View, volume_differences, volume_leftovers
 from tests.integration.volumeworld import BIND_TIMEOUT_S, RACK, RACKS, VolumeWorld, Want
 from tests.integration.world import SHARED, TEAM, THEIRS, ZONE, hosted
+from tests.support.deviceinvariants import claims_of_pods, reserved_for_the_gone
+from tests.support.invariants import stranded, unbound
+from tests.support.volumebuilders import HOSTNAME
 
 NODES: Final = tuple(RACKS)
 WIDGET: Final = "example.com/widget"

@@ -14,15 +14,15 @@ from scheduler.testing.actors.dradriver import DRADriver, Preparation
 from scheduler.testing.apiserver import ApiServer, Refused
 from scheduler.testing.devicebuilders import a_device, a_device_class, a_slice
 from scheduler.testing.deviceclaimbuilders import ClaimBuilder, ClaimTemplateBuilder
-from scheduler.testing.deviceinvariants import (
+from tests.integration.devicejudging import Bookings
+from tests.integration.judging import Object
+from tests.support.deviceinvariants import (
     capacity_overdrawn,
     counters_overdrawn,
     devices_taken_twice,
     out_of_reach,
     reserved_unallocated,
 )
-from tests.integration.devicejudging import Bookings
-from tests.integration.judging import Object
 
 GPU, SLOW, PART, MEMORY, NET = (f"{name}.example" for name in ("gpu", "slow", "part", "memory", "net"))
 DRIVERS: Final = (GPU, SLOW, PART, MEMORY, NET)

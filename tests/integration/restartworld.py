@@ -21,10 +21,10 @@ from scheduler.testing.apiserver import ApiServer
 from scheduler.testing.builders import PodBuilder, node, pod
 from scheduler.testing.devicebuilders import a_device, a_device_class, a_slice
 from scheduler.testing.deviceclaimbuilders import a_claim as a_device_claim
-from scheduler.testing.invariants import Witness, claimed_twice
-from scheduler.testing.volumebuilders import HOSTNAME, a_claim, a_class, a_csi_driver, a_csi_node, a_pv
 from tests.integration.judging import Object
 from tests.integration.mortal import HastyClock, Mortal, remembered
+from tests.support.invariants import Witness, claimed_twice
+from tests.support.volumebuilders import HOSTNAME, a_claim, a_class, a_csi_driver, a_csi_node, a_pv
 
 APPS: Final = 7
 REPLICAS: Final = 24

@@ -14,10 +14,10 @@ from scheduler.kube.credentials import SettingsError, load_settings
 from scheduler.kube.transport import HttpTransport
 from scheduler.options import RunOptions
 from scheduler.testing.apiserver import ApiServer
-from scheduler.testing.clock import VirtualClock
 from tests.integration.daemon import Rig, until
 from tests.integration.mortal import HastyClock
 from tests.integration.test_transport import answer, kubeconfig, raw, says
+from tests.support.clock import VirtualClock
 
 SAYS = '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{STATUS}}'
 EXPIRED = '{"token":"t1","expirationTimestamp":"2000-01-01T00:00:00Z"}'

@@ -14,9 +14,9 @@ import pytest
 
 from scheduler import app
 from scheduler.testing.apiserver import ApiServer, Fault
-from scheduler.testing.invariants import Witness, on_missing_nodes, overcommitted, unbound
 from tests.integration.daemon import DEADLINE_S, Rig, rig, rig_on, until
 from tests.integration.mortal import HastyClock
+from tests.support.invariants import Witness, on_missing_nodes, overcommitted, unbound
 
 
 async def test_pods_are_bound_once_and_confirmed() -> None:

@@ -14,13 +14,13 @@ from scheduler.testing.apiserver import Fault
 from scheduler.testing.builders import pod
 from scheduler.testing.devicebuilders import on_node
 from scheduler.testing.deviceclaimbuilders import a_claim, a_result
-from scheduler.testing.deviceinvariants import capacity_overdrawn, counters_overdrawn
-from scheduler.testing.volumebuilders import HOSTNAME, a_claim as a_volume_claim, a_class, a_pv
 from tests.integration.daemon import until
 from tests.integration.devicejudging import results_of
 from tests.integration.deviceworld import DeviceWorld, with_devices
 from tests.integration.judging import Object
 from tests.integration.nodedevices import GPU, MEMORY, PART
+from tests.support.deviceinvariants import capacity_overdrawn, counters_overdrawn
+from tests.support.volumebuilders import HOSTNAME, a_claim as a_volume_claim, a_class, a_pv
 
 CLAIMS: Final = "resourceclaims"
 ALLOCATE: Final[dict[str, Any]] = {"verb": "patch", "resource": CLAIMS, "subresource": "status"}

@@ -14,9 +14,9 @@ from scheduler.testing.actors.claimcontroller import ResourceClaimController
 from scheduler.testing.apiserver import ApiServer
 from scheduler.testing.devicebuilders import a_device, a_device_class, a_slice
 from scheduler.testing.deviceclaimbuilders import a_claim_template
-from scheduler.testing.invariants import Witness
 from scheduler.testing.kubelet import Kubelet
 from tests.integration.daemon import Rig, rig_on
+from tests.support.invariants import Witness
 
 AT = "device.attributes['drv'].at == {}"
 

@@ -18,8 +18,8 @@ from scheduler.config.types import LeaderElection
 from scheduler.core.errors import Fenced
 from scheduler.kube.lease import LeaseLost
 from scheduler.testing.apiserver import ApiServer, Fault
-from scheduler.testing.invariants import Witness
 from tests.integration.daemon import DEADLINE_S, Rig, rig_on, until
+from tests.support.invariants import Witness
 
 ELECTION = LeaderElection(True, lease_duration_s=3600, renew_deadline_s=3000, retry_period_s=0.2)
 """So long that within a test nobody takes over but by being given the lease, and no slow machine loses it."""

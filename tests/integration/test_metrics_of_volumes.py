@@ -9,12 +9,12 @@ import pytest
 from scheduler.app import Daemon
 from scheduler.testing.apiserver import ApiServer, Fault
 from scheduler.testing.builders import pod
-from scheduler.testing.volumebuilders import a_claim, a_pv
 from tests.integration.metering import ANY, Outcome, Row, Steps, reached, rises, shows, when
 from tests.integration.skipping import SkippingClock
 from tests.integration.volumesteps import CLAIMS, FAST, VOLUMES, node_of, selected
 from tests.integration.volumeworld import BIND_TIMEOUT_S, VolumeWorld, Want
 from tests.integration.world import ZONE, hosted
+from tests.support.volumebuilders import a_claim, a_pv
 
 GIB: Final = 2**30
 _BYTES: Final = "kubestow_volume_bytes_in_flight"

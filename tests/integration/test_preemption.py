@@ -10,10 +10,10 @@ import pytest
 
 from scheduler.core.disruption import DISRUPTION_TARGET
 from scheduler.testing.apiserver import ApiServer, Fault
-from scheduler.testing.invariants import Witness
 from scheduler.testing.kubelet import Kubelet
 from tests.integration.daemon import Rig, rig, rig_on
 from tests.integration.judging import leftovers
+from tests.support.invariants import Witness
 
 Object = dict[str, Any]
 BUDGETS = "poddisruptionbudgets"

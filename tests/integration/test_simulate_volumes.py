@@ -10,7 +10,7 @@ import pytest
 
 from scheduler import cli
 from scheduler.testing.builders import Builder, node, pod
-from scheduler.testing.volumebuilders import a_capacity, a_claim, a_class, a_csi_driver, a_pv
+from tests.support.volumebuilders import a_capacity, a_claim, a_class, a_csi_driver, a_pv
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "volumes.yaml"
 RACK = "example.com/rack"

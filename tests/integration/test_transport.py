@@ -19,7 +19,7 @@ from scheduler.core.errors import Ambiguous, ApiError, Fenced, TooManyRequests, 
 from scheduler.kube.credentials import Settings, SettingsError, load_settings
 from scheduler.kube.lending import Lender
 from scheduler.kube.transport import HttpTransport
-from scheduler.testing.clock import VirtualClock
+from tests.support.clock import VirtualClock
 from tests.unit.insight.authorities import Authority
 
 Script = Callable[[bytes, asyncio.StreamWriter], Awaitable[None]]

@@ -25,8 +25,6 @@ from scheduler.testing.actors import (
 from scheduler.testing.actors.joining import unbind
 from scheduler.testing.apiserver import ApiServer, Refused
 from scheduler.testing.builders import node, pod
-from scheduler.testing.invariants import claimed_twice, segments_overdrawn, stranded, unbound, volumes_of_pods
-from scheduler.testing.volumebuilders import HOSTNAME, a_claim, a_class, a_csi_driver, a_csi_node, a_pv
 from tests.integration.judging import OURS, Object, differences, leftovers, nominations
 from tests.integration.mortal import HastyClock, Mortal
 from tests.integration.otheractors import GarbageCollector, OtherScheduler
@@ -40,6 +38,8 @@ from tests.integration.volumejudging import (
     volume_leftovers,
 )
 from tests.integration.world import SHARED, THEIRS, ZONE, World, hosted
+from tests.support.invariants import claimed_twice, segments_overdrawn, stranded, unbound, volumes_of_pods
+from tests.support.volumebuilders import HOSTNAME, a_claim, a_class, a_csi_driver, a_csi_node, a_pv
 
 RACK: Final = "example.com/rack"
 RACKS: Final = {"n1": "r1", SHARED: "r1", "n2": "r2"}

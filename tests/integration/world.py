@@ -18,12 +18,12 @@ from scheduler.core.podinfo import PodInfo
 from scheduler.testing.actors import Actor
 from scheduler.testing.apiserver import ApiServer, Fault, Refused
 from scheduler.testing.builders import node, pod
-from scheduler.testing.invariants import Witness, overcommitted, unbound
 from scheduler.testing.kubelet import Kubelet
 from tests.integration.daemon import until
 from tests.integration.judging import OURS, Object, differences, has_place, leftovers, miscounted, nominations
 from tests.integration.mortal import HastyClock, Mortal, remembered
 from tests.integration.plans import Plans
+from tests.support.invariants import Witness, overcommitted, unbound
 
 THEIRS: Final = "default-scheduler"
 ZONE: Final = "zone"

@@ -17,13 +17,13 @@ from typing import Final
 from scheduler.core.devicegates import LIST_TYPES
 from scheduler.core.quantity import parse
 from scheduler.plugins.dra.search import CAREFUL_STEPS
-from scheduler.testing import deviceinvariants
 from tests.parity.devicecases import DeviceCase, drawn
 from tests.parity.devicedefects import CORRECTIONS, corrected, only, read, without_spare
 from tests.parity.deviceoracle import process
 from tests.parity.deviceoracle.process import Answer, DeviceOracle
 from tests.parity.ourdevices import OurDevices
 from tests.parity.words import Json
+from tests.support import deviceinvariants
 
 MODES: Final = {"parity": True, "default": False}
 _DEEP: Final = "an error that is met after more than 500 devices is not looked for (docs/spec/dra.md §4.5)"

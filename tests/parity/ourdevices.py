@@ -20,11 +20,11 @@ from scheduler.plugins.dra import DynamicResources
 from scheduler.plugins.dra.searches import CANNOT_ALLOCATE
 from scheduler.plugins.dra.state import STATE, DeviceState, Variant
 from scheduler.testing.builders import pod
-from scheduler.testing.clock import VirtualClock
-from scheduler.testing.ports import ListRecorder
 from tests.parity.devicecases import DeviceCase
 from tests.parity.deviceoracle.process import Answer
 from tests.parity.deviceplans import _plain
+from tests.support.clock import VirtualClock
+from tests.support.ports import ListRecorder
 
 _SEED: Final = 7
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scheduler.core.podinfo import PodInfo
 from scheduler.core.storage import CSIDriver, CSINode, StorageClass, VolumeAttachment
 from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim
-from scheduler.testing.volumebuilders import a_claim, a_class, a_csi_driver, a_csi_node, a_pv, an_attachment
+from tests.support.volumebuilders import a_claim, a_class, a_csi_driver, a_csi_node, a_pv, an_attachment
 from tests.unit.attaching import EBS, GCE, World
 from tests.unit.objects import info, node
 

@@ -17,8 +17,8 @@ from scheduler.core.pod import Pod, PodCondition
 from scheduler.decisions import Decisions
 from scheduler.obs.metrics import Metrics
 from scheduler.options import RunOptions
-from scheduler.testing.ports import ListRecorder, ScriptedWriter
 from scheduler.underway import PodWatch
+from tests.support.ports import ListRecorder, ScriptedWriter
 
 POST_FILTER = " no new claims to deallocate, preemption: "
 """How the default plugins' PostFilter words begin, behind those of Filter."""

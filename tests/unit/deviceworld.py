@@ -13,8 +13,8 @@ from scheduler.core.devices import DeviceId
 from scheduler.core.events import Action
 from scheduler.core.meta import Metadata
 from scheduler.devices import DeviceIntake
-from scheduler.testing.clock import VirtualClock
 from scheduler.testing.deviceclaimbuilders import ClaimBuilder, a_claim, a_result
+from tests.support.clock import VirtualClock
 from tests.unit.hearing import Hearing
 
 ADD, CHANGED, DELETE = Action.ADD, Action.UPDATE_OTHER, Action.DELETE

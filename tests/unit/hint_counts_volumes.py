@@ -10,7 +10,7 @@ from typing import Any, Final
 from scheduler.core.podinfo import pod_info
 from scheduler.storage import CAPACITY_FREED
 from scheduler.testing.builders import Builder
-from scheduler.testing.volumebuilders import (
+from tests.support.volumebuilders import (
     a_capacity,
     a_claim,
     a_class,

@@ -11,7 +11,7 @@ from scheduler.core.deltas import Delta
 from scheduler.core.events import Action, ClusterEvent, Resource
 from scheduler.kube.kinds import KINDS
 from scheduler.testing.builders import Builder
-from scheduler.testing.volumebuilders import a_claim, a_class, a_csi_node, a_pv, an_attachment
+from tests.support.volumebuilders import a_claim, a_class, a_csi_node, a_pv, an_attachment
 from tests.unit.brain import Brain
 from tests.unit.hint_rows import POD_GONE, Thing, gone, leaves, node, pod, wakes
 

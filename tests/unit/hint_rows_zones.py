@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from scheduler.core.events import Action, ClusterEvent, Resource
 from scheduler.core.topologies import ZONE
-from scheduler.testing.volumebuilders import a_claim, a_class, a_pv
+from tests.support.volumebuilders import a_claim, a_class, a_pv
 from tests.unit.hint_rows import CAME, LABELLED, POD_GONE, gone, leaves, node, pod, wakes
 from tests.unit.hint_rows_limits import claims, stored
 

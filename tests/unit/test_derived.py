@@ -14,7 +14,7 @@ from scheduler.core.deltas import Delta
 from scheduler.core.volumes import NO_PROVISIONER
 from scheduler.testing.builders import Builder
 from scheduler.testing.deviceclaimbuilders import a_claim as a_device_claim, a_result
-from scheduler.testing.volumebuilders import HOSTNAME, a_claim, a_class, a_pv
+from tests.support.volumebuilders import HOSTNAME, a_claim, a_class, a_pv
 from tests.unit.brain import Brain, manifest, read_pod
 from tests.unit.scenarios.evicting import OTHERS
 from tests.unit.scenarios.yard import Yard

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from scheduler.core.volumes import SELECTED_NODE
-from scheduler.testing.volumebuilders import a_capacity, a_claim, a_class, a_csi_driver, a_pv
+from tests.support.volumebuilders import a_capacity, a_claim, a_class, a_csi_driver, a_pv
 from tests.unit.literal_volumes import (
     BIND_CONFLICT,
     NODE_CONFLICT,

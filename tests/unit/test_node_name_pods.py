@@ -34,8 +34,8 @@ from scheduler.shared import Shared
 from scheduler.storage import Storage
 from scheduler.surroundings import surroundings
 from scheduler.testing.builders import PodBuilder, node, pod
-from scheduler.testing.ports import ListRecorder, ScriptedWriter
-from scheduler.testing.volumebuilders import ClaimBuilder, StorageClassBuilder, a_claim, a_class, a_pv
+from tests.support.ports import ListRecorder, ScriptedWriter
+from tests.support.volumebuilders import ClaimBuilder, StorageClassBuilder, a_claim, a_class, a_pv
 from tests.unit.brain import Brain, StepClock
 
 CLAIM: Final = "default/c"

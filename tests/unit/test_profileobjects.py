@@ -14,7 +14,7 @@ from scheduler.kube.profilewrites import PROFILES, ProfileWriter
 from scheduler.kube.throttle import Throttle
 from scheduler.profileobjects import ProfileObjects
 from scheduler.reload import IN_FORCE, INVALID, Verdict, Wish
-from scheduler.testing.clock import VirtualClock
+from tests.support.clock import VirtualClock
 from tests.unit.kube.scripted import Answer, ScriptedTransport, until
 
 Object = dict[str, Any]

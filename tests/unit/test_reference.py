@@ -13,10 +13,10 @@ from scheduler.config.args import UPSTREAM, KubestowArgs, default_args
 from scheduler.config.errors import ConfigErrors
 from scheduler.config.fields import Fields
 from scheduler.config.load import parse
-from scheduler.config.reference import ARGUMENTS, FIELDS, GATES, ignored
 from scheduler.config.types import FEATURE_GATES, GATES_ON
 from scheduler.flags import parser
-from scheduler.reference import reference
+from tools.configuration_page import reference
+from tools.configuration_tables import ARGUMENTS, FIELDS, GATES, ignored
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/configuration.md"
@@ -84,7 +84,7 @@ def leaves(paths: set[str]) -> set[str]:
 
 
 def test_the_page_is_what_the_code_says() -> None:
-    """Else: python -m scheduler.reference > docs/configuration.md"""
+    """Else: python -m tools.configuration_page > docs/configuration.md"""
     assert PAGE.read_text(encoding="utf-8") == reference()
 
 

@@ -11,7 +11,7 @@ from scheduler.framework.profile import Profile
 from scheduler.reload import Wish
 from scheduler.testing.devicebuilders import a_device, a_device_class, a_slice
 from scheduler.testing.deviceclaimbuilders import a_claim as a_device_claim
-from scheduler.testing.volumebuilders import a_claim, a_class
+from tests.support.volumebuilders import a_claim, a_class
 from tests.unit.brain import Brain
 from tests.unit.hint_rows import node, pod
 from tests.unit.hint_rows_devices import uses

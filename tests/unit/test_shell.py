@@ -19,7 +19,7 @@ from scheduler.kube.throttle import Throttle
 from scheduler.obs.metrics import Metrics
 from scheduler.profileobjects import ProfileObjects
 from scheduler.shell import Shell
-from scheduler.testing.clock import VirtualClock
+from tests.support.clock import VirtualClock
 from tests.unit.kube.scripted import ScriptedTransport
 
 KIND = "/apis/kubestow.dev/v1alpha1"

@@ -25,8 +25,8 @@ from scheduler.stale import AGAIN_S, GONE_S, TIED_S, TRIES, StaleVolumes
 from scheduler.storage import Storage
 from scheduler.testing.builders import node, pod
 from scheduler.testing.deviceclaimbuilders import a_claim as a_device_claim, a_result
-from scheduler.testing.ports import ListRecorder, ScriptedWriter
-from scheduler.testing.volumebuilders import a_claim, a_csi_node, a_pv
+from tests.support.ports import ListRecorder, ScriptedWriter
+from tests.support.volumebuilders import a_claim, a_csi_node, a_pv
 from tests.unit.brain import StepClock
 
 CLAIM = "default/c"

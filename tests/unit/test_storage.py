@@ -17,8 +17,8 @@ from scheduler.core.events import Action
 from scheduler.core.meta import Metadata
 from scheduler.storage import CAPACITY_FREED, Storage
 from scheduler.testing.builders import node
-from scheduler.testing.clock import VirtualClock
-from scheduler.testing.volumebuilders import (
+from tests.support.clock import VirtualClock
+from tests.support.volumebuilders import (
     a_capacity,
     a_claim,
     a_class,

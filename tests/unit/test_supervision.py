@@ -9,7 +9,7 @@ import pytest
 
 from scheduler.core.unforeseen import UnforeseenErrors
 from scheduler.supervision import FAILURES, WITHIN_S, Supervisor
-from scheduler.testing.clock import VirtualClock
+from tests.support.clock import VirtualClock
 
 
 def counted(errors: UnforeseenErrors) -> dict[str, int]:

@@ -20,7 +20,8 @@ from scheduler.core.storage import CSIStorageCapacity, StorageClass
 from scheduler.core.volumes import PersistentVolumeClaim
 from scheduler.kube.kinds import KINDS
 from scheduler.testing.builders import Builder
-from scheduler.testing.volumebuilders import (
+from tests.examples import SLOW_SHARE, examples
+from tests.support.volumebuilders import (
     CapacityBuilder,
     ClaimBuilder,
     CSIDriverBuilder,
@@ -35,7 +36,6 @@ from scheduler.testing.volumebuilders import (
     a_pv,
     an_attachment,
 )
-from tests.examples import SLOW_SHARE, examples
 from tests.unit import happenings
 from tests.unit.brain import Brain
 from tests.unit.happenings import Thing, ended, known, place, refusing, some

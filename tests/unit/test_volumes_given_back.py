@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from scheduler.core.errors import Forbidden, Unavailable
-from scheduler.testing.volumebuilders import a_claim, a_class, a_pv
+from tests.support.volumebuilders import a_claim, a_class, a_pv
 from tests.unit.brain import Brain
 from tests.unit.hint_rows import DEFAULT, brain_of, gone, node, pod
 from tests.unit.hint_rows_limits import claims, stored

@@ -29,7 +29,7 @@ from scheduler.framework.runner import Runner
 from scheduler.framework.state import CycleState
 from scheduler.framework.whatif import WhatIf
 from scheduler.obs.metrics import Metrics
-from scheduler.testing.ports import ListRecorder, ScriptedWriter
+from tests.support.ports import ListRecorder, ScriptedWriter
 from tests.unit.brain import StepClock
 
 

@@ -12,7 +12,7 @@ from scheduler.cache.nodegroups import NodeGroups
 from scheduler.cache.nodes import Nodes
 from scheduler.cache.pvs import PersistentVolumes
 from scheduler.core.volumes import PersistentVolume
-from scheduler.testing.volumebuilders import a_pv
+from tests.support.volumebuilders import a_pv
 
 
 class Volumes(AssumeCache[PersistentVolume]):

@@ -14,8 +14,8 @@ from scheduler.core import nodeset
 from scheduler.core.podinfo import PodInfo
 from scheduler.core.storage import CSINode
 from scheduler.core.volumes import CSISource
-from scheduler.testing.volumebuilders import a_claim, a_class, a_csi_node, a_pv, an_attachment
 from tests.examples import SLOW_SHARE, examples
+from tests.support.volumebuilders import a_claim, a_class, a_csi_node, a_pv, an_attachment
 from tests.unit.attaching import EBS, LongWay, World
 from tests.unit.attaching_histories import DRIVERS, GONE, NAMES, OTHER, UIDS, Step, begun, pods, steps
 from tests.unit.objects import info, node

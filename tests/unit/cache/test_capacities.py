@@ -20,7 +20,7 @@ from scheduler.core import nodeset
 from scheduler.core.nodeset import NodeSet
 from scheduler.core.quantity import parse
 from scheduler.core.storage import CSIStorageCapacity
-from scheduler.testing.volumebuilders import a_capacity
+from tests.support.volumebuilders import a_capacity
 from tests.unit.cache.labelled_nodes import node_steps, take
 from tests.unit.cache.storage_objects import at_version, capacities
 from tests.unit.literal_volumes import selector_admits

@@ -9,10 +9,10 @@ from hypothesis import given, settings, strategies as st
 
 from scheduler.cache.cluster import Cluster
 from scheduler.cache.devicecounts import DeviceCounts
-from scheduler.testing.clock import VirtualClock
 from scheduler.testing.devicebuilders import SliceBuilder, a_device, a_device_class, a_slice
 from scheduler.testing.deviceclaimbuilders import a_claim, a_result
 from tests.examples import examples
+from tests.support.clock import VirtualClock
 from tests.unit.objects import node
 
 ANY = a_device_class("any").typed()

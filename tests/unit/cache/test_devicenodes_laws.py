@@ -39,8 +39,8 @@ from scheduler.plugins.dra.search import AllocationError, FailedOnNode, Search
 from scheduler.plugins.dra.searches import placeholders
 from scheduler.plugins.dra.seats import Rules, Seats
 from scheduler.plugins.dra.selecting import SelectorSets
-from scheduler.testing.clock import VirtualClock
 from tests.examples import examples
+from tests.support.clock import VirtualClock
 from tests.unit.plugins.dra.random_devices import Maker, holds
 
 NODES = ("n1", "n2", "n3", "n4")

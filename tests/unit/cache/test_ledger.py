@@ -13,8 +13,8 @@ from scheduler.cache.nodes import Nodes
 from scheduler.cache.volumes import Volumes
 from scheduler.core.volumes import STORAGE_PROVISIONERS
 from scheduler.testing.builders import node
-from scheduler.testing.clock import VirtualClock
-from scheduler.testing.volumebuilders import a_capacity, a_claim, a_pv
+from tests.support.clock import VirtualClock
+from tests.support.volumebuilders import a_capacity, a_claim, a_pv
 
 GI = 2**30
 

@@ -29,7 +29,7 @@ from scheduler.core.volumes import (
     VolumeNodeAffinity,
     VolumeResources,
 )
-from scheduler.testing.clock import VirtualClock
+from tests.support.clock import VirtualClock
 from tests.unit.cache.labelled_nodes import NAMES, Step, affinities, node_steps, take, where
 from tests.unit.cache.storage_objects import at_version, capacities, mostly, told
 from tests.unit.literal_volumes import affinity_admits, selector_admits

@@ -9,7 +9,7 @@ import pytest
 from scheduler.cache.ledger import GRACE_S, HOLD_S
 from scheduler.core.volumes import STORAGE_PROVISIONERS
 from scheduler.testing.builders import node
-from scheduler.testing.volumebuilders import a_capacity, a_claim
+from tests.support.volumebuilders import a_capacity, a_claim
 from tests.unit.cache.test_ledger import World, c, pair, v
 
 # -- time --------------------------------------------------------------------------------------------------------------

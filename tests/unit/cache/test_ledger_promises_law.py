@@ -19,8 +19,8 @@ from scheduler.cache.nodes import Nodes
 from scheduler.cache.volumes import Volumes
 from scheduler.core.volumes import PROVISIONED_BY, STORAGE_PROVISIONERS
 from scheduler.testing.builders import node
-from scheduler.testing.clock import VirtualClock
-from scheduler.testing.volumebuilders import a_capacity, a_claim, a_class, a_pv
+from tests.support.clock import VirtualClock
+from tests.support.volumebuilders import a_capacity, a_claim, a_class, a_pv
 
 GI: Final = 2**30
 SIZE: Final = 10

@@ -11,7 +11,7 @@ import pytest
 from scheduler.cache.ledger import GRACE_S, SETTLE_S
 from scheduler.core.volumes import PROVISIONED_BY
 from scheduler.testing.builders import node
-from scheduler.testing.volumebuilders import a_capacity
+from tests.support.volumebuilders import a_capacity
 from tests.unit.cache.test_ledger import World, c, v
 
 YOUNG_S = 30.0

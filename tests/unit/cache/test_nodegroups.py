@@ -25,7 +25,7 @@ from scheduler.core import nodeset
 from scheduler.core.labels import LabelSelector
 from scheduler.core.nodeset import NodeSet
 from scheduler.core.pod import NodeSelectorRequirement
-from scheduler.testing.volumebuilders import a_capacity, a_class, a_pv
+from tests.support.volumebuilders import a_capacity, a_class, a_pv
 from tests.unit.cache.labelled_nodes import affinities, node_steps, selectors, take, topologies, where
 from tests.unit.literal_volumes import affinity_admits, selector_admits, topologies_admit
 

@@ -8,7 +8,7 @@ import pytest
 
 from scheduler.cache.ledger import GRACE_S, SETTLE_S
 from scheduler.core.volumes import STORAGE_PROVISIONERS
-from scheduler.testing.volumebuilders import a_capacity, a_claim, a_class
+from tests.support.volumebuilders import a_capacity, a_claim, a_class
 from tests.unit.cache.test_ledger import GI, World
 
 

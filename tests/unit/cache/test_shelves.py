@@ -17,7 +17,7 @@ from scheduler.cache.shelves import ClassShelves, selector_of, wish_of
 from scheduler.core import nodeset
 from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim
 from scheduler.testing.builders import node
-from scheduler.testing.volumebuilders import a_claim, a_pv
+from tests.support.volumebuilders import a_claim, a_pv
 from tests.unit.cache.labelled_nodes import NAMES, node_steps, take
 from tests.unit.cache.storage_objects import at_version, claims, taken_by, volumes
 from tests.unit.literal_volumes import matching_volume

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from scheduler.core.clock import done_within
-from scheduler.testing.clock import VirtualClock
+from tests.support.clock import VirtualClock
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from scheduler.core.intree import (
 from scheduler.core.pod import Volume
 from scheduler.core.topologies import BETA_REGION, BETA_ZONE, REGION, ZONE
 from scheduler.core.volumes import CSISource, PersistentVolume, VolumeNodeAffinity
-from scheduler.testing.volumebuilders import PersistentVolumeBuilder, a_pv
+from tests.support.volumebuilders import PersistentVolumeBuilder, a_pv
 
 GCE_KEY, EBS_KEY, CINDER_KEY = (
     "topology.gke.io/zone",

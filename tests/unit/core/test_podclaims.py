@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from scheduler.core.podclaims import ClaimUse, claim_uses, not_owned
-from scheduler.testing.volumebuilders import a_claim
+from tests.support.volumebuilders import a_claim
 from tests.unit.objects import pod
 
 EPHEMERAL: dict[str, Any] = {"volumeClaimTemplate": {"spec": {}}}

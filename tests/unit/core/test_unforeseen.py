@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from scheduler.core.unforeseen import SHOWN_S, UnforeseenErrors
-from scheduler.testing.clock import VirtualClock
+from tests.support.clock import VirtualClock
 
 
 def fail(text: str) -> None:

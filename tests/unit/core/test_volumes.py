@@ -9,7 +9,7 @@ import pytest
 from scheduler.core.decode import Broken, ObjectDecoder
 from scheduler.core.storage import CSIStorageCapacity
 from scheduler.core.volumes import BIND_COMPLETED, SELECTED_NODE, PersistentVolume, PersistentVolumeClaim, is_for
-from scheduler.testing.volumebuilders import a_capacity, a_claim, a_csi_driver, a_csi_node, a_pv
+from tests.support.volumebuilders import a_capacity, a_claim, a_csi_driver, a_csi_node, a_pv
 
 
 @pytest.mark.parametrize(

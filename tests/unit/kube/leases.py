@@ -18,7 +18,7 @@ from scheduler.kube.lease import Elector, LeaseLost, Timing
 from scheduler.kube.wire import JSON, Query, as_it_is, failure
 from scheduler.kube.writes import LeaseWriter
 from scheduler.testing.apiserver import ApiServer, Refused
-from scheduler.testing.clock import VirtualClock
+from tests.support.clock import VirtualClock
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/"
 NEVER_S = 1e9

@@ -18,7 +18,7 @@ from scheduler.kube.access import KINDS_SERVED, PERMISSIONS, REVIEWS, LeaseName,
 from scheduler.kube.kinds import BUDGET, CAPACITY, KINDS, NODE, POD, RESOURCE_CLAIM, Discovery, KindSpec
 from scheduler.kube.reviews import CLIENT_CA_RULES, SERVING_RULES
 from scheduler.kube.writes import CLAIM_EVENT_RULES, DEVICE_RULES, VOLUME_RULES, WRITES, Rule
-from scheduler.testing.clock import VirtualClock
+from tests.support.clock import VirtualClock
 from tests.unit.kube.scripted import Asked, ScriptedTransport, until
 from tests.unit.kube.test_kinds import serves
 

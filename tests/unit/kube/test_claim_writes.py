@@ -25,8 +25,8 @@ from scheduler.kube import claimproto
 from scheduler.kube.throttle import Throttle
 from scheduler.kube.writes import DEVICE_RULES, WRITES as ALWAYS, ApiWriter, Rule
 from scheduler.testing.builders import pod
-from scheduler.testing.clock import VirtualClock
 from scheduler.testing.deviceclaimbuilders import a_claim, an_option
+from tests.support.clock import VirtualClock
 from tests.unit.kube.scripted import Answer, LeapingClock, ScriptedTransport
 
 PATH = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/c"

@@ -13,7 +13,7 @@ from scheduler.core.errors import ApiError, Forbidden, Unavailable
 from scheduler.core.timestamps import micros
 from scheduler.kube.leasebody import LABEL, NAMES
 from scheduler.kube.otherleases import AnotherScheduler, OtherLeases
-from scheduler.testing.clock import VirtualClock
+from tests.support.clock import VirtualClock
 from tests.unit.kube.scripted import ScriptedTransport
 
 OWN = ("kube-system", "kubestow")

@@ -14,7 +14,7 @@ from scheduler.kube import recorder
 from scheduler.kube.recorder import EventRecorder
 from scheduler.kube.throttle import Throttle
 from scheduler.kube.writes import ApiWriter
-from scheduler.testing.clock import VirtualClock
+from tests.support.clock import VirtualClock
 from tests.unit.kube import scripted
 from tests.unit.kube.scripted import Answer, Asked, ScriptedTransport
 

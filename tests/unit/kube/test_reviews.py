@@ -13,7 +13,7 @@ import pytest
 from scheduler.core.errors import Ambiguous, ApiError, Forbidden, NotFound, TooManyRequests, Unavailable
 from scheduler.kube import reviews
 from scheduler.kube.reviews import ACCESS_REVIEWS, CLIENT_CA, TOKEN_REVIEWS, Lifetimes, Permission, Reviews, User
-from scheduler.testing.clock import VirtualClock
+from tests.support.clock import VirtualClock
 from tests.unit.kube.scripted import Answer, Asked, ScriptedTransport, until
 
 ANN = User("ann", "u1", ("dev", "ops"), (("k", ("v", "w")),))

@@ -3,7 +3,7 @@ import asyncio
 import pytest
 
 from scheduler.kube.throttle import Throttle
-from scheduler.testing.clock import VirtualClock
+from tests.support.clock import VirtualClock
 
 
 class Line:

@@ -20,7 +20,7 @@ from scheduler.core.errors import (
 from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim
 from scheduler.kube.throttle import Throttle
 from scheduler.kube.writes import CLAIM_EVENT_RULES, VOLUME_RULES, ApiWriter, Rule
-from scheduler.testing.clock import VirtualClock
+from tests.support.clock import VirtualClock
 from tests.unit.kube.scripted import Answer, LeapingClock, ScriptedTransport
 
 VOLUME_PATH = "/api/v1/persistentvolumes/v"

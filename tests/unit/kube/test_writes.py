@@ -17,7 +17,7 @@ from scheduler.core.pod import Pod, PodCondition
 from scheduler.kube.leasebody import Lease, LeaseSpec
 from scheduler.kube.throttle import Throttle
 from scheduler.kube.writes import EVICTION_RULES, LEASE_RULES, WRITES, ApiWriter, LeaseWriter, Rule
-from scheduler.testing.clock import VirtualClock
+from tests.support.clock import VirtualClock
 from tests.unit.kube import scripted
 from tests.unit.kube.scripted import Answer, Asked, LeapingClock, ScriptedTransport
 

@@ -9,8 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from scheduler.obs.instruments import Description
 from scheduler.obs.metrics import Metrics
-from scheduler.obs.reference import reference
 from tests.unit.obs.test_metrics import used
+from tools.metrics_page import reference
 
 PAGE = Path(__file__).parents[3] / "docs" / "metrics.md"
 ALL = Metrics(process=False).described()
@@ -20,7 +20,7 @@ COUNTED = ("_steps", "_victims", "_attempts")
 
 
 def test_the_page_is_what_the_code_says() -> None:
-    """Else: python -m scheduler.obs.reference > docs/metrics.md"""
+    """Else: python -m tools.metrics_page > docs/metrics.md"""
     head, _, process = reference().partition("\n## The process\n")
     assert head == PAGE.read_text().partition("\n## The process\n")[0]
     assert "process_resident_memory_bytes" in process

@@ -34,7 +34,7 @@ from scheduler.plugins.defaultpreemption import DefaultPreemption
 from scheduler.plugins.defaultpreemption.dryrun import Answer, DryRun
 from scheduler.plugins.defaultpreemption.victims import Candidate, Rule
 from scheduler.queueing.nominator import Nominator
-from scheduler.testing.ports import ListRecorder, ScriptedWriter
+from tests.support.ports import ListRecorder, ScriptedWriter
 from tests.unit import objects
 from tests.unit.toys import Toy
 

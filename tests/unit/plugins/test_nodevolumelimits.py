@@ -17,7 +17,7 @@ from scheduler.core.volumes import PersistentVolume
 from scheduler.framework.state import CycleState
 from scheduler.plugins.nodevolumelimits import NodeVolumeLimits
 from scheduler.testing.builders import Builder
-from scheduler.testing.volumebuilders import (
+from tests.support.volumebuilders import (
     PersistentVolumeBuilder,
     a_claim,
     a_class,

@@ -14,7 +14,7 @@ from scheduler.core.podinfo import PodInfo
 from scheduler.core.storage import CSIDriver, CSINode, VolumeAttachment
 from scheduler.framework.hints import Hint
 from scheduler.plugins.nodevolumelimits import NodeVolumeLimits
-from scheduler.testing.volumebuilders import a_claim, a_csi_driver, a_csi_node, an_attachment
+from tests.support.volumebuilders import a_claim, a_csi_driver, a_csi_node, an_attachment
 from tests.unit.attaching import EBS, GCE
 from tests.unit.objects import cluster, handle, info
 from tests.unit.plugins.ask import hinted

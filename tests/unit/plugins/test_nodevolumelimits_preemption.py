@@ -14,7 +14,7 @@ from scheduler.core.turns import finish
 from scheduler.framework.state import CycleState
 from scheduler.plugins.defaultpreemption.dryrun import Answer, DryRun
 from scheduler.plugins.defaultpreemption.victims import Rule
-from scheduler.testing.volumebuilders import a_claim, a_csi_node, a_pv, an_attachment
+from tests.support.volumebuilders import a_claim, a_csi_node, a_pv, an_attachment
 from tests.unit.attaching import EBS, FULL, World
 from tests.unit.objects import node
 from tests.unit.plugins.ask import named

@@ -15,8 +15,8 @@ from scheduler.core.verdicts import SKIP, AttemptError, Code, Rejection
 from scheduler.framework.hints import Hint
 from scheduler.framework.state import CycleState
 from scheduler.plugins.volumerestrictions import VolumeRestrictions
-from scheduler.testing.volumebuilders import a_claim, a_pv
 from tests.examples import SLOW_SHARE, examples
+from tests.support.volumebuilders import a_claim, a_pv
 from tests.unit.objects import handle, node
 from tests.unit.plugins.ask import hinted, is_concerned, named
 from tests.unit.plugins.preempting import House, pod as a_pod

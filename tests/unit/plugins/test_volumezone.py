@@ -19,8 +19,8 @@ from scheduler.framework.ports import Handle
 from scheduler.framework.state import CycleState
 from scheduler.plugins.volumezone import VolumeZone
 from scheduler.testing.builders import Builder
-from scheduler.testing.volumebuilders import a_claim, a_class, a_pv
 from tests.examples import examples
+from tests.support.volumebuilders import a_claim, a_class, a_pv
 from tests.unit.objects import handle, node
 from tests.unit.plugins.ask import Refusals, hinted, is_concerned, named
 from tests.unit.plugins.stored import put, stored, unreadable, using

@@ -16,7 +16,7 @@ from scheduler.core.pod import Pod
 from scheduler.core.podinfo import PodInfo
 from scheduler.core.verdicts import SKIP, Rejection, Skip, Wait
 from scheduler.framework.state import CycleState
-from scheduler.testing.ports import Noted
+from tests.support.ports import Noted
 from tests.unit.brain import POST_FILTER, Brain
 from tests.unit.scenarios.evicting import (
     NO_ROOM,

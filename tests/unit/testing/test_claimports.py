@@ -11,7 +11,7 @@ from scheduler.core.errors import Ambiguous, Conflict, Invalid
 from scheduler.core.resourceclaims import AllocationResult, ConsumerReference, ResourceClaim
 from scheduler.testing.builders import pod
 from scheduler.testing.deviceclaimbuilders import a_claim, a_result
-from scheduler.testing.ports import ScriptedWriter
+from tests.support.ports import ScriptedWriter
 
 FIRST, SECOND = (ConsumerReference(resource="pods", name=name, uid=f"u-{name}") for name in ("p", "q"))
 GIVEN = from_manifest(AllocationResult, {"devices": {"results": [a_result("r", "d/p/x")]}})

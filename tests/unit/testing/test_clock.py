@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from scheduler.testing.clock import VirtualClock
+from tests.support.clock import VirtualClock
 
 
 async def test_sleepers_wake_in_order_and_may_sleep_again() -> None:

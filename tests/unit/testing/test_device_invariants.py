@@ -7,10 +7,10 @@ import pytest
 
 from scheduler.testing.apiserver import ApiServer
 from scheduler.testing.builders import Builder, PodBuilder, node, pod
-from scheduler.testing.clock import VirtualClock
 from scheduler.testing.devicebuilders import SliceBuilder, a_device, a_slice
 from scheduler.testing.deviceclaimbuilders import ClaimBuilder, a_claim, a_result
-from scheduler.testing.deviceinvariants import (
+from tests.support.clock import VirtualClock
+from tests.support.deviceinvariants import (
     ReservationWitness,
     Stored,
     capacity_overdrawn,

@@ -6,7 +6,7 @@ import pytest
 
 from scheduler.testing.apiserver import ApiServer
 from scheduler.testing.builders import PodBuilder, node, pod
-from scheduler.testing.invariants import Witness, on_missing_nodes, overcommitted, unbound
+from tests.support.invariants import Witness, on_missing_nodes, overcommitted, unbound
 
 
 @pytest.mark.parametrize(

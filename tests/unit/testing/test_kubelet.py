@@ -4,8 +4,8 @@ import pytest
 
 from scheduler.testing.apiserver import ApiServer
 from scheduler.testing.builders import NodeBuilder, PodBuilder, node, pod
-from scheduler.testing.clock import VirtualClock
 from scheduler.testing.kubelet import Kubelet
+from tests.support.clock import VirtualClock
 
 SMALL = node("n").cpu("2").memory("4Gi").pods(2).resource("x.example/gpu", "1")
 

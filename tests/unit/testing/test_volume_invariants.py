@@ -4,8 +4,8 @@ import pytest
 
 from scheduler.testing.apiserver import ApiServer
 from scheduler.testing.builders import Builder, node, pod
-from scheduler.testing.invariants import claimed_twice, segments_overdrawn, stranded, volumes_of_pods
-from scheduler.testing.volumebuilders import a_claim, a_pv
+from tests.support.invariants import claimed_twice, segments_overdrawn, stranded, volumes_of_pods
+from tests.support.volumebuilders import a_claim, a_pv
 
 ZONE = "example.com/zone"
 

@@ -6,7 +6,7 @@ from scheduler.core.volumes import BOUND_BY_CONTROLLER, is_for
 from scheduler.testing.apiserver import ApiServer
 from scheduler.testing.apiserver.patches import strategic
 from scheduler.testing.builders import Builder, pod
-from scheduler.testing.volumebuilders import (
+from tests.support.volumebuilders import (
     a_capacity,
     a_claim,
     a_class,

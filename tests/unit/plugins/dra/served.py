@@ -29,7 +29,7 @@ from scheduler.plugins.dra.state import STATE
 from scheduler.testing.builders import Builder, pod
 from scheduler.testing.devicebuilders import a_device, a_slice
 from scheduler.testing.deviceclaimbuilders import ClaimBuilder, a_claim, a_result
-from scheduler.testing.ports import ScriptedWriter
+from tests.support.ports import ScriptedWriter
 from tests.unit.plugins.dra.world import FIRST_FIT, World
 
 PARITY = KubestowArgs(parity=True, device_double_check="none", bind_poll="upstream", device_scoring="firstFit")

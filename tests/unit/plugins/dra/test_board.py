@@ -17,9 +17,9 @@ from scheduler.plugins.dra.board import Boards
 from scheduler.plugins.dra.demand import Demands
 from scheduler.plugins.dra.seats import Rules
 from scheduler.plugins.dra.selecting import SelectorSets
-from scheduler.testing.clock import VirtualClock
 from scheduler.testing.devicebuilders import a_device, a_slice
 from scheduler.testing.deviceclaimbuilders import a_claim
+from tests.support.clock import VirtualClock
 from tests.unit.plugins.dra.world import World
 
 NODES = tuple(f"n{at}" for at in range(1, 41))

@@ -10,7 +10,7 @@ import structlog.testing
 
 from scheduler.core.errors import Ambiguous, Conflict, Forbidden, NotFound, TooManyRequests, Unavailable
 from scheduler.plugins.dra.errands import Errands
-from scheduler.testing.clock import VirtualClock
+from tests.support.clock import VirtualClock
 
 ABOUT = "default/c"
 

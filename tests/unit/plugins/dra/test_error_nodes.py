@@ -26,10 +26,10 @@ from scheduler.plugins.dra.searches import named
 from scheduler.plugins.dra.seats import Rules
 from scheduler.plugins.dra.selecting import Fault, Selectors
 from scheduler.testing.builders import Builder, pod
-from scheduler.testing.clock import VirtualClock
 from scheduler.testing.devicebuilders import a_device, a_device_class, a_slice
 from scheduler.testing.deviceclaimbuilders import a_claim, a_result, an_option
 from tests.examples import SLOW_SHARE, examples
+from tests.support.clock import VirtualClock
 from tests.unit.plugins.dra.literal_allocator import Literal, Refused, TooSlow
 from tests.unit.plugins.dra.random_devices import NODES, Case, Maker
 from tests.unit.plugins.dra.rooms import Room

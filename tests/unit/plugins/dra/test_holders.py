@@ -13,8 +13,8 @@ from scheduler.core.podinfo import pod_info
 from scheduler.framework.preempting import Preempting
 from scheduler.plugins.dra.holders import AsIf, Holders
 from scheduler.testing.builders import pod
-from scheduler.testing.clock import VirtualClock
 from scheduler.testing.deviceclaimbuilders import a_claim, a_result
+from tests.support.clock import VirtualClock
 
 
 def nothing(_: Cluster) -> None:

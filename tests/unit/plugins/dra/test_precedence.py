@@ -10,9 +10,9 @@ import pytest
 from scheduler.core.errors import ApiError, Forbidden, Gone, Unavailable
 from scheduler.core.resourceclaims import ResourceClaim
 from scheduler.plugins.dra.precedence import UNKNOWN, Precedence
-from scheduler.testing.clock import VirtualClock
 from scheduler.testing.deviceclaimbuilders import ClaimBuilder, a_claim, a_result
-from scheduler.testing.ports import ScriptedWriter
+from tests.support.clock import VirtualClock
+from tests.support.ports import ScriptedWriter
 from tests.unit.plugins.dra.served import Served, using
 from tests.unit.plugins.dra.writings import OTHER, begun, taken_by_other
 

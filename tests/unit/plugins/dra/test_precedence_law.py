@@ -16,10 +16,10 @@ from scheduler.core.deltas import Delta
 from scheduler.core.devices import DeviceId
 from scheduler.core.podinfo import placed
 from scheduler.core.resourceclaims import AllocationResult, ResourceClaim
-from scheduler.testing.claimports import ClaimHistory
 from scheduler.testing.devicebuilders import SliceBuilder, a_device, a_slice
 from scheduler.testing.deviceclaimbuilders import a_claim, a_result
 from tests.examples import SLOW_SHARE, examples
+from tests.support.claimports import ClaimHistory
 from tests.unit.plugins.dra.served import Served, Under, using
 from tests.unit.plugins.dra.world import FIRST_FIT
 

@@ -23,9 +23,9 @@ from scheduler.framework.ports import Handle, Unplugged
 from scheduler.framework.state import CycleState
 from scheduler.plugins.dra import DynamicResources
 from scheduler.testing.builders import node
-from scheduler.testing.clock import VirtualClock
 from scheduler.testing.devicebuilders import a_device, a_device_class, a_slice, a_taint_rule
 from scheduler.testing.deviceclaimbuilders import ClaimBuilder, a_claim, a_result
+from tests.support.clock import VirtualClock
 from tests.unit.plugins.dra.served import using
 
 GATES = DEVICE_GATES_ON | {TAINT_RULES}

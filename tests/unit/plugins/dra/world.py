@@ -23,9 +23,9 @@ from scheduler.framework.state import CycleState
 from scheduler.plugins.dra import DynamicResources
 from scheduler.plugins.dra.state import STATE, DeviceState
 from scheduler.testing.builders import Builder, node, pod
-from scheduler.testing.clock import VirtualClock
 from scheduler.testing.devicebuilders import a_device_class
-from scheduler.testing.ports import ListRecorder
+from tests.support.clock import VirtualClock
+from tests.support.ports import ListRecorder
 
 FIRST_FIT = KubestowArgs(device_scoring="firstFit")
 _VERSION = "resourceVersion"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.testing.volumebuilders import a_capacity, a_claim, a_pv
+from tests.support.volumebuilders import a_capacity, a_claim, a_pv
 from tests.unit.plugins.volumebinding.world import World, using
 
 TAKEN = a_pv("taken", "5Gi", "W").claimed_by("other", uid="other")

@@ -12,7 +12,7 @@ from scheduler.core.verdicts import SKIP, Code, Rejection
 from scheduler.framework.state import CycleState
 from scheduler.plugins.volumebinding.plugin import STATE
 from scheduler.testing.builders import pod
-from scheduler.testing.volumebuilders import a_claim, a_class, a_pv
+from tests.support.volumebuilders import a_claim, a_class, a_pv
 from tests.unit.plugins.volumebinding.world import (
     BND,
     D1,

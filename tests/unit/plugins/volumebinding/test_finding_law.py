@@ -23,9 +23,9 @@ from scheduler.core.volumes import (
 from scheduler.plugins.volumebinding.binder import PodVolumeClaims, PodVolumes, VolumeError
 from scheduler.plugins.volumebinding.classify import _is_entangled
 from scheduler.plugins.volumebinding.finding import Finder
-from scheduler.testing.clock import VirtualClock
-from scheduler.testing.volumebuilders import a_claim, a_pv
 from tests.examples import examples
+from tests.support.clock import VirtualClock
+from tests.support.volumebuilders import a_claim, a_pv
 from tests.unit import literal_volumes as literal
 from tests.unit.cache.labelled_nodes import NAMES, Step, labels, take, topologies
 from tests.unit.cache.storage_objects import capacities, claims, volumes

@@ -14,7 +14,7 @@ from scheduler.core.podinfo import pod_info
 from scheduler.framework.hints import Hint
 from scheduler.storage import CAPACITY_FREED
 from scheduler.testing.builders import node, pod
-from scheduler.testing.volumebuilders import (
+from tests.support.volumebuilders import (
     a_capacity,
     a_claim,
     a_class,

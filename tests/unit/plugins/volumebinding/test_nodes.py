@@ -9,7 +9,7 @@ import pytest
 from scheduler.config.args import KubestowArgs
 from scheduler.core.verdicts import Code, Rejection
 from scheduler.testing.builders import node
-from scheduler.testing.volumebuilders import a_claim, a_class, a_csi_node, a_pv
+from tests.support.volumebuilders import a_claim, a_class, a_csi_node, a_pv
 from tests.unit.plugins.volumebinding.world import (
     BIND_CONFLICT,
     BND,

@@ -9,7 +9,7 @@ from scheduler.config.types import OUR_NAME, Configuration, Profile
 from scheduler.core.errors import Unavailable
 from scheduler.plugins.volumebinding.pace import UNFINISHED
 from scheduler.reload import Wish
-from scheduler.testing.volumebuilders import a_claim, a_class, a_pv
+from tests.support.volumebuilders import a_claim, a_class, a_pv
 from tests.unit.brain import Brain
 from tests.unit.hint_rows import node, pod
 from tests.unit.hint_rows_limits import claims, stored

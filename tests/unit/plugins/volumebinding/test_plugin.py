@@ -21,8 +21,8 @@ from scheduler.framework.state import CycleState
 from scheduler.plugins.volumebinding import VolumeBinding
 from scheduler.plugins.volumebinding.binder import PodVolumeClaims
 from scheduler.plugins.volumebinding.plugin import STATE, VolumeState
-from scheduler.testing.volumebinder import FakeVolumeBinder, refusing
-from scheduler.testing.volumebuilders import a_claim
+from tests.support.volumebinder import FakeVolumeBinder, refusing
+from tests.support.volumebuilders import a_claim
 from tests.unit.objects import cluster, handle, node
 from tests.unit.plugins.volumebinding.world import (
     BIND_CONFLICT,

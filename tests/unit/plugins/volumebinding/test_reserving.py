@@ -11,7 +11,7 @@ from scheduler.core.verdicts import Code
 from scheduler.core.volumes import BOUND_BY_CONTROLLER, ObjectRef
 from scheduler.plugins.volumebinding.binder import PodVolumes, VolumeError
 from scheduler.plugins.volumebinding.plugin import STATE
-from scheduler.testing.volumebuilders import a_capacity, a_claim, a_class, a_pv
+from tests.support.volumebuilders import a_capacity, a_claim, a_class, a_pv
 from tests.unit.plugins.volumebinding.world import BIND_CONFLICT, BND, D1, D2, PB, U1, U2, A, B, World, tracking, using
 
 REF = ObjectRef("default", "u1", "u1")

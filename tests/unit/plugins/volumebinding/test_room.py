@@ -9,7 +9,7 @@ import pytest
 
 from scheduler.config.args import KubestowArgs
 from scheduler.plugins.volumebinding.plugin import STATE
-from scheduler.testing.volumebuilders import a_capacity, a_claim, a_class
+from tests.support.volumebuilders import a_capacity, a_claim, a_class
 from tests.unit.plugins.volumebinding.world import (
     D1,
     D2,

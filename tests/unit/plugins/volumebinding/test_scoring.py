@@ -10,7 +10,7 @@ from scheduler.config.args import CAPACITY_SHAPE, ShapePoint, VolumeBindingArgs
 from scheduler.core.verdicts import SKIP
 from scheduler.plugins.volumebinding.scoring import CapacityScore
 from scheduler.testing.builders import node
-from scheduler.testing.volumebuilders import a_capacity, a_claim, a_class, a_pv
+from tests.support.volumebuilders import a_capacity, a_claim, a_class, a_pv
 from tests.unit.plugins.volumebinding.world import BND, PB, World, tracking, using
 
 FULLEST = (ShapePoint(0, 0), ShapePoint(100, 10))

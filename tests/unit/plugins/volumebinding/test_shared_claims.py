@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.testing.volumebuilders import a_pv
+from tests.support.volumebuilders import a_pv
 from tests.unit.plugins.volumebinding.world import D1, U1, A, World, using
 from tests.unit.plugins.volumebinding.written import writes
 

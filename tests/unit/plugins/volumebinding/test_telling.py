@@ -15,8 +15,8 @@ from scheduler.core.errors import ApiError, Forbidden, Unavailable
 from scheduler.core.meta import Metadata
 from scheduler.core.verdicts import Code, Rejection
 from scheduler.plugins.volumebinding.slowness import ASKING_S, AT_ONCE
-from scheduler.testing.ports import Noted
-from scheduler.testing.volumebuilders import a_capacity, a_claim, a_class, a_pv
+from tests.support.ports import Noted
+from tests.support.volumebuilders import a_capacity, a_claim, a_class, a_pv
 from tests.unit.plugins.volumebinding.world import (
     BND,
     D1,

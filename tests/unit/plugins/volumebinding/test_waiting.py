@@ -13,7 +13,7 @@ from scheduler.config.args import KubestowArgs, VolumeBindingArgs
 from scheduler.core.errors import Conflict
 from scheduler.plugins.volumebinding.binder import Plan, VolumeError
 from scheduler.testing.builders import node
-from scheduler.testing.volumebuilders import a_claim, a_class, a_csi_node, a_pv
+from tests.support.volumebuilders import a_claim, a_class, a_csi_node, a_pv
 from tests.unit.plugins.volumebinding.world import D1, PARITY, U1, U2, A, B, World, using
 
 BOUND_A = A.claimed_by("u1", uid="u1", by_controller=True).phase("Bound")

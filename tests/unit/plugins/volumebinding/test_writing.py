@@ -23,7 +23,7 @@ from scheduler.core.errors import (
 from scheduler.core.meta import Metadata
 from scheduler.core.volumes import BOUND_BY_CONTROLLER, ObjectRef, PersistentVolume
 from scheduler.plugins.volumebinding.binder import Plan, VolumeError
-from scheduler.testing.volumebuilders import a_pv
+from tests.support.volumebuilders import a_pv
 from tests.unit.plugins.volumebinding.world import D1, D2, PARITY, U1, U2, A, B, World, using
 from tests.unit.plugins.volumebinding.written import (
     CHANGED,

@@ -16,7 +16,7 @@ from scheduler.core.errors import (
     Unavailable,
 )
 from scheduler.core.timestamps import seconds
-from scheduler.testing.volumebuilders import a_claim
+from tests.support.volumebuilders import a_claim
 from tests.unit.plugins.volumebinding.world import D1, D2, PARITY, U1, U2, A, B, World, using
 from tests.unit.plugins.volumebinding.written import (
     CHANGED,

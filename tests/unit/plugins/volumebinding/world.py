@@ -31,9 +31,9 @@ from scheduler.plugins.volumebinding.binder import Plan, PodVolumes, Reasons
 from scheduler.plugins.volumebinding.plugin import STATE
 from scheduler.storage import Storage
 from scheduler.testing.builders import Builder, PodBuilder, node, pod
-from scheduler.testing.clock import VirtualClock
-from scheduler.testing.ports import ListRecorder, ScriptedWriter
-from scheduler.testing.volumebuilders import a_claim, a_class, a_csi_driver, a_pv
+from tests.support.clock import VirtualClock
+from tests.support.ports import ListRecorder, ScriptedWriter
+from tests.support.volumebuilders import a_claim, a_class, a_csi_driver, a_pv
 
 NODE_CONFLICT = "node(s) didn't match PersistentVolume's node affinity"
 BIND_CONFLICT = "node(s) didn't find available persistent volumes to bind"

@@ -9,10 +9,10 @@ from scheduler.core.volumes import SELECTED_NODE
 from scheduler.testing.actors import ExternalProvisioner, PersistentVolumeController, ProtectionController
 from scheduler.testing.apiserver import ApiServer, Refused
 from scheduler.testing.builders import Builder, node, pod
-from scheduler.testing.clock import VirtualClock
-from scheduler.testing.invariants import claimed_twice, segments_overdrawn, stranded
-from scheduler.testing.volumebuilders import a_claim, a_class, a_pv
 from tests.examples import examples
+from tests.support.clock import VirtualClock
+from tests.support.invariants import claimed_twice, segments_overdrawn, stranded
+from tests.support.volumebuilders import a_claim, a_class, a_pv
 
 GI = 1 << 30
 DRIVER = "d.example"

@@ -10,8 +10,8 @@ from scheduler.testing.actors import (
 )
 from scheduler.testing.apiserver import ApiServer
 from scheduler.testing.builders import Builder, PodBuilder, node, pod
-from scheduler.testing.clock import VirtualClock
-from scheduler.testing.volumebuilders import PersistentVolumeBuilder, a_claim, a_csi_driver, a_pv
+from tests.support.clock import VirtualClock
+from tests.support.volumebuilders import PersistentVolumeBuilder, a_claim, a_csi_driver, a_pv
 
 CSI = a_pv("v").csi("d.x", "h")
 

@@ -8,8 +8,8 @@ import pytest
 from scheduler.testing.actors import ResourceClaimController
 from scheduler.testing.apiserver import ApiServer
 from scheduler.testing.builders import Builder, PodBuilder, pod
-from scheduler.testing.clock import VirtualClock
 from scheduler.testing.deviceclaimbuilders import ClaimBuilder, a_claim, a_claim_template, a_result
+from tests.support.clock import VirtualClock
 
 CLAIMS = "resourceclaims"
 FINALIZER = "resource.kubernetes.io/delete-protection"

@@ -10,17 +10,17 @@ from scheduler.testing.actors import DRADriver, ResourceClaimController
 from scheduler.testing.actors.claimusers import is_done, name_of
 from scheduler.testing.apiserver import ApiServer, Refused
 from scheduler.testing.builders import Builder, node, pod
-from scheduler.testing.clock import VirtualClock
 from scheduler.testing.devicebuilders import a_device, a_slice
 from scheduler.testing.deviceclaimbuilders import a_claim, a_claim_template, a_result
-from scheduler.testing.deviceinvariants import (
+from tests.examples import examples
+from tests.support.clock import VirtualClock
+from tests.support.deviceinvariants import (
     claims_of_pods,
     devices_taken_twice,
     out_of_reach,
     reserved_for_the_gone,
     reserved_unallocated,
 )
-from tests.examples import examples
 
 DRIVER = "d.example"
 CLAIMS = "resourceclaims"

@@ -7,9 +7,9 @@ import pytest
 from scheduler.testing.actors import DRADriver, Preparation
 from scheduler.testing.apiserver import ApiServer
 from scheduler.testing.builders import Builder
-from scheduler.testing.clock import VirtualClock
 from scheduler.testing.devicebuilders import SliceBuilder, a_device, a_slice
 from scheduler.testing.deviceclaimbuilders import ClaimBuilder, a_claim, a_result
+from tests.support.clock import VirtualClock
 
 DRIVER = "d.example"
 DEVICE = f"{DRIVER}/n1/d0"

@@ -9,8 +9,8 @@ from scheduler.core.volumes import SELECTED_NODE
 from scheduler.testing.actors import Call, ExternalProvisioner, PersistentVolumeController, ProtectionController
 from scheduler.testing.apiserver import ApiServer
 from scheduler.testing.builders import node
-from scheduler.testing.clock import VirtualClock
-from scheduler.testing.volumebuilders import a_claim, a_class
+from tests.support.clock import VirtualClock
+from tests.support.volumebuilders import a_claim, a_class
 
 GI = 1 << 30
 DRIVER = "d.example"

@@ -8,8 +8,8 @@ from scheduler.core.volumes import BIND_COMPLETED, BOUND_BY_CONTROLLER, SELECTED
 from scheduler.testing.actors import PersistentVolumeController, ProtectionController
 from scheduler.testing.apiserver import ApiServer
 from scheduler.testing.builders import Builder
-from scheduler.testing.clock import VirtualClock
-from scheduler.testing.volumebuilders import ClaimBuilder, PersistentVolumeBuilder, a_claim, a_class, a_pv
+from tests.support.clock import VirtualClock
+from tests.support.volumebuilders import ClaimBuilder, PersistentVolumeBuilder, a_claim, a_class, a_pv
 
 WAITS = a_class("w")
 NOW = a_class("i", "d.x").immediate()

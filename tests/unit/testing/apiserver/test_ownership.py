@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scheduler.core.volumes import SELECTED_NODE
 from scheduler.testing.apiserver import ApiServer
-from scheduler.testing.volumebuilders import a_claim, a_pv
+from tests.support.volumebuilders import a_claim, a_pv
 
 
 def owners(server: ApiServer, name: str) -> dict[str, str]:

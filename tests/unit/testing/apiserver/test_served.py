@@ -7,7 +7,7 @@ import aiohttp
 import pytest
 
 from scheduler.testing.apiserver import LIKE_1_23, LIKE_1_25, LIKE_1_36, ApiServer
-from scheduler.testing.volumebuilders import a_capacity, a_class
+from tests.support.volumebuilders import a_capacity, a_class
 
 CAPACITIES = "csistoragecapacities"
 OLD = f"/apis/storage.k8s.io/v1beta1/{CAPACITIES}"

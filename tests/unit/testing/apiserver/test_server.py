@@ -7,7 +7,7 @@ import pytest
 
 from scheduler.testing.apiserver import LIKE_1_36, ApiServer, Refused
 from scheduler.testing.builders import node, pod
-from scheduler.testing.clock import VirtualClock
+from tests.support.clock import VirtualClock
 
 WATCH_LIST = {"watch": "1", "sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
 

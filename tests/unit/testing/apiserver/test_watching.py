@@ -11,7 +11,7 @@ from scheduler.testing.apiserver.resources import LIKE_1_36, Served
 from scheduler.testing.apiserver.storage import Storage
 from scheduler.testing.apiserver.watching import Stream
 from scheduler.testing.builders import pod
-from scheduler.testing.clock import VirtualClock
+from tests.support.clock import VirtualClock
 
 PODS = Served(LIKE_1_36).named("pods")
 

@@ -7,9 +7,9 @@ import pytest
 from scheduler.testing.actors import ExternalProvisioner
 from scheduler.testing.apiserver import ApiServer
 from scheduler.testing.builders import Builder, node, pod
-from scheduler.testing.clock import VirtualClock
 from scheduler.testing.simulate.volumes import controllers, retie
-from scheduler.testing.volumebuilders import CapacityBuilder, a_capacity, a_claim, a_class, a_csi_node, a_pv
+from tests.support.clock import VirtualClock
+from tests.support.volumebuilders import CapacityBuilder, a_capacity, a_claim, a_class, a_csi_node, a_pv
 
 DRIVER = "d.example"
 RACK = "example.com/rack"

@@ -31,7 +31,7 @@ from scheduler.core.volumes import (
     PersistentVolume,
     PersistentVolumeClaim,
 )
-from scheduler.testing.claimports import ClaimHistory
+from tests.support.claimports import ClaimHistory
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class ListRecorder:
 
     events: list[Noted] = field(default_factory=list)
 
-    def event(  # noqa: PLR0913 (an event has that many parts)
+    def event(
         self,
         about: Pod | PersistentVolumeClaim,
         *,

@@ -143,7 +143,7 @@ def _on_node(node: Node, pods: list[Pod]) -> list[str]:
     for i, (port, key) in enumerate(ports):
         for other, other_key in ports[:i]:
             same = (port.protocol, port.port) == (other.protocol, other.port)
-            if same and (port.ip == other.ip or "0.0.0.0" in {port.ip, other.ip}):  # noqa: S104 (compared, not bound)
+            if same and (port.ip == other.ip or "0.0.0.0" in {port.ip, other.ip}):
                 broken.append(f"node {node.key}: port {port.port}/{port.protocol} held by {other_key} and {key}")
     return broken
 
