@@ -6,9 +6,9 @@ Every bound is a necessary condition: a state that a bound rejects has no soluti
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from scheduler.cache.devicekinds import DeviceKind
 from scheduler.core.turns import Work, awaited, submitted
@@ -16,64 +16,8 @@ from scheduler.plugins.dra.constraints import Constraint, Known, Values
 from scheduler.plugins.dra.demand import Ask, Demand, RequestDemand
 from scheduler.plugins.dra.feasibility import Answer, Feasibility, Solution
 from scheduler.plugins.dra.matching import bits, can_match, first_of_match
+from scheduler.plugins.dra.searchstate import Need, Position, SearchState, Taking, Witness
 from scheduler.plugins.dra.seats import Mask, Seats
-
-if TYPE_CHECKING:
-    from scheduler.plugins.dra.search import _Position
-
-
-Left: TypeAlias = Mapping[tuple[str, str], int]
-"""(counter set, counter) → amount."""
-Taking: TypeAlias = Mapping[int, Mapping[str, int]]
-"""Number of a shared device → capacity → amount that the search has taken."""
-
-
-Witness: TypeAlias = Mapping[tuple[int, int], Mask]
-"""(claim, request) → the devices that it gets in a solution of the integer program."""
-
-
-class Now(NamedTuple):
-    """Where a search stands."""
-
-    used: Mask
-    """Devices that nobody else can have."""
-    own: Mask
-    """Those of the claim under way among them, which even an administrator in it cannot have."""
-    known: tuple[Known, ...]
-    """What the constraints of the claim under way know."""
-    taking: Taking
-    left: Callable[[int], Left]
-    """Pool → what is left of its counters."""
-
-
-class Need(NamedTuple):
-    """`needed` devices from `free` are missing, for each of the identical requests `requests` of a claim."""
-
-    claim: int
-    asks: tuple[Ask, ...]
-    """One, or the alternatives that are left."""
-    free: Mask
-    needed: int
-    requests: tuple[int, ...]
-
-    @property
-    def times(self) -> int:
-        """How many requests of the claim ask alike."""
-        return len(self.requests)
-
-    @property
-    def total(self) -> int:
-        """Different devices, unless several may use one at once."""
-        return self.needed * self.times
-
-    @property
-    def is_admin(self) -> bool:
-        """Devices that others have will do as well."""
-        return any(ask.is_admin for ask in self.asks)
-
-    def concerns(self, constraint: Constraint) -> bool:
-        """Whether the constraint is there for whichever alternative is chosen."""
-        return all(constraint.concerns(ask.request, ask.full_name) for ask in self.asks)
 
 
 class _Want(NamedTuple):
@@ -206,7 +150,7 @@ class Bounds:
 
     # -- whether it can be done ----------------------------------------------------------------------------------------
 
-    def viable(self, position: _Position, rest: Mask, now: Now) -> Mask:
+    def viable(self, position: Position, rest: Mask, now: SearchState) -> Mask:
         """Return the devices of `rest` that may come next for the current request; none if the state is hopeless."""
         agreed = self._still_needed(position, rest, now)
         if agreed is None:
@@ -227,7 +171,7 @@ class Bounds:
             return False
         return bool(draws or self._seats.shared or any(claim.constraints for claim in self._demand.claims))
 
-    def solving(self, now: Now) -> Work[Witness | Answer]:
+    def solving(self, now: SearchState) -> Work[Witness | Answer]:
         """Solve the state for which `viable` was called last, in the worker thread."""
         found = yield from awaited(submitted(partial(self._feasibility.solve, self._needed, now)))
         return found if isinstance(found, Answer) else self._deal(found)
@@ -258,7 +202,7 @@ class Bounds:
             like = next((n for n in bits(mask & ~self._seats.shared) if self.twin(n) == twin), -1)
         return {**witness, request: mask ^ 1 << like} if like >= 0 else None
 
-    def _still_needed(self, position: _Position, rest: Mask, now: Now) -> list[Need] | None:
+    def _still_needed(self, position: Position, rest: Mask, now: SearchState) -> list[Need] | None:
         """What all requests from here on must have, the one under way first; None if that cannot be."""
         needs: list[Need] = []
         allowed = ~now.used | self._seats.shared
@@ -282,7 +226,7 @@ class Bounds:
     def _is_short(self, need: Need) -> bool:
         return need.free.bit_count() < (need.total if self._is_whole(need) else need.needed)
 
-    def _open(self, position: _Position) -> Iterator[tuple[int, tuple[int, ...], bool]]:
+    def _open(self, position: Position) -> Iterator[tuple[int, tuple[int, ...], bool]]:
         """(claim, identical requests, whether it is the current request) from here on, the current request first."""
         claims = self._demand.claims
         yield position.claim, (position.request,), True

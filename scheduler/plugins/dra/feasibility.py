@@ -11,15 +11,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from scheduler.plugins.dra.constraints import Constraint, Values
 from scheduler.plugins.dra.demand import Demand
 from scheduler.plugins.dra.matching import bits
+from scheduler.plugins.dra.searchstate import Need, SearchState
 from scheduler.plugins.dra.seats import Mask, Seats
-
-if TYPE_CHECKING:
-    from scheduler.plugins.dra.bounds import Need, Now
 
 Solution: TypeAlias = Sequence[Mapping[int, int]]
 """For each need: device number → how many of the need's requests get the device."""
@@ -30,6 +28,7 @@ _LARGEST: Final = 10**9
 """Larger coefficients do not fit the tolerances of a solver that computes with floating-point numbers."""
 _TOLERANCE: Final = 1e-6
 _COLUMNS_MAX: Final = 50_000
+_TERMS_MAX: Final = 500_000
 """Larger programs would take seconds to build."""
 
 
@@ -40,6 +39,10 @@ class Answer(enum.Enum):
     UNKNOWN = enum.auto()
     """The program is too large, or its amounts are too large for the solver's arithmetic."""
     TIMED_OUT = enum.auto()
+
+
+class _TooLarge(Exception):
+    """The program would take too long to build, or its amounts do not fit the solver's arithmetic."""
 
 
 @cache
@@ -64,7 +67,6 @@ class _Program:
     coefficients: list[float] = field(default_factory=list)
     row_lower: list[float] = field(default_factory=list)
     row_upper: list[float] = field(default_factory=list)
-    is_too_large: bool = False
 
     def variable(self, upper: int) -> int:
         """Add an integer variable from 0 to `upper`; return its column."""
@@ -85,7 +87,8 @@ class _Program:
 
     def _row(self, terms: Mapping[int, int], lower: float, upper: float) -> None:
         largest = max(map(abs, terms.values()), default=0)
-        self.is_too_large |= max(largest, abs(upper)) > _LARGEST
+        if max(largest, abs(upper)) > _LARGEST or len(self.columns) + len(terms) > _TERMS_MAX:
+            raise _TooLarge
         self.starts.append(len(self.columns))
         self.columns.extend(terms)
         self.coefficients.extend(terms.values())
@@ -97,8 +100,6 @@ class _Program:
         import highspy
         import numpy as np
 
-        if self.is_too_large:
-            return Answer.UNKNOWN
         lp = highspy.HighsLp()
         lp.num_col_, lp.num_row_ = len(self.upper), len(self.starts)
         lp.col_cost_ = np.zeros(lp.num_col_)
@@ -142,10 +143,16 @@ class Feasibility:
         self._buckets = buckets
         self._draws = draws
 
-    def solve(self, needs: Sequence[Need], now: Now) -> Solution | Answer:
+    def solve(self, needs: Sequence[Need], now: SearchState) -> Solution | Answer:
         """Return devices for all needs at once. Only reads its arguments, so it may run in a thread."""
         if sum(need.free.bit_count() for need in needs) > _COLUMNS_MAX:
             return Answer.UNKNOWN
+        try:
+            return self._solve(needs, now)
+        except _TooLarge:
+            return Answer.UNKNOWN
+
+    def _solve(self, needs: Sequence[Need], now: SearchState) -> Solution | Answer:
         program = _Program()
         columns = [self._columns(program, need) for need in needs]
         self._count(program, needs, columns)
@@ -191,7 +198,7 @@ class Feasibility:
                             program.at_most({x: 1, other: 1}, 1)
 
     def _share_capacities(
-        self, program: _Program, needs: Sequence[Need], columns: Sequence[Mapping[int, int]], now: Now
+        self, program: _Program, needs: Sequence[Need], columns: Sequence[Mapping[int, int]], now: SearchState
     ) -> dict[int, dict[int, int]]:
         """Limit the capacities of shared devices; return per device the terms that are 1 when it draws on counters."""
         seats, draws = self._seats, dict[int, dict[int, int]]()
@@ -231,7 +238,7 @@ class Feasibility:
             return {}
         return {name: min(each.get(name, 0) for each in amounts) for name in amounts[0]}
 
-    def _limit_counters(self, program: _Program, draws: Mapping[int, Mapping[int, int]], now: Now) -> None:
+    def _limit_counters(self, program: _Program, draws: Mapping[int, Mapping[int, int]], now: SearchState) -> None:
         rows: dict[tuple[int, tuple[str, str]], dict[int, int]] = {}
         for d, terms in draws.items():
             pool = self._seats.pool_of[d]

@@ -20,12 +20,13 @@ from typing import Final, NamedTuple, TypeAlias
 
 from scheduler.core.resourceclaims import RESULTS_MAX
 from scheduler.core.turns import Work, finish
-from scheduler.plugins.dra.bounds import Bounds, Now, Witness
+from scheduler.plugins.dra.bounds import Bounds
 from scheduler.plugins.dra.checking import NO_RISK, AllocationError, FailedOnNode, TimedOut, check, fault_error, risk_of
 from scheduler.plugins.dra.constraints import NOTHING_SEEN, Known
 from scheduler.plugins.dra.demand import Ask, Demand
 from scheduler.plugins.dra.feasibility import Answer
 from scheduler.plugins.dra.matching import bits
+from scheduler.plugins.dra.searchstate import Position, SearchState, Witness
 from scheduler.plugins.dra.seats import Seats
 
 __all__ = ["CAREFUL_STEPS", "AllocationError", "FailedOnNode", "Order", "Picked", "Search"]
@@ -57,14 +58,6 @@ class _Outcome(enum.Enum):
     """More results than a claim may have: an alternative that asks for fewer may do."""
 
 
-class _Position(NamedTuple):
-    claim: int = 0
-    request: int = 0
-    alternative: int = -1
-    taken: int = 0
-    start: int = 0
-
-
 class _Undo(NamedTuple):
     picked: Picked
     known: tuple[Known, ...]
@@ -73,7 +66,7 @@ class _Undo(NamedTuple):
 
 @dataclass(slots=True)
 class _Choice:
-    position: _Position
+    position: Position
     order: Sequence[int]
     """Device numbers, or numbers of alternatives."""
     ask: Ask | None
@@ -122,6 +115,7 @@ class Search:
         self._may_reorder = True
         self._is_hard = False
         self._is_definite = False
+        self._is_solvable = True
         self._solved = 0
         self._solves_max = 0 if order is not None else _SOLVES_MAX
 
@@ -146,7 +140,7 @@ class Search:
     # -- the search ----------------------------------------------------------------------------------------------------
 
     def _search(self) -> Work[bool]:
-        position: _Position | None = _Position()
+        position: Position | None = Position()
         is_deep, choices, rested = False, 0, self.steps
         while position is not None:
             choices += 1
@@ -159,9 +153,9 @@ class Search:
                     if not (yield from self._can_alone(c)):
                         self._give_all_back()
                         return False
-            if not self._is_hard and len(self._hopeless) >= _HARD and self._bounds.is_solvable:
+            if not self._is_hard and len(self._hopeless) >= _HARD and self._is_solvable and self._bounds.is_solvable:
                 self._give_all_back()
-                self._is_hard, position = True, _Position()
+                self._is_hard, position = True, Position()
             step = self._next(position)
             if self._is_hard and isinstance(step, _Choice) and step.viable > 0:
                 step = yield from self._solved_step(step)
@@ -200,12 +194,14 @@ class Search:
         found = yield from self._bounds.solving(self._now(choice.position.claim))
         if found is Answer.TIMED_OUT:
             raise TimedOut
+        if found is Answer.UNKNOWN:
+            self._is_hard, self._is_solvable = False, False
         if not isinstance(found, Answer):
             choice.witness = found
             self._is_definite = self._bounds.is_definite()
         return found is not Answer.INFEASIBLE
 
-    def _may_follow(self, position: _Position) -> bool:
+    def _may_follow(self, position: Position) -> bool:
         """Whether a solution of the integer program is good enough, though another may come first in the order."""
         return self._is_definite and self._solved > self._solves_max and (position.claim, position.request) > self._risk
 
@@ -230,9 +226,9 @@ class Search:
         del self._stack[depth:]
         return False
 
-    def _now(self, c: int) -> Now:
+    def _now(self, c: int) -> SearchState:
         used, own = self._placed | self._seats.used, self._allocating[c]
-        return Now(used, own, self._known[c], self._taking, self._left_in)
+        return SearchState(used, own, self._known[c], self._taking, self._left_in)
 
     def _can_alone(self, c: int) -> Work[bool]:
         """Whether one claim could be satisfied without the others, who only take from it: asked once, after a long search."""
@@ -254,7 +250,7 @@ class Search:
                 self._give_back(choice.undo)
         self._stack.clear()
 
-    def _next(self, position: _Position) -> _Choice | _Outcome:
+    def _next(self, position: Position) -> _Choice | _Outcome:
         """The next thing to choose from here on."""
         c, r, alternative, taken, start = position
         claims = self._demand.claims
@@ -266,7 +262,7 @@ class Search:
                 continue
             request = requests[r]
             if request.is_list and alternative < 0:
-                return _Choice(_Position(c, r), range(len(request.asks)), None)
+                return _Choice(Position(c, r), range(len(request.asks)), None)
             ask = request.asks[max(alternative, 0)]
             everything = self._lists.get(id(ask)) if ask.is_all else None
             if ask.is_all and not everything:
@@ -277,13 +273,13 @@ class Search:
                 continue
             if self._counts[c] + needed - taken > RESULTS_MAX:
                 return _Outcome.TOO_MANY
-            position = _Position(c, r, alternative, taken, start)
+            position = Position(c, r, alternative, taken, start)
             if everything is not None:
                 return _Choice(position, (everything[taken],), ask, needed, must=True)
             return self._choice(position, ask, needed)
         return _Outcome.DONE
 
-    def _choice(self, position: _Position, ask: Ask, needed: int) -> _Choice | _Outcome:
+    def _choice(self, position: Position, ask: Ask, needed: int) -> _Choice | _Outcome:
         c, start = position.claim, position.start
         order = self._order_of(c, ask)
         is_free, viable = (c, position.request) > self._risk, -1
@@ -328,14 +324,14 @@ class Search:
         twin = self._bounds.twin
         return frozenset(Counter((twin(n), parts.get(n)) for n in (*bits(self._placed), *parts)).items())
 
-    def _try(self, choice: _Choice) -> _Position | None:
+    def _try(self, choice: _Choice) -> Position | None:
         """The next alternative of a choice that can be had; where to go on then. None if there is none left."""
         c, r, alternative, taken, _ = choice.position
         if choice.ask is None:
             if choice.at >= len(choice.order):
                 return None
             choice.at += 1
-            return _Position(c, r, choice.at - 1)
+            return Position(c, r, choice.at - 1)
         while choice.at < len(choice.order):
             number = choice.order[choice.at]
             choice.at += 1
@@ -345,10 +341,10 @@ class Search:
             if undo is not None:
                 choice.undo = undo
                 start = 0 if choice.must else choice.at
-                return _Position(c, r, alternative, taken + 1, start)
+                return Position(c, r, alternative, taken + 1, start)
         return None
 
-    def _back_from(self, choice: _Choice) -> _Position | None:
+    def _back_from(self, choice: _Choice) -> Position | None:
         """Nothing of this choice could be had."""
         self._stack.pop()
         self._failed_claim = choice.position.claim
@@ -357,7 +353,7 @@ class Search:
             self._hopeless[choice.state] = failure
         return self._back(failure)
 
-    def _back(self, failure: _Outcome) -> _Position | None:
+    def _back(self, failure: _Outcome) -> Position | None:
         """Undo until something else can be chosen; None at the end."""
         while self._stack:
             choice = self._stack[-1]

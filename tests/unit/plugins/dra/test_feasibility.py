@@ -22,10 +22,10 @@ from scheduler.core.quantity import parse
 from scheduler.core.resourceclaims import CapacityRequirements, ExactDeviceRequest
 from scheduler.core.turns import finish
 from scheduler.plugins.dra import feasibility, search as searching
-from scheduler.plugins.dra.bounds import Bounds, Now
+from scheduler.plugins.dra.bounds import Bounds
 from scheduler.plugins.dra.constraints import NOTHING_SEEN
 from scheduler.plugins.dra.feasibility import Answer
-from scheduler.plugins.dra.search import _Position as Position
+from scheduler.plugins.dra.searchstate import Position, SearchState
 from tests.examples import SLOW_SHARE, examples
 from tests.unit.plugins.dra.literal_allocator import Literal, TooSlow
 from tests.unit.plugins.dra.random_devices import Case
@@ -144,7 +144,7 @@ def _root(case: Case) -> object:
     seats = room.seats("n1")
     bounds = Bounds(room.demand, seats, {})
     known = (NOTHING_SEEN,) * len(room.demand.claims[0].constraints)
-    now = Now(seats.used, 0, known, {}, seats.left_in)
+    now = SearchState(seats.used, 0, known, {}, seats.left_in)
     rest = (1 << len(seats.devices)) - 1
     return finish(bounds.solving(now)) if bounds.viable(Position(), rest, now) else None
 
@@ -209,11 +209,25 @@ def test_the_program_is_not_solved_where_its_amounts_are_too_large(unit: str, ex
     assert _root(_case(devices, _claim(_ask(count=2)), counters=counter_set("a", int(unit)))) is expected
 
 
-def test_a_program_of_too_many_columns_is_not_built() -> None:
+@pytest.mark.parametrize("limit", ["_COLUMNS_MAX", "_TERMS_MAX"])
+def test_a_program_that_would_be_too_large_is_not_built(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A node may see any number of pools, so the size of the program needs a limit."""
     devices = partitions(random.Random(1), 120, COUNTERS)
     case = _case(devices, _claim(*(_ask(where=f"u > {at}") for at in range(2))), counters=counter_set(COUNTERS, 200))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(feasibility, "_COLUMNS_MAX", 200)
-        assert _root(case) is Answer.UNKNOWN
     assert not isinstance(_root(case), Answer)
+    monkeypatch.setattr(feasibility, limit, 200)
+
+    assert _root(case) is Answer.UNKNOWN
+
+
+def test_a_search_goes_on_without_the_solver_where_it_cannot_help(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It asks once, and tries devices from then on."""
+    devices = partitions(random.Random(1), 12, COUNTERS)
+    case = _case(devices, _claim(_ask(count=3)), counters=counter_set(COUNTERS, 100))
+    with_solver = Room(case).search("n1")
+    found = with_solver.run()
+    monkeypatch.setattr(feasibility, "_TERMS_MAX", 0)
+    without = Room(case).search("n1")
+
+    assert (without.run() is None) == (found is None)
+    assert (with_solver._solved > 0, without._solved) == (True, 1)
