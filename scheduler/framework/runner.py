@@ -301,7 +301,7 @@ class Runner:
                 continue
             began = self._clock.now() if state.is_sampled else 0.0
             answer = bound.score(state, pod, nodes)
-            column = answer if isinstance(answer, np.ndarray) else (yield from answer)
+            column = answer if isinstance(answer, np.ndarray) else (yield from answered(answer))
             self._asked(state, bound.name, "Score", began, Code.SUCCESS)
             if bound.normalize is not None:
                 column = bound.normalize(state, pod, column, slots)
