@@ -7,7 +7,7 @@ yields wherever the event loop may run.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -301,7 +301,7 @@ class Runner:
                 continue
             began = self._clock.now() if state.is_sampled else 0.0
             answer = bound.score(state, pod, nodes)
-            column = answer if isinstance(answer, np.ndarray) else (yield from answered(answer))
+            column = (yield from answer) if isinstance(answer, Generator) else answer
             self._asked(state, bound.name, "Score", began, Code.SUCCESS)
             if bound.normalize is not None:
                 column = bound.normalize(state, pod, column, slots)

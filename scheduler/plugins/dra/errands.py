@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Final
+from typing import Final, TypeAlias
 
 import structlog
 
@@ -24,6 +24,8 @@ _TRIES: Final = 10
 _PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 30.0
 _BEFORE_TELLING_S: Final = 5.0
+_Key: TypeAlias = tuple[str, str]
+"""What is written, and the uid of the object."""
 
 
 class Errands:
@@ -36,24 +38,26 @@ class Errands:
         self._errors = errors or UnforeseenErrors()
         self._clock = clock
         self._tell_given_up = given_up
-        self._failed: set[str] = set()
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._failed: set[_Key] = set()
+        self._tasks: dict[_Key, asyncio.Task[None]] = {}
         self._about: dict[str, set[asyncio.Task[None]]] = {}
 
     def __len__(self) -> int:
         """How many are under way."""
         return len(self._tasks)
 
-    def run(self, write: Callable[[], Awaitable[None]], what: str, *, about: str = "") -> None:
-        """Do it in the background, unless the same is under way. A second try must do no harm.
+    def run(self, write: Callable[[], Awaitable[None]], what: str, *, about: str = "", uid: str = "") -> None:
+        """Do it in the background, unless the same write about the same object is running. A second try must do no harm.
 
-        `what` tells errands apart, and is for the log; `about` is the claim by `namespace/name`.
+        `what` is the write, for the log; `about` is the claim by `namespace/name`. `uid` is the claim's: a claim that was
+        deleted and created again under its name needs a write of its own.
         """
-        if what in self._tasks:
+        key = what, uid
+        if key in self._tasks:
             return
-        task = self._tasks[what] = asyncio.ensure_future(self._run(write, what, about))
+        task = self._tasks[key] = asyncio.ensure_future(self._run(write, key, about))
         self._about.setdefault(about, set()).add(task)
-        task.add_done_callback(lambda _: self._ended(task, what, about))
+        task.add_done_callback(lambda _: self._ended(task, key, about))
 
     async def done(self, about: Iterable[str]) -> None:
         """Return when nothing is under way about these claims. Cancels nothing when it is cancelled."""
@@ -66,22 +70,22 @@ class Errands:
         while self._tasks:
             await asyncio.wait(self._tasks.values())
 
-    def _ended(self, task: asyncio.Task[None], what: str, about: str) -> None:
-        del self._tasks[what]
+    def _ended(self, task: asyncio.Task[None], key: _Key, about: str) -> None:
+        del self._tasks[key]
         here = self._about[about]
         here.discard(task)
         if not here:
             del self._about[about]
-        if what in self._failed:
-            self._failed.discard(what)
+        if key in self._failed:
+            self._failed.discard(key)
             if self._tell_given_up is not None:
                 try:
                     self._tell_given_up(about)
                 except Exception as error:  # noqa: BLE001 (it would end in the event loop, where nobody looks)
-                    self._errors.record("background-write", error, what=what, claim=about)
+                    self._errors.record("background-write", error, what=key[0], claim=about)
 
-    async def _run(self, write: Callable[[], Awaitable[None]], what: str, about: str) -> None:
-        pause_s = _PAUSE_S
+    async def _run(self, write: Callable[[], Awaitable[None]], key: _Key, about: str) -> None:
+        what, pause_s = key[0], _PAUSE_S
         for left in reversed(range(_TRIES)):
             try:
                 return await write()
@@ -106,5 +110,5 @@ class Errands:
             await self._clock.sleep(max(pause_s, told_s or 0.0))
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         await self._clock.sleep(_BEFORE_TELLING_S)
-        self._failed.add(what)
+        self._failed.add(key)
         return None

@@ -47,14 +47,16 @@ class Giver:
         idle = [claim for claim in useless if all(user.uid == pod.uid for user in claim.status.reserved_for)]
         freed = idle if self._is_thorough and len(idle) == len(useless) else idle[:1]
         for claim in freed:
-            errands.run(partial(self._writer.deallocate, claim), f"deallocate claim {claim.key}", about=claim.key)
+            errands.run(
+                partial(self._writer.deallocate, claim), f"deallocate claim {claim.key}", about=claim.key, uid=claim.uid
+            )
         if self._is_thorough:
             self._release((claim for claim in known.claims if claim not in freed), pod, errands)
         if idle:
             return FREED
         if known.stale is not None:
             stale = known.stale
-            errands.run(partial(self._maker.remove, stale), f"delete claim {stale.key}", about=stale.key)
+            errands.run(partial(self._maker.remove, stale), f"delete claim {stale.key}", about=stale.key, uid=stale.uid)
             return DELETED
         return NOT_HELPED
 
@@ -67,7 +69,9 @@ class Giver:
             return
         useless = {claim.uid: claim for claim in self._useless(known, pod)}
         for claim in useless.values():
-            errands.run(partial(self._writer.deallocate, claim), f"deallocate claim {claim.key}", about=claim.key)
+            errands.run(
+                partial(self._writer.deallocate, claim), f"deallocate claim {claim.key}", about=claim.key, uid=claim.uid
+            )
         known.claims = tuple(claim for claim in known.claims if claim.uid not in useless)
         self._release(known.claims, pod, errands)
 
@@ -94,7 +98,7 @@ class Giver:
             if latest is None or latest.uid != claim.uid or not latest.is_reserved_for(pod.uid):
                 continue
             what = f"release claim {claim.key} from pod {pod.key} ({pod.uid})"
-            errands.run(partial(self._writer.release, latest, pod.uid), what, about=claim.key)
+            errands.run(partial(self._writer.release, latest, pod.uid), what, about=claim.key, uid=claim.uid)
 
     def land(self, known: DeviceState) -> None:
         """Nothing of the attempt is in flight any more: it is written, or it will never be."""

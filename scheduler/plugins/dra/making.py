@@ -104,7 +104,7 @@ class ClaimMaker:
         known.special = known.made = None
         known.claims = tuple(claim for claim in known.claims if claim.uid not in found)
         for made in (each for each in found.values() if each.metadata.name != kept):
-            errands.run(partial(self.remove, made), f"delete claim {made.key}", about=made.key)
+            errands.run(partial(self.remove, made), f"delete claim {made.key}", about=made.key, uid=made.uid)
 
     async def make(self, pod: Pod, claim: ResourceClaim, *, made: Callable[[ResourceClaim], None]) -> ResourceClaim:
         """Make the claim. `made` is told at once what there is to be removed if the pod does not get there.

@@ -172,3 +172,17 @@ async def test_whoever_stops_waits_for_all_of_them() -> None:
     assert (len(errands), stops.done()) == (1, False)
     await clock.advance(1.0)
     assert (len(errands), stops.done()) == (0, True)
+
+
+async def test_a_claim_that_was_created_again_under_its_name_gets_a_write_of_its_own() -> None:
+    """The first write still waits for a busy server when the second claim is to be deallocated."""
+    clock, tries, again = VirtualClock(), list[float](), list[float]()
+    errands = Errands(clock)
+    errands.run(failing(Unavailable("503"), NotFound("gone"), tries=tries, clock=clock), "w", about=ABOUT, uid="1")
+    await clock.advance(0.1)
+
+    errands.run(failing(tries=again, clock=clock), "w", about=ABOUT, uid="2")
+    await clock.advance(5.0)
+
+    assert (tries, again) == ([0.0, 0.5], [0.1])
+    assert len(errands) == 0
