@@ -47,7 +47,7 @@ quick-first quick-rest:
 	$(if $(filter quick-first,$@),$(QUICK),$(QUICK_REST))
 
 test: tools ## all tests but those of `make nightly`
-	$(MAKE) --no-print-directory -j 3 --output-sync=target $(PARTS)
+	$(MAKE) --no-print-directory -j 3 --keep-going --output-sync=target $(PARTS)
 
 unit: $(INSTALLED) ## the unit tests
 	$(MAKE) --no-print-directory -j 2 --output-sync=target unit-first unit-rest

@@ -5,6 +5,7 @@ A kind is everything of a device that a decision may read, without its name and 
 
 from __future__ import annotations
 
+import itertools
 from typing import Final
 from weakref import WeakValueDictionary
 
@@ -15,13 +16,17 @@ from scheduler.core.quantity import Quantity
 
 
 class DeviceKind:
-    """`device` is one of them, as their driver published it. Compared by identity."""
+    """`device` is one of them, as their driver published it. Compared by identity.
 
-    __slots__ = ("__weakref__", "device", "driver")
+    `number` is its own and never used again: a cache keyed by it does not keep the kind alive.
+    """
+
+    __slots__ = ("__weakref__", "device", "driver", "number")
 
     def __init__(self, driver: str, device: Device) -> None:
         self.driver = driver
         self.device = device
+        self.number = next(_numbers)
 
 
 def _amount(value: object) -> tuple[int, int, int, bool]:
@@ -30,6 +35,7 @@ def _amount(value: object) -> tuple[int, int, int, bool]:
     return (value.nano, *value.form)
 
 
+_numbers: Final = itertools.count()
 _encode = msgspec.json.Encoder(enc_hook=_amount, order="deterministic").encode
 _known: Final[WeakValueDictionary[bytes, DeviceKind]] = WeakValueDictionary()
 

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
+import aiohttp
+
 from scheduler.core.storage import WAIT_FOR_FIRST_CONSUMER
 from scheduler.core.volumes import BIND_COMPLETED, SELECTED_NODE, STORAGE_PROVISIONERS
 from scheduler.testing.builders import Builder
@@ -143,8 +145,11 @@ class World(Sandbox):
         """Until our daemon counts so many bytes of this class as chosen and not there yet."""
 
         async def read() -> bool:
-            async with self.http.get(f"http://127.0.0.1:{self.port}/metrics") as answer:
-                lines = (await answer.text()).splitlines()
+            try:
+                async with self.http.get(f"http://127.0.0.1:{self.port}/metrics") as answer:
+                    lines = (await answer.text()).splitlines()
+            except aiohttp.ClientConnectorError:  # the daemon is starting
+                return False
             found = [line for line in lines if line.startswith(_IN_FLIGHT) and f'"{self.own(class_name)}"' in line]
             return (float(found[0].rpartition(" ")[2]) if found else 0) == size
 

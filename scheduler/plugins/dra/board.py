@@ -278,6 +278,5 @@ class Boards:
     def _forget(self, board: Board, nodes: NodeSet) -> None:
         board.fit &= ~nodes
         board.put_off &= ~nodes
-        for groups in (board.refused, board.failed):
-            for text, some in groups.items():
-                groups[text] = some & ~nodes
+        board.refused = {text: left for text, some in board.refused.items() if (left := some & ~nodes)}
+        board.failed = {text: left for text, some in board.failed.items() if (left := some & ~nodes)}

@@ -47,16 +47,16 @@ class Selectors:
 
     def of(self, kind: DeviceKind) -> bool | Fault:
         """Whether all hold; the first that does not, or that fails, decides."""
-        known: bool | Fault | None = self._known.get(kind)
+        known: bool | Fault | None = self._known.get(kind.number)
         if known is None:
-            known = self._known[kind] = finish(self._evaluating(kind))
+            known = self._known[kind.number] = finish(self._evaluating(kind))
         return known
 
     def evaluating(self, kinds: Iterable[DeviceKind]) -> Work[None]:
         """So that `of` is quick for these: an expression may take long to compile, and for each kind to evaluate."""
         for kind in kinds:
-            if self._known.get(kind) is None:
-                self._known[kind] = yield from self._evaluating(kind)
+            if self._known.get(kind.number) is None:
+                self._known[kind.number] = yield from self._evaluating(kind)
                 yield
 
     def _evaluating(self, kind: DeviceKind) -> Work[bool | Fault]:
@@ -93,9 +93,9 @@ class SelectorSets:
 
     def _answering(self, expression: str, kind: DeviceKind) -> Work[bool | str]:
         """Sets share expressions, above all those of classes."""
-        known: bool | str | None = self._answers.get((expression, kind))
+        known: bool | str | None = self._answers.get((expression, kind.number))
         if self._evaluated is not None:
             self._evaluated(known is not None)
         if known is None:
-            known = self._answers[expression, kind] = yield from self._holding(expression, kind)
+            known = self._answers[expression, kind.number] = yield from self._holding(expression, kind)
         return known

@@ -17,6 +17,7 @@ from scheduler.plugins.dra.board import Boards
 from scheduler.plugins.dra.demand import Demands
 from scheduler.plugins.dra.seats import Rules
 from scheduler.plugins.dra.selecting import SelectorSets
+from scheduler.testing.builders import node
 from scheduler.testing.devicebuilders import a_device, a_slice
 from scheduler.testing.deviceclaimbuilders import a_claim
 from tests.support.clock import VirtualClock
@@ -180,3 +181,23 @@ def test_a_pool_that_is_being_updated_is_called_by_its_own_name():
         for name in ("a/n1", "a/n2")
         if name in no.message
     }
+
+
+def test_the_error_of_a_node_that_is_gone_is_forgotten() -> None:
+    """Each such node has a text of its own, because the text names its pool."""
+    world = World(nodes=())
+    devices = world.devices
+    boards = Boards(devices.on_nodes, devices.use, VirtualClock(), Rules())
+    claim = a_claim("c").request("r", "A", every=True).typed()
+    assert isinstance(claim, ResourceClaim)
+    demand = Demands(devices.classes, SelectorSets(devices.holding), DEVICE_GATES_ON).of([claim])
+    texts = []
+    for name in ("n1", "n2"):
+        world.cluster.set_node(node(name).typed())
+        world.show(a_slice(name, "a", a_device("d")).of(2))  # one of two slices: the pool is being updated
+        texts.append(len(boards.look(demand, world.cluster.nodes.present).failed))
+        devices.remove_slice(f"{name}-a")
+        world.cluster.remove_node(name)
+        texts.append(len(boards.look(demand, world.cluster.nodes.present).failed))
+
+    assert texts == [1, 0, 1, 0]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from unittest import mock
 
 import pytest
@@ -68,3 +70,15 @@ def test_however_many_ask_about_however_many_so_much_is_remembered(asked: Asked)
 
     memos = [asked.sets._answers, *(each._known for each in asked.sets._sets.values())]
     assert sum(map(len, memos)) <= 2 * 2 * SIZE
+
+
+def test_an_answer_does_not_keep_the_kind_of_a_device_that_is_gone(asked: Asked) -> None:
+    """In a cluster whose drivers publish unlike devices again and again, memory is bounded by the devices that exist."""
+    kind = DeviceKind("drv", Device(name="6"))
+    assert asked.of(2, 3).of(kind) is True
+    alive = weakref.ref(kind)
+
+    del kind
+    gc.collect()
+
+    assert alive() is None
