@@ -115,11 +115,21 @@ def _variant_is_stable(case: DeviceCase, _: str) -> bool:
     return not has_conditions and not {CONSUMABLE, LIST_TYPES} & case.gates
 
 
-def _counts_agree(case: DeviceCase, _: str) -> bool:
-    """Let all slices of one pool and generation tell the number that the first by name tells."""
+def _counts_agree(case: DeviceCase, node: str) -> bool:
+    """Let all slices of one pool and generation tell one number: that of the first by name which the node sees."""
+    (labels,) = (one["metadata"]["labels"] for one in case.nodes if one["metadata"]["name"] == node)
+
+    def matches(where: Json) -> bool:
+        terms = where.get("nodeSelector", {}).get("nodeSelectorTerms", ())
+        is_selected = any(selector_matches(_selector(each), node, labels) for each in terms)
+        return where.get("nodeName") == node or bool(where.get("allNodes")) or is_selected
+
+    def is_seen(spec: Json) -> bool:
+        return bool(spec.get("sharedCounters")) or any(matches(where) for where in (spec, *spec.get("devices", ())))
+
     changed = False
     first: dict[tuple[str, str, int], int] = {}
-    for each in sorted(case.slices, key=lambda each: each["metadata"]["name"]):
+    for each in sorted(case.slices, key=lambda each: (not is_seen(each["spec"]), each["metadata"]["name"])):
         spec = each["spec"]
         key = spec["driver"], spec["pool"]["name"], spec["pool"].get("generation", 0)
         count = first.setdefault(key, spec["pool"]["resourceSliceCount"])
@@ -193,7 +203,7 @@ CORRECTIONS: Final[dict[str, Correction]] = {
         variants=ALL_BUT_STABLE,
     ),
     "slice counts": Correction(
-        "slices of one pool tell different numbers of slices: upstream takes any, ours takes the first by name",
+        "slices of one pool tell different numbers of slices: upstream takes any, ours takes the first by name that the node sees",
         _counts_agree,
     ),
     "several terms": Correction(
