@@ -136,7 +136,7 @@ class Attached:
         return None if claim is None else self.names.of(claim).name
 
     def over(self, driver: str, more: int) -> NodeSet:
-        """Nodes that cannot take so many more volumes of this driver."""
+        """Return the nodes that cannot take that number of additional volumes of this driver."""
         known = self._drivers.get(driver)
         return EMPTY if known is None else nodeset.from_mask(known.used + more > known.limits)
 

@@ -49,7 +49,7 @@ class SlotCounts(ChangeLog[int]):
         self._record(~slot)
 
     def put(self, slot: int, count: int) -> None:
-        """Several at once, before anybody has read the log."""
+        """Count several pods on a slot, before the log has a reader."""
         self.counts[slot] = self.counts.get(slot, 0) + count
 
     def _record(self, entry: int) -> None:
@@ -57,7 +57,7 @@ class SlotCounts(ChangeLog[int]):
             self._let_go()
 
     def _let_go(self) -> None:
-        """Sums that nobody has asked for in a long time would have to be made anew, so nothing is kept for them."""
+        """Drop sums that were not read for so long that the log does not reach back to them."""
         self.domains = {key: sums for key, sums in self.domains.items() if self.reaches(sums.position)}
         if not self.domains:
             self.drop_all()

@@ -293,7 +293,7 @@ class Fits:
         self.nodes: NodeSet = EMPTY
 
     def catch_up(self) -> None:
-        """Take in what was taken and freed since; everything anew if nodes changed or too much happened."""
+        """Apply the volumes that were taken and freed since; count again if nodes changed or the log does not reach back."""
         shelves = self._shelves
         shelves.groups.catch_up()
         now = (shelves.groups.position, shelves.nodes.capacity)

@@ -50,6 +50,23 @@ def paced(work: Work[T], clock: Clock, aside: Callable[[], AbstractContextManage
         work.close()
 
 
+def metered(work: Work[T], clock: Clock, spend: Callable[[float], None]) -> Work[T]:
+    """The same work; `spend` gets the seconds of each step, without the time between steps, and may raise to end the work."""
+    began = clock.now()
+    try:
+        while True:
+            try:
+                next(work)
+            except StopIteration as done:
+                found: T = done.value
+                return found
+            spend(clock.now() - began)
+            yield
+            began = clock.now()
+    finally:
+        work.close()
+
+
 def started(work: Work[T], clock: Clock) -> T | Work[T]:
     """Drive the work for a millisecond; return its result if it has ended by then, else the work, to be driven on."""
     until = clock.now() + _INLINE_S

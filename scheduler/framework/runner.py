@@ -193,7 +193,7 @@ class Runner:
             began = self._clock.now() if state.is_sampled else 0.0
             answer = bound.filter(state, pod, nodes)
             refused = answer if type(answer) is dict else (yield from answered(answer))
-            self._asked(state, bound.name, "Filter", began, next((no.code for no in refused), Code.SUCCESS))
+            self._filtered(state, bound, began, refused)
             if refused and (first := _first_error(refused)):
                 refused, nodes = yield from self._past_errors(
                     bound, deferred, state, pod, refused=refused, first=first, nodes=nodes, groups=groups
@@ -243,7 +243,7 @@ class Runner:
                 return {}, nodes
             began = self._clock.now() if state.is_sampled else 0.0
             refused = yield from answered(bound.filter(state, pod, nodes))
-            self._asked(state, bound.name, "Filter", began, next((no.code for no in refused), Code.SUCCESS))
+            self._filtered(state, bound, began, refused)
             first = _first_error(refused)
         return refused, nodes
 
@@ -319,6 +319,9 @@ class Runner:
         if nodes != self._last_nodes:
             self._last_nodes, self._last_slots = nodes, nodeset.slots(nodes, self._nodes.capacity)
         return self._last_slots
+
+    def _filtered(self, state: CycleState, bound: BoundFilter, began: float, refused: Groups) -> None:
+        self._asked(state, bound.name, "Filter", began, next((no.code for no in refused), Code.SUCCESS))
 
     def _asked(self, state: CycleState, plugin: str, point: str, began: float, code: Code) -> None:
         """plugin_evaluation_total always, plugin_execution_duration_seconds in sampled attempts."""

@@ -140,12 +140,12 @@ class Boards:
             del self._boards[next(iter(self._boards))]
         return board
 
-    def verdict(self, demand: Demand, slot: int) -> Work[Verdict]:
+    def verdict(self, demand: Demand, slot: int, *, limit_s: float | None = None) -> Work[Verdict]:
         """The exact answer for one node. Raises TimedOut."""
         kind = self._on_nodes.kind(slot)
         if kind is None:
             return NO_DEVICES
-        verdict = yield from self._searches.verdict(demand, kind, slot)
+        verdict = yield from self._searches.verdict(demand, kind, slot, limit_s=limit_s)
         board = self._boards.get(demand)
         if board is not None and board.put_off & kind.nodes:
             self._note(board, verdict, board.put_off & kind.nodes)
@@ -185,13 +185,13 @@ class Boards:
         """What the claims would get on this node, or why they get nothing. Raises TimedOut. `use`: as `verdict_if`."""
         if use is not None:
             return (yield from self.verdict_if(demand, slot, use, limit_s=limit_s))
-        verdict = yield from self.verdict(demand, slot)
+        verdict = yield from self.verdict(demand, slot, limit_s=limit_s)
         kind = self._on_nodes.kind(slot)
         if kind is not None and kind.sight.views and not verdict.refusal:
             verdict = yield from self._searches.here(demand, kind, slot, limit_s=limit_s)
         return verdict
 
-    def allocate(  # noqa: PLR0913 (a node, and what its results are made of)
+    def allocate(
         self,
         demand: Demand,
         slot: int,
@@ -200,13 +200,13 @@ class Boards:
         names: Sequence[str],
         chance: random.Random,
         use: Use | None = None,
-        limit_s: float | None = None,
     ) -> tuple[AllocationResult, ...] | Verdict:
         """What the claims get on this node, or why they get nothing. Raises AllocationError, TimedOut.
 
-        Blocks the event loop while it searches, unless `picked` was asked before. `use`: as `verdict_if`.
+        Blocks the event loop while it searches, for `limits.holding_s` at most, unless `picked` was asked before. `use`: as
+        `verdict_if`.
         """
-        verdict = finish(self.picked(demand, slot, use, limit_s=limit_s))
+        verdict = finish(self.picked(demand, slot, use, limit_s=self.limits.holding_s))
         if verdict.refusal or self._on_nodes.kind(slot) is None:
             return verdict
         seats = self._searches.seats(slot, use)

@@ -128,7 +128,7 @@ class _Program:
 
 
 class Feasibility:
-    """The program of one search, made anew for each state of it."""
+    """Builds and solves a program for each state of one search."""
 
     def __init__(
         self,

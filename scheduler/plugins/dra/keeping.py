@@ -146,7 +146,6 @@ class Keeping:
                     names=variant.names,
                     chance=random.Random(0),  # for share ids that nobody sees
                     use=self.as_if(without, as_if.kept),
-                    limit_s=self._boards.limits.holding_s,
                 )
             except (TimedOut, AllocationError):
                 return ()

@@ -24,7 +24,7 @@ from scheduler.core.nodeset import NodeSet
 from scheduler.core.placement import selector_problem
 from scheduler.core.podinfo import PodInfo
 from scheduler.core.resourceclaims import FINALIZER, RESERVED_FOR_MAX, ResourceClaim
-from scheduler.core.turns import T, Work, started
+from scheduler.core.turns import T, Work, metered, started
 from scheduler.core.verdicts import SKIP, AttemptError, Code, Groups, Nominate, Rejection, Skip
 from scheduler.framework.hints import EventHint
 from scheduler.framework.points import PostFiltered, Scores
@@ -247,22 +247,14 @@ class DynamicResources:
 
     def _timed(self, known: DeviceState, work: Work[T]) -> Work[T]:
         """The work, until this attempt has searched for too long: then AttemptError."""
-        began = self._clock.now()
-        try:
-            while True:
-                try:
-                    next(work)
-                except StopIteration as done:
-                    found: T = done.value
-                    return found
-                known.searched_s += self._clock.now() - began
-                if 0 < self._longest_s < known.searched_s:
-                    text = f'running "{PLUGIN}" filter plugin: timed out trying to allocate devices'
-                    raise AttemptError(text, plugin=PLUGIN)
-                yield
-                began = self._clock.now()
-        finally:
-            work.close()
+
+        def spend(seconds: float) -> None:
+            known.searched_s += seconds
+            if 0 < self._longest_s < known.searched_s:
+                text = f'running "{PLUGIN}" filter plugin: timed out trying to allocate devices'
+                raise AttemptError(text, plugin=PLUGIN)
+
+        return metered(work, self._clock, spend)
 
     def vouches(self, state: CycleState, pod: PodInfo) -> bool:
         """Without claims to allocate there is nothing more to ask of a node."""

@@ -36,9 +36,9 @@ _CHOICES, _STEPS = 2, 32
 CAREFUL_STEPS: Final = 500
 """So long nothing is cut off that may have an error in it."""
 _HARD: Final = 4
-"""After so many failed states the search asks the integer program."""
+"""The number of failed states after which the search asks the integer program."""
 _SOLVES_MAX: Final = 16
-"""After so many solved programs the search takes a solution that need not be the first in upstream's order."""
+"""The number of solved programs after which the search takes a solution that need not be the first in upstream's order."""
 
 
 class Picked(NamedTuple):
@@ -202,7 +202,7 @@ class Search:
         return found is not Answer.INFEASIBLE
 
     def _may_follow(self, position: Position) -> bool:
-        """Whether a solution of the integer program is good enough, though another may come first in the order."""
+        """Whether to take the whole solution of the integer program now; another solution may come first in the order."""
         return self._is_definite and self._solved > self._solves_max and (position.claim, position.request) > self._risk
 
     def _can_follow(self, choice: _Choice) -> bool:

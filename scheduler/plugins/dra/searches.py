@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 from scheduler.cache.devicenodes import DeviceNodes, NodeKind
 from scheduler.cache.deviceuse import DeviceUse, Use
 from scheduler.core.clock import Clock
-from scheduler.core.turns import Work
+from scheduler.core.turns import Work, metered
 from scheduler.plugins.dra.checking import TimedOut
 from scheduler.plugins.dra.demand import Demand
 from scheduler.plugins.dra.search import AllocationError, FailedOnNode, Order, Picked, Search
@@ -148,30 +148,22 @@ class Searches:
     def _within(self, work: Work[T], asked: Hashable, kind: NodeKind, limit_s: float | None) -> Work[T]:
         """Raises TimedOut when the work has taken that long, rests not counted, and at once if it is known to take longer."""
         limit_s = self._limits.resting_s if limit_s is None else limit_s
-        began = self._clock.now()
         late = self._late(kind, asked)
-        if late is not None and began < late.again_at and 0 < limit_s <= late.limit_s:
+        if late is not None and self._clock.now() < late.again_at and 0 < limit_s <= late.limit_s:
             raise TimedOut
         left_s = limit_s or math.inf
+
+        def spend(seconds: float) -> None:
+            nonlocal left_s
+            left_s -= seconds
+            if left_s < 0:
+                raise TimedOut
+
         try:
-            while True:
-                try:
-                    next(work)
-                except StopIteration as done:
-                    found: T = done.value
-                    return found
-                except TimedOut:
-                    self._give_up(kind, asked, limit_s)
-                    raise
-                now = self._clock.now()
-                left_s -= now - began
-                if left_s < 0:
-                    self._give_up(kind, asked, limit_s)
-                    raise TimedOut
-                yield
-                began = self._clock.now()
-        finally:
-            work.close()
+            return (yield from metered(work, self._clock, spend))
+        except TimedOut:
+            self._give_up(kind, asked, limit_s)
+            raise
 
     def _late(self, kind: NodeKind, asked: Hashable) -> _Late | None:
         late: _Late | None = kind.memo.get((TimedOut, asked))
