@@ -32,7 +32,6 @@ from scheduler.core.verdicts import AttemptError, Code, Groups, Nominate, Reject
 from scheduler.framework.profile import Profile
 from scheduler.framework.runner import PreFiltered, Runner, Scored, narrowed_away
 from scheduler.framework.state import CycleState
-from scheduler.framework.whatif import WhatIf
 from scheduler.obs.metrics import Metrics
 
 _log = structlog.get_logger(__name__)
@@ -296,7 +295,7 @@ class Cycle:
         messages: list[str] = []
         began = self._clock.now()
         code = Code.SUCCESS
-        refused, what_if = self._with_absent(diagnosis), WhatIf(runner, state, pod)
+        refused, what_if = self._with_absent(diagnosis), runner.what_if(state, pod)
         if runner.profile.post_filter:
             refused = yield from runner.relented(state, pod, refused)
         for plugin in runner.profile.post_filter:

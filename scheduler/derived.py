@@ -19,7 +19,6 @@ from scheduler.core.verdicts import AttemptError
 from scheduler.framework.profile import Profile
 from scheduler.framework.runner import Runner
 from scheduler.framework.state import CycleState
-from scheduler.framework.whatif import WhatIf
 from scheduler.queueing.records import Place
 from scheduler.shared import Shared
 from scheduler.ties import RESOURCE_CLAIM, Reach, Ties, Topic, has_claims
@@ -208,7 +207,7 @@ class DerivedNominations:
                 before = runner.pre_filter(state, info)
                 if before.rejection is not None or not before.nodes >> slot & 1:
                     return False
-                with WhatIf(runner, state, info).on(slot) as scene:
+                with runner.what_if(state, info).on(slot) as scene:
                     for other in leaving:
                         scene.remove(other)
                     return scene.verdict() is None

@@ -6,6 +6,7 @@ Permit's outcome, PreBind, Bind and PostBind. Raising `AttemptError` ends the at
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Generator, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
@@ -19,7 +20,6 @@ from scheduler.core.turns import Work
 from scheduler.core.verdicts import Groups, Narrow, Nominate, Rejection, Skip, Wait
 from scheduler.framework.hints import EventHint
 from scheduler.framework.state import CycleState
-from scheduler.framework.whatif import Tally, WhatIf
 
 Scores: TypeAlias = npt.NDArray[np.int64]
 """One value per slot (length `nodes.capacity`); slots outside the candidate set are ignored."""
@@ -28,6 +28,72 @@ MAX_NODE_SCORE = 100
 
 PostFiltered: TypeAlias = Nominate | Rejection
 """A rejection leaves the pod's nomination as it is."""
+
+
+class Tally(Protocol):
+    """One filter's count of the pods on one node. A pod more never makes the verdict better."""
+
+    def add(self, other: PodInfo) -> None: ...
+
+    def remove(self, other: PodInfo) -> None: ...
+
+    def verdict(self) -> Rejection | None: ...
+
+
+class Scene(Protocol):
+    """One node, as if. Only pods of that node may leave, and those that left come back."""
+
+    def add(self, other: PodInfo) -> None: ...
+
+    def remove(self, other: PodInfo) -> None: ...
+
+    def verdict(self) -> Rejection | None:
+        """Of the filters on this node, with nominated pods of equal or higher priority counted, and without (§3.5).
+
+        A filter that fails is an answer, too, with `Code.ERROR`: it is about this node only.
+        """
+
+    def judging(self) -> Work[Rejection | None] | None:
+        """The same bit by bit, everybody being back in place where it rests; None where `verdict` is quick."""
+
+
+class WhatIf(Protocol):
+    """For one pod whose PreFilter has run: would it fit on a node if some pods were not there? Valid until the attempt ends."""
+
+    is_counted: bool
+    """Whether answers need no change of the cache, except on nodes where newcomers make a difference."""
+    alike: NodeSet
+    """Nodes that have the same answer for every pod of this shape: not the node that this pod is nominated to."""
+
+    @property
+    def nominated_to(self) -> str:
+        """The node that the pod itself is nominated to, or ""."""
+
+    @property
+    def shape(self) -> tuple[Hashable, ...]:
+        """Equal for pods that get equal answers on equal nodes: from all filters if `is_counted`, else from `leading`."""
+
+    def about(self, nodes: NodeSet) -> None:
+        """Set the nodes that the next calls are about, so that filters that do not read pods run once for all of them."""
+
+    @property
+    def hopeless_nodes(self) -> NodeSet:
+        """The nodes set by `about` that one of the leading filters refuses without reading pods."""
+
+    def hopeless(self, slot: int) -> bool:
+        """Whether this node is one of `hopeless_nodes`."""
+
+    def version(self, slot: int) -> int:
+        """A number that changes whenever a nomination to this node begins or ends."""
+
+    def on(self, slot: int) -> contextlib.AbstractContextManager[Scene]:
+        """The node as it is; its pods may leave and come back until the block ends."""
+
+    def leading(self, slot: int) -> Scene | None:
+        """The node for the filters before the first one that needs the cache: their refusal is that of all filters.
+
+        None if this pod must yield to pods nominated to the node.
+        """
 
 
 class Plugin(Protocol):

@@ -5,7 +5,7 @@ Which points a plugin serves follows from the methods it has (docs/spec/core.md 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, cast
 
@@ -128,6 +128,10 @@ class Profile:
     def absent(self) -> tuple[str, ...]:
         """Upstream's default plugins that this version does not have."""
         return self.resolved.absent
+
+    def extensions(self, state: CycleState) -> Iterator[points.PreFilterExtensions]:
+        """The plugins that follow pods as they come and leave, without those that skip this pod."""
+        return (plugin for plugin in self.pre_filter_extensions if plugin.name not in state.skip_filter)
 
     def plugins(self) -> Mapping[str, list[str]]:
         """Point → plugin names, for `check-config` and /configz."""

@@ -7,7 +7,7 @@ yields wherever the event loop may run.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,16 +15,15 @@ import numpy.typing as npt
 import structlog
 
 from scheduler.cache.cluster import Cluster
-from scheduler.cache.trial import Trial
 from scheduler.core import nodeset
 from scheduler.core.clock import Clock
 from scheduler.core.nodeset import EMPTY, NodeSet, Slots
 from scheduler.core.podinfo import PodInfo
-from scheduler.core.turns import T, Work, answered, paced
+from scheduler.core.turns import Work, answered
 from scheduler.core.unforeseen import UnforeseenErrors
 from scheduler.core.verdicts import AttemptError, Code, Groups, Narrow, Rejection, Skip
-from scheduler.framework.ahead import Ahead, Nominations
-from scheduler.framework.points import MAX_NODE_SCORE, PreFilterExtensions, PrepareReservePlugin, Scores
+from scheduler.framework.dry_run import Ahead, Nominations, Simulation
+from scheduler.framework.points import MAX_NODE_SCORE, PrepareReservePlugin, Scores
 from scheduler.framework.profile import BoundFilter, BoundScore, Profile
 from scheduler.framework.state import CycleState
 from scheduler.obs.metrics import Metrics
@@ -71,8 +70,7 @@ class Runner:
         self._metrics = metrics
         self.cluster = cluster
         self._nodes = cluster.nodes
-        self._nominations = nominations
-        self.ahead = Ahead(self, nominations)
+        self.ahead = Ahead(profile, cluster, nominations, clock=clock, check_node=self.check_node)
         self._preparing = [plugin for plugin in profile.reserve if isinstance(plugin, PrepareReservePlugin)]
         self._last_nodes: NodeSet = EMPTY
         self._last_slots: Slots = nodeset.slots(EMPTY, 1)
@@ -163,17 +161,13 @@ class Runner:
         passed, groups = yield from self.filter(state, pod, 1 << slot, exact=True)
         return None if passed else next(iter(groups))
 
-    def resting(self, trial: Trial, work: Work[T]) -> Work[T]:
-        """Work that is done in a trial. Where it rests, now and then, everybody is back in place, for others may look."""
-        return paced(work, self._clock, trial.aside)
+    def what_if(self, state: CycleState, pod: PodInfo) -> Simulation:
+        """Return the dry run of a pod whose PreFilter has run."""
+        return Simulation(self.ahead, state, pod)
 
     def nominated_to(self, pod: PodInfo) -> str:
-        """Where the pod is nominated to, as its status says or as we know already; "" for nowhere."""
-        return pod.pod.status.nominated_node_name or self._nominations.node_of(pod.uid) or ""
-
-    def extensions(self, state: CycleState) -> Iterator[PreFilterExtensions]:
-        """Plugins that follow pods as they come and leave, unless they skip this pod."""
-        return (plugin for plugin in self.profile.pre_filter_extensions if plugin.name not in state.skip_filter)
+        """Return the node that the pod is nominated to, or ""."""
+        return self.ahead.nominated_to(pod)
 
     def prepare_reserve(self, state: CycleState, pod: PodInfo, slot: int) -> Work[None]:
         """Let plugins find what they will reserve on the node."""

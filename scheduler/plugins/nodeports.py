@@ -10,10 +10,10 @@ from scheduler.core.nodeset import NodeSet
 from scheduler.core.podinfo import ANY_IP, HostPort, PodInfo
 from scheduler.core.verdicts import SKIP, Code, Groups, Rejection, Skip
 from scheduler.framework.hints import EventHint, Hint, Topics
+from scheduler.framework.points import Tally
 from scheduler.framework.ports import Handle
 from scheduler.framework.shapes import by_host_ports
 from scheduler.framework.state import CycleState
-from scheduler.framework.whatif import Tally
 
 _POD_GONE: Final = ClusterEvent(Resource.POD, Action.DELETE)
 

@@ -14,9 +14,9 @@ from scheduler.core.pod import Pod
 from scheduler.core.podinfo import PodInfo
 from scheduler.core.verdicts import SKIP, Code, Groups, Rejection, Skip
 from scheduler.framework.hints import EventHint, Hint
+from scheduler.framework.points import WhatIf
 from scheduler.framework.ports import Handle
 from scheduler.framework.state import CycleState
-from scheduler.framework.whatif import WhatIf
 
 _ITSELF: Final = ClusterEvent(Resource.UNSCHEDULABLE_POD, UPDATE)
 

@@ -17,9 +17,9 @@ from scheduler.core.podinfo import PodInfo
 from scheduler.core.verdicts import SKIP, Code, Groups, Rejection, Skip
 from scheduler.core.volumes import READ_WRITE_ONCE_POD, PersistentVolumeClaim
 from scheduler.framework.hints import EventHint, Hint, Topics
+from scheduler.framework.points import Tally
 from scheduler.framework.ports import Handle
 from scheduler.framework.state import CycleState, StateKey
-from scheduler.framework.whatif import Tally
 
 _POD_GONE: Final = ClusterEvent(Resource.POD, Action.DELETE)
 _CLAIM_ADDED: Final = ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD)

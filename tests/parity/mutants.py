@@ -19,7 +19,7 @@ _MUTATIONS: Final[Mapping[str, tuple[str, Callable[..., Any]]]] = {
     "budgets are ignored": ("scheduler.cache.disruptions.Disruptions.violating", lambda *_: set()),
     "start times are ignored": (f"{_PLUGIN}.victims.started_at", lambda _: 0.0),
     "the least important are spared first": (f"{_PLUGIN}.dryrun.by_importance", _least_important_first),
-    "nominated pods are ignored": ("scheduler.framework.ahead.Ahead.of", lambda *_: []),
+    "nominated pods are ignored": ("scheduler.framework.dry_run.Ahead.of", lambda *_: []),
 }
 MUTANTS: Final = tuple(_MUTATIONS)
 

@@ -22,12 +22,11 @@ from scheduler.core.podinfo import PodInfo, pod_info
 from scheduler.core.turns import T, Work
 from scheduler.core.verdicts import Code, Groups, Narrow, Rejection, Skip, Wait
 from scheduler.cycle import Broke, Cycle, Outcome, Placed, Unfit
-from scheduler.framework.points import PostFiltered, Scores
+from scheduler.framework.points import PostFiltered, Scores, WhatIf
 from scheduler.framework.ports import Handle
 from scheduler.framework.profile import Factory, build
 from scheduler.framework.runner import Runner
 from scheduler.framework.state import CycleState
-from scheduler.framework.whatif import WhatIf
 from scheduler.obs.metrics import Metrics
 from tests.support.ports import ListRecorder, ScriptedWriter
 from tests.unit.brain import StepClock

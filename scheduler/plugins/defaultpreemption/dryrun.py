@@ -16,7 +16,7 @@ from scheduler.core.bounded_cache import BoundedCache
 from scheduler.core.podinfo import PodInfo
 from scheduler.core.turns import Work
 from scheduler.core.verdicts import AttemptError, Code, Rejection
-from scheduler.framework.whatif import Scene, WhatIf
+from scheduler.framework.points import Scene, WhatIf
 from scheduler.plugins.defaultpreemption.victims import (
     NO_VICTIMS,
     PLUGIN,

@@ -17,10 +17,9 @@ from scheduler.core.podinfo import PodInfo
 from scheduler.core.turns import TURN_S
 from scheduler.core.verdicts import Code, Groups, Nominate, Rejection
 from scheduler.framework.hints import EventHint, Hint, Topics
-from scheduler.framework.points import PostFiltered
+from scheduler.framework.points import PostFiltered, WhatIf
 from scheduler.framework.ports import Handle
 from scheduler.framework.state import CycleState
-from scheduler.framework.whatif import WhatIf
 from scheduler.plugins.defaultpreemption.dryrun import DryRun
 from scheduler.plugins.defaultpreemption.victims import NO_VICTIMS, PLUGIN, Candidate, Cost, Rule
 

@@ -18,9 +18,9 @@ from scheduler.core.podinfo import PodInfo
 from scheduler.core.resourceclaims import ResourceClaim
 from scheduler.core.turns import T, Work, finish
 from scheduler.core.verdicts import AttemptError, Code, Groups, Rejection
+from scheduler.framework.points import WhatIf
 from scheduler.framework.ports import Handle
 from scheduler.framework.state import CycleState, StateKey
-from scheduler.framework.whatif import WhatIf
 from scheduler.plugins.dra.board import Boards
 from scheduler.plugins.dra.checking import TimedOut
 from scheduler.plugins.dra.hints import Frees

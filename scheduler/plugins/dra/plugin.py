@@ -27,10 +27,9 @@ from scheduler.core.resourceclaims import FINALIZER, RESERVED_FOR_MAX, ResourceC
 from scheduler.core.turns import T, Work, metered, started
 from scheduler.core.verdicts import SKIP, AttemptError, Code, Groups, Nominate, Rejection, Skip
 from scheduler.framework.hints import EventHint
-from scheduler.framework.points import PostFiltered, Scores
+from scheduler.framework.points import PostFiltered, Scores, WhatIf
 from scheduler.framework.ports import Handle
 from scheduler.framework.state import CycleState
-from scheduler.framework.whatif import WhatIf
 from scheduler.plugins.dra.alternatives import Alternatives, has_alternatives
 from scheduler.plugins.dra.binding import ClaimBinder
 from scheduler.plugins.dra.board import Boards

@@ -16,11 +16,10 @@ from scheduler.core.verdicts import Groups
 from scheduler.framework.devicescoring import ScoredDevices
 from scheduler.framework.hints import EventHint
 from scheduler.framework.memo import BySlots, ScoreColumn
-from scheduler.framework.points import Scores
+from scheduler.framework.points import Scores, Tally
 from scheduler.framework.ports import Handle
 from scheduler.framework.scoring import demands
 from scheduler.framework.state import CycleState
-from scheduler.framework.whatif import Tally
 from scheduler.plugins.noderesourcesfit.hints import Hints
 from scheduler.plugins.noderesourcesfit.shortage import PLUGIN, Ignored, Room, Shortage, checked, number, rejection
 from scheduler.plugins.noderesourcesfit.strategies import Strategy

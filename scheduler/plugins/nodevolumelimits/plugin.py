@@ -12,9 +12,9 @@ from scheduler.core.podinfo import PodInfo
 from scheduler.core.verdicts import SKIP, Code, Groups, Rejection, Skip
 from scheduler.core.volumes import CSISource
 from scheduler.framework.hints import EventHint
+from scheduler.framework.points import Tally
 from scheduler.framework.ports import Handle
 from scheduler.framework.state import CycleState, StateKey
-from scheduler.framework.whatif import Tally
 from scheduler.plugins.nodevolumelimits.hints import Hints
 from scheduler.plugins.nodevolumelimits.seats import MAX_VOLUMES, Room, Seats
 from scheduler.plugins.nodevolumelimits.wanted import PLUGIN, Wanted, wanted_by

@@ -22,12 +22,12 @@ from scheduler.core.pod import Pod
 from scheduler.core.podinfo import PodInfo, pod_info
 from scheduler.core.turns import finish
 from scheduler.core.verdicts import Code, Groups, Nominate, Rejection
+from scheduler.framework.dry_run import Simulation
 from scheduler.framework.points import PostFiltered
 from scheduler.framework.ports import Handle
 from scheduler.framework.profile import Factory, build
 from scheduler.framework.runner import Runner
 from scheduler.framework.state import CycleState
-from scheduler.framework.whatif import WhatIf
 from scheduler.obs.metrics import Metrics
 from scheduler.plugins import BUILT_IN
 from scheduler.plugins.defaultpreemption import DefaultPreemption
@@ -270,11 +270,11 @@ class House:
         for other in pods:
             self.nominator.add_foreign(other, node_name)
 
-    def what_if(self, incoming: PodInfo) -> WhatIf:
+    def what_if(self, incoming: PodInfo) -> Simulation:
         """After PreFilter, which lets the pod through."""
         state = CycleState()
         assert self.runner.pre_filter(state, incoming).rejection is None
-        return WhatIf(self.runner, state, incoming)
+        return self.runner.what_if(state, incoming)
 
     # -- the dry run -------------------------------------------------------------------------------------------------
 
@@ -308,7 +308,7 @@ class House:
 
     # -- PostFilter --------------------------------------------------------------------------------------------------
 
-    def refused(self, incoming: PodInfo) -> tuple[Groups, WhatIf]:
+    def refused(self, incoming: PodInfo) -> tuple[Groups, Simulation]:
         """What PreFilter and Filter say of all nodes, as the cycle hands it on."""
         state = CycleState()
         pre = self.runner.pre_filter(state, incoming)
@@ -318,7 +318,7 @@ class House:
         absent = self.cluster.nodes.present & ~pre.nodes
         if pre.absent is not None and absent:
             groups[pre.absent] = absent
-        return groups, WhatIf(self.runner, state, incoming)
+        return groups, self.runner.what_if(state, incoming)
 
     def asked(self, incoming: PodInfo) -> PostFiltered:
         """The plugin's answer for a pod that fits nowhere."""

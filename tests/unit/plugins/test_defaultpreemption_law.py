@@ -11,10 +11,9 @@ from scheduler.config.args import KubestowArgs
 from scheduler.core.podinfo import PodInfo
 from scheduler.core.turns import finish
 from scheduler.core.verdicts import Code, Nominate, Rejection
-from scheduler.framework import ahead as ahead_module
-from scheduler.framework.runner import Runner
+from scheduler.framework import dry_run
+from scheduler.framework.dry_run import Ahead, Simulation
 from scheduler.framework.state import CycleState
-from scheduler.framework.whatif import WhatIf
 from scheduler.plugins.defaultpreemption.dryrun import Answer, DryRun
 from scheduler.plugins.defaultpreemption.victims import Candidate, Rule
 from tests.examples import SLOW_SHARE, examples
@@ -26,11 +25,11 @@ from tests.unit.plugins.reference_preemption import FILTERS, Literal, Victims
 SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much)
 
 
-class Tried(WhatIf):
+class Tried(Simulation):
     """Never counts aside: pods leave the cache and come back."""
 
-    def __init__(self, runner: Runner, state: CycleState, pod: PodInfo) -> None:
-        super().__init__(runner, state, pod)
+    def __init__(self, ahead: Ahead, state: CycleState, pod: PodInfo) -> None:
+        super().__init__(ahead, state, pod)
         self.is_counted = False
 
 
@@ -108,8 +107,8 @@ def test_counting_and_trying_agree(world: World, incoming: PodInfo) -> None:
     for name in world.nodes:
         slot = house.slot(name)
         aside = finish(counted.on(what_if, incoming, slot, counted.of(what_if, incoming)))
-        with mock.patch.object(ahead_module, "WhatIf", Tried):
-            truly = finish(tried.on(Tried(house.runner, state, incoming), incoming, slot, None))
+        with mock.patch.object(dry_run, "Simulation", Tried):
+            truly = finish(tried.on(Tried(house.runner.ahead, state, incoming), incoming, slot, None))
 
         assert stated(aside, house) == stated(truly, house)
 
@@ -119,11 +118,11 @@ def test_counting_and_trying_agree(world: World, incoming: PodInfo) -> None:
 def test_the_cache_is_as_before(world: World, incoming: PodInfo, forced: bool) -> None:
     """Columns, indexes and counts are those of a cluster that has never been asked."""
     house, untouched = world.house(), world.house()
-    for kind_of_what_if in (WhatIf, Tried if forced else WhatIf):
+    for kind_of_what_if in (Simulation, Tried if forced else Simulation):
         state = CycleState()
         house.runner.pre_filter(state, incoming)
-        what_if = kind_of_what_if(house.runner, state, incoming)
-        with mock.patch.object(ahead_module, "WhatIf", kind_of_what_if):
+        what_if = kind_of_what_if(house.runner.ahead, state, incoming)
+        with mock.patch.object(dry_run, "Simulation", kind_of_what_if):
             for name in world.nodes:
                 DryRun(house.cluster, Rule()).on(what_if, incoming, house.slot(name), None)
 

@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from scheduler.core.podinfo import PodInfo
 from scheduler.core.turns import finish
+from scheduler.framework.points import WhatIf
 from scheduler.framework.runner import Runner
 from scheduler.framework.state import CycleState
-from scheduler.framework.whatif import WhatIf
 from scheduler.plugins.defaultpreemption.dryrun import Answer, DryRun
 from scheduler.plugins.defaultpreemption.victims import Rule
 from tests.examples import SLOW_SHARE, examples
@@ -256,7 +256,7 @@ def check(house: House, old: DryRun, one: PodInfo) -> None:
         state = CycleState()
         runner.pre_filter(state, one)
         passed, refused = finish(runner.filter(state, one, nodes.present, exact=True))
-        what_if = WhatIf(runner, state, one)
+        what_if = runner.what_if(state, one)
         known = dry_run.of(what_if, one) if dry_run is not whole else None
         slots = [slot for name in NAMES if (slot := nodes.present_slot(name)) is not None]
         answers.append((passed, refused, [finish(dry_run.on(what_if, one, slot, known)) for slot in slots]))

@@ -23,7 +23,6 @@ from scheduler.core.resourceclaims import DeviceClass, ResourceClaim
 from scheduler.core.turns import finish
 from scheduler.core.verdicts import Code, Rejection
 from scheduler.framework.state import CycleState
-from scheduler.framework.whatif import WhatIf
 from scheduler.plugins import BUILT_IN
 from scheduler.plugins.defaultpreemption.dryrun import DryRun
 from scheduler.plugins.defaultpreemption.victims import Candidate, Rule
@@ -163,7 +162,7 @@ def test_each_node(world: World) -> None:
     _, groups = finish(house.runner.filter(state, incoming, house.cluster.nodes.present, exact=True))
     relented = finish(house.runner.relented(state, incoming, groups))
     codes = {slot: no.code for no, nodes in relented.items() for slot in each(nodes)}
-    what_if = WhatIf(house.runner, state, incoming)
+    what_if = house.runner.what_if(state, incoming)
     for name in NODES:
         fits = literal.fits(incoming, name, literal.pods) is None
         slot = house.slot(name)

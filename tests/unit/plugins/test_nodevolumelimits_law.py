@@ -10,8 +10,8 @@ from scheduler.config.args import KubestowArgs
 from scheduler.core import nodeset
 from scheduler.core.podinfo import PodInfo, placed
 from scheduler.core.verdicts import AttemptError, Code
+from scheduler.framework.points import Tally
 from scheduler.framework.state import CycleState
-from scheduler.framework.whatif import Tally
 from scheduler.plugins.nodevolumelimits import NodeVolumeLimits
 from scheduler.plugins.nodevolumelimits.wanted import wanted_by
 from tests.examples import SLOW_SHARE, examples

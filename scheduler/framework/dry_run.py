@@ -1,0 +1,402 @@
+"""Filtering as if pods had left a node, and as if nominated pods were on theirs (docs/spec/core.md §3.5, §3.10, dry run).
+
+A question has two ways to the same answer. Where every filter either does not read pods or can count those of one node
+by itself (`TallyPlugin`), the cache is not touched and a question costs about a microsecond per filter. Else the pods leave
+the cache's columns and indexes in a trial, the filters run as usual, and the end of the trial puts everything back.
+
+A burst of preemptors is nominated to hundreds of nodes while the next pods are tried. The answer for a node is remembered for
+pods of one shape until the node's columns or its nominations change, where it depends on that node alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Final, Protocol, TypeAlias
+
+from scheduler.cache.cluster import Cluster
+from scheduler.cache.trial import Trial
+from scheduler.core import nodeset
+from scheduler.core.bounded_cache import BoundedCache
+from scheduler.core.clock import Clock
+from scheduler.core.nodeset import EMPTY, NodeSet
+from scheduler.core.podinfo import PodInfo
+from scheduler.core.turns import Work, answered, finish, paced
+from scheduler.core.verdicts import AttemptError, Code, Groups, Rejection
+from scheduler.framework.points import Scene, Tally
+from scheduler.framework.profile import BoundFilter, Profile
+from scheduler.framework.state import CycleState
+
+_FEW: Final = 4
+_SHAPES: Final = 64
+_MANY: Final = 1024
+"""So many changes are not followed one by one."""
+
+
+class Nominations(Protocol):
+    """Pods that are about to take a place they do not hold yet."""
+
+    def nodes(self) -> tuple[str, ...]:
+        """Names of nodes with at least one nominated pod."""
+
+    def for_node(self, name: str) -> tuple[PodInfo, ...]:
+        """Pods nominated to this node, foreign ones included."""
+
+    def node_of(self, uid: str) -> str | None:
+        """Where this pod is nominated to."""
+
+    def version(self, name: str) -> int:
+        """Changes whenever somebody is nominated to this node, or no longer is."""
+
+    @property
+    def position(self) -> int:
+        """Where the log of changes stands."""
+
+    def changed_since(self, position: int) -> list[str] | None:
+        """Nodes whose nominations have changed since then, with repeats; None when that is too long ago to tell."""
+
+
+class _Known:
+    """What nominated pods make of nodes for pods of one shape that are not nominated there themselves."""
+
+    __slots__ = ("at", "groups", "refused", "tried")
+
+    def __init__(self) -> None:
+        self.at = (-1, -1, -1)
+        """Where the logs of columns and nominations stood, and the generation of node objects."""
+        self.groups: Groups = {}
+        self.refused: NodeSet = EMPTY
+        self.tried: NodeSet = EMPTY
+        """Nodes that must be tried in the cache."""
+
+    def drop(self, slot: int) -> None:
+        """Nothing is known of this node."""
+        if (self.refused | self.tried) >> slot & 1:
+            self.refused &= ~(1 << slot)
+            self.tried &= ~(1 << slot)
+            self.groups = {no: left for no, held in self.groups.items() if (left := held & ~(1 << slot))}
+
+    def put(self, slot: int, no: Rejection | None) -> None:
+        """The nominated pods say this of it; None for nothing."""
+        if no is not None:
+            self.groups[no] = self.groups.get(no, EMPTY) | 1 << slot
+            self.refused |= 1 << slot
+
+
+CheckNode: TypeAlias = Callable[[PodInfo, int, CycleState], Work[Rejection | None]]
+"""Filter and Verify for one node (slot) against the cache as it is now."""
+
+
+class Ahead:
+    """The pods that a pod must yield to: nominated to the node, of equal or higher priority."""
+
+    def __init__(
+        self, profile: Profile, cluster: Cluster, nominations: Nominations, *, clock: Clock, check_node: CheckNode
+    ) -> None:
+        self.profile = profile
+        self.cluster = cluster
+        self.check_node = check_node
+        self.clock = clock
+        self._nodes = cluster.nodes
+        self._nominations = nominations
+        self._known: BoundedCache[Hashable, _Known] = BoundedCache(_SHAPES)
+
+    def of(self, pod: PodInfo, slot: int) -> list[PodInfo]:
+        """Who is ahead of this pod on this node."""
+        return [other for other in self._of_its_like(pod, slot) if other.uid != pod.uid]
+
+    def nominated_to(self, pod: PodInfo) -> str:
+        """Return the node that the pod is nominated to, by its status or by a nomination not yet written, or ""."""
+        return pod.pod.status.nominated_node_name or self._nominations.node_of(pod.uid) or ""
+
+    def version(self, slot: int) -> int:
+        """A number that changes whenever a nomination to this node begins or ends."""
+        return self._nominations.version(self._nodes.name(slot))
+
+    def refusing(
+        self,
+        state: CycleState,
+        pod: PodInfo,
+        nodes: NodeSet,
+        groups: Groups,
+        *,
+        one_pass: Callable[[CycleState, NodeSet], Work[NodeSet]],
+    ) -> Work[NodeSet]:
+        """The nodes where those ahead leave no place; who says so is added to `groups`. `one_pass` filters as usual.
+
+        Rests after each node that had to be tried in the cache, and while `one_pass` does.
+        O(nodes and nominations that changed since a pod of this shape came here last), where a node's own pods suffice.
+        """
+        if not self._nominations.nodes():
+            return EMPTY
+        what_if = Simulation(self, state, pod)
+        refused = one_by_one = EMPTY
+        if nodes.bit_count() <= _FEW or not what_if.is_counted:
+            one_by_one = nodeset.of(self._slots(nodes))
+            what_if.about(one_by_one)
+        else:
+            known = self._followed(what_if, pod)
+            held = nodes & (known.refused | known.tried)
+            what_if.about(held)
+            one_by_one = held & (known.tried | what_if.hopeless_nodes | self.own(pod))
+            refused = held & ~one_by_one
+            for no, slots in known.groups.items():
+                if slots & refused:
+                    groups[no] = groups.get(no, EMPTY) | slots & refused
+        for slot in nodeset.each(one_by_one):
+            ahead = self.of(pod, slot)
+            counted = what_if.counted(slot, ahead) if ahead else None
+            if counted is not None and (verdict := counted.verdict()) is not None:
+                groups[verdict] = groups.get(verdict, EMPTY) | 1 << slot
+                refused |= 1 << slot
+            elif ahead and counted is None:
+                if not (yield from self._tried(state, pod, slot, one_pass)):
+                    refused |= 1 << slot
+                yield
+        return refused
+
+    def _of_its_like(self, pod: PodInfo, slot: int) -> list[PodInfo]:
+        return [
+            other
+            for other in self._nominations.for_node(self._nodes.name(slot))
+            if other.priority >= pod.priority and self.cluster.get(other.uid) is None
+        ]
+
+    def own(self, pod: PodInfo) -> NodeSet:
+        """Where the pod itself is nominated, if it is: who is ahead of it there is not who is ahead of its like."""
+        slot = self._nodes.slot(self._nominations.node_of(pod.uid) or "")
+        return EMPTY if slot is None else 1 << slot
+
+    def _slots(self, nodes: NodeSet) -> Iterator[int]:
+        """Those of the nodes that somebody is nominated to; the shorter way round."""
+        if nodes.bit_count() <= _FEW:
+            yield from (slot for slot in nodeset.each(nodes) if self._nominations.for_node(self._nodes.name(slot)))
+            return
+        for name in self._nominations.nodes():
+            slot = self._nodes.slot(name)
+            if slot is not None and nodes >> slot & 1:
+                yield slot
+
+    def _followed(self, what_if: Simulation, pod: PodInfo) -> _Known:
+        """What is known for pods like this one, brought up to date."""
+        shape = (pod.priority, what_if.shape)
+        known = self._known.get_or_make(shape, _Known)
+        columns, nominations, objects = known.at
+        now = (self._nodes.position, self._nominations.position, self._nodes.object_generation)
+        if known.at == now:
+            return known
+        slots = self._changed(columns, nominations) if objects == now[2] else None
+        if slots is None:
+            known = self._known.put(shape, _Known())
+            slots = set(self._slots(self._nodes.present))
+        known.at = now
+        for slot in slots:
+            known.drop(slot)
+            self._judge(known, what_if, pod, slot)
+        return known
+
+    def _changed(self, columns: int, nominations: int) -> set[int] | None:
+        """Slots to be judged again; None if it is less work to judge all."""
+        touched, names = self._nodes.changed_since(columns), self._nominations.changed_since(nominations)
+        if touched is None or names is None or len(touched) + len(names) > _MANY:
+            return None
+        found = {slot for name in set(names) if (slot := self._nodes.slot(name)) is not None}
+        found.update(slot for slot in set(touched) if self._nominations.for_node(self._nodes.name(slot)))
+        return found
+
+    def _judge(self, known: _Known, what_if: Simulation, pod: PodInfo, slot: int) -> None:
+        ahead = self._of_its_like(pod, slot)
+        if not ahead:
+            return
+        counted = what_if.counted(slot, ahead, is_flat=False)
+        if counted is None:
+            known.tried |= 1 << slot
+        else:
+            known.put(slot, counted.verdict())
+
+    def _tried(
+        self, state: CycleState, pod: PodInfo, slot: int, one_pass: Callable[[CycleState, NodeSet], Work[NodeSet]]
+    ) -> Work[bool]:
+        """Whether the pod fits with those ahead in the cache."""
+        name, ahead = self._nodes.name(slot), self.of(pod, slot)
+        with self.cluster.trial(add=[(other, name) for other in ahead]) as trial:
+            with_them = state.clone()
+            for plugin in self.profile.extensions(state):
+                for other in ahead:
+                    plugin.add_pod(with_them, pod, other, slot)
+            return bool((yield from paced(one_pass(with_them, 1 << slot), self.clock, trial.aside)))
+
+
+class Simulation:
+    """Implements `points.WhatIf`."""
+
+    def __init__(self, ahead: Ahead, state: CycleState, pod: PodInfo) -> None:
+        self._ahead = ahead
+        self._state = state
+        self._pod = pod
+        self._filters = [bound for bound in ahead.profile.filter if bound.name not in state.skip_filter]
+        self._counted_until = self._leading_count()
+        self.is_counted = self._counted_until == len(self._filters)
+        self._flat: list[tuple[int, Groups]] | None = None
+        self._asked: NodeSet = 0
+        self._hopeless: NodeSet | None = None
+        self.alike = ~ahead.own(pod)
+
+    @property
+    def nominated_to(self) -> str:
+        return self._ahead.nominated_to(self._pod)
+
+    @property
+    def shape(self) -> tuple[Hashable, ...]:
+        return tuple(
+            (bound.name, bound.tally.tally_shape(self._pod))
+            for bound in self._filters[: self._counted_until]
+            if bound.tally is not None
+        )
+
+    def about(self, nodes: NodeSet) -> None:
+        self._asked = nodes
+        self._flat = self._hopeless = None
+
+    @property
+    def hopeless_nodes(self) -> NodeSet:
+        if self._hopeless is None:
+            hopeless: NodeSet = 0
+            for _, groups in self._flat_groups(self._asked):
+                for slots in groups.values():
+                    hopeless |= slots
+            self._hopeless = hopeless
+        return self._hopeless
+
+    def hopeless(self, slot: int) -> bool:
+        if not self._asked >> slot & 1:
+            self._flat_groups(1 << slot)
+        return bool(self.hopeless_nodes >> slot & 1)
+
+    def version(self, slot: int) -> int:
+        return self._ahead.version(slot)
+
+    def ahead(self, slot: int) -> list[PodInfo]:
+        """Pods nominated to the node that this pod must yield to."""
+        return self._ahead.of(self._pod, slot)
+
+    @contextlib.contextmanager
+    def on(self, slot: int) -> Iterator[Scene]:
+        counted = self.counted(slot, self.ahead(slot))
+        if counted is not None:
+            yield counted
+            return
+        with self._ahead.cluster.trial() as trial:
+            yield _Tried(self._ahead, trial, self._state.clone(), self._pod, slot)
+
+    def _leading_count(self) -> int:
+        """How many filters come before the first one that needs the cache."""
+        return next((at for at, bound in enumerate(self._filters) if not self._counts(bound, ())), len(self._filters))
+
+    def _counts(self, bound: BoundFilter, newcomers: Sequence[PodInfo]) -> bool:
+        return bound.tally is not None or (
+            bound.is_exact(self._state, self._pod) and bound.is_flat(self._state, self._pod, newcomers)
+        )
+
+    def counted(self, slot: int, ahead: Sequence[PodInfo], *, is_flat: bool = True) -> Scene | None:
+        """The node with these newcomers on it; None if that cannot be told without touching the cache.
+
+        Without `is_flat` filters that do not look at pods are left out: see `hopeless_nodes`.
+        """
+        if not self.is_counted or (ahead and not all(self._counts(bound, ahead) for bound in self._filters)):
+            return None
+        return self._counting(slot, ahead, is_flat=is_flat)
+
+    def leading(self, slot: int) -> Scene | None:
+        return None if self.ahead(slot) else self._counting(slot, (), is_flat=True)
+
+    def _counting(self, slot: int, ahead: Sequence[PodInfo], *, is_flat: bool) -> Scene | None:
+        tallies = [
+            (at, bound.tally.tally(self._state, self._pod, slot))
+            for at, bound in enumerate(self._filters[: self._counted_until])
+            if bound.tally is not None
+        ]
+        for other in ahead:
+            for _, tally in tallies:
+                tally.add(other)
+        refusal: tuple[int, Rejection] | None = None
+        for at, groups in self._flat_groups(1 << slot) if is_flat else ():
+            for no, slots in groups.items():
+                if slots >> slot & 1 and refusal is None:
+                    refusal = (at, no)
+        if refusal is not None and not refusal[1].code.is_rejection:
+            return None  # a filter failed: what follows from that is the runner's business
+        return _Counted(tallies, refusal)
+
+    def _flat_groups(self, nodes: NodeSet) -> list[tuple[int, Groups]]:
+        """What the leading filters that do not look at pods refuse of these nodes, and of others."""
+        if self._flat is None or nodes & ~self._asked:
+            self._asked |= nodes
+            self._hopeless = None
+            answers = (
+                (at, finish(answered(bound.filter(self._state, self._pod, self._asked))))
+                for at, bound in enumerate(self._filters[: self._counted_until])
+                if bound.tally is None
+            )
+            self._flat = [(at, groups) for at, groups in answers if groups]
+        return self._flat
+
+
+class _Counted:
+    __slots__ = ("_refusal", "_tallies")
+
+    def __init__(self, tallies: list[tuple[int, Tally]], refusal: tuple[int, Rejection] | None) -> None:
+        self._tallies = tallies
+        self._refusal = refusal
+
+    def add(self, other: PodInfo) -> None:
+        for _, tally in self._tallies:
+            tally.add(other)
+
+    def remove(self, other: PodInfo) -> None:
+        for _, tally in self._tallies:
+            tally.remove(other)
+
+    def verdict(self) -> Rejection | None:
+        for at, tally in self._tallies:
+            if self._refusal is not None and self._refusal[0] < at:
+                return self._refusal[1]
+            no = tally.verdict()
+            if no is not None:
+                return no
+        return self._refusal[1] if self._refusal is not None else None
+
+    def judging(self) -> None:
+        return None
+
+
+class _Tried:
+    __slots__ = ("_ahead", "_name", "_pod", "_slot", "_state", "_trial")
+
+    def __init__(self, ahead: Ahead, trial: Trial, state: CycleState, pod: PodInfo, slot: int) -> None:
+        self._ahead = ahead
+        self._trial = trial
+        self._state = state
+        self._pod = pod
+        self._slot = slot
+        self._name = ahead.cluster.nodes.name(slot)
+
+    def add(self, other: PodInfo) -> None:
+        self._trial.add(other, self._name)
+        for plugin in self._ahead.profile.extensions(self._state):
+            plugin.add_pod(self._state, self._pod, other, self._slot)
+
+    def remove(self, other: PodInfo) -> None:
+        self._trial.remove(other)
+        for plugin in self._ahead.profile.extensions(self._state):
+            plugin.remove_pod(self._state, self._pod, other, self._slot)
+
+    def verdict(self) -> Rejection | None:
+        return finish(self.judging())
+
+    def judging(self) -> Work[Rejection | None]:
+        checking = self._ahead.check_node(self._pod, self._slot, self._state)
+        try:
+            return (yield from paced(checking, self._ahead.clock, self._trial.aside))
+        except AttemptError as error:
+            return Rejection(error.plugin, Code.ERROR, (error.message,))
