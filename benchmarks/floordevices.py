@@ -176,7 +176,7 @@ class FloorDevices:
         """Write what was taken."""
         for claim, results in taken:
             async with self._turns:
-                protected = await self._writer.protect_claim(claim)
+                protected = await self._writer.device_claims.protect_claim(claim)
                 assert isinstance(protected, ResourceClaim)
                 allocation = AllocationResult(
                     devices=DeviceAllocationResult(results=tuple(results)),
@@ -184,7 +184,7 @@ class FloorDevices:
                     allocation_timestamp=seconds(time.time()),
                 )
                 user = ConsumerReference(resource="pods", name=pod.metadata.name, uid=pod.metadata.uid)
-                await self._writer.allocate_claim(protected, allocation, user)
+                await self._writer.device_claims.allocate_claim(protected, allocation, user)
 
 
 def has_claims(pod: Pod) -> bool:

@@ -22,39 +22,14 @@ from scheduler.framework.preempting import Preempting
 T = TypeVar("T")
 
 
-class Writer(Protocol):
-    """The cluster's write side. Every call raises the types of `scheduler.core.errors`."""
-
-    async def turn(self) -> None:
-        """Wait until one more binding or deletion may be sent (clientConnection.qps). Nothing is written: may be cancelled."""
-
-    async def bind(self, pod: Pod, node_name: str) -> None:
-        """Bind with the pod's uid as precondition, after a `turn` of its own.
-
-        `Ambiguous` means: read the pod before deciding anything. `TooManyRequests` is not waited out here, because what
-        was decided grows old: take another turn and look again.
-        """
-
-    async def patch_pod_status(
-        self, pod: Pod, *, condition: PodCondition | None, nominated_node_name: str | None
-    ) -> None:
-        """Set one condition and/or the nomination ("" clears, None leaves alone)."""
-
-    async def delete_pod(self, pod: Pod) -> None:
-        """Delete gracefully, this very pod and no namesake (`Conflict`), after a `turn` of its own.
-
-        As `bind` it is never repeated: take another turn and look whether the pod still has to go. `NotFound` when it is
-        gone, as it may be after `Ambiguous` too.
-        """
-
-    async def read_pod(self, namespace: str, name: str) -> Pod | Broken | None:
-        """The newest state; None when the pod is gone."""
+class ClaimWrites(Protocol):
+    """Writes and reads of ResourceClaims."""
 
     async def protect_claim(self, claim: ResourceClaim) -> ResourceClaim | Broken:
         """Add the finalizer that claims with devices have. `Conflict` if anything was written since `claim`.
 
-        This and the writes of claims below wait for a token of their own, are not repeated after an error, and return
-        the claim as it was written; after `Ambiguous` read it.
+        This and the other writes wait for a token of their own, are not repeated after an error, and return the claim as
+        it was written; after `Ambiguous` read it.
         """
 
     async def allocate_claim(
@@ -85,6 +60,39 @@ class Writer(Protocol):
 
     async def read_resource_claim_at(self, namespace: str, name: str, version: int) -> ResourceClaim | Broken | None:
         """As it was at this resourceVersion; None if it was not there. `Gone` when the server has forgotten that."""
+
+
+class Writer(Protocol):
+    """The cluster's write side. Every call raises the types of `scheduler.core.errors`."""
+
+    @property
+    def device_claims(self) -> ClaimWrites:
+        """The writes of ResourceClaims."""
+
+    async def turn(self) -> None:
+        """Wait until one more binding or deletion may be sent (clientConnection.qps). Nothing is written: may be cancelled."""
+
+    async def bind(self, pod: Pod, node_name: str) -> None:
+        """Bind with the pod's uid as precondition, after a `turn` of its own.
+
+        `Ambiguous` means: read the pod before deciding anything. `TooManyRequests` is not waited out here, because what
+        was decided grows old: take another turn and look again.
+        """
+
+    async def patch_pod_status(
+        self, pod: Pod, *, condition: PodCondition | None, nominated_node_name: str | None
+    ) -> None:
+        """Set one condition and/or the nomination ("" clears, None leaves alone)."""
+
+    async def delete_pod(self, pod: Pod) -> None:
+        """Delete gracefully, this very pod and no namesake (`Conflict`), after a `turn` of its own.
+
+        As `bind` it is never repeated: take another turn and look whether the pod still has to go. `NotFound` when it is
+        gone, as it may be after `Ambiguous` too.
+        """
+
+    async def read_pod(self, namespace: str, name: str) -> Pod | Broken | None:
+        """The newest state; None when the pod is gone."""
 
     async def prebind_volume(
         self, volume: PersistentVolume, claim: PersistentVolumeClaim, *, marks: bool
@@ -300,6 +308,11 @@ class Unplugged(Any):  # type: ignore[misc]  # `__getattr__` has the methods of 
     Events are dropped, a turn is granted at once, and every other call of the writer raises `Unavailable`.
     """
 
+    @property
+    def device_claims(self) -> Unplugged:
+        """The same object: it has the methods of `ClaimWrites`, too."""
+        return self
+
     async def turn(self) -> None:
         """Return at once."""
 
@@ -307,7 +320,7 @@ class Unplugged(Any):  # type: ignore[misc]  # `__getattr__` has the methods of 
         """Drop the event."""
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[NoReturn]]:
-        if name.startswith("_") or name not in vars(Writer):
+        if name.startswith("_") or (name not in vars(Writer) and name not in vars(ClaimWrites)):
             raise AttributeError(name)
 
         async def unavailable(*_: object, **__: object) -> NoReturn:

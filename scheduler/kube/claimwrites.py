@@ -22,6 +22,7 @@ from scheduler.core.pod import ExtendedResourceClaimStatus, Pod
 from scheduler.core.resourceclaims import FINALIZER, AllocationResult, ConsumerReference, ResourceClaim
 from scheduler.kube import claimbody, claimproto
 from scheduler.kube.kinds import RESOURCE_CLAIM
+from scheduler.kube.lane import Lane
 from scheduler.kube.preconditions import the_same
 from scheduler.kube.sending import Sending, always
 from scheduler.kube.throttle import Throttle
@@ -44,7 +45,7 @@ def newest() -> str:
 
 
 class ClaimWrites(Sending):
-    """The writes of claims for devices, of the `Writer` port.
+    """Implements the `ClaimWrites` port.
 
     `claims_version` is asked for each request: the version of resource.k8s.io in which the server has claims.
     """
@@ -57,8 +58,9 @@ class ClaimWrites(Sending):
         *,
         may_write: Callable[[], bool] = always,
         claims_version: Callable[[], str] = newest,
+        lane: Lane | None = None,
     ) -> None:
-        super().__init__(transport, throttle, clock, may_write=may_write)
+        super().__init__(transport, throttle, clock, may_write=may_write, lane=lane)
         self._claims_version = claims_version
         self._resource_claims: ObjectDecoder[ResourceClaim] = RESOURCE_CLAIM.decoder()
 

@@ -28,16 +28,23 @@ class Sending:
 
     `may_write` is asked before each request, after every wait for a token or for another try, and by the transport once
     more when it leaves: once it says no, `Fenced` is raised and nothing leaves. What was sent before is awaited as always.
+    Writers that share a `lane` let urgent requests of each other go first.
     """
 
     def __init__(
-        self, transport: Transport, throttle: Throttle, clock: Clock, *, may_write: Callable[[], bool] = always
+        self,
+        transport: Transport,
+        throttle: Throttle,
+        clock: Clock,
+        *,
+        may_write: Callable[[], bool] = always,
+        lane: Lane | None = None,
     ) -> None:
         self._transport = transport
         self._throttle = throttle
         self._clock = clock
         self._may_write = may_write
-        self._lane = Lane()
+        self._lane = lane or Lane()
 
     async def _read(self, path: str, accept: str = JSON) -> bytes | None:
         """From the server's storage rather than its cache; None when it is gone."""

@@ -23,7 +23,7 @@ from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim
 from scheduler.kube.claimevents import last_told
 from scheduler.kube.claimwrites import ClaimWrites, newest
 from scheduler.kube.leasebody import Lease, LeaseSpec, lease_change, new_lease, read_answer, write_answer
-from scheduler.kube.sending import FIELD_MANAGER, OURS, always
+from scheduler.kube.sending import FIELD_MANAGER, OURS, Sending, always
 from scheduler.kube.throttle import Throttle
 from scheduler.kube.volumebody import owners_of_selection, prebinding, selection
 from scheduler.kube.wire import MERGE, STRATEGIC_MERGE, Transport, as_it_is
@@ -115,7 +115,7 @@ class _Binding(msgspec.Struct, rename="camel"):
 _encode: Final = msgspec.json.Encoder().encode
 
 
-class ApiWriter(ClaimWrites):
+class ApiWriter(Sending):
     """The cluster's write side; implements the decision rooms' `Writer` port and serves the recorder.
 
     `may_write` is as `Sending` has it, `claims_version` as `ClaimWrites`.
@@ -130,7 +130,10 @@ class ApiWriter(ClaimWrites):
         may_write: Callable[[], bool] = always,
         claims_version: Callable[[], str] = newest,
     ) -> None:
-        super().__init__(transport, throttle, clock, may_write=may_write, claims_version=claims_version)
+        super().__init__(transport, throttle, clock, may_write=may_write)
+        self.device_claims = ClaimWrites(
+            transport, throttle, clock, may_write=may_write, claims_version=claims_version, lane=self._lane
+        )
         self._pods: ObjectDecoder[Pod] = ObjectDecoder("Pod", Pod)
         self._volumes = ObjectDecoder("PersistentVolume", PersistentVolume)
         self._claims = ObjectDecoder("PersistentVolumeClaim", PersistentVolumeClaim)

@@ -103,7 +103,7 @@ def speaking(transport: LosingTransport, version: str) -> ApiWriter:
 
 
 async def seen(writer: ApiWriter, api: Api, name: str = "a") -> ResourceClaim:
-    found = await writer.read_resource_claim(api.ns, name)
+    found = await writer.device_claims.read_resource_claim(api.ns, name)
     assert isinstance(found, ResourceClaim)
     return found
 
@@ -111,9 +111,9 @@ async def seen(writer: ApiWriter, api: Api, name: str = "a") -> ResourceClaim:
 async def allocated(writer: ApiWriter, api: Api) -> ResourceClaim:
     """A claim with the finalizer, devices and one user."""
     await a_claim(api)
-    protected = await writer.protect_claim(await seen(writer, api))
+    protected = await writer.device_claims.protect_claim(await seen(writer, api))
     assert isinstance(protected, ResourceClaim)
-    written = await writer.allocate_claim(protected, PLAIN, FIRST)
+    written = await writer.device_claims.allocate_claim(protected, PLAIN, FIRST)
     assert isinstance(written, ResourceClaim)
     return written
 
@@ -178,11 +178,11 @@ async def test_the_product_allocates(api: Api, transport: LosingTransport, versi
     path = await a_claim(api)
     writer = speaking(transport, version)
     await api.merge(path, {"metadata": {"finalizers": ["x.y/z"], "labels": {"a": "b"}}})
-    protected = await writer.protect_claim(await seen(writer, api))
+    protected = await writer.device_claims.protect_claim(await seen(writer, api))
     assert isinstance(protected, ResourceClaim)
     assert protected == await seen(writer, api)
     assert set(protected.metadata.finalizers) == {"x.y/z", FINALIZER}
-    written = await writer.allocate_claim(protected, from_manifest_whole(FULL), FIRST)
+    written = await writer.device_claims.allocate_claim(protected, from_manifest_whole(FULL), FIRST)
     assert written == await seen(writer, api)
     stored = await api("GET", path)
     assert stored.body["status"] == {"allocation": FULL, "reservedFor": [USER]}
@@ -215,16 +215,16 @@ async def test_the_status_takes_no_finalizer(api: Api) -> None:
 async def test_users_come_and_go(api: Api, writer: ApiWriter) -> None:
     """One more, one less, and the last; releasing twice changes nothing; then the devices go."""
     first = await allocated(writer, api)
-    second = await writer.reserve_claim(first, SECOND)
+    second = await writer.device_claims.reserve_claim(first, SECOND)
     assert isinstance(second, ResourceClaim)
     assert set(second.status.reserved_for) == {FIRST, SECOND}
     assert second.status.allocation == PLAIN
-    left = await writer.unreserve_claim(first, "u1")  # whatever was written since
+    left = await writer.device_claims.unreserve_claim(first, "u1")  # whatever was written since
     assert isinstance(left, ResourceClaim)
     assert left.status.reserved_for == (SECOND,)
-    assert await writer.unreserve_claim(first, "u1") == left
+    assert await writer.device_claims.unreserve_claim(first, "u1") == left
     await kept(api, f"{api.at(GROUP, 'resourceclaims')}/a", devices=[STATUS])
-    freed = await writer.deallocate_claim(await seen(writer, api))
+    freed = await writer.device_claims.deallocate_claim(await seen(writer, api))
     assert isinstance(freed, ResourceClaim)
     assert freed.status == msgspec.structs.replace(freed.status, allocation=None, reserved_for=(), devices=())
     assert FINALIZER in freed.metadata.finalizers
@@ -232,12 +232,12 @@ async def test_users_come_and_go(api: Api, writer: ApiWriter) -> None:
 
 Write = Callable[[ApiWriter, ResourceClaim], Any]
 FROM_WHAT_WAS_SEEN: list[Any] = [
-    pytest.param(lambda writer, claim: writer.protect_claim(claim), id="protect"),
-    pytest.param(lambda writer, claim: writer.allocate_claim(claim, PLAIN, FIRST), id="allocate"),
-    pytest.param(lambda writer, claim: writer.reserve_claim(claim, SECOND), id="reserve"),
-    pytest.param(lambda writer, claim: writer.deallocate_claim(claim), id="deallocate"),
+    pytest.param(lambda writer, claim: writer.device_claims.protect_claim(claim), id="protect"),
+    pytest.param(lambda writer, claim: writer.device_claims.allocate_claim(claim, PLAIN, FIRST), id="allocate"),
+    pytest.param(lambda writer, claim: writer.device_claims.reserve_claim(claim, SECOND), id="reserve"),
+    pytest.param(lambda writer, claim: writer.device_claims.deallocate_claim(claim), id="deallocate"),
 ]
-RELEASE = pytest.param(lambda writer, claim: writer.unreserve_claim(claim, "u1"), id="release")
+RELEASE = pytest.param(lambda writer, claim: writer.device_claims.unreserve_claim(claim, "u1"), id="release")
 
 
 @pytest.mark.parametrize("write", FROM_WHAT_WAS_SEEN)
@@ -255,11 +255,11 @@ async def test_what_was_decided_on_an_old_version_is_refused(api: Api, writer: A
 async def test_a_namesake_is_left_alone(api: Api, writer: ApiWriter, write: Write) -> None:
     """Made anew under the name: its version is another, and the release, which does not look at it, sees the uid."""
     claim = await allocated(writer, api)
-    await writer.delete_claim(claim)
+    await writer.device_claims.delete_claim(claim)
     other = await allocated(writer, api)
     with pytest.raises(Conflict):
         await write(writer, claim)
-    await writer.delete_claim(claim)
+    await writer.device_claims.delete_claim(claim)
     assert await seen(writer, api) == other
 
 
@@ -267,11 +267,11 @@ async def test_a_namesake_is_left_alone(api: Api, writer: ApiWriter, write: Writ
 async def test_a_claim_that_is_gone(api: Api, writer: ApiWriter, write: Write) -> None:
     """Not found, none is made, and there is nothing left to delete."""
     claim = await allocated(writer, api)
-    await writer.delete_claim(claim)
+    await writer.device_claims.delete_claim(claim)
     with pytest.raises(NotFound):
         await write(writer, claim)
-    await writer.delete_claim(claim)
-    assert await writer.read_resource_claim(api.ns, "a") is None
+    await writer.device_claims.delete_claim(claim)
+    assert await writer.device_claims.read_resource_claim(api.ns, "a") is None
 
 
 @pytest.mark.parametrize("write", [*FROM_WHAT_WAS_SEEN, RELEASE])
@@ -282,7 +282,7 @@ async def test_an_answer_that_is_lost(api: Api, transport: LosingTransport, writ
     claim = await seen(writer, api)
     is_first = write in {param.values[0] for param in FROM_WHAT_WAS_SEEN[:2]}
     if not is_first:
-        written = await writer.allocate_claim(claim, PLAIN, FIRST)
+        written = await writer.device_claims.allocate_claim(claim, PLAIN, FIRST)
         assert isinstance(written, ResourceClaim)
         claim = written
     transport.loses = True
@@ -302,9 +302,11 @@ async def test_an_answer_that_is_lost(api: Api, transport: LosingTransport, writ
 async def test_an_allocation_cannot_be_replaced(api: Api, writer: ApiWriter) -> None:
     """Invalid from the newest version on; the same again is no change."""
     claim = await allocated(writer, api)
-    assert await writer.allocate_claim(claim, PLAIN, FIRST) == claim
+    assert await writer.device_claims.allocate_claim(claim, PLAIN, FIRST) == claim
     with pytest.raises(Invalid, match="field is immutable"):
-        await writer.allocate_claim(claim, from_manifest(AllocationResult, allocation(device="d2")), FIRST)
+        await writer.device_claims.allocate_claim(
+            claim, from_manifest(AllocationResult, allocation(device="d2")), FIRST
+        )
     assert await seen(writer, api) == claim
 
 
@@ -315,15 +317,15 @@ async def test_a_claim_has_no_room_for_another_user(api: Api, writer: ApiWriter)
     await kept(api, f"{api.at(GROUP, 'resourceclaims')}/a", reservedFor=many)
     full = await seen(writer, api)
     with pytest.raises(Invalid, match="must have at most 256 items"):
-        await writer.reserve_claim(full, ConsumerReference(resource="pods", name="p", uid="one more"))
-    assert await writer.reserve_claim(full, FIRST) == full
+        await writer.device_claims.reserve_claim(full, ConsumerReference(resource="pods", name="p", uid="one more"))
+    assert await writer.device_claims.reserve_claim(full, FIRST) == full
 
 
 async def test_users_need_an_allocation(api: Api, writer: ApiWriter) -> None:
     """Invalid: somebody took the devices away, and the version was not looked at."""
     await a_claim(api)
     with pytest.raises(Invalid, match="may not be specified when `allocated` is not set"):
-        await writer.reserve_claim(await seen(writer, api), FIRST)
+        await writer.device_claims.reserve_claim(await seen(writer, api), FIRST)
 
 
 async def test_a_claim_that_is_going_gets_nothing(api: Api, writer: ApiWriter) -> None:
@@ -333,12 +335,12 @@ async def test_a_claim_that_is_going_gets_nothing(api: Api, writer: ApiWriter) -
     going = await seen(writer, api)
     assert going.metadata.deletion_timestamp
     with pytest.raises(Invalid):
-        await writer.reserve_claim(going, SECOND)
-    left = await writer.unreserve_claim(claim, "u1")
+        await writer.device_claims.reserve_claim(going, SECOND)
+    left = await writer.device_claims.unreserve_claim(claim, "u1")
     assert isinstance(left, ResourceClaim)
-    await writer.deallocate_claim(left)
-    await writer.delete_claim(claim)
-    assert await writer.read_resource_claim(api.ns, "a") is None
+    await writer.device_claims.deallocate_claim(left)
+    await writer.device_claims.delete_claim(claim)
+    assert await writer.device_claims.read_resource_claim(api.ns, "a") is None
 
 
 # -- claims for extended resources ------------------------------------------------------------------------------------
@@ -375,7 +377,7 @@ ASKED = from_manifest(
 async def test_the_product_makes_a_claim(api: Api, transport: LosingTransport, version: str) -> None:
     """The pod's own, with the finalizer at once; it gets its devices with the next write."""
     owner, writer = await a_pod(api), speaking(transport, version)
-    made = await writer.create_claim(ASKED, owner, "p-extended-resources-x")
+    made = await writer.device_claims.create_claim(ASKED, owner, "p-extended-resources-x")
     assert isinstance(made, ResourceClaim)
     assert made.metadata.name == "p-extended-resources-x"
     stored: Answer = await api("GET", f"{api.at(GROUP, 'resourceclaims')}/{made.metadata.name}")
@@ -392,11 +394,11 @@ async def test_the_product_makes_a_claim(api: Api, transport: LosingTransport, v
     assert without(first["firstAvailable"][0], "allocationMode", "count") == {"name": "s", "deviceClassName": "gpu"}
     result = {"request": "container-0-request-0", "driver": "d.x", "pool": "p", "device": "d1"}
     given = from_manifest(AllocationResult, {"devices": {"results": [result]}})
-    written = await writer.allocate_claim(made, given, FIRST)
+    written = await writer.device_claims.allocate_claim(made, given, FIRST)
     assert isinstance(written, ResourceClaim)
     assert written.status.allocation == given
-    await writer.delete_claim(made)  # although it was written since
-    assert await writer.read_resource_claim(api.ns, made.metadata.name) is None
+    await writer.device_claims.delete_claim(made)  # although it was written since
+    assert await writer.device_claims.read_resource_claim(api.ns, made.metadata.name) is None
 
 
 async def test_the_product_tells_the_pod_of_its_claim(api: Api, writer: ApiWriter) -> None:
@@ -404,13 +406,13 @@ async def test_the_product_tells_the_pod_of_its_claim(api: Api, writer: ApiWrite
     owner = await a_pod(api)
     for name in ("one", "two"):
         mapping = ContainerExtendedResourceRequest("c", "example.com/gpu", f"{name}-request")
-        await writer.set_extended_resource_status(owner, ExtendedResourceClaimStatus(name, (mapping,)))
+        await writer.device_claims.set_extended_resource_status(owner, ExtendedResourceClaimStatus(name, (mapping,)))
         told = (await api("GET", f"{api.pods}/p")).body["status"]["extendedResourceClaimStatus"]
         mappings = [{"containerName": "c", "resourceName": "example.com/gpu", "requestName": f"{name}-request"}]
         assert told == {"resourceClaimName": name, "requestMappings": mappings}
     other = msgspec.structs.replace(owner, metadata=Metadata(name="p", namespace=api.ns, uid="zz"))
     with pytest.raises((Conflict, Invalid)):
-        await writer.set_extended_resource_status(other, ExtendedResourceClaimStatus("x", ()))
+        await writer.device_claims.set_extended_resource_status(other, ExtendedResourceClaimStatus("x", ()))
 
 
 async def test_a_claim_that_was_made_unheard(api: Api, transport: LosingTransport) -> None:
@@ -418,10 +420,10 @@ async def test_a_claim_that_was_made_unheard(api: Api, transport: LosingTranspor
     owner, writer = await a_pod(api), speaking(transport, "v1")
     transport.loses = True
     with pytest.raises(Ambiguous):
-        await writer.create_claim(ASKED, owner, "p-extended-resources-x")
+        await writer.device_claims.create_claim(ASKED, owner, "p-extended-resources-x")
     with pytest.raises(Conflict):
-        await writer.create_claim(ASKED, owner, "p-extended-resources-x")
-    read = await writer.read_resource_claim(api.ns, "p-extended-resources-x")
+        await writer.device_claims.create_claim(ASKED, owner, "p-extended-resources-x")
+    read = await writer.device_claims.read_resource_claim(api.ns, "p-extended-resources-x")
     assert isinstance(read, ResourceClaim)
     assert is_made_for(read, owner)
     found = (await api("GET", api.at(GROUP, "resourceclaims"))).body["items"]
@@ -433,11 +435,11 @@ async def test_a_claim_is_read_as_it_was_at_a_version(writer: ApiWriter, api: Ap
     other = await api.pod("earlier")
     before = int(other.body["metadata"]["resourceVersion"])
     given = await allocated(writer, api)
-    freed = await writer.deallocate_claim(given)
+    freed = await writer.device_claims.deallocate_claim(given)
     assert isinstance(freed, ResourceClaim)
 
     versions = (before, given.version - 1, given.version, freed.version)
-    found = [await writer.read_resource_claim_at(api.ns, "a", version) for version in versions]
+    found = [await writer.device_claims.read_resource_claim_at(api.ns, "a", version) for version in versions]
 
     assert [None, False, True, False] == [
         each.is_allocated if isinstance(each, ResourceClaim) else None for each in found
@@ -447,8 +449,8 @@ async def test_a_claim_is_read_as_it_was_at_a_version(writer: ApiWriter, api: Ap
 async def test_what_a_claim_was_at_a_version_that_is_forgotten(writer: ApiWriter, api: Api) -> None:
     """An error of its own: nobody may take it for a claim that was not there."""
     given = await allocated(writer, api)
-    await writer.deallocate_claim(given)
+    await writer.device_claims.deallocate_claim(given)
     await api.compact()
 
     with pytest.raises(Gone):
-        await writer.read_resource_claim_at(api.ns, "a", given.version)
+        await writer.device_claims.read_resource_claim_at(api.ns, "a", given.version)

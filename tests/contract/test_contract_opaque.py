@@ -165,35 +165,35 @@ async def test_the_life_of_a_claim(api: Api, transport: Any, parameters: str, ve
     path = await a_claim_with(api, parameters)
     stored, parameters = parameters, as_json_shows(parameters)
     writer = speaking(transport, version)
-    seen = readable(await writer.read_resource_claim(api.ns, "a"))
-    claim = readable(await writer.protect_claim(seen))
+    seen = readable(await writer.device_claims.read_resource_claim(api.ns, "a"))
+    claim = readable(await writer.device_claims.protect_claim(seen))
     assert claim.metadata.finalizers == (FINALIZER,)
     assert stored.encode() in await in_protobuf(api, path)
     with pytest.raises(Conflict):
-        await writer.protect_claim(seen)
-    claim = readable(await writer.allocate_claim(claim, as_allocated(claim), FIRST))
+        await writer.device_claims.protect_claim(seen)
+    claim = readable(await writer.device_claims.allocate_claim(claim, as_allocated(claim), FIRST))
     assert await shown(api, path) == [parameters, parameters]
     said: Answer = await api.merge(f"{path}/status", {"status": {"devices": [STATUS]}})
     assert said.body["status"]["devices"][0]["conditions"] is None
-    claim = readable(await writer.read_resource_claim(api.ns, "a"))
-    claim = readable(await writer.reserve_claim(claim, SECOND))
-    claim = readable(await writer.unreserve_claim(claim, FIRST.uid))
+    claim = readable(await writer.device_claims.read_resource_claim(api.ns, "a"))
+    claim = readable(await writer.device_claims.reserve_claim(claim, SECOND))
+    claim = readable(await writer.device_claims.unreserve_claim(claim, FIRST.uid))
     assert claim.status.reserved_for == (SECOND,)
     assert await shown(api, path) == [parameters, parameters]
-    claim = readable(await writer.unreserve_claim(claim, SECOND.uid))
-    claim = readable(await writer.deallocate_claim(claim))
+    claim = readable(await writer.device_claims.unreserve_claim(claim, SECOND.uid))
+    claim = readable(await writer.device_claims.deallocate_claim(claim))
     assert (await shown(api, path), claim.metadata.finalizers) == ([parameters], (FINALIZER,))
-    claim = readable(await writer.allocate_claim(claim, as_allocated(claim), FIRST))
+    claim = readable(await writer.device_claims.allocate_claim(claim, as_allocated(claim), FIRST))
     assert await shown(api, path) == [parameters, parameters]
-    await writer.delete_claim(readable(await writer.deallocate_claim(claim)))
-    assert await writer.read_resource_claim(api.ns, "a") is None
+    await writer.device_claims.delete_claim(readable(await writer.device_claims.deallocate_claim(claim)))
+    assert await writer.device_claims.read_resource_claim(api.ns, "a") is None
 
 
 Write = Callable[[ApiWriter, ResourceClaim], Awaitable[object]]
 ODD = '{"b": 1, "a": "<"}'
-PROTECT: Write = lambda writer, claim: writer.protect_claim(claim)  # noqa: E731
-RESERVE: Write = lambda writer, claim: writer.reserve_claim(claim, SECOND)  # noqa: E731
-RELEASE: Write = lambda writer, claim: writer.unreserve_claim(claim, USER["uid"])  # noqa: E731
+PROTECT: Write = lambda writer, claim: writer.device_claims.protect_claim(claim)  # noqa: E731
+RESERVE: Write = lambda writer, claim: writer.device_claims.reserve_claim(claim, SECOND)  # noqa: E731
+RELEASE: Write = lambda writer, claim: writer.device_claims.unreserve_claim(claim, USER["uid"])  # noqa: E731
 EXACT = [pytest.param(PROTECT, id="protect"), pytest.param(RESERVE, id="reserve"), pytest.param(RELEASE, id="release")]
 
 
@@ -204,7 +204,7 @@ async def allocated_by_another(api: Api, writer: ApiWriter) -> tuple[str, Resour
     status: Object = {"allocation": {"devices": devices}, "reservedFor": [USER]}
     put = await api("PUT", f"{path}/status", body({"metadata": {"name": "a"}, "status": status}, ODD))
     assert put.status == 200, put.body
-    return path, readable(await writer.read_resource_claim(api.ns, "a"))
+    return path, readable(await writer.device_claims.read_resource_claim(api.ns, "a"))
 
 
 async def in_protobuf(api: Api, path: str) -> bytes:
@@ -218,12 +218,12 @@ async def test_a_claim_that_takes_no_patch(api: Api, writer: ApiWriter, write: W
     """It is written all the same, and the bytes in spec and allocation stay."""
     path, claim = await allocated_by_another(api, writer)
     written = readable(await write(writer, claim))
-    assert written == await writer.read_resource_claim(api.ns, "a")
+    assert written == await writer.device_claims.read_resource_claim(api.ns, "a")
     assert written.metadata.finalizers == ((FINALIZER,) if write is PROTECT else ())
     users = {RESERVE: [USER["uid"], SECOND.uid], RELEASE: []}.get(write, [USER["uid"]])
     assert [user.uid for user in written.status.reserved_for] == users
     assert (await in_protobuf(api, path)).count(ODD.encode()) == 2
-    await writer.deallocate_claim(written)
+    await writer.device_claims.deallocate_claim(written)
     assert (await in_protobuf(api, path)).count(ODD.encode()) == 1
 
 
@@ -231,14 +231,16 @@ async def test_a_claim_that_takes_no_patch(api: Api, writer: ApiWriter, write: W
 async def test_a_claim_that_takes_no_patch_and_has_changed(api: Api, writer: ApiWriter, write: Write) -> None:
     """Conflict; a release finds the user in the claim as it is."""
     _, claim = await allocated_by_another(api, writer)
-    now = readable(await writer.reserve_claim(claim, ConsumerReference(resource="pods", name="r", uid="u3")))
+    now = readable(
+        await writer.device_claims.reserve_claim(claim, ConsumerReference(resource="pods", name="r", uid="u3"))
+    )
     if write is RELEASE:
         left = readable(await write(writer, claim))
         assert [user.uid for user in left.status.reserved_for] == ["u3"]
         return
     with pytest.raises(Conflict):
         await write(writer, claim)
-    assert await writer.read_resource_claim(api.ns, "a") == now
+    assert await writer.device_claims.read_resource_claim(api.ns, "a") == now
 
 
 @pytest.mark.parametrize("write", EXACT)
@@ -251,16 +253,16 @@ async def test_a_lost_answer_about_a_claim_that_takes_no_patch(
     with pytest.raises(Ambiguous):
         await write(writer, claim)
     transport.loses = False
-    assert await writer.read_resource_claim(api.ns, "a") != claim
+    assert await writer.device_claims.read_resource_claim(api.ns, "a") != claim
 
 
 async def test_a_release_finds_the_user_where_it_is(api: Api, writer: ApiWriter) -> None:
     """The list has changed since the claim was seen, and nothing of the others is taken."""
     path = await a_claim_with(api, '{"b":1,"a":1.0}')
-    claim = readable(await writer.read_resource_claim(api.ns, "a"))
-    claim = readable(await writer.allocate_claim(claim, as_allocated(claim), FIRST))
-    both = readable(await writer.reserve_claim(claim, SECOND))
-    await writer.unreserve_claim(both, FIRST.uid)
-    left = readable(await writer.unreserve_claim(both, SECOND.uid))
+    claim = readable(await writer.device_claims.read_resource_claim(api.ns, "a"))
+    claim = readable(await writer.device_claims.allocate_claim(claim, as_allocated(claim), FIRST))
+    both = readable(await writer.device_claims.reserve_claim(claim, SECOND))
+    await writer.device_claims.unreserve_claim(both, FIRST.uid)
+    left = readable(await writer.device_claims.unreserve_claim(both, SECOND.uid))
     assert left.status.reserved_for == ()
     assert await shown(api, path) == ['{"b":1,"a":1.0}'] * 2

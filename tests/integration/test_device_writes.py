@@ -34,11 +34,11 @@ async def test_claims_are_written_where_they_are(served: Sequence[str]) -> None:
             await until(lambda: RESOURCE_CLAIM.name in daemon._discovery.served, lambda: "no claims found")
             await until(daemon._leadership.may_write, lambda: "writes are never permitted")
             writer = daemon._writer
-            claim = await writer.read_resource_claim("default", "c")
+            claim = await writer.device_claims.read_resource_claim("default", "c")
             assert isinstance(claim, ResourceClaim)
-            claim = await writer.protect_claim(claim)
+            claim = await writer.device_claims.protect_claim(claim)
             assert isinstance(claim, ResourceClaim)
-            claim = await writer.allocate_claim(claim, AllocationResult(), USER)
+            claim = await writer.device_claims.allocate_claim(claim, AllocationResult(), USER)
             assert isinstance(claim, ResourceClaim)
         finally:
             await daemon.stop()

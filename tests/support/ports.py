@@ -128,6 +128,11 @@ class ScriptedWriter:
     on_select: Callable[[PersistentVolumeClaim, str | None], None] | None = None
     """Both may raise, or change `volumes` and `claims` first, as a lost answer would."""
 
+    @property
+    def device_claims(self) -> ScriptedWriter:
+        """Return the same object: it has the writes of claims, too."""
+        return self
+
     async def turn(self) -> None:
         """As the `Writer` port."""
         if self.turn_hold is not None:

@@ -38,7 +38,7 @@ class ClaimBinder:
         self._cluster = cluster
         self._writer = ClaimWriter(
             devices,
-            handle.writer,
+            handle.writer.device_claims,
             clock=handle.clock,
             chance=handle.chance,
             metrics=metrics,
@@ -49,7 +49,7 @@ class ClaimBinder:
             self._writer.unconfirmed = handle.kept("DynamicResources.unconfirmed", dict[str, Given])
         self._maker = ClaimMaker(
             devices,
-            handle.writer,
+            handle.writer.device_claims,
             self._writer,
             clock=handle.clock,
             chance=handle.chance,
@@ -66,7 +66,7 @@ class ClaimBinder:
         self._confirmer = Confirmer(
             devices,
             self._writer,
-            Precedence(handle.writer, handle.clock),
+            Precedence(handle.writer.device_claims, handle.clock),
             clashes=clashes,
             clock=handle.clock,
             metrics=metrics,

@@ -23,7 +23,7 @@ from scheduler.core.decode import Broken
 from scheduler.core.errors import Ambiguous, ApiError, Conflict, TooManyRequests, Unavailable
 from scheduler.core.pod import ContainerExtendedResourceRequest, ExtendedResourceClaimStatus, Pod
 from scheduler.core.resourceclaims import ClaimMetadata, ResourceClaim
-from scheduler.framework.ports import DeviceMetrics, Writer
+from scheduler.framework.ports import ClaimWrites, DeviceMetrics
 from scheduler.framework.settle import settle
 from scheduler.plugins.dra.errands import Errands
 from scheduler.plugins.dra.state import DeviceState
@@ -47,7 +47,7 @@ class ClaimMaker:
     def __init__(  # noqa: PLR0913 (what it acts through)
         self,
         devices: Devices,
-        writer: Writer,
+        writer: ClaimWrites,
         claims: ClaimWriter,
         *,
         clock: Clock,

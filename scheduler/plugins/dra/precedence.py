@@ -12,7 +12,7 @@ from scheduler.core.clock import Clock
 from scheduler.core.decode import Broken
 from scheduler.core.errors import Ambiguous, ApiError, Unavailable
 from scheduler.core.resourceclaims import ResourceClaim
-from scheduler.framework.ports import Writer
+from scheduler.framework.ports import ClaimWrites
 
 UNKNOWN = 0
 """A version that nobody has noted."""
@@ -23,7 +23,7 @@ _READS_MAX = 16
 class Precedence:
     """Asks the server; changes nothing."""
 
-    def __init__(self, writer: Writer, clock: Clock) -> None:
+    def __init__(self, writer: ClaimWrites, clock: Clock) -> None:
         self._writer = writer
         self._clock = clock
 

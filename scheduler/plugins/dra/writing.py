@@ -35,7 +35,7 @@ from scheduler.core.resourceclaims import (
     ResourceClaim,
 )
 from scheduler.core.timestamps import seconds
-from scheduler.framework.ports import DeviceMetrics, Writer
+from scheduler.framework.ports import ClaimWrites, DeviceMetrics
 from scheduler.framework.settle import settle
 from scheduler.plugins.dra.claims import consumer
 from scheduler.plugins.dra.clashes import Clashes
@@ -70,7 +70,7 @@ class ClaimWriter:
     def __init__(  # noqa: PLR0913 (what it acts through)
         self,
         devices: Devices,
-        writer: Writer,
+        writer: ClaimWrites,
         *,
         clock: Clock,
         chance: random.Random,

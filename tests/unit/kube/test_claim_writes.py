@@ -86,24 +86,24 @@ PLAIN = from_manifest(AllocationResult, {"devices": {"results": [RESULT]}})
 OWNER = pod("p").uid("u-p").typed()
 TOLD = ExtendedResourceClaimStatus("c", (ContainerExtendedResourceRequest("a", "example.com/gpu", "r"),))
 CHANGES = [
-    pytest.param(lambda w, c: w.protect_claim(c), id="protect"),
-    pytest.param(lambda w, c: w.allocate_claim(c, PLAIN, USER), id="allocate"),
-    pytest.param(lambda w, c: w.reserve_claim(c, USER), id="reserve"),
-    pytest.param(lambda w, c: w.deallocate_claim(c), id="deallocate"),
+    pytest.param(lambda w, c: w.device_claims.protect_claim(c), id="protect"),
+    pytest.param(lambda w, c: w.device_claims.allocate_claim(c, PLAIN, USER), id="allocate"),
+    pytest.param(lambda w, c: w.device_claims.reserve_claim(c, USER), id="reserve"),
+    pytest.param(lambda w, c: w.device_claims.deallocate_claim(c), id="deallocate"),
 ]
 REMOVALS = [
-    pytest.param(lambda w, c: w.unreserve_claim(c, "u1"), id="release"),
-    pytest.param(lambda w, c: w.delete_claim(c), id="delete"),
+    pytest.param(lambda w, c: w.device_claims.unreserve_claim(c, "u1"), id="release"),
+    pytest.param(lambda w, c: w.device_claims.delete_claim(c), id="delete"),
 ]
 ANSWERING = [
     *CHANGES,
     REMOVALS[0],
-    pytest.param(lambda w, c: w.create_claim(c, OWNER, "p-extended-resources-x"), id="create"),
+    pytest.param(lambda w, c: w.device_claims.create_claim(c, OWNER, "p-extended-resources-x"), id="create"),
 ]
 EVERY = [
     *ANSWERING,
     REMOVALS[1],
-    pytest.param(lambda w, c: w.set_extended_resource_status(OWNER, TOLD), id="tell the pod"),
+    pytest.param(lambda w, c: w.device_claims.set_extended_resource_status(OWNER, TOLD), id="tell the pod"),
 ]
 
 
@@ -136,14 +136,14 @@ EVERY = [
             id="reserve: the user is there already",
         ),
         pytest.param(
-            lambda w, c: w.reserve_claim(c, OTHER),
+            lambda w, c: w.device_claims.reserve_claim(c, OTHER),
             f"{PATH}/status",
             JSON,
             [*UNCHANGED, {"op": "add", "path": "/status/reservedFor/-", "value": AS_SENT | {"uid": "u9"}}],
             id="reserve: another user",
         ),
         pytest.param(
-            lambda w, c: w.reserve_claim(claim(), USER),
+            lambda w, c: w.device_claims.reserve_claim(claim(), USER),
             f"{PATH}/status",
             JSON,
             [*UNCHANGED, {"op": "add", "path": "/status/reservedFor", "value": [AS_SENT]}],
@@ -214,7 +214,7 @@ async def test_everything_of_an_allocation():
     }  # fmt: skip
     bench = Bench(WRITTEN)
     decided = msgspec.json.decode(raw(allocation), type=AllocationResult, dec_hook=lambda _, given: parse(given))
-    await bench.writer.allocate_claim(claim(), decided, USER)
+    await bench.writer.device_claims.allocate_claim(claim(), decided, USER)
 
     (_, _, added, _) = bench.transport.asked[0].body
     spelled = {"memory": "1Gi", "cpu": "1500m", "none": "0"}
@@ -235,7 +235,7 @@ async def test_a_claim_for_extended_resources(version, exact):
     asked_for = a_claim("<extended-resources>").request("r", "gpu", count=2).first_available("f", an_option("o", "x"))
     made_from = msgspec.structs.replace(asked_for.typed(), metadata=claim(labels={"a": "b"}).metadata)
     bench = Bench(WRITTEN, version=version)
-    await bench.writer.create_claim(made_from, OWNER, "p-extended-resources-x")
+    await bench.writer.device_claims.create_claim(made_from, OWNER, "p-extended-resources-x")
 
     (asked,) = bench.transport.asked
     collection = f"/apis/resource.k8s.io/{version}/namespaces/default/resourceclaims"
@@ -260,7 +260,7 @@ async def test_a_claim_for_extended_resources(version, exact):
 async def test_a_deletion_is_two_writes():
     """The finalizer, then the claim, of this uid; for the version nobody asks."""
     bench = Bench(WRITTEN, b"{}")
-    await bench.writer.delete_claim(claim(resourceVersion="", finalizers=["x.y/z", FINALIZER]))
+    await bench.writer.device_claims.delete_claim(claim(resourceVersion="", finalizers=["x.y/z", FINALIZER]))
 
     lifted, deleted = bench.transport.asked
     assert ("PATCH", PATH, JSON) == (lifted.method, lifted.path, lifted.content_type)
@@ -286,7 +286,7 @@ async def test_a_deletion_is_two_writes():
 async def test_nothing_to_delete(answers, requests):
     """Is no error."""
     bench = Bench(*answers)
-    await bench.writer.delete_claim(claim(finalizers=[FINALIZER]))
+    await bench.writer.device_claims.delete_claim(claim(finalizers=[FINALIZER]))
 
     assert requests == len(bench.transport.asked)
 
@@ -294,7 +294,7 @@ async def test_nothing_to_delete(answers, requests):
 async def test_the_pod_is_told():
     """Only that, and this very pod."""
     bench = Bench(b"{}")
-    await bench.writer.set_extended_resource_status(OWNER, TOLD)
+    await bench.writer.device_claims.set_extended_resource_status(OWNER, TOLD)
 
     (asked,) = bench.transport.asked
     assert ("PATCH", "/api/v1/namespaces/default/pods/p/status", STRATEGIC) == (
@@ -390,7 +390,7 @@ async def test_a_release_that_cannot_be(answers, caught):
     """A bounded number of requests, and the error says why."""
     bench = Bench(*answers)
     with pytest.raises(caught):
-        await bench.writer.unreserve_claim(HELD, "u1")
+        await bench.writer.device_claims.unreserve_claim(HELD, "u1")
 
     assert len(answers) == len(bench.transport.asked)
 
@@ -399,7 +399,7 @@ async def test_a_release_that_cannot_be(answers, caught):
 async def test_a_user_that_is_not_there_needs_no_release(seen):
     """The claim as it is then."""
     bench = Bench(*([NOT_SO] if seen is HELD else []), raw(manifest("u0", resourceVersion="8")))
-    released = await bench.writer.unreserve_claim(seen, "u1")
+    released = await bench.writer.device_claims.unreserve_claim(seen, "u1")
 
     assert claim("u0", resourceVersion="8") == released
 
@@ -455,7 +455,9 @@ def told(envelope: bytes) -> tuple[list[str], list[str], bytes]:
     ("write", "subresource", "finalizers", "users"),
     [
         pytest.param(CHANGES[0].values[0], "", [FINALIZER], ["u1"], id="protect"),
-        pytest.param(lambda w, c: w.reserve_claim(c, OTHER), "/status", [FINALIZER], ["u1", "u9"], id="reserve"),
+        pytest.param(
+            lambda w, c: w.device_claims.reserve_claim(c, OTHER), "/status", [FINALIZER], ["u1", "u9"], id="reserve"
+        ),
         pytest.param(CHANGES[2].values[0], "/status", [FINALIZER], ["u1"], id="reserve: the user is there already"),
         pytest.param(REMOVALS[0].values[0], "/status", [FINALIZER], [], id="release"),
         pytest.param(REMOVALS[1].values[0], "", [], ["u1"], id="delete"),
@@ -501,7 +503,7 @@ async def test_a_put_that_is_refused(refusal):
     """It is not repeated."""
     bench = Bench(IMMUTABLE, in_protobuf(), refusal)
     with pytest.raises(type(refusal)):
-        await bench.writer.protect_claim(WITH_PARAMETERS)
+        await bench.writer.device_claims.protect_claim(WITH_PARAMETERS)
 
     assert ["PATCH", "GET", "PUT"] == [asked.method for asked in bench.transport.asked]
 
@@ -511,7 +513,7 @@ async def test_a_release_in_protobuf_that_comes_too_late():
     tries = [answer for _ in range(5) for answer in (IMMUTABLE, IN_FULL, in_protobuf(), Conflict("modified"))]
     bench = Bench(*tries)
     with pytest.raises(Conflict, match="changed 5 times"):
-        await bench.writer.unreserve_claim(WITH_PARAMETERS, "u1")
+        await bench.writer.device_claims.unreserve_claim(WITH_PARAMETERS, "u1")
 
     assert len(tries) == len(bench.transport.asked)
 
@@ -568,7 +570,7 @@ async def test_reading(version):
     flat = {"name": exact["name"]} | exact["exactly"]
     spec = {"devices": {"requests": [flat if version == "v1beta1" else exact]}}
     bench = Bench(raw(MANIFEST | {"spec": spec}), GONE, raw({"metadata": {"name": "x"}, "spec": 3}), version=version)
-    found = [await bench.writer.read_resource_claim("default", "c") for _ in range(3)]
+    found = [await bench.writer.device_claims.read_resource_claim("default", "c") for _ in range(3)]
 
     assert [claim(), None, Broken] == [*found[:2], type(found[2])]
     assert [PATH.replace("/v1/", f"/{version}/")] * 3 == bench.transport.paths("GET")
@@ -578,7 +580,7 @@ async def test_reading_what_a_claim_was():
     """A list of one at that version; None if it was not there."""
     bench = Bench(raw({"kind": "ResourceClaimList", "items": [MANIFEST]}), raw({"items": []}))
 
-    found = [await bench.writer.read_resource_claim_at("default", "c", at) for at in (7, 3)]
+    found = [await bench.writer.device_claims.read_resource_claim_at("default", "c", at) for at in (7, 3)]
 
     assert [claim(), None] == found
     assert [("7", "Exact", "metadata.name=c"), ("3", "Exact", "metadata.name=c")] == [
@@ -590,9 +592,9 @@ async def test_reading_what_a_claim_was():
 async def test_the_version_is_asked_for_each_time():
     """A server that was upgraded has claims elsewhere."""
     bench = Bench(WRITTEN, WRITTEN, version="v1beta1")
-    await bench.writer.protect_claim(claim())
+    await bench.writer.device_claims.protect_claim(claim())
     bench.version = "v1"
-    await bench.writer.protect_claim(claim())
+    await bench.writer.device_claims.protect_claim(claim())
 
     assert ["v1beta1", "v1"] == [asked.path.split("/")[3] for asked in bench.transport.asked]
 
@@ -603,7 +605,7 @@ async def test_every_request_has_its_permission():
     writes: list[Any] = [param.values[0] for param in EVERY]
     for write in writes:
         await write(bench.writer, HELD)
-    await bench.writer.read_resource_claim("default", "c")
+    await bench.writer.device_claims.read_resource_claim("default", "c")
     changes: list[Any] = [CHANGES[0].values[0], CHANGES[2].values[0]]
     for change in changes:
         bench.transport.answers = [IMMUTABLE, in_protobuf(), WRITTEN]

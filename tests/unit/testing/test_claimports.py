@@ -27,19 +27,21 @@ def claim(found: object) -> ResourceClaim:
 async def test_a_claim_from_beginning_to_end() -> None:
     """Each write shows in a read, newer than the one before; a release twice is one."""
     writer = ScriptedWriter()
-    allocated = claim(await writer.allocate_claim(claim(await writer.protect_claim(CLAIM)), GIVEN, FIRST))
-    shared = claim(await writer.reserve_claim(allocated, SECOND))
+    allocated = claim(
+        await writer.device_claims.allocate_claim(claim(await writer.device_claims.protect_claim(CLAIM)), GIVEN, FIRST)
+    )
+    shared = claim(await writer.device_claims.reserve_claim(allocated, SECOND))
     assert (shared.status.allocation, shared.status.reserved_for) == (GIVEN, (FIRST, SECOND))
-    released = claim(await writer.unreserve_claim(allocated, "u-p"))
-    assert released == await writer.unreserve_claim(allocated, "u-p")
+    released = claim(await writer.device_claims.unreserve_claim(allocated, "u-p"))
+    assert released == await writer.device_claims.unreserve_claim(allocated, "u-p")
     assert released.status.reserved_for == (SECOND,)
-    freed = claim(await writer.deallocate_claim(released))
-    assert freed == await writer.read_resource_claim("default", "c")
+    freed = claim(await writer.device_claims.deallocate_claim(released))
+    assert freed == await writer.device_claims.read_resource_claim("default", "c")
     assert (freed.is_allocated, freed.status.reserved_for, len(freed.metadata.finalizers)) == (False, (), 1)
     versions = [int(each.metadata.resource_version) for each in (allocated, shared, released, freed)]
     assert versions == sorted(set(versions))
-    await writer.delete_claim(freed)
-    assert await writer.read_resource_claim("default", "c") is None
+    await writer.device_claims.delete_claim(freed)
+    assert await writer.device_claims.read_resource_claim("default", "c") is None
     asked = ["protect", "allocate", "reserve", "unreserve", "unreserve", "deallocate", "delete"]
     assert writer.claim_writes == [(what, "default/c") for what in asked]
 
@@ -47,15 +49,15 @@ async def test_a_claim_from_beginning_to_end() -> None:
 @pytest.mark.parametrize(
     "write",
     [
-        pytest.param(lambda writer, old: writer.protect_claim(old), id="protect"),
-        pytest.param(lambda writer, old: writer.reserve_claim(old, SECOND), id="reserve"),
-        pytest.param(lambda writer, old: writer.deallocate_claim(old), id="deallocate"),
+        pytest.param(lambda writer, old: writer.device_claims.protect_claim(old), id="protect"),
+        pytest.param(lambda writer, old: writer.device_claims.reserve_claim(old, SECOND), id="reserve"),
+        pytest.param(lambda writer, old: writer.device_claims.deallocate_claim(old), id="deallocate"),
     ],
 )
 async def test_what_was_decided_on_an_old_version(write: Write) -> None:
     """Conflict, and nothing changes."""
     writer = ScriptedWriter()
-    await writer.allocate_claim(claim(await writer.protect_claim(CLAIM)), GIVEN, FIRST)
+    await writer.device_claims.allocate_claim(claim(await writer.device_claims.protect_claim(CLAIM)), GIVEN, FIRST)
     known = dict(writer.resource_claims)
     with pytest.raises(Conflict):
         await write(writer, CLAIM)
@@ -66,14 +68,14 @@ async def test_what_a_real_server_refuses() -> None:
     """Other devices, a user without devices, a release of a namesake."""
     writer = ScriptedWriter()
     with pytest.raises(Invalid):
-        await writer.reserve_claim(CLAIM, FIRST)
-    allocated = claim(await writer.allocate_claim(CLAIM, GIVEN, FIRST))
+        await writer.device_claims.reserve_claim(CLAIM, FIRST)
+    allocated = claim(await writer.device_claims.allocate_claim(CLAIM, GIVEN, FIRST))
     with pytest.raises(Invalid):
-        await writer.allocate_claim(allocated, AllocationResult(), FIRST)
+        await writer.device_claims.allocate_claim(allocated, AllocationResult(), FIRST)
     with pytest.raises(Conflict):
-        await writer.unreserve_claim(a_claim("c").uid("another").typed(), "u-p")
-    await writer.delete_claim(a_claim("c").uid("another").typed())
-    assert allocated == await writer.read_resource_claim("default", "c")
+        await writer.device_claims.unreserve_claim(a_claim("c").uid("another").typed(), "u-p")
+    await writer.device_claims.delete_claim(a_claim("c").uid("another").typed())
+    assert allocated == await writer.device_claims.read_resource_claim("default", "c")
 
 
 async def test_a_lost_answer() -> None:
@@ -86,17 +88,17 @@ async def test_a_lost_answer() -> None:
 
     writer = ScriptedWriter(on_claim_written=lose)
     with pytest.raises(Ambiguous):
-        await writer.protect_claim(CLAIM)
-    found = claim(await writer.read_resource_claim("default", "c"))
+        await writer.device_claims.protect_claim(CLAIM)
+    found = claim(await writer.device_claims.read_resource_claim("default", "c"))
     assert seen == [("protect", found.metadata.resource_version)]
 
 
 async def test_a_claim_that_is_made() -> None:
     """A uid of its own, owned by the pod; once by each name."""
     writer, owner = ScriptedWriter(), pod("p").uid("u-p").typed()
-    one, two = [claim(await writer.create_claim(CLAIM, owner, name)) for name in ("one", "two")]
+    one, two = [claim(await writer.device_claims.create_claim(CLAIM, owner, name)) for name in ("one", "two")]
     assert one.uid != two.uid
     with pytest.raises(Conflict):
-        await writer.create_claim(CLAIM, owner, "one")
-    assert one == await writer.read_resource_claim("default", one.metadata.name)
+        await writer.device_claims.create_claim(CLAIM, owner, "one")
+    assert one == await writer.device_claims.read_resource_claim("default", one.metadata.name)
     assert (one.spec, one.metadata.owner_references[0].uid) == (CLAIM.spec, "u-p")

@@ -205,7 +205,7 @@ async def test_cancelled_while_it_is_on_the_wire() -> None:
 async def test_an_answer_that_cannot_be_read() -> None:
     """It is there all the same, and goes."""
     world = a_world()
-    create = world.writer.create_claim
+    create = world.writer.device_claims.create_claim
 
     async def unreadable(claim: ResourceClaim, pod: Any, name: str) -> Broken:
         there = await create(claim, pod, name)
@@ -213,7 +213,7 @@ async def test_an_answer_that_cannot_be_read() -> None:
         metadata = Metadata(name=seen.name, namespace=seen.namespace, uid=seen.uid)
         return Broken(kind="ResourceClaim", metadata=metadata, why="no number")
 
-    world.writer.create_claim = unreadable
+    world.writer.device_claims.create_claim = unreadable
     under = world.reserved(gpus())
 
     said = await world.bound(under)

@@ -26,7 +26,7 @@ async def test_328_the_pods_status_cannot_be_written(error: ApiError) -> None:
     async def refuse(*_: Any) -> None:
         raise error
 
-    world.writer.set_extended_resource_status = refuse
+    world.writer.device_claims.set_extended_resource_status = refuse
     under = world.reserved(gpus())
 
     assert f"update pod default/p ExtendedResourceClaimStatus: {error}" == await world.bound(under)
@@ -43,14 +43,14 @@ async def test_328_the_pods_status_cannot_be_written(error: ApiError) -> None:
 async def test_328_the_pods_status_is_written_again(lost: ApiError) -> None:
     """It says the same each time."""
     world, left = a_world(), [lost, lost]
-    write = world.writer.set_extended_resource_status
+    write = world.writer.device_claims.set_extended_resource_status
 
     async def sometimes(*what: Any) -> None:
         if left:
             raise left.pop()
         await write(*what)
 
-    world.writer.set_extended_resource_status = sometimes
+    world.writer.device_claims.set_extended_resource_status = sometimes
 
     assert "" == await world.bound(world.reserved(gpus()))
     assert 1 == len(world.writer.extended_statuses)
@@ -120,14 +120,14 @@ async def test_a_lost_answer_is_read(lost: ApiError, times: int) -> None:
     counted: list[str] = []
     world.metrics.claim_created = counted.append
     loses_answers(world, lost, only="create")
-    read, left = world.writer.read_resource_claim, [LOST] * (times - 1)
+    read, left = world.writer.device_claims.read_resource_claim, [LOST] * (times - 1)
 
     async def sometimes(*what: Any) -> Any:
         if left:
             raise left.pop()
         return await read(*what)
 
-    world.writer.read_resource_claim = sometimes
+    world.writer.device_claims.read_resource_claim = sometimes
     under = world.reserved(gpus())
     task = asyncio.ensure_future(world.pre_bind(under))
     await world.clock.advance(3.0)  # the watch is silent
@@ -142,13 +142,13 @@ async def test_a_lost_request_is_sent_again() -> None:
     """Under the same name: should the first come after all, it is refused."""
     world = a_world()
     asked: list[str] = []
-    create = world.writer.create_claim
+    create = world.writer.device_claims.create_claim
 
     async def noting(claim: ResourceClaim, pod: Any, name: str) -> Any:
         asked.append(name)
         return await create(claim, pod, name)
 
-    world.writer.create_claim = noting
+    world.writer.device_claims.create_claim = noting
     steps(world, fails(LOST), nothing, only="create")
     under = world.reserved(gpus())
 
@@ -167,7 +167,7 @@ async def test_nothing_can_be_read_of_what_was_lost() -> None:
     async def lost(*_: Any) -> None:
         raise Ambiguous("connection lost again")
 
-    world.writer.read_resource_claim = lost
+    world.writer.device_claims.read_resource_claim = lost
     under = world.reserved(gpus())
     said = await world.bound(under, relays=False)
     assert "create claim for extended resources default/: connection lost again" == said
@@ -228,7 +228,7 @@ async def test_what_cannot_be_removed_keeps_no_pod_back() -> None:
     async def refuses(_: ResourceClaim) -> None:
         raise Forbidden("may not")
 
-    world.writer.delete_claim = refuses
+    world.writer.device_claims.delete_claim = refuses
 
     assert "" == await world.bound(under)
     assert 2 == len(made(world))

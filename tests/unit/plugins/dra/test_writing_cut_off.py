@@ -48,14 +48,14 @@ async def test_devices_stay_in_use_until_a_lost_answer_is_settled() -> None:
     world, under = begun(ASKING, a_claim("d").request("r", "A", count=2))
     loses_answers(world, LOST, only="allocate")
     is_down = True
-    reads = world.writer.read_resource_claim
+    reads = world.writer.device_claims.read_resource_claim
 
     async def read(namespace: str, name: str) -> Any:
         if is_down:
             raise Unavailable("no way to the server")
         return await reads(namespace, name)
 
-    world.writer.read_resource_claim = read
+    world.writer.device_claims.read_resource_claim = read
     task = asyncio.ensure_future(world.pre_bind(under))
     await world.clock.advance(1.0)
     task.cancel()
