@@ -81,6 +81,7 @@ class Daemon:
         self._clock = clock or SystemClock()
         self._errors = UnforeseenErrors(self._clock)
         self._parts: Supervisor | None = None
+        self._is_composed = False
         self._is_synced = False
         self._is_stopping = False
         self._serving: Serving | None = None
@@ -100,8 +101,9 @@ class Daemon:
         asyncio.get_running_loop().set_exception_handler(self._unhandled)
         kubeconfig = self._options.kubeconfig or connection.kubeconfig
         settings = await load_settings(kubeconfig or None, self._options.master or None)
-        transport = HttpTransport(settings, clock=self._clock, on_answer=self.metrics.traffic.answered)
-        self._transport = transport
+        self._transport = transport = HttpTransport(
+            settings, clock=self._clock, on_answer=self.metrics.traffic.answered
+        )
         throttle = Throttle(self._clock, qps=connection.qps, burst=connection.burst)
         self._leadership = self._leadership_over(transport.apart())
         self._writer = writer = ApiWriter(
@@ -121,6 +123,7 @@ class Daemon:
             errors=self._errors,
             pod_watch=PodWatch(self._pods_version, self._pods_disconnected_s),
         )
+        self._is_composed = True
         profiles = self.decisions.profiles
         kinds = kinds_read(profiles.values(), self._options)
         self._discovery = Discovery(transport, self._clock, kinds=[*kinds, *map(failed_pods, profiles)])
@@ -186,7 +189,7 @@ class Daemon:
             return
         self._is_stopping = True
         limit_s = self._options.drain_timeout_s if drain_timeout_s is None else drain_timeout_s
-        if hasattr(self, "decisions"):
+        if self._is_composed:
             await self._drain(limit_s)
             await self._step_down()
         if self._parts is not None:

@@ -37,6 +37,7 @@ from scheduler.permit import Permits
 from scheduler.plugins import registry
 from scheduler.preemption import Evictions
 from scheduler.queue import SchedulingQueue
+from scheduler.queueing.nominator import Nominator
 from scheduler.refusals import Refusals
 from scheduler.reload import Parts, Reloading, clearing, pool_sharing, queue_profile
 from scheduler.shared import Pending, Shared
@@ -94,7 +95,9 @@ class Decisions:
         self.errors = errors = errors or UnforeseenErrors(clock)
         self.inbox = Inbox(errors)
         permits = Permits(clock)
-        preempting = Preempting(metrics.preemption_attempt)
+        pending = Pending()
+        nominator = Nominator(pending.get)
+        preempting = Preempting(metrics.preemption_attempt, nominator.pods, nominator.is_nominated)
         handle = Handle(
             self.cluster,
             writer,
@@ -111,24 +114,21 @@ class Decisions:
         self.drain_plugins = handle.drain
         self.profiles = build_profiles(options.config, handle)
         """In force, by scheduler name: `reloading` puts others in their place between two attempts."""
-        pending = Pending()
         self.queue = SchedulingQueue(
             {name: queue_profile(profile) for name, profile in self.profiles.items()},
             clock=clock,
             initial_backoff_s=options.config.pod_initial_backoff_s,
             max_backoff_s=options.config.pod_max_backoff_s,
             max_in_unschedulable_s=options.max_in_unschedulable_s,
-            newest=pending.get,
+            nominator=nominator,
             metrics=metrics,
             on_ready=self.inbox.wake,
             errors=errors,
         )
-        preempting.nominated = self.queue.nominator.pods
-        preempting.is_nominated = self.queue.nominator.is_nominated
         self.shared = Shared(self.cluster, self.queue, self.inbox, writer, recorder, clock, metrics, pending, errors)
 
         def runner(profile: Profile) -> Runner:
-            return Runner(profile, self.cluster, self.queue.nominator, clock=clock, metrics=metrics, errors=errors)
+            return Runner(profile, self.cluster, nominator, clock=clock, metrics=metrics, errors=errors)
 
         runners = {name: runner(profile) for name, profile in self.profiles.items()}
         self.patches = StatusPatches(writer)

@@ -64,18 +64,18 @@ class SchedulingQueue:
         initial_backoff_s: float = 1.0,
         max_backoff_s: float = 10.0,
         max_in_unschedulable_s: float = 300.0,
-        newest: Callable[[str], PodInfo | None],
+        nominator: Nominator,
         metrics: QueueMetrics,
         on_ready: Callable[[], None],
         log: Any = None,
         errors: UnforeseenErrors | None = None,
     ) -> None:
-        """`newest(key)` is the pod as the store has it; `on_ready` is called when a pop may have become possible."""
+        """`on_ready` is called when a pop may have become possible."""
         self._log = structlog.get_logger(__name__) if log is None else log
         self._profiles = profiles
         self._clock = clock
         self._on_ready = on_ready
-        self.nominator = Nominator(newest)
+        self.nominator = nominator
         self._wakers = Wakers(profiles, metrics=metrics, clock=clock, errors=errors)
         self._pool = Waiting(self._wakers)
         self.fair_share = FairShare(clock)

@@ -15,6 +15,7 @@ from scheduler.core.unforeseen import UnforeseenErrors
 from scheduler.core.verdicts import Code, Rejection
 from scheduler.framework.hints import EventHint, Hint
 from scheduler.queue import QueuedPod, QueueProfile, SchedulingQueue
+from scheduler.queueing.nominator import Nominator
 
 OURS = "kubestow"
 OTHER = "kubestow-batch"
@@ -168,7 +169,7 @@ class World:
                 OTHER: QueueProfile((), by_priority, other_hints or {}),
             },
             clock=self.clock,
-            newest=self.store.get,
+            nominator=Nominator(self.store.get),
             metrics=self.metrics,
             on_ready=self._on_ready,
             log=self.log,
