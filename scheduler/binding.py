@@ -16,11 +16,11 @@ from typing import Final
 import structlog
 
 from scheduler.cache.cluster import AssumptionError
-from scheduler.core.busy import BusyRetry
 from scheduler.core.decode import Broken
 from scheduler.core.errors import Ambiguous, ApiError, Conflict, NotFound, TooManyRequests
 from scheduler.core.events import ASSIGNED_POD_DELETE
 from scheduler.core.fiterror import one_node
+from scheduler.core.retry import BusyRetry
 from scheduler.core.text import shortened
 from scheduler.core.turns import finish
 from scheduler.core.verdicts import AttemptError, Code, Rejection, Skip

@@ -20,7 +20,6 @@ import structlog
 
 from scheduler.binding import Binder
 from scheduler.config.durations import format_duration
-from scheduler.core.busy import BusyRetry
 from scheduler.core.disruption import DISRUPTION_TARGET, preempted_by
 from scheduler.core.errors import (
     Ambiguous,
@@ -34,6 +33,7 @@ from scheduler.core.errors import (
 )
 from scheduler.core.pod import PodCondition
 from scheduler.core.podinfo import PodInfo
+from scheduler.core.retry import BusyRetry
 from scheduler.failure import Failures
 from scheduler.framework.preempting import Preempting
 from scheduler.framework.profile import Profile

@@ -12,12 +12,12 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from scheduler.core.busy import BusyRetry
 from scheduler.core.clock import Clock
 from scheduler.core.decode import Broken, ObjectDecoder
 from scheduler.core.disruption import DISRUPTION_TARGET
 from scheduler.core.errors import Ambiguous, NotFound, TooManyRequests, Unavailable
 from scheduler.core.pod import Pod, PodCondition
+from scheduler.core.retry import BusyRetry
 from scheduler.core.timestamps import micros, seconds
 from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim
 from scheduler.kube.claimevents import last_told

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from scheduler.cache.devices import Devices
@@ -16,6 +16,7 @@ from scheduler.core.resourceclaims import (
     ResourceClaim,
 )
 from scheduler.framework.ports import DeviceMetrics
+from scheduler.framework.wait import wait_until
 from scheduler.plugins.dra.writing import ClaimError
 
 POLL_S: Final = 5.0
@@ -116,25 +117,18 @@ class ConditionWaiter:
 
     async def _wait(self, claims: Sequence[ResourceClaim]) -> None:
         deadline = self._clock.now() + self._timeout_s
-        news = asyncio.Event()
-        end = self._devices.subscribe((claim.key for claim in claims), news.set) if self._follows_events else None
-        ticking = asyncio.ensure_future(self._tick(news, deadline))
-        try:
-            # All are looked at: none hides one that has failed.
-            while sum(self._is_ready(claim, deadline) for claim in claims) < len(claims):
-                if self._clock.now() >= deadline:
-                    raise ConditionError("device binding timeout: context deadline exceeded", "timeout")
-                await news.wait()
-                news.clear()
-        finally:
-            ticking.cancel()
-            if end is not None:
-                end()
-
-    async def _tick(self, news: asyncio.Event, deadline: float) -> None:
-        while True:
-            await self._clock.sleep(max(0.0, min(POLL_S, deadline - self._clock.now())))
-            news.set()
+        keys = tuple(claim.key for claim in claims)
+        is_ready = await wait_until(
+            lambda: (
+                sum(self._is_ready(claim, deadline) for claim in claims) == len(claims)
+            ),  # a ready one hides no failed one
+            self._clock,
+            deadline,
+            subscribe=partial(self._devices.subscribe, keys) if self._follows_events else None,
+            poll_s=lambda _: POLL_S,
+        )
+        if not is_ready:
+            raise ConditionError("device binding timeout: context deadline exceeded", "timeout")
 
     def _is_ready(self, decided: ResourceClaim, deadline: float) -> bool:
         """As the claim says now. Raises ClaimError when its devices will not come, or not in time.

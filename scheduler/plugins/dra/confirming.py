@@ -9,18 +9,20 @@ before we began counts as unconfirmed if something speaks against it (`clashes`)
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 import structlog
 
 from scheduler.cache.devices import Devices
-from scheduler.core.clock import Clock, done_within
+from scheduler.core.clock import Clock
 from scheduler.core.errors import Ambiguous, ApiError, Conflict, Unavailable
 from scheduler.core.resourceclaims import AllocationResult, ResourceClaim
+from scheduler.core.retry import Retry
 from scheduler.framework.ports import DeviceMetrics
 from scheduler.framework.settle import settle
+from scheduler.framework.wait import wait_until
 from scheduler.plugins.dra.clashes import Clashes
 from scheduler.plugins.dra.precedence import UNKNOWN, Precedence
 from scheduler.plugins.dra.writing import ClaimError, ClaimWriter, same_devices
@@ -28,7 +30,6 @@ from scheduler.plugins.dra.writing import ClaimError, ClaimWriter, same_devices
 _log = structlog.get_logger(__name__)
 WATCH_WITHIN_S: Final = 120.0
 """How long our own watch may take to show what we wrote: what it shows waits for an attempt that searches (`LONGEST_ATTEMPT_S`)."""
-_PAUSES_S: Final = (0.1, 0.5, 2.0, None)
 
 
 class Confirmer:
@@ -96,25 +97,20 @@ class Confirmer:
 
         Raises ClaimError when it takes too long.
         """
-        passed: asyncio.Future[ResourceClaim | None] = asyncio.get_running_loop().create_future()
+        seen: ResourceClaim | None = None
 
-        def look() -> None:
+        def is_shown() -> bool:
+            nonlocal seen
             seen = self._devices.claims.get_api(claim.key)
-            if passed.done():
-                return
-            if seen is None or seen.uid != claim.uid:
-                passed.set_result(None)
-            elif seen.version >= claim.version:
-                passed.set_result(seen)
+            if seen is not None and seen.uid != claim.uid:
+                seen = None
+            return seen is None or seen.version >= claim.version
 
-        end = self._devices.subscribe((claim.key,), look)
-        try:
-            look()
-            if not await done_within(self._clock, passed, WATCH_WITHIN_S):
-                raise ClaimError(f"claim {claim.key}: the watch is behind")
-            return passed.result()
-        finally:
-            end()
+        deadline = self._clock.now() + WATCH_WITHIN_S
+        subscribe = partial(self._devices.subscribe, (claim.key,))
+        if not await wait_until(is_shown, self._clock, deadline, subscribe=subscribe):
+            raise ClaimError(f"claim {claim.key}: the watch is behind")
+        return seen
 
     async def _problem(self, seen: ResourceClaim, clashes: Clashes) -> str:
         """What others have been given before, of what the claim has; "" if nothing. Who came later counts for nothing."""
@@ -138,28 +134,22 @@ class Confirmer:
 
     async def _give_devices_back(self, claim: ResourceClaim, pod_uid: str) -> None:
         """Unless another pod uses them too: it looks as well, and the last of them gives them back."""
-        now = claim
-        for pause_s in _PAUSES_S:
-            if any(user.uid != pod_uid for user in now.status.reserved_for):
-                return
-            try:
-                await self._writer.deallocate(now)
-            except (Conflict, Ambiguous, Unavailable) as error:
-                if pause_s is None:
-                    _log.warning("devices of somebody else are not given back", claim=claim.key, error=str(error))
+        now, retry = claim, Retry(self._clock, first_s=0.1, factor=5.0, tries=4)
+        try:
+            while same_devices(now.status.allocation, claim.status.allocation):
+                if any(user.uid != pod_uid for user in now.status.reserved_for):
                     return
-            except ApiError as error:
-                _log.warning("devices of somebody else are not given back", claim=claim.key, error=str(error))
-                return
-            else:
-                break
-            await self._clock.sleep(pause_s)
-            try:
+                try:
+                    await self._writer.deallocate(now)
+                    break
+                except (Conflict, Ambiguous, Unavailable) as error:
+                    await retry.pause(error)
                 now = await self._writer.reread(claim)
-            except ClaimError:
-                break  # it is gone
-            if not same_devices(now.status.allocation, claim.status.allocation):
-                break
+        except ApiError as error:
+            _log.warning("devices of somebody else are not given back", claim=claim.key, error=str(error))
+            return
+        except ClaimError:
+            pass  # it is gone
         self._forget(claim)
 
 

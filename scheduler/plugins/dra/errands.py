@@ -16,7 +16,8 @@ from typing import Final, TypeAlias
 import structlog
 
 from scheduler.core.clock import Clock
-from scheduler.core.errors import Ambiguous, ApiError, NotFound, TooManyRequests, Unavailable
+from scheduler.core.errors import Ambiguous, ApiError, NotFound, Unavailable
+from scheduler.core.retry import Retry
 from scheduler.core.unforeseen import UnforeseenErrors
 
 _log = structlog.get_logger(__name__)
@@ -85,30 +86,26 @@ class Errands:
                     self._errors.record("background-write", error, what=key[0], claim=about)
 
     async def _run(self, write: Callable[[], Awaitable[None]], key: _Key, about: str) -> None:
-        what, pause_s = key[0], _PAUSE_S
-        for left in reversed(range(_TRIES)):
-            try:
-                return await write()
-            except (Ambiguous, Unavailable) as error:
-                if not left:
-                    _log.warning("gave up", what=what, claim=about, error=str(error))
+        what, retry = key[0], Retry(self._clock, first_s=_PAUSE_S, longest_s=_LONGEST_PAUSE_S, tries=_TRIES)
+        try:
+            while True:
+                try:
+                    await write()
+                    return
+                except NotFound:
+                    return  # nothing to give back any more
+                except (Ambiguous, Unavailable) as error:
+                    failed: ApiError = error
+                except ApiError as error:
+                    _log.info("not done", what=what, claim=about, error=str(error))
                     break
-                told_s = error.retry_after_s if isinstance(error, TooManyRequests) else None
-            except NotFound:
-                return None  # nothing to give back any more
-            except ApiError as error:
-                _log.info("not done", what=what, claim=about, error=str(error))
-                break
-            except Exception as error:  # noqa: BLE001 (an unforeseen failure must not lose what is to be given back)
-                self._errors.record(
-                    "background-write", error, "a write in the background failed", what=what, claim=about
-                )
-                if not left:
-                    _log.warning("gave up", what=what, claim=about, error=repr(error))
-                    break
-                told_s = None
-            await self._clock.sleep(max(pause_s, told_s or 0.0))
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+                except Exception as error:  # noqa: BLE001 (an unforeseen failure must not lose what is to be given back)
+                    self._errors.record(
+                        "background-write", error, "a write in the background failed", what=what, claim=about
+                    )
+                    failed = Unavailable(repr(error))
+                await retry.pause(failed)
+        except ApiError as error:
+            _log.warning("gave up", what=what, claim=about, error=str(error))
         await self._clock.sleep(_BEFORE_TELLING_S)
         self._failed.add(key)
-        return None

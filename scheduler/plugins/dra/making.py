@@ -7,7 +7,6 @@ more after a lost answer, there is never a second one, and who has made what the
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -20,11 +19,13 @@ from scheduler.cache.devices import Devices
 from scheduler.cache.resourceclaims import is_made_for
 from scheduler.core.clock import Clock
 from scheduler.core.decode import Broken
-from scheduler.core.errors import Ambiguous, ApiError, Conflict, TooManyRequests, Unavailable
+from scheduler.core.errors import Ambiguous, ApiError, Conflict, Unavailable
 from scheduler.core.pod import ContainerExtendedResourceRequest, ExtendedResourceClaimStatus, Pod
 from scheduler.core.resourceclaims import ClaimMetadata, ResourceClaim
+from scheduler.core.retry import Retry
 from scheduler.framework.ports import ClaimWrites, DeviceMetrics
 from scheduler.framework.settle import settle
+from scheduler.framework.wait import wait_until
 from scheduler.plugins.dra.errands import Errands
 from scheduler.plugins.dra.state import DeviceState
 from scheduler.plugins.dra.writing import ClaimError, ClaimWriter
@@ -161,17 +162,12 @@ class ClaimMaker:
 
     async def _patiently(self, write: Callable[[], Awaitable[_T]]) -> _T:
         """Again while the server is busy, and after a lost answer: a second time does no harm."""
-        pause_s = _PAUSE_S
-        for left in reversed(range(_TRIES)):
+        retry = Retry(self._clock, first_s=_PAUSE_S, tries=_TRIES)
+        while True:
             try:
                 return await write()
             except (Unavailable, Ambiguous) as error:
-                if not left:
-                    raise
-                told_s = error.retry_after_s if isinstance(error, TooManyRequests) else None
-            await self._clock.sleep(max(pause_s, told_s or 0.0))
-            pause_s *= 2
-        raise AssertionError("unreachable")
+                await retry.pause(error)
 
     def _name_for(self, pod: Pod) -> str:
         """As a server makes it up from upstream's prefix."""
@@ -190,23 +186,19 @@ class ClaimMaker:
 
         Raises ClaimError when it is gone already.
         """
-        waiting = asyncio.ensure_future(self._clock.sleep(KNOWN_WITHIN_S))
-        try:
-            while not self._assume(claim):
-                if sighting.was_shown:
-                    raise ClaimError(f"claim {claim.key} got deleted in the meantime")
-                if waiting.done():
-                    _log.warning("the watch does not show a claim that was made", claim=claim.key)
-                    return False
-                sighting.told.clear()
-                news = asyncio.ensure_future(sighting.told.wait())
-                try:
-                    await asyncio.wait({news, waiting}, return_when=asyncio.FIRST_COMPLETED)
-                finally:
-                    news.cancel()
+
+        def is_known() -> bool:
+            if self._assume(claim):
+                return True
+            if sighting.was_shown:
+                raise ClaimError(f"claim {claim.key} got deleted in the meantime")
+            return False
+
+        deadline = self._clock.now() + KNOWN_WITHIN_S
+        if await wait_until(is_known, self._clock, deadline, subscribe=partial(self._devices.subscribe, (claim.key,))):
             return True
-        finally:
-            waiting.cancel()
+        _log.warning("the watch does not show a claim that was made", claim=claim.key)
+        return False
 
     def _assume(self, claim: ResourceClaim) -> bool:
         try:
@@ -223,8 +215,6 @@ class _Sighting:
 
     def __init__(self, devices: Devices, key: str) -> None:
         self.was_shown = False
-        self.told = asyncio.Event()
-        """Something became of it."""
         self._devices = devices
         self._key = key
         self.end = devices.subscribe((key,), self._look)
@@ -232,7 +222,6 @@ class _Sighting:
 
     def _look(self) -> None:
         self.was_shown = self.was_shown or self._devices.claims.get_api(self._key) is not None
-        self.told.set()
 
 
 def _to_remove(answer: ResourceClaim | Broken) -> ResourceClaim:

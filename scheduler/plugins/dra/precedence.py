@@ -12,11 +12,11 @@ from scheduler.core.clock import Clock
 from scheduler.core.decode import Broken
 from scheduler.core.errors import Ambiguous, ApiError, Unavailable
 from scheduler.core.resourceclaims import ResourceClaim
+from scheduler.core.retry import Retry
 from scheduler.framework.ports import ClaimWrites
 
 UNKNOWN = 0
 """A version that nobody has noted."""
-_PAUSES_S = (0.1, 0.5, 2.0, None)
 _READS_MAX = 16
 
 
@@ -65,14 +65,12 @@ class Precedence:
 
     async def _read(self, claim: ResourceClaim, version: int) -> ResourceClaim | Broken | None:
         namespace, name = claim.metadata.namespace, claim.metadata.name
-        for pause_s in _PAUSES_S:
+        retry = Retry(self._clock, first_s=0.1, factor=5.0, tries=4)
+        while True:
             try:
                 return await self._writer.read_resource_claim_at(namespace, name, version)
-            except (Ambiguous, Unavailable):
-                if pause_s is None:
-                    raise
-            await self._clock.sleep(pause_s)
-        raise AssertionError("unreachable")
+            except (Ambiguous, Unavailable) as error:
+                await retry.pause(error)
 
 
 def _is_same(left: ResourceClaim, right: ResourceClaim) -> bool:

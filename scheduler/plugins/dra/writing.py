@@ -24,7 +24,6 @@ from scheduler.core.errors import (
     ApiError,
     Conflict,
     Forbidden,
-    TooManyRequests,
     Unauthorized,
     Unavailable,
 )
@@ -34,6 +33,7 @@ from scheduler.core.resourceclaims import (
     AllocationResult,
     ResourceClaim,
 )
+from scheduler.core.retry import Retry
 from scheduler.core.timestamps import seconds
 from scheduler.framework.ports import ClaimWrites, DeviceMetrics
 from scheduler.framework.settle import settle
@@ -46,6 +46,7 @@ WRITES_IN_FLIGHT: Final = 128
 changes together."""
 _TRIES: Final = 5
 _PAUSE_S: Final = 0.01
+_BUSY_PAUSE_S: Final = 0.1
 _READ_AGAIN_S: Final = 0.1
 _REFUSALS_MAX: Final = 10
 _JITTER: Final = 0.1
@@ -98,7 +99,8 @@ class ClaimWriter:
         `is_new`: it was just made, and the cache may not know it yet. Answers the claim as it is written. Raises
         ClaimError, ApiError. May be cancelled between two writes.
         """
-        current, tries, pause_s = self._newest(claim, is_new=is_new), 0, _PAUSE_S
+        current = self._newest(claim, is_new=is_new)
+        retry = Retry(self._clock, first_s=_BUSY_PAUSE_S, longest_s=_LONGEST_PAUSE_S, tries=_TRIES)
         while True:
             await asyncio.sleep(0)
             try:
@@ -110,16 +112,13 @@ class ClaimWriter:
                 return self._taken(*await settle(self._write(current, pod, allocation)))
             except (Conflict, Ambiguous, Unavailable) as error:
                 failed: ApiError = error
-            tries += 1
-            if not isinstance(failed, Unavailable):
+            is_busy = isinstance(failed, Unavailable)
+            if not is_busy:
                 self._metrics.claim_conflict()
-            if tries >= _TRIES:
+            try:
+                await retry.pause(failed, pause_s=None if is_busy else _PAUSE_S * (1 + _JITTER * self._chance.random()))
+            except ApiError:
                 raise ClaimError(f"{self._doing(claim, allocation)}: {failed}") from failed
-            if isinstance(failed, Unavailable):
-                await self._clock.sleep(self._told_s(failed, pause_s * 10))
-            else:
-                await self._clock.sleep(pause_s * (1 + _JITTER * self._chance.random()))
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S) if isinstance(failed, Unavailable) else pause_s
             current = await self.reread(claim)
 
     def newest(self, claim: ResourceClaim) -> ResourceClaim:
@@ -184,7 +183,7 @@ class ClaimWriter:
         A server that has just begun may know nobody, and nobody's permissions, for some seconds. Raises ApiError when that
         goes on.
         """
-        pause_s, refusals_left = _READ_AGAIN_S, _REFUSALS_MAX
+        retry, refusals_left = Retry(self._clock, first_s=_READ_AGAIN_S, longest_s=_LONGEST_PAUSE_S), _REFUSALS_MAX
         while True:
             try:
                 return await self._writer.read_resource_claim(claim.metadata.namespace, claim.metadata.name)
@@ -192,9 +191,7 @@ class ClaimWriter:
                 refusals_left -= isinstance(error, (Unauthorized, Forbidden))
                 if refusals_left < 0:
                     raise
-                told_s = self._told_s(error, pause_s)
-            await self._clock.sleep(told_s)
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+                await retry.pause(error)
 
     def _taken(self, claim: ResourceClaim, allocation: AllocationResult | None, version: int) -> ResourceClaim:
         """Written, or found to be: what got devices, at this version, has yet to be confirmed."""
@@ -263,10 +260,6 @@ class ClaimWriter:
     def _doing(self, claim: ResourceClaim, allocation: AllocationResult | None) -> str:
         what = "add allocation and reservation" if allocation is not None else "add reservation"
         return f"{what} to claim {claim.key}"
-
-    def _told_s(self, failed: ApiError, grown_s: float) -> float:
-        told_s = failed.retry_after_s if isinstance(failed, TooManyRequests) else None
-        return grown_s if told_s is None else max(told_s, grown_s)
 
 
 def same_devices(left: AllocationResult | None, right: AllocationResult | None) -> bool:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final
 
 from scheduler.cache.cluster import Cluster
 from scheduler.cache.volumes import CLAIM, VOLUME
 from scheduler.core.clock import Clock
 from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim, is_for
+from scheduler.framework.wait import wait_until
 from scheduler.plugins.volumebinding.assuming import Assumptions
 from scheduler.plugins.volumebinding.binder import DynamicStep, NotWritten, Plan, StaticStep, VolumeError
 from scheduler.plugins.volumebinding.reaching import Reach
@@ -47,51 +49,31 @@ class Waiter:
         """
         if self._clock.now() >= deadline:
             raise VolumeError("context deadline exceeded")
-        news = asyncio.Event()
-        end = self._volumes.subscribe(_topics(plan), news.set) if self._follows_events else None
-        timing_out = asyncio.ensure_future(self._time_out(news, deadline))
-        ticking = asyncio.ensure_future(self._tick(plan, news, deadline, takes_long))
-        try:
-            if self._follows_events and self.is_bound(plan):
-                return
-            while True:
-                await news.wait()
-                news.clear()
-                if self.is_bound(plan):
-                    return
-                if self._clock.now() >= deadline:
-                    raise VolumeError("context deadline exceeded")
-        finally:
-            timing_out.cancel()
-            ticking.cancel()
-            if end is not None:
-                end()
+        marks = list(MARKS_S)
+        messages: list[asyncio.Task[None]] = []
 
-    async def _time_out(self, news: asyncio.Event, deadline: float) -> None:
-        """Set `news` at the deadline. A task of its own: whatever becomes of the ticks, the wait ends."""
-        while (left_s := deadline - self._clock.now()) > 0:
-            await self._clock.sleep(left_s)
-        news.set()
+        def report(waited_s: float) -> None:
+            if takes_long is not None:
+                takes_long()
+            while marks and waited_s >= marks[0]:
+                message = self._slowness.tell(plan, marks.pop(0))
+                messages.extend([message] if message is not None else [])
 
-    async def _tick(
-        self, plan: Plan, news: asyncio.Event, deadline: float, takes_long: Callable[[], None] | None
-    ) -> None:
-        began, marks, poll_s = self._clock.now(), list(MARKS_S), POLL_S
-        tellings: list[asyncio.Task[None]] = []
         try:
-            while True:
-                await self._clock.sleep(min(poll_s, max(0.0, deadline - self._clock.now())))
-                if self._follows_events and self._clock.now() - began >= PATIENCE_S:
-                    poll_s = SLOW_POLL_S
-                news.set()
-                if takes_long is not None:
-                    takes_long()
-                while marks and self._clock.now() - began >= marks[0]:
-                    telling = self._slowness.tell(plan, marks.pop(0))
-                    tellings += [telling] if telling is not None else []
+            is_bound = await wait_until(
+                lambda: self.is_bound(plan),
+                self._clock,
+                deadline,
+                subscribe=partial(self._volumes.subscribe, _topics(plan)) if self._follows_events else None,
+                poll_s=lambda waited_s: SLOW_POLL_S if self._follows_events and waited_s >= PATIENCE_S else POLL_S,
+                on_poll=report,
+                starts_with_poll=not self._follows_events,
+            )
         finally:
-            for telling in tellings:
-                telling.cancel()
+            for message in messages:
+                message.cancel()
+        if not is_bound:
+            raise VolumeError("context deadline exceeded")
 
     def is_bound(self, plan: Plan) -> bool:
         """Whether every claim is; False to go on waiting. Raises VolumeError. What is fatal is looked for first (B-4)."""

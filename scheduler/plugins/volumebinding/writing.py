@@ -19,7 +19,8 @@ from scheduler.cache.volumes import Volumes
 from scheduler.core.clock import Clock
 from scheduler.core.decode import Broken
 from scheduler.core.disruption import started_at
-from scheduler.core.errors import Ambiguous, ApiError, Conflict, Fenced, TooManyRequests, Unavailable
+from scheduler.core.errors import Ambiguous, ApiError, Conflict, Fenced, Unavailable
+from scheduler.core.retry import Retry
 from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim, is_for
 from scheduler.framework.ports import VolumeMetrics, Writer
 from scheduler.framework.settle import settle
@@ -204,7 +205,8 @@ class VolumeWriter:
         is_done: Callable[[T], bool],
     ) -> T:
         """The object as it is written. Raises the last failure when there is no more time, or no more sense in it."""
-        conflicts, grown_s, current = 0, _FIRST_PAUSE_S, wanted
+        conflicts, current = 0, wanted
+        retry = self._retry(patience)
         while True:
             await asyncio.sleep(0)  # a cancellation that came while something was on the wire acts here
             try:
@@ -217,13 +219,8 @@ class VolumeWriter:
                 self._metrics.write_conflict(type(wanted).__name__)
             if not self._retries or conflicts > self._retries:
                 raise failed
-            pause_s = self._pause_s(failed, grown_s)
-            if self._clock.now() + pause_s >= patience.deadline:
-                raise failed
-            if grown_s == _LONGEST_PAUSE_S:
-                patience.takes_long()
-            grown_s = min(2 * grown_s, _LONGEST_PAUSE_S)
-            await self._clock.sleep(pause_s)
+            is_conflict = isinstance(failed, Conflict)
+            await retry.pause(failed, pause_s=self._chance.uniform(*_JITTER_S) if is_conflict else None)
             if isinstance(failed, Unavailable):
                 continue
             now = await self._reread(read, patience)
@@ -237,26 +234,24 @@ class VolumeWriter:
                 failed.add_note(str(problem))
                 raise failed from problem
 
-    def _pause_s(self, failed: ApiError, grown_s: float) -> float:
-        if isinstance(failed, Conflict):
-            return _JITTER_S[0] + self._chance.random() * (_JITTER_S[1] - _JITTER_S[0])
-        told_s = failed.retry_after_s if isinstance(failed, TooManyRequests) else None
-        return grown_s if told_s is None else max(told_s, _FIRST_PAUSE_S)
+    def _retry(self, patience: Patience) -> Retry:
+        return Retry(
+            self._clock,
+            first_s=_FIRST_PAUSE_S,
+            longest_s=_LONGEST_PAUSE_S,
+            deadline=patience.deadline,
+            on_longest=patience.takes_long,
+        )
 
     async def _reread(self, read: Callable[[], Awaitable[T | Broken | None]], patience: Patience) -> T | None:
-        pause_s = _FIRST_PAUSE_S
+        retry = self._retry(patience)
         while True:
             try:
                 found = await read()
             except Fenced:
                 raise
-            except (Ambiguous, Unavailable):
-                if self._clock.now() + pause_s >= patience.deadline:
-                    raise
-                if pause_s == _LONGEST_PAUSE_S:
-                    patience.takes_long()
-                await self._clock.sleep(pause_s)
-                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            except (Ambiguous, Unavailable) as error:
+                await retry.pause(error)
             else:
                 return None if found is None else _readable(found)
 

@@ -381,8 +381,8 @@ async def test_w24_no_time_at_all(ours: KubestowArgs) -> None:
     assert 1 == len(world.writer.prebinds)
 
 
-async def test_the_time_out_depends_on_nothing_else() -> None:
-    """Not on the ticks: whatever they call may raise."""
+async def test_a_callback_that_raises_ends_the_wait() -> None:
+    """The binding fails with that error: it does not hang without a time limit."""
     world, plan = planned("d1", timeout_s=100.0)
     world.show(ON_N1)
 
@@ -391,8 +391,7 @@ async def test_the_time_out_depends_on_nothing_else() -> None:
 
     waited = await world.ends(world.binder._waiter.wait(plan, world.clock.now() + 100.0, takes_long=mistaken))
 
-    assert "context deadline exceeded" == str(waited.error)
-    assert waited.seconds == pytest.approx(100.0, abs=0.11)
+    assert "a mistake" == str(waited.error)
 
 
 async def test_w25_cancelled() -> None:

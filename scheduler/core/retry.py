@@ -1,0 +1,69 @@
+"""Pauses between the tries of one request."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from scheduler.core.clock import Clock
+from scheduler.core.errors import ApiError, TooManyRequests
+
+
+class Retry:
+    """Counts the tries of one request and sleeps between them; the caller sends it again after each `pause`.
+
+    The pauses grow from `first_s` by `factor` up to `longest_s`; a server that asks for a pause gets that one. There are at most `tries`
+    tries, the first one included, and no pause ends after `deadline` (by `clock.now()`). `on_longest` is called before each
+    pause of `longest_s`.
+    """
+
+    def __init__(  # noqa: PLR0913 (a policy has that many numbers)
+        self,
+        clock: Clock,
+        *,
+        first_s: float,
+        longest_s: float = math.inf,
+        factor: float = 2.0,
+        tries: float = math.inf,
+        deadline: float = math.inf,
+        on_longest: Callable[[], None] | None = None,
+    ) -> None:
+        self._clock = clock
+        self._first_s = self._next_s = first_s
+        self._longest_s = longest_s
+        self._factor = factor
+        self._left = tries - 1
+        self._deadline = deadline
+        self._on_longest = on_longest
+
+    async def pause(self, error: ApiError, *, pause_s: float | None = None) -> None:
+        """Sleep before the next try. Raise the error if there is none. `pause_s` replaces the grown pause, this once."""
+        grown_s, asked = self._next_s, asked_s(error)
+        sleep_s = pause_s if pause_s is not None else grown_s if asked is None else max(asked, self._first_s)
+        if self._left <= 0 or self._clock.now() + sleep_s >= self._deadline:
+            raise error
+        self._left -= 1
+        if grown_s == self._longest_s and self._on_longest is not None:
+            self._on_longest()
+        self._next_s = min(self._factor * grown_s, self._longest_s)
+        await self._clock.sleep(sleep_s)
+
+
+class BusyRetry:
+    """Waits only for a server that is busy and says for how long, as client-go does."""
+
+    def __init__(self, clock: Clock, *, tries: int) -> None:
+        self._clock = clock
+        self._left = tries
+
+    async def wait(self, error: TooManyRequests) -> None:
+        """Sleep as long as the server asks. Raise the error if it names no time, or after the last try."""
+        self._left -= 1
+        if error.retry_after_s is None or self._left <= 0:
+            raise error
+        await self._clock.sleep(error.retry_after_s)
+
+
+def asked_s(error: ApiError) -> float | None:
+    """The pause that a busy server asks for, in seconds; None if it asks for none."""
+    return error.retry_after_s if isinstance(error, TooManyRequests) else None

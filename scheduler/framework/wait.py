@@ -1,0 +1,51 @@
+"""Waiting for an object to become what a binding needs: one mechanism for volumes, devices and claims."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeAlias
+
+from scheduler.core.clock import Clock, done_within
+
+Subscribe: TypeAlias = Callable[[Callable[[], None]], Callable[[], None]]
+"""Takes what is to be called at each event; returns what ends the subscription."""
+
+
+async def wait_until(  # noqa: PLR0913 (what a wait depends on)
+    is_done: Callable[[], bool],
+    clock: Clock,
+    deadline: float,
+    *,
+    subscribe: Subscribe | None = None,
+    poll_s: Callable[[float], float] | None = None,
+    on_poll: Callable[[float], None] | None = None,
+    starts_with_poll: bool = False,
+) -> bool:
+    """Return True once `is_done` says so, False at the deadline (by `clock.now()`).
+
+    `is_done` is called at once (unless `starts_with_poll`), after each event, after each poll and at the deadline; what it
+    raises ends the wait. `poll_s` gets the seconds since the wait began and returns the seconds until the next poll; `on_poll`
+    gets the same seconds at each poll, before `is_done` is called. Cancelling ends the subscription.
+    """
+    event = asyncio.Event()
+    unsubscribe = subscribe(event.set) if subscribe is not None else None
+    began = clock.now()
+    try:
+        if not starts_with_poll and is_done():
+            return True
+        next_poll = began + poll_s(0.0) if poll_s is not None else deadline
+        while (now := clock.now()) < deadline:
+            await done_within(clock, event.wait(), max(0.0, min(next_poll, deadline) - now))
+            event.clear()
+            now = clock.now()
+            if poll_s is not None and now >= next_poll:
+                next_poll = now + poll_s(now - began)
+                if on_poll is not None:
+                    on_poll(now - began)
+            if is_done():
+                return True
+        return False
+    finally:
+        if unsubscribe is not None:
+            unsubscribe()

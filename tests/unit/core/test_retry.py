@@ -1,0 +1,85 @@
+"""A request is sent again as often as allowed, after growing pauses or after those that a busy server asks for."""
+
+from typing import Any
+
+import pytest
+
+from scheduler.core.clock import SystemClock
+from scheduler.core.errors import ApiError, TooManyRequests, Unavailable
+from scheduler.core.retry import BusyRetry, Retry
+
+
+class Napping(SystemClock):
+    """Adds up the pauses."""
+
+    slept_s = 0.0
+
+    def now(self) -> float:
+        return self.slept_s
+
+    async def sleep(self, delay_s: float) -> None:
+        self.slept_s += delay_s
+
+
+async def attempts(*waits_s: float | None, tries: int) -> tuple[int, float, bool]:
+    """Return the number of requests, the time at the end, and whether one succeeded; the server is busy first."""
+    clock, sent = Napping(), 0
+    busy = BusyRetry(clock, tries=tries)
+    try:
+        for wait_s in waits_s:
+            sent += 1
+            await busy.wait(TooManyRequests("busy", retry_after_s=wait_s))
+    except TooManyRequests:
+        return sent, clock.slept_s, False
+    return sent + 1, clock.slept_s, True
+
+
+@pytest.mark.parametrize(
+    ("waits_s", "tries", "expected"),
+    [
+        pytest.param((), 1, (1, 0, True), id="not busy"),
+        pytest.param((1.0,), 1, (1, 0, False), id="only one try"),
+        pytest.param((1.0, 2.0), 3, (3, 3, True), id="the server's own pauses"),
+        pytest.param((1.0, 2.0, 4.0), 3, (3, 3, False), id="no pause after the last try"),
+        pytest.param((1.0, None), 3, (2, 1, False), id="no time named"),
+    ],
+)
+async def test_busy(waits_s: tuple[float | None, ...], tries: int, expected: tuple[int, float, bool]) -> None:
+    assert expected == await attempts(*waits_s, tries=tries)
+
+
+DOWN = Unavailable("down")
+
+
+@pytest.mark.parametrize(
+    ("policy", "errors", "slept_s", "longest"),
+    [
+        pytest.param({"tries": 3}, [DOWN] * 9, 3.0, 0, id="pauses double, and there is none after the last try"),
+        pytest.param({"tries": 4, "factor": 5.0}, [DOWN] * 9, 31.0, 0, id="pauses grow by the factor"),
+        pytest.param({"tries": 5, "longest_s": 2.0}, [DOWN] * 9, 7.0, 3, id="no pause is longer than the longest"),
+        pytest.param({"deadline": 7.5}, [DOWN] * 9, 7.0, 0, id="no pause ends after the deadline"),
+        pytest.param(
+            {"tries": 2}, [TooManyRequests("busy", retry_after_s=9.0)] * 2, 9.0, 0, id="a server asks for more"
+        ),
+        pytest.param(
+            {"tries": 2}, [TooManyRequests("busy", retry_after_s=0.1)] * 2, 1.0, 0, id="a server asks for less"
+        ),
+    ],
+)
+async def test_pauses(policy: dict[str, Any], errors: list[ApiError], slept_s: float, longest: int) -> None:
+    clock, calls = Napping(), []
+    retry = Retry(clock, first_s=1.0, on_longest=lambda: calls.append(clock.now()), **policy)
+    with pytest.raises(ApiError):
+        for error in errors:
+            await retry.pause(error)
+
+    assert (slept_s, longest) == (clock.slept_s, len(calls))
+
+
+async def test_one_pause_of_another_length() -> None:
+    clock = Napping()
+    retry = Retry(clock, first_s=1.0)
+    await retry.pause(DOWN, pause_s=0.25)
+    await retry.pause(DOWN)
+
+    assert clock.slept_s == 2.25
