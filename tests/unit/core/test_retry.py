@@ -51,6 +51,11 @@ async def test_busy(waits_s: tuple[float | None, ...], tries: int, expected: tup
 DOWN = Unavailable("down")
 
 
+async def paused(retry: Retry, errors: list[ApiError]) -> None:
+    for error in errors:
+        await retry.pause(error)
+
+
 @pytest.mark.parametrize(
     ("policy", "errors", "slept_s", "longest"),
     [
@@ -70,8 +75,7 @@ async def test_pauses(policy: dict[str, Any], errors: list[ApiError], slept_s: f
     clock, calls = Napping(), []
     retry = Retry(clock, first_s=1.0, on_longest=lambda: calls.append(clock.now()), **policy)
     with pytest.raises(ApiError):
-        for error in errors:
-            await retry.pause(error)
+        await paused(retry, errors)
 
     assert (slept_s, longest) == (clock.slept_s, len(calls))
 
