@@ -24,6 +24,7 @@ from scheduler.cache.cluster import AssumptionError, Cluster
 from scheduler.core import nodeset
 from scheduler.core.clock import Clock
 from scheduler.core.fiterror import NO_NODES, Diagnosis, one_node
+from scheduler.core.log_once import LogOnce
 from scheduler.core.nodeset import NodeSet
 from scheduler.core.podinfo import PodInfo, placed
 from scheduler.core.records import DecisionRecord, GroupRecord, NodeScore
@@ -102,7 +103,7 @@ class Cycle:
         self._metrics = metrics
         self._held_back = held_back
         self._next_start = 0
-        self._told: set[tuple[str, str]] = set()
+        self._failures = LogOnce(_FAILURES_TOLD)
         """Failures of PostFilter that the log has: pods whose PreFilter says no meet the same one at each attempt."""
 
     def attempt(self, pod: PodInfo, attempts: int) -> Work[Outcome]:
@@ -316,7 +317,7 @@ class Cycle:
                 messages = [no.message] if no.reasons else []
                 if not isinstance(answer, Nominate):
                     unfit.nominate, unfit.victims = None, ()
-                if not code.is_rejection and self._is_news(plugin.name, no.message):
+                if not code.is_rejection and self._failures.is_new((plugin.name, no.message)):
                     _log.error("PostFilter failed", plugin=plugin.name, pod=pod.key, error=no.message, told="once")
                 break
             if no.reasons:
@@ -330,14 +331,6 @@ class Cycle:
         unfit.message = diagnosis.message()
         record.result, record.message = "unschedulable", unfit.message
         return unfit
-
-    def _is_news(self, plugin: str, message: str) -> bool:
-        if (plugin, message) in self._told:
-            return False
-        if len(self._told) >= _FAILURES_TOLD:  # messages may name pods, nodes and devices, and there are always others
-            self._told.clear()
-        self._told.add((plugin, message))
-        return True
 
     def _with_absent(self, diagnosis: Diagnosis) -> Groups:
         """Every node's verdict, those that no filter looked at included."""

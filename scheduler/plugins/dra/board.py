@@ -14,6 +14,7 @@ from typing import Final
 from scheduler.cache.devicenodes import DeviceNodes, NodeKind
 from scheduler.cache.deviceuse import DeviceUse, Use
 from scheduler.core import nodeset
+from scheduler.core.bounded_cache import BoundedCache
 from scheduler.core.clock import Clock
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.core.resourceclaims import AllocationResult
@@ -82,7 +83,7 @@ class Boards:
         self._clock = clock
         self.limits: Final = limits
         self._searches = Searches(on_nodes, use, clock, rules, limits=limits, orders=orders, searched=searched)
-        self._boards: dict[Demand, Board] = {}
+        self._boards: BoundedCache[Demand, Board] = BoundedCache(_BOARDS_MAX)
 
     def look(self, demand: Demand, nodes: NodeSet) -> Board:
         """The board as of now, after a look at some nodes of which nothing is known."""
@@ -128,17 +129,14 @@ class Boards:
     def _board(self, demand: Demand) -> Board:
         on_nodes = self._on_nodes
         on_nodes.catch_up()
-        board = self._boards.pop(demand, None)
+        board = self._boards.get(demand)
         changed = on_nodes.changed_since(board.position) if board is not None else None
         if board is None or changed is None or board.shared_stamp != on_nodes.shared_stamp:
             board = Board(on_nodes.position, on_nodes.shared_stamp)
         else:
             board.position = on_nodes.position
             self._look_again(demand, board, set(changed))
-        self._boards[demand] = board
-        if len(self._boards) > _BOARDS_MAX:
-            del self._boards[next(iter(self._boards))]
-        return board
+        return self._boards.put(demand, board)
 
     def verdict(self, demand: Demand, slot: int, *, limit_s: float | None = None) -> Work[Verdict]:
         """The exact answer for one node. Raises TimedOut."""

@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from scheduler.cache.deviceclasses import DeviceClasses
+from scheduler.core.bounded_cache import BoundedCache
 from scheduler.core.devicegates import ADMIN_ACCESS, CONSUMABLE, LIST_TYPES, PRIORITIZED_LIST
 from scheduler.core.quantity import Quantity
 from scheduler.core.resourceclaims import (
@@ -115,24 +116,22 @@ class Demands:
         self._classes = classes
         self._sets = selector_sets
         self._gates = gates
-        self._known: dict[Hashable, tuple[int, Demand]] = {}
+        self._known: BoundedCache[Hashable, tuple[int, Demand]] = BoundedCache(_DEMANDS_MAX)
         """With the generation of the classes for which the demand is known to hold."""
 
     def of(self, claims: Sequence[ResourceClaim]) -> Demand:
         """The demand of these claims together, in this order."""
         key = tuple(_encode(claim.spec.devices) for claim in claims)
         generation = self._classes.generation
-        seen, demand = self._known.get(key, (-1, None))
+        seen, demand = self._known.get(key) or (-1, None)
         if demand is not None and (seen == generation or self._holds(demand)):
-            self._known[key] = generation, demand
+            self._known.put(key, (generation, demand))
             return demand
-        if demand is None and len(self._known) >= _DEMANDS_MAX:
-            self._known.clear()
         made = tuple(self._claim(claim.spec.devices) for claim in claims)
         has_lists = any(request.is_list for claim in made for request in claim.requests)
         has_admin = any(ask.is_admin for claim in made for request in claim.requests for ask in request.asks)
         demand = Demand(made, has_lists, has_admin, _form(made))
-        self._known[key] = generation, demand
+        self._known.put(key, (generation, demand))
         return demand
 
     def _holds(self, demand: Demand) -> bool:

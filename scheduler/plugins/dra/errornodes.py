@@ -16,6 +16,7 @@ from typing import Final, TypeAlias
 from scheduler.cache.devicenodes import DeviceNodes
 from scheduler.cache.devicepools import PoolState, PoolView
 from scheduler.core import nodeset
+from scheduler.core.bounded_cache import BoundedCache
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.core.resourceclaims import RESULTS_MAX
 from scheduler.core.turns import Work
@@ -43,8 +44,8 @@ class ErrorNodes:
 
     def __init__(self, on_nodes: DeviceNodes) -> None:
         self._on_nodes = on_nodes
-        self._tracked: dict[Hashable, _Tracked] = {}
-        self._of_demand: dict[Demand, tuple[_Tracked, ...] | None] = {}
+        self._tracked: BoundedCache[Hashable, _Tracked] = BoundedCache(_TRACKED_MAX)
+        self._of_demand: BoundedCache[Demand, tuple[_Tracked, ...]] = BoundedCache(_DEMANDS_MAX)
 
     def of(self, demand: Demand) -> Work[NodeSet]:
         """Nodes that must be searched before one is chosen."""
@@ -92,12 +93,9 @@ class ErrorNodes:
 
     def _tracked_for(self, demand: Demand) -> tuple[_Tracked, ...] | None:
         """None if something is wrong with the demand itself: then each node is in error."""
-        if demand not in self._of_demand:
-            if len(self._of_demand) >= _DEMANDS_MAX:
-                self._of_demand.clear()
-            found = {id(each): each for each in self._conditions(demand)} if demand.form else None
-            self._of_demand[demand] = tuple(found.values()) if found is not None else None
-        return self._of_demand[demand]
+        if not demand.form:
+            return None
+        return self._of_demand.get_or_make(demand, lambda: tuple(dict.fromkeys(self._conditions(demand))))
 
     def _conditions(self, demand: Demand) -> Iterator[_Tracked]:
         for _, _, ask in demand.asks:
@@ -114,13 +112,7 @@ class ErrorNodes:
                 yield self._where(("devices", 0), _devices, above=0)
 
     def _where(self, key: Hashable, count: _Count, *, above: int) -> _Tracked:
-        tracked = self._tracked.get(key)
-        if tracked is None:
-            if len(self._tracked) >= _TRACKED_MAX:
-                self._tracked.clear()
-                self._of_demand.clear()
-            tracked = self._tracked[key] = _Tracked(count, above)
-        return tracked
+        return self._tracked.get_or_make(key, lambda: _Tracked(count, above))
 
 
 def _least(requests: Iterable[RequestDemand]) -> tuple[int, int]:

@@ -9,10 +9,12 @@ nominations, as the room for pods does, and so it ends with them and survives a 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from scheduler.cache.deviceuse import Use
 from scheduler.core import nodeset
+from scheduler.core.bounded_cache import BoundedCache
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.core.podinfo import PodInfo
 from scheduler.core.resourceclaims import ResourceClaim
@@ -69,7 +71,7 @@ class Evicting:
         self._holders = Holders(handle.cluster, handle.preempting)
         self._keeping = Keeping(handle, boards, look, self._holders)
         self._clock = handle.clock
-        self._waits = handle.kept("DynamicResources.waits", dict[str, _Wait])
+        self._waits = handle.kept("DynamicResources.waits", partial(BoundedCache[str, _Wait], _REMEMBERED))
         """By uid of the preemptor."""
 
     # -- trials --------------------------------------------------------------------------------------------------------
@@ -200,17 +202,15 @@ class Evicting:
             return False
         users = (user.uid for claim in as_if.claims if claim.uid in leaving for user in claim.status.reserved_for)
         if any(self._cluster.get(uid) is not None for uid in users):
-            self._waits.pop(pod.uid, None)
+            self._waits.pop(pod.uid)
             return True
         return self._waited_s(pod.uid, leaving) < GIVE_UP_S
 
     def _waited_s(self, uid: str, claims: frozenset[str]) -> float:
         now = self._clock.now()
-        before = self._waits.pop(uid, None)
-        if len(self._waits) >= _REMEMBERED:
-            del self._waits[next(iter(self._waits))]
+        before = self._waits.get(uid)
         since = before.since if before is not None and claims <= before.claims else now
-        self._waits[uid] = _Wait(claims, since)
+        self._waits.put(uid, _Wait(claims, since))
         return now - since
 
 

@@ -18,6 +18,7 @@ from scheduler.cache.devicenodes import usable
 from scheduler.cache.devicepools import PoolState
 from scheduler.cache.devices import Devices
 from scheduler.core.devices import DeviceId
+from scheduler.core.log_once import LogOnce
 from scheduler.core.nodeset import NodeSet
 from scheduler.core.podinfo import PodInfo
 from scheduler.framework.ports import Recorder
@@ -50,7 +51,7 @@ class Accounts:
         self._recorder = recorder
         self._rules = rules
         self._scheduler_name = scheduler_name
-        self._told: set[tuple[str, str]] = set()
+        self._warned = LogOnce(_REMEMBERED)
 
     # -- numbers -------------------------------------------------------------------------------------------------------
 
@@ -224,11 +225,8 @@ class Accounts:
     def warn(self, pod: PodInfo, variant: Variant, nodes: NodeSet) -> None:
         """Tell the pod's user on which device a selector breaks, if that is what is wrong on these nodes."""
         note = self._breakage(variant, nodes.bit_length() - 1)
-        if not note or (pod.uid, note) in self._told:
+        if not note or not self._warned.is_new((pod.uid, note)):
             return
-        if len(self._told) >= _REMEMBERED:
-            self._told.clear()
-        self._told.add((pod.uid, note))
         self._recorder.event(
             pod.pod,
             controller=self._scheduler_name,

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from scheduler.cache.devicenodes import DeviceNodes, NodeKind
 from scheduler.cache.deviceuse import DeviceUse, Use
+from scheduler.core.bounded_cache import BoundedCache
 from scheduler.core.clock import Clock
 from scheduler.core.turns import Work, metered
 from scheduler.plugins.dra.checking import TimedOut
@@ -101,7 +102,7 @@ class Searches:
         self._limits = limits
         self._orders = orders
         self._searched = searched
-        self._here: dict[tuple[Demand, int], tuple[NodeKind, Hashable, Verdict]] = {}
+        self._here: BoundedCache[tuple[Demand, int], tuple[NodeKind, Hashable, Verdict]] = BoundedCache(_HERE_MAX)
 
     def seats(self, slot: int, use: Use | None = None) -> Seats:
         """A node's devices, in the use that they are in or in another."""
@@ -201,14 +202,12 @@ class Searches:
     def _searching_here(self, demand: Demand, kind: NodeKind, slot: int, use: Use | None = None) -> Work[Verdict]:
         """The last answer holds as long as all that a search reads of this node is in the same use."""
         seats = self.seats(slot, use)
-        last = self._here.pop((demand, slot), None)
+        last = self._here.get((demand, slot))
         if last is not None and last[0] is kind and last[1] == seats.in_use:
             verdict = last[2]._replace(stamp=kind.sight.stamp)
         else:
             verdict = yield from self._judging(demand, seats, kind.sight.stamp)
-        self._here[demand, slot] = kind, seats.in_use, verdict
-        if len(self._here) > _HERE_MAX:
-            del self._here[next(iter(self._here))]
+        self._here.put((demand, slot), (kind, seats.in_use, verdict))
         return verdict
 
     def _judging(self, demand: Demand, seats: Seats, stamp: int) -> Work[Verdict]:
