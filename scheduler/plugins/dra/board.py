@@ -189,7 +189,7 @@ class Boards:
             verdict = yield from self._searches.here(demand, kind, slot, limit_s=limit_s)
         return verdict
 
-    def allocate(
+    def allocate(  # noqa: PLR0913 (what a search needs)
         self,
         demand: Demand,
         slot: int,
@@ -198,13 +198,14 @@ class Boards:
         names: Sequence[str],
         chance: random.Random,
         use: Use | None = None,
+        limit_s: float | None = None,
     ) -> tuple[AllocationResult, ...] | Verdict:
         """What the claims get on this node, or why they get nothing. Raises AllocationError, TimedOut.
 
-        Blocks the event loop while it searches, for `limits.holding_s` at most, unless `picked` was asked before. `use`: as
+        Blocks the event loop while it searches, for `limit_s` at most (`limits.holding_s` by default), unless `picked` was asked before. `use`: as
         `verdict_if`.
         """
-        verdict = finish(self.picked(demand, slot, use, limit_s=self.limits.holding_s))
+        verdict = finish(self.picked(demand, slot, use, limit_s=self.limits.holding_s if limit_s is None else limit_s))
         if verdict.refusal or self._on_nodes.kind(slot) is None:
             return verdict
         seats = self._searches.seats(slot, use)

@@ -90,7 +90,7 @@ class Evicting:
         if other.node_name:
             as_if.gone.discard(other.uid)
             return
-        as_if.kept += self._keeping.on(as_if, other)
+        as_if.kept += self._keeping.on(state.get(STATE), as_if, other)
         if as_if.kept and not as_if.gone:
             state.get(STATE).kept[slot] = as_if.kept
 

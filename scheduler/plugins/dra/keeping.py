@@ -19,6 +19,7 @@ from scheduler.cache.deviceuse import DeviceUse
 from scheduler.cache.extendedresources import may_be_devices
 from scheduler.cache.resourceclaims import is_made_for
 from scheduler.core import nodeset
+from scheduler.core.bounded_cache import BoundedCache
 from scheduler.core.devicegates import CONSUMABLE
 from scheduler.core.devices import DeviceId, ResourceSlice
 from scheduler.core.events import UPDATE, Action, ClusterEvent, Resource
@@ -35,19 +36,16 @@ from scheduler.plugins.dra.demand import Demand
 from scheduler.plugins.dra.hints import FREED, Frees
 from scheduler.plugins.dra.holders import AsIf, Holders
 from scheduler.plugins.dra.search import AllocationError
-from scheduler.plugins.dra.searches import Verdict
+from scheduler.plugins.dra.searches import LONGEST_HOLD_S, Verdict
 from scheduler.plugins.dra.state import STATE, DeviceState, Variant
 
 _REMEMBERED: Final = 4096
-_AT_AN_EVENT_S: Final = 0.05
-"""So long what is kept is worked out anew, one node after the other; for those left after that, whoever waits is tried."""
 
 Look: TypeAlias = Callable[[CycleState, PodInfo, NodeSet], object | None]
 """DynamicResources' PreFilter: what a pod asks nodes for is in the state, if it answers None."""
 Kept: TypeAlias = tuple[AllocationResult, ...]
 Part: TypeAlias = tuple[DeviceId, frozenset[tuple[str, int]] | None, int]
 """A device, or as much of it for the first, second … time."""
-_NOTHING: Final[frozenset[Part]] = frozenset()
 
 
 class _Nominated(NamedTuple):
@@ -95,7 +93,7 @@ class Keeping:
         self._clock = handle.clock
         self._shares_count = CONSUMABLE in handle.feature_gates
         self._reached: WeakKeyDictionary[Sight, dict[Demand, bool]] = WeakKeyDictionary()
-        self._dues: dict[int, _Dues] = {}
+        self._dues: BoundedCache[int, _Dues] = BoundedCache(_REMEMBERED)
         """By slot."""
         self._avoided: dict[str, _Avoided] = {}
         """By uid of the nominated pod."""
@@ -103,9 +101,9 @@ class Keeping:
 
     # -- what is for whom ----------------------------------------------------------------------------------------------
 
-    def on(self, as_if: AsIf, other: PodInfo) -> Kept:
+    def on(self, known: DeviceState, as_if: AsIf, other: PodInfo) -> Kept:
         """What the pod will have on the node that it is nominated to, besides what is kept there already."""
-        kept = self._due(as_if, self._asked(other, as_if.slot))
+        kept = self._due(known, as_if, self._asked(other, as_if.slot))
         self._note(other, kept)
         return kept
 
@@ -114,7 +112,7 @@ class Keeping:
         if not self._devices.on_nodes.has_shared:
             return ()
         if known.kept_elsewhere is None:
-            known.kept_elsewhere = self._of_shared(pod)
+            known.kept_elsewhere = self._of_shared(known, pod)
         return tuple(each for there, some in known.kept_elsewhere.items() if there != slot for each in some)
 
     def as_if(self, without: frozenset[str], kept: Sequence[AllocationResult]) -> UseAsIf:
@@ -132,12 +130,18 @@ class Keeping:
         variant = state.get(STATE).variant(slot)
         return variant if variant is not None and variant.demand is not None else None
 
-    def _due(self, as_if: AsIf, variant: Variant | None) -> Kept:
-        """What a pod nominated to the node will have: of free devices, if they suffice, else also of those of leaving pods."""
+    def _due(self, known: DeviceState, as_if: AsIf, variant: Variant | None) -> Kept:
+        """What a pod nominated to the node will have: of free devices, if they suffice, else also of those of leaving pods.
+
+        Nothing once the searches of this attempt, which block the event loop, have taken `LONGEST_HOLD_S` together.
+        """
         if variant is None or variant.demand is None:
             return ()
         freed = as_if.freed
         for without in (freed, freed | self._holders.leaving(as_if)):
+            began = self._clock.now()
+            if known.blocked_s >= LONGEST_HOLD_S:
+                return ()
             try:
                 found = self._boards.allocate(
                     variant.demand,
@@ -146,39 +150,41 @@ class Keeping:
                     names=variant.names,
                     chance=random.Random(0),  # for share ids that nobody sees
                     use=self.as_if(without, as_if.kept),
+                    limit_s=LONGEST_HOLD_S - known.blocked_s,
                 )
             except (TimedOut, AllocationError):
                 return ()
+            finally:
+                known.blocked_s += self._clock.now() - began
             if not isinstance(found, Verdict):
                 return found
         return ()
 
-    def _of_shared(self, pod: PodInfo) -> dict[int, Kept]:
+    def _of_shared(self, known: DeviceState, pod: PodInfo) -> dict[int, Kept]:
         """Costs a look at each pod that is nominated, and searches for those on nodes where one may get shared devices."""
         nominated = list(self._nominated(but=pod))
         reached = nodeset.of(each.slot for each in nominated if self._reaches_shared(each))
         found: dict[int, Kept] = {}
-        for each, due in self._dues_of(nominated, reached):
+        for each, due in self._dues_of(known, nominated, reached):
             self._note(each.pod, due.kept)
             found[each.slot] = found.get(each.slot, ()) + due.shared
         return found
 
-    def _nominated(self, *, but: PodInfo | None = None, on: NodeSet | None = None) -> Iterator[_Nominated]:
-        """Pods that ask for devices, in the order in which they were nominated.
-
-        `but`: those whose devices this pod leaves alone. `on`: those on these nodes.
-        """
+    def _nominated(self, *, but: PodInfo) -> Iterator[_Nominated]:
+        """Pods that ask for devices and that this pod must yield to, in the order in which they were nominated."""
         for name, other in self._preempting.nominated():
             slot = self._nodes.present_slot(name)
-            if slot is None or (on is not None and not on >> slot & 1) or self._cluster.get(other.uid):
+            if slot is None or self._cluster.get(other.uid):
                 continue
-            if but is not None and (other.uid == but.uid or other.priority < but.priority):
+            if other.uid == but.uid or other.priority < but.priority:
                 continue
             variant = self._asked(other, slot)
             if variant is not None:
                 yield _Nominated(slot, other, variant)
 
-    def _dues_of(self, nominated: Iterable[_Nominated], nodes: NodeSet) -> Iterator[tuple[_Nominated, _Due]]:
+    def _dues_of(
+        self, known: DeviceState, nominated: Iterable[_Nominated], nodes: NodeSet
+    ) -> Iterator[tuple[_Nominated, _Due]]:
         """What each will have, on these nodes."""
         claims: dict[int, dict[str, ResourceClaim]] = {}
         by_slot: dict[int, list[_Nominated]] = {}
@@ -186,10 +192,10 @@ class Keeping:
             if nodes >> each.slot & 1:
                 by_slot.setdefault(each.slot, []).append(each)
         for slot, here in by_slot.items():
-            yield from zip(here, self._dues_on(slot, [each.variant for each in here], claims))
+            yield from zip(here, self._dues_on(known, slot, [each.variant for each in here], claims))
 
     def _dues_on(
-        self, slot: int, variants: Sequence[Variant], claims: dict[int, dict[str, ResourceClaim]]
+        self, known: DeviceState, slot: int, variants: Sequence[Variant], claims: dict[int, dict[str, ResourceClaim]]
     ) -> tuple[_Due, ...]:
         """What pods nominated to the node, one after the other, will have there.
 
@@ -201,17 +207,15 @@ class Keeping:
             return (_Due((), ()),) * len(variants)
         asked = tuple((variant.demand, variant.names) for variant in variants)
         rests_on = (asked, kind, kind.sight.stamp, self._holders.leaving(as_if), as_if.claims)
-        known = self._dues.get(slot)
-        if known is None or known.rests_on != rests_on:
-            if len(self._dues) >= _REMEMBERED:
-                self._dues.clear()
-            known = self._dues[slot] = _Dues(rests_on, tuple(self._searched(as_if, variants)))
-        return known.dues
+        last = self._dues.get(slot)
+        if last is None or last.rests_on != rests_on:
+            last = self._dues.put(slot, _Dues(rests_on, tuple(self._searched(known, as_if, variants))))
+        return last.dues
 
-    def _searched(self, as_if: AsIf, variants: Sequence[Variant]) -> Iterator[_Due]:
+    def _searched(self, known: DeviceState, as_if: AsIf, variants: Sequence[Variant]) -> Iterator[_Due]:
         is_shared = self._devices.on_nodes.is_shared
         for variant in variants:
-            kept = self._due(as_if, variant)
+            kept = self._due(known, as_if, variant)
             as_if.kept += kept
             yield _Due(kept, tuple(one for one in kept if any(is_shared(each.id) for each in one.devices.results)))
 
@@ -286,35 +290,19 @@ class Keeping:
 
         return {part for part in avoided.parts if not is_taken(part)}
 
-    def _freed(self, uids: Iterable[str], *, on: Iterable[str] = (), gone: str = "") -> Iterator[Hashable]:
-        """Whether anything that was kept for these pods is for them no more, and was not taken. Told once.
+    def _freed(self, uids: Iterable[str], *, on: Iterable[str] = ()) -> Iterator[Hashable]:
+        """FREED if a device that was kept for one of these pods may be for other pods now: nothing has taken it.
 
-        `on`: and for all that are nominated to these nodes, for what one has another may have next. `gone` is a node that
-        is about to be. Costs a search for each node that such pods are nominated to, unless nothing has changed there;
-        some of them if that takes too long.
+        `on`: and for all pods that are nominated to these nodes, because a device of one may be picked for another. Nothing is
+        searched for: a pod may be tried in vain. That ends what is remembered, so it happens once per refusal.
         """
-        where, there = self._where(), set(on)
-        asked = {uid for uid, name in where.items() if name in there} | set(uids)
-        left = {uid: parts for uid in asked & self._avoided.keys() if (parts := self._left(self._avoided[uid]))}
-        now = self._kept_now({where[uid] for uid in left if uid in where} - {gone}) if left else {}
-        freed = [uid for uid, parts in left.items() if not parts <= now.get(uid, _NOTHING)]
+        there = set(on)
+        asked = {uid for uid, name in self._where().items() if name in there} | set(uids)
+        freed = [uid for uid in asked & self._avoided.keys() if self._left(self._avoided[uid])]
         for uid in freed:
             del self._avoided[uid]
         if freed:
             yield FREED
-
-    def _kept_now(self, names: Iterable[str]) -> dict[str, set[Part]]:
-        """By uid of the pod that it is for, on these nodes."""
-        slots = (self._nodes.present_slot(name) for name in names)
-        nodes = nodeset.of(slot for slot in slots if slot is not None)
-        self._devices.on_nodes.catch_up()
-        until = self._clock.now() + _AT_AN_EVENT_S
-        found: dict[str, set[Part]] = {}
-        for each, due in self._dues_of(self._nominated(on=nodes), nodes):
-            found[each.pod.uid] = self._parts(due.kept)
-            if self._clock.now() > until:
-                break
-        return found
 
     def frees(self) -> Sequence[Frees]:
         """Events after which what was kept for a pod may be had by others."""
@@ -370,8 +358,7 @@ class Keeping:
         if old is None or not self._avoided:
             return
         if new is None or old.status.allocatable != new.status.allocatable:
-            name = old.metadata.name
-            yield from self._freed([], on=[name], gone=name if new is None else "")
+            yield from self._freed([], on=[old.metadata.name])
 
 
 def _pools(devices: Iterable[DeviceId]) -> set[PoolKey]:

@@ -63,6 +63,8 @@ class DeviceState:
     """The same, of shared pools only, for all nodes; None before anybody asks."""
     signalled: tuple[str, ...] = ()
     """Uids under which claims are in flight for this attempt."""
+    blocked_s: float = 0.0
+    """Time that this attempt has blocked the event loop to find what nominated pods will have."""
     searched_s: float = 0.0
     """Time that this attempt has spent on searches, its trials included."""
 

@@ -13,6 +13,8 @@ from scheduler.core.podinfo import PodInfo, placed, pod_info
 from scheduler.core.resourceclaims import ResourceClaim
 from scheduler.plugins.dra.holders import AsIf
 from scheduler.plugins.dra.keeping import Keeping
+from scheduler.plugins.dra.searches import LONGEST_HOLD_S
+from scheduler.plugins.dra.state import DeviceState
 from scheduler.testing.builders import pod
 from scheduler.testing.devicebuilders import SliceBuilder, a_device, a_slice
 from scheduler.testing.deviceclaimbuilders import ClaimBuilder, a_claim, a_result
@@ -44,7 +46,7 @@ def avoids(world: World, keeping: Keeping, other: PodInfo) -> None:
     """Somebody is tried on n1, after this pod."""
     slot = world.cluster.nodes.present_slot("n1")
     assert slot is not None
-    keeping.on(AsIf(slot, ()), other)
+    keeping.on(DeviceState(), AsIf(slot, ()), other)
 
 
 def claim(world: World, name: str) -> ResourceClaim:
@@ -94,7 +96,6 @@ def test_what_one_leaves_wakes_also_if_another_may_take_it() -> None:
     world, keeping = stage(TWO, ONE, a_claim("t").request("r", "A"))
 
     assert becomes(world, keeping, ONE.allocated(a_result("r", "a/n1/d1"), on="n1").reserved_for("s", "uid-s"))
-    assert {"uid-t"} == set(keeping._avoided)
 
 
 def test_an_equal_share_of_somebody_else_is_not_the_pods() -> None:
@@ -129,7 +130,7 @@ def in_turn(world: World, keeping: Keeping) -> None:
     world.devices.on_nodes.catch_up()
     as_if = AsIf(slot, keeping._holders.at(slot, {}))
     for _, other in world.handle.preempting.nominated():
-        as_if.kept += keeping.on(as_if, other)
+        as_if.kept += keeping.on(DeviceState(), as_if, other)
 
 
 @pytest.mark.parametrize(
@@ -185,20 +186,11 @@ def test_pods_that_are_nominated_no_more_are_forgotten_when_there_are_many(monke
     assert len(keeping._avoided) <= 5
 
 
-def test_who_waits_is_tried_when_there_is_no_time_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A class changes that all ask for, and of each node a search would have to tell that nothing is otherwise."""
-    world = World(nodes=("n1", "n2"))
-    world.show(TWO, a_slice("n2", "a", a_device("d0")), ONE, a_claim("t").request("r", "A"))
-    everybody = [("n1", nominee("s")), ("n2", nominee("t"))]
-    world.handle.preempting.nominated = lambda: everybody
-    keeping = world.plugin._evicting._keeping
-    for name, other in everybody:
-        slot = world.cluster.nodes.present_slot(name)
-        assert slot is not None
-        keeping.on(AsIf(slot, ()), other)
+def test_the_searches_of_one_attempt_share_two_seconds() -> None:
+    """A pod whose devices would be searched for after that keeps nothing, and the event loop goes on."""
+    world, keeping = stage(TWO, ONE)
+    slot = world.cluster.nodes.present_slot("n1")
+    assert slot is not None
 
-    assert not any(keeping._class_changed(None, None))
-    monkeypatch.setattr("scheduler.plugins.dra.keeping._AT_AN_EVENT_S", -1.0)
-
-    assert any(keeping._class_changed(None, None))
-    assert {"uid-s"} == set(keeping._avoided)
+    assert keeping.on(DeviceState(blocked_s=LONGEST_HOLD_S - 0.1), AsIf(slot, ()), nominee())
+    assert not keeping.on(DeviceState(blocked_s=LONGEST_HOLD_S), AsIf(slot, ()), nominee())
