@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from scheduler.cache.compiledselectors import CompiledSelectors
 from scheduler.cel.amounts import Amount
 from scheduler.cel.environment import KUBERNETES
-from scheduler.cel.errors import CelError, CompileError
+from scheduler.cel.errors import CelError, CompileError, NoSuchKey
 from scheduler.cel.footprint import footprint
 from scheduler.cel.plan import NotInstantiable
 from scheduler.cel.program import Outcome, Program, TooCostly, compile_expression
@@ -67,6 +67,12 @@ class CompileProblem(str):
     __slots__ = ()
 
 
+class MissingKey(str):
+    """Upstream's text of an expression that reads an attribute which the device does not have."""
+
+    __slots__ = ()
+
+
 class _Variable(dict[str, Value]):
     """`device`."""
 
@@ -101,7 +107,10 @@ class DeviceSelectors:
         except TooCostly:
             job = partial(_tried, compiled.program.evaluate, bindings)  # keeps the bindings, and so their id
             held = yield from self._elsewhere((expression, id(bindings)), job)
-        return shortened(f"CEL runtime error: {held}") if isinstance(held, str) else held
+        if isinstance(held, bool):
+            return held
+        text = shortened(f"CEL runtime error: {held}")
+        return MissingKey(text) if isinstance(held, MissingKey) else text
 
     def compile(self, expression: str) -> Compiled | str:
         """The expression, or upstream's text of what is wrong with it. Without a rest."""
@@ -199,6 +208,8 @@ class DeviceSelectors:
 def _tried(evaluate: Callable[[Mapping[str, Value]], Value], bindings: Mapping[str, Value]) -> bool | str:
     try:
         return _truth(evaluate(bindings))
+    except NoSuchKey as error:
+        return MissingKey(_told(error))
     except (CelError, RecursionError) as error:
         return _told(error)
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from scheduler.cel.errors import EvalError
+from scheduler.cel.errors import EvalError, NoSuchKey
 from scheduler.cel.gotext import double
 from scheduler.cel.running import Code, Failed, Run, go_type
 from scheduler.cel.values import NONE, Optional, UInt, Value, key, type_name
@@ -136,7 +136,7 @@ def pick(holder: Value, name: Value) -> Value:
         return found
     if isinstance(holder, list | tuple):
         raise EvalError(f"index out of bounds: {key_text(name)}")
-    raise EvalError(f"no such key: {key_text(name)}")
+    raise NoSuchKey(f"no such key: {key_text(name)}")
 
 
 def key_text(name: Value) -> str:

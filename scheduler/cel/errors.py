@@ -13,5 +13,9 @@ class EvalError(CelError):
     """This value cannot be computed. `&&`, `||`, `all` and `exists` may absorb it."""
 
 
+class NoSuchKey(EvalError):
+    """A map or an object does not have the key."""
+
+
 class CostExceeded(CelError):
     """A limit of the evaluation is reached. It is never absorbed."""

@@ -247,6 +247,6 @@ class Accounts:
                 if fault.is_of_device:
                     whose = f"class {ask.spec.device_class_name}" if fault.of_class else f"request {ask.full_name}"
                     about = f"claim {variant.names[c]}: selector #{fault.at} of {whose}"
-                    hint = ", guard it with has() or an optional" if "no such key" in fault.text else ""
+                    hint = ", guard it with has() or an optional" if fault.is_missing else ""
                     return f"{about} breaks on device {seats.devices[number].id}: {fault.text}{hint}"
         return ""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from scheduler.cache.devicekinds import DeviceKind
-from scheduler.cache.deviceselectors import CompileProblem
+from scheduler.cache.deviceselectors import CompileProblem, MissingKey
 from scheduler.cache.memos import Limit, Memo
 from scheduler.core.turns import Work, finish
 
@@ -33,6 +33,8 @@ class Fault:
     text: str
     is_of_device: bool = True
     """The expression fails on this device; else it does not compile."""
+    is_missing: bool = False
+    """The expression reads an attribute that the device does not have."""
 
 
 class Selectors:
@@ -63,7 +65,13 @@ class Selectors:
         for of_class, at, expression in self._expressions:
             holds = yield from self._holding(expression, kind)
             if isinstance(holds, str):
-                return Fault(of_class, at, holds, is_of_device=not isinstance(holds, CompileProblem))
+                return Fault(
+                    of_class,
+                    at,
+                    holds,
+                    is_of_device=not isinstance(holds, CompileProblem),
+                    is_missing=isinstance(holds, MissingKey),
+                )
             if not holds:
                 return False
         return True
