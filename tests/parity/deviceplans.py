@@ -28,7 +28,7 @@ class Held:
         self.claims: list[ResourceClaim] = []
         self.removed: list[ResourceClaim] = []
 
-    def run(self, write: Any, what: str, *, about: str = "") -> None:
+    def run(self, write: Any, what: str, *, about: str = "", uid: str = "") -> None:
         """Note whose devices would be given back, and which claims would go."""
         if what.startswith("deallocate"):
             self.claims.append(write.args[0])
